@@ -1,0 +1,61 @@
+package data
+
+import "fmt"
+
+// EvaluationConfig says which part of a data set a rank evaluates.
+type EvaluationConfig struct {
+	World    int `yaml:"world" json:"world"` // workers
+	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
+	Batch    int `yaml:"batch" json:"batch"`
+	Workers  int `yaml:"workers" json:"workers"`   // as in LoaderConfig
+	Prefetch int `yaml:"prefetch" json:"prefetch"` // as in LoaderConfig
+}
+
+// Validate reports the first value that cannot be.
+func (c EvaluationConfig) Validate() error {
+	switch {
+	case c.World < 1:
+		return fmt.Errorf("validate evaluation: world size is %d: use at least 1 worker", c.World)
+	case c.Rank < 0 || c.Rank >= c.World:
+		return fmt.Errorf("validate evaluation: rank %d is not in 0 to %d", c.Rank, c.World-1)
+	case c.Batch < 1:
+		return fmt.Errorf("validate evaluation: batch is %d: use at least 1", c.Batch)
+	}
+	return nil
+}
+
+// NewEvaluation is a loader over a rank's part of ds, in ascending order and
+// unchanged by augmentation. Over all ranks every sample comes exactly once:
+// the last batch of a rank is filled up to the full size by repeating its last
+// sample, and Batch.Padding says by how many; count only the first
+// Batch.Valid() samples. A rank has no batch at all where there are fewer
+// samples than ranks. Every epoch is the same.
+func NewEvaluation(ds Dataset, c EvaluationConfig) (*Loader, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	n := ds.Len()
+	s := &shard{lo: n * c.Rank / c.World, hi: n * (c.Rank + 1) / c.World, batch: c.Batch}
+	return newLoader(ds, s, c.Batch, LoaderConfig{Workers: c.Workers, Prefetch: c.Prefetch})
+}
+
+// shard deals the samples from lo to hi−1 in order.
+type shard struct{ lo, hi, batch int }
+
+func (s *shard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }
+
+func (s *shard) Epoch(int) [][]int {
+	batches := make([][]int, s.Steps())
+	for step := range batches {
+		batch := make([]int, s.batch)
+		for j := range batch {
+			batch[j] = min(s.lo+step*s.batch+j, s.hi-1)
+		}
+		batches[step] = batch
+	}
+	return batches
+}
+
+func (s *shard) paddingOf(step int) int {
+	return max(0, s.lo+(step+1)*s.batch-s.hi)
+}

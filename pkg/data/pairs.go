@@ -1,0 +1,285 @@
+package data
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// PairsOptions says how masks are read.
+type PairsOptions struct {
+	// ForegroundInverted takes the black pixels of a mask as foreground instead of the white ones.
+	ForegroundInverted bool `yaml:"foreground_inverted" json:"foreground_inverted"`
+}
+
+// Pairs is a folder of PNG images and their masks, in memory.
+type Pairs struct {
+	held
+	dir  string
+	grey int
+}
+
+// Dir is the folder that the pairs were read from.
+func (p *Pairs) Dir() string { return p.dir }
+
+// GreyMaskPixels is the number of mask pixels that were neither nearly black
+// nor nearly white and went to the nearer of the two.
+func (p *Pairs) GreyMaskPixels() int { return p.grey }
+
+// folders are the names that image and mask folders go by, in order of preference.
+var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
+
+const layout = "a folder with image/ and label/ (or images/ and masks/) that hold PNG files of the same names"
+
+// OpenPairs reads the PNG images of dir/image (or images, images_collective)
+// and their masks in dir/label (or masks, labels, masks_collective), sorted by
+// name with numbers in numerical order. An image and its mask have the same
+// name; where no name is shared, those with the same numbers in their names
+// belong together (image_07.png, mask_07.png). All must be of one size.
+//
+// Colours become grey. Images are divided by 255. A mask's value, of 0 to 1,
+// above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
+// study; one in between (a soft edge left by resizing) goes to the nearer of
+// the two and is counted in GreyMaskPixels.
+func OpenPairs(dir string, o PairsOptions) (*Pairs, error) {
+	p, err := openPairs(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open pairs: %w", err)
+	}
+	return p, nil
+}
+
+func openPairs(dir string, o PairsOptions) (*Pairs, error) {
+	imageDir, maskDir, err := findFolders(dir)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := matchPairs(imageDir, maskDir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pairs{dir: dir}
+	for i, pair := range pairs {
+		pixels, h, w, err := readGrey(pair.image)
+		if err != nil {
+			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
+		}
+		mask, mh, mw, err := readGrey(pair.mask)
+		if err != nil {
+			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
+		}
+		if i == 0 {
+			p.height, p.width = h, w
+		}
+		if mh != h || mw != w {
+			return nil, fmt.Errorf("mask %s is %d×%d, but its image %s is %d×%d (height×width): make them equal", pair.mask, mh, mw, pair.image, h, w)
+		}
+		if h != p.height || w != p.width {
+			return nil, fmt.Errorf("image %s is %d×%d, but %s is %d×%d (height×width): crop or resize to one size", pair.image, h, w, pairs[0].image, p.height, p.width)
+		}
+		p.grey += binarize(mask, o.ForegroundInverted)
+		p.names = append(p.names, pair.name)
+		p.images = append(p.images, pixels)
+		p.masks = append(p.masks, mask)
+	}
+	return p, nil
+}
+
+// findFolders looks for the two folders of a pair under dir.
+func findFolders(dir string) (images, masks string, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case os.IsNotExist(err):
+		return "", "", fmt.Errorf("there is no folder %s: name %s", dir, layout)
+	case err != nil:
+		return "", "", err
+	case !info.IsDir():
+		return "", "", fmt.Errorf("%s is a file: name %s", dir, layout)
+	}
+	isDir := func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && info.IsDir()
+	}
+	for _, f := range folders {
+		images, masks = filepath.Join(dir, f[0]), filepath.Join(dir, f[1])
+		if isDir(images) && isDir(masks) {
+			return images, masks, nil
+		}
+	}
+	for _, f := range folders {
+		for k, name := range f {
+			if isDir(filepath.Join(dir, name)) {
+				return "", "", fmt.Errorf("%s holds %s/ but not %s/: expected %s", dir, name, f[1-k], layout)
+			}
+		}
+	}
+	return "", "", fmt.Errorf("%s holds neither image/ nor label/: expected %s", dir, layout)
+}
+
+// pair is the files of one sample.
+type pair struct{ name, image, mask string }
+
+// matchPairs finds the mask of each image.
+func matchPairs(imageDir, maskDir string) ([]pair, error) {
+	images, err := listPNG(imageDir)
+	if err != nil {
+		return nil, err
+	}
+	masks, err := listPNG(maskDir)
+	if err != nil {
+		return nil, err
+	}
+	key := stem
+	if !shareStem(images, masks) {
+		key = numbers
+	}
+	byKey := map[string]string{}
+	for _, m := range masks {
+		if other, ok := byKey[key(m)]; ok {
+			return nil, fmt.Errorf("masks %s and %s in %s could belong to the same image: give images and masks the same names", other, m, maskDir)
+		}
+		byKey[key(m)] = m
+	}
+	var pairs []pair
+	used := map[string]string{}
+	for _, name := range images {
+		path := filepath.Join(imageDir, name)
+		mask, ok := byKey[key(name)]
+		if !ok {
+			return nil, fmt.Errorf("image %s has no mask %s: add the mask or remove the image", path, filepath.Join(maskDir, name))
+		}
+		if other, ok := used[mask]; ok {
+			return nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, imageDir, mask)
+		}
+		used[mask] = name
+		pairs = append(pairs, pair{name: stem(name), image: path, mask: filepath.Join(maskDir, mask)})
+	}
+	for _, m := range masks {
+		if _, ok := used[m]; !ok {
+			return nil, fmt.Errorf("mask %s has no image %s: add the image or remove the mask", filepath.Join(maskDir, m), filepath.Join(imageDir, m))
+		}
+	}
+	return pairs, nil
+}
+
+// listPNG is the names of the PNG files of dir, sorted.
+func listPNG(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	var names []string
+	other := ""
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case e.IsDir() || strings.HasPrefix(name, "."):
+		case strings.EqualFold(filepath.Ext(name), ".png"):
+			names = append(names, name)
+		default:
+			other = name
+		}
+	}
+	if len(names) == 0 {
+		if other != "" {
+			return nil, fmt.Errorf("%s holds no PNG file, only others such as %s: convert them to PNG", dir, other)
+		}
+		return nil, fmt.Errorf("%s is empty: expected PNG files", dir)
+	}
+	slices.SortFunc(names, compareNatural)
+	return names, nil
+}
+
+func stem(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
+
+func shareStem(a, b []string) bool {
+	in := map[string]bool{}
+	for _, name := range a {
+		in[stem(name)] = true
+	}
+	return slices.ContainsFunc(b, func(name string) bool { return in[stem(name)] })
+}
+
+// numbers is the numbers of a file name, without leading zeros, or the whole
+// stem where it has none.
+func numbers(name string) string {
+	fields := strings.FieldsFunc(stem(name), func(r rune) bool { return r < '0' || r > '9' })
+	if len(fields) == 0 {
+		return stem(name)
+	}
+	for i, f := range fields {
+		fields[i] = trimZeros(f)
+	}
+	return strings.Join(fields, " ")
+}
+
+func trimZeros(digits string) string {
+	if t := strings.TrimLeft(digits, "0"); t != "" {
+		return t
+	}
+	return "0"
+}
+
+// compareNatural orders names with their runs of digits as numbers: 2 before 10.
+func compareNatural(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		n, m := digits(x), digits(y)
+		if n > 0 && m > 0 {
+			p, q := trimZeros(x[:n]), trimZeros(y[:m])
+			if len(p) != len(q) {
+				return len(p) - len(q)
+			}
+			if c := strings.Compare(p, q); c != 0 {
+				return c
+			}
+			x, y = x[n:], y[m:]
+			continue
+		}
+		if x[0] != y[0] {
+			return int(x[0]) - int(y[0])
+		}
+		x, y = x[1:], y[1:]
+	}
+	if len(x) != len(y) {
+		return len(x) - len(y)
+	}
+	return strings.Compare(a, b) // 07 and 7
+}
+
+// digits is the length of the run of digits that s starts with.
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+// binarize makes grey values 0 or 1 in place and returns how many were
+// neither above 0.8 nor below 0.2.
+func binarize(mask []uint8, inverted bool) (grey int) {
+	var one, zero uint8 = 1, 0
+	if inverted {
+		one, zero = 0, 1
+	}
+	for i, v := range mask {
+		// 0.2·255 = 51 and 0.8·255 = 204 exactly.
+		if v >= 51 && v <= 204 {
+			grey++
+		}
+		if v >= 128 {
+			mask[i] = one
+		} else {
+			mask[i] = zero
+		}
+	}
+	return grey
+}
+
+// sampleFile is the file name of sample i among n, padded so that names sort as text too.
+func sampleFile(i, n int) string {
+	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
+}

@@ -1,0 +1,147 @@
+package data
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/draw"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// What a damaged header may ask for is bounded: by maxPixels, and by what the
+// file can hold. Deflate packs at most 1032 bytes into one (zlib's technical
+// notes), and a byte has at most 8 pixels.
+const (
+	maxPixels        = 1 << 28
+	maxPixelsPerByte = 8 * 1032
+)
+
+// readGrey decodes a PNG file to 8-bit grey values, row by row.
+func readGrey(path string) (pixels []uint8, height, width int, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return decodeGrey(text)
+}
+
+// decodeGrey decodes the bytes of a PNG file.
+func decodeGrey(text []byte) (pixels []uint8, height, width int, err error) {
+	c, err := png.DecodeConfig(bytes.NewReader(text))
+	if err != nil {
+		return nil, 0, 0, corrupt(err)
+	}
+	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
+		return nil, 0, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
+	}
+	if c.Height*c.Width > maxPixelsPerByte*len(text) {
+		return nil, 0, 0, corrupt(fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
+	}
+	img, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, 0, 0, corrupt(err)
+	}
+	b := img.Bounds()
+	gray, ok := img.(*image.Gray)
+	if !ok || gray.Stride != b.Dx() {
+		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
+		draw.Draw(gray, gray.Bounds(), img, b.Min, draw.Src)
+	}
+	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
+}
+
+// corrupt says what to do about a file that is not a whole PNG.
+func corrupt(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("not a readable PNG: copy or save it again: %w", err)
+}
+
+// Write saves ds, of one channel, as PNG pairs in dir/image and dir/label
+// (foreground white), which OpenPairs reads. Files of the same names are
+// replaced; a folder that holds other pairs is refused, as they would mix.
+func Write(ctx context.Context, dir string, ds Dataset) error {
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	if is != ts || is[0] != 1 {
+		return fmt.Errorf("write pairs %s: images are %v and masks %v: both must be 1×height×width", dir, is, ts)
+	}
+	if ds.Len() == 0 {
+		return fmt.Errorf("write pairs %s: the data set is empty", dir)
+	}
+	img, mask := make([]float32, volume(is)), make([]float32, volume(ts))
+	return writePairs(ctx, dir, ds.Len(), func(i int) (*image.Gray, *image.Gray, error) {
+		if err := ds.Get(i, img, mask); err != nil {
+			return nil, nil, err
+		}
+		return gray(img, is[1], is[2]), gray(mask, is[1], is[2]), nil
+	})
+}
+
+// writePairs saves n pairs that get returns.
+func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
+	folder := [2]string{filepath.Join(dir, folders[0][0]), filepath.Join(dir, folders[0][1])}
+	for _, f := range folder {
+		if err := os.MkdirAll(f, 0o777); err != nil {
+			return fmt.Errorf("write pairs: %w", err)
+		}
+		if err := refuseOthers(f, n); err != nil {
+			return fmt.Errorf("write pairs: %w", err)
+		}
+	}
+	for i := range n {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
+		}
+		img, mask, err := get(i)
+		if err != nil {
+			return fmt.Errorf("write pairs: %w", err)
+		}
+		for k, m := range [2]*image.Gray{img, mask} {
+			if err := writePNG(filepath.Join(folder[k], sampleFile(i, n)), m); err != nil {
+				return fmt.Errorf("write pairs: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// refuseOthers reports PNG files in dir that n samples do not replace.
+func refuseOthers(dir string, n int) error {
+	ours := map[string]bool{}
+	for i := range n {
+		ours[sampleFile(i, n)] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".png" && !ours[e.Name()] {
+			return fmt.Errorf("%s already holds other images (%s): choose an empty folder", dir, e.Name())
+		}
+	}
+	return nil
+}
+
+func writePNG(path string, m *image.Gray) error {
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return os.WriteFile(path, b.Bytes(), 0o666)
+}
+
+// gray is values of 0 to 1 as 8-bit grey.
+func gray(values []float32, height, width int) *image.Gray {
+	m := image.NewGray(image.Rect(0, 0, width, height))
+	for i, v := range values {
+		m.Pix[i] = uint8(min(max(v, 0), 1)*255 + 0.5)
+	}
+	return m
+}

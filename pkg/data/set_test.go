@@ -1,0 +1,150 @@
+package data_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockstep/pkg/data"
+)
+
+// get is a sample's image and mask.
+func get(t interface{ Fatal(...any) }, ds data.Dataset, i int) (image, target []float32) {
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	image, target = make([]float32, is[0]*is[1]*is[2]), make([]float32, ts[0]*ts[1]*ts[2])
+	if err := ds.Get(i, image, target); err != nil {
+		t.Fatal(err)
+	}
+	return image, target
+}
+
+func cells(t interface{ Fatal(...any) }, c data.CellsConfig) data.Dataset {
+	ds, err := data.Cells(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+func TestSplit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, seed := rapid.IntRange(0, 50).Draw(t, "n"), rapid.Int64().Draw(t, "seed")
+		count := rapid.IntRange(-2, 55).Draw(t, "count")
+		train, test := data.Split(n, count, seed)
+		if len(test) != min(max(count, 0), n) || !slices.IsSorted(train) || !slices.IsSorted(test) {
+			t.Fatalf("test %v, train %v", test, train)
+		}
+		all := append(slices.Clone(train), test...)
+		slices.Sort(all)
+		for i, v := range all {
+			if i != v {
+				t.Fatalf("samples of both lists: %v", all)
+			}
+		}
+		if len(all) != n {
+			t.Fatalf("%d of %d samples", len(all), n)
+		}
+	})
+	_, a := data.Split(30, 6, 1)
+	_, b := data.Split(30, 6, 1)
+	_, c := data.Split(30, 6, 2)
+	if !slices.Equal(a, b) || slices.Equal(a, c) {
+		t.Errorf("seed 1 holds out %v and %v, seed 2 %v", a, b, c)
+	}
+}
+
+func TestSubset(t *testing.T) {
+	s := data.Subset(numbered{n: 5, channels: 1, height: 1, width: 2, bad: -1}, []int{3, 1})
+	if s.Len() != 2 || s.SampleName(0) != "number-3" {
+		t.Errorf("%d samples, the first is %s", s.Len(), s.SampleName(0))
+	}
+	if image, _ := get(t, s, 1); image[1] != 1001 {
+		t.Errorf("sample 1 holds %v", image)
+	}
+	if err := s.Get(2, nil, nil); err == nil || !strings.Contains(err.Error(), "samples 0 to 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTiles: tiles put together are the image; every pixel comes once.
+func TestTiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, w := rapid.IntRange(1, 4).Draw(t, "h"), rapid.IntRange(1, 4).Draw(t, "w")
+		rows, columns := rapid.IntRange(1, 3).Draw(t, "rows"), rapid.IntRange(1, 3).Draw(t, "columns")
+		whole := numbered{n: 3, channels: 2, height: h * rows, width: w * columns, bad: -1}
+		tiles, err := data.Tiles(data.Subset(whole, []int{2, 0}), h, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tiles.Len() != 2*rows*columns || tiles.ImageShape() != [3]int{2, h, w} {
+			t.Fatalf("%d tiles of %v", tiles.Len(), tiles.ImageShape())
+		}
+		for i := range tiles.Len() {
+			image, target := get(t, tiles, i)
+			from := []int{2, 0}[i/(rows*columns)]
+			row, column := i%(rows*columns)/columns, i%columns
+			for c := range 2 {
+				for y := range h {
+					for x := range w {
+						at := (row*h+y)*w*columns + column*w + x
+						want := float32(from*1000 + c*h*rows*w*columns + at)
+						if got := image[(c*h+y)*w+x]; got != want {
+							t.Fatalf("tile %d channel %d (%d, %d) is %g, want %g", i, c, y, x, got, want)
+						}
+						if got := target[y*w+x]; got != float32(from*1000+at) {
+							t.Fatalf("tile %d mask (%d, %d) is %g", i, y, x, got)
+						}
+					}
+				}
+			}
+		}
+	})
+	ds := numbered{n: 2, channels: 1, height: 12, width: 20, bad: -1}
+	tiles, err := data.Tiles(ds, 6, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tiles.SampleName(7); got != "number-1[1,1]" {
+		t.Errorf("tile 7 is named %s", got)
+	}
+	for _, c := range []struct {
+		h, w int
+		want string
+	}{
+		{5, 10, "tile height 5 does not divide image height 12: use one that does (nearest: 4)"},
+		{6, 16, "tile width 16 does not divide image width 20: use one that does (nearest: 20)"},
+		{0, 10, "at least 1"},
+		{24, 10, "(nearest: 12)"},
+	} {
+		if _, err := data.Tiles(ds, c.h, c.w); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestTilesInMemory covers the sets that read a part without the whole.
+func TestTilesInMemory(t *testing.T) {
+	whole := cells(t, data.CellsConfig{Count: 2, Height: 16, Width: 24, Seed: 1})
+	tiles, err := data.Tiles(whole, 8, 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, target := get(t, whole, 1)
+	for k := range 4 {
+		ti, tt := get(t, tiles, 4+k)
+		for i := range ti {
+			at := (k/2*8+i/12)*24 + k%2*12 + i%12
+			if ti[i] != image[at] || tt[i] != target[at] {
+				t.Fatalf("tile %d pixel %d differs from the image's pixel %d", k, i, at)
+			}
+		}
+	}
+	if err := tiles.Get(8, image[:96], target[:96]); err == nil {
+		t.Error("a tile beyond the last is read")
+	}
+	if err := tiles.Get(0, image[:95], target[:96]); err == nil || !strings.Contains(err.Error(), "buffers have 95 and 96 values, want 96 and 96") {
+		t.Errorf("a short buffer: %v", err)
+	}
+}

@@ -1,0 +1,163 @@
+package weights
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/google/renameio/v2"
+)
+
+const (
+	metadataKey = "__metadata__"
+	// The reference implementation refuses longer headers.
+	maxHeader = 100_000_000
+	// Data starts at a multiple of this, so that values lie aligned in a mapped file.
+	alignment = 8
+)
+
+// entry is a tensor in the header.
+type entry struct {
+	DType   string   `json:"dtype"`
+	Shape   []int    `json:"shape"`
+	Offsets *[]int64 `json:"data_offsets"` // begin and end within the data
+}
+
+// Write saves tensors and metadata. The file is complete or not there: the
+// bytes go to a temporary file beside it, reach the disk, and take the place
+// of path, old content included, in one step.
+func Write(path string, tensors []Tensor, metadata map[string]string) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o666))
+	if err != nil {
+		return fmt.Errorf("write weights: %w", err)
+	}
+	err = Encode(f, tensors, metadata)
+	if err == nil {
+		err = f.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		_ = f.Cleanup() // the temporary file; err says what matters
+		return fmt.Errorf("write weights %s: %w", path, err)
+	}
+	return nil
+}
+
+// Encode writes tensors and metadata to w. Tensors of F64 come first, so that
+// all are aligned; otherwise their order is kept.
+func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	sorted := slices.Clone(tensors)
+	slices.SortStableFunc(sorted, func(a, b Tensor) int { return b.width() - a.width() })
+	header, err := encodeHeader(sorted, metadata)
+	if err != nil {
+		return err
+	}
+	if err := binary.Write(w, binary.LittleEndian, uint64(len(header))); err != nil {
+		return err
+	}
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	chunk := make([]byte, 0, 1<<16)
+	for _, t := range sorted {
+		if err := encodeValues(w, t, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeHeader is the JSON of the header in the order of the data.
+func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	field := func(name string, value any) error {
+		if !utf8.ValidString(name) {
+			return fmt.Errorf("tensor name %q is not UTF-8", name)
+		}
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		k, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		v, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		b.Write(k)
+		b.WriteByte(':')
+		b.Write(v)
+		return nil
+	}
+	for k, v := range metadata {
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return nil, fmt.Errorf("metadata %q is not UTF-8", k)
+		}
+	}
+	if len(metadata) > 0 {
+		if err := field(metadataKey, metadata); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	var at int64
+	for _, t := range tensors {
+		if err := t.validate(); err != nil {
+			return nil, err
+		}
+		if seen[t.Name] {
+			return nil, fmt.Errorf("two tensors are named %s", t.Name)
+		}
+		seen[t.Name] = true
+		end := at + int64(t.Len())*int64(t.width())
+		shape := t.Shape
+		if shape == nil {
+			shape = []int{} // JSON [], not null
+		}
+		if err := field(t.Name, entry{t.DType(), shape, &[]int64{at, end}}); err != nil {
+			return nil, err
+		}
+		at = end
+	}
+	b.WriteByte('}')
+	for (8+b.Len())%alignment != 0 {
+		b.WriteByte(' ')
+	}
+	if b.Len() > maxHeader {
+		return nil, fmt.Errorf("header of %d bytes is longer than %d", b.Len(), maxHeader)
+	}
+	return b.Bytes(), nil
+}
+
+// encodeValues writes the values of t through chunk.
+func encodeValues(w io.Writer, t Tensor, chunk []byte) error {
+	flush := func(room int) error {
+		if len(chunk)+room <= cap(chunk) {
+			return nil
+		}
+		_, err := w.Write(chunk)
+		chunk = chunk[:0]
+		return err
+	}
+	for _, v := range t.F32 {
+		if err := flush(4); err != nil {
+			return err
+		}
+		chunk = binary.LittleEndian.AppendUint32(chunk, math.Float32bits(v))
+	}
+	for _, v := range t.F64 {
+		if err := flush(8); err != nil {
+			return err
+		}
+		chunk = binary.LittleEndian.AppendUint64(chunk, math.Float64bits(v))
+	}
+	_, err := w.Write(chunk)
+	return err
+}
