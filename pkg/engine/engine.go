@@ -1,0 +1,111 @@
+// Package engine says what it is to run a plan on a device. The engines
+// themselves are engine/reference (plain Go, float32 and float64, the truth)
+// and engine/cpu (Go assembly on a blocked layout).
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// Options switch an engine's optimisations; each has a flag of the command and
+// stands in run.json. The zero value is refused; start from DefaultOptions.
+type Options struct {
+	Device      string `yaml:"device" json:"device"`           // "cpu" or "reference"
+	Convolution string `yaml:"convolution" json:"convolution"` // "auto" or "direct"
+	Precision   string `yaml:"precision" json:"precision"`     // "fp32"; "fp64" on the reference engine
+	Fuse        bool   `yaml:"fuse" json:"fuse"`               // batch norm and ReLU in one kernel
+	Overlap     bool   `yaml:"overlap" json:"overlap"`         // a bucket is reduced while backward goes on
+	Threads     int    `yaml:"threads" json:"threads"`         // per worker
+}
+
+// DefaultOptions is the CPU engine with everything on, one thread.
+func DefaultOptions() Options {
+	return Options{Device: "cpu", Convolution: "auto", Precision: "fp32", Fuse: true, Overlap: true, Threads: 1}
+}
+
+// Validate reports the first option that cannot be.
+func (o Options) Validate() error {
+	switch {
+	case o.Device != "cpu" && o.Device != "reference":
+		return fmt.Errorf("validate engine options: device %q is not known: use cpu or reference", o.Device)
+	case o.Convolution != "auto" && o.Convolution != "direct":
+		return fmt.Errorf("validate engine options: convolution %q is not known: use auto or direct", o.Convolution)
+	case o.Precision != "fp32" && (o.Precision != "fp64" || o.Device != "reference"):
+		return fmt.Errorf("validate engine options: precision %q is not offered on %s: use fp32 (fp64 only on reference)", o.Precision, o.Device)
+	case o.Threads < 1:
+		return fmt.Errorf("validate engine options: threads is %d: use at least 1", o.Threads)
+	}
+	return nil
+}
+
+// ErrNonFinite is wrapped by Step when the loss is NaN or infinite; the
+// parameters are then as before the step.
+var ErrNonFinite = errors.New("loss is not finite")
+
+// GradSync turns a worker's gradients into those of all workers. The engine
+// calls Bucket as soon as a bucket's gradients are final (in the order of
+// plan.Program.Buckets), goes on with backward, and calls Wait before the
+// optimiser runs.
+type GradSync interface {
+	// Bucket starts the reduction of bucket i in place and returns at once where it can.
+	Bucket(i int, b device.Buffer, s device.Stream) error
+	// Wait returns when every bucket handed over since the last Wait is reduced.
+	Wait() error
+	// Capturable says whether the calls may be recorded in a device graph.
+	Capturable() bool
+}
+
+// Timing says where a step's time went.
+type Timing struct {
+	Forward, Backward time.Duration
+	Wait              time.Duration // blocked in GradSync.Wait: exposed communication
+	Optimizer         time.Duration
+}
+
+// Engine loads programs on one device.
+type Engine interface {
+	Name() string
+	Options() Options
+	// Load prepares p. With share, an Executable of this engine whose program
+	// has parameters and states of the same names and shapes, the two use the
+	// same parameters, states and optimiser slots (train and eval programs,
+	// several batch sizes); parameters that share lacks are an error.
+	Load(p *plan.Program, share Executable) (Executable, error)
+	Close() error
+}
+
+// Executable is a loaded program with its memory. It is for one goroutine.
+type Executable interface {
+	Program() *plan.Program
+	// SetInput copies v, in the logical order of the input's shape.
+	SetInput(name string, v []float32) error
+	// Step runs the forward pass, the backward pass where the program has one,
+	// hands the buckets to sync (may be nil), and applies update (may be nil:
+	// gradients only). A non-finite loss is ErrNonFinite, before any bucket is
+	// handed over and before the optimiser.
+	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
+	// Loss is the loss of the last Step.
+	Loss() float64
+	// Output copies an output of the last Step to dst, in logical order.
+	Output(name string, dst []float32) error
+	// Gradient returns a parameter's gradient after the last Step, in logical order.
+	Gradient(param string) ([]float64, error)
+	// Names lists every persistent tensor: parameters, states, and the optimiser's
+	// slots as "optimizer.m.<param>" and "optimizer.v.<param>" (Adam) or
+	// "optimizer.momentum.<param>" (SGD with momentum; zero before the first step).
+	Names() []string
+	// Get and Set copy a persistent tensor out and in, in logical order; float64
+	// holds either precision exactly.
+	Get(name string) ([]float64, error)
+	Set(name string, v []float64) error
+	// MemoryBytes is what the executable holds: arena, parameters, gradients, slots.
+	MemoryBytes() int64
+	Close() error
+}

@@ -1,0 +1,185 @@
+package reference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// executable is a loaded program.
+type executable[T number] struct {
+	engine   *reference
+	program  *plan.Program
+	store    *store[T]
+	tensors  [][]T // by tensor id
+	buckets  [][]T // the gradients, in order
+	before   [][]T // the states as they were before the step
+	loss     float64
+	elements int64 // allocated beside the store
+}
+
+func (x *executable[T]) Program() *plan.Program { return x.program }
+func (x *executable[T]) Loss() float64          { return x.loss }
+func (x *executable[T]) Names() []string        { return x.store.all() }
+func (x *executable[T]) Close() error           { return nil }
+
+func (x *executable[T]) Get(name string) ([]float64, error)      { return x.store.get(name) }
+func (x *executable[T]) Set(name string, v []float64) error      { return x.store.set(name, v) }
+func (x *executable[T]) MemoryBytes() int64                      { return (x.elements + x.store.elements()) * size[T]() }
+func (x *executable[T]) Output(name string, dst []float32) error { return x.output(name, dst) }
+
+// SetInput implements engine.Executable.
+func (x *executable[T]) SetInput(name string, v []float32) error {
+	id := x.program.Lookup(plan.Input, name)
+	if id < 0 {
+		return fmt.Errorf("set input %q: the program has no input of this name", name)
+	}
+	dst := x.tensors[id]
+	if len(v) != len(dst) {
+		return fmt.Errorf("set input %q: %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
+	}
+	for i, f := range v {
+		dst[i] = T(f)
+	}
+	return nil
+}
+
+func (x *executable[T]) output(name string, dst []float32) error {
+	id := x.program.Lookup(plan.Output, name)
+	if id < 0 {
+		return fmt.Errorf("read output %q: the program has no output of this name", name)
+	}
+	src := x.tensors[id]
+	if len(dst) != len(src) {
+		return fmt.Errorf("read output %q: room for %d values of shape %v", name, len(dst), x.program.Tensors[id].Shape)
+	}
+	for i, f := range src {
+		dst[i] = float32(f)
+	}
+	return nil
+}
+
+// Gradient implements engine.Executable.
+func (x *executable[T]) Gradient(param string) ([]float64, error) {
+	for _, p := range x.program.Params {
+		if p.Name == param && p.Grad >= 0 {
+			return widen(x.tensors[p.Grad]), nil
+		}
+	}
+	return nil, fmt.Errorf("read gradient of %q: the program has none of this name", param)
+}
+
+// Step implements engine.Executable.
+func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
+	var t engine.Timing
+	apply, err := x.optimizer(update)
+	if err != nil {
+		return t, fmt.Errorf("step: %w", err)
+	}
+	for i, id := range x.program.States {
+		copy(x.before[i], x.tensors[id])
+	}
+	start := time.Now()
+	if err := x.forward(ctx); err != nil {
+		for i, id := range x.program.States {
+			copy(x.tensors[id], x.before[i])
+		}
+		return t, fmt.Errorf("step: %w", err)
+	}
+	t.Forward = time.Since(start)
+
+	start = time.Now()
+	if err := x.backward(ctx, sync); err != nil {
+		return t, fmt.Errorf("step: %w", err)
+	}
+	t.Backward = time.Since(start)
+
+	if sync != nil && len(x.buckets) > 0 {
+		start = time.Now()
+		if err := sync.Wait(); err != nil {
+			return t, fmt.Errorf("step: reduce gradients: %w", err)
+		}
+		t.Wait = time.Since(start)
+	}
+	start = time.Now()
+	apply()
+	t.Optimizer = time.Since(start)
+	return t, nil
+}
+
+// forward runs the forward pass and reads the loss.
+func (x *executable[T]) forward(ctx context.Context) error {
+	for _, k := range x.program.Kernels[:x.program.Forward] {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := x.run(k); err != nil {
+			return err
+		}
+	}
+	if x.program.Loss < 0 {
+		return nil
+	}
+	x.loss = float64(x.tensors[x.program.Loss][0])
+	if math.IsNaN(x.loss) || math.IsInf(x.loss, 0) {
+		return fmt.Errorf("%w: %v", engine.ErrNonFinite, x.loss)
+	}
+	return nil
+}
+
+// backward runs the backward pass and hands each bucket over: as soon as it is
+// final with Options.Overlap, else all of them at the end.
+func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err error) {
+	next := 0 // bucket
+	hand := func(at int) error {
+		for ; sync != nil && next < len(x.buckets) && x.program.Buckets[next].Ready <= at; next++ {
+			if err := sync.Bucket(next, buffer(x.buckets[next]), device.Stream{}); err != nil {
+				return fmt.Errorf("hand over bucket %d: %w", next, err)
+			}
+		}
+		return nil
+	}
+	defer func() {
+		// A bucket that is under way is written to: wait before giving up.
+		if err != nil && next > 0 {
+			err = errors.Join(err, sync.Wait())
+		}
+	}()
+	for at := x.program.Forward; at < len(x.program.Kernels); at++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := x.run(x.program.Kernels[at]); err != nil {
+			return err
+		}
+		if x.engine.options.Overlap {
+			if err := hand(at); err != nil {
+				return err
+			}
+		}
+	}
+	return hand(len(x.program.Kernels))
+}
+
+// buffer is v as the view that a collective works on.
+func buffer[T number](v []T) device.Buffer {
+	switch v := any(v).(type) {
+	case []float32:
+		return device.Buffer{F32: v}
+	case []float64:
+		return device.Buffer{F64: v}
+	}
+	return device.Buffer{}
+}
+
+func size[T number]() int64 {
+	var b [1]T
+	return int64(buffer(b[:]).Bytes())
+}

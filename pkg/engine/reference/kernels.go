@@ -1,0 +1,71 @@
+package reference
+
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// call is a kernel with its tensors at hand: the memory and the shapes of
+// inputs and outputs, nil where absent.
+type call[T number] struct {
+	attr              plan.Attr
+	in, out           [][]T
+	inShape, outShape [][]int
+}
+
+// run computes one kernel.
+func (x *executable[T]) run(k plan.Kernel) error {
+	c := call[T]{attr: k.Attr}
+	for _, id := range k.In {
+		c.in, c.inShape = append(c.in, x.tensors[id]), append(c.inShape, x.program.Tensors[id].Shape)
+	}
+	for _, id := range k.Out {
+		if id < 0 {
+			c.out, c.outShape = append(c.out, nil), append(c.outShape, nil)
+			continue
+		}
+		c.out, c.outShape = append(c.out, x.tensors[id]), append(c.outShape, x.program.Tensors[id].Shape)
+	}
+	switch k.Op {
+	case plan.OpConv:
+		c.conv()
+	case plan.OpConvBackwardData:
+		c.convBackwardData()
+	case plan.OpConvBackwardWeights:
+		c.convBackwardWeights()
+	case plan.OpConvTranspose:
+		c.convTranspose()
+	case plan.OpConvTransposeBackwardData:
+		c.convTransposeBackwardData()
+	case plan.OpConvTransposeBackwardWeights:
+		c.convTransposeBackwardWeights()
+	case plan.OpBiasBackward:
+		c.biasBackward()
+	case plan.OpBatchNorm:
+		c.batchNorm()
+	case plan.OpBatchNormBackward:
+		c.batchNormBackward()
+	case plan.OpReLU:
+		c.relu()
+	case plan.OpReLUBackward:
+		c.reluBackward()
+	case plan.OpMaxPool:
+		c.maxPool()
+	case plan.OpMaxPoolBackward:
+		c.maxPoolBackward()
+	case plan.OpConcat:
+		c.concat()
+	case plan.OpSlice:
+		c.slice()
+	case plan.OpAdd:
+		c.add()
+	case plan.OpBCEWithLogits:
+		c.bceWithLogits()
+	case plan.OpBCEWithLogitsBackward:
+		c.bceWithLogitsBackward()
+	default:
+		return fmt.Errorf("run kernel %s: operation %q is not known to the reference engine", k.Name, k.Op)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+// Package reference is the engine that is easy to read: plain Go, one
+// goroutine, float32 or float64. It is the truth that the fast engines are
+// tested against, and runs wherever Go does.
+//
+// Every kernel is a loop over the definition that package plan gives for it.
+// In fp32 tensors are float32, while statistics, losses and the sums behind a
+// parameter's gradient are added up in float64; in fp64 all is float64.
+// Options.Threads, Convolution and Fuse (which is the lowering's affair) make
+// no difference.
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+)
+
+// number is a precision of this engine.
+type number interface{ float32 | float64 }
+
+// New is a reference engine of precision fp32 or fp64. It uses one thread.
+func New(o engine.Options) (engine.Engine, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("open reference engine: %w", err)
+	}
+	if o.Device != "reference" {
+		return nil, fmt.Errorf("open reference engine: the options ask for device %q", o.Device)
+	}
+	return &reference{options: o}, nil
+}
+
+type reference struct{ options engine.Options }
+
+func (e *reference) Name() string            { return "reference" }
+func (e *reference) Options() engine.Options { return e.options }
+func (e *reference) Close() error            { return nil }
+
+// Load implements engine.Engine.
+func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
+	if p == nil {
+		return nil, fmt.Errorf("load program: it is nil")
+	}
+	if err := plan.Validate(p); err != nil {
+		return nil, fmt.Errorf("load program: %w", err)
+	}
+	var x engine.Executable
+	var err error
+	if e.options.Precision == "fp64" {
+		x, err = load[float64](e, p, share)
+	} else {
+		x, err = load[float32](e, p, share)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load program: %w", err)
+	}
+	return x, nil
+}
+
+// load gives every tensor its memory.
+func load[T number](e *reference, p *plan.Program, share engine.Executable) (engine.Executable, error) {
+	x := &executable[T]{engine: e, program: p, tensors: make([][]T, len(p.Tensors))}
+	if share == nil {
+		x.store = newStore[T](p)
+	} else {
+		other, ok := share.(*executable[T])
+		if !ok || other.engine != e {
+			return nil, fmt.Errorf("share parameters: the other program is loaded on another engine")
+		}
+		x.store = other.store
+	}
+	for id, t := range p.Tensors {
+		switch t.Role {
+		case plan.Parameter, plan.State:
+			v, err := x.store.tensor(t)
+			if err != nil {
+				return nil, err
+			}
+			x.tensors[id] = v
+		case plan.Input, plan.Output, plan.Constant:
+			x.tensors[id] = x.allocate(t.Elements())
+		}
+		if t.Role == plan.Constant {
+			fill(x.tensors[id], T(t.Value))
+		}
+	}
+	x.layGradients()
+	x.layActivations()
+	for _, id := range p.States {
+		x.before = append(x.before, x.allocate(p.Tensors[id].Elements()))
+	}
+	return x, nil
+}
+
+// layGradients puts the gradients of a bucket next to each other.
+func (x *executable[T]) layGradients() {
+	p := x.program
+	for _, b := range p.Buckets {
+		size := 0
+		for _, i := range b.Params {
+			size += p.Tensors[p.Params[i].Grad].Elements()
+		}
+		flat := x.allocate(size)
+		x.buckets = append(x.buckets, flat)
+		for _, i := range b.Params {
+			g := p.Params[i].Grad
+			n := p.Tensors[g].Elements()
+			x.tensors[g], flat = flat[:n:n], flat[n:]
+		}
+	}
+}
+
+// layActivations gives each activation memory that is free from its first to
+// its last kernel. A buffer is reused for a tensor of the same size only.
+func (x *executable[T]) layActivations() {
+	p := x.program
+	free := map[int][][]T{}
+	for at, k := range p.Kernels {
+		for _, id := range k.Out {
+			if id < 0 || p.Tensors[id].Role != plan.Activation {
+				continue
+			}
+			n := p.Tensors[id].Elements()
+			if spare := free[n]; len(spare) > 0 {
+				x.tensors[id], free[n] = spare[len(spare)-1], spare[:len(spare)-1]
+			} else {
+				x.tensors[id] = x.allocate(n)
+			}
+		}
+		// Behind the outputs: what a kernel reads must not be what it writes.
+		touched := slices.Concat(k.In, k.Out)
+		slices.Sort(touched)
+		for _, id := range slices.Compact(touched) {
+			if id >= 0 && p.Tensors[id].Role == plan.Activation && p.Tensors[id].Last == at {
+				n := p.Tensors[id].Elements()
+				free[n] = append(free[n], x.tensors[id])
+			}
+		}
+	}
+}
+
+func (x *executable[T]) allocate(n int) []T {
+	x.elements += int64(n)
+	return make([]T, n)
+}

@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// FLOPs is the number of floating-point operations of k: a multiplication and
+// an addition count as two; convolutions, transposed ones and their gradients
+// alone are counted, as is usual.
+func (p *Program) FLOPs(k Kernel) int64 {
+	var w, small int // tensor ids: the weights (or their gradient) and the smaller map
+	switch k.Op {
+	case OpConv:
+		w, small = k.In[1], k.Out[0]
+	case OpConvBackwardData:
+		w, small = k.In[0], k.In[1]
+	case OpConvBackwardWeights:
+		w, small = k.Out[0], k.In[1]
+	case OpConvTranspose:
+		w, small = k.In[1], k.In[0]
+	case OpConvTransposeBackwardData:
+		w, small = k.In[0], k.Out[0]
+	case OpConvTransposeBackwardWeights:
+		w, small = k.Out[0], k.In[0]
+	default:
+		return 0
+	}
+	// Each weight meets each position of the smaller map once.
+	s := p.Tensors[small].Shape
+	return 2 * int64(p.Tensors[w].Elements()) * int64(s[0]*s[2]*s[3])
+}
+
+// String lists the kernels, a line each, for people: what each reads and
+// writes, and the buckets behind the kernel after which they are ready.
+func (p *Program) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for at, k := range p.Kernels {
+		var out []string
+		for _, id := range k.Out {
+			out = append(out, p.label(id, true))
+		}
+		var in []string
+		for _, id := range k.In {
+			in = append(in, p.label(id, false))
+		}
+		fmt.Fprintf(w, "%d\t%s%s\t%s\t%s\t= (%s)\n", at, k.Op, k.Attr, k.Name, strings.Join(out, ", "), strings.Join(in, ", "))
+		for i, g := range p.Buckets {
+			if g.Ready == at {
+				fmt.Fprintf(w, "\tbucket %d\t%d gradients\t%d bytes\t\n", i, len(g.Params), g.Bytes)
+			}
+		}
+	}
+	_ = w.Flush() // A strings.Builder takes everything.
+	lines := strings.Split(b.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// label is how String calls a tensor.
+func (p *Program) label(id int, shape bool) string {
+	if id < 0 {
+		return "-"
+	}
+	t := p.Tensors[id]
+	var s string
+	switch t.Role {
+	case Activation:
+		s = fmt.Sprintf("%%%d", id)
+	case Gradient:
+		s = "∇" + t.Name
+	default:
+		s = t.Name
+	}
+	if shape {
+		s += strings.ReplaceAll(fmt.Sprint(t.Shape), " ", "×")
+	}
+	return s
+}
+
+// String is the attributes that are set, in parentheses.
+func (a Attr) String() string {
+	var s []string
+	for _, v := range []struct {
+		name  string
+		value []int
+	}{{"kernel", a.Kernel}, {"stride", a.Stride}, {"pad", a.Pad}} {
+		if len(v.value) > 0 {
+			s = append(s, fmt.Sprint(v.name, " ", strings.Trim(fmt.Sprint(v.value), "[]")))
+		}
+	}
+	if a.Offset > 0 {
+		s = append(s, fmt.Sprint("offset ", a.Offset))
+	}
+	if a.Training {
+		s = append(s, "training")
+	}
+	if a.ReLU {
+		s = append(s, "relu")
+	}
+	if len(s) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(s, ", ") + ")"
+}

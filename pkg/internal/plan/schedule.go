@@ -1,0 +1,211 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+)
+
+// schedule puts the units in the order in which they run. The forward pass
+// keeps the order in which the network was built. In the backward pass, of the
+// units that could run, the one of the latest forward operation runs first:
+// so the gradients become final from the last layer to the first, and what
+// the forward pass saved is freed in the order opposite to its making. Of one
+// operation, parameters' gradients run before the data's, so that a bucket is
+// ready earlier, and sums of gradients run at once.
+func (l *lowering) schedule() error {
+	var ordered, backward []unit
+	for _, u := range l.units {
+		if u.backward {
+			backward = append(backward, u)
+		} else {
+			ordered = append(ordered, u)
+		}
+	}
+	l.steps = len(ordered)
+
+	producer := map[value]int{}
+	for i, u := range backward {
+		for _, v := range u.out {
+			producer[v] = i
+		}
+	}
+	waiting := make([]int, len(backward)) // inputs that are still to be computed
+	next := make([][]int, len(backward))
+	var ready []int
+	for i, u := range backward {
+		for _, v := range u.in {
+			if j, ok := producer[v]; ok && v.node != nil {
+				waiting[i]++
+				next[j] = append(next[j], i)
+			}
+		}
+		if waiting[i] == 0 {
+			ready = append(ready, i)
+		}
+	}
+	for len(ready) > 0 {
+		// Later operation first, then rank, then the order of creation.
+		best := slices.MinFunc(ready, func(a, b int) int {
+			return cmp.Or(cmp.Compare(backward[b].of, backward[a].of), cmp.Compare(backward[a].rank, backward[b].rank), cmp.Compare(a, b))
+		})
+		ready = slices.Delete(ready, slices.Index(ready, best), slices.Index(ready, best)+1)
+		ordered = append(ordered, backward[best])
+		for _, i := range next[best] {
+			if waiting[i]--; waiting[i] == 0 {
+				ready = append(ready, i)
+			}
+		}
+	}
+	if len(ordered) != len(l.units) {
+		return errors.New("its gradients depend on each other in a circle")
+	}
+	l.units = ordered
+	return nil
+}
+
+// program gives the tensors their ids and fills in the rest.
+func (l *lowering) program() *Program {
+	p := &Program{Loss: -1, Forward: l.steps}
+	ids := map[value]int{}
+	add := func(v value, t Tensor) int {
+		t.First, t.Last = -1, -1
+		p.Tensors = append(p.Tensors, t)
+		ids[v] = len(p.Tensors) - 1
+		return len(p.Tensors) - 1
+	}
+	for _, v := range l.graph.Inputs() {
+		p.Inputs = append(p.Inputs, add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Input}))
+	}
+	for _, v := range l.graph.Parameters() {
+		id := add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Parameter})
+		p.Params = append(p.Params, Param{Name: v.Name, Tensor: id, Grad: -1, Bucket: -1})
+	}
+	for _, v := range l.graph.States() {
+		p.States = append(p.States, add(value{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
+	}
+	for _, n := range l.nodes {
+		if c, ok := constant(n); ok {
+			add(value{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
+		}
+	}
+	for _, u := range l.units {
+		k := Kernel{Op: u.op, Name: u.layer, Attr: u.attr, Backward: u.backward}
+		for _, v := range u.in {
+			id, ok := ids[v]
+			if !ok {
+				id = -1 // Validate refuses it.
+			}
+			k.In = append(k.In, id)
+		}
+		for i, v := range u.out {
+			if v.node == nil {
+				k.Out = append(k.Out, -1)
+				continue
+			}
+			k.Out = append(k.Out, add(v, l.tensor(u, i)))
+		}
+		p.Kernels = append(p.Kernels, k)
+	}
+	for v, i := range l.results {
+		p.Params[i].Grad = ids[v]
+	}
+	for _, o := range l.graph.Outputs() {
+		p.Outputs = append(p.Outputs, ids[value{node: o.Node}])
+	}
+	if loss := l.graph.Loss(); loss != nil {
+		p.Loss = ids[value{node: loss}]
+	}
+	p.lifetimes()
+	p.bucket(l.options)
+	return p
+}
+
+// tensor describes the i-th result of u.
+func (l *lowering) tensor(u unit, i int) Tensor {
+	v := u.out[i]
+	t := Tensor{Name: u.layer, Shape: shape(v.node), Role: Activation}
+	switch {
+	case v.part == partSavedMean || v.part == partSavedInvStd:
+		t.Shape = []int{v.node.Shape()[1]}
+		t.Name += map[int]string{partSavedMean: ".saved_mean", partSavedInvStd: ".saved_invstd"}[v.part]
+	case u.of == sumOf:
+		t.Name = "gradient sum"
+	case u.backward:
+		t.Name += ".gradient"
+	}
+	if p, ok := l.results[v]; ok {
+		t.Name, t.Role = l.params[p].Name, Gradient
+	}
+	if v.node == l.graph.Loss() {
+		t.Name, t.Role = "loss", Output
+	}
+	for _, o := range l.graph.Outputs() {
+		if v == (value{node: o.Node}) {
+			t.Name, t.Role = o.Name, Output
+		}
+	}
+	return t
+}
+
+// shape is n's shape; a scalar is a tensor of one element.
+func shape(n *gorgonia.Node) []int {
+	if n.Dims() == 0 {
+		return []int{1}
+	}
+	return slices.Clone(n.Shape())
+}
+
+// lifetimes sets First and Last of every tensor.
+func (p *Program) lifetimes() {
+	for i, k := range p.Kernels {
+		for _, ids := range [][]int{k.In, k.Out} {
+			for _, id := range ids {
+				if id < 0 {
+					continue
+				}
+				t := &p.Tensors[id]
+				if t.First < 0 {
+					t.First = i
+				}
+				t.Last = i
+			}
+		}
+	}
+}
+
+// bucket groups the gradients in the order in which they become final.
+func (p *Program) bucket(o Options) {
+	param := map[int]int{}
+	for i, q := range p.Params {
+		if q.Grad >= 0 {
+			param[q.Grad] = i
+		}
+	}
+	open := false
+	for at, k := range p.Kernels {
+		for _, id := range k.Out {
+			i, ok := param[id]
+			if !ok {
+				continue
+			}
+			if !open {
+				p.Buckets = append(p.Buckets, Bucket{})
+				open = true
+			}
+			b := &p.Buckets[len(p.Buckets)-1]
+			b.Params = append(b.Params, i)
+			b.Bytes += 4 * p.Tensors[id].Elements()
+			b.Ready = at
+			p.Params[i].Bucket = len(p.Buckets) - 1
+			limit := o.BucketBytes
+			if len(p.Buckets) == 1 {
+				limit = o.FirstBucketBytes
+			}
+			open = b.Bytes < limit
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+)
+
+// arity is how many tensors an Op reads and writes: at least, at most.
+type arity struct{ in, inMax, out, outMax int }
+
+var arities = map[Op]arity{
+	OpConv:                         {2, 3, 1, 1},
+	OpConvBackwardData:             {2, 2, 1, 1},
+	OpConvBackwardWeights:          {2, 2, 1, 1},
+	OpConvTranspose:                {2, 3, 1, 1},
+	OpConvTransposeBackwardData:    {2, 2, 1, 1},
+	OpConvTransposeBackwardWeights: {2, 2, 1, 1},
+	OpBiasBackward:                 {1, 1, 1, 1},
+	OpBatchNorm:                    {5, 5, 1, 3},
+	OpBatchNormBackward:            {5, 6, 3, 3},
+	OpReLU:                         {1, 1, 1, 1},
+	OpReLUBackward:                 {2, 2, 1, 1},
+	OpMaxPool:                      {1, 1, 1, 1},
+	OpMaxPoolBackward:              {3, 3, 1, 1},
+	OpConcat:                       {2, 2, 1, 1},
+	OpSlice:                        {1, 1, 1, 1},
+	OpAdd:                          {2, 2, 1, 1},
+	OpBCEWithLogits:                {2, 2, 1, 1},
+	OpBCEWithLogitsBackward:        {3, 3, 1, 1},
+}
+
+// Validate reports the first thing in p that an engine could trip over: a
+// tensor that is read before it is written or written twice, shapes that do
+// not fit an operation, a gradient that no kernel or no bucket has.
+func Validate(p *Program) error {
+	for _, check := range []func(*Program) error{validateTensors, validateKernels, validateBuckets} {
+		if err := check(p); err != nil {
+			return fmt.Errorf("validate program: %w", err)
+		}
+	}
+	return nil
+}
+
+func validateTensors(p *Program) error {
+	for id, t := range p.Tensors {
+		if len(t.Shape) == 0 || slices.Min(t.Shape) < 1 {
+			return fmt.Errorf("tensor %d (%s) has shape %v", id, t.Name, t.Shape)
+		}
+	}
+	lists := []struct {
+		what string
+		role Role
+		ids  []int
+	}{{"input", Input, p.Inputs}, {"state", State, p.States}, {"output", Output, p.Outputs}}
+	for _, l := range lists {
+		for _, id := range l.ids {
+			if id < 0 || id >= len(p.Tensors) || p.Tensors[id].Role != l.role {
+				return fmt.Errorf("%s %d is no tensor of that role", l.what, id)
+			}
+		}
+	}
+	if p.Loss >= len(p.Tensors) || p.Loss >= 0 && p.Tensors[p.Loss].Elements() != 1 {
+		return fmt.Errorf("loss %d is no scalar", p.Loss)
+	}
+	return nil
+}
+
+func validateKernels(p *Program) error {
+	written := make([]bool, len(p.Tensors))
+	first := make([]int, len(p.Tensors))
+	last := make([]int, len(p.Tensors))
+	for id, t := range p.Tensors {
+		first[id], last[id] = -1, -1
+		written[id] = t.Role == Input || t.Role == Parameter || t.Role == State || t.Role == Constant
+	}
+	touch := func(id, at int) {
+		if first[id] < 0 {
+			first[id] = at
+		}
+		last[id] = at
+	}
+	for at, k := range p.Kernels {
+		if k.Backward != (at >= p.Forward) {
+			return fmt.Errorf("kernel %d (%s) is on the wrong side of Forward = %d", at, k.Op, p.Forward)
+		}
+		a, ok := arities[k.Op]
+		if !ok {
+			return fmt.Errorf("kernel %d: operation %q is not known", at, k.Op)
+		}
+		if len(k.In) < a.in || len(k.In) > a.inMax || len(k.Out) < a.out || len(k.Out) > a.outMax {
+			return fmt.Errorf("kernel %d (%s): %d inputs and %d outputs", at, k.Op, len(k.In), len(k.Out))
+		}
+		for _, id := range k.In {
+			if id < 0 || id >= len(p.Tensors) || !written[id] {
+				return fmt.Errorf("kernel %d (%s) reads tensor %d before it is written", at, k.Op, id)
+			}
+			touch(id, at)
+		}
+		for _, id := range k.Out {
+			if id == -1 {
+				continue
+			}
+			if id < 0 || id >= len(p.Tensors) || written[id] {
+				return fmt.Errorf("kernel %d (%s) writes tensor %d, which is written already", at, k.Op, id)
+			}
+			written[id] = true
+			touch(id, at)
+		}
+		if err := validateShapes(p, k); err != nil {
+			return fmt.Errorf("kernel %d (%s %s): %w", at, k.Op, k.Name, err)
+		}
+	}
+	for id, t := range p.Tensors {
+		if !written[id] {
+			return fmt.Errorf("tensor %d (%s) is never written", id, t.Name)
+		}
+		if t.First != first[id] || t.Last != last[id] {
+			return fmt.Errorf("tensor %d (%s) lives from %d to %d, not from %d to %d", id, t.Name, first[id], last[id], t.First, t.Last)
+		}
+	}
+	return nil
+}
+
+func validateBuckets(p *Program) error {
+	final := map[int]int{} // gradient → kernel
+	for at, k := range p.Kernels {
+		for _, id := range k.Out {
+			if id >= 0 && p.Tensors[id].Role == Gradient {
+				final[id] = at
+			}
+		}
+		for _, id := range k.In {
+			if p.Tensors[id].Role == Gradient {
+				return fmt.Errorf("kernel %d (%s) reads gradient %s, which may be under reduction", at, k.Op, p.Tensors[id].Name)
+			}
+		}
+	}
+	ready, grouped := -1, 0
+	for i, b := range p.Buckets {
+		latest, bytes := -1, 0
+		for _, j := range b.Params {
+			if j < 0 || j >= len(p.Params) || p.Params[j].Bucket != i {
+				return fmt.Errorf("bucket %d: parameter %d is not of it", i, j)
+			}
+			g := p.Params[j].Grad
+			at, ok := final[g]
+			if !ok || at < latest {
+				return fmt.Errorf("bucket %d: gradient of %s is not written in the bucket's order", i, p.Params[j].Name)
+			}
+			latest = at
+			bytes += 4 * p.Tensors[g].Elements()
+			grouped++
+		}
+		if b.Ready != latest || latest < ready || bytes != b.Bytes {
+			return fmt.Errorf("bucket %d is ready after kernel %d with %d bytes, not %d with %d", i, latest, bytes, b.Ready, b.Bytes)
+		}
+		ready = latest
+	}
+	backward := len(p.Kernels) > p.Forward
+	for _, q := range p.Params {
+		if backward != (q.Grad >= 0) || backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape) {
+			return fmt.Errorf("parameter %s has no gradient of its shape", q.Name)
+		}
+	}
+	if backward && grouped != len(p.Params) {
+		return fmt.Errorf("%d of %d gradients are in buckets", grouped, len(p.Params))
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package model_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+)
+
+func TestParameterCounts(t *testing.T) {
+	tests := []struct {
+		name string
+		want int
+	}{
+		{"unet2d-study", 487_145},   // published with the scaling study
+		{"unet2d-bench", 7_762_465}, // counted in PyTorch
+	}
+	for _, tt := range tests {
+		n, err := model.Named(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Parameters(); got != tt.want {
+			t.Errorf("%s has %d parameters, want %d", tt.name, got, tt.want)
+		}
+		s, err := model.Summarize(n, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, l := range s.Layers {
+			sum += l.Parameters
+		}
+		if sum != tt.want || s.Parameters != tt.want {
+			t.Errorf("summary of %s: layers add up to %d, total %d, want %d", tt.name, sum, s.Parameters, tt.want)
+		}
+	}
+}
+
+func valid() model.UNet2DConfig {
+	return model.UNet2DConfig{Base: 4, Depth: 3, InChannels: 1, OutChannels: 1, Height: 16, Width: 24, Norm: "batch"}
+}
+
+func TestUNet2DErrors(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(c *model.UNet2DConfig)
+		want   string
+	}{
+		{"base", func(c *model.UNet2DConfig) { c.Base = 0 }, "base is 0: use 1 to 4096"},
+		{"depth", func(c *model.UNet2DConfig) { c.Depth = 0 }, "depth is 0: use 1 to 10"},
+		{"depth beyond reason", func(c *model.UNet2DConfig) { c.Depth = 64 }, "depth is 64"},
+		{"input channels", func(c *model.UNet2DConfig) { c.InChannels = -1 }, "input channels is -1"},
+		{"output channels", func(c *model.UNet2DConfig) { c.OutChannels = 0 }, "output channels is 0"},
+		{"height", func(c *model.UNet2DConfig) { c.Height = 21 }, "height is 21: depth 3 halves it 3 times, so it must be a multiple of 8: the nearest is 24"},
+		{"width below", func(c *model.UNet2DConfig) { c.Width = 19 }, "the nearest is 16"},
+		{"width too small", func(c *model.UNet2DConfig) { c.Width = 1 }, "the nearest is 8"},
+		{"norm", func(c *model.UNet2DConfig) { c.Norm = "layer" }, `norm "layer" is not known: use batch or none`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := valid()
+			tt.change(&c)
+			_, err := model.UNet2D(c)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+	u, err := model.UNet2D(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Graph(0, nn.Train); err == nil || !strings.Contains(err.Error(), "batch is 0: use at least 1") {
+		t.Errorf("batch 0: error %v", err)
+	}
+	if _, err := model.Named("unet3"); err == nil || !strings.Contains(err.Error(), "use one of unet2d-bench, unet2d-study") {
+		t.Errorf("unknown name: error %v", err)
+	}
+}
+
+// TestGraphsShareNames: one set of weights serves every batch size and mode.
+func TestGraphsShareNames(t *testing.T) {
+	u, err := model.UNet2D(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(batch int, mode nn.Mode) []string {
+		g, err := u.Graph(batch, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n []string
+		for _, v := range slices.Concat(g.Parameters(), g.States()) {
+			n = append(n, v.Name)
+		}
+		return n
+	}
+	want := names(1, nn.Train)
+	if !slices.Equal(want, names(5, nn.Eval)) {
+		t.Error("names depend on batch or mode")
+	}
+	for _, n := range []string{"down.0.a.conv.weight", "down.2.b.norm.running_var", "bridge.a.norm.bias", "up.1.transpose.bias", "head.weight"} {
+		if !slices.Contains(want, n) {
+			t.Errorf("there is no %s", n)
+		}
+	}
+	if slices.Contains(want, "down.0.a.conv.bias") {
+		t.Error("a convolution before batch norm has a bias, though none was asked for")
+	}
+}
+
+// TestSummaryHTML: names are escaped and every layer has its row.
+func TestSummaryHTML(t *testing.T) {
+	s := model.Summary{Name: "a<b", Batch: 1, Layers: []nn.Layer{{Name: "x&y", Kind: "Conv2D", Shape: []int{1, 2, 3, 4}, Parameters: 1234, FLOPs: 5_000_000}}, Parameters: 1234}
+	got := s.HTML()
+	for _, want := range []string{"a&lt;b", "x&amp;y", "1×2×3×4", "1,234", ">5.00<"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("HTML lacks %q: %s", want, got)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package model
+
+import (
+	"fmt"
+	"html"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"lockstep/pkg/nn"
+)
+
+// Summary is a network as a table: a row a layer, with the shape of its
+// output, its trained numbers and the floating-point operations of its forward
+// pass (a multiplication and an addition count as two; convolutions alone are
+// counted, as is usual). It prints as text and shows as a table in a notebook.
+type Summary struct {
+	Name       string
+	Batch      int
+	Layers     []nn.Layer
+	Parameters int
+	FLOPs      int64 // forward, the whole batch
+	States     int   // numbers that persist and are not trained: running statistics
+}
+
+// Summarize builds net for a batch and describes it.
+func Summarize(net Network, batch int) (*Summary, error) {
+	if net == nil {
+		return nil, fmt.Errorf("summarize network: it is nil")
+	}
+	g, err := net.Graph(batch, nn.Eval)
+	if err != nil {
+		return nil, fmt.Errorf("summarize network: %w", err)
+	}
+	s := &Summary{Name: net.Name(), Batch: batch, Layers: g.Layers(), Parameters: g.ParameterCount()}
+	for _, l := range s.Layers {
+		s.FLOPs += l.FLOPs
+	}
+	for _, v := range g.States() {
+		s.States += v.Elements()
+	}
+	return s, nil
+}
+
+func header() []string { return []string{"layer", "kind", "output", "parameters", "MFLOP forward"} }
+
+// rows are the cells of the table.
+func (s *Summary) rows() [][]string {
+	var rows [][]string
+	for _, l := range s.Layers {
+		rows = append(rows, []string{l.Name, l.Kind, shapeText(l.Shape), nonzero(l.Parameters > 0, thousands(int64(l.Parameters))), nonzero(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6))})
+	}
+	return rows
+}
+
+// totals is the line below the table.
+func (s *Summary) totals() string {
+	return fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %s running statistics, %.3g GFLOP forward at batch %d",
+		s.Name, thousands(int64(s.Parameters)), float64(4*s.Parameters)/(1<<20), thousands(int64(s.States)), float64(s.FLOPs)/1e9, s.Batch)
+}
+
+// String is the table as text.
+func (s *Summary) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range append([][]string{header()}, s.rows()...) {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	_ = w.Flush() // A strings.Builder takes everything.
+	lines := strings.Split(b.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return strings.Join(lines, "\n") + s.totals() + "\n"
+}
+
+// HTML is the table for a notebook.
+func (s *Summary) HTML() string {
+	var b strings.Builder
+	b.WriteString("<table><thead>")
+	row := func(tag string, cells []string) {
+		b.WriteString("<tr>")
+		for i, c := range cells {
+			align := "left"
+			if i > 1 {
+				align = "right"
+			}
+			fmt.Fprintf(&b, `<%s style="text-align:%s">%s</%s>`, tag, align, html.EscapeString(c), tag)
+		}
+		b.WriteString("</tr>")
+	}
+	row("th", header())
+	b.WriteString("</thead><tbody>")
+	for _, r := range s.rows() {
+		row("td", r)
+	}
+	fmt.Fprintf(&b, "</tbody></table><p>%s</p>", html.EscapeString(s.totals()))
+	return b.String()
+}
+
+// shapeText writes a shape with ×; a scalar is "scalar".
+func shapeText(shape []int) string {
+	if len(shape) == 0 {
+		return "scalar"
+	}
+	parts := make([]string, len(shape))
+	for i, d := range shape {
+		parts[i] = strconv.Itoa(d)
+	}
+	return strings.Join(parts, "×")
+}
+
+// nonzero leaves a cell empty where there is nothing to count.
+func nonzero(counted bool, cell string) string {
+	if !counted {
+		return ""
+	}
+	return cell
+}
+
+// thousands writes n with a comma between groups of three digits.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

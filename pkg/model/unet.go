@@ -1,0 +1,151 @@
+package model
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// UNet2DConfig says which U-Net.
+type UNet2DConfig struct {
+	Base        int    // channels of the first level; each level below has twice as many
+	Depth       int    // levels above the bridge, each halves height and width
+	InChannels  int    // of the image
+	OutChannels int    // of the mask
+	Height      int    // of the image, a multiple of 2^Depth
+	Width       int    // of the image, a multiple of 2^Depth
+	Bias        bool   // the 3×3 convolutions have biases (batch norm makes them superfluous; the study has them)
+	Norm        string // "batch" or "none"
+}
+
+// Validate reports the first field that cannot be.
+func (c UNet2DConfig) Validate() error {
+	const maxDepth = 10 // 1024 times fewer pixels a side is beyond any image
+	for _, f := range []struct {
+		name      string
+		value, hi int
+	}{
+		{"base", c.Base, 1 << 12}, {"depth", c.Depth, maxDepth}, {"input channels", c.InChannels, 1 << 12}, {"output channels", c.OutChannels, 1 << 12},
+	} {
+		if f.value < 1 || f.value > f.hi {
+			return fmt.Errorf("validate unet2d: %s is %d: use 1 to %d", f.name, f.value, f.hi)
+		}
+	}
+	step := 1 << c.Depth
+	for _, side := range []struct {
+		name  string
+		value int
+	}{{"height", c.Height}, {"width", c.Width}} {
+		if side.value < step || side.value%step != 0 {
+			return fmt.Errorf("validate unet2d: %s is %d: depth %d halves it %d times, so it must be a multiple of %d: the nearest is %d",
+				side.name, side.value, c.Depth, c.Depth, step, max(step, (side.value+step/2)/step*step))
+		}
+	}
+	if c.Norm != "batch" && c.Norm != "none" {
+		return fmt.Errorf("validate unet2d: norm %q is not known: use batch or none", c.Norm)
+	}
+	return nil
+}
+
+// UNet is a 2-D U-Net for segmentation, with binary cross-entropy on its
+// logits as loss.
+//
+// Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions
+// and batch norm, as is usual today.
+type UNet struct {
+	config     UNet2DConfig
+	parameters int
+}
+
+var _ Network = (*UNet)(nil)
+
+// UNet2D is the U-Net of that configuration.
+func UNet2D(c UNet2DConfig) (*UNet, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	u := &UNet{config: c}
+	g, err := u.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	u.parameters = g.ParameterCount()
+	return u, nil
+}
+
+// Name is unet2d-<base>x<depth>, and what is not usual about it.
+func (u *UNet) Name() string {
+	name := fmt.Sprintf("unet2d-%dx%d", u.config.Base, u.config.Depth)
+	if u.config.Bias {
+		name += "-bias"
+	}
+	if u.config.Norm != "batch" {
+		name += "-norm-" + u.config.Norm
+	}
+	return name
+}
+
+// Config is the configuration that u was made with.
+func (u *UNet) Config() UNet2DConfig { return u.config }
+
+// InputShape is channels, height, width of an image.
+func (u *UNet) InputShape() [3]int {
+	return [3]int{u.config.InChannels, u.config.Height, u.config.Width}
+}
+
+// TargetShape is channels, height, width of a mask.
+func (u *UNet) TargetShape() [3]int {
+	return [3]int{u.config.OutChannels, u.config.Height, u.config.Width}
+}
+
+// Parameters is the number of trained numbers.
+func (u *UNet) Parameters() int { return u.parameters }
+
+// Graph builds the network: Depth levels down, each two blocks of convolution,
+// batch norm and ReLU with a 2×2 max-pool behind; two blocks as a bridge; Depth
+// levels up, each a 2×2 transposed convolution, the concatenation [up, skip]
+// and two blocks; and a 1×1 convolution as head.
+func (u *UNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
+	}
+	c := u.config
+	g := nn.NewGraph(mode)
+	x := g.Input(ImageInput, batch, c.InChannels, c.Height, c.Width)
+	target := g.Input(TargetInput, batch, c.OutChannels, c.Height, c.Width)
+
+	var skips []*gorgonia.Node
+	for i := range c.Depth {
+		x = u.blocks(g, fmt.Sprintf("down.%d", i), x, c.Base<<i)
+		skips = append(skips, x)
+		x = g.MaxPool2D(x, 2, 2)
+	}
+	x = u.blocks(g, "bridge", x, c.Base<<c.Depth)
+	for i := c.Depth - 1; i >= 0; i-- {
+		name := fmt.Sprintf("up.%d", i)
+		x = g.ConvTranspose2D(name+".transpose", x, c.Base<<i, 2, 2, 0, true)
+		x = g.Concat(x, skips[i])
+		x = u.blocks(g, name, x, c.Base<<i)
+	}
+	logits := g.Output(LogitsOutput, g.Conv2D("head", x, c.OutChannels, 1, 1, 0, true))
+	g.SetLoss(g.BCEWithLogits(logits, target))
+	if err := g.Err(); err != nil {
+		return nil, fmt.Errorf("build %s: %w", u.Name(), err)
+	}
+	return g, nil
+}
+
+// blocks is two times convolution 3×3, batch norm, ReLU.
+func (u *UNet) blocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
+	for _, part := range []string{".a", ".b"} {
+		// Without batch norm behind it, a convolution needs its bias.
+		x = g.Conv2D(name+part+".conv", x, channels, 3, 1, 1, u.config.Bias || u.config.Norm == "none")
+		if u.config.Norm == "batch" {
+			x = g.BatchNorm(name+part+".norm", x)
+		}
+		x = g.ReLU(x)
+	}
+	return x
+}

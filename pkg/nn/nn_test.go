@@ -1,0 +1,279 @@
+package nn_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// TestShapes checks result shapes against torch.nn.functional's formulas.
+func TestShapes(t *testing.T) {
+	tests := []struct {
+		name  string
+		in    []int
+		build func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node
+		want  []int
+	}{
+		{"conv same", []int{2, 3, 8, 6}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Conv2D("c", x, 5, 3, 1, 1, true) }, []int{2, 5, 8, 6}},
+		{"conv stride 2", []int{1, 3, 9, 8}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Conv2D("c", x, 4, 3, 2, 1, false) }, []int{1, 4, 5, 4}},
+		{"conv transpose", []int{1, 4, 3, 5}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.ConvTranspose2D("t", x, 2, 2, 2, 0, true) }, []int{1, 2, 6, 10}},
+		{"conv transpose pad", []int{1, 4, 3, 5}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.ConvTranspose2D("t", x, 2, 4, 2, 1, true) }, []int{1, 2, 6, 10}},
+		{"pool, odd", []int{1, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.MaxPool2D(x, 2, 2) }, []int{1, 4, 2, 3}},
+		{"batch norm", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.BatchNorm("n", x) }, []int{2, 4, 5, 7}},
+		{"concat", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Concat(x, g.ReLU(x)) }, []int{2, 8, 5, 7}},
+		{"loss", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.BCEWithLogits(x, x) }, []int{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := nn.NewGraph(nn.Train)
+			y := tt.build(g, g.Input("x", tt.in...))
+			if err := g.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(y.Shape(), tt.want) {
+				t.Errorf("shape %v, want %v", y.Shape(), tt.want)
+			}
+		})
+	}
+}
+
+// TestErrors reads the message of each mistake that a builder can make.
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(g *nn.Graph, x *gorgonia.Node)
+		want  string
+	}{
+		{"no name", func(g *nn.Graph, x *gorgonia.Node) { g.Input("", 1) }, "add input: it has no name"},
+		{"input without shape", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y") }, `add input "y": shape [] must have at least one dimension`},
+		{"empty dimension", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y", 2, 0) }, "shape [2 0]"},
+		{"name taken", func(g *nn.Graph, x *gorgonia.Node) { g.Input("x", 1) }, `add input "x": the name is taken`},
+		{"layer twice", func(g *nn.Graph, x *gorgonia.Node) {
+			g.Conv2D("c", g.Conv2D("c", x, 3, 1, 1, 0, false), 3, 1, 1, 0, false)
+		}, `add parameter "c.weight": the name is taken`},
+		{"no initialiser", func(g *nn.Graph, x *gorgonia.Node) { g.Parameter("p", nil, 1) }, "it has no initialiser"},
+		{"image too small", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 7, 1, 0, false) }, `layer "c": conv2d: input (2, 3, 4, 5) with padding 0 is smaller than the kernel 7x7`},
+		{"no channels", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 0, 3, 1, 1, false) }, "output channels 0 and kernel 3 must be at least 1"},
+		{"stride", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 3, 0, 1, false) }, "stride is 0: use at least 1"},
+		{"padding", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 3, 1, -1, false) }, "padding is -1: use at least 0"},
+		{"nothing left", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 1, 1, 3, false) }, "with padding 3 leaves no output"},
+		{"not an image", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", g.Input("v", 3), 1, 1, 1, 0, false) }, "input has shape (3): 4 dimensions (batch, channels, height, width) are needed"},
+		{"missing", func(g *nn.Graph, x *gorgonia.Node) { g.ReLU(nil) }, `layer "relu.0": relu: input: an input is missing (nil)`},
+		{"missing to a layer", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", nil) }, `layer "n": an input is missing (nil)`},
+		{"one value a channel", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", g.Input("v", 1, 3, 1, 1)) }, "so it has no variance to train with"},
+		{"window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 5, 2) }, "input (2, 3, 4, 5) is smaller than the window 5x5"},
+		{"window 0", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 0, 2) }, "kernel 0 and stride 2 must be at least 1"},
+		{"concat", func(g *nn.Graph, x *gorgonia.Node) { g.Concat(x, g.MaxPool2D(x, 2, 2)) }, "shapes (2, 3, 4, 5) and (2, 3, 2, 2) may differ in their channels alone"},
+		{"add", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, g.MaxPool2D(x, 2, 2)) }, "add: shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ"},
+		{"loss", func(g *nn.Graph, x *gorgonia.Node) { g.BCEWithLogits(x, g.MaxPool2D(x, 2, 2)) }, "logits have shape (2, 3, 4, 5), targets (2, 3, 2, 2): they must be equal"},
+		{"other graph", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, nn.NewGraph(nn.Train).Input("x", 2, 3, 4, 5)) }, "belongs to another graph"},
+		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: it must be a scalar"},
+		{"loss twice", func(g *nn.Graph, x *gorgonia.Node) {
+			g.SetLoss(g.BCEWithLogits(x, x))
+			g.SetLoss(g.BCEWithLogits(x, x))
+		}, "set loss: the graph has one already"},
+		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `name output "y": it is not the result of an operation`},
+		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "taken by output \"y\""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := nn.NewGraph(nn.Train)
+			tt.build(g, g.Input("x", 2, 3, 4, 5))
+			err := g.Err()
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("error %v, want one with %q", err, tt.want)
+			}
+			// The first error sticks, and nothing panics behind it.
+			z := g.Output("late", g.Conv2D("late", g.Input("late", 1, 1, 2, 2), 1, 1, 1, 0, true))
+			g.SetLoss(g.BCEWithLogits(g.Concat(z, g.BatchNorm("n2", g.ConvTranspose2D("t2", z, 1, 1, 1, 0, true))), z))
+			if g.Err() != err {
+				t.Errorf("the error became %v", g.Err())
+			}
+			if _, got := g.Gradients(); got != err {
+				t.Errorf("Gradients gave %v", got)
+			}
+		})
+	}
+}
+
+// TestOperationErrors: the functions on nodes check what the layers cannot get
+// wrong.
+func TestOperationErrors(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	x, w, v := g.Input("x", 1, 3, 4, 4), g.Input("w", 2, 4, 3, 3), g.Input("v", 5)
+	wt := g.Input("wt", 3, 2, 2, 2)
+	tests := []struct {
+		name string
+		call func() (*gorgonia.Node, error)
+		want string
+	}{
+		{"conv channels", func() (*gorgonia.Node, error) { return nn.Conv2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 4"},
+		{"conv transpose channels", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 2"},
+		{"bias", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, wt, v, 2, 0) }, "bias has 5 elements, the output 2 channels"},
+		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: an input is missing"},
+		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, the input (1, 3, 4, 4) has 3 channels"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := tt.call(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestGradientErrors: what cannot be differentiated says why.
+func TestGradientErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func() *nn.Graph
+		want  string
+	}{
+		{"eval", func() *nn.Graph { return nn.NewGraph(nn.Eval) }, "the graph is for eval: build it with nn.Train"},
+		{"no loss", func() *nn.Graph { return nn.NewGraph(nn.Train) }, "there is none: call SetLoss"},
+		{"no parameters", func() *nn.Graph {
+			g := nn.NewGraph(nn.Train)
+			x := g.Input("x", 1, 1, 2, 2)
+			g.SetLoss(g.BCEWithLogits(x, x))
+			return g
+		}, "the graph has no parameters"},
+		{"parameter behind no gradient", func() *nn.Graph {
+			// The loss has no derivative for its target.
+			g := nn.NewGraph(nn.Train)
+			x := g.Input("x", 1, 1, 2, 2)
+			g.SetLoss(g.BCEWithLogits(x, g.Conv2D("c", x, 1, 1, 1, 0, false)))
+			return g
+		}, "differentiate the loss: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := tt.build()
+			if g.Err() != nil {
+				t.Fatal(g.Err())
+			}
+			if _, err := g.Gradients(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestNothingIsMerged: gorgonia merges nodes of equal hash. Operations must
+// not be, or two batch norms of one input would share their statistics.
+func TestNothingIsMerged(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	x := g.Input("x", 2, 1, 3, 3)
+	c := func(name string) *gorgonia.Node { return g.Parameter(name, nn.Constant(1), 1) }
+	gamma, beta, mean, variance := c("gamma"), c("beta"), c("mean"), c("variance")
+	seen := map[*gorgonia.Node]bool{}
+	for range 3 {
+		y, err := nn.BatchNorm(x, gamma, beta, mean, variance, nn.Train)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[y] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("3 batch norms became %d nodes", len(seen))
+	}
+}
+
+// TestDoNamesTheEngine: gorgonia's machines cannot run our operations and say
+// what can.
+func TestDoNamesTheEngine(t *testing.T) {
+	g := nn.NewGraph(nn.Eval)
+	y := g.ReLU(g.Input("x", 1, 1, 2, 2))
+	_, err := y.Op().Do()
+	if err == nil || !strings.Contains(err.Error(), "engine") {
+		t.Errorf("error %v does not name the engine", err)
+	}
+}
+
+func TestInitialValues(t *testing.T) {
+	build := func(names ...string) map[string][]float64 {
+		g := nn.NewGraph(nn.Train)
+		x := g.Input("x", 1, 4, 8, 8)
+		for _, n := range names {
+			g.Conv2D(n, x, 16, 3, 1, 1, true)
+		}
+		g.BatchNorm("norm", x)
+		g.ConvTranspose2D("up", x, 9, 2, 2, 0, true)
+		if g.Err() != nil {
+			t.Fatal(g.Err())
+		}
+		return g.InitialValues(42)
+	}
+	one, other := build("a", "b"), build("b", "a")
+	for name, v := range one {
+		if !slices.Equal(v, other[name]) {
+			t.Errorf("%s depends on the order of creation", name)
+		}
+	}
+	if slices.Equal(one["a.weight"], one["b.weight"]) || slices.Equal(one["a.weight"][:16], one["a.bias"]) {
+		t.Error("two parameters have the same numbers")
+	}
+	for name, want := range map[string]float64{"norm.weight": 1, "norm.bias": 0, "norm.running_mean": 0, "norm.running_var": 1} {
+		if v := one[name]; len(v) != 4 || slices.Min(v) != want || slices.Max(v) != want {
+			t.Errorf("%s is %v, want 4 times %v", name, v, want)
+		}
+	}
+	// U(−b, b) with b = 1/√(4·3·3) = 1/6, and 1/√(9·2·2) = 1/6 for the
+	// transposed one: the extremes come close to b, the variance to b²/3.
+	for name, count := range map[string]int{"a.weight": 16 * 4 * 9, "a.bias": 16, "up.weight": 4 * 9 * 4, "up.bias": 9} {
+		v := one[name]
+		if len(v) != count || slices.Min(v) < -1./6 || slices.Max(v) > 1./6 {
+			t.Errorf("%s: %d values from %v to %v, want %d within 1/6", name, len(v), slices.Min(v), slices.Max(v), count)
+		}
+	}
+	if got, want := variance(one["a.weight"]), 1./36/3; math.Abs(got/want-1) > 0.15 {
+		t.Errorf("variance of a.weight is %v, want about %v", got, want)
+	}
+}
+
+// TestInitialValuesGolden: a seed gives the same network on every machine and
+// with every version. The numbers are this package's own, of its first version.
+func TestInitialValuesGolden(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	g.Conv2D("down.0.a.conv", g.Input("x", 1, 1, 4, 4), 2, 3, 1, 1, true)
+	v := g.InitialValues(1)["down.0.a.conv.weight"][:3]
+	const want = "[0.274549175411 0.034615036884 -0.138830245913]"
+	if got := fmt.Sprintf("%.12f", v); got != want {
+		t.Errorf("values %s, want %s", got, want)
+	}
+}
+
+func TestKaimingNormal(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	g.Parameter("w", nn.KaimingNormal(50), 20000)
+	v := g.InitialValues(1)["w"]
+	// N(0, 2/50): the standard error of the variance of 20,000 values is 1 %.
+	if got := variance(v); math.Abs(got/0.04-1) > 0.05 {
+		t.Errorf("variance %v, want 0.04", got)
+	}
+	inside := 0
+	for _, x := range v {
+		if math.Abs(x) < 0.2 { // one standard deviation: 68.27 %
+			inside++
+		}
+	}
+	if got := float64(inside) / 20000; math.Abs(got-0.6827) > 0.015 {
+		t.Errorf("%v lie within a standard deviation, want 0.683", got)
+	}
+}
+
+func variance(v []float64) float64 {
+	mean, sum := 0.0, 0.0
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		sum += (x - mean) * (x - mean)
+	}
+	return sum / float64(len(v))
+}
