@@ -1,0 +1,49 @@
+package figure
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// synthetic makes runs of a smooth, invented training: t(N) = 2 + 0.15·(N−1)
+// seconds for 48 samples per worker, a little slower with each seed.
+func synthetic(t *testing.T, series []string, workers []int, seeds, epochs int) *scaling.Study {
+	t.Helper()
+	var all []runs.Run
+	for i, name := range series {
+		for _, n := range workers {
+			for seed := 1; seed <= seeds; seed++ {
+				r := runs.Run{Dir: fmt.Sprintf("%s-n%d-s%d", name, n, seed), Info: runs.Info{
+					Study: "cells", Series: name, Workers: n, Seed: int64(seed), Status: runs.StatusDone,
+				}}
+				for e := 1; e <= epochs; e++ {
+					seconds := (2 + 0.15*float64(n-1)*float64(i+1)) * (1 + 0.04*float64(seed-1))
+					if e == 1 {
+						seconds *= 2
+					}
+					loss := 0.7*math.Exp(-float64(e)*0.3) + 0.02*float64(seed) + 0.01*math.Log2(float64(n))
+					r.Epochs = append(r.Epochs, runs.Epoch{
+						Epoch: e, Seconds: seconds, Samples: 48 * n, SamplesPerSecond: 48 * float64(n) / seconds,
+						TrainLoss: loss, ValLoss: loss*1.1 + 0.02, IoU: math.NaN(), Dice: math.NaN(),
+						ValSeconds: math.NaN(), LearningRate: 1e-3,
+					})
+				}
+				r.Info.Test = &runs.Test{
+					IoU: 0.86 - 0.01*math.Log2(float64(n)) - 0.01*float64(seed) + 0.02*float64(i), Dice: 0.9,
+					IoUConstant: 0.41, DiceConstant: 0.58, IoUUntrained: 0.2 + 0.01*float64(seed), DiceUntrained: 0.3,
+					Loss: 0.2, Seconds: 1,
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	study, err := scaling.FromRuns(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return study
+}

@@ -1,0 +1,58 @@
+package figure
+
+import (
+	"math"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// glyphs tell series apart without colour. The ring is kept for the untrained
+// network.
+func glyphs() []draw.GlyphDrawer {
+	return []draw.GlyphDrawer{
+		draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{},
+		outline{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
+		outline{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
+		outline{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip
+		outline{{-1.2, 0, 0, -1.2, 1.2, 0, 0, 1.2, -1.2, 0}},  // diamond
+		outline{{-1.2, 0, 1.2, 0}, {0, -1.2, 0, 1.2}},         // plus
+	}
+}
+
+// outlineWidth is that of a glyph's lines; gonum's own are too thin to be seen
+// at the size of a notebook.
+const outlineWidth = 1.4
+
+// outline is a glyph of lines, each a list of x, y in units of the radius.
+type outline [][]float64
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (o outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
+	for _, xy := range o {
+		var path vg.Path
+		for i := 0; i+1 < len(xy); i += 2 {
+			p := vg.Point{X: at.X + vg.Length(xy[i])*style.Radius, Y: at.Y + vg.Length(xy[i+1])*style.Radius}
+			if i == 0 {
+				path.Move(p)
+			} else {
+				path.Line(p)
+			}
+		}
+		c.Stroke(path)
+	}
+}
+
+// ring is a circle that is not filled.
+type ring struct{}
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
+	var path vg.Path
+	path.Move(vg.Point{X: at.X + style.Radius, Y: at.Y})
+	path.Arc(at, style.Radius, 0, 2*math.Pi)
+	path.Close()
+	c.Stroke(path)
+}

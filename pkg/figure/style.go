@@ -1,0 +1,161 @@
+package figure
+
+import (
+	"image/color"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Sizes of a figure in a notebook.
+const (
+	width    = 6.4 * vg.Inch
+	height   = 4.2 * vg.Inch
+	margin   = 6 * vg.Length(1)
+	fontSize = 12 // points
+)
+
+// grey is for what is not measured: the ideal line, the constant predictor.
+func grey() color.Color { return color.NRGBA{R: 90, G: 90, B: 90, A: 255} }
+
+// palette is that of Okabe and Ito ("Color Universal Design", 2008), which
+// people with any colour vision can tell apart; without its yellow, which is
+// too light for lines on white.
+func palette() []color.NRGBA {
+	return []color.NRGBA{
+		{R: 0, G: 114, B: 178, A: 255},   // blue
+		{R: 213, G: 94, B: 0, A: 255},    // vermilion
+		{R: 0, G: 158, B: 115, A: 255},   // bluish green
+		{R: 204, G: 121, B: 167, A: 255}, // reddish purple
+		{R: 230, G: 159, B: 0, A: 255},   // orange
+		{R: 86, G: 180, B: 233, A: 255},  // sky blue
+		{R: 0, G: 0, B: 0, A: 255},       // black
+	}
+}
+
+// dashes tell lines apart without colour.
+func dashes() [][]vg.Length {
+	return [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 3, 2, 3}}
+}
+
+// look is how the i-th thing is drawn.
+type look struct {
+	line  draw.LineStyle
+	glyph draw.GlyphStyle
+}
+
+func lookOf(i int) look {
+	p, g, d := palette(), glyphs(), dashes()
+	c := p[i%len(p)]
+	return look{
+		line:  draw.LineStyle{Color: c, Width: 1.6, Dashes: d[i%len(d)]},
+		glyph: draw.GlyphStyle{Color: c, Radius: 3.6, Shape: g[i%len(g)]},
+	}
+}
+
+// textStyle is a style in the figure's font.
+func textStyle(size vg.Length) text.Style {
+	return text.Style{
+		Color:   color.Black,
+		Font:    font.Font{Typeface: "Liberation", Variant: "Sans", Size: size},
+		Handler: plot.DefaultTextHandler,
+	}
+}
+
+// newPlot is an empty plot in the style of all figures.
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.TextStyle.Font = textStyle(fontSize + 1).Font
+	p.Title.Padding = 4
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle.Font = textStyle(fontSize).Font
+		a.Tick.Label.Font = textStyle(fontSize - 1).Font
+		a.Label.Padding = 3
+		a.Tick.Marker = valueTicks{}
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Width = 0
+	grid.Horizontal = draw.LineStyle{Color: color.NRGBA{R: 225, G: 225, B: 225, A: 255}, Width: 0.6}
+	p.Add(grid)
+	return p
+}
+
+// valueTicks marks about five round values, without marks between them.
+type valueTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (valueTicks) Ticks(lo, hi float64) []plot.Tick {
+	if !(hi > lo) {
+		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
+	}
+	step, digits := roundStep((hi - lo) / 6)
+	var ticks []plot.Tick
+	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
+		v := float64(k) * step
+		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', digits, 64)})
+	}
+	return ticks
+}
+
+// roundStep is the smallest of 1, 2, 2.5 and 5 times a power of ten that is
+// not below rough, and the decimals that its multiples need.
+func roundStep(rough float64) (step float64, digits int) {
+	power := int(math.Floor(math.Log10(rough)))
+	for _, c := range []struct {
+		factor float64
+		extra  int
+	}{{1, 0}, {2, 0}, {2.5, 1}, {5, 0}, {10, -1}} {
+		if step = c.factor * math.Pow10(power); step >= rough*(1-1e-9) {
+			return step, max(0, c.extra-power)
+		}
+	}
+	return step, max(0, -power)
+}
+
+// workerTicks marks the worker counts that were run, and labels those whose
+// labels have room.
+type workerTicks []int
+
+// Ticks implements plot.Ticker.
+func (w workerTicks) Ticks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	last := lo - (hi - lo)
+	for i := len(w) - 1; i >= 0; i-- { // from above: the largest count is always labelled
+		n := float64(w[i])
+		t := plot.Tick{Value: n}
+		if len(ticks) == 0 || last-n >= (hi-lo)/22 {
+			t.Label, last = strconv.Itoa(w[i]), n
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// epochTicks marks whole epochs, at most about ten of them.
+type epochTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
+	step := 1
+	for i := 0; (hi-lo)/float64(step) > 11; i++ { // 1, 2, 5, 10, 20, 50, …
+		if i%3 == 1 {
+			step = step * 5 / 2
+		} else {
+			step *= 2
+		}
+	}
+	var ticks []plot.Tick
+	for n := (int(lo)/step - 1) * step; float64(n) <= hi; n += step {
+		if v := float64(n); v >= lo && n >= 1 {
+			ticks = append(ticks, plot.Tick{Value: v, Label: strconv.Itoa(n)})
+		}
+	}
+	return ticks
+}

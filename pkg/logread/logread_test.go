@@ -1,0 +1,261 @@
+package logread
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"lockstep/pkg/runs"
+)
+
+// twoRows is the form of the study's native logs: its first two rows at 1 GPU.
+const twoRows = `,time_per_epoch,loss,lr,training_time,test_time,iou
+0,205.381887,0.561627,0.001000,38765.412019,29.629347,0.899849
+1,189.552807,0.365322,0.001000,38765.412019,29.629347,0.899849
+`
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+}
+
+func readOne(t *testing.T, name, text string) runs.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "unet")
+	write(t, dir, map[string]string{name: text})
+	found, _, err := Read(filepath.Join(dir, name))
+	check(t, err)
+	if len(found) != 1 {
+		t.Fatalf("%d runs, expected 1", len(found))
+	}
+	return found[0]
+}
+
+func TestStudyVariants(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name, file, text string
+		series           string
+		workers          int
+		seed             int64
+		epoch            runs.Epoch // the last
+		iou              float64    // NaN: no test
+	}{
+		{"native", "log_1.csv", twoRows, "native", 1, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
+		{"horovod with validation", "logs/log_hvd_12.csv",
+			",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n0,3.126000,0.500000,0.600000,0.001000,674.100000,1.500000,0.917041\n", "horovod", 12, 0,
+			runs.Epoch{Epoch: 1, Seconds: 3.126, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001}, 0.917041},
+		{"no time per epoch", "log_4.csv",
+			",loss,val_loss,lr,training_time,test_time,iou\n0,0.500000,,0.001000,100.000000,1.500000,0.900000\n", "native", 4, 0,
+			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: nan, LearningRate: 0.001}, 0.9},
+		{"timer", "timer/log_g4_r2.csv",
+			",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.500000,0.800000,0.600000,0.700000,0.001000,100.000000,4\n", "native", 4, 2,
+			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001}, nan},
+		{"last line without its end", "log_2.csv", strings.TrimSuffix(twoRows, "\n"), "native", 2, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
+		{"lines end as on Windows", "log_2.csv", strings.ReplaceAll(twoRows, "\n", "\r\n"), "native", 2, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run := readOne(t, c.file, c.text)
+			if len(run.Problems) > 0 {
+				t.Errorf("problems %v", run.Problems)
+			}
+			if i := run.Info; i.Series != c.series || i.Workers != c.workers || i.Seed != c.seed || i.Status != runs.StatusDone {
+				t.Errorf("run %+v", i)
+			}
+			c.epoch.SamplesPerSecond, c.epoch.IoU, c.epoch.Dice, c.epoch.ValSeconds = nan, nan, nan, nan
+			if d := cmp.Diff(c.epoch, run.Epochs[len(run.Epochs)-1], cmpopts.EquateNaNs()); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+			if math.IsNaN(c.iou) != (run.Info.Test == nil) || run.Info.Test != nil && run.Info.Test.IoU != c.iou {
+				t.Errorf("test %+v, expected IoU %g", run.Info.Test, c.iou)
+			}
+			if run.Info.Config[TrainingSeconds] == nil {
+				t.Errorf("config %v has no %s", run.Info.Config, TrainingSeconds)
+			}
+		})
+	}
+	if study := readOne(t, "logs/log_2.csv", twoRows).Info.Study; study != "unet" {
+		t.Errorf("study %q, expected the folder above logs", study)
+	}
+}
+
+// TestStudyDefects has each defect that occurs in the study's own folders, and
+// what else can go wrong with a line.
+func TestStudyDefects(t *testing.T) {
+	header, rows, _ := strings.Cut(twoRows, "\n")
+	for _, c := range []struct {
+		name, text string
+		epochs     int // -1: no run
+		problems   []runs.Problem
+	}{
+		{"only quotes", "\"\"\n", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
+		{"empty", "", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
+		{"torn header", "\"\"\n" + header[3:] + "\n" + rows, 2, []runs.Problem{{Line: 2,
+			Reason: fmt.Sprintf("the header is torn: %q is taken for the end of %q", header[3:], header)}}},
+		{"header torn so short that it fits several", "\"\"\nst_time,iou\n" + rows, -1, []runs.Problem{{Line: 2,
+			Reason: fmt.Sprintf("expected a header such as %q, got \"st_time,iou\"; no row of this file is used", header)}}},
+		{"other header", "a,b\n1,2\n", -1, []runs.Problem{{Line: 1,
+			Reason: fmt.Sprintf("expected a header such as %q, got \"a,b\"; no row of this file is used", header)}}},
+		{"no rows", header + "\n", -1, []runs.Problem{{Line: 0, Reason: "the file has a header and no epochs"}}},
+		{"NaN", header + "\n0,,,0.001000,1.000000,1.000000,\n", 1, nil},
+		{"bad lines", twoRows + "2,1.0\nx,1.000000,,,,,\n3,y,,,,,\n-1,1.000000,,,,,\n1,2.000000,,,,,\n4,1.000000,0.500000,0.001000,1.000000,1.000000,0.9", 2, []runs.Problem{
+			{Line: 4, Reason: `expected 7 cells, got 2: "2,1.0"`},
+			{Line: 5, Reason: `column "": expected a number, got "x"`},
+			{Line: 6, Reason: `column "time_per_epoch": expected a number, got "y"`},
+			{Line: 7, Reason: `index column: expected 0, 1, 2, …, got "-1"`},
+			{Line: 8, Reason: "row 1 stands here again; the later one counts"},
+			{Line: 9, Reason: `last line is torn: "4,1.000000,0.500000,0.001000,1.000000,1.000000,0.9"`},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "log_2.csv")
+			check(t, os.WriteFile(path, []byte(c.text), 0o644))
+			found, problems, err := Read(dir)
+			check(t, err)
+			for i := range c.problems {
+				c.problems[i].File = path
+			}
+			if d := cmp.Diff(c.problems, problems); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+			switch {
+			case c.epochs < 0 && len(found) > 0:
+				t.Errorf("runs %v, expected none", found)
+			case c.epochs >= 0 && (len(found) != 1 || len(found[0].Epochs) != c.epochs):
+				t.Errorf("runs %v, expected one of %d epochs", found, c.epochs)
+			}
+		})
+	}
+}
+
+func TestWorkersNobodyTold(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"training.csv": twoRows})
+	found, problems, err := Read(dir)
+	check(t, err)
+	if len(found) != 0 || len(problems) != 1 || !strings.Contains(problems[0].Reason, "how many workers") {
+		t.Errorf("runs %v, problems %v", found, problems)
+	}
+}
+
+func TestRanksCountMoreThanTheName(t *testing.T) {
+	run := readOne(t, "log_g2_r1.csv", ",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,8\n")
+	if run.Info.Workers != 8 || len(run.Problems) != 1 || !strings.Contains(run.Problems[0].Reason, "the name says 2 workers, the column ranks 8") {
+		t.Errorf("workers %d, problems %v", run.Info.Workers, run.Problems)
+	}
+}
+
+func TestTreeOfBothKinds(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"pytorch/log_10.csv": twoRows, "pytorch/log_2.csv": twoRows, "pytorch/log_hvd_2.csv": twoRows,
+		"pytorch/notes.txt": "x", "pytorch/other.csv": "a,b\n1,2\n", ".git/log_1.csv": twoRows,
+		"damaged/run.json": "{", "orphan/epochs.csv": "epoch\n1\n",
+	})
+	w, err := runs.Create(filepath.Join(root, "ours", "ddp-n2-s1"), runs.Info{Study: "ours", Series: "ddp", Workers: 2})
+	check(t, err)
+	check(t, w.Finish(runs.StatusDone, nil))
+	found, problems, err := Read(root)
+	check(t, err)
+	var names []string
+	for _, r := range found {
+		name, err := filepath.Rel(root, r.Dir)
+		check(t, err)
+		names = append(names, name)
+	}
+	if d := cmp.Diff([]string{"ours/ddp-n2-s1", "pytorch/log_2.csv", "pytorch/log_10.csv", "pytorch/log_hvd_2.csv"}, names); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if len(problems) != 2 || !strings.Contains(problems[0].Reason, "run.json:1") || !strings.Contains(problems[1].Reason, "run.json is missing") {
+		t.Errorf("problems %v, expected damaged and orphan", problems)
+	}
+	byFile, _, err := Read(filepath.Join(root, "ours", "ddp-n2-s1", "run.json"))
+	check(t, err)
+	if len(byFile) != 1 || byFile[0].Info.Series != "ddp" {
+		t.Errorf("run.json itself gives %v", byFile)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"notes.txt": "x"})
+	for path, want := range map[string]string{"nowhere": "no such file", "notes.txt": "of no known kind; expected a run folder or: study CSV"} {
+		_, _, err := Read(filepath.Join(dir, path))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, expected %q", path, err, want)
+		}
+	}
+}
+
+func FuzzReadStudy(f *testing.F) {
+	f.Add([]byte(twoRows))
+	f.Add([]byte("\"\"\n"))
+	f.Add([]byte("\"\"\nme_per_epoch,loss,lr,training_time,test_time,iou\n0,1.0,,,,,\n"))
+	f.Add([]byte(",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,1e300\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		run, err := readStudy("log_2.csv", bytes.NewReader(text))
+		if err != nil && len(run.Problems) == 0 {
+			t.Errorf("no run and no problem: %v", err)
+		}
+		lines := bytes.Count(text, []byte("\n")) + 1
+		for _, p := range run.Problems {
+			if p.Line > lines {
+				t.Errorf("problem at line %d of %d: %s", p.Line, lines, p.Reason)
+			}
+		}
+		for i, e := range run.Epochs {
+			if e.Epoch < 1 {
+				t.Errorf("epoch %d", e.Epoch)
+			}
+			for _, other := range run.Epochs[:i] {
+				if other.Epoch == e.Epoch {
+					t.Errorf("epoch %d twice", e.Epoch)
+				}
+			}
+		}
+	})
+}
+
+func Example() {
+	dir, err := os.MkdirTemp("", "study")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "log_hvd_4.csv"), []byte(twoRows), 0o644); err != nil {
+		fmt.Println(err)
+		return
+	}
+	found, problems, err := Read(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range found {
+		fmt.Println(r.Info.Series, r.Info.Workers, len(r.Epochs), r.Epochs[0].Seconds, len(problems))
+	}
+	// Output: horovod 4 2 205.381887 0
+}

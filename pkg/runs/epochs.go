@@ -1,0 +1,208 @@
+package runs
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// epochHeader is the first line of epochs.csv.
+const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr"
+
+// maxLine bounds a line, so that a file that is no text cannot fill memory.
+const maxLine = 1 << 20
+
+// epochColumn is a column of epochs.csv: an int or a float of the Epoch.
+type epochColumn struct {
+	name  string
+	count func(*Epoch) *int
+	value func(*Epoch) *float64
+}
+
+// epochColumns are those of epochHeader, in its order.
+func epochColumns() []epochColumn {
+	count := func(name string, field func(*Epoch) *int) epochColumn {
+		return epochColumn{name: name, count: field}
+	}
+	value := func(name string, field func(*Epoch) *float64) epochColumn {
+		return epochColumn{name: name, value: field}
+	}
+	return []epochColumn{
+		count("epoch", func(e *Epoch) *int { return &e.Epoch }),
+		value("seconds", func(e *Epoch) *float64 { return &e.Seconds }),
+		count("samples", func(e *Epoch) *int { return &e.Samples }),
+		count("padding_samples", func(e *Epoch) *int { return &e.PaddingSamples }),
+		value("samples_per_second", func(e *Epoch) *float64 { return &e.SamplesPerSecond }),
+		value("train_loss", func(e *Epoch) *float64 { return &e.TrainLoss }),
+		value("val_loss", func(e *Epoch) *float64 { return &e.ValLoss }),
+		value("iou", func(e *Epoch) *float64 { return &e.IoU }),
+		value("dice", func(e *Epoch) *float64 { return &e.Dice }),
+		value("val_seconds", func(e *Epoch) *float64 { return &e.ValSeconds }),
+		value("lr", func(e *Epoch) *float64 { return &e.LearningRate }),
+	}
+}
+
+// formatEpoch is the row of e; numbers in the shortest form that reads back
+// exactly, NaN as an empty cell.
+func formatEpoch(e Epoch) string {
+	var cells []string
+	for _, c := range epochColumns() {
+		switch {
+		case c.count != nil:
+			cells = append(cells, strconv.Itoa(*c.count(&e)))
+		case math.IsNaN(*c.value(&e)):
+			cells = append(cells, "")
+		default:
+			cells = append(cells, strconv.FormatFloat(*c.value(&e), 'g', -1, 64))
+		}
+	}
+	return strings.Join(cells, ",")
+}
+
+// epochReader reads epochs.csv a row at a time.
+type epochReader struct {
+	lines   *lineReader
+	columns []epochColumn // by the file's own header; zero for one that we do not know
+	epoch   Epoch
+}
+
+// readEpochs reads what is readable of an epochs.csv; what is not is in the
+// problems, by line. An epoch that stands there twice counts as last written.
+func readEpochs(r io.Reader, name string) ([]Epoch, []Problem, error) {
+	er := &epochReader{lines: newLineReader(r, name)}
+	var epochs []Epoch
+	for er.next() {
+		same := func(e Epoch) bool { return e.Epoch == er.epoch.Epoch }
+		if i := slices.IndexFunc(epochs, same); i >= 0 {
+			er.lines.problem("epoch %d stands here again; the later row counts", er.epoch.Epoch)
+			epochs = slices.Delete(epochs, i, i+1)
+		}
+		epochs = append(epochs, er.epoch)
+	}
+	return epochs, er.lines.problems, er.lines.err
+}
+
+// next reads up to the next good row.
+func (r *epochReader) next() bool {
+	if r.columns == nil && !r.header() {
+		return false
+	}
+	for r.lines.next() {
+		if r.lines.text == "" {
+			continue
+		}
+		if err := r.row(r.lines.text); err != nil {
+			r.lines.problem("%v", err)
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+// header reads the first line. Without the column epoch the file is none of
+// ours, and no row of it is used.
+func (r *epochReader) header() bool {
+	if !r.lines.next() {
+		return false
+	}
+	known := epochColumns()
+	for _, name := range strings.Split(r.lines.text, ",") {
+		i := slices.IndexFunc(known, func(c epochColumn) bool { return c.name == name })
+		if i < 0 {
+			r.columns = append(r.columns, epochColumn{}) // a newer writer's: left alone
+			continue
+		}
+		r.columns = append(r.columns, known[i])
+	}
+	if !slices.ContainsFunc(r.columns, func(c epochColumn) bool { return c.name == "epoch" }) {
+		r.lines.problem("expected the header %s, got %.80q; no row of this file is used", epochHeader, r.lines.text)
+		return false
+	}
+	return true
+}
+
+// row reads a line into r.epoch.
+func (r *epochReader) row(text string) error {
+	nan := math.NaN()
+	r.epoch = Epoch{
+		Seconds: nan, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
+		IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan,
+	}
+	cells := strings.Split(text, ",")
+	if len(cells) != len(r.columns) {
+		return fmt.Errorf("expected %d cells, got %d", len(r.columns), len(cells))
+	}
+	for i, c := range r.columns {
+		var err error
+		switch {
+		case c.count != nil:
+			*c.count(&r.epoch), err = strconv.Atoi(cells[i])
+		case c.value != nil && cells[i] != "":
+			*c.value(&r.epoch), err = strconv.ParseFloat(cells[i], 64)
+		}
+		if err != nil {
+			return fmt.Errorf("column %s: expected a number, got %.40q", c.name, cells[i])
+		}
+	}
+	if r.epoch.Epoch < 1 {
+		return fmt.Errorf("column epoch: expected 1 or more, got %d", r.epoch.Epoch)
+	}
+	return nil
+}
+
+// lineReader reads whole lines: a last one without its end is torn, because
+// its last number may lack digits, and is reported instead of returned.
+type lineReader struct {
+	r        *bufio.Reader
+	name     string
+	line     int
+	text     string
+	problems []Problem
+	err      error // of reading, not of what was read
+}
+
+func newLineReader(r io.Reader, name string) *lineReader {
+	return &lineReader{r: bufio.NewReader(r), name: name}
+}
+
+func (l *lineReader) next() bool {
+	var b strings.Builder
+	for l.err == nil {
+		part, err := l.r.ReadSlice('\n')
+		if b.Len() <= maxLine {
+			b.Write(part)
+		}
+		switch err {
+		case bufio.ErrBufferFull:
+			continue
+		case nil:
+			l.line++
+			if b.Len() > maxLine {
+				l.problem("line is longer than %d bytes", maxLine)
+				b.Reset()
+				continue
+			}
+			l.text = strings.TrimSuffix(strings.TrimSuffix(b.String(), "\n"), "\r")
+			return true
+		case io.EOF:
+			if b.Len() > 0 {
+				l.line++
+				l.problem("last line is torn: %.80q", b.String())
+			}
+			return false
+		default:
+			l.err = fmt.Errorf("read %s after line %d: %w", l.name, l.line, err)
+		}
+	}
+	return false
+}
+
+// problem reports the current line.
+func (l *lineReader) problem(format string, a ...any) {
+	l.problems = append(l.problems, Problem{File: l.name, Line: l.line, Reason: fmt.Sprintf(format, a...)})
+}

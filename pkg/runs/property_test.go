@@ -1,0 +1,113 @@
+package runs
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// value draws any float64: what training can produce includes NaN and Inf.
+func value() *rapid.Generator[float64] {
+	return rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 5e-324}))
+}
+
+func TestRunRoundTrip(t *testing.T) {
+	base := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(base, "run")
+		check(t, err)
+		num := value()
+		text := rapid.String().Filter(func(s string) bool { return strings.ToValidUTF8(s, "") == s })
+		info := Info{
+			Study: text.Draw(rt, "study"), Series: text.Draw(rt, "series"),
+			Workers: rapid.IntRange(1, 1024).Draw(rt, "workers"), Seed: rapid.Int64().Draw(rt, "seed"),
+			Status: StatusRunning, Started: time.Unix(rapid.Int64Range(1, 1<<32).Draw(rt, "started"), 5).UTC(),
+			Config: map[string]any{"lr": rapid.Float64().Draw(rt, "lr"), "name": text.Draw(rt, "name")},
+			Test: &Test{
+				Samples: 3, Loss: num.Draw(rt, "loss"), IoU: num.Draw(rt, "iou"), Dice: num.Draw(rt, "dice"),
+				IoUConstant: num.Draw(rt, "c"), DiceConstant: num.Draw(rt, "dc"), IoUUntrained: num.Draw(rt, "u"),
+				DiceUntrained: num.Draw(rt, "du"), Seconds: num.Draw(rt, "s"), Checkpoint: text.Draw(rt, "checkpoint"),
+			},
+		}
+		w, err := Create(dir, info)
+		check(t, err)
+		epochs := []Epoch{}
+		for n := range rapid.IntRange(0, 3).Draw(rt, "epochs") {
+			epochs = append(epochs, Epoch{
+				Epoch: n + 1, Seconds: num.Draw(rt, "seconds"), Samples: rapid.Int().Draw(rt, "samples"),
+				PaddingSamples: rapid.Int().Draw(rt, "padding"), SamplesPerSecond: num.Draw(rt, "rate"),
+				TrainLoss: num.Draw(rt, "train"), ValLoss: num.Draw(rt, "val"), IoU: num.Draw(rt, "eiou"),
+				Dice: num.Draw(rt, "edice"), ValSeconds: num.Draw(rt, "vs"), LearningRate: num.Draw(rt, "elr"),
+			})
+			check(t, w.Epoch(epochs[n]))
+		}
+		steps, err := OpenSteps(dir, 0, Worker{WorldSize: 1, Host: text.Draw(rt, "host")})
+		check(t, err)
+		step := Step{Epoch: 1, Step: 1, Loss: num.Draw(rt, "steploss"), Data: rapid.Float64().Draw(rt, "data")}
+		check(t, steps.Step(step))
+		check(t, steps.Close())
+
+		run, err := Read(dir) // before Finish: as after a kill
+		check(t, err)
+		info.Schema = SchemaVersion
+		equal(t, run.Info, info)
+		equal(t, run.Epochs, epochs)
+		equal(t, run.Problems, []Problem(nil))
+		_, got, _, err := ReadSteps(dir, 0)
+		check(t, err)
+		equal(t, got, []Step{step})
+		check(t, w.Finish(StatusDone, nil))
+		if t.Failed() {
+			rt.FailNow()
+		}
+		check(t, os.RemoveAll(dir))
+	})
+}
+
+func FuzzReadEpochs(f *testing.F) {
+	f.Add([]byte(epochHeader + "\n" + formatEpoch(sampleEpoch(1)) + "\n2,"))
+	f.Add([]byte("epoch,epoch\n1,2\n"))
+	f.Add([]byte("\"\"\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		epochs, problems, err := readEpochs(bytes.NewReader(text), "epochs.csv")
+		check(t, err)
+		lines := bytes.Count(text, []byte("\n")) + 1
+		for _, p := range problems {
+			if p.Line < 1 || p.Line > lines {
+				t.Errorf("problem at line %d of %d: %s", p.Line, lines, p.Reason)
+			}
+		}
+		// What was read is written and read again without loss.
+		out := epochHeader + "\n"
+		for _, e := range epochs {
+			out += formatEpoch(e) + "\n"
+		}
+		again, problems, err := readEpochs(strings.NewReader(out), "again")
+		check(t, err)
+		equal(t, again, epochs)
+		equal(t, problems, []Problem(nil))
+	})
+}
+
+func FuzzReadSteps(f *testing.F) {
+	f.Add([]byte(`{"rank":0,"world_size":1}` + "\n" + `{"epoch":1,"step":1,"loss":null}` + "\n" + `{"ep`))
+	f.Add([]byte(`{"step":1,"loss":"+Inf"}` + "\n" + `{"step":1}` + "\n[]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, steps, problems, err := readSteps(bytes.NewReader(text), "steps")
+		check(t, err)
+		lines := bytes.Count(text, []byte("\n")) + 1
+		if len(steps)+len(problems) > lines {
+			t.Errorf("%d steps and %d problems in %d lines", len(steps), len(problems), lines)
+		}
+		for i := 1; i < len(steps); i++ {
+			if steps[i].Step <= steps[i-1].Step {
+				t.Errorf("step %d after step %d", steps[i].Step, steps[i-1].Step)
+			}
+		}
+	})
+}

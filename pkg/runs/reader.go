@@ -1,0 +1,169 @@
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Read reads a run folder. Lines that cannot be used, such as one that a kill
+// tore, are in Run.Problems with their number, and the rest is kept. An error
+// means that nothing can be said about the run: no run.json, or one that is
+// damaged or newer than this program.
+func Read(dir string) (Run, error) {
+	run := Run{Dir: dir}
+	info, err := readInfo(dir)
+	if err != nil {
+		return run, err
+	}
+	run.Info = info
+	path := filepath.Join(dir, epochsFile)
+	switch f, err := os.Open(path); {
+	case errors.Is(err, fs.ErrNotExist): // killed before the file was made
+		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
+	case err != nil:
+		return run, fmt.Errorf("read run %s: %w", dir, err)
+	default:
+		epochs, problems, err := readEpochs(f, path)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return run, fmt.Errorf("read run %s: %w", dir, err)
+		}
+		run.Epochs = epochs
+		run.Problems = append(run.Problems, problems...)
+	}
+	found, err := ranks(dir)
+	if err != nil {
+		return run, fmt.Errorf("read run %s: %w", dir, err)
+	}
+	for _, rank := range found {
+		worker, _, problems, err := ReadSteps(dir, rank)
+		if err != nil {
+			return run, fmt.Errorf("read run %s: %w", dir, err)
+		}
+		run.Problems = append(run.Problems, problems...)
+		if worker.WorldSize > 0 { // else killed before its first line was whole
+			run.Workers = append(run.Workers, worker)
+		}
+	}
+	return run, nil
+}
+
+// readInfo reads run.json of dir.
+func readInfo(dir string) (Info, error) {
+	var info Info
+	path := filepath.Join(dir, infoFile)
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, e := os.Stat(filepath.Join(dir, epochsFile)); e == nil {
+			return info, fmt.Errorf("read run %s: epochs.csv is there, but run.json is missing, so nothing says which run it is; put run.json back, or delete the folder", dir)
+		}
+		return info, fmt.Errorf("read run %s: it is not a run folder: %w", dir, err)
+	case err != nil:
+		return info, fmt.Errorf("read run %s: %w", dir, err)
+	}
+	// The version first: a newer schema may have changed any other field.
+	var version struct {
+		Schema int `json:"schema"`
+	}
+	err = json.Unmarshal(text, &version)
+	if err == nil && version.Schema > SchemaVersion {
+		return info, fmt.Errorf("read run %s: run.json has schema %d, this program reads up to %d; use a newer lockstep", dir, version.Schema, SchemaVersion)
+	}
+	if err == nil && version.Schema < 1 {
+		return info, fmt.Errorf("read run %s: run.json has no schema version, expected \"schema\": %d; it is not lockstep's", dir, SchemaVersion)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &info)
+	}
+	if err != nil {
+		return info, fmt.Errorf("read %s:%d: %w", path, lineOf(text, err), err)
+	}
+	return info, nil
+}
+
+// lineOf is the line of text in which encoding/json met err.
+func lineOf(text []byte, err error) int {
+	offset := int64(len(text))
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &syntax) {
+		offset = syntax.Offset
+	} else if errors.As(err, &kind) {
+		offset = kind.Offset
+	}
+	return 1 + strings.Count(string(text[:min(offset, int64(len(text)))]), "\n")
+}
+
+// Find lists the run folders (those that hold run.json) in and under root, in
+// natural order: unet-n2-s1 before unet-n10-s1.
+func Find(root string) ([]string, error) {
+	var found []string
+	var walk func(dir string) error
+	walk = func(dir string) error {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == infoFile }) {
+			found = append(found, dir)
+			return nil // a run holds no other
+		}
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+				if err := walk(filepath.Join(dir, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := walk(root); err != nil {
+		return nil, fmt.Errorf("find runs: %w", err)
+	}
+	slices.SortFunc(found, NaturalCompare)
+	return found, nil
+}
+
+// NaturalCompare orders texts as people number them: digits as numbers, so
+// that log_2 comes before log_10. It returns a negative number, 0 or a
+// positive one, as strings.Compare does.
+func NaturalCompare(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		m, n := digits(x), digits(y)
+		if m == 0 || n == 0 {
+			if x[0] != y[0] {
+				return int(x[0]) - int(y[0])
+			}
+			x, y = x[1:], y[1:]
+			continue
+		}
+		p, q := strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
+		if len(p) != len(q) {
+			return len(p) - len(q)
+		}
+		if c := strings.Compare(p, q); c != 0 {
+			return c
+		}
+		x, y = x[m:], y[n:]
+	}
+	if c := len(x) - len(y); c != 0 {
+		return c
+	}
+	return strings.Compare(a, b) // 01 and 1
+}
+
+// digits counts those at the start of s.
+func digits(s string) int {
+	n := 0
+	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
+		n++
+	}
+	return n
+}

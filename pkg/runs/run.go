@@ -1,0 +1,135 @@
+// Package runs is the run folder: what a training run leaves, written so that
+// it reads back after a kill at any moment.
+//
+//	logs/<study>/<series>-n<workers>-s<seed>/
+//	    run.json            Info
+//	    epochs.csv          an Epoch a row
+//	    steps-<rank>.jsonl  a Worker line, then a Step a line
+//	    out.log             lines for people
+//	    checkpoints/
+package runs
+
+import "time"
+
+// SchemaVersion is the version of the folder that this package writes.
+const SchemaVersion = 1
+
+// Status of a run.
+const (
+	StatusRunning  = "running" // or killed: nobody could write more
+	StatusDone     = "done"
+	StatusFailed   = "failed"
+	StatusCanceled = "canceled"
+)
+
+// Info is run.json: what was run, where, with what, and what came of it.
+type Info struct {
+	Schema           int               `json:"schema"`
+	Study            string            `json:"study"`
+	Series           string            `json:"series"`  // what is compared: a strategy, a framework
+	Workers          int               `json:"workers"` // world size
+	Seed             int64             `json:"seed"`
+	Status           string            `json:"status"`
+	Error            string            `json:"error,omitempty"`
+	Started          time.Time         `json:"started"`
+	Ended            time.Time         `json:"ended,omitzero"`
+	Command          []string          `json:"command,omitempty"` // of a program that is not ours
+	Config           map[string]any    `json:"config,omitempty"`  // the whole train.Config as a document
+	Engine           string            `json:"engine,omitempty"`
+	Strategy         string            `json:"strategy,omitempty"`
+	Collective       string            `json:"collective,omitempty"`
+	BatchPerWorker   int               `json:"batch_per_worker,omitempty"`
+	GlobalBatch      int               `json:"global_batch,omitempty"`
+	ThreadsPerWorker int               `json:"threads_per_worker,omitempty"`
+	Parameters       int               `json:"parameters,omitempty"`
+	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"` // distinct samples an epoch, all workers together
+	Host             Host              `json:"host"`
+	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
+	Git              string            `json:"git,omitempty"`
+	JobIDs           map[string]string `json:"job_ids,omitempty"`
+	Test             *Test             `json:"test,omitempty"` // after training
+}
+
+// Host is the machine of rank 0.
+type Host struct {
+	Name        string `json:"name"`
+	OS          string `json:"os"`
+	Arch        string `json:"arch"`
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	MemoryBytes int64  `json:"memory_bytes"`
+}
+
+// Test is the evaluation over the whole held-out set with the final
+// parameters, beside what needs no training.
+type Test struct {
+	Samples       int     `json:"samples"`
+	Loss          float64 `json:"loss"`
+	IoU           float64 `json:"iou"`
+	Dice          float64 `json:"dice"`
+	IoUConstant   float64 `json:"iou_constant"` // the better of all-0 and all-1
+	DiceConstant  float64 `json:"dice_constant"`
+	IoUUntrained  float64 `json:"iou_untrained"` // the same network before the first step
+	DiceUntrained float64 `json:"dice_untrained"`
+	Checkpoint    string  `json:"checkpoint"` // relative to the run folder
+	Seconds       float64 `json:"seconds"`
+}
+
+// Epoch is a row of epochs.csv. A value that was not measured is NaN and an
+// empty cell.
+type Epoch struct {
+	Epoch            int     // from 1
+	Seconds          float64 // of training, without validation
+	Samples          int     // trained on, all workers, padding included
+	PaddingSamples   int     // of these, repeated to fill the last batch or shard
+	SamplesPerSecond float64 // Samples / Seconds
+	TrainLoss        float64
+	ValLoss          float64
+	IoU              float64 // over the whole validation set
+	Dice             float64
+	ValSeconds       float64
+	LearningRate     float64 // of the epoch's last step
+}
+
+// Worker is the first line of steps-<rank>.jsonl.
+type Worker struct {
+	Rank      int       `json:"rank"`
+	LocalRank int       `json:"local_rank"`
+	WorldSize int       `json:"world_size"`
+	PID       int       `json:"pid"`
+	Host      string    `json:"host"`
+	Started   time.Time `json:"started"`
+	BuildID   string    `json:"build_id,omitempty"`
+}
+
+// Step is the span of one step of one rank, in seconds.
+type Step struct {
+	Epoch     int     `json:"epoch"`
+	Step      int     `json:"step"` // from 1, over the whole run
+	Samples   int     `json:"samples"`
+	Data      float64 `json:"data_seconds"` // waiting for the loader
+	Forward   float64 `json:"forward_seconds"`
+	Backward  float64 `json:"backward_seconds"`
+	Wait      float64 `json:"wait_seconds"`       // exposed communication
+	AllReduce float64 `json:"all_reduce_seconds"` // inside the collective, hidden or not
+	Optimizer float64 `json:"optimizer_seconds"`
+	Loss      float64 `json:"loss"`
+	// UntilCollective is the time from the step's start to its first collective: a straggler arrives late.
+	UntilCollective float64 `json:"until_collective_seconds"`
+}
+
+// Run is a run folder (or another tool's log) as read.
+type Run struct {
+	Dir      string // folder, or file of a foreign log
+	Info     Info
+	Epochs   []Epoch
+	Workers  []Worker // by rank; empty for foreign logs
+	Problems []Problem
+}
+
+// Problem is something that a reader could not use.
+type Problem struct {
+	File   string
+	Line   int // from 1; 0 where the whole file is meant
+	Reason string
+}

@@ -1,0 +1,372 @@
+package runs
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func sampleInfo() Info {
+	return Info{
+		Study: "cells", Series: "ddp", Workers: 2, Seed: 7,
+		Started: time.Date(2024, 5, 1, 10, 0, 0, 123, time.UTC),
+		Config:  map[string]any{"epochs": 3.0, "name": "cells"},
+		Engine:  "cpu", BatchPerWorker: 4, GlobalBatch: 8, ThreadsPerWorker: 1,
+		Versions: map[string]string{"go": "go1.26"},
+	}
+}
+
+func sampleEpoch(n int) Epoch {
+	return Epoch{
+		Epoch: n, Seconds: 1.5 / float64(n), Samples: 32, PaddingSamples: 1, SamplesPerSecond: 64.0 / 3 * float64(n),
+		TrainLoss: 0.5, ValLoss: math.NaN(), IoU: 0.75, Dice: 6.0 / 7, ValSeconds: 0.1, LearningRate: 1e-3,
+	}
+}
+
+func sampleStep(n int) Step {
+	return Step{Epoch: 1 + n/3, Step: n, Samples: 8, Data: 0.01, Forward: 0.2, Backward: 0.4, Wait: 0.05,
+		AllReduce: 0.1, Optimizer: 0.02, Loss: 1 / float64(n), UntilCollective: 0.3}
+}
+
+// writeSample writes a finished run of two epochs and five steps.
+func writeSample(t *testing.T, dir string) {
+	t.Helper()
+	w, err := Create(dir, sampleInfo())
+	check(t, err)
+	steps, err := OpenSteps(dir, 1, Worker{Rank: 1, LocalRank: 1, WorldSize: 2, PID: 42, Host: "h"})
+	check(t, err)
+	for n := 1; n <= 5; n++ {
+		check(t, steps.Step(sampleStep(n)))
+	}
+	check(t, steps.Close())
+	check(t, w.Epoch(sampleEpoch(1)))
+	check(t, w.Epoch(sampleEpoch(2)))
+	check(t, w.Log("epoch %d", 2))
+	check(t, w.Update(func(i *Info) { i.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()} }))
+	check(t, w.Finish(StatusDone, nil))
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError fails unless err says every part.
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, expected one that says %q", parts)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not say %q", err, p)
+		}
+	}
+}
+
+func equal(t *testing.T, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+func TestFolderReadsBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cells", "ddp-n2-s7")
+	writeSample(t, dir)
+	run, err := Read(dir)
+	check(t, err)
+	if run.Info.Schema != SchemaVersion || run.Info.Status != StatusDone || run.Info.Ended.IsZero() {
+		t.Errorf("run.json: %+v", run.Info)
+	}
+	want := sampleInfo()
+	want.Schema, want.Status, want.Ended = SchemaVersion, StatusDone, run.Info.Ended
+	want.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()}
+	equal(t, run.Info, want)
+	equal(t, run.Epochs, []Epoch{sampleEpoch(1), sampleEpoch(2)})
+	equal(t, run.Problems, []Problem(nil))
+	worker, steps, problems, err := ReadSteps(dir, 1)
+	check(t, err)
+	equal(t, problems, []Problem(nil))
+	equal(t, run.Workers, []Worker{worker})
+	if worker.PID != 42 || len(steps) != 5 {
+		t.Errorf("worker %+v, %d steps", worker, len(steps))
+	}
+	equal(t, steps[4], sampleStep(5))
+	text, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
+	check(t, err)
+	if first, _, _ := strings.Cut(string(text), "\n"); first != "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr" {
+		t.Errorf("header of epochs.csv: %s", first)
+	}
+}
+
+func TestCreateRefusesSecondRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	writeSample(t, dir)
+	before, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	check(t, err)
+	_, err = Create(dir, sampleInfo())
+	wantError(t, err, "already holds a run", "--series", "--seed", "--resume", "delete")
+	after, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	check(t, err)
+	equal(t, string(after), string(before))
+
+	check(t, os.Remove(filepath.Join(dir, "run.json"))) // its epochs are still somebody's
+	_, err = Create(dir, sampleInfo())
+	wantError(t, err, "already holds a run", "epochs.csv")
+}
+
+func TestCreateBelowAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	check(t, os.WriteFile(file, nil, 0o644))
+	_, err := Create(filepath.Join(file, "run"), sampleInfo())
+	wantError(t, err, "create run folder", "choose a folder that you may write", "LOCKSTEP_LOGS")
+}
+
+func TestFinishWritesFailureOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	w, err := Create(dir, sampleInfo())
+	check(t, err)
+	check(t, w.Finish(StatusFailed, errors.New("rank 1 was killed")))
+	check(t, w.Finish(StatusDone, nil))
+	run, err := Read(dir)
+	check(t, err)
+	if run.Info.Status != StatusFailed || run.Info.Error != "rank 1 was killed" {
+		t.Errorf("status %s, error %q", run.Info.Status, run.Info.Error)
+	}
+}
+
+func TestResume(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	writeSample(t, dir)
+	path := filepath.Join(dir, "epochs.csv")
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	_, err = f.WriteString("3,0.5,32,1,6") // as a kill leaves it
+	check(t, errors.Join(err, f.Close()))
+
+	w, run, err := Resume(dir)
+	check(t, err)
+	equal(t, len(run.Epochs), 2)
+	if len(run.Problems) != 1 || run.Problems[0].Line != 4 {
+		t.Errorf("problems %+v, expected the torn line 4", run.Problems)
+	}
+	check(t, w.Truncate(1))
+	check(t, w.Epoch(sampleEpoch(2)))
+	check(t, w.Epoch(sampleEpoch(3)))
+	steps, err := OpenSteps(dir, 1, Worker{Rank: 1, WorldSize: 2, PID: 43})
+	check(t, err)
+	check(t, steps.Step(sampleStep(4))) // step 4 and 5 are done again
+	check(t, steps.Close())
+	check(t, w.Finish(StatusDone, nil))
+
+	run, err = Read(dir)
+	check(t, err)
+	equal(t, run.Epochs, []Epoch{sampleEpoch(1), sampleEpoch(2), sampleEpoch(3)})
+	equal(t, run.Problems, []Problem(nil))
+	equal(t, run.Workers[0].PID, 43)
+	_, again, _, err := ReadSteps(dir, 1)
+	check(t, err)
+	equal(t, len(again), 4)
+}
+
+func TestResumeNeedsARun(t *testing.T) {
+	_, _, err := Resume(t.TempDir())
+	wantError(t, err, "not a run folder")
+}
+
+func TestReadErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text string
+		want       []string
+	}{
+		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"epochs.csv is there", "run.json is missing"}},
+		"newer schema":  {"run.json", `{"schema": 99}`, []string{"schema 99", "use a newer lockstep"}},
+		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version"}},
+		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3"}},
+		"wrong type":    {"run.json", "{\n\"schema\": 1,\n\"workers\": \"two\"}", []string{"run.json:3", "workers"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			check(t, os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o644))
+			_, err := Read(dir)
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
+func TestEpochLinesThatCannotBeUsed(t *testing.T) {
+	text := epochHeader + "\n" +
+		"1,2,3,0,1.5,0.1,,0.9,,,0.001\n" +
+		"2,two,3,0,1.5,0.1,,0.9,,,0.001\n" +
+		"3,2\n" +
+		"0,2,3,0,1.5,0.1,,0.9,,,0.001\n" +
+		"\n" +
+		"1,4,3,0,1.5,0.1,,0.9,,,0.001\r\n" +
+		"5,2,3,0,1.5,0.1,,0.9,,,0.00"
+	epochs, problems, err := readEpochs(strings.NewReader(text), "epochs.csv")
+	check(t, err)
+	if len(epochs) != 1 || epochs[0].Seconds != 4 {
+		t.Errorf("epochs %+v", epochs)
+	}
+	want := []Problem{
+		{"epochs.csv", 3, `column seconds: expected a number, got "two"`},
+		{"epochs.csv", 4, "expected 11 cells, got 2"},
+		{"epochs.csv", 5, "column epoch: expected 1 or more, got 0"},
+		{"epochs.csv", 7, "epoch 1 stands here again; the later row counts"},
+		{"epochs.csv", 8, `last line is torn: "5,2,3,0,1.5,0.1,,0.9,,,0.00"`},
+	}
+	equal(t, problems, want)
+}
+
+func TestColumnsAreFoundByName(t *testing.T) {
+	epochs, problems, err := readEpochs(strings.NewReader("seconds,later_column,epoch\n2.5,x,1\n"), "e")
+	check(t, err)
+	equal(t, problems, []Problem(nil))
+	if len(epochs) != 1 || epochs[0].Seconds != 2.5 || !math.IsNaN(epochs[0].IoU) {
+		t.Errorf("epochs %+v", epochs)
+	}
+	epochs, problems, err = readEpochs(strings.NewReader("a,b\n1,2\n"), "e")
+	check(t, err)
+	if len(epochs) != 0 || len(problems) != 1 || problems[0].Line != 1 {
+		t.Errorf("epochs %v, problems %v", epochs, problems)
+	}
+}
+
+// TestReadsAfterAKillAnywhere cuts each file at every length: what stands in
+// whole lines must be read, and nothing else.
+func TestReadsAfterAKillAnywhere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	writeSample(t, dir)
+	for _, name := range []string{"epochs.csv", "steps-1.jsonl"} {
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		check(t, err)
+		for n := range len(text) + 1 {
+			check(t, os.WriteFile(path, text[:n], 0o644))
+			run, err := Read(dir)
+			check(t, err)
+			_, steps, _, err := ReadSteps(dir, 1)
+			check(t, err)
+			lines := strings.Count(string(text[:n]), "\n")
+			torn := n > 0 && text[n-1] != '\n'
+			rows := len(run.Epochs)
+			if name != "epochs.csv" {
+				rows = len(steps)
+			}
+			if want := max(lines-1, 0); rows != want || (len(run.Problems) > 0) != torn {
+				t.Fatalf("%s cut after %d bytes: %d rows, expected %d; problems %v", name, n, rows, want, run.Problems)
+			}
+			for _, p := range run.Problems {
+				if p.Line != lines+1 || p.File != path {
+					t.Fatalf("%s cut after %d bytes: %+v, expected line %d", name, n, p, lines+1)
+				}
+			}
+		}
+		check(t, os.WriteFile(path, text, 0o644))
+	}
+}
+
+// TestResumesAfterAKillAnywhere cuts epochs.csv at every length and goes on.
+func TestResumesAfterAKillAnywhere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	writeSample(t, dir)
+	path := filepath.Join(dir, "epochs.csv")
+	text, err := os.ReadFile(path)
+	check(t, err)
+	for n := 0; n <= len(text); n += 3 { // each row waits for the disk
+		check(t, os.WriteFile(path, text[:n], 0o644))
+		w, before, err := Resume(dir)
+		check(t, err)
+		next := sampleEpoch(len(before.Epochs) + 1)
+		check(t, w.Epoch(next))
+		check(t, w.Finish(StatusDone, nil))
+		run, err := Read(dir)
+		check(t, err)
+		equal(t, run.Epochs, append(before.Epochs, next))
+		equal(t, run.Problems, []Problem(nil))
+	}
+}
+
+func TestFindInNaturalOrder(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"b-n10-s1", "b-n2-s1", "b-n1-s1", "a/x-n1-s1", ".hidden/run", "b-n1-s1/checkpoints"} {
+		check(t, os.MkdirAll(filepath.Join(root, name), 0o755))
+		check(t, os.WriteFile(filepath.Join(root, name, "run.json"), nil, 0o644))
+	}
+	found, err := Find(root)
+	check(t, err)
+	for i := range found {
+		found[i], err = filepath.Rel(root, found[i])
+		check(t, err)
+	}
+	equal(t, found, []string{"a/x-n1-s1", "b-n1-s1", "b-n2-s1", "b-n10-s1"})
+	_, err = Find(filepath.Join(root, "nowhere"))
+	wantError(t, err, "find runs", "nowhere")
+}
+
+func TestResolveLogs(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	check(t, err)
+	work := filepath.Join(root, "project", "notebooks")
+	check(t, os.MkdirAll(work, 0o755))
+	t.Chdir(work)
+	t.Setenv("LOCKSTEP_LOGS", "")
+
+	_, err = ResolveLogs("demo")
+	wantError(t, err, "$LOCKSTEP_LOGS", "logs/", work)
+
+	logs := filepath.Join(root, "project", "logs")
+	check(t, os.Mkdir(logs, 0o755))
+	for path, want := range map[string]string{
+		"logs":           logs,
+		"logs/demo":      filepath.Join(logs, "demo"),
+		"demo/a":         filepath.Join(logs, "demo", "a"),
+		"./demo":         filepath.Join(work, "demo"),
+		"../x":           filepath.Join(root, "project", "x"),
+		root + "/a/../b": filepath.Join(root, "b"),
+	} {
+		got, err := ResolveLogs(path)
+		check(t, err)
+		equal(t, got, want)
+	}
+	t.Setenv("LOCKSTEP_LOGS", filepath.Join(root, "scratch"))
+	got, err := ResolveLogs("logs/demo")
+	check(t, err)
+	equal(t, got, filepath.Join(root, "scratch", "demo"))
+}
+
+func TestCollectHost(t *testing.T) {
+	h := CollectHost()
+	if h.OS == "" || h.Arch == "" || h.Cores < 1 {
+		t.Errorf("host %+v", h)
+	}
+	if h.OS == "linux" && h.MemoryBytes < 1<<20 {
+		t.Errorf("memory %d bytes, expected what /proc/meminfo says", h.MemoryBytes)
+	}
+}
+
+func TestNaturalCompare(t *testing.T) {
+	ordered := []string{"", "a", "a1", "a01", "a2", "a10", "a10b", "a100", "b"}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			if c := NaturalCompare(a, b); (c < 0) != (i < j) || (c == 0) != (i == j) {
+				if !(strings.Contains(a+b, "01")) { // a1 and a01 are equal as numbers: only an order is promised
+					t.Errorf("NaturalCompare(%q, %q) = %d", a, b, c)
+				}
+			}
+			if (NaturalCompare(a, b) < 0) != (NaturalCompare(b, a) > 0) {
+				t.Errorf("NaturalCompare(%q, %q) is not antisymmetric", a, b)
+			}
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// Names of the files of a run folder.
+const (
+	infoFile   = "run.json"
+	epochsFile = "epochs.csv"
+	logFile    = "out.log"
+)
+
+// Writer writes the part of a run folder that belongs to the run as a whole;
+// one process (rank 0, or the launcher of another program) holds it. Its
+// methods may be called from several goroutines.
+type Writer struct {
+	dir    string
+	mu     sync.Mutex
+	info   Info
+	epochs *os.File
+	log    *os.File
+	closed bool
+}
+
+// Create makes the run folder dir, with run.json, an epochs.csv that holds
+// only its header, and an empty out.log. Info's Schema is set; an empty Status
+// becomes StatusRunning and a zero Started the time of the call. A folder that
+// already holds a run is refused: nothing of a run is ever written over.
+func Create(dir string, info Info) (*Writer, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, unwritable("create run folder", dir, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, infoFile)); err == nil {
+		return nil, occupied(dir, infoFile)
+	}
+	info.Schema = SchemaVersion
+	if info.Status == "" {
+		info.Status = StatusRunning
+	}
+	if info.Started.IsZero() {
+		info.Started = time.Now()
+	}
+	w := &Writer{dir: dir, info: info}
+	// O_EXCL decides between two processes that create the same folder at once.
+	f, err := os.OpenFile(w.path(epochsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, occupied(dir, epochsFile)
+	}
+	if err != nil {
+		return nil, unwritable("create", w.path(epochsFile), err)
+	}
+	w.epochs = f
+	if _, err := f.WriteString(epochHeader + "\n"); err != nil {
+		return nil, errors.Join(fmt.Errorf("write header of %s: %w", f.Name(), err), f.Close())
+	}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Resume opens the run folder dir to append to it, and returns what it holds.
+// A last line of epochs.csv that was torn by a kill is cut off (and stands in
+// Run.Problems).
+func Resume(dir string) (*Writer, Run, error) {
+	run, err := Read(dir)
+	if err != nil {
+		return nil, run, fmt.Errorf("resume: %w", err)
+	}
+	w := &Writer{dir: dir, info: run.Info}
+	if err := mend(w.path(epochsFile), epochHeader); err != nil {
+		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
+	}
+	w.epochs, err = os.OpenFile(w.path(epochsFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, run, unwritable("resume", w.path(epochsFile), err)
+	}
+	if err := w.open(); err != nil {
+		return nil, run, err
+	}
+	return w, run, nil
+}
+
+// open writes run.json and opens out.log; on an error it closes what is open.
+func (w *Writer) open() error {
+	err := w.writeInfo()
+	if err == nil {
+		w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	}
+	if err != nil {
+		return errors.Join(unwritable("write", w.dir, err), w.epochs.Close())
+	}
+	return nil
+}
+
+// Dir is the run folder.
+func (w *Writer) Dir() string { return w.dir }
+
+// Info is run.json as last written.
+func (w *Writer) Info() Info {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.info
+}
+
+// Epoch appends a row to epochs.csv and waits until it is on disk.
+func (w *Writer) Epoch(e Epoch) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// One write call: a kill can tear the row only in the middle of it, which
+	// the missing end of line shows to every reader.
+	if _, err := w.epochs.WriteString(formatEpoch(e) + "\n"); err != nil {
+		return fmt.Errorf("write epoch %d to %s: %w", e.Epoch, w.epochs.Name(), err)
+	}
+	if err := w.epochs.Sync(); err != nil {
+		return fmt.Errorf("write epoch %d to %s: %w", e.Epoch, w.epochs.Name(), err)
+	}
+	return nil
+}
+
+// Truncate removes the rows after epoch, and those that cannot be read: a run
+// that is resumed from the checkpoint of that epoch trains them again.
+func (w *Writer) Truncate(epoch int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, err := os.Open(w.epochs.Name())
+	if err != nil {
+		return fmt.Errorf("truncate epochs: %w", err)
+	}
+	epochs, _, err := readEpochs(f, f.Name())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("truncate epochs: %w", err)
+	}
+	text := []byte(epochHeader + "\n")
+	for _, e := range epochs {
+		if e.Epoch <= epoch {
+			text = append(append(text, formatEpoch(e)...), '\n')
+		}
+	}
+	if err := renameio.WriteFile(f.Name(), text, 0o644); err != nil {
+		return fmt.Errorf("truncate epochs: %w", err)
+	}
+	// The file is a new one now: what was open is the old one, without a name.
+	next, err := os.OpenFile(f.Name(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("truncate epochs: %w", err)
+	}
+	old := w.epochs
+	w.epochs = next
+	return old.Close()
+}
+
+// Log appends a line to out.log, with the time in front, in the form of
+// Python's logging (`2021-11-12 00:32:26,118 - lockstep - INFO - …`).
+func (w *Writer) Log(format string, a ...any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stamp := time.Now().Format("2006-01-02 15:04:05,000")
+	line := stamp + " - lockstep - INFO - " + fmt.Sprintf(format, a...) + "\n"
+	if _, err := w.log.WriteString(line); err != nil {
+		return fmt.Errorf("write %s: %w", w.log.Name(), err)
+	}
+	return nil
+}
+
+// Update changes run.json: change is called with what it holds, then the file
+// is replaced in one step.
+func (w *Writer) Update(change func(*Info)) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.info)
+	return w.writeInfo()
+}
+
+// Finish writes how the run ended (one of the Status constants, and the error
+// of a run that failed) and closes the writer. A second call does nothing.
+func (w *Writer) Finish(status string, failure error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.info.Status, w.info.Ended = status, time.Now()
+	if failure != nil {
+		w.info.Error = failure.Error()
+	}
+	return errors.Join(w.writeInfo(), w.epochs.Close(), w.log.Close())
+}
+
+func (w *Writer) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *Writer) writeInfo() error {
+	text, err := json.MarshalIndent(w.info, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode run.json: %w", err)
+	}
+	if err := renameio.WriteFile(w.path(infoFile), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write run.json: %w", err)
+	}
+	return nil
+}
+
+// occupied says that dir holds a run, and what to do.
+func occupied(dir, file string) error {
+	return fmt.Errorf("create run folder %s: it already holds a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
+}
+
+// unwritable adds, where the place is the cause, where else one may write.
+func unwritable(what, path string, err error) error {
+	for _, cause := range []error{fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("%s %s: %w; choose a folder that you may write, by its path or with LOCKSTEP_LOGS", what, path, err)
+		}
+	}
+	return fmt.Errorf("%s %s: %w", what, path, err)
+}
+
+// mend cuts a torn last line off the file, and gives it its header (when not
+// empty) where the kill came before that was whole. A missing file is made.
+func mend(path, header string) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if err := f.Truncate(int64(whole)); err != nil {
+		return err
+	}
+	if whole > 0 || header == "" {
+		return nil
+	}
+	_, err = f.WriteAt([]byte(header+"\n"), 0)
+	return err
+}

@@ -1,0 +1,389 @@
+package scaling
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockstep/pkg/runs"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// weak is a run with a fixed batch per worker: 100 samples a worker and epoch.
+func weak(workers int, seed int64, seconds ...float64) runs.Run {
+	r := runs.Run{Dir: fmt.Sprintf("ddp-n%d-s%d", workers, seed), Info: runs.Info{
+		Study: "cells", Series: "ddp", Workers: workers, Seed: seed, Status: runs.StatusDone,
+		BatchPerWorker: 4, ThreadsPerWorker: 1,
+		Test: &runs.Test{IoU: 0.8 + float64(seed)/100, Dice: 0.9, IoUConstant: 0.4, DiceConstant: 0.5, IoUUntrained: 0.1, DiceUntrained: 0.2},
+	}}
+	for i, s := range seconds {
+		r.Epochs = append(r.Epochs, runs.Epoch{Epoch: i + 1, Seconds: s, Samples: 100 * workers,
+			TrainLoss: 1 / float64(i+1), ValLoss: math.NaN(), IoU: 0.5, Dice: math.NaN()})
+	}
+	return r
+}
+
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= 1e-12*math.Max(1, math.Abs(want))) {
+		t.Errorf("%s is %v, expected %v", what, got, want)
+	}
+}
+
+func wantLine(t *testing.T, lines []string, parts ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(l, p) }) {
+			return
+		}
+	}
+	t.Errorf("no line says %q:\n%s", parts, strings.Join(lines, "\n"))
+}
+
+func TestWeakScaling(t *testing.T) {
+	s, err := FromRuns([]runs.Run{weak(2, 1, 50, 12, 13), weak(1, 1, 40, 10, 10), weak(1, 2, 40, 11, 11), weak(1, 3, 40, 14, 14)})
+	check(t, err)
+	if len(s.Points) != 2 || s.Points[0].Workers != 1 || s.Points[0].Runs != 3 || s.Points[1].Runs != 1 {
+		t.Fatalf("points %+v", s.Points)
+	}
+	one, two := s.Points[0], s.Points[1]
+	near(t, "median epoch", one.EpochSeconds.Value, 11)
+	near(t, "fastest", one.EpochSeconds.Min, 10)
+	near(t, "slowest", one.EpochSeconds.Max, 14)
+	near(t, "throughput of 1", one.Throughput.Value, 100.0/11)
+	near(t, "throughput of 2", two.Throughput.Value, 400.0/25) // 2 epochs of 200 in 12+13 s
+	near(t, "speed-up of 1", one.Speedup.Value, 1)
+	near(t, "best speed-up of 1", one.Speedup.Max, 1.1)
+	near(t, "speed-up of 2", two.Speedup.Value, 16*11/100.0)
+	near(t, "efficiency of 2", two.Efficiency.Value, 16*11/200.0)
+	near(t, "IoU", one.IoU.Value, 0.82)
+	near(t, "constant IoU", one.IoUConstant.Value, 0.4)
+	near(t, "untrained IoU", one.IoUUntrained.Value, 0.1)
+	near(t, "constant Dice", one.DiceConstant.Value, 0.5)
+	near(t, "untrained Dice", one.DiceUntrained.Value, 0.2)
+	near(t, "last loss", one.TrainLoss.Value, 1.0/3)
+	if len(s.Notes)+len(s.Problems) != 0 {
+		t.Errorf("notes %q, problems %v", s.Notes, s.Problems)
+	}
+}
+
+func TestRules(t *testing.T) {
+	all := []runs.Run{weak(1, 1, 9, 1, 2, 6), weak(1, 2, 9, 2, 4, 12)}
+	for _, c := range []struct {
+		rule                Rule
+		seconds, throughput float64
+	}{
+		{DefaultRule(), 4.5, (300.0/9 + 300.0/18) / 2},
+		{Rule{}, 5.625, (400.0/18 + 400.0/27) / 2},
+		{Rule{DropFirst: 1, Epochs: Median}, 3, (100.0/2 + 100.0/4) / 2},
+		{Rule{Epochs: "4"}, 9, (100.0/6 + 100.0/12) / 2},
+		{Rule{DropFirst: 3}, 9, (100.0/6 + 100.0/12) / 2},
+		{Rule{DropFirst: 1, Repeats: Mean}, 4.5, (300.0/9 + 300.0/18) / 2},
+	} {
+		s, err := FromRuns(all)
+		check(t, err)
+		s, err = s.WithRule(c.rule)
+		check(t, err)
+		near(t, c.rule.String(), s.Points[0].EpochSeconds.Value, c.seconds)
+		near(t, c.rule.String(), s.Points[0].Throughput.Value, c.throughput)
+	}
+	for _, r := range []Rule{{DropFirst: -1}, {Epochs: "0"}, {Epochs: "best"}, {Repeats: "min"}, {SamplesPerEpoch: -1}} {
+		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "use") {
+			t.Errorf("rule %+v: error %v", r, err)
+		}
+	}
+}
+
+func TestNothingIsDroppedInSilence(t *testing.T) {
+	failed, running, short, diverged, empty := weak(2, 1, 10, 10), weak(2, 2, 10, 10), weak(2, 3, 10), weak(2, 4, 10, 10), weak(2, 5)
+	failed.Info.Status, failed.Info.Error = runs.StatusFailed, "rank 1 was killed"
+	running.Info.Status = runs.StatusRunning
+	diverged.Epochs[1].TrainLoss = math.NaN()
+	running.Problems = []runs.Problem{{File: "epochs.csv", Line: 3, Reason: "torn"}}
+	s, err := FromRuns([]runs.Run{weak(1, 1, 10, 10), failed, running, short, diverged, empty})
+	check(t, err)
+	p := s.Points[1]
+	if p.Failed != 1 || p.Runs != 4 || p.Epochs != 2 {
+		t.Errorf("point %+v", p)
+	}
+	lines := s.remarks()
+	wantLine(t, lines, "problem: ddp-n2-s1", "failed", "rank 1 was killed")
+	wantLine(t, lines, "problem: ddp-n2-s2", "has not ended", "2 epochs")
+	wantLine(t, lines, "problem: ddp-n2-s3", "no epoch of 1 counts", "change the rule")
+	wantLine(t, lines, "problem: ddp-n2-s4", "epoch 2", "not a finite number")
+	wantLine(t, lines, "problem: ddp-n2-s5", "no epochs")
+	wantLine(t, lines, "problem: epochs.csv:3: torn")
+
+	again, err := s.WithRule(s.Rule) // the same problems once, not twice
+	check(t, err)
+	if !slices.Equal(again.Problems, s.Problems) {
+		t.Errorf("problems %v, then %v", s.Problems, again.Problems)
+	}
+}
+
+func TestBaselineIsNamed(t *testing.T) {
+	failed := weak(1, 1, 10, 10)
+	failed.Info.Status = runs.StatusCanceled
+	s, err := FromRuns([]runs.Run{failed, weak(2, 1, 10, 10), weak(4, 1, 10, 12.5)})
+	check(t, err)
+	near(t, "speed-up of 4 over 2", s.Points[2].Speedup.Value, 1.6)
+	near(t, "efficiency of 4", s.Points[2].Efficiency.Value, 0.8)
+	if !math.IsNaN(s.Points[0].Speedup.Value) {
+		t.Errorf("speed-up of a cancelled run: %v", s.Points[0].Speedup)
+	}
+	wantLine(t, s.Notes, "nothing counts at 1 workers", "baseline of the speed-up is 2 workers")
+}
+
+func TestUnfairComparisonsAreNoted(t *testing.T) {
+	a, b := weak(1, 1, 10, 10), weak(2, 1, 10, 10)
+	b.Info.ThreadsPerWorker, b.Info.BatchPerWorker, b.Info.Parameters = 2, 8, 7
+	a.Info.Parameters = 5
+	a.Info.Config = map[string]any{"model": map[string]any{"base": 8.0, "kind": "unet2d", "norm": "batch"}, "data": map[string]any{"count": 40.0}}
+	b.Info.Config = map[string]any{"model": map[string]any{"kind": "unet2d", "norm": "batch", "base": 16.0}, "data": map[string]any{"count": 40.0}}
+	s, err := FromRuns([]runs.Run{a, b})
+	check(t, err)
+	wantLine(t, s.Notes, "threads per worker differs", "1 in ddp-n1-s1", "2 in ddp-n2-s1")
+	wantLine(t, s.Notes, "batch per worker differs")
+	wantLine(t, s.Notes, "parameters differs")
+	wantLine(t, s.Notes, "model differs", "ddp-n1-s1, ddp-n2-s1")
+	if len(s.Notes) != 4 {
+		t.Errorf("notes %q", s.Notes)
+	}
+	twice := weak(1, 1, 10, 10)
+	twice.Dir = "elsewhere"
+	s, err = FromRuns([]runs.Run{weak(1, 1, 10, 10), twice})
+	check(t, err)
+	wantLine(t, s.Notes, "same workers (1) and seed (1)", "elsewhere")
+}
+
+func TestStudiesAreNotMixed(t *testing.T) {
+	other := weak(1, 1, 20, 20)
+	other.Info.Study, other.Dir = "membrane", "m"
+	s, err := FromRuns([]runs.Run{weak(1, 1, 10, 10), other})
+	check(t, err)
+	if !slices.Equal(s.Series(), []string{"cells ddp", "membrane ddp"}) || s.Name() != "cells, membrane" {
+		t.Errorf("series %q of %q", s.Series(), s.Name())
+	}
+}
+
+func TestWholeJobs(t *testing.T) {
+	job := weak(1, 1, 100)
+	job.Info.Command = []string{"python", "train.py"}
+	job.Epochs[0].Samples = 0
+	half := job
+	half.Info.Workers, half.Dir, half.Epochs = 2, "h", slices.Clone(job.Epochs)
+	half.Epochs[0].Seconds = 50
+	s, err := FromRuns([]runs.Run{job, half})
+	check(t, err)
+	near(t, "speed-up", s.Points[1].Speedup.Value, 2)
+
+	total := weak(1, 1, math.NaN(), math.NaN())
+	total.Info.Config = map[string]any{"training_seconds": 30.0}
+	s, err = FromRuns([]runs.Run{total})
+	check(t, err)
+	near(t, "mean of the whole", s.Points[0].EpochSeconds.Value, 15)
+	wantLine(t, s.Notes, "only the whole training time", "the first included")
+}
+
+func TestReadErrors(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("LOCKSTEP_LOGS", filepath.Join(dir, "elsewhere"))
+	check(t, os.Mkdir("empty", 0o755))
+	check(t, os.Mkdir("bad", 0o755))
+	check(t, os.WriteFile("bad/log_1.csv", []byte("\"\"\n"), 0o644))
+	for _, c := range []struct {
+		paths []string
+		want  []string
+	}{
+		{nil, []string{"no path given"}},
+		{[]string{"nowhere"}, []string{"nothing at", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
+		{[]string{"empty"}, []string{"no runs in empty", "run.json", "log_<N>.csv"}},
+		{[]string{"bad"}, []string{"no runs in bad", "log_1.csv:1", "wrote nothing"}},
+	} {
+		_, err := Read(c.paths...)
+		for _, part := range c.want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("Read(%q): error %v, expected %q", c.paths, err, part)
+			}
+		}
+	}
+	if _, err := FromRuns(nil); err == nil {
+		t.Error("a study of no runs")
+	}
+}
+
+func TestReadRunFolders(t *testing.T) {
+	root := t.TempDir()
+	for _, r := range []runs.Run{weak(1, 1, 20, 10, 10), weak(2, 1, 20, 12.5, 12.5)} {
+		w, err := runs.Create(filepath.Join(root, "logs", "cells", r.Dir), r.Info)
+		check(t, err)
+		for _, e := range r.Epochs {
+			check(t, w.Epoch(e))
+		}
+		check(t, w.Finish(runs.StatusDone, nil))
+	}
+	t.Setenv("LOCKSTEP_LOGS", "")
+	t.Chdir(root)
+	for _, paths := range [][]string{{"logs/cells"}, {"cells"}, {"cells", "logs/cells/ddp-n1-s1"}, {filepath.Join(root, "logs")}} {
+		s, err := Read(paths...)
+		check(t, err)
+		if len(s.Runs) != 2 || len(s.Points) != 2 {
+			t.Fatalf("Read(%q): %d runs, %d points", paths, len(s.Runs), len(s.Points))
+		}
+		near(t, "speed-up", s.Points[1].Speedup.Value, 1.6)
+	}
+}
+
+func TestWriteFormats(t *testing.T) {
+	bare := weak(4, 1, 10, 10)
+	bare.Info.Test = nil
+	bare.Epochs[0].IoU, bare.Epochs[1].IoU = math.NaN(), math.NaN()
+	s, err := FromRuns([]runs.Run{weak(1, 1, 10, 9.7), weak(2, 1, 10, 12.5), bare})
+	check(t, err)
+
+	var b bytes.Buffer
+	check(t, s.Write(&b, FormatCSV))
+	lines, err := csv.NewReader(&b).ReadAll()
+	check(t, err)
+	if want := "series,workers,runs,epoch_seconds,throughput,speedup,efficiency,iou,iou_constant,iou_untrained"; !strings.HasPrefix(strings.Join(lines[0], ","), want) {
+		t.Errorf("columns %v, expected %s first", lines[0], want)
+	}
+	var objects []map[string]any
+	b.Reset()
+	check(t, s.Write(&b, FormatJSON))
+	check(t, json.Unmarshal(b.Bytes(), &objects))
+	table := s.Table()
+	check(t, table.Err)
+	if !slices.Equal(table.Names(), lines[0]) || table.Nrow() != 3 || len(lines) != 4 || len(objects) != 3 {
+		t.Fatalf("table %v, CSV of %d lines, JSON of %d", table, len(lines), len(objects))
+	}
+	for i, line := range lines[1:] {
+		for j, cell := range line {
+			name := lines[0][j]
+			elem, object := table.Col(name).Elem(i), objects[i][name]
+			switch v, err := strconv.ParseFloat(cell, 64); {
+			case cell == "":
+				if !math.IsNaN(elem.Float()) || object != nil {
+					t.Errorf("row %d %s: table %v, CSV empty, JSON %v", i, name, elem, object)
+				}
+			case err != nil:
+				if elem.String() != cell || object != cell {
+					t.Errorf("row %d %s: table %v, CSV %s, JSON %v", i, name, elem, cell, object)
+				}
+			case elem.Float() != v || object != v:
+				t.Errorf("row %d %s: table %v, CSV %s, JSON %v", i, name, elem, cell, object)
+			}
+		}
+	}
+	if lines[3][7] != "" {
+		t.Errorf("IoU that nobody measured is %q", lines[3][7])
+	}
+	b.Reset()
+	check(t, s.Write(&b, FormatTable))
+	for _, part := range []string{"iou_untrained", "10.31", "rule: mean over the epochs of a run, the first left out; median over repeated runs", "-"} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("the table does not say %q:\n%s", part, b.String())
+		}
+	}
+	if err := s.Write(&b, "xml"); err == nil || !strings.Contains(err.Error(), "table, csv or json") {
+		t.Errorf("error %v", err)
+	}
+	if html := s.HTML(); !strings.Contains(html, "<th>speedup</th>") || !strings.Contains(html, "<td>10.31</td>") {
+		t.Errorf("HTML:\n%s", html)
+	}
+}
+
+func TestEpochs(t *testing.T) {
+	failed := weak(2, 1, 3, 4)
+	failed.Info.Status = runs.StatusFailed
+	s, err := FromRuns([]runs.Run{weak(1, 1, 10, 20, 30), failed})
+	check(t, err)
+	e := s.Epochs()
+	check(t, e.Err)
+	if got := e.Col("elapsed_seconds").Float(); !slices.Equal(got, []float64{10, 30, 60, 3, 7}) {
+		t.Errorf("elapsed %v", got)
+	}
+	if got := strings.Join(e.Col("counted").Records(), " "); got != "false true true false false" {
+		t.Errorf("counted %s", got)
+	}
+}
+
+// TestSpeedupProperties holds for any times: the baseline's speed-up is 1,
+// efficiency is speed-up × B/N, and the extremes enclose the value.
+func TestSpeedupProperties(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seconds := rapid.SliceOfN(rapid.Float64Range(1e-3, 1e4), 2, 4)
+		var all []runs.Run
+		counts := rapid.SliceOfNDistinct(rapid.IntRange(1, 64), 1, 4, rapid.ID[int]).Draw(rt, "workers")
+		for _, n := range counts {
+			for seed := range rapid.IntRange(1, 3).Draw(rt, "seeds") {
+				all = append(all, weak(n, int64(seed), seconds.Draw(rt, "seconds")...))
+			}
+		}
+		s, err := FromRuns(all)
+		check(t, err)
+		base := slices.Min(counts)
+		for _, p := range s.Points {
+			if p.Workers == base && math.Abs(p.Speedup.Value-1) > 1e-12 {
+				rt.Fatalf("speed-up of the baseline is %v", p.Speedup.Value)
+			}
+			if want := p.Speedup.Value * float64(base) / float64(p.Workers); math.Abs(p.Efficiency.Value-want) > 1e-12*want {
+				rt.Fatalf("efficiency %v, expected %v", p.Efficiency.Value, want)
+			}
+			for _, v := range []Span{p.EpochSeconds, p.Throughput, p.Speedup, p.Efficiency} {
+				if v.Min > v.Value*(1+1e-12) || v.Max < v.Value*(1-1e-12) {
+					rt.Fatalf("span %+v at %d workers", v, p.Workers)
+				}
+			}
+		}
+	})
+}
+
+func Example() {
+	root, err := os.MkdirTemp("", "logs")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	for n, seconds := range map[string]string{"1": "194.188", "14": "16.223"} { // as the U-Net study published them
+		text := ",time_per_epoch,loss,lr,training_time,test_time,iou\n0," + seconds + ",0.5,0.001,1.0,1.0,0.9\n"
+		if err := os.WriteFile(filepath.Join(root, "log_"+n+".csv"), []byte(text), 0o644); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	study, err := Read(root)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	study, err = study.WithRule(Rule{}) // the only epoch counts
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, p := range study.Points {
+		fmt.Printf("%s %2d %.3f %.3f\n", p.Series, p.Workers, p.Speedup.Value, p.Efficiency.Value)
+	}
+	// Output:
+	// native  1 1.000 1.000
+	// native 14 11.970 0.855
+}
