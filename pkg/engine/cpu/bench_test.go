@@ -1,0 +1,108 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// benchmark runs n, and reports work by units of 1e9 a second.
+func (n node) benchmark(b *testing.B, set string, threads int, work float64, unit string) {
+	x, err := open(b, set, threads).Load(n.program(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i, shape := range n.in {
+		v := make([]float32, elements(shape))
+		for j := range v {
+			v[j] = rng.Float32() - 0.5
+		}
+		if len(n.state) == 0 || i < n.state[0] {
+			if err := x.SetInput(string(rune('a'+i)), v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for b.Loop() {
+		if _, err := x.Step(context.Background(), nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(work*float64(b.N)/b.Elapsed().Seconds()/1e9, unit)
+}
+
+// BenchmarkConvolution reports GFLOP/s, a multiplication and an addition
+// counted as two.
+func BenchmarkConvolution(b *testing.B) {
+	for _, c := range []convCase{
+		{8, 64, 64, 64, 64, 3, 3, 1, 1},
+		{8, 32, 128, 128, 32, 3, 3, 1, 1},
+		{8, 128, 32, 32, 128, 3, 3, 1, 1},
+		{8, 256, 16, 16, 256, 3, 3, 1, 1},
+		{8, 512, 8, 8, 512, 3, 3, 1, 1},
+		{8, 8, 128, 128, 8, 3, 3, 1, 1},
+		{8, 16, 64, 64, 16, 3, 3, 1, 1},
+		{8, 64, 64, 64, 64, 1, 1, 1, 0},
+		{8, 1, 128, 128, 32, 3, 3, 1, 1},
+		{8, 32, 128, 128, 1, 1, 1, 1, 0},
+		{8, 64, 64, 64, 64, 3, 3, 2, 1},
+		{8, 64, 64, 64, 32, 2, 2, 2, 0},
+	} {
+		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
+		flop := 2 * float64(elements(y)) * float64(c.c*c.r*c.s)
+		for _, n := range []node{
+			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+		} {
+			for _, set := range []string{"avx2", "go"} {
+				for threads := 1; threads <= 2; threads++ {
+					b.Run(fmt.Sprintf("%s/%s/%s/threads-%d", n.op, c, set, threads), func(b *testing.B) {
+						n.benchmark(b, set, threads, flop, "GFLOP/s")
+					})
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkBatchNorm reports the bytes that its passes must move: forward reads
+// x twice and writes y; backward reads x, dy and y twice and writes dx.
+func BenchmarkBatchNorm(b *testing.B) {
+	s, c := []int{8, 32, 128, 128}, []int{32}
+	attr := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
+	for threads := 1; threads <= 2; threads++ {
+		b.Run(fmt.Sprintf("forward/threads-%d", threads), func(b *testing.B) {
+			n := node{op: plan.OpBatchNorm, attr: attr, in: [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4}}
+			n.benchmark(b, "", threads, 3*4*float64(elements(s)), "GB/s")
+		})
+		b.Run(fmt.Sprintf("backward/threads-%d", threads), func(b *testing.B) {
+			n := node{op: plan.OpBatchNormBackward, attr: attr, in: [][]int{s, c, c, c, s, s}, out: [][]int{s, c, c}}
+			n.benchmark(b, "", threads, 7*4*float64(elements(s)), "GB/s")
+		})
+	}
+}
+
+// BenchmarkAdam reports the bytes that a step must move: it reads w, g, m and v
+// and writes w, m and v.
+func BenchmarkAdam(b *testing.B) {
+	const size = 8 << 20
+	for _, set := range []string{"avx2", "go"} {
+		b.Run(set, func(b *testing.B) {
+			k, err := chooseKernels(set)
+			if err != nil {
+				b.Skip(err)
+			}
+			w, g, m, v := alignedFloats(size), alignedFloats(size), alignedFloats(size), alignedFloats(size)
+			c := [lanes]float32{0, 0.9, 0.1, 0.999, 0.001, 1, 1e-8, 1e-3}
+			for b.Loop() {
+				k.adam(&w[0], &g[0], &m[0], &v[0], &c[0], size)
+			}
+			b.ReportMetric(7*4*size*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+		})
+	}
+}

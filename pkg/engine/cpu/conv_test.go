@@ -1,0 +1,126 @@
+package cpu
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// convCase is a convolution; n images of c channels, k output channels.
+type convCase struct {
+	n, c, h, w, k, r, s, stride, pad int
+}
+
+// convCases cover first layers, heads, channels that fill no block, widths that
+// fill no tile, strides, windows of every kind, and maps smaller than a tile.
+func convCases() []convCase {
+	return []convCase{
+		{1, 1, 9, 13, 16, 3, 3, 1, 1},
+		{2, 1, 8, 8, 8, 3, 3, 1, 1},
+		{2, 3, 11, 7, 5, 3, 3, 1, 1},
+		{2, 16, 16, 16, 32, 3, 3, 1, 1},
+		{1, 13, 7, 17, 19, 3, 3, 1, 1},
+		{3, 24, 6, 5, 40, 3, 3, 1, 1},
+		{2, 17, 5, 9, 1, 1, 1, 1, 0},
+		{1, 8, 4, 4, 24, 1, 1, 1, 0},
+		{2, 9, 10, 11, 12, 3, 3, 2, 1},
+		{2, 5, 9, 8, 20, 1, 1, 2, 0},
+		{1, 3, 21, 19, 11, 7, 7, 2, 3},
+		{1, 10, 9, 12, 9, 2, 5, 1, 0},
+		{1, 6, 8, 9, 7, 5, 2, 3, 2},
+		{5, 20, 1, 1, 18, 3, 3, 1, 1},
+		{9, 8, 2, 2, 16, 3, 3, 1, 1},
+		{4, 2, 3, 3, 33, 3, 3, 1, 2},
+		{2, 4, 40, 33, 6, 3, 3, 1, 1},
+		{1, 40, 6, 70, 17, 3, 3, 1, 1},
+		{1, 5, 600, 2, 9, 3, 1, 1, 0},
+		{1, 2, 7, 7, 3, 1, 1, 4, 1},
+		// These are cut in bands of rows, the last one narrower.
+		{2, 3, 71, 61, 5, 3, 3, 1, 1},
+		{1, 2, 131, 75, 9, 3, 3, 2, 1},
+		{1, 70, 33, 31, 3, 3, 3, 1, 1},
+		{1, 3, 50, 90, 20, 1, 1, 1, 0},
+	}
+}
+
+func (c convCase) String() string {
+	return fmt.Sprintf("%dx%dx%dx%d-to-%d-window-%dx%d-stride-%d-pad-%d", c.n, c.c, c.h, c.w, c.k, c.r, c.s, c.stride, c.pad)
+}
+
+func (c convCase) attr() plan.Attr {
+	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
+}
+
+// out is the shape of the convolution's output.
+func (c convCase) out() []int {
+	return []int{c.n, c.k, (c.h+2*c.pad-c.r)/c.stride + 1, (c.w+2*c.pad-c.s)/c.stride + 1}
+}
+
+// TestConvolution compares with the reference. A sum of m products in float32
+// is off by about √m·2⁻²⁴ of its terms: at 9·40 terms 1e-6, ten times that is allowed.
+func TestConvolution(t *testing.T) {
+	const tol = 1e-5
+	for _, c := range convCases() {
+		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
+		for _, n := range []node{
+			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+		} {
+			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tol) })
+		}
+	}
+}
+
+// TestConvTranspose is the same for transposed convolutions; 2×2 with stride 2
+// is the U-Net's.
+func TestConvTranspose(t *testing.T) {
+	const tol = 1e-5
+	for _, c := range []convCase{
+		{1, 16, 4, 6, 8, 2, 2, 2, 0},
+		{2, 24, 5, 3, 12, 2, 2, 2, 0},
+		{1, 3, 4, 7, 5, 3, 3, 1, 1},
+		{2, 9, 5, 4, 1, 4, 4, 2, 1},
+		{1, 1, 3, 3, 9, 3, 2, 3, 0},
+		{3, 17, 1, 1, 20, 2, 2, 2, 0},
+		{1, 8, 3, 5, 8, 1, 1, 2, 0},
+		{1, 5, 61, 50, 3, 2, 2, 2, 0},
+	} {
+		x, w := []int{c.n, c.c, c.h, c.w}, []int{c.c, c.k, c.r, c.s}
+		y := []int{c.n, c.k, (c.h-1)*c.stride - 2*c.pad + c.r, (c.w-1)*c.stride - 2*c.pad + c.s}
+		for _, n := range []node{
+			{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+			{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+			{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+			{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+		} {
+			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tol) })
+		}
+	}
+}
+
+// TestConvolutionProperty tries shapes that nobody thought of.
+func TestConvolutionProperty(t *testing.T) {
+	fast, slow := open(t, "", 2), truth(t)
+	rapid.Check(t, func(r *rapid.T) {
+		draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
+		c := convCase{n: draw("n", 1, 3), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
+			stride: draw("stride", 1, 3), pad: draw("pad", 0, 3)}
+		c.h, c.w = draw("h", max(1, c.r-2*c.pad), 15), draw("w", max(1, c.s-2*c.pad), 15)
+		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
+		for _, n := range []node{
+			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+		} {
+			got, want := n.results(t, fast, 1), n.results(t, slow, 1)
+			for i := range want {
+				near(t, fmt.Sprintf("%s of %s", n.op, c), got[i], want[i], 1e-5)
+			}
+		}
+	})
+}

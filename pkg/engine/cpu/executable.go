@@ -1,0 +1,229 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// executable is a loaded program with its memory.
+type executable struct {
+	engine  *Engine
+	program *plan.Program
+	store   *store
+	layouts []layout    // by tensor
+	data    [][]float32 // by tensor: its memory, in arena, inputs, gradients or store
+	steps   [][]task    // by kernel
+	arena   []float32
+	inputs  []float32 // and constants
+	grads   []float32
+	gradAt  map[string]region // by parameter
+	buckets [][]float32
+	backup  []float32 // states before the step
+	workers []worker
+	shared  []float32 // scratch of the kernel that runs
+	zeros   []float32 // two blocks
+	scratch int       // floats that a worker needs
+	sharing int       // floats that the shared scratch needs
+	loss    float64
+	closed  bool
+
+	optimizer optimizer
+}
+
+var _ engine.Executable = (*executable)(nil)
+
+// errClosed is what a closed executable answers.
+var errClosed = errors.New("the executable or its engine is closed")
+
+// needScratch asks for n floats of scratch memory for each worker.
+func (x *executable) needScratch(n int) { x.scratch = max(x.scratch, n) }
+
+// needShared asks for n floats of scratch memory for a kernel as a whole.
+func (x *executable) needShared(n int) { x.sharing = max(x.sharing, n) }
+
+// Program is the program that was loaded.
+func (x *executable) Program() *plan.Program { return x.program }
+
+// SetInput copies v, in the logical order of the input's shape.
+func (x *executable) SetInput(name string, v []float32) error {
+	if x.closed {
+		return fmt.Errorf("set input %q: %w", name, errClosed)
+	}
+	for _, id := range x.program.Inputs {
+		t := x.program.Tensors[id]
+		if t.Name != name {
+			continue
+		}
+		if len(v) != t.Elements() {
+			return fmt.Errorf("set input %q: %d values for shape %v, which has %d", name, len(v), t.Shape, t.Elements())
+		}
+		pack(x.layouts[id], t.Shape, x.data[id], v)
+		return nil
+	}
+	return fmt.Errorf("set input %q: the program has no such input", name)
+}
+
+// Output copies an output of the last Step to dst, in logical order.
+func (x *executable) Output(name string, dst []float32) error {
+	if x.closed {
+		return fmt.Errorf("read output %q: %w", name, errClosed)
+	}
+	for _, id := range x.program.Outputs {
+		t := x.program.Tensors[id]
+		if t.Name != name {
+			continue
+		}
+		if len(dst) != t.Elements() {
+			return fmt.Errorf("read output %q: room for %d values, shape %v has %d", name, len(dst), t.Shape, t.Elements())
+		}
+		unpack(x.layouts[id], t.Shape, dst, x.data[id])
+		return nil
+	}
+	return fmt.Errorf("read output %q: the program has no such output", name)
+}
+
+// Loss is the loss of the last Step.
+func (x *executable) Loss() float64 { return x.loss }
+
+// Step runs one step. When it returns an error, parameters, states and
+// optimiser slots are as they were before.
+func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
+	var t engine.Timing
+	if x.closed || x.engine.pool.closed.Load() {
+		return t, fmt.Errorf("step: %w", errClosed)
+	}
+	if update != nil {
+		if err := x.canUpdate(update); err != nil {
+			return t, fmt.Errorf("step: %w", err)
+		}
+	}
+	copy(x.backup, x.store.states)
+	if err := x.step(ctx, sync, update, &t); err != nil {
+		copy(x.store.states, x.backup)
+		return t, fmt.Errorf("step: %w", err)
+	}
+	return t, nil
+}
+
+// step is Step without the restoring of states.
+func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
+	start := time.Now()
+	if err := x.forward(ctx); err != nil {
+		return err
+	}
+	t.Forward = time.Since(start)
+
+	start = time.Now()
+	if err := x.backward(ctx, sync); err != nil {
+		return err
+	}
+	t.Backward = time.Since(start)
+
+	if sync != nil && len(x.buckets) > 0 {
+		start = time.Now()
+		if !x.engine.options.Overlap {
+			for i, b := range x.buckets {
+				if err := handOver(sync, i, b); err != nil {
+					return err
+				}
+			}
+		}
+		if err := sync.Wait(); err != nil {
+			return fmt.Errorf("wait for gradients: %w", err)
+		}
+		t.Wait = time.Since(start)
+	}
+	if update != nil {
+		start = time.Now()
+		x.optimize(update)
+		t.Optimizer = time.Since(start)
+	}
+	return nil
+}
+
+// forward runs the forward kernels and reads the loss.
+func (x *executable) forward(ctx context.Context) error {
+	for _, tasks := range x.steps[:x.program.Forward] {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		x.runAll(tasks)
+	}
+	if x.program.Loss < 0 {
+		return nil
+	}
+	x.loss = float64(x.data[x.program.Loss][0])
+	if math.IsNaN(x.loss) || math.IsInf(x.loss, 0) {
+		return fmt.Errorf("loss is %v: %w", x.loss, engine.ErrNonFinite)
+	}
+	return nil
+}
+
+// backward runs the backward kernels and hands buckets over as they become final.
+func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err error) {
+	next := 0
+	defer func() {
+		// A bucket that is under way is written to: wait before giving up.
+		if err != nil && next > 0 {
+			err = errors.Join(err, sync.Wait())
+		}
+	}()
+	ready := func(kernel int) error {
+		for ; sync != nil && x.engine.options.Overlap && next < len(x.buckets) && x.program.Buckets[next].Ready <= kernel; next++ {
+			if err := handOver(sync, next, x.buckets[next]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := x.program.Forward; i < len(x.steps); i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		x.runAll(x.steps[i])
+		if err := ready(i); err != nil {
+			return err
+		}
+	}
+	return ready(math.MaxInt)
+}
+
+// handOver gives bucket i to sync.
+func handOver(sync engine.GradSync, i int, b []float32) error {
+	if err := sync.Bucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
+		return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
+	}
+	return nil
+}
+
+// runAll runs a kernel's tasks one after another.
+func (x *executable) runAll(tasks []task) {
+	for _, t := range tasks {
+		x.engine.pool.run(t, x.workers)
+	}
+}
+
+// MemoryBytes is what the executable holds, the parameters, states and slots
+// that it may share included.
+func (x *executable) MemoryBytes() int64 {
+	n := len(x.arena) + len(x.inputs) + len(x.grads) + len(x.backup) + len(x.shared) + len(x.zeros)
+	for _, w := range x.workers {
+		n += len(w.scratch)
+	}
+	return 4*int64(n) + x.store.bytes()
+}
+
+// Close lets the executable's memory go; what it shares with others stays.
+func (x *executable) Close() error {
+	x.closed = true
+	x.data, x.steps, x.arena, x.inputs, x.workers, x.shared = nil, nil, nil, nil, nil, nil
+	return nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// maxRows is the number of rows of a full tile.
+const maxRows = 6
+
+// gemm writes the matrix kernel for every number of rows and vectors of
+// outputs, eight floats a step ("deep") and one ("flat").
+func gemm(a *assembler) {
+	for vectors := 1; vectors <= 2; vectors++ {
+		for rows := 1; rows <= maxRows; rows++ {
+			gemmTile{a, rows, vectors, true}.write()
+			gemmTile{a, rows, vectors, false}.write()
+		}
+	}
+}
+
+// gemmTile writes one of them. Registers are named by hand, for there is just
+// enough of them: R8–R13 the rows' addresses, BX the table of rows, R15 the
+// tiles that are left; in the loop over steps SI the step, CX how many are
+// left, AX its offset, DI the weights, DX the way to the second vector of them.
+// Y0–Y11 hold the sums, Y12 and Y13 weights, Y14 and Y15 inputs.
+type gemmTile struct {
+	*assembler
+	rows, vectors int
+	deep          bool
+}
+
+// unroll is the number of steps of one floats that a turn of the loop takes.
+const unroll = 4
+
+// sum is the register of row i's outputs v.
+func (g gemmTile) sum(i, v int) reg.VecPhysical { return vectorRegister(i*g.vectors + v) }
+
+func vectorRegister(i int) reg.VecPhysical {
+	return []reg.VecPhysical{reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
+		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15}[i]
+}
+
+// row is the register of row i's address.
+func row(i int) reg.GPPhysical {
+	return []reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13}[i]
+}
+
+func (g gemmTile) write() {
+	kind := map[bool]string{true: "Deep", false: "Flat"}[g.deep]
+	g.function(fmt.Sprintf("gemm%s%dx%d", kind, g.rows, 8*g.vectors),
+		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
+		fmt.Sprintf("is a gemmFunc for %d rows, %d outputs and %d floats a step.", g.rows, 8*g.vectors, map[bool]int{true: 8, false: 1}[g.deep]))
+	g.param("tiles", reg.R15)
+	g.param("rows", reg.RBX)
+	g.Label("tile")
+	g.start()
+	g.Comment("The rows' inputs.")
+	g.param("x", reg.RAX)
+	g.addresses(0)
+	g.param("steps", reg.RSI)
+	g.param("w", reg.RDI)
+	if g.vectors > 1 {
+		g.param("wNext", reg.RDX)
+	}
+	g.param("nstep", reg.RCX)
+	if g.deep {
+		g.deepSteps()
+	} else {
+		g.flatSteps()
+	}
+	g.Label("store")
+	g.param("y", reg.RAX)
+	g.addresses(maxRows)
+	g.outputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(sum, m) })
+	g.ADDQ(imm(2*maxRows*4), reg.RBX)
+	g.DECQ(reg.R15)
+	g.JNZ(operand.LabelRef("tile"))
+	g.end()
+}
+
+// addresses adds to the base in AX the rows' offsets, the table's from entry
+// first on.
+func (g gemmTile) addresses(first int) {
+	for i := range g.rows {
+		g.MOVLQSX(mem(reg.RBX, 4*(first+i)), row(i))
+		g.ADDQ(reg.RAX, row(i))
+	}
+}
+
+// outputs calls f with each sum and its place, the rows' registers holding
+// the outputs' addresses.
+func (g gemmTile) outputs(f func(m operand.Mem, sum reg.VecPhysical)) {
+	if g.vectors > 1 {
+		g.param("yNext", reg.RDX)
+	}
+	for i := range g.rows {
+		f(mem(row(i), 0), g.sum(i, 0))
+		if g.vectors > 1 {
+			f(indexed(row(i), reg.RDX, 0), g.sum(i, 1))
+		}
+	}
+}
+
+// start sets the sums to the bias, or to what is there.
+func (g gemmTile) start() {
+	g.param("accumulate", reg.AL)
+	g.TESTB(reg.AL, reg.AL)
+	g.JZ(operand.LabelRef("fresh"))
+	g.param("y", reg.RAX)
+	g.addresses(maxRows)
+	g.outputs(func(m operand.Mem, sum reg.VecPhysical) { g.VMOVUPS(m, sum) })
+	g.JMP(operand.LabelRef("started"))
+	g.Label("fresh")
+	g.param("bias", reg.RAX)
+	for v := range g.vectors {
+		g.VMOVUPS(mem(reg.RAX, v*vector), g.sum(0, v))
+		for i := 1; i < g.rows; i++ {
+			g.VMOVAPS(g.sum(0, v), g.sum(i, v))
+		}
+	}
+	g.Label("started")
+}
+
+// product adds the outer product of the rows' floats at AX + offset and the
+// weights at DI + weights.
+func (g gemmTile) product(offset, weights int) {
+	g.VMOVUPS(mem(reg.RDI, weights), reg.Y12)
+	if g.vectors > 1 {
+		g.VMOVUPS(indexed(reg.RDI, reg.RDX, weights), reg.Y13)
+	}
+	for i := range g.rows {
+		x := vectorRegister(14 + i%2)
+		g.VBROADCASTSS(indexed(row(i), reg.RAX, offset), x)
+		for v := range g.vectors {
+			g.VFMADD231PS(vectorRegister(12+v), x, g.sum(i, v))
+		}
+	}
+}
+
+func (g gemmTile) deepSteps() {
+	g.TESTQ(reg.RCX, reg.RCX)
+	g.JZ(operand.LabelRef("store"))
+	g.Label("step")
+	g.MOVLQSX(mem(reg.RSI, 0), reg.RAX)
+	for k := range 8 {
+		g.product(4*k, k*vector)
+	}
+	g.ADDQ(imm(4), reg.RSI)
+	g.ADDQ(imm(8*vector), reg.RDI)
+	g.DECQ(reg.RCX)
+	g.JNZ(operand.LabelRef("step"))
+}
+
+func (g gemmTile) flatSteps() {
+	g.SUBQ(imm(unroll), reg.RCX)
+	g.JLT(operand.LabelRef("rest"))
+	g.Label("steps")
+	for k := range unroll {
+		g.MOVLQSX(mem(reg.RSI, 4*k), reg.RAX)
+		g.product(0, k*vector)
+	}
+	g.ADDQ(imm(4*unroll), reg.RSI)
+	g.ADDQ(imm(unroll*vector), reg.RDI)
+	g.SUBQ(imm(unroll), reg.RCX)
+	g.JGE(operand.LabelRef("steps"))
+	g.Label("rest")
+	g.ADDQ(imm(unroll), reg.RCX)
+	g.JZ(operand.LabelRef("store"))
+	g.Label("step")
+	g.MOVLQSX(mem(reg.RSI, 0), reg.RAX)
+	g.product(0, 0)
+	g.ADDQ(imm(4), reg.RSI)
+	g.ADDQ(imm(vector), reg.RDI)
+	g.DECQ(reg.RCX)
+	g.JNZ(operand.LabelRef("step"))
+}

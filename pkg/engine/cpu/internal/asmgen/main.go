@@ -1,0 +1,135 @@
+// Command asmgen writes the assembly of package cpu: for each family of
+// kernels a file <family>_amd64.s and the Go declarations <family>_amd64.go.
+// What a kernel computes is said in cpu's kernels.go, its plain Go twin is in
+// kernels_go.go or gemm_go.go.
+//
+// Run it by "go generate lockstep/pkg/engine/cpu".
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// families lists the generated files by name.
+func families() map[string]func(*assembler) {
+	return map[string]func(*assembler){
+		"gemm":      gemm,
+		"norm":      norm,
+		"pooling":   pooling,
+		"pointwise": pointwise,
+		"update":    update,
+	}
+}
+
+func main() {
+	dir := flag.String("dir", ".", "folder to write to")
+	flag.Parse()
+	if err := generate(*dir); err != nil {
+		fmt.Fprintln(os.Stderr, "asmgen:", err)
+		os.Exit(1)
+	}
+}
+
+// generate writes all families to dir.
+func generate(dir string) error {
+	for name, write := range families() {
+		a := &assembler{build.NewContext()}
+		write(a)
+		file, err := a.Result()
+		if err != nil {
+			return fmt.Errorf("generate %s: %w", name, err)
+		}
+		if err := pass.Compile.Execute(file); err != nil {
+			return fmt.Errorf("generate %s: %w", name, err)
+		}
+		cfg := printer.Config{Name: "avo", Argv: []string{"go", "generate"}, Pkg: "cpu"}
+		asm, err1 := printer.NewGoAsm(cfg).Print(file)
+		stubs, err2 := printer.NewStubs(cfg).Print(file)
+		if err := errors.Join(err1, err2); err != nil {
+			return fmt.Errorf("print %s: %w", name, err)
+		}
+		base := filepath.Join(dir, name+"_amd64")
+		if err := errors.Join(os.WriteFile(base+".s", asm, 0o644), os.WriteFile(base+".go", stubs, 0o644)); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// assembler is avo's context with the few idioms that all kernels use.
+type assembler struct{ *build.Context }
+
+// function begins a function of a signature, such as "func(x *float32, n int)".
+func (a *assembler) function(name, signature, doc string) {
+	a.Function(name)
+	a.Attributes(attr.NOSPLIT)
+	a.Pragma("noescape")
+	a.SignatureExpr(signature)
+	a.Doc(name + " " + doc)
+}
+
+// param loads a parameter into a register.
+func (a *assembler) param(name string, r reg.Register) { a.Load(a.Param(name), r) }
+
+// params loads parameters of 64 bits in order and returns their registers.
+func (a *assembler) params(names ...string) []reg.GPVirtual {
+	regs := make([]reg.GPVirtual, len(names))
+	for i, n := range names {
+		regs[i] = a.GP64()
+		a.param(n, regs[i])
+	}
+	return regs
+}
+
+// zero returns a vector register of zeros.
+func (a *assembler) zero() reg.VecVirtual {
+	v := a.YMM()
+	a.VXORPS(v, v, v)
+	return v
+}
+
+// end returns to Go. The upper halves of the vector registers are cleared, for
+// code that uses SSE alone is slow otherwise.
+func (a *assembler) end() {
+	a.VZEROUPPER()
+	a.RET()
+}
+
+// loop repeats body while count, a register, is at least step, and takes step
+// from it each time. Labels begin with name.
+func (a *assembler) loop(name string, count reg.GPVirtual, step int, body func()) {
+	a.Label(name)
+	a.CMPQ(count, imm(step))
+	a.JLT(operand.LabelRef(name + "_done"))
+	body()
+	a.SUBQ(imm(step), count)
+	a.JMP(operand.LabelRef(name))
+	a.Label(name + "_done")
+}
+
+// mem is the vector at base + offset bytes.
+func mem(base reg.Register, offset int) operand.Mem {
+	return operand.Mem{Base: base, Disp: offset}
+}
+
+// indexed is the vector at base + index + offset bytes.
+func indexed(base, index reg.Register, offset int) operand.Mem {
+	return operand.Mem{Base: base, Index: index, Scale: 1, Disp: offset}
+}
+
+// imm is a constant to add, subtract or compare with.
+func imm(n int) operand.Op { return operand.I32(n) }
+
+// vector is the number of bytes of a vector register, eight floats.
+const vector = 32

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// pointwise writes elementwise kernels and the transposition of a tile.
+func pointwise(a *assembler) {
+	a.function("addAVX2", "func(a, b, y *float32, n int)", "computes y = a + b.")
+	r := a.params("a", "b", "y", "n")
+	a.overFloats(r[3], r[:3], func() {
+		v := a.YMM()
+		a.VMOVUPS(mem(r[0], 0), v)
+		a.VADDPS(mem(r[1], 0), v, v)
+		a.VMOVUPS(v, mem(r[2], 0))
+	})
+
+	a.function("reluAVX2", "func(x, y *float32, n int)", "computes y = max(x, 0).")
+	s := a.params("x", "y", "n")
+	zero := a.zero()
+	a.overFloats(s[2], s[:2], func() {
+		v := a.YMM()
+		a.VMAXPS(mem(s[0], 0), zero, v)
+		a.VMOVUPS(v, mem(s[1], 0))
+	})
+
+	a.function("reluGradAVX2", "func(y, dy, dx *float32, n int)", "computes dx = dy where y > 0, else 0.")
+	t := a.params("y", "dy", "dx", "n")
+	none := a.zero()
+	a.overFloats(t[3], t[:3], func() {
+		a.VMOVUPS(a.counted(mem(t[1], 0), mem(t[0], 0), none, true), mem(t[2], 0))
+	})
+	transpose(a)
+}
+
+// overFloats runs body for n floats, a vector at a time, and ends the function.
+func (a *assembler) overFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
+	a.loop("vector", n, vector/4, func() {
+		body()
+		for _, p := range pointers {
+			a.ADDQ(imm(vector), p)
+		}
+	})
+	a.end()
+}
+
+// transpose exchanges rows and columns of a tile of 8×8 in three rounds, of
+// pairs within 64 bits, of pairs within 128 bits, and of halves.
+func transpose(a *assembler) {
+	a.function("transposeAVX2", "func(dst, src *float32)", "writes the transpose of a tile of 8×8.")
+	p := a.params("dst", "src")
+	var r, t [8]reg.VecVirtual
+	for i := range r {
+		r[i], t[i] = a.YMM(), a.YMM()
+		a.VMOVUPS(mem(p[1], i*vector), r[i])
+	}
+	for i := 0; i < 8; i += 2 {
+		a.VUNPCKLPS(r[i+1], r[i], t[i])
+		a.VUNPCKHPS(r[i+1], r[i], t[i+1])
+	}
+	for i := 0; i < 8; i += 4 {
+		a.VSHUFPS(operand.Imm(0x44), t[i+2], t[i], r[i])
+		a.VSHUFPS(operand.Imm(0xee), t[i+2], t[i], r[i+1])
+		a.VSHUFPS(operand.Imm(0x44), t[i+3], t[i+1], r[i+2])
+		a.VSHUFPS(operand.Imm(0xee), t[i+3], t[i+1], r[i+3])
+	}
+	for i := range 4 {
+		a.VPERM2F128(operand.Imm(0x20), r[i+4], r[i], t[i])
+		a.VPERM2F128(operand.Imm(0x31), r[i+4], r[i], t[i+4])
+	}
+	for i := range t {
+		a.VMOVUPS(t[i], mem(p[0], i*vector))
+	}
+	a.end()
+}

@@ -1,0 +1,73 @@
+package cpu
+
+// maxRows is the number of rows of the matrix kernel's full tile. Six rows of
+// sixteen floats are twelve vector registers of sums, which leaves four of the
+// sixteen for the operands.
+const maxRows = 6
+
+// gemmFunc adds up outer products of gathered rows and weights. For each of
+// tiles tiles of up to six rows (the number is the function's own), for row i
+// of the tile and output lane j of the function's eight or sixteen:
+//
+//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + steps[t] + 4c] · w[t][c][j]
+//
+// x and y with byte offsets from their bases. rows holds, for each tile, six
+// offsets in(0…5) and six offsets out(0…5), of which only the first of each
+// are used where the tile has fewer rows. depth, the number of consecutive
+// floats of x that a step takes, is eight or one, again the function's own.
+//
+// w holds [nstep][depth][8] for the first eight lanes, and again wNext bytes
+// further for the second eight; the second eight outputs of a row lie yNext
+// bytes after the first. start is bias[j], or what y holds already if
+// accumulate is set. nstep may be zero.
+type gemmFunc func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)
+
+// gemmSet holds the matrix kernel for every shape of tile.
+type gemmSet struct {
+	// deep[v][m] takes m rows, eight floats a step, v vectors of eight
+	// outputs; flat[v][m] takes one float a step. Index 0 is unused.
+	deep, flat [3][maxRows + 1]gemmFunc
+}
+
+// kernels are the inner loops of one instruction set. Where a function takes
+// pixels, its pointers lead to that many blocks of eight channels.
+type kernels struct {
+	name string
+	gemm gemmSet
+
+	// transpose writes dst[j·8+i] = src[i·8+j] of a tile of 8×8.
+	transpose func(dst, src *float32)
+
+	// moments writes to out the eight channels' means over the pixels, and
+	// after them the sums of squared distances from these means.
+	moments func(x *float32, pixels int, out *float32)
+	// normalize computes y = (x − p[0])·p[1] + p[2] with three blocks of eight
+	// channels' constants p; normalizeReLU takes the maximum with 0 as well.
+	normalize, normalizeReLU func(x, y, p *float32, pixels int)
+	// normSums writes to out Σ dy and Σ dy·(x − mean), eight channels each;
+	// normSumsReLU counts dy only where y > 0 (normSums does not read y).
+	normSums, normSumsReLU func(x, dy, y, mean, out *float32, pixels int)
+	// normGrad computes dx = p[0]·dy + p[1]·(x − p[2]) + p[3], normGradReLU with
+	// dy counted only where y > 0 (normGrad does not read y).
+	normGrad, normGradReLU func(x, dy, y, dx, p *float32, pixels int)
+	// sums adds the pixels' eight channels to out.
+	sums func(x *float32, pixels int, out *float32)
+
+	// maxPool writes count pixels of a row: the maxima of kh×kw windows whose
+	// rows are row bytes and whose first columns step bytes apart.
+	maxPool func(x, y *float32, count, kh, kw, row, step int)
+	// maxPoolGrad adds dy to dx where x first equals y in its window.
+	maxPoolGrad func(x, y, dy, dx *float32, count, kh, kw, row, step int)
+
+	// The next take n floats, a multiple of eight.
+	add      func(a, b, y *float32, n int)
+	relu     func(x, y *float32, n int)
+	reluGrad func(y, dy, dx *float32, n int)
+	// adam is one step over n floats with c = weight decay, β1, 1−β1, β2, 1−β2,
+	// 1/√(1−β2^t), ε, lr/(1−β1^t).
+	adam func(w, g, m, v, c *float32, n int)
+	// momentum is one step with c = weight decay, momentum, lr; sgd is the same
+	// without a buffer, which is to say with momentum 0.
+	momentum func(w, g, buf, c *float32, n int)
+	sgd      func(w, g, c *float32, n int)
+}

@@ -1,0 +1,205 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// twins returns the assembly and its plain Go twins.
+func twins(t *testing.T) (fast, slow *kernels) {
+	t.Helper()
+	if fast = assemblyKernels(); fast == nil {
+		t.Skip("this processor has no AVX2 and FMA")
+	}
+	return fast, goKernels()
+}
+
+// guard is the number of floats before and after what a kernel may write.
+const guard = 16
+
+// values returns n random floats between guards, and all of it.
+func values(rng *rand.Rand, n int) (v, all []float32) {
+	all = alignedFloats(n + 2*guard)
+	for i := range all {
+		all[i] = float32(rng.NormFloat64())
+	}
+	return all[guard : guard+n], all
+}
+
+// copied returns v's copy between equal guards, and all of it.
+func copied(v []float32) (c, all []float32) {
+	all = alignedFloats(len(v) + 2*guard)
+	copy(all[guard:], v)
+	return all[guard : guard+len(v)], all
+}
+
+// same fails where two slices differ by more than tol of the greatest value.
+// FMA rounds once where the twin rounds twice, and sums are added in another order.
+func same(t *testing.T, what string, fast, slow []float32, tol float64) {
+	t.Helper()
+	top := 1.0
+	for _, v := range slow {
+		top = max(top, math.Abs(float64(v)))
+	}
+	for i := range slow {
+		if d := math.Abs(float64(fast[i]) - float64(slow[i])); !(d <= tol*top) {
+			t.Fatalf("%s[%d]: assembly has %v, plain Go %v", what, i-guard, fast[i], slow[i])
+		}
+	}
+}
+
+// TestGemmTwin has every shape of tile, with odd numbers of steps and tiles.
+func TestGemmTwin(t *testing.T) {
+	fast, slow := twins(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, deep := range []bool{true, false} {
+		for vectors := 1; vectors <= 2; vectors++ {
+			for rows := 1; rows <= maxRows; rows++ {
+				for _, nstep := range []int{0, 1, 3, 4, 5, 9} {
+					for _, tiles := range []int{1, 3} {
+						f, s, depth := fast.gemm.flat[vectors][rows], slow.gemm.flat[vectors][rows], 1
+						if deep {
+							f, s, depth = fast.gemm.deep[vectors][rows], slow.gemm.deep[vectors][rows], lanes
+						}
+						x, _ := values(rng, 4096)
+						wNext := nstep*depth*lanes + 8
+						w, _ := values(rng, 2*wNext)
+						bias, _ := values(rng, 2*lanes)
+						steps := make([]int32, nstep+1)
+						for i := range steps {
+							steps[i] = int32(4 * rng.IntN(2000))
+						}
+						table := make([]int32, tiles*2*maxRows)
+						places := rng.Perm(tiles * maxRows) // rows of the output, each once
+						for i := range table {
+							table[i] = int32(4 * rng.IntN(2000))
+							if i%(2*maxRows) >= maxRows {
+								table[i] = int32(32 * places[i/(2*maxRows)*maxRows+i%maxRows])
+							}
+						}
+						yNext := tiles * maxRows * lanes
+						for _, accumulate := range []bool{false, true} {
+							y, all := values(rng, 2*yNext)
+							z, twin := copied(y)
+							copy(twin, all)
+							f(&x[0], &w[0], &y[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
+							s(&x[0], &w[0], &z[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
+							same(t, "y", all, twin, 1e-5)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPixelTwins has numbers of pixels that fill no unrolled loop.
+func TestPixelTwins(t *testing.T) {
+	fast, slow := twins(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, pixels := range []int{1, 2, 3, 4, 5, 7, 8, 31, 512} {
+		n := pixels * lanes
+		x, _ := values(rng, n)
+		dy, _ := values(rng, n)
+		y, _ := values(rng, n)
+		p, _ := values(rng, normBlocks*lanes)
+		check := func(what string, size int, run func(k *kernels, out *float32)) {
+			t.Helper()
+			a, all := values(rng, size)
+			b, twin := copied(a)
+			copy(twin, all)
+			run(fast, &a[0])
+			run(slow, &b[0])
+			same(t, what, all, twin, 1e-5)
+		}
+		check("moments", 2*lanes, func(k *kernels, out *float32) { k.moments(&x[0], pixels, out) })
+		check("sums", lanes, func(k *kernels, out *float32) { k.sums(&x[0], pixels, out) })
+		check("normalize", n, func(k *kernels, out *float32) { k.normalize(&x[0], out, &p[0], pixels) })
+		check("normalizeReLU", n, func(k *kernels, out *float32) { k.normalizeReLU(&x[0], out, &p[0], pixels) })
+		check("normSums", 2*lanes, func(k *kernels, out *float32) { k.normSums(&x[0], &dy[0], &y[0], &p[0], out, pixels) })
+		check("normSumsReLU", 2*lanes, func(k *kernels, out *float32) { k.normSumsReLU(&x[0], &dy[0], &y[0], &p[0], out, pixels) })
+		check("normGrad", n, func(k *kernels, out *float32) { k.normGrad(&x[0], &dy[0], &y[0], out, &p[0], pixels) })
+		check("normGradReLU", n, func(k *kernels, out *float32) { k.normGradReLU(&x[0], &dy[0], &y[0], out, &p[0], pixels) })
+		check("add", n, func(k *kernels, out *float32) { k.add(&x[0], &dy[0], out, n) })
+		check("relu", n, func(k *kernels, out *float32) { k.relu(&x[0], out, n) })
+		check("reluGrad", n, func(k *kernels, out *float32) { k.reluGrad(&x[0], &dy[0], out, n) })
+	}
+}
+
+// TestTransposeTwin is exact.
+func TestTransposeTwin(t *testing.T) {
+	fast, slow := twins(t)
+	rng := rand.New(rand.NewPCG(5, 6))
+	x, _ := values(rng, lanes*lanes)
+	a, all := values(rng, lanes*lanes)
+	b, twin := copied(a)
+	copy(twin, all)
+	fast.transpose(&a[0], &x[0])
+	slow.transpose(&b[0], &x[0])
+	same(t, "tile", all, twin, 0)
+}
+
+// TestPoolTwins has windows that touch, overlap and leave gaps, and equal maxima.
+func TestPoolTwins(t *testing.T) {
+	fast, slow := twins(t)
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, w := range [][3]int{{2, 2, 2}, {3, 2, 1}, {1, 3, 4}, {1, 1, 1}} {
+		kh, kw, stride := w[0], w[1], w[2]
+		const count = 7
+		cols := (count-1)*stride + kw
+		x, _ := values(rng, kh*cols*lanes)
+		for i := range x {
+			x[i] = float32(int(2 * x[i]))
+		}
+		dy, _ := values(rng, count*lanes)
+		y, all := values(rng, count*lanes)
+		z, twin := copied(y)
+		copy(twin, all)
+		fast.maxPool(&x[0], &y[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		slow.maxPool(&x[0], &z[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		same(t, "y", all, twin, 0)
+		dx, all := values(rng, len(x))
+		dz, twin := copied(dx)
+		copy(twin, all)
+		fast.maxPoolGrad(&x[0], &y[0], &dy[0], &dx[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		slow.maxPoolGrad(&x[0], &y[0], &dy[0], &dz[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		same(t, "dx", all, twin, 0)
+	}
+}
+
+// TestUpdateTwins runs each optimiser on lengths of one vector and more.
+func TestUpdateTwins(t *testing.T) {
+	fast, slow := twins(t)
+	rng := rand.New(rand.NewPCG(9, 10))
+	c := []float32{0.01, 0.9, 0.1, 0.999, 0.001, 1.5, 1e-8, 0.02}
+	for _, n := range []int{8, 24, 1000} {
+		g, _ := values(rng, n)
+		for _, rule := range []string{"adam", "momentum", "sgd"} {
+			var buffers, twin [3][]float32 // w and two slots
+			for i := range buffers {
+				_, buffers[i] = values(rng, n)
+				for j := range buffers[i] {
+					buffers[i][j] = max(buffers[i][j], -buffers[i][j]) // v is a sum of squares
+				}
+				_, twin[i] = copied(buffers[i][guard : guard+n])
+				copy(twin[i], buffers[i])
+			}
+			for i, k := range []*kernels{fast, slow} {
+				b := [2][3][]float32{buffers, twin}[i]
+				w, m, v := &b[0][guard], &b[1][guard], &b[2][guard]
+				switch rule {
+				case "adam":
+					k.adam(w, &g[0], m, v, &c[0], n)
+				case "momentum":
+					k.momentum(w, &g[0], m, &c[0], n)
+				default:
+					k.sgd(w, &g[0], &c[0], n)
+				}
+			}
+			for i := range buffers {
+				same(t, rule, buffers[i], twin[i], 1e-6)
+			}
+		}
+	}
+}

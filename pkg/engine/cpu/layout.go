@@ -1,0 +1,91 @@
+package cpu
+
+// lanes is the number of channels in a block: those of one vector register.
+const lanes = 8
+
+// regionAlign is what the regions of a flat buffer are padded to, in floats.
+const regionAlign = cacheLine / 4
+
+// layout says how a tensor's logical elements lie in memory.
+type layout uint8
+
+const (
+	vectorLayout     layout = iota // [n], padded to a multiple of eight
+	activationLayout               // [n,c,h,w] as [n][⌈c/8⌉][h][w][8]
+	weightLayout                   // [k,c,r,s] as [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k]
+)
+
+// String names l in errors.
+func (l layout) String() string {
+	return [...]string{"vector", "activation", "weight"}[l]
+}
+
+// blocks is the number of blocks that c channels fill.
+func blocks(c int) int { return ceilDiv(c, lanes) }
+
+// size is the number of floats of a tensor, padding included.
+func (l layout) size(shape []int) int {
+	switch l {
+	case activationLayout:
+		return shape[0] * blocks(shape[1]) * shape[2] * shape[3] * lanes
+	case weightLayout:
+		return blocks(shape[0]) * blocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
+	default:
+		return roundUp(elements(shape), lanes)
+	}
+}
+
+// runs calls f for runs of elements that are adjacent in logical order and
+// evenly spaced in memory: element i of a run is logical index first+i and
+// memory index at+i·stride.
+func (l layout) runs(shape []int, f func(first, at, count, stride int)) {
+	switch l {
+	case activationLayout:
+		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
+		for i := range n {
+			for j := range c {
+				f((i*c+j)*hw, (i*blocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
+			}
+		}
+	case weightLayout:
+		k, c, rs := shape[0], shape[1], shape[2]*shape[3]
+		for i := range k {
+			for j := range c {
+				at := ((i/lanes*blocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
+				f((i*c+j)*rs, at, rs, lanes*lanes)
+			}
+		}
+	default:
+		f(0, 0, elements(shape), 1)
+	}
+}
+
+// pack copies src, in logical order, to its places in dst; padding is left as it is.
+func pack[T float32 | float64](l layout, shape []int, dst []float32, src []T) {
+	l.runs(shape, func(first, at, count, stride int) {
+		for _, v := range src[first : first+count] {
+			dst[at] = float32(v)
+			at += stride
+		}
+	})
+}
+
+// unpack copies the logical elements of src to dst, in logical order.
+func unpack[T float32 | float64](l layout, shape []int, dst []T, src []float32) {
+	l.runs(shape, func(first, at, count, stride int) {
+		out := dst[first : first+count]
+		for i := range out {
+			out[i] = T(src[at])
+			at += stride
+		}
+	})
+}
+
+// elements is the number of logical elements of a shape.
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}

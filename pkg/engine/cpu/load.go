@@ -1,0 +1,282 @@
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+)
+
+// load builds the executable of p.
+func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, error) {
+	if e.pool.closed.Load() {
+		return nil, errors.New("the engine is closed")
+	}
+	if err := checkProgram(p); err != nil {
+		return nil, err
+	}
+	layouts, err := chooseLayouts(p)
+	if err != nil {
+		return nil, err
+	}
+	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(2 * lanes), gradAt: map[string]region{}}
+	if share != nil {
+		other, ok := share.(*executable)
+		if !ok || other.engine != e {
+			return nil, errors.New("the executable to share with belongs to another engine")
+		}
+		if err := other.store.covers(p, layouts); err != nil {
+			return nil, err
+		}
+		if other.closed {
+			return nil, errClosed
+		}
+		x.store = other.store
+	} else if x.store, err = newStore(p, layouts); err != nil {
+		return nil, err
+	}
+	x.layGradients()
+	x.layActivations()
+	x.fillConstants()
+	for _, k := range p.Kernels {
+		tasks, err := x.compile(k)
+		if err != nil {
+			return nil, err
+		}
+		x.steps = append(x.steps, tasks)
+	}
+	x.workers = make([]worker, e.pool.threads)
+	for i := range x.workers {
+		x.workers[i].scratch = alignedFloats(x.scratch)
+	}
+	x.shared = alignedFloats(x.sharing)
+	x.backup = make([]float32, len(x.store.states))
+	x.prepareOptimizer()
+	return x, nil
+}
+
+// checkProgram reports what of p no engine, or not this one, can run.
+func checkProgram(p *plan.Program) error {
+	if p == nil {
+		return errors.New("it is nil")
+	}
+	for _, k := range p.Kernels {
+		if err := checkKernel(p, k); err != nil {
+			return fmt.Errorf("kernel %s %q: %w", k.Op, k.Name, err)
+		}
+	}
+	return plan.Validate(p)
+}
+
+// checkKernel checks the numbers of dimensions and the attributes, which the
+// other checks rely on.
+func checkKernel(p *plan.Program, k plan.Kernel) error {
+	anyRank := k.Op == plan.OpAdd || k.Op == plan.OpReLU || k.Op == plan.OpReLUBackward || k.Op == plan.OpBCEWithLogits || k.Op == plan.OpBCEWithLogitsBackward
+	for i, id := range slices.Concat(k.In, k.Out) {
+		if id < 0 || id >= len(p.Tensors) {
+			continue // left out, or for Validate to report
+		}
+		t := p.Tensors[id]
+		switch {
+		case len(t.Shape) != 1 && len(t.Shape) != 4:
+			return fmt.Errorf("tensor %q has shape %v: this engine takes 1 or 4 dimensions", t.Name, t.Shape)
+		case len(t.Shape) != 4 && !anyRank && (i == 0 || i == 1 && k.Op == plan.OpConcat):
+			return fmt.Errorf("tensor %q has shape %v: the operation takes 4 dimensions", t.Name, t.Shape)
+		case slices.Min(t.Shape) < 1:
+			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
+		case max(activationLayout.size(shape4(t.Shape)), weightLayout.size(shape4(t.Shape))) > maxFloats:
+			return fmt.Errorf("tensor %q of shape %v is too large: this engine's tables reach 2 GiB", t.Name, t.Shape)
+		}
+	}
+	for what, v := range map[string][]int{"kernel": k.Attr.Kernel, "stride": k.Attr.Stride} {
+		if len(v) > 0 && slices.Min(v) < 1 {
+			return fmt.Errorf("%s is %v: every number must be at least 1", what, v)
+		}
+	}
+	if len(k.Attr.Pad) > 0 && slices.Min(k.Attr.Pad) < 0 {
+		return fmt.Errorf("pad is %v: no number may be negative", k.Attr.Pad)
+	}
+	return nil
+}
+
+// maxFloats is the size of a tensor whose bytes an int32 counts.
+const maxFloats = 1 << 29
+
+// shape4 is a shape with four dimensions.
+func shape4(s []int) []int {
+	if len(s) == 4 {
+		return s
+	}
+	return []int{1, s[0], 1, 1}
+}
+
+// chooseLayouts decides how each tensor lies: weights are what convolutions use
+// as such (and sums of their gradients), other tensors of four dimensions are
+// activations.
+func chooseLayouts(p *plan.Program) ([]layout, error) {
+	list := make([]layout, len(p.Tensors))
+	for i, t := range p.Tensors {
+		if len(t.Shape) == 4 {
+			list[i] = activationLayout
+		}
+	}
+	mark := func(ids []int, at int) {
+		if at < len(ids) && ids[at] >= 0 && list[ids[at]] == activationLayout {
+			list[ids[at]] = weightLayout
+		}
+	}
+	for _, k := range p.Kernels {
+		switch k.Op {
+		case plan.OpConv, plan.OpConvTranspose:
+			mark(k.In, 1)
+		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData:
+			mark(k.In, 0)
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+			mark(k.Out, 0)
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, k := range p.Kernels {
+			if k.Op != plan.OpAdd || len(k.In) != 2 || len(k.Out) != 1 {
+				continue
+			}
+			ids := []int{k.In[0], k.In[1], k.Out[0]}
+			some := slices.ContainsFunc(ids, func(id int) bool { return id >= 0 && list[id] == weightLayout })
+			for _, id := range ids {
+				if some && id >= 0 && list[id] == activationLayout {
+					list[id], changed = weightLayout, true
+				}
+			}
+		}
+	}
+	for _, q := range p.Params {
+		if q.Grad < 0 {
+			continue
+		}
+		w, g := p.Tensors[q.Tensor], p.Tensors[q.Grad]
+		if !slices.Equal(w.Shape, g.Shape) || list[q.Tensor] != list[q.Grad] {
+			return nil, fmt.Errorf("parameter %q is a %s of shape %v, its gradient a %s of shape %v",
+				q.Name, list[q.Tensor], w.Shape, list[q.Grad], g.Shape)
+		}
+	}
+	return list, nil
+}
+
+// layGradients places the gradients bucket by bucket in one flat buffer.
+func (x *executable) layGradients() {
+	p := x.program
+	x.data = make([][]float32, len(p.Tensors))
+	start := make([]int, len(p.Buckets))
+	end := make([]int, len(p.Buckets))
+	total := 0
+	of := map[int]int{} // parameter → bucket
+	for i, b := range p.Buckets {
+		start[i] = -1
+		for _, j := range b.Params {
+			of[j] = i
+		}
+	}
+	var placed []region
+	var ids []int
+	for _, j := range paramOrder(p) {
+		q := p.Params[j]
+		name := p.Tensors[q.Tensor].Name
+		x.data[q.Tensor] = x.store.paramAt[name].view(x.store.params)
+		if q.Grad < 0 {
+			continue
+		}
+		r := region{total, p.Tensors[q.Tensor].Shape, x.layouts[q.Tensor]}
+		x.gradAt[name] = r
+		placed, ids = append(placed, r), append(ids, q.Grad)
+		size := roundUp(r.size(), regionAlign)
+		x.optimizer.add(x.store.paramAt[name].offset, total, size)
+		total += size
+		if b, ok := of[j]; ok {
+			if start[b] < 0 {
+				start[b] = r.offset
+			}
+			end[b] = total
+		}
+	}
+	x.grads = alignedFloats(total)
+	for i, r := range placed {
+		x.data[ids[i]] = r.view(x.grads)
+	}
+	for i := range p.Buckets {
+		lo := max(0, start[i])
+		x.buckets = append(x.buckets, x.grads[lo:max(lo, end[i]):max(lo, end[i])])
+	}
+	for _, id := range p.States {
+		x.data[id] = x.store.stateAt[p.Tensors[id].Name].view(x.store.states)
+	}
+}
+
+// layActivations gives inputs and constants memory of their own, for they are
+// set from outside and kept, and everything else a place in the arena for as
+// long as it is needed.
+func (x *executable) layActivations() {
+	p := x.program
+	life := make([]interval, len(p.Tensors))
+	for i, t := range p.Tensors {
+		life[i] = interval{size: roundUp(x.layouts[i].size(t.Shape), regionAlign), first: len(p.Kernels), last: -1}
+	}
+	for i, k := range p.Kernels {
+		for _, id := range slices.Concat(k.In, k.Out) {
+			if id >= 0 {
+				life[id].first, life[id].last = min(life[id].first, i), max(life[id].last, i)
+			}
+		}
+	}
+	keep := func(id int) {
+		life[id].first = min(life[id].first, len(p.Kernels))
+		life[id].last = len(p.Kernels)
+	}
+	for _, id := range p.Outputs {
+		keep(id)
+	}
+	if p.Loss >= 0 {
+		keep(p.Loss)
+	}
+	fixed := 0
+	var ids []int
+	var list []interval
+	at := map[int]int{}
+	for id, t := range p.Tensors {
+		switch {
+		case x.data[id] != nil:
+		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
+			at[id] = fixed
+			fixed += life[id].size
+		case life[id].last >= 0:
+			ids, list = append(ids, id), append(list, life[id])
+		}
+	}
+	x.inputs = alignedFloats(fixed)
+	for id, offset := range at {
+		n := x.layouts[id].size(p.Tensors[id].Shape)
+		x.data[id] = x.inputs[offset : offset+n : offset+n]
+	}
+	offsets, total := packIntervals(list)
+	x.arena = alignedFloats(total)
+	for i, id := range ids {
+		n := x.layouts[id].size(p.Tensors[id].Shape)
+		x.data[id] = x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
+	}
+}
+
+// fillConstants writes the constants' values; their padding stays zero.
+func (x *executable) fillConstants() {
+	for id, t := range x.program.Tensors {
+		if t.Role != plan.Constant {
+			continue
+		}
+		v := make([]float64, t.Elements())
+		for i := range v {
+			v[i] = t.Value
+		}
+		pack(x.layouts[id], t.Shape, x.data[id], v)
+	}
+}

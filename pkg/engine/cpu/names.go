@@ -1,0 +1,101 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// slotPrefix begins the names of the optimiser's slots.
+const slotPrefix = "optimizer."
+
+// Names lists parameters, states and every slot that an optimiser may have:
+// always the same names, so that ranks agree.
+func (x *executable) Names() []string {
+	names := append(append([]string(nil), x.store.paramSeq...), x.store.stateSeq...)
+	for _, slot := range slotNames() {
+		for _, p := range x.store.paramSeq {
+			names = append(names, slotPrefix+slot+"."+p)
+		}
+	}
+	return names
+}
+
+// splitSlot takes "optimizer.<slot>.<param>" apart.
+func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
+	rest, isSlot := strings.CutPrefix(name, slotPrefix)
+	if !isSlot {
+		return "", region{}, false
+	}
+	for _, slot := range slotNames() {
+		if param, found := strings.CutPrefix(rest, slot+"."); found {
+			at, ok := x.store.paramAt[param]
+			return slot, at, ok
+		}
+	}
+	return "", region{}, false
+}
+
+// Get returns a persistent tensor in logical order. An optimiser slot that does
+// not exist yet is zero.
+func (x *executable) Get(name string) ([]float64, error) {
+	read := func(r region, flat []float32) []float64 {
+		v := make([]float64, elements(r.shape))
+		unpack(r.layout, r.shape, v, r.view(flat))
+		return v
+	}
+	if r, ok := x.store.paramAt[name]; ok {
+		return read(r, x.store.params), nil
+	}
+	if r, ok := x.store.stateAt[name]; ok {
+		return read(r, x.store.states), nil
+	}
+	if slot, r, ok := x.splitSlot(name); ok {
+		if x.store.slots[slot] == nil {
+			return make([]float64, elements(r.shape)), nil
+		}
+		return read(r, x.store.slots[slot]), nil
+	}
+	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimiser slot %q", name)
+}
+
+// Set copies v, in logical order, to a persistent tensor.
+func (x *executable) Set(name string, v []float64) error {
+	slot, r, isSlot := x.splitSlot(name)
+	param, isParam := x.store.paramAt[name]
+	state, isState := x.store.stateAt[name]
+	switch {
+	case isParam:
+		r = param
+	case isState:
+		r = state
+	case !isSlot:
+		return fmt.Errorf("set tensor: the program has no parameter, state or optimiser slot %q", name)
+	}
+	if len(v) != elements(r.shape) {
+		return fmt.Errorf("set tensor %q: %d values for shape %v, which has %d", name, len(v), r.shape, elements(r.shape))
+	}
+	flat := x.store.params
+	switch {
+	case isState:
+		flat = x.store.states
+	case isSlot:
+		if x.store.slots[slot] == nil && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
+			return nil // what does not exist is zero, and takes no memory
+		}
+		flat = x.store.slot(slot)
+	}
+	pack(r.layout, r.shape, r.view(flat), v)
+	return nil
+}
+
+// Gradient returns a parameter's gradient after the last Step, in logical order.
+func (x *executable) Gradient(param string) ([]float64, error) {
+	r, ok := x.gradAt[param]
+	if !ok {
+		return nil, fmt.Errorf("read gradient: the program computes none for a parameter %q", param)
+	}
+	v := make([]float64, elements(r.shape))
+	unpack(r.layout, r.shape, v, r.view(x.grads))
+	return v, nil
+}

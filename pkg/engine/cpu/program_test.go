@@ -1,0 +1,242 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/plan"
+)
+
+// node is one kernel as a program of its own: its inputs are the program's
+// inputs (states where state says so), its outputs the program's outputs.
+type node struct {
+	op      plan.Op
+	attr    plan.Attr
+	in, out [][]int
+	state   []int // indexes in in
+	// fill makes the values of input i; nil for normal ones.
+	fill func(rng *rand.Rand, i int, v []float32)
+}
+
+// program builds n's program.
+func (n node) program() *plan.Program {
+	p := &plan.Program{Loss: -1, Forward: 1}
+	k := plan.Kernel{Op: n.op, Name: "layer", Attr: n.attr}
+	add := func(role plan.Role, name string, shape []int) int {
+		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+		return len(p.Tensors) - 1
+	}
+	states := map[int]bool{}
+	for _, i := range n.state {
+		states[i] = true
+	}
+	for i, s := range n.in {
+		name := string(rune('a' + i))
+		if states[i] {
+			id := add(plan.State, name, s)
+			p.States, k.In = append(p.States, id), append(k.In, id)
+			continue
+		}
+		id := add(plan.Input, name, s)
+		p.Inputs, k.In = append(p.Inputs, id), append(k.In, id)
+	}
+	for i, s := range n.out {
+		id := add(plan.Output, string(rune('A'+i)), s)
+		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
+	}
+	p.Kernels = []plan.Kernel{k}
+	return p
+}
+
+// open starts an engine with a set of instructions, skipping those that this
+// processor has not.
+func open(t testing.TB, set string, threads int) engine.Engine {
+	t.Helper()
+	if set == "avx2" && assemblyKernels() == nil {
+		t.Skip("this processor has no AVX2 and FMA")
+	}
+	t.Setenv(variable, set)
+	o := engine.DefaultOptions()
+	o.Threads = threads
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// truth is the reference engine in float64.
+func truth(t testing.TB) engine.Engine {
+	t.Helper()
+	o := engine.DefaultOptions()
+	o.Device, o.Precision = "reference", "fp64"
+	e, err := reference.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// results runs n on e with values from seed, twice, so that what the first run
+// leaves in memory shows in the second, and returns outputs and states.
+func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
+	t.Helper()
+	p := n.program()
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poison(x)
+	var all [][]float64
+	for run := range uint64(2) {
+		rng := rand.New(rand.NewPCG(seed, run))
+		for i, shape := range n.in {
+			v := make([]float32, elements(shape))
+			for j := range v {
+				v[j] = float32(rng.NormFloat64())
+			}
+			if n.fill != nil {
+				n.fill(rng, i, v)
+			}
+			id := p.Kernels[0].In[i]
+			if p.Tensors[id].Role == plan.State {
+				wide := make([]float64, len(v))
+				for j := range v {
+					wide[j] = math.Abs(float64(v[j])) // one may be a variance
+				}
+				err = x.Set(p.Tensors[id].Name, wide)
+			} else {
+				err = x.SetInput(p.Tensors[id].Name, v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := x.Step(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range p.Outputs {
+			dst := make([]float32, p.Tensors[id].Elements())
+			if err := x.Output(p.Tensors[id].Name, dst); err != nil {
+				t.Fatal(err)
+			}
+			wide := make([]float64, len(dst))
+			for j, f := range dst {
+				wide[j] = float64(f)
+			}
+			all = append(all, wide)
+		}
+		for _, id := range p.States {
+			v, err := x.Get(p.Tensors[id].Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+		}
+	}
+	if err := checkPadding(x); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// near fails where got differs from want by more than tol of want's greatest.
+func near(t testing.TB, what string, got, want []float64, tol float64) {
+	t.Helper()
+	top := 1e-30
+	for _, v := range want {
+		top = max(top, math.Abs(v))
+	}
+	for i := range want {
+		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
+			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
+		}
+	}
+}
+
+// everyway calls f for each set of instructions with one and with more threads.
+func everyway(t *testing.T, f func(t *testing.T, set string, threads int)) {
+	for _, set := range []string{"go", "avx2"} {
+		for _, threads := range []int{1, 3} {
+			t.Run(set+"/"+string(rune('0'+threads)), func(t *testing.T) { f(t, set, threads) })
+		}
+	}
+}
+
+// agrees compares n with the reference, every way, and demands the same bits
+// for every number of threads. tol is relative to the greatest value.
+func (n node) agrees(t *testing.T, tol float64) {
+	t.Helper()
+	want := n.results(t, truth(t), 1)
+	same := map[string][][]float64{}
+	everyway(t, func(t *testing.T, set string, threads int) {
+		got := n.results(t, open(t, set, threads), 1)
+		for i := range want {
+			near(t, "output", got[i], want[i], tol)
+			if same[set] != nil {
+				near(t, "output by another number of threads", got[i], same[set][i], 0)
+			}
+		}
+		same[set] = got
+	})
+}
+
+// checkPadding reports the first padding element that is not zero among the
+// tensors that are valid after a step.
+func checkPadding(e engine.Executable) error {
+	x, ok := e.(*executable)
+	if !ok {
+		return nil // the reference has none
+	}
+	p := x.program
+	for id, t := range p.Tensors {
+		if x.data[id] == nil || t.Role == plan.Activation || id == p.Loss || slices.Equal(t.Shape, []int{1}) {
+			continue
+		}
+		used := make([]bool, len(x.data[id]))
+		x.layouts[id].runs(t.Shape, func(_, at, count, stride int) {
+			for range count {
+				used[at] = true
+				at += stride
+			}
+		})
+		for i, u := range used {
+			if !u && x.data[id][i] != 0 {
+				return fmt.Errorf("padding element %d of %s %v is %v", i, t.Name, t.Shape, x.data[id][i])
+			}
+		}
+	}
+	return nil
+}
+
+// poison fills the memory whose contents a step must not rely on with NaN.
+func poison(e engine.Executable) {
+	x, ok := e.(*executable)
+	if !ok {
+		return
+	}
+	fill := func(v []float32) {
+		for i := range v {
+			v[i] = float32(math.NaN())
+		}
+	}
+	fill(x.arena)
+	fill(x.shared)
+	for _, w := range x.workers {
+		fill(w.scratch)
+	}
+}

@@ -1,0 +1,141 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// region is where a persistent tensor lies in a flat buffer.
+type region struct {
+	offset int // floats
+	shape  []int
+	layout layout
+}
+
+// size is the number of floats of r, the layout's padding included.
+func (r region) size() int { return r.layout.size(r.shape) }
+
+// store holds what outlives a step: parameters, states and optimiser slots.
+// Executables that share have one store.
+type store struct {
+	params, states     []float32
+	paramAt, stateAt   map[string]region
+	paramSeq, stateSeq []string             // names, in the program's order
+	slots              map[string][]float32 // by the slot's name; laid out as params
+}
+
+// The optimiser's slots, as they are named in "optimizer.<slot>.<param>".
+const (
+	slotM        = "m"
+	slotV        = "v"
+	slotMomentum = "momentum"
+)
+
+// slotNames lists the slots in the order of Names.
+func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
+
+// paramOrder lists the program's parameters as they lie in the flat buffers:
+// bucket after bucket, in a bucket as they become final, then those without.
+func paramOrder(p *plan.Program) []int {
+	var order []int
+	seen := make([]bool, len(p.Params))
+	for _, b := range p.Buckets {
+		for _, i := range b.Params {
+			if i >= 0 && i < len(seen) && !seen[i] {
+				seen[i] = true
+				order = append(order, i)
+			}
+		}
+	}
+	for i := range p.Params {
+		if !seen[i] {
+			order = append(order, i)
+		}
+	}
+	return order
+}
+
+// newStore lays out the parameters and states of p.
+func newStore(p *plan.Program, layouts []layout) (*store, error) {
+	s := &store{paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string][]float32{}}
+	total := 0
+	for _, i := range paramOrder(p) {
+		id := p.Params[i].Tensor
+		name := p.Tensors[id].Name
+		if _, double := s.paramAt[name]; double {
+			return nil, fmt.Errorf("lay out parameters: two are named %q", name)
+		}
+		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
+		s.paramAt[name] = r
+		total += roundUp(r.size(), regionAlign)
+	}
+	s.params = alignedFloats(total)
+	for _, q := range p.Params {
+		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
+	}
+	total = 0
+	for _, id := range p.States {
+		name := p.Tensors[id].Name
+		if _, double := s.stateAt[name]; double {
+			return nil, fmt.Errorf("lay out states: two are named %q", name)
+		}
+		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
+		s.stateAt[name] = r
+		s.stateSeq = append(s.stateSeq, name)
+		total += roundUp(r.size(), regionAlign)
+	}
+	s.states = alignedFloats(total)
+	return s, nil
+}
+
+// covers reports the first parameter or state of p that s lacks or has in another shape.
+func (s *store) covers(p *plan.Program, layouts []layout) error {
+	check := func(kind string, at map[string]region, id int) error {
+		t := p.Tensors[id]
+		r, ok := at[t.Name]
+		switch {
+		case !ok:
+			return fmt.Errorf("share %ss: the executable to share with has no %s %q", kind, kind, t.Name)
+		case !slices.Equal(r.shape, t.Shape) || r.layout != layouts[id]:
+			return fmt.Errorf("share %ss: %q has shape %v here and %v in the executable to share with", kind, t.Name, t.Shape, r.shape)
+		}
+		return nil
+	}
+	for _, q := range p.Params {
+		if err := check("parameter", s.paramAt, q.Tensor); err != nil {
+			return err
+		}
+	}
+	for _, id := range p.States {
+		if err := check("state", s.stateAt, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slot returns the flat buffer of an optimiser slot and makes it, zero, where
+// it does not exist yet.
+func (s *store) slot(name string) []float32 {
+	if s.slots[name] == nil {
+		s.slots[name] = alignedFloats(len(s.params))
+	}
+	return s.slots[name]
+}
+
+// view is the part of a flat buffer that r names.
+func (r region) view(flat []float32) []float32 {
+	n := r.size()
+	return flat[r.offset : r.offset+n : r.offset+n]
+}
+
+// bytes is the memory of s.
+func (s *store) bytes() int64 {
+	n := len(s.params) + len(s.states)
+	for _, b := range s.slots {
+		n += len(b)
+	}
+	return 4 * int64(n)
+}

@@ -1,0 +1,217 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// lowered is the program of a network.
+func lowered(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
+	t.Helper()
+	u, err := model.UNet2D(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := u.Graph(batch, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Lower(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, p
+}
+
+// initialise sets every parameter and state of x.
+func initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
+	t.Helper()
+	for name, v := range g.InitialValues(3) {
+		if err := x.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// feed gives x a batch of noise and random masks.
+func feed(t testing.TB, x engine.Executable, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for _, id := range x.Program().Inputs {
+		in := x.Program().Tensors[id]
+		v := make([]float32, in.Elements())
+		for i := range v {
+			v[i] = rng.Float32()
+			if in.Name == model.TargetInput {
+				v[i] = float32(math.Round(float64(v[i])))
+			}
+		}
+		if err := x.SetInput(in.Name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// smallUNet has channels that fill no block and maps smaller than a tile.
+func smallUNet() model.UNet2DConfig {
+	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
+}
+
+// TestUNetGradients compares a whole network's loss, logits, gradients and
+// running statistics with the reference in float64. Roundings may turn a
+// ReLU's or a pool's decision, so 1e-3 of the greatest gradient is allowed;
+// single kernels are held to 1e-5 elsewhere.
+func TestUNetGradients(t *testing.T) {
+	for _, fuse := range []bool{true, false} {
+		g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})
+		want := loaded(t, truth(t), p, g)
+		everyway(t, func(t *testing.T, set string, threads int) {
+			x := loaded(t, open(t, set, threads), p, g)
+			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-5) {
+				t.Fatalf("loss is %v, the reference has %v", x.Loss(), want.Loss())
+			}
+			for _, q := range p.Params {
+				a, err1 := x.Gradient(q.Name)
+				b, err2 := want.Gradient(q.Name)
+				if err1 != nil || err2 != nil {
+					t.Fatal(err1, err2)
+				}
+				// A bias before a batch norm has no gradient but roundings.
+				if scale := largest(b); scale > 1e-9 {
+					near(t, "gradient of "+q.Name, a, b, 1e-3)
+				}
+			}
+			for _, id := range p.States {
+				name := p.Tensors[id].Name
+				a, err1 := x.Get(name)
+				b, err2 := want.Get(name)
+				if err1 != nil || err2 != nil {
+					t.Fatal(err1, err2)
+				}
+				near(t, name, a, b, 1e-4)
+			}
+			if err := checkPadding(x); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func largest(v []float64) (m float64) {
+	for _, f := range v {
+		m = max(m, math.Abs(f))
+	}
+	return m
+}
+
+// loaded loads p, initialises it, and runs a step without update.
+func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
+	t.Helper()
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poison(x)
+	initialise(t, x, g)
+	feed(t, x, 1)
+	if _, err := x.Step(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// TestUNetIsReproducible trains five steps with each number of threads and
+// demands the same bits.
+func TestUNetIsReproducible(t *testing.T) {
+	g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: true})
+	var want map[string][]float64
+	for _, threads := range []int{1, 2, 5} {
+		x, err := open(t, "", threads).Load(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		initialise(t, x, g)
+		for step := 1; step <= 5; step++ {
+			feed(t, x, uint64(step))
+			u := optim.Update{Rule: "adam", LearningRate: 1e-2, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+			if _, err := x.Step(context.Background(), nil, &u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := map[string][]float64{}
+		for _, name := range x.Names() {
+			if got[name], err = x.Get(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want == nil {
+			want = got
+		}
+		for name := range want {
+			near(t, name, got[name], want[name], 0)
+		}
+	}
+}
+
+// BenchmarkUNet is the step (forward, backward, Adam) of the benchmarks' U-Net
+// at batch 8, and of a small one, with the milliseconds of each part.
+func BenchmarkUNet(b *testing.B) {
+	const batch = 8
+	for _, c := range []model.UNet2DConfig{
+		{Base: 32, Depth: 4, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch"},
+		{Base: 8, Depth: 3, InChannels: 1, OutChannels: 1, Height: 64, Width: 64, Norm: "batch"},
+	} {
+		for threads := 1; threads <= 2; threads++ {
+			b.Run(fmt.Sprintf("base-%d/threads-%d", c.Base, threads), func(b *testing.B) {
+				g, p := lowered(b, c, batch, nn.Train, plan.Options{Fuse: true})
+				x := loaded(b, open(b, "", threads), p, g)
+				u := optim.Update{Rule: "adam", LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+				var sum engine.Timing
+				for b.Loop() {
+					u.Step++
+					t, err := x.Step(context.Background(), nil, &u)
+					if err != nil {
+						b.Fatal(err)
+					}
+					sum.Forward += t.Forward
+					sum.Backward += t.Backward
+					sum.Optimizer += t.Optimizer
+				}
+				n := float64(b.N)
+				b.ReportMetric(batch*n/b.Elapsed().Seconds(), "images/s")
+				b.ReportMetric(1e3*sum.Forward.Seconds()/n, "forward-ms")
+				b.ReportMetric(1e3*sum.Backward.Seconds()/n, "backward-ms")
+				b.ReportMetric(1e3*sum.Optimizer.Seconds()/n, "optimizer-ms")
+				b.ReportMetric(float64(x.MemoryBytes())/(1<<20), "MiB")
+			})
+		}
+	}
+}
+
+// deafSync takes buckets and changes nothing.
+type deafSync struct {
+	buckets []device.Buffer
+	waits   int
+	err     error
+}
+
+func (s *deafSync) Bucket(i int, b device.Buffer, _ device.Stream) error {
+	if i != len(s.buckets) {
+		return fmt.Errorf("bucket %d comes as number %d", i, len(s.buckets))
+	}
+	s.buckets = append(s.buckets, b)
+	return s.err
+}
+
+func (s *deafSync) Wait() error      { s.waits++; return nil }
+func (s *deafSync) Capturable() bool { return false }

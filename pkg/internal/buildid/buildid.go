@@ -1,0 +1,22 @@
+// Package buildid names the sources that a binary was built from.
+//
+// The kernel and the lockstep command are two binaries that must agree on every
+// type that passes between them: a notebook starts workers that are the
+// command. kernels/build links the same id into both, and whoever starts a
+// worker compares the two and refuses a mismatch, which beats a strange error
+// an hour later.
+//
+//	if theirs != buildid.ID {
+//		return fmt.Errorf("start worker %s: it was built from other sources ...", path)
+//	}
+package buildid
+
+// Dev is the id of a binary that kernels/build did not link, such as one made
+// by a plain "go build" or a test.
+const Dev = "dev"
+
+// ID is the build id of the running binary: 16 hexadecimal digits of a hash
+// over go.mod, go.sum and the sources of pkg/ and kernels/, or Dev. The linker
+// sets it (-X lockstep/pkg/internal/buildid.ID=...), which is why it is a
+// variable; nothing in the program assigns to it.
+var ID = Dev

@@ -1,0 +1,35 @@
+package notebook
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// A Hook is what a kernel offers to the code that runs in its cells.
+type Hook struct {
+	// Context returns the context of the cell that runs now. It is cancelled by
+	// an interrupt, and a cell after an interrupt finds a fresh one.
+	Context func() context.Context
+
+	// Display shows v in the output of the cell that runs now. With an id other
+	// than "", a later call with the same id and update set replaces what the
+	// first call showed.
+	Display func(v any, id string, update bool) error
+}
+
+// hook is what the kernel set, or nil in a terminal.
+var hook atomic.Pointer[Hook]
+
+// SetHook tells the package that it runs inside a kernel. The kernel calls it
+// once, before the first cell, with both fields set; nobody else needs it. The
+// zero Hook takes a kernel's hook away again, which tests do.
+func SetHook(h Hook) {
+	if h.Context == nil || h.Display == nil {
+		hook.Store(nil)
+		return
+	}
+	hook.Store(&h)
+}
+
+// InNotebook reports whether the program runs inside a notebook's kernel.
+func InNotebook() bool { return hook.Load() != nil }
