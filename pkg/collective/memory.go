@@ -1,0 +1,270 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/internal/device"
+)
+
+// memoryGroup is a Group over a segment. A buffer is cut in one shard a rank,
+// a shard in pieces. For each piece
+//
+//	every rank puts the piece of each other's shard in its slot;   meet
+//	rank r adds all ranks' pieces of shard r, in rank order, and
+//	puts the sum in its buffer and in the result;                  meet
+//	every rank takes the other shards' pieces out of the result.
+//
+// So each number is added once, by its shard's owner, in an order that does
+// not depend on who came first: all ranks get the same bits, in every run.
+//
+// Slots are written only before the first meeting of a piece and read between
+// the two; the result is written between the two and read after the second,
+// which ends before any rank can be at the first meeting of the next piece.
+type memoryGroup struct {
+	name    string
+	rank    int
+	size    int
+	memory  segment
+	control *control // this rank's
+	bell    bell
+	options Options
+	running func(rank int) bool // whether its process does; nil in one process
+	release func() error        // gives the memory back
+
+	meeting uint32 // meetings that this rank has reached
+	number  uint64 // operations, from 1
+	what    string // "all-reduce 17"
+	busy    atomic.Bool
+	broken  error // of the operation that failed: the ranks are out of step
+	closed  bool
+}
+
+// kind is an operation.
+type kind uint8
+
+const (
+	kindAllReduce kind = iota + 1
+	kindBroadcast
+	kindReduceScatter
+	kindAllGather
+	kindBarrier
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindAllReduce:
+		return "all-reduce"
+	case kindBroadcast:
+		return "broadcast"
+	case kindReduceScatter:
+		return "reduce-scatter"
+	case kindAllGather:
+		return "all-gather"
+	case kindBarrier:
+		return "barrier"
+	}
+	return "no operation"
+}
+
+func (g *memoryGroup) Rank() int    { return g.rank }
+func (g *memoryGroup) Size() int    { return g.size }
+func (g *memoryGroup) Name() string { return g.name }
+
+func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
+	return g.do(ctx, kindAllReduce, b, 0, func() error {
+		if b.F64 != nil {
+			return reduce(ctx, g, b.F64, true)
+		}
+		return reduce(ctx, g, b.F32, true)
+	})
+}
+
+func (g *memoryGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
+	return g.do(ctx, kindReduceScatter, b, 0, func() error {
+		if b.F64 != nil {
+			return reduce(ctx, g, b.F64, false)
+		}
+		return reduce(ctx, g, b.F32, false)
+	})
+}
+
+func (g *memoryGroup) AllGather(ctx context.Context, b device.Buffer) error {
+	return g.do(ctx, kindAllGather, b, 0, func() error {
+		if b.F64 != nil {
+			return gather(ctx, g, b.F64)
+		}
+		return gather(ctx, g, b.F32)
+	})
+}
+
+func (g *memoryGroup) Broadcast(ctx context.Context, b device.Buffer, root int) error {
+	if root < 0 || root >= g.size {
+		return fmt.Errorf("broadcast: root is %d: use 0 to %d", root, g.size-1)
+	}
+	return g.do(ctx, kindBroadcast, b, root, func() error {
+		if b.F64 != nil {
+			return broadcast(ctx, g, b.F64, root)
+		}
+		return broadcast(ctx, g, b.F32, root)
+	})
+}
+
+func (g *memoryGroup) Barrier(ctx context.Context) error {
+	return g.do(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
+}
+
+// Close leaves the group. A rank that still waits for this one is told.
+func (g *memoryGroup) Close() error {
+	if !g.busy.CompareAndSwap(false, true) {
+		return errors.New("close group: an operation is still running: end its context and wait for it first")
+	}
+	defer g.busy.Store(false)
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	if g.broken == nil {
+		g.leave(stateClosed)
+	}
+	if g.release == nil {
+		return nil
+	}
+	return g.release()
+}
+
+// leave tells the others that this rank comes to no further meeting.
+func (g *memoryGroup) leave(state uint32) {
+	g.control.state.Store(state)
+	g.bell.ring(g.rank)
+}
+
+// do is the frame of every operation: it announces it, compares it with what
+// the others call, and keeps the group from going on out of step.
+func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
+	if !g.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("%v: another operation of this group is running: a group is for one goroutine at a time", k)
+	}
+	defer g.busy.Store(false)
+	switch {
+	case g.closed:
+		return fmt.Errorf("%v: the group is closed", k)
+	case g.broken != nil:
+		return fmt.Errorf("%v: the group is out of step since an earlier error: %w", k, g.broken)
+	}
+	if err := ctx.Err(); err != nil {
+		// Nothing was announced yet, but the others will wait for this rank.
+		return g.fail(fmt.Errorf("%v %d: %w", k, g.number+1, context.Cause(ctx)))
+	}
+	if g.size == 1 {
+		return nil
+	}
+	g.number++
+	g.what = fmt.Sprintf("%v %d", k, g.number)
+	c := &g.control.calls[g.number%2]
+	c.what.Store(signature(k, b, root))
+	c.length.Store(uint64(b.Len()))
+	c.number.Store(g.number)
+	if err := g.meet(ctx); err != nil {
+		return g.fail(err)
+	}
+	if err := g.compare(); err != nil {
+		return g.fail(err)
+	}
+	if err := body(); err != nil {
+		return g.fail(err)
+	}
+	return nil
+}
+
+func (g *memoryGroup) fail(err error) error {
+	g.broken = err
+	g.leave(stateFailed)
+	return err
+}
+
+// signature is an operation in a word: kind, element size and root.
+func signature(k kind, b device.Buffer, root int) uint64 {
+	element := uint64(4)
+	if b.F64 != nil {
+		element = 8
+	}
+	return uint64(k) | element<<8 | uint64(root)<<16
+}
+
+// compare checks that all ranks are in the same operation on the same buffer.
+func (g *memoryGroup) compare() error {
+	at := func(rank int) *call { return &g.memory.control(rank).calls[g.number%2] }
+	mine := at(g.rank)
+	for rank := range g.size {
+		c := at(rank)
+		if c.what.Load() != mine.what.Load() || c.length.Load() != mine.length.Load() {
+			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
+				g.what, g.rank, mine, rank, c)
+		}
+	}
+	return nil
+}
+
+// String says what a rank does, for an error.
+func (c *call) String() string {
+	w := c.what.Load()
+	k := kind(w)
+	if k == kindBarrier || k == 0 {
+		return k.String()
+	}
+	text := fmt.Sprintf("%v of %d float%d", k, c.length.Load(), 8*(w>>8&0xff))
+	if k == kindBroadcast {
+		text += fmt.Sprintf(" from rank %d", w>>16)
+	}
+	return text
+}
+
+// missing says why the wait for rank must end, nil while it need not.
+func (g *memoryGroup) missing(ctx context.Context, rank int, deadline time.Time, look bool) error {
+	c := g.memory.control(rank)
+	switch state := c.state.Load(); {
+	case state == stateFailed:
+		return fmt.Errorf("%s: rank %d gave up on an error (%s); its own message says which", g.what, rank, lastSeen(c))
+	case state == stateClosed:
+		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, lastSeen(c))
+	case look && g.running != nil && !g.running(rank):
+		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), lastSeen(c))
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.absent())
+	}
+	if time.Now().After(deadline) {
+		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.absent(), g.options.Timeout)
+	}
+	return nil
+}
+
+// absent names the ranks that are not at the meeting, and what each last did.
+func (g *memoryGroup) absent() string {
+	var names []string
+	for rank := range g.size {
+		if c := g.memory.control(rank); rank != g.rank && !g.here(c) {
+			names = append(names, fmt.Sprintf("rank %d (%s)", rank, lastSeen(c)))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// lastSeen is the operation that a rank announced last.
+func lastSeen(c *control) string {
+	last := &c.calls[0]
+	if c.calls[1].number.Load() > last.number.Load() {
+		last = &c.calls[1]
+	}
+	if last.number.Load() == 0 {
+		return "not seen in any operation"
+	}
+	return fmt.Sprintf("last seen in %v %d", kind(last.what.Load()), last.number.Load())
+}

@@ -1,0 +1,207 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/pkg/collective"
+)
+
+// guest is a worker that proved itself.
+type guest struct {
+	*wire
+	claim
+	answer reply
+}
+
+// host is rank 0's way: it opens the door, gathers all ranks, and sets up the
+// memory with them.
+func host(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	l, err := listen(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]*guest, e.World)
+	defer func() {
+		for _, g := range ranks {
+			if g == nil {
+				continue
+			}
+			if err != nil {
+				_ = g.send(order{Error: "rank 0: " + err.Error()}) // it may be gone itself
+			}
+			_ = g.Close()
+		}
+	}()
+	if err := gather(ctx, l, e, o, me, ranks); err != nil {
+		return nil, err
+	}
+	for _, g := range ranks[1:] {
+		if g.Machine != me.Machine {
+			return nil, fmt.Errorf("rank %d is on machine %s, rank 0 on %s: workers of several machines need a network transport, which this version has not: run all on one", g.Rank, g.Host, me.Host)
+		}
+	}
+	return share(ctx, e, o, ranks)
+}
+
+// gather fills ranks[1:] with the workers that come through l, and closes it.
+func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ranks []*guest) error {
+	door, stop := context.WithCancel(ctx)
+	var visitors sync.WaitGroup
+	arrivals := make(chan *guest)
+	refused := make(chan string)
+	visitors.Go(func() { admit(door, l, e.Token, &visitors, arrivals, refused) })
+	defer visitors.Wait()
+	defer stop()
+	defer context.AfterFunc(door, func() { _ = l.Close() })()
+	defer func() { _ = l.Close() }()
+	var strangers []string
+	for have := 1; have < e.World; {
+		select {
+		case <-ctx.Done():
+			return absent(ctx, o, ranks, strangers)
+		case s := <-refused:
+			strangers = append(strangers, s)
+		case g := <-arrivals:
+			if err := fits(g, me, ranks); err != nil {
+				_ = g.send(reply{Error: err.Error()})
+				_ = g.Close()
+				return err
+			}
+			if err := g.send(g.answer); err != nil {
+				_ = g.Close()
+				continue // it was only here for a moment; it may come again
+			}
+			ranks[g.Rank] = g
+			have++
+		}
+	}
+	return nil
+}
+
+// admit examines everyone who comes, each on a goroutine of its own: a
+// stranger that says nothing keeps nobody waiting.
+func admit(ctx context.Context, l net.Listener, token string, visitors *sync.WaitGroup, arrivals chan<- *guest, refused chan<- string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // closed: all are there, or time is up
+		}
+		visitors.Go(func() {
+			g := &guest{wire: newWire(c)}
+			stop := g.closeOnEnd(ctx)
+			defer stop()
+			err := c.SetDeadline(time.Now().Add(handshakeTime))
+			if err == nil {
+				g.claim, g.answer, err = examine(g.wire, token)
+			}
+			if err == nil {
+				err = c.SetDeadline(time.Time{})
+			}
+			if err == nil {
+				stop() // from here on the connection is gather's
+				select {
+				case arrivals <- g:
+					return
+				case <-ctx.Done():
+				}
+			}
+			_ = c.Close()
+			var r *refusal
+			if errors.As(err, &r) {
+				select {
+				case refused <- fmt.Sprintf("a worker from %s was refused: %v", c.RemoteAddr(), r):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+}
+
+// fits says why a worker that knows the token does not belong to this run.
+func fits(g *guest, me claim, ranks []*guest) error {
+	who := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
+	switch {
+	case g.World != me.World:
+		return fmt.Errorf("%s has %s %d, rank 0 has %d: give all workers the same", who, worldVariable, g.World, me.World)
+	case g.Rank < 1 || g.Rank >= me.World:
+		return fmt.Errorf("%s: there are ranks 1 to %d to join", who, me.World-1)
+	case ranks[g.Rank] != nil:
+		return fmt.Errorf("%s came, but process %d on %s is rank %d already: give each worker a %s of its own", who, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
+	case g.BuildID != me.BuildID:
+		return fmt.Errorf("%s is build %q, rank 0 is build %q: start all workers from the same lockstep binary", who, g.BuildID, me.BuildID)
+	}
+	return nil
+}
+
+// absent names the ranks that did not come, and who was turned away.
+func absent(ctx context.Context, o Options, ranks []*guest, strangers []string) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return context.Cause(ctx)
+	}
+	var names []string
+	for r, g := range ranks {
+		if r > 0 && g == nil {
+			names = append(names, fmt.Sprint(r))
+		}
+	}
+	text := "rank " + strings.Join(names, ", ")
+	if len(names) > 1 {
+		text = "ranks " + strings.Join(names, ", ")
+	}
+	for _, s := range strangers {
+		text += "; " + s
+	}
+	return fmt.Errorf("not all of %d ranks came within %v: missing %s", len(ranks), o.Timeout, text)
+}
+
+// share makes the memory and waits until all ranks have mapped it.
+func share(ctx context.Context, e Env, o Options, ranks []*guest) (collective.Group, error) {
+	group, err := collective.CreateSharedMemory(e.World, o.Group)
+	if err != nil {
+		return nil, err
+	}
+	err = mapped(ctx, group.Path(), ranks)
+	// From here on nothing is left behind, however the ranks end.
+	if err = errors.Join(err, group.Unlink()); err == nil {
+		for _, g := range ranks[1:] {
+			if serr := g.send(order{}); serr != nil {
+				err = fmt.Errorf("tell rank %d to start: %w", g.Rank, serr)
+			}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	return group, nil
+}
+
+func mapped(ctx context.Context, path string, ranks []*guest) error {
+	for _, g := range ranks[1:] {
+		if err := g.send(order{Memory: path}); err != nil {
+			return fmt.Errorf("send to rank %d: %w", g.Rank, err)
+		}
+	}
+	for _, g := range ranks[1:] {
+		stop := g.closeOnEnd(ctx)
+		var rep report
+		err := g.receive(&rep)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("wait for rank %d to map the shared memory: %w", g.Rank, context.Cause(ctx))
+		case err != nil:
+			return fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
+		case rep.Error != "":
+			return fmt.Errorf("rank %d: %s", g.Rank, rep.Error)
+		}
+	}
+	return nil
+}

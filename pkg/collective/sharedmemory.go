@@ -1,0 +1,124 @@
+//go:build unix
+
+package collective
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// SharedMemory is the group of processes of one machine: the memory is a file
+// that all of them have mapped. Rank 0 calls CreateSharedMemory and tells the
+// others the Path, they call OpenSharedMemory, and as soon as all have, rank 0
+// calls Unlink: from then on the file has no name, and the last process that
+// ends, however it ends, takes it along. rendezvous.Join does all this.
+//
+// A rank that waits looks again for some microseconds, then sleeps in the
+// kernel until the one it waits for arrives: ranks may outnumber cores.
+type SharedMemory struct {
+	memoryGroup
+	path string
+}
+
+// memoryFolders are where the file may lie: memory first.
+func memoryFolders() []string { return []string{"/dev/shm", os.TempDir()} }
+
+// CreateSharedMemory makes the memory for size ranks and joins it as rank 0.
+func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
+	if size < 1 {
+		return nil, fmt.Errorf("create shared memory: %d ranks: use at least 1", size)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	piece := pieceBytes(size, o.ChunkBytes)
+	n := segmentBytes(size, piece)
+	var errs []error
+	for _, dir := range memoryFolders() {
+		f, err := createMemoryFile(dir, n)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s, err := mapMemory(f, n, 0, size, o)
+		if err != nil {
+			return nil, errors.Join(err, os.Remove(f.Name()))
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; make room there, or set TMPDIR to a folder that has it", n, size, errors.Join(errs...))
+}
+
+// createMemoryFile makes a file of n bytes, all of them really there: writing
+// to a mapped page that the file system has no room for kills the process.
+func createMemoryFile(dir string, n int) (*os.File, error) {
+	// Only this user may open it, and nobody can guess its name beforehand.
+	path := filepath.Join(dir, "lockstep-"+rand.Text())
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := reserve(f, int64(n)); err != nil {
+		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), f.Close(), os.Remove(path))
+	}
+	return f, nil
+}
+
+// OpenSharedMemory joins the memory that rank 0 created for as many ranks and
+// with the same Options.
+func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, error) {
+	if rank < 1 || rank >= size {
+		return nil, fmt.Errorf("open shared memory: rank is %d of %d: use 1 to %d", rank, size, size-1)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open shared memory: %w: rank %d does not see rank 0's files; do the two share /dev/shm (same machine, same container)?", err, rank)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open shared memory: %w", err)
+	}
+	n := segmentBytes(size, pieceBytes(size, o.ChunkBytes))
+	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
+		return nil, errors.Join(fmt.Errorf("open shared memory %s: it has not the %d bytes that %d ranks need: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
+	}
+	return mapMemory(f, n, rank, size, o)
+}
+
+// mapMemory maps f and closes it: the mapping stays.
+func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
+	memory, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
+	}
+	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
+	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
+		name: "shared memory", rank: rank, size: size,
+		memory: seg, control: seg.control(rank), bell: newProcessBell(seg), options: o,
+		running: func(rank int) bool { return seg.control(rank).running() },
+		release: func() error { return unix.Munmap(memory) },
+	}}
+	s.control.sign()
+	return s, nil
+}
+
+// Path is the file; it is a secret of the ranks' user.
+func (s *SharedMemory) Path() string { return s.path }
+
+// Unlink takes the file's name away, once all ranks have opened it.
+func (s *SharedMemory) Unlink() error {
+	if err := os.Remove(s.path); err != nil {
+		return fmt.Errorf("unlink shared memory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+)
+
+// Fault breaks data parallelism on purpose. It is there so that a check of
+// the invariant (N workers compute what one does with an N-fold batch) can
+// show that it would notice; nothing else sets one.
+type Fault string
+
+// The faults.
+const (
+	FaultNone       Fault = ""
+	FaultSumForMean Fault = "sum-for-mean" // the sum of the gradients in place of their mean
+	FaultSkipBucket Fault = "skip-bucket"  // bucket 0 stays each worker's own
+)
+
+// Stats says what went through the collective since the last call of
+// DDP.Stats.
+type Stats struct {
+	AllReduce   time.Duration // inside the collective, whether hidden behind backward or not
+	FirstBucket time.Time     // when the first bucket was handed over; zero where none was
+	Buckets     int
+	Bytes       int
+}
+
+// DDP is the engine.GradSync of data parallelism. It reduces the buckets in
+// the order in which they are handed over, on a goroutine of its own, and is
+// for one engine. The group must be used by nobody else between a step's first
+// Bucket and its Wait.
+type DDP struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	group  collective.Group
+	fault  Fault
+
+	mu      sync.Mutex
+	changed sync.Cond
+	queue   []bucket
+	pending int // in the queue or in the collective
+	err     error
+	closed  bool
+	stats   Stats
+	worker  sync.WaitGroup
+}
+
+type bucket struct {
+	index  int
+	buffer device.Buffer
+}
+
+var _ engine.GradSync = (*DDP)(nil)
+
+// NewDDP starts to serve group; ctx ends what is in flight. In a group of one
+// it does nothing.
+func NewDDP(ctx context.Context, group collective.Group, fault Fault) *DDP {
+	d := &DDP{group: group, fault: fault}
+	d.ctx, d.cancel = context.WithCancel(ctx)
+	d.changed.L = &d.mu
+	if group.Size() > 1 {
+		d.worker.Go(d.serve)
+	}
+	return d
+}
+
+// Bucket queues the all-reduce of bucket i and returns at once; b belongs to
+// DDP until Wait.
+func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
+	if d.group.Size() == 1 {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return fmt.Errorf("reduce bucket %d: the strategy is closed", i)
+	case d.err != nil:
+		return d.err
+	}
+	if d.stats.FirstBucket.IsZero() {
+		d.stats.FirstBucket = time.Now()
+	}
+	d.queue = append(d.queue, bucket{i, b})
+	d.pending++
+	d.changed.Broadcast()
+	return nil
+}
+
+// Wait returns when every bucket handed over is the mean over all workers. An
+// error stays: the workers are out of step after it.
+func (d *DDP) Wait() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.pending > 0 {
+		d.changed.Wait()
+	}
+	return d.err
+}
+
+// Capturable is false: the exchange runs on the host.
+func (d *DDP) Capturable() bool { return false }
+
+// Stats returns what happened since the last call of it. Call it after Wait.
+func (d *DDP) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.stats
+	d.stats = Stats{}
+	return s
+}
+
+// Close ends what is in flight and waits for it. The group stays open.
+func (d *DDP) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.changed.Broadcast()
+	d.mu.Unlock()
+	d.cancel()
+	d.worker.Wait()
+	return nil
+}
+
+// serve reduces bucket after bucket until Close.
+func (d *DDP) serve() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		for len(d.queue) == 0 {
+			if d.closed {
+				return
+			}
+			d.changed.Wait()
+		}
+		b := d.queue[0]
+		d.queue = d.queue[1:]
+		if d.err == nil {
+			d.mu.Unlock()
+			begin := time.Now()
+			err := d.reduce(b)
+			took := time.Since(begin)
+			d.mu.Lock()
+			d.err = err
+			d.stats.AllReduce += took
+			d.stats.Buckets++
+			d.stats.Bytes += b.buffer.Bytes()
+		}
+		d.pending--
+		d.changed.Broadcast()
+	}
+}
+
+// reduce replaces one bucket by its mean over all workers.
+func (d *DDP) reduce(b bucket) error {
+	if d.fault == FaultSkipBucket && b.index == 0 {
+		return nil
+	}
+	if err := d.group.AllReduce(d.ctx, b.buffer); err != nil {
+		return fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
+	}
+	if d.fault != FaultSumForMean {
+		divide(b.buffer, d.group.Size())
+	}
+	return nil
+}
+
+// divide divides by n. A product with 1/n gives the same bits when n is a
+// power of two, and is faster.
+func divide(b device.Buffer, n int) {
+	if n&(n-1) == 0 {
+		f := 1 / float64(n)
+		for i := range b.F64 {
+			b.F64[i] *= f
+		}
+		g := float32(f)
+		for i := range b.F32 {
+			b.F32[i] *= g
+		}
+		return
+	}
+	f := float64(n)
+	for i := range b.F64 {
+		b.F64[i] /= f
+	}
+	g := float32(n)
+	for i := range b.F32 {
+		b.F32[i] /= g
+	}
+}

@@ -1,0 +1,36 @@
+package strategy_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy"
+)
+
+// Two workers make one update: each hands over its gradient of a bucket, as
+// the engine does during backward, and gets the mean.
+func ExampleNewDDP() {
+	gradients := [][]float32{{1, 10}, {3, 30}}
+	var wg sync.WaitGroup
+	for rank, group := range collective.InProcess(2) {
+		wg.Go(func() {
+			ddp := strategy.NewDDP(context.Background(), group, strategy.FaultNone)
+			if err := ddp.Bucket(0, device.Buffer{F32: gradients[rank]}, device.Stream{}); err != nil {
+				fmt.Println(err)
+			}
+			// Here backward goes on.
+			if err := ddp.Wait(); err != nil {
+				fmt.Println(err)
+			}
+			if err := ddp.Close(); err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(gradients)
+	// Output: [[2 20] [2 20]]
+}
