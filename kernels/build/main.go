@@ -1,0 +1,261 @@
+// Command build makes the two binaries of a notebook: lockstep-kernel, the
+// Jupyter kernel with everything that a cell can import compiled in, and
+// lockstep, the command that workers are.
+//
+//	go run ./kernels/build [-o DIR] [-tags nvgpu] [-add PATH,...] [-packages PATH,...]
+//
+// It works in three steps: write a registration for every package that a cell
+// can import; show the files of gophernotes, with three substitutions, beside
+// our own in kernels/lockstep-kernel by an overlay; compile. Everything that it
+// generates lies in kernels/.build, which git and "go build ./..." ignore. A
+// second run with nothing changed does nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	modulePath  = "lockstep"
+	kernelPath  = modulePath + "/kernels/lockstep-kernel"
+	commandPath = modulePath + "/pkg/cmd/lockstep"
+	idSymbol    = modulePath + "/pkg/internal/buildid.ID"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "kernels/build: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command's flags.
+type options struct {
+	out      string   // folder of the binaries
+	tags     string   // extra build tags
+	packages []string // in place of the default list
+	add      []string // on top of it
+	force    bool
+	kernel   bool // the kernel alone
+	printID  bool
+	cu       bool // write the registration of gorgonia.org/cu
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	var packages, add string
+	fs := flag.NewFlagSet("kernels/build", flag.ContinueOnError)
+	fs.StringVar(&o.out, "o", "", "folder for the binaries (default kernels/.build/bin)")
+	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu (needs cgo and CUDA headers)")
+	fs.StringVar(&add, "add", "", "more packages for a cell to import, comma-separated; their modules must stand in go.mod")
+	fs.StringVar(&packages, "packages", "", "own and third-party packages or patterns in place of the default list, comma-separated")
+	fs.BoolVar(&o.force, "f", false, "build even if nothing has changed")
+	fs.BoolVar(&o.kernel, "kernel", false, "build the kernel alone, without the lockstep command")
+	fs.BoolVar(&o.printID, "id", false, "print the build id of the sources and build nothing")
+	fs.BoolVar(&o.cu, "cu", false, "write the registration of "+gpuPackage+" anew and build nothing")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q; see -help", fs.Arg(0))
+	}
+	if slices.Contains(splitList(o.tags), "cuda") {
+		return o, fmt.Errorf("-tags cuda switches files of gorgonia on that do not compile; gorgonia.org/cu comes with -tags %s", gpuTag)
+	}
+	o.packages, o.add = splitList(packages), splitList(add)
+	return o, nil
+}
+
+func splitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	b, err := newBuild(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.printID {
+		fmt.Println(b.id)
+		return nil
+	}
+	if o.cu {
+		src, err := registerGPU(ctx, b.goTool)
+		if err != nil {
+			return err
+		}
+		return writeIfChanged(filepath.Join(b.dir, gpuRegistration), src)
+	}
+	begin := time.Now()
+	if !o.force && b.stamp.current(b.outputs()) {
+		fmt.Printf("kernel is up to date: %s (build %s)\n", b.kernelFile(), b.id)
+		return nil
+	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return fmt.Errorf("make folder of the binaries: %w", err)
+	}
+	if err := b.all(ctx); err != nil {
+		return err
+	}
+	if err := b.stamp.write(b.outputs()); err != nil {
+		return err
+	}
+	fmt.Printf("built %s (build %s) in %s\n", strings.Join(b.outputs(), " and "), b.id, seconds(begin))
+	return nil
+}
+
+// A build is one run of this command.
+type build struct {
+	options
+	goTool
+	id      string
+	stamp   stamp
+	command bool // build pkg/cmd/lockstep too
+}
+
+// newBuild finds the module and describes the build, without building.
+func newBuild(ctx context.Context, o options) (*build, error) {
+	env := append(os.Environ(), "CGO_ENABLED="+cgoEnabled(o.tags))
+	if cgoEnabled(o.tags) == "1" {
+		flags, err := cudaFlags()
+		if err != nil {
+			return nil, fmt.Errorf("build with -tags %s: it needs gcc and CUDA's headers: %w", gpuTag, err)
+		}
+		env = append(env, "CGO_CFLAGS="+flags)
+	}
+	g := goTool{env: env}
+	out, err := g.output(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
+	if err != nil {
+		return nil, fmt.Errorf("find module: %w", err)
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	if path != modulePath {
+		return nil, fmt.Errorf("find module: this folder belongs to module %q, run the command inside %q", path, modulePath)
+	}
+	g.dir = dir
+	if o.out == "" {
+		o.out = filepath.Join(dir, "kernels", ".build", "bin")
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return nil, fmt.Errorf("find folder of the binaries: %w", err)
+	}
+	id, err := buildID(dir)
+	if err != nil {
+		return nil, err
+	}
+	goEnv, err := g.output(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS")
+	if err != nil {
+		return nil, fmt.Errorf("describe build: %w", err)
+	}
+	_, err = os.Stat(filepath.Join(dir, "pkg", "cmd", "lockstep"))
+	return &build{
+		options: o, goTool: g, id: id, command: err == nil && !o.kernel,
+		stamp: newStamp(o.out, id, strings.Join(strings.Fields(goEnv), " "),
+			"tags "+o.tags, "packages "+strings.Join(o.packages, " "), "add "+strings.Join(o.add, " ")),
+	}, nil
+}
+
+// cgoEnabled is 0 for every build but the one that links gorgonia.org/cu.
+func cgoEnabled(tags string) string {
+	if slices.Contains(splitList(tags), gpuTag) {
+		return "1"
+	}
+	return "0"
+}
+
+func (b *build) kernelFile() string  { return filepath.Join(b.out, "lockstep-kernel") }
+func (b *build) commandFile() string { return filepath.Join(b.out, "lockstep") }
+
+// outputs are the binaries of this build.
+func (b *build) outputs() []string {
+	if b.command {
+		return []string{b.kernelFile(), b.commandFile()}
+	}
+	return []string{b.kernelFile()}
+}
+
+// all does the three steps.
+func (b *build) all(ctx context.Context) error {
+	begin := time.Now()
+	kernelDir := filepath.Join(b.dir, "kernels", "lockstep-kernel")
+	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", "gen"))
+	dir, err := upstream(ctx, b.goTool)
+	if err != nil {
+		return err
+	}
+	if err := ov.addUpstream(dir, kernelDir); err != nil {
+		return err
+	}
+	paths, err := b.paths(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("1/3 registrations of %d packages (compiles them; minutes the first time) ... ", len(paths))
+	if err := b.registerAll(ctx, ov, kernelDir, paths); err != nil {
+		fmt.Println("failed")
+		return err
+	}
+	overlayFile, err := ov.write()
+	if err != nil {
+		return err
+	}
+	fmt.Println(seconds(begin))
+
+	if err := b.compile(ctx, "2/3 lockstep-kernel", b.kernelFile(), kernelPath, "-overlay", overlayFile, "-tags", b.kernelTags()); err != nil {
+		return err
+	}
+	if !b.command {
+		fmt.Println("3/3 lockstep ... left out")
+		return nil
+	}
+	return b.compile(ctx, "3/3 lockstep", b.commandFile(), commandPath)
+}
+
+func (b *build) kernelTags() string {
+	return strings.Join(append([]string{"notebook"}, splitList(b.tags)...), ",")
+}
+
+// compile builds one binary beside its place and renames it there, so that a
+// kernel that is running keeps its own.
+func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...string) error {
+	begin := time.Now()
+	fmt.Printf("%s ... ", label)
+	next := file + ".next"
+	// The build id says what the binary was made of, so the version control
+	// need not be asked; it refuses to answer in a folder of another user.
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X " + idSymbol + "=" + b.id, "-o", next}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.Dir, cmd.Env = b.dir, b.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Println("failed")
+		return fmt.Errorf("compile %s: %w\n%s", pkg, err, strings.TrimSpace(string(out)))
+	}
+	if err := os.Rename(next, file); err != nil {
+		return fmt.Errorf("compile %s: %w", pkg, err)
+	}
+	fmt.Println(seconds(begin))
+	return nil
+}
+
+func seconds(since time.Time) string {
+	return fmt.Sprintf("%.1f s", time.Since(since).Seconds())
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	upstreamModule  = "github.com/gopherdata/gophernotes"
+	upstreamVersion = "v0.7.5"
+)
+
+// upstreamFiles are the files of gophernotes that become part of our kernel.
+// compiler_version.go is left out: it refuses compilers older than Go 1.11 by a
+// build constraint in a form that a module of today no longer honours.
+func upstreamFiles() []string {
+	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
+}
+
+// A substitution replaces one line of code in an upstream file.
+type substitution struct {
+	file string // file name in gophernotes
+	old  string // what must stand there exactly once
+	new  string // what our kernel has instead
+}
+
+// substitutions are the three places where our kernel differs from gophernotes.
+// The functions named on the right are in kernels/lockstep-kernel.
+func substitutions() []substitution {
+	return []substitution{
+		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
+		{"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
+			"vals, types, executionErr := evalCell(ir, outerr, code)"},
+		{"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
+			"handleOther(kernel, receipt)"},
+	}
+}
+
+// substitute applies the substitutions meant for file to src. Each must match
+// exactly once: anything else means that upstream is not what the recipe
+// expects, and a kernel built from it would misbehave in silence.
+func substitute(file, src string, subs []substitution) (string, error) {
+	for _, s := range subs {
+		if s.file != file {
+			continue
+		}
+		if n := strings.Count(src, s.old); n != 1 {
+			return "", fmt.Errorf("substitute in gophernotes %s: %q stands there %d times, want exactly once; "+
+				"the recipe in kernels/build/overlay.go fits %s only", file, s.old, n, upstreamVersion)
+		}
+		src = strings.Replace(src, s.old, s.new, 1)
+	}
+	return src, nil
+}
+
+// upstream returns the folder of gophernotes in the module cache, after
+// checking that it is the version and the set of files the recipe knows.
+func upstream(ctx context.Context, g goTool) (string, error) {
+	out, err := g.output(ctx, "list", "-m", "-json", upstreamModule)
+	if err != nil {
+		return "", fmt.Errorf("find gophernotes: %w", err)
+	}
+	var mod struct{ Version, Dir string }
+	if err := json.Unmarshal([]byte(out), &mod); err != nil {
+		return "", fmt.Errorf("find gophernotes: read module description: %w", err)
+	}
+	if mod.Version != upstreamVersion {
+		return "", fmt.Errorf("find gophernotes: go.mod selects %s, the recipe fits %s only", mod.Version, upstreamVersion)
+	}
+	if mod.Dir == "" {
+		if _, err := g.output(ctx, "mod", "download", upstreamModule); err != nil {
+			return "", fmt.Errorf("download gophernotes: %w", err)
+		}
+		out, err := g.output(ctx, "list", "-m", "-f", "{{.Dir}}", upstreamModule)
+		if err != nil {
+			return "", fmt.Errorf("find gophernotes: %w", err)
+		}
+		mod.Dir = strings.TrimSpace(out)
+	}
+	return mod.Dir, checkUpstreamFiles(mod.Dir)
+}
+
+// checkUpstreamFiles compares the Go files in dir with those the recipe knows.
+func checkUpstreamFiles(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return fmt.Errorf("list gophernotes: %w", err)
+	}
+	var got []string
+	for _, n := range names {
+		if n = filepath.Base(n); !strings.HasSuffix(n, "_test.go") && n != "compiler_version.go" {
+			got = append(got, n)
+		}
+	}
+	if want := upstreamFiles(); !slices.Equal(got, want) {
+		return fmt.Errorf("check gophernotes %s: its files are %v, want %v", dir, got, want)
+	}
+	return nil
+}
+
+// An overlay collects files for "go build -overlay": where the compiler sees a
+// file, and where it really lies. Nothing of gophernotes and nothing generated
+// thereby ever stands in the source tree.
+type overlay struct {
+	genDir  string            // generated files lie here
+	replace map[string]string // seen at -> lies at
+	written map[string]bool   // generated files of this run
+}
+
+func newOverlay(genDir string) *overlay {
+	return &overlay{genDir: genDir, replace: map[string]string{}, written: map[string]bool{}}
+}
+
+// generate writes src under the generated files and shows it at path. A file
+// that has not changed is left alone.
+func (o *overlay) generate(path, name string, src []byte) error {
+	real := filepath.Join(o.genDir, name)
+	o.replace[path] = real
+	o.written[real] = true
+	return writeIfChanged(real, src)
+}
+
+// writeIfChanged writes a file unless it holds src already.
+func writeIfChanged(path string, src []byte) error {
+	old, err := os.ReadFile(path)
+	if err == nil && string(old) == string(src) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("write generated file: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write generated file: %w", err)
+	}
+	if err := os.WriteFile(path, src, 0o644); err != nil {
+		return fmt.Errorf("write generated file: %w", err)
+	}
+	return nil
+}
+
+// addUpstream shows the files of gophernotes in kernelDir, substitutions made.
+func (o *overlay) addUpstream(dir, kernelDir string) error {
+	subs := substitutions()
+	for _, file := range upstreamFiles() {
+		src, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			return fmt.Errorf("read gophernotes: %w", err)
+		}
+		text, err := substitute(file, string(src), subs)
+		if err != nil {
+			return err
+		}
+		seen := filepath.Join(kernelDir, "gophernotes_"+file)
+		if text == string(src) {
+			o.replace[seen] = filepath.Join(dir, file)
+			continue
+		}
+		if err := o.generate(seen, "gophernotes_"+file, []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes the overlay's JSON file and returns its path. Generated files of
+// an earlier run that this one did not make are removed.
+func (o *overlay) write() (string, error) {
+	doc, err := json.MarshalIndent(map[string]any{"Replace": o.replace}, "", "\t")
+	if err != nil {
+		return "", fmt.Errorf("write overlay: %w", err)
+	}
+	path := filepath.Join(o.genDir, "overlay.json")
+	o.written[path] = true
+	if err := writeIfChanged(path, doc); err != nil {
+		return "", err
+	}
+	err = filepath.WalkDir(o.genDir, func(p string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !o.written[p] {
+			return os.Remove(p)
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("clean generated files: %w", err)
+	}
+	return path, nil
+}

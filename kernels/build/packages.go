@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// thirdParty are the packages of other modules that a cell can import. A
+// notebook that needs one more is built with -add.
+func thirdParty() []string {
+	return []string{
+		"github.com/go-gota/gota/dataframe",
+		"github.com/go-gota/gota/series",
+
+		"gonum.org/v1/gonum/blas",
+		"gonum.org/v1/gonum/blas/blas64",
+		"gonum.org/v1/gonum/diff/fd",
+		"gonum.org/v1/gonum/dsp/fourier",
+		"gonum.org/v1/gonum/dsp/window",
+		"gonum.org/v1/gonum/floats",
+		"gonum.org/v1/gonum/floats/scalar",
+		"gonum.org/v1/gonum/integrate",
+		"gonum.org/v1/gonum/integrate/quad",
+		"gonum.org/v1/gonum/interp",
+		"gonum.org/v1/gonum/mat",
+		"gonum.org/v1/gonum/mathext",
+		"gonum.org/v1/gonum/optimize",
+		"gonum.org/v1/gonum/optimize/convex/lp",
+		"gonum.org/v1/gonum/spatial/r2",
+		"gonum.org/v1/gonum/spatial/r3",
+		"gonum.org/v1/gonum/stat",
+		"gonum.org/v1/gonum/stat/combin",
+		"gonum.org/v1/gonum/stat/distmv",
+		"gonum.org/v1/gonum/stat/distuv",
+		"gonum.org/v1/gonum/stat/sampleuv",
+
+		"gonum.org/v1/plot",
+		"gonum.org/v1/plot/font",
+		"gonum.org/v1/plot/palette",
+		"gonum.org/v1/plot/palette/brewer",
+		"gonum.org/v1/plot/palette/moreland",
+		"gonum.org/v1/plot/plotter",
+		"gonum.org/v1/plot/plotutil",
+		"gonum.org/v1/plot/text",
+		"gonum.org/v1/plot/vg",
+		"gonum.org/v1/plot/vg/draw",
+		"gonum.org/v1/plot/vg/vgimg",
+		"gonum.org/v1/plot/vg/vgpdf",
+		"gonum.org/v1/plot/vg/vgsvg",
+
+		"gorgonia.org/gorgonia",
+		"gorgonia.org/gorgonia/encoding/dot",
+		"gorgonia.org/tensor",
+	}
+}
+
+// ownPackages lists what this module offers to a cell: every package under
+// pkg/ that is neither a command nor internal.
+func ownPackages(ctx context.Context, g goTool) ([]string, error) {
+	return listPackages(ctx, g, modulePath+"/pkg/...")
+}
+
+// standardLibrary lists the public standard library of the Go that builds.
+func standardLibrary(ctx context.Context, g goTool) ([]string, error) {
+	return listPackages(ctx, g, "std")
+}
+
+// listPackages expands a pattern and leaves out what a cell cannot import, a
+// folder that holds only tests among it.
+func listPackages(ctx context.Context, g goTool, pattern string) ([]string, error) {
+	out, err := g.output(ctx, "list", "-f", "{{if or .GoFiles .CgoFiles}}{{.Name}} {{.ImportPath}}{{end}}", pattern)
+	if err != nil {
+		return nil, fmt.Errorf("list packages %s: %w", pattern, err)
+	}
+	var paths []string
+	for line := range strings.Lines(out) {
+		name, path, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if ok && importable(name, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// importable reports whether a cell may import a package. unsafe has no object
+// file to read types from, and the interpreter knows it by itself.
+func importable(name, path string) bool {
+	if name == "main" || path == "unsafe" || path == "builtin" {
+		return false
+	}
+	for elem := range strings.SplitSeq(path, "/") {
+		if elem == "internal" || elem == "vendor" || elem == "testdata" {
+			return false
+		}
+	}
+	return true
+}
+
+// goTool runs the go command in the module's root with a fixed environment.
+type goTool struct {
+	dir string
+	env []string
+}
+
+// output runs go with args and returns its standard output; an error carries
+// what it wrote on standard error.
+func (g goTool) output(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = g.dir, g.env
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", args[0], err, strings.TrimSpace(errs.String()))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/constant"
+	"go/format"
+	"go/types"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A registration is the source of one package that puts another package's
+// exported objects into the interpreter's table, so that a cell can import it:
+//
+//	imports.Packages["path"] = imports.Package{Name, Binds, Types, Proxies, Untypeds}
+//
+// Generic functions and types are left out: the interpreter works on package
+// reflect, which sees neither.
+type registration struct {
+	pkg     *types.Package
+	imports map[string]string // import path -> name in the generated file
+
+	binds, types, proxies, untypeds, decls bytes.Buffer
+
+	skipped []string // exported objects left out
+}
+
+// register writes the registration of p as the source of a package named name.
+// It returns the source and the names of the exported objects left out.
+func register(p *types.Package, name string) (src []byte, skipped []string, err error) {
+	reg := &registration{pkg: p, imports: map[string]string{}}
+	scope := p.Scope()
+	for _, n := range scope.Names() {
+		if o := scope.Lookup(n); o.Exported() {
+			reg.object(o)
+		}
+	}
+	src, err = format.Source(reg.source(name))
+	if err != nil {
+		return nil, nil, fmt.Errorf("format registration of %s: %w", p.Path(), err)
+	}
+	return src, reg.skipped, nil
+}
+
+// object registers one exported object of the package's scope.
+func (reg *registration) object(o types.Object) {
+	switch o := o.(type) {
+	case *types.Const:
+		reg.constant(o)
+	case *types.Var:
+		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(&%s).Elem(),\n", o.Name(), reg.local(o.Name()))
+	case *types.Func:
+		if o.Signature().TypeParams().Len() > 0 {
+			reg.skip(&reg.binds, o, "is generic")
+			return
+		}
+		fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), reg.local(o.Name()))
+	case *types.TypeName:
+		reg.typeName(o)
+	}
+}
+
+// skip leaves a line in the source that says why an object is left out.
+func (reg *registration) skip(b *bytes.Buffer, o types.Object, why string) {
+	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
+	reg.skipped = append(reg.skipped, o.Name())
+}
+
+// constant registers a constant. reflect.ValueOf needs a typed value, so an
+// untyped integer takes the smallest of int, uint64 and float64 that holds it;
+// its exact value stands beside it in Untypeds.
+func (reg *registration) constant(o *types.Const) {
+	expr := reg.local(o.Name())
+	if b, ok := o.Type().(*types.Basic); ok && b.Info()&types.IsUntyped != 0 {
+		if b.Kind() == types.UntypedInt {
+			expr = typedInt(expr, o.Val())
+		}
+		if u := untypedText(b.Kind(), o.Val()); u != "" {
+			fmt.Fprintf(&reg.untypeds, "%q: %s,\n", o.Name(), strconv.Quote(u))
+		}
+	}
+	fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), expr)
+}
+
+func typedInt(expr string, v constant.Value) string {
+	if _, exact := constant.Int64Val(v); exact {
+		return expr
+	}
+	if _, exact := constant.Uint64Val(v); exact {
+		return "uint64(" + expr + ")"
+	}
+	return "float64(" + expr + ")"
+}
+
+// untypedText is the interpreter's text form of an untyped constant.
+func untypedText(kind types.BasicKind, v constant.Value) string {
+	switch kind {
+	case types.UntypedBool:
+		return "bool:" + v.ExactString()
+	case types.UntypedInt:
+		return "int:" + v.ExactString()
+	case types.UntypedRune:
+		return "rune:" + v.ExactString()
+	case types.UntypedFloat:
+		return "float:" + v.ExactString()
+	case types.UntypedComplex:
+		return "complex:" + constant.Real(v).ExactString() + ":" + constant.Imag(v).ExactString()
+	case types.UntypedString:
+		return "string:" + constant.StringVal(v)
+	}
+	return ""
+}
+
+// typeName registers a type, and for an interface the proxy that lets an
+// interpreted type stand behind it in compiled code.
+func (reg *registration) typeName(o *types.TypeName) {
+	if isGeneric(o.Type()) {
+		reg.skip(&reg.types, o, "is generic")
+		return
+	}
+	face, isInterface := o.Type().Underlying().(*types.Interface)
+	if isInterface && !face.IsMethodSet() {
+		reg.skip(&reg.types, o, "is a constraint")
+		return
+	}
+	fmt.Fprintf(&reg.types, "%q: r.TypeOf((*%s)(nil)).Elem(),\n", o.Name(), reg.local(o.Name()))
+	if isInterface && face.NumMethods() > 0 && writable(face) {
+		reg.proxy(o.Name(), face)
+		fmt.Fprintf(&reg.proxies, "%q: r.TypeOf((*proxy%s)(nil)).Elem(),\n", o.Name(), o.Name())
+	}
+}
+
+// isGeneric reports whether t still lacks type arguments.
+func isGeneric(t types.Type) bool {
+	switch t := t.(type) {
+	case *types.Alias:
+		return t.TypeParams().Len() > t.TypeArgs().Len() || isGeneric(t.Rhs())
+	case *types.Named:
+		return t.TypeParams().Len() > t.TypeArgs().Len()
+	}
+	return false
+}
+
+// local is the expression for an object of the registered package.
+func (reg *registration) local(name string) string {
+	return reg.qualifier(reg.pkg) + "." + name
+}
+
+// qualifier returns the name under which the generated file imports a package.
+func (reg *registration) qualifier(p *types.Package) string {
+	name, ok := reg.imports[p.Path()]
+	if !ok {
+		name = fmt.Sprintf("p%d_%s", len(reg.imports), p.Name())
+		reg.imports[p.Path()] = name
+	}
+	return name
+}
+
+// source puts the generated file together.
+func (reg *registration) source(name string) []byte {
+	if _, ok := reg.imports[reg.pkg.Path()]; !ok {
+		// Everything exported is generic; the package is linked all the same.
+		reg.imports[reg.pkg.Path()] = "_"
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// Code generated by kernels/build; DO NOT EDIT.\n\npackage %s\n\nimport (\n\tr \"reflect\"\n\n", name)
+	b.WriteString("\t\"github.com/cosmos72/gomacro/imports\"\n\n")
+	for _, path := range slices.Sorted(maps.Keys(reg.imports)) {
+		fmt.Fprintf(&b, "\t%s %q\n", reg.imports[path], path)
+	}
+	fmt.Fprintf(&b, ")\n\nfunc init() {\nimports.Packages[%q] = imports.Package{\nName: %q,\n", reg.pkg.Path(), reg.pkg.Name())
+	for _, part := range []struct {
+		head string
+		body *bytes.Buffer
+	}{
+		{"Binds: map[string]r.Value", &reg.binds},
+		{"Types: map[string]r.Type", &reg.types},
+		{"Proxies: map[string]r.Type", &reg.proxies},
+		{"Untypeds: map[string]string", &reg.untypeds},
+	} {
+		fmt.Fprintf(&b, "%s{\n%s},\n", part.head, part.body)
+	}
+	fmt.Fprintf(&b, "}\n}\n%s", &reg.decls)
+	return b.Bytes()
+}
+
+// registrationName is the package name of a path's registration.
+func registrationName(path string) string {
+	return "reg_" + strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(path)
+}

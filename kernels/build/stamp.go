@@ -1,0 +1,121 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// buildID hashes what the binaries are made of: go.mod, go.sum and every source
+// file of pkg/ and kernels/ (Go, assembly and the files they embed; tests and
+// prose are left out).
+func buildID(root string) (string, error) {
+	h := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		if err := hashFile(h, root, name); err != nil {
+			return "", err
+		}
+	}
+	for _, dir := range []string{"pkg", "kernels"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil // a file that an editor has just renamed
+			case err != nil:
+				return err
+			case d.IsDir() && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+				return filepath.SkipDir
+			case !d.Type().IsRegular() || !isSource(d.Name()):
+				return nil
+			}
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			return hashFile(h, root, rel)
+		})
+		if err != nil {
+			return "", fmt.Errorf("hash sources of %s: %w", dir, err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+// isSource reports whether a file can change what is built.
+func isSource(name string) bool {
+	return !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, "_test.go") &&
+		!strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "~")
+}
+
+// hashFile adds a file's name, size and content to h.
+func hashFile(h hash.Hash, root, name string) error {
+	f, err := os.Open(filepath.Join(root, name))
+	if err != nil {
+		return fmt.Errorf("hash sources: %w", err)
+	}
+	defer f.Close() // only read from
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("hash sources: %w", err)
+	}
+	fmt.Fprintf(h, "%s %d\n", filepath.ToSlash(name), info.Size())
+	if _, err := io.Copy(h, f); err != nil {
+		return fmt.Errorf("hash sources: read %s: %w", name, err)
+	}
+	return nil
+}
+
+// A stamp says what the binaries in a folder were built from and with. A run
+// whose stamp equals the one that lies there has nothing to do.
+type stamp struct {
+	path string
+	text string
+}
+
+// newStamp describes a build; outputs are the binaries that it makes.
+func newStamp(dir, id string, inputs ...string) stamp {
+	return stamp{path: filepath.Join(dir, ".stamp"), text: "build id " + id + "\n" + strings.Join(inputs, "\n") + "\n"}
+}
+
+// current reports whether the last build had this stamp and its outputs are
+// still the files that it left.
+func (s stamp) current(outputs []string) bool {
+	old, err := os.ReadFile(s.path)
+	if err != nil {
+		return false
+	}
+	files, ok := fileTimes(outputs)
+	return ok && string(old) == s.text+files
+}
+
+// write records a finished build.
+func (s stamp) write(outputs []string) error {
+	files, ok := fileTimes(outputs)
+	if !ok {
+		return fmt.Errorf("write stamp: a binary is missing: %s", strings.Join(outputs, ", "))
+	}
+	if err := os.WriteFile(s.path, []byte(s.text+files), 0o644); err != nil {
+		return fmt.Errorf("write stamp: %w", err)
+	}
+	return nil
+}
+
+// fileTimes lists size and time of files; ok is false when one is missing.
+func fileTimes(paths []string) (text string, ok bool) {
+	var b strings.Builder
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return "", false
+		}
+		fmt.Fprintf(&b, "%s %d %s\n", filepath.Base(p), info.Size(), info.ModTime().UTC().Format("20060102T150405.000000000"))
+	}
+	return b.String(), true
+}

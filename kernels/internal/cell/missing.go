@@ -1,0 +1,120 @@
+package cell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckImports returns an error for the first import that is not compiled into
+// the kernel: has says which packages are, and known lists those to name and to
+// suggest. Without it the interpreter would try to fetch and compile the
+// package, which a kernel with neither compiler nor network cannot.
+func (c Cell) CheckImports(has func(path string) bool, known []string) error {
+	for _, imp := range c.Imports {
+		if !has(imp.Path) {
+			return &MissingError{Import: imp, Known: known}
+		}
+	}
+	return nil
+}
+
+// A MissingError says that a cell imports a package that is not compiled in.
+type MissingError struct {
+	Import Import
+	Known  []string // what is compiled in
+}
+
+func (e *MissingError) Error() string {
+	path := e.Import.Path
+	var b strings.Builder
+	fmt.Fprintf(&b, "line %d: import %q: this package is not compiled into the kernel", e.Import.Line, path)
+	if near := nearest(path, e.Known); near != "" {
+		fmt.Fprintf(&b, "\ndid you mean %q?", near)
+	}
+	fmt.Fprintf(&b, "\ncompiled in are: %s", strings.Join(Summary(e.Known), ", "))
+	if !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, ".") {
+		fmt.Fprintf(&b, "\nto have it: add its module to the project's go.mod, run \"go run ./kernels/build -add %s\" "+
+			"and \"kernels/.build/bin/lockstep kernel install\", and restart the kernel", path)
+	}
+	return b.String()
+}
+
+// Summary shortens a list of packages to what a reader wants to know: the
+// standard library as one, this project's by name, the rest by the folder that
+// they share.
+func Summary(paths []string) []string {
+	var own, others []string
+	std := false
+	for _, p := range paths {
+		if name, ok := strings.CutPrefix(p, ownPrefix); ok {
+			own = append(own, name)
+		} else if !strings.Contains(strings.Split(p, "/")[0], ".") {
+			std = true
+		} else {
+			others = append(others, head(p))
+		}
+	}
+	var list []string
+	if std {
+		list = append(list, "the Go standard library")
+	}
+	if len(own) > 0 {
+		list = append(list, ownPrefix+"{"+strings.Join(own, ",")+"}")
+	}
+	slices.Sort(others)
+	return append(list, slices.Compact(others)...)
+}
+
+// ownPrefix begins the import path of each of this project's packages.
+const ownPrefix = "lockstep/pkg/"
+
+// head is the part of another module's path that Summary shows.
+func head(path string) string {
+	elems := strings.Split(path, "/")
+	n := 2
+	if len(elems) > 2 && (elems[1] == "v1" || elems[0] == "github.com") {
+		n = 3
+	}
+	return strings.Join(elems[:min(n, len(elems))], "/")
+}
+
+// nearest returns the known path that the writer of path may have meant, or "".
+// A path that ends in the same name comes first, then one that differs by a
+// slip of the keyboard.
+func nearest(path string, known []string) string {
+	name := path[strings.LastIndex(path, "/")+1:]
+	for _, k := range known {
+		if k[strings.LastIndex(k, "/")+1:] == name {
+			return k
+		}
+	}
+	best, at := "", 3 // at most two letters off
+	for _, k := range known {
+		if d := distance(path, k); d < at && d < len(path)/2 {
+			best, at = k, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of a and b: the least number of bytes to
+// insert, delete or change.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,114 @@
+// Package session is the life of a kernel's cells as an interrupt sees it: one
+// cell runs or none, and a context that the interrupt cancels.
+package session
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// again is how long after an interrupt the interpreter is told once more. It
+// forgets what it is told while it still compiles the cell.
+const again = 500 * time.Millisecond
+
+// A Session is safe for use by several goroutines. Its zero value is not ready;
+// New makes one.
+type Session struct {
+	// Slow, if set, is called once for a cell that still runs this long after
+	// an interrupt, because a compiled function takes no notice of it.
+	Slow      func()
+	SlowAfter time.Duration
+
+	mu        sync.Mutex
+	ctx       context.Context
+	cancel    context.CancelFunc
+	interrupt func()        // stops the running cell; nil when none runs
+	ended     chan struct{} // closed at the end of the running cell
+	hit       atomic.Bool   // the running cell was interrupted
+}
+
+// New returns a session in which no cell runs.
+func New() *Session {
+	s := &Session{SlowAfter: 3 * time.Second}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Begin starts a cell. Its interrupt function is called when the cell is to be
+// stopped, possibly more than once. If an earlier interrupt cancelled the
+// session's context, the cell gets a fresh one.
+func (s *Session) Begin(interrupt func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		s.ctx, s.cancel = context.WithCancel(context.Background())
+	}
+	s.interrupt, s.ended = interrupt, make(chan struct{})
+	s.hit.Store(false)
+}
+
+// End ends the cell and reports whether it was interrupted.
+func (s *Session) End() (interrupted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interrupt = nil
+	close(s.ended)
+	return s.hit.Load()
+}
+
+// Context returns the context that the next interrupt cancels. What one cell
+// started with it goes on behind later cells until then.
+func (s *Session) Context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ctx
+}
+
+// Interrupt cancels the context and stops the cell that runs, if any.
+func (s *Session) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The cell is stopped first: a call that returns because its context is
+	// cancelled must not find a cell that goes on.
+	if s.interrupt != nil && !s.hit.Load() {
+		s.hit.Store(true)
+		s.interrupt()
+		go s.insist(s.interrupt, s.ended)
+	}
+	s.cancel()
+}
+
+// insist repeats the interrupt until the cell has ended.
+func (s *Session) insist(interrupt func(), ended <-chan struct{}) {
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	slow := time.NewTimer(s.SlowAfter)
+	defer slow.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+			interrupt()
+		case <-slow.C:
+			if s.Slow != nil {
+				s.Slow()
+			}
+		}
+	}
+}
+
+// Interrupted reports whether the cell that runs was interrupted.
+func (s *Session) Interrupted() bool { return s.hit.Load() }
+
+// Sleep is time.Sleep for a cell: an interrupt ends it early.
+func (s *Session) Sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.Context().Done():
+	}
+}

@@ -1,0 +1,245 @@
+// Package kernelspec tells Jupyter about the kernel: it installs the kernelspec
+// "Go (Lockstep)" with the kernel and the lockstep command inside.
+//
+// A kernelspec is a folder that Jupyter searches for in its data folders, with
+// a kernel.json that says how to start the kernel. Both binaries are copied
+// into it, so that a notebook keeps working whatever happens to the folder they
+// were built in, and kernel.json sets LOCKSTEP_BIN to the copy of the command,
+// so that a notebook's workers are of the same build as its kernel.
+//
+//	dir, err := kernelspec.Install(kernelspec.Options{Prefix: "/opt/venv"})
+package kernelspec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"lockstep/pkg/notebook"
+)
+
+const (
+	// Name is the kernelspec's name, as "jupyter nbconvert" and a notebook's
+	// metadata use it.
+	Name = "lockstep"
+
+	// DisplayName is what Jupyter's menu shows.
+	DisplayName = "Go (Lockstep)"
+
+	// CommandVariable is the environment variable that names the command of the
+	// kernel's build.
+	CommandVariable = "LOCKSTEP_BIN"
+
+	kernelFile  = "lockstep-kernel"
+	commandFile = "lockstep"
+)
+
+// Options say where a kernelspec goes and what it is made of. At most one of
+// User, Prefix and Sys may be set; the zero Options install for this user.
+type Options struct {
+	User   bool   // for this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter or ~/.local/share/jupyter
+	Prefix string // for an environment: share/jupyter in this folder
+	Sys    bool   // for all users of the machine: /usr/local/share/jupyter
+
+	Kernel  string // the kernel binary; "" is lockstep-kernel beside Command
+	Command string // the lockstep binary; "" is the running program
+}
+
+// Validate reports an Options that asks for two places.
+func (o Options) Validate() error {
+	n := 0
+	for _, set := range []bool{o.User, o.Prefix != "", o.Sys} {
+		if set {
+			n++
+		}
+	}
+	if n > 1 {
+		return errors.New("install kernel: choose one of --user, --prefix and --sys")
+	}
+	return nil
+}
+
+// spec is the document kernel.json.
+type spec struct {
+	Argv          []string          `json:"argv"`
+	DisplayName   string            `json:"display_name"`
+	Language      string            `json:"language"`
+	Name          string            `json:"name"`
+	InterruptMode string            `json:"interrupt_mode"`
+	Env           map[string]string `json:"env"`
+}
+
+// Install writes the kernelspec and returns its folder. An earlier one is
+// replaced file by file, each at once, so that a kernel that runs goes on. An
+// error says what is missing and how to make it.
+func Install(o Options) (dir string, err error) {
+	if dir, err = Dir(o); err != nil {
+		return "", err
+	}
+	kernel, command, err := o.binaries()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("install kernel: %w", err)
+	}
+	installedKernel, installedCommand := filepath.Join(dir, kernelFile), filepath.Join(dir, commandFile)
+	for _, c := range [][2]string{{kernel, installedKernel}, {command, installedCommand}} {
+		if err := copyProgram(c[0], c[1]); err != nil {
+			return "", fmt.Errorf("install kernel: %w", err)
+		}
+	}
+	doc, err := json.MarshalIndent(spec{
+		Argv:          []string{installedKernel, "{connection_file}"},
+		DisplayName:   DisplayName,
+		Language:      "go",
+		Name:          Name,
+		InterruptMode: "signal",
+		Env:           map[string]string{CommandVariable: installedCommand},
+	}, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("install kernel: write kernel.json: %w", err)
+	}
+	// Jupyter finds the kernel by this file, so it comes last.
+	if err := renameio.WriteFile(filepath.Join(dir, "kernel.json"), append(doc, '\n'), 0o644); err != nil {
+		return "", fmt.Errorf("install kernel: %w", err)
+	}
+	return dir, nil
+}
+
+// Uninstall removes what Install with the same Options wrote, and returns the
+// folder that it removed.
+func Uninstall(o Options) (dir string, err error) {
+	if dir, err = Dir(o); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kernel.json")); err != nil {
+		return "", fmt.Errorf("uninstall kernel: no kernelspec is there: %w", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return "", fmt.Errorf("uninstall kernel: %w", err)
+	}
+	return dir, nil
+}
+
+// Dir returns the folder that Install writes, an absolute path.
+func Dir(o Options) (string, error) {
+	if err := o.Validate(); err != nil {
+		return "", err
+	}
+	data, err := dataDir(o)
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.Abs(filepath.Join(data, "kernels", Name))
+	if err != nil {
+		return "", fmt.Errorf("install kernel: %w", err)
+	}
+	return dir, nil
+}
+
+// dataDir is Jupyter's data folder for the options, as jupyter_core finds it.
+func dataDir(o Options) (string, error) {
+	switch {
+	case o.Prefix != "":
+		return filepath.Join(o.Prefix, "share", "jupyter"), nil
+	case o.Sys:
+		return "/usr/local/share/jupyter", nil
+	}
+	if dir := os.Getenv("JUPYTER_DATA_DIR"); dir != "" {
+		return dir, nil
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "jupyter"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("install kernel: find home folder (use --prefix): %w", err)
+	}
+	return filepath.Join(home, ".local", "share", "jupyter"), nil
+}
+
+const howToBuild = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
+
+// binaries finds the two programs and checks that they belong together.
+func (o Options) binaries() (kernel, command string, err error) {
+	kernel, command = o.Kernel, o.Command
+	if command == "" {
+		if command, err = os.Executable(); err != nil {
+			return "", "", fmt.Errorf("install kernel: find this program: %w", err)
+		}
+		if command, err = filepath.EvalSymlinks(command); err != nil {
+			return "", "", fmt.Errorf("install kernel: find this program: %w", err)
+		}
+	}
+	if kernel == "" {
+		kernel = filepath.Join(filepath.Dir(command), kernelFile)
+	}
+	for _, path := range []string{kernel, command} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", "", fmt.Errorf("install kernel: %w; %s", err, howToBuild)
+		}
+		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			return "", "", fmt.Errorf("install kernel: %s is not a program; %s", path, howToBuild)
+		}
+	}
+	if o.Command != "" {
+		return kernel, command, nil // a program that we are not has an id that we do not know
+	}
+	id, err := kernelID(kernel)
+	if err != nil {
+		return "", "", err
+	}
+	if ours := notebook.BuildID(); id != ours {
+		return "", "", fmt.Errorf("install kernel: %s is of build %s and this command of build %s: workers would be refused; %s",
+			kernel, id, ours, howToBuild)
+	}
+	return kernel, command, nil
+}
+
+// kernelID asks a kernel binary for its build id.
+func kernelID(kernel string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, kernel, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("install kernel: ask %s for its version: %w; %s", kernel, err, howToBuild)
+	}
+	id, ok := strings.CutPrefix(strings.TrimSpace(string(out)), kernelFile+" ")
+	if !ok {
+		return "", fmt.Errorf("install kernel: %s --version says %q, want %q and a build id; %s", kernel, out, kernelFile, howToBuild)
+	}
+	return id, nil
+}
+
+// copyProgram copies a program; to is the old file or the whole new one.
+func copyProgram(from, to string) (err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close() // only read from
+	dst, err := renameio.NewPendingFile(to, renameio.WithStaticPermissions(0o755))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cleanErr := dst.Cleanup(); err == nil {
+			err = cleanErr
+		}
+	}()
+	if _, err := io.Copy(dst, src); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return dst.CloseAtomicallyReplace()
+}

@@ -1,0 +1,213 @@
+//go:build notebook
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/cosmos72/gomacro/base"
+	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/gls"
+	"github.com/cosmos72/gomacro/imports"
+	"github.com/cosmos72/gomacro/xreflect"
+
+	"lockstep/kernels/internal/cell"
+	"lockstep/kernels/internal/session"
+	"lockstep/kernels/internal/show"
+	"lockstep/kernels/internal/stream"
+	"lockstep/pkg/notebook"
+)
+
+// lockstep is the one kernel of this process. gophernotes passes its functions
+// no place to keep it in.
+var lockstep *kernelState
+
+// kernelState is what our half of the kernel keeps from cell to cell.
+type kernelState struct {
+	session        *session.Session
+	stdout, stderr *stream.Pipe
+	receipt        atomic.Pointer[msgReceipt] // the cell that runs, or the last one
+	log            serverLog
+}
+
+// newLockstep puts the output pipes in place and sets the hooks of compiled code.
+func newLockstep() (*kernelState, error) {
+	k := &kernelState{session: session.New(), log: serverLog{os.Stderr}}
+	log.SetOutput(k.log)
+	var err error
+	if k.stdout, err = stream.Open(os.Stdout); err != nil {
+		return nil, err
+	}
+	if k.stderr, err = stream.Open(os.Stderr); err != nil {
+		return nil, err
+	}
+	k.session.Slow = func() {
+		fmt.Fprintln(k.stderr.File(), "interrupt: a compiled function is still running and takes no notice; "+
+			"the cell ends when it returns. To end it now, restart the kernel.")
+	}
+	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display})
+
+	// The interpreter notices an interrupt only between its own statements, so
+	// a sleeping cell must be woken. Goroutines sleep on undisturbed.
+	cellGoroutine := gls.GoID()
+	imports.Packages["time"].Binds["Sleep"] = reflect.ValueOf(func(d time.Duration) {
+		if gls.GoID() == cellGoroutine {
+			k.session.Sleep(d)
+		} else {
+			time.Sleep(d)
+		}
+	})
+	return k, nil
+}
+
+// evalCell stands in place of doEval in gophernotes' handleExecuteRequest.
+func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
+	return lockstep.eval(ir, outerr, code)
+}
+
+// eval runs one cell: its values, if its last line is an expression, or an error.
+func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
+	k.enter(outerr)
+	defer k.leave()
+
+	parsed, err := cell.Parse(code)
+	if err == nil {
+		// A cell that does not parse goes on to the interpreter, which says why.
+		if err := parsed.CheckImports(compiledIn, registeredPackages); err != nil {
+			return nil, nil, err
+		}
+	}
+	k.session.Begin(stopper(ir))
+	vals, types, err := k.run(ir, outerr, code)
+	if k.session.End() {
+		return nil, nil, interrupted(err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return results(ir, parsed, vals, types)
+}
+
+// compiledIn reports whether a cell can import a package.
+func compiledIn(path string) bool {
+	_, ok := imports.Packages[path]
+	return ok
+}
+
+// enter directs all output to the cell that begins.
+func (k *kernelState) enter(outerr OutErr) {
+	if w, ok := outerr.out.(*JupyterStreamWriter); ok {
+		k.receipt.Store(w.receipt)
+	}
+	k.stdout.SetOutput(outerr.out)
+	k.stderr.SetOutput(outerr.err)
+	// gophernotes has just put pipes of its own there, and puts back what it
+	// found, which is ours from the first cell on.
+	os.Stdout, os.Stderr = k.stdout.File(), k.stderr.File()
+	log.SetOutput(k.stderr.File())
+}
+
+// leave waits until everything that the cell printed has reached the notebook.
+// What its goroutines print later goes to the same cell until the next begins.
+func (k *kernelState) leave() {
+	k.stdout.Flush()
+	k.stderr.Flush()
+	log.SetOutput(k.log)
+}
+
+// A serverLog is what gophernotes itself logs to: the log of the Jupyter server,
+// but for its farewell, which is no news there.
+type serverLog struct{ w io.Writer }
+
+func (l serverLog) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("Shutting down in response to shutdown_request")) {
+		return len(b), nil
+	}
+	return l.w.Write(b)
+}
+
+// errInterrupted is what an interrupted cell fails with.
+var errInterrupted = errors.New("interrupted")
+
+// interrupted is the error of a cell that was interrupted while it ended with err.
+func interrupted(err error) error {
+	if err == nil || err.Error() == base.SigInterrupt.String() || errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	return fmt.Errorf("interrupted: %w", err)
+}
+
+var errorType = reflect.TypeFor[error]()
+
+// results decides what a cell shows of the values of its last line.
+//
+// A call that returns an error beside other values shows the others, or fails
+// the cell; what fmt.Print returns is not shown at all; a value with a rich
+// form is replaced by its forms.
+func results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
+	n := len(vals)
+	if n == 0 || parsed.EndsWithPrint() {
+		return nil, nil, nil
+	}
+	if parsed.EndsWithCall() && types[n-1] != nil && types[n-1].ReflectType() == errorType {
+		if err, ok := vals[n-1].(error); ok {
+			return nil, nil, err
+		}
+		vals, types = vals[:n-1], types[:n-1]
+	}
+	if len(vals) != 1 {
+		return vals, types, nil
+	}
+	forms, ok, err := show.Rich(vals[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	if !ok {
+		return vals, types, nil
+	}
+	data := Data{Data: forms}
+	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
+}
+
+// display is what notebook.Display does in this kernel.
+func (k *kernelState) display(v any, id string, update bool) error {
+	receipt := k.receipt.Load()
+	if receipt == nil {
+		return errors.New("display value: no cell has run yet")
+	}
+	data, ok := v.(Data)
+	if !ok {
+		forms, err := show.All(v)
+		if err != nil {
+			return err
+		}
+		data = Data{Data: forms}
+	}
+	// What was printed before must stand before.
+	k.stdout.Flush()
+	k.stderr.Flush()
+	transient := ensure(data.Transient)
+	kind := "display_data"
+	if id != "" {
+		transient = merge(MIMEMap{"display_id": id}, data.Transient)
+		if update {
+			kind = "update_display_data"
+		}
+	}
+	err := receipt.Publish(kind, map[string]interface{}{
+		"data": ensure(data.Data), "metadata": ensure(data.Metadata), "transient": transient,
+	})
+	if err != nil {
+		return fmt.Errorf("display value: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+"""Runs the steps of a JSON document on a kernel and prints what came back.
+
+    python3 driver.py KERNELSPEC_PREFIX < steps.json > replies.json
+
+Steps: {"execute": CODE, "interrupt_after": SECONDS or null, "interrupt_on": TEXT
+or null, "timeout": SECONDS}, {"inspect": CODE, "pos": N}. A reply to an execute
+step lists the messages of the cell in order, with the seconds since it was
+sent, and ends with the execute_reply.
+"""
+import json
+import os
+import sys
+import time
+
+prefix = sys.argv[1]
+os.environ["JUPYTER_PATH"] = os.path.join(prefix, "share", "jupyter")
+
+from jupyter_client.manager import KernelManager  # noqa: E402
+
+KEPT = ("stream", "display_data", "update_display_data", "execute_result", "error")
+
+
+def execute(manager, client, step):
+    start = time.monotonic()
+    sent = client.execute(step["execute"])
+    messages, interrupted_at, idle = [], None, False
+    deadline = start + step.get("timeout", 60)
+    after, on = step.get("interrupt_after"), step.get("interrupt_on")
+    while not idle:
+        now = time.monotonic()
+        if now > deadline:
+            return {"error": "timeout", "messages": messages, "alive": manager.is_alive()}
+        if interrupted_at is None and after is not None and now - start >= after:
+            manager.interrupt_kernel()
+            interrupted_at = now - start
+        try:
+            m = client.get_iopub_msg(timeout=0.05)
+        except Exception:
+            continue
+        if m["parent_header"].get("msg_id") != sent:
+            continue
+        kind, content = m["msg_type"], m["content"]
+        if kind in KEPT:
+            messages.append({"type": kind, "at": time.monotonic() - start, "content": content})
+        if kind == "status" and content["execution_state"] == "idle":
+            idle = True
+        text = content.get("text", "") if kind == "stream" else json.dumps(content.get("data", ""))
+        if interrupted_at is None and on is not None and on in text and kind in KEPT:
+            manager.interrupt_kernel()
+            interrupted_at = time.monotonic() - start
+    reply = client.get_shell_msg(timeout=10)
+    return {
+        "messages": messages,
+        "reply": reply["content"],
+        "seconds": time.monotonic() - start,
+        "interrupted_at": interrupted_at,
+        "alive": manager.is_alive(),
+    }
+
+
+def main():
+    steps = json.load(sys.stdin)
+    manager = KernelManager(kernel_name="lockstep")
+    start = time.monotonic()
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    replies = []
+    try:
+        client.wait_for_ready(timeout=60)
+        replies.append({"ready_seconds": time.monotonic() - start})
+        for step in steps:
+            if "execute" in step:
+                replies.append(execute(manager, client, step))
+            elif "inspect" in step:
+                client.inspect(step["inspect"], cursor_pos=step["pos"])
+                replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    json.dump(replies, sys.stdout)
+
+
+main()

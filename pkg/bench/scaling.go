@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/launch"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// weakScalingTarget is what 2 workers must reach over 1 on two idle cores.
+const weakScalingTarget = 1.8
+
+// ScalingOptions say what ScalingRuns measures.
+type ScalingOptions struct {
+	Config  string // of train; empty: unet2d-cells
+	Workers []int  // the first is the baseline
+	Repeats int    // runs of each worker count, interleaved
+	Epochs  int    // of each run; the first is left out; 0: 4
+	Threads int    // per worker; 0: 1
+	Output  io.Writer
+}
+
+// ScalingRuns measures weak scaling: the throughput of each worker count, a
+// fixed batch per worker, against that of the first. The runs are real ones,
+// in processes of their own, interleaved so that a machine that changes does
+// so for all of them; their folders are deleted afterwards.
+func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
+	if len(o.Workers) < 2 {
+		return nil, errors.New("bench scaling: name at least two worker counts, for example 1,2")
+	}
+	if o.Repeats < 1 {
+		return nil, fmt.Errorf("bench scaling: repeats is %d: use at least 1", o.Repeats)
+	}
+	if o.Config == "" {
+		o.Config = "unet2d-cells"
+	}
+	if o.Epochs == 0 {
+		o.Epochs = 4
+	}
+	if o.Epochs < 2 {
+		return nil, fmt.Errorf("bench scaling: epochs is %d: use at least 2, since the first is left out", o.Epochs)
+	}
+	logs, err := os.MkdirTemp("", "lockstep-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("bench scaling: %w", err)
+	}
+	defer os.RemoveAll(logs)
+	throughput := map[int][]float64{}
+	for i := range o.Repeats {
+		measured, err := scalingRepeat(ctx, o, logs, i+1)
+		if err != nil {
+			return nil, fmt.Errorf("bench scaling, repeat %d: %w", i+1, err)
+		}
+		for workers, v := range measured {
+			throughput[workers] = append(throughput[workers], v)
+		}
+	}
+	var records []Record
+	base := o.Workers[0]
+	for _, n := range o.Workers[1:] {
+		r := Record{
+			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
+			Peer: fmt.Sprintf("%d workers", base), Machine: machine(), Commit: commit(ctx),
+		}
+		if base == 1 && n == 2 {
+			r.Target = weakScalingTarget
+		}
+		records = append(records, compared(r, throughput[n], throughput[base]))
+	}
+	return records, nil
+}
+
+// scalingRepeat is the throughput of one run of each worker count.
+func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat int) (map[int]float64, error) {
+	job, err := launch.Local(ctx, launch.Sweep{
+		Config: o.Config, Workers: o.Workers, Seeds: []int64{int64(repeat)}, Epochs: o.Epochs, Threads: o.Threads,
+		Logs: logs, Study: fmt.Sprintf("repeat-%d", repeat), Output: o.Output,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := job.Wait(ctx); err != nil {
+		return nil, err
+	}
+	study, err := scaling.Read(job.Dir())
+	if err != nil {
+		return nil, err
+	}
+	v := map[int]float64{}
+	for _, p := range study.Points {
+		v[p.Workers] = p.Throughput.Value
+	}
+	return v, nil
+}
+
+// machine names the processor and what it offers.
+func machine() string {
+	h := runs.CollectHost()
+	return fmt.Sprintf("%s, %d cores, %s/%s", h.CPU, h.Cores, h.OS, h.Arch)
+}
+
+// commit is the checked-out commit of the source tree that the command lies
+// in, or its build id.
+func commit(ctx context.Context) string {
+	exe, err := os.Executable()
+	if err == nil {
+		c := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD")
+		c.Dir = filepath.Dir(exe)
+		if out, err := c.Output(); err == nil {
+			return strings.TrimSpace(string(out))
+		}
+	}
+	return "build " + buildid.ID
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/klauspost/cpuid/v2"
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/runs"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+func doctorCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine offers, and what is missing for what",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			found := examine(c.Context())
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(found)
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, f := range found {
+				mark := "ok"
+				if !f.OK {
+					mark = "--"
+				}
+				line := fmt.Sprintf("%s\t%s\t%s", mark, f.Name, f.Detail)
+				if f.Advice != "" {
+					line += " (" + f.Advice + ")"
+				}
+				if _, err := fmt.Fprintln(w, line); err != nil {
+					return err
+				}
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
+	return c
+}
+
+func examine(ctx context.Context) []finding {
+	host := runs.CollectHost()
+	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)
+	found := []finding{
+		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %d cores, AVX2+FMA: %t", host.CPU, host.Cores, fast)},
+		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
+		sharedMemory(),
+		logsFolder(),
+	}
+	if !fast {
+		found[1].Advice = "the plain Go kernels are used, which are slower"
+	}
+	return append(found,
+		program(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
+		kernelspecs(ctx),
+		program(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
+	)
+}
+
+func sharedMemory() finding {
+	f := finding{Name: "shared memory", Detail: "/dev/shm"}
+	t, err := os.CreateTemp("/dev/shm", "lockstep-doctor-")
+	if err != nil {
+		f.Advice = "workers exchange gradients through files in " + os.TempDir() + " instead: " + err.Error()
+		return f
+	}
+	f.OK = true
+	if err := t.Close(); err == nil {
+		err = os.Remove(t.Name())
+		f.OK = err == nil
+	}
+	return f
+}
+
+func logsFolder() finding {
+	dir, err := runs.ResolveLogs("logs")
+	if err != nil {
+		return finding{Name: "logs", Detail: err.Error()}
+	}
+	return finding{Name: "logs", OK: true, Detail: dir}
+}
+
+// program reports the first line that a program prints of its version.
+func program(ctx context.Context, name, use, advice string, args ...string) finding {
+	f := finding{Name: name}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		f.Detail, f.Advice = "not found; needed for "+use, advice
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	f.OK, f.Detail = err == nil, path+": "+first
+	if err != nil {
+		f.Detail += " (" + err.Error() + ")"
+		f.Advice = advice
+	}
+	return f
+}
+
+// kernelspecs looks for ours among those that Jupyter lists.
+func kernelspecs(ctx context.Context) finding {
+	f := finding{Name: "kernel Go (Lockstep)", Advice: "lockstep kernel install --user"}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "jupyter", "kernelspec", "list", "--json").Output()
+	if err != nil {
+		f.Detail = "cannot ask Jupyter for its kernels: " + err.Error()
+		return f
+	}
+	var list struct {
+		Kernelspecs map[string]struct {
+			Dir string `json:"resource_dir"`
+		} `json:"kernelspecs"`
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		f.Detail = "cannot read Jupyter's list of kernels: " + err.Error()
+		return f
+	}
+	k, ok := list.Kernelspecs["lockstep"]
+	if !ok {
+		f.Detail = "not installed"
+		return f
+	}
+	return finding{Name: f.Name, OK: true, Detail: k.Dir}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/launch"
+	"lockstep/pkg/train"
+)
+
+func launchCommand() *cobra.Command {
+	var s launch.Sweep
+	c := &cobra.Command{
+		Use:   "launch [flags] [-- COMMAND ARGS…]",
+		Short: "Start a sweep of runs, each with its number of workers",
+		Long: `Starts training runs one after another, for each number of workers and each
+seed: a process a worker, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+MASTER_PORT and a secret LOCKSTEP_TOKEN in its environment. When a worker fails
+its run ends, and the error says which worker and why.
+
+  lockstep launch --config unet2d-cells --workers 1,2 --seeds 1,2
+  lockstep launch --config em-membrane --data DIR --workers 1,2
+  lockstep launch --workers 1,2 -- python train.py --epochs 3
+
+Behind -- any program can stand: it gets the same variables, a run folder and
+its wall time in it. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				return usage(fmt.Errorf("%q is no flag: put the command to launch behind --", args[0]))
+			}
+			s.Command = args
+			if len(args) == 0 && s.Config == "" {
+				s.Config = "unet2d-cells"
+			}
+			return runSweep(c, s)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.Config, "config", "", "a shipped config or a .yaml file (default unet2d-cells)")
+	f.IntSliceVar(&s.Workers, "workers", []int{1}, "numbers of workers, for example 1,2,4")
+	f.Int64SliceVar(&s.Seeds, "seeds", []int64{1}, "seeds, for example 1,2,3")
+	f.IntVar(&s.Threads, "threads", 1, "per worker, the same in every run")
+	f.BoolVar(&s.Oversubscribe, "oversubscribe", false, "allow more workers × threads than cores")
+	f.StringVar(&s.Study, "study", "", "folder of the runs in logs/ (default: the config's or program's name)")
+	f.StringVar(&s.Series, "series", "", "what is compared (default: ddp, or the program's name)")
+	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
+	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
+	f.IntVar(&s.Epochs, "epochs", 0, "instead of the config's")
+	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
+	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
+	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
+	return c
+}
+
+func runSweep(c *cobra.Command, s launch.Sweep) error {
+	s.Output = c.ErrOrStderr()
+	if err := s.Validate(); err != nil {
+		return usage(err)
+	}
+	job, err := launch.Local(c.Context(), s)
+	if err != nil {
+		return err
+	}
+	if err := job.Wait(c.Context()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
+	return err
+}

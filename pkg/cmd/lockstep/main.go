@@ -1,0 +1,93 @@
+// Command lockstep trains, launches, reads and plots; see lockstep help.
+//
+// Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that
+// the command needs is missing on this machine; 130 interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitMissing     = 3
+	exitInterrupted = 130
+)
+
+// exitError carries the exit code of an error.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitUsage, err}
+}
+
+func missing(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitMissing, err}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", err)
+	var e *exitError
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case ctx.Err() != nil:
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lockstep",
+		Short: "Data-parallel training and its scaling analysis",
+		Long: `Lockstep launches data-parallel training runs, reads the folders of logs that
+they leave, and draws epoch time, throughput, speed-up and IoU.
+
+Exit codes: 0 done; 1 failed; 2 wrong use; 3 something needed is missing on
+this machine; 130 interrupted.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.AddCommand(
+		trainCommand(), launchCommand(), scalingCommand(), plotCommand(), modelCommand(),
+		verifyCommand(), kernelCommand(), doctorCommand(), benchCommand(), versionCommand(),
+	)
+	return root
+}

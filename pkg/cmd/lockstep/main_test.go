@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts run this test binary as the lockstep command, worker processes included.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lockstep": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		code := run(ctx, os.Args[1:])
+		stop()
+		os.Exit(code)
+	}})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("LOCKSTEP_LOGS", e.WorkDir+"/logs")
+			return os.Mkdir(e.WorkDir+"/logs", 0o755)
+		},
+	})
+}

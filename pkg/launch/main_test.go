@@ -1,0 +1,152 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
+)
+
+// TestMain makes the test binary its own worker: started as "train …" it does
+// what the lockstep command would, with sums in place of a network.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "train" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		err := trainSums(ctx, os.Args[2:])
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "launch" {
+		j, err := Local(context.Background(), Sweep{
+			Command: []string{"/bin/sh", "-c", "echo pid $$ up; exec sleep 600"}, Workers: []int{2},
+			Logs: os.Args[2], Oversubscribe: true, Output: os.Stdout,
+		})
+		if err == nil {
+			err = j.Wait(context.Background())
+		}
+		fmt.Fprintln(os.Stderr, "launcher:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// sums is the worker's command line. What it does hangs on the config's name.
+type sums struct {
+	config, dir string
+	seed        int64
+	threads     int
+	epochs      int
+	resume      bool
+	set         string
+}
+
+func trainSums(ctx context.Context, args []string) error {
+	var f sums
+	fs := flag.NewFlagSet("train", flag.ContinueOnError)
+	fs.StringVar(&f.config, "config", "", "")
+	fs.StringVar(&f.dir, "run", "", "")
+	fs.Int64Var(&f.seed, "seed", 0, "")
+	fs.IntVar(&f.threads, "threads", 0, "")
+	fs.IntVar(&f.epochs, "epochs", 2, "")
+	fs.BoolVar(&f.resume, "resume", false, "")
+	fs.StringVar(&f.set, "set", "", "")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{Timeout: 20 * time.Second})
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.train(ctx, group), group.Close())
+}
+
+func (f sums) train(ctx context.Context, g collective.Group) (err error) {
+	fmt.Printf("pid %d, seed %d, threads %d, set %q\n", os.Getpid(), f.seed, f.threads, f.set)
+	var w *runs.Writer
+	if g.Rank() == 0 {
+		if f.resume {
+			w, _, err = runs.Resume(f.dir)
+		} else {
+			w, err = runs.Create(f.dir, runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs}})
+		}
+		if err != nil {
+			return err
+		}
+		defer func() {
+			status := runs.StatusDone
+			if err != nil {
+				status = runs.StatusFailed
+			}
+			err = errors.Join(err, w.Finish(status, err))
+		}()
+	}
+	sync := strategy.NewDDP(ctx, g, strategy.FaultNone)
+	defer func() { err = errors.Join(err, sync.Close()) }()
+	for epoch := 1; epoch <= f.epochs; epoch++ {
+		if err := f.misbehave(ctx, g.Rank(), epoch); err != nil {
+			return err
+		}
+		// The mean of rank+1 over ranks is (size+1)/2.
+		b := device.Buffer{F32: make([]float32, 100_000)}
+		for i := range b.F32 {
+			b.F32[i] = float32(g.Rank() + 1)
+		}
+		if err := sync.Bucket(0, b, device.Stream{}); err != nil {
+			return err
+		}
+		if err := sync.Wait(); err != nil {
+			return err
+		}
+		fmt.Printf("epoch %d mean %v\n", epoch, b.F32[len(b.F32)-1])
+		if w != nil {
+			row := runs.Epoch{Epoch: epoch, Seconds: 0.5, Samples: 10, SamplesPerSecond: 20, TrainLoss: 1 / float64(epoch),
+				ValLoss: math.NaN(), IoU: float64(b.F32[0]), Dice: math.NaN(), ValSeconds: math.NaN(), LearningRate: 0.1}
+			if err := w.Epoch(row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// misbehave is what goes wrong in the configs that want it, at epoch 2.
+func (f sums) misbehave(ctx context.Context, rank, epoch int) error {
+	if epoch != 2 {
+		return nil
+	}
+	switch {
+	case f.config == "fails" && rank == 1:
+		return errors.New("loss is not finite")
+	case f.config == "killed" && rank == 1:
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.config == "first-killed" && rank == 0:
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.config == "waits":
+		<-ctx.Done()
+		fmt.Println("ends in order")
+		return context.Cause(ctx)
+	}
+	return nil
+}

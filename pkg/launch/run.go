@@ -1,0 +1,252 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/runs"
+)
+
+// run is one run of a sweep.
+type run struct {
+	sweep   *Sweep
+	name    string // of its folder
+	dir     string
+	workers int
+	seed    int64
+	resume  bool
+	skip    bool // it is done already
+	out     *output
+
+	mu      sync.Mutex
+	speaks  *lines // of rank 0, once it runs
+	started time.Time
+	ended   time.Time
+	state   string
+	err     error
+	read    runs.Run // as last read
+	stamp   string   // of epochs.csv when it was
+}
+
+// plan is the runs of a sweep, in their order, each checked against what is
+// there already.
+func (s *Sweep) plan(dir string) ([]*run, error) {
+	var all []*run
+	out := &output{w: s.Output}
+	for _, seed := range s.Seeds {
+		for _, n := range s.Workers {
+			name := fmt.Sprintf("%s-n%d-s%d", s.Series, n, seed)
+			r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, out: out, state: StateWaiting}
+			if err := r.look(); err != nil {
+				return nil, err
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// look decides what a folder that is there already means.
+func (r *run) look() error {
+	before, err := runs.Read(r.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("run %s: %w", r.name, err)
+	case !r.sweep.Resume:
+		return fmt.Errorf("run %s: %s already holds a run: choose another series or seed (--series, --seeds), go on with it (Resume, --resume), or delete the folder", r.name, r.dir)
+	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.sweep.Epochs:
+		r.skip, r.state, r.read = true, StateDone, before
+	case r.sweep.foreign():
+		return fmt.Errorf("run %s: %s was not finished, and only a config's runs can be resumed: delete the folder to run it again", r.name, r.dir)
+	default:
+		r.resume = true
+	}
+	return nil
+}
+
+// do runs it, from its folder to its end.
+func (r *run) do(ctx context.Context, binary string) error {
+	if r.skip {
+		return nil
+	}
+	r.set(StateRunning, nil)
+	if r.sweep.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("it did not end within %v: %w", r.sweep.Timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	var err error
+	if r.sweep.foreign() {
+		err = r.doForeign(ctx)
+	} else {
+		err = r.doOwn(ctx, binary)
+	}
+	status := stateOf(err)
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", r.name, err)
+	}
+	r.set(status, err)
+	return err
+}
+
+// stateOf is the state, and the status in run.json, that an error stands for.
+func stateOf(err error) string {
+	switch {
+	case err == nil:
+		return runs.StatusDone
+	case errors.Is(err, context.Canceled):
+		return runs.StatusCanceled
+	}
+	return runs.StatusFailed
+}
+
+// doOwn has the lockstep command train; it writes the run folder itself.
+func (r *run) doOwn(ctx context.Context, binary string) error {
+	if err := makeFolder(r.dir); err != nil {
+		return err
+	}
+	err := r.work(ctx, append([]string{binary}, r.trainArguments()...), false)
+	if err == nil {
+		return nil
+	}
+	// Rank 0 may have been killed before it could say how the run ended.
+	return errors.Join(err, r.finish(stateOf(err), err))
+}
+
+// makeFolder makes a folder, or says where else one may.
+func makeFolder(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("make folder: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	return nil
+}
+
+func (r *run) trainArguments() []string {
+	s := r.sweep
+	args := []string{"train", "--config", s.Config, "--seed", strconv.FormatInt(r.seed, 10),
+		"--threads", strconv.Itoa(s.Threads), "--run", r.dir}
+	if s.Data != "" {
+		args = append(args, "--data", s.Data)
+	}
+	if s.Epochs > 0 {
+		args = append(args, "--epochs", strconv.Itoa(s.Epochs))
+	}
+	for _, kv := range s.Set {
+		args = append(args, "--set", kv)
+	}
+	if r.resume {
+		args = append(args, "--resume")
+	}
+	return args
+}
+
+// finish writes how the run ended where run.json still says that it runs.
+func (r *run) finish(status string, cause error) error {
+	before, err := runs.Read(r.dir)
+	if err != nil || before.Info.Status != runs.StatusRunning {
+		return nil // it never began, or has said so itself
+	}
+	w, _, err := runs.Resume(r.dir)
+	if err != nil {
+		return err
+	}
+	return w.Finish(status, cause)
+}
+
+// doForeign runs another program, and writes the run folder for it: one epoch,
+// the whole of it.
+func (r *run) doForeign(ctx context.Context) error {
+	s := r.sweep
+	w, err := runs.Create(r.dir, runs.Info{
+		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed,
+		Command: s.Command, ThreadsPerWorker: s.Threads, Host: runs.CollectHost(),
+	})
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), count(r.workers, "worker"), count(s.Threads, "thread"))
+	if err == nil {
+		err = r.work(ctx, s.Command, true)
+	}
+	seconds := time.Since(begin).Seconds()
+	if err == nil {
+		nan := math.NaN()
+		err = w.Epoch(runs.Epoch{
+			Epoch: 1, Seconds: seconds, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
+			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan,
+		})
+	}
+	status := stateOf(err)
+	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
+}
+
+// work starts the workers and waits for them.
+func (r *run) work(ctx context.Context, argv []string, foreign bool) error {
+	if ctx.Err() != nil {
+		return why(ctx)
+	}
+	c, err := r.start(ctx, argv, foreign)
+	if err != nil {
+		return err
+	}
+	failed, err := c.wait(ctx)
+	if len(failed) > 0 {
+		var text []string
+		for _, e := range failed {
+			text = append(text, e.String())
+		}
+		return errors.Join(errors.New(strings.Join(text, "\nthen ")), err)
+	}
+	if ctx.Err() != nil {
+		return errors.Join(why(ctx), err)
+	}
+	return err
+}
+
+// why is the reason for ctx's end: whoever canceled it, it is context.Canceled.
+func why(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Canceled
+	}
+	return context.Cause(ctx)
+}
+
+// seen remembers rank 0's lines, for Status.
+func (r *run) seen(l *lines) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.speaks == nil {
+		r.speaks = l
+	}
+}
+
+func (r *run) set(state string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state = state; state == StateRunning {
+		r.started = time.Now()
+	} else {
+		r.ended = time.Now()
+	}
+	r.err = err
+}

@@ -1,0 +1,83 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"lockstep/pkg/notebook"
+)
+
+// watchTime is the time between two looks at a job.
+const watchTime = 300 * time.Millisecond
+
+// Watch shows a line a run, live, in a cell or a terminal: epochs done, loss,
+// IoU, samples per second. It returns like Wait.
+func (j *Job) Watch(ctx context.Context) error {
+	bars := make([]*notebook.Progress, len(j.runs))
+	show := func() {
+		for i, r := range j.runs {
+			s := r.status()
+			// How many epochs there will be is known when the run folder is there.
+			known := s.Epochs > 0 || r.sweep.foreign() || s.State != StateRunning
+			if s.State != StateWaiting && known {
+				bars[i] = s.show(bars[i])
+			}
+		}
+	}
+	tick := time.NewTicker(watchTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.done:
+			show()
+			return j.err
+		case <-ctx.Done():
+			err := j.Wait(ctx)
+			show()
+			return err
+		case <-tick.C:
+			show()
+		}
+	}
+}
+
+// show brings a run's line up to date. A run that has ended is shown once.
+func (s RunStatus) show(bar *notebook.Progress) *notebook.Progress {
+	if bar == nil {
+		bar = notebook.NewProgress(s.Name, s.Epochs)
+	}
+	n := s.Epoch
+	if s.Epochs == 0 {
+		n = s.Lines
+	}
+	bar.Set(n, s.note())
+	if s.State != StateRunning {
+		bar.Done(s.note())
+	}
+	return bar
+}
+
+// note is what stands behind the bar.
+func (s RunStatus) note() string {
+	var parts []string
+	add := func(format string, v float64) {
+		if !math.IsNaN(v) {
+			parts = append(parts, fmt.Sprintf(format, v))
+		}
+	}
+	switch {
+	case s.Epoch > 0 && s.Epochs > 0:
+		add("loss %.4f", s.Last.TrainLoss)
+		add("IoU %.4f", s.Last.IoU)
+		add("%.1f samples/s", s.Last.SamplesPerSecond)
+	case s.Line != "":
+		parts = append(parts, s.Line)
+	}
+	if s.State != StateRunning && s.State != StateDone {
+		parts = append(parts, s.State)
+	}
+	return strings.Join(parts, "  ")
+}

@@ -1,0 +1,213 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/weights"
+)
+
+// checkpointDir is the folder of checkpoints in a run folder.
+const checkpointDir = "checkpoints"
+
+// ErrNoCheckpoint is wrapped when a run folder holds no checkpoint to go on from.
+var ErrNoCheckpoint = errors.New("no checkpoint")
+
+// save writes every persistent tensor, by rank 0 alone; the others return the
+// name that rank 0 writes. The file appears whole or not at all.
+func (t *Trainer) save() (string, error) {
+	if t.place.Dir == "" {
+		return "", nil
+	}
+	name := filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))
+	if t.group.Rank() != 0 {
+		return name, nil
+	}
+	tensors, err := t.tensors()
+	if err != nil {
+		return "", err
+	}
+	counts, err := json.Marshal(t.untrained)
+	if err != nil {
+		return "", err
+	}
+	meta := map[string]string{
+		"format": "lockstep checkpoint 1", "model": t.net.Name(),
+		"epoch": strconv.Itoa(t.epoch), "step": strconv.Itoa(t.step), "untrained": string(counts),
+	}
+	if err := os.MkdirAll(filepath.Join(t.place.Dir, checkpointDir), 0o755); err != nil {
+		return "", err
+	}
+	if err := weights.Write(filepath.Join(t.place.Dir, name), tensors, meta); err != nil {
+		return "", err
+	}
+	return name, t.prune()
+}
+
+// tensors are the parameters, the running statistics and the slots that the
+// optimiser's rule uses.
+func (t *Trainer) tensors() ([]weights.Tensor, error) {
+	p := t.train.Program()
+	shapes := map[string][]int{}
+	for _, x := range p.Tensors {
+		if x.Role == plan.Parameter || x.Role == plan.State {
+			shapes[x.Name] = x.Shape
+		}
+	}
+	slots := t.cfg.Optimizer.Update(0, 1).Slots()
+	var out []weights.Tensor
+	for _, name := range t.train.Names() {
+		of := name
+		if isSlot(name) {
+			slot, param, _ := strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
+			if !slices.Contains(slots, slot) {
+				continue
+			}
+			of = param
+		}
+		v, err := t.train.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		w, err := weights.FromFloat64s(name, shapes[of], v, t.cfg.Engine.Precision == "fp32")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// prune deletes the oldest checkpoints beyond those to keep.
+func (t *Trainer) prune() error {
+	all, err := checkpoints(t.place.Dir)
+	if err != nil || t.cfg.Checkpoint.Keep == 0 {
+		return err
+	}
+	for len(all) > t.cfg.Checkpoint.Keep {
+		if err := os.Remove(filepath.Join(t.place.Dir, all[0])); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}
+
+// checkpoints lists those of a run folder, oldest first, relative to it.
+func checkpoints(dir string) ([]string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, checkpointDir, "epoch-*.safetensors"))
+	if err != nil {
+		return nil, err
+	}
+	sort.Strings(found)
+	for i, f := range found {
+		found[i] = filepath.Join(checkpointDir, filepath.Base(f))
+	}
+	return found, nil
+}
+
+// restore sets this trainer to the newest checkpoint, or to the beginning
+// where there is none. Every rank reads its
+// progress; the tensors that count are rank 0's, which are broadcast.
+func (t *Trainer) restore() error {
+	all, err := checkpoints(t.place.Dir)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 { // it ended before its first checkpoint, or never began
+		return t.initialise()
+	}
+	t.saved = all[len(all)-1]
+	file, err := readCheckpoint(filepath.Join(t.place.Dir, t.saved), t.net.Name())
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
+	}
+	t.epoch, t.step, t.untrained = file.epoch, file.step, file.untrained
+	return file.apply(t.train)
+}
+
+// checkpoint is a checkpoint file as read.
+type checkpoint struct {
+	path        string
+	epoch, step int
+	untrained   *Scores
+	tensors     map[string][]float64
+}
+
+func readCheckpoint(path, modelName string) (checkpoint, error) {
+	file, err := weights.Read(path)
+	if err != nil {
+		return checkpoint{}, err
+	}
+	meta := file.Metadata
+	c := checkpoint{path: path, tensors: map[string][]float64{}}
+	if got := meta["model"]; got != modelName {
+		return c, fmt.Errorf("checkpoint %s is of %q, not of %q: use the config that it was trained with", path, got, modelName)
+	}
+	if c.epoch, err = strconv.Atoi(meta["epoch"]); err != nil {
+		return c, fmt.Errorf("checkpoint %s: epoch: %w", path, err)
+	}
+	if c.step, err = strconv.Atoi(meta["step"]); err != nil {
+		return c, fmt.Errorf("checkpoint %s: step: %w", path, err)
+	}
+	if s := meta["untrained"]; s != "" && s != "null" {
+		c.untrained = new(Scores)
+		if err := json.Unmarshal([]byte(s), c.untrained); err != nil {
+			return c, fmt.Errorf("checkpoint %s: untrained scores: %w", path, err)
+		}
+	}
+	for _, w := range file.Tensors {
+		c.tensors[w.Name] = w.Float64s()
+	}
+	return c, nil
+}
+
+// apply sets every tensor of c; parameters and running statistics that c
+// lacks are an error. Optimiser slots that x does not use are left out of an
+// evaluation program.
+func (c checkpoint) apply(x engine.Executable) error {
+	p := x.Program()
+	for _, t := range p.Tensors {
+		if t.Role == plan.Parameter || t.Role == plan.State {
+			if _, ok := c.tensors[t.Name]; !ok {
+				return fmt.Errorf("checkpoint %s lacks %s", c.path, t.Name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
+		if isSlot(name) && len(p.Buckets) == 0 {
+			continue
+		}
+		if err := x.Set(name, c.tensors[name]); err != nil {
+			return fmt.Errorf("checkpoint %s: %w", c.path, err)
+		}
+	}
+	return nil
+}
+
+// stateNames are the tensors that are neither parameters nor optimiser slots:
+// the running statistics.
+func (t *Trainer) stateNames() []string {
+	p := t.train.Program()
+	names := make([]string, len(p.States))
+	for i, id := range p.States {
+		names[i] = p.Tensors[id].Name
+	}
+	return names
+}
+
+// slotPrefix begins the name of an optimiser's slot: optimizer.<slot>.<parameter>.
+const slotPrefix = "optimizer."
+
+// isSlot says whether a persistent tensor belongs to the optimiser.
+func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

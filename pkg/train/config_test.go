@@ -1,0 +1,94 @@
+package train
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestShippedConfigsAreValid(t *testing.T) {
+	names := Names()
+	if diff := cmp.Diff([]string{"em-membrane", "unet2d-cells"}, names); diff != "" {
+		t.Errorf("shipped configs (-want +got):\n%s", diff)
+	}
+	for _, name := range names {
+		c, err := Named(name, "data.path=somewhere")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.Name != name {
+			t.Errorf("config %s calls itself %s", name, c.Name)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(file, []byte("name: mine\nbatch: 4\noptimizer:\n  learning_rat: 0.1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		set  []string
+		want []string // parts of the message
+	}{
+		{"unet2d-cell", nil, []string{"unet2d-cell", "did you mean unet2d-cells?", "em-membrane"}},
+		{file, nil, []string{"mine.yaml", "line 4", `"optimizer.learning_rat"`, "did you mean learning_rate?"}},
+		{"no-such-file.yaml", nil, []string{"no-such-file.yaml", "no such file"}},
+		{"unet2d-cells", []string{"batches=3"}, []string{`"batches"`, "did you mean batch?"}},
+		{"unet2d-cells", []string{"batch"}, []string{"use key=value"}},
+		{"unet2d-cells", []string{"batch=many"}, []string{"batch=many", "cannot unmarshal"}},
+		{"unet2d-cells", []string{"batch=0"}, []string{"batch is 0", "at least 1"}},
+		{"unet2d-cells", []string{"data.augment=yes"}, []string{"data.augment", "needs keys and values"}},
+		{"unet2d-cells", []string{"engine.threads=0"}, []string{"threads is 0"}},
+		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu or reference"}},
+		{"unet2d-cells", []string{"optimizer.learning_rate=.nan"}, []string{"learning", "NaN"}},
+		{"em-membrane", nil, []string{"data.path is empty", "--data DIR"}},
+	} {
+		_, err := Named(test.name, test.set...)
+		if err == nil {
+			t.Errorf("%s %v: no error", test.name, test.set)
+			continue
+		}
+		for _, part := range test.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s %v: %q does not say %q", test.name, test.set, err, part)
+			}
+		}
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	c, err := Named("unet2d-cells", "batch=7", "optimizer.learning_rate=0.5", "data.path='a: b'", "schedule.decay=[{epoch: 80, factor: 0.5}]", "batch=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Batch != 8 || c.Optimizer.LearningRate != 0.5 || c.Data.Path != "a: b" || len(c.Schedule.Decay) != 1 {
+		t.Errorf("overrides did not arrive: %+v", c)
+	}
+}
+
+func TestMergeKeys(t *testing.T) {
+	c, err := Parse("merged", []byte("model: &m {base: 4}\nname: x\n"))
+	if err != nil || c.Model.Base != 4 {
+		t.Fatalf("base %d, %v", c.Model.Base, err)
+	}
+	_, err = Parse("merged", []byte("data:\n  <<: {hight: 3}\n"))
+	if err == nil || !strings.Contains(err.Error(), "did you mean height?") {
+		t.Errorf("unknown key behind a merge key: %v", err)
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"kitten", "sitting", 3}, {"abc", "", 3}, {"flaw", "lawn", 2}} { // the textbook's examples (Wagner and Fischer 1974)
+		if got := editDistance(c.a, c.b); got != c.want {
+			t.Errorf("editDistance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

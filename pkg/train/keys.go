@@ -1,0 +1,129 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decodeKnown decodes doc into the struct that dst points to, and refuses a
+// key that the struct does not have, with its line and the nearest name.
+func decodeKnown(doc *yaml.Node, dst any) error {
+	if doc.Kind == 0 { // an empty file
+		return nil
+	}
+	if err := checkKeys(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
+		return err
+	}
+	return doc.Decode(dst)
+}
+
+func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
+	switch {
+	case n.Kind == yaml.DocumentNode:
+		return checkKeys(n.Content[0], t, at)
+	case n.Kind == yaml.AliasNode:
+		return checkKeys(n.Alias, t, at)
+	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
+		for i, c := range n.Content {
+			if err := checkKeys(c, t.Elem(), fmt.Sprintf("%s[%d]", strings.TrimSuffix(at, "."), i)+"."); err != nil {
+				return err
+			}
+		}
+		return nil
+	case t.Kind() != reflect.Struct:
+		return nil
+	case n.Kind != yaml.MappingNode:
+		if n.Tag == "!!null" {
+			return nil
+		}
+		return fmt.Errorf("line %d: %s needs keys and values, not %q", n.Line, strings.TrimSuffix(at, "."), n.Value)
+	}
+	fields := map[string]reflect.Type{}
+	var names []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" {
+			name = strings.ToLower(f.Name)
+		}
+		fields[name] = f.Type
+		names = append(names, name)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if k.Value == "<<" { // a merge key: its mapping holds keys of this struct
+			if err := checkKeys(v, t, at); err != nil {
+				return err
+			}
+			continue
+		}
+		ft, ok := fields[k.Value]
+		if !ok {
+			return fmt.Errorf("line %d: unknown key %q%s; known here: %s", k.Line, at+k.Value, nearest(k.Value, names), strings.Join(names, ", "))
+		}
+		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// override sets one "key.path=value" in c.
+func override(c *Config, assignment string) error {
+	key, value, ok := strings.Cut(assignment, "=")
+	if !ok || key == "" {
+		return errors.New("use key=value, for example batch=8")
+	}
+	var v yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+		return err
+	}
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: 1}
+	if v.Kind == yaml.DocumentNode {
+		node = v.Content[0]
+	}
+	parts := strings.Split(key, ".")
+	for i := len(parts) - 1; i >= 0; i-- {
+		node = &yaml.Node{Kind: yaml.MappingNode, Line: 1, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: parts[i], Line: 1}, node}}
+	}
+	return decodeKnown(node, c)
+}
+
+// nearest is " (did you mean x?)" for the known name with the smallest edit
+// distance, or nothing when none is near.
+func nearest(name string, known []string) string {
+	best, at := len(name)/2+1, ""
+	for _, k := range known {
+		if d := editDistance(name, k); d < best {
+			best, at = d, k
+		}
+	}
+	if at == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", at)
+}
+
+// editDistance is Levenshtein's, by the two-row form of the Wagner-Fischer algorithm.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,125 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"math"
+	"path/filepath"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/runs"
+)
+
+// Predictor is the network of a run folder's newest checkpoint.
+type Predictor struct {
+	Checkpoint string // relative to the run folder
+	epoch      int
+	samples    Samples
+	engine     engine.Engine
+	exe        engine.Executable
+}
+
+// OpenPredictor loads the newest checkpoint of a run folder, and the run's
+// data: from dataPath, when it is not empty, else from where they lay.
+func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
+	run, err := runs.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config(run.Info)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if dataPath != "" {
+		cfg.Data.Path = dataPath
+	}
+	all, err := checkpoints(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
+	}
+	p = &Predictor{Checkpoint: all[len(all)-1]}
+	if p.samples, err = OpenSamples(cfg.Data); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+			p = nil
+		}
+	}()
+	return p, p.load(cfg, filepath.Join(dir, p.Checkpoint))
+}
+
+func (p *Predictor) load(cfg Config, path string) error {
+	shape := p.samples.Test.ImageShape()
+	net, err := cfg.unet(shape[1], shape[2])
+	if err != nil {
+		return err
+	}
+	file, err := readCheckpoint(path, net.Name())
+	if err != nil {
+		return err
+	}
+	p.epoch = file.epoch
+	if p.engine, err = openEngine(cfg.Engine); err != nil {
+		return err
+	}
+	g, err := net.Graph(evalBatch, nn.Eval)
+	if err != nil {
+		return err
+	}
+	program, err := plan.Lower(g, plan.Options{Fuse: cfg.Engine.Fuse})
+	if err != nil {
+		return err
+	}
+	if p.exe, err = p.engine.Load(program, nil); err != nil {
+		return err
+	}
+	return file.apply(p.exe)
+}
+
+// Score evaluates the whole held-out set.
+func (p *Predictor) Score(ctx context.Context) (Scores, error) {
+	return score(ctx, p.exe, p.samples.Test, 1, 0)
+}
+
+// TestLen is the number of held-out samples (tiles, or whole images).
+func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
+
+// Picture shows held-out sample i: image, mask, and the predicted probability,
+// side by side.
+func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
+	ds := p.samples.Test
+	img, mask, err := sample(ds, i, evalBatch)
+	if err != nil {
+		return nil, err
+	}
+	probability := make([]float32, len(mask))
+	if err := forward(ctx, p.exe, img, mask, probability); err != nil {
+		return nil, err
+	}
+	for k, z := range probability {
+		probability[k] = float32(1 / (1 + math.Exp(-float64(z))))
+	}
+	shape := ds.ImageShape()
+	return sideBySide(shape[1], shape[2], img, mask, probability), nil
+}
+
+// Close frees the engine.
+func (p *Predictor) Close() error {
+	var errs []error
+	if p.exe != nil {
+		errs = append(errs, p.exe.Close())
+	}
+	if p.engine != nil {
+		errs = append(errs, p.engine.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,191 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/runs"
+)
+
+// recorder writes a worker's part of the run folder: rank 0 the run, every
+// rank its steps. With no folder it writes nothing.
+type recorder struct {
+	t         *Trainer
+	w         *runs.Writer     // rank 0
+	steps     *runs.StepWriter // every rank
+	epochs    []runs.Epoch     // of the run that is resumed
+	untrained *Scores
+	saved     string // the newest checkpoint, relative to the folder
+}
+
+func (t *Trainer) record(ctx context.Context) (*recorder, error) {
+	r := &recorder{t: t, untrained: t.untrained, saved: t.saved}
+	if t.place.Dir == "" {
+		return r, nil
+	}
+	if t.group.Rank() == 0 {
+		if err := r.open(); err != nil {
+			return nil, err
+		}
+	}
+	// No rank writes before rank 0 has made the folder, or has refused it.
+	if err := t.group.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	r.steps, err = runs.OpenSteps(t.place.Dir, t.group.Rank(), runs.Worker{
+		Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
+		PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID,
+	})
+	return r, err
+}
+
+// open makes the run folder, or opens the one that is resumed.
+func (r *recorder) open() (err error) {
+	t := r.t
+	_, err = os.Stat(filepath.Join(t.place.Dir, "run.json"))
+	if !t.place.Resume || errors.Is(err, fs.ErrNotExist) {
+		info, err := t.info()
+		if err != nil {
+			return err
+		}
+		r.w, err = runs.Create(t.place.Dir, info)
+		return err
+	}
+	var before runs.Run
+	if r.w, before, err = runs.Resume(t.place.Dir); err != nil {
+		return err
+	}
+	for _, e := range before.Epochs {
+		if e.Epoch <= t.epoch {
+			r.epochs = append(r.epochs, e)
+		}
+	}
+	if err := r.w.Truncate(t.epoch); err != nil { // rows of epochs that no checkpoint holds are trained again
+		return err
+	}
+	return r.w.Update(func(i *runs.Info) { i.Status, i.Error, i.Ended = runs.StatusRunning, "", time.Time{} })
+}
+
+// info is run.json at the start.
+func (t *Trainer) info() (runs.Info, error) {
+	text, err := json.Marshal(t.cfg)
+	if err != nil {
+		return runs.Info{}, fmt.Errorf("write config: %w", err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return runs.Info{}, fmt.Errorf("write config: %w", err)
+	}
+	return runs.Info{
+		Study: t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
+		Started: time.Now(), Config: doc,
+		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.group.Name(),
+		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.cfg.Batch * t.group.Size(), ThreadsPerWorker: t.cfg.Engine.Threads,
+		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
+		Host: runs.CollectHost(), Versions: versions(),
+	}, nil
+}
+
+// versions are those of what computes: this program, Go, gorgonia.
+func versions() map[string]string {
+	v := map[string]string{"lockstep": buildid.ID, "go": runtime.Version()}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range b.Deps {
+			if m.Path == "gorgonia.org/gorgonia" {
+				v["gorgonia"] = m.Version
+			}
+		}
+	}
+	return v
+}
+
+func (r *recorder) log(format string, a ...any) error {
+	line := fmt.Sprintf(format, a...)
+	if r.t.place.Log != nil && r.t.group.Rank() == 0 {
+		r.t.place.Log(line)
+	}
+	if r.w == nil {
+		return nil
+	}
+	return r.w.Log("%s", line)
+}
+
+// start notes what the untrained network scores.
+func (r *recorder) start(s Scores) error {
+	r.untrained = &s
+	t := r.t
+	return r.log("%s: %d parameters, %d workers × batch %d, %d threads each, %s, %d training samples, %d held out; untrained IoU %.4f, constant %.4f",
+		t.cfg.Name, t.net.Parameters(), t.group.Size(), t.cfg.Batch, t.cfg.Engine.Threads, t.engine.Name(),
+		t.samples.Train.Len(), t.samples.Test.Len(), s.IoU(), s.constantIoU())
+}
+
+func (r *recorder) step(s runs.Step) error {
+	if r.steps == nil {
+		return nil
+	}
+	return r.steps.Step(s)
+}
+
+// epoch writes a finished epoch, after its checkpoint is on disk.
+func (r *recorder) epoch(row runs.Epoch, checkpoint string) error {
+	if checkpoint != "" {
+		r.saved = checkpoint
+	}
+	if r.steps != nil {
+		if err := r.steps.Flush(); err != nil {
+			return err
+		}
+	}
+	if r.w != nil {
+		if err := r.w.Epoch(row); err != nil {
+			return err
+		}
+	}
+	if err := r.log("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond); err != nil {
+		return err
+	}
+	return r.log("  epoch %d/%d: train loss %.6f, val loss %.6f, IoU %.4f, Dice %.4f, lr %g",
+		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, row.IoU, row.Dice, row.LearningRate)
+}
+
+// lastCheckpoint is the newest checkpoint, relative to the run folder.
+func (r *recorder) lastCheckpoint() string { return r.saved }
+
+// done writes the final scores.
+func (r *recorder) done(test runs.Test) error {
+	if r.w == nil {
+		return nil
+	}
+	return r.w.Update(func(i *runs.Info) { i.Test = &test })
+}
+
+// close ends the run with the status that err means, and returns err.
+func (r *recorder) close(ctx context.Context, err error) error {
+	if r.steps != nil {
+		err = errors.Join(err, r.steps.Close())
+	}
+	if r.w == nil {
+		return err
+	}
+	status := runs.StatusDone
+	switch {
+	case err != nil && ctx.Err() != nil:
+		status = runs.StatusCanceled
+	case err != nil:
+		status = runs.StatusFailed
+	}
+	return errors.Join(err, r.w.Finish(status, err))
+}

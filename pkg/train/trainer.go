@@ -1,0 +1,203 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/strategy"
+)
+
+// evalBatch is the batch of evaluation programs: running statistics make the
+// result independent of it, so it is only a matter of memory.
+const evalBatch = 4
+
+// Place is where a worker runs and what it writes to.
+type Place struct {
+	Dir       string // run folder; empty: nothing is written
+	LocalRank int
+	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
+	Log       func(line string)            // lines for people, of rank 0; nil: none
+	Progress  func(epoch, step, steps int) // after each step; nil: none
+	Study     string                       // for run.json
+	Series    string
+}
+
+// Trainer is one worker of a data-parallel run.
+type Trainer struct {
+	cfg     Config
+	place   Place
+	group   collective.Group
+	net     model.Network
+	engine  engine.Engine
+	train   engine.Executable
+	eval    engine.Executable
+	sync    *strategy.DDP
+	samples Samples
+	sampler *data.Sampler
+	loader  *data.Loader
+	step    int // steps done
+	epoch   int // epochs done
+
+	untrained *Scores // before the first step, once they are known
+	saved     string  // newest checkpoint, relative to the run folder
+}
+
+// fault breaks data parallelism on purpose, so that VerifyDP can show that it
+// would notice.
+type fault struct {
+	sync        strategy.Fault
+	equalShards bool // every rank trains on rank 0's part
+}
+
+// New prepares a worker: data, network, engine, parameters equal on all
+// ranks. Every rank of group calls it with the same config.
+func New(ctx context.Context, cfg Config, group collective.Group, place Place) (*Trainer, error) {
+	return newTrainer(ctx, cfg, group, place, fault{})
+}
+
+func newTrainer(ctx context.Context, cfg Config, group collective.Group, place Place, f fault) (t *Trainer, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	t = &Trainer{cfg: cfg, place: place, group: group}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+			t = nil
+		}
+	}()
+	if t.samples, err = OpenSamples(cfg.Data); err != nil {
+		return t, err
+	}
+	if err = t.feed(f); err != nil {
+		return t, err
+	}
+	if err = t.load(); err != nil {
+		return t, err
+	}
+	t.sync = strategy.NewDDP(ctx, group, f.sync)
+	if err = t.start(); err != nil {
+		return t, err
+	}
+	if err = strategy.BroadcastState(ctx, t.train, group); err != nil {
+		return t, fmt.Errorf("broadcast initial state: %w", err)
+	}
+	return t, nil
+}
+
+// load builds the network, lowers it for training and for evaluation, and
+// loads both on the engine with shared parameters. Held-out images keep their
+// size where augmentation crops those that are trained on.
+func (t *Trainer) load() (err error) {
+	if t.engine, err = openEngine(t.cfg.Engine); err != nil {
+		return err
+	}
+	if t.net, t.train, err = t.program(t.loader.ImageShape(), t.cfg.Batch, nn.Train, nil); err != nil {
+		return err
+	}
+	_, t.eval, err = t.program(t.samples.Test.ImageShape(), evalBatch, nn.Eval, t.train)
+	return err
+}
+
+func openEngine(o engine.Options) (engine.Engine, error) {
+	if o.Device == "reference" {
+		return reference.New(o)
+	}
+	return cpu.New(o)
+}
+
+func (t *Trainer) program(shape [3]int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
+	net, err := t.cfg.unet(shape[1], shape[2])
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := net.Graph(batch, mode)
+	if err != nil {
+		return nil, nil, fmt.Errorf("build %s: %w", net.Name(), err)
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: t.cfg.Engine.Fuse, BucketBytes: int(t.cfg.BucketMiB * (1 << 20))})
+	if err != nil {
+		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
+	}
+	exe, err := t.engine.Load(p, share)
+	return net, exe, err
+}
+
+// feed makes the sampler and the loader of this rank.
+func (t *Trainer) feed(f fault) (err error) {
+	rank := t.group.Rank()
+	if f.equalShards {
+		rank = 0
+	}
+	t.sampler, err = data.NewSampler(data.SamplerConfig{
+		Samples: t.samples.Train.Len(), World: t.group.Size(), Rank: rank,
+		BatchPerWorker: t.cfg.Batch, Seed: t.cfg.Seed, Shuffle: true, DropLast: t.cfg.Data.DropLast,
+	})
+	if err != nil {
+		return err
+	}
+	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, data.LoaderConfig{
+		Workers: t.cfg.Loader.Workers, Prefetch: t.cfg.Loader.Prefetch,
+		Augment: t.cfg.Data.Augment, Seed: t.cfg.Seed,
+	})
+	return err
+}
+
+// start sets the parameters: from the newest checkpoint with Place.Resume,
+// else from the seed. Ranks other than 0 get theirs by the broadcast that
+// follows.
+func (t *Trainer) start() error {
+	if t.place.Resume {
+		return t.restore()
+	}
+	return t.initialise()
+}
+
+// initialise sets the parameters from the seed.
+func (t *Trainer) initialise() error {
+	g, err := t.net.Graph(1, nn.Train)
+	if err != nil {
+		return err
+	}
+	for name, v := range g.InitialValues(t.cfg.Seed) {
+		if err := t.train.Set(name, v); err != nil {
+			return fmt.Errorf("initialise %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Close ends what the trainer started. The group is the caller's.
+func (t *Trainer) Close() error {
+	var errs []error
+	if t.loader != nil {
+		t.loader.Close()
+	}
+	if t.sync != nil {
+		errs = append(errs, t.sync.Close())
+	}
+	if t.eval != nil {
+		errs = append(errs, t.eval.Close())
+	}
+	if t.train != nil {
+		errs = append(errs, t.train.Close())
+	}
+	if t.engine != nil {
+		errs = append(errs, t.engine.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// rate is the learning rate of a step of an epoch, both from 0.
+func (t *Trainer) rate(epoch, step int) float64 {
+	return t.cfg.Schedule.Rate(t.cfg.Optimizer.LearningRate, t.group.Size(), epoch, step, t.sampler.Steps())
+}

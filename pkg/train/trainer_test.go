@@ -1,0 +1,306 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// tiny trains in well under a second an epoch.
+func tiny() Config {
+	c := DefaultConfig()
+	c.Name = "tiny"
+	c.Model = ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch"}
+	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 22, 32, 32, 5
+	c.Data.Augment = data.Augment{Flip: true, Rotate: true}
+	c.Batch = 2
+	c.Epochs = 3
+	return c
+}
+
+// trainAll runs a world in this process; dir is the run folder, or empty.
+func trainAll(t *testing.T, cfg Config, workers int, place Place) ([]Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	results := make([]Result, workers)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(workers) {
+		wg.Go(func() {
+			if err := trainOne(ctx, cfg, g, place, &results[rank]); err != nil {
+				cancel(fmt.Errorf("rank %d: %w", rank, err))
+			}
+		})
+	}
+	wg.Wait()
+	return results, context.Cause(ctx)
+}
+
+func trainOne(ctx context.Context, cfg Config, g collective.Group, place Place, res *Result) error {
+	tr, err := New(ctx, cfg, g, place)
+	if err != nil {
+		return err
+	}
+	*res, err = tr.Run(ctx)
+	return errors.Join(err, tr.Close())
+}
+
+func TestTrainingLearns(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 12
+	cfg.Optimizer.LearningRate = 0.01
+	res, err := trainAll(t, cfg, 1, Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := res[0].Test
+	first, last := res[0].Epochs[0].TrainLoss, res[0].Epochs[11].TrainLoss
+	t.Logf("train loss %.4f → %.4f, IoU %.4f, constant %.4f, untrained %.4f", first, last, test.IoU, test.IoUConstant, test.IoUUntrained)
+	if !(last < 0.8*first) || !(test.IoU > test.IoUConstant) || !(test.IoU > test.IoUUntrained) {
+		t.Errorf("it did not learn: train loss %v → %v, %+v", first, last, test)
+	}
+}
+
+// The ranks agree on what they report, and padding is counted: 17 training
+// samples for batches of 2 on 2 workers are 5 steps of 4 with 3 repeated.
+func TestTwoWorkers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	res, err := trainAll(t, tiny(), 2, Place{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res[0].Test.IoU != res[1].Test.IoU || res[0].Test.Samples != 5 {
+		t.Errorf("ranks disagree or lost samples: %+v and %+v", res[0].Test, res[1].Test)
+	}
+	if e := res[0].Epochs[0]; e.Samples != 20 || e.PaddingSamples != 3 {
+		t.Errorf("epoch of 17 samples: %+v", e)
+	}
+	run, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Info.Status != runs.StatusDone || run.Info.Workers != 2 || len(run.Epochs) != 3 || run.Info.Test == nil || len(run.Workers) != 2 {
+		t.Errorf("run folder: %+v", run)
+	}
+}
+
+// A run of 4 epochs ends with the same bits as one of 2 that is resumed.
+func TestResumeBitForBit(t *testing.T) {
+	for _, device := range []string{"cpu", "reference"} {
+		t.Run(device, func(t *testing.T) {
+			cfg := tiny()
+			cfg.Engine.Device = device
+			cfg.Epochs = 4
+			whole := filepath.Join(t.TempDir(), "whole")
+			if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+				t.Fatal(err)
+			}
+			parts := filepath.Join(t.TempDir(), "parts")
+			cfg.Epochs = 2
+			if _, err := trainAll(t, cfg, 2, Place{Dir: parts}); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Epochs = 4
+			res, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(res[0].Epochs) != 4 {
+				t.Errorf("resumed run knows %d epochs", len(res[0].Epochs))
+			}
+			a, b := tensorsOf(t, whole), tensorsOf(t, parts)
+			if len(a) == 0 || len(a) != len(b) {
+				t.Fatalf("%d and %d tensors", len(a), len(b))
+			}
+			for name, x := range a {
+				for i := range x {
+					if math.Float64bits(x[i]) != math.Float64bits(b[name][i]) {
+						t.Fatalf("%s[%d] is %v and %v", name, i, x[i], b[name][i])
+					}
+				}
+			}
+		})
+	}
+}
+
+// A run that ended before its first checkpoint, or never began, is resumed
+// from the beginning.
+func TestResumeFromNothing(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 1
+	dir := filepath.Join(t.TempDir(), "run")
+	for range 2 {
+		if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		run, err := runs.Read(dir)
+		if err != nil || run.Info.Status != runs.StatusDone || len(run.Epochs) != 1 {
+			t.Fatalf("%+v, %v", run, err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, checkpointDir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func tensorsOf(t *testing.T, dir string) map[string][]float64 {
+	t.Helper()
+	f, err := weights.Read(filepath.Join(dir, checkpointDir, "epoch-0004.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string][]float64{}
+	for _, x := range f.Tensors {
+		m[x.Name] = x.Float64s()
+	}
+	return m
+}
+
+func TestNaNStops(t *testing.T) {
+	cfg := tiny()
+	cfg.Optimizer.Name, cfg.Optimizer.LearningRate = "sgd", 1e30
+	dir := filepath.Join(t.TempDir(), "run")
+	_, err := trainAll(t, cfg, 1, Place{Dir: dir})
+	if !errors.Is(err, engine.ErrNonFinite) || !strings.Contains(err.Error(), "learning rate") {
+		t.Errorf("a diverging run ended with %v", err)
+	}
+	run, rerr := runs.Read(dir)
+	if rerr != nil || run.Info.Status != runs.StatusFailed || run.Info.Error == "" {
+		t.Errorf("run folder: %+v, %v", run.Info, rerr)
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	used := filepath.Join(t.TempDir(), "run")
+	cfg := tiny()
+	cfg.Epochs = 1
+	if _, err := trainAll(t, cfg, 1, Place{Dir: used}); err != nil {
+		t.Fatal(err)
+	}
+	other := cfg
+	other.Model.Base = 6
+	tooMany := cfg
+	tooMany.Data.TestImages = 22
+	odd := cfg
+	odd.Data.Height = 30
+	for _, c := range []struct {
+		name  string
+		cfg   Config
+		place Place
+		want  []string
+	}{
+		{"a second run into the same folder", cfg, Place{Dir: used}, []string{used, "--resume"}},
+		{"a checkpoint of another network", other, Place{Dir: used, Resume: true}, []string{"epoch-0001", "use the config"}},
+		{"nothing left to train on", tooMany, Place{}, []string{"test_images is 22 of 22"}},
+		{"a size the network cannot halve", odd, Place{}, []string{"30", "32"}},
+	} {
+		_, err := trainAll(t, c.cfg, 1, c.place)
+		if err == nil {
+			t.Errorf("%s: no error", c.name)
+			continue
+		}
+		for _, part := range c.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", c.name, err, part)
+			}
+		}
+	}
+}
+
+func TestVerifyDP(t *testing.T) {
+	for _, workers := range []int{2, 3} {
+		checks, err := VerifyDP(t.Context(), workers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range checks {
+			t.Logf("%d workers: %+v", workers, c)
+			if !c.OK {
+				t.Errorf("%d workers: %+v", workers, c)
+			}
+		}
+		if len(checks) != 6 {
+			t.Errorf("%d checks, want 3 of the invariant and 3 of its faults", len(checks))
+		}
+	}
+}
+
+// VerifyRun passes on an honest folder, and notices each lie.
+func TestVerifyRun(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lie  func(t *testing.T, dir string)
+		want string // name of a check that must fail; empty: none
+	}{
+		{"honest", func(*testing.T, string) {}, "each rank was a process of its own"}, // two goroutines are one process
+		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
+		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank left its step file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			if _, err := trainAll(t, tiny(), 2, Place{Dir: dir}); err != nil {
+				t.Fatal(err)
+			}
+			c.lie(t, dir)
+			checks, err := VerifyRun(t.Context(), dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, k := range checks {
+				if k.Name == c.want {
+					found = !k.OK
+				} else if !k.OK && c.name == "honest" {
+					t.Errorf("honest run fails: %+v", k)
+				}
+			}
+			if !found {
+				t.Errorf("%q did not fail: %+v", c.want, checks)
+			}
+		})
+	}
+}
+
+func edit(t *testing.T, dir string, change func(*runs.Info)) {
+	t.Helper()
+	w, _, err := runs.Resume(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Update(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finish(runs.StatusDone, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheckpointsAreFewAndWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, tiny(), 1, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Join(dir, checkpointDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	if got := strings.Join(names, " "); got != "epoch-0002.safetensors epoch-0003.safetensors" {
+		t.Errorf("checkpoints left after 3 epochs, 2 kept: %s", got)
+	}
+}

@@ -1,0 +1,251 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/strategy"
+)
+
+// Check is one claim that was tested.
+type Check struct {
+	Name   string  `json:"name"`
+	OK     bool    `json:"ok"`
+	Value  float64 `json:"value"` // the number found, NaN where the claim is not a number
+	Limit  float64 `json:"limit"` // what it is compared with
+	Detail string  `json:"detail"`
+}
+
+// String is the check as a line: ok or FAILED, the claim, and what was found.
+func (c Check) String() string {
+	line := "ok     "
+	if !c.OK {
+		line = "FAILED "
+	}
+	line += c.Name
+	if !math.IsNaN(c.Value) {
+		line += fmt.Sprintf(": %.4g (limit %.4g)", c.Value, c.Limit)
+	}
+	return line + "; " + c.Detail
+}
+
+// The tolerances of the invariant, relative to the norm of each parameter:
+// float64 leaves only the order of additions, float32 SGD its rounding.
+const (
+	toleranceFloat64 = 1e-10
+	toleranceFloat32 = 1e-5
+	verifySteps      = 20
+	// leastMove is how far training must move every parameter, relative to its
+	// norm, for the comparison to mean something: far above the tolerances.
+	leastMove = 1e-4
+)
+
+// verifyConfig is small and has everything but batch norm in it: without
+// synchronisation batch norm's statistics are those of a shard, so that it is
+// no part of the invariant.
+func verifyConfig() Config {
+	c := DefaultConfig()
+	c.Name = "verify-dp"
+	c.Model = ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Bias: true}
+	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 25, 32, 32, 1
+	c.Data.Augment.Flip, c.Data.Augment.Rotate = true, true
+	c.Batch = 2
+	c.BucketMiB = 0.01 // several buckets even in a small network
+	return c
+}
+
+// VerifyDP trains the same network with 1 worker and an N-fold batch and with
+// N workers, in this process, and compares the parameters after 20 steps; then
+// it breaks the exchange in three ways and shows that each is noticed. The
+// checks of a broken exchange are OK when the difference is above the limit.
+func VerifyDP(ctx context.Context, workers int) ([]Check, error) {
+	if workers < 2 {
+		return nil, fmt.Errorf("verify data parallelism: workers is %d: use at least 2", workers)
+	}
+	variants := []struct {
+		name, device, precision, rule string
+		tolerance                     float64
+	}{
+		{"SGD with momentum, float64 reference engine", "reference", "fp64", "sgd", toleranceFloat64},
+		{"Adam, float64 reference engine", "reference", "fp64", "adam", toleranceFloat64},
+		{"SGD with momentum, float32 CPU engine", "cpu", "fp32", "sgd", toleranceFloat32},
+	}
+	var checks []Check
+	for _, v := range variants {
+		cfg := verifyConfig()
+		cfg.Engine.Device, cfg.Engine.Precision, cfg.Optimizer.Name = v.device, v.precision, v.rule
+		if v.rule == "sgd" {
+			cfg.Optimizer.LearningRate, cfg.Optimizer.Momentum = 0.05, 0.9
+		}
+		diff, moved, err := compare(ctx, cfg, workers, fault{})
+		if err != nil {
+			return checks, fmt.Errorf("verify %s: %w", v.name, err)
+		}
+		checks = append(checks, Check{
+			Name: fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch: %s", workers, workers, v.name),
+			OK:   diff <= v.tolerance && moved >= leastMove, Value: diff, Limit: v.tolerance,
+			Detail: fmt.Sprintf("largest relative difference of a parameter after %d steps, in which each moved by at least %.2g of its norm", verifySteps, moved),
+		})
+	}
+	broken, err := verifyFaults(ctx, workers)
+	return append(checks, broken...), err
+}
+
+// verifyFaults uses SGD: Adam divides a common factor of all gradients out, so
+// that a sum in place of the mean would hardly show.
+func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
+	cfg := verifyConfig()
+	cfg.Engine.Device, cfg.Engine.Precision = "reference", "fp64"
+	cfg.Optimizer.Name, cfg.Optimizer.LearningRate, cfg.Optimizer.Momentum = "sgd", 0.05, 0.9
+	var checks []Check
+	for _, m := range []struct {
+		name string
+		f    fault
+	}{
+		{"a sum in place of the mean", fault{sync: strategy.FaultSumForMean}},
+		{"a bucket that is not reduced", fault{sync: strategy.FaultSkipBucket}},
+		{"equal shards on all ranks", fault{equalShards: true}},
+	} {
+		diff, _, err := compare(ctx, cfg, workers, m.f)
+		if err != nil {
+			return checks, fmt.Errorf("verify that %s is noticed: %w", m.name, err)
+		}
+		checks = append(checks, Check{
+			Name: m.name + " is noticed", OK: !(diff <= toleranceFloat64), Value: diff, Limit: toleranceFloat64,
+			Detail: "the same comparison with this fault must exceed the tolerance",
+		})
+	}
+	return checks, nil
+}
+
+// compare is the largest relative difference (2-norm) of a parameter between
+// one worker with the whole batch and workers with a part each, and the least
+// relative distance that a parameter went.
+func compare(ctx context.Context, cfg Config, workers int, f fault) (diff, moved float64, err error) {
+	whole := cfg
+	whole.Batch = cfg.Batch * workers
+	one, err := replicas(ctx, whole, 1, fault{})
+	if err != nil {
+		return 0, 0, err
+	}
+	many, err := replicas(ctx, cfg, workers, f)
+	if err != nil {
+		return 0, 0, err
+	}
+	moved = math.Inf(1)
+	for name, w := range one[0].after {
+		moved = min(moved, distance(one[0].before[name], w))
+		for _, got := range many { // every rank's parameters, not only rank 0's
+			if d := distance(w, got.after[name]); !(d <= diff) { // NaN counts as different
+				diff = d
+			}
+		}
+	}
+	return diff, moved, nil
+}
+
+// distance is ‖a−b‖₂/‖a‖₂.
+func distance(a, b []float64) float64 {
+	var d, n float64
+	for i := range a {
+		d += (a[i] - b[i]) * (a[i] - b[i])
+		n += a[i] * a[i]
+	}
+	return math.Sqrt(d / n)
+}
+
+// replicated is a rank's parameters by name, before and after training.
+type replicated struct{ before, after map[string][]float64 }
+
+// replicas trains verifySteps steps with a goroutine per rank, and returns
+// each rank's parameters.
+func replicas(ctx context.Context, cfg Config, workers int, f fault) ([]replicated, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	groups := collective.InProcess(workers)
+	params := make([]replicated, workers)
+	var wg sync.WaitGroup
+	for rank, g := range groups {
+		wg.Go(func() {
+			var err error
+			if params[rank], err = replica(ctx, cfg, g, f); err != nil {
+				cancel(fmt.Errorf("rank %d: %w", rank, err))
+			}
+		})
+	}
+	wg.Wait()
+	return params, context.Cause(ctx)
+}
+
+func replica(ctx context.Context, cfg Config, g collective.Group, f fault) (r replicated, err error) {
+	t, err := newTrainer(ctx, cfg, g, Place{}, f)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		if cerr := t.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := t.enliven(); err != nil {
+		return r, err
+	}
+	if r.before, err = t.parameters(); err != nil {
+		return r, err
+	}
+	for t.step < verifySteps {
+		if err := t.someSteps(ctx, verifySteps); err != nil {
+			return r, err
+		}
+	}
+	r.after, err = t.parameters()
+	return r, err
+}
+
+// enliven scales the initial weights from PyTorch's default, whose signal
+// fades from layer to layer without batch norm, to He's variance of 2/fan-in
+// (He et al. 2015, eq. 10), six times as large: every layer learns then.
+func (t *Trainer) enliven() error {
+	params, err := t.parameters()
+	if err != nil {
+		return err
+	}
+	for name, v := range params {
+		for i := range v {
+			v[i] *= math.Sqrt(6)
+		}
+		if err := t.train.Set(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Trainer) parameters() (map[string][]float64, error) {
+	params := map[string][]float64{}
+	for _, p := range t.train.Program().Params {
+		v, err := t.train.Get(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		params[p.Name] = v
+	}
+	return params, nil
+}
+
+// someSteps does the steps of the next epoch, up to limit steps in all.
+func (t *Trainer) someSteps(ctx context.Context, limit int) error {
+	batches := t.loader.Epoch(ctx, t.epoch)
+	defer batches.Close()
+	for i := 0; t.step < limit && batches.Next(); i++ {
+		b := batches.Batch()
+		if err := t.Step(ctx, b.Image, b.Target, t.rate(t.epoch, i), nil); err != nil {
+			return err
+		}
+	}
+	t.epoch++
+	return batches.Err()
+}

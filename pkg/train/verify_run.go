@@ -1,0 +1,141 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"lockstep/pkg/runs"
+)
+
+// VerifyRun recomputes what a run folder claims: world size and distinct
+// processes from the step files, samples from the steps, IoU and Dice from the
+// checkpoint and the data. dataPath, when not empty, is where the data lie
+// now.
+func VerifyRun(ctx context.Context, dir, dataPath string) ([]Check, error) {
+	run, err := runs.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	v := verifier{run: run}
+	v.claim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
+	v.claim("every line of the folder reads", len(run.Problems) == 0, "%d lines do not: %v", len(run.Problems), run.Problems)
+	v.processes()
+	if err := v.samples(); err != nil {
+		return v.checks, err
+	}
+	return v.checks, v.scores(ctx, dataPath)
+}
+
+type verifier struct {
+	run    runs.Run
+	checks []Check
+}
+
+func (v *verifier) claim(name string, ok bool, format string, a ...any) {
+	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
+}
+
+func (v *verifier) equal(name string, got, want, tolerance float64, detail string) {
+	v.checks = append(v.checks, Check{
+		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
+	})
+}
+
+// processes checks that each rank was a process of its own.
+func (v *verifier) processes() {
+	world := v.run.Info.Workers
+	pids, ranks := map[string]bool{}, map[int]bool{}
+	agree := true
+	for _, w := range v.run.Workers {
+		pids[fmt.Sprintf("%s/%d", w.Host, w.PID)] = true
+		ranks[w.Rank] = true
+		agree = agree && w.WorldSize == world
+	}
+	v.claim("each rank left its step file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
+	v.claim("each rank was a process of its own", len(pids) == world, "%d processes for %d ranks", len(pids), world)
+	v.claim("all ranks agree on the world size", agree, "run.json says %d", world)
+}
+
+// samples counts the samples of each epoch from the ranks' steps.
+func (v *verifier) samples() error {
+	counted := map[int]int{}
+	for rank := range v.run.Info.Workers {
+		_, steps, _, err := runs.ReadSteps(v.run.Dir, rank)
+		if err != nil {
+			return err
+		}
+		// A step that a killed run did and its resumption did again counts once.
+		done := map[int]runs.Step{}
+		for _, s := range steps {
+			done[s.Step] = s
+		}
+		for _, s := range done {
+			counted[s.Epoch] += s.Samples
+		}
+	}
+	info := v.run.Info
+	for _, e := range v.run.Epochs {
+		name := fmt.Sprintf("epoch %d: ", e.Epoch)
+		v.equal(name+"samples", float64(counted[e.Epoch]), float64(e.Samples), 0, "counted in the steps of all ranks against epochs.csv")
+		v.equal(name+"throughput", e.SamplesPerSecond, float64(e.Samples)/e.Seconds, 1e-9, "samples/s against samples and seconds of epochs.csv")
+		full := e.Samples - e.PaddingSamples
+		dropped := info.SamplesPerEpoch - full
+		v.claim(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropLast()),
+			"%d distinct samples of %d", full, info.SamplesPerEpoch)
+	}
+	return nil
+}
+
+func (v *verifier) dropLast() bool {
+	d, ok := v.run.Info.Config["data"].(map[string]any)
+	drop, _ := d["drop_last"].(bool)
+	return ok && drop
+}
+
+// config is the train.Config that run.json keeps.
+func config(info runs.Info) (Config, error) {
+	text, err := json.Marshal(info.Config)
+	if err != nil {
+		return Config{}, err
+	}
+	var c Config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("read config of run.json: %w", err)
+	}
+	return c, c.Validate()
+}
+
+// scores evaluates the last checkpoint anew.
+func (v *verifier) scores(ctx context.Context, dataPath string) error {
+	test := v.run.Info.Test
+	if test == nil {
+		v.claim("the run was evaluated", false, "run.json holds no test scores")
+		return nil
+	}
+	p, err := OpenPredictor(v.run.Dir, dataPath)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	v.claim("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
+	v.equal("training samples", float64(p.samples.Train.Len()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
+	s, err := p.Score(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range v.run.Epochs {
+		if e.Epoch != p.epoch {
+			continue
+		}
+		v.equal("IoU", s.IoU(), e.IoU, 1e-9, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
+		v.equal("Dice", s.Dice(), e.Dice, 1e-9, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
+		v.equal("validation loss", s.Loss, e.ValLoss, 1e-5, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
+	}
+	v.equal("IoU of run.json", s.IoU(), test.IoU, 1e-9, "from the checkpoint")
+	v.equal("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
+	v.equal("IoU of the better constant predictor", s.constantIoU(), test.IoUConstant, 1e-9, "recounted")
+	return nil
+}
