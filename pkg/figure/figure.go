@@ -40,6 +40,9 @@ type Figure struct {
 // loss_by_epoch or loss_by_time.
 func (f *Figure) Name() string { return f.name }
 
+// String is the caption: what is shown where pictures cannot be.
+func (f *Figure) String() string { return f.Caption() }
+
 // Caption says in a sentence or two what is drawn, and by what rule.
 func (f *Figure) Caption() string { return f.caption }
 

@@ -1,0 +1,181 @@
+# shellcheck shell=bash
+# Set-up that demo and test share. Sourced; the caller has set
+# "set -euo pipefail" and ROOT, the folder of the checkout.
+#
+# Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 something is missing that
+# needs root to install (the command is printed).
+
+GO_NEEDED=1.26
+# shellcheck disable=SC2034 # for the caller
+EXIT_USAGE=2
+EXIT_MISSING=3
+CACHE=$ROOT/environment/.cache
+
+# Messages of apt and Go are read below, and numbers need a point.
+export LC_ALL=C.UTF-8
+
+say() { printf '%s\n' "$*"; }
+die() { # exit code, message...
+  local code=$1
+  shift
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit "$code"
+}
+
+# now prints microseconds; seconds_since START prints seconds with one decimal.
+now() { printf '%s' "${EPOCHREALTIME/./}"; }
+seconds_since() {
+  local tenths=$((($(now) - $1 + 50000) / 100000))
+  printf '%d.%d' $((tenths / 10)) $((tenths % 10))
+}
+
+# phase NAME COMMAND... runs a command between a headline and its seconds.
+phase() {
+  local name=$1 begin
+  shift
+  begin=$(now)
+  say "== $name"
+  "$@"
+  say "== $name: $(seconds_since "$begin") s"
+  say
+}
+
+# version_at_least HAVE WANT compares "1.26.3" with "1.26".
+version_at_least() {
+  [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# use_go puts a Go that is new enough first in PATH, or says where to get one.
+use_go() {
+  if [ -z "${HOME:-}" ]; then # cron and some CI runners set none, and Go needs it
+    HOME=$(getent passwd "$(id -u)" | cut -d: -f6)
+    export HOME
+  fi
+  local candidate version found=""
+  for candidate in "$(command -v go || true)" /usr/local/go/bin/go "$HOME/go/bin/go" "$HOME/sdk/go/bin/go" /usr/lib/go-*/bin/go; do
+    [ -x "$candidate" ] || continue
+    # Asked inside the module, an older go fetches the one that go.mod names
+    # where that is allowed, so what counts is what it becomes.
+    version=$(cd "$ROOT" && "$candidate" env GOVERSION 2>/dev/null) || version=""
+    version=${version#go}
+    version=${version%%[!0-9.]*}
+    if [ -z "$version" ] || ! version_at_least "$version" "$GO_NEEDED"; then
+      found="$found $candidate"
+      continue
+    fi
+    GO=$candidate
+    PATH=$(dirname "$GO"):$PATH
+    export PATH
+    # Version stamps need git and a checkout that belongs to this user; builds
+    # are known by the hash of their sources instead (kernels/build).
+    case " $("$GO" env GOFLAGS) " in
+      *" -buildvcs="*) ;;
+      *) export GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false" ;;
+    esac
+    say "Go $version ($GO)"
+    return
+  done
+  {
+    say "Go $GO_NEEDED or newer is needed${found:+; too old or not able to fetch a newer one:$found}."
+    say "Get it from https://go.dev/dl/ and unpack it, for example:"
+    say "    tar -C /usr/local -xzf go$GO_NEEDED.<n>.linux-$(dpkg --print-architecture 2>/dev/null || uname -m).tar.gz"
+    say "    export PATH=/usr/local/go/bin:\$PATH"
+    say "then run this again."
+  } >&2
+  exit "$EXIT_MISSING"
+}
+
+# find_python sets PYTHON to an interpreter that has Jupyter's parts: Debian's,
+# whatever python a version manager puts first in PATH, else that of PATH.
+find_python() {
+  local candidate
+  PYTHON=""
+  for candidate in /usr/bin/python3 "$(command -v python3 || true)"; do
+    [ -x "$candidate" ] || continue
+    if "$candidate" -c 'import jupyter_client, nbconvert, nbclient, notebook' >/dev/null 2>&1; then
+      PYTHON=$candidate
+      return
+    fi
+  done
+  return 1
+}
+
+# install_missing WHAT... installs by apt what this machine lacks of: jupyter,
+# gcc, certificates. Without root it prints the list and stops.
+install_missing() {
+  local want packages=()
+  for want in "$@"; do
+    case $want in
+      jupyter) find_python || packages+=(python3 jupyter-notebook jupyter-nbconvert jupyter-client) ;;
+      gcc) { command -v "${CC:-gcc}" >/dev/null && [ -e /usr/include/stdlib.h ]; } || packages+=(gcc libc6-dev) ;;
+      certificates) # Go reads them when it downloads modules
+        [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages+=(ca-certificates)
+        ;;
+      *) die 1 "install_missing: unknown part $want" ;;
+    esac
+  done
+  if [ ${#packages[@]} -gt 0 ]; then
+    apt_install "${packages[@]}"
+  else
+    say "nothing to install"
+  fi
+  find_python || die 1 "Jupyter was installed, but no python3 can import jupyter_client, nbconvert and notebook"
+  if [ "$PYTHON" = /usr/bin/python3 ]; then
+    # The tools that belong to this interpreter come before those of a version
+    # manager, but after the Go that was chosen.
+    PATH=$(dirname "$GO"):/usr/bin:$PATH
+    export PATH
+  fi
+  say "Jupyter by $PYTHON"
+}
+
+apt_install() {
+  local command="apt-get install --yes --no-install-recommends $*"
+  if ! command -v apt-get >/dev/null; then
+    printf '%s\n' "${0##*/}: these Debian packages are missing and there is no apt-get here; install what corresponds to them:" "    $*" >&2
+    exit "$EXIT_MISSING"
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    printf '%s\n' "${0##*/}: these packages are missing, and only root can install them:" \
+      "    sudo apt-get update" "    sudo $command" "then run this again." >&2
+    exit "$EXIT_MISSING"
+  fi
+  mkdir -p "$CACHE"
+  local log=$CACHE/apt.log
+  say "installing by apt: $*"
+  export DEBIAN_FRONTEND=noninteractive
+  : >"$log"
+  apt_run update || die 1 "apt-get update failed; the whole log is $log"
+  # shellcheck disable=SC2086 # the command is a list of words
+  apt_run ${command#apt-get } || die 1 "$command failed; the whole log is $log"
+}
+
+# apt_run ARGS... keeps apt's output in a log and shows how far it is.
+apt_run() {
+  local status=0
+  apt-get -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -q "$@" </dev/null 2>&1 | tee -a "$log" | apt_progress || status=$?
+  return "$status"
+}
+
+apt_progress() {
+  local line count=0 total="?"
+  while IFS= read -r line; do
+    case $line in
+      *" newly installed"*) total=${line%% newly installed*} && total=${total##* } ;;
+      "Need to get "*) line=${line#Need to get } && say "  downloading ${line%% of archives*}" ;;
+      "Setting up "*)
+        count=$((count + 1))
+        if [ $((count % 20)) -eq 0 ] || [ "$count" = "$total" ]; then say "  $count of $total packages installed"; fi
+        ;;
+      [EW]": "*) say "  $line" ;;
+    esac
+  done
+}
+
+# build_kernel makes lockstep and lockstep-kernel; it does nothing when they
+# are up to date.
+build_kernel() {
+  (cd "$ROOT" && "$GO" run ./kernels/build) || die 1 "the kernel could not be built"
+  LOCKSTEP=$ROOT/kernels/.build/bin/lockstep
+  [ -x "$LOCKSTEP" ] || die 1 "kernels/build left no $LOCKSTEP"
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// event is a line of go test -json (go doc test2json, go help buildjson).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build-output
+	Test       string
+	Output     string
+	Elapsed    float64 // seconds
+}
+
+// events counts the events of one go test. A test that has subtests counts
+// through them.
+type events struct {
+	line  func(string)
+	tests map[string]map[string]*testState // package, test
+	built map[string]*tailLines            // what the compiler said, by package
+	said  map[string]*tailLines            // what a package printed outside its tests
+
+	passed   int
+	failures []failure
+	skips    []skip
+}
+
+// testState is a test that was started.
+type testState struct {
+	action string // pass, fail, skip; empty while it runs
+	output tailLines
+}
+
+// skip is a test that was skipped.
+type skip struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+	Listed bool   `json:"listed"`
+}
+
+const outputLimit = 200 // lines kept of a test
+
+func newEvents(line func(string)) *events {
+	return &events{
+		line:  line,
+		tests: map[string]map[string]*testState{},
+		built: map[string]*tailLines{}, said: map[string]*tailLines{},
+	}
+}
+
+// add takes a line of go test -json. Lines that are no event (go prints
+// downloads and broken flags as text) are shown as they are.
+func (e *events) add(text string) {
+	var ev event
+	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &ev) != nil {
+		e.line(text)
+		return
+	}
+	switch {
+	case ev.Action == "build-output":
+		// The path may carry the package under test: "p [p.test]".
+		path, _, _ := strings.Cut(ev.ImportPath, " ")
+		keep(e.built, path, ev.Output)
+	case ev.Test != "":
+		e.addTest(ev)
+	case ev.Action == "output":
+		keep(e.said, ev.Package, ev.Output)
+	case ev.Action == "pass" || ev.Action == "fail" || ev.Action == "skip":
+		e.endPackage(ev)
+	}
+}
+
+func keep(to map[string]*tailLines, name, text string) {
+	if to[name] == nil {
+		to[name] = &tailLines{limit: outputLimit}
+	}
+	to[name].add(strings.TrimRight(text, "\n"))
+}
+
+func (e *events) addTest(ev event) {
+	tests := e.tests[ev.Package]
+	if tests == nil {
+		tests = map[string]*testState{}
+		e.tests[ev.Package] = tests
+	}
+	t := tests[ev.Test]
+	if t == nil {
+		t = &testState{output: tailLines{limit: outputLimit}}
+		tests[ev.Test] = t
+	}
+	switch ev.Action {
+	case "output":
+		t.output.add(strings.TrimRight(ev.Output, "\n"))
+	case "pass", "fail", "skip":
+		t.action = ev.Action
+	}
+}
+
+// endPackage counts the tests of a package that has come to its end.
+func (e *events) endPackage(ev event) {
+	tests := e.tests[ev.Package]
+	delete(e.tests, ev.Package)
+	if ev.Action == "skip" && len(tests) == 0 {
+		return // no test files
+	}
+	var names []string
+	for name := range tests {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	passedBefore, skipsBefore := e.passed, len(e.skips)
+	var failures []failure
+	for _, name := range names {
+		t := tests[name]
+		full := ev.Package + "." + name
+		switch {
+		case t.action == "fail" && !hasChild(names, name, func(c string) bool { return tests[c].action == "fail" }):
+			failures = append(failures, failure{Name: full, Output: t.output.String()})
+		case t.action == "":
+			failures = append(failures, failure{Name: full, Output: "did not finish\n" + t.output.String()})
+		case t.action == "skip":
+			e.skips = append(e.skips, skip{Name: full, Reason: skipReason(t.output.lines)})
+		case t.action == "pass" && !hasChild(names, name, func(string) bool { return true }):
+			e.passed++
+		}
+	}
+	if ev.Action == "fail" && len(failures) == 0 {
+		failures = append(failures, failure{Name: ev.Package, Output: e.packageOutput(ev.Package)})
+	}
+	e.failures = append(e.failures, failures...)
+	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
+		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore))
+	for _, f := range failures {
+		e.line("     FAIL " + f.Name)
+		for _, l := range strings.Split(f.Output, "\n") {
+			e.line("       " + l)
+		}
+	}
+}
+
+func (e *events) packageOutput(path string) string {
+	var lines []string
+	for _, from := range []map[string]*tailLines{e.built, e.said} {
+		if t := from[path]; t != nil {
+			lines = append(lines, t.lines...)
+		}
+	}
+	if len(lines) == 0 { // a package that it imports is broken
+		for name, t := range e.built {
+			lines = append(append(lines, "in "+name+":"), t.lines...)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// end counts the packages that go test never brought to an end (it was killed).
+func (e *events) end() {
+	var open []string
+	for path := range e.tests {
+		open = append(open, path)
+	}
+	slices.Sort(open)
+	for _, path := range open {
+		e.endPackage(event{Action: "fail", Package: path})
+	}
+}
+
+// hasChild reports whether a subtest of name among names satisfies is.
+func hasChild(names []string, name string, is func(string) bool) bool {
+	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && is(c) })
+}
+
+var sourceLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
+
+// skipReason is what t.Skip was given.
+func skipReason(lines []string) string {
+	var said []string
+	for _, l := range lines {
+		t := strings.TrimSpace(l)
+		if t == "" || strings.HasPrefix(t, "=== ") || strings.HasPrefix(t, "--- ") {
+			continue
+		}
+		said = append(said, strings.TrimSpace(sourceLine.ReplaceAllString(l, "")))
+	}
+	return strings.Join(said, "; ")
+}

@@ -1,0 +1,121 @@
+// Command testrun runs every check of the project, one phase after the other,
+// and sums up. environment/test starts it, after it has installed what the
+// phases need; environment/README.md says what each phase is for.
+//
+//	testrun [-strict] [-json] [-only PHASE,...] [-list]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are the flags.
+type options struct {
+	strict, json, list bool
+	only               []string
+}
+
+func parseOptions(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var only string
+	fs := flag.NewFlagSet("test", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.BoolVar(&o.strict, "strict", false, "a skip that environment/skips.txt does not list is a failure")
+	fs.BoolVar(&o.json, "json", false, "a summary as JSON on stdout")
+	fs.BoolVar(&o.list, "list", false, "print the phases and stop")
+	fs.StringVar(&only, "only", "", "only these phases, comma-separated")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	o.only = strings.FieldsFunc(only, func(r rune) bool { return r == ',' || r == ' ' })
+	return o, nil
+}
+
+// run is the command; it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parseOptions(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "test: %v\n", err)
+		return exitUsage
+	}
+	human := stdout
+	if o.json {
+		human = stderr
+	}
+	skips, err := readSkips("environment/skips.txt")
+	if err != nil {
+		fmt.Fprintf(stderr, "test: %v\n", err)
+		return exitUsage
+	}
+	chosen, err := choose(allPhases(), o.only)
+	if err != nil {
+		fmt.Fprintf(stderr, "test: %v\n", err)
+		return exitUsage
+	}
+	if o.list {
+		for _, p := range chosen {
+			fmt.Fprintf(human, "%-9s %s\n", p.name, p.what)
+		}
+		return 0
+	}
+	r := &runner{options: o, out: human, skips: skips, begin: time.Now()}
+	for _, p := range chosen {
+		r.phase(ctx, p)
+	}
+	sum := r.summary()
+	sum.print(human)
+	if o.json {
+		if err := sum.writeJSON(stdout); err != nil {
+			fmt.Fprintf(stderr, "test: write summary: %v\n", err)
+			return exitFailed
+		}
+	}
+	if sum.Failed > 0 {
+		return exitFailed
+	}
+	return 0
+}
+
+// choose keeps the phases named, in the order of all; without names, all.
+func choose(all []phase, names []string) ([]phase, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, p := range all {
+		known = append(known, p.name)
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("unknown phase %q; there are %s", n, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(p phase) bool { return !slices.Contains(names, p.name) }), nil
+}

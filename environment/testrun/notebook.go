@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// notebook runs the demo's notebook with small settings and looks at what it
+// leaves: cells that all ran, figures, and run folders whose claims hold.
+func notebook(ctx context.Context, r *runner) error {
+	out := absolute(filepath.Join(cache, "notebook"))
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
+	logs, figures := filepath.Join(out, "runs"), filepath.Join(out, "figures")
+	for _, dir := range []string{logs, figures} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	executed := filepath.Join(out, "unet-scaling.ipynb")
+	env := append(jupyterEnv(), "LOCKSTEP_LOGS="+logs, "LOCKSTEP_DEMO_FIGURES="+figures, "LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2")
+	err := r.command(ctx, env, python(), "environment/execute-notebook", "--kernel", "lockstep",
+		"--html", filepath.Join(out, "unet-scaling.html"), "notebooks/unet-scaling.ipynb", executed)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(executed)
+	if err != nil {
+		return err
+	}
+	pictures, err := checkNotebook(data)
+	if err != nil {
+		return fmt.Errorf("executed notebook %s: %w", executed, err)
+	}
+	saved, err := os.ReadDir(figures)
+	if err != nil {
+		return err
+	}
+	if len(saved) == 0 {
+		return fmt.Errorf("the notebook saved no figure in %s", figures)
+	}
+	r.line(fmt.Sprintf("%d pictures in the notebook, %d files in figures", pictures, len(saved)))
+	return verifyRuns(ctx, r, logs)
+}
+
+// verifyRuns recomputes what every run folder below dir claims.
+func verifyRuns(ctx context.Context, r *runner, dir string) error {
+	var infos []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "run.json" {
+			infos = append(infos, path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(infos) < 2 { // one at 1 worker and one at 2
+		return fmt.Errorf("the notebook left %d run folders below %s, expected at least 2", len(infos), dir)
+	}
+	for _, info := range infos {
+		if err := r.command(ctx, nil, "kernels/.build/bin/lockstep", "verify", "run", filepath.Dir(info)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNotebook looks at an executed notebook (nbformat 4): every cell with
+// code has run, none ended in an error, and there is at least one picture. It
+// returns the number of pictures.
+func checkNotebook(data []byte) (pictures int, err error) {
+	var nb struct {
+		Cells []struct {
+			Type    string          `json:"cell_type"`
+			Source  json.RawMessage `json:"source"`
+			Count   *int            `json:"execution_count"`
+			Outputs []struct {
+				Type  string                     `json:"output_type"`
+				Name  string                     `json:"ename"`
+				Value string                     `json:"evalue"`
+				Data  map[string]json.RawMessage `json:"data"`
+			} `json:"outputs"`
+		} `json:"cells"`
+	}
+	if err := json.Unmarshal(data, &nb); err != nil {
+		return 0, fmt.Errorf("read notebook: %w", err)
+	}
+	code := 0
+	for i, c := range nb.Cells {
+		source, err := joined(c.Source)
+		if err != nil {
+			return 0, fmt.Errorf("cell %d: %w", i+1, err)
+		}
+		if c.Type != "code" || strings.TrimSpace(source) == "" {
+			continue
+		}
+		code++
+		if c.Count == nil {
+			return 0, fmt.Errorf("cell %d has not run", i+1)
+		}
+		for _, o := range c.Outputs {
+			if o.Type == "error" {
+				return 0, fmt.Errorf("cell %d ended in an error: %s: %s", i+1, o.Name, o.Value)
+			}
+			if o.Data["image/svg+xml"] != nil || o.Data["image/png"] != nil {
+				pictures++
+			}
+		}
+	}
+	if code == 0 {
+		return 0, errors.New("no cell with code")
+	}
+	if pictures == 0 {
+		return 0, errors.New("no picture in any output")
+	}
+	return pictures, nil
+}
+
+// joined is a multi-line string of nbformat: one string, or one a line.
+func joined(raw json.RawMessage) (string, error) {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return one, nil
+	}
+	var lines []string
+	if err := json.Unmarshal(raw, &lines); err != nil {
+		return "", fmt.Errorf("source: %w", err)
+	}
+	return strings.Join(lines, ""), nil
+}

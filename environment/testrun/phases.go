@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+const (
+	module = "lockstep"
+	cache  = "environment/.cache"
+	linter = "github.com/golangci/golangci-lint/v2"
+)
+
+// concurrent are the packages in which goroutines or processes meet.
+func concurrent() []string {
+	return []string{
+		"./pkg/collective/...", "./pkg/strategy/...", "./pkg/data/...", "./pkg/launch/...", "./pkg/runs/...",
+		"./pkg/notebook/...", "./pkg/train/...", "./pkg/engine/cpu/...",
+	}
+}
+
+// allPhases are the checks, the quick ones first.
+func allPhases() []phase {
+	return []phase{
+		{"gofmt", "all Go files are formatted", gofmt},
+		{"scripts", "shell and Python scripts parse", scripts},
+		{"build", "everything builds without cgo", func(ctx context.Context, r *runner) error {
+			return r.command(ctx, nil, "go", "build", "./...")
+		}},
+		{"vet", "go vet", func(ctx context.Context, r *runner) error {
+			return r.command(ctx, nil, "go", "vet", "./...")
+		}},
+		{"arm64", "everything builds on a processor without assembly of ours", arm64},
+		{"lint", "golangci-lint with .golangci.yml", lint},
+		{"binaries", "the command and the kernel", binaries},
+		{"unit", "unit, property, golden and example tests", unit},
+		{"race", "race detector, where goroutines meet", race},
+		{"kernel", "the kernel, under a real Jupyter", kernel},
+		{"notebook", "notebooks/unet-scaling.ipynb, run from top to bottom", notebook},
+	}
+}
+
+func gofmt(ctx context.Context, r *runner) error {
+	files, err := sources(".go")
+	if err != nil {
+		return err
+	}
+	root, err := output(ctx, "go", "env", "GOROOT")
+	if err != nil {
+		return err
+	}
+	out, err := output(ctx, filepath.Join(root, "bin", "gofmt"), append([]string{"-l"}, files...)...)
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		return fmt.Errorf("not formatted (gofmt -w): %s", strings.Join(strings.Fields(out), ", "))
+	}
+	r.line(fmt.Sprintf("%d files", len(files)))
+	return nil
+}
+
+// sources lists the files of the checkout with one of the endings, without
+// what is generated or belongs to a test.
+func sources(endings ...string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(name, ".") && name != ".ci" || name == "testdata" || path == "logs"):
+			return filepath.SkipDir
+		case d.Type().IsRegular() && slices.Contains(endings, filepath.Ext(name)):
+			files = append(files, path)
+		}
+		return nil
+	})
+	return files, err
+}
+
+func scripts(ctx context.Context, r *runner) error {
+	shell, err := sources(".sh")
+	if err != nil {
+		return err
+	}
+	shell = append(shell, ".ci/run", "environment/demo", "environment/test")
+	for _, s := range shell {
+		if err := r.command(ctx, nil, "bash", "-n", s); err != nil {
+			return err
+		}
+	}
+	check := "import ast,sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]"
+	return r.command(ctx, nil, python(), "-c", check, "environment/execute-notebook")
+}
+
+func arm64(ctx context.Context, r *runner) error {
+	env := []string{"GOARCH=arm64"}
+	if runtime.GOARCH == "arm64" {
+		env = []string{"GOARCH=amd64"}
+	}
+	if err := r.command(ctx, env, "go", "build", "./..."); err != nil {
+		return err
+	}
+	return r.command(ctx, env, "go", "vet", "./...")
+}
+
+// lint builds the linter once, by the versions of environment/tools, and runs it.
+func lint(ctx context.Context, r *runner) error {
+	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
+	if err != nil {
+		return err
+	}
+	goVersion, err := output(ctx, "go", "env", "GOVERSION")
+	if err != nil {
+		return err
+	}
+	// A linter that an older Go built cannot read today's code.
+	file, err := filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		r.line("building golangci-lint " + version)
+		if err := r.command(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
+			return err
+		}
+		if err := os.Rename(file+".next", file); err != nil {
+			return err
+		}
+	}
+	lintCache, err := filepath.Abs(filepath.Join(cache, "lint"))
+	if err != nil {
+		return err
+	}
+	return r.command(ctx, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, file, "run", "--timeout=10m", "./...")
+}
+
+// binaries makes the command and the kernel and registers the kernel in a
+// folder of its own, so that the user's kernelspecs stay as they are.
+func binaries(ctx context.Context, r *runner) error {
+	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(prefix()); err != nil {
+		return err
+	}
+	return r.command(ctx, nil, "kernels/.build/bin/lockstep", "kernel", "install", "--prefix", prefix())
+}
+
+func prefix() string { return absolute(filepath.Join(cache, "prefix")) }
+
+// jupyterEnv shows the kernel that binaries registered to Jupyter, before any
+// other of that name.
+func jupyterEnv() []string {
+	return []string{"JUPYTER_PATH=" + filepath.Join(prefix(), "share", "jupyter")}
+}
+
+func unit(ctx context.Context, r *runner) error {
+	out, err := output(ctx, "go", "list", "./...")
+	if err != nil {
+		return err
+	}
+	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") })
+	return r.goTest(ctx, nil, packages...)
+}
+
+func race(ctx context.Context, r *runner) error {
+	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, concurrent()...)...)
+}
+
+// kernel is never cached: its tests run binaries that go test does not know of.
+func kernel(ctx context.Context, r *runner) error {
+	return r.goTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
+}
+
+// python is the interpreter that environment/test found Jupyter in.
+func python() string {
+	if p := os.Getenv("LOCKSTEP_PYTHON"); p != "" {
+		return p
+	}
+	return "python3"
+}
+
+func absolute(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path // relative paths still work, the working folder is gone anyway
+	}
+	return filepath.Join(wd, path)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A phase is one kind of check.
+type phase struct {
+	name string
+	what string
+	run  func(ctx context.Context, r *runner) error
+}
+
+// runner runs phases and keeps what came of them.
+type runner struct {
+	options
+	out   io.Writer
+	skips []skipRule
+	begin time.Time
+
+	results []result  // of finished phases
+	now     *result   // of the one that runs
+	tail    tailLines // of what the running phase printed
+}
+
+// result is what came of a phase.
+type result struct {
+	Name     string    `json:"name"`
+	Result   string    `json:"result"` // passed or failed
+	Seconds  float64   `json:"seconds"`
+	Error    string    `json:"error,omitempty"`
+	Output   string    `json:"output,omitempty"` // the end of it, when the phase failed
+	Passed   int       `json:"tests_passed"`
+	Failures []failure `json:"failures,omitempty"`
+	Skips    []skip    `json:"skips,omitempty"`
+}
+
+// failure is a test that failed, or a package that came to no result.
+type failure struct {
+	Name   string `json:"name"`
+	Output string `json:"output"`
+
+	refused bool // a skip that --strict does not allow; Output is its reason
+}
+
+const (
+	passed = "passed"
+	failed = "failed"
+)
+
+// phase runs one phase; an error or a failed test makes it fail, and the
+// others run all the same.
+func (r *runner) phase(ctx context.Context, p phase) {
+	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
+	begin := time.Now()
+	r.now = &result{Name: p.name}
+	r.tail = tailLines{limit: 200}
+	err := ctx.Err()
+	if err == nil {
+		err = p.run(ctx, r)
+	}
+	res := r.now
+	res.Seconds = time.Since(begin).Seconds()
+	res.Result = passed
+	if err != nil {
+		res.Result, res.Error, res.Output = failed, err.Error(), r.tail.String()
+		fmt.Fprintf(r.out, "   %v\n", err)
+	}
+	if len(res.Failures) > 0 {
+		res.Result = failed
+	}
+	r.results = append(r.results, *res)
+	fmt.Fprintf(r.out, "== %s: %s, %.1f s\n\n", p.name, res.Result, res.Seconds)
+}
+
+// line shows a line of the running phase and keeps it for the summary.
+func (r *runner) line(text string) {
+	r.tail.add(text)
+	fmt.Fprintf(r.out, "   %s\n", text)
+}
+
+// command runs a program, with its output shown as it comes. Variables of env
+// ("NAME=value") are added to the environment.
+func (r *runner) command(ctx context.Context, env []string, name string, args ...string) error {
+	return r.stream(ctx, env, r.line, name, args...)
+}
+
+// stream runs a program and hands each line that it prints to eat. The program
+// gets a process group of its own, which is ended with it, so that nothing of
+// a phase that was cancelled goes on.
+func (r *runner) stream(ctx context.Context, env []string, eat func(string), name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	pipe, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	read := make(chan error, 1)
+	go func() { read <- eachLine(pipe, eat) }()
+	err := cmd.Wait()
+	if cerr := write.Close(); err == nil {
+		err = cerr
+	}
+	if rerr := <-read; err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args[:min(len(args), 4)], " "), err)
+	}
+	return nil
+}
+
+// eachLine calls eat with every line of r, however long.
+func eachLine(r io.Reader, eat func(string)) error {
+	b := bufio.NewReader(r)
+	for {
+		text, err := b.ReadString('\n')
+		if text != "" {
+			eat(strings.TrimRight(text, "\r\n"))
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// output runs a program and returns what it printed on stdout.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// goTest runs go test over packages and counts what it says.
+func (r *runner) goTest(ctx context.Context, env []string, args ...string) error {
+	args = append([]string{"test", "-json", "-vet=off", "-timeout=10m"}, args...)
+	if r.strict {
+		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
+	}
+	events := newEvents(r.line)
+	err := r.stream(ctx, env, events.add, "go", args...)
+	events.end()
+	r.now.Passed += events.passed
+	r.now.Failures = append(r.now.Failures, events.failures...)
+	for _, s := range events.skips {
+		s.Listed = listed(r.skips, s)
+		r.now.Skips = append(r.now.Skips, s)
+		if !s.Listed && r.strict {
+			r.now.Failures = append(r.now.Failures, failure{
+				Name: s.Name, Output: "skipped, and environment/skips.txt does not list it: " + s.Reason, refused: true,
+			})
+		}
+	}
+	if err != nil && len(events.failures) > 0 {
+		return nil // the exit status says again what the failures say
+	}
+	if err == nil && events.passed == 0 {
+		return errors.New("no test ran")
+	}
+	return err
+}
+
+// tailLines keeps the last lines that it is given.
+type tailLines struct {
+	limit int
+	lines []string
+}
+
+func (t *tailLines) add(line string) {
+	t.lines = append(t.lines, line)
+	if len(t.lines) > t.limit {
+		t.lines = t.lines[1:]
+	}
+}
+
+func (t *tailLines) String() string { return strings.Join(t.lines, "\n") }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+)
+
+// summary is the machine-readable result.
+type summary struct {
+	Passed  int      `json:"passed"` // tests and phases
+	Failed  int      `json:"failed"`
+	Skipped int      `json:"skipped"`
+	Strict  bool     `json:"strict"`
+	Seconds float64  `json:"seconds"`
+	Go      string   `json:"go"`
+	OS      string   `json:"os"`
+	Arch    string   `json:"arch"`
+	Cores   int      `json:"cores"`
+	Phases  []result `json:"phases"`
+}
+
+// summary counts tests and phases. A phase that failed only through its tests
+// counts by these alone; a skip that --strict refuses counts as a failure.
+func (r *runner) summary() summary {
+	s := summary{
+		Strict: r.strict, Seconds: time.Since(r.begin).Seconds(), Phases: r.results,
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
+	}
+	for _, p := range r.results {
+		s.Passed += p.Passed
+		s.Failed += len(p.Failures)
+		for _, k := range p.Skips {
+			if k.Listed || !r.strict {
+				s.Skipped++
+			}
+		}
+		switch {
+		case p.Result == passed:
+			s.Passed++
+		case p.Error != "":
+			s.Failed++
+		}
+	}
+	return s
+}
+
+// print writes the summary for people; its last line is
+// "N passed, N failed, N skipped".
+func (s summary) print(w io.Writer) {
+	fmt.Fprintf(w, "phase      result   seconds  tests\n")
+	for _, p := range s.Phases {
+		tests := ""
+		if n := p.Passed + len(p.Failures) + len(p.Skips); n > 0 {
+			tests = fmt.Sprintf("%d passed, %d failed, %d skipped", p.Passed, len(p.Failures), len(p.Skips))
+		}
+		fmt.Fprintf(w, "%-10s %-7s %8.1f  %s\n", p.Name, p.Result, p.Seconds, tests)
+	}
+	fmt.Fprintf(w, "%27.1f  in all\n", s.Seconds)
+	for _, p := range s.Phases {
+		for _, k := range p.Skips {
+			switch {
+			case k.Listed:
+				fmt.Fprintf(w, "skipped: %s: %s: %s\n", p.Name, k.Name, k.Reason)
+			case !s.Strict:
+				fmt.Fprintf(w, "skipped: %s: %s: %s (not in environment/skips.txt)\n", p.Name, k.Name, k.Reason)
+			}
+		}
+	}
+	for _, p := range s.Phases {
+		if p.Error != "" {
+			fmt.Fprintf(w, "failed: %s: %s\n", p.Name, p.Error)
+		}
+		for _, f := range p.Failures {
+			reason := ""
+			if f.refused {
+				reason = ": " + f.Output
+			}
+			fmt.Fprintf(w, "failed: %s: %s%s\n", p.Name, f.Name, reason)
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
+}
+
+func (s summary) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(s)
+}

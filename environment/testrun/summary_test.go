@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSkipsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "skips.txt")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# comment\n\nlockstep/pkg/engine/cuda\\.Test.*  no NVIDIA driver\n")
+	rules, err := readSkips(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, want := range map[skip]bool{
+		{Name: "lockstep/pkg/engine/cuda.TestConv/3x3", Reason: "cuda: no NVIDIA driver here"}: true,
+		{Name: "lockstep/pkg/engine/cuda.TestConv/3x3", Reason: "too slow"}:                    false, // another reason
+		{Name: "lockstep/pkg/engine/cpu.TestConv", Reason: "cuda: no NVIDIA driver here"}:      false,
+		{Name: "x/lockstep/pkg/engine/cuda.TestConv", Reason: "cuda: no NVIDIA driver here"}:   false, // the whole name, not a part
+	} {
+		if got := listed(rules, s); got != want {
+			t.Errorf("listed(%+v) = %t, want %t", s, got, want)
+		}
+	}
+	for _, bad := range []string{"lockstep/pkg/x.TestA\n", "lockstep/pkg/x.Test( reason\n"} {
+		write(bad)
+		if _, err := readSkips(path); err == nil || !strings.Contains(err.Error(), "skips.txt:1: ") {
+			t.Errorf("%q: got %v, want an error that names line 1", bad, err)
+		}
+	}
+}
+
+// TestSummaryCounts follows three phases: tests with a skip, a phase without
+// tests that fails, and one that passes.
+func TestSummaryCounts(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		var out strings.Builder
+		r := &runner{options: options{strict: strict}, out: &out}
+		r.phase(t.Context(), phase{"unit", "tests", func(context.Context, *runner) error {
+			r.now.Passed = 5
+			r.now.Skips = []skip{{Name: "p.TestGPU", Reason: "no GPU"}}
+			if strict { // as goTest does
+				r.now.Failures = []failure{{Name: "p.TestGPU"}}
+			}
+			return nil
+		}})
+		r.phase(t.Context(), phase{"lint", "linter", func(context.Context, *runner) error {
+			r.line("x.go:1: unused")
+			return errors.New("exit status 1")
+		}})
+		r.phase(t.Context(), phase{"vet", "go vet", func(context.Context, *runner) error { return nil }})
+		s := r.summary()
+		s.print(&out)
+		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+		want := "7 passed, 1 failed, 1 skipped" // 5 tests and the phases unit and vet; lint
+		if strict {
+			want = "6 passed, 2 failed, 0 skipped" // the skip fails, and unit with it
+		}
+		if got := lines[len(lines)-1]; got != want {
+			t.Errorf("strict %t: last line %q, want %q", strict, got, want)
+		}
+		var js strings.Builder
+		if err := s.writeJSON(&js); err != nil {
+			t.Fatal(err)
+		}
+		var back summary
+		if err := json.Unmarshal([]byte(js.String()), &back); err != nil {
+			t.Fatal(err)
+		}
+		if back.Failed != s.Failed || len(back.Phases) != 3 || back.Phases[1].Output != "x.go:1: unused" {
+			t.Errorf("JSON reads back as %+v", back)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	got, err := choose(allPhases(), []string{"unit", "gofmt"})
+	if err != nil || len(got) != 2 || got[0].name != "gofmt" {
+		t.Errorf("got %v, %v; want gofmt, unit", got, err)
+	}
+	if _, err := choose(allPhases(), []string{"units"}); err == nil || !strings.Contains(err.Error(), "gofmt, ") {
+		t.Errorf("got %v, want an error that lists the phases", err)
+	}
+}
+
+func TestCheckNotebook(t *testing.T) {
+	cell := func(count, outputs string) string {
+		return `{"cell_type":"code","source":["x := 1\n","x"],"execution_count":` + count + `,"outputs":[` + outputs + `]}`
+	}
+	const picture = `{"output_type":"execute_result","data":{"image/svg+xml":["<svg/>"]}}`
+	for _, c := range []struct{ name, cells, want string }{
+		{"whole", `{"cell_type":"markdown","source":"# t"},` + cell("1", picture), ""},
+		{"not run", cell("1", picture) + "," + cell("null", ""), "cell 2 has not run"},
+		{"error", cell("1", `{"output_type":"error","ename":"ERROR","evalue":"no data"}`), "cell 1 ended in an error: ERROR: no data"},
+		{"no picture", cell("1", ""), "no picture"},
+		{"no code", `{"cell_type":"markdown","source":"# t"}`, "no cell with code"},
+	} {
+		_, err := checkNotebook([]byte(`{"cells":[` + c.cells + `]}`))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
