@@ -32,11 +32,11 @@ var gpuRegistration = filepath.Join("kernels", "cu", "register.go")
 // type-checked from its source with everything named C taken on trust, which
 // leaves its exported names whole.
 func registerGPU(ctx context.Context, g goTool) ([]byte, error) {
-	dir, err := g.output(ctx, "list", "-m", "-f", "{{.Dir}}", gpuPackage)
+	_, dir, err := findModule(ctx, g, gpuPackage)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", gpuPackage, err)
 	}
-	p, err := checkCgo(gpuPackage, strings.TrimSpace(dir))
+	p, err := checkCgo(gpuPackage, dir)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", gpuPackage, err)
 	}

@@ -62,28 +62,28 @@ func substitute(file, src string, subs []substitution) (string, error) {
 // upstream returns the folder of gophernotes in the module cache, after
 // checking that it is the version and the set of files the recipe knows.
 func upstream(ctx context.Context, g goTool) (string, error) {
-	out, err := g.output(ctx, "list", "-m", "-json", upstreamModule)
+	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {
 		return "", fmt.Errorf("find gophernotes: %w", err)
 	}
+	if version != upstreamVersion {
+		return "", fmt.Errorf("find gophernotes: go.mod selects %s, the recipe fits %s only", version, upstreamVersion)
+	}
+	return dir, checkUpstreamFiles(dir)
+}
+
+// findModule returns the version and the folder of a module that go.mod selects,
+// after downloading it where it is not in the cache yet.
+func findModule(ctx context.Context, g goTool, path string) (version, dir string, err error) {
+	out, err := g.output(ctx, "mod", "download", "-json", path)
+	if err != nil {
+		return "", "", err
+	}
 	var mod struct{ Version, Dir string }
 	if err := json.Unmarshal([]byte(out), &mod); err != nil {
-		return "", fmt.Errorf("find gophernotes: read module description: %w", err)
+		return "", "", fmt.Errorf("read module description: %w", err)
 	}
-	if mod.Version != upstreamVersion {
-		return "", fmt.Errorf("find gophernotes: go.mod selects %s, the recipe fits %s only", mod.Version, upstreamVersion)
-	}
-	if mod.Dir == "" {
-		if _, err := g.output(ctx, "mod", "download", upstreamModule); err != nil {
-			return "", fmt.Errorf("download gophernotes: %w", err)
-		}
-		out, err := g.output(ctx, "list", "-m", "-f", "{{.Dir}}", upstreamModule)
-		if err != nil {
-			return "", fmt.Errorf("find gophernotes: %w", err)
-		}
-		mod.Dir = strings.TrimSpace(out)
-	}
-	return mod.Dir, checkUpstreamFiles(mod.Dir)
+	return mod.Version, mod.Dir, nil
 }
 
 // checkUpstreamFiles compares the Go files in dir with those the recipe knows.

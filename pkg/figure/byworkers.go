@@ -172,7 +172,7 @@ func (b *builder) line(series string, l look) (int, error) {
 	}
 	line.LineStyle, points.GlyphStyle = l.line, l.glyph
 	b.plot.Add(line, points)
-	b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key{l.line, l.glyph}}})
+	b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key(l)}})
 	return len(xy), nil
 }
 

@@ -79,7 +79,7 @@ func losses(study *scaling.Study, name, title, axis, what string, x func(epochLo
 		if train || val {
 			l := lookOf(i)
 			l.line.Dashes = nil
-			f.legend = append(f.legend, entry{name: label, icons: []plot.Thumbnailer{key{l.line, l.glyph}}})
+			f.legend = append(f.legend, entry{name: label, icons: []plot.Thumbnailer{key(l)}})
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}

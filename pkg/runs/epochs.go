@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -177,10 +178,10 @@ func (l *lineReader) next() bool {
 		if b.Len() <= maxLine {
 			b.Write(part)
 		}
-		switch err {
-		case bufio.ErrBufferFull:
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
 			continue
-		case nil:
+		case err == nil:
 			l.line++
 			if b.Len() > maxLine {
 				l.problem("line is longer than %d bytes", maxLine)
@@ -189,7 +190,7 @@ func (l *lineReader) next() bool {
 			}
 			l.text = strings.TrimSuffix(strings.TrimSuffix(b.String(), "\n"), "\r")
 			return true
-		case io.EOF:
+		case errors.Is(err, io.EOF):
 			if b.Len() > 0 {
 				l.line++
 				l.problem("last line is torn: %.80q", b.String())

@@ -7,7 +7,9 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/metric"
+	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -44,14 +46,16 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 // score counts one rank's shard of ds with an evaluation program.
 func score(ctx context.Context, exe engine.Executable, ds data.Dataset, world, rank int) (Scores, error) {
 	var s Scores
-	loader, err := data.NewEvaluation(ds, data.EvaluationConfig{World: world, Rank: rank, Batch: evalBatch})
+	p := exe.Program()
+	batch := p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Shape[0]
+	loader, err := data.NewEvaluation(ds, data.EvaluationConfig{World: world, Rank: rank, Batch: batch})
 	if err != nil {
 		return s, err
 	}
 	defer loader.Close()
 	ts := ds.TargetShape()
 	m := ts[0] * ts[1] * ts[2]
-	logits := make([]float32, evalBatch*m)
+	logits := make([]float32, batch*m)
 	batches := loader.Epoch(ctx, 0)
 	defer batches.Close()
 	for batches.Next() {
@@ -92,16 +96,16 @@ func (t *Trainer) sum(ctx context.Context, v []float64) error {
 
 // forward runs an evaluation program on one batch.
 func forward(ctx context.Context, exe engine.Executable, image, target, logits []float32) error {
-	if err := exe.SetInput("image", image); err != nil {
+	if err := exe.SetInput(model.ImageInput, image); err != nil {
 		return err
 	}
-	if err := exe.SetInput("target", target); err != nil {
+	if err := exe.SetInput(model.TargetInput, target); err != nil {
 		return err
 	}
 	if _, err := exe.Step(ctx, nil, nil); err != nil {
 		return err
 	}
-	return exe.Output("logits", logits)
+	return exe.Output(model.LogitsOutput, logits)
 }
 
 // constantIoU is the IoU of the better of the all-0 and all-1 predictors.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
 )
 
@@ -94,7 +95,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		span := runs.Step{Epoch: t.epoch + 1, Samples: t.cfg.Batch, Data: time.Since(waiting).Seconds()}
 		row.LearningRate = t.rate(t.epoch, i)
 		if err := t.Step(ctx, b.Image, b.Target, row.LearningRate, &span); err != nil {
-			return row, fmt.Errorf("step %d: %w", i+1, err)
+			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 		lossSum += span.Loss
 		if err := rec.step(span); err != nil {
@@ -127,10 +128,10 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 // target [batch,1,H,W], and fills span (may be nil) with its times and loss.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	begin := time.Now()
-	if err := t.train.SetInput("image", image); err != nil {
+	if err := t.train.SetInput(model.ImageInput, image); err != nil {
 		return err
 	}
-	if err := t.train.SetInput("target", target); err != nil {
+	if err := t.train.SetInput(model.TargetInput, target); err != nil {
 		return err
 	}
 	input := time.Since(begin)

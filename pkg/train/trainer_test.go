@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/weights"
 )
@@ -166,6 +167,41 @@ func tensorsOf(t *testing.T, dir string) map[string][]float64 {
 		m[x.Name] = x.Float64s()
 	}
 	return m
+}
+
+// With running statistics the scores do not depend on the batch size of the
+// evaluation: the same counts at 1 and at 8, on either engine.
+func TestScoresAtAnyBatch(t *testing.T) {
+	for _, device := range []string{"cpu", "reference"} {
+		cfg := tiny()
+		cfg.Engine.Device = device
+		cfg.Data.TestImages, cfg.Data.Count = 11, 30
+		tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tr.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var scores []Scores
+		for _, batch := range []int{1, 8} {
+			_, exe, err := tr.program(tr.samples.Test.ImageShape(), batch, nn.Eval, tr.train)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := score(t.Context(), exe, tr.samples.Test, 1, 0)
+			if err := errors.Join(err, exe.Close()); err != nil {
+				t.Fatal(err)
+			}
+			scores = append(scores, s)
+		}
+		if scores[0].Counts != scores[1].Counts || scores[0].Samples != 11 || scores[0].Total() != 11*32*32 {
+			t.Errorf("%s: %+v at batch 1, %+v at batch 8", device, scores[0], scores[1])
+		}
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestNaNStops(t *testing.T) {

@@ -341,6 +341,17 @@ func TestValidateFindsMutations(t *testing.T) {
 		{"too few inputs", func(p *plan.Program) { p.Kernels[0].In = p.Kernels[0].In[:1] }},
 		{"written twice", func(p *plan.Program) { p.Kernels[1].Out = p.Kernels[0].Out }},
 		{"stride", func(p *plan.Program) { kernel(p, plan.OpConv).Attr.Stride = []int{2, 2} }},
+		{"no stride", func(p *plan.Program) { kernel(p, plan.OpMaxPool).Attr.Stride = []int{0, 2} }},
+		{"negative padding", func(p *plan.Program) { kernel(p, plan.OpConv).Attr.Pad = []int{-1, 1} }},
+		{"concatenated vectors", func(p *plan.Program) {
+			for _, id := range kernel(p, plan.OpConcat).In {
+				p.Tensors[id].Shape = p.Tensors[id].Shape[:1]
+			}
+		}},
+		{"bias of a vector", func(p *plan.Program) {
+			id := kernel(p, plan.OpBiasBackward).In[0]
+			p.Tensors[id].Shape = p.Tensors[id].Shape[:1]
+		}},
 		{"padding of a gradient", func(p *plan.Program) { kernel(p, plan.OpConvBackwardData).Attr.Pad = []int{2, 2} }},
 		{"window", func(p *plan.Program) { kernel(p, plan.OpMaxPool).Attr.Kernel = nil }},
 		{"slice beyond the end", func(p *plan.Program) { kernel(p, plan.OpSlice).Attr.Offset = 3 }},

@@ -9,6 +9,9 @@ import (
 // its Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := shapesOf(p, k.In)
+	if err := validateAttr(k, in); err != nil {
+		return err
+	}
 	want, err := resultShapes(p, k, in)
 	if err != nil {
 		return err
@@ -16,6 +19,34 @@ func validateShapes(p *Program, k Kernel) error {
 	for i, id := range k.Out {
 		if id >= 0 && !slices.Equal(p.Tensors[id].Shape, want[i]) {
 			return fmt.Errorf("result %d has shape %v, not %v", i, p.Tensors[id].Shape, want[i])
+		}
+	}
+	return nil
+}
+
+// validateAttr verifies what the rules of the operations rely on: windows,
+// strides and paddings that are none, and feature maps of four dimensions.
+func validateAttr(k Kernel, in [][]int) error {
+	for _, v := range append(slices.Clone(k.Attr.Kernel), k.Attr.Stride...) {
+		if v < 1 {
+			return fmt.Errorf("window %v with stride %v: each must be at least 1", k.Attr.Kernel, k.Attr.Stride)
+		}
+	}
+	for _, v := range k.Attr.Pad {
+		if v < 0 {
+			return fmt.Errorf("padding %v is negative", k.Attr.Pad)
+		}
+	}
+	maps := 0
+	switch k.Op {
+	case OpBiasBackward, OpBatchNorm, OpBatchNormBackward, OpSlice:
+		maps = 1
+	case OpConcat:
+		maps = 2
+	}
+	for _, s := range in[:maps] {
+		if len(s) != 4 {
+			return fmt.Errorf("a feature map has shape %v, not [n,c,h,w]", s)
 		}
 	}
 	return nil
@@ -63,6 +94,9 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpSlice:
 		s := slices.Clone(in[0])
 		if k.Out[0] >= 0 {
+			if len(p.Tensors[k.Out[0]].Shape) != 4 {
+				return nil, fmt.Errorf("a slice has shape %v, not [n,c,h,w]", p.Tensors[k.Out[0]].Shape)
+			}
 			s[1] = p.Tensors[k.Out[0]].Shape[1]
 		}
 		if k.Attr.Offset < 0 || k.Attr.Offset+s[1] > in[0][1] {
