@@ -113,7 +113,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 
 // decodeTensor reads one tensor's values.
 func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
-	width := int64(0)
+	var width int64
 	switch e.DType {
 	case "F32":
 		width = 4

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +22,9 @@ taken from beside this command; go run ./kernels/build makes both.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := kernelspec.Install(o)
+			if errors.Is(err, fs.ErrNotExist) {
+				return missing(err)
+			}
 			if err != nil {
 				return err
 			}

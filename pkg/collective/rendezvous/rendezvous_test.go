@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -135,20 +134,6 @@ func closeAll(t *testing.T, groups []collective.Group) {
 			}
 		}
 	}
-}
-
-// leftovers are the files of shared memory that have a name now.
-func leftovers(t *testing.T) []string {
-	t.Helper()
-	var found []string
-	for _, dir := range []string{"/dev/shm", os.TempDir()} {
-		names, err := filepath.Glob(filepath.Join(dir, "lockstep-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, names...)
-	}
-	return found
 }
 
 func TestRanksJoinAndAddUp(t *testing.T) {

@@ -194,7 +194,6 @@ func (p *Program) bucket(o Options) {
 			}
 			if !open {
 				p.Buckets = append(p.Buckets, Bucket{})
-				open = true
 			}
 			b := &p.Buckets[len(p.Buckets)-1]
 			b.Params = append(b.Params, i)
