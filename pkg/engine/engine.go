@@ -18,7 +18,7 @@ import (
 // stands in run.json. The zero value is refused; start from DefaultOptions.
 type Options struct {
 	Device      string `yaml:"device" json:"device"`           // "cpu" or "reference"
-	Convolution string `yaml:"convolution" json:"convolution"` // "auto" or "direct"
+	Convolution string `yaml:"convolution" json:"convolution"` // "auto", "winograd" (wherever it can be) or "direct"
 	Precision   string `yaml:"precision" json:"precision"`     // "fp32"; "fp64" on the reference engine
 	Fuse        bool   `yaml:"fuse" json:"fuse"`               // batch norm and ReLU in one kernel
 	Overlap     bool   `yaml:"overlap" json:"overlap"`         // a bucket is reduced while backward goes on
@@ -35,8 +35,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Device != "cpu" && o.Device != "reference":
 		return fmt.Errorf("validate engine options: device %q is not known: use cpu or reference", o.Device)
-	case o.Convolution != "auto" && o.Convolution != "direct":
-		return fmt.Errorf("validate engine options: convolution %q is not known: use auto or direct", o.Convolution)
+	case o.Convolution != "auto" && o.Convolution != "winograd" && o.Convolution != "direct":
+		return fmt.Errorf("validate engine options: convolution %q is not known: use auto, winograd or direct", o.Convolution)
 	case o.Precision != "fp32" && (o.Precision != "fp64" || o.Device != "reference"):
 		return fmt.Errorf("validate engine options: precision %q is not offered on %s: use fp32 (fp64 only on reference)", o.Precision, o.Device)
 	case o.Threads < 1:

@@ -11,7 +11,11 @@ import (
 
 // benchmark runs n, and reports work by units of 1e9 a second.
 func (n node) benchmark(b *testing.B, set string, threads int, work float64, unit string) {
-	x, err := open(b, set, threads).Load(n.program(), nil)
+	convolution := n.convolution
+	if convolution == "" {
+		convolution = "auto"
+	}
+	x, err := openWith(b, set, threads, convolution).Load(n.program(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +40,8 @@ func (n node) benchmark(b *testing.B, set string, threads int, work float64, uni
 }
 
 // BenchmarkConvolution reports GFLOP/s, a multiplication and an addition
-// counted as two.
+// counted as two; with Winograd's algorithm those of the direct one, which
+// computes the same.
 func BenchmarkConvolution(b *testing.B) {
 	for _, c := range []convCase{
 		{8, 64, 64, 64, 64, 3, 3, 1, 1},
@@ -44,6 +49,7 @@ func BenchmarkConvolution(b *testing.B) {
 		{8, 128, 32, 32, 128, 3, 3, 1, 1},
 		{8, 256, 16, 16, 256, 3, 3, 1, 1},
 		{8, 512, 8, 8, 512, 3, 3, 1, 1},
+		{1, 256, 8, 8, 256, 3, 3, 1, 1},
 		{8, 8, 128, 128, 8, 3, 3, 1, 1},
 		{8, 16, 64, 64, 16, 3, 3, 1, 1},
 		{8, 64, 64, 64, 64, 1, 1, 1, 0},
@@ -52,18 +58,21 @@ func BenchmarkConvolution(b *testing.B) {
 		{8, 64, 64, 64, 64, 3, 3, 2, 1},
 		{8, 64, 64, 64, 32, 2, 2, 2, 0},
 	} {
-		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
-		flop := 2 * float64(elements(y)) * float64(c.c*c.r*c.s)
-		for _, n := range []node{
-			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
-			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
-			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
-		} {
-			for _, set := range []string{"avx2", "go"} {
-				for threads := 1; threads <= 2; threads++ {
-					b.Run(fmt.Sprintf("%s/%s/%s/threads-%d", n.op, c, set, threads), func(b *testing.B) {
-						n.benchmark(b, set, threads, flop, "GFLOP/s")
-					})
+		flop := 2 * float64(elements(c.out())) * float64(c.c*c.r*c.s)
+		for _, convolution := range []string{"direct", "winograd"} {
+			if convolution == "winograd" && (c.r != 3 || c.stride != 1) {
+				continue
+			}
+			for _, n := range c.nodes(convolution) {
+				if len(n.in) == 3 {
+					continue // a bias costs nothing
+				}
+				for _, set := range []string{"avx2", "go"} {
+					for threads := 1; threads <= 2; threads++ {
+						b.Run(fmt.Sprintf("%s/%s/%s/%s/threads-%d", n.op, c, convolution, set, threads), func(b *testing.B) {
+							n.benchmark(b, set, threads, flop, "GFLOP/s")
+						})
+					}
 				}
 			}
 		}

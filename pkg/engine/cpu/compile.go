@@ -151,8 +151,16 @@ func (x *executable) convolve(c call) ([]task, error) {
 	if bias.present() && !bias.vector(c.out[0].Shape[1]) {
 		return nil, c.errorf("the bias must have shape [%d]", c.out[0].Shape[1])
 	}
-	// Options.Convolution chooses here: "auto" and "direct" are the same as long
-	// as there is one algorithm.
+	if x.useWinograd(c, large, small, weights) {
+		switch c.Op {
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+			return newWinogradGradient(x, large, small, weights).tasks(), nil
+		case plan.OpConv, plan.OpConvTransposeBackwardData:
+			return newWinograd(x, large, weights, small, bias.data, false).tasks(), nil
+		default:
+			return newWinograd(x, small, weights, large, bias.data, true).tasks(), nil
+		}
+	}
 	gatherH, gatherW := gatherAxis(l[2], s[2], w[2], sh, ph), gatherAxis(l[3], s[3], w[3], sw, pw)
 	switch c.Op {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
@@ -173,4 +181,13 @@ func matches(large, small, kernel, stride, pad int, transposed bool) bool {
 		return large == (small-1)*stride-2*pad+kernel
 	}
 	return large+2*pad >= kernel && small == (large+2*pad-kernel)/stride+1
+}
+
+// useWinograd says whether a convolution is computed by Winograd's method.
+func (x *executable) useWinograd(c call, large, small, weights operand) bool {
+	if x.engine.options.Convolution == "direct" ||
+		!slices.Equal(weights.Shape[2:], []int{3, 3}) || !slices.Equal(c.Attr.Stride, []int{1, 1}) || !slices.Equal(c.Attr.Pad, []int{1, 1}) {
+		return false
+	}
+	return x.engine.options.Convolution == "winograd" || winogradPays(large, small)
 }

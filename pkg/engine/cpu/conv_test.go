@@ -59,19 +59,26 @@ func (c convCase) out() []int {
 	return []int{c.n, c.k, (c.h+2*c.pad-c.r)/c.stride + 1, (c.w+2*c.pad-c.s)/c.stride + 1}
 }
 
+// nodes are the convolution's kernels.
+func (c convCase) nodes(convolution string) []node {
+	x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
+	return []node{
+		{convolution: convolution, op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+		{convolution: convolution, op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+		{convolution: convolution, op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+		{convolution: convolution, op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+	}
+}
+
 // TestConvolution compares with the reference. A sum of m products in float32
-// is off by about √m·2⁻²⁴ of its terms: at 9·40 terms 1e-6, ten times that is allowed.
+// is off by about √m·2⁻²⁴ of its terms: at 9·40 terms 1e-6, ten times that is
+// allowed to the direct algorithm, more to Winograd's (winogradTolerance).
 func TestConvolution(t *testing.T) {
-	const tol = 1e-5
 	for _, c := range convCases() {
-		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
-		for _, n := range []node{
-			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
-			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
-			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
-			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
-		} {
-			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tol) })
+		for _, convolution := range []string{"direct", "winograd"} {
+			for _, n := range c.nodes(convolution) {
+				t.Run(fmt.Sprintf("%s/%s/%d/%s", convolution, n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tolerance(n.op, convolution)) })
+			}
 		}
 	}
 }
@@ -79,7 +86,6 @@ func TestConvolution(t *testing.T) {
 // TestConvTranspose is the same for transposed convolutions; 2×2 with stride 2
 // is the U-Net's.
 func TestConvTranspose(t *testing.T) {
-	const tol = 1e-5
 	for _, c := range []convCase{
 		{1, 16, 4, 6, 8, 2, 2, 2, 0},
 		{2, 24, 5, 3, 12, 2, 2, 2, 0},
@@ -92,31 +98,29 @@ func TestConvTranspose(t *testing.T) {
 	} {
 		x, w := []int{c.n, c.c, c.h, c.w}, []int{c.c, c.k, c.r, c.s}
 		y := []int{c.n, c.k, (c.h-1)*c.stride - 2*c.pad + c.r, (c.w-1)*c.stride - 2*c.pad + c.s}
-		for _, n := range []node{
-			{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
-			{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
-			{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
-			{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
-		} {
-			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tol) })
+		for _, convolution := range []string{"direct", "winograd"} {
+			for _, n := range []node{
+				{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}},
+				{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+				{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
+				{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
+			} {
+				n.convolution = convolution
+				t.Run(fmt.Sprintf("%s/%s/%d/%s", convolution, n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, tolerance(n.op, convolution)) })
+			}
 		}
 	}
 }
 
 // TestConvolutionProperty tries shapes that nobody thought of.
 func TestConvolutionProperty(t *testing.T) {
-	fast, slow := open(t, "", 2), truth(t)
+	fast, slow := openWith(t, "", 2, "direct"), truth(t)
 	rapid.Check(t, func(r *rapid.T) {
 		draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
 		c := convCase{n: draw("n", 1, 3), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
 			stride: draw("stride", 1, 3), pad: draw("pad", 0, 3)}
 		c.h, c.w = draw("h", max(1, c.r-2*c.pad), 15), draw("w", max(1, c.s-2*c.pad), 15)
-		x, w, y := []int{c.n, c.c, c.h, c.w}, []int{c.k, c.c, c.r, c.s}, c.out()
-		for _, n := range []node{
-			{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}},
-			{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}},
-			{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}},
-		} {
+		for _, n := range c.nodes("direct") {
 			got, want := n.results(t, fast, 1), n.results(t, slow, 1)
 			for i := range want {
 				near(t, fmt.Sprintf("%s of %s", n.op, c), got[i], want[i], 1e-5)

@@ -21,19 +21,41 @@
 // indirect convolution of Dukhan (The Indirect Convolution Algorithm,
 // arXiv:1907.02129, 2019), with offsets in place of pointers.
 //
+// # Winograd
+//
+// 3×3 convolutions of stride 1 with a pad of 1, their transposes and gradients
+// may instead be computed by tiles of 4×4 outputs with Winograd's F(4×4,3×3)
+// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+// arXiv:1509.09308, 2015), which takes a quarter of the multiplications:
+// assembly transforms tiles and weights, and the same matrix kernel multiplies.
+// Options.Convolution "direct" and "winograd" force the choice; "auto" makes it
+// for each shape by an estimate of the work (see winogradPays).
+//
+// Its roundings are larger, since the transforms add and subtract multiples up
+// to eight: in float32 an output or a gradient of the inputs is off by at most
+// 2e-5 of the greatest one, a gradient of the weights by at most 4.2e-5,
+// where the direct algorithm keeps within 1e-5. The tests hold every kernel to
+// these bounds against float64. Over random shapes of up to 48 channels the
+// greatest errors seen are 9.2e-6, 8.3e-6 and 6.3e-6 (forward, backward data,
+// backward weights); at 256 to 512 channels 1.4e-5, 1.4e-5 and 3.1e-6.
+//
 // # Memory
 //
 // Parameters, gradients and optimiser slots are flat buffers of one layout, the
 // gradients of a bucket next to each other, so that a bucket is a slice and the
-// optimiser one pass. Activations share an arena by their lifetimes. Step
-// allocates nothing (but the optimiser's slots, when it meets a rule first).
+// optimiser one pass. Activations share an arena by their lifetimes. Kernels
+// share one scratch memory, which with Winograd holds a layer's transformed
+// weights, four times as large as these, and each worker has some of its own
+// for the tiles that it transforms. Step allocates nothing (but the optimiser's
+// slots, when it meets a rule first).
 //
 // # Reproducibility
 //
 // The work of a kernel is split in pieces that do not depend on the number of
 // threads, each computed by one worker, and partial sums are added in a fixed
 // order: results are the same bit for bit from run to run and for any number
-// of threads.
+// of threads, with either algorithm. Another algorithm, and assembly in place of
+// plain Go, gives other roundings.
 //
 // # Assembly
 //

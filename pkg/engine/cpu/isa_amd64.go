@@ -10,6 +10,10 @@ func assemblyKernels() *kernels {
 	}
 	return &kernels{
 		name: "avx2", gemm: assemblyGemmSet(), transpose: transposeAVX2,
+		winograd: winogradKernels{
+			input: winogradInputAVX2, gradient: winogradGradientAVX2, output: winogradOutputAVX2,
+			weights: winogradWeightsAVX2, weightGradient: winogradWeightGradientAVX2,
+		},
 		moments:   momentsAVX2,
 		normalize: normalizeAVX2, normalizeReLU: normalizeReLUAVX2,
 		normSums: normSumsAVX2, normSumsReLU: normSumsReLUAVX2,

@@ -32,8 +32,9 @@ type gemmSet struct {
 // kernels are the inner loops of one instruction set. Where a function takes
 // pixels, its pointers lead to that many blocks of eight channels.
 type kernels struct {
-	name string
-	gemm gemmSet
+	name     string
+	gemm     gemmSet
+	winograd winogradKernels
 
 	// transpose writes dst[j·8+i] = src[i·8+j] of a tile of 8×8.
 	transpose func(dst, src *float32)

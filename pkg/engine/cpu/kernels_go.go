@@ -8,7 +8,7 @@ import (
 // goKernels are the plain Go twins of the assembly.
 func goKernels() *kernels {
 	return &kernels{
-		name: "go", gemm: goGemmSet(), transpose: goTranspose,
+		name: "go", gemm: goGemmSet(), winograd: goWinograd(), transpose: goTranspose,
 		moments:   goMoments,
 		normalize: goNormalize, normalizeReLU: goNormalizeReLU,
 		normSums: goNormSums, normSumsReLU: goNormSumsReLU,

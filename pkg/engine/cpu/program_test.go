@@ -22,6 +22,8 @@ type node struct {
 	state   []int // indexes in in
 	// fill makes the values of input i; nil for normal ones.
 	fill func(rng *rand.Rand, i int, v []float32)
+	// convolution is the engine's option; "" for the default.
+	convolution string
 }
 
 // program builds n's program.
@@ -58,12 +60,18 @@ func (n node) program() *plan.Program {
 // processor has not.
 func open(t testing.TB, set string, threads int) engine.Engine {
 	t.Helper()
+	return openWith(t, set, threads, engine.DefaultOptions().Convolution)
+}
+
+// openWith is open with a choice of the convolutions' algorithm.
+func openWith(t testing.TB, set string, threads int, convolution string) engine.Engine {
+	t.Helper()
 	if set == "avx2" && assemblyKernels() == nil {
 		t.Skip("this processor has no AVX2 and FMA")
 	}
 	t.Setenv(variable, set)
 	o := engine.DefaultOptions()
-	o.Threads = threads
+	o.Threads, o.Convolution = threads, convolution
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +192,11 @@ func (n node) agrees(t *testing.T, tol float64) {
 	want := n.results(t, truth(t), 1)
 	same := map[string][][]float64{}
 	everyway(t, func(t *testing.T, set string, threads int) {
-		got := n.results(t, open(t, set, threads), 1)
+		e := open(t, set, threads)
+		if n.convolution != "" {
+			e = openWith(t, set, threads, n.convolution)
+		}
+		got := n.results(t, e, 1)
 		for i := range want {
 			near(t, "output", got[i], want[i], tol)
 			if same[set] != nil {

@@ -70,13 +70,14 @@ func smallUNet() model.UNet2DConfig {
 // TestUNetGradients compares a whole network's loss, logits, gradients and
 // running statistics with the reference in float64. Roundings may turn a
 // ReLU's or a pool's decision, so 1e-3 of the greatest gradient is allowed;
-// single kernels are held to 1e-5 elsewhere.
+// single kernels are held to 1e-5 and winogradTolerance elsewhere.
 func TestUNetGradients(t *testing.T) {
-	for _, fuse := range []bool{true, false} {
+	for i, fuse := range []bool{true, false, true} {
+		convolution := []string{"direct", "winograd", "winograd"}[i]
 		g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})
 		want := loaded(t, truth(t), p, g)
 		everyway(t, func(t *testing.T, set string, threads int) {
-			x := loaded(t, open(t, set, threads), p, g)
+			x := loaded(t, openWith(t, set, threads, convolution), p, g)
 			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-5) {
 				t.Fatalf("loss is %v, the reference has %v", x.Loss(), want.Loss())
 			}
@@ -131,12 +132,13 @@ func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.
 }
 
 // TestUNetIsReproducible trains five steps with each number of threads and
-// demands the same bits.
+// demands the same bits, with Winograd's convolutions (TestConvolution demands
+// it of either algorithm).
 func TestUNetIsReproducible(t *testing.T) {
 	g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: true})
 	var want map[string][]float64
 	for _, threads := range []int{1, 2, 5} {
-		x, err := open(t, "", threads).Load(p, nil)
+		x, err := openWith(t, "", threads, "winograd").Load(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,38 +166,41 @@ func TestUNetIsReproducible(t *testing.T) {
 }
 
 // BenchmarkUNet is the step (forward, backward, Adam) of the benchmarks' U-Net
-// at batch 8, and of a small one, with the milliseconds of each part.
+// and of the demo's small one, with the milliseconds of each part.
 func BenchmarkUNet(b *testing.B) {
-	const batch = 8
-	for _, c := range []model.UNet2DConfig{
-		{Base: 32, Depth: 4, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch"},
-		{Base: 8, Depth: 3, InChannels: 1, OutChannels: 1, Height: 64, Width: 64, Norm: "batch"},
-	} {
-		for threads := 1; threads <= 2; threads++ {
-			b.Run(fmt.Sprintf("base-%d/threads-%d", c.Base, threads), func(b *testing.B) {
-				g, p := lowered(b, c, batch, nn.Train, plan.Options{Fuse: true})
-				x := loaded(b, open(b, "", threads), p, g)
-				u := optim.Update{Rule: "adam", LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
-				var sum engine.Timing
-				for b.Loop() {
-					u.Step++
-					t, err := x.Step(context.Background(), nil, &u)
-					if err != nil {
-						b.Fatal(err)
-					}
-					sum.Forward += t.Forward
-					sum.Backward += t.Backward
-					sum.Optimizer += t.Optimizer
-				}
-				n := float64(b.N)
-				b.ReportMetric(batch*n/b.Elapsed().Seconds(), "images/s")
-				b.ReportMetric(1e3*sum.Forward.Seconds()/n, "forward-ms")
-				b.ReportMetric(1e3*sum.Backward.Seconds()/n, "backward-ms")
-				b.ReportMetric(1e3*sum.Optimizer.Seconds()/n, "optimizer-ms")
-				b.ReportMetric(float64(x.MemoryBytes())/(1<<20), "MiB")
-			})
+	for _, c := range []struct{ base, depth, batch int }{{32, 4, 8}, {8, 3, 4}} {
+		net := model.UNet2DConfig{Base: c.base, Depth: c.depth, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch"}
+		for _, convolution := range []string{"auto", "direct"} {
+			for threads := 1; threads <= 2; threads++ {
+				b.Run(fmt.Sprintf("base-%d/%s/threads-%d", c.base, convolution, threads), func(b *testing.B) {
+					g, p := lowered(b, net, c.batch, nn.Train, plan.Options{Fuse: true})
+					benchmarkStep(b, loaded(b, openWith(b, "", threads, convolution), p, g), c.batch)
+				})
+			}
 		}
 	}
+}
+
+// benchmarkStep reports what steps of x take.
+func benchmarkStep(b *testing.B, x engine.Executable, batch int) {
+	u := optim.Update{Rule: "adam", LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+	var sum engine.Timing
+	for b.Loop() {
+		u.Step++
+		t, err := x.Step(context.Background(), nil, &u)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum.Forward += t.Forward
+		sum.Backward += t.Backward
+		sum.Optimizer += t.Optimizer
+	}
+	n := float64(b.N)
+	b.ReportMetric(float64(batch)*n/b.Elapsed().Seconds(), "images/s")
+	b.ReportMetric(1e3*sum.Forward.Seconds()/n, "forward-ms")
+	b.ReportMetric(1e3*sum.Backward.Seconds()/n, "backward-ms")
+	b.ReportMetric(1e3*sum.Optimizer.Seconds()/n, "optimizer-ms")
+	b.ReportMetric(float64(x.MemoryBytes())/(1<<20), "MiB")
 }
 
 // deafSync takes buckets and changes nothing.

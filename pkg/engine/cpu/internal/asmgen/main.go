@@ -1,7 +1,7 @@
 // Command asmgen writes the assembly of package cpu: for each family of
 // kernels a file <family>_amd64.s and the Go declarations <family>_amd64.go.
 // What a kernel computes is said in cpu's kernels.go, its plain Go twin is in
-// kernels_go.go or gemm_go.go.
+// kernels_go.go, gemm_go.go or winograd_go.go.
 //
 // Run it by "go generate lockstep/pkg/engine/cpu".
 package main
@@ -29,6 +29,7 @@ func families() map[string]func(*assembler) {
 		"pooling":   pooling,
 		"pointwise": pointwise,
 		"update":    update,
+		"winograd":  winograd,
 	}
 }
 

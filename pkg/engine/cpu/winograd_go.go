@@ -1,0 +1,135 @@
+package cpu
+
+// The transforms of winogradKernels in plain Go. A one-way function takes up
+// to six vectors through one of the constant matrices.
+type oneWay func(d, to *[6]block)
+
+// goWinograd are the twins of the assembly.
+func goWinograd() winogradKernels {
+	return winogradKernels{
+		input: goWinogradTransform(6, inputWay), gradient: goWinogradTransform(4, gradientWay), output: goWinogradOutput,
+		weights: goWinogradWeights, weightGradient: goWinogradWeightGradient,
+	}
+}
+
+// square takes n×n vectors both ways to m×m.
+func square(n, m int, way oneWay, load, store func(i, j int) *block) {
+	var half [6][6]block // [column][row]
+	var d, to [6]block
+	for j := range n {
+		for i := range n {
+			d[i] = *load(i, j)
+		}
+		way(&d, &half[j])
+	}
+	for i := range m {
+		for j := range n {
+			d[j] = half[j][i]
+		}
+		way(&d, &to)
+		for j := range m {
+			*store(i, j) = to[j]
+		}
+	}
+}
+
+func goWinogradTransform(n int, way oneWay) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
+	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
+		for b := range blocks {
+			square(n, 6, way,
+				func(i, j int) *block { return blockAt(x, b*plane+i*row+j*4*lanes) },
+				func(i, j int) *block { return blockAt(v, b*step+(6*i+j)*ld) })
+		}
+	}
+}
+
+func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks int) {
+	for b := range blocks {
+		shift := blockAt(bias, b*biasStep)
+		square(6, 4, outputWay,
+			func(i, j int) *block { return blockAt(m, b*4*lanes+(6*i+j)*ld) },
+			func(i, j int) *block { return blockAt(y, b*plane+i*row+j*4*lanes) })
+		for i := range 4 {
+			for j := range 4 {
+				to := blockAt(y, b*plane+i*row+j*4*lanes)
+				for l := range to {
+					to[l] += shift[l]
+				}
+			}
+		}
+	}
+}
+
+func goWinogradWeights(w, u, _ *float32, ld int) {
+	for c := range lanes {
+		square(3, 6, weightsWay,
+			func(i, j int) *block { return blockAt(w, ((3*i+j)*lanes+c)*4*lanes) },
+			func(i, j int) *block { return blockAt(u, (6*i+j)*ld+c*4*lanes) })
+	}
+}
+
+func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
+	for c := range lanes {
+		square(6, 3, weightGradientWay,
+			func(i, j int) *block { return blockAt(d, (6*i+j)*ld+c*4*lanes) },
+			func(i, j int) *block { return blockAt(dw, ((3*i+j)*lanes+c)*4*lanes) })
+	}
+}
+
+// inputWay is Bᵀ.
+func inputWay(d, to *[6]block) {
+	for l := range lanes {
+		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
+		to[0][l] = 4*d0 - 5*d2 + d4
+		even, odd := d4-4*d2, d3-4*d1
+		to[1][l], to[2][l] = even+odd, even-odd
+		even, odd = d4-d2, 2*(d3-d1)
+		to[3][l], to[4][l] = even+odd, even-odd
+		to[5][l] = 4*d1 - 5*d3 + d5
+	}
+}
+
+// gradientWay is A.
+func gradientWay(d, to *[6]block) {
+	for l := range lanes {
+		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
+		to[0][l], to[5][l] = d0, d3
+		even, odd := d0+d2, d1+d3
+		to[1][l], to[2][l] = even+odd, even-odd
+		even, odd = d0+4*d2, 2*d1+8*d3
+		to[3][l], to[4][l] = even+odd, even-odd
+	}
+}
+
+// outputWay is Aᵀ.
+func outputWay(d, to *[6]block) {
+	for l := range lanes {
+		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
+		to[0][l] = d[0][l] + p + r
+		to[1][l] = q + 2*t
+		to[2][l] = p + 4*r
+		to[3][l] = q + 8*t + d[5][l]
+	}
+}
+
+// weightsWay is G.
+func weightsWay(d, to *[6]block) {
+	for l := range lanes {
+		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
+		to[0][l], to[5][l] = d0/4, d2
+		even, odd := (d0+d2)/6, d1/6
+		to[1][l], to[2][l] = -even-odd, odd-even
+		even, odd = d0/24+d2/6, d1/12
+		to[3][l], to[4][l] = even+odd, even-odd
+	}
+}
+
+// weightGradientWay is Gᵀ.
+func weightGradientWay(d, to *[6]block) {
+	for l := range lanes {
+		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
+		to[0][l] = d[0][l]/4 - p/6 + r/24
+		to[1][l] = q/6 + t/12
+		to[2][l] = (r-p)/6 + d[5][l]
+	}
+}
