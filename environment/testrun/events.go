@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,6 +30,13 @@ type events struct {
 	passed   int
 	failures []failure
 	skips    []skip
+	coverage []coverage // by package, where go test was asked for it
+}
+
+// coverage is how much of a package its own tests ran.
+type coverage struct {
+	Package string  `json:"package"`
+	Percent float64 `json:"percent"` // of statements
 }
 
 // testState is a test that was started.
@@ -71,6 +79,11 @@ func (e *events) add(text string) {
 		e.addTest(ev)
 	case ev.Action == "output":
 		keep(e.said, ev.Package, ev.Output)
+		if m := covered.FindStringSubmatch(ev.Output); m != nil {
+			if percent, err := strconv.ParseFloat(m[1], 64); err == nil {
+				e.coverage = append(e.coverage, coverage{ev.Package, percent})
+			}
+		}
 	case ev.Action == "pass" || ev.Action == "fail" || ev.Action == "skip":
 		e.endPackage(ev)
 	}
@@ -134,8 +147,8 @@ func (e *events) endPackage(ev event) {
 		failures = append(failures, failure{Name: ev.Package, Output: e.packageOutput(ev.Package)})
 	}
 	e.failures = append(e.failures, failures...)
-	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
-		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore))
+	e.line(fmt.Sprintf("%-4s %-42s %6.1f s  %d passed, %d failed, %d skipped%s", map[string]string{"pass": "ok", "fail": "FAIL", "skip": "ok"}[ev.Action],
+		ev.Package, ev.Elapsed, e.passed-passedBefore, len(failures), len(e.skips)-skipsBefore, e.coverageOf(ev.Package)))
 	for _, f := range failures {
 		e.line("     FAIL " + f.Name)
 		for _, l := range strings.Split(f.Output, "\n") {
@@ -174,6 +187,21 @@ func (e *events) end() {
 // hasChild reports whether a subtest of name among names satisfies is.
 func hasChild(names []string, name string, is func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && is(c) })
+}
+
+// covered is the line that a test binary ends with under -cover, or that go test
+// writes of a package without tests. The line "ok" says it again, and a package
+// without statements says none.
+var covered = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
+
+// coverageOf is that of a package on the line of its result.
+func (e *events) coverageOf(path string) string {
+	for _, c := range e.coverage {
+		if c.Package == path {
+			return fmt.Sprintf(", %.1f %% covered", c.Percent)
+		}
+	}
+	return ""
 }
 
 var sourceLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)

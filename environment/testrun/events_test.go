@@ -124,3 +124,43 @@ func TestStreamEndsWholeGroup(t *testing.T) {
 		t.Errorf("ended after %s", d)
 	}
 }
+
+// Coverage comes from go test itself, by package, and stands on the line of the
+// package's result and in the summary, the least covered first.
+func TestEventsCoverage(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":        "module sample\n\ngo 1.26\n",
+		"half.go":       "package sample\n\nfunc Half(b bool) int {\n\tif b {\n\t\treturn 1\n\t}\n\treturn 2\n}\n",
+		"half_test.go":  "package sample\n\nimport \"testing\"\n\nfunc TestHalf(t *testing.T) { Half(true) }\n",
+		"sub/none.go":   "package sub\n\nfunc None() int { return 1 }\n",
+		"bare/bare.go":  "package bare\n\nfunc Bare() int { return 1 }\n",
+		"sub/a_test.go": "package sub\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lines []string
+	e := newEvents(func(l string) { lines = append(lines, l) })
+	r := &runner{}
+	if err := r.stream(t.Context(), nil, e.add, "go", "test", "-C", dir, "-json", "-vet=off", "-cover", "./..."); err != nil {
+		t.Fatal(err, lines)
+	}
+	e.end()
+	var out strings.Builder
+	result{Coverage: e.coverage}.printCoverage(&out)
+	want := "coverage by each package's own tests, % of statements:\n" +
+		"    0.0  sample/bare\n    0.0  sample/sub\n" +
+		"   66.7  sample\n" // 2 of 3 statements
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	if shown := strings.Join(lines, "\n"); !strings.Contains(shown, "1 passed, 0 failed, 0 skipped, 66.7 % covered") {
+		t.Errorf("shown\n%s", shown)
+	}
+}

@@ -40,7 +40,7 @@ func allPhases() []phase {
 		{"arm64", "everything builds on a processor without assembly of ours", arm64},
 		{"lint", "golangci-lint with .golangci.yml", lint},
 		{"binaries", "the command and the kernel", binaries},
-		{"unit", "unit, property, golden and example tests", unit},
+		{"unit", "unit, property, golden and example tests, with coverage", unit},
 		{"race", "race detector, where goroutines meet", race},
 		{"kernel", "the kernel, under a real Jupyter", kernel},
 		{"notebook", "notebooks/unet-scaling.ipynb, run from top to bottom", notebook},
@@ -168,7 +168,7 @@ func unit(ctx context.Context, r *runner) error {
 		return err
 	}
 	packages := slices.DeleteFunc(strings.Fields(out), func(p string) bool { return strings.HasPrefix(p+"/", module+"/kernels/") })
-	return r.goTest(ctx, nil, packages...)
+	return r.goTest(ctx, nil, append([]string{"-cover"}, packages...)...)
 }
 
 func race(ctx context.Context, r *runner) error {

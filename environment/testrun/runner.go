@@ -35,14 +35,15 @@ type runner struct {
 
 // result is what came of a phase.
 type result struct {
-	Name     string    `json:"name"`
-	Result   string    `json:"result"` // passed or failed
-	Seconds  float64   `json:"seconds"`
-	Error    string    `json:"error,omitempty"`
-	Output   string    `json:"output,omitempty"` // the end of it, when the phase failed
-	Passed   int       `json:"tests_passed"`
-	Failures []failure `json:"failures,omitempty"`
-	Skips    []skip    `json:"skips,omitempty"`
+	Name     string     `json:"name"`
+	Result   string     `json:"result"` // passed or failed
+	Seconds  float64    `json:"seconds"`
+	Error    string     `json:"error,omitempty"`
+	Output   string     `json:"output,omitempty"` // the end of it, when the phase failed
+	Passed   int        `json:"tests_passed"`
+	Failures []failure  `json:"failures,omitempty"`
+	Skips    []skip     `json:"skips,omitempty"`
+	Coverage []coverage `json:"coverage,omitempty"` // of the phase unit, by package
 }
 
 // failure is a test that failed, or a package that came to no result.
@@ -164,6 +165,7 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	err := r.stream(ctx, env, events.add, "go", args...)
 	events.end()
 	r.now.Passed += events.passed
+	r.now.Coverage = append(r.now.Coverage, events.coverage...)
 	r.now.Failures = append(r.now.Failures, events.failures...)
 	for _, s := range events.skips {
 		s.Listed = listed(r.skips, s)

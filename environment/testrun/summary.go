@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,6 +63,9 @@ func (s summary) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%27.1f  in all\n", s.Seconds)
 	for _, p := range s.Phases {
+		p.printCoverage(w)
+	}
+	for _, p := range s.Phases {
 		for _, k := range p.Skips {
 			switch {
 			case k.Listed:
@@ -82,6 +88,21 @@ func (s summary) print(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
+}
+
+// printCoverage lists the packages, the least covered first.
+func (p result) printCoverage(w io.Writer) {
+	if len(p.Coverage) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "coverage by each package's own tests, %% of statements:\n")
+	sorted := slices.Clone(p.Coverage)
+	slices.SortFunc(sorted, func(a, b coverage) int {
+		return cmp.Or(cmp.Compare(a.Percent, b.Percent), strings.Compare(a.Package, b.Package))
+	})
+	for _, c := range sorted {
+		fmt.Fprintf(w, "  %5.1f  %s\n", c.Percent, c.Package)
+	}
 }
 
 func (s summary) writeJSON(w io.Writer) error {

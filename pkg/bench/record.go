@@ -1,5 +1,20 @@
 // Package bench measures Lockstep beside what it is compared with, in one run,
 // and reports in one form: a table for people, or JSON.
+//
+// EngineRuns compares training steps with PyTorch's, AllReduceRuns sums over
+// workers with gloo's, AblationRuns the engine with itself without one of its
+// optimisations, ScalingRuns several workers with one. Both sides of a
+// comparison are processes of their own that answer one request at a time and
+// are measured in turns, so that a machine that changes does so for both, and
+// the median of the repeats' ratios counts:
+//
+//	records, err := bench.EngineRuns(ctx, bench.EngineOptions{
+//		Shape: bench.DefaultShape(), Threads: []int{1, 2}, Workers: 2, Repeats: 5,
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	return bench.Write(os.Stdout, records, false)
 package bench
 
 import (
@@ -15,8 +30,8 @@ import (
 type Record struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"` // ours: the median over the repeats
-	Unit      string     `json:"unit"`
-	Peer      string     `json:"peer"` // what it is compared with
+	Unit      string     `json:"unit"`  // of Value and PeerValue
+	Peer      string     `json:"peer"`  // what it is compared with
 	PeerValue float64    `json:"peer_value"`
 	Ratio     float64    `json:"ratio"`   // over 1: we are better; the median of the repeats' ratios
 	Target    float64    `json:"target"`  // what Ratio must reach; 0: none is set
@@ -60,11 +75,20 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 }
 
 // compared fills the numbers of a record from interleaved repeats: ours[i] and
-// peers[i] were measured next to each other.
+// peers[i] were measured next to each other, and more is better.
 func compared(r Record, ours, peers []float64) Record {
+	return r.filled(ours, peers, func(ours, peers float64) float64 { return ours / peers })
+}
+
+// comparedCost is compared where less is better, such as memory.
+func comparedCost(r Record, ours, peers []float64) Record {
+	return r.filled(ours, peers, func(ours, peers float64) float64 { return peers / ours })
+}
+
+func (r Record) filled(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
 	ratios := make([]float64, len(ours))
 	for i := range ours {
-		ratios[i] = ours[i] / peers[i]
+		ratios[i] = ratio(ours[i], peers[i])
 	}
 	r.Value, r.PeerValue, r.Ratio = median(ours), median(peers), median(ratios)
 	r.Repeats = len(ours)

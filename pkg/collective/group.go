@@ -1,5 +1,11 @@
 // Package collective is how workers combine numbers: broadcast, all-reduce,
 // reduce-scatter, all-gather, barrier.
+//
+// SharedMemory joins the processes of one machine, Ring those of one or several
+// over sockets, InProcess the goroutines of a test. rendezvous.Join chooses and
+// makes them. Whatever carries the numbers, all ranks get the same bits, in
+// every run; over three and more ranks, shared memory and a ring add in another
+// order, so that their sums may differ in the last bit.
 package collective
 
 import (

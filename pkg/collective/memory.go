@@ -2,11 +2,9 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"lockstep/pkg/internal/device"
@@ -37,39 +35,8 @@ type memoryGroup struct {
 	running func(rank int) bool // whether its process does; nil in one process
 	release func() error        // gives the memory back
 
+	turn
 	meeting uint32 // meetings that this rank has reached
-	number  uint64 // operations, from 1
-	what    string // "all-reduce 17"
-	busy    atomic.Bool
-	broken  error // of the operation that failed: the ranks are out of step
-	closed  bool
-}
-
-// kind is an operation.
-type kind uint8
-
-const (
-	kindAllReduce kind = iota + 1
-	kindBroadcast
-	kindReduceScatter
-	kindAllGather
-	kindBarrier
-)
-
-func (k kind) String() string {
-	switch k {
-	case kindAllReduce:
-		return "all-reduce"
-	case kindBroadcast:
-		return "broadcast"
-	case kindReduceScatter:
-		return "reduce-scatter"
-	case kindAllGather:
-		return "all-gather"
-	case kindBarrier:
-		return "barrier"
-	}
-	return "no operation"
 }
 
 func (g *memoryGroup) Rank() int    { return g.rank }
@@ -121,21 +88,15 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 
 // Close leaves the group. A rank that still waits for this one is told.
 func (g *memoryGroup) Close() error {
-	if !g.busy.CompareAndSwap(false, true) {
-		return errors.New("close group: an operation is still running: end its context and wait for it first")
-	}
-	defer g.busy.Store(false)
-	if g.closed {
-		return nil
-	}
-	g.closed = true
-	if g.broken == nil {
-		g.leave(stateClosed)
-	}
-	if g.release == nil {
-		return nil
-	}
-	return g.release()
+	return g.end(func() error {
+		if g.broken == nil {
+			g.leave(stateClosed)
+		}
+		if g.release == nil {
+			return nil
+		}
+		return g.release()
+	})
 }
 
 // leave tells the others that this rank comes to no further meeting.
@@ -147,54 +108,19 @@ func (g *memoryGroup) leave(state uint32) {
 // do is the frame of every operation: it announces it, compares it with what
 // the others call, and keeps the group from going on out of step.
 func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
-	if !g.busy.CompareAndSwap(false, true) {
-		return fmt.Errorf("%v: another operation of this group is running: a group is for one goroutine at a time", k)
-	}
-	defer g.busy.Store(false)
-	switch {
-	case g.closed:
-		return fmt.Errorf("%v: the group is closed", k)
-	case g.broken != nil:
-		return fmt.Errorf("%v: the group is out of step since an earlier error: %w", k, g.broken)
-	}
-	if err := ctx.Err(); err != nil {
-		// Nothing was announced yet, but the others will wait for this rank.
-		return g.fail(fmt.Errorf("%v %d: %w", k, g.number+1, context.Cause(ctx)))
-	}
-	if g.size == 1 {
-		return nil
-	}
-	g.number++
-	g.what = fmt.Sprintf("%v %d", k, g.number)
-	c := &g.control.calls[g.number%2]
-	c.what.Store(signature(k, b, root))
-	c.length.Store(uint64(b.Len()))
-	c.number.Store(g.number)
-	if err := g.meet(ctx); err != nil {
-		return g.fail(err)
-	}
-	if err := g.compare(); err != nil {
-		return g.fail(err)
-	}
-	if err := body(); err != nil {
-		return g.fail(err)
-	}
-	return nil
-}
-
-func (g *memoryGroup) fail(err error) error {
-	g.broken = err
-	g.leave(stateFailed)
-	return err
-}
-
-// signature is an operation in a word: kind, element size and root.
-func signature(k kind, b device.Buffer, root int) uint64 {
-	element := uint64(4)
-	if b.F64 != nil {
-		element = 8
-	}
-	return uint64(k) | element<<8 | uint64(root)<<16
+	return g.take(ctx, k, g.size, func() error {
+		c := &g.control.calls[g.number%2]
+		c.what.Store(signature(k, b, root))
+		c.length.Store(uint64(b.Len()))
+		c.number.Store(g.number)
+		if err := g.meet(ctx); err != nil {
+			return err
+		}
+		if err := g.compare(); err != nil {
+			return err
+		}
+		return body()
+	}, func() { g.leave(stateFailed) })
 }
 
 // compare checks that all ranks are in the same operation on the same buffer.
@@ -212,18 +138,7 @@ func (g *memoryGroup) compare() error {
 }
 
 // String says what a rank does, for an error.
-func (c *call) String() string {
-	w := c.what.Load()
-	k := kind(w)
-	if k == kindBarrier || k == 0 {
-		return k.String()
-	}
-	text := fmt.Sprintf("%v of %d float%d", k, c.length.Load(), 8*(w>>8&0xff))
-	if k == kindBroadcast {
-		text += fmt.Sprintf(" from rank %d", w>>16)
-	}
-	return text
-}
+func (c *call) String() string { return callText(c.what.Load(), c.length.Load()) }
 
 // missing says why the wait for rank must end, nil while it need not.
 func (g *memoryGroup) missing(ctx context.Context, rank int, deadline time.Time, look bool) error {
@@ -263,8 +178,5 @@ func lastSeen(c *control) string {
 	if c.calls[1].number.Load() > last.number.Load() {
 		last = &c.calls[1]
 	}
-	if last.number.Load() == 0 {
-		return "not seen in any operation"
-	}
-	return fmt.Sprintf("last seen in %v %d", kind(last.what.Load()), last.number.Load())
+	return lastCall(last.number.Load(), last.what.Load())
 }

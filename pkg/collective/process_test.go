@@ -1,14 +1,12 @@
+//go:build linux
+
 package collective
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,8 +20,8 @@ import (
 
 // TestMain makes the test binary a rank of its own where a test starts it so.
 func TestMain(m *testing.M) {
-	if path := os.Getenv("COLLECTIVE_TEST_PATH"); path != "" {
-		if err := beRankOne(path); err != nil {
+	if place := os.Getenv(crewVariable); place != "" {
+		if err := beMember(place); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -32,100 +30,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// beRankOne does operations of the length that a line of standard input names,
-// until there is no further line.
-func beRankOne(path string) error {
-	g, err := OpenSharedMemory(path, 1, 2, Options{})
-	if err != nil {
-		return err
-	}
-	fmt.Println("mapped")
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		var n, times int
-		if _, err := fmt.Sscan(in.Text(), &n, &times); err != nil {
-			return err
-		}
-		if err := addUp(g, n, times); err != nil {
-			return err
-		}
-	}
-	return g.Close()
-}
-
-// pair is this process as rank 0 and another as rank 1.
+// pair is this process as rank 0 and another as rank 1, over shared memory.
 type pair struct {
 	*SharedMemory
-	cmd   *exec.Cmd
-	tasks io.WriteCloser
+	*crew
 }
 
 func newPair(t testing.TB) pair {
 	t.Helper()
-	g, err := CreateSharedMemory(2, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), "COLLECTIVE_TEST_PATH="+g.Path())
-	cmd.Stderr = os.Stderr
-	tasks, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "mapped\n" {
-		t.Fatalf("rank 1 said %q, %v", line, err)
-	}
-	if s, err := os.Stat(g.Path()); err != nil || s.Mode().Perm() != 0o600 {
-		t.Errorf("file is %v, %v; want mode 0600", s, err)
-	}
-	if err := g.Unlink(); err != nil {
-		t.Fatal(err)
-	}
-	return pair{g, cmd, tasks}
+	c := newCrew(t, "shared memory", 2)
+	return pair{c.group.(*SharedMemory), c}
 }
-
-// sum has both ranks add up n numbers, times times.
-func (p pair) sum(n, times int) error {
-	if _, err := fmt.Fprintln(p.tasks, n, times); err != nil {
-		return err
-	}
-	return addUp(p.SharedMemory, n, times)
-}
-
-// addUp is one rank's part: n numbers rank+1, added up times times.
-func addUp(g *SharedMemory, n, times int) error {
-	b := device.Buffer{F32: make([]float32, n)}
-	for i := range b.F32 {
-		b.F32[i] = float32(g.Rank() + 1)
-	}
-	for range times {
-		if err := g.AllReduce(context.Background(), b); err != nil {
-			return err
-		}
-	}
-	// 1 + 2, then twice that each time, in the end infinity.
-	want := float32(math.Ldexp(3, times-1))
-	for i, v := range b.F32 {
-		if v != want {
-			return fmt.Errorf("element %d is %v, want %v", i, v, want)
-		}
-	}
-	return nil
-}
-
-func (p pair) end() error { return errors.Join(p.tasks.Close(), p.cmd.Wait(), p.Close()) }
 
 func TestProcessesAddUp(t *testing.T) {
 	p := newPair(t)
@@ -146,8 +61,8 @@ func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
 	if err := p.sum(10, 1); err != nil {
 		t.Fatal(err)
 	}
-	pid := p.cmd.Process.Pid
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+	pid := p.cmds[0].Process.Pid
+	if err := p.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
@@ -157,7 +72,7 @@ func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
 	if d := time.Since(begin); d > 20*time.Second {
 		t.Errorf("noticed after %v", d)
 	}
-	if err := p.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+	if err := p.cmds[0].Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("rank 1 ended with %v", err)
 	}
 	if _, err := os.Stat(p.Path()); !errors.Is(err, os.ErrNotExist) {
@@ -194,21 +109,25 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkAllReduceProcesses is two ranks, each a process with its buffer in
-// ordinary memory; MB/s of buffer.
+// BenchmarkAllReduceProcesses is ranks that are each a process, with a buffer
+// in ordinary memory; MB/s of buffer.
 func BenchmarkAllReduceProcesses(b *testing.B) {
-	for _, bytes := range []int{1e3, 100e3, 8e6, 100e6} {
-		b.Run(fmt.Sprintf("%dkB", bytes/1000), func(b *testing.B) {
-			p := newPair(b)
-			b.SetBytes(int64(bytes))
-			b.ResetTimer()
-			if err := p.sum(bytes/4, b.N); err != nil {
-				b.Fatal(err)
+	for _, n := range []int{2, 4} {
+		for _, bytes := range []int{1e3, 100e3, 8e6, 100e6} {
+			for _, transport := range transports {
+				b.Run(fmt.Sprintf("%d/%dkB/%s", n, bytes/1000, transport), func(b *testing.B) {
+					c := newCrew(b, transport, n)
+					b.SetBytes(int64(bytes))
+					b.ResetTimer()
+					if err := c.sum(bytes/4, b.N); err != nil {
+						b.Fatal(err)
+					}
+					b.StopTimer()
+					if err := c.end(); err != nil {
+						b.Fatal(err)
+					}
+				})
 			}
-			b.StopTimer()
-			if err := p.end(); err != nil {
-				b.Fatal(err)
-			}
-		})
+		}
 	}
 }

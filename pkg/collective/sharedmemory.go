@@ -24,6 +24,7 @@ import (
 type SharedMemory struct {
 	memoryGroup
 	path string
+	file *os.File // of rank 0, until Unlink
 }
 
 // memoryFolders are where the file may lie: memory first.
@@ -49,8 +50,9 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 		}
 		s, err := mapMemory(f, n, 0, size, o)
 		if err != nil {
-			return nil, errors.Join(err, os.Remove(f.Name()))
+			return nil, errors.Join(err, discard(f))
 		}
+		s.file = f
 		return s, nil
 	}
 	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; make room there, or set TMPDIR to a folder that has it", n, size, errors.Join(errs...))
@@ -59,16 +61,29 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 // createMemoryFile makes a file of n bytes, all of them really there: writing
 // to a mapped page that the file system has no room for kills the process.
 func createMemoryFile(dir string, n int) (*os.File, error) {
-	// Only this user may open it, and nobody can guess its name beforehand.
-	path := filepath.Join(dir, "lockstep-"+rand.Text())
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := newMemoryFile(dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := reserve(f, int64(n)); err != nil {
-		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), f.Close(), os.Remove(path))
+		return nil, errors.Join(fmt.Errorf("reserve %d bytes in %s: %w", n, dir, err), discard(f))
 	}
 	return f, nil
+}
+
+// newNamedFile makes a file that only this user may open, and whose name
+// nobody can guess beforehand.
+func newNamedFile(dir string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// discard closes f, and takes its name away where it has one.
+func discard(f *os.File) error {
+	var err error
+	if hasName(f) {
+		err = os.Remove(f.Name())
+	}
+	return errors.Join(err, f.Close())
 }
 
 // OpenSharedMemory joins the memory that rank 0 created for as many ranks and
@@ -92,13 +107,14 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
 		return nil, errors.Join(fmt.Errorf("open shared memory %s: it has not the %d bytes that %d ranks need: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
 	}
-	return mapMemory(f, n, rank, size, o)
+	s, err := mapMemory(f, n, rank, size, o)
+	return s, errors.Join(err, f.Close()) // the mapping stays
 }
 
-// mapMemory maps f and closes it: the mapping stays.
+// mapMemory maps f.
 func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
 	memory, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
 	}
 	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
@@ -115,9 +131,10 @@ func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) 
 // Path is the file; it is a secret of the ranks' user.
 func (s *SharedMemory) Path() string { return s.path }
 
-// Unlink takes the file's name away, once all ranks have opened it.
+// Unlink takes the file's name away, once all ranks have opened it. It is for
+// rank 0, once.
 func (s *SharedMemory) Unlink() error {
-	if err := os.Remove(s.path); err != nil {
+	if err := discard(s.file); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Package data feeds training: data sets of image and mask pairs, the
 // distributed sampler, augmentation, and a loader that prepares batches ahead.
 //
-// A Dataset is read by index. It comes from a folder of PNG pairs (OpenPairs)
+// A Dataset is read by index. It comes from a folder of PNG, JPEG or TIFF pairs (OpenPairs)
 // or from the generator of cell images (Cells), is divided into training and
 // test samples (Split, Subset), and may be cut into tiles (Tiles). Split whole
 // images, then cut: no tile of a held-out image is then trained on.

@@ -3,9 +3,13 @@ package data
 import (
 	"bytes"
 	"image"
+	"image/jpeg"
 	"image/png"
+	"io"
 	"strings"
 	"testing"
+
+	"golang.org/x/image/tiff"
 )
 
 // FuzzDecodeGrey: any bytes give an error, or as many pixels as rows times columns.
@@ -15,6 +19,16 @@ func FuzzDecodeGrey(f *testing.F) {
 	} {
 		var b bytes.Buffer
 		if err := png.Encode(&b, m); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	for _, write := range []func(io.Writer, image.Image) error{
+		func(w io.Writer, m image.Image) error { return jpeg.Encode(w, m, nil) },
+		func(w io.Writer, m image.Image) error { return tiff.Encode(w, m, nil) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b, image.NewGray16(image.Rect(0, 0, 3, 2))); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b.Bytes())

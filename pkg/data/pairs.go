@@ -15,11 +15,13 @@ type PairsOptions struct {
 	ForegroundInverted bool `yaml:"foreground_inverted" json:"foreground_inverted"`
 }
 
-// Pairs is a folder of PNG images and their masks, in memory.
+// Pairs is a folder of images and their masks, in memory.
 type Pairs struct {
 	held
-	dir  string
-	grey int
+	dir        string
+	grey       int
+	foreground int   // mask pixels
+	brightest  uint8 // image pixel
 }
 
 // Dir is the folder that the pairs were read from.
@@ -29,18 +31,53 @@ func (p *Pairs) Dir() string { return p.dir }
 // nor nearly white and went to the nearer of the two.
 func (p *Pairs) GreyMaskPixels() int { return p.grey }
 
+// ForegroundFraction is the share of mask pixels that are foreground, 0 to 1.
+func (p *Pairs) ForegroundFraction() float64 {
+	return float64(p.foreground) / float64(p.maskPixels())
+}
+
+func (p *Pairs) maskPixels() int { return p.Len() * p.height * p.width }
+
+// CheckMasks reports masks that nothing can be learned from: none of their
+// pixels is foreground, or all are.
+func (p *Pairs) CheckMasks() error {
+	switch p.foreground {
+	case 0:
+		return fmt.Errorf("masks of %s: no pixel is foreground: foreground and background must be white (255) and black (0), or the other way round with data.foreground; a mask of numbered classes (0, 1, …) is black", p.dir)
+	case p.maskPixels():
+		return fmt.Errorf("masks of %s: every pixel is foreground: foreground and background must be white (255) and black (0), or the other way round with data.foreground; a mask of numbered classes (0, 1, …) is black", p.dir)
+	}
+	return nil
+}
+
+// Notes are what makes one doubt whether the files were meant as they were read.
+func (p *Pairs) Notes() []string {
+	var notes []string
+	if f := p.ForegroundFraction(); f > 0.5 {
+		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are foreground: if that is the background, set data.foreground to the other one of white and black", 100*f, p.dir))
+	}
+	if f := float64(p.grey) / float64(p.maskPixels()); f > 0.01 {
+		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
+	}
+	if p.brightest < 26 { // a tenth of white
+		notes = append(notes, fmt.Sprintf("the brightest image pixel of %s is %d of 255: values of 12 bits in a file of 16 must be multiplied by 16", p.dir, p.brightest))
+	}
+	return notes
+}
+
 // folders are the names that image and mask folders go by, in order of preference.
 var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
-const layout = "a folder with image/ and label/ (or images/ and masks/) that hold PNG files of the same names"
+const layout = "a folder with image/ and label/ (or images/ and masks/) that hold " + kinds + " files of the same names"
 
-// OpenPairs reads the PNG images of dir/image (or images, images_collective)
+// OpenPairs reads the images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) of dir/image (or images, images_collective)
 // and their masks in dir/label (or masks, labels, masks_collective), sorted by
 // name with numbers in numerical order. An image and its mask have the same
 // name; where no name is shared, those with the same numbers in their names
 // belong together (image_07.png, mask_07.png). All must be of one size.
 //
-// Colours become grey. Images are divided by 255. A mask's value, of 0 to 1,
+// Colours become grey, a palette's are looked up, what is transparent is black,
+// and of 16 bits the upper 8 count. Images are divided by 255. A mask's value, of 0 to 1,
 // above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
 // study; one in between (a soft edge left by resizing) goes to the nearer of
 // the two and is counted in GreyMaskPixels.
@@ -80,7 +117,10 @@ func openPairs(dir string, o PairsOptions) (*Pairs, error) {
 		if h != p.height || w != p.width {
 			return nil, fmt.Errorf("image %s is %d×%d, but %s is %d×%d (height×width): crop or resize to one size", pair.image, h, w, pairs[0].image, p.height, p.width)
 		}
-		p.grey += binarize(mask, o.ForegroundInverted)
+		grey, foreground := binarize(mask, o.ForegroundInverted)
+		p.grey += grey
+		p.foreground += foreground
+		p.brightest = max(p.brightest, slices.Max(pixels))
 		p.names = append(p.names, pair.name)
 		p.images = append(p.images, pixels)
 		p.masks = append(p.masks, mask)
@@ -124,11 +164,11 @@ type pair struct{ name, image, mask string }
 
 // matchPairs finds the mask of each image.
 func matchPairs(imageDir, maskDir string) ([]pair, error) {
-	images, err := listPNG(imageDir)
+	images, err := listPictures(imageDir)
 	if err != nil {
 		return nil, err
 	}
-	masks, err := listPNG(maskDir)
+	masks, err := listPictures(maskDir)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +205,8 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 	return pairs, nil
 }
 
-// listPNG is the names of the PNG files of dir, sorted.
-func listPNG(dir string) ([]string, error) {
+// listPictures is the names of the picture files of dir, sorted.
+func listPictures(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
@@ -176,7 +216,7 @@ func listPNG(dir string) ([]string, error) {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case e.IsDir() || strings.HasPrefix(name, "."):
-		case strings.EqualFold(filepath.Ext(name), ".png"):
+		case isPicture(name):
 			names = append(names, name)
 		default:
 			other = name
@@ -184,9 +224,9 @@ func listPNG(dir string) ([]string, error) {
 	}
 	if len(names) == 0 {
 		if other != "" {
-			return nil, fmt.Errorf("%s holds no PNG file, only others such as %s: convert them to PNG", dir, other)
+			return nil, fmt.Errorf("%s holds no %s file, only others such as %s: convert them to PNG", dir, kinds, other)
 		}
-		return nil, fmt.Errorf("%s is empty: expected PNG files", dir)
+		return nil, fmt.Errorf("%s is empty: expected %s files", dir, kinds)
 	}
 	slices.SortFunc(names, compareNatural)
 	return names, nil
@@ -259,8 +299,8 @@ func digits(s string) int {
 }
 
 // binarize makes grey values 0 or 1 in place and returns how many were
-// neither above 0.8 nor below 0.2.
-func binarize(mask []uint8, inverted bool) (grey int) {
+// neither above 0.8 nor below 0.2, and how many are foreground.
+func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
 		one, zero = 0, 1
@@ -275,8 +315,9 @@ func binarize(mask []uint8, inverted bool) (grey int) {
 		} else {
 			mask[i] = zero
 		}
+		foreground += int(mask[i])
 	}
-	return grey
+	return grey, foreground
 }
 
 // sampleFile is the file name of sample i among n, padded so that names sort as text too.

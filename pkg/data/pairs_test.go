@@ -189,13 +189,13 @@ func TestOpenPairsErrors(t *testing.T) {
 			for _, f := range []string{"/image/1.png", "/image/2.png", "/label/1.png", "/label/2.png"} {
 				remove(dir + f)
 			}
-		}, []string{"DIR/image is empty: expected PNG files"}},
+		}, []string{"DIR/image is empty: expected PNG, JPEG or TIFF files"}},
 		{"other files", func(dir string) {
 			remove(dir + "/image/1.png")
 			remove(dir + "/image/2.png")
-			write(dir+"/image/1.tif", "")
+			write(dir+"/image/1.bmp", "")
 			write(dir+"/image/.hidden.png", "")
-		}, []string{"DIR/image holds no PNG file, only others such as 1.tif: convert them to PNG"}},
+		}, []string{"DIR/image holds no PNG, JPEG or TIFF file, only others such as 1.bmp: convert them to PNG"}},
 		{"no mask folder", func(dir string) {
 			if err := os.Rename(dir+"/label", dir+"/truth"); err != nil {
 				t.Fatal(err)

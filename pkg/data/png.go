@@ -3,65 +3,12 @@ package data
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"image"
-	"image/draw"
 	"image/png"
-	"io"
 	"os"
 	"path/filepath"
 )
-
-// What a damaged header may ask for is bounded: by maxPixels, and by what the
-// file can hold. Deflate packs at most 1032 bytes into one (zlib's technical
-// notes), and a byte has at most 8 pixels.
-const (
-	maxPixels        = 1 << 28
-	maxPixelsPerByte = 8 * 1032
-)
-
-// readGrey decodes a PNG file to 8-bit grey values, row by row.
-func readGrey(path string) (pixels []uint8, height, width int, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, 0, 0, err
-	}
-	return decodeGrey(text)
-}
-
-// decodeGrey decodes the bytes of a PNG file.
-func decodeGrey(text []byte) (pixels []uint8, height, width int, err error) {
-	c, err := png.DecodeConfig(bytes.NewReader(text))
-	if err != nil {
-		return nil, 0, 0, corrupt(err)
-	}
-	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
-		return nil, 0, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
-	}
-	if c.Height*c.Width > maxPixelsPerByte*len(text) {
-		return nil, 0, 0, corrupt(fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
-	}
-	img, err := png.Decode(bytes.NewReader(text))
-	if err != nil {
-		return nil, 0, 0, corrupt(err)
-	}
-	b := img.Bounds()
-	gray, ok := img.(*image.Gray)
-	if !ok || gray.Stride != b.Dx() {
-		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
-		draw.Draw(gray, gray.Bounds(), img, b.Min, draw.Src)
-	}
-	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
-}
-
-// corrupt says what to do about a file that is not a whole PNG.
-func corrupt(err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("not a readable PNG: copy or save it again: %w", err)
-}
 
 // Write saves ds, of one channel, as PNG pairs in dir/image and dir/label
 // (foreground white), which OpenPairs reads. Files of the same names are
@@ -111,7 +58,7 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// refuseOthers reports PNG files in dir that n samples do not replace.
+// refuseOthers reports pictures in dir that n samples do not replace.
 func refuseOthers(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
@@ -122,7 +69,7 @@ func refuseOthers(dir string, n int) error {
 		return err
 	}
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) == ".png" && !ours[e.Name()] {
+		if isPicture(e.Name()) && !ours[e.Name()] {
 			return fmt.Errorf("%s already holds other images (%s): choose an empty folder", dir, e.Name())
 		}
 	}

@@ -13,6 +13,8 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 		return nil, fmt.Errorf("cut tiles: size %d×%d: each side must be at least 1", height, width)
 	case is[1] != ts[1] || is[2] != ts[2]:
 		return nil, fmt.Errorf("cut tiles: images are %d×%d and masks %d×%d: they must be equal", is[1], is[2], ts[1], ts[2])
+	case is[1] < height || is[2] < width:
+		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than a tile of %d×%d: set data.tile to a divisor of both sides, or to 0 for whole images", is[1], is[2], height, width)
 	case is[1]%height != 0:
 		return nil, fmt.Errorf("cut tiles: tile height %d does not divide image height %d: use one that does (nearest: %d)", height, is[1], nearestDivisor(is[1], height))
 	case is[2]%width != 0:

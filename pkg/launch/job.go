@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"lockstep/pkg/runs"
@@ -29,6 +30,8 @@ type Job struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // once done is closed
+	now    chan struct{}
+	kill   sync.Once // closes now
 }
 
 // Local starts the runs of s on this machine and returns at once; they go on
@@ -59,7 +62,10 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	j := &Job{dir: dir, runs: all, done: make(chan struct{})}
+	j := &Job{dir: dir, runs: all, done: make(chan struct{}), now: make(chan struct{})}
+	for _, r := range all {
+		r.now = j.now
+	}
 	j.ctx, j.cancel = context.WithCancel(ctx)
 	go j.work(binary)
 	return j, nil
@@ -84,6 +90,12 @@ func (j *Job) Dir() string { return j.dir }
 // Cancel ends the job: its workers are asked to end, and after some seconds
 // made to. Wait returns when they have.
 func (j *Job) Cancel() { j.cancel() }
+
+// Kill ends the job at once: its workers are not asked.
+func (j *Job) Kill() {
+	j.cancel()
+	j.kill.Do(func() { close(j.now) })
+}
 
 // Wait returns when the job has ended, with the error of the run that failed,
 // or when ctx ends; the job goes on then, unless ctx was Local's too.

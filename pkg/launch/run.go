@@ -28,6 +28,7 @@ type run struct {
 	resume  bool
 	skip    bool // it is done already
 	out     *output
+	now     <-chan struct{} // closed when workers are to be killed
 
 	mu      sync.Mutex
 	speaks  *lines // of rank 0, once it runs
@@ -118,6 +119,9 @@ func (r *run) doOwn(ctx context.Context, binary string) error {
 	if err := makeFolder(r.dir); err != nil {
 		return err
 	}
+	if err := runs.RemoveTemporary(r.dir); err != nil { // of a launch that was killed before there was a run
+		return err
+	}
 	err := r.work(ctx, append([]string{binary}, r.trainArguments()...), false)
 	if err == nil {
 		return nil
@@ -159,11 +163,20 @@ func (r *run) trainArguments() []string {
 	return args
 }
 
-// finish writes how the run ended where run.json still says that it runs.
+// finish writes how the run ended where run.json still says that it runs, or
+// that it was canceled: so says a rank 0 that was asked to end because another
+// rank had failed.
 func (r *run) finish(status string, cause error) error {
+	if err := runs.RemoveTemporary(r.dir); err != nil {
+		return err
+	}
 	before, err := runs.Read(r.dir)
-	if err != nil || before.Info.Status != runs.StatusRunning {
-		return nil // it never began, or has said so itself
+	if err != nil {
+		return nil // it never began
+	}
+	asked := before.Info.Status == runs.StatusCanceled && status == runs.StatusFailed
+	if before.Info.Status != runs.StatusRunning && !asked {
+		return nil // it has said so itself
 	}
 	w, _, err := runs.Resume(r.dir)
 	if err != nil {

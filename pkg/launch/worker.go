@@ -40,6 +40,7 @@ type worker struct {
 type crew struct {
 	workers []*worker
 	grace   time.Duration
+	now     <-chan struct{}
 }
 
 // exit is how a worker ended; err is nil when it ended well.
@@ -57,7 +58,7 @@ func (r *run) start(ctx context.Context, argv []string, foreign bool) (*crew, er
 		return nil, err
 	}
 	token := rand.Text()
-	c := &crew{grace: r.sweep.grace}
+	c := &crew{grace: r.sweep.grace, now: r.now}
 	for rank := range r.workers {
 		w, err := r.startWorker(argv, rank, r.environment(rank, port, token, foreign))
 		if err != nil {
@@ -131,7 +132,7 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 	for _, w := range c.workers {
 		go func() { exits <- exit{w, w.wait()} }()
 	}
-	ended := ctx.Done()
+	ended, now := ctx.Done(), c.now
 	var settled, late <-chan time.Time
 	stopping := false
 	stop := func() {
@@ -148,6 +149,10 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 			stop()
 		case <-settled:
 			stop()
+		case <-now:
+			now = nil
+			stop()
+			c.signal(unix.SIGKILL)
 		case <-late:
 			c.signal(unix.SIGKILL)
 		case e := <-exits:

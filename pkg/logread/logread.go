@@ -8,6 +8,8 @@
 // reported as a [runs.Problem] with its file and line: nothing is guessed in
 // silence.
 //
+// [Tidy] gives what was read as one table, a row a measured value.
+//
 // Kinds read: the CSV logs of the U-Net scaling study (log_<N>.csv of native
 // data parallelism, log_hvd_<N>.csv of Horovod; see study.go).
 package logread
@@ -52,31 +54,45 @@ var errNoRun = errors.New("no run")
 // of all runs together with those of files that gave no run. An error means
 // that path could not be read at all; runs that are damaged are problems.
 func Read(path string) ([]runs.Run, []runs.Problem, error) {
+	var found []runs.Run
+	problems, err := each(path, func(run runs.Run) error {
+		found = append(found, run)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return found, problems, nil
+}
+
+// each hands over the runs in and under path, one at a time; it ends at the
+// first error of use, which it returns. The problems are as Read's.
+func each(path string, use func(runs.Run) error) ([]runs.Problem, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read logs: %w", err)
+		return nil, fmt.Errorf("read logs: %w", err)
 	}
-	w := &walk{}
+	w := &walk{use: use}
 	if info.IsDir() {
 		err = w.folder(path)
 	} else {
 		err = w.named(path)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read logs in %s: %w", path, err)
+		return nil, fmt.Errorf("read logs in %s: %w", path, err)
 	}
-	return w.runs, w.problems, nil
+	return w.problems, nil
 }
 
-// walk collects what it meets.
+// walk hands over the runs that it meets.
 type walk struct {
-	runs     []runs.Run
+	use      func(runs.Run) error
 	problems []runs.Problem
 }
 
-func (w *walk) add(run runs.Run) {
-	w.runs = append(w.runs, run)
+func (w *walk) add(run runs.Run) error {
 	w.problems = append(w.problems, run.Problems...)
+	return w.use(run)
 }
 
 // folder reads dir, or where it is no run of ours, what lies in it.
@@ -94,8 +110,7 @@ func (w *walk) folder(dir string) error {
 			w.problems = append(w.problems, runs.Problem{File: dir, Reason: err.Error()})
 			return nil
 		}
-		w.add(run)
-		return nil
+		return w.add(run)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
 	for _, e := range entries {
@@ -158,8 +173,7 @@ func (w *walk) file(path string) (known bool, err error) {
 		if err != nil {
 			return true, fmt.Errorf("%s: %w", k.name, err)
 		}
-		w.add(run)
-		return true, nil
+		return true, w.add(run)
 	}
 	return false, nil
 }

@@ -59,21 +59,39 @@ func TestStudyVariants(t *testing.T) {
 		epoch            runs.Epoch // the last
 		iou              float64    // NaN: no test
 	}{
-		{"native", "log_1.csv", twoRows, "native", 1, 0,
-			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
-		{"horovod with validation", "logs/log_hvd_12.csv",
+		{
+			"native", "log_1.csv", twoRows, "native", 1, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001},
+			0.899849,
+		},
+		{
+			"horovod with validation", "logs/log_hvd_12.csv",
 			",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n0,3.126000,0.500000,0.600000,0.001000,674.100000,1.500000,0.917041\n", "horovod", 12, 0,
-			runs.Epoch{Epoch: 1, Seconds: 3.126, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001}, 0.917041},
-		{"no time per epoch", "log_4.csv",
+			runs.Epoch{Epoch: 1, Seconds: 3.126, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001},
+			0.917041,
+		},
+		{
+			"no time per epoch", "log_4.csv",
 			",loss,val_loss,lr,training_time,test_time,iou\n0,0.500000,,0.001000,100.000000,1.500000,0.900000\n", "native", 4, 0,
-			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: nan, LearningRate: 0.001}, 0.9},
-		{"timer", "timer/log_g4_r2.csv",
+			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: nan, LearningRate: 0.001},
+			0.9,
+		},
+		{
+			"timer", "timer/log_g4_r2.csv",
 			",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.500000,0.800000,0.600000,0.700000,0.001000,100.000000,4\n", "native", 4, 2,
-			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001}, nan},
-		{"last line without its end", "log_2.csv", strings.TrimSuffix(twoRows, "\n"), "native", 2, 0,
-			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
-		{"lines end as on Windows", "log_2.csv", strings.ReplaceAll(twoRows, "\n", "\r\n"), "native", 2, 0,
-			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001}, 0.899849},
+			runs.Epoch{Epoch: 1, Seconds: nan, TrainLoss: 0.5, ValLoss: 0.6, LearningRate: 0.001},
+			nan,
+		},
+		{
+			"last line without its end", "log_2.csv", strings.TrimSuffix(twoRows, "\n"), "native", 2, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001},
+			0.899849,
+		},
+		{
+			"lines end as on Windows", "log_2.csv", strings.ReplaceAll(twoRows, "\n", "\r\n"), "native", 2, 0,
+			runs.Epoch{Epoch: 2, Seconds: 189.552807, TrainLoss: 0.365322, ValLoss: nan, LearningRate: 0.001},
+			0.899849,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run := readOne(t, c.file, c.text)
@@ -111,12 +129,18 @@ func TestStudyDefects(t *testing.T) {
 	}{
 		{"only quotes", "\"\"\n", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
 		{"empty", "", -1, []runs.Problem{{Line: 1, Reason: "the file holds no table: the run wrote nothing"}}},
-		{"torn header", "\"\"\n" + header[3:] + "\n" + rows, 2, []runs.Problem{{Line: 2,
-			Reason: fmt.Sprintf("the header is torn: %q is taken for the end of %q", header[3:], header)}}},
-		{"header torn so short that it fits several", "\"\"\nst_time,iou\n" + rows, -1, []runs.Problem{{Line: 2,
-			Reason: fmt.Sprintf("expected a header such as %q, got \"st_time,iou\"; no row of this file is used", header)}}},
-		{"other header", "a,b\n1,2\n", -1, []runs.Problem{{Line: 1,
-			Reason: fmt.Sprintf("expected a header such as %q, got \"a,b\"; no row of this file is used", header)}}},
+		{"torn header", "\"\"\n" + header[3:] + "\n" + rows, 2, []runs.Problem{{
+			Line:   2,
+			Reason: fmt.Sprintf("the header is torn: %q is taken for the end of %q", header[3:], header),
+		}}},
+		{"header torn so short that it fits several", "\"\"\nst_time,iou\n" + rows, -1, []runs.Problem{{
+			Line:   2,
+			Reason: fmt.Sprintf("expected a header such as %q, got \"st_time,iou\"; no row of this file is used", header),
+		}}},
+		{"other header", "a,b\n1,2\n", -1, []runs.Problem{{
+			Line:   1,
+			Reason: fmt.Sprintf("expected a header such as %q, got \"a,b\"; no row of this file is used", header),
+		}}},
 		{"no rows", header + "\n", -1, []runs.Problem{{Line: 0, Reason: "the file has a header and no epochs"}}},
 		{"NaN", header + "\n0,,,0.001000,1.000000,1.000000,\n", 1, nil},
 		{"bad lines", twoRows + "2,1.0\nx,1.000000,,,,,\n3,y,,,,,\n-1,1.000000,,,,,\n1,2.000000,,,,,\n4,1.000000,0.500000,0.001000,1.000000,1.000000,0.9", 2, []runs.Problem{

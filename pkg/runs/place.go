@@ -58,6 +58,31 @@ func ResolveLogs(path string) (string, error) {
 	}
 }
 
+// LocateLogs says where the logs of path are: where ResolveLogs says, or else
+// in the working directory. Nothing in either place is an error.
+func LocateLogs(path string) (string, error) {
+	place, err := ResolveLogs(path)
+	if err == nil {
+		if _, e := os.Stat(place); e == nil {
+			return place, nil
+		}
+	}
+	here, absErr := filepath.Abs(path)
+	if absErr != nil {
+		return "", fmt.Errorf("locate %q: %w", path, absErr)
+	}
+	if _, e := os.Stat(here); e == nil {
+		return here, nil
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case place == here:
+		return "", fmt.Errorf("there is nothing at %s; train first, or name another folder of logs", here)
+	}
+	return "", fmt.Errorf("there is nothing at %s, nor at %s; train first, or name another folder of logs", place, here)
+}
+
 // CollectHost describes this machine, as far as it tells: the processor's name
 // and the memory come from /proc where that exists.
 func CollectHost() Host {

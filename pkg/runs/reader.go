@@ -36,7 +36,7 @@ func Read(dir string) (Run, error) {
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
 	}
-	found, err := ranks(dir)
+	found, err := Ranks(dir)
 	if err != nil {
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	}

@@ -2,14 +2,18 @@
 // it reads back after a kill at any moment.
 //
 //	logs/<study>/<series>-n<workers>-s<seed>/
-//	    run.json            Info
-//	    epochs.csv          an Epoch a row
-//	    steps-<rank>.jsonl  a Worker line, then a Step a line
-//	    out.log             lines for people
+//	    run.json               Info
+//	    epochs.csv             an Epoch a row
+//	    steps-<rank>.jsonl     a Worker line, then a Step a line
+//	    out.log                lines for people, as Python's logging writes them
+//	    events.out.tfevents.*  scalars for TensorBoard
 //	    checkpoints/
 package runs
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // SchemaVersion is the version of the folder that this package writes.
 const SchemaVersion = 1
@@ -132,4 +136,12 @@ type Problem struct {
 	File   string
 	Line   int // from 1; 0 where the whole file is meant
 	Reason string
+}
+
+// String is the problem on a line: file:line: reason.
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Reason
+	}
+	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
 }

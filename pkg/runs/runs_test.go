@@ -31,8 +31,10 @@ func sampleEpoch(n int) Epoch {
 }
 
 func sampleStep(n int) Step {
-	return Step{Epoch: 1 + n/3, Step: n, Samples: 8, Data: 0.01, Forward: 0.2, Backward: 0.4, Wait: 0.05,
-		AllReduce: 0.1, Optimizer: 0.02, Loss: 1 / float64(n), UntilCollective: 0.3}
+	return Step{
+		Epoch: 1 + n/3, Step: n, Samples: 8, Data: 0.01, Forward: 0.2, Backward: 0.4, Wait: 0.05,
+		AllReduce: 0.1, Optimizer: 0.02, Loss: 1 / float64(n), UntilCollective: 0.3,
+	}
 }
 
 // writeSample writes a finished run of two epochs and five steps.
@@ -360,7 +362,7 @@ func TestNaturalCompare(t *testing.T) {
 	for i, a := range ordered {
 		for j, b := range ordered {
 			if c := NaturalCompare(a, b); (c < 0) != (i < j) || (c == 0) != (i == j) {
-				if !(strings.Contains(a+b, "01")) { // a1 and a01 are equal as numbers: only an order is promised
+				if !strings.Contains(a+b, "01") { // a1 and a01 are equal as numbers: only an order is promised
 					t.Errorf("NaturalCompare(%q, %q) = %d", a, b, c)
 				}
 			}

@@ -143,11 +143,11 @@ func superseded(steps []Step, step int) []Step {
 	return steps[:i]
 }
 
-// ranks lists the ranks that left a steps file in dir, in order.
-func ranks(dir string) ([]int, error) {
+// Ranks lists the ranks that left a steps file in the run folder dir, in order.
+func Ranks(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list ranks: %w", err)
 	}
 	var found []int
 	for _, e := range entries {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -42,8 +43,10 @@ func Create(dir string, info Info) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, unwritable("create run folder", dir, err)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, infoFile)); err == nil {
-		return nil, occupied(dir, infoFile)
+	for _, name := range []string{infoFile, epochsFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return nil, occupied(dir, name)
+		}
 	}
 	info.Schema = SchemaVersion
 	if info.Status == "" {
@@ -53,7 +56,11 @@ func Create(dir string, info Info) (*Writer, error) {
 		info.Started = time.Now()
 	}
 	w := &Writer{dir: dir, info: info}
-	// O_EXCL decides between two processes that create the same folder at once.
+	// run.json comes first and whole: whenever a kill comes, there is either no
+	// run yet or one that reads and can be resumed.
+	if err := w.claim(); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(w.path(epochsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, occupied(dir, epochsFile)
@@ -65,19 +72,54 @@ func Create(dir string, info Info) (*Writer, error) {
 	if _, err := f.WriteString(epochHeader + "\n"); err != nil {
 		return nil, errors.Join(fmt.Errorf("write header of %s: %w", f.Name(), err), f.Close())
 	}
-	if err := w.open(); err != nil {
+	if err := w.openLog(); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
+// claim makes run.json, where there is none. The link decides between two
+// processes that create the same folder at once.
+func (w *Writer) claim() error {
+	text, err := w.encodeInfo()
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(w.path(infoFile), renameio.WithTempDir(w.dir), renameio.WithPermissions(0o644))
+	if err != nil {
+		return unwritable("create", w.path(infoFile), err)
+	}
+	defer func() { _ = f.Cleanup() }() // its own name, after it has the other
+	if _, err = f.Write(text); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write run.json: %w", err)
+	}
+	switch err = os.Link(f.Name(), w.path(infoFile)); {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrExist):
+		return occupied(w.dir, infoFile)
+	}
+	// A file system without links: there O_EXCL of epochs.csv decides.
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("write run.json: %w", err)
+	}
+	return nil
+}
+
 // Resume opens the run folder dir to append to it, and returns what it holds.
 // A last line of epochs.csv that was torn by a kill is cut off (and stands in
-// Run.Problems).
+// Run.Problems), and half-written files that it left are deleted. Nobody else
+// may be writing the run.
 func Resume(dir string) (*Writer, Run, error) {
 	run, err := Read(dir)
 	if err != nil {
 		return nil, run, fmt.Errorf("resume: %w", err)
+	}
+	if err := RemoveTemporary(dir); err != nil {
+		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	w := &Writer{dir: dir, info: run.Info}
 	if err := mend(w.path(epochsFile), epochHeader); err != nil {
@@ -87,20 +129,45 @@ func Resume(dir string) (*Writer, Run, error) {
 	if err != nil {
 		return nil, run, unwritable("resume", w.path(epochsFile), err)
 	}
-	if err := w.open(); err != nil {
+	if err := w.openLog(); err != nil {
 		return nil, run, err
 	}
 	return w, run, nil
 }
 
-// open writes run.json and opens out.log; on an error it closes what is open.
-func (w *Writer) open() error {
-	err := w.writeInfo()
-	if err == nil {
-		w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	}
+// openLog opens out.log; on an error it closes what is open.
+func (w *Writer) openLog() (err error) {
+	w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return errors.Join(unwritable("write", w.dir, err), w.epochs.Close())
+		return errors.Join(unwritable("open", w.path(logFile), err), w.epochs.Close())
+	}
+	return nil
+}
+
+// pending is the name of a file that renameio was writing for run.json,
+// epochs.csv or a checkpoint when it was killed.
+var pending = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+\.safetensors)\d+$`)
+
+// RemoveTemporary deletes the half-written files that a kill left in the run folder dir
+// and its checkpoints, whether or not there is a run yet. Nobody may be writing
+// the run. Resume does it too.
+func RemoveTemporary(dir string) error {
+	for _, place := range []string{dir, filepath.Join(dir, "checkpoints")} {
+		entries, err := os.ReadDir(place)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !pending.MatchString(e.Name()) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(place, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -149,7 +216,7 @@ func (w *Writer) Truncate(epoch int) error {
 			text = append(append(text, formatEpoch(e)...), '\n')
 		}
 	}
-	if err := renameio.WriteFile(f.Name(), text, 0o644); err != nil {
+	if err := w.replace(epochsFile, text); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
 	}
 	// The file is a new one now: what was open is the old one, without a name.
@@ -162,13 +229,14 @@ func (w *Writer) Truncate(epoch int) error {
 	return old.Close()
 }
 
-// Log appends a line to out.log, with the time in front, in the form of
-// Python's logging (`2021-11-12 00:32:26,118 - lockstep - INFO - …`).
+// Log appends a line to out.log, with the time in front, in the form that
+// Python's root logger gives it (`2021-11-12 00:32:26,118 - root - INFO - …`)
+// and that readers of such logs know.
 func (w *Writer) Log(format string, a ...any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	stamp := time.Now().Format("2006-01-02 15:04:05,000")
-	line := stamp + " - lockstep - INFO - " + fmt.Sprintf(format, a...) + "\n"
+	line := stamp + " - root - INFO - " + fmt.Sprintf(format, a...) + "\n"
 	if _, err := w.log.WriteString(line); err != nil {
 		return fmt.Errorf("write %s: %w", w.log.Name(), err)
 	}
@@ -202,15 +270,29 @@ func (w *Writer) Finish(status string, failure error) error {
 
 func (w *Writer) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *Writer) writeInfo() error {
+func (w *Writer) encodeInfo() ([]byte, error) {
 	text, err := json.MarshalIndent(w.info, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode run.json: %w", err)
+		return nil, fmt.Errorf("encode run.json: %w", err)
 	}
-	if err := renameio.WriteFile(w.path(infoFile), append(text, '\n'), 0o644); err != nil {
+	return append(text, '\n'), nil
+}
+
+func (w *Writer) writeInfo() error {
+	text, err := w.encodeInfo()
+	if err != nil {
+		return err
+	}
+	if err := w.replace(infoFile, text); err != nil {
 		return fmt.Errorf("write run.json: %w", err)
 	}
 	return nil
+}
+
+// replace writes a file in one step. What a kill leaves of it lies beside it,
+// where Resume finds it, and not in the folder of temporary files.
+func (w *Writer) replace(name string, text []byte) error {
+	return renameio.WriteFile(w.path(name), text, 0o644, renameio.WithTempDir(w.dir))
 }
 
 // occupied says that dir holds a run, and what to do.

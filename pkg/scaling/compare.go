@@ -23,6 +23,12 @@ func (s *Study) compare(g seriesRuns) {
 		{"model", func(r runs.Run) string { return document(r, "model") }},
 		{"data", func(r runs.Run) string { return document(r, "data") }},
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		{"collective", func(r runs.Run) string {
+			if r.Info.Workers < 2 { // it has none
+				return ""
+			}
+			return r.Info.Collective
+		}},
 		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
 	} {
 		s.compareValue(g, c.what, c.value)

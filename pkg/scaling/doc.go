@@ -15,6 +15,10 @@
 //     samples in every epoch: S(N) = t(B)/t(N). Study.Notes says where.
 //   - efficiency E(N) = S(N)·B/N.
 //
+// Study.Breakdown says where the time of a step goes, from the spans that
+// every rank wrote: what of the communication is exposed (a rank waits for
+// it), and what is hidden behind the backward pass.
+//
 // Nothing is left out in silence: runs that failed are counted in their own
 // column and named in Study.Problems; where runs of a series differ in what
 // must be equal for a fair comparison (threads, batch per worker, data,

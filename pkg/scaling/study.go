@@ -3,8 +3,6 @@ package scaling
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +103,7 @@ func Read(paths ...string) (*Study, error) {
 	var all []runs.Run
 	var problems []runs.Problem
 	for _, path := range paths {
-		place, err := resolve(path)
+		place, err := runs.LocateLogs(path)
 		if err != nil {
 			return nil, fmt.Errorf("read study: %w", err)
 		}
@@ -123,7 +121,7 @@ func Read(paths ...string) (*Study, error) {
 	if len(all) == 0 {
 		text := fmt.Sprintf("read study: no runs in %s; expected run folders (with run.json) or log_<N>.csv files", strings.Join(paths, ", "))
 		for _, p := range problems {
-			text += "\n  " + problemText(p)
+			text += "\n  " + p.String()
 		}
 		return nil, errors.New(text)
 	}
@@ -132,30 +130,6 @@ func Read(paths ...string) (*Study, error) {
 		return slices.ContainsFunc(all, func(r runs.Run) bool { return slices.Contains(r.Problems, p) })
 	}
 	return newStudy(all, slices.DeleteFunc(problems, inRun), DefaultRule())
-}
-
-// resolve says where path exists.
-func resolve(path string) (string, error) {
-	place, err := runs.ResolveLogs(path)
-	if err == nil {
-		if _, e := os.Stat(place); e == nil {
-			return place, nil
-		}
-	}
-	here, absErr := filepath.Abs(path)
-	if absErr != nil {
-		return "", fmt.Errorf("resolve %q: %w", path, absErr)
-	}
-	if _, e := os.Stat(here); e == nil {
-		return here, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if place == here {
-		return "", fmt.Errorf("there is nothing at %s; train first, or name another folder of logs", here)
-	}
-	return "", fmt.Errorf("there is nothing at %s, nor at %s; train first, or name another folder of logs", place, here)
 }
 
 // FromRuns makes a study of runs that are in memory already, by DefaultRule.
@@ -256,12 +230,4 @@ func (s *Study) Series() []string {
 		}
 	}
 	return names
-}
-
-// problemText is a problem in a line.
-func problemText(p runs.Problem) string {
-	if p.Line > 0 {
-		return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Reason)
-	}
-	return fmt.Sprintf("%s: %s", p.File, p.Reason)
 }

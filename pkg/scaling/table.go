@@ -272,7 +272,7 @@ func (s *Study) remarks() []string {
 		lines = append(lines, "note: "+n)
 	}
 	for _, p := range s.Problems {
-		lines = append(lines, "problem: "+problemText(p))
+		lines = append(lines, "problem: "+p.String())
 	}
 	return lines
 }

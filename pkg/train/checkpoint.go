@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
@@ -23,35 +25,79 @@ const checkpointDir = "checkpoints"
 // ErrNoCheckpoint is wrapped when a run folder holds no checkpoint to go on from.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// save writes every persistent tensor, by rank 0 alone; the others return the
-// name that rank 0 writes. The file appears whole or not at all.
-func (t *Trainer) save() (string, error) {
-	if t.place.Dir == "" {
-		return "", nil
-	}
-	name := filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))
+// state is a checkpoint in memory.
+type state struct {
+	name     string // relative to the run folder
+	tensors  []weights.Tensor
+	metadata map[string]string
+}
+
+// capture takes every persistent tensor as it is now, on rank 0 alone; the
+// others know the name.
+func (t *Trainer) capture() (state, error) {
+	s := state{name: filepath.Join(checkpointDir, fmt.Sprintf("epoch-%04d.safetensors", t.epoch))}
 	if t.group.Rank() != 0 {
-		return name, nil
-	}
-	tensors, err := t.tensors()
-	if err != nil {
-		return "", err
+		return s, nil
 	}
 	counts, err := json.Marshal(t.untrained)
 	if err != nil {
-		return "", err
+		return s, err
 	}
-	meta := map[string]string{
+	s.metadata = map[string]string{
 		"format": "lockstep checkpoint 1", "model": t.net.Name(),
 		"epoch": strconv.Itoa(t.epoch), "step": strconv.Itoa(t.step), "untrained": string(counts),
 	}
+	s.tensors, err = t.tensors()
+	return s, err
+}
+
+// savePatience bounds the wait for the other ranks at the end of an epoch, where
+// all are done with it.
+const savePatience = 10 * time.Second
+
+// checkpoint saves the epoch that is done, where that is due, and keeps it for
+// an early end where it is not.
+func (t *Trainer) checkpoint(ctx context.Context, rec *recorder) error {
+	if t.place.Dir == "" {
+		return nil
+	}
+	now, err := t.capture()
+	if err != nil {
+		return err
+	}
+	// The epoch may be saved, here or when the run is interrupted, once every
+	// rank has written its steps: a run that is resumed does not do them again.
+	// An interrupt does not end this wait, since every rank that lives arrives.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), savePatience)
+	defer cancel()
+	if err := t.group.Barrier(last); err != nil {
+		return err
+	}
+	t.unsaved = &now
+	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
+		return nil
+	}
+	return t.saveUnsaved(rec)
+}
+
+// saveUnsaved writes the last epoch that was done, where that was not yet. The
+// file appears whole or not at all.
+func (t *Trainer) saveUnsaved(rec *recorder) error {
+	s := t.unsaved
+	if s == nil {
+		return nil
+	}
+	t.unsaved, rec.saved = nil, s.name
+	if t.group.Rank() != 0 {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Join(t.place.Dir, checkpointDir), 0o755); err != nil {
-		return "", err
+		return err
 	}
-	if err := weights.Write(filepath.Join(t.place.Dir, name), tensors, meta); err != nil {
-		return "", err
+	if err := weights.Write(filepath.Join(t.place.Dir, s.name), s.tensors, s.metadata); err != nil {
+		return err
 	}
-	return name, t.prune()
+	return t.prune()
 }
 
 // tensors are the parameters, the running statistics and the slots that the
@@ -131,6 +177,9 @@ func (t *Trainer) restore() error {
 	file, err := readCheckpoint(filepath.Join(t.place.Dir, t.saved), t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
+	}
+	if file.epoch > t.cfg.Epochs {
+		return fmt.Errorf("resume %s: %d epochs are done already, epochs is %d: use at least as many", t.place.Dir, file.epoch, t.cfg.Epochs)
 	}
 	t.epoch, t.step, t.untrained = file.epoch, file.step, file.untrained
 	return file.apply(t.train)

@@ -30,6 +30,13 @@ func TestConfigErrors(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: mine\nbatch: 4\noptimizer:\n  learning_rat: 0.1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	wrong, broken := filepath.Join(t.TempDir(), "wrong.yaml"), filepath.Join(t.TempDir(), "broken.yaml")
+	if err := os.WriteFile(wrong, []byte("# a comment\nname: mine\nbatch: 4\noptimizer:\n  learning_rate: small\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(broken, []byte("name: mine\n\tbatch: 4\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name string
 		set  []string
@@ -40,12 +47,22 @@ func TestConfigErrors(t *testing.T) {
 		{"no-such-file.yaml", nil, []string{"no-such-file.yaml", "no such file"}},
 		{"unet2d-cells", []string{"batches=3"}, []string{`"batches"`, "did you mean batch?"}},
 		{"unet2d-cells", []string{"batch"}, []string{"use key=value"}},
-		{"unet2d-cells", []string{"batch=many"}, []string{"batch=many", "cannot unmarshal"}},
+		{"unet2d-cells", []string{"batch=many"}, []string{`set "batch=many": batch is "many": expected a whole number`}},
 		{"unet2d-cells", []string{"batch=0"}, []string{"batch is 0", "at least 1"}},
 		{"unet2d-cells", []string{"data.augment=yes"}, []string{"data.augment", "needs keys and values"}},
 		{"unet2d-cells", []string{"engine.threads=0"}, []string{"threads is 0"}},
 		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu or reference"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=.nan"}, []string{"learning", "NaN"}},
+		{"unet2d-cells", []string{"optimizer.learning_rate=-0.1"}, []string{"learning_rate is -0.1: use a number above 0"}},
+		{"unet2d-cells", []string{"optimizer.learning_rate=0"}, []string{"learning_rate is 0: use a number above 0"}},
+		{"unet2d-cells", []string{"optimizer.learning_rate=.inf"}, []string{"learning_rate is +Inf: use a number above 0"}},
+		{"unet2d-cells", []string{"optimizer.learning_rate=fast"}, []string{`optimizer.learning_rate is "fast": expected a number`}},
+		{"unet2d-cells", []string{"batch=2.5"}, []string{`batch is "2.5": expected a whole number`}},
+		{"unet2d-cells", []string{"data.drop_last=maybe"}, []string{`data.drop_last is "maybe": expected true or false`}},
+		{"unet2d-cells", []string{"schedule.decay=3"}, []string{`schedule.decay is "3": expected a list`}},
+		{"unet2d-cells", []string{"name={a: 1}"}, []string{`name is keys and values: expected a text`}},
+		{wrong, nil, []string{"wrong.yaml", `line 5: optimizer.learning_rate is "small": expected a number`}},
+		{broken, nil, []string{"broken.yaml", "line 2"}},
 		{"em-membrane", nil, []string{"data.path is empty", "--data DIR"}},
 	} {
 		_, err := Named(test.name, test.set...)

@@ -6,6 +6,6 @@
 // VerifyDP as goroutines.
 //
 //	cfg, err := train.Named("unet2d-cells")
-//	t, err := train.New(ctx, cfg, train.Solo(), train.Place{})
+//	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.Place{})
 //	result, err := t.Run(ctx)
 package train

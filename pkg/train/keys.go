@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -35,12 +36,12 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		return nil
 	case t.Kind() != reflect.Struct:
-		return nil
+		return checkValue(n, t, strings.TrimSuffix(at, "."))
 	case n.Kind != yaml.MappingNode:
 		if n.Tag == "!!null" {
 			return nil
 		}
-		return fmt.Errorf("line %d: %s needs keys and values, not %q", n.Line, strings.TrimSuffix(at, "."), n.Value)
+		return fmt.Errorf("%s%s needs keys and values, not %q", line(n), strings.TrimSuffix(at, "."), n.Value)
 	}
 	fields := map[string]reflect.Type{}
 	var names []string
@@ -63,13 +64,49 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		ft, ok := fields[k.Value]
 		if !ok {
-			return fmt.Errorf("line %d: unknown key %q%s; known here: %s", k.Line, at+k.Value, nearest(k.Value, names), strings.Join(names, ", "))
+			return fmt.Errorf("%sunknown key %q%s; known here: %s", line(k), at+k.Value, nearest(k.Value, names), strings.Join(names, ", "))
 		}
 		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkValue refuses a value of another type than t.
+func checkValue(n *yaml.Node, t reflect.Type, key string) error {
+	v := reflect.New(t)
+	err := n.Decode(v.Interface())
+	var f float64
+	if err == nil && v.Elem().CanInt() && n.Decode(&f) == nil && f != float64(v.Elem().Int()) {
+		err = errors.New("not whole") // the decoder would cut 2.5 to 2
+	}
+	if err == nil {
+		return nil
+	}
+	want := map[reflect.Kind]string{
+		reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
+		reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list",
+	}[t.Kind()]
+	if want == "" {
+		want = t.String()
+	}
+	got := strconv.Quote(n.Value)
+	switch n.Kind {
+	case yaml.MappingNode:
+		got = "keys and values"
+	case yaml.SequenceNode:
+		got = "a list"
+	}
+	return fmt.Errorf("%s%s is %s: expected %s", line(n), key, got, want)
+}
+
+// line is "line 3: " for what stands in a file, and nothing for what does not.
+func line(n *yaml.Node) string {
+	if n.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", n.Line)
 }
 
 // override sets one "key.path=value" in c.
@@ -82,15 +119,24 @@ func override(c *Config, assignment string) error {
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
 		return err
 	}
-	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: 1}
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	if v.Kind == yaml.DocumentNode {
 		node = v.Content[0]
+		withoutLines(node)
 	}
 	parts := strings.Split(key, ".")
 	for i := len(parts) - 1; i >= 0; i-- {
-		node = &yaml.Node{Kind: yaml.MappingNode, Line: 1, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: parts[i], Line: 1}, node}}
+		node = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: parts[i]}, node}}
 	}
 	return decodeKnown(node, c)
+}
+
+// withoutLines forgets where n stands.
+func withoutLines(n *yaml.Node) {
+	n.Line = 0
+	for _, c := range n.Content {
+		withoutLines(c)
+	}
 }
 
 // nearest is " (did you mean x?)" for the known name with the smallest edit

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"lockstep/pkg/engine"
@@ -19,14 +20,33 @@ type Result struct {
 
 // Run trains to the configured number of epochs, evaluates after each over the
 // whole held-out set, and writes the run folder when Place.Dir names one.
-// Cancelling ctx ends the run between two steps; what was completed stays.
+// Cancelling ctx ends the run within a step. Whatever ends it early, the epochs
+// that were done are saved: one that is resumed trains from the beginning of
+// the epoch that was under way, and ends with the bits of one that was not
+// disturbed.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	rec, err := t.record(ctx)
 	if err != nil {
-		return Result{}, err
+		return Result{}, advise(err, t.place.Dir)
 	}
 	res, err := t.run(ctx, rec)
-	return res, rec.close(ctx, err)
+	if err != nil {
+		if serr := t.saveUnsaved(rec); serr != nil {
+			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
+		}
+	}
+	return res, advise(rec.close(ctx, err), t.place.Dir)
+}
+
+// advise adds what to do about a disk that takes no more.
+func advise(err error, dir string) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w; make room on the disk of %s, then go on with --resume: nothing before the last checkpoint is lost", err, dir)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w; make the disk of %s writable again, then go on with --resume", err, dir)
+	}
+	return err
 }
 
 func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
@@ -37,9 +57,14 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err != nil {
 			return res, fmt.Errorf("evaluate the untrained network: %w", err)
 		}
-		untrained = &s
+		untrained, t.untrained = &s, &s // checkpoints keep it for a run that is resumed
 		if err := rec.start(s); err != nil {
 			return res, err
+		}
+		for _, note := range t.samples.Notes {
+			if err := rec.log("note: %s", note); err != nil {
+				return res, err
+			}
 		}
 	}
 	var last Scores
@@ -56,18 +81,19 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		row.ValSeconds = time.Since(begin).Seconds()
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
-		checkpoint := ""
-		if t.epoch%t.cfg.Checkpoint.Every == 0 || t.epoch == t.cfg.Epochs {
-			if checkpoint, err = t.save(); err != nil {
-				return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
-			}
-		}
-		if err := rec.epoch(row, checkpoint); err != nil {
+		// The row first: an epoch whose row has no checkpoint is trained again
+		// by a run that is resumed, but a row that is missing stays missing.
+		if err := rec.epoch(row); err != nil {
 			return res, err
 		}
-		res.Test = last.test(*untrained, checkpoint, row.ValSeconds)
+		if err := t.checkpoint(ctx, rec); err != nil {
+			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
+		}
+		res.Test = last.test(*untrained, rec.lastCheckpoint(), row.ValSeconds)
 	}
-	if len(res.Epochs) > 0 && res.Test.Samples == 0 { // resumed after its last epoch
+	// Resumed after its last epoch. Rank 0 alone has the rows of before, so they
+	// must not decide what all ranks do.
+	if res.Test.Samples == 0 {
 		begin := time.Now()
 		s, err := t.Evaluate(ctx)
 		if err != nil {
@@ -85,6 +111,11 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	defer batches.Close()
 	steps := t.sampler.Steps()
 	var lossSum float64
+	// All begin together: what rank 0 alone did before, such as a checkpoint,
+	// would else be the others' wait in their first step.
+	if err := t.group.Barrier(ctx); err != nil {
+		return row, err
+	}
 	begin := time.Now()
 	for i := 0; ; i++ {
 		waiting := time.Now()

@@ -2,9 +2,7 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,9 +18,10 @@ import (
 // rank its steps. With no folder it writes nothing.
 type recorder struct {
 	t         *Trainer
-	w         *runs.Writer     // rank 0
-	steps     *runs.StepWriter // every rank
-	epochs    []runs.Epoch     // of the run that is resumed
+	w         *runs.Writer      // rank 0
+	steps     *runs.StepWriter  // every rank
+	events    *runs.EventWriter // rank 0
+	epochs    []runs.Epoch      // of the run that is resumed
 	untrained *Scores
 	saved     string // the newest checkpoint, relative to the folder
 }
@@ -55,14 +54,21 @@ func (t *Trainer) record(ctx context.Context) (*recorder, error) {
 // open makes the run folder, or opens the one that is resumed.
 func (r *recorder) open() (err error) {
 	t := r.t
+	if t.place.Resume {
+		if err := runs.RemoveTemporary(t.place.Dir); err != nil {
+			return err
+		}
+	}
 	_, err = os.Stat(filepath.Join(t.place.Dir, "run.json"))
 	if !t.place.Resume || errors.Is(err, fs.ErrNotExist) {
 		info, err := t.info()
 		if err != nil {
 			return err
 		}
-		r.w, err = runs.Create(t.place.Dir, info)
-		return err
+		if r.w, err = runs.Create(t.place.Dir, info); err != nil {
+			return err
+		}
+		return r.openLogs()
 	}
 	var before runs.Run
 	if r.w, before, err = runs.Resume(t.place.Dir); err != nil {
@@ -73,21 +79,32 @@ func (r *recorder) open() (err error) {
 			r.epochs = append(r.epochs, e)
 		}
 	}
+	doc, err := t.cfg.document()
+	if err != nil {
+		return err
+	}
+	if err := r.w.Update(func(i *runs.Info) { i.Status, i.Error, i.Ended, i.Config = runs.StatusRunning, "", time.Time{}, doc }); err != nil {
+		return err
+	}
 	if err := r.w.Truncate(t.epoch); err != nil { // rows of epochs that no checkpoint holds are trained again
 		return err
 	}
-	return r.w.Update(func(i *runs.Info) { i.Status, i.Error, i.Ended = runs.StatusRunning, "", time.Time{} })
+	return r.openLogs()
+}
+
+// openLogs begins what other programs read.
+func (r *recorder) openLogs() (err error) {
+	if r.events, err = runs.OpenEvents(r.t.place.Dir, r.t.step); err != nil {
+		return errors.Join(err, r.w.Finish(runs.StatusFailed, err))
+	}
+	return r.begin()
 }
 
 // info is run.json at the start.
 func (t *Trainer) info() (runs.Info, error) {
-	text, err := json.Marshal(t.cfg)
+	doc, err := t.cfg.document()
 	if err != nil {
-		return runs.Info{}, fmt.Errorf("write config: %w", err)
-	}
-	var doc map[string]any
-	if err := json.Unmarshal(text, &doc); err != nil {
-		return runs.Info{}, fmt.Errorf("write config: %w", err)
+		return runs.Info{}, err
 	}
 	return runs.Info{
 		Study: t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
@@ -112,15 +129,10 @@ func versions() map[string]string {
 	return v
 }
 
+// log writes a line to the terminal and to out.log.
 func (r *recorder) log(format string, a ...any) error {
-	line := fmt.Sprintf(format, a...)
-	if r.t.place.Log != nil && r.t.group.Rank() == 0 {
-		r.t.place.Log(line)
-	}
-	if r.w == nil {
-		return nil
-	}
-	return r.w.Log("%s", line)
+	r.say(format, a...)
+	return r.outLog(format, a...)
 }
 
 // start notes what the untrained network scores.
@@ -136,29 +148,29 @@ func (r *recorder) step(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
-	return r.steps.Step(s)
+	if err := r.steps.Step(s); err != nil {
+		return err
+	}
+	return r.stepEvents(s)
 }
 
-// epoch writes a finished epoch, after its checkpoint is on disk.
-func (r *recorder) epoch(row runs.Epoch, checkpoint string) error {
-	if checkpoint != "" {
-		r.saved = checkpoint
-	}
+// epoch writes a finished epoch, before its checkpoint.
+func (r *recorder) epoch(row runs.Epoch) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
 			return err
 		}
 	}
+	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.w != nil {
 		if err := r.w.Epoch(row); err != nil {
 			return err
 		}
 	}
-	if err := r.log("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond); err != nil {
+	if err := r.logEpoch(row); err != nil {
 		return err
 	}
-	return r.log("  epoch %d/%d: train loss %.6f, val loss %.6f, IoU %.4f, Dice %.4f, lr %g",
-		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, row.IoU, row.Dice, row.LearningRate)
+	return r.epochEvents(row)
 }
 
 // lastCheckpoint is the newest checkpoint, relative to the run folder.
@@ -177,8 +189,14 @@ func (r *recorder) close(ctx context.Context, err error) error {
 	if r.steps != nil {
 		err = errors.Join(err, r.steps.Close())
 	}
+	if r.events != nil {
+		err = errors.Join(err, r.events.Close())
+	}
 	if r.w == nil {
 		return err
+	}
+	if err == nil {
+		err = r.outLog("DONE ---- rank %d", r.t.group.Rank())
 	}
 	status := runs.StatusDone
 	switch {

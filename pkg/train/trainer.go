@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
@@ -49,6 +50,7 @@ type Trainer struct {
 
 	untrained *Scores // before the first step, once they are known
 	saved     string  // newest checkpoint, relative to the run folder
+	unsaved   *state  // the last epoch that was done, where no checkpoint was due
 }
 
 // fault breaks data parallelism on purpose, so that VerifyDP can show that it
@@ -138,6 +140,9 @@ func (t *Trainer) feed(f fault) (err error) {
 	if f.equalShards {
 		rank = 0
 	}
+	if n := t.samples.Train.Len(); n < t.group.Size() {
+		return fmt.Errorf("feed %d workers: there are %d training samples, so that some would train on repeated ones alone: use at most %d workers, or more data", t.group.Size(), n, n)
+	}
 	t.sampler, err = data.NewSampler(data.SamplerConfig{
 		Samples: t.samples.Train.Len(), World: t.group.Size(), Rank: rank,
 		BatchPerWorker: t.cfg.Batch, Seed: t.cfg.Seed, Shuffle: true, DropLast: t.cfg.Data.DropLast,
@@ -157,6 +162,9 @@ func (t *Trainer) feed(f fault) (err error) {
 // follows.
 func (t *Trainer) start() error {
 	if t.place.Resume {
+		if err := t.checkResumed(); err != nil {
+			return err
+		}
 		return t.restore()
 	}
 	return t.initialise()
@@ -173,6 +181,9 @@ func (t *Trainer) initialise() error {
 			return fmt.Errorf("initialise %s: %w", name, err)
 		}
 	}
+	// The values are of no more use, and the runtime would keep their memory for
+	// long: what the engine holds fills up only with the first step.
+	debug.FreeOSMemory()
 	return nil
 }
 

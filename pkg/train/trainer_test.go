@@ -238,7 +238,7 @@ func TestRunErrors(t *testing.T) {
 		want  []string
 	}{
 		{"a second run into the same folder", cfg, Place{Dir: used}, []string{used, "--resume"}},
-		{"a checkpoint of another network", other, Place{Dir: used, Resume: true}, []string{"epoch-0001", "use the config"}},
+		{"a run of another network", other, Place{Dir: used, Resume: true}, []string{"model.base 4, not 6", "use the config"}},
 		{"nothing left to train on", tooMany, Place{}, []string{"test_images is 22 of 22"}},
 		{"a size the network cannot halve", odd, Place{}, []string{"30", "32"}},
 	} {

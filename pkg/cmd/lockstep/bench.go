@@ -1,16 +1,162 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"lockstep/pkg/bench"
+	"lockstep/pkg/engine"
 )
 
 func benchCommand() *cobra.Command {
-	c := &cobra.Command{Use: "bench", Short: "Measure Lockstep beside what it is compared with"}
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure Lockstep beside what it is compared with",
+		Long: `Measures Lockstep and what it is compared with in turns, in one call. Run it on
+an idle machine. Peers are installed by ` + bench.Advice + `; one that is
+missing is exit code 3.`,
+	}
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchScalingCommand(), benchWorkerCommand())
+	return c
+}
+
+// benchOutput are the flags of every benchmark.
+type benchOutput struct{ json, verbose bool }
+
+func (o *benchOutput) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.json, "json", false, "as a JSON array")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "say how it goes")
+}
+
+func (o *benchOutput) write(c *cobra.Command, records []bench.Record, err error) error {
+	if errors.Is(err, bench.ErrPeerMissing) {
+		return missing(err)
+	}
+	if err != nil {
+		return err
+	}
+	return bench.Write(c.OutOrStdout(), records, o.json)
+}
+
+func shapeFlags(f *pflag.FlagSet, s *bench.Shape) {
+	*s = bench.DefaultShape()
+	f.IntVar(&s.Base, "base", s.Base, "channels of the U-Net's first level")
+	f.IntVar(&s.Depth, "depth", s.Depth, "levels above its bridge")
+	f.IntVar(&s.Size, "size", s.Size, "height and width of an image")
+	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
+}
+
+func peerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
+	f.StringVar(&p.Scripts, "peers", "", "folder of the peers' scripts (default: environment/peers of the checkout)")
+	f.StringVar(&p.Python, "python", "", "interpreter that has PyTorch (default: the first python3 that has)")
+}
+
+func benchEngineCommand() *cobra.Command {
+	var o bench.EngineOptions
+	var out benchOutput
+	c := &cobra.Command{
+		Use:   "engine",
+		Short: "Training steps of the CPU engine beside PyTorch's",
+		Long: `Trains the benchmarks' U-Net (forward, backward, Adam, fp32) here and in PyTorch,
+in turns: with each number of threads, in plain Go (LOCKSTEP_CPU=go) on one, and
+with several workers of one thread that exchange gradients, against gloo. Both
+must have the same parameters and FLOPs; PyTorch uses the faster of its memory
+formats. Peak memory is that of each side's processes.
+
+  lockstep bench engine --json
+  lockstep bench engine --threads 1 --workers 0 --plain-repeats 0 -v`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			if out.verbose {
+				o.Output = c.ErrOrStderr()
+			}
+			records, err := bench.EngineRuns(c.Context(), o)
+			return out.write(c, records, err)
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVar(&o.Threads, "threads", []int{1, 2}, "numbers of threads of one worker")
+	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
+	f.IntVar(&o.Repeats, "repeats", 5, "steps of each side")
+	f.IntVar(&o.PlainRepeats, "plain-repeats", 2, "steps of plain Go; 0: it is not measured")
+	shapeFlags(f, &o.Shape)
+	peerFlags(f, &o.Peer)
+	out.flags(f)
+	return c
+}
+
+func benchAblationCommand() *cobra.Command {
+	var o bench.AblationOptions
+	var out benchOutput
+	c := &cobra.Command{
+		Use:   "ablation",
+		Short: "What each optimisation of the engine gives",
+		Long: `Trains the benchmarks' U-Net with all optimisations and without one of them, in
+turns: the choice of convolution against each algorithm alone, fused kernels, and
+with several workers the exchange of gradients during the backward pass.
+
+  lockstep bench ablation --repeats 5`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			if out.verbose {
+				o.Output = c.ErrOrStderr()
+			}
+			records, err := bench.AblationRuns(c.Context(), o)
+			return out.write(c, records, err)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&o.Threads, "threads", 1, "of one worker")
+	f.IntVar(&o.Workers, "workers", 2, "workers of one thread that exchange gradients; 0: none")
+	f.IntVar(&o.Repeats, "repeats", 5, "steps with and without")
+	shapeFlags(f, &o.Shape)
+	out.flags(f)
+	return c
+}
+
+func benchAllReduceCommand() *cobra.Command {
+	var o bench.AllReduceOptions
+	var out benchOutput
+	c := &cobra.Command{
+		Use:   "allreduce",
+		Short: "Sums over all workers beside those of gloo",
+		Long: `Adds up buffers of float32 over all workers, here and with PyTorch's gloo, in
+turns: bytes of the buffer a second.
+
+  lockstep bench allreduce --workers 2 --sizes 1000,8000000`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			if out.verbose {
+				o.Output = c.ErrOrStderr()
+			}
+			records, err := bench.AllReduceRuns(c.Context(), o)
+			return out.write(c, records, err)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&o.Workers, "workers", 2, "processes; each needs a core")
+	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultSizes(), "bytes of the buffer")
+	f.IntVar(&o.Repeats, "repeats", 5, "of each size and side")
+	peerFlags(f, &o.Peer)
+	out.flags(f)
+	return c
+}
+
+func benchScalingCommand() *cobra.Command {
 	var o bench.ScalingOptions
-	var asJSON, verbose bool
-	scaling := &cobra.Command{
+	var out benchOutput
+	c := &cobra.Command{
 		Use:   "scaling",
 		Short: "Weak scaling: throughput of N workers over that of one",
 		Long: `Measures throughput with a fixed batch per worker at each number of workers,
@@ -19,24 +165,39 @@ interleaved, and reports the median of the ratios. Run it on an idle machine.
   lockstep bench scaling --workers 1,2 --repeats 5 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if verbose {
+			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
 			records, err := bench.ScalingRuns(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			return bench.Write(c.OutOrStdout(), records, asJSON)
+			return out.write(c, records, err)
 		},
 	}
-	f := scaling.Flags()
+	f := c.Flags()
 	f.StringVar(&o.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	f.IntSliceVar(&o.Workers, "workers", []int{1, 2}, "numbers of workers; the first is the baseline")
 	f.IntVar(&o.Repeats, "repeats", 5, "runs of each number of workers")
 	f.IntVar(&o.Epochs, "epochs", 4, "of each run; the first is left out")
 	f.IntVar(&o.Threads, "threads", 1, "per worker")
-	f.BoolVar(&asJSON, "json", false, "as a JSON array")
-	f.BoolVarP(&verbose, "verbose", "v", false, "show the workers' lines")
-	c.AddCommand(scaling)
+	out.flags(f)
+	return c
+}
+
+// benchWorkerCommand is our side of a comparison, started by the others.
+func benchWorkerCommand() *cobra.Command {
+	o := bench.WorkerOptions{Engine: engine.DefaultOptions()}
+	c := &cobra.Command{
+		Use: "worker", Hidden: true, Args: cobra.NoArgs,
+		Short: "Answer requests from standard input until it ends",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return bench.Work(c.Context(), o, c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.Task, "task", "train", "train or allreduce")
+	f.IntVar(&o.Engine.Threads, "threads", 1, "of this worker")
+	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm")
+	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "batch norm and ReLU in one kernel")
+	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during backward")
+	shapeFlags(f, &o.Shape)
 	return c
 }

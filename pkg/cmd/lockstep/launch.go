@@ -12,6 +12,7 @@ import (
 
 func launchCommand() *cobra.Command {
 	var s launch.Sweep
+	var lines bool
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
 		Short: "Start a sweep of runs, each with its number of workers",
@@ -25,7 +26,13 @@ its run ends, and the error says which worker and why.
   lockstep launch --workers 1,2 -- python train.py --epochs 3
 
 Behind -- any program can stand: it gets the same variables, a run folder and
-its wall time in it. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+its wall time in it.
+
+Workers of one machine exchange gradients through shared memory, those of
+several by TCP; LOCKSTEP_COLLECTIVE=shm, unix or tcp says otherwise.
+
+Ctrl-C ends the run in order, and --resume goes on with it; a second Ctrl-C ends
+it at once. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage(fmt.Errorf("%q is no flag: put the command to launch behind --", args[0]))
@@ -34,7 +41,7 @@ its wall time in it. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .y
 			if len(args) == 0 && s.Config == "" {
 				s.Config = "unet2d-cells"
 			}
-			return runSweep(c, s)
+			return runSweep(c, s, lines)
 		},
 	}
 	f := c.Flags()
@@ -51,11 +58,17 @@ its wall time in it. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .y
 	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
+	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")
 	return c
 }
 
-func runSweep(c *cobra.Command, s launch.Sweep) error {
-	s.Output = c.ErrOrStderr()
+// runSweep shows a bar a run in a terminal, and the workers' lines elsewhere;
+// the run folders keep the lines in either case.
+func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
+	end := (*launch.Job).Watch
+	if lines || !atTerminal() {
+		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
+	}
 	if err := s.Validate(); err != nil {
 		return usage(err)
 	}
@@ -63,8 +76,12 @@ func runSweep(c *cobra.Command, s launch.Sweep) error {
 	if err != nil {
 		return err
 	}
-	if err := job.Wait(c.Context()); err != nil {
-		return err
+	onSecondInterrupt(c.Context(), job.Kill)
+	if err := end(job, c.Context()); err != nil {
+		if len(s.Command) > 0 {
+			return err
+		}
+		return goOn(c.Context(), err)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err

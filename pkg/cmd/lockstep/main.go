@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -46,12 +44,7 @@ func missing(err error) error {
 	return &exitError{exitMissing, err}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
-}
+func main() { os.Exit(attended(os.Args[1:])) }
 
 // run is main without the process around it.
 func run(ctx context.Context, args []string) int {
@@ -86,7 +79,7 @@ this machine; 130 interrupted.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), launchCommand(), scalingCommand(), plotCommand(), modelCommand(),
+		trainCommand(), launchCommand(), scalingCommand(), plotCommand(), readCommand(), modelCommand(),
 		verifyCommand(), kernelCommand(), doctorCommand(), benchCommand(), versionCommand(),
 	)
 	return root

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -12,12 +9,7 @@ import (
 
 // The scripts run this test binary as the lockstep command, worker processes included.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lockstep": func() {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		code := run(ctx, os.Args[1:])
-		stop()
-		os.Exit(code)
-	}})
+	testscript.Main(m, map[string]func(){"lockstep": main})
 }
 
 func TestScripts(t *testing.T) {

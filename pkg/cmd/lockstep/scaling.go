@@ -37,18 +37,31 @@ func (f *ruleFlags) read(paths []string) (*scaling.Study, error) {
 func scalingCommand() *cobra.Command {
 	var f ruleFlags
 	var format string
+	var breakdown bool
 	c := &cobra.Command{
 		Use:   "scaling PATH…",
 		Short: "Epoch time, throughput, speed-up, efficiency and IoU of a folder of logs",
 		Long: `Reads run folders, and the CSV logs of the U-Net scaling study, under each
 PATH, and prints a row a series and number of workers.
 
-  lockstep scaling logs/unet2d-cells --format csv`,
+  lockstep scaling logs/unet2d-cells --format csv
+
+With --breakdown the rows say where a step's time goes, from the step spans of
+every rank: data, forward, backward, wait (exposed communication), optimizer,
+other; and how much of the all-reduce was hidden behind backward. What overlap
+gives is seen beside a series without it:
+
+  lockstep launch --workers 1,2
+  lockstep launch --workers 2 --series ddp-no-overlap --set engine.overlap=false
+  lockstep scaling logs/unet2d-cells --breakdown`,
 		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.read(args)
 			if err != nil {
 				return err
+			}
+			if breakdown {
+				return writeBreakdown(c, s.Breakdown(), format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
@@ -66,8 +79,19 @@ PATH, and prints a row a series and number of workers.
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
+	c.Flags().BoolVar(&breakdown, "breakdown", false, "where the time of a step goes, and what of the communication is exposed")
 	f.add(c)
 	return c
+}
+
+func writeBreakdown(c *cobra.Command, b *scaling.Breakdown, format string) error {
+	if err := b.Write(c.OutOrStdout(), format); err != nil || format == scaling.FormatTable {
+		return err
+	}
+	for _, p := range b.Problems {
+		fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
+	}
+	return nil
 }
 
 func plotCommand() *cobra.Command {

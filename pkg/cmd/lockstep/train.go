@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -103,12 +105,36 @@ func (f trainFlags) work(c *cobra.Command) error {
 	place.Study, place.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
 	if env.Rank == 0 {
 		place.Log = func(line string) { fmt.Fprintln(c.OutOrStdout(), line) }
+		if atTerminal() {
+			place.Progress = epochBar()
+		}
 	}
 	err = trainAndClose(ctx, cfg, group, place)
 	if cerr := group.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	return err
+	if os.Getenv("LOCKSTEP_RUN") != "" { // the launcher says it
+		return err
+	}
+	return goOn(ctx, err)
+}
+
+// atTerminal says whether somebody watches standard error.
+func atTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }
+
+// epochBar shows the steps of each epoch.
+func epochBar() func(epoch, step, steps int) {
+	var bar *notebook.Progress
+	return func(epoch, step, steps int) {
+		if bar == nil {
+			bar = notebook.NewProgress(fmt.Sprintf("epoch %d", epoch), steps)
+		}
+		bar.Set(step, "")
+		if step == steps {
+			bar.Done("")
+			bar = nil
+		}
+	}
 }
 
 // series is the name of a run folder without its "-n<workers>-s<seed>".

@@ -18,6 +18,8 @@
 //	LOCAL_RANK, LOCAL_WORLD_SIZE  the same on this machine (RANK and WORLD_SIZE where absent)
 //	MASTER_ADDR, MASTER_PORT      where rank 0 listens
 //	LOCKSTEP_TOKEN                the secret, equal on all ranks; it never goes over the network
+//	LOCKSTEP_COLLECTIVE           what carries the numbers: shm, unix or tcp; without it
+//	                              shared memory on one machine, TCP between several
 package rendezvous
 
 import (
@@ -37,6 +39,7 @@ const (
 	addrVariable       = "MASTER_ADDR"
 	portVariable       = "MASTER_PORT"
 	tokenVariable      = "LOCKSTEP_TOKEN"
+	collectiveVariable = "LOCKSTEP_COLLECTIVE"
 )
 
 // Env is a worker's place in its run.
@@ -46,13 +49,25 @@ type Env struct {
 	MasterAddr            string
 	MasterPort            int
 	Token                 string
+	Collective            string // "shm", "unix", "tcp", or empty: rank 0 chooses
+}
+
+func validCollective(v string) error {
+	switch v {
+	case "", transportShared, transportUnix, transportTCP:
+		return nil
+	}
+	return fmt.Errorf("%s is %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
 }
 
 // FromEnv reads a worker's place; getenv is os.Getenv or a test's. With none
 // of the variables set the worker is alone: a world of one. Where some are,
 // those that are needed and absent are an error.
 func FromEnv(getenv func(string) string) (Env, error) {
-	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable)}
+	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable), Collective: strings.TrimSpace(getenv(collectiveVariable))}
+	if err := validCollective(e.Collective); err != nil {
+		return Env{}, fmt.Errorf("read rank from environment: %w", err)
+	}
 	if getenv(rankVariable) == "" && getenv(worldVariable) == "" {
 		for _, name := range []string{localRankVariable, localWorldVariable} {
 			if v := getenv(name); v != "" {

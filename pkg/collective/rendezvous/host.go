@@ -20,7 +20,7 @@ type guest struct {
 }
 
 // host is rank 0's way: it opens the door, gathers all ranks, and sets up the
-// memory with them.
+// memory or the ring with them.
 func host(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -43,10 +43,12 @@ func host(ctx context.Context, e Env, o Options, me claim) (group collective.Gro
 	if err := gather(ctx, l, e, o, me, ranks); err != nil {
 		return nil, err
 	}
-	for _, g := range ranks[1:] {
-		if g.Machine != me.Machine {
-			return nil, fmt.Errorf("rank %d is on machine %s, rank 0 on %s: workers of several machines need a network transport, which this version has not: run all on one", g.Rank, g.Host, me.Host)
-		}
+	network, err := transport(me, ranks)
+	if err != nil {
+		return nil, err
+	}
+	if network != transportShared {
+		return hostRing(ctx, e, o, me, network, ranks)
 	}
 	return share(ctx, e, o, ranks)
 }
@@ -133,10 +135,14 @@ func fits(g *guest, me claim, ranks []*guest) error {
 		return fmt.Errorf("%s has %s %d, rank 0 has %d: give all workers the same", who, worldVariable, g.World, me.World)
 	case g.Rank < 1 || g.Rank >= me.World:
 		return fmt.Errorf("%s: there are ranks 1 to %d to join", who, me.World-1)
+	case g.Ring:
+		return fmt.Errorf("%s takes rank 0 for its neighbour in a ring", who)
 	case ranks[g.Rank] != nil:
 		return fmt.Errorf("%s came, but process %d on %s is rank %d already: give each worker a %s of its own", who, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
 	case g.BuildID != me.BuildID:
 		return fmt.Errorf("%s is build %q, rank 0 is build %q: start all workers from the same lockstep binary", who, g.BuildID, me.BuildID)
+	case g.Collective != me.Collective:
+		return fmt.Errorf("%s has %s %q, rank 0 has %q: give all workers the same", who, collectiveVariable, g.Collective, me.Collective)
 	}
 	return nil
 }
@@ -171,11 +177,7 @@ func share(ctx context.Context, e Env, o Options, ranks []*guest) (collective.Gr
 	err = mapped(ctx, group.Path(), ranks)
 	// From here on nothing is left behind, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
-		for _, g := range ranks[1:] {
-			if serr := g.send(order{}); serr != nil {
-				err = fmt.Errorf("tell rank %d to start: %w", g.Rank, serr)
-			}
-		}
+		err = start(ranks)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -190,17 +192,35 @@ func mapped(ctx context.Context, path string, ranks []*guest) error {
 		}
 	}
 	for _, g := range ranks[1:] {
-		stop := g.closeOnEnd(ctx)
-		var rep report
-		err := g.receive(&rep)
-		stop()
-		switch {
-		case ctx.Err() != nil:
-			return fmt.Errorf("wait for rank %d to map the shared memory: %w", g.Rank, context.Cause(ctx))
-		case err != nil:
-			return fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
-		case rep.Error != "":
-			return fmt.Errorf("rank %d: %s", g.Rank, rep.Error)
+		if _, err := g.hear(ctx, "map the shared memory"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hear receives a rank's report that it has done what it was ordered to.
+func (g *guest) hear(ctx context.Context, what string) (report, error) {
+	// Not closed at the end of ctx: the rank is still to be told why.
+	defer context.AfterFunc(ctx, func() { _ = g.SetReadDeadline(time.Now()) })()
+	var rep report
+	err := g.receive(&rep)
+	switch {
+	case ctx.Err() != nil:
+		return rep, fmt.Errorf("wait for rank %d to %s: %w", g.Rank, what, context.Cause(ctx))
+	case err != nil:
+		return rep, fmt.Errorf("rank %d is gone (%w)", g.Rank, err)
+	case rep.Error != "":
+		return rep, fmt.Errorf("rank %d: %s", g.Rank, rep.Error)
+	}
+	return rep, nil
+}
+
+// start tells the ranks that all are ready.
+func start(ranks []*guest) error {
+	for _, g := range ranks[1:] {
+		if err := g.send(order{}); err != nil {
+			return fmt.Errorf("tell rank %d to start: %w", g.Rank, err)
 		}
 	}
 	return nil

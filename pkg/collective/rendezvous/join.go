@@ -24,6 +24,8 @@ type Options struct {
 	Timeout time.Duration
 	// Group holds the options of the group that comes out; equal on all ranks.
 	Group collective.Options
+
+	machine string // what machine says, unless a test knows better
 }
 
 // Join waits until all ranks are there and returns their group. A world of one
@@ -42,7 +44,13 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Machine: machine(), PID: os.Getpid()}
+	if err := validCollective(e.Collective); err != nil {
+		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
+	}
+	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, Machine: o.machine, PID: os.Getpid()}
+	if me.Machine == "" {
+		me.Machine = machine()
+	}
 	me.Host, _ = os.Hostname() // only for messages
 	var group collective.Group
 	var err error
@@ -85,36 +93,44 @@ func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, e
 	defer cancel()
 	defer w.closeOnEnd(ctx)()
 	defer func() { _ = w.Close() }()
-	var ord order
-	if err := w.receive(&ord); err != nil {
-		return nil, fmt.Errorf("wait for the other ranks: %w", lost(ctx, o, err))
-	}
-	if ord.Error != "" {
-		return nil, errors.New(ord.Error)
-	}
-	group, err := collective.OpenSharedMemory(ord.Memory, e.Rank, e.World, o.Group)
-	var rep report
-	if err != nil {
-		rep.Error = err.Error()
-	}
-	if serr := w.send(rep); serr != nil && err == nil {
-		err = fmt.Errorf("report to rank 0: %w", serr)
-	}
-	if err == nil {
-		ord = order{}
-		if err = w.receive(&ord); err != nil {
-			err = fmt.Errorf("wait for the other ranks: %w", lost(ctx, o, err))
-		} else if ord.Error != "" {
-			err = errors.New(ord.Error)
-		}
-	}
-	if err != nil && group != nil {
-		err = errors.Join(err, group.Close())
-	}
+	ord, err := w.next(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	if ord.Network != "" {
+		return visitRing(ctx, e, o, me, w, ord)
+	}
+	group, err := collective.OpenSharedMemory(ord.Memory, e.Rank, e.World, o.Group)
+	if err != nil {
+		return nil, w.complain(err)
+	}
+	if err = w.send(report{}); err != nil {
+		err = fmt.Errorf("report to rank 0: %w", err)
+	} else {
+		_, err = w.next(ctx, o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
 	return group, nil
+}
+
+// next receives rank 0's next order.
+func (w *wire) next(ctx context.Context, o Options) (order, error) {
+	var ord order
+	if err := w.receive(&ord); err != nil {
+		return ord, fmt.Errorf("wait for the other ranks: %w", lost(ctx, o, err))
+	}
+	if ord.Error != "" {
+		return ord, errors.New(ord.Error)
+	}
+	return ord, nil
+}
+
+// complain tells rank 0 why this rank cannot go on, and returns that.
+func (w *wire) complain(err error) error {
+	_ = w.send(report{Error: err.Error()}) // it may be gone itself
+	return err
 }
 
 // lost says what the end of the connection to rank 0 means.
@@ -138,7 +154,7 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	pause := 10 * time.Millisecond
 	var last error
 	for {
-		w, err := callOnce(ctx, e, me)
+		w, err := connect(ctx, "tcp", e.Address(), e.Token, me)
 		var r *refusal
 		switch {
 		case err == nil:
@@ -162,8 +178,9 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	}
 }
 
-func callOnce(ctx context.Context, e Env, me claim) (*wire, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Address())
+// connect dials, and proves both sides' knowledge of the token.
+func connect(ctx context.Context, network, address, token string, me claim) (*wire, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +189,7 @@ func callOnce(ctx context.Context, e Env, me claim) (*wire, error) {
 	defer stop()
 	err = c.SetDeadline(time.Now().Add(handshakeTime))
 	if err == nil {
-		err = introduce(w, e.Token, me)
+		err = introduce(w, token, me)
 	}
 	if err == nil {
 		err = c.SetDeadline(time.Time{})

@@ -19,7 +19,17 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain makes the test binary a worker where a test starts it so.
+func TestMain(m *testing.M) {
+	if os.Getenv(namespaceVariable) != "" {
+		if err := beWorker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func Example() {
 	env, err := FromEnv(func(string) string { return "" }) // os.Getenv in a program
@@ -44,10 +54,10 @@ func TestFromEnv(t *testing.T) {
 		want   Env
 		err    string
 	}{
-		{"whole", nil, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret"}, ""},
+		{"whole", nil, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", ""}, ""},
 		{"alone", map[string]string{"RANK": "-", "WORLD_SIZE": "-", "LOCAL_RANK": "-", "MASTER_ADDR": "-", "MASTER_PORT": "-", "LOCKSTEP_TOKEN": "-"}, Env{World: 1, LocalWorld: 1}, ""},
 		{"world of one needs no address", map[string]string{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-", "MASTER_ADDR": "-", "MASTER_PORT": "-", "LOCKSTEP_TOKEN": "-"}, Env{World: 1, LocalWorld: 1}, ""},
-		{"local rank from rank", map[string]string{"LOCAL_RANK": "-"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret"}, ""},
+		{"local rank from rank", map[string]string{"LOCAL_RANK": "-"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", ""}, ""},
 		{"rank in words", map[string]string{"RANK": "first"}, Env{}, `RANK is "first": expected a whole number from 0 to 1`},
 		{"rank too large", map[string]string{"RANK": "2"}, Env{}, `RANK is "2": expected a whole number from 0 to 1`},
 		{"rank absent", map[string]string{"RANK": "-"}, Env{}, "RANK is not set; every worker needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
@@ -57,6 +67,8 @@ func TestFromEnv(t *testing.T) {
 		{"local rank too large", map[string]string{"LOCAL_RANK": "2"}, Env{}, `LOCAL_RANK is "2": expected a whole number from 0 to 1`},
 		{"port", map[string]string{"MASTER_PORT": "70000"}, Env{}, `MASTER_PORT is "70000": expected a whole number from 1 to 65535`},
 		{"no address", map[string]string{"MASTER_ADDR": "-"}, Env{}, "MASTER_ADDR is not set"},
+		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", "tcp"}, ""},
+		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `LOCKSTEP_COLLECTIVE is "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
 		{"no token", map[string]string{"LOCKSTEP_TOKEN": "-"}, Env{}, "LOCKSTEP_TOKEN is not set"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

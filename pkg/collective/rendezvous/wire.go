@@ -23,10 +23,23 @@ import (
 //	rank 0 → greeting{Lockstep, Nonce}
 //	worker → hello{Nonce, claim, Proof}   Proof = HMAC(token, "worker", nonces, claim)
 //	rank 0 → reply{Proof | Error}         Proof = HMAC(token, "rank 0", nonces, claim)
-//	rank 0 → order{Memory | Error}        when all are there: map this
+//
+// When all are there, for shared memory
+//
+//	rank 0 → order{Memory | Error}        map this
 //	worker → report{Error}                it is mapped
 //	rank 0 → order{Error}                 all have mapped it: go
-const protocol = 1
+//
+// and for a ring
+//
+//	rank 0 → order{Network | Error}       open a door for the rank before you
+//	worker → report{Address | Error}      it is open here
+//	rank 0 → order{Next | Error}          the rank after you has its door there
+//	worker → report{Error}                both neighbours are connected
+//	rank 0 → order{Error}                 everyone's are: go
+//
+// Between neighbours go greeting, hello and reply as above, with claim.Ring.
+const protocol = 2
 
 // handshakeTime bounds a stranger's silence.
 const handshakeTime = 10 * time.Second
@@ -47,6 +60,11 @@ type claim struct {
 	Machine string `json:"machine"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
+	// Collective is what was asked for, empty for the choice of rank 0.
+	Collective string `json:"collective,omitempty"`
+	// Ring says that this is for the rank after it and not for rank 0, so that
+	// a proof for one is none for the other.
+	Ring bool `json:"ring,omitempty"`
 }
 
 type hello struct {
@@ -61,12 +79,16 @@ type reply struct {
 }
 
 type order struct {
-	Memory string `json:"memory,omitempty"`
-	Error  string `json:"error,omitempty"`
+	Memory     string `json:"memory,omitempty"`
+	Network    string `json:"network,omitempty"`
+	ChunkBytes int    `json:"chunk_bytes,omitempty"`
+	Next       string `json:"next,omitempty"`
+	Error      string `json:"error,omitempty"`
 }
 
 type report struct {
-	Error string `json:"error,omitempty"`
+	Address string `json:"address,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // wire is a connection that speaks lines of JSON.

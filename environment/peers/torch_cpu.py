@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""The PyTorch side of "lockstep bench": one process, steered by lines.
+
+    torch_cpu.py --task train --threads 1 --format contiguous [--base 32 --depth 4 --size 128 --batch 8]
+    torch_cpu.py --task allreduce --threads 1
+
+It says what it is in one line of JSON, then answers each line that it reads
+by one line of JSON, and ends with its input. Between two requests it is idle,
+so that two programs can be measured in turns:
+
+    {"name": "PyTorch 1.13.1, contiguous", "threads": 1, "parameters": 7762465, "flops_per_image": 18050187264}
+    step                -> {"seconds": 2.31, "loss": 0.693}   forward, backward, Adam
+    allreduce 4000 10   -> {"seconds": 0.0071}                ten sums of 4000 bytes of float32 (--task allreduce)
+    memory              -> {"peak_bytes": 989855744}          most memory that was ever resident
+
+With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one
+process of a DistributedDataParallel run over gloo; torch.distributed.run, which
+usually sets them, does not start in Debian 12.
+
+Exit code 3: PyTorch is not installed; see environment/peers/install.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--task", choices=("train", "allreduce"), default="train")
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
+    p.add_argument("--base", type=int, default=32, help="channels of the first level")
+    p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
+    p.add_argument("--size", type=int, default=128, help="height and width of an image")
+    p.add_argument("--batch", type=int, default=8, help="images per process and step")
+    return p.parse_args()
+
+
+ARGS = arguments()
+
+# Every library that brings threads of its own is limited, and before it is
+# loaded: torch.set_num_threads alone leaves its BLAS with all cores.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = str(ARGS.threads)
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    import torch.nn.functional as F
+except ImportError as e:
+    print(f"{e}: install PyTorch with environment/peers/install", file=sys.stderr)
+    sys.exit(3)
+
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Blocks(nn.Module):
+    """Two times convolution 3x3 without bias, batch norm, ReLU."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x):
+        x = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(x)), inplace=True)
+
+
+class UNet(nn.Module):
+    """The network of lockstep's model.UNet2D: max-pool down, transposed convolution up, one logit a pixel."""
+
+    def __init__(self, base, depth):
+        super().__init__()
+        channels = [base << level for level in range(depth)]
+        self.down = nn.ModuleList(Blocks(c // 2 if c > base else 1, c) for c in channels)
+        self.bridge = Blocks(channels[-1], 2 * channels[-1])
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, stride=2) for c in reversed(channels))
+        self.join = nn.ModuleList(Blocks(2 * c, c) for c in reversed(channels))
+        self.head = nn.Conv2d(base, 1, 1)
+
+    def forward(self, x):
+        skips = []
+        for blocks in self.down:
+            x = blocks(x)
+            skips.append(x)
+            x = F.max_pool2d(x, 2)
+        x = self.bridge(x)
+        for up, join in zip(self.up, self.join):
+            x = join(torch.cat([up(x), skips.pop()], 1))
+        return self.head(x)
+
+
+def flops_per_image(model):
+    """FLOPs of one image forward and backward: those of the convolutions, the
+    backward pass at twice the forward, a multiplication and an addition as two."""
+    macs = 0
+
+    def count(module, inputs, output):
+        nonlocal macs
+        taps = module.kernel_size[0] * module.kernel_size[1]
+        if isinstance(module, nn.Conv2d):
+            macs += output.numel() * taps * module.in_channels
+        else:  # each input pixel is spread over the taps
+            macs += inputs[0].numel() * taps * module.out_channels
+
+    convolutions = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d))]
+    hooks = [m.register_forward_hook(count) for m in convolutions]
+    was_training = model.training
+    model.eval()  # leaves the running statistics alone
+    with torch.no_grad():
+        model(torch.zeros(1, 1, ARGS.size, ARGS.size))
+    model.train(was_training)
+    for h in hooks:
+        h.remove()
+    return 3 * 2 * macs
+
+
+class Train:
+    """Steps of training on images that nobody has seen before."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        model = UNet(ARGS.base, ARGS.depth)
+        self.about = {
+            "name": f"PyTorch {torch.__version__}, {ARGS.format}",
+            "threads": torch.get_num_threads(),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "flops_per_image": flops_per_image(model),
+        }
+        self.layout = torch.channels_last if ARGS.format == "channels_last" else torch.contiguous_format
+        self.model = model.to(memory_format=self.layout)
+        if WORLD > 1:
+            self.model = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+            self.about["name"] += ", DDP over gloo"
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+
+    def step(self):
+        shape = (ARGS.batch, 1, ARGS.size, ARGS.size)
+        image = torch.rand(shape)
+        target = (torch.rand(shape) > 0.5).float()
+        if WORLD > 1:
+            dist.barrier()  # the clock starts when all are here
+        begin = time.perf_counter()
+        image = image.contiguous(memory_format=self.layout)
+        target = target.contiguous(memory_format=self.layout)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = F.binary_cross_entropy_with_logits(self.model(image), target)
+        loss.backward()
+        self.optimizer.step()
+        value = loss.item()
+        return {"seconds": time.perf_counter() - begin, "loss": value}
+
+
+class AllReduce:
+    """Sums over all processes."""
+
+    def __init__(self):
+        self.about = {"name": f"PyTorch {torch.__version__}, gloo", "threads": torch.get_num_threads()}
+
+    def allreduce(self, size, count):
+        x = torch.zeros(int(size) // 4)
+        dist.barrier()
+        begin = time.perf_counter()
+        for _ in range(int(count)):
+            dist.all_reduce(x)
+        return {"seconds": time.perf_counter() - begin}
+
+
+def peak_memory():
+    """The high-water mark of this process, not that of the program that started it, as getrusage has it."""
+    with open("/proc/self/status") as f:
+        for line in f:
+            if line.startswith("VmHWM:"):
+                return {"peak_bytes": int(line.split()[1]) * 1024}
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def main():
+    # What a library prints must not stand among the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(value):
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    torch.set_num_threads(ARGS.threads)
+    if WORLD > 1:
+        dist.init_process_group("gloo")
+    task = Train() if ARGS.task == "train" else AllReduce()
+    answer(task.about)
+    while True:
+        line = sys.stdin.readline()
+        if not line:
+            break
+        request, *rest = line.split()
+        answer(peak_memory() if request == "memory" else getattr(task, request)(*rest))
+    if WORLD > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// AllReduceOptions say what AllReduceRuns measures.
+type AllReduceOptions struct {
+	Workers int   // processes, each on a core of its own
+	Sizes   []int // bytes of float32
+	Repeats int
+	Peer    PeerOptions
+	Output  io.Writer
+}
+
+// The sums of one repeat: about this many bytes, and within these bounds, so
+// that small buffers take long enough to be timed and large ones do not take
+// minutes.
+const (
+	sumBytes = 100_000_000
+	leastSum = 2
+	mostSums = 500
+)
+
+// DefaultSizes go from what latency decides to what bandwidth does.
+func DefaultSizes() []int { return []int{1_000, 100_000, 1_000_000, 8_000_000, 100_000_000} }
+
+// Validate reports the first option that cannot be.
+func (o AllReduceOptions) Validate() error {
+	if o.Workers < 2 || o.Repeats < 1 {
+		return fmt.Errorf("bench allreduce: workers are %d and repeats %d: use at least 2 and 1", o.Workers, o.Repeats)
+	}
+	if len(o.Sizes) == 0 {
+		return fmt.Errorf("bench allreduce: there is nothing to measure: name sizes in bytes, for example 1000,8000000")
+	}
+	for _, n := range o.Sizes {
+		if n < 4 || n%4 != 0 {
+			return fmt.Errorf("bench allreduce: size is %d bytes: use a positive multiple of 4, the size of a float32", n)
+		}
+	}
+	return nil
+}
+
+// AllReduceRuns measures sums over all workers, ours and those of PyTorch's
+// gloo in turns: bytes of the buffer a second.
+func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	records, err := o.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench allreduce: %w", stopped(ctx, err))
+	}
+	return records, nil
+}
+
+func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
+	torch, err := o.Peer.torch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	command, err := ownCommand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	task := []string{"--task", taskAllReduce, "--threads", "1"}
+	peer, err := startPeer(ctx, program{argv: append(torch, task...), workers: o.Workers})
+	if err != nil {
+		return nil, err
+	}
+	defer peer.close()
+	ours, err := start(ctx, program{argv: append(command, task...), workers: o.Workers})
+	if err != nil {
+		return nil, err
+	}
+	defer ours.close()
+	var records []Record
+	for _, size := range o.Sizes {
+		count := min(max(sumBytes/size, leastSum), mostSums)
+		request := fmt.Sprintf("%s %d %d", requestAllReduce, size, count)
+		if _, _, err := inTurns(ours, peer, request, 1); err != nil { // does not count
+			return nil, err
+		}
+		a, p, err := inTurns(ours, peer, request, o.Repeats)
+		if err != nil {
+			return nil, err
+		}
+		r := Record{
+			Name: fmt.Sprintf("all-reduce of %s, %d workers", bytesText(size), o.Workers), Unit: "GB/s",
+			Peer: peer.about.Name, Machine: machine(), Commit: commit(ctx),
+		}
+		gigabytes := float64(size) * float64(count) / 1e9
+		r = compared(r, perSecond(gigabytes, a), perSecond(gigabytes, p))
+		say(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// bytesText is a size as people write it, in powers of a thousand.
+func bytesText(n int) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%.4g MB", float64(n)/1e6)
+	case n >= 1_000:
+		return fmt.Sprintf("%.4g kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,381 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/engine"
+)
+
+// tiny is a U-Net whose numbers can be counted by hand. With base 2 and one
+// level, parameters of convolutions and (batch norms):
+//
+//	1→2 18 (4), 2→2 36 (4); bridge 2→4 72 (8), 4→4 144 (8);
+//	up 4→2 2×2 32+2; 4→2 72 (4), 2→2 36 (4); head 2+1: together 447.
+//
+// Multiplications of an image, 16 pixels and 4 in the bridge:
+//
+//	16·18 + 16·36 + 4·72 + 4·144 + 4·32 + 16·72 + 16·36 + 16·2 = 3616,
+//
+// FLOPs 2 of each, forward once and backward twice: 6·3616 = 21,696.
+var tiny = Shape{Base: 2, Depth: 1, Size: 4, Batch: 1}
+
+const (
+	tinyParameters = 447
+	tinyFLOPs      = 21696
+)
+
+// fakePeer speaks the protocol of environment/peers/torch_cpu.py in shell, so
+// that it needs neither PyTorch nor Python. A step in channels_last "takes"
+// 2 s, in contiguous 4 s. What a test breaks is in variables.
+const fakePeer = `
+threads=1 format=none task=train
+while [ $# -gt 0 ]; do
+  case $1 in
+    --threads) threads=$2 ;;
+    --format) format=$2 ;;
+    --task) task=$2 ;;
+  esac
+  shift
+done
+if [ -n "$FAKE_EXIT" ]; then echo "no module named torch" >&2; exit "$FAKE_EXIT"; fi
+case $format in contiguous) seconds=4 ;; *) seconds=2 ;; esac
+echo "{\"name\": \"fake, $format, rank ${RANK:-none}\", \"threads\": ${FAKE_THREADS:-$threads}, \"parameters\": ${FAKE_PARAMETERS:-447}, \"flops_per_image\": ${FAKE_FLOPS:-21696}}"
+steps=0
+while read -r request rest; do
+  if [ -n "$FAKE_LOG" ]; then echo "$format $request $rest" >>"$FAKE_LOG"; fi
+  case $request in
+    step)
+      steps=$((steps + 1))
+      if [ "$steps" = "$FAKE_DIES_AT" ]; then echo "out of luck" >&2; exit 7; fi
+      echo "{\"seconds\": $seconds, \"loss\": 0.7}" ;;
+    allreduce) echo "{\"seconds\": 0.5}" ;;
+    memory) echo "{\"peak_bytes\": 1073741824}" ;;
+  esac
+done
+`
+
+// fake installs the fake peer, and the test binary as the lockstep command.
+func fake(t *testing.T) PeerOptions {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(fakePeer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	asWorker(t)
+	return PeerOptions{Scripts: dir, Python: "sh"}
+}
+
+func asWorker(t *testing.T) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", self)
+}
+
+func TestEngineRuns(t *testing.T) {
+	peer := fake(t)
+	var lines strings.Builder
+	records, err := EngineRuns(t.Context(), EngineOptions{
+		Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 3, PlainRepeats: 1, Peer: peer, Output: &lines,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The peer's images a second are known: it says 2 s a step in its faster
+	// format, one image a process.
+	for i, want := range []struct {
+		name, peer string
+		value      float64
+		repeats    int
+	}{
+		{"training, 1 thread", "fake, channels_last, rank none", 0.5, 3},
+		{"peak memory, 1 thread", "fake, channels_last, rank none", 1024, 1},
+		{"training, 1 thread, plain Go", "fake, channels_last, rank none", 0.5, 1},
+		{"training, 2 workers × 1 thread", "fake, channels_last, rank 0", 1, 3},
+		{"peak memory, 2 workers × 1 thread", "fake, channels_last, rank 0", 2048, 1},
+	} {
+		if i >= len(records) {
+			t.Fatalf("%d records: %+v", len(records), records)
+		}
+		r := records[i]
+		if r.Name != want.name || r.Peer != want.peer || r.PeerValue != want.value || r.Repeats != want.repeats {
+			t.Errorf("record %d: %+v, want %+v", i, r, want)
+		}
+		if !(r.Value > 0) || r.Machine == "" || r.Commit == "" {
+			t.Errorf("record %d: nothing of ours was measured: %+v", i, r)
+		}
+		if r.Target != 0 {
+			t.Errorf("record %d: target %g at a shape that has none", i, r.Target)
+		}
+	}
+	for _, want := range []string{"fake, contiguous, rank none, 1 thread: 4.000 s a step", "lockstep cpu (go)"} {
+		if !strings.Contains(lines.String(), want) {
+			t.Errorf("the lines do not say %q:\n%s", want, lines.String())
+		}
+	}
+}
+
+// TestEngineRunsRefuse: each way in which the two sides could do different
+// work, or one of them none.
+func TestEngineRunsRefuse(t *testing.T) {
+	for _, c := range []struct{ variable, value, want string }{
+		{"FAKE_PARAMETERS", "446", "447 and 446 parameters"},
+		{"FAKE_FLOPS", "21697", "21696 and 21697 FLOPs an image"},
+		{"FAKE_THREADS", "2", "they use 1 and 2 threads, both should use 1"},
+		{"FAKE_DIES_AT", "4", "out of luck"},
+		{"FAKE_EXIT", "1", "no module named torch"},
+	} {
+		peer := fake(t)
+		t.Run(c.variable, func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			_, err := EngineRuns(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 2, Peer: peer})
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrPeerMissing) {
+				t.Errorf("error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestOneWorkerDies: the others, which may wait for it, end too.
+func TestOneWorkerDies(t *testing.T) {
+	p := program{workers: 2, argv: []string{"sh", "-c", `
+		echo '{"name": "half"}'
+		if [ "$RANK" = 1 ]; then read -r _; echo "rank 1 gives up" >&2; exit 7; fi
+		exec sleep 600`}}
+	s, err := start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	_, err = s.ask(requestStep)
+	s.close()
+	if err == nil || !strings.Contains(err.Error(), "half (rank 1) ended: exit status 7; its last lines:\nrank 1 gives up") {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(begin); took > endTime {
+		t.Errorf("it took %v to end rank 0", took)
+	}
+}
+
+func TestMissingPeer(t *testing.T) {
+	peer := fake(t)
+	o := EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 1, Peer: peer}
+	t.Run("library", func(t *testing.T) {
+		t.Setenv("FAKE_EXIT", "3")
+		_, err := EngineRuns(t.Context(), o)
+		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "install it with environment/peers/install") {
+			t.Errorf("error %v does not say what to do", err)
+		}
+		_, err = AllReduceRuns(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4}, Repeats: 1, Peer: peer})
+		if !errors.Is(err, ErrPeerMissing) {
+			t.Errorf("all-reduce: error %v", err)
+		}
+	})
+	t.Run("script", func(t *testing.T) {
+		o.Peer.Scripts = t.TempDir()
+		_, err := EngineRuns(t.Context(), o)
+		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), torchScript) {
+			t.Errorf("error %v does not name the script", err)
+		}
+	})
+	t.Run("checkout", func(t *testing.T) {
+		t.Chdir(t.TempDir()) // as the test binary, it lies in no checkout
+		_, err := PeerOptions{}.script(torchScript)
+		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "--peers") {
+			t.Errorf("error %v does not say what to do", err)
+		}
+	})
+}
+
+// TestInTurns: one at a time, each as often first.
+func TestInTurns(t *testing.T) {
+	peer := fake(t)
+	log := filepath.Join(t.TempDir(), "log")
+	t.Setenv("FAKE_LOG", log)
+	var sides [2]*side
+	for i, format := range []string{"a", "b"} {
+		var err error
+		sides[i], err = start(t.Context(), program{workers: 1, argv: []string{"sh", filepath.Join(peer.Scripts, torchScript), "--format", format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sides[i].close()
+	}
+	a, b, err := inTurns(sides[0], sides[1], requestStep, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a) != 3 || len(b) != 3 {
+		t.Errorf("%d and %d measurements, want 3 and 3", len(a), len(b))
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "a b b a a b"
+	if got := strings.Join(strings.Fields(strings.ReplaceAll(string(text), requestStep, "")), " "); got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+}
+
+func TestAblationRuns(t *testing.T) {
+	asWorker(t)
+	o := AblationOptions{Shape: tiny, Threads: 1, Workers: 2, Repeats: 2}
+	records, err := AblationRuns(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range records {
+		got = append(got, r.Name+" against "+r.Peer)
+		if !(r.Value > 0) || !(r.PeerValue > 0) || r.Repeats != 2 {
+			t.Errorf("not measured: %+v", r)
+		}
+	}
+	for _, want := range []string{
+		"convolution auto, 1 thread against ours, convolution direct",
+		"fuse, 1 thread against ours, fuse off",
+		"overlap, 2 workers × 1 thread against ours, overlap off",
+	} {
+		if !strings.Contains(strings.Join(got, "\n"), want) {
+			t.Errorf("no record %q in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
+func TestAllReduceRuns(t *testing.T) {
+	records, err := AllReduceRuns(t.Context(), AllReduceOptions{Workers: 2, Sizes: []int{4, 40_000_000}, Repeats: 1, Peer: fake(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fake takes 0.5 s for what it is asked: 500 sums of 4 bytes, and 2 of
+	// 40 MB, as many as fit in the 100 MB of a repeat.
+	for i, want := range []float64{4 * 500 / 0.5 / 1e9, 0.04 * 2 / 0.5} {
+		if r := records[i]; fmt.Sprintf("%.9g", r.PeerValue) != fmt.Sprintf("%.9g", want) || !(r.Value > 0) {
+			t.Errorf("record %+v, want the peer at %g GB/s", r, want)
+		}
+	}
+	if got := records[1].Name; got != "all-reduce of 40 MB, 2 workers" {
+		t.Errorf("name %q", got)
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	good := EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 1}
+	for _, c := range []struct {
+		change func(*EngineOptions)
+		want   string
+	}{
+		{func(o *EngineOptions) { o.Threads = []int{0} }, "threads is 0"},
+		{func(o *EngineOptions) { o.Threads = nil }, "nothing to measure"},
+		{func(o *EngineOptions) { o.Workers = 1 }, "workers is 1"},
+		{func(o *EngineOptions) { o.Repeats = 0 }, "repeats are 0"},
+		{func(o *EngineOptions) { o.Shape.Batch = 0 }, "batch is 0"},
+		{func(o *EngineOptions) { o.Shape.Size = 5 }, "multiple of 2"},
+	} {
+		o := good
+		c.change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want one that says %q", err, c.want)
+		}
+	}
+	for _, err := range []error{
+		AblationOptions{Shape: tiny, Repeats: 1}.Validate(),
+		AblationOptions{Shape: tiny, Threads: 1, Workers: 1, Repeats: 1}.Validate(),
+		AblationOptions{Shape: tiny, Threads: 1}.Validate(),
+		AllReduceOptions{Workers: 1, Sizes: []int{4}, Repeats: 1}.Validate(),
+		AllReduceOptions{Workers: 2, Repeats: 1}.Validate(),
+		AllReduceOptions{Workers: 2, Sizes: []int{6}, Repeats: 1}.Validate(),
+	} {
+		if err == nil {
+			t.Error("options that cannot be are taken")
+		}
+	}
+}
+
+func TestWorkerRefuses(t *testing.T) {
+	var out strings.Builder
+	for _, c := range []struct {
+		task, request, want string
+	}{
+		{"sing", "", `task "sing" is not known`},
+		{taskAllReduce, "step\n", `request "step" is not known`},
+		{taskAllReduce, "allreduce x 1\n", "invalid syntax"},
+	} {
+		err := Work(context.Background(), WorkerOptions{Task: c.task}, strings.NewReader(c.request), &out)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %q: error %v, want one that says %q", c.task, c.request, err, c.want)
+		}
+	}
+}
+
+func TestPeakBytes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "status")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("Name:\tlockstep\nVmPeak:\t  9 kB\nVmHWM:\t    2048 kB\n") // as proc(5) shows it
+	if n, err := peakBytes(file); err != nil || n != 2<<20 {
+		t.Errorf("got %d, %v, want %d", n, err, 2<<20)
+	}
+	write("Name:\tlockstep\n")
+	if _, err := peakBytes(file); err == nil {
+		t.Error("a status without VmHWM is read")
+	}
+}
+
+// TestTorch compares with the real peer, on a network so small that it takes
+// no time.
+func TestTorch(t *testing.T) {
+	asWorker(t)
+	peer := PeerOptions{Scripts: "../../environment/peers"}
+	if _, err := peer.torch(t.Context()); errors.Is(err, ErrPeerMissing) {
+		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
+	}
+	records, err := EngineRuns(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 1, Peer: peer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(records) != 4 || !strings.HasPrefix(records[0].Peer, "PyTorch ") || !strings.HasSuffix(records[2].Peer, "DDP over gloo") {
+		t.Errorf("records %+v", records)
+	}
+	for _, r := range records {
+		if !(r.PeerValue > 0) || !(r.Value > 0) {
+			t.Errorf("not measured: %+v", r)
+		}
+	}
+}
+
+// TestSameCounts: our side counts parameters and FLOPs as PyTorch and as one
+// does by hand.
+func TestSameCounts(t *testing.T) {
+	for _, c := range []struct {
+		shape      Shape
+		parameters int
+		flops      int64
+	}{
+		{DefaultShape(), 7762465, 18050187264}, // PyTorch 1.13.1 says the same, environment/peers/torch_cpu.py
+		{tiny, tinyParameters, tinyFLOPs},      // by hand
+	} {
+		var out strings.Builder
+		err := Work(t.Context(), WorkerOptions{Task: taskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader(""), &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`"parameters":%d,"flops_per_image":%d}`, c.parameters, c.flops)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%v: greeting %s, want %s", c.shape, out.String(), want)
+		}
+	}
+}

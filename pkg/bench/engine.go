@@ -1,0 +1,302 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/launch"
+)
+
+// What ours must reach against PyTorch, at DefaultShape.
+const (
+	oneThreadTarget  = 2.2
+	twoThreadsTarget = 2.5
+	twoWorkersTarget = 2.2
+	plainGoTarget    = 0.1     // plain Go, for processors without AVX2, on one thread
+	memoryTarget     = 1 / 0.6 // at most 0.6 times PyTorch's
+)
+
+// EngineOptions say what EngineRuns measures.
+type EngineOptions struct {
+	Shape   Shape
+	Threads []int // of one worker, measured one after another
+	Workers int   // processes with one thread each that exchange gradients; 0: not measured
+	Repeats int   // steps of each side, in turns
+	// PlainRepeats are those of plain Go on one thread, which takes many times
+	// as long; 0: it is not measured.
+	PlainRepeats int
+	Peer         PeerOptions
+	Output       io.Writer // lines on how it goes; nil: none
+}
+
+// Validate reports the first option that cannot be.
+func (o EngineOptions) Validate() error {
+	for _, t := range o.Threads {
+		if t < 1 {
+			return fmt.Errorf("bench engine: threads is %d: use at least 1", t)
+		}
+	}
+	switch {
+	case o.Workers < 0 || o.Workers == 1:
+		return fmt.Errorf("bench engine: workers is %d: use at least 2, or 0 for none", o.Workers)
+	case len(o.Threads) == 0 && o.Workers == 0:
+		return errors.New("bench engine: there is nothing to measure: name numbers of threads, for example 1,2, or workers")
+	case o.Repeats < 1 || o.PlainRepeats < 0:
+		return fmt.Errorf("bench engine: repeats are %d, those of plain Go %d: use at least 1 and 0", o.Repeats, o.PlainRepeats)
+	}
+	return o.Shape.validate()
+}
+
+func (s Shape) validate() error {
+	if s.Batch < 1 {
+		return fmt.Errorf("bench: batch is %d: use at least 1 image", s.Batch)
+	}
+	_, err := s.network()
+	return err
+}
+
+// setting is a number of workers and of threads of each.
+type setting struct{ workers, threads int }
+
+func (s setting) String() string {
+	threads := fmt.Sprintf("%d threads", s.threads)
+	if s.threads == 1 {
+		threads = "1 thread"
+	}
+	if s.workers == 1 {
+		return threads
+	}
+	return fmt.Sprintf("%d workers × %s", s.workers, threads)
+}
+
+// target is that of the throughput.
+func (s setting) target() float64 {
+	return map[setting]float64{
+		{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget,
+	}[s]
+}
+
+// EngineRuns measures training steps (forward, backward, Adam, fp32) of ours
+// and of PyTorch in turns, each in processes of its own, on images that are new
+// in each step. The first step of a side does not count. PyTorch uses the
+// faster of its memory formats. An error wraps ErrPeerMissing where PyTorch
+// is not on this machine.
+func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	torch, err := o.Peer.torch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench engine: %w", err)
+	}
+	ours, err := ownCommand(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench engine: %w", err)
+	}
+	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: machine(), Commit: commit(ctx)}}
+	var settings []setting
+	for _, t := range o.Threads {
+		settings = append(settings, setting{1, t})
+	}
+	if o.Workers > 0 {
+		settings = append(settings, setting{o.Workers, 1})
+	}
+	var records []Record
+	for _, s := range settings {
+		r, err := b.compare(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("bench engine, %s: %w", s, stopped(ctx, err))
+		}
+		records = append(records, r...)
+	}
+	return records, nil
+}
+
+// stopped is the reason for ctx's end where it has ended, else err.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+type engineBench struct {
+	EngineOptions
+	torch, ours []string
+	record      Record // what all have in common
+}
+
+func (b engineBench) say(format string, a ...any) { say(b.Output, format, a...) }
+
+func say(w io.Writer, format string, a ...any) {
+	if w != nil {
+		fmt.Fprintf(w, format+"\n", a...)
+	}
+}
+
+// compare measures one setting: throughput, peak memory, and plain Go beside
+// one thread.
+func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
+	peer, err := fastestTorch(ctx, b.torch, b.Shape, s, b.say)
+	if err != nil {
+		return nil, err
+	}
+	defer peer.close()
+	ours, err := b.startOurs(ctx, s, peer)
+	if err != nil {
+		return nil, err
+	}
+	defer ours.close()
+	throughput, err := b.throughput(ours, peer, s, b.Repeats)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := b.memory(ours, peer, s)
+	if err != nil {
+		return nil, err
+	}
+	throughput.Name = fmt.Sprintf("training, %s", s)
+	if b.Shape == DefaultShape() {
+		throughput.Target, memory.Target = s.target(), memoryTarget
+	}
+	records := []Record{throughput, memory}
+	if b.PlainRepeats == 0 || s != (setting{1, 1}) {
+		return records, nil
+	}
+	ours.close()
+	plain, err := b.startOurs(ctx, s, peer, "LOCKSTEP_CPU=go")
+	if err != nil {
+		return nil, err
+	}
+	defer plain.close()
+	slow, err := b.throughput(plain, peer, s, b.PlainRepeats)
+	if err != nil {
+		return nil, err
+	}
+	slow.Name = fmt.Sprintf("training, %s, plain Go", s)
+	if b.Shape == DefaultShape() {
+		slow.Target = plainGoTarget
+	}
+	return append(records, slow), nil
+}
+
+// startOurs starts our side, makes sure that it is the same work as the
+// peer's, and warms it up.
+func (b engineBench) startOurs(ctx context.Context, s setting, peer *side, env ...string) (*side, error) {
+	ours, err := startOurs(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameWork(ours.about, peer.about, s.threads); err != nil {
+		ours.close()
+		return nil, err
+	}
+	b.say("%s, %s: ready", ours.about.Name, s)
+	return ours, nil
+}
+
+// sameWork is an error unless both sides train the same network with the
+// threads that they were asked to use.
+func sameWork(ours, peers greeting, threads int) error {
+	switch {
+	case ours.Parameters != peers.Parameters:
+		return fmt.Errorf("compare %s with %s: %d and %d parameters: they train different networks", ours.Name, peers.Name, ours.Parameters, peers.Parameters)
+	case ours.FLOPsPerImage != peers.FLOPsPerImage:
+		return fmt.Errorf("compare %s with %s: %d and %d FLOPs an image: they train different networks", ours.Name, peers.Name, ours.FLOPsPerImage, peers.FLOPsPerImage)
+	case ours.Threads != threads || peers.Threads != threads:
+		return fmt.Errorf("compare %s with %s: they use %d and %d threads, both should use %d", ours.Name, peers.Name, ours.Threads, peers.Threads, threads)
+	}
+	return nil
+}
+
+// throughput measures steps in turns.
+func (b engineBench) throughput(ours, peer *side, s setting, repeats int) (Record, error) {
+	a, p, err := inTurns(ours, peer, requestStep, repeats)
+	if err != nil {
+		return Record{}, err
+	}
+	b.say("%s, %s: %.3f s a step; %s: %.3f s", ours.about.Name, s, median(a), peer.about.Name, median(p))
+	r := b.record
+	r.Unit, r.Peer = "images/s", peer.about.Name
+	images := float64(b.Shape.Batch * s.workers)
+	return compared(r, perSecond(images, a), perSecond(images, p)), nil
+}
+
+func (b engineBench) memory(ours, peer *side, s setting) (Record, error) {
+	a, err := ours.peakBytes()
+	if err != nil {
+		return Record{}, err
+	}
+	p, err := peer.peakBytes()
+	if err != nil {
+		return Record{}, err
+	}
+	r := b.record
+	r.Name, r.Unit, r.Peer = fmt.Sprintf("peak memory, %s", s), "MiB", peer.about.Name
+	return comparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+}
+
+// inTurns asks both sides for the same, one at a time and each as often first,
+// and returns the seconds that each request took.
+func inTurns(ours, peer *side, request string, repeats int) (a, p []float64, err error) {
+	for i := range repeats {
+		order := []struct {
+			side    *side
+			seconds *[]float64
+		}{{ours, &a}, {peer, &p}}
+		if i%2 == 1 {
+			order[0], order[1] = order[1], order[0]
+		}
+		for _, o := range order {
+			v, err := o.side.seconds(request)
+			if err != nil {
+				return nil, nil, err
+			}
+			*o.seconds = append(*o.seconds, v)
+		}
+	}
+	return a, p, nil
+}
+
+// perSecond turns the seconds that n things took into things a second.
+func perSecond(n float64, seconds []float64) []float64 {
+	v := make([]float64, len(seconds))
+	for i, s := range seconds {
+		v[i] = n / s
+	}
+	return v
+}
+
+// ownCommand starts a worker of ours.
+func ownCommand(ctx context.Context) ([]string, error) {
+	binary, err := launch.Binary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []string{binary, "bench", "worker"}, nil
+}
+
+// startOurs starts our side with these options of the engine, but for the
+// threads, which the setting says, and does the step that does not count.
+func startOurs(ctx context.Context, command []string, shape Shape, s setting, o engine.Options, env ...string) (*side, error) {
+	argv := append(append([]string{}, command...), "--task", taskTrain, "--threads", strconv.Itoa(s.threads),
+		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
+	if s.workers == 1 {
+		// One thread means one, the runtime's included. Several workers need one
+		// beside for the exchange, as their peers have.
+		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
+	}
+	ours, err := start(ctx, program{argv: append(argv, shape.arguments()...), env: env, workers: s.workers})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ours.seconds(requestStep); err != nil {
+		ours.close()
+		return nil, err
+	}
+	return ours, nil
+}

@@ -1,0 +1,273 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The two sides of a comparison are programs of their own, ours too, that
+// speak one protocol: a side says what it is in one line of JSON (greeting),
+// answers each line that it reads by one line of JSON (answer), and ends with
+// its input. Between two requests it is idle, so that both can be measured in
+// turns, and the most memory that each ever held is its own.
+const (
+	requestStep      = "step"      // one step of training
+	requestAllReduce = "allreduce" // BYTES COUNT: that many sums of that many bytes of float32
+	requestMemory    = "memory"
+)
+
+// greeting is what a side says of itself.
+type greeting struct {
+	Name       string `json:"name"`
+	Threads    int    `json:"threads"`
+	Parameters int    `json:"parameters,omitempty"`
+	// FLOPsPerImage are those of the convolutions forward and backward, the
+	// backward pass at twice the forward.
+	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
+}
+
+// answer is what a side answers to a request.
+type answer struct {
+	Seconds   float64 `json:"seconds,omitempty"`
+	Loss      float64 `json:"loss,omitempty"`
+	PeakBytes int64   `json:"peak_bytes,omitempty"`
+}
+
+// program says how to start a side.
+type program struct {
+	argv    []string
+	env     []string // beside that of this process
+	workers int      // processes
+}
+
+// side is a program that runs: one process a worker.
+type side struct {
+	about     greeting // of rank 0
+	processes []*process
+	cancel    context.CancelFunc
+}
+
+type process struct {
+	rank   int
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr tail
+	about  greeting
+	wait   func() error // once
+}
+
+// endTime is how long a side may take to end when its input has.
+const endTime = 10 * time.Second
+
+// start starts the processes of p and reads their greetings.
+func start(ctx context.Context, p program) (*side, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &side{}
+	ctx, s.cancel = context.WithCancel(ctx)
+	token := rand.Text()
+	for rank := range p.workers {
+		one, err := startProcess(ctx, p, rank, port, token)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.processes = append(s.processes, one)
+	}
+	err = s.each(func(p *process) error { return p.read(&p.about) })
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.about = s.processes[0].about
+	return s, nil
+}
+
+func startProcess(ctx context.Context, p program, rank, port int, token string) (*process, error) {
+	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)}
+	one.cmd.Env = environment(p, rank, port, token)
+	one.cmd.Stderr = &one.stderr
+	one.cmd.WaitDelay = endTime // for what a process leaves behind
+	in, err := one.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := one.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	one.in, one.out = in, bufio.NewReader(out)
+	if err := one.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.argv[0], err)
+	}
+	one.wait = sync.OnceValue(one.cmd.Wait)
+	return one, nil
+}
+
+// environment is that of this process, with a worker's place where there are
+// several, and without what would steer a side from outside.
+func environment(p program, rank, port int, token string) []string {
+	set := slices.Clone(p.env)
+	drop := []string{
+		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+		"LOCKSTEP_TOKEN", "LOCKSTEP_CPU", "GOMAXPROCS", "GOGC", "GOMEMLIMIT",
+		"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+	}
+	if p.workers > 1 {
+		r, n := strconv.Itoa(rank), strconv.Itoa(p.workers)
+		set = append(set, "RANK="+r, "WORLD_SIZE="+n, "LOCAL_RANK="+r, "LOCAL_WORLD_SIZE="+n,
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(drop, name)
+	})
+	return append(env, set...)
+}
+
+// freePort is a port that nobody listens on now.
+func freePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// ask sends one request to every process and returns their answers by rank.
+func (s *side) ask(request string) ([]answer, error) {
+	answers := make([]answer, len(s.processes))
+	err := s.each(func(p *process) error {
+		if _, err := io.WriteString(p.in, request+"\n"); err != nil {
+			return p.failed(err)
+		}
+		return p.read(&answers[p.rank])
+	})
+	return answers, err
+}
+
+// seconds is how long a request took: as long as the slowest process.
+func (s *side) seconds(request string) (float64, error) {
+	answers, err := s.ask(request)
+	if err != nil {
+		return 0, err
+	}
+	longest := 0.0
+	for _, a := range answers {
+		if !(a.Seconds > 0) {
+			return 0, fmt.Errorf("ask %s for %q: it took %g seconds, which cannot be", s.about.Name, request, a.Seconds)
+		}
+		longest = max(longest, a.Seconds)
+	}
+	return longest, nil
+}
+
+// peakBytes is the most memory that the processes held, added up.
+func (s *side) peakBytes() (float64, error) {
+	answers, err := s.ask(requestMemory)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, a := range answers {
+		if a.PeakBytes <= 0 {
+			return 0, fmt.Errorf("ask %s for its memory: %d bytes cannot be", s.about.Name, a.PeakBytes)
+		}
+		sum += float64(a.PeakBytes)
+	}
+	return sum, nil
+}
+
+// each does f for all processes at once. When one fails the others are killed,
+// since they may wait for it, and the first error is returned.
+func (s *side) each(f func(*process) error) error {
+	errs := make(chan error)
+	for _, p := range s.processes {
+		go func() { errs <- f(p) }()
+	}
+	var first error
+	for range s.processes {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+			s.cancel()
+		}
+	}
+	return first
+}
+
+// close ends the side: its input ends, and what has not ended some time later
+// is killed. How a process ends says nothing more: it has answered.
+func (s *side) close() {
+	if s == nil {
+		return
+	}
+	for _, p := range s.processes {
+		_ = p.in.Close()
+	}
+	late := time.AfterFunc(endTime, s.cancel)
+	defer late.Stop()
+	for _, p := range s.processes {
+		_ = p.wait()
+	}
+	s.cancel()
+}
+
+// read reads one line of JSON into v.
+func (p *process) read(v any) error {
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return p.failed(err)
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		return fmt.Errorf("read the answer of %s: %q: %w", p.name(), line, err)
+	}
+	return nil
+}
+
+// failed waits for a process that does not talk any more and says why.
+func (p *process) failed(cause error) error {
+	_ = p.in.Close()
+	if err := p.wait(); err != nil {
+		cause = err
+	}
+	if text := p.stderr.String(); text != "" {
+		return fmt.Errorf("%s ended: %w; its last lines:\n%s", p.name(), cause, text)
+	}
+	return fmt.Errorf("%s ended: %w", p.name(), cause)
+}
+
+func (p *process) name() string {
+	name := p.about.Name
+	if name == "" {
+		name = strings.Join(p.cmd.Args, " ")
+	}
+	return fmt.Sprintf("%s (rank %d)", name, p.rank)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ text []byte }
+
+const tailBytes = 2000
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-tailBytes):]
+	return len(b), nil
+}
+
+func (t *tail) String() string { return strings.TrimSpace(string(t.text)) }

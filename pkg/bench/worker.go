@@ -1,0 +1,271 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy"
+)
+
+// Shape is the size of what is trained: a 2-D U-Net with batch norm and
+// without biases before it, on square images of one channel.
+type Shape struct {
+	Base  int // channels of the first level
+	Depth int // levels above the bridge
+	Size  int // height and width of an image, pixels
+	Batch int // images per worker and step
+}
+
+// DefaultShape is the one that targets are set for: 7,762,465 parameters.
+func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
+
+func (s Shape) network() (*model.UNet, error) {
+	return model.UNet2D(model.UNet2DConfig{
+		Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.Size, Norm: "batch",
+	})
+}
+
+// arguments are the flags that both sides take.
+func (s Shape) arguments() []string {
+	return []string{
+		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
+		"--size", strconv.Itoa(s.Size), "--batch", strconv.Itoa(s.Batch),
+	}
+}
+
+// String is "U-Net base 32, depth 4, 128×128×1, batch 8".
+func (s Shape) String() string {
+	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Batch)
+}
+
+// The tasks of a worker.
+const (
+	taskTrain     = "train"
+	taskAllReduce = "allreduce"
+)
+
+// WorkerOptions say what Work does.
+type WorkerOptions struct {
+	Task   string // "train" or "allreduce"
+	Shape  Shape
+	Engine engine.Options
+}
+
+// Work is our side of a comparison: one process that answers requests from in
+// on out until in ends. With RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+// LOCKSTEP_TOKEN in the environment it is one of several.
+func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	w := &worker{ctx: ctx, group: group}
+	switch o.Task {
+	case taskTrain:
+		err = w.load(o)
+	case taskAllReduce:
+		w.about = greeting{Name: "lockstep, " + group.Name(), Threads: 1}
+	default:
+		err = fmt.Errorf("bench worker: task %q is not known: use %s or %s", o.Task, taskTrain, taskAllReduce)
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(out)
+	if err := encoder.Encode(w.about); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		a, err := w.answer(strings.Fields(lines.Text()))
+		if err != nil {
+			return fmt.Errorf("bench worker: %w", err)
+		}
+		if err := encoder.Encode(a); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+type worker struct {
+	ctx    context.Context
+	group  collective.Group
+	about  greeting
+	engine engine.Engine
+	exe    engine.Executable
+	sync   *strategy.DDP
+	rng    *rand.Rand
+	steps  int
+
+	image, target []float32
+	sum           device.Buffer
+}
+
+// load makes the network ready for its first step, the same on all ranks.
+func (w *worker) load(o WorkerOptions) error {
+	net, err := o.Shape.network()
+	if err != nil {
+		return err
+	}
+	g, err := net.Graph(o.Shape.Batch, nn.Train)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: o.Engine.Fuse})
+	if err != nil {
+		return err
+	}
+	if w.engine, err = cpu.New(o.Engine); err != nil {
+		return err
+	}
+	if w.exe, err = w.engine.Load(p, nil); err != nil {
+		return err
+	}
+	for name, v := range g.InitialValues(1) {
+		if err := w.exe.Set(name, v); err != nil {
+			return err
+		}
+	}
+	// The initial values are of no more use, and the runtime would keep them for
+	// long: what the engine holds only fills up with the first step.
+	debug.FreeOSMemory()
+	one, err := model.Summarize(net, 1)
+	if err != nil {
+		return err
+	}
+	w.about = greeting{
+		Name: "lockstep " + w.engine.Name(), Threads: o.Engine.Threads,
+		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
+	}
+	w.sync = strategy.NewDDP(w.ctx, w.group, strategy.FaultNone)
+	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
+	pixels := o.Shape.Batch * o.Shape.Size * o.Shape.Size
+	w.image, w.target = make([]float32, pixels), make([]float32, pixels)
+	return nil
+}
+
+func (w *worker) close() error {
+	var errs []error
+	if w.sync != nil {
+		errs = append(errs, w.sync.Close())
+	}
+	if w.exe != nil {
+		errs = append(errs, w.exe.Close())
+	}
+	if w.engine != nil {
+		errs = append(errs, w.engine.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *worker) answer(request []string) (answer, error) {
+	switch {
+	case len(request) == 1 && request[0] == requestStep && w.exe != nil:
+		return w.step()
+	case len(request) == 3 && request[0] == requestAllReduce && w.exe == nil:
+		size, err := strconv.Atoi(request[1])
+		if err != nil {
+			return answer{}, err
+		}
+		count, err := strconv.Atoi(request[2])
+		if err != nil {
+			return answer{}, err
+		}
+		return w.allReduce(size, count)
+	case len(request) == 1 && request[0] == requestMemory:
+		n, err := peakBytes("/proc/self/status")
+		return answer{PeakBytes: n}, err
+	}
+	return answer{}, fmt.Errorf("request %q is not known to this task", strings.Join(request, " "))
+}
+
+// step trains on images that nobody has seen before. Copying them into the
+// engine's layout counts, making them does not, as on the other side.
+func (w *worker) step() (answer, error) {
+	for i := range w.image {
+		w.image[i] = w.rng.Float32()
+		w.target[i] = float32(w.rng.IntN(2))
+	}
+	if err := w.group.Barrier(w.ctx); err != nil {
+		return answer{}, err
+	}
+	begin := time.Now()
+	if err := w.exe.SetInput(model.ImageInput, w.image); err != nil {
+		return answer{}, err
+	}
+	if err := w.exe.SetInput(model.TargetInput, w.target); err != nil {
+		return answer{}, err
+	}
+	w.steps++
+	c := optim.DefaultConfig()
+	update := c.Update(c.LearningRate, w.steps)
+	if _, err := w.exe.Step(w.ctx, w.sync, &update); err != nil {
+		return answer{}, err
+	}
+	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+}
+
+// allReduce does count sums of a buffer of size bytes.
+func (w *worker) allReduce(size, count int) (answer, error) {
+	if n := size / 4; w.sum.Len() != n {
+		w.sum = device.Buffer{F32: make([]float32, n)}
+	}
+	if err := w.group.Barrier(w.ctx); err != nil {
+		return answer{}, err
+	}
+	begin := time.Now()
+	for range count {
+		if err := w.group.AllReduce(w.ctx, w.sum); err != nil {
+			return answer{}, err
+		}
+	}
+	return answer{Seconds: time.Since(begin).Seconds()}, nil
+}
+
+// peakBytes is the most memory of a process that was ever resident, from its
+// status in /proc. The maximum that getrusage gives would be no less than that
+// of the program that started the process.
+func peakBytes(status string) (int64, error) {
+	text, err := os.ReadFile(status)
+	if err != nil {
+		return 0, fmt.Errorf("read peak memory: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(string(rest)), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read peak memory from %s: %w", status, err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("read peak memory: %s has no line VmHWM", status)
+}

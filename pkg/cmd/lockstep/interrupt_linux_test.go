@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// said is what a command has written so far.
+type said struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// await returns once the command has written text.
+func (s *said) await(t *testing.T, text string) {
+	t.Helper()
+	for range 3000 {
+		if strings.Contains(s.String(), text) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("no %q in\n%s", text, s)
+}
+
+// begin starts a command of p whose output is read while it runs.
+func (p *place) begin(args ...string) (*exec.Cmd, *said) {
+	p.t.Helper()
+	out := &said{}
+	c := p.command(nil, args...)
+	c.Stdout, c.Stderr = out, out
+	if err := c.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	return c, out
+}
+
+func interrupt(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endsWith130 waits for the end of a command that was interrupted.
+func endsWith130(t *testing.T, c *exec.Cmd, out *said) {
+	t.Helper()
+	var e *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &e) || e.ExitCode() != exitInterrupted {
+		t.Errorf("ended with %v, want exit code 130:\n%s", err, out)
+	}
+}
+
+// TestInterruptedOnce: the run ends in order, loses no epoch that was done
+// though its next checkpoint was far off, and ends after --resume with the bits
+// of one that was left alone.
+func TestInterruptedOnce(t *testing.T) {
+	p := newPlace(t)
+	long := []string{"--set", "epochs=150", "--set", "checkpoint.every=1000"}
+	for _, tt := range []struct {
+		name string
+		args []string
+		run  string
+	}{
+		{"launch", append([]string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe"}, long...), p.run(2, 1)},
+		{"train", append([]string{"train", "--config", p.config, "--run", p.run(1, 1)}, long...), p.run(1, 1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, out := p.begin(tt.args...)
+			out.await(t, "epoch 20/150")
+			interrupt(t, c)
+			endsWith130(t, c, out)
+			for _, want := range []string{"lockstep: interrupted: ", "context canceled", "to go on, give the same command again with --resume"} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			p.leavesNothing(nil)
+			r, err := runs.Read(tt.run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := len(r.Epochs)
+			if r.Info.Status != runs.StatusCanceled || len(r.Problems) > 0 || n < 20 || n >= 150 {
+				t.Errorf("status %q after %d epochs, problems %v", r.Info.Status, n, r.Problems)
+			}
+			saved, err := filepath.Glob(filepath.Join(tt.run, "checkpoints", "*"))
+			if want := fmt.Sprintf("epoch-%04d.safetensors", n); err != nil || len(saved) != 1 || filepath.Base(saved[0]) != want {
+				t.Errorf("checkpoints %v, want %s alone", saved, want)
+			}
+			c, again := p.begin(append(tt.args, "--resume")...)
+			if err := c.Wait(); err != nil {
+				t.Fatalf("%v\n%s", err, again)
+			}
+			if strings.Contains(again.String(), fmt.Sprintf("epoch %d/150", n)) {
+				t.Errorf("epoch %d was done twice", n)
+			}
+			undisturbed := strings.Replace(tt.run, "-s1", "-s01", 1)
+			alone := append([]string{"train", "--config", p.config, "--run", undisturbed}, long...)
+			if tt.name == "launch" {
+				alone = append(tt.args, "--series", "alone")
+				undisturbed = filepath.Join(filepath.Dir(tt.run), "alone-n2-s1")
+			}
+			c, again = p.begin(alone...)
+			if err := c.Wait(); err != nil {
+				t.Fatalf("%v\n%s", err, again)
+			}
+			if got, want := final(t, tt.run), final(t, undisturbed); got != want {
+				t.Errorf("it ended otherwise: %s", difference(got, want))
+			}
+		})
+	}
+}
+
+// TestInterruptedTwice: what does not end in order ends now.
+func TestInterruptedTwice(t *testing.T) {
+	p := newPlace(t)
+	// An image that never ends to be read is a file system that hangs.
+	hung := filepath.Join(p.dir, "hung")
+	for _, dir := range []string{"image", "label"} {
+		if err := os.MkdirAll(filepath.Join(hung, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(filepath.Join(hung, dir, "1.png"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, ready string
+		args        []string
+	}{
+		{"launch", "rank 1] up", []string{"launch", "--workers", "2", "--oversubscribe", "--", "sh", "-c",
+			`trap "" TERM INT; (trap "" TERM INT; sleep 600) & echo up; sleep 600`}},
+		{"train", "", []string{"train", "--config", p.config, "--run", p.run(1, 1), "--data", hung}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			begin := time.Now()
+			c, out := p.begin(tt.args...)
+			if tt.ready != "" {
+				out.await(t, tt.ready)
+			} else {
+				time.Sleep(500 * time.Millisecond) // it opens the first image
+			}
+			interrupt(t, c)
+			time.Sleep(300 * time.Millisecond)
+			if err := c.Process.Signal(syscall.Signal(0)); err != nil {
+				t.Fatalf("it has ended at the first interrupt, so that this shows nothing: %v\n%s", err, out)
+			}
+			interrupt(t, c)
+			endsWith130(t, c, out)
+			if d := time.Since(begin); d > 8*time.Second { // workers have 10 s to end in order
+				t.Errorf("it took %v", d)
+			}
+			p.leavesNothing(nil)
+		})
+	}
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+	"lockstep/pkg/weights"
+)
+
+// tinyConfig is a run of some tens of milliseconds, most of which it writes.
+const tinyConfig = `name: tiny
+model: {base: 2, depth: 1}
+data: {count: 8, height: 16, width: 16, test_images: 2, augment: {flip: true}}
+batch: 1
+epochs: 8
+`
+
+// place is where a test has runs of the lockstep command, and what it must not leave.
+type place struct {
+	t      *testing.T
+	dir    string
+	logs   string
+	temp   string
+	config string
+	shared []string
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{t: t, dir: t.TempDir()}
+	p.logs, p.temp, p.config = filepath.Join(p.dir, "logs"), filepath.Join(p.dir, "tmp"), filepath.Join(p.dir, "tiny.yaml")
+	for _, dir := range []string{p.logs, p.temp} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(p.config, []byte(tinyConfig), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.shared = sharedFiles(t)
+	return p
+}
+
+// command is a lockstep command that has its logs and temporary files here.
+func (p *place) command(out *bytes.Buffer, args ...string) *exec.Cmd {
+	p.t.Helper()
+	binary, err := exec.LookPath("lockstep")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c := exec.Command(binary, args...)
+	c.Env = append(os.Environ(), "LOCKSTEP_BIN="+binary, "LOCKSTEP_LOGS="+p.logs, "TMPDIR="+p.temp)
+	c.Stdout, c.Stderr = out, out
+	c.WaitDelay = 20 * time.Second
+	return c
+}
+
+// launch is the command that trains one run.
+func (p *place) launch(out *bytes.Buffer, workers int, seed int64, more ...string) *exec.Cmd {
+	return p.command(out, append([]string{"launch", "--config", p.config, "--oversubscribe",
+		"--workers", strconv.Itoa(workers), "--seeds", strconv.FormatInt(seed, 10)}, more...)...)
+}
+
+func (p *place) run(workers int, seed int64) string {
+	return filepath.Join(p.logs, "tiny", fmt.Sprintf("ddp-n%d-s%d", workers, seed))
+}
+
+// sharedFiles is our files in /dev/shm.
+func sharedFiles(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("/dev/shm/lockstep-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// processes are those, besides zombies, that have this place in their environment.
+func (p *place) processes() (pids []int) {
+	p.t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, path := range found {
+		env, err := os.ReadFile(path) // empty for a zombie
+		if err == nil && bytes.Contains(env, []byte(p.dir)) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// variable is one of a process's environment.
+func variable(pid int, name string) string {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for kv := range strings.SplitSeq(string(env), "\x00") {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// leavesNothing fails where a process, a port, shared memory or a temporary
+// file is left.
+func (p *place) leavesNothing(ports []string) {
+	p.t.Helper()
+	// Those that the kernel ends take a moment.
+	for range 500 {
+		if len(p.processes()) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if left := p.processes(); len(left) > 0 {
+		p.t.Errorf("processes %v are left", left)
+	}
+	for _, port := range ports {
+		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+			p.t.Errorf("port %s is still listened on", port)
+			_ = c.Close()
+		}
+	}
+	entries, err := os.ReadDir(p.temp)
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, e := range entries {
+		p.t.Errorf("temporary file %s is left", e.Name())
+	}
+	// Another program's may come and go.
+	isOurs := func(f string) bool { return !slices.Contains(p.shared, f) }
+	for range 200 {
+		if !slices.ContainsFunc(sharedFiles(p.t), isOurs) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.t.Errorf("of shared memory %v some is left", sharedFiles(p.t))
+}
+
+// pendingIn are the half-written files in a run folder.
+func pendingIn(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), ".") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+// final is what must come out the same: the bits of the last checkpoint, and
+// what the epochs and the test measured, times left out.
+func final(t *testing.T, dir string) string {
+	t.Helper()
+	r, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Info.Status != runs.StatusDone || r.Info.Error != "" || len(r.Problems) > 0 || r.Info.Test == nil {
+		t.Errorf("%s: status %q, error %q, problems %v", dir, r.Info.Status, r.Info.Error, r.Problems)
+		return ""
+	}
+	var b strings.Builder
+	for _, e := range r.Epochs {
+		fmt.Fprintln(&b, e.Epoch, e.Samples, e.PaddingSamples, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate)
+	}
+	test := *r.Info.Test
+	test.Seconds = 0
+	fmt.Fprintf(&b, "%+v\n", test)
+	for rank := range r.Info.Workers {
+		_, steps, problems, err := runs.ReadSteps(dir, rank)
+		if err != nil || len(problems) > 0 {
+			t.Error(err, problems)
+		}
+		for _, s := range steps {
+			fmt.Fprintln(&b, rank, s.Epoch, s.Step, s.Samples, s.Loss)
+		}
+	}
+	file, err := weights.Read(filepath.Join(dir, test.Checkpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range file.Tensors {
+		fmt.Fprint(&b, w.Name)
+		for _, v := range w.Float64s() {
+			fmt.Fprintf(&b, " %x", math.Float64bits(v))
+		}
+	}
+	return b.String()
+}
+
+// difference is the first line that two texts do not share.
+func difference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d is %.200q, want %.200q", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+}
+
+// TestKilledRunsResume kills runs at random moments, 50 times: one of their
+// workers, or the launcher, by kill -9. After each the folder reads, nothing
+// is left; a run that was killed five times ends with the bits of one that
+// was left alone.
+func TestKilledRunsResume(t *testing.T) {
+	const kills, each = 50, 5
+	p := newPlace(t)
+	want, duration := map[int]string{}, map[int]time.Duration{}
+	for _, workers := range []int{1, 2} {
+		var out bytes.Buffer
+		begin := time.Now()
+		if err := p.launch(&out, workers, 1, "--study", "whole").Run(); err != nil {
+			t.Fatalf("%v\n%s", err, &out)
+		}
+		duration[workers] = time.Since(begin)
+		want[workers] = final(t, filepath.Join(p.logs, "whole", fmt.Sprintf("ddp-n%d-s1", workers)))
+	}
+	rng := rand.New(rand.NewPCG(2, 5))
+	done, launchers, early, middle := 0, 0, 0, 0
+	for series := 0; done < kills; series++ {
+		workers := 1 + series%2
+		name := fmt.Sprintf("series%d", series)
+		dir := filepath.Join(p.logs, "tiny", fmt.Sprintf("%s-n%d-s1", name, workers))
+		for killed := 0; killed < each; {
+			var out bytes.Buffer
+			c := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--resume")
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(rng.Float64() * float64(duration[workers])))
+			victim := rng.IntN(workers+1) - 1 // a rank, or the launcher
+			hit, ports := p.kill(c.Process.Pid, victim)
+			err := c.Wait()
+			if !hit || err == nil { // it was over, or not yet there
+				if err != nil {
+					t.Fatalf("undisturbed: %v\n%s", err, &out)
+				}
+				if r, err := runs.Read(dir); err == nil && r.Info.Status == runs.StatusDone {
+					break // this run is done; what is left of its kills goes to the next
+				}
+				continue
+			}
+			killed++
+			done++
+			if victim < 0 {
+				launchers++
+			}
+			p.leavesNothing(ports)
+			r, err := runs.Read(dir)
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // killed before there was a run
+				early++
+				continue
+			case err != nil:
+				t.Fatalf("after kill %d: %v\n%s", done, err, &out)
+			}
+			if victim >= 0 && r.Info.Status == runs.StatusRunning {
+				t.Errorf("run.json says that the run goes on, after kill %d", done)
+			}
+			for i, e := range r.Epochs {
+				if e.Epoch != i+1 {
+					t.Errorf("row %d is of epoch %d, after kill %d", i+1, e.Epoch, done)
+				}
+			}
+			if len(r.Epochs) > 0 {
+				middle++
+			}
+			if _, err := scaling.Read(dir); err != nil {
+				t.Errorf("after kill %d: %v", done, err)
+			}
+			if victim >= 0 {
+				if left := pendingIn(t, dir); len(left) > 0 {
+					t.Errorf("%v are left, though the launcher lived", left)
+				}
+			}
+		}
+		var out bytes.Buffer
+		if err := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--resume").Run(); err != nil {
+			t.Fatalf("resume after the kills: %v\n%s", err, &out)
+		}
+		if got := final(t, dir); got != want[workers] {
+			t.Errorf("%s ended otherwise than a run that was left alone: %s", dir, difference(got, want[workers]))
+		}
+		if left := pendingIn(t, dir); len(left) > 0 {
+			t.Errorf("%v are left", left)
+		}
+	}
+	if _, err := scaling.Read(filepath.Join(p.logs, "tiny")); err != nil {
+		t.Error(err)
+	}
+	p.leavesNothing(nil)
+	t.Logf("%d kills: %d of the launcher, %d before there was a run, %d after its first epoch", done, launchers, early, middle)
+	if middle < kills/5 {
+		t.Errorf("only %d kills in the middle of a run: the moments are badly chosen", middle)
+	}
+}
+
+// kill kills rank victim, or the launcher itself where it is negative.
+func (p *place) kill(launcher, victim int) (hit bool, ports []string) {
+	for _, pid := range p.processes() {
+		rank := variable(pid, "RANK")
+		if rank != "" {
+			ports = append(ports, variable(pid, "MASTER_PORT"))
+		}
+		if pid == launcher && victim < 0 || pid != launcher && rank == strconv.Itoa(victim) {
+			hit = syscall.Kill(pid, syscall.SIGKILL) == nil
+		}
+	}
+	return hit, ports
+}

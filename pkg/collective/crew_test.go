@@ -1,0 +1,299 @@
+//go:build linux
+
+package collective
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/internal/device"
+)
+
+// transports between processes.
+var transports = []string{"shared memory", "unix ring", "tcp ring"}
+
+// crewVariable makes the test binary a member of a crew: its rank, the crew's
+// size, the transport, and the path of shared memory.
+const crewVariable = "COLLECTIVE_TEST_CREW"
+
+// crew is this process as rank 0 and others as the other ranks.
+type crew struct {
+	group Group
+	cmds  []*exec.Cmd
+	tasks []io.WriteCloser
+}
+
+func newCrew(t testing.TB, transport string, n int) *crew {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &crew{}
+	var shared *SharedMemory
+	var from, to []net.Conn
+	var err error
+	path := "-"
+	if network, isRing := strings.CutSuffix(transport, " ring"); isRing {
+		from, to, err = ringConnections(network, n)
+		must(err)
+		c.group, err = NewRing(transport, 0, n, from[0], to[0], Options{})
+		must(err)
+	} else {
+		shared, err = CreateSharedMemory(n, Options{})
+		must(err)
+		c.group, path = shared, shared.Path()
+	}
+	self, err := os.Executable()
+	must(err)
+	for rank := 1; rank < n; rank++ {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", crewVariable, rank, n, strings.ReplaceAll(transport, " ", "_"), path))
+		cmd.Stderr = os.Stderr
+		if from != nil {
+			for _, conn := range []net.Conn{from[rank], to[rank]} {
+				f, err := conn.(interface{ File() (*os.File, error) }).File()
+				must(err)
+				defer func() { must(errors.Join(f.Close(), conn.Close())) }()
+				cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+			}
+		}
+		tasks, err := cmd.StdinPipe()
+		must(err)
+		out, err := cmd.StdoutPipe()
+		must(err)
+		must(cmd.Start())
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "joined\n" {
+			t.Fatalf("rank %d said %q, %v", rank, line, err)
+		}
+		c.cmds, c.tasks = append(c.cmds, cmd), append(c.tasks, tasks)
+	}
+	if shared != nil {
+		if s, err := os.Stat(path); err != nil || s.Mode().Perm() != 0o600 {
+			t.Errorf("file is %v, %v; want mode 0600", s, err)
+		}
+		must(shared.Unlink())
+	}
+	return c
+}
+
+// beMember does operations of the length that a line of standard input names,
+// until there is no further line.
+func beMember(place string) error {
+	var rank, size int
+	var transport, path string
+	if _, err := fmt.Sscan(place, &rank, &size, &transport, &path); err != nil {
+		return err
+	}
+	g, err := member(strings.ReplaceAll(transport, "_", " "), path, rank, size)
+	if err != nil {
+		return err
+	}
+	fmt.Println("joined")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var n, times int
+		if _, err := fmt.Sscan(in.Text(), &n, &times); err != nil {
+			return err
+		}
+		if err := addUp(g, n, times); err != nil {
+			return err
+		}
+	}
+	return g.Close()
+}
+
+func member(transport, path string, rank, size int) (Group, error) {
+	if transport == "shared memory" {
+		return OpenSharedMemory(path, rank, size, Options{})
+	}
+	var conns [2]net.Conn
+	for i := range conns {
+		f := os.NewFile(uintptr(3+i), "ring") // as exec.Cmd.ExtraFiles numbers them
+		c, err := net.FileConn(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		conns[i] = c
+	}
+	return NewRing(transport, rank, size, conns[0], conns[1], Options{})
+}
+
+// order tells the other ranks to add up n numbers, times times.
+func (c *crew) order(n, times int) error {
+	for _, t := range c.tasks {
+		if _, err := fmt.Fprintln(t, n, times); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sum has all ranks add up n numbers, times times.
+func (c *crew) sum(n, times int) error {
+	if err := c.order(n, times); err != nil {
+		return err
+	}
+	return addUp(c.group, n, times)
+}
+
+// addUp is one rank's part: n numbers rank+1, added up times times.
+func addUp(g Group, n, times int) error {
+	b := device.Buffer{F32: make32(n, float32(g.Rank()+1))}
+	for range times {
+		if err := g.AllReduce(context.Background(), b); err != nil {
+			return err
+		}
+	}
+	// 1 + 2 + … of all ranks, then as many times that each time, in the end infinity.
+	ranks := float64(g.Size())
+	want := float32(ranks * (ranks + 1) / 2 * math.Pow(ranks, float64(times-1)))
+	for i, v := range b.F32 {
+		if v != want {
+			return fmt.Errorf("element %d is %v, want %v", i, v, want)
+		}
+	}
+	return nil
+}
+
+func (c *crew) end() error {
+	var errs []error
+	for i, cmd := range c.cmds {
+		errs = append(errs, c.tasks[i].Close(), cmd.Wait())
+	}
+	return errors.Join(append(errs, c.group.Close())...)
+}
+
+func TestCrewsAddUp(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			c := newCrew(t, transport, 3)
+			for _, n := range []int{0, 1, 1_000_003} {
+				if err := c.sum(n, 2); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.end(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestKilledRingMemberIsNoticed by a rank that is not its successor, too.
+func TestKilledRingMemberIsNoticed(t *testing.T) {
+	for _, transport := range transports[1:] {
+		t.Run(transport, func(t *testing.T) {
+			c := newCrew(t, transport, 3)
+			if err := c.sum(10, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintln(c.tasks[1], 10, 1); err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, addUp(c.group, 10, 1), "all-reduce 2: rank 1 is gone: its connection has ended (last seen in all-reduce 1)")
+			wantError(t, c.end(), "signal: killed", "exit status 1")
+		})
+	}
+}
+
+// TestWaitingCrewsYield: four ranks share one core. Three wait for half a
+// second for the fourth, then all go on. If the three looked again and again,
+// that would cost the half second.
+func TestWaitingCrewsYield(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			c := newCrew(t, transport, 4)
+			for _, cmd := range c.cmds {
+				if err := pin(cmd.Process.Pid); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.sum(100_000, 3); err != nil {
+				t.Fatal(err)
+			}
+			before := c.processorTime(t)
+			if err := c.order(100_000, 2); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(500 * time.Millisecond)
+			// Each fills its buffer, goes a third of a millisecond without an
+			// answer, and sleeps.
+			if used := c.processorTime(t) - before; used > 150*time.Millisecond {
+				t.Errorf("waiting for 500 ms took three ranks %v of processor time", used)
+			}
+			if err := errors.Join(addUp(c.group, 100_000, 2), c.end()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// pin keeps a process on one core: the first that it may use.
+func pin(pid int) error {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(pid, &set); err != nil {
+		return err
+	}
+	first := 0
+	for !set.IsSet(first) {
+		first++
+	}
+	set.Zero()
+	set.Set(first)
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads { // threads made later inherit it
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// processorTime is what the other ranks have used, by fields 14 and 15 of
+// /proc/PID/stat, in ticks of 10 ms.
+func (c *crew) processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var sum time.Duration
+	for _, cmd := range c.cmds {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		for _, i := range []int{11, 12} {
+			ticks, err := strconv.Atoi(fields[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}

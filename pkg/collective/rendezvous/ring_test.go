@@ -1,0 +1,325 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/device"
+)
+
+// addUp has every rank add one.
+func addUp(groups []collective.Group) error {
+	errs := make([]error, len(groups))
+	var wg sync.WaitGroup
+	for i, g := range groups {
+		wg.Go(func() {
+			b := device.Buffer{F64: []float64{1, float64(g.Rank())}}
+			n := float64(g.Size())
+			if errs[i] = g.AllReduce(context.Background(), b); errs[i] == nil && (b.F64[0] != n || b.F64[1] != n*(n-1)/2) {
+				errs[i] = fmt.Errorf("rank %d got %v", g.Rank(), b.F64)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// TestTransports: what was asked for, or what the machines give.
+func TestTransports(t *testing.T) {
+	for _, tt := range []struct {
+		collective string
+		machines   []string // by rank
+		want       string
+		err        []string // by rank
+	}{
+		{"", []string{"a", "a", "a"}, "shared memory", nil},
+		{"shm", []string{"a", "a"}, "shared memory", nil},
+		{"unix", []string{"a", "a"}, "unix ring", nil},
+		{"unix", []string{"a", "a", "a", "a", "a"}, "unix ring", nil},
+		{"tcp", []string{"a", "a", "a"}, "tcp ring", nil},
+		{"", []string{"a", "a", "b"}, "tcp ring", nil},
+		{"tcp", []string{"a", "b", "b", "c"}, "tcp ring", nil},
+		{"shm", []string{"a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is shm, which joins workers of one machine, but rank 1 is on", "set it to tcp"}},
+		{"unix", []string{"a", "a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is unix", "rank 2 is on", "rank 2 is on"}},
+		{"mpi", []string{"a", "a"}, "", []string{`LOCKSTEP_COLLECTIVE is "mpi": use shm (shared memory), unix or tcp`, `is "mpi"`}},
+	} {
+		t.Run(fmt.Sprintf("%s on %s", tt.collective, strings.Join(tt.machines, "")), func(t *testing.T) {
+			envs, options := run(t, len(tt.machines), Options{})
+			for r := range envs {
+				envs[r].Collective, options[r].machine = tt.collective, tt.machines[r]
+			}
+			groups, errs := join(context.Background(), envs, options)
+			defer closeAll(t, groups)
+			if tt.err != nil {
+				for r, want := range tt.err {
+					wantError(t, errs[r], want)
+				}
+				return
+			}
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			if n := listening(t); n != 0 {
+				t.Errorf("%d sockets of this process still listen", n)
+			}
+			for _, g := range groups {
+				if g.Name() != tt.want {
+					t.Errorf("rank %d is joined by %s, want %s", g.Rank(), g.Name(), tt.want)
+				}
+			}
+			if err := addUp(groups); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// listening counts this process's sockets that listen, by proc(5).
+func listening(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]bool{}
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil {
+			own[to] = true
+		}
+	}
+	n := 0
+	for file, column := range map[string][3]any{ // state's column, its value, inode's column
+		"tcp": {3, "0A", 9}, "tcp6": {3, "0A", 9}, "unix": {3, "00010000", 6},
+	} {
+		text, err := os.ReadFile("/proc/self/net/" + file)
+		if err != nil {
+			continue // no IPv6 here
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			f := strings.Fields(line)
+			if len(f) > column[2].(int) && f[column[0].(int)] == column[1] && own["socket:["+f[column[2].(int)]+"]"] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestListeningSeesListeners: else its zero would prove nothing.
+func TestListeningSeesListeners(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		address := "127.0.0.1:0"
+		if network == "unix" {
+			address = socketName()
+		}
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := listening(t); n != 1 {
+			t.Errorf("%s: %d sockets listen, want 1", network, n)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRingMisfits(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(e []Env, o []Options)
+		want   []string // by rank
+	}{
+		{"collective", func(e []Env, _ []Options) { e[2].Collective = "unix" },
+			// Rank 1 may come when all is over.
+			[]string{`has LOCKSTEP_COLLECTIVE "unix", rank 0 has "tcp": give all workers the same`, "", "refused: rank 2"}},
+		{"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
+			[]string{"rank 2: chunks are 64 bytes here and 0 at rank 0", "rank 2: chunks are 64", "all ranks must have the same chunk size"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			envs, options := run(t, 3, Options{BuildID: "b", Timeout: 2 * time.Second})
+			for r := range envs {
+				envs[r].Collective = "tcp"
+			}
+			tt.change(envs, options)
+			groups, errs := join(context.Background(), envs, options)
+			closeAll(t, groups)
+			for r, want := range tt.want {
+				wantError(t, errs[r], fmt.Sprintf("join run as rank %d of", envs[r].Rank), want)
+			}
+		})
+	}
+}
+
+// TestDoorOfARing lets in who proves to be the rank before, and no one else.
+func TestDoorOfARing(t *testing.T) {
+	ctx := context.Background()
+	e := Env{Rank: 2, World: 3, Token: "secret"}
+	d, err := openDoor(ctx, "tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := d.Addr().String()
+	if host, _, _ := net.SplitHostPort(address); host != "127.0.0.1" {
+		t.Errorf("the door is at %s, want it on the address of the way to rank 0", address)
+	}
+	var in net.Conn
+	var ierr error
+	var wg sync.WaitGroup
+	wg.Go(func() { in, ierr = d.admitBefore(ctx, e) })
+
+	noisy, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(noisy, "GET / HTTP/1.1\r\n\r\n")
+	_ = noisy.Close()
+	right := claim{Rank: 1, World: 3, Ring: true}
+	for _, tt := range []struct {
+		token string
+		claim claim
+		want  string
+	}{
+		{"guess", right, "the worker's LOCKSTEP_TOKEN is not this run's"},
+		{"secret", claim{Rank: 0, World: 3, Ring: true}, "rank 0 is not the one before rank 2"},
+		{"secret", claim{Rank: 1, World: 3}, "rank 1 is not the one before rank 2"}, // a proof for rank 0
+	} {
+		_, err := connect(ctx, "tcp", address, tt.token, tt.claim)
+		wantError(t, err, tt.want)
+	}
+	w, err := connect(ctx, "tcp", address, "secret", right)
+	wg.Wait()
+	if err := errors.Join(err, ierr); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.Dial("tcp", address); err == nil {
+		t.Error("the door is open still")
+	}
+}
+
+// TestNeighboursThatDoNotMeet: a rank that cannot reach the next one says so,
+// and all others are told.
+func TestNeighboursThatDoNotMeet(t *testing.T) {
+	envs, options := run(t, 3, Options{Timeout: 10 * time.Second})
+	for r := range envs {
+		envs[r].Collective = "tcp"
+	}
+	// In place of rank 2 comes one that gives an address at which nobody is.
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		me := claim{Rank: 2, World: 3, Collective: "tcp", Machine: machine()}
+		w, err := call(context.Background(), envs[2], options[2], me)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = w.Close() }()
+		var ord order
+		_ = w.receive(&ord)
+		_ = w.send(report{Address: "127.0.0.1:1"})
+		_ = w.receive(&ord)
+		_ = w.receive(&ord)
+		if !strings.Contains(ord.Error, "connect to rank 2 at 127.0.0.1:1") {
+			t.Errorf("rank 2 was told %q", ord.Error)
+		}
+	})
+	groups, errs := join(context.Background(), envs[:2], options)
+	wg.Wait()
+	closeAll(t, groups)
+	wantError(t, errs[0], "rank 1: connect to rank 2 at 127.0.0.1:1", "connection refused", "must reach each other")
+	wantError(t, errs[1], "connect to rank 2 at 127.0.0.1:1", "connection refused")
+}
+
+// The other side of TestHostsInNamespaces.
+const namespaceVariable = "RENDEZVOUS_TEST_NAMESPACE"
+
+// beWorker is a worker of TestHostsInNamespaces: it joins as the environment
+// says and adds up.
+func beWorker() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	e, err := FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	g, err := Join(ctx, e, Options{machine: os.Getenv(namespaceVariable)})
+	if err != nil {
+		return err
+	}
+	if err := addUp([]collective.Group{g}); err != nil {
+		return err
+	}
+	fmt.Println(g.Rank(), g.Name())
+	return g.Close()
+}
+
+// TestHostsInNamespaces runs four workers on two hosts, as far as the network
+// can tell: two network namespaces with a cable between them. (They have one
+// kernel, so that what tells machines apart is set.)
+func TestHostsInNamespaces(t *testing.T) {
+	ip := func(args ...string) error {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	id := strconv.Itoa(os.Getpid())
+	hosts := []string{"lockstep-a" + id, "lockstep-b" + id}
+	for i, h := range hosts {
+		if err := ip("netns", "add", h); err != nil {
+			t.Skipf("network namespaces: %v", err)
+		}
+		defer func() {
+			if err := ip("netns", "del", h); err != nil {
+				t.Error(err)
+			}
+		}()
+		if i == 1 {
+			if err := ip("link", "add", "cable", "netns", hosts[0], "type", "veth", "peer", "name", "cable", "netns", hosts[1]); err != nil {
+				t.Skipf("network namespaces: %v", err)
+			}
+		}
+	}
+	for i, h := range hosts {
+		// 192.0.2.0/24 is set aside for examples (RFC 5737).
+		for _, args := range [][]string{{"addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "cable"}, {"link", "set", "cable", "up"}, {"link", "set", "lo", "up"}} {
+			if err := ip(append([]string{"-n", h}, args...)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for rank := range 4 {
+		host := hosts[rank/2]
+		cmd := exec.Command("ip", "netns", "exec", host, self)
+		cmd.Env = append(os.Environ(), namespaceVariable+"="+host, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=4",
+			"LOCAL_WORLD_SIZE=2", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
+		wg.Go(func() {
+			out, err := cmd.CombinedOutput()
+			if want := fmt.Sprintf("%d tcp ring\n", rank); err != nil || string(out) != want {
+				t.Errorf("rank %d: %v, said %q, want %q", rank, err, out, want)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,394 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"lockstep/pkg/internal/device"
+)
+
+// ringConnections joins n ranks: rank i sends on to[i], and rank i+1 receives
+// that on from[i+1].
+func ringConnections(network string, n int) (from, to []net.Conn, err error) {
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = "" // Linux gives the socket a name that needs no file
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = l.Close() }()
+	from, to = make([]net.Conn, n), make([]net.Conn, n)
+	for i := range n {
+		if to[i], err = net.Dial(network, l.Addr().String()); err != nil {
+			return nil, nil, err
+		}
+		if from[(i+1)%n], err = l.Accept(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return from, to, nil
+}
+
+// ring makes a ring of n ranks in this process; n of 1 has no ring.
+func ring(network string) func(n int, o Options) ([]Group, error) {
+	return func(n int, o Options) ([]Group, error) {
+		if n == 1 {
+			return []Group{Single()}, nil
+		}
+		from, to, err := ringConnections(network, n)
+		if err != nil {
+			return nil, err
+		}
+		groups := make([]Group, n)
+		for rank := range groups {
+			if groups[rank], err = NewRing(network+" ring", rank, n, from[rank], to[rank], o); err != nil {
+				return nil, err
+			}
+		}
+		return groups, nil
+	}
+}
+
+var ringGroups = map[string]func(n int, o Options) ([]Group, error){
+	"unix": ring("unix"),
+	"tcp":  ring("tcp"),
+}
+
+// TestRingsEqualNaiveOperations draws as for the memory groups. The sum is the
+// ring's: that of shard c begins at rank c+1.
+func TestRingsEqualNaiveOperations(t *testing.T) {
+	for name, make := range ringGroups {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				n := rapid.IntRange(1, 6).Draw(t, "ranks")
+				chunk := rapid.SampledFrom([]int{1, 640, 4096, 1 << 20}).Draw(t, "chunk")
+				groups, err := make(n, Options{ChunkBytes: chunk, Timeout: 20 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range rapid.IntRange(1, 4).Draw(t, "operations") {
+					checkOperation(t, groups, ringSum)
+				}
+				if err := closeAll(groups); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// ringSum is the sum over ranks of element i, from the rank after its owner on.
+func ringSum(bs []device.Buffer, i int) float64 {
+	n := len(bs)
+	first := owner(bs[0].Len(), n, i) + 1
+	turned := make([]device.Buffer, n)
+	for k := range bs {
+		turned[k] = bs[(first+k)%n]
+	}
+	return naive(turned, i)
+}
+
+// TestRingOfManyPiecesInFlight sends far more than sockets hold, so that all
+// ranks are blocked in sending at once if they do not receive meanwhile.
+func TestRingOfManyPiecesInFlight(t *testing.T) {
+	const n, length = 3, 4_000_000
+	for name, make := range ringGroups {
+		t.Run(name, func(t *testing.T) {
+			groups, err := make(n, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = together(groups, func(g Group) error {
+				b := device.Buffer{F32: make32(length, float32(g.Rank()+1))}
+				for range 2 {
+					if err := g.AllReduce(context.Background(), b); err != nil {
+						return err
+					}
+				}
+				for i, v := range b.F32 { // 1 + 2 + 3, then three times that
+					if v != 18 {
+						return fmt.Errorf("rank %d, element %d is %v, want 18", g.Rank(), i, v)
+					}
+				}
+				return nil
+			})
+			if err := errors.Join(err, closeAll(groups)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func make32(n int, v float32) []float32 {
+	b := make([]float32, n)
+	for i := range b {
+		b[i] = v
+	}
+	return b
+}
+
+// TestRingNamesTheMissingRank to every rank, also to those that are not its
+// neighbours.
+func TestRingNamesTheMissingRank(t *testing.T) {
+	for name, make := range ringGroups {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			groups, err := make(4, Options{Timeout: 20 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := func(ctx context.Context) func(g Group) error {
+				return func(g Group) error { return g.AllReduce(ctx, device.Buffer{F32: []float32{1, 2, 3}}) }
+			}
+			if err := together(groups, one(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			// Rank 2 does not come. All others give up at the same time.
+			here := []Group{groups[0], groups[1], groups[3]}
+			short, cancel := context.WithTimeout(ctx, 2*time.Second) // ten times tellTime
+			defer cancel()
+			for i, g := range here {
+				here[i] = named{g}
+			}
+			err = together(here, one(short))
+			wantError(t, err,
+				"[3] all-reduce 2: context deadline exceeded while waiting for rank 2 (last seen in all-reduce 1)")
+			for _, rank := range []string{"[0]", "[1]"} { // they may first hear that the one before has given up
+				if !containsAny(err, rank+" all-reduce 2: context deadline exceeded while waiting for rank 2 (last seen in all-reduce 1)",
+					rank+" all-reduce 2: rank 3 gave up on an error (last seen in all-reduce 2)",
+					rank+" all-reduce 2: rank 0 gave up on an error (last seen in all-reduce 2)") {
+					t.Errorf("error of rank %s in\n%v", rank, err)
+				}
+			}
+			// Rank 2 comes too late, and is told.
+			wantError(t, one(ctx)(groups[2]), "all-reduce 2: rank ", " gave up on an error (last seen in all-reduce 2); its own message says which")
+			wantError(t, one(ctx)(groups[0]), "out of step since an earlier error")
+			if err := closeAll(groups); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// named puts the rank before an error.
+type named struct{ Group }
+
+func (n named) AllReduce(ctx context.Context, b device.Buffer) error {
+	if err := n.Group.AllReduce(ctx, b); err != nil {
+		return fmt.Errorf("[%d] %w", n.Rank(), err)
+	}
+	return nil
+}
+
+func TestRingTimesOut(t *testing.T) {
+	for name, make := range ringGroups {
+		t.Run(name, func(t *testing.T) {
+			groups, err := make(3, Options{Timeout: 600 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			barrier := func(g Group) error { return g.Barrier(context.Background()) }
+			if err := together(groups, barrier); err != nil {
+				t.Fatal(err)
+			}
+			err = together(groups[:2], barrier)
+			wantError(t, err, "barrier 2: rank 2 (last seen in barrier 1) did not arrive within 600ms")
+			if err := closeAll(groups); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestRingThatIsNotTakenFrom: what a rank sends is not received, so that the
+// rank is stuck in sending and not in receiving.
+func TestRingThatIsNotTakenFrom(t *testing.T) {
+	groups, err := ring("unix")(3, Options{Timeout: 600 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	big := func() device.Buffer { return device.Buffer{F32: make32(4_000_000, 1)} }
+	// Rank 1, which is to pass on rank 0's numbers, does not come.
+	err = together([]Group{groups[0], groups[2]}, func(g Group) error { return g.Broadcast(ctx, big(), 0) })
+	if !containsAny(err, "broadcast 1: rank 1, which takes nothing", "broadcast 1: rank 1 (not seen in any operation) did not arrive") {
+		t.Error(err)
+	}
+	if err := closeAll(groups); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRingEndsWithItsContext(t *testing.T) {
+	groups, err := ring("tcp")(2, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	begin := time.Now()
+	err = groups[0].Barrier(ctx)
+	wantError(t, err, "barrier 1: context canceled while waiting for rank 1 (not seen in any operation)")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v is not context.Canceled", err)
+	}
+	// DefaultTimeout is minutes; this only tells a wait that ends from one that does not.
+	if d := time.Since(begin); d > 10*time.Second {
+		t.Errorf("took %v", d)
+	}
+	if err := closeAll(groups); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRingHearsWhoLeft, whether it says so or its connections just end, all
+// round the ring.
+func TestRingHearsWhoLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave func(g *Ring) error
+		want  string
+	}{
+		{"in order", func(g *Ring) error { return g.Close() }, "barrier 2: rank 2 has left the group (last seen in barrier 1)"},
+		{"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close()) },
+			"barrier 2: rank 2 is gone: its connection has ended (last seen in barrier 1)"},
+	} {
+		for network, make := range ringGroups {
+			t.Run(tt.name+" "+network, func(t *testing.T) {
+				groups, err := make(4, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				barrier := func(g Group) error { return g.Barrier(context.Background()) }
+				if err := together(groups, barrier); err != nil {
+					t.Fatal(err)
+				}
+				if err := tt.leave(groups[2].(*Ring)); err != nil {
+					t.Fatal(err)
+				}
+				// Every rank on its own is told.
+				errs := [4]error{}
+				err = together([]Group{groups[0], groups[1], groups[3]}, func(g Group) error {
+					errs[g.Rank()] = barrier(g)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, rank := range []int{0, 1, 3} {
+					wantError(t, errs[rank], tt.want)
+				}
+				for _, g := range groups {
+					_ = g.Close() // rank 2's connections may be closed already
+				}
+			})
+		}
+	}
+}
+
+func TestRingRefusesDifferentCalls(t *testing.T) {
+	ctx := context.Background()
+	for _, tt := range []struct {
+		name string
+		call func(Group) error
+		want string
+	}{
+		{"operation", func(g Group) error {
+			if g.Rank() == 0 {
+				return g.Barrier(ctx)
+			}
+			return g.Broadcast(ctx, device.Buffer{F64: []float64{1}}, 1)
+		}, "barrier 1: rank 0 calls barrier, rank 1 calls broadcast of 1 float64 from rank 1"},
+		{"length", func(g Group) error {
+			return g.AllReduce(ctx, device.Buffer{F32: make([]float32, 5+g.Rank())})
+		}, "rank 0 calls all-reduce of 5 float32, rank 1 calls all-reduce of 6 float32"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			groups, err := ring("unix")(2, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = together(groups, tt.call)
+			// One of the two is the first to see it, and the other may only hear that.
+			if !containsAny(err, tt.want, "rank 1 calls") {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+			if err := closeAll(groups); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	groups, err := ring("unix")(2, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, groups[0].Broadcast(ctx, device.Buffer{}, 2), "root is 2: use 0 to 1")
+	if err := closeAll(groups); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, groups[0].Barrier(ctx), "the group is closed")
+}
+
+// TestRingRefusesNoise: what is no frame ends the group, not the program.
+func TestRingRefusesNoise(t *testing.T) {
+	from, to, err := ringConnections("tcp", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewRing("tcp ring", 0, 2, from[0], to[0], Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 4096)
+	for i := range noise {
+		noise[i] = byte(i * 7)
+	}
+	if _, err := to[1].Write(noise); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, g.Barrier(context.Background()), "the connection is damaged, or used by another program")
+	if err := errors.Join(g.Close(), to[1].Close(), from[1].Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRingChecksItsArguments(t *testing.T) {
+	_, err := NewRing("tcp ring", 0, 1, nil, nil, Options{})
+	wantError(t, err, "rank 0 of 1: use at least 2 ranks")
+	_, err = NewRing("tcp ring", 0, 2, nil, nil, Options{Timeout: -1})
+	wantError(t, err, "time-out is -1ns")
+}
+
+// TestRingKeepsBits: a NaN's payload and −0 come through as they are.
+func TestRingKeepsBits(t *testing.T) {
+	groups, err := ring("unix")(2, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := math.Float64frombits(0x7ff8_0000_dead_beef)
+	err = together(groups, func(g Group) error {
+		b := device.Buffer{F64: []float64{0, 0}}
+		if g.Rank() == 1 {
+			b.F64[0], b.F64[1] = odd, math.Copysign(0, -1)
+		}
+		if err := g.Broadcast(context.Background(), b, 1); err != nil {
+			return err
+		}
+		if !same(b.F64[0], odd) || !same(b.F64[1], math.Copysign(0, -1)) {
+			return fmt.Errorf("rank %d got %x %x", g.Rank(), math.Float64bits(b.F64[0]), math.Float64bits(b.F64[1]))
+		}
+		return nil
+	})
+	if err := errors.Join(err, closeAll(groups)); err != nil {
+		t.Fatal(err)
+	}
+}

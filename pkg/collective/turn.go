@@ -1,0 +1,120 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"lockstep/pkg/internal/device"
+)
+
+// kind is an operation.
+type kind uint8
+
+const (
+	kindAllReduce kind = iota + 1
+	kindBroadcast
+	kindReduceScatter
+	kindAllGather
+	kindBarrier
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindAllReduce:
+		return "all-reduce"
+	case kindBroadcast:
+		return "broadcast"
+	case kindReduceScatter:
+		return "reduce-scatter"
+	case kindAllGather:
+		return "all-gather"
+	case kindBarrier:
+		return "barrier"
+	}
+	return "no operation"
+}
+
+// turn keeps a group at one operation at a time, and from going on after an
+// error: then the ranks are out of step.
+type turn struct {
+	number uint64 // operations, from 1
+	what   string // "all-reduce 17"
+	busy   atomic.Bool
+	broken error // of the operation that failed
+	closed bool
+}
+
+// take runs an operation of a group of size ranks; failed tells the others
+// that this rank gave up.
+func (t *turn) take(ctx context.Context, k kind, size int, operation func() error, failed func()) error {
+	if !t.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("%v: another operation of this group is running: a group is for one goroutine at a time", k)
+	}
+	defer t.busy.Store(false)
+	switch {
+	case t.closed:
+		return fmt.Errorf("%v: the group is closed", k)
+	case t.broken != nil:
+		return fmt.Errorf("%v: the group is out of step since an earlier error: %w", k, t.broken)
+	}
+	if ctx.Err() != nil {
+		// Nothing was announced yet, but the others will wait for this rank.
+		t.broken = fmt.Errorf("%v %d: %w", k, t.number+1, context.Cause(ctx))
+		failed()
+		return t.broken
+	}
+	if size == 1 {
+		return nil
+	}
+	t.number++
+	t.what = fmt.Sprintf("%v %d", k, t.number)
+	if t.broken = operation(); t.broken != nil {
+		failed()
+	}
+	return t.broken
+}
+
+// end closes the group, once.
+func (t *turn) end(release func() error) error {
+	if !t.busy.CompareAndSwap(false, true) {
+		return errors.New("close group: an operation is still running: end its context and wait for it first")
+	}
+	defer t.busy.Store(false)
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	return release()
+}
+
+// signature is an operation in a word: kind, element size and root.
+func signature(k kind, b device.Buffer, root int) uint64 {
+	element := uint64(4)
+	if b.F64 != nil {
+		element = 8
+	}
+	return uint64(k) | element<<8 | uint64(root)<<16
+}
+
+// callText says in words what a rank calls.
+func callText(what, length uint64) string {
+	k := kind(what)
+	if k == kindBarrier || k == 0 {
+		return k.String()
+	}
+	text := fmt.Sprintf("%v of %d float%d", k, length, 8*(what>>8&0xff))
+	if k == kindBroadcast {
+		text += fmt.Sprintf(" from rank %d", what>>16)
+	}
+	return text
+}
+
+// lastCall says in words what a rank was last heard to do.
+func lastCall(number, what uint64) string {
+	if number == 0 {
+		return "not seen in any operation"
+	}
+	return fmt.Sprintf("last seen in %v %d", kind(what), number)
+}

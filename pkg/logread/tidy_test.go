@@ -1,0 +1,234 @@
+package logread
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/runs"
+)
+
+// folder holds a run of ours (2 ranks, 2 epochs, 2 steps) and a log of the study.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "study")
+	nan := math.NaN()
+	w, err := runs.Create(filepath.Join(dir, "ddp-n2-s7"), runs.Info{Study: "study", Series: "ddp", Workers: 2, Seed: 7})
+	check(t, err)
+	for rank := range 2 {
+		steps, err := runs.OpenSteps(w.Dir(), rank, runs.Worker{Rank: rank, WorldSize: 2})
+		check(t, err)
+		for n := 1; n <= 2; n++ {
+			check(t, steps.Step(runs.Step{Epoch: n, Step: n, Samples: 4, Data: 0.5, Loss: float64(10*rank + n)}))
+		}
+		check(t, steps.Close())
+	}
+	for n := 1; n <= 2; n++ {
+		check(t, w.Epoch(runs.Epoch{
+			Epoch: n, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: 1e-3,
+		}))
+	}
+	check(t, w.Update(func(i *runs.Info) { i.Test = &runs.Test{IoU: 0.75} }))
+	check(t, w.Finish(runs.StatusDone, nil))
+	write(t, dir, map[string]string{"log_hvd_4.csv": twoRows + "2,x,0.3,0.001,1,1,0.9\n", "notes.txt": "no log"})
+	return dir
+}
+
+func TestWriteCSV(t *testing.T) {
+	dir := folder(t)
+	var b strings.Builder
+	problems, err := Write(&b, FormatCSV, All, dir, filepath.Join(dir, "ddp-n2-s7")) // the second is in the first
+	check(t, err)
+	if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), filepath.Join(dir, "log_hvd_4.csv")+":4: ") {
+		t.Errorf("problems %v", problems)
+	}
+	want := `run,series,workers,seed,rank,epoch,step,name,value
+R,ddp,2,7,,1,,seconds,0.25
+R,ddp,2,7,,1,,samples,8
+R,ddp,2,7,,1,,padding_samples,0
+R,ddp,2,7,,1,,samples_per_second,32
+R,ddp,2,7,,1,,train_loss,0.1
+R,ddp,2,7,,1,,lr,0.001
+R,ddp,2,7,,2,,seconds,0.25
+R,ddp,2,7,,2,,samples,8
+R,ddp,2,7,,2,,padding_samples,0
+R,ddp,2,7,,2,,samples_per_second,32
+R,ddp,2,7,,2,,train_loss,0.1
+R,ddp,2,7,,2,,lr,0.001
+R,ddp,2,7,,,,test_loss,0
+R,ddp,2,7,,,,test_iou,0.75
+R,ddp,2,7,,,,test_dice,0
+R,ddp,2,7,,,,test_iou_constant,0
+R,ddp,2,7,,,,test_dice_constant,0
+R,ddp,2,7,,,,test_iou_untrained,0
+R,ddp,2,7,,,,test_dice_untrained,0
+R,ddp,2,7,,,,test_seconds,0
+` + steps("R,ddp,2,7", 0) + steps("R,ddp,2,7", 1) +
+		`H,horovod,4,0,,1,,seconds,205.381887
+H,horovod,4,0,,1,,train_loss,0.561627
+H,horovod,4,0,,1,,lr,0.001
+H,horovod,4,0,,2,,seconds,189.552807
+H,horovod,4,0,,2,,train_loss,0.365322
+H,horovod,4,0,,2,,lr,0.001
+H,horovod,4,0,,,,test_iou,0.899849
+H,horovod,4,0,,,,test_seconds,29.629347
+H,horovod,4,0,,,,training_seconds,38765.412019
+`
+	got := strings.ReplaceAll(b.String(), dir+"/ddp-n2-s7", "R")
+	got = strings.ReplaceAll(got, dir+"/log_hvd_4.csv", "H")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// steps are the rows of the two steps of a rank of folder.
+func steps(run string, rank int) (text string) {
+	for n := 1; n <= 2; n++ {
+		for _, v := range []struct {
+			name string
+			v    float64
+		}{
+			{"samples", 4},
+			{"data_seconds", 0.5},
+			{"forward_seconds", 0},
+			{"backward_seconds", 0},
+			{"wait_seconds", 0},
+			{"all_reduce_seconds", 0},
+			{"optimizer_seconds", 0},
+			{"until_collective_seconds", 0},
+			{"loss", float64(10*rank + n)},
+		} {
+			text += strings.Join([]string{
+				run, strconv.Itoa(rank), strconv.Itoa(n), strconv.Itoa(n), v.name, strconv.FormatFloat(v.v, 'g', -1, 64),
+			}, ",") + "\n"
+		}
+	}
+	return text
+}
+
+// TestFormatsAgree: CSV, JSON and the DataFrame hold the same values, and
+// epochs and steps together are all.
+func TestFormatsAgree(t *testing.T) {
+	dir := folder(t)
+	count := map[string]int{}
+	for _, what := range []string{Epochs, Steps, All} {
+		var c, j strings.Builder
+		_, err := Write(&c, FormatCSV, what, dir)
+		check(t, err)
+		_, err = Write(&j, FormatJSON, what, dir)
+		check(t, err)
+		cells, err := csv.NewReader(strings.NewReader(c.String())).ReadAll()
+		check(t, err)
+		var objects []struct {
+			Run, Series, Name string
+			Workers           int
+			Seed              int64
+			Rank, Epoch, Step *int
+			Value             float64
+		}
+		check(t, json.Unmarshal([]byte(j.String()), &objects))
+		table, _, err := Tidy(what, dir)
+		check(t, err)
+		if len(objects) != len(cells)-1 || table.Nrow() != len(objects) {
+			t.Fatalf("%s: %d objects, %d lines of CSV, %d rows", what, len(objects), len(cells), table.Nrow())
+		}
+		count[what] = len(objects)
+		opt := func(n *int) string {
+			if n == nil {
+				return ""
+			}
+			return strconv.Itoa(*n)
+		}
+		for i, o := range objects {
+			want := []string{
+				o.Run, o.Series, strconv.Itoa(o.Workers), strconv.FormatInt(o.Seed, 10),
+				opt(o.Rank), opt(o.Epoch), opt(o.Step), o.Name, strconv.FormatFloat(o.Value, 'g', -1, 64),
+			}
+			if d := cmp.Diff(want, cells[i+1]); d != "" {
+				t.Fatalf("row %d (-json +csv)\n%s", i, d)
+			}
+			for k, cell := range cells[i+1] {
+				e := table.Elem(i, k)
+				if e.IsNA() != (cell == "") || k < 8 && cell != "" && e.String() != cell || k == 8 && e.Float() != o.Value {
+					t.Fatalf("row %d, column %d of the table: %v, expected %q", i, k, e, cell)
+				}
+			}
+		}
+	}
+	if count[Epochs] == 0 || count[Steps] != 2*2*9 || count[Epochs]+count[Steps] != count[All] { // 2 ranks, 2 steps, 9 values
+		t.Errorf("rows %v", count)
+	}
+}
+
+func TestTidyErrors(t *testing.T) {
+	dir := folder(t)
+	stop := errors.New("no more")
+	for _, c := range []struct {
+		run  func() error
+		says string
+	}{
+		{func() error { _, _, err := Tidy("batches", dir); return err }, `"batches" is not known; use epochs, steps or all`},
+		{func() error { _, _, err := Tidy(All); return err }, "no path given"},
+		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "nothing at /nowhere/at/all"},
+		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `"xml" is not known; use csv or json`},
+		{func() error { _, err := Rows(All, []string{dir}, func(Row) error { return stop }); return err }, stop.Error()},
+	} {
+		if err := c.run(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("error %v, expected one that says %q", err, c.says)
+		}
+	}
+}
+
+// A folder without runs is an empty table, in both formats.
+func TestWriteNothing(t *testing.T) {
+	for format, want := range map[string]string{FormatJSON: "[]\n", FormatCSV: "run,series,workers,seed,rank,epoch,step,name,value\n"} {
+		var b strings.Builder
+		_, err := Write(&b, format, All, t.TempDir())
+		check(t, err)
+		if b.String() != want {
+			t.Errorf("%s: %q", format, b.String())
+		}
+	}
+}
+
+// Infinity is a value, and has no form as a number in JSON.
+func TestRowInfinity(t *testing.T) {
+	text, err := Row{Rank: -1, Value: math.Inf(-1), Name: `a"b`}.json()
+	check(t, err)
+	if want := `{"run":"","series":"","workers":0,"seed":0,"rank":null,"epoch":null,"step":null,"name":"a\"b","value":"-Inf"}`; text != want {
+		t.Errorf("%s, expected %s", text, want)
+	}
+}
+
+// The epoch times of a folder as a table, ready for gota's Filter and GroupBy.
+func ExampleTidy() {
+	dir, err := os.MkdirTemp("", "study")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "log_hvd_4.csv"), []byte(twoRows), 0o644); err != nil {
+		fmt.Println(err)
+		return
+	}
+	table, problems, err := Tidy(Epochs, dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	times := table.Filter(dataframe.F{Colname: "name", Comparator: series.Eq, Comparando: "seconds"})
+	fmt.Println(times.Select([]string{"workers", "epoch", "value"}).Records(), len(problems))
+	// Output: [[workers epoch value] [4 1 205.381887] [4 2 189.552807]] 0
+}

@@ -1,0 +1,57 @@
+package train
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"lockstep/pkg/runs"
+)
+
+// FuzzParse: whatever stands in a config file, there is an error or a config
+// that holds to its own rules, and run.json keeps it as it is.
+func FuzzParse(f *testing.F) {
+	for _, name := range Names() {
+		text, err := shipped.ReadFile("configs/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("batch: [1, 2]\n"))
+	f.Add([]byte("optimizer: {learning_rate: .nan}\n"))
+	f.Add([]byte("a: &a {b: *a}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("fuzz.yaml", text)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without words")
+			}
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatalf("parsed, but not valid: %v", err)
+		}
+		if rate := c.Optimizer.LearningRate; math.IsNaN(rate) || math.IsInf(rate, 0) {
+			t.Fatalf("learning rate %v is accepted", rate)
+		}
+		b, err := json.Marshal(c)
+		if err != nil {
+			t.Fatalf("run.json cannot keep it: %v", err)
+		}
+		var doc map[string]any
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		again, err := config(runs.Info{Config: doc})
+		if err != nil {
+			t.Fatalf("run.json does not give it back: %v", err)
+		}
+		if d := cmp.Diff(c, again, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("run.json gives another config back (-wrote +read)\n%s", d)
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// What rank 0 writes for other programs: out.log in the wording of the SC21
+// tutorial's trainer, which its readers look for, and TensorBoard's scalars
+// under that trainer's tags.
+
+// outLog writes a line to out.log alone.
+func (r *recorder) outLog(format string, a ...any) error {
+	if r.w == nil {
+		return nil
+	}
+	return r.w.Log(format, a...)
+}
+
+// say shows a line on the terminal of rank 0 alone.
+func (r *recorder) say(format string, a ...any) {
+	if r.t.place.Log != nil && r.t.group.Rank() == 0 {
+		r.t.place.Log(fmt.Sprintf(format, a...))
+	}
+}
+
+// begin writes what stands before the first epoch, again where a run goes on.
+func (r *recorder) begin() error {
+	if err := r.outLog("Configuration name: %s", r.t.cfg.Name); err != nil {
+		return err
+	}
+	return r.outLog("global_batch_size %d", r.t.cfg.Batch*r.t.group.Size())
+}
+
+// logEpoch writes the lines of an epoch.
+func (r *recorder) logEpoch(row runs.Epoch) error {
+	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
+	r.say("%s", taken)
+	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, IoU %.4f, Dice %.4f, lr %g",
+		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, row.IoU, row.Dice, row.LearningRate)
+	for _, line := range []string{
+		taken,
+		fmt.Sprintf("  Avg train loss=%f", row.TrainLoss),
+		fmt.Sprintf("  Avg val loss=%f", row.ValLoss),
+		fmt.Sprintf("  Total validation time: %v sec", row.ValSeconds),
+		fmt.Sprintf("  IoU=%f, Dice=%f, learning rate=%g", row.IoU, row.Dice, row.LearningRate),
+	} {
+		if err := r.outLog("%s", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exactRate gives seconds and samples a second whose product, as float64, is
+// samples to the last bit, for those who multiply the two numbers of the log.
+// The quotient alone misses it by a rounding now and then; then the last digit
+// (of 16) of one of the two gives way.
+func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
+	n := float64(samples)
+	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
+		return seconds, n / seconds
+	}
+	up, down := seconds, seconds
+	for range 64 { // the next float64 upwards and downwards, in turn
+		for _, s := range []float64{up, down} {
+			r := n / s
+			for _, near := range []float64{r, math.Nextafter(r, 0), math.Nextafter(r, math.Inf(1))} {
+				if s*near == n {
+					return s, near
+				}
+			}
+		}
+		up, down = math.Nextafter(up, math.Inf(1)), math.Nextafter(down, 0)
+	}
+	return seconds, n / seconds
+}
+
+// epochEvents writes the scalars of an epoch, at the run's last step.
+func (r *recorder) epochEvents(row runs.Epoch) error {
+	if r.events == nil {
+		return nil
+	}
+	iterations := float64(row.Samples) / float64(r.t.cfg.Batch*r.t.group.Size())
+	err := r.events.Scalars(r.t.step, time.Now(),
+		runs.Scalar{Tag: "Loss/train", Value: row.TrainLoss},
+		runs.Scalar{Tag: "Loss/valid", Value: row.ValLoss},
+		runs.Scalar{Tag: "Learning Rate", Value: row.LearningRate},
+		runs.Scalar{Tag: "Avg iters per sec", Value: iterations / row.Seconds},
+		runs.Scalar{Tag: "IoU", Value: row.IoU},
+		runs.Scalar{Tag: "Dice", Value: row.Dice})
+	if err != nil {
+		return err
+	}
+	return r.events.Flush()
+}
+
+// stepEvents writes the scalars of a step of rank 0. Its loss is that of its
+// own batch, so it has a tag beside that of the epoch's mean over all ranks.
+func (r *recorder) stepEvents(s runs.Step) error {
+	if r.events == nil {
+		return nil
+	}
+	return r.events.Scalars(s.Step, time.Now(),
+		runs.Scalar{Tag: "Loss/step", Value: s.Loss},
+		runs.Scalar{Tag: "Seconds/step", Value: s.Data + s.Forward + s.Backward + s.Wait + s.Optimizer})
+}

@@ -1,0 +1,138 @@
+package train
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockstep/pkg/runs"
+)
+
+// TestOutLog reads out.log as a program would that knows the SC21 tutorial's
+// logs: by these lines, in this order, with these digits.
+func TestOutLog(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	cfg := tiny()
+	cfg.Epochs = 1
+	if _, err := trainAll(t, cfg, 2, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Epochs = 2
+	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+	run, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "out.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	line := regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - root - INFO - (.*)$`)
+	for l := range strings.Lines(string(text)) {
+		m := line.FindStringSubmatch(strings.TrimSuffix(l, "\n"))
+		if m == nil {
+			t.Fatalf("the line %q is not in the form of Python's logging", l)
+		}
+		said = append(said, m[1])
+	}
+	number := `[0-9]+(\.[0-9]+)?(e-[0-9]+)?`
+	epoch := func(n string) []string {
+		return []string{
+			`Time taken for epoch ` + n + ` is ` + number + ` sec, avg ` + number + ` samples/sec`,
+			`  Avg train loss=[0-9]+\.[0-9]{6}`,
+			`  Avg val loss=[0-9]+\.[0-9]{6}`,
+			`  Total validation time: ` + number + ` sec`,
+			`  IoU=[0-9.]+, Dice=[0-9.]+, learning rate=` + number,
+		}
+	}
+	begin := []string{`Configuration name: tiny`, `global_batch_size 4`} // 2 workers of 2
+	want := append(append([]string{}, begin...), `tiny: \d+ parameters, 2 workers × batch 2, .*`)
+	want = append(append(want, epoch("1")...), `DONE ---- rank 0`)
+	want = append(append(append(want, begin...), epoch("2")...), `DONE ---- rank 0`)
+	if len(said) != len(want) {
+		t.Fatalf("%d lines, expected %d:\n%s", len(said), len(want), text)
+	}
+	for i := range want {
+		if !regexp.MustCompile("^" + want[i] + "$").MatchString(said[i]) {
+			t.Errorf("line %d is %q, expected %q", i+1, said[i], want[i])
+		}
+	}
+
+	times := regexp.MustCompile(`epoch (\d+) is (\S+) sec, avg (\S+) samples/sec`).FindAllStringSubmatch(string(text), -1)
+	for i, m := range times {
+		seconds, rate := parse(t, m[2]), parse(t, m[3])
+		// 17 samples for batches of 2 on 2 workers: 5 steps of 4.
+		if seconds*rate != 20 {
+			t.Errorf("epoch %s: %v s × %v samples/s = %v, expected 20", m[1], seconds, rate, seconds*rate)
+		}
+		if e := run.Epochs[i]; e.Seconds != seconds || e.SamplesPerSecond != rate {
+			t.Errorf("epoch %s: epochs.csv says %v s and %v samples/s, out.log %v and %v", m[1], e.Seconds, e.SamplesPerSecond, seconds, rate)
+		}
+	}
+}
+
+func parse(t *testing.T, text string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestEventFiles: one a start, with the tags of an epoch in each. Package runs
+// tests what is in a record.
+func TestEventFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	cfg := tiny()
+	for cfg.Epochs = 1; cfg.Epochs <= 2; cfg.Epochs++ {
+		if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: cfg.Epochs > 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))
+	if err != nil || len(files) != 2 { // rank 0 alone writes
+		t.Fatalf("event files %q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tag, times := range map[string]int{
+			"Loss/train": 1, "Loss/valid": 1, "Learning Rate": 1, "Avg iters per sec": 1, "IoU": 1, "Dice": 1,
+			"Loss/step": 5, "Seconds/step": 5, // 5 steps an epoch
+		} {
+			if got := bytes.Count(text, []byte(tag)); got != times {
+				t.Errorf("%s: %d × %s, expected %d", filepath.Base(file), got, tag, times)
+			}
+		}
+	}
+}
+
+// The two numbers of the log give back the samples, and stay what was measured.
+func TestExactRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		samples := rapid.IntRange(1, 1<<40).Draw(t, "samples")
+		seconds := rapid.Float64Range(1e-9, 1e9).Draw(t, "seconds")
+		s, rate := exactRate(samples, seconds)
+		if s*rate != float64(samples) {
+			t.Errorf("%v × %v = %v", s, rate, s*rate)
+		}
+		if diff := (s - seconds) / seconds; diff > 1e-14 || diff < -1e-14 {
+			t.Errorf("%v s became %v", seconds, s)
+		}
+	})
+	if s, rate := exactRate(4, 0); s != 0 || rate < 1e308 { // a clock without a tick
+		t.Errorf("no time gives %v s, %v samples/s", s, rate)
+	}
+}

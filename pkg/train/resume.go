@@ -1,0 +1,81 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// mayDiffer are the keys of a config that a run may change when it is resumed:
+// they decide neither what is trained nor how fast an epoch is.
+var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path"}
+
+// checkResumed refuses to go on with a run that was made in another way than
+// this one. Every rank looks, so that all end with the same error.
+func (t *Trainer) checkResumed() error {
+	before, err := runs.Read(t.place.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it never began
+	}
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	if n := before.Info.Workers; n != t.group.Size() {
+		return fmt.Errorf("resume %s: it was begun with %d workers, not with %d: use as many, or another run folder", t.place.Dir, n, t.group.Size())
+	}
+	now, err := t.cfg.document()
+	if err != nil {
+		return err
+	}
+	if key, was, is := firstDifference(before.Info.Config, now, ""); key != "" {
+		return fmt.Errorf("resume %s: it was begun with %s %v, not %v: use the config that it was begun with (only %s may change), or another run folder",
+			t.place.Dir, key, was, is, strings.Join(mayDiffer[:], ", "))
+	}
+	return nil
+}
+
+// document is c as run.json keeps it.
+func (c Config) document() (map[string]any, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("write config: %w", err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("write config: %w", err)
+	}
+	return doc, nil
+}
+
+// firstDifference is the first key, in alphabetical order, whose values differ.
+// Keys that an earlier version did not have count as equal.
+func firstDifference(was, is map[string]any, at string) (key string, before, now any) {
+	var keys []string
+	for k := range was {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		v, ok := is[k]
+		if !ok || slices.Contains(mayDiffer[:], at+k) {
+			continue
+		}
+		a, inner := was[k].(map[string]any)
+		b, both := v.(map[string]any)
+		switch {
+		case inner && both:
+			if key, before, now := firstDifference(a, b, at+k+"."); key != "" {
+				return key, before, now
+			}
+		case !reflect.DeepEqual(was[k], v):
+			return at + k, was[k], v
+		}
+	}
+	return "", nil, nil
+}
