@@ -104,7 +104,12 @@ type step struct {
 	Execute        string   `json:"execute,omitempty"`
 	InterruptOn    string   `json:"interrupt_on,omitempty"`
 	InterruptAfter *float64 `json:"interrupt_after,omitempty"`
+	AgainAfter     *float64 `json:"again_after,omitempty"` // seconds from the first interrupt to a second
+	Input          []string `json:"input"`                 // what the person at the notebook answers
+	Repeat         int      `json:"repeat,omitempty"`      // runs the cell so often; the answer is the last one's
 	Timeout        float64  `json:"timeout,omitempty"`
+	Complete       string   `json:"complete,omitempty"`
+	Detail         int      `json:"detail,omitempty"`
 	Inspect        string   `json:"inspect,omitempty"`
 	Pos            int      `json:"pos,omitempty"`
 }
@@ -130,7 +135,13 @@ type answer struct {
 		Value  string         `json:"evalue"`
 		Found  bool           `json:"found"`
 		Data   map[string]any `json:"data"`
+
+		Matches []string `json:"matches"`
+		Start   int      `json:"cursor_start"`
+		End     int      `json:"cursor_end"`
 	} `json:"reply"`
+	Memory        int64    `json:"memory"`        // resident bytes of the kernel after the cell
+	Ready         float64  `json:"ready_seconds"` // of the first answer alone
 	Seconds       float64  `json:"seconds"`
 	InterruptedAt *float64 `json:"interrupted_at"`
 	Alive         bool     `json:"alive"`
@@ -139,6 +150,13 @@ type answer struct {
 
 // drive runs steps on one fresh kernel.
 func drive(t *testing.T, steps ...step) []answer {
+	t.Helper()
+	answers, _ := driveTimed(t, steps...)
+	return answers
+}
+
+// driveTimed also returns how many seconds the kernel took to be ready.
+func driveTimed(t *testing.T, steps ...step) ([]answer, float64) {
 	t.Helper()
 	py, prefix := python(t), install(t)
 	in, err := json.Marshal(steps)
@@ -157,7 +175,8 @@ func drive(t *testing.T, steps ...step) []answer {
 	if err := json.Unmarshal(out, &answers); err != nil {
 		t.Fatalf("driver printed %q: %v", out, err)
 	}
-	answers = answers[1:] // the first says how long the start took
+	ready := answers[0].Ready
+	answers = answers[1:]
 	if len(answers) != len(steps) {
 		t.Fatalf("%d answers to %d steps", len(answers), len(steps))
 	}
@@ -169,7 +188,7 @@ func drive(t *testing.T, steps ...step) []answer {
 			t.Fatalf("step %d, %q: the kernel died", i, steps[i].Execute)
 		}
 	}
-	return answers
+	return answers, ready
 }
 
 // cells makes a step of each cell.

@@ -30,15 +30,17 @@ type substitution struct {
 	new  string // what our kernel has instead
 }
 
-// substitutions are the three places where our kernel differs from gophernotes.
+// substitutions are the places where our kernel differs from gophernotes.
 // The functions named on the right are in kernels/lockstep-kernel.
 func substitutions() []substitution {
 	return []substitution{
 		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
 		{"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
 			"vals, types, executionErr := evalCell(ir, outerr, code)"},
+		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.asker.listen(sockets)"},
+		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
 		{"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
-			"handleOther(kernel, receipt)"},
+			"handleOther(receipt)"},
 	}
 }
 

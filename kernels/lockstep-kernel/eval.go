@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 
 	"lockstep/kernels/internal/cell"
+	"lockstep/kernels/internal/docs"
+	"lockstep/kernels/internal/introspect"
 	"lockstep/kernels/internal/session"
 	"lockstep/kernels/internal/show"
 	"lockstep/kernels/internal/stream"
@@ -37,6 +40,9 @@ type kernelState struct {
 	stdout, stderr *stream.Pipe
 	receipt        atomic.Pointer[msgReceipt] // the cell that runs, or the last one
 	log            serverLog
+	inspector      introspect.Inspector
+	asker          *asker
+	at             int // the statement of the cell that runs; see withChecks
 }
 
 // newLockstep puts the output pipes in place and sets the hooks of compiled code.
@@ -50,11 +56,19 @@ func newLockstep() (*kernelState, error) {
 	if k.stderr, err = stream.Open(os.Stderr); err != nil {
 		return nil, err
 	}
+	if err := k.openStdin(); err != nil {
+		return nil, err
+	}
 	k.session.Slow = func() {
 		fmt.Fprintln(k.stderr.File(), "interrupt: a compiled function is still running and takes no notice; "+
 			"the cell ends when it returns. To end it now, restart the kernel.")
 	}
-	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display})
+	k.session.Again = func() {
+		fmt.Fprintln(k.stderr.File(), "interrupt: the cell was interrupted before and has not ended: a compiled function runs that takes "+
+			"no notice. Wait for it, or restart the kernel, which loses the variables. A function that takes a context "+
+			"ends at once if it is given notebook.Context().")
+	}
+	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.guardedGo})
 
 	// The interpreter notices an interrupt only between its own statements, so
 	// a sleeping cell must be woken. Goroutines sleep on undisturbed.
@@ -67,6 +81,16 @@ func newLockstep() (*kernelState, error) {
 		}
 	})
 	return k, nil
+}
+
+// inspect makes what answers questions about the code of a cell.
+func (k *kernelState) inspect(ir *interp.Interp) error {
+	table, err := docs.Open(docsTable)
+	if err != nil {
+		return err
+	}
+	k.inspector = introspect.Inspector{Interp: ir, Docs: table, Known: registeredPackages}
+	return nil
 }
 
 // evalCell stands in place of doEval in gophernotes' handleExecuteRequest.
@@ -89,12 +113,15 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 	k.session.Begin(stopper(ir))
 	vals, types, err := k.run(ir, outerr, code)
 	if k.session.End() {
+		if cause := k.session.Cause(); cause != nil {
+			return nil, nil, cause
+		}
 		return nil, nil, interrupted(err)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return results(ir, parsed, vals, types)
+	return k.results(ir, parsed, vals, types)
 }
 
 // compiledIn reports whether a cell can import a package.
@@ -140,7 +167,7 @@ var errInterrupted = errors.New("interrupted")
 
 // interrupted is the error of a cell that was interrupted while it ended with err.
 func interrupted(err error) error {
-	if err == nil || err.Error() == base.SigInterrupt.String() || errors.Is(err, context.Canceled) {
+	if err == nil || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
 	return fmt.Errorf("interrupted: %w", err)
@@ -153,7 +180,7 @@ var errorType = reflect.TypeFor[error]()
 // A call that returns an error beside other values shows the others, or fails
 // the cell; what fmt.Print returns is not shown at all; a value with a rich
 // form is replaced by its forms.
-func results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
+func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	n := len(vals)
 	if n == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
@@ -164,8 +191,14 @@ func results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xr
 		}
 		vals, types = vals[:n-1], types[:n-1]
 	}
+	if parsed.EndsWithReceive() && len(vals) == 2 {
+		vals, types = vals[:1], types[:1]
+	}
 	if len(vals) != 1 {
 		return vals, types, nil
+	}
+	if list, ok, err := show.Elements(vals[0]); ok || err != nil {
+		return nil, nil, errors.Join(err, k.displayAll(list))
 	}
 	forms, ok, err := show.Rich(vals[0])
 	if err != nil {
@@ -176,6 +209,16 @@ func results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xr
 	}
 	data := Data{Data: forms}
 	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
+}
+
+// displayAll shows the elements of a slice one below the other.
+func (k *kernelState) displayAll(list []show.Forms) error {
+	for _, forms := range list {
+		if err := k.display(Data{Data: forms}, "", false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // display is what notebook.Display does in this kernel.

@@ -8,7 +8,7 @@
 // of gophernotes (names beginning with gophernotes_) and the registrations of
 // the packages beside them, and sets the build tag notebook; without the tag
 // the folder is empty. The functions below that nobody here calls are called
-// from gophernotes' kernel.go, by the three substitutions in
+// from gophernotes' kernel.go, by the substitutions in
 // kernels/build/overlay.go.
 package main
 
@@ -65,6 +65,10 @@ func newInterp() *interp.Interp {
 		}
 	}()
 	ir := interp.New()
-	k.declareCheck(ir)
+	k.declareHelpers(ir)
+	if err := k.inspect(ir); err != nil {
+		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
+		os.Exit(1)
+	}
 	return ir
 }

@@ -4,19 +4,18 @@ package main
 
 import (
 	"log"
-	"strings"
 
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
 // handleOther answers the messages that gophernotes does not know. It stands in
 // place of the log line there.
-func handleOther(kernel *Kernel, receipt msgReceipt) {
+func handleOther(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error
 	switch receipt.Msg.Header.MsgType {
 	case "inspect_request":
-		err = replyInspect(kernel, receipt, content)
+		err = replyInspect(receipt, content)
 	case "interrupt_request":
 		lockstep.session.Interrupt()
 		err = receipt.Reply("interrupt_reply", MIMEMap{"status": "ok"})
@@ -31,11 +30,13 @@ func handleOther(kernel *Kernel, receipt msgReceipt) {
 	}
 }
 
-// replyInspect answers with the type of what stands under the cursor.
-func replyInspect(kernel *Kernel, receipt msgReceipt, content MIMEMap) error {
+// replyInspect answers with the declaration and doc comment of what stands
+// under the cursor.
+func replyInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
-	text := describe(kernel.ir, code, int(pos))
+	detail, _ := content["detail_level"].(float64)
+	text := guarded(func() string { return lockstep.inspector.Inspect(code, int(pos), int(detail)) })
 	data := MIMEMap{}
 	if text != "" {
 		data["text/plain"] = text
@@ -45,38 +46,31 @@ func replyInspect(kernel *Kernel, receipt msgReceipt, content MIMEMap) error {
 	})
 }
 
-// describe returns the word at a position of the code, counted in characters,
-// and its type; "" if it has none.
-func describe(ir *interp.Interp, code string, pos int) (text string) {
-	defer func() {
-		// The interpreter reports what it cannot compile by a panic.
-		if recover() != nil {
-			text = ""
-		}
-	}()
-	word := wordAt([]rune(code), pos)
-	if word == "" {
-		return ""
+// replyComplete answers with the names that may stand at the cursor. It stands
+// in place of handleCompleteRequest in gophernotes.
+func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
+	content, _ := receipt.Msg.Content.(map[string]interface{})
+	code, _ := content["code"].(string)
+	pos, _ := content["cursor_pos"].(float64)
+	type completion struct {
+		matches    []string
+		start, end int
 	}
-	e := ir.Compile(word)
-	if e == nil || e.Type == nil {
-		return ""
+	c := guarded(func() (c completion) {
+		c.matches, c.start, c.end = lockstep.inspector.Complete(code, int(pos))
+		return c
+	})
+	if c.matches == nil {
+		c = completion{[]string{}, int(pos), int(pos)}
 	}
-	return word + " " + e.Type.String()
+	return receipt.Reply("complete_reply", MIMEMap{
+		"status": "ok", "matches": c.matches, "cursor_start": c.start, "cursor_end": c.end, "metadata": MIMEMap{},
+	})
 }
 
-// wordAt returns the identifier at pos, with what qualifies it.
-func wordAt(code []rune, pos int) string {
-	pos = max(0, min(pos, len(code)))
-	letter := func(c rune) bool {
-		return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-	}
-	from, to := pos, pos
-	for from > 0 && (letter(code[from-1]) || code[from-1] == '.') {
-		from--
-	}
-	for to < len(code) && letter(code[to]) {
-		to++
-	}
-	return strings.Trim(string(code[from:to]), ".")
+// guarded calls f, and returns nothing if it panics: a question about code that
+// the interpreter stumbles over must not end the kernel.
+func guarded[T any](f func() T) (v T) {
+	defer func() { _ = recover() }()
+	return f()
 }

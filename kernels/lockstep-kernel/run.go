@@ -3,15 +3,19 @@
 package main
 
 import (
-	"fmt"
 	"go/ast"
+	"go/token"
+	"maps"
 	"os"
+	"strconv"
 
 	"github.com/cosmos72/gomacro/ast2"
 	"github.com/cosmos72/gomacro/base"
 	basereflect "github.com/cosmos72/gomacro/base/reflect"
 	interp "github.com/cosmos72/gomacro/fast"
 	"github.com/cosmos72/gomacro/xreflect"
+
+	"lockstep/kernels/internal/cell"
 )
 
 // checkName is the function that stands between the statements of a cell. No
@@ -19,26 +23,34 @@ import (
 // identifier may hold.
 const checkName = "\u00b7interrupted"
 
-// declareCheck lets the interpreter find the function that ends an interrupted
-// cell.
-func (k *kernelState) declareCheck(ir *interp.Interp) {
-	ir.DeclFunc(checkName, func() {
+// guardName and spreadName are the functions that a go statement of a cell calls
+// first.
+const (
+	guardName  = "\u00b7guard"
+	spreadName = "\u00b7spread"
+)
+
+// declareHelpers lets the interpreter find the functions that the kernel puts
+// into a cell.
+func (k *kernelState) declareHelpers(ir *interp.Interp) {
+	ir.DeclFunc(checkName, func(next int) {
 		if k.session.Interrupted() {
 			panic(base.SigInterrupt)
 		}
+		k.at = next
 	})
+	ir.DeclBuiltin(guardName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
+	ir.DeclBuiltin(spreadName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
 }
 
 // run parses, compiles and runs a cell. It returns the values of the last line
 // if that is an expression with a value; a panic of the cell is the error.
 func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals []interface{}, types []xreflect.Type, err error) {
+	var rest []ast.Node
+	k.at = nowhere
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case error:
-			vals, types, err = nil, nil, r
-		default:
-			vals, types, err = nil, nil, fmt.Errorf("%v", r)
+		if r := recover(); r != nil {
+			vals, types, err = nil, nil, k.failure(ir, rest, r)
 		}
 	}()
 	code = evalSpecialCommands(ir, outerr, code)
@@ -46,13 +58,22 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	// lines in its errors are those of the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
+	ir.Comp.Filepath = cellFile
 
 	nodes := ir.Comp.ParseBytes([]byte(code))
 	if len(nodes) == 0 {
 		return nil, nil, nil
 	}
+	cell.Guard(nodes, guardName, spreadName)
+	plan := cell.Order(nodes)
+	if rest = plan.Rest; len(plan.Types) > 0 {
+		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
+	}
+	compiled := compile(ir, plan)
+	if len(rest) == 0 {
+		return nil, nil, nil
+	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
-	compiled := ir.CompileAst(ast2.AnyToAst(withChecks(nodes), "cell"))
 	results, types := ir.RunExpr(compiled)
 	if !ends {
 		return nil, nil, nil
@@ -68,22 +89,77 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	return vals, types, nil
 }
 
-// withChecks puts a call of the check behind each statement and expression of a
-// cell but the last. The interpreter runs these one after the other and looks
-// for an interrupt only inside of some, so that the lines after an interrupted
-// call would still be run.
+// compile compiles the functions and the rest of a cell. If it cannot, the
+// session knows the names that it knew before: a variable that was declared and
+// never set, or a function without its body, would only break a later cell.
+func compile(ir *interp.Interp, plan cell.Plan) *interp.Expr {
+	before := maps.Clone(ir.Comp.Binds)
+	defer func() {
+		if r := recover(); r != nil {
+			ir.Comp.Binds = before
+			ir.Comp.Code.Clear()
+			panic(r)
+		}
+	}()
+	declare(ir, plan)
+	if len(plan.Rest) == 0 {
+		return nil
+	}
+	return ir.CompileAst(ast2.AnyToAst(withChecks(plan.Rest), "cell"))
+}
+
+// declare compiles the methods and functions that come first. One is made known
+// before any of them is compiled, since they may need each other.
+func declare(ir *interp.Interp, plan cell.Plan) {
+	for _, d := range plan.Methods {
+		if plan.Own[cell.Receiver(d)] {
+			ir.RunExpr(ir.CompileNode(cell.Stub(d)))
+		}
+	}
+	for _, d := range plan.Functions {
+		if ir.Comp.TryResolve(d.Name.Name) == nil {
+			ir.RunExpr(ir.CompileNode(cell.Stub(d)))
+		}
+	}
+	for _, d := range plan.Methods {
+		ir.RunExpr(ir.CompileNode(d))
+	}
+	for _, d := range plan.Functions {
+		ir.RunExpr(ir.CompileNode(d))
+	}
+}
+
+// withChecks puts a call of the check before each statement and expression of a
+// cell that follows another or begins the cell. The interpreter runs these one
+// after the other and looks for an interrupt only inside of some, so that the
+// lines after an interrupted call would still be run. The check is told which
+// node comes next; between declarations, which the interpreter orders by what
+// they need, there is none, and the next is nowhere.
 func withChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {
-		list = append(list, n)
-		switch n.(type) {
-		case ast.Expr, ast.Stmt:
-			if i < len(nodes)-1 {
-				list = append(list, &ast.CallExpr{Fun: &ast.Ident{NamePos: n.End(), Name: checkName}, Lparen: n.End(), Rparen: n.End()})
+		if i > 0 && statement(nodes[i-1]) || i == 0 && statement(n) {
+			next := nowhere
+			if statement(n) {
+				next = i
 			}
+			list = append(list, &ast.CallExpr{
+				Fun: &ast.Ident{NamePos: n.Pos(), Name: checkName}, Lparen: n.Pos(), Rparen: n.Pos(),
+				Args: []ast.Expr{&ast.BasicLit{ValuePos: n.Pos(), Kind: token.INT, Value: strconv.Itoa(next)}},
+			})
 		}
+		list = append(list, n)
 	}
 	return list
+}
+
+// statement reports whether a node is run in its turn.
+func statement(n ast.Node) bool {
+	switch n.(type) {
+	case ast.Expr, ast.Stmt:
+		return true
+	}
+	return false
 }
 
 // stopper returns the function that stops the cell which is about to run.

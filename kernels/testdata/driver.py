@@ -3,7 +3,9 @@
     python3 driver.py KERNELSPEC_PREFIX < steps.json > replies.json
 
 Steps: {"execute": CODE, "interrupt_after": SECONDS or null, "interrupt_on": TEXT
-or null, "timeout": SECONDS}, {"inspect": CODE, "pos": N}. A reply to an execute
+or null, "again_after": SECONDS after the first for a second one or null, "input":
+LINES to answer with or null where nobody can be asked, "repeat": N, "timeout":
+SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}. A reply to an execute
 step lists the messages of the cell in order, with the seconds since it was
 sent, and ends with the execute_reply.
 """
@@ -22,9 +24,11 @@ KEPT = ("stream", "display_data", "update_display_data", "execute_result", "erro
 
 def execute(manager, client, step):
     start = time.monotonic()
-    sent = client.execute(step["execute"])
+    lines = list(step.get("input") or [])
+    sent = client.execute(step["execute"], allow_stdin=step.get("input") is not None)
     messages, interrupted_at, idle = [], None, False
     deadline = start + step.get("timeout", 60)
+    again = step.get("again_after")
     after, on = step.get("interrupt_after"), step.get("interrupt_on")
     while not idle:
         now = time.monotonic()
@@ -33,6 +37,13 @@ def execute(manager, client, step):
         if interrupted_at is None and after is not None and now - start >= after:
             manager.interrupt_kernel()
             interrupted_at = now - start
+        if interrupted_at is not None and again is not None and now - start >= interrupted_at + again:
+            manager.interrupt_kernel()
+            again = None
+        if lines and client.stdin_channel.msg_ready():
+            asked = client.get_stdin_msg(timeout=1)
+            if asked["msg_type"] == "input_request":
+                client.input(lines.pop(0))
         try:
             m = client.get_iopub_msg(timeout=0.05)
         except Exception:
@@ -49,7 +60,11 @@ def execute(manager, client, step):
             manager.interrupt_kernel()
             interrupted_at = time.monotonic() - start
     reply = client.get_shell_msg(timeout=10)
+    process = getattr(manager, "provisioner", None) or manager.kernel
+    with open("/proc/%d/status" % process.pid) as f:
+        memory = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS"))
     return {
+        "memory": memory,
         "messages": messages,
         "reply": reply["content"],
         "seconds": time.monotonic() - start,
@@ -71,9 +86,14 @@ def main():
         replies.append({"ready_seconds": time.monotonic() - start})
         for step in steps:
             if "execute" in step:
-                replies.append(execute(manager, client, step))
+                for _ in range(step.get("repeat", 1)):
+                    reply = execute(manager, client, step)
+                replies.append(reply)
+            elif "complete" in step:
+                client.complete(step["complete"], cursor_pos=step["pos"])
+                replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
             elif "inspect" in step:
-                client.inspect(step["inspect"], cursor_pos=step["pos"])
+                client.inspect(step["inspect"], cursor_pos=step["pos"], detail_level=step.get("detail", 0))
                 replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
     finally:
         client.stop_channels()

@@ -15,13 +15,16 @@ type Hook struct {
 	// than "", a later call with the same id and update set replaces what the
 	// first call showed.
 	Display func(v any, id string, update bool) error
+
+	// Go runs f in a goroutine, as the function Go says. It may be nil.
+	Go func(f func())
 }
 
 // hook is what the kernel set, or nil in a terminal.
 var hook atomic.Pointer[Hook]
 
 // SetHook tells the package that it runs inside a kernel. The kernel calls it
-// once, before the first cell, with both fields set; nobody else needs it. The
+// once, before the first cell, with Context and Display set; nobody else needs it. The
 // zero Hook takes a kernel's hook away again, which tests do.
 func SetHook(h Hook) {
 	if h.Context == nil || h.Display == nil {

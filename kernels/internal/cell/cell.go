@@ -105,6 +105,17 @@ func (c Cell) EndsWithPrint() bool {
 	return ok && pkg.Name == "fmt" && (strings.HasPrefix(sel.Sel.Name, "Print") || strings.HasPrefix(sel.Sel.Name, "Fprint"))
 }
 
+// EndsWithReceive reports whether the cell's last line receives from a channel.
+// The interpreter then gives a second value, which says whether it was open.
+func (c Cell) EndsWithReceive() bool {
+	n := c.last
+	if s, ok := n.(*ast.ExprStmt); ok {
+		n = s.X
+	}
+	u, ok := n.(*ast.UnaryExpr)
+	return ok && u.Op == token.ARROW
+}
+
 func (c Cell) call() (*ast.CallExpr, bool) {
 	n := c.last
 	for {

@@ -95,6 +95,9 @@ func TestMissingImport(t *testing.T) {
 		"compiled in are: the Go standard library, lockstep/pkg/{runs,scaling}, github.com/go-gota/gota, gonum.org/v1/plot, gorgonia.org/tensor\n",
 		"go run ./kernels/build -add github.com/kniren/gota/dataframe")
 	check(`import "lockstep/pkg/scalling"`, `did you mean "lockstep/pkg/scaling"?`)
+	check(`import "dataframes"`, `did you mean "github.com/go-gota/gota/dataframe"?`)
+	check(`import "runs/plot"`, `did you mean "gonum.org/v1/plot"?`)
+	check(`import "x/plod"`, `did you mean "gonum.org/v1/plot"?`)
 	if text := check(`import "lockstep/pkg/internal/plan"`); strings.Contains(text, "-add") || strings.Contains(text, "did you mean") {
 		t.Errorf("an internal package is offered: %q", text)
 	}

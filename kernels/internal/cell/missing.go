@@ -3,6 +3,7 @@ package cell
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,8 +30,11 @@ func (e *MissingError) Error() string {
 	path := e.Import.Path
 	var b strings.Builder
 	fmt.Fprintf(&b, "line %d: import %q: this package is not compiled into the kernel", e.Import.Line, path)
-	if near := nearest(path, e.Known); near != "" {
-		fmt.Fprintf(&b, "\ndid you mean %q?", near)
+	if near := nearest(path, e.Known); len(near) > 0 {
+		for i := range near {
+			near[i] = strconv.Quote(near[i])
+		}
+		fmt.Fprintf(&b, "\ndid you mean %s?", strings.Join(near, " or "))
 	}
 	fmt.Fprintf(&b, "\ncompiled in are: %s", strings.Join(Summary(e.Known), ", "))
 	if !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, ".") {
@@ -79,24 +83,38 @@ func head(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// nearest returns the known path that the writer of path may have meant, or "".
-// A path that ends in the same name comes first, then one that differs by a
-// slip of the keyboard.
-func nearest(path string, known []string) string {
-	name := path[strings.LastIndex(path, "/")+1:]
+// nearest returns the known paths that the writer of path may have meant, at
+// most 3, the likeliest first: those that end in the same name, then those that
+// differ by a slip of the keyboard, in all or in the last name.
+func nearest(path string, known []string) []string {
+	const slip = 2 // letters
+	type candidate struct {
+		path string
+		at   int
+	}
+	var list []candidate
+	name := last(path)
 	for _, k := range known {
-		if k[strings.LastIndex(k, "/")+1:] == name {
-			return k
+		whole, end := distance(path, k), distance(name, last(k))
+		switch {
+		case end == 0:
+			list = append(list, candidate{k, 0})
+		case whole <= slip && whole < len(path)/2:
+			list = append(list, candidate{k, whole})
+		case end <= slip && end < len(name)/2:
+			list = append(list, candidate{k, slip + end})
 		}
 	}
-	best, at := "", 3 // at most two letters off
-	for _, k := range known {
-		if d := distance(path, k); d < at && d < len(path)/2 {
-			best, at = k, d
-		}
+	slices.SortStableFunc(list, func(a, b candidate) int { return a.at - b.at })
+	var near []string
+	for _, c := range list[:min(3, len(list))] {
+		near = append(near, c.path)
 	}
-	return best
+	return near
 }
+
+// last is the last name of an import path.
+func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
 // distance is the Levenshtein distance of a and b: the least number of bytes to
 // insert, delete or change.

@@ -21,12 +21,18 @@ type Session struct {
 	Slow      func()
 	SlowAfter time.Duration
 
+	// Again, if set, is called for each further interrupt of a cell that still
+	// runs after its first.
+	Again func()
+
 	mu        sync.Mutex
 	ctx       context.Context
 	cancel    context.CancelFunc
 	interrupt func()        // stops the running cell; nil when none runs
 	ended     chan struct{} // closed at the end of the running cell
 	hit       atomic.Bool   // the running cell was interrupted
+	cell      int           // counts the cells
+	cause     error         // why it was stopped, if not by an interrupt
 }
 
 // New returns a session in which no cell runs.
@@ -46,6 +52,8 @@ func (s *Session) Begin(interrupt func()) {
 		s.ctx, s.cancel = context.WithCancel(context.Background())
 	}
 	s.interrupt, s.ended = interrupt, make(chan struct{})
+	s.cell++
+	s.cause = nil
 	s.hit.Store(false)
 }
 
@@ -56,6 +64,35 @@ func (s *Session) End() (interrupted bool) {
 	s.interrupt = nil
 	close(s.ended)
 	return s.hit.Load()
+}
+
+// Cell names the cell that runs, or the last one that did.
+func (s *Session) Cell() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cell
+}
+
+// Fail stops a cell, as an interrupt does, because of an error. It reports false
+// and does nothing if that cell no longer runs.
+func (s *Session) Fail(cell int, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.interrupt == nil || s.cell != cell {
+		return false
+	}
+	if s.cause == nil && !s.hit.Load() {
+		s.cause = err
+	}
+	s.stop()
+	return true
+}
+
+// Cause is the error that stopped the last cell, or nil.
+func (s *Session) Cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
 }
 
 // Context returns the context that the next interrupt cancels. What one cell
@@ -70,6 +107,14 @@ func (s *Session) Context() context.Context {
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.interrupt != nil && s.hit.Load() && s.Again != nil {
+		s.Again()
+	}
+	s.stop()
+}
+
+// stop stops the cell that runs and cancels the context. The caller holds mu.
+func (s *Session) stop() {
 	// The cell is stopped first: a call that returns because its context is
 	// cancelled must not find a cell that goes on.
 	if s.interrupt != nil && !s.hit.Load() {

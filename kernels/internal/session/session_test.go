@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,5 +91,43 @@ func TestSleepEndsEarly(t *testing.T) {
 	s.Sleep(time.Hour)
 	if !s.End() {
 		t.Error("the sleeping cell was not interrupted")
+	}
+}
+
+func TestFailStopsItsCellAlone(t *testing.T) {
+	s := New()
+	stopped := 0
+	s.Begin(func() { stopped++ })
+	cell, why := s.Cell(), errors.New("why")
+	if !s.Fail(cell, why) || !s.Interrupted() || s.Cause() != why || s.Context().Err() == nil || stopped == 0 {
+		t.Errorf("a failed cell: interrupted %v, cause %v, stopped %d times", s.Interrupted(), s.Cause(), stopped)
+	}
+	if !s.End() {
+		t.Error("the end of a failed cell does not say so")
+	}
+	if s.Fail(cell, why) {
+		t.Error("a cell that has ended fails")
+	}
+	s.Begin(func() { t.Error("another cell is stopped") })
+	if s.Fail(cell, why) || s.Cause() != nil || s.Interrupted() {
+		t.Error("the failure of one cell reaches the next")
+	}
+	s.End()
+}
+
+func TestSecondInterruptIsTold(t *testing.T) {
+	s := New()
+	told := 0
+	s.Again = func() { told++ }
+	s.Begin(func() {})
+	s.Interrupt()
+	if told != 0 {
+		t.Error("the first interrupt counts as a second")
+	}
+	s.Interrupt()
+	s.End()
+	s.Interrupt()
+	if told != 1 {
+		t.Errorf("told %d times, want once", told)
 	}
 }

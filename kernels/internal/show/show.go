@@ -13,6 +13,7 @@ import (
 	"html"
 	"image"
 	"image/png"
+	"reflect"
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
@@ -58,6 +59,40 @@ func Rich(v any) (forms Forms, ok bool, err error) {
 	}
 	embed(forms)
 	return forms, true, nil
+}
+
+// maxElements is how many elements of a slice are shown.
+const maxElements = 50
+
+// Elements returns the forms of the elements of a slice or an array of which
+// each has a form beside text, such as a list of figures. ok is false for any
+// other value.
+func Elements(v any) (list []Forms, ok bool, err error) {
+	s := reflect.ValueOf(v)
+	if !s.IsValid() || s.Kind() != reflect.Slice && s.Kind() != reflect.Array || s.Len() == 0 {
+		return nil, false, nil
+	}
+	if _, whole, err := Rich(v); whole || err != nil {
+		return nil, false, nil // the slice has a form of its own
+	}
+	for i := range min(s.Len(), maxElements) {
+		e := s.Index(i)
+		if !e.CanInterface() || e.Kind() == reflect.Pointer && e.IsNil() {
+			return nil, false, nil
+		}
+		forms, ok, err := Rich(e.Interface())
+		if err != nil {
+			return list, true, fmt.Errorf("element %d: %w", i, err)
+		}
+		if !ok {
+			return nil, false, nil
+		}
+		list = append(list, forms)
+	}
+	if s.Len() > maxElements {
+		list = append(list, Forms{Text: fmt.Sprintf("(%d of %d elements)", maxElements, s.Len())})
+	}
+	return list, true, nil
 }
 
 // embed gives a drawing an HTML form too: nbconvert's page of a notebook cleans

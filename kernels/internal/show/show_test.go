@@ -183,3 +183,23 @@ func TestPlainValuesStayPlain(t *testing.T) {
 		t.Errorf("All(42) = %v, %v", f, err)
 	}
 }
+
+func TestElements(t *testing.T) {
+	p := plot.New()
+	list, ok, err := Elements([]*plot.Plot{p, p})
+	if err != nil || !ok || len(list) != 2 || list[1][SVG] == nil || list[1][Text] == nil {
+		t.Errorf("two plots give %d forms, %v, %v", len(list), ok, err)
+	}
+	many := make([]*plot.Plot, maxElements+1)
+	for i := range many {
+		many[i] = p
+	}
+	if list, ok, err := Elements(many); err != nil || !ok || len(list) != maxElements+1 || list[maxElements][Text] != "(50 of 51 elements)" {
+		t.Errorf("many plots give %d forms, %v, %v", len(list), ok, err)
+	}
+	for _, v := range []any{nil, 3, []int{1}, []*plot.Plot{}, []*plot.Plot{nil}, []any{p, 1}, "text"} {
+		if list, ok, err := Elements(v); ok || list != nil || err != nil {
+			t.Errorf("%v gives %v, %v, %v", v, list, ok, err)
+		}
+	}
+}

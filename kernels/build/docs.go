@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+
+	"lockstep/kernels/internal/docs"
+)
+
+// docsFile is the name under which the kernel embeds its table of doc comments.
+const docsFile = "docs.zip"
+
+// documentation collects the doc comments of the registered packages and of the
+// builtin functions, compressed.
+func documentation(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte, error) {
+	table := map[string]docs.Package{}
+	for _, p := range pkgs {
+		d, err := docs.Read(p.PkgPath, p.GoFiles)
+		if err != nil {
+			return nil, err
+		}
+		table[p.PkgPath] = d
+	}
+	out, err := g.output(ctx, "list", "-f", `{{.Dir}}{{"\n"}}{{join .GoFiles "\n"}}`, "builtin")
+	if err != nil {
+		return nil, fmt.Errorf("find package builtin: %w", err)
+	}
+	files := strings.Split(strings.TrimSpace(out), "\n")
+	dir := files[0]
+	for i, f := range files[1:] {
+		files[i+1] = filepath.Join(dir, f)
+	}
+	if table["builtin"], err = docs.ReadBuiltin(files[1:]); err != nil {
+		return nil, err
+	}
+	return docs.Encode(table)
+}

@@ -1,0 +1,171 @@
+package introspect
+
+import (
+	"go/ast"
+	"go/token"
+	"reflect"
+	"slices"
+	"strings"
+
+	interp "github.com/cosmos72/gomacro/fast"
+	xr "github.com/cosmos72/gomacro/xreflect"
+)
+
+// Complete returns how the word before the cursor may go on, and which
+// characters of the code a choice replaces. Positions count characters, as
+// Jupyter does, not bytes.
+func (x *Inspector) Complete(code string, cursor int) (matches []string, start, end int) {
+	p := x.at(code, cursor)
+	from := p.cursor
+	if t, ok := p.inside(); ok {
+		if p.isImport(t) {
+			from = t.from + 1
+			matches = x.paths(p.code[from:p.cursor])
+		}
+	} else {
+		from, matches = x.words(p)
+	}
+	return matches, charOffset(p.code, from), charOffset(p.code, p.cursor)
+}
+
+// isImport reports whether a string is an import path.
+func (p *place) isImport(t tok) bool {
+	if t.tok != token.STRING {
+		return false
+	}
+	list := p.before(t.from)
+	if n := len(list); n > 0 && (list[n-1].tok == token.IDENT || list[n-1].tok == token.PERIOD) {
+		list = list[:n-1] // a name of its own
+	}
+	if n := len(list); n > 0 && list[n-1].tok == token.IMPORT {
+		return true
+	}
+	brackets := open(list)
+	if len(brackets) != 1 || brackets[0].tok != token.LPAREN {
+		return false
+	}
+	i := slices.IndexFunc(list, func(t tok) bool { return t.from == brackets[0].from })
+	return i > 0 && list[i-1].tok == token.IMPORT
+}
+
+// paths lists the import paths that begin so, or of which a later element does.
+func (x *Inspector) paths(prefix string) []string {
+	var list, inner []string
+	for _, path := range x.Known {
+		if strings.HasPrefix(path, prefix) {
+			list = append(list, path)
+		} else if prefix != "" && strings.Contains(path, "/"+prefix) {
+			inner = append(inner, path)
+		}
+	}
+	return append(list, inner...)
+}
+
+// words completes a name; from is where it begins.
+func (x *Inspector) words(p *place) (from int, matches []string) {
+	list, from := p.before(p.cursor), p.cursor
+	// The word may go on behind the cursor; what is behind stays.
+	for _, t := range p.tokens {
+		if t.isWord() && t.from < p.cursor && p.cursor <= t.to {
+			from = t.from
+			list = p.before(from)
+		} else if t.tok.IsLiteral() && !t.isWord() && p.cursor == t.to && t.tok != token.STRING {
+			return p.cursor, nil // a number
+		}
+	}
+	prefix := p.code[from:p.cursor]
+	if n := len(list); n > 0 && list[n-1].tok == token.PERIOD {
+		begin, ok := operand(list[:n-1])
+		if !ok {
+			return from, nil
+		}
+		c := x.scopeAt(p, begin)
+		return from, visible(x.members(c, p.code[begin:list[n-1].from], prefix))
+	}
+	if prefix == "" {
+		return from, nil
+	}
+	c := x.scopeAt(p, from)
+	matches = append(x.literalFields(p, c, list, prefix), c.CompleteWords([]string{prefix})...)
+	return from, visible(matches)
+}
+
+// literalFields lists the fields of the struct whose literal the cursor is in.
+func (x *Inspector) literalFields(p *place, c *interp.Comp, list []tok, prefix string) []string {
+	stack := open(list)
+	n := len(list)
+	if len(stack) == 0 || stack[len(stack)-1].tok != token.LBRACE || list[n-1].tok != token.LBRACE && list[n-1].tok != token.COMMA {
+		return nil
+	}
+	brace := stack[len(stack)-1].from
+	begin, ok := operand(p.before(brace))
+	if !ok {
+		return nil
+	}
+	t, isType := typeOf(c, p.code[begin:brace])
+	if !isType || t.Kind() != reflect.Struct {
+		return nil
+	}
+	var fields []string
+	for i := range t.NumField() {
+		if name := t.Field(i).Name; strings.HasPrefix(name, prefix) && (ast.IsExported(name) || !x.compiled(t)) {
+			fields = append(fields, name)
+		}
+	}
+	return fields
+}
+
+// members lists what may follow a period behind an expression.
+func (x *Inspector) members(c *interp.Comp, base, prefix string) []string {
+	if base = strings.TrimSpace(base); identifier(base) {
+		if imp := x.imported(c, base); imp != nil {
+			return exported(packageNames(imp, prefix))
+		}
+	}
+	t, _ := typeOf(c, base)
+	if t == nil {
+		return nil
+	}
+	inner := interp.NewComp(c, nil)
+	inner.NewBind(cursorName, interp.VarBind, t)
+	names := inner.CompleteWords([]string{cursorName, prefix})
+	if x.compiled(t) {
+		names = exported(names)
+	}
+	return names
+}
+
+// packageNames lists the names of a package that begin with prefix.
+func packageNames(imp *interp.Import, prefix string) []string {
+	var names []string
+	for name := range imp.Binds {
+		names = append(names, name)
+	}
+	for name := range imp.Types {
+		names = append(names, name)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// compiled reports whether a type comes from a package that is compiled in, so
+// that a cell cannot use what it does not export.
+func (x *Inspector) compiled(t xr.Type) bool {
+	for t.Kind() == reflect.Pointer && t.Name() == "" {
+		t = t.Elem()
+	}
+	return slices.Contains(x.Known, t.PkgPath())
+}
+
+func exported(names []string) []string {
+	return slices.DeleteFunc(names, func(n string) bool { return !ast.IsExported(n) })
+}
+
+// visible leaves out what no program can write or should: names of the kernel's
+// own and the words of the interpreter's macros.
+func visible(names []string) []string {
+	return slices.DeleteFunc(names, func(n string) bool {
+		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorName
+	})
+}

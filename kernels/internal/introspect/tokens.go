@@ -1,0 +1,154 @@
+package introspect
+
+import (
+	"go/scanner"
+	"go/token"
+	"strings"
+)
+
+// A tok is a token of a cell.
+type tok struct {
+	tok      token.Token
+	lit      string
+	from, to int // byte offsets
+}
+
+// scan splits a cell into tokens, comments among them. What is no Go is left out.
+func scan(code string) []tok {
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("cell", -1, len(code))
+	s.Init(file, []byte(code), func(token.Position, string) {}, scanner.ScanComments)
+	var list []tok
+	for {
+		pos, t, lit := s.Scan()
+		if t == token.EOF {
+			return list
+		}
+		if t == token.ILLEGAL || t == token.SEMICOLON && lit == "\n" {
+			continue
+		}
+		text := lit
+		if text == "" || !t.IsLiteral() && !t.IsKeyword() && t != token.COMMENT {
+			text = t.String()
+		}
+		from := file.Offset(pos)
+		list = append(list, tok{t, text, from, min(from+len(text), len(code))})
+	}
+}
+
+// isWord reports whether a token may be the beginning of a name.
+func (t tok) isWord() bool { return t.tok == token.IDENT || t.tok.IsKeyword() }
+
+// inside returns the string or comment that the cursor stands in.
+func (p *place) inside() (tok, bool) {
+	for _, t := range p.tokens {
+		if t.from >= p.cursor {
+			break
+		}
+		switch t.tok {
+		case token.COMMENT:
+			if p.cursor < t.to || strings.HasPrefix(t.lit, "//") && p.cursor == t.to {
+				return t, true
+			}
+		case token.STRING:
+			// One that was not closed ends at the end of its line.
+			open := len(t.lit) < 2 || t.lit[0] != t.lit[len(t.lit)-1]
+			if p.cursor < t.to || open && p.cursor == t.to {
+				return t, true
+			}
+		case token.CHAR:
+			if p.cursor < t.to {
+				return t, true
+			}
+		}
+	}
+	return tok{}, false
+}
+
+// code tokens before the byte offset at, comments left out.
+func (p *place) before(at int) []tok {
+	var list []tok
+	for _, t := range p.tokens {
+		if t.to > at {
+			break
+		}
+		if t.tok != token.COMMENT {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// operand returns where the expression begins that ends with the last token of
+// list, such as a.b(c)[d]; ok is false if none ends there.
+func operand(list []tok) (from int, ok bool) {
+	for i := len(list) - 1; i >= 0; {
+		switch t := list[i]; {
+		case t.tok == token.IDENT || t.tok.IsLiteral():
+			from, ok = t.from, true
+			if i < 2 || list[i-1].tok != token.PERIOD {
+				return from, true
+			}
+			i -= 2
+		case t.tok == token.RPAREN || t.tok == token.RBRACK || t.tok == token.RBRACE:
+			j := opener(list, i)
+			if j < 0 {
+				return 0, false
+			}
+			from, ok = list[j].from, true
+			if j == 0 || !operandEnd(list[j-1], t.tok) {
+				return from, t.tok == token.RPAREN
+			}
+			i = j - 1
+		default:
+			return from, ok
+		}
+	}
+	return from, ok
+}
+
+// operandEnd reports whether a bracket that ends with closer belongs to t: it is
+// a call, an index or a composite literal of it.
+func operandEnd(t tok, closer token.Token) bool {
+	switch t.tok {
+	case token.IDENT:
+		return true
+	case token.RPAREN, token.RBRACK:
+		return closer != token.RBRACE
+	case token.RBRACE:
+		return closer != token.RBRACE
+	}
+	return false
+}
+
+// opener returns the index of the bracket that list[i] closes, or -1.
+func opener(list []tok, i int) int {
+	depth := 0
+	for ; i >= 0; i-- {
+		switch list[i].tok {
+		case token.RPAREN, token.RBRACK, token.RBRACE:
+			depth++
+		case token.LPAREN, token.LBRACK, token.LBRACE:
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// open returns the brackets that are open at the end of list, outermost first.
+func open(list []tok) []tok {
+	var stack []tok
+	for _, t := range list {
+		switch t.tok {
+		case token.LPAREN, token.LBRACK, token.LBRACE:
+			stack = append(stack, t)
+		case token.RPAREN, token.RBRACK, token.RBRACE:
+			if len(stack) > 0 {
+				stack = stack[:len(stack)-1]
+			}
+		}
+	}
+	return stack
+}

@@ -1,0 +1,86 @@
+//go:build notebook
+
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"reflect"
+
+	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/xreflect"
+)
+
+// compileGuard returns what compiles the call guard(f) in the go statement of a
+// cell: it gives a function of the same type as f that calls f and survives its
+// panic. The interpreter converts the arguments to that type, as it would for f.
+// With spread set, a variadic parameter becomes a plain slice.
+func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
+	return func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+		f := c.Expr1(node.Args[0], nil)
+		if f.Type == nil || f.Type.Kind() != reflect.Func {
+			c.Errorf("call of non-function: %v <%v>", node.Args[0], f.Type)
+		}
+		if len(node.Args) > 1 && c.Expr(node.Args[1], nil).NumOut() > 1 {
+			c.Errorf("go statement: a goroutine cannot be given the several results of %v; assign them to variables first", node.Args[1])
+		}
+		out := f.Type
+		if spread {
+			out = c.Universe.FuncOf(list(f.Type.NumIn(), f.Type.In), list(f.Type.NumOut(), f.Type.Out), false)
+		}
+		typ := c.Universe.FuncOf([]xreflect.Type{f.Type}, []xreflect.Type{out}, false)
+		guard := xreflect.ValueOf(reflect.MakeFunc(typ.ReflectType(), func(in []reflect.Value) []reflect.Value {
+			return []reflect.Value{k.guard(in[0], out.ReflectType())}
+		}).Interface())
+		return &interp.Call{
+			Fun:      &interp.Expr{Lit: interp.Lit{Type: typ}, Fun: func(*interp.Env) xreflect.Value { return guard }},
+			Args:     []*interp.Expr{f},
+			OutTypes: []xreflect.Type{out},
+		}
+	}
+}
+
+func list(n int, at func(int) xreflect.Type) []xreflect.Type {
+	types := make([]xreflect.Type, n)
+	for i := range types {
+		types[i] = at(i)
+	}
+	return types
+}
+
+// guard returns a function of type t that calls f and survives its panic.
+func (k *kernelState) guard(f reflect.Value, t reflect.Type) reflect.Value {
+	cell := k.session.Cell()
+	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
+		for i := range t.NumOut() {
+			out = append(out, reflect.Zero(t.Out(i)))
+		}
+		defer k.survive(cell)
+		if f.Type().IsVariadic() {
+			return f.CallSlice(in)
+		}
+		return f.Call(in)
+	})
+}
+
+// guardedGo is what notebook.Go does in this kernel.
+func (k *kernelState) guardedGo(f func()) {
+	cell := k.session.Cell()
+	go func() {
+		defer k.survive(cell)
+		f()
+	}()
+}
+
+// survive is deferred in a goroutine that a cell started. A panic ends the cell,
+// or is written in the output if the cell has ended.
+func (k *kernelState) survive(cell int) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	err := fmt.Errorf("panic in a goroutine: %v", r)
+	if !k.session.Fail(cell, err) {
+		fmt.Fprintln(k.stderr.File(), err)
+	}
+}

@@ -1,0 +1,146 @@
+//go:build notebook
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"reflect"
+	"sync"
+	"syscall"
+
+	"github.com/cosmos72/gomacro/imports"
+	"github.com/go-zeromq/zmq4"
+)
+
+// An asker is the standard input of the cells: a read that finds nothing asks
+// the person in front of the notebook for a line.
+//
+// A file cannot tell that somebody is about to read from it, so the functions
+// that read from standard input are replaced for the cells by such as know the
+// asker, and os.Stdin is a file that cannot be read from: what finds no way to
+// the asker gets an error in place of waiting for ever.
+type asker struct {
+	k       *kernelState
+	replies chan string
+	mu      sync.Mutex // held by the one that asks
+	rest    []byte     // of the line that came last
+}
+
+// stdinName shows in the error of a read from os.Stdin itself.
+const stdinName = "os.Stdin of a notebook (use fmt.Scan, bufio.NewReader(os.Stdin) or bufio.NewScanner(os.Stdin))"
+
+// openStdin makes the asker and shows it to the cells.
+func (k *kernelState) openStdin() error {
+	fd, err := syscall.Open(os.DevNull, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open standard input: %w", err)
+	}
+	os.Stdin = os.NewFile(uintptr(fd), stdinName)
+	k.asker = &asker{k: k, replies: make(chan string, 1)}
+	in := bufio.NewReader(k.asker) // lets a scan look ahead without losing a character
+	from := func(r io.Reader) io.Reader {
+		if f, ok := r.(*os.File); ok && f == os.Stdin {
+			return in
+		}
+		return r
+	}
+	for pkg, functions := range map[string]map[string]any{
+		"fmt": {
+			"Scan":    func(a ...any) (int, error) { return fmt.Fscan(in, a...) },
+			"Scanln":  func(a ...any) (int, error) { return fmt.Fscanln(in, a...) },
+			"Scanf":   func(format string, a ...any) (int, error) { return fmt.Fscanf(in, format, a...) },
+			"Fscan":   func(r io.Reader, a ...any) (int, error) { return fmt.Fscan(from(r), a...) },
+			"Fscanln": func(r io.Reader, a ...any) (int, error) { return fmt.Fscanln(from(r), a...) },
+			"Fscanf":  func(r io.Reader, format string, a ...any) (int, error) { return fmt.Fscanf(from(r), format, a...) },
+		},
+		"bufio": {
+			"NewReader":     func(r io.Reader) *bufio.Reader { return bufio.NewReader(from(r)) },
+			"NewReaderSize": func(r io.Reader, size int) *bufio.Reader { return bufio.NewReaderSize(from(r), size) },
+			"NewScanner":    func(r io.Reader) *bufio.Scanner { return bufio.NewScanner(from(r)) },
+		},
+	} {
+		for name, f := range functions {
+			imports.Packages[pkg].Binds[name] = reflect.ValueOf(f)
+		}
+	}
+	return nil
+}
+
+// Read gives what is left of the last line, or asks for one.
+func (a *asker) Read(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.rest) == 0 {
+		line, err := a.ask()
+		if err != nil {
+			// Many a program does not look at the error of a scan.
+			fmt.Fprintln(a.k.stderr.File(), err)
+			return 0, err
+		}
+		a.rest = []byte(line + "\n")
+	}
+	n := copy(b, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// ask sends the front-end a request and waits for the answer or an interrupt.
+func (a *asker) ask() (string, error) {
+	receipt := a.k.receipt.Load()
+	if receipt == nil {
+		return "", errors.New("read input: no cell has run yet")
+	}
+	content, _ := receipt.Msg.Content.(map[string]interface{})
+	if allowed, _ := content["allow_stdin"].(bool); !allowed {
+		return "", errors.New("read input: this notebook runs where nobody can be asked; give the value in the cell")
+	}
+	a.k.stdout.Flush() // the question stands before the field for the answer
+	a.k.stderr.Flush()
+	select {
+	case <-a.replies: // of a request that was given up
+	default:
+	}
+	msg, err := NewMsg("input_request", receipt.Msg)
+	if err != nil {
+		return "", fmt.Errorf("read input: %w", err)
+	}
+	msg.Content = MIMEMap{"prompt": "", "password": false}
+	err = receipt.Sockets.StdinSocket.RunWithSocket(func(s zmq4.Socket) error { return receipt.SendResponse(s, msg) })
+	if err != nil {
+		return "", fmt.Errorf("read input: ask front-end: %w", err)
+	}
+	select {
+	case line := <-a.replies:
+		return line, nil
+	case <-a.k.session.Context().Done():
+		return "", errors.New("read input: interrupted")
+	}
+}
+
+// listen takes the front-end's answers. It stands in place of gophernotes' poll
+// of that socket, which keeps what comes until the cell has ended.
+func (a *asker) listen(sockets SocketGroup) {
+	for {
+		m, err := sockets.StdinSocket.Socket.Recv()
+		if err != nil {
+			return // the kernel ends
+		}
+		msg, _, err := WireMsgToComposedMsg(m.Frames, sockets.Key)
+		if err != nil {
+			log.Printf("read answer of front-end: %v", err)
+			continue
+		}
+		content, _ := msg.Content.(map[string]interface{})
+		if value, ok := content["value"].(string); ok && msg.Header.MsgType == "input_reply" {
+			select {
+			case a.replies <- value:
+			default: // nobody asked
+			}
+		}
+	}
+}
