@@ -96,6 +96,28 @@ func (t tiling) transform(s side, x []float32, channels, c0, count, first, n int
 	}
 }
 
+// passBytes bounds the transformed weights that are held at a time, those of
+// all channels of a layer being four times as large as the weights.
+const passBytes = 13 << 20
+
+// passes cuts the output blocks in passes of whole pairs, each with few enough
+// weights; the inputs are transformed again in each.
+type passes struct{ count, pairs, out int }
+
+func newPasses(inC, outC int) passes {
+	pairs := ceilDiv(outC, 2)
+	count := ceilDiv(pairs, max(1, passBytes/(points*inC*2*lanes*lanes*4)))
+	return passes{count, pairs, outC}
+}
+
+// blocks are the output blocks [first, end) of pass i.
+func (p passes) blocks(i int) (first, end int) {
+	return i * p.pairs / p.count * 2, min(p.out, (i+1)*p.pairs/p.count*2)
+}
+
+// most is the number of output blocks of the largest pass.
+func (p passes) most() int { return min(p.out, 2*ceilDiv(p.pairs, p.count)) }
+
 // winograd computes a 3×3 convolution of stride 1 with a pad of 1, or its
 // transpose, tile by tile: the 36 points of inputs and of weights are
 // multiplied as 36 matrices, [tiles, in] by [in, out].
@@ -105,9 +127,10 @@ type winograd struct {
 	bias             []float32 // nil without bias
 	transposed       bool      // weights are [in,out,3,3], and turned
 	tiling           tiling
-	inC, outC        int // channel blocks
-	block            int // tiles of a block
-	groups           int // parts that the output channels are cut in
+	inC, outC        int    // channel blocks
+	block            int    // tiles of a block
+	passes           passes // over the output channels
+	groups           int    // parts that a pass is cut in
 	u, v, m          transformed
 	chunk            int     // channel blocks of one pass
 	table, steps     []int32 // of the matrix kernel
@@ -138,7 +161,8 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1])}
 	inC, outC := c.inC*lanes, c.outC*lanes
 	c.block = tilesOfBlock(c.tiling.count, inC+outC)
-	c.u = transformed{point: inC*outC + pointGap, block: inC * lanes}
+	c.passes = newPasses(c.inC, c.outC)
+	c.u = transformed{point: inC*c.passes.most()*lanes + pointGap, block: inC * lanes}
 	c.v = transformed{tile: tileFloats(inC), block: lanes}
 	c.m = transformed{tile: tileFloats(outC), block: lanes}
 	c.v.point, c.m.point = c.block*c.v.tile+pointGap, c.block*c.m.tile+pointGap
@@ -156,7 +180,7 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 	}
 	c.groups = 1
 	if parts, threads := c.parts(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, ceilDiv(c.outC, 2))
+		c.groups = min(threads, ceilDiv(c.passes.most(), 2))
 	}
 	return c
 }
@@ -164,19 +188,28 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 // parts is the number of blocks of tiles.
 func (c *winograd) parts() int { return ceilDiv(c.tiling.count, c.block) }
 
-// tasks are the weights' transform, and blocks of tiles by groups of output channels.
+// tasks are, pass by pass, the weights' transform, and blocks of tiles by
+// groups of output channels.
 func (c *winograd) tasks() []task {
-	return []task{{c.inC * c.outC, c.transformWeights}, {c.parts() * c.groups, c.run}}
+	var all []task
+	for i := range c.passes.count {
+		first, end := c.passes.blocks(i)
+		all = append(all,
+			task{c.inC * (end - first), func(w *worker, lo, hi int) { c.transformWeights(w, first, lo, hi) }},
+			task{c.parts() * c.groups, func(w *worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
+	}
+	return all
 }
 
-// transformWeights computes the points of tiles of 8×8 weights.
-func (c *winograd) transformWeights(w *worker, lo, hi int) {
+// transformWeights computes the points of tiles of 8×8 weights of the pass
+// whose first output block is given.
+func (c *winograd) transformWeights(w *worker, first, lo, hi int) {
 	const tile = lanes * lanes
 	k := c.x.engine.kernels
 	tmp := w.scratch[c.tmp:]
 	for i := lo; i < hi; i++ {
-		out, in := i/c.inC, i%c.inC
-		from := c.weights.data[i*taps*tile:]
+		out, in := first+i/c.inC, i%c.inC
+		from := c.weights.data[(out*c.inC+in)*taps*tile:]
 		if c.transposed {
 			at := c.weights.data[(in*c.outC+out)*taps*tile:]
 			from = tmp[points*lanes:]
@@ -184,16 +217,17 @@ func (c *winograd) transformWeights(w *worker, lo, hi int) {
 				k.transpose(&from[(taps-1-t)*tile], &at[t*tile])
 			}
 		}
-		k.winograd.weights(&from[0], &c.x.shared[out*c.u.block+in*tile], &tmp[0], c.u.point*4)
+		k.winograd.weights(&from[0], &c.x.shared[(out-first)*c.u.block+in*tile], &tmp[0], c.u.point*4)
 	}
 }
 
-// run computes items [lo, hi), an item being a group of output channels of a block.
-func (c *winograd) run(w *worker, lo, hi int) {
+// run computes items [lo, hi) of the pass over output blocks [first, end), an
+// item being a group of them of a block of tiles.
+func (c *winograd) run(w *worker, first, end, lo, hi int) {
 	k := c.x.engine.kernels
 	v, m := w.scratch[:c.mAt], w.scratch[c.mAt:c.patch]
 	patch, tmp := w.scratch[c.patch:c.tmp], w.scratch[c.tmp:]
-	pairs := ceilDiv(c.outC, 2)
+	pairs := ceilDiv(end-first, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/c.groups, item%c.groups
 		t0 := b * c.block
@@ -202,19 +236,20 @@ func (c *winograd) run(w *worker, lo, hi int) {
 			c.tiling.transform(side{k.winograd.input, patchSide, 1}, c.in.data, c.inC, 0, c.inC, t0, n, v, c.v, patch, tmp)
 			loaded = b
 		}
-		k0, k1 := g*pairs/c.groups*2, min(c.outC, (g+1)*pairs/c.groups*2)
-		c.multiply(v, m, n, k0, k1)
+		k0, k1 := first+g*pairs/c.groups*2, min(end, first+(g+1)*pairs/c.groups*2)
+		c.multiply(v, m, n, first, k0, k1)
 		c.write(m, patch, tmp, t0, n, k0, k1)
 	}
 }
 
-// multiply computes the products of n tiles' points for output blocks [k0, k1).
-func (c *winograd) multiply(v, m []float32, n, k0, k1 int) {
+// multiply computes the products of n tiles' points for output blocks [k0, k1)
+// of the pass that begins with block first.
+func (c *winograd) multiply(v, m []float32, n, first, k0, k1 int) {
 	set := &c.x.engine.kernels.gemm.deep
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
 			for s := 0; s < c.inC; s += c.chunk {
-				gemmRows(set[min(2, k1-k)][:], v[p*c.v.point:], c.x.shared[p*c.u.point+k*c.u.block+s*lanes*lanes:],
+				gemmRows(set[min(2, k1-k)][:], v[p*c.v.point:], c.x.shared[p*c.u.point+(k-first)*c.u.block+s*lanes*lanes:],
 					m[p*c.m.point+k*lanes:], c.x.zeros, c.table, c.steps[s:min(s+c.chunk, c.inC)],
 					c.u.block*4, lanes*4, n, s > 0)
 			}

@@ -117,7 +117,7 @@ func TestWinogradError(t *testing.T) {
 // TestWinogradDeep holds deep layers and a wide one to the same bounds, where
 // the sums are longest.
 func TestWinogradDeep(t *testing.T) {
-	for _, c := range []convCase{{2, 256, 8, 8, 64, 3, 3, 1, 1}, {1, 512, 8, 8, 24, 3, 3, 1, 1}, {1, 24, 8, 8, 512, 3, 3, 1, 1}, {2, 9, 96, 96, 8, 3, 3, 1, 1}} {
+	for _, c := range []convCase{{2, 256, 8, 8, 64, 3, 3, 1, 1}, {1, 512, 8, 8, 24, 3, 3, 1, 1}, {1, 24, 8, 8, 512, 3, 3, 1, 1}, {2, 512, 4, 5, 520, 3, 3, 1, 1}, {2, 9, 96, 96, 8, 3, 3, 1, 1}} {
 		for _, n := range c.nodes("winograd") {
 			got, want := n.results(t, openWith(t, "", 2, "winograd"), 1), n.results(t, truth(t), 1)
 			for i := range want {

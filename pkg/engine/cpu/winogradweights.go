@@ -15,7 +15,8 @@ type winogradGradient struct {
 	tiling       tiling
 	parts        int // that the tiles are cut in
 	inC, outC    int // channel blocks
-	inG, outG    int // groups that they are cut in
+	passes       passes
+	inG, outG    int // groups that those of a pass are cut in
 	inMost       int // input channel blocks of the largest group
 	outMost      int // output channel blocks of the largest group
 	block        int // tiles of a block
@@ -31,7 +32,7 @@ type winogradGradient struct {
 const (
 	gradientParts = 8
 	leastPart     = 64
-	partFloats    = 4 << 20
+	partFloats    = passBytes / 4
 )
 
 // newWinogradGradient prepares the gradient dw of a convolution from in to an
@@ -39,10 +40,11 @@ const (
 func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 	g := &winogradGradient{x: x, in: in, dy: dy, dw: dw,
 		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1])}
-	g.d = transformed{point: g.inC*g.outC*lanes*lanes + pointGap, block: g.inC * lanes * lanes}
+	g.passes = newPasses(g.inC, g.outC)
+	g.d = transformed{point: g.inC*g.passes.most()*lanes*lanes + pointGap, block: g.inC * lanes * lanes}
 	g.parts = max(1, min(gradientParts, g.tiling.count/leastPart, partFloats/(points*g.d.point)))
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, pairs := x.engine.pool.threads, ceilDiv(g.outC, 2)
+	threads, pairs := x.engine.pool.threads, ceilDiv(g.passes.most(), 2)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
 		g.outG = min(threads, pairs)
@@ -66,49 +68,57 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 	return g
 }
 
-// tasks are parts by groups of input channels and groups of output channels,
-// and then the transform of the sums.
+// tasks are, pass by pass, parts by groups of input channels and groups of
+// output channels, and then the transform of the sums.
 func (g *winogradGradient) tasks() []task {
-	return []task{{g.parts * g.inG * g.outG, g.run}, {g.inC * g.outC, g.write}}
+	var all []task
+	for i := range g.passes.count {
+		first, end := g.passes.blocks(i)
+		all = append(all,
+			task{g.parts * g.inG * g.outG, func(w *worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
+			task{g.inC * (end - first), func(w *worker, lo, hi int) { g.write(w, first, lo, hi) }})
+	}
+	return all
 }
 
-// run computes items [lo, hi), an item being a group of input channels by one
-// of output channels of a part.
-func (g *winogradGradient) run(w *worker, lo, hi int) {
+// run computes items [lo, hi) of the pass over output blocks [pass, end), an item
+// being a group of input channels by one of output channels of a part.
+func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 	k := g.x.engine.kernels
 	v, z := w.scratch[:g.zAt], w.scratch[g.zAt:g.patch]
 	patch, tmp := w.scratch[g.patch:g.tmp], w.scratch[g.tmp:]
-	pairs := ceilDiv(g.outC, 2)
+	pairs := ceilDiv(end-pass, 2)
 	for item := lo; item < hi; item++ {
 		part, i, o := item/(g.inG*g.outG), item/g.outG%g.inG, item%g.outG
 		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
 		d := g.x.shared[part*points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
-		k0, k1 := o*pairs/g.outG*2, min(g.outC, (o+1)*pairs/g.outG*2)
+		k0, k1 := pass+o*pairs/g.outG*2, min(end, pass+(o+1)*pairs/g.outG*2)
 		for t0 := first; t0 < last; t0 += g.block {
 			n := min(g.block, last-t0)
 			g.tiling.transform(side{k.winograd.input, patchSide, 1}, g.in.data, g.inC, c0, c1-c0, t0, n, v, g.v, patch, tmp)
 			g.tiling.transform(side{k.winograd.gradient, tileSide, 0}, g.dy.data, g.outC, k0, k1-k0, t0, n, z, g.z, patch, tmp)
-			g.multiply(d, v, z, n, c0, c1, k0, k1, t0 > first)
+			g.multiply(d[(k0-pass)*g.d.block:], v, z, n, c0, c1, k0, k1, t0 > first)
 		}
 	}
 }
 
-// multiply adds the products of n tiles to the sums d of input blocks [c0, c1)
-// and output blocks [k0, k1).
+// multiply adds the products of n tiles to the sums of input blocks [c0, c1)
+// and output blocks [k0, k1), which d begins with.
 func (g *winogradGradient) multiply(d, v, z []float32, n, c0, c1, k0, k1 int, accumulate bool) {
 	set := &g.x.engine.kernels.gemm.flat
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
 			gemmRows(set[min(2, k1-k)][:], v[p*g.v.point:], z[p*g.z.point+(k-k0)*g.z.block:],
-				d[p*g.d.point+k*g.d.block+c0*lanes*lanes:], g.x.zeros, g.table, g.steps[:n],
+				d[p*g.d.point+(k-k0)*g.d.block+c0*lanes*lanes:], g.x.zeros, g.table, g.steps[:n],
 				g.z.block*4, g.d.block*4, (c1-c0)*lanes, accumulate)
 		}
 	}
 }
 
-// write adds the parts' sums and transforms them, for tiles of 8×8 weights.
-func (g *winogradGradient) write(w *worker, lo, hi int) {
+// write adds the parts' sums and transforms them, for tiles of 8×8 weights of
+// the pass whose first output block is given.
+func (g *winogradGradient) write(w *worker, pass, lo, hi int) {
 	const tile = lanes * lanes
 	k := g.x.engine.kernels
 	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+points*lanes:]
@@ -124,6 +134,6 @@ func (g *winogradGradient) write(w *worker, lo, hi int) {
 			}
 			from, ld = &sum[0], tile
 		}
-		k.winograd.weightGradient(from, &g.dw.data[i*taps*tile], tmp, ld*4)
+		k.winograd.weightGradient(from, &g.dw.data[(pass*g.inC+i)*taps*tile], tmp, ld*4)
 	}
 }
