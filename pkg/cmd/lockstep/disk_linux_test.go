@@ -40,7 +40,8 @@ func withMounts(t *testing.T) bool {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	probe := exec.Command("mount", "-t", "tmpfs", "none", t.TempDir())
+	// Where the root folder is no mount, as after chroot, mounts cannot be kept private.
+	probe := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t tmpfs none "$0"`, t.TempDir())
 	probe.SysProcAttr = attr
 	if out, err := probe.CombinedOutput(); err != nil {
 		t.Skipf("tmpfs: this user may not mount one: %v %s", err, out)
