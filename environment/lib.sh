@@ -101,13 +101,16 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, certificates. Without root it prints the list and stops.
+# gcc, network (the command ip), certificates. Without root it prints the list and stops.
 install_missing() {
   local want packages=()
   for want in "$@"; do
     case $want in
       jupyter) find_python || packages+=(python3 jupyter-notebook jupyter-nbconvert jupyter-client) ;;
       gcc) { command -v "${CC:-gcc}" >/dev/null && [ -e /usr/include/stdlib.h ]; } || packages+=(gcc libc6-dev) ;;
+      network) # only root can make the network namespaces that it is for
+        [ "$(id -u)" -ne 0 ] || command -v ip >/dev/null || packages+=(iproute2)
+        ;;
       certificates) # Go reads them when it downloads modules
         [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages+=(ca-certificates)
         ;;
