@@ -118,11 +118,13 @@ func TestOrderInACell(t *testing.T) {
 		// A variable of the cell takes the place of one of the session.
 		"x := \"text\"\nfunc g() string { return x }\ng()",
 	}
-	want := []string{"stdout \"4\\n\"", `execute_result "1"`, `execute_result "27"`, `execute_result "4"`, `execute_result "20"`,
+	want := []string{
+		"stdout \"4\\n\"", `execute_result "1"`, `execute_result "27"`, `execute_result "4"`, `execute_result "20"`,
 		`execute_result "false"`, `execute_result "2"`, `error "line 1, column 28: undefined identifier: nothing"`,
 		`error "line 1, column 1: undefined identifier: broken"`,
 		`error "line 3, column 1: undefined identifier: nothing"`, `execute_result "2"`, `error "line 1, column 1: undefined identifier: fresh"`,
-		`execute_result "text"`}
+		`execute_result "text"`,
+	}
 	for i, a := range drive(t, cells(code...)...) {
 		if a.show() != want[i] {
 			t.Errorf("cell %q shows %s, want %s", code[i], a.show(), want[i])

@@ -39,10 +39,12 @@ func TestCells(t *testing.T) {
 		{"import \"log\"\nlog.SetFlags(0)\nlog.Println(\"logged\")", `stderr "logged\n"`},
 		{"import \"gonum.org/v1/gonum/stat\"\nstat.Mean([]float64{1, 2, 6}, nil)", `execute_result "3"`},
 		{"import (\"sort\"; \"gonum.org/v1/gonum/mat\")\nsort.Ints(x)\nmat.Sum(mat.NewDense(1, 2, []float64{1, 2}))", `execute_result "3"`},
-		{"import g \"gorgonia.org/gorgonia\"\nimport \"gorgonia.org/tensor\"\n" +
-			"graph := g.NewGraph()\na := g.NewScalar(graph, tensor.Float64, g.WithName(\"a\"))\n" +
-			"sum, err := g.Add(a, a)\ng.Let(a, 2.25)\nerr = g.NewTapeMachine(graph).RunAll()\nfmt.Println(sum.Value(), err)",
-			`stdout "4.5 <nil>\n"`},
+		{
+			"import g \"gorgonia.org/gorgonia\"\nimport \"gorgonia.org/tensor\"\n" +
+				"graph := g.NewGraph()\na := g.NewScalar(graph, tensor.Float64, g.WithName(\"a\"))\n" +
+				"sum, err := g.Add(a, a)\ng.Let(a, 2.25)\nerr = g.NewTapeMachine(graph).RunAll()\nfmt.Println(sum.Value(), err)",
+			`stdout "4.5 <nil>\n"`,
+		},
 		{"import \"lockstep/pkg/notebook\"\nnotebook.InNotebook()", `execute_result "true"`},
 	}
 	var code []string

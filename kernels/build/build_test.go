@@ -181,8 +181,10 @@ func TestRegister(t *testing.T) {
 			t.Errorf("registration has no %s", want)
 		}
 	}
-	for _, not := range []string{"p0_sample.Sum", "p0_sample.List)", "Number)(nil)", "private", "hidden", "*secret", "proxyEmpty", "proxyClosed",
-		"proxyPinned", "proxyLeaky", "proxyHeld", `"Typed": "int`} {
+	for _, not := range []string{
+		"p0_sample.Sum", "p0_sample.List)", "Number)(nil)", "private", "hidden", "*secret", "proxyEmpty", "proxyClosed",
+		"proxyPinned", "proxyLeaky", "proxyHeld", `"Typed": "int`,
+	} {
 		if strings.Contains(text, not) {
 			t.Errorf("registration has %s", not)
 		}
@@ -239,9 +241,14 @@ func TestImportable(t *testing.T) {
 		name, path string
 		want       bool
 	}{
-		{"fmt", "fmt", true}, {"scaling", "lockstep/pkg/scaling", true}, {"rand", "math/rand/v2", true},
-		{"main", "lockstep/pkg/cmd/lockstep", false}, {"plan", "lockstep/pkg/internal/plan", false},
-		{"abi", "internal/abi", false}, {"x", "vendor/golang.org/x", false}, {"unsafe", "unsafe", false},
+		{"fmt", "fmt", true},
+		{"scaling", "lockstep/pkg/scaling", true},
+		{"rand", "math/rand/v2", true},
+		{"main", "lockstep/pkg/cmd/lockstep", false},
+		{"plan", "lockstep/pkg/internal/plan", false},
+		{"abi", "internal/abi", false},
+		{"x", "vendor/golang.org/x", false},
+		{"unsafe", "unsafe", false},
 	} {
 		if got := importable(tt.name, tt.path); got != tt.want {
 			t.Errorf("importable(%q, %q) = %v", tt.name, tt.path, got)

@@ -35,12 +35,16 @@ type substitution struct {
 func substitutions() []substitution {
 	return []substitution{
 		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
-		{"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
-			"vals, types, executionErr := evalCell(ir, outerr, code)"},
+		{
+			"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
+			"vals, types, executionErr := evalCell(ir, outerr, code)",
+		},
 		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.asker.listen(sockets)"},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
-		{"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
-			"handleOther(receipt)"},
+		{
+			"kernel.go", `log.Println("Unhandled shell message: ", receipt.Msg.Header.MsgType)`,
+			"handleOther(receipt)",
+		},
 	}
 }
 

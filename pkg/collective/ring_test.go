@@ -259,8 +259,10 @@ func TestRingHearsWhoLeft(t *testing.T) {
 		want  string
 	}{
 		{"in order", func(g *Ring) error { return g.Close() }, "barrier 2: rank 2 has left the group (last seen in barrier 1)"},
-		{"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close()) },
-			"barrier 2: rank 2 is gone: its connection has ended (last seen in barrier 1)"},
+		{
+			"killed", func(g *Ring) error { return errors.Join(g.in.Close(), g.out.conn.Close()) },
+			"barrier 2: rank 2 is gone: its connection has ended (last seen in barrier 1)",
+		},
 	} {
 		for network, make := range ringGroups {
 			t.Run(tt.name+" "+network, func(t *testing.T) {

@@ -152,16 +152,26 @@ func TestOpenPairsErrors(t *testing.T) {
 		spoil func(dir string)
 		want  []string // DIR stands for the folder
 	}{
-		{"a mask without its image", func(dir string) { remove(dir + "/image/2.png") },
-			[]string{"mask DIR/label/2.png has no image DIR/image/2.png", "add the image or remove the mask"}},
-		{"an image without its mask", func(dir string) { remove(dir + "/label/2.png") },
-			[]string{"image DIR/image/2.png has no mask DIR/label/2.png", "add the mask or remove the image"}},
-		{"a mask of another size", func(dir string) { writeImage(t, dir+"/label/2.png", 4, 6, black) },
-			[]string{"mask DIR/label/2.png is 4×6", "its image DIR/image/2.png is 4×5 (height×width)"}},
-		{"an image of another size", func(dir string) { both(dir, "3.png", 5, 5) },
-			[]string{"image DIR/image/3.png is 5×5, but DIR/image/1.png is 4×5", "one size"}},
-		{"a corrupt image", func(dir string) { write(dir+"/image/2.png", "not a picture at all") },
-			[]string{"read image DIR/image/2.png: not a readable PNG"}},
+		{
+			"a mask without its image", func(dir string) { remove(dir + "/image/2.png") },
+			[]string{"mask DIR/label/2.png has no image DIR/image/2.png", "add the image or remove the mask"},
+		},
+		{
+			"an image without its mask", func(dir string) { remove(dir + "/label/2.png") },
+			[]string{"image DIR/image/2.png has no mask DIR/label/2.png", "add the mask or remove the image"},
+		},
+		{
+			"a mask of another size", func(dir string) { writeImage(t, dir+"/label/2.png", 4, 6, black) },
+			[]string{"mask DIR/label/2.png is 4×6", "its image DIR/image/2.png is 4×5 (height×width)"},
+		},
+		{
+			"an image of another size", func(dir string) { both(dir, "3.png", 5, 5) },
+			[]string{"image DIR/image/3.png is 5×5, but DIR/image/1.png is 4×5", "one size"},
+		},
+		{
+			"a corrupt image", func(dir string) { write(dir+"/image/2.png", "not a picture at all") },
+			[]string{"read image DIR/image/2.png: not a readable PNG"},
+		},
 		{"a corrupt mask", func(dir string) {
 			b, err := os.ReadFile(dir + "/label/2.png")
 			if err != nil {
@@ -169,8 +179,10 @@ func TestOpenPairsErrors(t *testing.T) {
 			}
 			write(dir+"/label/2.png", string(b[:len(b)/2]))
 		}, []string{"read mask DIR/label/2.png: not a readable PNG", "copy or save it again"}},
-		{"an empty file", func(dir string) { write(dir+"/image/2.png", "") },
-			[]string{"read image DIR/image/2.png: not a readable PNG", "unexpected EOF"}},
+		{
+			"an empty file", func(dir string) { write(dir+"/image/2.png", "") },
+			[]string{"read image DIR/image/2.png: not a readable PNG", "unexpected EOF"},
+		},
 		{"a header that asks for all memory", func(dir string) {
 			b, err := os.ReadFile(dir + "/image/2.png")
 			if err != nil {

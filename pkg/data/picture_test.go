@@ -191,21 +191,33 @@ func TestDoubtfulPairs(t *testing.T) {
 		note, error string
 	}{
 		// 45 of 256 pixels are in the disc: 211 are 82.4 %.
-		{"wrong polarity", ramp(image.NewGray(r)), disc(image.NewGray(r), white, black), true,
-			"82.4 % of the mask pixels of DIR are foreground: if that is the background, set data.foreground to the other", ""},
+		{
+			"wrong polarity", ramp(image.NewGray(r)), disc(image.NewGray(r), white, black), true,
+			"82.4 % of the mask pixels of DIR are foreground: if that is the background, set data.foreground to the other", "",
+		},
 		{"right polarity", ramp(image.NewGray(r)), disc(image.NewGray(r), black, white), true, "", ""},
 		// (128, 0, 0) is the first class's colour of Pascal VOC; its grey is 38.
-		{"a palette of classes", ramp(image.NewGray(r)), disc(image.NewPaletted(r, color.Palette{black, color.NRGBA{R: 128, A: 255}}), color.NRGBA{R: 128, A: 255}, black), false,
-			"", "masks of DIR: no pixel is foreground"},
-		{"numbered classes", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 1}, black), false,
-			"", "a mask of numbered classes (0, 1, …) is black"},
-		{"all foreground", ramp(image.NewGray(r)), disc(image.NewGray(r), white, white), false,
-			"", "masks of DIR: every pixel is foreground"},
-		{"soft masks", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 150}, black), false,
-			"17.6 % of the mask pixels of DIR are neither black nor white", ""}, // 45 of 256
+		{
+			"a palette of classes", ramp(image.NewGray(r)), disc(image.NewPaletted(r, color.Palette{black, color.NRGBA{R: 128, A: 255}}), color.NRGBA{R: 128, A: 255}, black), false,
+			"", "masks of DIR: no pixel is foreground",
+		},
+		{
+			"numbered classes", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 1}, black), false,
+			"", "a mask of numbered classes (0, 1, …) is black",
+		},
+		{
+			"all foreground", ramp(image.NewGray(r)), disc(image.NewGray(r), white, white), false,
+			"", "masks of DIR: every pixel is foreground",
+		},
+		{
+			"soft masks", ramp(image.NewGray(r)), disc(image.NewGray(r), color.Gray{Y: 150}, black), false,
+			"17.6 % of the mask pixels of DIR are neither black nor white", "",
+		}, // 45 of 256
 		// 4095 of 65535 is 15 of 255.
-		{"12 bits in 16", disc(image.NewGray16(r), color.Gray16{Y: 4095}, black), disc(image.NewGray(r), white, black), false,
-			"the brightest image pixel of DIR is 15 of 255: values of 12 bits in a file of 16 must be multiplied by 16", ""},
+		{
+			"12 bits in 16", disc(image.NewGray16(r), color.Gray16{Y: 4095}, black), disc(image.NewGray(r), white, black), false,
+			"the brightest image pixel of DIR is 15 of 255: values of 12 bits in a file of 16 must be multiplied by 16", "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

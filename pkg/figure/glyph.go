@@ -11,7 +11,9 @@ import (
 // network.
 func glyphs() []draw.GlyphDrawer {
 	return []draw.GlyphDrawer{
-		draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{},
+		draw.CircleGlyph{},
+		draw.BoxGlyph{},
+		draw.PyramidGlyph{},
 		outline{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
 		outline{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
 		outline{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip

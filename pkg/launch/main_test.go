@@ -121,8 +121,10 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 		}
 		fmt.Printf("epoch %d mean %v\n", epoch, b.F32[len(b.F32)-1])
 		if w != nil {
-			row := runs.Epoch{Epoch: epoch, Seconds: 0.5, Samples: 10, SamplesPerSecond: 20, TrainLoss: 1 / float64(epoch),
-				ValLoss: math.NaN(), IoU: float64(b.F32[0]), Dice: math.NaN(), ValSeconds: math.NaN(), LearningRate: 0.1}
+			row := runs.Epoch{
+				Epoch: epoch, Seconds: 0.5, Samples: 10, SamplesPerSecond: 20, TrainLoss: 1 / float64(epoch),
+				ValLoss: math.NaN(), IoU: float64(b.F32[0]), Dice: math.NaN(), ValSeconds: math.NaN(), LearningRate: 0.1,
+			}
 			if err := w.Epoch(row); err != nil {
 				return err
 			}

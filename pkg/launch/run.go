@@ -146,8 +146,10 @@ func makeFolder(dir string) error {
 
 func (r *run) trainArguments() []string {
 	s := r.sweep
-	args := []string{"train", "--config", s.Config, "--seed", strconv.FormatInt(r.seed, 10),
-		"--threads", strconv.Itoa(s.Threads), "--run", r.dir}
+	args := []string{
+		"train", "--config", s.Config, "--seed", strconv.FormatInt(r.seed, 10),
+		"--threads", strconv.Itoa(s.Threads), "--run", r.dir,
+	}
 	if s.Data != "" {
 		args = append(args, "--data", s.Data)
 	}

@@ -45,9 +45,11 @@ func catalogue() []struct {
 		config      UNet2DConfig
 	}{
 		{"unet2d-study", "the scaling study's U-Net, 1×768×1024", UNet2DConfig{
-			Base: 8, Depth: 4, InChannels: 1, OutChannels: 1, Height: 768, Width: 1024, Bias: true, Norm: "batch"}},
+			Base: 8, Depth: 4, InChannels: 1, OutChannels: 1, Height: 768, Width: 1024, Bias: true, Norm: "batch",
+		}},
 		{"unet2d-bench", "the benchmarks' U-Net, 1×128×128", UNet2DConfig{
-			Base: 32, Depth: 4, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch"}},
+			Base: 32, Depth: 4, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch",
+		}},
 	}
 }
 

@@ -73,8 +73,10 @@ func MaxPool2D(x *gorgonia.Node, kernel, stride int) (*gorgonia.Node, error) {
 		return nil, fmt.Errorf("max pool2d: input %v is smaller than the window %dx%d", s, kernel, kernel)
 	}
 	attr := Attr{Kernel: []int{kernel, kernel}, Stride: []int{stride, stride}}
-	o := &operation{kind: KindMaxPool, attr: attr, of: -1,
-		shape: tensor.Shape{s[0], s[1], (s[2]-kernel)/stride + 1, (s[3]-kernel)/stride + 1}}
+	o := &operation{
+		kind: KindMaxPool, attr: attr, of: -1,
+		shape: tensor.Shape{s[0], s[1], (s[2]-kernel)/stride + 1, (s[3]-kernel)/stride + 1},
+	}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		dx, err := backward(KindMaxPoolBackward, attr, out, in[0], in[0], out, dy)
 		return gorgonia.Nodes{dx}, err

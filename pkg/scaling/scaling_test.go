@@ -33,8 +33,10 @@ func weak(workers int, seed int64, seconds ...float64) runs.Run {
 		Test: &runs.Test{IoU: 0.8 + float64(seed)/100, Dice: 0.9, IoUConstant: 0.4, DiceConstant: 0.5, IoUUntrained: 0.1, DiceUntrained: 0.2},
 	}}
 	for i, s := range seconds {
-		r.Epochs = append(r.Epochs, runs.Epoch{Epoch: i + 1, Seconds: s, Samples: 100 * workers,
-			TrainLoss: 1 / float64(i+1), ValLoss: math.NaN(), IoU: 0.5, Dice: math.NaN()})
+		r.Epochs = append(r.Epochs, runs.Epoch{
+			Epoch: i + 1, Seconds: s, Samples: 100 * workers,
+			TrainLoss: 1 / float64(i+1), ValLoss: math.NaN(), IoU: 0.5, Dice: math.NaN(),
+		})
 	}
 	return r
 }

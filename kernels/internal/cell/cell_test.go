@@ -68,8 +68,10 @@ func TestLastLine(t *testing.T) {
 }
 
 func TestMissingImport(t *testing.T) {
-	known := []string{"fmt", "github.com/go-gota/gota/dataframe", "gonum.org/v1/plot", "gonum.org/v1/plot/vg",
-		"gorgonia.org/tensor", "lockstep/pkg/runs", "lockstep/pkg/scaling", "math/rand/v2"}
+	known := []string{
+		"fmt", "github.com/go-gota/gota/dataframe", "gonum.org/v1/plot", "gonum.org/v1/plot/vg",
+		"gorgonia.org/tensor", "lockstep/pkg/runs", "lockstep/pkg/scaling", "math/rand/v2",
+	}
 	has := func(path string) bool { return slices.Contains(known, path) }
 	check := func(code string, want ...string) string {
 		t.Helper()

@@ -152,8 +152,10 @@ func TestInterruptedTwice(t *testing.T) {
 		name, ready string
 		args        []string
 	}{
-		{"launch", "rank 1] up", []string{"launch", "--workers", "2", "--oversubscribe", "--", "sh", "-c",
-			`trap "" TERM INT; (trap "" TERM INT; sleep 600) & echo up; sleep 600`}},
+		{"launch", "rank 1] up", []string{
+			"launch", "--workers", "2", "--oversubscribe", "--", "sh", "-c",
+			`trap "" TERM INT; (trap "" TERM INT; sleep 600) & echo up; sleep 600`,
+		}},
 		{"train", "", []string{"train", "--config", p.config, "--run", p.run(1, 1), "--data", hung}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

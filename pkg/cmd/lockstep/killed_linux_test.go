@@ -73,8 +73,10 @@ func (p *place) command(out *bytes.Buffer, args ...string) *exec.Cmd {
 
 // launch is the command that trains one run.
 func (p *place) launch(out *bytes.Buffer, workers int, seed int64, more ...string) *exec.Cmd {
-	return p.command(out, append([]string{"launch", "--config", p.config, "--oversubscribe",
-		"--workers", strconv.Itoa(workers), "--seeds", strconv.FormatInt(seed, 10)}, more...)...)
+	return p.command(out, append([]string{
+		"launch", "--config", p.config, "--oversubscribe",
+		"--workers", strconv.Itoa(workers), "--seeds", strconv.FormatInt(seed, 10),
+	}, more...)...)
 }
 
 func (p *place) run(workers int, seed int64) string {

@@ -201,16 +201,26 @@ func TestMisfitsAreRefused(t *testing.T) {
 		change func(e []Env, o []Options)
 		want   []string // by rank
 	}{
-		{"duplicate rank", func(e []Env, _ []Options) { e[2].Rank = 1 },
-			[]string{"give each worker a RANK of its own", "", ""}},
-		{"world size", func(e []Env, _ []Options) { e[2].World = 4 },
-			[]string{"has WORLD_SIZE 4, rank 0 has 3", "", "refused: rank 2"}},
-		{"build", func(_ []Env, o []Options) { o[2].BuildID = "other" },
-			[]string{`is build "other", rank 0 is build "b": start all workers from the same lockstep binary`, "", "refused: rank 2"}},
-		{"token", func(e []Env, _ []Options) { e[2].Token = "guess" },
-			[]string{"missing rank 2; a worker from 127.0.0.1", "", "refused: the worker's LOCKSTEP_TOKEN is not this run's"}},
-		{"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
-			[]string{"rank 2: open shared memory", "rank 2: open shared memory", "same world size and chunk size"}},
+		{
+			"duplicate rank", func(e []Env, _ []Options) { e[2].Rank = 1 },
+			[]string{"give each worker a RANK of its own", "", ""},
+		},
+		{
+			"world size", func(e []Env, _ []Options) { e[2].World = 4 },
+			[]string{"has WORLD_SIZE 4, rank 0 has 3", "", "refused: rank 2"},
+		},
+		{
+			"build", func(_ []Env, o []Options) { o[2].BuildID = "other" },
+			[]string{`is build "other", rank 0 is build "b": start all workers from the same lockstep binary`, "", "refused: rank 2"},
+		},
+		{
+			"token", func(e []Env, _ []Options) { e[2].Token = "guess" },
+			[]string{"missing rank 2; a worker from 127.0.0.1", "", "refused: the worker's LOCKSTEP_TOKEN is not this run's"},
+		},
+		{
+			"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
+			[]string{"rank 2: open shared memory", "rank 2: open shared memory", "same world size and chunk size"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			envs, options := run(t, 3, Options{BuildID: "b", Timeout: short})

@@ -143,11 +143,15 @@ func TestRingMisfits(t *testing.T) {
 		change func(e []Env, o []Options)
 		want   []string // by rank
 	}{
-		{"collective", func(e []Env, _ []Options) { e[2].Collective = "unix" },
+		{
+			"collective", func(e []Env, _ []Options) { e[2].Collective = "unix" },
 			// Rank 1 may come when all is over.
-			[]string{`has LOCKSTEP_COLLECTIVE "unix", rank 0 has "tcp": give all workers the same`, "", "refused: rank 2"}},
-		{"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
-			[]string{"rank 2: chunks are 64 bytes here and 0 at rank 0", "rank 2: chunks are 64", "all ranks must have the same chunk size"}},
+			[]string{`has LOCKSTEP_COLLECTIVE "unix", rank 0 has "tcp": give all workers the same`, "", "refused: rank 2"},
+		},
+		{
+			"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
+			[]string{"rank 2: chunks are 64 bytes here and 0 at rank 0", "rank 2: chunks are 64", "all ranks must have the same chunk size"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			envs, options := run(t, 3, Options{BuildID: "b", Timeout: 2 * time.Second})

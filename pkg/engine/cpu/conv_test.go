@@ -117,8 +117,10 @@ func TestConvolutionProperty(t *testing.T) {
 	fast, slow := openWith(t, "", 2, "direct"), truth(t)
 	rapid.Check(t, func(r *rapid.T) {
 		draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
-		c := convCase{n: draw("n", 1, 3), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
-			stride: draw("stride", 1, 3), pad: draw("pad", 0, 3)}
+		c := convCase{
+			n: draw("n", 1, 3), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
+			stride: draw("stride", 1, 3), pad: draw("pad", 0, 3),
+		}
 		c.h, c.w = draw("h", max(1, c.r-2*c.pad), 15), draw("w", max(1, c.s-2*c.pad), 15)
 		for _, n := range c.nodes("direct") {
 			got, want := n.results(t, fast, 1), n.results(t, slow, 1)

@@ -23,7 +23,8 @@ func TestBatchNorm(t *testing.T) {
 		}
 		for _, relu := range []bool{false, true} {
 			for _, training := range []bool{false, true} {
-				n := node{op: plan.OpBatchNorm, attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
+				n := node{
+					op: plan.OpBatchNorm, attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
 					in: [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4},
 					fill: func(_ *rand.Rand, i int, v []float32) {
 						for j := range v {
@@ -31,14 +32,17 @@ func TestBatchNorm(t *testing.T) {
 								v[j] = 3*v[j] + 100 // a mean far from 0 shows cancellation
 							}
 						}
-					}}
+					},
+				}
 				if !training {
 					n.out = n.out[:1]
 				}
 				t.Run(fmt.Sprintf("%v/relu-%v/training-%v", s, relu, training), func(t *testing.T) { n.agrees(t, 2e-5) })
 			}
-			n := node{op: plan.OpBatchNormBackward, attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
-				in: [][]int{s, c, c, c, s}, out: [][]int{s, c, c}}
+			n := node{
+				op: plan.OpBatchNormBackward, attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
+				in: [][]int{s, c, c, c, s}, out: [][]int{s, c, c},
+			}
 			if relu {
 				n.in = append(n.in, s)
 			}

@@ -157,8 +157,10 @@ func tilesOfBlock(tiles, channels int) int {
 // newWinograd prepares the convolution of in with weights into out, or its
 // transpose. bias may be nil.
 func newWinograd(x *executable, in, weights, out operand, bias []float32, transposed bool) *winograd {
-	c := &winograd{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
-		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1])}
+	c := &winograd{
+		x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
+		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
+	}
 	inC, outC := c.inC*lanes, c.outC*lanes
 	c.block = tilesOfBlock(c.tiling.count, inC+outC)
 	c.passes = newPasses(c.inC, c.outC)

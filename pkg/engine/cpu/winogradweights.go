@@ -38,8 +38,10 @@ const (
 // newWinogradGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
 func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
-	g := &winogradGradient{x: x, in: in, dy: dy, dw: dw,
-		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1])}
+	g := &winogradGradient{
+		x: x, in: in, dy: dy, dw: dw,
+		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
+	}
 	g.passes = newPasses(g.inC, g.outC)
 	g.d = transformed{point: g.inC*g.passes.most()*lanes*lanes + pointGap, block: g.inC * lanes * lanes}
 	g.parts = max(1, min(gradientParts, g.tiling.count/leastPart, partFloats/(points*g.d.point)))

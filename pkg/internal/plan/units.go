@@ -71,8 +71,10 @@ func sumLayer(n *gorgonia.Node) string {
 func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	a := call.Attr
-	u := unit{op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n),
-		attr: Attr{Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, Offset: a.Offset, Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum}}
+	u := unit{
+		op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n),
+		attr: Attr{Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, Offset: a.Offset, Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum},
+	}
 	switch call.Kind {
 	case nn.KindConvBackwardData, nn.KindConvTransposeBackwardData:
 		u.rank = 2

@@ -39,8 +39,10 @@ const unroll = 4
 func (g gemmTile) sum(i, v int) reg.VecPhysical { return vectorRegister(i*g.vectors + v) }
 
 func vectorRegister(i int) reg.VecPhysical {
-	return []reg.VecPhysical{reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
-		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15}[i]
+	return []reg.VecPhysical{
+		reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
+		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
+	}[i]
 }
 
 // row is the register of row i's address.
