@@ -188,9 +188,9 @@ func TestInput(t *testing.T) {
 
 func TestSecondInterrupt(t *testing.T) {
 	soon := 0.3
-	a := drive(t, step{Execute: "import (\"fmt\"; \"time\")\ndone := make(chan bool)\ngo func() { time.Sleep(2 * time.Second); done <- true }()\n" +
-		"fmt.Println(\"deaf\")\n<-done", InterruptOn: "deaf", AgainAfter: &soon}, step{Execute: "1"},
-		// The pattern of notebooks/README.md: a wait that an interrupt ends.
+	a := drive(t, step{Execute: "import (\"fmt\"; \"os/exec\"; \"syscall\")\nsleep := exec.Command(\"sleep\", \"2\")\nsleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}\n" +
+		"sleep.Start()\nfmt.Println(\"deaf\")\nsleep.Wait()", InterruptOn: "deaf", AgainAfter: &soon}, step{Execute: "1"},
+		// A select of the cell's own with the context.
 		step{Execute: "import \"lockstep/pkg/notebook\"\nresults := make(chan int)\nfmt.Println(\"wait\")\n" +
 			"select { case n := <-results: fmt.Println(n); case <-notebook.Context().Done(): }", InterruptOn: "wait"})
 	if got := a[0].show(); !strings.Contains(got, "the cell was interrupted before") || !strings.Contains(got, "notebook.Context()") ||

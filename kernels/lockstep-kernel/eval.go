@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/token"
 	"io"
 	"log"
 	"os"
@@ -42,7 +43,10 @@ type kernelState struct {
 	log            serverLog
 	inspector      introspect.Inspector
 	asker          *asker
-	at             int // the statement of the cell that runs; see withChecks
+	at             int       // the statement of the cell that runs; see withChecks
+	inner          token.Pos // the interpreted statement that panicked
+	called         bool      // it stands in a function or block
+	goroutine      uintptr   // in which cells run
 }
 
 // newLockstep puts the output pipes in place and sets the hooks of compiled code.
@@ -72,12 +76,12 @@ func newLockstep() (*kernelState, error) {
 
 	// The interpreter notices an interrupt only between its own statements, so
 	// a sleeping cell must be woken. Goroutines sleep on undisturbed.
-	cellGoroutine := gls.GoID()
+	k.goroutine = gls.GoID()
 	imports.Packages["time"].Binds["Sleep"] = reflect.ValueOf(func(d time.Duration) {
-		if gls.GoID() == cellGoroutine {
-			k.session.Sleep(d)
-		} else {
+		if k.inGoroutine() {
 			time.Sleep(d)
+		} else {
+			k.session.Sleep(d)
 		}
 	})
 	return k, nil
@@ -167,7 +171,7 @@ var errInterrupted = errors.New("interrupted")
 
 // interrupted is the error of a cell that was interrupted while it ended with err.
 func interrupted(err error) error {
-	if err == nil || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
+	if err == nil || errors.Is(err, errInterrupted) || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
 	return fmt.Errorf("interrupted: %w", err)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cosmos72/gomacro/base"
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
@@ -29,6 +30,9 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 	if !ok {
 		err = fmt.Errorf("%v", v)
 	}
+	if v == base.SigInterrupt {
+		return errInterrupted
+	}
 	text := err.Error()
 	if m := place.FindStringSubmatch(text); m != nil {
 		return &cellError{fmt.Sprintf("line %s, column %s: %s", m[1], m[2], strings.TrimPrefix(text, m[0])), err}
@@ -37,6 +41,15 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 		return err
 	}
 	pos := ir.Comp.Fileset.Position(nodes[k.at].Pos())
+	inner := ir.Comp.Fileset.Position(k.inner)
+	here := ir.Comp.Fileset.File(k.inner) == ir.Comp.Fileset.File(nodes[k.at].Pos())
+	switch {
+	case !k.inner.IsValid() || inner.Line == 0 || here && inner.Line == pos.Line:
+	case !here:
+		text = fmt.Sprintf("%s (line %d, column %d of an earlier cell)", text, inner.Line, inner.Column)
+	case k.called || nodes[k.at].Pos() <= k.inner && k.inner < nodes[k.at].End():
+		return &cellError{fmt.Sprintf("line %d, column %d: %s (called from line %d)", inner.Line, inner.Column, text, pos.Line), err}
+	}
 	return &cellError{fmt.Sprintf("line %d, column %d: %s", pos.Line, pos.Column, text), err}
 }
 

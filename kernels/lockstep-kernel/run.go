@@ -41,13 +41,14 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	})
 	ir.DeclBuiltin(guardName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
 	ir.DeclBuiltin(spreadName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
+	k.declareWaits(ir)
 }
 
 // run parses, compiles and runs a cell. It returns the values of the last line
 // if that is an expression with a value; a panic of the cell is the error.
 func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals []interface{}, types []xreflect.Type, err error) {
 	var rest []ast.Node
-	k.at = nowhere
+	k.at, k.inner = nowhere, token.NoPos
 	defer func() {
 		if r := recover(); r != nil {
 			vals, types, err = nil, nil, k.failure(ir, rest, r)
@@ -64,7 +65,9 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	if len(nodes) == 0 {
 		return nil, nil, nil
 	}
+	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	cell.Guard(nodes, guardName, spreadName)
+	waits().Waiting(nodes)
 	plan := cell.Order(nodes)
 	if rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
@@ -73,8 +76,7 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	if len(rest) == 0 {
 		return nil, nil, nil
 	}
-	_, ends := nodes[len(nodes)-1].(ast.Expr)
-	results, types := ir.RunExpr(compiled)
+	results, types := k.runExpr(ir, compiled)
 	if !ends {
 		return nil, nil, nil
 	}
@@ -87,6 +89,28 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 		return nil, nil, nil // nil is not worth a line
 	}
 	return vals, types, nil
+}
+
+// runExpr is the interpreter's RunExpr, except that it notes which statement
+// panicked, in the innermost function that is interpreted.
+func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xreflect.Value, types []xreflect.Type) {
+	env := ir.PrepareEnv()
+	if e.Untyped() {
+		e.ConstTo(e.DefaultType())
+	}
+	r := env.Run
+	caller, over := r.CurrEnv, false
+	r.CurrEnv = env
+	env.DebugPos = nil // of the last cell; one that is all expressions sets none
+	defer func() {
+		if at := r.CurrEnv; !over && at != nil && at.IP >= 0 && at.IP < len(at.DebugPos) {
+			k.inner, k.called = at.DebugPos[at.IP], at != env
+		}
+		r.CurrEnv = caller
+	}()
+	v, vs := e.AsXV(interp.COptKeepUntyped)(env)
+	over = true
+	return basereflect.PackValues(v, vs), basereflect.PackTypes(e.Type, e.Types)
 }
 
 // compile compiles the functions and the rest of a cell. If it cannot, the

@@ -99,9 +99,14 @@ func (l *Loader) delivered(shape [3]int) [3]int {
 
 // Epoch starts loading the batches of epoch e (from 0). Close the iterator
 // when done with it, or read it to its end.
-func (l *Loader) Epoch(ctx context.Context, e int) *Iterator {
+func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
+
+// EpochFrom is Epoch without its first batches, step of them (0 to Steps()).
+// Those that follow are the same as in the whole epoch.
+func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
-	it := &Iterator{loader: l, epoch: e, ctx: ctx, cancel: cancel, batches: l.dealer.Epoch(e)}
+	it := &Iterator{loader: l, epoch: e, ctx: ctx, cancel: cancel, batches: l.dealer.Epoch(e), next: step}
+	it.claimed.Store(int64(step))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -11,7 +11,8 @@
 //
 // A sweep is a list of runs, one after another: every worker count with the
 // first seed, then with the second, so that a machine that gets slower over
-// time does so for all counts. Each run has a folder
+// time does so for all counts. What Vary names makes several series of it in one
+// sweep. Each run has a folder
 //
 //	logs/<study>/<series>-n<workers>-s<seed>/
 //

@@ -25,6 +25,7 @@ type run struct {
 	dir     string
 	workers int
 	seed    int64
+	variant variant
 	resume  bool
 	skip    bool // it is done already
 	out     *output
@@ -47,12 +48,14 @@ func (s *Sweep) plan(dir string) ([]*run, error) {
 	out := &output{w: s.Output}
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
-			name := fmt.Sprintf("%s-n%d-s%d", s.Series, n, seed)
-			r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, out: out, state: StateWaiting}
-			if err := r.look(); err != nil {
-				return nil, err
+			for _, v := range s.variants() {
+				name := fmt.Sprintf("%s-n%d-s%d", v.series, n, seed)
+				r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting}
+				if err := r.look(); err != nil {
+					return nil, err
+				}
+				all = append(all, r)
 			}
-			all = append(all, r)
 		}
 	}
 	return all, nil
@@ -156,7 +159,7 @@ func (r *run) trainArguments() []string {
 	if s.Epochs > 0 {
 		args = append(args, "--epochs", strconv.Itoa(s.Epochs))
 	}
-	for _, kv := range s.Set {
+	for _, kv := range append(append([]string{}, s.Set...), r.variant.set...) {
 		args = append(args, "--set", kv)
 	}
 	if r.resume {
@@ -208,7 +211,7 @@ func (r *run) doForeign(ctx context.Context) error {
 		nan := math.NaN()
 		err = w.Epoch(runs.Epoch{
 			Epoch: 1, Seconds: seconds, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
-			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan,
+			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
 		})
 	}
 	status := stateOf(err)

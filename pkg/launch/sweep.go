@@ -43,6 +43,11 @@ type Sweep struct {
 	Data   string   // a folder with image/ and label/ in place of the config's data; Config only
 	Epochs int      // in place of the config's; 0: the config's; Config only
 	Set    []string // key=value in the config; Config only
+	// Vary is what the series of the sweep differ in, each as key=value,value…,
+	// such as engine.overlap=true,false: a series for every value, or for every
+	// combination of values, named ddp-overlap-true. Runs to compare follow each
+	// other, so that a machine that gets slower does so for all. Config only.
+	Vary []string
 	// Resume goes on with runs that were interrupted and leaves out those that
 	// are done. Without it a run folder that exists is an error.
 	Resume bool
@@ -78,20 +83,20 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("config %q and command %q: give one of the two", s.Config, strings.Join(s.Command, " "))
 	case !s.foreign() && s.Config == "":
 		return errors.New(`nothing to run: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0):
-		return fmt.Errorf("data, epochs and set belong to a config: pass them to %s as its own arguments", s.Command[0])
+	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0):
+		return fmt.Errorf("data, epochs, set and vary belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
 		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
 	case s.Timeout < 0:
 		return fmt.Errorf("time-out is %v: use a positive one, or 0 for none", s.Timeout)
 	}
 	for _, kv := range s.Set {
-		switch key, _, ok := strings.Cut(kv, "="); {
-		case !ok || key == "":
-			return fmt.Errorf("set %q: expected key=value", kv)
-		case key == "seed" || key == "engine.threads":
-			return fmt.Errorf("set %q: a sweep has Seeds (--seeds) and Threads (--threads) for it", kv)
+		if err := validateKey("set", kv, "key=value"); err != nil {
+			return err
 		}
+	}
+	if err := s.validateVary(); err != nil {
+		return err
 	}
 	for _, name := range []string{s.Study, s.Series} {
 		if name != "" && !plainName.MatchString(name) {

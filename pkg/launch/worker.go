@@ -79,7 +79,7 @@ func (r *run) startWorker(argv []string, rank int, env []string) (*worker, error
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
 	w := &worker{rank: rank, log: log, out: &lines{
-		prefix: fmt.Sprintf("[n%d s%d rank %d] ", r.workers, r.seed, rank), log: log, out: r.out,
+		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d rank %d", r.variant.label, r.workers, r.seed, rank)) + "] ", log: log, out: r.out,
 	}}
 	w.cmd = exec.Command(argv[0], argv[1:]...)
 	w.cmd.Env = env

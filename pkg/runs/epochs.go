@@ -12,7 +12,7 @@ import (
 )
 
 // epochHeader is the first line of epochs.csv.
-const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr"
+const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
 
 // maxLine bounds a line, so that a file that is no text cannot fill memory.
 const maxLine = 1 << 20
@@ -44,6 +44,8 @@ func epochColumns() []epochColumn {
 		value("dice", func(e *Epoch) *float64 { return &e.Dice }),
 		value("val_seconds", func(e *Epoch) *float64 { return &e.ValSeconds }),
 		value("lr", func(e *Epoch) *float64 { return &e.LearningRate }),
+		value("accuracy", func(e *Epoch) *float64 { return &e.Accuracy }),
+		value("val_accuracy", func(e *Epoch) *float64 { return &e.ValAccuracy }),
 	}
 }
 
@@ -68,6 +70,7 @@ func formatEpoch(e Epoch) string {
 type epochReader struct {
 	lines   *lineReader
 	columns []epochColumn // by the file's own header; zero for one that we do not know
+	foreign bool          // its header has no column epoch
 	epoch   Epoch
 }
 
@@ -75,21 +78,26 @@ type epochReader struct {
 // problems, by line. An epoch that stands there twice counts as last written.
 func readEpochs(r io.Reader, name string) ([]Epoch, []Problem, error) {
 	er := &epochReader{lines: newLineReader(r, name)}
-	var epochs []Epoch
-	for er.next() {
-		same := func(e Epoch) bool { return e.Epoch == er.epoch.Epoch }
+	epochs := er.rest(nil)
+	return epochs, er.lines.problems, er.lines.err
+}
+
+// rest adds to epochs those that follow.
+func (r *epochReader) rest(epochs []Epoch) []Epoch {
+	for r.next() {
+		same := func(e Epoch) bool { return e.Epoch == r.epoch.Epoch }
 		if i := slices.IndexFunc(epochs, same); i >= 0 {
-			er.lines.problem("epoch %d stands here again; the later row counts", er.epoch.Epoch)
+			r.lines.problem("epoch %d stands here again; the later row counts", r.epoch.Epoch)
 			epochs = slices.Delete(epochs, i, i+1)
 		}
-		epochs = append(epochs, er.epoch)
+		epochs = append(epochs, r.epoch)
 	}
-	return epochs, er.lines.problems, er.lines.err
+	return epochs
 }
 
 // next reads up to the next good row.
 func (r *epochReader) next() bool {
-	if r.columns == nil && !r.header() {
+	if r.foreign || r.columns == nil && !r.header() {
 		return false
 	}
 	for r.lines.next() {
@@ -122,6 +130,7 @@ func (r *epochReader) header() bool {
 	}
 	if !slices.ContainsFunc(r.columns, func(c epochColumn) bool { return c.name == "epoch" }) {
 		r.lines.problem("expected the header %s, got %.80q; no row of this file is used", epochHeader, r.lines.text)
+		r.foreign = true
 		return false
 	}
 	return true
@@ -132,7 +141,8 @@ func (r *epochReader) row(text string) error {
 	nan := math.NaN()
 	r.epoch = Epoch{
 		Seconds: nan, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
-		IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan,
+		IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
+		Line: r.lines.line,
 	}
 	cells := strings.Split(text, ",")
 	if len(cells) != len(r.columns) {
@@ -162,38 +172,53 @@ type lineReader struct {
 	r        *bufio.Reader
 	name     string
 	line     int
-	text     string
+	raw      []byte // the line with its end, until the next one is read
+	text     string // the line without its end
+	long     []byte // room for lines longer than r's buffer
 	problems []Problem
 	err      error // of reading, not of what was read
 }
 
 func newLineReader(r io.Reader, name string) *lineReader {
-	return &lineReader{r: bufio.NewReader(r), name: name}
+	return &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
 }
 
+// next reads a line into text.
 func (l *lineReader) next() bool {
-	var b strings.Builder
+	if !l.nextLine() {
+		return false
+	}
+	l.text = strings.TrimSuffix(strings.TrimSuffix(string(l.raw), "\n"), "\r")
+	return true
+}
+
+// nextLine reads a line into raw, without a copy where it is not long.
+func (l *lineReader) nextLine() bool {
+	l.long = l.long[:0]
 	for l.err == nil {
 		part, err := l.r.ReadSlice('\n')
-		if b.Len() <= maxLine {
-			b.Write(part)
+		if len(l.long) > 0 || err != nil {
+			if len(l.long) <= maxLine {
+				l.long = append(l.long, part...)
+			}
+			part = l.long
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == nil:
 			l.line++
-			if b.Len() > maxLine {
+			if len(part) > maxLine {
 				l.problem("line is longer than %d bytes", maxLine)
-				b.Reset()
+				l.long = l.long[:0]
 				continue
 			}
-			l.text = strings.TrimSuffix(strings.TrimSuffix(b.String(), "\n"), "\r")
+			l.raw = part
 			return true
 		case errors.Is(err, io.EOF):
-			if b.Len() > 0 {
+			if len(part) > 0 {
 				l.line++
-				l.problem("last line is torn: %.80q", b.String())
+				l.problem("last line is torn: %.80q", part)
 			}
 			return false
 		default:

@@ -43,6 +43,7 @@ func TestRunRoundTrip(t *testing.T) {
 				PaddingSamples: rapid.Int().Draw(rt, "padding"), SamplesPerSecond: num.Draw(rt, "rate"),
 				TrainLoss: num.Draw(rt, "train"), ValLoss: num.Draw(rt, "val"), IoU: num.Draw(rt, "eiou"),
 				Dice: num.Draw(rt, "edice"), ValSeconds: num.Draw(rt, "vs"), LearningRate: num.Draw(rt, "elr"),
+				Accuracy: num.Draw(rt, "accuracy"), ValAccuracy: num.Draw(rt, "val_accuracy"), Line: n + 2,
 			})
 			check(t, w.Epoch(epochs[n]))
 		}
@@ -89,6 +90,9 @@ func FuzzReadEpochs(f *testing.F) {
 		}
 		again, problems, err := readEpochs(strings.NewReader(out), "again")
 		check(t, err)
+		for i := range epochs {
+			epochs[i].Line = i + 2 // rows that could not be used are not written again
+		}
 		equal(t, again, epochs)
 		equal(t, problems, []Problem(nil))
 	})
@@ -98,9 +102,15 @@ func FuzzReadSteps(f *testing.F) {
 	f.Add([]byte(`{"rank":0,"world_size":1}` + "\n" + `{"epoch":1,"step":1,"loss":null}` + "\n" + `{"ep`))
 	f.Add([]byte(`{"step":1,"loss":"+Inf"}` + "\n" + `{"step":1}` + "\n[]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, steps, problems, err := readSteps(bytes.NewReader(text), "steps")
+		worker, steps, problems, err := readSteps(bytes.NewReader(text), "steps")
 		check(t, err)
 		lines := bytes.Count(text, []byte("\n")) + 1
+		// Who wrote it is found without parsing the steps, too; a step's start may hide what is wrong inside it.
+		again, shape, err := readWorker(bytes.NewReader(text), "steps")
+		check(t, err)
+		if again != worker && !bytes.Contains(text, []byte(stepStart)) || len(shape) > len(problems) {
+			t.Errorf("worker %+v, expected %+v; %d problems, at most %d", again, worker, len(shape), len(problems))
+		}
 		if len(steps)+len(problems) > lines {
 			t.Errorf("%d steps and %d problems in %d lines", len(steps), len(problems), lines)
 		}

@@ -12,17 +12,19 @@ import (
 )
 
 // Read reads a run folder. Lines that cannot be used, such as one that a kill
-// tore, are in Run.Problems with their number, and the rest is kept. An error
+// tore, are in Run.Problems with their number, and the rest is kept; of the
+// steps, which may be many, only the form of a line is looked at, and ReadSteps
+// says what is wrong inside one. An error
 // means that nothing can be said about the run: no run.json, or one that is
 // damaged or newer than this program.
 func Read(dir string) (Run, error) {
-	run := Run{Dir: dir}
+	run := Run{Dir: dir, File: filepath.Join(dir, epochsFile), Kind: "run folder"}
 	info, err := readInfo(dir)
 	if err != nil {
 		return run, err
 	}
 	run.Info = info
-	path := filepath.Join(dir, epochsFile)
+	path := run.File
 	switch f, err := os.Open(path); {
 	case errors.Is(err, fs.ErrNotExist): // killed before the file was made
 		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
@@ -41,7 +43,7 @@ func Read(dir string) (Run, error) {
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	}
 	for _, rank := range found {
-		worker, _, problems, err := ReadSteps(dir, rank)
+		worker, problems, err := ReadWorker(dir, rank)
 		if err != nil {
 			return run, fmt.Errorf("read run %s: %w", dir, err)
 		}

@@ -51,7 +51,10 @@ type Info struct {
 	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
 	Git              string            `json:"git,omitempty"`
 	JobIDs           map[string]string `json:"job_ids,omitempty"`
-	Test             *Test             `json:"test,omitempty"` // after training
+	Nodes            int               `json:"nodes,omitempty"`         // machines; 0 where unknown
+	Accelerator      string            `json:"accelerator,omitempty"`   // device of a worker, such as "NVIDIA H200"; empty where unknown or a CPU
+	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the whole run; 0 where not recorded
+	Test             *Test             `json:"test,omitempty"`          // after training
 }
 
 // Host is the machine of rank 0.
@@ -93,6 +96,9 @@ type Epoch struct {
 	Dice             float64
 	ValSeconds       float64
 	LearningRate     float64 // of the epoch's last step
+	Accuracy         float64 // 0 to 1, on the training set
+	ValAccuracy      float64 // 0 to 1, on the validation set
+	Line             int     // of Run.File where the epoch's time stands, from 1; 0 where unknown; not in epochs.csv
 }
 
 // Worker is the first line of steps-<rank>.jsonl.
@@ -129,7 +135,55 @@ type Run struct {
 	Epochs   []Epoch
 	Workers  []Worker // by rank; empty for foreign logs
 	Problems []Problem
+
+	File string // that Epochs were read from; epochs.csv of a run folder
+	Kind string // of the log: "run folder", "study CSV", "SC21 log", …
+
+	// What other programs' logs tell beside epochs; empty for run folders.
+	Curves      []Curve
+	Trials      []Trial
+	Spans       []Span
+	WallSeconds float64 // of the whole job, start-up included; 0 where unknown
 }
+
+// Curve is a value that was logged by step, such as a TensorBoard tag or a
+// column of Lightning's metrics.csv.
+type Curve struct {
+	Name   string    // as the log has it: Loss/train, val_acc, …
+	Rank   int       // −1 where it is of all ranks together
+	Steps  []int64   // as logged, in the order of the log
+	Values []float64 // one a step; NaN as logged
+	Times  []float64 // Unix seconds, one a step; nil where unknown
+}
+
+// Trial is a measured throughput of the training loop, or of a part of it, as
+// benchy measures it: IO (the loader alone), SYNTHETIC (the training on data
+// that is there already), FULL (both).
+type Trial struct {
+	Name   string    // IO, SYNTHETIC, FULL
+	Rate   float64   // samples per second
+	Spread float64   // standard deviation over the single trials, NaN where the log tells none
+	Rates  []float64 // of the single trials, where the log tells them
+	Line   int       // where Rate stands; 0 where unknown
+}
+
+// Span is a stretch of a rank's time in a trace.
+type Span struct {
+	Rank    int
+	Lane    string  // thread or stream
+	Kind    string  // one of the Span constants
+	Name    string  // as the trace has it
+	Start   float64 // seconds from the trace's first span, on that rank's clock
+	Seconds float64
+}
+
+// Kinds of a Span.
+const (
+	SpanData          = "data"          // loading, copying a batch to the device
+	SpanCompute       = "compute"       // forward, backward, optimiser
+	SpanCommunication = "communication" // collectives
+	SpanOther         = "other"         // such as a step's whole extent, which holds others
+)
 
 // Problem is something that a reader could not use.
 type Problem struct {

@@ -27,6 +27,7 @@ func sampleEpoch(n int) Epoch {
 	return Epoch{
 		Epoch: n, Seconds: 1.5 / float64(n), Samples: 32, PaddingSamples: 1, SamplesPerSecond: 64.0 / 3 * float64(n),
 		TrainLoss: 0.5, ValLoss: math.NaN(), IoU: 0.75, Dice: 6.0 / 7, ValSeconds: 0.1, LearningRate: 1e-3,
+		Accuracy: 0.625, ValAccuracy: math.NaN(), Line: n + 1, // of the file with nothing but these
 	}
 }
 
@@ -106,7 +107,7 @@ func TestFolderReadsBack(t *testing.T) {
 	equal(t, steps[4], sampleStep(5))
 	text, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
 	check(t, err)
-	if first, _, _ := strings.Cut(string(text), "\n"); first != "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr" {
+	if first, _, _ := strings.Cut(string(text), "\n"); first != "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy" {
 		t.Errorf("header of epochs.csv: %s", first)
 	}
 }
@@ -208,12 +209,12 @@ func TestReadErrors(t *testing.T) {
 
 func TestEpochLinesThatCannotBeUsed(t *testing.T) {
 	text := epochHeader + "\n" +
-		"1,2,3,0,1.5,0.1,,0.9,,,0.001\n" +
-		"2,two,3,0,1.5,0.1,,0.9,,,0.001\n" +
+		"1,2,3,0,1.5,0.1,,0.9,,,0.001,,\n" +
+		"2,two,3,0,1.5,0.1,,0.9,,,0.001,,\n" +
 		"3,2\n" +
-		"0,2,3,0,1.5,0.1,,0.9,,,0.001\n" +
+		"0,2,3,0,1.5,0.1,,0.9,,,0.001,,\n" +
 		"\n" +
-		"1,4,3,0,1.5,0.1,,0.9,,,0.001\r\n" +
+		"1,4,3,0,1.5,0.1,,0.9,,,0.001,,\r\n" +
 		"5,2,3,0,1.5,0.1,,0.9,,,0.00"
 	epochs, problems, err := readEpochs(strings.NewReader(text), "epochs.csv")
 	check(t, err)
@@ -222,7 +223,7 @@ func TestEpochLinesThatCannotBeUsed(t *testing.T) {
 	}
 	want := []Problem{
 		{"epochs.csv", 3, `column seconds: expected a number, got "two"`},
-		{"epochs.csv", 4, "expected 11 cells, got 2"},
+		{"epochs.csv", 4, "expected 13 cells, got 2"},
 		{"epochs.csv", 5, "column epoch: expected 1 or more, got 0"},
 		{"epochs.csv", 7, "epoch 1 stands here again; the later row counts"},
 		{"epochs.csv", 8, `last line is torn: "5,2,3,0,1.5,0.1,,0.9,,,0.00"`},

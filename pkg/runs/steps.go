@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,41 +99,90 @@ func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
 }
 
 func readSteps(r io.Reader, name string) (Worker, []Step, []Problem, error) {
-	lines := newLineReader(r, name)
-	var worker Worker
+	sr := &stepReader{lines: newLineReader(r, name)}
 	var steps []Step
-	for lines.next() {
-		if lines.text == "" {
+	for sr.next() {
+		steps = append(superseded(steps, sr.step.Step), sr.step)
+	}
+	return sr.worker, steps, sr.lines.problems, sr.lines.err
+}
+
+// stepReader reads a steps file line by line.
+type stepReader struct {
+	lines  *lineReader
+	form   bool   // only the form of the steps is looked at: step stays zero
+	worker Worker // the last one so far
+	step   Step
+}
+
+// next reads up to the next step, and a worker's line on the way.
+func (r *stepReader) next() bool {
+	for r.lines.nextLine() {
+		text := bytes.TrimRight(r.lines.raw, "\r\n")
+		if len(text) == 0 {
 			continue
 		}
-		// Only a Worker line has a world size, only a Step line has a step.
-		var kind struct {
-			WorldSize *int `json:"world_size"`
-			Step      *int `json:"step"`
+		if r.form && bytes.HasPrefix(text, []byte(stepStart)) && text[len(text)-1] == '}' {
+			return true
 		}
-		text := []byte(lines.text)
-		err := json.Unmarshal(text, &kind)
+		w, s, err := parseStepLine(text)
 		switch {
 		case err != nil:
-		case kind.WorldSize != nil:
-			var w Worker
-			if err = json.Unmarshal(text, &w); err == nil {
-				worker = w
-			}
-		case kind.Step != nil:
-			var s Step
-			if err = json.Unmarshal(text, &s); err == nil {
-				steps = append(superseded(steps, s.Step), s)
-			}
+			r.lines.problem("%v", err)
+		case w != nil:
+			r.worker = *w
 		default:
-			err = errors.New("expected a worker (world_size) or a step (step)")
-		}
-		if err != nil {
-			lines.problem("%v", err)
+			r.step = *s
+			return true
 		}
 	}
-	return worker, steps, lines.problems, lines.err
+	return false
 }
+
+// parseStepLine reads a line: either of the two is not nil.
+func parseStepLine(text []byte) (*Worker, *Step, error) {
+	// Only a Worker line has a world size, only a Step line has a step.
+	var kind struct {
+		WorldSize *int `json:"world_size"`
+		Step      *int `json:"step"`
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case kind.WorldSize != nil:
+		w := new(Worker)
+		return w, nil, json.Unmarshal(text, w)
+	case kind.Step != nil:
+		s := new(Step)
+		return nil, s, json.Unmarshal(text, s)
+	}
+	return nil, nil, errors.New("expected a worker (world_size) or a step (step)")
+}
+
+// ReadWorker reads of steps-<rank>.jsonl in the run folder dir who wrote it, as
+// ReadSteps does, without parsing the steps: many runs are read at the speed of
+// the disk. A line that is no whole JSON object is a problem.
+func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
+	path := stepsFile(dir, rank)
+	f, err := os.Open(path)
+	if err != nil {
+		return Worker{}, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
+	}
+	worker, problems, err := readWorker(f, path)
+	return worker, problems, errors.Join(err, f.Close())
+}
+
+func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
+	sr := &stepReader{lines: newLineReader(r, name), form: true}
+	for sr.next() {
+	}
+	return sr.worker, sr.lines.problems, sr.lines.err
+}
+
+// stepStart is how StepWriter begins a step's line, and no worker's: the first
+// field of Step.
+const stepStart = `{"epoch":`
 
 // superseded removes what a resumed run did again: the step and those after it.
 func superseded(steps []Step, step int) []Step {

@@ -146,7 +146,7 @@ func (w *Writer) openLog() (err error) {
 
 // pending is the name of a file that renameio was writing for run.json,
 // epochs.csv or a checkpoint when it was killed.
-var pending = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+\.safetensors)\d+$`)
+var pending = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
 
 // RemoveTemporary deletes the half-written files that a kill left in the run folder dir
 // and its checkpoints, whether or not there is a run yet. Nobody may be writing

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"time"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
@@ -51,13 +49,9 @@ func (t *Trainer) capture() (state, error) {
 	return s, err
 }
 
-// savePatience bounds the wait for the other ranks at the end of an epoch, where
-// all are done with it.
-const savePatience = 10 * time.Second
-
 // checkpoint saves the epoch that is done, where that is due, and keeps it for
 // an early end where it is not.
-func (t *Trainer) checkpoint(ctx context.Context, rec *recorder) error {
+func (t *Trainer) checkpoint(rec *recorder) error {
 	if t.place.Dir == "" {
 		return nil
 	}
@@ -65,14 +59,8 @@ func (t *Trainer) checkpoint(ctx context.Context, rec *recorder) error {
 	if err != nil {
 		return err
 	}
-	// The epoch may be saved, here or when the run is interrupted, once every
-	// rank has written its steps: a run that is resumed does not do them again.
-	// An interrupt does not end this wait, since every rank that lives arrives.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), savePatience)
-	defer cancel()
-	if err := t.group.Barrier(last); err != nil {
-		return err
-	}
+	// It may be saved, here or when the run is interrupted: every rank has written
+	// its steps, which a run that is resumed does not do again; see settle.
 	t.unsaved = &now
 	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
 		return nil
@@ -88,6 +76,11 @@ func (t *Trainer) saveUnsaved(rec *recorder) error {
 		return nil
 	}
 	t.unsaved, rec.saved = nil, s.name
+	return t.save(*s)
+}
+
+// save writes a checkpoint, on rank 0.
+func (t *Trainer) save(s state) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
@@ -134,22 +127,35 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// prune deletes the oldest checkpoints beyond those to keep.
+// prune deletes the oldest checkpoints beyond those to keep. One within an
+// epoch is of use only while it is the newest of all.
 func (t *Trainer) prune() error {
 	all, err := checkpoints(t.place.Dir)
-	if err != nil || t.cfg.Checkpoint.Keep == 0 {
+	if err != nil {
 		return err
 	}
-	for len(all) > t.cfg.Checkpoint.Keep {
-		if err := os.Remove(filepath.Join(t.place.Dir, all[0])); err != nil {
+	var drop, whole []string
+	for i, name := range all {
+		switch within := strings.Contains(filepath.Base(name), "-step-"); {
+		case !within:
+			whole = append(whole, name)
+		case i < len(all)-1:
+			drop = append(drop, name)
+		}
+	}
+	if keep := t.cfg.Checkpoint.Keep; keep > 0 && len(whole) > keep {
+		drop = append(drop, whole[:len(whole)-keep]...)
+	}
+	for _, name := range drop {
+		if err := os.Remove(filepath.Join(t.place.Dir, name)); err != nil {
 			return err
 		}
-		all = all[1:]
 	}
 	return nil
 }
 
-// checkpoints lists those of a run folder, oldest first, relative to it.
+// checkpoints lists those of a run folder, oldest first, relative to it. Their
+// names sort so: epoch-0002-step-000007, within it, before epoch-0002, after it.
 func checkpoints(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, checkpointDir, "epoch-*.safetensors"))
 	if err != nil {
@@ -181,7 +187,16 @@ func (t *Trainer) restore() error {
 	if file.epoch > t.cfg.Epochs {
 		return fmt.Errorf("resume %s: %d epochs are done already, epochs is %d: use at least as many", t.place.Dir, file.epoch, t.cfg.Epochs)
 	}
-	t.epoch, t.step, t.untrained = file.epoch, file.step, file.untrained
+	if p := file.begun; p.steps > 0 {
+		switch {
+		case file.epoch+1 > t.cfg.Epochs:
+			return fmt.Errorf("resume %s: epoch %d is under way already, epochs is %d: use at least as many", t.place.Dir, file.epoch+1, t.cfg.Epochs)
+		case p.steps > t.sampler.Steps() || len(p.losses) != t.group.Size():
+			return fmt.Errorf("resume %s: checkpoint %s is after step %d of an epoch of %d workers, here are %d steps and %d workers: use another run folder",
+				t.place.Dir, file.path, p.steps, len(p.losses), t.sampler.Steps(), t.group.Size())
+		}
+	}
+	t.epoch, t.step, t.untrained, t.begun = file.epoch, file.step, file.untrained, file.begun
 	return file.apply(t.train)
 }
 
@@ -189,6 +204,7 @@ func (t *Trainer) restore() error {
 type checkpoint struct {
 	path        string
 	epoch, step int
+	begun       progress // of the next epoch
 	untrained   *Scores
 	tensors     map[string][]float64
 }
@@ -208,6 +224,9 @@ func readCheckpoint(path, modelName string) (checkpoint, error) {
 	}
 	if c.step, err = strconv.Atoi(meta["step"]); err != nil {
 		return c, fmt.Errorf("checkpoint %s: step: %w", path, err)
+	}
+	if c.begun, err = readProgress(c.epoch, meta); err != nil {
+		return c, fmt.Errorf("checkpoint %s: %w", path, err)
 	}
 	if s := meta["untrained"]; s != "" && s != "null" {
 		c.untrained = new(Scores)

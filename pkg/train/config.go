@@ -68,8 +68,9 @@ type LoaderConfig struct {
 
 // Checkpoints says when rank 0 saves.
 type Checkpoints struct {
-	Every int `yaml:"every" json:"every"` // epochs between two checkpoints; the last epoch is always saved
-	Keep  int `yaml:"keep" json:"keep"`   // newest kept; 0: all
+	Every      int `yaml:"every" json:"every"`             // epochs between two checkpoints; the last epoch is always saved
+	EverySteps int `yaml:"every_steps" json:"every_steps"` // optimiser steps between two within an epoch; 0: none
+	Keep       int `yaml:"keep" json:"keep"`               // newest kept, of those after an epoch; 0: all
 }
 
 // DefaultConfig is a small U-Net on generated cells.
@@ -118,8 +119,8 @@ func (c Config) Validate() error {
 		return bad("loader.workers and loader.prefetch are %d and %d: neither can be negative", c.Loader.Workers, c.Loader.Prefetch)
 	case !(c.BucketMiB > 0):
 		return bad("bucket_mib is %g: use more than 0", c.BucketMiB)
-	case c.Checkpoint.Every < 1 || c.Checkpoint.Keep < 0:
-		return bad("checkpoint.every is %d and checkpoint.keep %d: use at least 1 and 0", c.Checkpoint.Every, c.Checkpoint.Keep)
+	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
+		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
 	}
 	for _, v := range []interface{ Validate() error }{c.Optimizer, c.Schedule, c.Engine} {
 		if err := v.Validate(); err != nil {

@@ -51,7 +51,7 @@ func TestConfigErrors(t *testing.T) {
 		{"unet2d-cells", []string{"batch=0"}, []string{"batch is 0", "at least 1"}},
 		{"unet2d-cells", []string{"data.augment=yes"}, []string{"data.augment", "needs keys and values"}},
 		{"unet2d-cells", []string{"engine.threads=0"}, []string{"threads is 0"}},
-		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu or reference"}},
+		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=.nan"}, []string{"learning", "NaN"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=-0.1"}, []string{"learning_rate is -0.1: use a number above 0"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=0"}, []string{"learning_rate is 0: use a number above 0"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -20,10 +21,13 @@ type Result struct {
 
 // Run trains to the configured number of epochs, evaluates after each over the
 // whole held-out set, and writes the run folder when Place.Dir names one.
-// Cancelling ctx ends the run within a step. Whatever ends it early, the epochs
-// that were done are saved: one that is resumed trains from the beginning of
-// the epoch that was under way, and ends with the bits of one that was not
-// disturbed.
+//
+// Cancelling ctx ends the run after the step that is under way, and saves what
+// was done: a run that is resumed goes on with the next step, and ends with the
+// bits of one that was not disturbed. After another end, such as a kill, it goes
+// on from the newest checkpoint, so that the steps since then are done again:
+// those of Checkpoint.EverySteps, or all since the last of Checkpoint.Every
+// epochs.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	rec, err := t.record(ctx)
 	if err != nil {
@@ -31,11 +35,22 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	}
 	res, err := t.run(ctx, rec)
 	if err != nil {
-		if serr := t.saveUnsaved(rec); serr != nil {
+		if serr := t.saveEarly(ctx, rec, err); serr != nil {
 			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
 		}
 	}
 	return res, advise(rec.close(ctx, err), t.place.Dir)
+}
+
+// saveEarly saves what was done when err ended the run: where it was
+// interrupted, up to the last step, else the last epoch.
+func (t *Trainer) saveEarly(ctx context.Context, rec *recorder, err error) error {
+	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
+	if !interrupted || !t.begun.settled {
+		return t.saveUnsaved(rec)
+	}
+	t.unsaved = nil // older
+	return t.saveWithin(rec)
 }
 
 // advise adds what to do about a disk that takes no more.
@@ -69,6 +84,7 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 	}
 	var last Scores
 	for t.epoch < t.cfg.Epochs {
+		epochBegin := time.Now()
 		row, err := t.trainEpoch(ctx, rec)
 		if err != nil {
 			return res, fmt.Errorf("epoch %d: %w", t.epoch+1, err)
@@ -83,11 +99,15 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		res.Epochs = append(res.Epochs, row)
 		// The row first: an epoch whose row has no checkpoint is trained again
 		// by a run that is resumed, but a row that is missing stays missing.
-		if err := rec.epoch(row); err != nil {
+		if err := rec.timed(func() error { return rec.epoch(row) }); err != nil {
 			return res, err
 		}
-		if err := t.checkpoint(ctx, rec); err != nil {
+		if err := rec.timed(func() error { return t.checkpoint(rec) }); err != nil {
 			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
+		}
+		t.begun = progress{}
+		if err := rec.weigh(t.epoch, time.Since(epochBegin)); err != nil {
+			return res, err
 		}
 		res.Test = last.test(*untrained, rec.lastCheckpoint(), row.ValSeconds)
 	}
@@ -104,20 +124,27 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 	return res, rec.done(res.Test)
 }
 
-// trainEpoch does every step of the next epoch.
+// trainEpoch does the steps of the next epoch that were not done yet.
 func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, error) {
-	row := runs.Epoch{Epoch: t.epoch + 1}
-	batches := t.loader.Epoch(ctx, t.epoch)
+	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
+	work, end := lag(ctx, stepPatience)
+	defer end()
+	before := t.begun.within(t.group.Size())
+	t.begun = before
+	if before.steps > 0 {
+		row.LearningRate = t.rate(t.epoch, before.steps-1)
+	}
+	batches := t.loader.EpochFrom(work, t.epoch, before.steps)
 	defer batches.Close()
 	steps := t.sampler.Steps()
-	var lossSum float64
+	lossSum := before.losses[t.group.Rank()]
 	// All begin together: what rank 0 alone did before, such as a checkpoint,
 	// would else be the others' wait in their first step.
-	if err := t.group.Barrier(ctx); err != nil {
+	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
 	begin := time.Now()
-	for i := 0; ; i++ {
+	for i := before.steps; ; i++ {
 		waiting := time.Now()
 		if !batches.Next() {
 			break
@@ -125,7 +152,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		b := batches.Batch()
 		span := runs.Step{Epoch: t.epoch + 1, Samples: t.cfg.Batch, Data: time.Since(waiting).Seconds()}
 		row.LearningRate = t.rate(t.epoch, i)
-		if err := t.Step(ctx, b.Image, b.Target, row.LearningRate, &span); err != nil {
+		if err := t.Step(work, b.Image, b.Target, row.LearningRate, &span); err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 		lossSum += span.Loss
@@ -135,23 +162,31 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		if t.place.Progress != nil {
 			t.place.Progress(t.epoch+1, i+1, steps)
 		}
+		if i+1 < steps {
+			seconds := before.seconds + time.Since(begin).Seconds()
+			if err := t.betweenSteps(ctx, work, rec, progress{steps: i + 1, seconds: seconds}, lossSum); err != nil {
+				return row, err
+			}
+		}
 	}
 	if err := batches.Err(); err != nil {
 		return row, fmt.Errorf("load batches: %w", err)
 	}
 	// The epoch is over when the slowest rank is done.
-	if err := t.group.Barrier(ctx); err != nil {
+	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
-	row.Seconds = time.Since(begin).Seconds()
+	row.Seconds = before.seconds + time.Since(begin).Seconds()
 	row.Samples = steps * t.cfg.Batch * t.group.Size()
 	row.PaddingSamples = t.sampler.Padding()
 	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
-	sum := []float64{lossSum}
-	if err := t.sum(ctx, sum); err != nil {
+	if err := t.settle(work, rec, progress{steps: steps, seconds: row.Seconds}, lossSum); err != nil {
 		return row, err
 	}
-	row.TrainLoss = sum[0] / float64(steps*t.group.Size())
+	for _, sum := range t.begun.losses {
+		row.TrainLoss += sum
+	}
+	row.TrainLoss /= float64(steps * t.group.Size())
 	return row, nil
 }
 

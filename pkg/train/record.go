@@ -24,6 +24,37 @@ type recorder struct {
 	epochs    []runs.Epoch      // of the run that is resumed
 	untrained *Scores
 	saved     string // the newest checkpoint, relative to the folder
+
+	writing time.Duration // since the last call of weigh
+	told    bool          // that it takes long
+}
+
+// Writing that takes at least this share of an epoch's time, and this long, is
+// worth a word. A disk of today takes some milliseconds an epoch.
+const (
+	slowShare = 0.1
+	slowTime  = 500 * time.Millisecond
+)
+
+// timed does what write does, and counts how long it takes.
+func (r *recorder) timed(write func() error) error {
+	begin := time.Now()
+	defer func() { r.writing += time.Since(begin) }()
+	return write()
+}
+
+// weigh says, once a run, where writing took a large part of an epoch, which
+// lasted so long with its evaluation and its checkpoint.
+func (r *recorder) weigh(epoch int, lasted time.Duration) error {
+	wrote := r.writing
+	r.writing = 0
+	if r.told || r.w == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
+		return nil
+	}
+	r.told = true
+	return r.log("note: writing to %s took %.1f s of the %.1f s of epoch %d (%.0f %%): its file system is slow, which no step's times show; "+
+		"put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)",
+		r.t.place.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
 func (t *Trainer) record(ctx context.Context) (*recorder, error) {
@@ -148,10 +179,12 @@ func (r *recorder) step(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
-	if err := r.steps.Step(s); err != nil {
-		return err
-	}
-	return r.stepEvents(s)
+	return r.timed(func() error {
+		if err := r.steps.Step(s); err != nil {
+			return err
+		}
+		return r.stepEvents(s)
+	})
 }
 
 // epoch writes a finished epoch, before its checkpoint.
@@ -200,7 +233,7 @@ func (r *recorder) close(ctx context.Context, err error) error {
 	}
 	status := runs.StatusDone
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled)):
 		status = runs.StatusCanceled
 	case err != nil:
 		status = runs.StatusFailed

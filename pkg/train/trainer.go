@@ -45,12 +45,14 @@ type Trainer struct {
 	samples Samples
 	sampler *data.Sampler
 	loader  *data.Loader
-	step    int // steps done
-	epoch   int // epochs done
+	step    int      // steps done
+	epoch   int      // epochs done
+	begun   progress // of the next epoch
 
 	untrained *Scores // before the first step, once they are known
 	saved     string  // newest checkpoint, relative to the run folder
 	unsaved   *state  // the last epoch that was done, where no checkpoint was due
+	endWork   context.CancelFunc
 }
 
 // fault breaks data parallelism on purpose, so that VerifyDP can show that it
@@ -86,7 +88,10 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.load(); err != nil {
 		return t, err
 	}
-	t.sync = strategy.NewDDP(ctx, group, f.sync)
+	// A step that is under way at an interrupt is done to its end.
+	work, end := lag(ctx, stepPatience)
+	t.endWork = end
+	t.sync = strategy.NewDDP(work, group, f.sync)
 	if err = t.start(); err != nil {
 		return t, err
 	}
@@ -195,6 +200,7 @@ func (t *Trainer) Close() error {
 	}
 	if t.sync != nil {
 		errs = append(errs, t.sync.Close())
+		t.endWork()
 	}
 	if t.eval != nil {
 		errs = append(errs, t.eval.Close())

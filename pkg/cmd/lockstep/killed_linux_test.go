@@ -254,10 +254,11 @@ func TestKilledRunsResume(t *testing.T) {
 	for series := 0; done < kills; series++ {
 		workers := 1 + series%2
 		name := fmt.Sprintf("series%d", series)
+		steps := fmt.Sprintf("checkpoint.every_steps=%d", series/2%2*2) // none, or every 2 of 6 or 3 an epoch
 		dir := filepath.Join(p.logs, "tiny", fmt.Sprintf("%s-n%d-s1", name, workers))
 		for killed := 0; killed < each; {
 			var out bytes.Buffer
-			c := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--resume")
+			c := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--set", steps, "--resume")
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -309,7 +310,7 @@ func TestKilledRunsResume(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		if err := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--resume").Run(); err != nil {
+		if err := p.launch(&out, workers, 1, "--study", "tiny", "--series", name, "--set", steps, "--resume").Run(); err != nil {
 			t.Fatalf("resume after the kills: %v\n%s", err, &out)
 		}
 		if got := final(t, dir); got != want[workers] {

@@ -23,6 +23,7 @@ its run ends, and the error says which worker and why.
 
   lockstep launch --config unet2d-cells --workers 1,2 --seeds 1,2
   lockstep launch --config em-membrane --data DIR --workers 1,2
+  lockstep launch --workers 1,2 --vary engine.overlap=true,false
   lockstep launch --workers 1,2 -- python train.py --epochs 3
 
 Behind -- any program can stand: it gets the same variables, a run folder and
@@ -31,8 +32,10 @@ its wall time in it.
 Workers of one machine exchange gradients through shared memory, those of
 several by TCP; LOCKSTEP_COLLECTIVE=shm, unix or tcp says otherwise.
 
-Ctrl-C ends the run in order, and --resume goes on with it; a second Ctrl-C ends
-it at once. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
+Ctrl-C ends the run after the step under way and saves it, and --resume goes on
+with the next step; a second Ctrl-C ends it at once. After a kill, --resume does
+again what came after the last checkpoint: see checkpoint.every and every_steps
+of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage(fmt.Errorf("%q is no flag: put the command to launch behind --", args[0]))
@@ -56,6 +59,7 @@ it at once. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.
 	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
 	f.IntVar(&s.Epochs, "epochs", 0, "instead of the config's")
 	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
+	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: a series for each value, repeatable")
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
 	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")

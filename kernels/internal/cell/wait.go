@@ -1,0 +1,189 @@
+package cell
+
+import (
+	"go/ast"
+	"go/token"
+
+	"golang.org/x/tools/go/ast/astutil"
+)
+
+// Waits are the names of the functions that Waiting puts into a cell.
+type Waits struct {
+	From  string // from(ch) is a channel of ch's type, in which what was received from ch waits
+	Send  string // send(ch, v) sends v to ch
+	Done  string // done() is a channel that is closed at an interrupt, nil in a goroutine
+	Check string // check(-1) panics if the cell was interrupted
+	Range string // range(x, func() { loop }) runs the loop, as ByReceive has it if x is a channel
+	Wait  string // wait(x, x.Wait) calls x.Wait
+}
+
+// Waiting turns whatever in a cell may wait for a goroutine into what an
+// interrupt ends: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
+// without default gets one case more, x.Wait() becomes wait(x, x.Wait), and a
+// range loop becomes an argument of a function that decides how it is compiled,
+// since only the compiler knows whether it is over a channel. The nodes are
+// changed in place, or in the list.
+func (w Waits) Waiting(nodes []ast.Node) {
+	// These stay, as parts of a statement that is changed as a whole or cannot be.
+	keep := map[ast.Node]bool{}
+	before := func(c *astutil.Cursor) bool {
+		switch n := c.Node().(type) {
+		case *ast.CommClause:
+			keep[n.Comm] = true
+			if r := received(n.Comm); r != nil {
+				keep[r] = true
+			}
+		case *ast.LabeledStmt:
+			keep[n.Stmt] = true
+		case *ast.GoStmt:
+			keep[n.Call] = true
+		case *ast.DeferStmt:
+			keep[n.Call] = true
+		}
+		return true
+	}
+	after := func(c *astutil.Cursor) bool {
+		n := c.Node()
+		switch n := n.(type) {
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW && !keep[n] {
+				n.X = call(w.From, n.X.Pos(), n.X)
+			}
+		case *ast.SendStmt:
+			if !keep[n] {
+				c.Replace(&ast.ExprStmt{X: call(w.Send, n.Pos(), n.Chan, n.Value)})
+			}
+		case *ast.SelectStmt:
+			w.addCase(n)
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			if ok && sel.Sel.Name == "Wait" && len(n.Args) == 0 && !keep[n] {
+				c.Replace(call(w.Wait, n.Pos(), sel.X, sel))
+			}
+		case *ast.RangeStmt:
+			if !keep[n] {
+				c.Replace(w.loop(n, n))
+			}
+		case *ast.LabeledStmt:
+			if r, ok := n.Stmt.(*ast.RangeStmt); ok {
+				c.Replace(w.loop(r, n))
+			}
+		}
+		return true
+	}
+	for i, n := range nodes {
+		nodes[i] = astutil.Apply(n, before, after)
+	}
+}
+
+// call is a call of one of the functions, which no program can write.
+func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
+	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: at}
+}
+
+// received is the receive operation of a case, if it is one.
+func received(comm ast.Stmt) ast.Node {
+	var e ast.Expr
+	switch s := comm.(type) {
+	case *ast.ExprStmt:
+		e = s.X
+	case *ast.AssignStmt:
+		if len(s.Rhs) == 1 {
+			e = s.Rhs[0]
+		}
+	}
+	if u, ok := ast.Unparen(e).(*ast.UnaryExpr); ok {
+		return u
+	}
+	return nil
+}
+
+// addCase lets an interrupt end a select that may wait.
+func (w Waits) addCase(s *ast.SelectStmt) {
+	for _, clause := range s.Body.List {
+		if c, ok := clause.(*ast.CommClause); ok && c.Comm == nil {
+			return
+		}
+	}
+	at := s.Pos()
+	minusOne := &ast.UnaryExpr{OpPos: at, Op: token.SUB, X: &ast.BasicLit{ValuePos: at, Kind: token.INT, Value: "1"}}
+	s.Body.List = append(s.Body.List, &ast.CommClause{
+		Case: at, Colon: at,
+		Comm: &ast.ExprStmt{X: &ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: call(w.Done, at)}},
+		Body: []ast.Stmt{&ast.ExprStmt{X: call(w.Check, at, minusOne)}},
+	})
+}
+
+// loop hands a loop, with its label if it has one, to the function that decides.
+func (w Waits) loop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
+	at := r.Pos()
+	body := &ast.FuncLit{
+		Type: &ast.FuncType{Func: at, Params: &ast.FieldList{Opening: at, Closing: at}},
+		Body: &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{whole}, Rbrace: r.End()},
+	}
+	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: call(w.Range, at, r.X, body)}}, Rbrace: r.End()}
+}
+
+// Loop is the loop that Waiting put into the arguments of a call of range.
+func Loop(c *ast.CallExpr) ast.Stmt {
+	return c.Args[1].(*ast.FuncLit).Body.List[0]
+}
+
+// channelName and openName are variables of the loop that ByReceive makes. No
+// program can write them.
+const (
+	channelName = "\u00b7channel"
+	valueName   = "\u00b7value"
+	openName    = "\u00b7open"
+)
+
+// ByReceive is a range loop over a channel, or a label with one, as a loop that
+// receives with the function from.
+func (w Waits) ByReceive(loop ast.Stmt) ast.Stmt {
+	if l, ok := loop.(*ast.LabeledStmt); ok {
+		r := l.Stmt.(*ast.RangeStmt)
+		labelled := *l
+		labelled.Stmt = w.receiveLoop(r)
+		return declareChannel(r, &labelled)
+	}
+	r := loop.(*ast.RangeStmt)
+	return declareChannel(r, w.receiveLoop(r))
+}
+
+// declareChannel evaluates what is ranged over once, before the loop.
+func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
+	at := r.Pos()
+	return &ast.BlockStmt{Lbrace: at, Rbrace: r.End(), List: []ast.Stmt{
+		&ast.AssignStmt{Lhs: []ast.Expr{ident(channelName, at)}, TokPos: at, Tok: token.DEFINE, Rhs: []ast.Expr{r.X}},
+		loop,
+	}}
+}
+
+// receiveLoop is for { v, open := <-from(channel); if !open { break }; body }.
+func (w Waits) receiveLoop(r *ast.RangeStmt) ast.Stmt {
+	at := r.Pos()
+	v := ident("_", at)
+	var assign []ast.Stmt
+	switch {
+	case r.Key == nil:
+	case r.Tok == token.DEFINE:
+		v = r.Key.(*ast.Ident)
+	default:
+		v = ident(valueName, at)
+		assign = []ast.Stmt{&ast.AssignStmt{Lhs: []ast.Expr{r.Key}, TokPos: at, Tok: token.ASSIGN, Rhs: []ast.Expr{ident(valueName, at)}}}
+	}
+	list := []ast.Stmt{
+		&ast.AssignStmt{
+			Lhs: []ast.Expr{v, ident(openName, at)}, TokPos: at, Tok: token.DEFINE,
+			Rhs: []ast.Expr{&ast.UnaryExpr{OpPos: at, Op: token.ARROW, X: call(w.From, at, ident(channelName, at))}},
+		},
+		&ast.IfStmt{
+			If: at, Cond: &ast.UnaryExpr{OpPos: at, Op: token.NOT, X: ident(openName, at)},
+			Body: &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.BranchStmt{TokPos: at, Tok: token.BREAK}}, Rbrace: at},
+		},
+	}
+	list = append(append(list, assign...), r.Body)
+	return &ast.ForStmt{For: at, Body: &ast.BlockStmt{Lbrace: r.Body.Lbrace, List: list, Rbrace: r.Body.Rbrace}}
+}
+
+func ident(name string, at token.Pos) *ast.Ident { return &ast.Ident{NamePos: at, Name: name} }

@@ -1,0 +1,232 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// outcome is what must come out the same of a run that was done, in a text:
+// the bits of its last checkpoint, its epochs but for their times, and every
+// rank's steps, each once.
+func outcome(t *testing.T, dir string) string {
+	t.Helper()
+	r, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Info.Status != runs.StatusDone || len(r.Problems) > 0 || r.Info.Test == nil {
+		t.Fatalf("%s: status %q, error %q, problems %v", dir, r.Info.Status, r.Info.Error, r.Problems)
+	}
+	var b strings.Builder
+	for _, e := range r.Epochs {
+		fmt.Fprintln(&b, e.Epoch, e.Samples, e.PaddingSamples, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate)
+	}
+	for rank := range r.Info.Workers {
+		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("steps-%d.jsonl", rank)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, steps, problems, err := runs.ReadSteps(dir, rank)
+		if err != nil || len(problems) > 0 {
+			t.Error(err, problems)
+		}
+		if lines := strings.Count(string(text), `"step":`); lines != len(steps) {
+			t.Errorf("rank %d has %d lines of %d steps", rank, lines, len(steps))
+		}
+		for _, s := range steps {
+			fmt.Fprintln(&b, rank, s.Epoch, s.Step, s.Samples, s.Loss)
+		}
+	}
+	file, err := weights.Read(filepath.Join(dir, r.Info.Test.Checkpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range file.Tensors {
+		fmt.Fprint(&b, "\n", w.Name)
+		for _, v := range w.Float64s() {
+			fmt.Fprintf(&b, " %x", math.Float64bits(v))
+		}
+	}
+	return b.String()
+}
+
+// interruptedAt trains until all workers are interrupted as one of them has done
+// that step of that epoch.
+func interruptedAt(t *testing.T, cfg Config, workers int, place Place, epoch, step int) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	place.Progress = func(e, s, _ int) {
+		if e == epoch && s == step {
+			cancel()
+		}
+	}
+	errs := make([]error, workers)
+	results := make([]Result, workers)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(workers) {
+		wg.Go(func() { errs[rank] = trainOne(ctx, cfg, g, place, &results[rank]) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func namesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := checkpoints(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range all {
+		all[i] = filepath.Base(name)
+	}
+	return all
+}
+
+// TestInterruptedWithinAnEpoch: the run ends after the step under way, and goes
+// on with the next; one with 17 samples has 5 steps an epoch on two workers.
+func TestInterruptedWithinAnEpoch(t *testing.T) {
+	for _, tt := range []struct {
+		device  string
+		workers int
+		every   int
+		steps   []int // of epoch 2
+	}{
+		{"cpu", 1, 1, []int{1, 5, 9}},
+		{"cpu", 2, 1, []int{1, 2, 5}},
+		{"cpu", 3, 9, []int{2}},
+		{"reference", 2, 1, []int{3}},
+	} {
+		cfg := tiny()
+		cfg.Engine.Device, cfg.Checkpoint.Every = tt.device, tt.every
+		whole := filepath.Join(t.TempDir(), "whole")
+		if _, err := trainAll(t, cfg, tt.workers, Place{Dir: whole}); err != nil {
+			t.Fatal(err)
+		}
+		want := outcome(t, whole)
+		for _, step := range tt.steps {
+			t.Run(fmt.Sprintf("%s, %d workers, step %d", tt.device, tt.workers, step), func(t *testing.T) {
+				begin := time.Now()
+				place := Place{Dir: filepath.Join(t.TempDir(), "run")}
+				err := interruptedAt(t, cfg, tt.workers, place, 2, step)
+				if !errors.Is(err, context.Canceled) {
+					t.Fatalf("it ended with %v", err)
+				}
+				if d := time.Since(begin); d > stepPatience {
+					t.Errorf("it took %v", d)
+				}
+				// The other worker may be before or behind the end of a step.
+				names := namesIn(t, place.Dir)
+				near := []string{}
+				for s := step; s <= step+1; s++ {
+					near = append(near, fmt.Sprintf("epoch-0002-step-%06d.safetensors", s))
+				}
+				if len(names) == 0 || !slices.Contains(near, names[len(names)-1]) || len(names) > 2 {
+					t.Fatalf("checkpoints %v, want the newest of %v", names, near)
+				}
+				run, err := runs.Read(place.Dir)
+				if err != nil || run.Info.Status != runs.StatusCanceled || len(run.Epochs) != 1 {
+					t.Errorf("%v: status %q after %d epochs", err, run.Info.Status, len(run.Epochs))
+				}
+				place.Resume = true
+				if _, err := trainAll(t, cfg, tt.workers, place); err != nil {
+					t.Fatal(err)
+				}
+				if got := outcome(t, place.Dir); got != want {
+					t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+				}
+				if names := namesIn(t, place.Dir); slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) {
+					t.Errorf("checkpoints %v are left", names)
+				}
+			})
+		}
+	}
+}
+
+// TestInterruptedAgainAndAgain: a run that is interrupted after every step ends
+// as one that was left alone.
+func TestInterruptedAgainAndAgain(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 2
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	place := Place{Dir: filepath.Join(t.TempDir(), "run"), Resume: true}
+	times := 0
+	for epoch := 1; epoch <= cfg.Epochs; epoch++ {
+		for step := 1; step <= 5; step++ {
+			if err := interruptedAt(t, cfg, 2, place, epoch, step); err != nil {
+				times++
+				if !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if times < 5 {
+		t.Errorf("it was interrupted only %d times", times)
+	}
+	if _, err := trainAll(t, cfg, 2, place); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := outcome(t, place.Dir), outcome(t, whole); got != want {
+		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+	}
+}
+
+// TestCheckpointsEverySteps: what a kill leaves, here a copy of the folder in the
+// middle of an epoch, goes on from the newest checkpoint within it.
+func TestCheckpointsEverySteps(t *testing.T) {
+	cfg := tiny()
+	cfg.Checkpoint.EverySteps = 2
+	whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
+	var once sync.Once
+	place := Place{Dir: whole, Progress: func(epoch, step, _ int) {
+		if epoch == 2 && step == 4 { // the checkpoint after step 4 comes only now
+			once.Do(func() {
+				if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}}
+	if _, err := trainAll(t, cfg, 2, place); err != nil {
+		t.Fatal(err)
+	}
+	want := outcome(t, whole)
+	if names, want := namesIn(t, killed), []string{"epoch-0001.safetensors", "epoch-0002-step-000002.safetensors"}; !slices.Equal(names, want) {
+		t.Fatalf("checkpoints in the middle are %v, want %v", names, want)
+	}
+	if names, want := namesIn(t, whole), []string{"epoch-0002.safetensors", "epoch-0003.safetensors"}; !slices.Equal(names, want) {
+		t.Errorf("checkpoints at the end are %v, want %v", names, want)
+	}
+	if _, err := trainAll(t, cfg, 2, Place{Dir: killed, Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := outcome(t, killed); got != want {
+		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+	}
+
+	// What does not fit is refused.
+	half := filepath.Join(t.TempDir(), "half")
+	if err := interruptedAt(t, cfg, 2, Place{Dir: half}, 3, 2); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	cfg.Epochs = 2
+	_, err := trainAll(t, cfg, 2, Place{Dir: half, Resume: true})
+	wantError(t, err, "resume "+half, "epoch 3 is under way already, epochs is 2: use at least as many")
+}
