@@ -52,7 +52,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().Int64Var(&f.seed, "seed", 1, "of initial weights, order and augmentation")
 	c.Flags().IntVar(&f.epochs, "epochs", 0, "instead of the config's")
 	c.Flags().IntVar(&f.threads, "threads", 0, "of this worker, instead of the config's")
-	c.Flags().StringVar(&f.device, "device", "", "cpu or reference, instead of the config's")
+	c.Flags().StringVar(&f.device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value in the config, repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint of the run folder")
 	return c
@@ -86,6 +86,7 @@ func (f trainFlags) work(c *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
+	limitProcs(cfg.Engine.Threads)
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return usage(err)

@@ -2,8 +2,8 @@ package cpu
 
 import "math"
 
-// chunkPixels is the number of pixels whose statistics are taken at once: their
-// eight channels stay in the first-level cache for the second look.
+// chunkPixels is the number of pixels that are added up in float32 before the
+// sum goes on in float64.
 const chunkPixels = 512
 
 // chunks cuts the pixels of an activation in pieces: every image's channel
@@ -22,58 +22,93 @@ func chunksOf(o operand) chunks {
 // count is the number of chunks.
 func (c chunks) count() int { return c.images * c.channels * c.perPlane }
 
-// at is where chunk i begins (in floats), its channel block and its pixels.
-func (c chunks) at(i int) (start, channel, pixels int) {
+// at is chunk i: its image, channel block, first float of the plane, and pixels.
+func (c chunks) at(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*chunkPixels
-	return (plane*c.pixels + q) * lanes, plane % c.channels, min(chunkPixels, c.pixels-q)
+	return plane / c.channels, plane % c.channels, q * lanes, min(chunkPixels, c.pixels-q)
 }
 
-// normBlocks is the number of blocks of eight constants that a channel block's
-// elementwise pass reads.
-const normBlocks = 4
+// tally is the statistics of all pixels, a part for each chunk of a plane.
+func (c chunks) tally() *tally {
+	t := &tally{channels: c.channels}
+	for range c.images {
+		for q := range c.perPlane {
+			t.pixels = append(t.pixels, min(chunkPixels, c.pixels-q*chunkPixels))
+		}
+	}
+	return t
+}
 
-// batchNorm normalises by the batch's statistics, or by the running ones.
+// batchNorm normalises by the batch's statistics, or by the running ones. An
+// output that is normalised where it is read only gets its constants here.
 func (x *executable) batchNorm(c call) ([]task, error) {
 	in, gamma, beta, mean, variance, y := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[0]
 	if err := checkNorm(c, y, []operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
 	cut := chunksOf(in)
-	params := make([]float32, cut.channels*normBlocks*lanes)
-	normalize := x.engine.kernels.normalize
-	if c.Attr.ReLU {
-		normalize = x.engine.kernels.normalizeReLU
+	var all []task
+	norm := x.origins[y.id].norm
+	stored := norm == nil
+	if stored {
+		norm = make([]float32, cut.channels*normFloats)
 	}
-	apply := task{cut.count(), func(_ *worker, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			start, channel, pixels := cut.at(i)
-			normalize(&in.data[start], &y.data[start], &params[channel*normBlocks*lanes], pixels)
+	if c.Attr.Training {
+		savedMean, savedInv := c.out[1], c.out[2]
+		if !savedMean.absentOr(in.Shape[1]) || !savedInv.absentOr(in.Shape[1]) {
+			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
-	}}
-	if !c.Attr.Training {
-		return []task{{1, func(*worker, int, int) {
+		t := c.tally
+		if t == nil {
+			t = cut.tally()
+			x.needTallies(t.floats())
+			all = append(all, x.tallyChunks(in, cut, t))
+		}
+		all = append(all, x.mergeTally(c, t, norm))
+	} else {
+		all = append(all, task{1, func(*worker, int, int) {
 			for j := range in.Shape[1] {
 				inv := 1 / math.Sqrt(float64(variance.data[j])+c.Attr.Epsilon)
-				setNorm(params, j, mean.data[j], float32(float64(gamma.data[j])*inv), beta.data[j])
+				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], float32(inv), c.Attr.ReLU)
 			}
-		}}, apply}, nil
+		}})
 	}
-	savedMean, savedInv := c.out[1], c.out[2]
-	if !savedMean.absentOr(in.Shape[1]) || !savedInv.absentOr(in.Shape[1]) {
-		return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
+	if !stored {
+		return all, nil
 	}
-	x.needShared(cut.count() * 2 * lanes)
-	moments := task{cut.count(), func(_ *worker, lo, hi int) {
+	normalize := x.engine.kernels.normalize
+	return append(all, task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			start, _, pixels := cut.at(i)
-			x.engine.kernels.moments(&in.data[start], pixels, &x.shared[i*2*lanes])
+			n, channel, first, pixels := cut.at(i)
+			from, _ := in.block(n, channel)
+			to, _ := y.block(n, channel)
+			normalize(&from[first], &to[first], &norm[channel*normFloats], pixels)
+		}
+	}}), nil
+}
+
+// tallyChunks takes the statistics of an activation in memory.
+func (x *executable) tallyChunks(in operand, cut chunks, t *tally) task {
+	return task{cut.count(), func(_ *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			n, channel, first, pixels := cut.at(i)
+			from, _ := in.block(n, channel)
+			to := t.begin(x.tallies, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
+			x.engine.kernels.deviations(&from[first], pixels, &to[0])
 		}
 	}}
-	total := float64(cut.images * cut.pixels)
+}
+
+// mergeTally makes saved and running statistics and the constants of the
+// statistics of a training batch norm's input. It is one worker's: waking the
+// others takes longer.
+func (x *executable) mergeTally(c call, t *tally, norm []float32) task {
+	in, gamma, beta, mean, variance, savedMean, savedInv := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[1], c.out[2]
+	total := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	unbiased := total / max(1, total-1)
-	merge := task{cut.channels, func(_ *worker, lo, hi int) {
-		for b := lo; b < hi; b++ {
-			m, m2 := mergeMoments(cut, b, x.shared)
+	return task{1, func(*worker, int, int) {
+		for b := range t.channels {
+			m, m2 := t.merge(x.tallies, b)
 			for l := range lanes {
 				j, v := b*lanes+l, m2[l]/total
 				if j >= in.Shape[1] {
@@ -81,16 +116,15 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 					savedInv.set(j, 0)
 					continue
 				}
-				inv := 1 / math.Sqrt(v+c.Attr.Epsilon)
+				inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
 				savedMean.set(j, float32(m[l]))
-				savedInv.set(j, float32(inv))
+				savedInv.set(j, inv)
 				mean.data[j] = float32((1-c.Attr.Momentum)*float64(mean.data[j]) + c.Attr.Momentum*m[l])
 				variance.data[j] = float32((1-c.Attr.Momentum)*float64(variance.data[j]) + c.Attr.Momentum*v*unbiased)
-				setNorm(params, j, float32(m[l]), float32(float64(gamma.data[j])*inv), beta.data[j])
+				setNormOf(norm, j, gamma.data[j], beta.data[j], float32(m[l]), inv, c.Attr.ReLU)
 			}
 		}
 	}}
-	return []task{moments, merge, apply}, nil
 }
 
 // checkNorm checks what a batch norm's forward and backward have in common: an
@@ -108,39 +142,16 @@ func checkNorm(c call, like operand, vectors []operand) error {
 	return nil
 }
 
-// setNorm writes channel j's constants for the normalising kernel.
-func setNorm(params []float32, j int, v ...float32) {
-	for i, f := range v {
-		params[(j/lanes*normBlocks+i)*lanes+j%lanes] = f
-	}
-}
-
-// mergeMoments joins the chunks' means and sums of squared distances of a
-// channel block (Chan, Golub and LeVeque, Updating Formulae and a Pairwise
-// Algorithm for Computing Sample Variances, 1979, equation 2.1).
-func mergeMoments(cut chunks, channel int, parts []float32) (mean, m2 [lanes]float64) {
-	var n float64
-	for img := range cut.images {
-		for q := range cut.perPlane {
-			i := (img*cut.channels+channel)*cut.perPlane + q
-			_, _, pixels := cut.at(i)
-			k := float64(pixels)
-			for l := range lanes {
-				d := float64(parts[i*2*lanes+l]) - mean[l]
-				mean[l] += d * k / (n + k)
-				m2[l] += float64(parts[(i*2+1)*lanes+l]) + d*d*n*k/(n+k)
-			}
-			n += k
-		}
-	}
-	return mean, m2
-}
+// gradBlocks is the number of blocks of eight constants, beside those that
+// normalise, that a channel block's gradient takes.
+const gradBlocks = 4
 
 // batchNormGradient is the gradient of a training batch norm (Ioffe and
 // Szegedy, arXiv:1502.03167, section 3): with x̂ = (x−mean)/σ and m pixels,
-// dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m).
+// dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m). Where a ReLU is
+// fused in, dy counts where γ·x̂ + β > 0, which is computed again from x.
 func (x *executable) batchNormGradient(c call) ([]task, error) {
-	in, gamma, mean, inv, dy, y := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5]
+	in, gamma, mean, inv, dy, y, beta := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
 	dx, dgamma, dbeta := c.out[0], c.out[1], c.out[2]
 	if err := checkNorm(c, dy, []operand{gamma, mean, inv}); err != nil {
 		return nil, err
@@ -152,26 +163,35 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 	if (dx.present() && !dx.is(s[0], s[1], s[2], s[3])) || (c.Attr.ReLU && (!y.present() || !y.is(s[0], s[1], s[2], s[3]))) {
 		return nil, c.errorf("dx, and y where a ReLU is fused in, must have the shape of x")
 	}
-	cut := chunksOf(in)
-	params := make([]float32, cut.channels*normBlocks*lanes)
-	k := x.engine.kernels
-	normSums, normGrad := k.normSums, k.normGrad
-	if c.Attr.ReLU {
-		normSums, normGrad = k.normSumsReLU, k.normGradReLU
-	} else {
-		y = in // not read
+	if c.Attr.ReLU && (!beta.present() || !beta.vector(s[1])) {
+		return nil, c.errorf("where a ReLU is fused in this engine needs the shift too, of shape [%d]", s[1])
 	}
+	cut := chunksOf(in)
+	norm, params := make([]float32, cut.channels*normFloats), make([]float32, cut.channels*gradBlocks*lanes)
+	constants := task{1, func(*worker, int, int) {
+		for j := range s[1] {
+			if c.Attr.ReLU {
+				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv.data[j], true)
+			} else {
+				setNorm(norm, j, 1, 0, float32(math.Inf(-1)))
+			}
+		}
+	}}
+	k := x.engine.kernels
 	x.needShared(cut.count() * 2 * lanes)
 	sums := task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			start, channel, pixels := cut.at(i)
-			normSums(&in.data[start], &dy.data[start], &y.data[start], &mean.data[channel*lanes], &x.shared[i*2*lanes], pixels)
+			n, channel, first, pixels := cut.at(i)
+			from, _ := in.block(n, channel)
+			g, _ := dy.block(n, channel)
+			k.normSums(&from[first], &g[first], &norm[channel*normFloats], &mean.data[channel*lanes], &x.shared[i*2*lanes], pixels)
 		}
 	}}
 	total := float64(cut.images * cut.pixels)
-	merge := task{cut.channels, func(_ *worker, lo, hi int) {
-		for b := lo; b < hi; b++ {
+	merge := task{1, func(*worker, int, int) {
+		for b := range cut.channels {
 			sum, dot := addPairs(cut, b, x.shared)
+			p := params[b*gradBlocks*lanes:]
 			for l := range lanes {
 				j := b*lanes + l
 				if j >= s[1] {
@@ -184,20 +204,22 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 				dgamma.set(j, float32(dg))
 				dbeta.set(j, float32(sum[l]))
 				a := float64(gamma.data[j]) * inverse
-				setNorm(params, j, float32(a), float32(-a*inverse*dg/total), mean.data[j], float32(-a*sum[l]/total))
+				p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*dg/total), mean.data[j], float32(-a*sum[l]/total)
 			}
 		}
 	}}
 	if !dx.present() {
-		return []task{sums, merge}, nil
+		return []task{constants, sums, merge}, nil
 	}
-	apply := task{cut.count(), func(_ *worker, lo, hi int) {
+	return []task{constants, sums, merge, {cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			start, channel, pixels := cut.at(i)
-			normGrad(&in.data[start], &dy.data[start], &y.data[start], &dx.data[start], &params[channel*normBlocks*lanes], pixels)
+			n, channel, first, pixels := cut.at(i)
+			from, _ := in.block(n, channel)
+			g, _ := dy.block(n, channel)
+			to, _ := dx.block(n, channel)
+			k.normGrad(&from[first], &g[first], &to[first], &norm[channel*normFloats], &params[channel*gradBlocks*lanes], pixels)
 		}
-	}}
-	return []task{sums, merge, apply}, nil
+	}}}, nil
 }
 
 // addPairs adds the chunks' two sums of a channel block.
@@ -224,12 +246,13 @@ func (x *executable) biasGradient(c call) ([]task, error) {
 	x.needShared(cut.count() * 2 * lanes)
 	sums := task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			start, _, pixels := cut.at(i)
-			x.engine.kernels.sums(&dy.data[start], pixels, &x.shared[i*2*lanes])
+			n, channel, first, pixels := cut.at(i)
+			g, _ := dy.block(n, channel)
+			x.engine.kernels.sums(&g[first], pixels, &x.shared[i*2*lanes])
 		}
 	}}
-	merge := task{cut.channels, func(_ *worker, lo, hi int) {
-		for b := lo; b < hi; b++ {
+	merge := task{1, func(*worker, int, int) {
+		for b := range cut.channels {
 			sum, _ := addPairs(cut, b, x.shared)
 			for l := range lanes {
 				db.data[b*lanes+l] = float32(sum[l])

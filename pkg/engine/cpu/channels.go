@@ -36,6 +36,9 @@ func (x *executable) concat(c call) ([]task, error) {
 		!y.is(b.Shape[0], a.Shape[1]+b.Shape[1], b.Shape[2], b.Shape[3]) {
 		return nil, c.errorf("it takes activations that differ in their channels alone, and writes the sum of these")
 	}
+	if x.origins[y.id].how == joined {
+		return nil, nil // its readers take the two from where they are
+	}
 	pixels := y.Shape[2] * y.Shape[3]
 	return []task{{y.Shape[0], func(_ *worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
@@ -54,6 +57,9 @@ func (x *executable) slice(c call) ([]task, error) {
 		!y.is(in.Shape[0], y.Shape[1], in.Shape[2], in.Shape[3]) ||
 		c.Attr.Offset < 0 || c.Attr.Offset+y.Shape[1] > in.Shape[1] {
 		return nil, c.errorf("it takes channels %d to %d of an activation", c.Attr.Offset, c.Attr.Offset+y.Shape[min(1, len(y.Shape)-1)]-1)
+	}
+	if x.origins[y.id].how == sliced {
+		return nil, nil // its readers take it from where it is
 	}
 	pixels := y.Shape[2] * y.Shape[3]
 	return []task{{y.Shape[0], func(_ *worker, lo, hi int) {

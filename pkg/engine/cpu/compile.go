@@ -14,7 +14,8 @@ type operand struct {
 	plan.Tensor
 	id     int
 	layout layout
-	data   []float32
+	data   []float32 // nil where it has no memory of its own
+	pieces []piece   // of an activation
 }
 
 // present says whether the operand is there.
@@ -42,6 +43,8 @@ func (o operand) set(i int, v float32) {
 type call struct {
 	plan.Kernel
 	in, out []operand
+	at      int    // index of the kernel
+	tally   *tally // of in[0], where the kernel before has taken its statistics
 }
 
 // errorf is an error that names the kernel and its shapes.
@@ -58,9 +61,11 @@ func (c call) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.in), list(c.out), fmt.Sprintf(format, args...))
 }
 
-// compile turns a kernel into tasks.
-func (x *executable) compile(k plan.Kernel) ([]task, error) {
-	c := call{Kernel: k, in: x.operands(k.In), out: x.operands(k.Out)}
+// compile turns kernel at into tasks.
+func (x *executable) compile(at int) ([]task, error) {
+	k := x.program.Kernels[at]
+	c := call{Kernel: k, in: x.operands(k.In), out: x.operands(k.Out), at: at, tally: x.tally}
+	x.tally = nil
 	if !c.out[0].present() && k.Op != plan.OpBatchNormBackward {
 		return nil, c.errorf("it must write its first tensor")
 	}
@@ -98,7 +103,11 @@ func (x *executable) operands(ids []int) []operand {
 	list := make([]operand, maxOperands)
 	for i := range list {
 		if i < len(ids) && ids[i] >= 0 {
-			list[i] = operand{x.program.Tensors[ids[i]], ids[i], x.layouts[ids[i]], x.data[ids[i]]}
+			id := ids[i]
+			list[i] = operand{Tensor: x.program.Tensors[id], id: id, layout: x.layouts[id], data: x.data[id]}
+			if x.layouts[id] == activationLayout {
+				list[i].pieces = x.pieces(id)
+			}
 		} else {
 			list[i] = operand{id: -1}
 		}
@@ -156,9 +165,9 @@ func (x *executable) convolve(c call) ([]task, error) {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 			return newWinogradGradient(x, large, small, weights).tasks(), nil
 		case plan.OpConv, plan.OpConvTransposeBackwardData:
-			return newWinograd(x, large, weights, small, bias.data, false).tasks(), nil
+			return x.counting(c.at, newWinograd(x, large, weights, small, bias.data, false)), nil
 		default:
-			return newWinograd(x, small, weights, large, bias.data, true).tasks(), nil
+			return x.counting(c.at, newWinograd(x, small, weights, large, bias.data, true)), nil
 		}
 	}
 	gatherH, gatherW := gatherAxis(l[2], s[2], w[2], sh, ph), gatherAxis(l[3], s[3], w[3], sw, pw)
@@ -166,11 +175,24 @@ func (x *executable) convolve(c call) ([]task, error) {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 		return newWeightGradient(x, large, small, weights, gatherH, gatherW).tasks(), nil
 	case plan.OpConv, plan.OpConvTransposeBackwardData:
-		return newConvolution(x, large, weights, small, bias.data, gatherH, gatherW, false).tasks(), nil
+		return x.counting(c.at, newConvolution(x, large, weights, small, bias.data, gatherH, gatherW, false)), nil
 	default:
 		scatterH, scatterW := scatterAxis(s[2], l[2], w[2], sh, ph), scatterAxis(s[3], l[3], w[3], sw, pw)
-		return newConvolution(x, small, weights, large, bias.data, scatterH, scatterW, true).tasks(), nil
+		return x.counting(c.at, newConvolution(x, small, weights, large, bias.data, scatterH, scatterW, true)), nil
 	}
+}
+
+// counting is the tasks of kernel at, a convolution, which takes the statistics
+// of its output too where the next kernel wants them.
+func (x *executable) counting(at int, c interface {
+	tasks() []task
+	takeTally() *tally
+},
+) []task {
+	if x.tallied(at) {
+		x.tally = c.takeTally()
+	}
+	return c.tasks()
 }
 
 // matches says whether the lengths of the large and the small side fit the

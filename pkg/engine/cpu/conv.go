@@ -21,7 +21,8 @@ type convolution struct {
 	packed           int       // float of a worker's scratch where weights are laid out anew, −1 where they serve as they are
 	window           window
 	phases           []convPhase
-	groups           int // parts that the output channels are cut in
+	groups           int    // parts that the output channels are cut in
+	tally            *tally // of the output, nil where none is asked for
 }
 
 // convPhase is the outputs of one pair of row and column phases.
@@ -42,7 +43,7 @@ type tap2 struct{ row, col, index int }
 func newConvolution(x *executable, in, weights, out operand, bias []float32, h, w axis, transposed bool) *convolution {
 	inC := in.Shape[1]
 	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: inC <= flatChannels}
-	c.window = newWindow(in.Shape[0], blocks(inC), h, w, blockPixels)
+	c.window = newWindow(x.engine.kernels, in, h, w, blockPixels)
 	scratch, chunk := c.window.scratch(), 0
 	for _, ph := range h.phases {
 		for _, pw := range w.phases {
@@ -57,7 +58,7 @@ func newConvolution(x *executable, in, weights, out operand, bias []float32, h, 
 		scratch += 2 * chunk * c.depth() * lanes
 	}
 	x.needScratch(scratch)
-	parts := c.window.blocks(in.Shape[0])
+	parts := c.window.blocks()
 	c.groups = 1
 	if threads := x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
 		c.groups = min(threads, ceilDiv(blocks(out.Shape[1]), 2))
@@ -127,23 +128,59 @@ func tileTable(n int, at func(i int) (in, out int)) []int32 {
 
 // tasks are the convolution's parts: blocks of pixels by groups of output channels.
 func (c *convolution) tasks() []task {
-	return []task{{c.window.blocks(c.in.Shape[0]) * c.groups, c.run}}
+	return []task{{c.window.blocks() * c.groups, c.run}}
+}
+
+// takeTally asks for the statistics of the output, a part of which is a block.
+// Where outputs fall into phases there are none.
+func (c *convolution) takeTally() *tally {
+	if len(c.phases) != 1 {
+		return nil
+	}
+	c.tally = &tally{channels: blocks(c.out.Shape[1])}
+	for b := range c.window.blocks() {
+		p := c.window.part(b)
+		c.tally.pixels = append(c.tally.pixels, p.images*p.rows*c.out.Shape[3])
+	}
+	c.x.needTallies(c.tally.floats())
+	return c.tally
+}
+
+// count takes the statistics of block b's output blocks [k0, k1), which have
+// just been written and are in the cache.
+func (c *convolution) count(b int, p part, k0, k1 int) {
+	for k := k0; k < k1; k++ {
+		for i := range p.images {
+			y, _ := c.out.block(p.n0+i, k)
+			y = y[p.q0*c.out.Shape[3]*lanes:]
+			to := c.x.tallies[c.tally.at(b, k):]
+			if i == 0 {
+				to = c.tally.begin(c.x.tallies, b, k, y)
+			}
+			c.x.engine.kernels.deviations(&y[0], p.rows*c.out.Shape[3], &to[0])
+		}
+	}
 }
 
 // run computes items [lo, hi), an item being a group of output channels of a block.
 func (c *convolution) run(w *worker, lo, hi int) {
 	var x []float32
 	var p part
-	n, pairs := c.in.Shape[0], ceilDiv(blocks(c.out.Shape[1]), 2)
+	outC := blocks(c.out.Shape[1])
+	pairs := ceilDiv(outC, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
-		if b := item / c.groups; b != loaded {
-			p = c.window.part(b, n)
-			x = c.window.load(w.scratch, c.in.data, p, 0, c.window.channels)
+		b, g := item/c.groups, item%c.groups
+		if b != loaded {
+			p = c.window.part(b)
+			x = c.window.load(w.scratch, p, 0, c.window.channels)
 			loaded = b
 		}
-		g := item % c.groups
+		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for i := range c.phases {
-			c.runPhase(w, &c.phases[i], x, p, g*pairs/c.groups*2, (g+1)*pairs/c.groups*2)
+			c.runPhase(w, &c.phases[i], x, p, k0, k1)
+		}
+		if c.tally != nil {
+			c.count(b, p, k0, k1)
 		}
 	}
 }

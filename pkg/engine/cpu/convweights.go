@@ -11,24 +11,25 @@ const weightBytes = 512 * 1024
 // x[n,c,i·stride−pad+r,j·stride−pad+s]. To the matrix kernel the weights' (c,r,s)
 // are the rows, the pixels the steps, and dy the weights.
 type weightGradient struct {
-	x          *executable
-	in, dy, dw operand
-	window     window
-	flat       bool    // few input channels: only the real ones are rows
-	table      []int32 // rows of a group of channel blocks, in tiles
-	steps      []int32 // pixels of a block
-	group      int     // channel blocks of a group
-	groups     int
-	parts      int // that a group's rows are cut in
-	dyScratch  int // where a worker's copy of dy begins, −1 when dy is read in place
+	x         *executable
+	dy, dw    operand
+	channels  int // of the input
+	window    window
+	flat      bool    // few input channels: only the real ones are rows
+	table     []int32 // rows of a group of channel blocks, in tiles
+	steps     []int32 // pixels of a block
+	group     int     // channel blocks of a group
+	groups    int
+	parts     int // that a group's rows are cut in
+	dyScratch int // where a worker's copy of dy begins, −1 when dy is read in place
 }
 
 // newWeightGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
 func newWeightGradient(x *executable, in, dy, dw operand, h, w axis) *weightGradient {
 	channels := blocks(in.Shape[1])
-	g := &weightGradient{x: x, in: in, dy: dy, dw: dw, flat: in.Shape[1] <= flatChannels, dyScratch: -1}
-	g.window = newWindow(in.Shape[0], channels, h, w, weightPixels)
+	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], flat: in.Shape[1] <= flatChannels, dyScratch: -1}
+	g.window = newWindow(x.engine.kernels, in, h, w, weightPixels)
 	g.groups = 1
 	pairs := g.pairs()
 	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)
@@ -42,9 +43,9 @@ func newWeightGradient(x *executable, in, dy, dw operand, h, w axis) *weightGrad
 	}
 	v := &g.window
 	scratch := v.scratch()
-	if v.images > 1 {
+	if v.images > 1 || !dy.whole() {
 		g.dyScratch = scratch
-		scratch += 2 * v.images * v.h.out * v.w.out * lanes
+		scratch += 2 * v.images * v.rows * w.count * lanes
 	}
 	x.needScratch(scratch)
 	rows, cols := v.rows, w.count
@@ -61,7 +62,7 @@ func newWeightGradient(x *executable, in, dy, dw operand, h, w axis) *weightGrad
 func (g *weightGradient) rows(channels int) int {
 	rs := g.dw.Shape[2] * g.dw.Shape[3]
 	if g.flat {
-		return rs * g.in.Shape[1]
+		return rs * g.channels
 	}
 	return channels * rs * lanes
 }
@@ -72,7 +73,7 @@ func (g *weightGradient) rowTable() []int32 {
 	v := &g.window
 	s, rs, perTap := g.dw.Shape[3], g.dw.Shape[2]*g.dw.Shape[3], lanes
 	if g.flat {
-		perTap = g.in.Shape[1]
+		perTap = g.channels
 	}
 	return tileTable(g.rows(g.group), func(i int) (in, out int) {
 		c, t, l := i/(rs*perTap), i/perTap%rs, i%perTap
@@ -109,7 +110,7 @@ func (g *weightGradient) run(w *worker, lo, hi int) {
 // a group of input channels, block after block, so that a block's inputs and
 // gradients are read while they are in the cache.
 func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
-	n, v := g.in.Shape[0], &g.window
+	v := &g.window
 	kBlocks := blocks(g.dy.Shape[1])
 	perChannel := g.dw.Shape[2] * g.dw.Shape[3] * lanes * lanes // floats of a pair of blocks' weights
 	perBlock := v.channels * perChannel
@@ -121,9 +122,9 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 	if rows <= 0 {
 		return
 	}
-	for b := range v.blocks(n) {
-		p := v.part(b, n)
-		x := v.load(w.scratch, g.in.data, p, c0, count)
+	for b := range v.blocks() {
+		p := v.part(b)
+		x := v.load(w.scratch, p, c0, count)
 		steps := g.steps[:p.images*p.rows*v.w.count]
 		for k := from * 2; k < min(to*2, kBlocks); k += 2 {
 			dy, next := g.gradients(w, p, k)
@@ -136,15 +137,23 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 // gradients returns the block's dy of output blocks k and k+1, pixel after
 // pixel, and the number of floats from the one to the other.
 func (g *weightGradient) gradients(w *worker, p part, k int) (dy []float32, next int) {
-	kBlocks, plane := blocks(g.dy.Shape[1]), g.dy.Shape[2]*g.dy.Shape[3]*lanes
+	kBlocks, row := blocks(g.dy.Shape[1]), g.dy.Shape[3]*lanes
 	if g.dyScratch < 0 {
-		return g.dy.data[(p.n0*kBlocks+k)*plane+p.q0*g.dy.Shape[3]*lanes:], plane
+		dy, _ = g.dy.block(p.n0, k)
+		return dy[p.q0*row:], g.dy.plane()
 	}
-	next = p.images * plane
+	size := p.rows * row
+	next = p.images * size
 	dy = w.scratch[g.dyScratch:]
 	for j := range min(2, kBlocks-k) {
 		for i := range p.images {
-			copy(dy[j*next+i*plane:][:plane], g.dy.data[((p.n0+i)*kBlocks+k+j)*plane:])
+			from, norm := g.dy.block(p.n0+i, k+j)
+			to := dy[j*next+i*size:][:size]
+			if norm == nil {
+				copy(to, from[p.q0*row:])
+			} else {
+				g.x.engine.kernels.normalize(&from[p.q0*row], &to[0], &norm[0], size/lanes)
+			}
 		}
 	}
 	return dy, next

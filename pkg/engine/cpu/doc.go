@@ -49,6 +49,19 @@
 // for the tiles that it transforms. Step allocates nothing (but the optimiser's
 // slots, when it meets a rule first).
 //
+// # Fusion
+//
+// With Options.Fuse what only moves or scales values takes no memory and no
+// pass over it (see chooseOrigins). The output of a batch norm, with its ReLU,
+// that only convolutions and poolings read is never stored: they normalise its
+// input as they read it, and the backward pass computes the ReLU's decision
+// again. A concatenation is its parts where they are, its gradient's slices
+// places in the whole; a pooling's gradient is added to the slice in place, and
+// a batch norm's is written over the one that arrives. The statistics of a batch
+// norm are taken while the convolution's output is in the cache. A pooling keeps
+// a byte that says which element was the greatest, and its gradient reads that
+// alone (with or without Fuse).
+//
 // # Reproducibility
 //
 // The work of a kernel is split in pieces that do not depend on the number of

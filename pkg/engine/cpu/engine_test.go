@@ -94,7 +94,7 @@ func TestLoadErrors(t *testing.T) {
 // what its kernels need.
 func TestCompileErrors(t *testing.T) {
 	all := node{op: plan.OpAdd, in: [][]int{{2, 8, 4, 4}, {2, 8, 4, 4}}, out: [][]int{{2, 8, 4, 4}}}.program()
-	shapes := [][]int{{2, 8, 4, 4}, {2, 8, 2, 2}, {8, 8, 3, 3}, {8}, {5}, {1}, {2, 9, 4, 4}}
+	shapes := [][]int{{2, 8, 4, 4}, {2, 8, 2, 2}, {8, 8, 3, 3}, {8}, {5}, {1}, {2, 9, 4, 4}, {1, 8, 17, 17}, {1, 8, 1, 1}}
 	for _, s := range shapes {
 		all.Tensors = append(all.Tensors, plan.Tensor{Shape: s, Role: plan.Input, First: -1, Last: -1})
 	}
@@ -106,7 +106,7 @@ func TestCompileErrors(t *testing.T) {
 	if !ok {
 		t.Fatalf("loaded a %T", loaded)
 	}
-	const big, small, weights, eight, five, one, nine = 3, 4, 5, 6, 7, 8, 9
+	const big, small, weights, eight, five, one, nine, wide, dot = 3, 4, 5, 6, 7, 8, 9, 10, 11
 	x.layouts[weights] = weightLayout
 	one3 := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	half := plan.Attr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
@@ -130,6 +130,9 @@ func TestCompileErrors(t *testing.T) {
 		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big}, Out: []int{big, five, eight}},
 		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, small}, Out: []int{big, eight, eight}},
 		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
+		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
+		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big, five}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
+		{Op: plan.OpMaxPool, In: []int{wide}, Out: []int{dot}, Attr: plan.Attr{Kernel: []int{17, 17}, Stride: []int{1, 1}}},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{small}},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{big}, Attr: half},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{small}, Attr: padded},
@@ -142,7 +145,8 @@ func TestCompileErrors(t *testing.T) {
 		{Op: plan.OpBCEWithLogitsBackward, In: []int{big, big, five}, Out: []int{big}},
 	} {
 		k.Name = "layer"
-		_, err := x.compile(k)
+		x.program.Kernels[0] = k
+		_, err := x.compile(0)
 		if err == nil {
 			t.Errorf("%s compiles %v → %v with %+v", k.Op, k.In, k.Out, k.Attr)
 			continue

@@ -19,7 +19,11 @@ type executable struct {
 	program *plan.Program
 	store   *store
 	layouts []layout    // by tensor
-	data    [][]float32 // by tensor: its memory, in arena, inputs, gradients or store
+	origins []origin    // by tensor
+	data    [][]float32 // by tensor with memory: in arena, inputs, gradients or store
+	inPlace []bool      // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
+	pooling []int       // by kernel: whose index a pooling's gradient goes by
+	index   [][]byte    // by kernel: which element of its window each maximum of a pooling is
 	steps   [][]task    // by kernel
 	arena   []float32
 	inputs  []float32 // and constants
@@ -29,9 +33,13 @@ type executable struct {
 	backup  []float32 // states before the step
 	workers []worker
 	shared  []float32 // scratch of the kernel that runs
+	tallies []float32 // statistics of the output of the kernel that runs, for the next
 	zeros   []float32 // two blocks
+	same    []float32 // constants that normalise to the same value
 	scratch int       // floats that a worker needs
 	sharing int       // floats that the shared scratch needs
+	counted int       // floats that the statistics need
+	tally   *tally    // at Load: the statistics that the kernel before takes
 	loss    float64
 	closed  bool
 
@@ -45,6 +53,9 @@ var errClosed = errors.New("the executable or its engine is closed")
 
 // needScratch asks for n floats of scratch memory for each worker.
 func (x *executable) needScratch(n int) { x.scratch = max(x.scratch, n) }
+
+// needTallies asks for n floats for the statistics of one kernel's output.
+func (x *executable) needTallies(n int) { x.counted = max(x.counted, n) }
 
 // needShared asks for n floats of scratch memory for a kernel as a whole.
 func (x *executable) needShared(n int) { x.sharing = max(x.sharing, n) }
@@ -214,9 +225,12 @@ func (x *executable) runAll(tasks []task) {
 // MemoryBytes is what the executable holds, the parameters, states and slots
 // that it may share included.
 func (x *executable) MemoryBytes() int64 {
-	n := len(x.arena) + len(x.inputs) + len(x.grads) + len(x.backup) + len(x.shared) + len(x.zeros)
+	n := len(x.arena) + len(x.inputs) + len(x.grads) + len(x.backup) + len(x.shared) + len(x.tallies) + len(x.zeros) + len(x.same)
 	for _, w := range x.workers {
 		n += len(w.scratch)
+	}
+	for _, o := range x.origins {
+		n += len(o.norm)
 	}
 	return 4*int64(n) + x.store.bytes()
 }
@@ -224,6 +238,7 @@ func (x *executable) MemoryBytes() int64 {
 // Close lets the executable's memory go; what it shares with others stays.
 func (x *executable) Close() error {
 	x.closed = true
-	x.data, x.steps, x.arena, x.inputs, x.workers, x.shared = nil, nil, nil, nil, nil, nil
+	x.data, x.steps, x.arena, x.inputs, x.workers, x.shared, x.tallies = nil, nil, nil, nil, nil, nil, nil
+	x.origins, x.index = nil, nil
 	return nil
 }

@@ -79,6 +79,8 @@ func (a axis) extent(count int) int {
 // reach outside, in a worker's scratch memory; without a halo it is the
 // activation itself.
 type window struct {
+	in       operand
+	kernels  *kernels
 	h, w     axis
 	channels int  // blocks of eight
 	direct   bool // the activation itself: nothing is copied
@@ -98,10 +100,11 @@ const (
 	imagesPixels = 256       // whole images are joined up to this number of outputs
 )
 
-// newWindow chooses blocks for n images: some rows of one image, or several
+// newWindow chooses blocks for the images of in: some rows of one, or several
 // small images whole. maxPixels bounds the number of outputs of a block.
-func newWindow(n, channels int, h, w axis, maxPixels int) window {
-	v := window{h: h, w: w, channels: channels, direct: h.inside() && w.inside(), images: 1, rows: 1}
+func newWindow(k *kernels, in operand, h, w axis, maxPixels int) window {
+	n, channels := in.Shape[0], blocks(in.Shape[1])
+	v := window{in: in, kernels: k, h: h, w: w, channels: channels, direct: h.inside() && w.inside() && in.whole(), images: 1, rows: 1}
 	v.width = w.extent(w.count)
 	for v.rows < h.count && (v.rows+1)*w.count <= maxPixels &&
 		channels*h.extent(v.rows+1)*v.width*lanes <= blockFloats {
@@ -121,6 +124,9 @@ func newWindow(n, channels int, h, w axis, maxPixels int) window {
 	}
 	v.plane = v.height * v.width * lanes
 	v.image = channels * v.plane
+	if v.direct {
+		v.image = in.pieces[0].image
+	}
 	return v
 }
 
@@ -132,8 +138,8 @@ func (v *window) scratch() int {
 	return v.images * v.image
 }
 
-// blocks is the number of blocks of n images.
-func (v *window) blocks(n int) int { return ceilDiv(n, v.images) * v.bands() }
+// blocks is the number of blocks of all images.
+func (v *window) blocks() int { return ceilDiv(v.in.Shape[0], v.images) * v.bands() }
 
 // bands is the number of blocks that an image's rows are cut in.
 func (v *window) bands() int { return ceilDiv(v.h.count, v.rows) }
@@ -141,10 +147,10 @@ func (v *window) bands() int { return ceilDiv(v.h.count, v.rows) }
 // part is a block's place: images [n0, n0+images), q rows [q0, q0+rows).
 type part struct{ n0, images, q0, rows int }
 
-// part is block b of n images.
-func (v *window) part(b, n int) part {
+// part is block b.
+func (v *window) part(b int) part {
 	n0, q0 := b/v.bands()*v.images, b%v.bands()*v.rows
-	return part{n0, min(v.images, n-n0), q0, min(v.rows, v.h.count-q0)}
+	return part{n0, min(v.images, v.in.Shape[0]-n0), q0, min(v.rows, v.h.count-q0)}
 }
 
 // offset is where input (q·stepIn + shift) of row and column lies in a block, in bytes.
@@ -152,14 +158,15 @@ func (v *window) offset(row, col int) int {
 	return ((row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// load returns the block p of x, an activation of all channels, from channel
-// block c0 on for count of them: a view of x, or a copy with halo in scratch.
-func (v *window) load(scratch, x []float32, p part, c0, count int) []float32 {
+// load returns the block p of the input, an activation of all channels, from
+// channel block c0 on for count of them: a view, or a copy with halo in scratch,
+// normalised where the input is yet to be.
+func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 	inRow := v.w.in * lanes
-	inPlane := v.h.in * inRow
 	top := p.q0*v.h.stepIn + v.h.low
 	if v.direct {
-		return x[(p.n0*v.channels+c0)*inPlane+top*inRow+v.w.low*lanes:]
+		x, _ := v.in.block(p.n0, c0)
+		return x[top*inRow+v.w.low*lanes:]
 	}
 	row := v.width * lanes
 	// Input columns [from, to) fall inside a row of the window; the rest are zeros.
@@ -168,17 +175,22 @@ func (v *window) load(scratch, x []float32, p part, c0, count int) []float32 {
 	right := left + max(0, to-from)*lanes
 	for i := range p.images {
 		for c := range count {
-			src := x[((p.n0+i)*v.channels+c0+c)*inPlane:][:inPlane]
+			src, norm := v.in.block(p.n0+i, c0+c)
 			dst := scratch[i*v.image+c*v.plane:][:v.plane]
 			for r := range v.h.extent(p.rows) {
 				d := dst[r*row:][:row]
-				if y := top + r; y < 0 || y >= v.h.in || from >= to {
+				y := top + r
+				if y < 0 || y >= v.h.in || from >= to {
 					clear(d)
-				} else {
-					clear(d[:left])
-					copy(d[left:right], src[y*inRow+from*lanes:])
-					clear(d[right:])
+					continue
 				}
+				clear(d[:left])
+				if norm == nil {
+					copy(d[left:right], src[y*inRow+from*lanes:])
+				} else {
+					v.kernels.normalize(&src[y*inRow+from*lanes], &d[left], &norm[0], to-from)
+				}
+				clear(d[right:])
 			}
 		}
 	}

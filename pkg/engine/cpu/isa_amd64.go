@@ -11,15 +11,13 @@ func assemblyKernels() *kernels {
 	return &kernels{
 		name: "avx2", gemm: assemblyGemmSet(), transpose: transposeAVX2,
 		winograd: winogradKernels{
-			input: winogradInputAVX2, gradient: winogradGradientAVX2, output: winogradOutputAVX2,
+			input: winogradInputAVX2, normInput: winogradNormInputAVX2, gradient: winogradGradientAVX2, output: winogradOutputAVX2,
 			weights: winogradWeightsAVX2, weightGradient: winogradWeightGradientAVX2,
 		},
-		moments:   momentsAVX2,
-		normalize: normalizeAVX2, normalizeReLU: normalizeReLUAVX2,
-		normSums: normSumsAVX2, normSumsReLU: normSumsReLUAVX2,
-		normGrad: normGradAVX2, normGradReLU: normGradReLUAVX2,
+		deviations: deviationsAVX2, normalize: normalizeAVX2, normSums: normSumsAVX2, normGrad: normGradAVX2,
 		sums: sumsAVX2, maxPool: maxPoolAVX2, maxPoolGrad: maxPoolGradAVX2,
 		add: addAVX2, relu: reluAVX2, reluGrad: reluGradAVX2,
+		bce: bceAVX2, bceGrad: bceGradAVX2,
 		adam: adamAVX2, momentum: momentumAVX2, sgd: sgdAVX2,
 	}
 }

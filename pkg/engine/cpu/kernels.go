@@ -39,31 +39,37 @@ type kernels struct {
 	// transpose writes dst[j·8+i] = src[i·8+j] of a tile of 8×8.
 	transpose func(dst, src *float32)
 
-	// moments writes to out the eight channels' means over the pixels, and
-	// after them the sums of squared distances from these means.
-	moments func(x *float32, pixels int, out *float32)
-	// normalize computes y = (x − p[0])·p[1] + p[2] with three blocks of eight
-	// channels' constants p; normalizeReLU takes the maximum with 0 as well.
-	normalize, normalizeReLU func(x, y, p *float32, pixels int)
-	// normSums writes to out Σ dy and Σ dy·(x − mean), eight channels each;
-	// normSumsReLU counts dy only where y > 0 (normSums does not read y).
-	normSums, normSumsReLU func(x, dy, y, mean, out *float32, pixels int)
-	// normGrad computes dx = p[0]·dy + p[1]·(x − p[2]) + p[3], normGradReLU with
-	// dy counted only where y > 0 (normGrad does not read y).
-	normGrad, normGradReLU func(x, dy, y, dx, p *float32, pixels int)
+	// deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2], of
+	// three blocks of eight channels' floats.
+	deviations func(x *float32, pixels int, out *float32)
+	// normalize computes y = max(x·p[0] + p[1], p[2]) with three blocks of eight
+	// channels' constants p; NaN stays NaN.
+	normalize func(x, y, p *float32, pixels int)
+	// normSums writes to out Σ dy and Σ dy·(x − mean), eight channels each, over
+	// the pixels where x·p[0] + p[1] > p[2].
+	normSums func(x, dy, p, mean, out *float32, pixels int)
+	// normGrad computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3] with dy counted only
+	// where x·p[0] + p[1] > p[2]. dx may be dy.
+	normGrad func(x, dy, dx, p, q *float32, pixels int)
 	// sums adds the pixels' eight channels to out.
 	sums func(x *float32, pixels int, out *float32)
 
-	// maxPool writes count pixels of a row: the maxima of kh×kw windows whose
-	// rows are row bytes and whose first columns step bytes apart.
-	maxPool func(x, y *float32, count, kh, kw, row, step int)
-	// maxPoolGrad adds dy to dx where x first equals y in its window.
-	maxPoolGrad func(x, y, dy, dx *float32, count, kh, kw, row, step int)
+	// maxPool writes count pixels of a row: the maxima of max(x·p[0] + p[1], p[2])
+	// over kh×kw windows whose rows are row bytes and whose first columns step
+	// bytes apart, and to index which element of its window each is, the first of
+	// equal ones.
+	maxPool func(x, y, p *float32, index *byte, count, kh, kw, row, step int)
+	// maxPoolGrad adds dy to the element of its window that index names.
+	maxPoolGrad func(index *byte, dy, dx *float32, count, kh, kw, row, step int)
 
 	// The next take n floats, a multiple of eight.
 	add      func(a, b, y *float32, n int)
 	relu     func(x, y *float32, n int)
 	reluGrad func(y, dy, dx *float32, n int)
+	// bce writes to out eight sums of max(z,0) − z·t + log(1+e^−|z|), and bceGrad
+	// computes dz = scale·(1/(1+e^−z) − t).
+	bce     func(z, t, out *float32, n int)
+	bceGrad func(z, t, dz, scale *float32, n int)
 	// adam is one step over n floats with c = weight decay, β1, 1−β1, β2, 1−β2,
 	// 1/√(1−β2^t), ε, lr/(1−β1^t).
 	adam func(w, g, m, v, c *float32, n int)

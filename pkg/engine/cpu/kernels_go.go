@@ -9,11 +9,9 @@ import (
 func goKernels() *kernels {
 	return &kernels{
 		name: "go", gemm: goGemmSet(), winograd: goWinograd(), transpose: goTranspose,
-		moments:   goMoments,
-		normalize: goNormalize, normalizeReLU: goNormalizeReLU,
-		normSums: goNormSums, normSumsReLU: goNormSumsReLU,
-		normGrad: goNormGrad, normGradReLU: goNormGradReLU,
+		deviations: goDeviations, normalize: goNormalize, normSums: goNormSums, normGrad: goNormGrad,
 		sums: goSums, maxPool: goMaxPool, maxPoolGrad: goMaxPoolGrad,
+		bce: goBCE, bceGrad: goBCEGrad,
 		add: goAdd, relu: goReLU, reluGrad: goReLUGrad, adam: goAdam, momentum: goMomentum, sgd: goSGD,
 	}
 }
@@ -32,60 +30,45 @@ func goTranspose(dst, src *float32) {
 	}
 }
 
-func goMoments(x *float32, pixels int, out *float32) {
-	var mean, m2 block
+func goDeviations(x *float32, pixels int, out *float32) {
+	var sum, squares block
+	to := blocksAt(out, 3)
 	for _, v := range blocksAt(x, pixels) {
 		for j := range v {
-			mean[j] += v[j]
+			d := v[j] - to[0][j]
+			sum[j] += d
+			squares[j] += d * d
 		}
 	}
-	for j := range mean {
-		mean[j] /= float32(pixels)
+	for j := range sum {
+		to[1][j] += sum[j]
+		to[2][j] += squares[j]
 	}
-	for _, v := range blocksAt(x, pixels) {
-		for j := range v {
-			d := v[j] - mean[j]
-			m2[j] += d * d
-		}
+}
+
+// goNormalized is max(v·c[0] + c[1], c[2]), NaN where v is.
+func goNormalized(v *block, c []block) (to block) {
+	for j := range v {
+		to[j] = max(v[j]*c[0][j]+c[1][j], c[2][j])
 	}
-	*blockAt(out, 0), *blockAt(out, 4*lanes) = mean, m2
+	return to
 }
 
 func goNormalize(x, y, p *float32, pixels int) {
 	c := blocksAt(p, 3)
-	to := blocksAt(y, pixels)
-	for i, v := range blocksAt(x, pixels) {
-		for j := range v {
-			to[i][j] = (v[j]-c[0][j])*c[1][j] + c[2][j]
-		}
+	from, to := blocksAt(x, pixels), blocksAt(y, pixels)
+	for i := range from {
+		to[i] = goNormalized(&from[i], c)
 	}
 }
 
-func goNormalizeReLU(x, y, p *float32, pixels int) {
-	goNormalize(x, y, p, pixels)
-	goReLU(y, y, pixels*lanes)
-}
-
-func goNormSums(x, dy, _, mean, out *float32, pixels int) {
+func goNormSums(x, dy, p, mean, out *float32, pixels int) {
 	var sum, dot block
-	m := *blockAt(mean, 0)
+	c, m := blocksAt(p, 3), *blockAt(mean, 0)
 	g := blocksAt(dy, pixels)
 	for i, v := range blocksAt(x, pixels) {
 		for j := range v {
-			sum[j] += g[i][j]
-			dot[j] += g[i][j] * (v[j] - m[j])
-		}
-	}
-	*blockAt(out, 0), *blockAt(out, 4*lanes) = sum, dot
-}
-
-func goNormSumsReLU(x, dy, y, mean, out *float32, pixels int) {
-	var sum, dot block
-	m := *blockAt(mean, 0)
-	g, on := blocksAt(dy, pixels), blocksAt(y, pixels)
-	for i, v := range blocksAt(x, pixels) {
-		for j := range v {
-			if on[i][j] > 0 {
+			if v[j]*c[0][j]+c[1][j] > c[2][j] {
 				sum[j] += g[i][j]
 				dot[j] += g[i][j] * (v[j] - m[j])
 			}
@@ -94,26 +77,16 @@ func goNormSumsReLU(x, dy, y, mean, out *float32, pixels int) {
 	*blockAt(out, 0), *blockAt(out, 4*lanes) = sum, dot
 }
 
-func goNormGrad(x, dy, _, dx, p *float32, pixels int) {
-	c := blocksAt(p, 4)
+func goNormGrad(x, dy, dx, p, q *float32, pixels int) {
+	c, k := blocksAt(p, 3), blocksAt(q, 4)
 	g, to := blocksAt(dy, pixels), blocksAt(dx, pixels)
 	for i, v := range blocksAt(x, pixels) {
 		for j := range v {
-			to[i][j] = c[0][j]*g[i][j] + c[1][j]*(v[j]-c[2][j]) + c[3][j]
-		}
-	}
-}
-
-func goNormGradReLU(x, dy, y, dx, p *float32, pixels int) {
-	c := blocksAt(p, 4)
-	g, on, to := blocksAt(dy, pixels), blocksAt(y, pixels), blocksAt(dx, pixels)
-	for i, v := range blocksAt(x, pixels) {
-		for j := range v {
 			var d float32
-			if on[i][j] > 0 {
+			if v[j]*c[0][j]+c[1][j] > c[2][j] {
 				d = g[i][j]
 			}
-			to[i][j] = c[0][j]*d + c[1][j]*(v[j]-c[2][j]) + c[3][j]
+			to[i][j] = k[0][j]*d + k[1][j]*(v[j]-k[2][j]) + k[3][j]
 		}
 	}
 }
@@ -128,16 +101,16 @@ func goSums(x *float32, pixels int, out *float32) {
 	*blockAt(out, 0) = sum
 }
 
-func goMaxPool(x, y *float32, count, kh, kw, row, step int) {
-	for i, to := 0, blocksAt(y, count); i < count; i++ {
-		best := *blockAt(x, i*step)
-		for r := range kh {
-			for s := range kw {
-				v := blockAt(x, i*step+r*row+s*4*lanes)
-				for j := range v {
-					if v[j] > best[j] {
-						best[j] = v[j]
-					}
+func goMaxPool(x, y, p *float32, index *byte, count, kh, kw, row, step int) {
+	c, to, at := blocksAt(p, 3), blocksAt(y, count), unsafe.Slice((*[lanes]byte)(unsafe.Pointer(index)), count)
+	for i := range count {
+		best := goNormalized(blockAt(x, i*step), c)
+		at[i] = [lanes]byte{}
+		for e := range kh * kw {
+			v := goNormalized(blockAt(x, i*step+e/kw*row+e%kw*4*lanes), c)
+			for j := range v {
+				if v[j] > best[j] {
+					best[j], at[i][j] = v[j], byte(e)
 				}
 			}
 		}
@@ -145,21 +118,11 @@ func goMaxPool(x, y *float32, count, kh, kw, row, step int) {
 	}
 }
 
-func goMaxPoolGrad(x, y, dy, dx *float32, count, kh, kw, row, step int) {
-	top, g := blocksAt(y, count), blocksAt(dy, count)
+func goMaxPoolGrad(index *byte, dy, dx *float32, count, kh, kw, row, step int) {
+	g, at := blocksAt(dy, count), unsafe.Slice((*[lanes]byte)(unsafe.Pointer(index)), count)
 	for i := range count {
-		var taken [lanes]bool
-		for r := range kh {
-			for s := range kw {
-				off := i*step + r*row + s*4*lanes
-				v, to := blockAt(x, off), blockAt(dx, off)
-				for j := range v {
-					if !taken[j] && v[j] == top[i][j] {
-						taken[j] = true
-						to[j] += g[i][j]
-					}
-				}
-			}
+		for j, e := range at[i] {
+			blockAt(dx, i*step+int(e)/kw*row+int(e)%kw*4*lanes)[j] += g[i][j]
 		}
 	}
 }
@@ -186,6 +149,25 @@ func goReLUGrad(y, dy, dx *float32, n int) {
 		} else {
 			to[i] = 0
 		}
+	}
+}
+
+func goBCE(z, t, out *float32, n int) {
+	var sum [lanes]float64
+	targets := unsafe.Slice(t, n)
+	for i, f := range unsafe.Slice(z, n) {
+		v := float64(f)
+		sum[i%lanes] += max(v, 0) - v*float64(targets[i]) + math.Log1p(math.Exp(-math.Abs(v)))
+	}
+	for j, v := range sum {
+		blockAt(out, 0)[j] = float32(v)
+	}
+}
+
+func goBCEGrad(z, t, dz, scale *float32, n int) {
+	targets, to := unsafe.Slice(t, n), unsafe.Slice(dz, n)
+	for i, v := range unsafe.Slice(z, n) {
+		to[i] = float32(float64(*scale) * (1/(1+math.Exp(-float64(v))) - float64(targets[i])))
 	}
 }
 

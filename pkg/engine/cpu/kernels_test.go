@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -102,8 +103,8 @@ func TestPixelTwins(t *testing.T) {
 		n := pixels * lanes
 		x, _ := values(rng, n)
 		dy, _ := values(rng, n)
-		y, _ := values(rng, n)
-		p, _ := values(rng, normBlocks*lanes)
+		p, _ := values(rng, normFloats)
+		q, _ := values(rng, gradBlocks*lanes)
 		check := func(what string, size int, run func(k *kernels, out *float32)) {
 			t.Helper()
 			a, all := values(rng, size)
@@ -113,14 +114,18 @@ func TestPixelTwins(t *testing.T) {
 			run(slow, &b[0])
 			same(t, what, all, twin, 1e-5)
 		}
-		check("moments", 2*lanes, func(k *kernels, out *float32) { k.moments(&x[0], pixels, out) })
+		check("deviations", 3*lanes, func(k *kernels, out *float32) { k.deviations(&x[0], pixels, out) })
 		check("sums", lanes, func(k *kernels, out *float32) { k.sums(&x[0], pixels, out) })
 		check("normalize", n, func(k *kernels, out *float32) { k.normalize(&x[0], out, &p[0], pixels) })
-		check("normalizeReLU", n, func(k *kernels, out *float32) { k.normalizeReLU(&x[0], out, &p[0], pixels) })
-		check("normSums", 2*lanes, func(k *kernels, out *float32) { k.normSums(&x[0], &dy[0], &y[0], &p[0], out, pixels) })
-		check("normSumsReLU", 2*lanes, func(k *kernels, out *float32) { k.normSumsReLU(&x[0], &dy[0], &y[0], &p[0], out, pixels) })
-		check("normGrad", n, func(k *kernels, out *float32) { k.normGrad(&x[0], &dy[0], &y[0], out, &p[0], pixels) })
-		check("normGradReLU", n, func(k *kernels, out *float32) { k.normGradReLU(&x[0], &dy[0], &y[0], out, &p[0], pixels) })
+		check("normSums", 2*lanes, func(k *kernels, out *float32) { k.normSums(&x[0], &dy[0], &p[0], &q[0], out, pixels) })
+		check("normGrad", n, func(k *kernels, out *float32) { k.normGrad(&x[0], &dy[0], out, &p[0], &q[0], pixels) })
+		check("normGrad in place", n, func(k *kernels, out *float32) { k.normGrad(&x[0], out, out, &p[0], &q[0], pixels) })
+		z, _ := values(rng, n)
+		for i := range z {
+			z[i] *= []float32{1, 10, 50, 1000}[i%4] // far ones must not overflow
+		}
+		check("bce", lanes, func(k *kernels, out *float32) { k.bce(&z[0], &dy[0], out, n) })
+		check("bceGrad", n, func(k *kernels, out *float32) { k.bceGrad(&z[0], &dy[0], out, &p[0], n) })
 		check("add", n, func(k *kernels, out *float32) { k.add(&x[0], &dy[0], out, n) })
 		check("relu", n, func(k *kernels, out *float32) { k.relu(&x[0], out, n) })
 		check("reluGrad", n, func(k *kernels, out *float32) { k.reluGrad(&x[0], &dy[0], out, n) })
@@ -144,7 +149,7 @@ func TestTransposeTwin(t *testing.T) {
 func TestPoolTwins(t *testing.T) {
 	fast, slow := twins(t)
 	rng := rand.New(rand.NewPCG(7, 8))
-	for _, w := range [][3]int{{2, 2, 2}, {3, 2, 1}, {1, 3, 4}, {1, 1, 1}} {
+	for _, w := range [][3]int{{2, 2, 2}, {3, 2, 1}, {1, 3, 4}, {1, 1, 1}, {16, 16, 3}} {
 		kh, kw, stride := w[0], w[1], w[2]
 		const count = 7
 		cols := (count-1)*stride + kw
@@ -153,17 +158,23 @@ func TestPoolTwins(t *testing.T) {
 			x[i] = float32(int(2 * x[i]))
 		}
 		dy, _ := values(rng, count*lanes)
+		p, _ := values(rng, normFloats)
+		index, other := make([]byte, count*lanes+1), make([]byte, count*lanes+1)
+		index[count*lanes], other[count*lanes] = 77, 77 // a guard
 		y, all := values(rng, count*lanes)
 		z, twin := copied(y)
 		copy(twin, all)
-		fast.maxPool(&x[0], &y[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
-		slow.maxPool(&x[0], &z[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
-		same(t, "y", all, twin, 0)
+		fast.maxPool(&x[0], &y[0], &p[0], &index[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		slow.maxPool(&x[0], &z[0], &p[0], &other[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		same(t, "y", all, twin, 1e-6) // FMA rounds once
+		if !bytes.Equal(index, other) {
+			t.Fatalf("index of %v: assembly has %v, plain Go %v", w, index, other)
+		}
 		dx, all := values(rng, len(x))
 		dz, twin := copied(dx)
 		copy(twin, all)
-		fast.maxPoolGrad(&x[0], &y[0], &dy[0], &dx[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
-		slow.maxPoolGrad(&x[0], &y[0], &dy[0], &dz[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		fast.maxPoolGrad(&index[0], &dy[0], &dx[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		slow.maxPoolGrad(&index[0], &dy[0], &dz[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
 		same(t, "dx", all, twin, 0)
 	}
 }

@@ -3,7 +3,9 @@ package cpu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"unsafe"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
@@ -21,7 +23,10 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(2 * lanes), gradAt: map[string]region{}}
+	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(2 * lanes), same: alignedFloats(normFloats), gradAt: map[string]region{}}
+	for i := range lanes {
+		setNorm(x.same, i, 1, 0, float32(math.Inf(-1)))
+	}
 	if share != nil {
 		other, ok := share.(*executable)
 		if !ok || other.engine != e {
@@ -38,10 +43,11 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 		return nil, err
 	}
 	x.layGradients()
+	x.chooseOrigins()
 	x.layActivations()
 	x.fillConstants()
-	for _, k := range p.Kernels {
-		tasks, err := x.compile(k)
+	for at := range p.Kernels {
+		tasks, err := x.compile(at)
 		if err != nil {
 			return nil, err
 		}
@@ -52,6 +58,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 		x.workers[i].scratch = alignedFloats(x.scratch)
 	}
 	x.shared = alignedFloats(x.sharing)
+	x.tallies = alignedFloats(x.counted)
 	x.backup = make([]float32, len(x.store.states))
 	x.prepareOptimizer()
 	return x, nil
@@ -223,12 +230,8 @@ func (x *executable) layActivations() {
 	for i, t := range p.Tensors {
 		life[i] = interval{size: roundUp(x.layouts[i].size(t.Shape), regionAlign), first: len(p.Kernels), last: -1}
 	}
-	for i, k := range p.Kernels {
-		for _, id := range slices.Concat(k.In, k.Out) {
-			if id >= 0 {
-				life[id].first, life[id].last = min(life[id].first, i), max(life[id].last, i)
-			}
-		}
+	for i := range p.Kernels {
+		x.eachUse(i, func(id int) { life[id].first, life[id].last = min(life[id].first, i), max(life[id].last, i) })
 	}
 	keep := func(id int) {
 		life[id].first = min(life[id].first, len(p.Kernels))
@@ -246,7 +249,7 @@ func (x *executable) layActivations() {
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {
-		case x.data[id] != nil:
+		case x.data[id] != nil || x.origins[id].how != own:
 		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
 			at[id] = fixed
 			fixed += life[id].size
@@ -259,11 +262,25 @@ func (x *executable) layActivations() {
 		n := x.layouts[id].size(p.Tensors[id].Shape)
 		x.data[id] = x.inputs[offset : offset+n : offset+n]
 	}
+	indexed, lives := x.indexes()
+	list = append(list, lives...)
 	offsets, total := packIntervals(list)
 	x.arena = alignedFloats(total)
 	for i, id := range ids {
 		n := x.layouts[id].size(p.Tensors[id].Shape)
 		x.data[id] = x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
+	}
+	for id, o := range x.origins {
+		if o.how == shared {
+			if at := x.region(id); x.origins[at].how == own {
+				x.data[id] = x.data[at]
+			}
+		}
+	}
+	x.index = make([][]byte, len(p.Kernels))
+	for i, k := range indexed {
+		at := offsets[len(ids)+i]
+		x.index[k] = unsafe.Slice((*byte)(unsafe.Pointer(&x.arena[at])), 4*lives[i].size)
 	}
 }
 

@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // lossElements cuts a tensor's logical elements for a loss: run i holds count
 // elements that are stride floats apart.
@@ -29,8 +26,29 @@ func lossElementsOf(o operand) lossElements {
 	return e
 }
 
-// bce is the mean binary cross-entropy of logits z and targets t, summed in
-// float64: max(z,0) − z·t + log(1+e^−|z|), which never overflows.
+// lossScratch is the number of floats of a worker's scratch memory where a run's
+// logits and targets lie next to each other, and the logits' gradients.
+const lossScratch = 3 * lossRunElements
+
+// gather copies run i of o to dst and fills it up to whole vectors.
+func (e *lossElements) gather(dst []float32, o operand, i int, fill float32) {
+	r := e.runs[i]
+	at := r.at
+	for j := range r.count {
+		dst[j] = o.data[at]
+		at += e.stride
+	}
+	for j := r.count; j%lanes != 0; j++ {
+		dst[j] = fill
+	}
+}
+
+// farLogit is a logit whose loss against the target 0 is 0.
+const farLogit = -1000
+
+// bce is the mean binary cross-entropy of logits z and targets t:
+// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Runs are added up in
+// float32, eight sums each, and the runs' sums in float64.
 func (x *executable) bce(c call) ([]task, error) {
 	z, t, loss := c.in[0], c.in[1], c.out[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.layout != t.layout || z.layout == weightLayout || !loss.vector(1) {
@@ -38,15 +56,17 @@ func (x *executable) bce(c call) ([]task, error) {
 	}
 	e := lossElementsOf(z)
 	parts := make([]float64, len(e.runs))
-	return []task{{len(e.runs), func(_ *worker, lo, hi int) {
+	x.needScratch(lossScratch)
+	return []task{{len(e.runs), func(w *worker, lo, hi int) {
+		logits, targets, out := w.scratch[:lossRunElements], w.scratch[lossRunElements:], w.scratch[2*lossRunElements:]
 		for i := lo; i < hi; i++ {
-			sum, at := 0.0, e.runs[i].at
-			for range e.runs[i].count {
-				v := float64(z.data[at])
-				sum += max(v, 0) - v*float64(t.data[at]) + math.Log1p(math.Exp(-math.Abs(v)))
-				at += e.stride
+			e.gather(logits, z, i, farLogit)
+			e.gather(targets, t, i, 0)
+			x.engine.kernels.bce(&logits[0], &targets[0], &out[0], roundUp(e.runs[i].count, lanes))
+			parts[i] = 0
+			for _, v := range out[:lanes] {
+				parts[i] += float64(v)
 			}
-			parts[i] = sum
 		}
 	}}, {1, func(*worker, int, int) {
 		sum := 0.0
@@ -66,15 +86,20 @@ func (x *executable) bceGradient(c call) ([]task, error) {
 	}
 	e := lossElementsOf(z)
 	size := z.layout.size(z.Shape)
+	x.needScratch(lossScratch + lanes)
 	return []task{{ceilDiv(size, pieceFloats), func(_ *worker, lo, hi int) {
 		clear(dz.data[lo*pieceFloats : min(size, hi*pieceFloats)]) // padding
-	}}, {len(e.runs), func(_ *worker, lo, hi int) {
-		scale := float64(dloss.data[0]) / float64(z.Elements())
+	}}, {len(e.runs), func(w *worker, lo, hi int) {
+		logits, targets, grads := w.scratch[:lossRunElements], w.scratch[lossRunElements:], w.scratch[2*lossRunElements:lossScratch]
+		scale := w.scratch[lossScratch:]
+		scale[0] = float32(float64(dloss.data[0]) / float64(z.Elements()))
 		for i := lo; i < hi; i++ {
+			e.gather(logits, z, i, farLogit)
+			e.gather(targets, t, i, 0)
+			x.engine.kernels.bceGrad(&logits[0], &targets[0], &grads[0], &scale[0], roundUp(e.runs[i].count, lanes))
 			at := e.runs[i].at
-			for range e.runs[i].count {
-				sigma := 1 / (1 + math.Exp(-float64(z.data[at])))
-				dz.data[at] = float32(scale * (sigma - float64(t.data[at])))
+			for j := range e.runs[i].count {
+				dz.data[at] = grads[j]
 				at += e.stride
 			}
 		}

@@ -2,40 +2,25 @@
 
 package cpu
 
-// momentsAVX2 writes the channels' means and sums of squared distances from them.
+// deviationsAVX2 adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].
 //
 //go:noescape
-func momentsAVX2(x *float32, pixels int, out *float32)
+func deviationsAVX2(x *float32, pixels int, out *float32)
 
-// normalizeAVX2 computes y = (x − p[0])·p[1] + p[2], without negative values where ReLU is fused in.
+// normalizeAVX2 computes y = max(x·p[0] + p[1], p[2]).
 //
 //go:noescape
 func normalizeAVX2(x *float32, y *float32, p *float32, pixels int)
 
-// normalizeReLUAVX2 computes y = (x − p[0])·p[1] + p[2], without negative values where ReLU is fused in.
+// normSumsAVX2 writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].
 //
 //go:noescape
-func normalizeReLUAVX2(x *float32, y *float32, p *float32, pixels int)
+func normSumsAVX2(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
 
-// normSumsAVX2 writes Σ dy and Σ dy·(x − mean).
+// normGradAVX2 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].
 //
 //go:noescape
-func normSumsAVX2(x *float32, dy *float32, y *float32, mean *float32, out *float32, pixels int)
-
-// normSumsReLUAVX2 writes Σ dy and Σ dy·(x − mean).
-//
-//go:noescape
-func normSumsReLUAVX2(x *float32, dy *float32, y *float32, mean *float32, out *float32, pixels int)
-
-// normGradAVX2 computes dx = p[0]·dy + p[1]·(x − p[2]) + p[3].
-//
-//go:noescape
-func normGradAVX2(x *float32, dy *float32, y *float32, dx *float32, p *float32, pixels int)
-
-// normGradReLUAVX2 computes dx = p[0]·dy + p[1]·(x − p[2]) + p[3].
-//
-//go:noescape
-func normGradReLUAVX2(x *float32, dy *float32, y *float32, dx *float32, p *float32, pixels int)
+func normGradAVX2(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
 
 // sumsAVX2 writes the sums of the pixels' channels.
 //

@@ -2,88 +2,68 @@
 
 #include "textflag.h"
 
-// func momentsAVX2(x *float32, pixels int, out *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·momentsAVX2(SB), NOSPLIT, $0-24
-	MOVQ   x+0(FP), AX
-	MOVQ   pixels+8(FP), CX
-	MOVQ   out+16(FP), DX
-	MOVQ   CX, BX
-	MOVQ   AX, SI
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
+// func deviationsAVX2(x *float32, pixels int, out *float32)
+// Requires: AVX, FMA3
+TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), AX
+	MOVQ    pixels+8(FP), CX
+	MOVQ    out+16(FP), DX
+	VMOVUPS (DX), Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
 
-sum_many:
-	CMPQ   CX, $+4
-	JLT    sum_many_done
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
-	VADDPS 64(AX), Y2, Y2
-	VADDPS 96(AX), Y3, Y3
-	ADDQ   $+128, AX
-	SUBQ   $+4, CX
-	JMP    sum_many
+pixel_many:
+	CMPQ        CX, $+4
+	JLT         pixel_many_done
+	VMOVUPS     (AX), Y9
+	VSUBPS      Y0, Y9, Y9
+	VADDPS      Y9, Y1, Y1
+	VFMADD231PS Y9, Y9, Y5
+	VMOVUPS     32(AX), Y9
+	VSUBPS      Y0, Y9, Y9
+	VADDPS      Y9, Y2, Y2
+	VFMADD231PS Y9, Y9, Y6
+	VMOVUPS     64(AX), Y9
+	VSUBPS      Y0, Y9, Y9
+	VADDPS      Y9, Y3, Y3
+	VFMADD231PS Y9, Y9, Y7
+	VMOVUPS     96(AX), Y9
+	VSUBPS      Y0, Y9, Y9
+	VADDPS      Y9, Y4, Y4
+	VFMADD231PS Y9, Y9, Y8
+	ADDQ        $+128, AX
+	SUBQ        $+4, CX
+	JMP         pixel_many
 
-sum_many_done:
-sum_one:
-	CMPQ   CX, $+1
-	JLT    sum_one_done
-	VADDPS (AX), Y0, Y0
-	ADDQ   $+32, AX
-	SUBQ   $+1, CX
-	JMP    sum_one
+pixel_many_done:
+pixel_one:
+	CMPQ        CX, $+1
+	JLT         pixel_one_done
+	VMOVUPS     (AX), Y9
+	VSUBPS      Y0, Y9, Y9
+	VADDPS      Y9, Y1, Y1
+	VFMADD231PS Y9, Y9, Y5
+	ADDQ        $+32, AX
+	SUBQ        $+1, CX
+	JMP         pixel_one
 
-sum_one_done:
-	VADDPS       Y1, Y0, Y0
-	VADDPS       Y3, Y2, Y2
-	VADDPS       Y2, Y0, Y0
-	VXORPS       Y1, Y1, Y1
-	VCVTSI2SSQ   BX, X1, X1
-	VBROADCASTSS X1, Y1
-	VDIVPS       Y1, Y0, Y0
-	VMOVUPS      Y0, (DX)
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-
-square_many:
-	CMPQ        BX, $+4
-	JLT         square_many_done
-	VMOVUPS     (SI), Y5
-	VSUBPS      Y0, Y5, Y5
-	VFMADD231PS Y5, Y5, Y1
-	VMOVUPS     32(SI), Y5
-	VSUBPS      Y0, Y5, Y5
-	VFMADD231PS Y5, Y5, Y2
-	VMOVUPS     64(SI), Y5
-	VSUBPS      Y0, Y5, Y5
-	VFMADD231PS Y5, Y5, Y3
-	VMOVUPS     96(SI), Y5
-	VSUBPS      Y0, Y5, Y5
-	VFMADD231PS Y5, Y5, Y4
-	ADDQ        $+128, SI
-	SUBQ        $+4, BX
-	JMP         square_many
-
-square_many_done:
-square_one:
-	CMPQ        BX, $+1
-	JLT         square_one_done
-	VMOVUPS     (SI), Y5
-	VSUBPS      Y0, Y5, Y5
-	VFMADD231PS Y5, Y5, Y1
-	ADDQ        $+32, SI
-	SUBQ        $+1, BX
-	JMP         square_one
-
-square_one_done:
+pixel_one_done:
 	VADDPS  Y2, Y1, Y1
 	VADDPS  Y4, Y3, Y3
 	VADDPS  Y3, Y1, Y1
+	VADDPS  32(DX), Y1, Y1
 	VMOVUPS Y1, 32(DX)
+	VADDPS  Y6, Y5, Y5
+	VADDPS  Y8, Y7, Y7
+	VADDPS  Y7, Y5, Y5
+	VADDPS  64(DX), Y5, Y5
+	VMOVUPS Y5, 64(DX)
 	VZEROUPPER
 	RET
 
@@ -102,20 +82,20 @@ pixel_many:
 	CMPQ        BX, $+4
 	JLT         pixel_many_done
 	VMOVUPS     (AX), Y3
-	VSUBPS      Y0, Y3, Y3
-	VFMADD213PS Y2, Y1, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, (CX)
 	VMOVUPS     32(AX), Y3
-	VSUBPS      Y0, Y3, Y3
-	VFMADD213PS Y2, Y1, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, 32(CX)
 	VMOVUPS     64(AX), Y3
-	VSUBPS      Y0, Y3, Y3
-	VFMADD213PS Y2, Y1, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, 64(CX)
 	VMOVUPS     96(AX), Y3
-	VSUBPS      Y0, Y3, Y3
-	VFMADD213PS Y2, Y1, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, 96(CX)
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
@@ -127,8 +107,8 @@ pixel_one:
 	CMPQ        BX, $+1
 	JLT         pixel_one_done
 	VMOVUPS     (AX), Y3
-	VSUBPS      Y0, Y3, Y3
-	VFMADD213PS Y2, Y1, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, (CX)
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
@@ -139,190 +119,65 @@ pixel_one_done:
 	VZEROUPPER
 	RET
 
-// func normalizeReLUAVX2(x *float32, y *float32, p *float32, pixels int)
-// Requires: AVX, FMA3
-TEXT ·normalizeReLUAVX2(SB), NOSPLIT, $0-32
-	MOVQ    x+0(FP), AX
-	MOVQ    y+8(FP), CX
-	MOVQ    p+16(FP), DX
-	MOVQ    pixels+24(FP), BX
-	VMOVUPS (DX), Y0
-	VMOVUPS 32(DX), Y1
-	VMOVUPS 64(DX), Y2
-	VXORPS  Y3, Y3, Y3
-
-pixel_many:
-	CMPQ        BX, $+4
-	JLT         pixel_many_done
-	VMOVUPS     (AX), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD213PS Y2, Y1, Y4
-	VMAXPS      Y4, Y3, Y4
-	VMOVUPS     Y4, (CX)
-	VMOVUPS     32(AX), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD213PS Y2, Y1, Y4
-	VMAXPS      Y4, Y3, Y4
-	VMOVUPS     Y4, 32(CX)
-	VMOVUPS     64(AX), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD213PS Y2, Y1, Y4
-	VMAXPS      Y4, Y3, Y4
-	VMOVUPS     Y4, 64(CX)
-	VMOVUPS     96(AX), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD213PS Y2, Y1, Y4
-	VMAXPS      Y4, Y3, Y4
-	VMOVUPS     Y4, 96(CX)
-	ADDQ        $+128, AX
-	ADDQ        $+128, CX
-	SUBQ        $+4, BX
-	JMP         pixel_many
-
-pixel_many_done:
-pixel_one:
-	CMPQ        BX, $+1
-	JLT         pixel_one_done
-	VMOVUPS     (AX), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD213PS Y2, Y1, Y4
-	VMAXPS      Y4, Y3, Y4
-	VMOVUPS     Y4, (CX)
-	ADDQ        $+32, AX
-	ADDQ        $+32, CX
-	SUBQ        $+1, BX
-	JMP         pixel_one
-
-pixel_one_done:
-	VZEROUPPER
-	RET
-
-// func normSumsAVX2(x *float32, dy *float32, y *float32, mean *float32, out *float32, pixels int)
+// func normSumsAVX2(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
 // Requires: AVX, FMA3
 TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	MOVQ    x+0(FP), AX
 	MOVQ    dy+8(FP), CX
-	MOVQ    y+16(FP), DX
+	MOVQ    p+16(FP), DX
 	MOVQ    mean+24(FP), BX
 	MOVQ    out+32(FP), SI
 	MOVQ    pixels+40(FP), DI
-	VMOVUPS (BX), Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-
-pixel_many:
-	CMPQ        DI, $+4
-	JLT         pixel_many_done
-	VMOVUPS     (CX), Y9
-	VADDPS      Y9, Y1, Y1
-	VMOVUPS     (AX), Y10
-	VSUBPS      Y0, Y10, Y10
-	VFMADD231PS Y10, Y9, Y5
-	VMOVUPS     32(CX), Y9
-	VADDPS      Y9, Y2, Y2
-	VMOVUPS     32(AX), Y10
-	VSUBPS      Y0, Y10, Y10
-	VFMADD231PS Y10, Y9, Y6
-	VMOVUPS     64(CX), Y9
-	VADDPS      Y9, Y3, Y3
-	VMOVUPS     64(AX), Y10
-	VSUBPS      Y0, Y10, Y10
-	VFMADD231PS Y10, Y9, Y7
-	VMOVUPS     96(CX), Y9
-	VADDPS      Y9, Y4, Y4
-	VMOVUPS     96(AX), Y10
-	VSUBPS      Y0, Y10, Y10
-	VFMADD231PS Y10, Y9, Y8
-	ADDQ        $+128, AX
-	ADDQ        $+128, CX
-	ADDQ        $+128, DX
-	SUBQ        $+4, DI
-	JMP         pixel_many
-
-pixel_many_done:
-pixel_one:
-	CMPQ        DI, $+1
-	JLT         pixel_one_done
-	VMOVUPS     (CX), Y9
-	VADDPS      Y9, Y1, Y1
-	VMOVUPS     (AX), Y10
-	VSUBPS      Y0, Y10, Y10
-	VFMADD231PS Y10, Y9, Y5
-	ADDQ        $+32, AX
-	ADDQ        $+32, CX
-	ADDQ        $+32, DX
-	SUBQ        $+1, DI
-	JMP         pixel_one
-
-pixel_one_done:
-	VADDPS  Y2, Y1, Y1
-	VADDPS  Y4, Y3, Y3
-	VADDPS  Y3, Y1, Y1
-	VMOVUPS Y1, (SI)
-	VADDPS  Y6, Y5, Y5
-	VADDPS  Y8, Y7, Y7
-	VADDPS  Y7, Y5, Y5
-	VMOVUPS Y5, 32(SI)
-	VZEROUPPER
-	RET
-
-// func normSumsReLUAVX2(x *float32, dy *float32, y *float32, mean *float32, out *float32, pixels int)
-// Requires: AVX, FMA3
-TEXT ·normSumsReLUAVX2(SB), NOSPLIT, $0-48
-	MOVQ    x+0(FP), AX
-	MOVQ    dy+8(FP), CX
-	MOVQ    y+16(FP), DX
-	MOVQ    mean+24(FP), BX
-	MOVQ    out+32(FP), SI
-	MOVQ    pixels+40(FP), DI
-	VMOVUPS (BX), Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
+	VMOVUPS (DX), Y0
+	VMOVUPS 32(DX), Y1
+	VMOVUPS 64(DX), Y2
+	VMOVUPS (BX), Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
+	VXORPS  Y10, Y10, Y10
+	VXORPS  Y11, Y11, Y11
 
 pixel_many:
 	CMPQ        DI, $+4
 	JLT         pixel_many_done
-	VCMPPS      $0x11, (DX), Y1, Y10
-	VANDPS      (CX), Y10, Y10
-	VADDPS      Y10, Y2, Y2
-	VMOVUPS     (AX), Y11
-	VSUBPS      Y0, Y11, Y11
-	VFMADD231PS Y11, Y10, Y6
-	VCMPPS      $0x11, 32(DX), Y1, Y10
-	VANDPS      32(CX), Y10, Y10
-	VADDPS      Y10, Y3, Y3
-	VMOVUPS     32(AX), Y11
-	VSUBPS      Y0, Y11, Y11
-	VFMADD231PS Y11, Y10, Y7
-	VCMPPS      $0x11, 64(DX), Y1, Y10
-	VANDPS      64(CX), Y10, Y10
-	VADDPS      Y10, Y4, Y4
-	VMOVUPS     64(AX), Y11
-	VSUBPS      Y0, Y11, Y11
-	VFMADD231PS Y11, Y10, Y8
-	VCMPPS      $0x11, 96(DX), Y1, Y10
-	VANDPS      96(CX), Y10, Y10
-	VADDPS      Y10, Y5, Y5
-	VMOVUPS     96(AX), Y11
-	VSUBPS      Y0, Y11, Y11
-	VFMADD231PS Y11, Y10, Y9
+	VMOVUPS     (AX), Y12
+	VMOVAPS     Y12, Y13
+	VFMADD213PS Y1, Y0, Y13
+	VCMPPS      $0x11, Y13, Y2, Y13
+	VANDPS      (CX), Y13, Y13
+	VADDPS      Y13, Y4, Y4
+	VSUBPS      Y3, Y12, Y12
+	VFMADD231PS Y12, Y13, Y8
+	VMOVUPS     32(AX), Y12
+	VMOVAPS     Y12, Y13
+	VFMADD213PS Y1, Y0, Y13
+	VCMPPS      $0x11, Y13, Y2, Y13
+	VANDPS      32(CX), Y13, Y13
+	VADDPS      Y13, Y5, Y5
+	VSUBPS      Y3, Y12, Y12
+	VFMADD231PS Y12, Y13, Y9
+	VMOVUPS     64(AX), Y12
+	VMOVAPS     Y12, Y13
+	VFMADD213PS Y1, Y0, Y13
+	VCMPPS      $0x11, Y13, Y2, Y13
+	VANDPS      64(CX), Y13, Y13
+	VADDPS      Y13, Y6, Y6
+	VSUBPS      Y3, Y12, Y12
+	VFMADD231PS Y12, Y13, Y10
+	VMOVUPS     96(AX), Y12
+	VMOVAPS     Y12, Y13
+	VFMADD213PS Y1, Y0, Y13
+	VCMPPS      $0x11, Y13, Y2, Y13
+	VANDPS      96(CX), Y13, Y13
+	VADDPS      Y13, Y7, Y7
+	VSUBPS      Y3, Y12, Y12
+	VFMADD231PS Y12, Y13, Y11
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
-	ADDQ        $+128, DX
 	SUBQ        $+4, DI
 	JMP         pixel_many
 
@@ -330,76 +185,90 @@ pixel_many_done:
 pixel_one:
 	CMPQ        DI, $+1
 	JLT         pixel_one_done
-	VCMPPS      $0x11, (DX), Y1, Y10
-	VANDPS      (CX), Y10, Y10
-	VADDPS      Y10, Y2, Y2
-	VMOVUPS     (AX), Y11
-	VSUBPS      Y0, Y11, Y11
-	VFMADD231PS Y11, Y10, Y6
+	VMOVUPS     (AX), Y12
+	VMOVAPS     Y12, Y13
+	VFMADD213PS Y1, Y0, Y13
+	VCMPPS      $0x11, Y13, Y2, Y13
+	VANDPS      (CX), Y13, Y13
+	VADDPS      Y13, Y4, Y4
+	VSUBPS      Y3, Y12, Y12
+	VFMADD231PS Y12, Y13, Y8
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
-	ADDQ        $+32, DX
 	SUBQ        $+1, DI
 	JMP         pixel_one
 
 pixel_one_done:
-	VADDPS  Y3, Y2, Y2
 	VADDPS  Y5, Y4, Y4
-	VADDPS  Y4, Y2, Y2
-	VMOVUPS Y2, (SI)
 	VADDPS  Y7, Y6, Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS Y4, (SI)
 	VADDPS  Y9, Y8, Y8
-	VADDPS  Y8, Y6, Y6
-	VMOVUPS Y6, 32(SI)
+	VADDPS  Y11, Y10, Y10
+	VADDPS  Y10, Y8, Y8
+	VMOVUPS Y8, 32(SI)
 	VZEROUPPER
 	RET
 
-// func normGradAVX2(x *float32, dy *float32, y *float32, dx *float32, p *float32, pixels int)
+// func normGradAVX2(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
 // Requires: AVX, FMA3
 TEXT ·normGradAVX2(SB), NOSPLIT, $0-48
 	MOVQ    x+0(FP), AX
 	MOVQ    dy+8(FP), CX
-	MOVQ    y+16(FP), DX
-	MOVQ    dx+24(FP), BX
-	MOVQ    p+32(FP), SI
+	MOVQ    dx+16(FP), DX
+	MOVQ    p+24(FP), BX
+	MOVQ    q+32(FP), SI
 	MOVQ    pixels+40(FP), DI
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-	VXORPS  Y4, Y4, Y4
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS (SI), Y3
+	VMOVUPS 32(SI), Y4
+	VMOVUPS 64(SI), Y5
+	VMOVUPS 96(SI), Y6
 
 pixel_many:
 	CMPQ        DI, $+4
 	JLT         pixel_many_done
-	VMOVUPS     (CX), Y4
-	VMOVUPS     (AX), Y5
-	VSUBPS      Y2, Y5, Y5
-	VFMADD213PS Y3, Y1, Y5
-	VFMADD231PS Y4, Y0, Y5
-	VMOVUPS     Y5, (BX)
-	VMOVUPS     32(CX), Y4
-	VMOVUPS     32(AX), Y5
-	VSUBPS      Y2, Y5, Y5
-	VFMADD213PS Y3, Y1, Y5
-	VFMADD231PS Y4, Y0, Y5
-	VMOVUPS     Y5, 32(BX)
-	VMOVUPS     64(CX), Y4
-	VMOVUPS     64(AX), Y5
-	VSUBPS      Y2, Y5, Y5
-	VFMADD213PS Y3, Y1, Y5
-	VFMADD231PS Y4, Y0, Y5
-	VMOVUPS     Y5, 64(BX)
-	VMOVUPS     96(CX), Y4
-	VMOVUPS     96(AX), Y5
-	VSUBPS      Y2, Y5, Y5
-	VFMADD213PS Y3, Y1, Y5
-	VFMADD231PS Y4, Y0, Y5
-	VMOVUPS     Y5, 96(BX)
+	VMOVUPS     (AX), Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VCMPPS      $0x11, Y8, Y2, Y8
+	VANDPS      (CX), Y8, Y8
+	VSUBPS      Y5, Y7, Y7
+	VFMADD213PS Y6, Y4, Y7
+	VFMADD231PS Y8, Y3, Y7
+	VMOVUPS     Y7, (DX)
+	VMOVUPS     32(AX), Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VCMPPS      $0x11, Y8, Y2, Y8
+	VANDPS      32(CX), Y8, Y8
+	VSUBPS      Y5, Y7, Y7
+	VFMADD213PS Y6, Y4, Y7
+	VFMADD231PS Y8, Y3, Y7
+	VMOVUPS     Y7, 32(DX)
+	VMOVUPS     64(AX), Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VCMPPS      $0x11, Y8, Y2, Y8
+	VANDPS      64(CX), Y8, Y8
+	VSUBPS      Y5, Y7, Y7
+	VFMADD213PS Y6, Y4, Y7
+	VFMADD231PS Y8, Y3, Y7
+	VMOVUPS     Y7, 64(DX)
+	VMOVUPS     96(AX), Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VCMPPS      $0x11, Y8, Y2, Y8
+	VANDPS      96(CX), Y8, Y8
+	VSUBPS      Y5, Y7, Y7
+	VFMADD213PS Y6, Y4, Y7
+	VFMADD231PS Y8, Y3, Y7
+	VMOVUPS     Y7, 96(DX)
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
 	ADDQ        $+128, DX
-	ADDQ        $+128, BX
 	SUBQ        $+4, DI
 	JMP         pixel_many
 
@@ -407,91 +276,18 @@ pixel_many_done:
 pixel_one:
 	CMPQ        DI, $+1
 	JLT         pixel_one_done
-	VMOVUPS     (CX), Y4
-	VMOVUPS     (AX), Y5
-	VSUBPS      Y2, Y5, Y5
-	VFMADD213PS Y3, Y1, Y5
-	VFMADD231PS Y4, Y0, Y5
-	VMOVUPS     Y5, (BX)
+	VMOVUPS     (AX), Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VCMPPS      $0x11, Y8, Y2, Y8
+	VANDPS      (CX), Y8, Y8
+	VSUBPS      Y5, Y7, Y7
+	VFMADD213PS Y6, Y4, Y7
+	VFMADD231PS Y8, Y3, Y7
+	VMOVUPS     Y7, (DX)
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
-	ADDQ        $+32, BX
-	SUBQ        $+1, DI
-	JMP         pixel_one
-
-pixel_one_done:
-	VZEROUPPER
-	RET
-
-// func normGradReLUAVX2(x *float32, dy *float32, y *float32, dx *float32, p *float32, pixels int)
-// Requires: AVX, FMA3
-TEXT ·normGradReLUAVX2(SB), NOSPLIT, $0-48
-	MOVQ    x+0(FP), AX
-	MOVQ    dy+8(FP), CX
-	MOVQ    y+16(FP), DX
-	MOVQ    dx+24(FP), BX
-	MOVQ    p+32(FP), SI
-	MOVQ    pixels+40(FP), DI
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-	VXORPS  Y4, Y4, Y4
-
-pixel_many:
-	CMPQ        DI, $+4
-	JLT         pixel_many_done
-	VCMPPS      $0x11, (DX), Y4, Y5
-	VANDPS      (CX), Y5, Y5
-	VMOVUPS     (AX), Y6
-	VSUBPS      Y2, Y6, Y6
-	VFMADD213PS Y3, Y1, Y6
-	VFMADD231PS Y5, Y0, Y6
-	VMOVUPS     Y6, (BX)
-	VCMPPS      $0x11, 32(DX), Y4, Y5
-	VANDPS      32(CX), Y5, Y5
-	VMOVUPS     32(AX), Y6
-	VSUBPS      Y2, Y6, Y6
-	VFMADD213PS Y3, Y1, Y6
-	VFMADD231PS Y5, Y0, Y6
-	VMOVUPS     Y6, 32(BX)
-	VCMPPS      $0x11, 64(DX), Y4, Y5
-	VANDPS      64(CX), Y5, Y5
-	VMOVUPS     64(AX), Y6
-	VSUBPS      Y2, Y6, Y6
-	VFMADD213PS Y3, Y1, Y6
-	VFMADD231PS Y5, Y0, Y6
-	VMOVUPS     Y6, 64(BX)
-	VCMPPS      $0x11, 96(DX), Y4, Y5
-	VANDPS      96(CX), Y5, Y5
-	VMOVUPS     96(AX), Y6
-	VSUBPS      Y2, Y6, Y6
-	VFMADD213PS Y3, Y1, Y6
-	VFMADD231PS Y5, Y0, Y6
-	VMOVUPS     Y6, 96(BX)
-	ADDQ        $+128, AX
-	ADDQ        $+128, CX
-	ADDQ        $+128, DX
-	ADDQ        $+128, BX
-	SUBQ        $+4, DI
-	JMP         pixel_many
-
-pixel_many_done:
-pixel_one:
-	CMPQ        DI, $+1
-	JLT         pixel_one_done
-	VCMPPS      $0x11, (DX), Y4, Y5
-	VANDPS      (CX), Y5, Y5
-	VMOVUPS     (AX), Y6
-	VSUBPS      Y2, Y6, Y6
-	VFMADD213PS Y3, Y1, Y6
-	VFMADD231PS Y5, Y0, Y6
-	VMOVUPS     Y6, (BX)
-	ADDQ        $+32, AX
-	ADDQ        $+32, CX
-	ADDQ        $+32, DX
-	ADDQ        $+32, BX
 	SUBQ        $+1, DI
 	JMP         pixel_one
 

@@ -13,10 +13,16 @@ const pieceFloats = 8 * 1024
 // zero, for they take zeros to zero.
 func (x *executable) pointwise(c call) ([]task, error) {
 	y := c.out[0]
+	if x.inPlace[c.at] {
+		return nil, nil // the gradient of a pooling has added it up
+	}
 	for _, o := range c.in[:len(c.In)] {
 		if !slices.Equal(o.Shape, y.Shape) || o.layout != y.layout {
 			return nil, c.errorf("all tensors must have one shape, and none may be weights where another is an activation")
 		}
+	}
+	if c.Op == plan.OpAdd && (c.in[0].data == nil || c.in[1].data == nil) {
+		return x.addPieces(c), nil
 	}
 	n := y.layout.size(y.Shape)
 	a, b := c.in[0].data, c.in[len(c.In)-1].data
@@ -33,4 +39,18 @@ func (x *executable) pointwise(c call) ([]task, error) {
 			run(i*pieceFloats, min(pieceFloats, n-i*pieceFloats))
 		}
 	}}}, nil
+}
+
+// addPieces adds activations plane by plane, of which one lies in a larger one.
+func (x *executable) addPieces(c call) []task {
+	a, b, y := c.in[0], c.in[1], c.out[0]
+	channels := blocks(y.Shape[1])
+	return []task{{y.Shape[0] * channels, func(_ *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			from, _ := a.block(i/channels, i%channels)
+			other, _ := b.block(i/channels, i%channels)
+			to, _ := y.block(i/channels, i%channels)
+			x.engine.kernels.add(&from[0], &other[0], &to[0], y.plane())
+		}
+	}}}
 }

@@ -1,6 +1,10 @@
 package cpu
 
-import "lockstep/pkg/internal/plan"
+import (
+	"slices"
+
+	"lockstep/pkg/internal/plan"
+)
 
 // pool prepares the maximum over windows, and its gradient.
 func (x *executable) pool(c call) ([]task, error) {
@@ -23,34 +27,121 @@ func (x *executable) pool(c call) ([]task, error) {
 			return nil, c.errorf("pad is %v: pooling takes no padding", c.Attr.Pad)
 		}
 	}
-	planes, rows, cols := s[0]*blocks(s[1]), y.Shape[2], y.Shape[3]
-	inRow, outRow := s[3]*lanes, cols*lanes
+	if kh*kw > 256 {
+		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", kh*kw)
+	}
+	p := pooling{x: x, in: in, y: y, kh: kh, kw: kw, sh: sh, sw: sw, index: x.index[x.pooling[c.at]]}
 	if c.Op == plan.OpMaxPool {
-		maxPool := x.engine.kernels.maxPool
-		return []task{{planes * rows, func(_ *worker, lo, hi int) {
+		return []task{{p.planes() * y.Shape[2], func(_ *worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
-				plane, r := i/rows, i%rows
-				maxPool(&in.data[(plane*s[2]+r*sh)*inRow], &y.data[i*outRow], cols, kh, kw, inRow*4, sw*lanes*4)
+				plane, row := i/y.Shape[2], i%y.Shape[2]
+				to, _ := y.block(plane/blocks(s[1]), plane%blocks(s[1]))
+				p.maxima(plane, row, to[row*y.Shape[3]*lanes:])
 			}
 		}}}, nil
 	}
-	dy, dx := c.in[2], c.out[0]
-	if !dy.is(y.Shape[0], y.Shape[1], rows, cols) || !dx.is(s[0], s[1], s[2], s[3]) {
+	p.dy, p.dx = c.in[2], c.out[0]
+	if !p.dy.is(y.Shape[0], y.Shape[1], y.Shape[2], y.Shape[3]) || !p.dx.is(s[0], s[1], s[2], s[3]) {
 		return nil, c.errorf("dy must have the shape of y, and dx that of x")
 	}
-	grad := x.engine.kernels.maxPoolGrad
-	return []task{{planes, func(_ *worker, lo, hi int) {
-		for p := lo; p < hi; p++ {
-			cleared := 0 // rows of dx, cleared just before they are written, while they are in the cache
-			for r := range rows {
-				if end := min(s[2], r*sh+kh); end > cleared {
-					clear(dx.data[(p*s[2]+cleared)*inRow : (p*s[2]+end)*inRow])
-					cleared = end
-				}
-				top, o := (p*s[2]+r*sh)*inRow, (p*rows+r)*outRow
-				grad(&in.data[top], &y.data[o], &dy.data[o], &dx.data[top], cols, kh, kw, inRow*4, sw*lanes*4)
-			}
-			clear(dx.data[(p*s[2]+cleared)*inRow : (p+1)*s[2]*inRow])
+	p.add = x.inPlace[c.at]
+	run := task{p.planes(), func(_ *worker, lo, hi int) {
+		for plane := lo; plane < hi; plane++ {
+			p.gradient(plane)
 		}
-	}}}, nil
+	}}
+	if x.pooling[c.at] != c.at {
+		return []task{run}, nil
+	}
+	// No kernel of the program has found the maxima.
+	x.needScratch(y.Shape[3] * lanes)
+	return []task{{p.planes() * y.Shape[2], func(w *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			p.maxima(i/y.Shape[2], i%y.Shape[2], w.scratch)
+		}
+	}}, run}, nil
+}
+
+// pooling is a prepared maximum over windows, or its gradient.
+type pooling struct {
+	x              *executable
+	in, y, dy, dx  operand
+	kh, kw, sh, sw int
+	index          []byte // which element of its window each maximum is
+	add            bool   // dx holds something that the gradient is added to
+}
+
+// planes is the number of channel blocks of all images.
+func (p *pooling) planes() int { return p.in.Shape[0] * blocks(p.in.Shape[1]) }
+
+// maxima writes a row of maxima to y, and to the index.
+func (p *pooling) maxima(plane, row int, y []float32) {
+	channels, inRow, cols := blocks(p.in.Shape[1]), p.in.Shape[3]*lanes, p.y.Shape[3]
+	x, norm := p.in.block(plane/channels, plane%channels)
+	if norm == nil {
+		norm = p.x.same
+	}
+	p.x.engine.kernels.maxPool(&x[row*p.sh*inRow], &y[0], &norm[0], &p.index[(plane*p.y.Shape[2]+row)*cols*lanes], cols, p.kh, p.kw, inRow*4, p.sw*lanes*4)
+}
+
+// gradient writes a plane of dx, or adds to it.
+func (p *pooling) gradient(plane int) {
+	channels, inRow, rows, cols := blocks(p.in.Shape[1]), p.in.Shape[3]*lanes, p.y.Shape[2], p.y.Shape[3]
+	dx, _ := p.dx.block(plane/channels, plane%channels)
+	dy, _ := p.dy.block(plane/channels, plane%channels)
+	height, cleared := p.in.Shape[2], 0 // rows of dx, cleared just before they are written, while they are in the cache
+	if p.add {
+		cleared = height
+	}
+	for r := range rows {
+		if end := min(height, r*p.sh+p.kh); end > cleared {
+			clear(dx[cleared*inRow : end*inRow])
+			cleared = end
+		}
+		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &dx[r*p.sh*inRow], cols, p.kh, p.kw, inRow*4, p.sw*lanes*4)
+	}
+	clear(dx[cleared*inRow : height*inRow])
+}
+
+// pairPools finds, for each gradient of a pooling, the pooling that computes
+// the maxima, and with them the index that the gradient needs.
+func (x *executable) pairPools() {
+	kernels := x.program.Kernels
+	x.pooling = make([]int, len(kernels))
+	for at, k := range kernels {
+		x.pooling[at] = at
+		if k.Op != plan.OpMaxPoolBackward {
+			continue
+		}
+		for i, f := range kernels[:at] {
+			if f.Op == plan.OpMaxPool && f.In[0] == k.In[0] && f.Out[0] == k.In[1] &&
+				slices.Equal(f.Attr.Kernel, k.Attr.Kernel) && slices.Equal(f.Attr.Stride, k.Attr.Stride) {
+				x.pooling[at] = i
+			}
+		}
+	}
+}
+
+// indexes lists the kernels that find maxima, and how long their indexes live.
+func (x *executable) indexes() (kernels []int, lives []interval) {
+	place := map[int]int{} // kernel → position in the lists
+	for at, k := range x.program.Kernels {
+		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
+			continue
+		}
+		from := x.pooling[at]
+		i, ok := place[from]
+		if !ok {
+			y := k.Out[0]
+			if k.Op == plan.OpMaxPoolBackward {
+				y = k.In[1]
+			}
+			i = len(kernels)
+			place[from] = i
+			size := x.layouts[y].size(x.program.Tensors[y].Shape) / 4 // bytes
+			kernels, lives = append(kernels, at), append(lives, interval{size: roundUp(size, regionAlign), first: at})
+		}
+		lives[i].last = at
+	}
+	return kernels, lives
 }

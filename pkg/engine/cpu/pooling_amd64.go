@@ -2,12 +2,12 @@
 
 package cpu
 
-// maxPoolAVX2 writes the maxima of count windows.
+// maxPoolAVX2 writes the maxima of count windows of max(x·p[0] + p[1], p[2]), and which element of its window each is.
 //
 //go:noescape
-func maxPoolAVX2(x *float32, y *float32, count int, kh int, kw int, row int, step int)
+func maxPoolAVX2(x *float32, y *float32, p *float32, index *byte, count int, kh int, kw int, row int, step int)
 
-// maxPoolGradAVX2 adds dy to dx where x first equals y in its window.
+// maxPoolGradAVX2 adds dy to the element of dx's windows that index names.
 //
 //go:noescape
-func maxPoolGradAVX2(x *float32, y *float32, dy *float32, dx *float32, count int, kh int, kw int, row int, step int)
+func maxPoolGradAVX2(index *byte, dy *float32, dx *float32, count int, kh int, kw int, row int, step int)

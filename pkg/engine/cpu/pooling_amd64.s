@@ -2,111 +2,127 @@
 
 #include "textflag.h"
 
-// func maxPoolAVX2(x *float32, y *float32, count int, kh int, kw int, row int, step int)
-// Requires: AVX
-TEXT ·maxPoolAVX2(SB), NOSPLIT, $0-56
-	MOVQ x+0(FP), AX
-	MOVQ y+8(FP), CX
-	MOVQ count+16(FP), DX
-	MOVQ kh+24(FP), BX
-	MOVQ kw+32(FP), SI
-	MOVQ row+40(FP), DI
-	MOVQ step+48(FP), R8
+// func maxPoolAVX2(x *float32, y *float32, p *float32, index *byte, count int, kh int, kw int, row int, step int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·maxPoolAVX2(SB), NOSPLIT, $0-72
+	MOVQ     x+0(FP), AX
+	MOVQ     y+8(FP), CX
+	MOVQ     index+24(FP), DX
+	MOVQ     count+32(FP), BX
+	MOVQ     p+16(FP), SI
+	VMOVUPS  (SI), Y0
+	VMOVUPS  32(SI), Y1
+	VMOVUPS  64(SI), Y2
+	VPCMPEQD Y3, Y3, Y3
+	VPSRLD   $0x1f, Y3, Y3
 
 window:
-	CMPQ    DX, $+1
-	JLT     window_done
-	VMOVUPS (AX), Y0
-	MOVQ    AX, R9
-	MOVQ    BX, R11
+	CMPQ        BX, $+1
+	JLT         window_done
+	VXORPS      Y5, Y5, Y5
+	VXORPS      Y6, Y6, Y6
+	VMOVUPS     (AX), Y4
+	VFMADD213PS Y1, Y0, Y4
+	VMAXPS      Y4, Y2, Y4
+	MOVQ        kh+40(FP), SI
+	MOVQ        kw+48(FP), DI
+	MOVQ        row+56(FP), R8
+	MOVQ        AX, R9
+	MOVQ        SI, R10
 
 row:
-	CMPQ R11, $+1
+	CMPQ R10, $+1
 	JLT  row_done
-	MOVQ R9, R10
-	ADDQ DI, R9
-	MOVQ SI, R12
+	MOVQ R9, SI
+	ADDQ R8, R9
+	MOVQ DI, R11
 
 column:
-	CMPQ    R12, $+1
-	JLT     column_done
-	VMOVUPS (R10), Y1
-	VMAXPS  Y0, Y1, Y0
-	ADDQ    $+32, R10
-	SUBQ    $+1, R12
-	JMP     column
+	CMPQ        R11, $+1
+	JLT         column_done
+	VMOVUPS     (SI), Y7
+	VFMADD213PS Y1, Y0, Y7
+	VMAXPS      Y7, Y2, Y7
+	VCMPPS      $0x11, Y7, Y4, Y8
+	VBLENDVPS   Y8, Y7, Y4, Y4
+	VBLENDVPS   Y8, Y6, Y5, Y5
+	VPADDD      Y3, Y6, Y6
+	ADDQ        $+32, SI
+	SUBQ        $+1, R11
+	JMP         column
 
 column_done:
-	SUBQ $+1, R11
+	SUBQ $+1, R10
 	JMP  row
 
 row_done:
-	VMOVUPS Y0, (CX)
-	ADDQ    R8, AX
-	ADDQ    $+32, CX
-	SUBQ    $+1, DX
-	JMP     window
+	VMOVUPS      Y4, (CX)
+	VEXTRACTI128 $0x01, Y5, X4
+	VPACKUSDW    X4, X5, X4
+	VPACKUSWB    X4, X4, X4
+	VMOVQ        X4, (DX)
+	MOVQ         step+64(FP), SI
+	ADDQ         SI, AX
+	ADDQ         $+32, CX
+	ADDQ         $+8, DX
+	SUBQ         $+1, BX
+	JMP          window
 
 window_done:
 	VZEROUPPER
 	RET
 
-// func maxPoolGradAVX2(x *float32, y *float32, dy *float32, dx *float32, count int, kh int, kw int, row int, step int)
-// Requires: AVX
-TEXT ·maxPoolGradAVX2(SB), NOSPLIT, $0-72
-	MOVQ x+0(FP), AX
-	MOVQ dx+24(FP), CX
-	MOVQ count+32(FP), DX
-	MOVQ y+8(FP), BX
-	MOVQ dy+16(FP), SI
+// func maxPoolGradAVX2(index *byte, dy *float32, dx *float32, count int, kh int, kw int, row int, step int)
+// Requires: AVX, AVX2
+TEXT ·maxPoolGradAVX2(SB), NOSPLIT, $0-64
+	MOVQ     index+0(FP), AX
+	MOVQ     dy+8(FP), CX
+	MOVQ     dx+16(FP), DX
+	MOVQ     count+24(FP), BX
+	VPCMPEQD Y0, Y0, Y0
+	VPSRLD   $0x1f, Y0, Y0
 
 window:
-	CMPQ    DX, $+1
-	JLT     window_done
-	VXORPS  Y2, Y2, Y2
-	VMOVUPS (BX), Y0
-	VMOVUPS (SI), Y1
-	MOVQ    kh+40(FP), DI
-	MOVQ    kw+48(FP), R8
-	MOVQ    row+56(FP), R9
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-	MOVQ    DI, R13
+	CMPQ      BX, $+1
+	JLT       window_done
+	VXORPS    Y3, Y3, Y3
+	VMOVUPS   (CX), Y1
+	VPMOVZXBD (AX), Y2
+	MOVQ      kh+32(FP), SI
+	MOVQ      kw+40(FP), DI
+	MOVQ      row+48(FP), R8
+	MOVQ      DX, R9
+	MOVQ      SI, R10
 
 row:
-	CMPQ R13, $+1
+	CMPQ R10, $+1
 	JLT  row_done
-	MOVQ R10, DI
-	ADDQ R9, R10
-	MOVQ R11, R12
-	ADDQ R9, R11
-	MOVQ R8, R14
+	MOVQ R9, SI
+	ADDQ R8, R9
+	MOVQ DI, R11
 
 column:
-	CMPQ    R14, $+1
-	JLT     column_done
-	VCMPPS  $0x00, (DI), Y0, Y3
-	VANDNPS Y3, Y2, Y3
-	VORPS   Y3, Y2, Y2
-	VANDPS  Y1, Y3, Y3
-	VADDPS  (R12), Y3, Y3
-	VMOVUPS Y3, (R12)
-	ADDQ    $+32, DI
-	ADDQ    $+32, R12
-	SUBQ    $+1, R14
-	JMP     column
+	CMPQ     R11, $+1
+	JLT      column_done
+	VPCMPEQD Y3, Y2, Y4
+	VANDPS   Y1, Y4, Y4
+	VADDPS   (SI), Y4, Y4
+	VMOVUPS  Y4, (SI)
+	VPADDD   Y0, Y3, Y3
+	ADDQ     $+32, SI
+	SUBQ     $+1, R11
+	JMP      column
 
 column_done:
-	SUBQ $+1, R13
+	SUBQ $+1, R10
 	JMP  row
 
 row_done:
-	MOVQ step+64(FP), DI
-	ADDQ DI, AX
-	ADDQ DI, CX
-	ADDQ $+32, BX
-	ADDQ $+32, SI
-	SUBQ $+1, DX
+	MOVQ step+56(FP), SI
+	ADDQ SI, DX
+	ADDQ $+32, CX
+	ADDQ $+8, AX
+	SUBQ $+1, BX
 	JMP  window
 
 window_done:

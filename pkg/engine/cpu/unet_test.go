@@ -72,9 +72,19 @@ func smallUNet() model.UNet2DConfig {
 // ReLU's or a pool's decision, so 1e-3 of the greatest gradient is allowed;
 // single kernels are held to 1e-5 and winogradTolerance elsewhere.
 func TestUNetGradients(t *testing.T) {
-	for i, fuse := range []bool{true, false, true} {
-		convolution := []string{"direct", "winograd", "winograd"}[i]
-		g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})
+	for _, c := range []struct {
+		net         model.UNet2DConfig
+		fuse        bool
+		convolution string
+	}{
+		{smallUNet(), true, "direct"},
+		{smallUNet(), false, "winograd"},
+		{smallUNet(), true, "winograd"},
+		{alignedUNet(), true, "direct"},
+		{alignedUNet(), true, "winograd"},
+	} {
+		convolution := c.convolution
+		g, p := lowered(t, c.net, 3, nn.Train, plan.Options{Fuse: c.fuse, BucketBytes: 4096})
 		want := loaded(t, truth(t), p, g)
 		everyway(t, func(t *testing.T, set string, threads int) {
 			x := loaded(t, openWith(t, set, threads, convolution), p, g)
@@ -135,7 +145,14 @@ func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.
 // demands the same bits, with Winograd's convolutions (TestConvolution demands
 // it of either algorithm).
 func TestUNetIsReproducible(t *testing.T) {
-	g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: true})
+	for _, net := range []model.UNet2DConfig{smallUNet(), alignedUNet()} {
+		g, p := lowered(t, net, 3, nn.Train, plan.Options{Fuse: true})
+		reproducible(t, g, p)
+	}
+}
+
+func reproducible(t *testing.T, g *nn.Graph, p *plan.Program) {
+	t.Helper()
 	var want map[string][]float64
 	for _, threads := range []int{1, 2, 5} {
 		x, err := openWith(t, "", threads, "winograd").Load(p, nil)

@@ -18,7 +18,10 @@ type winogradKernels struct {
 	// input takes, from each of so many channel blocks plane bytes apart, 6×6
 	// vectors in rows row bytes apart; point p of block b goes to v + p·ld + b·step.
 	// gradient does the same with 4×4 gradients of outputs.
+	// normInput normalises them first, with the constants of kernels.normalize
+	// for each block.
 	input, gradient func(x, v, tmp *float32, row, plane, ld, step, blocks int)
+	normInput       func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)
 	// output takes the points' products, those of block b at m + p·ld + 32·b, to
 	// 4×4 outputs and adds the eight biases at bias + b·biasStep.
 	output func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)
@@ -63,20 +66,39 @@ func tileFloats(channels int) int {
 // before pixels before a tile does.
 type side struct {
 	transform    func(x, v, tmp *float32, row, plane, ld, step, blocks int)
+	norm         func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // the same of what is yet to be normalised
 	side, before int
 }
 
 // transform computes the points of tiles [first, first+n) in v, of channel
-// blocks [c0, c0+count) of x, which has channels of them. Squares that reach
-// over the map's edge are cut out to patch, with zeros around.
-func (t tiling) transform(s side, x []float32, channels, c0, count, first, n int, v []float32, lie transformed, patch, tmp []float32) {
-	row := t.w * lanes
+// blocks [c0, c0+count) of o.
+func (t tiling) transform(k *kernels, s side, o operand, c0, count, first, n int, v []float32, lie transformed, patch, tmp []float32) {
+	for i := range o.pieces {
+		p := &o.pieces[i]
+		if from, to := max(c0, p.first), min(c0+count, p.first+p.count); from < to {
+			t.transformPiece(k, s, p, from, to-from, first, n, v[(from-c0)*lie.block:], lie, patch, tmp)
+		}
+	}
+}
+
+// transformPiece is transform for channel blocks of one piece. Squares that
+// reach over the map's edge are cut out to patch, with zeros around.
+func (t tiling) transformPiece(k *kernels, s side, p *piece, c0, count, first, n int, v []float32, lie transformed, patch, tmp []float32) {
+	row, plane := t.w*lanes, t.plane()
+	var norm []float32
+	if p.norm != nil {
+		norm = p.norm[(c0-p.first)*normFloats:]
+	}
 	for i := range n {
 		image, top, left := t.at(first + i)
 		top, left = top-s.before, left-s.before
-		from := x[(image*channels+c0)*t.plane():]
+		from := p.data[image*p.image+(c0-p.first)*plane:]
 		if top >= 0 && left >= 0 && top+s.side <= t.h && left+s.side <= t.w {
-			s.transform(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], row*4, t.plane()*4, lie.point*4, lie.block*4, count)
+			if norm == nil {
+				s.transform(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+			} else {
+				s.norm(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], &norm[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+			}
 			continue
 		}
 		size := s.side * s.side * lanes
@@ -85,10 +107,11 @@ func (t tiling) transform(s side, x []float32, channels, c0, count, first, n int
 		x0, x1 := max(0, -left), min(s.side, t.w-left)
 		for c := range count {
 			for y := y0; y < y1; y++ {
-				// A vector at a time: the few of a row are not worth a call of memmove.
-				to, at := blocksAt(&patch[c*size+(y*s.side+x0)*lanes], x1-x0), blocksAt(&from[c*t.plane()+(top+y)*row+(left+x0)*lanes], x1-x0)
-				for j := range to {
-					to[j] = at[j]
+				to, at := &patch[c*size+(y*s.side+x0)*lanes], &from[c*plane+(top+y)*row+(left+x0)*lanes]
+				if norm == nil {
+					copyBlocks(to, at, x1-x0)
+				} else {
+					k.normalize(at, to, &norm[c*normFloats], x1-x0)
 				}
 			}
 		}
@@ -96,9 +119,17 @@ func (t tiling) transform(s side, x []float32, channels, c0, count, first, n int
 	}
 }
 
+// copyBlocks copies n vectors, one at a time: few are not worth a call of memmove.
+func copyBlocks(to, from *float32, n int) {
+	dst, src := blocksAt(to, n), blocksAt(from, n)
+	for i := range dst {
+		dst[i] = src[i]
+	}
+}
+
 // passBytes bounds the transformed weights that are held at a time, those of
 // all channels of a layer being four times as large as the weights.
-const passBytes = 13 << 20
+const passBytes = 19 << 20
 
 // passes cuts the output blocks in passes of whole pairs, each with few enough
 // weights; the inputs are transformed again in each.
@@ -133,6 +164,7 @@ type winograd struct {
 	groups           int    // parts that a pass is cut in
 	u, v, m          transformed
 	chunk            int     // channel blocks of one pass
+	tally            *tally  // of the output, nil where none is asked for
 	table, steps     []int32 // of the matrix kernel
 	// Where a worker's scratch memory holds these, in floats; v is at 0.
 	mAt, patch, tmp int
@@ -235,12 +267,15 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 		t0 := b * c.block
 		n := min(c.block, c.tiling.count-t0)
 		if b != loaded {
-			c.tiling.transform(side{k.winograd.input, patchSide, 1}, c.in.data, c.inC, 0, c.inC, t0, n, v, c.v, patch, tmp)
+			c.tiling.transform(k, side{k.winograd.input, k.winograd.normInput, patchSide, 1}, c.in, 0, c.inC, t0, n, v, c.v, patch, tmp)
 			loaded = b
 		}
 		k0, k1 := first+g*pairs/c.groups*2, min(end, first+(g+1)*pairs/c.groups*2)
 		c.multiply(v, m, n, first, k0, k1)
 		c.write(m, patch, tmp, t0, n, k0, k1)
+		if c.tally != nil {
+			c.count(b, t0, n, k0, k1)
+		}
 	}
 }
 

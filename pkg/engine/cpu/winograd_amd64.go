@@ -7,10 +7,15 @@ package cpu
 //go:noescape
 func winogradInputAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 
-// winogradGradientAVX2 transforms a 4×4 tile of every channel block: A·dy·Aᵀ.
+// winogradNormInputAVX2 transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
 //
 //go:noescape
-func winogradGradientAVX2(dy *float32, z *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+func winogradNormInputAVX2(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
+
+// winogradGradientAVX2 transforms a 4×4 tile of every channel block: A·x·Aᵀ.
+//
+//go:noescape
+func winogradGradientAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 
 // winogradOutputAVX2 transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.
 //

@@ -5,31 +5,28 @@
 // func winogradInputAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 // Requires: AVX, FMA3
 TEXT ·winogradInputAVX2(SB), NOSPLIT, $0-64
+	VBROADCASTSS inputFour<>+0(SB), Y0
+	VBROADCASTSS inputFive<>+0(SB), Y1
 	MOVQ         x+0(FP), AX
 	MOVQ         v+8(FP), CX
 	MOVQ         tmp+16(FP), DX
 	MOVQ         row+24(FP), BX
-	MOVQ         plane+32(FP), SI
-	MOVQ         ld+40(FP), DI
-	MOVQ         step+48(FP), R8
-	MOVQ         blocks+56(FP), R9
-	VBROADCASTSS inputFour<>+0(SB), Y0
-	VBROADCASTSS inputFive<>+0(SB), Y1
-	LEAQ         (BX)(BX*2), R10
-	LEAQ         (BX)(BX*4), R11
-	LEAQ         (DI)(DI*2), R13
-	LEAQ         (DI)(DI*4), R14
-	LEAQ         (R14)(DI*1), R15
+	MOVQ         ld+40(FP), SI
+	MOVQ         blocks+56(FP), DI
+	LEAQ         (BX)(BX*2), R8
+	LEAQ         (BX)(BX*4), R9
+	LEAQ         (SI)(SI*2), R11
+	LEAQ         (SI)(SI*4), R12
 
 block:
-	CMPQ         R9, $+1
+	CMPQ         DI, $+1
 	JLT          block_done
 	VMOVUPS      (AX), Y2
 	VMOVUPS      (AX)(BX*1), Y3
 	VMOVUPS      (AX)(BX*2), Y4
-	VMOVUPS      (AX)(R10*1), Y5
+	VMOVUPS      (AX)(R8*1), Y5
 	VMOVUPS      (AX)(BX*4), Y6
-	VMOVUPS      (AX)(R11*1), Y7
+	VMOVUPS      (AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -58,9 +55,9 @@ block:
 	VMOVUPS      32(AX), Y2
 	VMOVUPS      32(AX)(BX*1), Y3
 	VMOVUPS      32(AX)(BX*2), Y4
-	VMOVUPS      32(AX)(R10*1), Y5
+	VMOVUPS      32(AX)(R8*1), Y5
 	VMOVUPS      32(AX)(BX*4), Y6
-	VMOVUPS      32(AX)(R11*1), Y7
+	VMOVUPS      32(AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -89,9 +86,9 @@ block:
 	VMOVUPS      64(AX), Y2
 	VMOVUPS      64(AX)(BX*1), Y3
 	VMOVUPS      64(AX)(BX*2), Y4
-	VMOVUPS      64(AX)(R10*1), Y5
+	VMOVUPS      64(AX)(R8*1), Y5
 	VMOVUPS      64(AX)(BX*4), Y6
-	VMOVUPS      64(AX)(R11*1), Y7
+	VMOVUPS      64(AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -120,9 +117,9 @@ block:
 	VMOVUPS      96(AX), Y2
 	VMOVUPS      96(AX)(BX*1), Y3
 	VMOVUPS      96(AX)(BX*2), Y4
-	VMOVUPS      96(AX)(R10*1), Y5
+	VMOVUPS      96(AX)(R8*1), Y5
 	VMOVUPS      96(AX)(BX*4), Y6
-	VMOVUPS      96(AX)(R11*1), Y7
+	VMOVUPS      96(AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -151,9 +148,9 @@ block:
 	VMOVUPS      128(AX), Y2
 	VMOVUPS      128(AX)(BX*1), Y3
 	VMOVUPS      128(AX)(BX*2), Y4
-	VMOVUPS      128(AX)(R10*1), Y5
+	VMOVUPS      128(AX)(R8*1), Y5
 	VMOVUPS      128(AX)(BX*4), Y6
-	VMOVUPS      128(AX)(R11*1), Y7
+	VMOVUPS      128(AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -182,9 +179,9 @@ block:
 	VMOVUPS      160(AX), Y2
 	VMOVUPS      160(AX)(BX*1), Y3
 	VMOVUPS      160(AX)(BX*2), Y4
-	VMOVUPS      160(AX)(R10*1), Y5
+	VMOVUPS      160(AX)(R8*1), Y5
 	VMOVUPS      160(AX)(BX*4), Y6
-	VMOVUPS      160(AX)(R11*1), Y7
+	VMOVUPS      160(AX)(R9*1), Y7
 	VMOVAPS      Y6, Y8
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
@@ -210,7 +207,7 @@ block:
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
 	VMOVUPS      Y2, 1120(DX)
-	MOVQ         CX, R12
+	MOVQ         CX, R10
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
 	VMOVUPS      64(DX), Y4
@@ -221,28 +218,29 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
 	VMOVUPS      192(DX), Y2
 	VMOVUPS      224(DX), Y3
 	VMOVUPS      256(DX), Y4
@@ -253,28 +251,29 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
 	VMOVUPS      384(DX), Y2
 	VMOVUPS      416(DX), Y3
 	VMOVUPS      448(DX), Y4
@@ -285,28 +284,29 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
 	VMOVUPS      576(DX), Y2
 	VMOVUPS      608(DX), Y3
 	VMOVUPS      640(DX), Y4
@@ -317,28 +317,29 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
 	VMOVUPS      768(DX), Y2
 	VMOVUPS      800(DX), Y3
 	VMOVUPS      832(DX), Y4
@@ -349,28 +350,29 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
 	VMOVUPS      960(DX), Y2
 	VMOVUPS      992(DX), Y3
 	VMOVUPS      1024(DX), Y4
@@ -381,31 +383,34 @@ block:
 	VFNMADD231PS Y1, Y4, Y8
 	VMOVAPS      Y8, Y8
 	VFMADD231PS  Y0, Y2, Y8
-	VMOVUPS      Y8, (R12)
+	VMOVUPS      Y8, (R10)
 	VMOVAPS      Y6, Y2
 	VFNMADD231PS Y0, Y4, Y2
 	VMOVAPS      Y5, Y8
 	VFNMADD231PS Y0, Y3, Y8
 	VADDPS       Y8, Y2, Y9
-	VMOVUPS      Y9, (R12)(DI*1)
+	VMOVUPS      Y9, (R10)(SI*1)
 	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*2)
+	VMOVUPS      Y2, (R10)(SI*2)
 	VSUBPS       Y4, Y6, Y2
 	VSUBPS       Y3, Y5, Y4
 	VADDPS       Y4, Y4, Y4
 	VADDPS       Y4, Y2, Y6
-	VMOVUPS      Y6, (R12)(R13*1)
+	VMOVUPS      Y6, (R10)(R11*1)
 	VSUBPS       Y4, Y2, Y2
-	VMOVUPS      Y2, (R12)(DI*4)
+	VMOVUPS      Y2, (R10)(SI*4)
 	VMOVAPS      Y7, Y2
 	VFNMADD231PS Y1, Y5, Y2
 	VMOVAPS      Y2, Y2
 	VFMADD231PS  Y0, Y3, Y2
-	VMOVUPS      Y2, (R12)(R14*1)
-	ADDQ         R15, R12
-	ADDQ         SI, AX
-	ADDQ         R8, CX
-	SUBQ         $+1, R9
+	VMOVUPS      Y2, (R10)(R12*1)
+	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R10)(SI*2), R10
+	MOVQ         plane+32(FP), R10
+	MOVQ         step+48(FP), R13
+	ADDQ         R10, AX
+	ADDQ         R13, CX
+	SUBQ         $+1, DI
 	JMP          block
 
 block_done:
@@ -418,32 +423,527 @@ GLOBL inputFour<>(SB), RODATA|NOPTR, $4
 DATA inputFive<>+0(SB)/4, $(5.0)
 GLOBL inputFive<>(SB), RODATA|NOPTR, $4
 
-// func winogradGradientAVX2(dy *float32, z *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+// func winogradNormInputAVX2(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
 // Requires: AVX, FMA3
-TEXT ·winogradGradientAVX2(SB), NOSPLIT, $0-64
-	MOVQ         dy+0(FP), AX
-	MOVQ         z+8(FP), CX
-	MOVQ         tmp+16(FP), DX
-	MOVQ         row+24(FP), BX
-	MOVQ         plane+32(FP), SI
-	MOVQ         ld+40(FP), DI
-	MOVQ         step+48(FP), R8
-	MOVQ         blocks+56(FP), R9
-	VBROADCASTSS gradientFour<>+0(SB), Y0
-	VBROADCASTSS gradientEight<>+0(SB), Y1
-	LEAQ         (BX)(BX*2), R10
-	LEAQ         (BX)(BX*4), R11
+TEXT ·winogradNormInputAVX2(SB), NOSPLIT, $0-72
+	VBROADCASTSS normInputFour<>+0(SB), Y0
+	VBROADCASTSS normInputFive<>+0(SB), Y1
+	MOVQ         p+24(FP), AX
+	MOVQ         x+0(FP), CX
+	MOVQ         v+8(FP), DX
+	MOVQ         tmp+16(FP), BX
+	MOVQ         row+32(FP), SI
+	MOVQ         ld+48(FP), DI
+	MOVQ         blocks+64(FP), R8
+	LEAQ         (SI)(SI*2), R9
+	LEAQ         (SI)(SI*4), R10
 	LEAQ         (DI)(DI*2), R12
 	LEAQ         (DI)(DI*4), R13
-	LEAQ         (R13)(DI*1), R14
 
 block:
-	CMPQ        R9, $+1
+	CMPQ         R8, $+1
+	JLT          block_done
+	VMOVUPS      (AX), Y2
+	VMOVUPS      32(AX), Y3
+	VMOVUPS      64(AX), Y4
+	ADDQ         $+96, AX
+	VMOVUPS      (CX), Y5
+	VMOVUPS      (CX)(SI*1), Y6
+	VMOVUPS      (CX)(SI*2), Y7
+	VMOVUPS      (CX)(R9*1), Y8
+	VMOVUPS      (CX)(SI*4), Y9
+	VMOVUPS      (CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y11
+	VFNMADD231PS Y1, Y7, Y11
+	VMOVAPS      Y11, Y11
+	VFMADD231PS  Y0, Y5, Y11
+	VMOVUPS      Y11, (BX)
+	VMOVAPS      Y9, Y5
+	VFNMADD231PS Y0, Y7, Y5
+	VMOVAPS      Y8, Y11
+	VFNMADD231PS Y0, Y6, Y11
+	VADDPS       Y11, Y5, Y12
+	VMOVUPS      Y12, 192(BX)
+	VSUBPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 384(BX)
+	VSUBPS       Y7, Y9, Y5
+	VSUBPS       Y6, Y8, Y7
+	VADDPS       Y7, Y7, Y7
+	VADDPS       Y7, Y5, Y9
+	VMOVUPS      Y9, 576(BX)
+	VSUBPS       Y7, Y5, Y5
+	VMOVUPS      Y5, 768(BX)
+	VMOVAPS      Y10, Y5
+	VFNMADD231PS Y1, Y8, Y5
+	VMOVAPS      Y5, Y5
+	VFMADD231PS  Y0, Y6, Y5
+	VMOVUPS      Y5, 960(BX)
+	VMOVUPS      32(CX), Y5
+	VMOVUPS      32(CX)(SI*1), Y6
+	VMOVUPS      32(CX)(SI*2), Y7
+	VMOVUPS      32(CX)(R9*1), Y8
+	VMOVUPS      32(CX)(SI*4), Y9
+	VMOVUPS      32(CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y11
+	VFNMADD231PS Y1, Y7, Y11
+	VMOVAPS      Y11, Y11
+	VFMADD231PS  Y0, Y5, Y11
+	VMOVUPS      Y11, 32(BX)
+	VMOVAPS      Y9, Y5
+	VFNMADD231PS Y0, Y7, Y5
+	VMOVAPS      Y8, Y11
+	VFNMADD231PS Y0, Y6, Y11
+	VADDPS       Y11, Y5, Y12
+	VMOVUPS      Y12, 224(BX)
+	VSUBPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 416(BX)
+	VSUBPS       Y7, Y9, Y5
+	VSUBPS       Y6, Y8, Y7
+	VADDPS       Y7, Y7, Y7
+	VADDPS       Y7, Y5, Y9
+	VMOVUPS      Y9, 608(BX)
+	VSUBPS       Y7, Y5, Y5
+	VMOVUPS      Y5, 800(BX)
+	VMOVAPS      Y10, Y5
+	VFNMADD231PS Y1, Y8, Y5
+	VMOVAPS      Y5, Y5
+	VFMADD231PS  Y0, Y6, Y5
+	VMOVUPS      Y5, 992(BX)
+	VMOVUPS      64(CX), Y5
+	VMOVUPS      64(CX)(SI*1), Y6
+	VMOVUPS      64(CX)(SI*2), Y7
+	VMOVUPS      64(CX)(R9*1), Y8
+	VMOVUPS      64(CX)(SI*4), Y9
+	VMOVUPS      64(CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y11
+	VFNMADD231PS Y1, Y7, Y11
+	VMOVAPS      Y11, Y11
+	VFMADD231PS  Y0, Y5, Y11
+	VMOVUPS      Y11, 64(BX)
+	VMOVAPS      Y9, Y5
+	VFNMADD231PS Y0, Y7, Y5
+	VMOVAPS      Y8, Y11
+	VFNMADD231PS Y0, Y6, Y11
+	VADDPS       Y11, Y5, Y12
+	VMOVUPS      Y12, 256(BX)
+	VSUBPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 448(BX)
+	VSUBPS       Y7, Y9, Y5
+	VSUBPS       Y6, Y8, Y7
+	VADDPS       Y7, Y7, Y7
+	VADDPS       Y7, Y5, Y9
+	VMOVUPS      Y9, 640(BX)
+	VSUBPS       Y7, Y5, Y5
+	VMOVUPS      Y5, 832(BX)
+	VMOVAPS      Y10, Y5
+	VFNMADD231PS Y1, Y8, Y5
+	VMOVAPS      Y5, Y5
+	VFMADD231PS  Y0, Y6, Y5
+	VMOVUPS      Y5, 1024(BX)
+	VMOVUPS      96(CX), Y5
+	VMOVUPS      96(CX)(SI*1), Y6
+	VMOVUPS      96(CX)(SI*2), Y7
+	VMOVUPS      96(CX)(R9*1), Y8
+	VMOVUPS      96(CX)(SI*4), Y9
+	VMOVUPS      96(CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y11
+	VFNMADD231PS Y1, Y7, Y11
+	VMOVAPS      Y11, Y11
+	VFMADD231PS  Y0, Y5, Y11
+	VMOVUPS      Y11, 96(BX)
+	VMOVAPS      Y9, Y5
+	VFNMADD231PS Y0, Y7, Y5
+	VMOVAPS      Y8, Y11
+	VFNMADD231PS Y0, Y6, Y11
+	VADDPS       Y11, Y5, Y12
+	VMOVUPS      Y12, 288(BX)
+	VSUBPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 480(BX)
+	VSUBPS       Y7, Y9, Y5
+	VSUBPS       Y6, Y8, Y7
+	VADDPS       Y7, Y7, Y7
+	VADDPS       Y7, Y5, Y9
+	VMOVUPS      Y9, 672(BX)
+	VSUBPS       Y7, Y5, Y5
+	VMOVUPS      Y5, 864(BX)
+	VMOVAPS      Y10, Y5
+	VFNMADD231PS Y1, Y8, Y5
+	VMOVAPS      Y5, Y5
+	VFMADD231PS  Y0, Y6, Y5
+	VMOVUPS      Y5, 1056(BX)
+	VMOVUPS      128(CX), Y5
+	VMOVUPS      128(CX)(SI*1), Y6
+	VMOVUPS      128(CX)(SI*2), Y7
+	VMOVUPS      128(CX)(R9*1), Y8
+	VMOVUPS      128(CX)(SI*4), Y9
+	VMOVUPS      128(CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y11
+	VFNMADD231PS Y1, Y7, Y11
+	VMOVAPS      Y11, Y11
+	VFMADD231PS  Y0, Y5, Y11
+	VMOVUPS      Y11, 128(BX)
+	VMOVAPS      Y9, Y5
+	VFNMADD231PS Y0, Y7, Y5
+	VMOVAPS      Y8, Y11
+	VFNMADD231PS Y0, Y6, Y11
+	VADDPS       Y11, Y5, Y12
+	VMOVUPS      Y12, 320(BX)
+	VSUBPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 512(BX)
+	VSUBPS       Y7, Y9, Y5
+	VSUBPS       Y6, Y8, Y7
+	VADDPS       Y7, Y7, Y7
+	VADDPS       Y7, Y5, Y9
+	VMOVUPS      Y9, 704(BX)
+	VSUBPS       Y7, Y5, Y5
+	VMOVUPS      Y5, 896(BX)
+	VMOVAPS      Y10, Y5
+	VFNMADD231PS Y1, Y8, Y5
+	VMOVAPS      Y5, Y5
+	VFMADD231PS  Y0, Y6, Y5
+	VMOVUPS      Y5, 1088(BX)
+	VMOVUPS      160(CX), Y5
+	VMOVUPS      160(CX)(SI*1), Y6
+	VMOVUPS      160(CX)(SI*2), Y7
+	VMOVUPS      160(CX)(R9*1), Y8
+	VMOVUPS      160(CX)(SI*4), Y9
+	VMOVUPS      160(CX)(R10*1), Y10
+	VFMADD213PS  Y3, Y2, Y5
+	VMAXPS       Y5, Y4, Y5
+	VFMADD213PS  Y3, Y2, Y6
+	VMAXPS       Y6, Y4, Y6
+	VFMADD213PS  Y3, Y2, Y7
+	VMAXPS       Y7, Y4, Y7
+	VFMADD213PS  Y3, Y2, Y8
+	VMAXPS       Y8, Y4, Y8
+	VFMADD213PS  Y3, Y2, Y9
+	VMAXPS       Y9, Y4, Y9
+	VFMADD213PS  Y3, Y2, Y10
+	VMAXPS       Y10, Y4, Y10
+	VMOVAPS      Y9, Y2
+	VFNMADD231PS Y1, Y7, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y5, Y2
+	VMOVUPS      Y2, 160(BX)
+	VMOVAPS      Y9, Y2
+	VFNMADD231PS Y0, Y7, Y2
+	VMOVAPS      Y8, Y3
+	VFNMADD231PS Y0, Y6, Y3
+	VADDPS       Y3, Y2, Y4
+	VMOVUPS      Y4, 352(BX)
+	VSUBPS       Y3, Y2, Y2
+	VMOVUPS      Y2, 544(BX)
+	VSUBPS       Y7, Y9, Y2
+	VSUBPS       Y6, Y8, Y3
+	VADDPS       Y3, Y3, Y3
+	VADDPS       Y3, Y2, Y4
+	VMOVUPS      Y4, 736(BX)
+	VSUBPS       Y3, Y2, Y2
+	VMOVUPS      Y2, 928(BX)
+	VMOVAPS      Y10, Y2
+	VFNMADD231PS Y1, Y8, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y6, Y2
+	VMOVUPS      Y2, 1120(BX)
+	MOVQ         DX, R11
+	VMOVUPS      (BX), Y2
+	VMOVUPS      32(BX), Y3
+	VMOVUPS      64(BX), Y4
+	VMOVUPS      96(BX), Y5
+	VMOVUPS      128(BX), Y6
+	VMOVUPS      160(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	VMOVUPS      192(BX), Y2
+	VMOVUPS      224(BX), Y3
+	VMOVUPS      256(BX), Y4
+	VMOVUPS      288(BX), Y5
+	VMOVUPS      320(BX), Y6
+	VMOVUPS      352(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	VMOVUPS      384(BX), Y2
+	VMOVUPS      416(BX), Y3
+	VMOVUPS      448(BX), Y4
+	VMOVUPS      480(BX), Y5
+	VMOVUPS      512(BX), Y6
+	VMOVUPS      544(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	VMOVUPS      576(BX), Y2
+	VMOVUPS      608(BX), Y3
+	VMOVUPS      640(BX), Y4
+	VMOVUPS      672(BX), Y5
+	VMOVUPS      704(BX), Y6
+	VMOVUPS      736(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	VMOVUPS      768(BX), Y2
+	VMOVUPS      800(BX), Y3
+	VMOVUPS      832(BX), Y4
+	VMOVUPS      864(BX), Y5
+	VMOVUPS      896(BX), Y6
+	VMOVUPS      928(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	VMOVUPS      960(BX), Y2
+	VMOVUPS      992(BX), Y3
+	VMOVUPS      1024(BX), Y4
+	VMOVUPS      1056(BX), Y5
+	VMOVUPS      1088(BX), Y6
+	VMOVUPS      1120(BX), Y7
+	VMOVAPS      Y6, Y8
+	VFNMADD231PS Y1, Y4, Y8
+	VMOVAPS      Y8, Y8
+	VFMADD231PS  Y0, Y2, Y8
+	VMOVUPS      Y8, (R11)
+	VMOVAPS      Y6, Y2
+	VFNMADD231PS Y0, Y4, Y2
+	VMOVAPS      Y5, Y8
+	VFNMADD231PS Y0, Y3, Y8
+	VADDPS       Y8, Y2, Y9
+	VMOVUPS      Y9, (R11)(DI*1)
+	VSUBPS       Y8, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*2)
+	VSUBPS       Y4, Y6, Y2
+	VSUBPS       Y3, Y5, Y4
+	VADDPS       Y4, Y4, Y4
+	VADDPS       Y4, Y2, Y6
+	VMOVUPS      Y6, (R11)(R12*1)
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      Y2, (R11)(DI*4)
+	VMOVAPS      Y7, Y2
+	VFNMADD231PS Y1, Y5, Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  Y0, Y3, Y2
+	VMOVUPS      Y2, (R11)(R13*1)
+	LEAQ         (R11)(DI*4), R11
+	LEAQ         (R11)(DI*2), R11
+	MOVQ         plane+40(FP), R11
+	MOVQ         step+56(FP), R14
+	ADDQ         R11, CX
+	ADDQ         R14, DX
+	SUBQ         $+1, R8
+	JMP          block
+
+block_done:
+	VZEROUPPER
+	RET
+
+DATA normInputFour<>+0(SB)/4, $(4.0)
+GLOBL normInputFour<>(SB), RODATA|NOPTR, $4
+
+DATA normInputFive<>+0(SB)/4, $(5.0)
+GLOBL normInputFive<>(SB), RODATA|NOPTR, $4
+
+// func winogradGradientAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+// Requires: AVX, FMA3
+TEXT ·winogradGradientAVX2(SB), NOSPLIT, $0-64
+	VBROADCASTSS gradientFour<>+0(SB), Y0
+	VBROADCASTSS gradientEight<>+0(SB), Y1
+	MOVQ         x+0(FP), AX
+	MOVQ         v+8(FP), CX
+	MOVQ         tmp+16(FP), DX
+	MOVQ         row+24(FP), BX
+	MOVQ         ld+40(FP), SI
+	MOVQ         blocks+56(FP), DI
+	LEAQ         (BX)(BX*2), R8
+	LEAQ         (BX)(BX*4), R9
+	LEAQ         (SI)(SI*2), R10
+	LEAQ         (SI)(SI*4), R11
+
+block:
+	CMPQ        DI, $+1
 	JLT         block_done
 	VMOVUPS     (AX), Y2
 	VMOVUPS     (AX)(BX*1), Y3
 	VMOVUPS     (AX)(BX*2), Y4
-	VMOVUPS     (AX)(R10*1), Y5
+	VMOVUPS     (AX)(R8*1), Y5
 	VMOVUPS     Y2, (DX)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
@@ -464,7 +964,7 @@ block:
 	VMOVUPS     32(AX), Y2
 	VMOVUPS     32(AX)(BX*1), Y3
 	VMOVUPS     32(AX)(BX*2), Y4
-	VMOVUPS     32(AX)(R10*1), Y5
+	VMOVUPS     32(AX)(R8*1), Y5
 	VMOVUPS     Y2, 32(DX)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
@@ -485,7 +985,7 @@ block:
 	VMOVUPS     64(AX), Y2
 	VMOVUPS     64(AX)(BX*1), Y3
 	VMOVUPS     64(AX)(BX*2), Y4
-	VMOVUPS     64(AX)(R10*1), Y5
+	VMOVUPS     64(AX)(R8*1), Y5
 	VMOVUPS     Y2, 64(DX)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
@@ -506,7 +1006,7 @@ block:
 	VMOVUPS     96(AX), Y2
 	VMOVUPS     96(AX)(BX*1), Y3
 	VMOVUPS     96(AX)(BX*2), Y4
-	VMOVUPS     96(AX)(R10*1), Y5
+	VMOVUPS     96(AX)(R8*1), Y5
 	VMOVUPS     Y2, 96(DX)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
@@ -524,142 +1024,150 @@ block:
 	VSUBPS      Y3, Y2, Y2
 	VMOVUPS     Y2, 864(DX)
 	VMOVUPS     Y5, 1056(DX)
-	MOVQ        CX, R11
+	MOVQ        CX, R9
 	VMOVUPS     (DX), Y2
 	VMOVUPS     32(DX), Y3
 	VMOVUPS     64(DX), Y4
 	VMOVUPS     96(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
 	VMOVUPS     192(DX), Y2
 	VMOVUPS     224(DX), Y3
 	VMOVUPS     256(DX), Y4
 	VMOVUPS     288(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
 	VMOVUPS     384(DX), Y2
 	VMOVUPS     416(DX), Y3
 	VMOVUPS     448(DX), Y4
 	VMOVUPS     480(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
 	VMOVUPS     576(DX), Y2
 	VMOVUPS     608(DX), Y3
 	VMOVUPS     640(DX), Y4
 	VMOVUPS     672(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
 	VMOVUPS     768(DX), Y2
 	VMOVUPS     800(DX), Y3
 	VMOVUPS     832(DX), Y4
 	VMOVUPS     864(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
 	VMOVUPS     960(DX), Y2
 	VMOVUPS     992(DX), Y3
 	VMOVUPS     1024(DX), Y4
 	VMOVUPS     1056(DX), Y5
-	VMOVUPS     Y2, (R11)
+	VMOVUPS     Y2, (R9)
 	VADDPS      Y4, Y2, Y6
 	VADDPS      Y5, Y3, Y7
 	VADDPS      Y7, Y6, Y8
-	VMOVUPS     Y8, (R11)(DI*1)
+	VMOVUPS     Y8, (R9)(SI*1)
 	VSUBPS      Y7, Y6, Y6
-	VMOVUPS     Y6, (R11)(DI*2)
+	VMOVUPS     Y6, (R9)(SI*2)
 	VMOVAPS     Y2, Y2
 	VFMADD231PS Y0, Y4, Y2
 	VADDPS      Y3, Y3, Y3
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y1, Y5, Y3
 	VADDPS      Y3, Y2, Y4
-	VMOVUPS     Y4, (R11)(R12*1)
+	VMOVUPS     Y4, (R9)(R10*1)
 	VSUBPS      Y3, Y2, Y2
-	VMOVUPS     Y2, (R11)(DI*4)
-	VMOVUPS     Y5, (R11)(R13*1)
-	ADDQ        R14, R11
-	ADDQ        SI, AX
-	ADDQ        R8, CX
-	SUBQ        $+1, R9
+	VMOVUPS     Y2, (R9)(SI*4)
+	VMOVUPS     Y5, (R9)(R11*1)
+	LEAQ        (R9)(SI*4), R9
+	LEAQ        (R9)(SI*2), R9
+	MOVQ        plane+32(FP), R9
+	MOVQ        step+48(FP), R12
+	ADDQ        R9, AX
+	ADDQ        R12, CX
+	SUBQ        $+1, DI
 	JMP         block
 
 block_done:

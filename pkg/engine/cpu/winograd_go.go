@@ -7,7 +7,7 @@ type oneWay func(d, to *[6]block)
 // goWinograd are the twins of the assembly.
 func goWinograd() winogradKernels {
 	return winogradKernels{
-		input: goWinogradTransform(6, inputWay), gradient: goWinogradTransform(4, gradientWay), output: goWinogradOutput,
+		input: goWinogradTransform(6, inputWay), normInput: goWinogradNormInput, gradient: goWinogradTransform(4, gradientWay), output: goWinogradOutput,
 		weights: goWinogradWeights, weightGradient: goWinogradWeightGradient,
 	}
 }
@@ -40,6 +40,18 @@ func goWinogradTransform(n int, way oneWay) func(x, v, tmp *float32, row, plane,
 				func(i, j int) *block { return blockAt(x, b*plane+i*row+j*4*lanes) },
 				func(i, j int) *block { return blockAt(v, b*step+(6*i+j)*ld) })
 		}
+	}
+}
+
+func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) {
+	for b := range blocks {
+		var d block
+		square(6, 6, inputWay,
+			func(i, j int) *block {
+				d = goNormalized(blockAt(x, b*plane+i*row+j*4*lanes), blocksAt(&blockAt(p, b*4*normFloats)[0], 3))
+				return &d
+			},
+			func(i, j int) *block { return blockAt(v, b*step+(6*i+j)*ld) })
 	}
 }
 

@@ -53,6 +53,9 @@ func TestWinogradTwin(t *testing.T) {
 		run("input", points*ld, func(k *winogradKernels, x, v *float32) {
 			k.input(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*lanes, count)
 		})
+		run("normalised input", points*ld, func(k *winogradKernels, x, v *float32) {
+			k.normInput(x, v, &tmp[0], at(x, 8000), 4*width, 4*plane, 4*ld, 4*lanes, count)
+		})
 		run("gradient", points*ld, func(k *winogradKernels, x, v *float32) {
 			k.gradient(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*lanes, count)
 		})

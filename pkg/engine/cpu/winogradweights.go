@@ -32,7 +32,7 @@ type winogradGradient struct {
 const (
 	gradientParts = 8
 	leastPart     = 64
-	partFloats    = passBytes / 4
+	partFloats    = 13 << 18
 )
 
 // newWinogradGradient prepares the gradient dw of a convolution from in to an
@@ -98,8 +98,8 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 		k0, k1 := pass+o*pairs/g.outG*2, min(end, pass+(o+1)*pairs/g.outG*2)
 		for t0 := first; t0 < last; t0 += g.block {
 			n := min(g.block, last-t0)
-			g.tiling.transform(side{k.winograd.input, patchSide, 1}, g.in.data, g.inC, c0, c1-c0, t0, n, v, g.v, patch, tmp)
-			g.tiling.transform(side{k.winograd.gradient, tileSide, 0}, g.dy.data, g.outC, k0, k1-k0, t0, n, z, g.z, patch, tmp)
+			g.tiling.transform(k, side{k.winograd.input, k.winograd.normInput, patchSide, 1}, g.in, c0, c1-c0, t0, n, v, g.v, patch, tmp)
+			g.tiling.transform(k, side{k.winograd.gradient, nil, tileSide, 0}, g.dy, k0, k1-k0, t0, n, z, g.z, patch, tmp)
 			g.multiply(d[(k0-pass)*g.d.block:], v, z, n, c0, c1, k0, k1, t0 > first)
 		}
 	}

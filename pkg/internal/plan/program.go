@@ -37,8 +37,10 @@ const (
 	// without, by the running tensors, and the two saved outputs are absent.
 	// Attr.ReLU applies max(0,·) to y.
 	OpBatchNorm Op = "batch_norm"
-	// OpBatchNormBackward: x, gamma, saved mean, saved 1/√(var+ε), dy (, y with
-	// Attr.ReLU: dy counts where y > 0) → dx [n,c,h,w], dgamma [c], dbeta [c].
+	// OpBatchNormBackward: x, gamma, saved mean, saved 1/√(var+ε), dy (, y and
+	// beta [c] with Attr.ReLU: dy counts where y > 0) → dx [n,c,h,w], dgamma [c],
+	// dbeta [c]. With beta an engine that has not kept y can compute it again;
+	// a program may leave beta out.
 	OpBatchNormBackward Op = "batch_norm_backward"
 	// OpReLU: x → y = max(0, x).
 	OpReLU Op = "relu"

@@ -157,8 +157,8 @@ func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
 	if k.Op == OpBatchNormBackward {
-		vectors, maps = in[1:4], append(maps, in[4:]...)
-		if k.Attr.ReLU != (len(in) == 6) {
+		vectors, maps = slices.Concat(in[1:4], in[min(6, len(in)):]), append(maps, in[4:min(6, len(in))]...)
+		if k.Attr.ReLU != (len(in) >= 6) {
 			return nil, fmt.Errorf("%d inputs with ReLU %v", len(in), k.Attr.ReLU)
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {

@@ -105,14 +105,15 @@ func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node
 }
 
 // batchNormBackward merges the three nodes of the gradient into one kernel. in
-// is x, gamma, the forward node, dy.
+// is x, gamma, the forward node, dy; the forward node's third operand is beta.
 func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
 	u.in = []value{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
 	if relu := fused[bn]; relu != nil {
 		// dy is the ReLU's gradient, whose inputs are the ReLU's y and dy.
 		u.in[4] = value{node: nn.Operands(l.graph.Expr(), dy)[1]}
-		u.in = append(u.in, value{node: relu})
+		beta := nn.Operands(l.graph.Expr(), bn)[2]
+		u.in = append(u.in, value{node: relu}, value{node: beta})
 		u.attr.ReLU = true
 	}
 	u.out = make([]value, 3)

@@ -17,7 +17,7 @@ var arities = map[Op]arity{
 	OpConvTransposeBackwardWeights: {2, 2, 1, 1},
 	OpBiasBackward:                 {1, 1, 1, 1},
 	OpBatchNorm:                    {5, 5, 1, 3},
-	OpBatchNormBackward:            {5, 6, 3, 3},
+	OpBatchNormBackward:            {5, 7, 3, 3},
 	OpReLU:                         {1, 1, 1, 1},
 	OpReLUBackward:                 {2, 2, 1, 1},
 	OpMaxPool:                      {1, 1, 1, 1},

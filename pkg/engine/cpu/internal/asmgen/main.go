@@ -25,6 +25,7 @@ import (
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"gemm":      gemm,
+		"loss":      loss,
 		"norm":      norm,
 		"pooling":   pooling,
 		"pointwise": pointwise,
@@ -45,7 +46,7 @@ func main() {
 // generate writes all families to dir.
 func generate(dir string) error {
 	for name, write := range families() {
-		a := &assembler{build.NewContext()}
+		a := &assembler{build.NewContext(), map[string]operand.Mem{}}
 		write(a)
 		file, err := a.Result()
 		if err != nil {
@@ -69,7 +70,10 @@ func generate(dir string) error {
 }
 
 // assembler is avo's context with the few idioms that all kernels use.
-type assembler struct{ *build.Context }
+type assembler struct {
+	*build.Context
+	singles map[string]operand.Mem // constants that are written already
+}
 
 // function begins a function of a signature, such as "func(x *float32, n int)".
 func (a *assembler) function(name, signature, doc string) {

@@ -7,13 +7,10 @@ import (
 
 // norm writes the kernels of batch normalisation and of sums over pixels.
 func norm(a *assembler) {
-	moments(a)
-	normalize(a, "normalizeAVX2", false)
-	normalize(a, "normalizeReLUAVX2", true)
-	normSums(a, "normSumsAVX2", false)
-	normSums(a, "normSumsReLUAVX2", true)
-	normGrad(a, "normGradAVX2", false)
-	normGrad(a, "normGradReLUAVX2", true)
+	deviations(a)
+	normalize(a)
+	normSums(a)
+	normGrad(a)
 	sums(a)
 }
 
@@ -56,31 +53,24 @@ func (a *assembler) overPixels(name string, pixels reg.GPVirtual, pointers []reg
 	})
 }
 
-func moments(a *assembler) {
-	a.function("momentsAVX2", "func(x *float32, pixels int, out *float32)",
-		"writes the channels' means and sums of squared distances from them.")
-	p := a.params("x", "pixels", "out")
-	x, pixels, out := p[0], p[1], p[2]
-	total, again := a.GP64(), a.GP64()
-	a.MOVQ(pixels, total)
-	a.MOVQ(x, again)
-	sum := a.partials()
-	a.overPixels("sum", pixels, []reg.GPVirtual{x}, func(i, offset int) {
-		a.VADDPS(mem(x, offset), sum[i], sum[i])
-	})
-	mean, count := a.join(sum), a.YMM()
-	a.VXORPS(count, count, count)
-	a.VCVTSI2SSQ(total, count.AsX(), count.AsX())
-	a.VBROADCASTSS(count.AsX(), count)
-	a.VDIVPS(count, mean, mean)
-	a.VMOVUPS(mean, mem(out, 0))
-	squares, d := a.partials(), a.YMM()
-	a.overPixels("square", total, []reg.GPVirtual{again}, func(i, offset int) {
-		a.VMOVUPS(mem(again, offset), d)
-		a.VSUBPS(mean, d, d)
+func deviations(a *assembler) {
+	a.function("deviationsAVX2", "func(x *float32, pixels int, out *float32)",
+		"adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].")
+	r := a.params("x", "pixels", "out")
+	x, out := r[0], r[2]
+	from, sum, squares := a.constants(out, 1)[0], a.partials(), a.partials()
+	a.overPixels("pixel", r[1], []reg.GPVirtual{x}, func(i, offset int) {
+		d := a.YMM()
+		a.VMOVUPS(mem(x, offset), d)
+		a.VSUBPS(from, d, d)
+		a.VADDPS(d, sum[i], sum[i])
 		a.VFMADD231PS(d, d, squares[i])
 	})
-	a.VMOVUPS(a.join(squares), mem(out, vector))
+	for i, v := range [][]reg.VecVirtual{sum, squares} {
+		total := a.join(v)
+		a.VADDPS(mem(out, (i+1)*vector), total, total)
+		a.VMOVUPS(total, mem(out, (i+1)*vector))
+	}
 	a.end()
 }
 
@@ -94,22 +84,23 @@ func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	return v
 }
 
-func normalize(a *assembler, name string, relu bool) {
-	a.function(name, "func(x, y, p *float32, pixels int)", "computes y = (x − p[0])·p[1] + p[2], without negative values where ReLU is fused in.")
+// normBlocks is the number of blocks of constants that normalise a channel block.
+const normBlocks = 3
+
+// normalized computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
+func (a *assembler) normalized(v reg.VecVirtual, c []reg.VecVirtual) {
+	a.VFMADD213PS(c[1], c[0], v)
+	a.VMAXPS(v, c[2], v)
+}
+
+func normalize(a *assembler) {
+	a.function("normalizeAVX2", "func(x, y, p *float32, pixels int)", "computes y = max(x·p[0] + p[1], p[2]).")
 	r := a.params("x", "y", "p", "pixels")
-	x, y, c := r[0], r[1], a.constants(r[2], 3)
-	var zero reg.VecVirtual
-	if relu {
-		zero = a.zero()
-	}
+	x, y, c := r[0], r[1], a.constants(r[2], normBlocks)
 	a.overPixels("pixel", r[3], []reg.GPVirtual{x, y}, func(_, offset int) {
 		v := a.YMM()
 		a.VMOVUPS(mem(x, offset), v)
-		a.VSUBPS(c[0], v, v)
-		a.VFMADD213PS(c[2], c[1], v)
-		if relu {
-			a.VMAXPS(v, zero, v)
-		}
+		a.normalized(v, c)
 		a.VMOVUPS(v, mem(y, offset))
 	})
 	a.end()
@@ -118,29 +109,27 @@ func normalize(a *assembler, name string, relu bool) {
 // less is the predicate of VCMPPS for first < second, false for NaN.
 const less = 0x11
 
-// counted loads dy, zero where a fused ReLU has cut y off.
-func (a *assembler) counted(dy, y operand.Mem, zero reg.VecVirtual, relu bool) reg.VecVirtual {
+// counted loads dy, zero where the ReLU behind the normalised v has cut it off.
+func (a *assembler) counted(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
 	g := a.YMM()
-	if relu {
-		a.VCMPPS(operand.Imm(less), y, zero, g)
-		a.VANDPS(dy, g, g)
-	} else {
-		a.VMOVUPS(dy, g)
-	}
+	a.VMOVAPS(v, g)
+	a.VFMADD213PS(c[1], c[0], g)
+	a.VCMPPS(operand.Imm(less), g, c[2], g) // c[2] < g
+	a.VANDPS(dy, g, g)
 	return g
 }
 
-func normSums(a *assembler, name string, relu bool) {
-	a.function(name, "func(x, dy, y, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean).")
-	r := a.params("x", "dy", "y", "mean", "out", "pixels")
-	x, dy, y, out := r[0], r[1], r[2], r[4]
-	mean := a.constants(r[3], 1)[0]
-	zero, sum, dot := a.zero(), a.partials(), a.partials()
-	moved := []reg.GPVirtual{x, dy, y}
-	a.overPixels("pixel", r[5], moved, func(i, offset int) {
-		g, v := a.counted(mem(dy, offset), mem(y, offset), zero, relu), a.YMM()
-		a.VADDPS(g, sum[i], sum[i])
+func normSums(a *assembler) {
+	a.function("normSumsAVX2", "func(x, dy, p, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].")
+	r := a.params("x", "dy", "p", "mean", "out", "pixels")
+	x, dy, out := r[0], r[1], r[4]
+	c, mean := a.constants(r[2], normBlocks), a.constants(r[3], 1)[0]
+	sum, dot := a.partials(), a.partials()
+	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy}, func(i, offset int) {
+		v := a.YMM()
 		a.VMOVUPS(mem(x, offset), v)
+		g := a.counted(mem(dy, offset), v, c)
+		a.VADDPS(g, sum[i], sum[i])
 		a.VSUBPS(mean, v, v)
 		a.VFMADD231PS(v, g, dot[i])
 	})
@@ -149,17 +138,18 @@ func normSums(a *assembler, name string, relu bool) {
 	a.end()
 }
 
-func normGrad(a *assembler, name string, relu bool) {
-	a.function(name, "func(x, dy, y, dx, p *float32, pixels int)", "computes dx = p[0]·dy + p[1]·(x − p[2]) + p[3].")
-	r := a.params("x", "dy", "y", "dx", "p", "pixels")
-	x, dy, y, dx := r[0], r[1], r[2], r[3]
-	c, zero := a.constants(r[4], 4), a.zero()
-	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy, y, dx}, func(_, offset int) {
-		g, v := a.counted(mem(dy, offset), mem(y, offset), zero, relu), a.YMM()
+func normGrad(a *assembler) {
+	a.function("normGradAVX2", "func(x, dy, dx, p, q *float32, pixels int)", "computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].")
+	r := a.params("x", "dy", "dx", "p", "q", "pixels")
+	x, dy, dx := r[0], r[1], r[2]
+	c, q := a.constants(r[3], normBlocks), a.constants(r[4], 4)
+	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy, dx}, func(_, offset int) {
+		v := a.YMM()
 		a.VMOVUPS(mem(x, offset), v)
-		a.VSUBPS(c[2], v, v)
-		a.VFMADD213PS(c[3], c[1], v)
-		a.VFMADD231PS(g, c[0], v)
+		g := a.counted(mem(dy, offset), v, c)
+		a.VSUBPS(q[2], v, v)
+		a.VFMADD213PS(q[3], q[1], v)
+		a.VFMADD231PS(g, q[0], v)
 		a.VMOVUPS(v, mem(dx, offset))
 	})
 	a.end()

@@ -29,7 +29,10 @@ func pointwise(a *assembler) {
 	t := a.params("y", "dy", "dx", "n")
 	none := a.zero()
 	a.overFloats(t[3], t[:3], func() {
-		a.VMOVUPS(a.counted(mem(t[1], 0), mem(t[0], 0), none, true), mem(t[2], 0))
+		g := a.YMM()
+		a.VCMPPS(operand.Imm(less), mem(t[0], 0), none, g)
+		a.VANDPS(mem(t[1], 0), g, g)
+		a.VMOVUPS(g, mem(t[2], 0))
 	})
 	transpose(a)
 }

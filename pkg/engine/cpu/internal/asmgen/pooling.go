@@ -37,50 +37,63 @@ func (a *assembler) windows(first []reg.GPVirtual, kh, kw, row reg.GPVirtual, bo
 }
 
 func maxPool(a *assembler) {
-	a.function("maxPoolAVX2", "func(x, y *float32, count, kh, kw, row, step int)", "writes the maxima of count windows.")
-	r := a.params("x", "y", "count", "kh", "kw", "row", "step")
-	x, y := r[0], r[1]
-	a.loop("window", r[2], 1, func() {
-		best, v := a.YMM(), a.YMM()
+	a.function("maxPoolAVX2", "func(x, y, p *float32, index *byte, count, kh, kw, row, step int)",
+		"writes the maxima of count windows of max(x·p[0] + p[1], p[2]), and which element of its window each is.")
+	r := a.params("x", "y", "index", "count")
+	x, y, index := r[0], r[1], r[2]
+	c := a.constants(a.params("p")[0], normBlocks)
+	one := a.YMM()
+	a.VPCMPEQD(one, one, one)
+	a.VPSRLD(operand.Imm(31), one, one)
+	a.loop("window", r[3], 1, func() {
+		best, at, now, v, more := a.YMM(), a.zero(), a.zero(), a.YMM(), a.YMM()
 		a.VMOVUPS(mem(x, 0), best)
-		a.windows([]reg.GPVirtual{x}, r[3], r[4], r[5], func(at []reg.GPVirtual) {
-			a.VMOVUPS(mem(at[0], 0), v)
-			a.VMAXPS(best, v, best)
+		a.normalized(best, c)
+		w := a.params("kh", "kw", "row")
+		a.windows([]reg.GPVirtual{x}, w[0], w[1], w[2], func(e []reg.GPVirtual) {
+			a.VMOVUPS(mem(e[0], 0), v)
+			a.normalized(v, c)
+			a.VCMPPS(operand.Imm(less), v, best, more) // best < v, so that the first of equals stays
+			a.VBLENDVPS(more, v, best, best)
+			a.VBLENDVPS(more, now, at, at)
+			a.VPADDD(one, now, now)
 		})
 		a.VMOVUPS(best, mem(y, 0))
-		a.ADDQ(r[6], x)
+		high := a.XMM()
+		a.VEXTRACTI128(operand.Imm(1), at, high)
+		a.VPACKUSDW(high, at.AsX(), high)
+		a.VPACKUSWB(high, high, high)
+		a.VMOVQ(high, mem(index, 0))
+		a.ADDQ(a.params("step")[0], x)
 		a.ADDQ(imm(vector), y)
+		a.ADDQ(imm(vector/4), index)
 	})
 	a.end()
 }
 
 func maxPoolGrad(a *assembler) {
-	a.function("maxPoolGradAVX2", "func(x, y, dy, dx *float32, count, kh, kw, row, step int)",
-		"adds dy to dx where x first equals y in its window.")
-	x, dx, count := a.GP64(), a.GP64(), a.GP64()
-	a.param("x", x)
-	a.param("dx", dx)
-	a.param("count", count)
-	r := a.params("y", "dy")
-	y, dy := r[0], r[1]
-	a.loop("window", count, 1, func() {
-		top, g, taken, eq, v := a.YMM(), a.YMM(), a.zero(), a.YMM(), a.YMM()
-		a.VMOVUPS(mem(y, 0), top)
+	a.function("maxPoolGradAVX2", "func(index *byte, dy, dx *float32, count, kh, kw, row, step int)",
+		"adds dy to the element of dx's windows that index names.")
+	r := a.params("index", "dy", "dx", "count")
+	index, dy, dx := r[0], r[1], r[2]
+	one := a.YMM()
+	a.VPCMPEQD(one, one, one)
+	a.VPSRLD(operand.Imm(31), one, one)
+	a.loop("window", r[3], 1, func() {
+		g, at, now, v := a.YMM(), a.YMM(), a.zero(), a.YMM()
 		a.VMOVUPS(mem(dy, 0), g)
+		a.VPMOVZXBD(mem(index, 0), at)
 		w := a.params("kh", "kw", "row")
-		a.windows([]reg.GPVirtual{x, dx}, w[0], w[1], w[2], func(at []reg.GPVirtual) {
-			a.VCMPPS(operand.Imm(0), mem(at[0], 0), top, eq) // equal, false for NaN
-			a.VANDNPS(eq, taken, eq)
-			a.VORPS(eq, taken, taken)
-			a.VANDPS(g, eq, v)
-			a.VADDPS(mem(at[1], 0), v, v)
-			a.VMOVUPS(v, mem(at[1], 0))
+		a.windows([]reg.GPVirtual{dx}, w[0], w[1], w[2], func(e []reg.GPVirtual) {
+			a.VPCMPEQD(now, at, v)
+			a.VANDPS(g, v, v)
+			a.VADDPS(mem(e[0], 0), v, v)
+			a.VMOVUPS(v, mem(e[0], 0))
+			a.VPADDD(one, now, now)
 		})
-		step := a.params("step")[0]
-		a.ADDQ(step, x)
-		a.ADDQ(step, dx)
-		a.ADDQ(imm(vector), y)
+		a.ADDQ(a.params("step")[0], dx)
 		a.ADDQ(imm(vector), dy)
+		a.ADDQ(imm(vector/4), index)
 	})
 	a.end()
 }

@@ -9,7 +9,8 @@ import (
 // M·d·Mᵀ of a small constant matrix with a square of vectors: the columns are
 // transformed to scratch memory, then its rows to their places.
 func winograd(a *assembler) {
-	winogradInput(a)
+	winogradInput(a, "winogradInputAVX2", false)
+	winogradInput(a, "winogradNormInputAVX2", true)
 	winogradGradient(a)
 	winogradOutput(a)
 	winogradWeights(a)
@@ -89,8 +90,7 @@ func (s strided) at(i, offset int) operand.Mem {
 }
 
 // inputRow is Bᵀ·d (Lavin and Gray, equation 10 for m = 4).
-func (a *assembler) inputRow(four, five reg.VecVirtual, load, store func(i int) operand.Mem) {
-	d := a.vectors(6, load)
+func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, store func(i int) operand.Mem) {
 	put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
 	put(0, a.product(d[0], four, a.product(d[2], five, d[4], true), false))
 	even, odd := a.product(d[2], four, d[4], true), a.product(d[1], four, d[3], true)
@@ -108,43 +108,70 @@ const (
 	points    = 36         // of a transformed tile
 )
 
-func winogradInput(a *assembler) {
-	a.function("winogradInputAVX2", "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 6×6 patch of every channel block: Bᵀ·x·B.")
-	p := a.params("x", "v", "tmp", "row", "plane", "ld", "step", "blocks")
-	four, five := a.spreadConstant("inputFour", 4), a.spreadConstant("inputFive", 5)
-	a.transform(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], 6, func(load, store func(i int) operand.Mem) {
-		a.inputRow(four, five, load, store)
+// winogradInput writes the transform of inputs. Where norm is set it takes them
+// from before a batch norm: each is normalised as it is read.
+func winogradInput(a *assembler, name string, norm bool) {
+	constants := "input"
+	if norm {
+		constants = "normInput"
+		a.function(name, "func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)", "transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.")
+	} else {
+		a.function(name, "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 6×6 patch of every channel block: Bᵀ·x·B.")
+	}
+	four, five := a.spreadConstant(constants+"Four", 4), a.spreadConstant(constants+"Five", 5)
+	var p reg.GPVirtual
+	var c []reg.VecVirtual
+	if norm {
+		p = a.params("p")[0]
+	}
+	a.transform(6, func() {
+		if norm {
+			c = a.constants(p, normBlocks)
+			a.ADDQ(imm(normBlocks*vector), p)
+		}
+	}, func(first bool, load, store func(i int) operand.Mem) {
+		d := a.vectors(6, load)
+		if first && norm {
+			for _, v := range d {
+				a.normalized(v, c)
+			}
+		}
+		a.inputRow(four, five, d, store)
 	})
 }
 
 // transform reads squares of n×n vectors whose rows are row and whose blocks
 // are plane bytes apart, and writes squares of 6×6 with ld bytes from vector to
-// vector and step bytes from block to block.
-func (a *assembler) transform(x, v, tmp, row, plane, ld, step, blocks reg.GPVirtual, n int, oneWay func(load, store func(i int) operand.Mem)) {
+// vector and step bytes from block to block: x, v, tmp, row, plane, ld, step and
+// blocks are the function's parameters. begin is written before each block;
+// oneWay for its columns first and then for its rows.
+func (a *assembler) transform(n int, begin func(), oneWay func(first bool, load, store func(i int) operand.Mem)) {
+	p := a.params("x", "v", "tmp", "row", "ld", "blocks")
+	x, v, tmp, row, ld, blocks := p[0], p[1], p[2], p[3], p[4], p[5]
 	rows, to := a.newStrided(x, row), a.GP64()
 	points := a.newStrided(to, ld)
-	next := a.GP64()
-	a.LEAQ(operand.Mem{Base: points.times5, Index: ld, Scale: 1}, next)
 	a.loop("block", blocks, 1, func() {
+		begin()
 		for j := range n {
-			oneWay(func(i int) operand.Mem { return rows.at(i, j*vector) }, func(i int) operand.Mem { return mem(tmp, i*squareRow+j*vector) })
+			oneWay(true, func(i int) operand.Mem { return rows.at(i, j*vector) }, func(i int) operand.Mem { return mem(tmp, i*squareRow+j*vector) })
 		}
 		a.MOVQ(v, to)
 		for i := range 6 {
-			oneWay(func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int) operand.Mem { return points.at(k, 0) })
-			a.ADDQ(next, to)
+			oneWay(false, func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int) operand.Mem { return points.at(k, 0) })
+			a.LEAQ(operand.Mem{Base: to, Index: ld, Scale: 4}, to)
+			a.LEAQ(operand.Mem{Base: to, Index: ld, Scale: 2}, to)
 		}
-		a.ADDQ(plane, x)
-		a.ADDQ(step, v)
+		far := a.params("plane", "step") // from the stack: they are more than there are registers
+		a.ADDQ(far[0], x)
+		a.ADDQ(far[1], v)
 	})
 	a.end()
 }
 
 func winogradGradient(a *assembler) {
-	a.function("winogradGradientAVX2", "func(dy, z, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·dy·Aᵀ.")
-	p := a.params("dy", "z", "tmp", "row", "plane", "ld", "step", "blocks")
+	a.function("winogradGradientAVX2", "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
 	four, eight := a.spreadConstant("gradientFour", 4), a.spreadConstant("gradientEight", 8)
-	a.transform(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], 4, func(load, store func(i int) operand.Mem) {
+	a.transform(4, func() {}, func(_ bool, load, store func(i int) operand.Mem) {
 		d := a.vectors(4, load)
 		put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
 		put(0, d[0])

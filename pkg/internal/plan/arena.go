@@ -1,0 +1,42 @@
+package plan
+
+import "sort"
+
+// Interval is a buffer that is needed from step First to step Last, both
+// included. Size is in any unit.
+type Interval struct{ Size, First, Last int }
+
+// Arena gives each interval an offset in one arena, so that two that are alive
+// at the same step never overlap, and returns the arena's size. Large buffers
+// are placed first, each at the lowest offset that is free throughout its life
+// (greedy by size; Pisarchyk and Lee, Efficient Memory Management for Deep
+// Neural Net Inference, arXiv:2001.03288, 2020, section 5.2). Offsets are
+// multiples of whatever all sizes are multiples of.
+func Arena(list []Interval) (offsets []int, total int) {
+	offsets = make([]int, len(list))
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(a, b int) bool { return list[order[a]].Size > list[order[b]].Size })
+	var placed []int // by offset
+	for _, i := range order {
+		at := 0
+		for _, j := range placed {
+			if list[j].Last < list[i].First || list[i].Last < list[j].First {
+				continue
+			}
+			if at+list[i].Size <= offsets[j] {
+				break
+			}
+			at = max(at, offsets[j]+list[j].Size)
+		}
+		offsets[i] = at
+		total = max(total, at+list[i].Size)
+		k := sort.Search(len(placed), func(k int) bool { return offsets[placed[k]] > at })
+		placed = append(placed, 0)
+		copy(placed[k+1:], placed[k:])
+		placed[k] = i
+	}
+	return offsets, total
+}
