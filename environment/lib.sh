@@ -101,13 +101,16 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, network (the command ip), certificates. Without root it prints the list and stops.
+# gcc, g++, network (the command ip), certificates. Without root it prints the list and stops.
 install_missing() {
   local want packages=()
   for want in "$@"; do
     case $want in
       jupyter) find_python || packages+=(python3 jupyter-notebook jupyter-nbconvert jupyter-client) ;;
       gcc) { command -v "${CC:-gcc}" >/dev/null && [ -e /usr/include/stdlib.h ]; } || packages+=(gcc libc6-dev) ;;
+      g++) # runs the GPU kernels' own source without a GPU
+        command -v g++ >/dev/null || packages+=(g++)
+        ;;
       network) # only root can make the network namespaces that it is for
         [ "$(id -u)" -ne 0 ] || command -v ip >/dev/null || packages+=(iproute2)
         ;;
@@ -173,6 +176,50 @@ apt_progress() {
       [EW]": "*) say "  $line" ;;
     esac
   done
+}
+
+# fetch_nvrtc puts NVIDIA's run-time compiler into the cache folder: the tests
+# compile the GPU kernels with it, which needs no GPU, no driver and no root. It
+# comes from the non-free section of the Debian that this machine's apt knows.
+# Where that cannot be had, those tests are skipped by name.
+fetch_nvrtc() {
+  local folder=$CACHE/nvrtc repository work options keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  if [ -e "$folder/lib/libnvrtc.so.11.2" ]; then
+    say "nothing to fetch"
+    return
+  fi
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+    say "no apt here: the tests that compile GPU kernels will be skipped"
+    return
+  fi
+  # shellcheck disable=SC2016 # apt fills these in
+  repository=$(apt-get indextargets --format '$(ORIGIN) $(COMPONENT) $(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
+    awk '$1 == "Debian" && $2 == "main" && $4 !~ /-/ { print $3, $4; exit }') || repository=""
+  if [ -z "$repository" ]; then
+    say "apt knows no Debian here: the tests that compile GPU kernels will be skipped"
+    return
+  fi
+  mkdir -p "$CACHE"
+  work=$(mktemp -d "$CACHE/nvrtc.XXXXXX")
+  mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/unpacked"
+  [ -e "$keyring" ] || keyring=""
+  echo "deb ${keyring:+[signed-by=$keyring] }$repository non-free" >"$work/sources.list"
+  options=(-q -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists"
+    -o "Dir::Cache=$work" -o Debug::NoLocking=1 -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o APT::Sandbox::User=)
+  if (
+    cd "$work"
+    apt-get "${options[@]}" update && apt-get "${options[@]}" download libnvrtc11.2 libnvrtc-builtins11.8 &&
+      for package in *.deb; do dpkg-deb --extract "$package" unpacked; done
+  ) </dev/null >"$CACHE/nvrtc.log" 2>&1; then
+    mkdir -p "$folder"
+    rm -rf "${folder:?}/lib"
+    # Debian's folder is named after the machine, x86_64-linux-gnu.
+    mv "$work"/unpacked/usr/lib/*-linux-gnu "$folder/lib"
+    say "fetched into $folder/lib"
+  else
+    say "could not be fetched (the log is $CACHE/nvrtc.log): the tests that compile GPU kernels will be skipped"
+  fi
+  rm -rf "$work"
 }
 
 # build_kernel makes lockstep and lockstep-kernel; it does nothing when they

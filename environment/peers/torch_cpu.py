@@ -52,75 +52,13 @@ try:
     import torch.distributed as dist
     import torch.nn as nn
     import torch.nn.functional as F
+
+    from torch_models import UNet, flops_per_image
 except ImportError as e:
     print(f"{e}: install PyTorch with environment/peers/install", file=sys.stderr)
     sys.exit(3)
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-
-
-class Blocks(nn.Module):
-    """Two times convolution 3x3 without bias, batch norm, ReLU."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-
-    def forward(self, x):
-        x = F.relu(self.norm1(self.conv1(x)), inplace=True)
-        return F.relu(self.norm2(self.conv2(x)), inplace=True)
-
-
-class UNet(nn.Module):
-    """The network of lockstep's model.UNet2D: max-pool down, transposed convolution up, one logit a pixel."""
-
-    def __init__(self, base, depth):
-        super().__init__()
-        channels = [base << level for level in range(depth)]
-        self.down = nn.ModuleList(Blocks(c // 2 if c > base else 1, c) for c in channels)
-        self.bridge = Blocks(channels[-1], 2 * channels[-1])
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, stride=2) for c in reversed(channels))
-        self.join = nn.ModuleList(Blocks(2 * c, c) for c in reversed(channels))
-        self.head = nn.Conv2d(base, 1, 1)
-
-    def forward(self, x):
-        skips = []
-        for blocks in self.down:
-            x = blocks(x)
-            skips.append(x)
-            x = F.max_pool2d(x, 2)
-        x = self.bridge(x)
-        for up, join in zip(self.up, self.join):
-            x = join(torch.cat([up(x), skips.pop()], 1))
-        return self.head(x)
-
-
-def flops_per_image(model):
-    """FLOPs of one image forward and backward: those of the convolutions, the
-    backward pass at twice the forward, a multiplication and an addition as two."""
-    macs = 0
-
-    def count(module, inputs, output):
-        nonlocal macs
-        taps = module.kernel_size[0] * module.kernel_size[1]
-        if isinstance(module, nn.Conv2d):
-            macs += output.numel() * taps * module.in_channels
-        else:  # each input pixel is spread over the taps
-            macs += inputs[0].numel() * taps * module.out_channels
-
-    convolutions = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d))]
-    hooks = [m.register_forward_hook(count) for m in convolutions]
-    was_training = model.training
-    model.eval()  # leaves the running statistics alone
-    with torch.no_grad():
-        model(torch.zeros(1, 1, ARGS.size, ARGS.size))
-    model.train(was_training)
-    for h in hooks:
-        h.remove()
-    return 3 * 2 * macs
 
 
 class Train:
@@ -133,7 +71,7 @@ class Train:
             "name": f"PyTorch {torch.__version__}, {ARGS.format}",
             "threads": torch.get_num_threads(),
             "parameters": sum(p.numel() for p in model.parameters()),
-            "flops_per_image": flops_per_image(model),
+            "flops_per_image": flops_per_image(model, ARGS.size, ARGS.size),
         }
         self.layout = torch.channels_last if ARGS.format == "channels_last" else torch.contiguous_format
         self.model = model.to(memory_format=self.layout)

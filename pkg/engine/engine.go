@@ -1,49 +1,18 @@
 // Package engine says what it is to run a plan on a device. The engines
-// themselves are engine/reference (plain Go, float32 and float64, the truth)
-// and engine/cpu (Go assembly on a blocked layout).
+// themselves are engine/reference (plain Go, float32 and float64, the truth),
+// engine/cpu (Go assembly on a blocked layout) and engine/cuda (NVIDIA's
+// libraries, opened at run time).
 package engine
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/optim"
 )
-
-// Options switch an engine's optimisations; each has a flag of the command and
-// stands in run.json. The zero value is refused; start from DefaultOptions.
-type Options struct {
-	Device      string `yaml:"device" json:"device"`           // "cpu" or "reference"
-	Convolution string `yaml:"convolution" json:"convolution"` // "auto", "winograd" (wherever it can be) or "direct"
-	Precision   string `yaml:"precision" json:"precision"`     // "fp32"; "fp64" on the reference engine
-	Fuse        bool   `yaml:"fuse" json:"fuse"`               // batch norm and ReLU in one kernel
-	Overlap     bool   `yaml:"overlap" json:"overlap"`         // a bucket is reduced while backward goes on
-	Threads     int    `yaml:"threads" json:"threads"`         // per worker
-}
-
-// DefaultOptions is the CPU engine with everything on, one thread.
-func DefaultOptions() Options {
-	return Options{Device: "cpu", Convolution: "auto", Precision: "fp32", Fuse: true, Overlap: true, Threads: 1}
-}
-
-// Validate reports the first option that cannot be.
-func (o Options) Validate() error {
-	switch {
-	case o.Device != "cpu" && o.Device != "reference":
-		return fmt.Errorf("validate engine options: device %q is not known: use cpu or reference", o.Device)
-	case o.Convolution != "auto" && o.Convolution != "winograd" && o.Convolution != "direct":
-		return fmt.Errorf("validate engine options: convolution %q is not known: use auto, winograd or direct", o.Convolution)
-	case o.Precision != "fp32" && (o.Precision != "fp64" || o.Device != "reference"):
-		return fmt.Errorf("validate engine options: precision %q is not offered on %s: use fp32 (fp64 only on reference)", o.Precision, o.Device)
-	case o.Threads < 1:
-		return fmt.Errorf("validate engine options: threads is %d: use at least 1", o.Threads)
-	}
-	return nil
-}
 
 // ErrNonFinite is wrapped by Step when the loss is NaN or infinite; the
 // parameters are then as before the step.
@@ -108,4 +77,14 @@ type Executable interface {
 	// MemoryBytes is what the executable holds: arena, parameters, gradients, slots.
 	MemoryBytes() int64
 	Close() error
+}
+
+// Prefetcher is an Executable that takes the next step's inputs while a step
+// runs: for devices that work on their own, and to which a copy takes time.
+type Prefetcher interface {
+	// Ahead has next called once in every Step, when the device is at work. What it
+	// returns, values by the inputs' names in logical order, is what the Step after
+	// reads, unless SetInput comes in between; nil is nothing. The values must not
+	// change before next is called again. A nil next ends this.
+	Ahead(next func() map[string][]float32)
 }

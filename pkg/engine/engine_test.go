@@ -18,10 +18,20 @@ func TestOptionsValidate(t *testing.T) {
 		{"reference in double precision", func(o *engine.Options) { o.Device, o.Precision = "reference", "fp64" }, ""},
 		{"direct", func(o *engine.Options) { o.Convolution = "direct" }, ""},
 		{"winograd", func(o *engine.Options) { o.Convolution = "winograd" }, ""},
-		{"nothing set", func(o *engine.Options) { *o = engine.Options{} }, `device "" is not known: use cpu or reference`},
+		{"gpu", func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cuda", "bf16", "heuristic" }, ""},
+		{"second gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda:1", "fp16" }, ""},
+		{"switched off", func(o *engine.Options) {
+			o.Fuse, o.FusedOptimizer, o.Graph, o.TF32, o.Overlap = false, false, false, false, false
+		}, ""},
+		{"nothing set", func(o *engine.Options) { *o = engine.Options{} }, `device "" is not known: use cpu, reference, cuda`},
+		{"no gpu", func(o *engine.Options) { o.Device = "cuda:x" }, `device "cuda:x" is not known: a number from 0`},
+		{"negative gpu", func(o *engine.Options) { o.Device = "cuda:-1" }, `device "cuda:-1" is not known: a number from 0`},
+		{"numbered cpu", func(o *engine.Options) { o.Device = "cpu:0" }, `device "cpu:0" is not known: a number from 0`},
+		{"winograd on a gpu", func(o *engine.Options) { o.Device, o.Convolution = "cuda", "winograd" }, `convolution "winograd" is not known on cuda: use auto or heuristic`},
+		{"double precision on a gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda", "fp64" }, `"fp64" is not offered on cuda: use fp32, bf16 or fp16 (fp64 only on reference)`},
 		{"device", func(o *engine.Options) { o.Device = "tpu" }, `device "tpu" is not known`},
-		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `convolution "fft" is not known: use auto, winograd or direct`},
-		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu`},
+		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `convolution "fft" is not known on cpu: use auto, winograd or direct`},
+		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu: use fp32 (fp16 only on cuda)`},
 		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 (fp64 only on reference)"},
 		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use at least 1"},
 	}
@@ -37,6 +47,20 @@ func TestOptionsValidate(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestOptionsCUDA(t *testing.T) {
+	for _, tt := range []struct {
+		device string
+		number int
+		ok     bool
+	}{{"cpu", -1, false}, {"cuda", -1, true}, {"cuda:0", 0, true}, {"cuda:3", 3, true}, {"cuda:", 0, false}, {"tpu", 0, false}} {
+		o := engine.Options{Device: tt.device}
+		number, ok := o.CUDA()
+		if ok != tt.ok || ok && number != tt.number {
+			t.Errorf("%q is GPU %d, %v; want %d, %v", tt.device, number, ok, tt.number, tt.ok)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/cpuid/v2"
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/runs"
 )
@@ -71,11 +72,42 @@ func examine(ctx context.Context) []finding {
 	if !fast {
 		found[1].Advice = "the plain Go kernels are used, which are slower"
 	}
+	found = append(found, graphics(engine.Devices())...)
 	return append(found,
 		program(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
 		kernelspecs(ctx),
 		program(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
 	)
+}
+
+// graphics reports GPUs, and the libraries that runs on them use.
+func graphics(m *engine.Machine) []finding {
+	var found []finding
+	gpus := false
+	for _, d := range m.Devices {
+		if d.Kind == "cuda" {
+			gpus = true
+			found = append(found, finding{Name: fmt.Sprintf("GPU %d", d.Index), OK: m.NoGPU == "", Detail: fmt.Sprintf(
+				"%s, %.1f GiB, compute capability %s, %d multiprocessors, %s", d.Name, float64(d.MemoryBytes)/(1<<30), d.Compute, d.Units, d.Driver)})
+		}
+	}
+	if m.NoGPU != "" {
+		found = append(found, finding{Name: "GPU", Detail: m.NoGPU, Advice: "runs on the CPU go on without"})
+	}
+	for _, l := range m.Libraries {
+		f := finding{Name: l.Name, OK: l.Problem == "", Detail: strings.TrimSpace(l.Version + " " + l.Path)}
+		if !f.OK {
+			f.Detail, f.Advice = l.Problem, "needed for "+l.Use
+			if gpus && l.Advice != "" {
+				f.Advice += "; " + l.Advice
+			}
+		}
+		found = append(found, f)
+	}
+	if m.NoGPU != "" && len(m.Looked) > 0 {
+		found = append(found, finding{Name: "looked in", Detail: strings.Join(m.Looked, "; ")})
+	}
+	return found
 }
 
 func sharedMemory() finding {

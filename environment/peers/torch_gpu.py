@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The PyTorch side of "lockstep gpu bench": one process on one GPU, steered by lines.
+
+    torch_gpu.py --mode eager --precision bf16 [--base 64 --depth 4 --height 512 --width 512 --batch 16]
+    torch_gpu.py --mode max-autotune --precision bf16 --bias --base 8 --height 768 --width 1024 --batch 16
+
+It says what it is in one line of JSON, then answers each line that it reads by
+one line of JSON, and ends with its input. Between two requests it is idle, so
+that two programs can be measured in turns:
+
+    {"name": "PyTorch 2.11.0, eager, bf16", "device": "NVIDIA H200", "parameters": 31036481, "flops_per_image": 1155194290176, ...}
+    step      -> {"seconds": 0.061, "loss": 0.693}   one step, the device idle before and after
+    steps 50  -> {"seconds": 2.9, "loss": 0.52}      fifty steps in a row, the device idle before and after
+    memory    -> {"peak_bytes": 989855744}           most memory that its tensors took on the device
+
+A step is forward, backward and Adam (fused) on images and masks that lie on the
+device already, another batch each time. The network is channels-last with
+cudnn.benchmark on. Precision bf16 and fp16 are autocast (fp16 with a gradient
+scaler), tf32 lets matrix products and convolutions use TF32, fp32 forbids it.
+Mode eager runs as written; default and max-autotune go through torch.compile,
+whose compilation happens before the first line is printed.
+
+With --device cpu it runs without a GPU, to test the script itself.
+
+Exit code 3: PyTorch, or the GPU, is missing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+
+BATCHES = 4  # that lie on the device and are taken in turns
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--mode", choices=("eager", "default", "max-autotune"), default="eager")
+    p.add_argument("--precision", choices=("bf16", "fp16", "tf32", "fp32"), default="bf16")
+    p.add_argument("--base", type=int, default=64, help="channels of the first level")
+    p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
+    p.add_argument("--bias", action="store_true", help="convolutions before a batch norm have a bias, as in the study's network")
+    p.add_argument("--height", type=int, default=512)
+    p.add_argument("--width", type=int, default=512)
+    p.add_argument("--batch", type=int, default=16)
+    p.add_argument("--warmup", type=int, default=10, help="steps before the first line, in which plans are chosen")
+    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    return p.parse_args()
+
+
+ARGS = arguments()
+
+try:
+    import torch
+    import torch.nn.functional as F
+
+    from torch_models import UNet, flops_per_image
+except ImportError as e:
+    print(f"{e}: this needs PyTorch with CUDA", file=sys.stderr)
+    sys.exit(3)
+
+if ARGS.device == "cuda" and not torch.cuda.is_available():
+    print(f"PyTorch {torch.__version__} finds no GPU", file=sys.stderr)
+    sys.exit(3)
+
+
+def idle():
+    """Waits until the device has done everything."""
+    if ARGS.device == "cuda":
+        torch.cuda.synchronize()
+
+
+class Train:
+    """Steps of training."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        tf32 = ARGS.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = True
+        model = UNet(ARGS.base, ARGS.depth, ARGS.bias)
+        flops = flops_per_image(model, ARGS.height, ARGS.width)
+        model = model.to(ARGS.device, memory_format=torch.channels_last)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **({"fused": True} if ARGS.device == "cuda" else {}))
+        self.model = model if ARGS.mode == "eager" else torch.compile(model, mode=ARGS.mode)
+        self.scaler = torch.cuda.amp.GradScaler(enabled=ARGS.precision == "fp16" and ARGS.device == "cuda")
+        shape = (ARGS.batch, 1, ARGS.height, ARGS.width)
+        self.images, self.targets = [], []
+        for _ in range(BATCHES):
+            self.images.append(torch.rand(shape, device=ARGS.device).contiguous(memory_format=torch.channels_last))
+            self.targets.append((torch.rand(shape, device=ARGS.device) > 0.5).float().contiguous(memory_format=torch.channels_last))
+        self.count = 0
+        begin = time.perf_counter()
+        loss = self.run(ARGS.warmup)
+        idle()
+        self.about = {
+            "name": f"PyTorch {torch.__version__}, {ARGS.mode}, {ARGS.precision}",
+            "device": torch.cuda.get_device_name() if ARGS.device == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "cudnn": torch.backends.cudnn.version() or 0,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "flops_per_image": flops,
+            "warmup_seconds": time.perf_counter() - begin,
+            "warmup_loss": float(loss),
+        }
+        if ARGS.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def autocast(self):
+        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(ARGS.precision)
+        return torch.autocast(ARGS.device, dtype=kind) if kind else contextlib.nullcontext()
+
+    def run(self, steps):
+        loss = None
+        for _ in range(steps):
+            image = self.images[self.count % BATCHES]
+            target = self.targets[self.count % BATCHES]
+            self.count += 1
+            self.optimizer.zero_grad(set_to_none=True)
+            with self.autocast():
+                loss = F.binary_cross_entropy_with_logits(self.model(image).float(), target)
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss
+
+    def steps(self, count):
+        idle()
+        begin = time.perf_counter()
+        loss = self.run(int(count))
+        idle()
+        return {"seconds": time.perf_counter() - begin, "loss": float(loss)}
+
+    def step(self):
+        return self.steps(1)
+
+    def memory(self):
+        return {"peak_bytes": torch.cuda.max_memory_allocated() if ARGS.device == "cuda" else 0}
+
+
+def main():
+    # What a library prints must not stand among the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(value):
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    task = Train()
+    answer(task.about)
+    while True:
+        line = sys.stdin.readline()
+        if not line:
+            break
+        request, *rest = line.split()
+        if request not in ("step", "steps", "memory"):
+            answer({"error": f"{request} is not known"})
+            continue
+        answer(getattr(task, request)(*rest))
+
+
+if __name__ == "__main__":
+    main()

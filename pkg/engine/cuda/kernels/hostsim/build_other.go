@@ -1,0 +1,13 @@
+//go:build !linux
+
+package hostsim
+
+import (
+	"context"
+
+	"lockstep/pkg/engine/cuda/kernels"
+)
+
+func build(context.Context, string, []kernels.Kernel, ...string) (*library, error) {
+	return nil, ErrNoCompiler
+}

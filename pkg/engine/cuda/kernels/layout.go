@@ -1,0 +1,261 @@
+package kernels
+
+// CastFromF32 is cast_from_f32: n float32 to t, round to nearest even. 6 bytes an
+// element to 16 bits.
+func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
+	return cast(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
+}
+
+// CastToF32 is cast_to_f32: n elements of t to float32.
+func CastToF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
+	return cast(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
+}
+
+func cast(t Type, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
+	c := check{op: name}
+	c.positive("n", n)
+	c.array("source", src, Pointer(from))
+	c.array("destination", dst, Pointer(to))
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(n, vector)
+	var l list
+	l.typed(t, name, grid, block, 0, src, dst, wide(n))
+	return l.done()
+}
+
+// Fill is fill_u32: n words of 4 bytes (two elements of 16 bits) become value.
+func Fill(dst Pointer, value uint32, n int) ([]Launch, error) {
+	c := check{op: "fill"}
+	c.positive("n", n)
+	c.array("destination", dst, 4)
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(n, 4)
+	var l list
+	l.untyped("fill_u32", grid, block, 0, dst, int(int32(value)), wide(n))
+	return l.done()
+}
+
+// transposeEdge is the tile of a transposition: 32×32 elements through shared
+// memory, each row one longer than the tile so that columns meet other banks.
+const (
+	transposeEdge   = 32
+	transposeRows   = 8
+	transposeShared = transposeEdge * (transposeEdge + 1) * 4
+)
+
+// Transpose changes the layout of Batch samples of Channels × Spatial elements
+// between planar float32 [Batch][Channels][Spatial] and channels-last rows of the
+// launch's Type. With F32 and Batch as the number of filters it turns weights
+// KCRS into KRSC and back.
+type Transpose struct {
+	Batch, Channels, Spatial int
+	Padded                   int     // channels of a row that are written; those above Channels become zero
+	Planar                   Pointer // float32
+	Rows                     Pointer // [Batch·Spatial][Pitch] of the launch's Type
+	Pitch                    int
+}
+
+// ToRows is nchw_to_nhwc.
+func (a Transpose) ToRows(t Type) ([]Launch, error) {
+	grid, block, err := a.geometry("nchw to nhwc", t, a.Padded)
+	if err != nil {
+		return nil, err
+	}
+	var l list
+	l.typed(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, wide(a.Spatial))
+	return l.done()
+}
+
+// ToPlanar is nhwc_to_nchw; Padded is not used.
+func (a Transpose) ToPlanar(t Type) ([]Launch, error) {
+	grid, block, err := a.geometry("nhwc to nchw", t, a.Channels)
+	if err != nil {
+		return nil, err
+	}
+	var l list
+	l.typed(t, "nhwc_to_nchw", grid, block, transposeShared, a.Rows, a.Pitch, a.Planar, a.Channels, wide(a.Spatial))
+	return l.done()
+}
+
+func (a Transpose) geometry(op string, t Type, padded int) (grid, block [3]uint32, err error) {
+	c := check{op: op}
+	c.positive("batch", a.Batch)
+	c.positive("channels", a.Channels)
+	c.positive("spatial", a.Spatial)
+	c.array("planar", a.Planar, 4)
+	c.array("rows", a.Rows, Pointer(t.Bytes()))
+	c.require(padded >= a.Channels && a.Pitch >= padded, "%d channels padded to %d at a pitch of %d", a.Channels, padded, a.Pitch)
+	tilesC := (padded + transposeEdge - 1) / transposeEdge
+	c.require(a.Batch <= gridLimit && tilesC <= gridLimit, "%d samples of %d channels: the grid holds %d", a.Batch, padded, gridLimit)
+	return [3]uint32{uint32((a.Spatial + transposeEdge - 1) / transposeEdge), uint32(tilesC), uint32(a.Batch)},
+		[3]uint32{transposeEdge, transposeRows, 1}, c.err
+}
+
+// Pixels is how bytes become values: (byte/Divisor − mean[c])·invstd[c].
+type Pixels struct {
+	Channels, Padded int     // channels of the source, and those written (zero above Channels)
+	Divisor          float64 // 255 for images, 1 or 255 for masks
+	Mean, InvStd     Pointer // float32 [Channels]; both 0: value/Divisor as it is
+	Dst              Pointer // rows of the launch's Type
+	Pitch            int
+}
+
+func (a Pixels) check(c *check, t Type) {
+	c.positive("channels", a.Channels)
+	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "%d channels padded to %d at a pitch of %d", a.Channels, a.Padded, a.Pitch)
+	c.require(a.Divisor > 0, "divisor is %g", a.Divisor)
+	c.require((a.Mean == 0) == (a.InvStd == 0) && a.Mean%4 == 0 && a.InvStd%4 == 0, "mean and invstd go together, aligned to 4 bytes")
+	alignment := Pointer(t.Bytes())
+	if a.Padded%vector == 0 {
+		alignment = pointAlignment // whole vectors are written
+		c.require(a.Pitch%vector == 0, "rows of %d channels at a pitch of %d", a.Padded, a.Pitch)
+	}
+	c.array("destination", a.Dst, alignment)
+}
+
+// Normalize is normalize_u8: Batch samples of planar bytes [Channels][Spatial]
+// become rows. A byte read and Padded elements written a value.
+type Normalize struct {
+	Pixels
+	Batch, Spatial int
+	Src            Pointer
+}
+
+// Launches is normalize_u8.
+func (a Normalize) Launches(t Type) ([]Launch, error) {
+	c := check{op: "normalize"}
+	a.check(&c, t)
+	c.positive("batch", a.Batch)
+	c.positive("spatial", a.Spatial)
+	c.array("source", a.Src, 1)
+	c.require(a.Batch <= gridLimit, "%d samples: the grid holds %d", a.Batch, gridLimit)
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(a.Spatial, 1)
+	grid[1] = uint32(a.Batch)
+	var l list
+	l.typed(t, "normalize_u8", grid, block, 0, a.Src, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded, wide(a.Spatial), a.Divisor)
+	return l.done()
+}
+
+// Augment cuts, turns and mirrors samples of a data set that lies in device
+// memory as planar bytes [sample][Channels][D][H][W], as pkg/data does it: what
+// happens to a sample depends on Control's seed and epoch and the sample's index
+// alone. Images and masks are two calls with the same switches, the masks without
+// jitter. In 2-D Size[0] and Out[0] are 1.
+//
+// The random numbers of a sample are the stream of data's augmentation, in this
+// order, drawn whatever is switched on: in 2-D the window's y and x, 4 flips, 4
+// turns, brightness, contrast; in 3-D the window's z, y and x, 8 flips, the 24
+// rotations of the cube, brightness, contrast. Rotation r of the 24 permutes the
+// axes by r/4 (only where the output is a cube) and mirrors an even number of
+// them, or an odd one with an odd permutation, by r%4; a flip mirrors more.
+//
+// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), brightness
+// uniform in ±Brightness, contrast in 1±Contrast.
+type Augment struct {
+	Pixels
+	Batch                int
+	Size, Out            [3]int
+	Src                  Pointer
+	Samples              Pointer // int32 [Batch], indexes in the data set
+	Control              Pointer
+	Flip, Rotate         bool
+	Brightness, Contrast float64
+}
+
+// Launches is augment_2d, or augment_3d where a sample has depth.
+func (a Augment) Launches(t Type) ([]Launch, error) {
+	c := check{op: "augment"}
+	a.check(&c, t)
+	c.positive("batch", a.Batch)
+	c.array("source", a.Src, 1)
+	c.array("samples", a.Samples, 4)
+	c.array("control", a.Control, pointAlignment)
+	c.require(a.Batch <= gridLimit, "%d samples: the grid holds %d", a.Batch, gridLimit)
+	for i := range 3 {
+		c.require(a.Out[i] > 0 && a.Out[i] <= a.Size[i], "a window of %v in a sample of %v", a.Out, a.Size)
+	}
+	c.require(a.Brightness >= 0 && a.Contrast >= 0 && a.Contrast <= 1, "brightness %g, contrast %g", a.Brightness, a.Contrast)
+	if c.err != nil {
+		return nil, c.err
+	}
+	flags := 0
+	if a.Flip {
+		flags |= 1
+	}
+	if a.Rotate {
+		flags |= 2
+	}
+	grid, block := flat(a.Out[0]*a.Out[1]*a.Out[2], 1)
+	grid[1] = uint32(a.Batch)
+	name := "augment_2d"
+	values := []any{a.Src, a.Samples, a.Control, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded}
+	if a.Size[0] > 1 {
+		name = "augment_3d"
+		values = append(values, a.Size[0], a.Size[1], a.Size[2], a.Out[0], a.Out[1], a.Out[2])
+	} else {
+		values = append(values, a.Size[1], a.Size[2], a.Out[1], a.Out[2])
+	}
+	var l list
+	l.typed(t, name, grid, block, 0, append(values, flags, a.Divisor, a.Brightness, a.Contrast)...)
+	return l.done()
+}
+
+// CopyCeiling is copy_ceiling: n vectors of 16 bytes copied, 32·n bytes of traffic:
+// what the memory gives.
+func CopyCeiling(src, dst Pointer, n int) ([]Launch, error) {
+	c := check{op: "copy ceiling"}
+	c.positive("n", n)
+	c.array("source", src, 16)
+	c.array("destination", dst, 16)
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(n, 4)
+	var l list
+	l.untyped("copy_ceiling", grid, block, 0, src, dst, wide(n))
+	return l.done()
+}
+
+// Ceiling is a kernel that only computes, and how much.
+type Ceiling struct {
+	Launch Launch
+	FLOP   float64
+}
+
+// FMACeiling is fma_ceiling: float32 multiply-adds in registers on blocks blocks
+// (8 a multiprocessor fill it). out gets 256·blocks floats, all equal to
+// iterations.
+func FMACeiling(out Pointer, blocks, iterations int) (Ceiling, error) {
+	return ceiling("fma_ceiling", out, blocks, iterations, 16*2)
+}
+
+// MMACeiling is mma_ceiling_f16 or _bf16: 16×8×16 matrix products of the tensor
+// cores in registers, accumulated in float32. out gets 256·blocks floats, all
+// equal to 16·iterations. (Hopper's own wgmma is faster still; cublasLt measures it.)
+func MMACeiling(t Type, out Pointer, blocks, iterations int) (Ceiling, error) {
+	// 8 products a warp of 32 threads, 2·16·8·16 operations each.
+	return ceiling("mma_ceiling_"+t.String(), out, blocks, iterations, 8*2*16*8*16/32)
+}
+
+func ceiling(name string, out Pointer, blocks, iterations int, perThread float64) (Ceiling, error) {
+	c := check{op: name}
+	c.array("out", out, 4)
+	c.positive("blocks", blocks)
+	c.positive("iterations", iterations)
+	if c.err != nil {
+		return Ceiling{}, c.err
+	}
+	var l list
+	l.untyped(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
+	if l.err != nil {
+		return Ceiling{}, l.err
+	}
+	return Ceiling{l.launches[0], perThread * float64(iterations) * float64(blocks) * blockThreads}, nil
+}

@@ -1,0 +1,159 @@
+package kernels
+
+// lossBlocks is how many blocks a loss is summed by: 8 a multiprocessor of an H200,
+// as its threads have only 8 bytes in flight each.
+const lossBlocks = 1056
+
+// LossPartialFloats is the scratch memory of BCE, in floats.
+const LossPartialFloats = lossBlocks * 8
+
+// BCE is the binary cross entropy of logits z against targets t (0 … 1), the mean
+// over Rows × Channels elements of max(z,0) − z·t + log(1+e^−|z|), together with
+// the counts of metric.Counts: foreground is z > 0 and t > 0.5.
+type BCE struct {
+	Rows, Channels int     // Channels as counted, not padded
+	Z              Pointer // logits of the launch's Type, [Rows][ZPitch]
+	ZPitch         int     // 1 for a dense map of one channel
+	T              Pointer // targets, float32, dense [Rows][Channels]
+	Partial        Pointer // LossPartialFloats floats
+	Loss           Pointer // float32 [1]
+	Counts         Pointer // long long [4]: TP, FP, FN, TN; 0: not wanted
+	Accumulate     bool    // counts are added to what is there
+
+	// Backward:
+	DLoss   Pointer // float32 [1], the gradient of the loss; 0: 1
+	Control Pointer // its loss scale is multiplied in; 0: 1
+	DZ      Pointer // [Rows][DZPitch], zero in the padding
+	DZPitch int
+}
+
+// Forward is bce and bce_finalize: z and t are read once.
+func (a BCE) Forward(t Type) ([]Launch, error) {
+	c := check{op: "bce"}
+	a.check(&c, t)
+	c.array("partial", a.Partial, pointAlignment)
+	c.array("loss", a.Loss, 4)
+	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
+	if c.err != nil {
+		return nil, c.err
+	}
+	blocks := min(lossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
+	var l list
+	l.typed(t, "bce", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*4*4,
+		a.Z, a.ZPitch, a.T, a.Partial, wide(a.Rows), a.Channels)
+	l.untyped("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
+		a.Partial, blocks, wide(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
+	return l.done()
+}
+
+// Backward is bce_backward: dz = dloss·scale·(σ(z) − t)/elements.
+func (a BCE) Backward(t Type) ([]Launch, error) {
+	c := check{op: "bce backward"}
+	a.check(&c, t)
+	c.array("dz", a.DZ, Pointer(t.Bytes()))
+	c.require(a.DZPitch >= a.Channels, "dz has a pitch of %d for %d channels", a.DZPitch, a.Channels)
+	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(a.Rows*a.DZPitch, 1)
+	var l list
+	l.typed(t, "bce_backward", grid, block, 0,
+		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, wide(a.Rows), a.Channels)
+	return l.done()
+}
+
+func (a BCE) check(c *check, t Type) {
+	c.positive("rows", a.Rows)
+	c.positive("channels", a.Channels)
+	c.array("z", a.Z, Pointer(t.Bytes()))
+	c.array("t", a.T, 4)
+	c.require(a.ZPitch >= a.Channels, "z has a pitch of %d for %d channels", a.ZPitch, a.Channels)
+}
+
+// Head is a convolution of window 1 with one output channel: z = x·w + bias per
+// row. cuDNN wants 8 output channels and would write, and read, 8 times as much.
+type Head struct {
+	Rows, Channels int     // Channels padded
+	X              Map     // of the launch's Type
+	W              Pointer // float32 [Channels], zero in the padding: the master weights
+	Bias           Pointer // float32 [1]; 0: none
+	Z              Pointer // float32, dense [Rows]
+
+	// Backward:
+	DZ      Pointer // float32, dense [Rows]
+	DX      Map
+	Acc     Map     // optional: added to dx
+	DW      Pointer // float32 [Channels]
+	DBias   Pointer // float32 [1]; 0: none
+	Partial Pointer // PartialFloats(Rows, Channels) floats
+}
+
+// Forward is head_forward: x is read once, z written in float32.
+func (a Head) Forward(t Type) ([]Launch, error) {
+	c := check{op: "head"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.array("w", a.W, pointAlignment)
+	c.array("z", a.Z, 4)
+	c.require(a.Bias%4 == 0, "bias is not aligned to 4 bytes")
+	if c.err != nil {
+		return nil, c.err
+	}
+	// So many neighbours of a warp share a row: a power of two.
+	lanes := 1
+	for lanes < 32 && lanes < a.Channels/vector {
+		lanes *= 2
+	}
+	grid, block := flat(a.Rows*lanes, 1)
+	var l list
+	l.typed(t, "head_forward", grid, block, 0, a.X.Data, a.X.Pitch, a.W, a.Bias, a.Z, wide(a.Rows), a.Channels, lanes)
+	return l.done()
+}
+
+// BackwardData is head_backward_data: dx = dz·w + acc.
+func (a Head) BackwardData(t Type) ([]Launch, error) {
+	c := check{op: "head backward data"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.array("dz", a.DZ, 4)
+	c.array("w", a.W, pointAlignment)
+	c.optional("acc", a.Acc, a.Channels)
+	c.activation("dx", a.DX, a.Channels)
+	if c.err != nil {
+		return nil, c.err
+	}
+	m := tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
+	l.typed(t, "head_backward_data", m.grid, m.block, 0,
+		a.DZ, a.W, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, wide(a.Rows), wide(m.rowsPerChunk), a.Channels)
+	return l.done()
+}
+
+// BackwardWeights are head_backward_weights and sum_chunks: dw = Σ dz·x and
+// dbias = Σ dz. x is read once.
+func (a Head) BackwardWeights(t Type) ([]Launch, error) {
+	c := check{op: "head backward weights"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.array("dz", a.DZ, 4)
+	c.array("dw", a.DW, 4)
+	c.array("partial", a.Partial, pointAlignment)
+	c.require(a.DBias%4 == 0, "dbias is not aligned to 4 bytes")
+	if c.err != nil {
+		return nil, c.err
+	}
+	r := tiles(a.Rows, a.Channels, reduceBlocks)
+	pitch := a.Channels + vector
+	bias := 0
+	if a.DBias != 0 {
+		bias = 1
+	}
+	var l list
+	l.typed(t, "head_backward_weights", r.grid, r.block, r.shared(vector+1),
+		a.X.Data, a.X.Pitch, a.DZ, a.Partial, pitch, wide(a.Rows), wide(r.rowsPerChunk), a.Channels)
+	l.sum(a.Partial, pitch, r.chunks, a.DW, a.Channels, a.DBias, bias)
+	return l.done()
+}

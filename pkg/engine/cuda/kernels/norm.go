@@ -1,0 +1,190 @@
+package kernels
+
+// Mask says how the backward pass of an activation knows where ReLU let its
+// input through.
+type Mask int
+
+// The masks.
+const (
+	MaskNone      Mask = iota // there was no ReLU
+	MaskRecompute             // from x, as the forward pass computed it: one tensor less to read; not where something was added before the ReLU
+	MaskOutput                // from the output y
+)
+
+// PartialFloats is the scratch memory, in floats, that the reductions over a map
+// of rows × channels need: Partial of BatchNorm, BatchNormGrad, BiasGrad and
+// HeadGrad. It is for the time of the call only.
+func PartialFloats(rows, channels int) int {
+	t := tiles(rows, channels, reduceBlocks)
+	return t.chunks * (2*channels + vector)
+}
+
+// BatchNorm is a batch normalisation over the rows of x, with an optional sum and
+// ReLU: y = act((x − mean)·invstd·gamma + beta + add), per channel.
+type BatchNorm struct {
+	Rows, Channels    int // Channels padded
+	X, Add, Y         Map // Add optional
+	Gamma, Beta       Pointer
+	RunningMean       Pointer
+	RunningVar        Pointer
+	Mean, InvStd      Pointer // saved for the backward pass; written in training, not used in inference
+	Partial           Pointer // PartialFloats(Rows, Channels) floats; training only
+	Epsilon, Momentum float64 // Momentum is the weight of the batch, as in PyTorch
+	ReLU              bool
+}
+
+// Training is bn_stats, bn_finalize and bn_apply: y of the batch's own mean and
+// biased variance, which also move the running ones (the variance unbiased).
+// x is read twice and y written once, 3 transfers an element; with Add 4.
+func (a BatchNorm) Training(t Type) ([]Launch, error) {
+	c := check{op: "batch norm"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.activation("y", a.Y, a.Channels)
+	c.optional("add", a.Add, a.Channels)
+	c.vectors(map[string]Pointer{
+		"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar,
+		"mean": a.Mean, "invstd": a.InvStd, "partial": a.Partial,
+	})
+	if c.err != nil {
+		return nil, c.err
+	}
+	r, m := tiles(a.Rows, a.Channels, reduceBlocks), tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
+	l.typed(t, "bn_stats", r.grid, r.block, r.shared(2*vector),
+		a.X.Data, a.X.Pitch, a.Partial, wide(a.Rows), wide(r.rowsPerChunk), a.Channels)
+	l.untyped("bn_finalize", over(a.Channels, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnShared,
+		a.Partial, r.chunks, wide(a.Rows), wide(r.rowsPerChunk), a.Channels, a.Epsilon, a.Momentum,
+		a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
+	l.typed(t, "bn_apply", m.grid, m.block, 0,
+		a.X.Data, a.X.Pitch, a.Add.Data, a.Add.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Y.Data, a.Y.Pitch,
+		wide(a.Rows), wide(m.rowsPerChunk), a.Channels, a.ReLU)
+	return l.done()
+}
+
+// Inference is bn_infer: y of the running statistics; 2 transfers an element.
+func (a BatchNorm) Inference(t Type) ([]Launch, error) {
+	c := check{op: "batch norm inference"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.activation("y", a.Y, a.Channels)
+	c.optional("add", a.Add, a.Channels)
+	c.vectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar})
+	if c.err != nil {
+		return nil, c.err
+	}
+	m := tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
+	l.typed(t, "bn_infer", m.grid, m.block, 0,
+		a.X.Data, a.X.Pitch, a.Add.Data, a.Add.Pitch, a.RunningMean, a.RunningVar, a.Gamma, a.Beta, a.Y.Data, a.Y.Pitch,
+		wide(a.Rows), wide(m.rowsPerChunk), a.Channels, a.ReLU, a.Epsilon)
+	return l.done()
+}
+
+// BatchNormGrad is the backward pass of BatchNorm.Training. With d = dy where the
+// ReLU let through: dbeta = Σ d, dgamma = Σ d·x̂,
+// dx = gamma·invstd·(d − dbeta/rows − x̂·dgamma/rows) + Acc, and dAdd = d.
+type BatchNormGrad struct {
+	Rows, Channels int
+	X, DY          Map
+	Y              Map // with MaskOutput
+	Mean, InvStd   Pointer
+	Gamma, Beta    Pointer
+	DGamma, DBeta  Pointer // float32, written (must be final until the last launch ran)
+	Acc            Map     // optional: added to dx, for the gradient that reaches x on another way (a pre-activation's skip)
+	DX             Map     // may be DY, X or Acc itself; absent: only dgamma and dbeta are asked for
+	DAdd           Map     // optional: the gradient of Add; may be DY
+	Partial        Pointer // PartialFloats(Rows, Channels) floats
+	Mask           Mask
+}
+
+// Launches are bn_backward_reduce, sum_chunks and bn_backward_apply. x and dy
+// are read twice and dx written once, 5 transfers an element with MaskRecompute;
+// MaskOutput reads y twice more.
+func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
+	c := check{op: "batch norm backward"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.activation("dy", a.DY, a.Channels)
+	c.optional("y", a.Y, a.Channels)
+	c.optional("acc", a.Acc, a.Channels)
+	c.optional("dx", a.DX, a.Channels)
+	c.optional("dadd", a.DAdd, a.Channels)
+	c.require(a.Mask >= MaskNone && a.Mask <= MaskOutput, "mask %d is not known", a.Mask)
+	c.require(a.Mask != MaskOutput || a.Y.Data != 0, "the mask is taken from y, which is absent")
+	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is not")
+	c.require(a.DAdd.Data == 0 || a.DAdd.Data != a.DX.Data, "dadd and dx are one tensor")
+	c.vectors(map[string]Pointer{
+		"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd,
+		"dgamma": a.DGamma, "dbeta": a.DBeta, "partial": a.Partial,
+	})
+	if c.err != nil {
+		return nil, c.err
+	}
+	r, m := tiles(a.Rows, a.Channels, reduceBlocks), tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
+	l.typed(t, "bn_backward_reduce", r.grid, r.block, r.shared(2*vector),
+		a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Partial,
+		wide(a.Rows), wide(r.rowsPerChunk), a.Channels, int(a.Mask))
+	l.sum(a.Partial, 2*a.Channels, r.chunks, a.DBeta, a.Channels, a.DGamma, a.Channels)
+	if a.DX.Data != 0 {
+		l.typed(t, "bn_backward_apply", m.grid, m.block, 0,
+			a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta,
+			a.DGamma, a.DBeta, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.DAdd.Data, a.DAdd.Pitch,
+			wide(a.Rows), wide(m.rowsPerChunk), a.Channels, int(a.Mask))
+	}
+	return l.done()
+}
+
+// columnThreads is the width and the height of the blocks that add chunks up:
+// a column of the partial sums is read by 32 threads.
+const columnThreads = 32
+
+// columnShared holds two doubles a thread of such a block.
+const columnShared = columnThreads * columnThreads * 2 * 8
+
+func over(n, per int) [3]uint32 { return [3]uint32{uint32((n + per - 1) / per), 1, 1} }
+
+// list gathers the launches of an operation.
+type list struct {
+	launches []Launch
+	err      error
+}
+
+func (l *list) typed(t Type, name string, grid, block [3]uint32, shared uint32, values ...any) {
+	k, err := of(t, name)
+	l.add(k, err, grid, block, shared, values)
+}
+
+func (l *list) untyped(name string, grid, block [3]uint32, shared uint32, values ...any) {
+	k, err := lookup(name)
+	l.add(k, err, grid, block, shared, values)
+}
+
+func (l *list) add(k Kernel, err error, grid, block [3]uint32, shared uint32, values []any) {
+	if l.err != nil {
+		return
+	}
+	if err != nil {
+		l.err = err
+		return
+	}
+	args, err := k.pack(values...)
+	if err != nil {
+		l.err = err
+		return
+	}
+	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
+}
+
+// sum adds the rows of partial [chunks][pitch] up: the first n0 columns to out0,
+// the next n1 to out1.
+func (l *list) sum(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
+	l.untyped("sum_chunks", over(n0+n1, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnShared/2,
+		partial, pitch, chunks, out0, n0, out1, n1)
+}
+
+func (l *list) done() ([]Launch, error) { return l.launches, l.err }

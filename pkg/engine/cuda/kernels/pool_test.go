@@ -1,0 +1,126 @@
+package kernels_test
+
+import (
+	"math"
+	"testing"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/plan"
+)
+
+// coarse are values with many equal ones, so that the first maximum matters.
+func (d *device) coarse(n int) []float32 {
+	v := d.normal(kernels.F32, n, 0, 2)
+	for i := range v {
+		v[i] = float32(math.Round(float64(v[i])))
+	}
+	return v
+}
+
+// pool2 is a 2-D pooling.
+func pool2(shape []int, kernel, stride int) (kernels.Pool, []int) {
+	y := []int{shape[0], shape[1], (shape[2]-kernel)/stride + 1, (shape[3]-kernel)/stride + 1}
+	return kernels.Pool{
+		Batch: shape[0], Channels: kernels.Padded(shape[1]), In: [3]int{1, shape[2], shape[3]}, Out: [3]int{1, y[2], y[3]},
+		Kernel: [3]int{1, kernel, kernel}, Stride: [3]int{1, stride, stride},
+	}, y
+}
+
+// TestMaxPool has windows that touch, overlap and leave gaps, and a NaN.
+func TestMaxPool(t *testing.T) {
+	for _, shape := range [][]int{{2, 3, 8, 6}, {1, 17, 9, 11}, {1, 520, 4, 4}, {3, 24, 5, 70}} {
+		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 1}} {
+			t.Run(name(shape, "window", w), func(t *testing.T) {
+				eachDevice(t, func(d *device) {
+					p, ys := pool2(shape, w[0], w[1])
+					x, dy, acc := d.coarse(elements(shape)), d.normal(d.typ, elements(ys), 0, 1), d.normal(d.typ, elements(shape), 0, 1)
+					for i := range x {
+						if i%37 == 5 {
+							x[i] = float32(math.NaN())
+						}
+					}
+					y, index := d.rows("y", ys, nil), d.alloc("index", rowsOf(ys)*p.Channels)
+					p.X, p.Y, p.Index = d.rows("x", shape, x).m(), y.m(), index.pointer()
+					d.run(p.Forward(d.typ))
+					attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+					in := []operand{{shape: shape, values: x}, {shape: ys, values: float32s(d.logical(y))}, {shape: ys, values: dy}}
+					d.near("y", d.typ, d.logical(y), truth(d.T, plan.OpMaxPool, attr, in[:1], ys)[0], 0, 0)
+
+					dx, both := d.rows("dx", shape, nil), d.rows("both", shape, nil)
+					p.DY, p.DX = d.rows("dy", ys, dy).m(), dx.m()
+					d.run(p.Backward(d.typ))
+					want := truth(d.T, plan.OpMaxPoolBackward, attr, in, shape)[0]
+					d.near("dx", d.typ, d.logical(dx), want, 0, 64*0x1p-24)
+					p.DX, p.Acc = both.m(), d.rows("acc", shape, acc).m()
+					d.run(p.Backward(d.typ))
+					for i := range want {
+						want[i] += float64(acc[i])
+					}
+					d.near("dx and acc", d.typ, d.logical(both), want, 0, 64*0x1p-24)
+
+					other := d.rows("y without index", ys, nil)
+					p.Y, p.Index = other.m(), 0
+					d.run(p.Forward(d.typ))
+					d.near("y without index", d.typ, d.logical(other), d.logical(y), 0, 0)
+				})
+			})
+		}
+	}
+}
+
+// TestMaxPoolPadded3D compares windows in three dimensions with padding (which
+// engine/reference lacks) with the definition.
+func TestMaxPoolPadded3D(t *testing.T) {
+	for _, c := range []struct {
+		shape               []int // N, C, D, H, W
+		kernel, stride, pad [3]int
+	}{
+		{[]int{2, 5, 4, 6, 5}, [3]int{2, 2, 2}, [3]int{2, 2, 2}, [3]int{}},
+		{[]int{1, 9, 5, 7, 8}, [3]int{3, 3, 3}, [3]int{2, 2, 2}, [3]int{1, 1, 1}},
+		{[]int{2, 16, 1, 9, 10}, [3]int{1, 3, 3}, [3]int{1, 2, 2}, [3]int{0, 1, 1}}, // a ResNet's first pooling
+	} {
+		t.Run(name(c.shape, c.kernel, c.stride, c.pad), func(t *testing.T) {
+			eachDevice(t, func(d *device) {
+				s := c.shape
+				var out [3]int
+				for i := range 3 {
+					out[i] = (s[2+i]+2*c.pad[i]-c.kernel[i])/c.stride[i] + 1
+				}
+				ys := []int{s[0], s[1], out[0], out[1], out[2]}
+				x, dy := d.coarse(elements(s)), d.normal(d.typ, elements(ys), 0, 1)
+				for i := range x {
+					x[i] -= 6 // padding that counted as 0 would win
+				}
+				wantY, wantDX := make([]float64, elements(ys)), make([]float64, elements(s))
+				for i := range wantY {
+					plane, o := i/(out[0]*out[1]*out[2]), [3]int{i / (out[1] * out[2]) % out[0], i / out[2] % out[1], i % out[2]}
+					best := -1
+					for tap := range c.kernel[0] * c.kernel[1] * c.kernel[2] {
+						p := [3]int{tap / (c.kernel[1] * c.kernel[2]), tap / c.kernel[2] % c.kernel[1], tap % c.kernel[2]}
+						inside := true
+						for k := range 3 {
+							p[k] += o[k]*c.stride[k] - c.pad[k]
+							inside = inside && p[k] >= 0 && p[k] < s[2+k]
+						}
+						at := ((plane*s[2]+p[0])*s[3]+p[1])*s[4] + p[2]
+						if inside && (best < 0 || x[at] > x[best]) {
+							best = at
+						}
+					}
+					wantY[i] = float64(x[best])
+					wantDX[best] += float64(dy[i])
+				}
+				channels := kernels.Padded(s[1])
+				y, dx, index := d.rows("y", ys, nil), d.rows("dx", s, nil), d.alloc("index", rowsOf(ys)*channels)
+				p := kernels.Pool{
+					Batch: s[0], Channels: channels, In: [3]int(s[2:]), Out: out, Kernel: c.kernel, Stride: c.stride, Pad: c.pad,
+					X: d.rows("x", s, x).m(), Y: y.m(), DY: d.rows("dy", ys, dy).m(), DX: dx.m(), Index: index.pointer(),
+				}
+				d.run(p.Forward(d.typ))
+				d.near("y", d.typ, d.logical(y), wantY, 0, 0)
+				d.run(p.Backward(d.typ))
+				d.near("dx", d.typ, d.logical(dx), wantDX, 0, 8*0x1p-24)
+			})
+		})
+	}
+}

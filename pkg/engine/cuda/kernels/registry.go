@@ -1,0 +1,110 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+)
+
+// signature is a kernel of the source: its name and parameters, written as
+// "p:name" for a pointer, "l:" for long long, "i:" for int and "f:" for float.
+type signature struct{ name, params string }
+
+// typed kernels exist once for each Type, as name_f32, name_f16 and name_bf16.
+var typed = [...]signature{
+	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
+	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
+	{"bn_infer", "p:x i:x_pitch p:add i:add_pitch p:running_mean p:running_var p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu f:epsilon"},
+	{"bn_backward_reduce", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:partial l:rows l:rows_per_chunk i:channels i:mask"},
+	{"bn_backward_apply", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:dgamma p:dbeta p:acc i:acc_pitch p:dx i:dx_pitch p:dadd i:dadd_pitch l:rows l:rows_per_chunk i:channels i:mask"},
+	{"bias_act", "p:x i:x_pitch p:bias p:add i:add_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
+	{"bias_backward", "p:dy i:dy_pitch p:y i:y_pitch p:dx i:dx_pitch p:partial l:rows l:rows_per_chunk i:channels"},
+	{"relu", "p:x i:x_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels"},
+	{"relu_backward", "p:y i:y_pitch p:dy i:dy_pitch p:acc i:acc_pitch p:dx i:dx_pitch l:rows l:rows_per_chunk i:channels"},
+	{"add", "p:a i:a_pitch p:b i:b_pitch p:y i:y_pitch l:rows l:rows_per_chunk i:channels"},
+	{"copy_channels", "p:src i:src_pitch p:dst i:dst_pitch l:rows i:channels"},
+	{"max_pool", "p:x i:x_pitch p:y i:y_pitch p:index i:channels " + window},
+	{"max_pool_backward", "p:dy i:dy_pitch p:index p:acc i:acc_pitch p:dx i:dx_pitch i:channels " + window},
+	{"bce", "p:z i:z_pitch p:t p:partial l:rows i:channels"},
+	{"bce_backward", "p:z i:z_pitch p:t p:dloss p:control p:dz i:dz_pitch l:rows i:channels"},
+	{"head_forward", "p:x i:x_pitch p:w p:bias p:z l:rows i:channels i:lanes"},
+	{"head_backward_data", "p:dz p:w p:acc i:acc_pitch p:dx i:dx_pitch l:rows l:rows_per_chunk i:channels"},
+	{"head_backward_weights", "p:x i:x_pitch p:dz p:partial i:partial_pitch l:rows l:rows_per_chunk i:channels"},
+	{"adam", "p:w p:g p:m p:v p:low l:n p:control f:beta1 f:beta2 f:epsilon f:weight_decay i:unscaled"},
+	{"sgd", "p:w p:g p:buffer p:low l:n p:control f:momentum f:weight_decay i:unscaled"},
+	{"cast_from_f32", "p:src p:dst l:n"},
+	{"cast_to_f32", "p:src p:dst l:n"},
+	{"nchw_to_nhwc", "p:src p:dst i:dst_pitch i:channels i:padded l:spatial"},
+	{"nhwc_to_nchw", "p:src i:src_pitch p:dst i:channels l:spatial"},
+	{"normalize_u8", "p:src p:dst i:dst_pitch p:mean p:invstd i:channels i:padded l:spatial f:divisor"},
+	{"augment_2d", "p:src p:samples p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:height i:width i:out_height i:out_width i:flags f:divisor f:brightness f:contrast"},
+	{"augment_3d", "p:src p:samples p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:depth i:height i:width i:out_depth i:out_height i:out_width i:flags f:divisor f:brightness f:contrast"},
+}
+
+// window are the shapes of a pooling, in the order depth, height, width.
+const window = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
+
+// untyped kernels exist once.
+var untyped = [...]signature{
+	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
+	{"sum_chunks", "p:partial i:partial_pitch i:chunks p:out0 i:n0 p:out1 i:n1"},
+	{"bce_finalize", "p:partial i:blocks l:elements p:loss p:counts i:accumulate"},
+	{"step_begin", "p:control f:beta1 f:beta2"},
+	{"grad_check", "p:g l:n p:control"},
+	{"grad_unscale", "p:g l:n p:control"},
+	{"scale_update", "p:control f:growth f:backoff i:interval"},
+	{"fill_u32", "p:dst i:value l:n"},
+	{"copy_ceiling", "p:src p:dst l:n"},
+	{"fma_ceiling", "p:out i:iterations"},
+	{"mma_ceiling_f16", "p:out i:iterations"},
+	{"mma_ceiling_bf16", "p:out i:iterations"},
+}
+
+func (s signature) kernel(suffix string) Kernel {
+	k := Kernel{Name: s.name + suffix}
+	for field := range strings.FieldsSeq(s.params) {
+		kind := map[byte]Kind{'p': KindPointer, 'l': KindInt64, 'i': KindInt32, 'f': KindFloat32}[field[0]]
+		k.Params = append(k.Params, Param{field[2:], kind})
+	}
+	return k
+}
+
+// List is every kernel of Source(types...), in its order; without types, of
+// all three.
+func List(types ...Type) []Kernel {
+	if len(types) == 0 {
+		types = []Type{F32, F16, BF16}
+	}
+	var all []Kernel
+	for _, s := range untyped {
+		all = append(all, s.kernel(""))
+	}
+	for _, t := range types {
+		for _, s := range typed {
+			all = append(all, s.kernel("_"+t.String()))
+		}
+	}
+	return all
+}
+
+// lookup is the untyped kernel of that name.
+func lookup(name string) (Kernel, error) {
+	for _, s := range untyped {
+		if s.name == name {
+			return s.kernel(""), nil
+		}
+	}
+	return Kernel{}, fmt.Errorf("launch %s: there is no such kernel", name)
+}
+
+// of is the kernel of that name for t.
+func of(t Type, name string) (Kernel, error) {
+	if t > BF16 {
+		return Kernel{}, fmt.Errorf("launch %s: element type %d is not known", name, t)
+	}
+	for _, s := range typed {
+		if s.name == name {
+			return s.kernel("_" + t.String()), nil
+		}
+	}
+	return Kernel{}, fmt.Errorf("launch %s: there is no such kernel", name)
+}

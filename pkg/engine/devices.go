@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/stack"
+	"lockstep/pkg/runs"
+)
+
+// Device is something that an engine can run on.
+type Device struct {
+	Name        string `json:"name"`
+	Kind        string `json:"kind"`  // "cpu" or "cuda", as Options.Device
+	Index       int    `json:"index"` // among the devices of its kind
+	MemoryBytes int64  `json:"memory_bytes"`
+	Units       int    `json:"units"`   // cores, or multiprocessors
+	Compute     string `json:"compute"` // CUDA's compute capability ("9.0"), or the CPU's vector instructions
+	Driver      string `json:"driver,omitempty"`
+	BusID       string `json:"pci_bus_id,omitempty"`
+}
+
+// Library is a C library that GPU runs use.
+type Library struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Use     string `json:"use"`
+	Problem string `json:"problem,omitempty"` // why it cannot be used
+	Advice  string `json:"advice,omitempty"`  // what to do then
+}
+
+// Machine is what Devices found. It shows itself as a table.
+type Machine struct {
+	Devices   []Device  `json:"devices"`
+	Libraries []Library `json:"libraries"`
+	// NoGPU says why no GPU can be used, and what to do; empty where one can.
+	NoGPU string `json:"no_gpu,omitempty"`
+	// Looked lists where libraries were looked for.
+	Looked []string `json:"looked"`
+}
+
+// Devices lists what this machine can train on: the CPU first, then its CUDA
+// GPUs. It opens the GPU libraries, which takes up to some seconds the first time;
+// nothing is opened before it is called. A machine without a GPU is no error: NoGPU
+// says what is missing.
+func Devices() *Machine { return machine(stack.Probe(clib.NewSearch(clib.Environment{}))) }
+
+// machine turns a report into what a cell shows.
+func machine(r *stack.Report) *Machine {
+	m := &Machine{Devices: []Device{cpu()}}
+	driver := ""
+	for _, l := range r.Libraries {
+		x := Library{Name: string(l.Name), Version: l.Version, Path: l.Path, Use: l.Use}
+		if l.Problem != nil {
+			x.Problem, x.Advice = brief(l.Problem)
+		}
+		m.Libraries = append(m.Libraries, x)
+		switch {
+		case l.Problem != nil:
+		case l.Name == clib.CUDA:
+			driver = "CUDA " + l.Version + driver
+		case l.Name == clib.NVML:
+			driver += ", driver " + l.Version
+		}
+	}
+	for _, d := range r.Devices {
+		m.Devices = append(m.Devices, Device{
+			Name: d.Name, Kind: "cuda", Index: d.Index, MemoryBytes: d.MemoryBytes, Units: d.Multiprocessors,
+			Compute: fmt.Sprintf("%d.%d", d.Compute[0], d.Compute[1]), Driver: driver, BusID: d.BusID,
+		})
+	}
+	if r.Problem != nil {
+		m.NoGPU = sentence(r.Problem)
+	}
+	for _, p := range r.Looked {
+		m.Looked = append(m.Looked, p.String())
+	}
+	return m
+}
+
+// brief splits an error into what is wrong and what to do, without the list of
+// folders, which is shown once.
+func brief(err error) (problem, advice string) {
+	var missing *clib.NotFoundError
+	if !errors.As(err, &missing) {
+		return err.Error(), ""
+	}
+	problem = fmt.Sprintf("not found (%s)", strings.Join(missing.Sonames, " or "))
+	if len(missing.Broken) > 0 {
+		problem = "found but not loadable: " + strings.Join(missing.Broken, "; ")
+	}
+	return problem, missing.Advice
+}
+
+// sentence writes an error, or several that were joined, in one line.
+func sentence(err error) string {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var words []string
+		for _, e := range many.Unwrap() {
+			words = append(words, sentence(e))
+		}
+		return strings.Join(words, "; ")
+	}
+	var missing *clib.NotFoundError
+	problem, advice := brief(err)
+	if errors.As(err, &missing) {
+		return fmt.Sprintf("%s %s: %s", missing.Library, problem, advice)
+	}
+	return problem
+}
+
+func cpu() Device {
+	host := runs.CollectHost()
+	compute := runtime.GOARCH
+	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
+		compute = "AVX2+FMA"
+	}
+	return Device{Name: host.CPU, Kind: "cpu", MemoryBytes: host.MemoryBytes, Units: host.Cores, Compute: compute}
+}
+
+func (m *Machine) rows() [][]string {
+	rows := [][]string{{"device", "name", "memory", "cores or SMs", "compute", "driver"}}
+	for _, d := range m.Devices {
+		name := d.Kind
+		if d.Kind != "cpu" {
+			name = fmt.Sprintf("%s:%d", d.Kind, d.Index)
+		}
+		rows = append(rows, []string{name, d.Name, fmt.Sprintf("%.1f GiB", float64(d.MemoryBytes)/(1<<30)), fmt.Sprint(d.Units), d.Compute, d.Driver})
+	}
+	return rows
+}
+
+func (m *Machine) libraryRows() [][]string {
+	rows := [][]string{{"library", "version", "for", "file"}}
+	for _, l := range m.Libraries {
+		where := l.Path
+		if l.Problem != "" {
+			where = "not usable"
+		}
+		rows = append(rows, []string{l.Name, l.Version, l.Use, where})
+	}
+	return rows
+}
+
+// remarks stand below the tables.
+func (m *Machine) remarks() []string {
+	if m.NoGPU == "" {
+		return nil
+	}
+	remarks := []string{"no GPU can be used: " + m.NoGPU}
+	if len(m.Looked) > 0 {
+		remarks = append(remarks, "looked for libraries in "+strings.Join(m.Looked, "; "))
+	}
+	return remarks
+}
+
+// String is the tables as text.
+func (m *Machine) String() string {
+	var b strings.Builder
+	for i, rows := range [][][]string{m.rows(), m.libraryRows()} {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		var table strings.Builder
+		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+		for _, r := range rows {
+			fmt.Fprintln(w, strings.Join(r, "\t"))
+		}
+		_ = w.Flush() // A strings.Builder takes everything.
+		for line := range strings.Lines(table.String()) {
+			b.WriteString(strings.TrimRight(line, " \n") + "\n")
+		}
+	}
+	for _, r := range m.remarks() {
+		b.WriteString("\n" + r + "\n")
+	}
+	return b.String()
+}
+
+// HTML is the tables for a notebook.
+func (m *Machine) HTML() string {
+	var b strings.Builder
+	for _, rows := range [][][]string{m.rows(), m.libraryRows()} {
+		b.WriteString("<table>\n")
+		for i, r := range rows {
+			tag := "td"
+			if i == 0 {
+				tag = "th"
+			}
+			b.WriteString("<tr>")
+			for _, cell := range r {
+				fmt.Fprintf(&b, `<%s style="text-align:left">%s</%s>`, tag, html.EscapeString(cell), tag)
+			}
+			b.WriteString("</tr>\n")
+		}
+		b.WriteString("</table>\n")
+	}
+	for _, r := range m.remarks() {
+		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r))
+	}
+	return b.String()
+}

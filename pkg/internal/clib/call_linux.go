@@ -1,0 +1,62 @@
+//go:build linux && (amd64 || arm64)
+
+package clib
+
+import (
+	"bufio"
+	"os"
+	"strings"
+
+	"github.com/ebitengine/purego"
+)
+
+// Supported says whether C libraries can be opened on this system.
+const Supported = true
+
+// Call calls a C function whose arguments and result are integers or addresses.
+// An argument written as uintptr(unsafe.Pointer(&x)) is on the heap and alive for
+// the length of the call. The upper half of a 32-bit result is undefined:
+// convert it to int32 first.
+//
+//go:uintptrescapes
+func Call(fn uintptr, args ...uintptr) uintptr {
+	r, _, _ := purego.SyscallN(fn, args...)
+	return r
+}
+
+// Callback makes a C function pointer of a Go function of integers and addresses.
+// It is never freed; a process may make about two thousand.
+func Callback(fn any) uintptr { return purego.NewCallback(fn) }
+
+func dlopen(path string) (uintptr, error) {
+	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+}
+
+func dlsym(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
+
+// mapped is the file that the loader chose for a plain soname.
+func mapped(soname string) string {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return soname
+	}
+	defer f.Close()
+	stem, _, _ := strings.Cut(soname, ".so")
+	best := soname
+	for s := bufio.NewScanner(f); s.Scan(); {
+		i := strings.IndexByte(s.Text(), '/')
+		if i < 0 {
+			continue
+		}
+		path := s.Text()[i:]
+		base := path[strings.LastIndexByte(path, '/')+1:]
+		// The loader maps the file that a link such as libcuda.so.1 leads to.
+		if base == soname {
+			return path
+		}
+		if strings.HasPrefix(base, stem+".so") {
+			best = path
+		}
+	}
+	return best
+}

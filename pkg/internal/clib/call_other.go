@@ -1,0 +1,18 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package clib
+
+// Supported says whether C libraries can be opened on this system.
+const Supported = false
+
+// Call is never reached here: no library can be opened.
+func Call(fn uintptr, args ...uintptr) uintptr { panic(ErrUnsupported) }
+
+// Callback is never reached here: no library can be opened.
+func Callback(fn any) uintptr { panic(ErrUnsupported) }
+
+func dlopen(string) (uintptr, error) { return 0, ErrUnsupported }
+
+func dlsym(uintptr, string) (uintptr, error) { return 0, ErrUnsupported }
+
+func mapped(soname string) string { return soname }

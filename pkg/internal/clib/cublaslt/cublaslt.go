@@ -1,0 +1,198 @@
+// Package cublaslt is NVIDIA's matrix product library (libcublasLt) as a table of
+// Go functions: just what a product of half-precision matrices with sums in fp32
+// needs.
+//
+// Matrices are column-major, as in BLAS: element (i, j) of a matrix with leading
+// dimension LD lies at i + j·LD.
+//
+// Source: cuBLAS documentation, version 13, "Using the cuBLASLt API".
+package cublaslt
+
+import (
+	"fmt"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// Handle is the library's state for one device.
+type Handle uintptr
+
+// object is a description made by the library.
+type object uintptr
+
+// DataType is cudaDataType_t.
+type DataType int32
+
+// The element types.
+const (
+	Float32  DataType = 0
+	Float16  DataType = 2
+	BFloat16 DataType = 14
+)
+
+// Compute is cublasComputeType_t.
+type Compute int32
+
+// The precisions of products and sums. TF32 is used for fp32 matrices only.
+const (
+	ComputeFloat32 Compute = 68
+	ComputeTF32    Compute = 77
+)
+
+// MinVersion is the oldest version with this interface that is tried: 12.0.
+const MinVersion = 120000
+
+// Matmul describes D = Alpha·op(A)·op(B) + Beta·D with D of M×N and K the length
+// of the sums. op(A) is M×K and op(B) is K×N.
+type Matmul struct {
+	M, N, K        int64
+	TransA, TransB bool
+	TypeA, TypeB   DataType
+	TypeD          DataType
+	LDA, LDB, LDD  int64
+	Compute        Compute
+	WorkspaceLimit int64 // bytes
+	Alpha, Beta    float32
+	Bias           cuda.Ptr // M values of TypeD, added to each column; 0 for none
+	ReLU           bool
+}
+
+// Plan is a product whose algorithm is chosen. Its memory is C's reading only for
+// the length of a call.
+type Plan struct {
+	Workspace int64 // bytes that Run needs
+
+	matmul      Matmul
+	desc        object
+	a, b, d     object
+	algorithm   [8]uint64 // cublasLtMatmulAlgo_t
+	alpha, beta float32
+}
+
+// Library is cuBLASLt.
+type Library struct {
+	Path string
+
+	Version func() int // 130100 is 13.1.0
+	Create  func() (Handle, error)
+	Destroy func(Handle) error
+	// Plan chooses an algorithm by the library's heuristics.
+	Plan  func(Handle, Matmul) (*Plan, error)
+	Close func(*Plan) error
+	// Run enqueues the product.
+	Run func(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error
+}
+
+// Status is cublasStatus_t.
+type Status int32
+
+// Statuses that callers name.
+const (
+	Success        Status = 0
+	NotInitialized Status = 1
+	AllocFailed    Status = 3
+	InvalidValue   Status = 7
+	ArchMismatch   Status = 8
+	ExecutionError Status = 13
+	InternalError  Status = 14
+	NotSupported   Status = 15
+)
+
+// Name is the status's name in cublas_api.h.
+func (s Status) Name() string {
+	switch s {
+	case Success:
+		return "CUBLAS_STATUS_SUCCESS"
+	case NotInitialized:
+		return "CUBLAS_STATUS_NOT_INITIALIZED"
+	case AllocFailed:
+		return "CUBLAS_STATUS_ALLOC_FAILED"
+	case InvalidValue:
+		return "CUBLAS_STATUS_INVALID_VALUE"
+	case ArchMismatch:
+		return "CUBLAS_STATUS_ARCH_MISMATCH"
+	case ExecutionError:
+		return "CUBLAS_STATUS_EXECUTION_FAILED"
+	case InternalError:
+		return "CUBLAS_STATUS_INTERNAL_ERROR"
+	case NotSupported:
+		return "CUBLAS_STATUS_NOT_SUPPORTED"
+	}
+	return "CUBLAS_STATUS"
+}
+
+func (s Status) Error() string { return fmt.Sprintf("%s (%d)", s.Name(), int32(s)) }
+
+// Error is a failed call.
+type Error struct {
+	Call   string
+	Status Status
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Status) }
+
+// Unwrap makes errors.Is(err, NotSupported) work.
+func (e *Error) Unwrap() error { return e.Status }
+
+// Open finds the library, looks its functions up and checks its version.
+func Open(s *clib.Search) (*Library, error) {
+	lib, err := s.Open(clib.CublasLt)
+	if err != nil {
+		return nil, err
+	}
+	b := clib.Bind(lib)
+	l := bind(lib.Path, b.Need)
+	if err := b.Err(); err != nil {
+		return nil, err
+	}
+	if v := l.Version(); v < MinVersion {
+		return nil, &clib.VersionError{
+			Library: clib.CublasLt, Path: lib.Path, Have: VersionText(v), Want: "12.0 or newer",
+			Advice: "install a newer one (pip install nvidia-cublas) or name its folder in " + clib.PathVariable,
+		}
+	}
+	return l, nil
+}
+
+// VersionText writes 130100 as 13.1.0.
+func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
+
+// Symbols lists the functions that the library must have.
+func Symbols() []string {
+	var names []string
+	bind("", func(name string) uintptr {
+		names = append(names, name)
+		return 0
+	})
+	return names
+}
+
+//go:uintptrescapes
+func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
+
+func failed(name string, s Status) error {
+	if s == Success {
+		return nil
+	}
+	return &Error{Call: name, Status: s}
+}
+
+func bind(path string, need func(string) uintptr) *Library {
+	version, create, destroy := need("cublasLtGetVersion"), need("cublasLtCreate"), need("cublasLtDestroy")
+	m := bindMatmul(need)
+	return &Library{
+		Path:    path,
+		Version: func() int { return int(clib.Call(version)) },
+		Create: func() (Handle, error) {
+			var h Handle
+			s := call(create, uintptr(unsafe.Pointer(&h)))
+			return h, failed("cublasLtCreate", s)
+		},
+		Destroy: func(h Handle) error { return failed("cublasLtDestroy", call(destroy, uintptr(h))) },
+		Plan:    m.plan,
+		Close:   m.close,
+		Run:     m.run,
+	}
+}

@@ -1,0 +1,173 @@
+package cublaslt
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// Numbers of the attributes that are set (cublasLt.h).
+const (
+	descTransA   = 3
+	descTransB   = 4
+	descEpilogue = 7
+	descBias     = 8
+
+	preferWorkspace = 1
+
+	epilogueReLU = 2
+	epilogueBias = 4
+)
+
+// heuristic is cublasLtMatmulHeuristicResult_t.
+type heuristic struct {
+	algorithm [8]uint64
+	workspace uint64
+	status    Status
+	waves     float32
+	_         [4]int32
+}
+
+type matmuls struct {
+	descCreate, descDestroy, descSet       uintptr
+	layoutCreate, layoutDestroy            uintptr
+	preferCreate, preferDestroy, preferSet uintptr
+	suggest, multiply                      uintptr
+}
+
+func bindMatmul(need func(string) uintptr) *matmuls {
+	return &matmuls{
+		descCreate: need("cublasLtMatmulDescCreate"), descDestroy: need("cublasLtMatmulDescDestroy"),
+		descSet:      need("cublasLtMatmulDescSetAttribute"),
+		layoutCreate: need("cublasLtMatrixLayoutCreate"), layoutDestroy: need("cublasLtMatrixLayoutDestroy"),
+		preferCreate: need("cublasLtMatmulPreferenceCreate"), preferDestroy: need("cublasLtMatmulPreferenceDestroy"),
+		preferSet: need("cublasLtMatmulPreferenceSetAttribute"),
+		suggest:   need("cublasLtMatmulAlgoGetHeuristic"), multiply: need("cublasLtMatmul"),
+	}
+}
+
+func (m *matmuls) layout(t DataType, rows, cols, ld int64) (object, error) {
+	var o object
+	s := call(m.layoutCreate, uintptr(unsafe.Pointer(&o)), uintptr(t), uintptr(rows), uintptr(cols), uintptr(ld))
+	return o, failed("cublasLtMatrixLayoutCreate", s)
+}
+
+func (m *matmuls) describe(p *Plan) error {
+	x := p.matmul
+	const scale = Float32
+	if s := call(m.descCreate, uintptr(unsafe.Pointer(&p.desc)), uintptr(x.Compute), uintptr(scale)); s != Success {
+		return failed("cublasLtMatmulDescCreate", s)
+	}
+	set := func(name int32, v int32) error {
+		return failed(fmt.Sprintf("cublasLtMatmulDescSetAttribute %d", name),
+			call(m.descSet, uintptr(p.desc), uintptr(name), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
+	}
+	operation := map[bool]int32{false: 0, true: 1} // CUBLAS_OP_N, CUBLAS_OP_T
+	epilogue := int32(1)
+	if x.ReLU {
+		epilogue = epilogueReLU
+	}
+	if x.Bias != 0 {
+		epilogue = epilogue&^1 | epilogueBias
+	}
+	err := errors.Join(set(descTransA, operation[x.TransA]), set(descTransB, operation[x.TransB]), set(descEpilogue, epilogue))
+	if err == nil && x.Bias != 0 {
+		bias := x.Bias
+		err = failed("cublasLtMatmulDescSetAttribute of the bias",
+			call(m.descSet, uintptr(p.desc), descBias, uintptr(unsafe.Pointer(&bias)), unsafe.Sizeof(bias)))
+	}
+	return err
+}
+
+// layouts describes the matrices as they are stored, before they are transposed.
+func (m *matmuls) layouts(p *Plan) error {
+	x := p.matmul
+	stored := func(transposed bool, rows, cols int64) (int64, int64) {
+		if transposed {
+			return cols, rows
+		}
+		return rows, cols
+	}
+	var err error
+	rows, cols := stored(x.TransA, x.M, x.K)
+	if p.a, err = m.layout(x.TypeA, rows, cols, x.LDA); err != nil {
+		return err
+	}
+	rows, cols = stored(x.TransB, x.K, x.N)
+	if p.b, err = m.layout(x.TypeB, rows, cols, x.LDB); err != nil {
+		return err
+	}
+	p.d, err = m.layout(x.TypeD, x.M, x.N, x.LDD)
+	return err
+}
+
+func (m *matmuls) plan(h Handle, x Matmul) (*Plan, error) {
+	p := &Plan{matmul: x, alpha: x.Alpha, beta: x.Beta}
+	if p.alpha == 0 {
+		p.alpha = 1
+	}
+	err := m.describe(p)
+	if err == nil {
+		err = m.layouts(p)
+	}
+	if err == nil {
+		err = m.choose(h, p)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close(p))
+	}
+	return p, nil
+}
+
+func (m *matmuls) choose(h Handle, p *Plan) (err error) {
+	var preference object
+	if s := call(m.preferCreate, uintptr(unsafe.Pointer(&preference))); s != Success {
+		return failed("cublasLtMatmulPreferenceCreate", s)
+	}
+	defer func() {
+		err = errors.Join(err, failed("cublasLtMatmulPreferenceDestroy", call(m.preferDestroy, uintptr(preference))))
+	}()
+	limit := p.matmul.WorkspaceLimit
+	s := call(m.preferSet, uintptr(preference), preferWorkspace, uintptr(unsafe.Pointer(&limit)), unsafe.Sizeof(limit))
+	if s != Success {
+		return failed("cublasLtMatmulPreferenceSetAttribute", s)
+	}
+	var best heuristic
+	var found int32
+	s = call(m.suggest, uintptr(h), uintptr(p.desc), uintptr(p.a), uintptr(p.b), uintptr(p.d), uintptr(p.d),
+		uintptr(preference), 1, uintptr(unsafe.Pointer(&best)), uintptr(unsafe.Pointer(&found)))
+	if s == Success && found == 0 {
+		s = NotSupported
+	}
+	if s == Success {
+		s = best.status
+	}
+	p.algorithm, p.Workspace = best.algorithm, int64(best.workspace)
+	return failed("cublasLtMatmulAlgoGetHeuristic", s)
+}
+
+func (m *matmuls) close(p *Plan) error {
+	var errs []error
+	destroy := func(name string, fn uintptr, o *object) {
+		if *o != 0 {
+			errs = append(errs, failed(name, call(fn, uintptr(*o))))
+			*o = 0
+		}
+	}
+	destroy("cublasLtMatmulDescDestroy", m.descDestroy, &p.desc)
+	for _, o := range []*object{&p.a, &p.b, &p.d} {
+		destroy("cublasLtMatrixLayoutDestroy", m.layoutDestroy, o)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *matmuls) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
+	r := call(m.multiply, uintptr(h), uintptr(p.desc), uintptr(unsafe.Pointer(&p.alpha)), uintptr(a), uintptr(p.a),
+		uintptr(b), uintptr(p.b), uintptr(unsafe.Pointer(&p.beta)), uintptr(d), uintptr(p.d), uintptr(d), uintptr(p.d),
+		uintptr(unsafe.Pointer(&p.algorithm)), uintptr(workspace), uintptr(p.Workspace), uintptr(s))
+	runtime.KeepAlive(p)
+	return failed("cublasLtMatmul", r)
+}

@@ -1,0 +1,52 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Args packs the arguments of a kernel as LaunchKernel wants them: each at a
+// multiple of its size. The zero value is empty; Reset keeps the memory.
+type Args struct{ buf []byte }
+
+// Bytes is what was packed.
+func (a *Args) Bytes() []byte { return a.buf }
+
+// Reset empties a.
+func (a *Args) Reset() *Args { a.buf = a.buf[:0]; return a }
+
+func (a *Args) align(n int) {
+	for len(a.buf)%n != 0 {
+		a.buf = append(a.buf, 0)
+	}
+}
+
+func (a *Args) put4(v uint32) *Args {
+	a.align(4)
+	a.buf = binary.LittleEndian.AppendUint32(a.buf, v)
+	return a
+}
+
+func (a *Args) put8(v uint64) *Args {
+	a.align(8)
+	a.buf = binary.LittleEndian.AppendUint64(a.buf, v)
+	return a
+}
+
+// Ptr adds an address (any pointer parameter).
+func (a *Args) Ptr(v Ptr) *Args { return a.put8(uint64(v)) }
+
+// Int32 adds an int.
+func (a *Args) Int32(v int32) *Args { return a.put4(uint32(v)) }
+
+// Uint32 adds an unsigned int.
+func (a *Args) Uint32(v uint32) *Args { return a.put4(v) }
+
+// Int64 adds a long long.
+func (a *Args) Int64(v int64) *Args { return a.put8(uint64(v)) }
+
+// Uint64 adds an unsigned long long.
+func (a *Args) Uint64(v uint64) *Args { return a.put8(v) }
+
+// Float32 adds a float.
+func (a *Args) Float32(v float32) *Args { return a.put4(math.Float32bits(v)) }

@@ -1,0 +1,109 @@
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// launch is a call of cuLaunchKernel and what it reads: the list that says where
+// the packed arguments are and how many bytes. It is used again, so that a launch
+// allocates nothing.
+type launch struct {
+	args  [11]uintptr
+	extra [5]uintptr
+	size  uint64
+}
+
+func bindKernels(d *Driver, need func(string) uintptr) {
+	load, unload, get := need("cuModuleLoadData"), need("cuModuleUnload"), need("cuModuleGetFunction")
+	getAttribute, setAttribute := need("cuFuncGetAttribute"), need("cuFuncSetAttribute")
+	occupancy, start := need("cuOccupancyMaxActiveBlocksPerMultiprocessor"), need("cuLaunchKernel")
+
+	d.ModuleLoadData = func(image []byte) (Module, error) {
+		if len(image) == 0 {
+			return 0, &Error{Call: "cuModuleLoadData", Result: ErrorInvalidImage, Detail: "of no bytes"}
+		}
+		var m Module
+		r := call(load, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&image[0])))
+		return m, failed("cuModuleLoadData", r)
+	}
+	d.ModuleUnload = func(m Module) error { return failed("cuModuleUnload", call(unload, uintptr(m))) }
+	d.ModuleGetFunction = func(m Module, name string) (Function, error) {
+		var f Function
+		c := clib.CString(name)
+		if r := call(get, uintptr(unsafe.Pointer(&f)), uintptr(m), uintptr(unsafe.Pointer(&c[0]))); r != Success {
+			return 0, &Error{Call: "cuModuleGetFunction", Result: r, Detail: name}
+		}
+		return f, nil
+	}
+	d.FuncGetAttribute = func(f Function, a FunctionAttribute) (int, error) {
+		var v int32
+		r := call(getAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(f))
+		return int(v), failed("cuFuncGetAttribute", r)
+	}
+	d.FuncSetAttribute = func(f Function, a FunctionAttribute, v int) error {
+		return failed("cuFuncSetAttribute", call(setAttribute, uintptr(f), uintptr(a), uintptr(v)))
+	}
+	d.Occupancy = func(f Function, threads int, shared int64) (int, error) {
+		var n int32
+		r := call(occupancy, uintptr(unsafe.Pointer(&n)), uintptr(f), uintptr(threads), uintptr(shared))
+		return int(n), failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
+	}
+	pool := sync.Pool{New: func() any { return new(launch) }}
+	d.LaunchKernel = func(f Function, grid, block Dim3, shared uint32, s Stream, args []byte) error {
+		const pointer, size = 1, 2 // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
+		l := pool.Get().(*launch)
+		l.size = uint64(len(args))
+		// The garbage collector does not see these addresses: l and args are kept alive
+		// below, and lie on the heap (l comes from the pool, args was passed through a
+		// function value), which does not move.
+		l.extra = [5]uintptr{pointer, uintptr(unsafe.Pointer(unsafe.SliceData(args))), size, uintptr(unsafe.Pointer(&l.size)), 0}
+		l.args = [11]uintptr{
+			uintptr(f), uintptr(grid[0]), uintptr(grid[1]), uintptr(grid[2]),
+			uintptr(block[0]), uintptr(block[1]), uintptr(block[2]), uintptr(shared), uintptr(s), 0, uintptr(unsafe.Pointer(&l.extra)),
+		}
+		r := call(start, l.args[:]...)
+		runtime.KeepAlive(args)
+		pool.Put(l)
+		return failed("cuLaunchKernel", r)
+	}
+}
+
+func bindGraphs(d *Driver, need func(string) uintptr) {
+	begin, end, status := need("cuStreamBeginCapture_v2"), need("cuStreamEndCapture"), need("cuStreamIsCapturing")
+	nodes, destroy, instantiate := need("cuGraphGetNodes"), need("cuGraphDestroy"), need("cuGraphInstantiateWithFlags")
+	upload, start, execDestroy := need("cuGraphUpload"), need("cuGraphLaunch"), need("cuGraphExecDestroy")
+
+	d.StreamBeginCapture = func(s Stream, m CaptureMode) error {
+		return failed("cuStreamBeginCapture", call(begin, uintptr(s), uintptr(m)))
+	}
+	d.StreamEndCapture = func(s Stream) (Graph, error) {
+		var g Graph
+		r := call(end, uintptr(s), uintptr(unsafe.Pointer(&g)))
+		return g, failed("cuStreamEndCapture", r)
+	}
+	d.StreamCapture = func(s Stream) (CaptureStatus, error) {
+		var v CaptureStatus
+		r := call(status, uintptr(s), uintptr(unsafe.Pointer(&v)))
+		return v, failed("cuStreamIsCapturing", r)
+	}
+	d.GraphNodeCount = func(g Graph) (int, error) {
+		var n uint64
+		r := call(nodes, uintptr(g), 0, uintptr(unsafe.Pointer(&n)))
+		return int(n), failed("cuGraphGetNodes", r)
+	}
+	d.GraphDestroy = func(g Graph) error { return failed("cuGraphDestroy", call(destroy, uintptr(g))) }
+	d.GraphInstantiate = func(g Graph) (GraphExec, error) {
+		var e GraphExec
+		r := call(instantiate, uintptr(unsafe.Pointer(&e)), uintptr(g), 0)
+		return e, failed("cuGraphInstantiate", r)
+	}
+	d.GraphUpload = func(e GraphExec, s Stream) error {
+		return failed("cuGraphUpload", call(upload, uintptr(e), uintptr(s)))
+	}
+	d.GraphLaunch = func(e GraphExec, s Stream) error { return failed("cuGraphLaunch", call(start, uintptr(e), uintptr(s))) }
+	d.GraphExecDestroy = func(e GraphExec) error { return failed("cuGraphExecDestroy", call(execDestroy, uintptr(e))) }
+}

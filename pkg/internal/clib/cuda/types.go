@@ -1,0 +1,195 @@
+// Package cuda is the CUDA driver (libcuda.so.1) as a table of Go functions.
+//
+// A Driver is filled by Open from the machine's driver, or by package fake. Every
+// call must come from a goroutine that holds its thread (runtime.LockOSThread) and
+// has made the device's primary context current there; cuDNN and NCCL use that
+// same context.
+//
+// Functions return nil or an *Error, whose Result can be asked for:
+//
+//	errors.Is(err, cuda.ErrorOutOfMemory)
+//
+// What a call enqueues may fail later: an asynchronous error shows at the next
+// call that waits, and after ErrorIllegalAddress and its like (Result.Lost) every
+// further call fails until the process ends.
+//
+// Source: CUDA Driver API reference, version 13.0; every function named here is
+// in drivers since CUDA 12.0.
+package cuda
+
+import "unsafe"
+
+// Device is a GPU's number in the driver.
+type Device int32
+
+// The handles of the driver; zero is none. Stream 0 is the legacy default stream,
+// which is never used while a step is captured.
+type (
+	// Context is a process's state on a device.
+	Context uintptr
+	// Module is loaded machine code.
+	Module uintptr
+	// Function is a kernel of a Module.
+	Function uintptr
+	// Stream is a queue of work.
+	Stream uintptr
+	// Event is a point in a Stream.
+	Event uintptr
+	// Graph is recorded work.
+	Graph uintptr
+	// GraphExec is a Graph that can be launched.
+	GraphExec uintptr
+)
+
+// Ptr is an address in a device's memory.
+type Ptr uint64
+
+// Add is the address n bytes further on.
+func (p Ptr) Add(n int64) Ptr { return p + Ptr(n) }
+
+// Dim3 is the size of a grid (in blocks) or of a block (in threads).
+type Dim3 [3]uint32
+
+// Count is the number of blocks or threads.
+func (d Dim3) Count() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) }
+
+// CaptureMode says what other calls a capture forbids.
+type CaptureMode int32
+
+// The capture modes. ThreadLocal forbids unsafe calls in the capturing thread only.
+const (
+	CaptureGlobal      CaptureMode = 0
+	CaptureThreadLocal CaptureMode = 1
+	CaptureRelaxed     CaptureMode = 2
+)
+
+// CaptureStatus says whether a stream is being captured.
+type CaptureStatus int32
+
+// The states of a stream.
+const (
+	CaptureNone        CaptureStatus = 0
+	CaptureActive      CaptureStatus = 1
+	CaptureInvalidated CaptureStatus = 2
+)
+
+// Flags of streams and events.
+const (
+	StreamNonBlocking uint32 = 1 // does not wait for the legacy default stream
+
+	EventDefault       uint32 = 0
+	EventBlockingSync  uint32 = 1 // a waiting thread sleeps
+	EventDisableTiming uint32 = 2 // cheaper; ElapsedTime refuses it
+)
+
+// Attribute is a number that DeviceAttribute answers.
+type Attribute int32
+
+// Attributes of a device.
+const (
+	MaxThreadsPerBlock          Attribute = 1
+	MaxSharedMemoryPerBlock     Attribute = 8 // bytes, without asking for more
+	WarpSize                    Attribute = 10
+	ClockRate                   Attribute = 13 // kHz
+	MultiprocessorCount         Attribute = 16
+	Integrated                  Attribute = 18
+	MemoryClockRate             Attribute = 36 // kHz
+	MemoryBusWidth              Attribute = 37 // bits
+	L2CacheSize                 Attribute = 38 // bytes
+	MaxThreadsPerMultiprocessor Attribute = 39
+	AsyncEngineCount            Attribute = 40
+	ComputeCapabilityMajor      Attribute = 75
+	ComputeCapabilityMinor      Attribute = 76
+	MaxSharedMemoryPerSM        Attribute = 81
+	MaxSharedMemoryOptin        Attribute = 97 // bytes a block, after FuncMaxDynamicShared is set
+)
+
+// FunctionAttribute is a number of a kernel.
+type FunctionAttribute int32
+
+// Attributes of a kernel.
+const (
+	FuncMaxThreads       FunctionAttribute = 0
+	FuncSharedBytes      FunctionAttribute = 1
+	FuncLocalBytes       FunctionAttribute = 3 // per thread; more than 0 means spilled registers
+	FuncRegisters        FunctionAttribute = 4
+	FuncMaxDynamicShared FunctionAttribute = 8 // may be set, up to MaxSharedMemoryOptin
+)
+
+// Driver is the CUDA driver. Sizes are bytes.
+type Driver struct {
+	Path string // the file it was read from
+
+	Init        func() error
+	Version     func() (int, error) // the newest CUDA version the driver knows: 13000 is 13.0
+	DeviceCount func() (int, error)
+
+	DeviceGet       func(ordinal int) (Device, error)
+	DeviceName      func(Device) (string, error)
+	DeviceTotalMem  func(Device) (int64, error)
+	DeviceAttribute func(Device, Attribute) (int, error)
+	DevicePCIBusID  func(Device) (string, error) // "0000:0f:00.0": how NVML finds the same device
+	DeviceUUID      func(Device) ([16]byte, error)
+
+	PrimaryCtxRetain  func(Device) (Context, error)
+	PrimaryCtxRelease func(Device) error
+	CtxSetCurrent     func(Context) error // for the calling thread
+	CtxSynchronize    func() error
+
+	MemAlloc     func(bytes int64) (Ptr, error) // 256-byte aligned, not cleared
+	MemFree      func(Ptr) error
+	MemGetInfo   func() (free, total int64, err error)
+	MemHostAlloc func(bytes int64) (unsafe.Pointer, error) // page-locked memory of the host
+	MemFreeHost  func(unsafe.Pointer) error
+
+	// Copies that return when the data has arrived. They wait for earlier work of
+	// the legacy default stream only: synchronise the streams in use first.
+	MemcpyHtoD func(dst Ptr, src unsafe.Pointer, bytes int64) error
+	MemcpyDtoH func(dst unsafe.Pointer, src Ptr, bytes int64) error
+
+	// Copies in stream order. Host memory must come from MemHostAlloc, and must
+	// not change until the stream has passed the copy.
+	MemcpyHtoDAsync func(dst Ptr, src unsafe.Pointer, bytes int64, s Stream) error
+	MemcpyDtoHAsync func(dst unsafe.Pointer, src Ptr, bytes int64, s Stream) error
+	MemcpyDtoDAsync func(dst, src Ptr, bytes int64, s Stream) error
+	MemsetD8Async   func(dst Ptr, value byte, count int64, s Stream) error
+	MemsetD32Async  func(dst Ptr, value uint32, count int64, s Stream) error // count of 4-byte values
+
+	StreamCreate      func(flags uint32, priority int) (Stream, error) // a lower number is more urgent
+	StreamPriorities  func() (least, greatest int, err error)
+	StreamDestroy     func(Stream) error
+	StreamSynchronize func(Stream) error
+	StreamQuery       func(Stream) (done bool, err error)
+	StreamWaitEvent   func(Stream, Event) error
+
+	EventCreate      func(flags uint32) (Event, error)
+	EventDestroy     func(Event) error
+	EventRecord      func(Event, Stream) error
+	EventSynchronize func(Event) error
+	EventQuery       func(Event) (done bool, err error)
+	EventElapsed     func(start, end Event) (milliseconds float32, err error)
+
+	ModuleLoadData    func(image []byte) (Module, error) // a cubin, or PTX that ends with a zero byte
+	ModuleUnload      func(Module) error
+	ModuleGetFunction func(Module, string) (Function, error)
+	FuncGetAttribute  func(Function, FunctionAttribute) (int, error)
+	FuncSetAttribute  func(Function, FunctionAttribute, int) error
+	// Occupancy is how many blocks of a kernel fit on one multiprocessor.
+	Occupancy func(f Function, blockThreads int, sharedBytes int64) (int, error)
+	// LaunchKernel enqueues a kernel. args holds the arguments one after another,
+	// each at a multiple of its size, as Args packs them; it is read during the call.
+	LaunchKernel func(f Function, grid, block Dim3, sharedBytes uint32, s Stream, args []byte) error
+
+	StreamBeginCapture func(Stream, CaptureMode) error
+	StreamEndCapture   func(Stream) (Graph, error)
+	StreamCapture      func(Stream) (CaptureStatus, error)
+	GraphNodeCount     func(Graph) (int, error)
+	GraphDestroy       func(Graph) error
+	GraphInstantiate   func(Graph) (GraphExec, error)
+	GraphUpload        func(GraphExec, Stream) error
+	GraphLaunch        func(GraphExec, Stream) error
+	GraphExecDestroy   func(GraphExec) error
+
+	ProfilerStart func() error
+	ProfilerStop  func() error
+}

@@ -1,0 +1,269 @@
+// Package cudnn is cuDNN 9's backend API (libcudnn.so.9): the six functions that
+// everything is said with, and a small typed layer that says it.
+//
+// One describes an operation on tensors, makes a Graph of one or more of them,
+// asks the library's heuristics for engine configurations, makes a Plan of each
+// that the machine supports, times them, and keeps the fastest:
+//
+//	g, err := lib.NewGraph(handle, cudnn.ConvForward{Conv: conv, X: x, W: w, Y: y})
+//	plans, rejected := g.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+//	pack, err := lib.NewPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
+//	err = lib.Run(handle, plans[0], pack) // on the handle's stream; may be captured
+//
+// Tensors are N,C,(D,)H,W in their dimensions, whatever their order in memory,
+// which the strides give (ChannelsLast). Filters are K,C,(T,)R,S.
+//
+// Source: cuDNN documentation, version 9, "Backend API".
+package cudnn
+
+import (
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// Handle is the library's state for one context; one thread uses it at a time.
+type Handle uintptr
+
+// Descriptor is an object of the backend API.
+type Descriptor uintptr
+
+// DataType is cudnnDataType_t.
+type DataType int32
+
+// The element types that the engine uses.
+const (
+	Float32  DataType = 0
+	Float64  DataType = 1
+	Float16  DataType = 2
+	Int8     DataType = 3
+	Int32    DataType = 4
+	BFloat16 DataType = 9
+	Int64    DataType = 10
+	Boolean  DataType = 11
+)
+
+// Size is the bytes of one element.
+func (t DataType) Size() int64 {
+	switch t {
+	case Float16, BFloat16:
+		return 2
+	case Int8, Boolean:
+		return 1
+	case Float64, Int64:
+		return 8
+	}
+	return 4
+}
+
+func (t DataType) String() string {
+	switch t {
+	case Float32:
+		return "fp32"
+	case Float64:
+		return "fp64"
+	case Float16:
+		return "fp16"
+	case BFloat16:
+		return "bf16"
+	case Int8:
+		return "int8"
+	case Int32:
+		return "int32"
+	case Int64:
+		return "int64"
+	case Boolean:
+		return "bool"
+	}
+	return "type"
+}
+
+// AttributeType is cudnnBackendAttributeType_t: what an attribute's elements are.
+type AttributeType int32
+
+// The attribute types and the bytes of one element.
+const (
+	TypeHandle          AttributeType = 0  // 8
+	TypeDataType        AttributeType = 1  // 4
+	TypeBoolean         AttributeType = 2  // 1
+	TypeInt64           AttributeType = 3  // 8
+	TypeFloat           AttributeType = 4  // 4
+	TypeDouble          AttributeType = 5  // 8
+	TypeVoidPtr         AttributeType = 6  // 8
+	TypeConvolutionMode AttributeType = 7  // 4
+	TypeHeurMode        AttributeType = 8  // 4
+	TypeNumericalNote   AttributeType = 11 // 4
+	TypePointwiseMode   AttributeType = 14 // 4
+	TypeDescriptor      AttributeType = 15 // 8
+	TypeGenstatsMode    AttributeType = 16 // 4
+	TypeBehaviorNote    AttributeType = 19 // 4
+	TypeChar            AttributeType = 24 // 1
+)
+
+// DescriptorType is cudnnBackendDescriptorType_t.
+type DescriptorType int32
+
+// The descriptors.
+const (
+	DescPointwise    DescriptorType = 0
+	DescConvolution  DescriptorType = 1
+	DescEngine       DescriptorType = 2
+	DescEngineConfig DescriptorType = 3
+	DescEngineHeur   DescriptorType = 4
+	DescPlan         DescriptorType = 5
+	DescConvForward  DescriptorType = 10
+	DescConvFilter   DescriptorType = 11
+	DescConvData     DescriptorType = 12
+	DescPointwiseOp  DescriptorType = 13
+	DescGenstats     DescriptorType = 14
+	DescGraph        DescriptorType = 15
+	DescPack         DescriptorType = 16
+	DescTensor       DescriptorType = 17
+)
+
+// Attribute is cudnnBackendAttributeName_t.
+type Attribute int32
+
+// The attributes, by descriptor.
+const (
+	AttrPointwiseMode Attribute = 0
+	AttrPointwisePrec Attribute = 1
+
+	AttrConvCompType     Attribute = 100
+	AttrConvMode         Attribute = 101
+	AttrConvDilations    Attribute = 102
+	AttrConvStrides      Attribute = 103
+	AttrConvPostPaddings Attribute = 104
+	AttrConvPrePaddings  Attribute = 105
+	AttrConvSpatialDims  Attribute = 106
+
+	AttrHeurMode    Attribute = 200
+	AttrHeurGraph   Attribute = 201
+	AttrHeurResults Attribute = 202
+
+	AttrConfigEngine Attribute = 300
+
+	AttrPlanHandle    Attribute = 400
+	AttrPlanConfig    Attribute = 401
+	AttrPlanWorkspace Attribute = 402
+	AttrPlanJSON      Attribute = 405
+
+	AttrForwardAlpha Attribute = 700
+	AttrForwardBeta  Attribute = 701
+	AttrForwardConv  Attribute = 702
+	AttrForwardW     Attribute = 703
+	AttrForwardX     Attribute = 704
+	AttrForwardY     Attribute = 705
+
+	AttrDataAlpha Attribute = 706
+	AttrDataBeta  Attribute = 707
+	AttrDataConv  Attribute = 708
+	AttrDataW     Attribute = 709
+	AttrDataDX    Attribute = 710
+	AttrDataDY    Attribute = 711
+
+	AttrFilterAlpha Attribute = 712
+	AttrFilterBeta  Attribute = 713
+	AttrFilterConv  Attribute = 714
+	AttrFilterDW    Attribute = 715
+	AttrFilterX     Attribute = 716
+	AttrFilterDY    Attribute = 717
+
+	AttrOpPointwise Attribute = 750
+	AttrOpX         Attribute = 751
+	AttrOpB         Attribute = 752
+	AttrOpY         Attribute = 753
+	AttrOpAlpha1    Attribute = 754
+	AttrOpAlpha2    Attribute = 755
+	AttrOpDX        Attribute = 756
+	AttrOpDY        Attribute = 757
+
+	AttrGenstatsMode  Attribute = 770
+	AttrGenstatsPrec  Attribute = 771
+	AttrGenstatsX     Attribute = 772
+	AttrGenstatsSum   Attribute = 773
+	AttrGenstatsSqSum Attribute = 774
+
+	AttrGraphHandle Attribute = 800
+	AttrGraphOps    Attribute = 801
+
+	AttrTensorAlignment Attribute = 900
+	AttrTensorType      Attribute = 901
+	AttrTensorDims      Attribute = 902
+	AttrTensorStrides   Attribute = 903
+	AttrTensorID        Attribute = 906
+	AttrTensorVirtual   Attribute = 907
+
+	AttrPackIDs       Attribute = 1000
+	AttrPackPointers  Attribute = 1001
+	AttrPackWorkspace Attribute = 1003
+
+	AttrEngineIndex     Attribute = 1301
+	AttrEngineNumerical Attribute = 1303
+	AttrEngineBehavior  Attribute = 1305
+)
+
+// HeurMode is cudnnBackendHeurMode_t: how engine configurations are suggested.
+type HeurMode int32
+
+// The modes. A and B are models of speed, fallback lists what always works.
+const (
+	HeurInstant  HeurMode = 0
+	HeurB        HeurMode = 1
+	HeurFallback HeurMode = 2
+	HeurA        HeurMode = 3
+)
+
+func (m HeurMode) String() string {
+	switch m {
+	case HeurInstant:
+		return "instant"
+	case HeurB:
+		return "B"
+	case HeurFallback:
+		return "fallback"
+	case HeurA:
+		return "A"
+	}
+	return "mode"
+}
+
+// PointwiseMode is cudnnPointwiseMode_t.
+type PointwiseMode int32
+
+// The pointwise operations that the engine uses.
+const (
+	PointwiseAdd      PointwiseMode = 0
+	PointwiseMul      PointwiseMode = 1
+	PointwiseReLU     PointwiseMode = 100
+	PointwiseReLUBack PointwiseMode = 200
+)
+
+// Notes that an engine carries.
+const (
+	NoteTensorCore       int32 = 0
+	NoteReducedPrecision int32 = 2 // the reduction is not in the precision asked for
+	NoteNondeterministic int32 = 4
+	NoteWinograd         int32 = 5
+
+	NoteRuntimeCompilation int32 = 0 // behaviour: compiled when the plan is made
+)
+
+// Library is cuDNN. Attributes are passed by address with their count and type;
+// Status answers every call.
+type Library struct {
+	Path string
+
+	Version   func() int // 91900 is 9.19.0
+	LastError func() string
+	Create    func() (Handle, error)
+	Destroy   func(Handle) error
+	SetStream func(Handle, cuda.Stream) error
+
+	CreateDescriptor  func(DescriptorType) (Descriptor, Status)
+	SetAttribute      func(d Descriptor, name Attribute, t AttributeType, count int64, values unsafe.Pointer) Status
+	GetAttribute      func(d Descriptor, name Attribute, t AttributeType, want int64, got *int64, values unsafe.Pointer) Status
+	Finalize          func(Descriptor) Status
+	Execute           func(h Handle, plan, pack Descriptor) Status
+	DestroyDescriptor func(Descriptor) Status
+}

@@ -1,0 +1,232 @@
+package cudnn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+)
+
+// Tensor describes an operand. Operations that name the same ID mean the same
+// tensor and must describe it alike.
+type Tensor struct {
+	ID      int64
+	Type    DataType
+	Dims    []int64 // N,C,(D,)H,W; a filter K,C,(T,)R,S
+	Strides []int64 // elements between neighbours; nil means ChannelsLast(Dims)
+	Align   int64   // bytes its address is a multiple of; 0 means 16
+	Virtual bool    // between two operations of one graph, never in memory
+}
+
+func (t Tensor) strides() []int64 {
+	if t.Strides == nil {
+		return ChannelsLast(t.Dims)
+	}
+	return t.Strides
+}
+
+func (t Tensor) align() int64 {
+	if t.Align == 0 {
+		return 16
+	}
+	return t.Align
+}
+
+func (t Tensor) same(o Tensor) bool {
+	return t.ID == o.ID && t.Type == o.Type && t.Virtual == o.Virtual && t.align() == o.align() &&
+		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
+}
+
+// ChannelsLast gives the strides of a tensor N,C,(D,)H,W that lies in memory as
+// N,(D,)H,W,C without gaps.
+func ChannelsLast(dims []int64) []int64 {
+	n := len(dims)
+	if n < 2 {
+		return Packed(dims)
+	}
+	s := make([]int64, n)
+	s[1] = 1
+	step := dims[1]
+	for i := n - 1; i >= 2; i-- {
+		s[i] = step
+		step *= dims[i]
+	}
+	s[0] = step
+	return s
+}
+
+// Packed gives the strides of a tensor that lies in memory in the order of its
+// dimensions (NCHW) without gaps.
+func Packed(dims []int64) []int64 {
+	s := make([]int64, len(dims))
+	step := int64(1)
+	for i := len(dims) - 1; i >= 0; i-- {
+		s[i] = step
+		step *= dims[i]
+	}
+	return s
+}
+
+// Conv is the geometry of a convolution (cross-correlation), a value for each
+// spatial dimension.
+type Conv struct {
+	Pad      []int64
+	PostPad  []int64 // nil means Pad
+	Stride   []int64 // nil means 1
+	Dilation []int64 // nil means 1
+	Compute  DataType
+}
+
+// Op is an operation of a graph.
+type Op interface {
+	describe(b *builder) Descriptor
+}
+
+// ConvForward is Y = Alpha·conv(X, W) + Beta·Y. An Alpha of 0 means 1.
+type ConvForward struct {
+	Conv        Conv
+	X, W, Y     Tensor
+	Alpha, Beta float32
+}
+
+// ConvBackwardData is DX = Alpha·convᵀ(DY, W) + Beta·DX, also the forward pass
+// of a transposed convolution. An Alpha of 0 means 1.
+type ConvBackwardData struct {
+	Conv        Conv
+	DX, W, DY   Tensor
+	Alpha, Beta float32
+}
+
+// ConvBackwardFilter is DW = Alpha·(gradient of W) + Beta·DW. An Alpha of 0 means 1.
+type ConvBackwardFilter struct {
+	Conv        Conv
+	X, DW, DY   Tensor
+	Alpha, Beta float32
+}
+
+// Pointwise works on each element: Y = X + B, X·B or max(X, 0), where B may have
+// dimensions of 1 that are repeated; or, for PointwiseReLUBack, DX = DY where X > 0.
+type Pointwise struct {
+	Mode    PointwiseMode
+	Compute DataType
+	X, B, Y Tensor
+	DX, DY  Tensor
+}
+
+// Genstats sums X and its squares over all but the channels: Sum and SqSum are
+// 1,C,1,(1,)1 of fp32.
+type Genstats struct {
+	X, Sum, SqSum Tensor
+	Compute       DataType
+}
+
+// builder makes descriptors and remembers the first thing that went wrong.
+type builder struct {
+	lib     *Library
+	err     error
+	made    []Descriptor
+	tensors map[int64]knownTensor
+}
+
+type knownTensor struct {
+	spec Tensor
+	desc Descriptor
+}
+
+func (l *Library) builder() *builder {
+	return &builder{lib: l, tensors: map[int64]knownTensor{}}
+}
+
+func (b *builder) create(t DescriptorType) Descriptor {
+	if b.err != nil {
+		return 0
+	}
+	d, s := b.lib.CreateDescriptor(t)
+	if s != Success {
+		b.err = b.lib.failed(fmt.Sprintf("cudnnBackendCreateDescriptor of type %d", t), s)
+		return 0
+	}
+	b.made = append(b.made, d)
+	return d
+}
+
+func (b *builder) set(d Descriptor, name Attribute, t AttributeType, n int, values unsafe.Pointer) {
+	if b.err != nil {
+		return
+	}
+	if s := b.lib.SetAttribute(d, name, t, int64(n), values); s != Success {
+		b.err = b.lib.failed(fmt.Sprintf("cudnnBackendSetAttribute %d", name), s)
+	}
+}
+
+func (b *builder) ints(d Descriptor, name Attribute, v ...int64) {
+	b.set(d, name, TypeInt64, len(v), unsafe.Pointer(unsafe.SliceData(v)))
+}
+
+func (b *builder) enum(d Descriptor, name Attribute, t AttributeType, v int32) {
+	b.set(d, name, t, 1, unsafe.Pointer(&v))
+}
+
+func (b *builder) float(d Descriptor, name Attribute, v float32) {
+	b.set(d, name, TypeFloat, 1, unsafe.Pointer(&v))
+}
+
+func (b *builder) bool(d Descriptor, name Attribute, v bool) {
+	b.set(d, name, TypeBoolean, 1, unsafe.Pointer(&v))
+}
+
+func (b *builder) descriptors(d Descriptor, name Attribute, v ...Descriptor) {
+	b.set(d, name, TypeDescriptor, len(v), unsafe.Pointer(unsafe.SliceData(v)))
+}
+
+func (b *builder) handle(d Descriptor, name Attribute, h Handle) {
+	b.set(d, name, TypeHandle, 1, unsafe.Pointer(&h))
+}
+
+func (b *builder) finalize(d Descriptor, what string) {
+	if b.err != nil {
+		return
+	}
+	if s := b.lib.Finalize(d); s != Success {
+		b.err = b.lib.failed("cudnnBackendFinalize of "+what, s)
+	}
+}
+
+// release destroys what was made, last first.
+func (b *builder) release() error {
+	var errs []error
+	for _, d := range slices.Backward(b.made) {
+		if s := b.lib.DestroyDescriptor(d); s != Success {
+			errs = append(errs, b.lib.failed("cudnnBackendDestroyDescriptor", s))
+		}
+	}
+	b.made = nil
+	return errors.Join(errs...)
+}
+
+// tensor describes t, once for every ID.
+func (b *builder) tensor(t Tensor) Descriptor {
+	if b.err != nil {
+		return 0
+	}
+	if known, ok := b.tensors[t.ID]; ok {
+		if !known.spec.same(t) {
+			b.err = fmt.Errorf("describe tensor %d: it is described in two ways, %v and %v", t.ID, known.spec, t)
+		}
+		return known.desc
+	}
+	if len(t.Dims) == 0 || len(t.strides()) != len(t.Dims) {
+		b.err = fmt.Errorf("describe tensor %d: %d dimensions and %d strides", t.ID, len(t.Dims), len(t.strides()))
+		return 0
+	}
+	d := b.create(DescTensor)
+	b.ints(d, AttrTensorID, t.ID)
+	b.enum(d, AttrTensorType, TypeDataType, int32(t.Type))
+	b.ints(d, AttrTensorAlignment, t.align())
+	b.ints(d, AttrTensorDims, t.Dims...)
+	b.ints(d, AttrTensorStrides, t.strides()...)
+	b.bool(d, AttrTensorVirtual, t.Virtual)
+	b.finalize(d, fmt.Sprintf("tensor %d %s %v", t.ID, t.Type, t.Dims))
+	b.tensors[t.ID] = knownTensor{spec: t, desc: d}
+	return d
+}

@@ -1,0 +1,304 @@
+package cudnn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// maxConfigs is how many engine configurations one heuristic is asked for; it
+// gives fewer (cuDNN 9 has some tens of engines for a convolution).
+const maxConfigs = 128
+
+// Graph is a finalised graph of operations.
+type Graph struct {
+	b      *builder
+	handle Handle
+	desc   Descriptor
+}
+
+// NewGraph describes operations, each in terms of tensors. The graph's
+// descriptors live until Close.
+func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
+	b := l.builder()
+	var list []Descriptor
+	for _, op := range ops {
+		list = append(list, op.describe(b))
+	}
+	d := b.create(DescGraph)
+	b.handle(d, AttrGraphHandle, h)
+	b.descriptors(d, AttrGraphOps, list...)
+	b.finalize(d, "operation graph")
+	if b.err != nil {
+		return nil, errors.Join(b.err, b.release())
+	}
+	return &Graph{b: b, handle: h, desc: d}, nil
+}
+
+// Close destroys the graph's descriptors; plans made of it live on.
+func (g *Graph) Close() error { return g.b.release() }
+
+// Plan is an executable plan.
+type Plan struct {
+	Workspace     int64 // bytes it needs
+	Mode          HeurMode
+	Rank          int   // its place among what Mode suggested
+	Engine        int64 // the engine's number, -1 where unknown
+	Numerical     []int32
+	Behavior      []int32
+	lib           *Library
+	desc          Descriptor
+	configuration *builder // keeps what the plan was made of
+}
+
+// Deterministic says whether the engine gives the same bits every time.
+func (p *Plan) Deterministic() bool { return !slices.Contains(p.Numerical, NoteNondeterministic) }
+
+func (p *Plan) String() string {
+	return fmt.Sprintf("engine %d (mode %s, place %d, workspace %d bytes)", p.Engine, p.Mode, p.Rank, p.Workspace)
+}
+
+// Close destroys the plan.
+func (p *Plan) Close() error { return p.configuration.release() }
+
+// Rejected is an engine configuration, or a whole heuristic, that this machine
+// does not support for this graph.
+type Rejected struct {
+	Mode   HeurMode
+	Rank   int // -1: the heuristic had no answer
+	Engine int64
+	Err    error
+}
+
+// Plans makes a plan of each engine configuration that the modes suggest and the
+// machine supports, in that order. An engine that is suggested twice with the
+// same knobs cannot be told apart and gives two plans. The error is that of a
+// library or device that cannot go on; no plan at all is an error too.
+func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
+	var plans []*Plan
+	var rejected []Rejected
+	for _, mode := range modes {
+		more, not, err := g.plansOf(mode)
+		plans, rejected = append(plans, more...), append(rejected, not...)
+		if err != nil {
+			return nil, rejected, errors.Join(err, closePlans(plans))
+		}
+	}
+	if len(plans) == 0 {
+		err := errors.New("make plans: the library suggests no engine for this graph")
+		for _, r := range rejected {
+			err = fmt.Errorf("make plans: no engine supports this graph: %w", r.Err)
+			if r.Rank >= 0 {
+				break
+			}
+		}
+		return nil, rejected, err
+	}
+	return plans, rejected, nil
+}
+
+func closePlans(plans []*Plan) error {
+	var errs []error
+	for _, p := range plans {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// plansOf asks one heuristic.
+func (g *Graph) plansOf(mode HeurMode) (plans []*Plan, rejected []Rejected, err error) {
+	lib := g.b.lib
+	b := lib.builder()
+	defer func() { err = errors.Join(err, b.release()) }()
+	heur := b.create(DescEngineHeur)
+	b.descriptors(heur, AttrHeurGraph, g.desc)
+	b.enum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
+	b.finalize(heur, "heuristics")
+	if b.err != nil {
+		return nil, []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatal(b.err)
+	}
+	configs := make([]Descriptor, maxConfigs)
+	owners := make([]*builder, maxConfigs)
+	for i := range configs {
+		owners[i] = lib.builder()
+		configs[i] = owners[i].create(DescEngineConfig)
+		if owners[i].err != nil {
+			return nil, nil, owners[i].err
+		}
+	}
+	var n int64
+	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, maxConfigs, &n, unsafe.Pointer(&configs[0])); s != Success {
+		e := lib.failed("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
+		rejected, err = []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatal(e)
+		n = 0
+	}
+	for i, owner := range owners {
+		if int64(i) >= n || err != nil {
+			err = errors.Join(err, owner.release())
+			continue
+		}
+		p, planErr := lib.planOf(g.handle, owner, configs[i])
+		if planErr != nil {
+			rejected = append(rejected, Rejected{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
+			err = errors.Join(fatal(planErr), owner.release())
+			continue
+		}
+		p.Mode, p.Rank = mode, i
+		plans = append(plans, p)
+	}
+	if err != nil {
+		return nil, rejected, errors.Join(err, closePlans(plans))
+	}
+	return plans, rejected, nil
+}
+
+// fatal is err unless it only means that an engine does not support something.
+// A heuristic or an engine may also find a parameter wrong that another accepts.
+func fatal(err error) error {
+	var e *Error
+	if errors.As(err, &e) && (e.Status.Unsupported() || (e.Status >= BadParam && e.Status < NotSupported) || e.Status == InternalError) {
+		return nil
+	}
+	return err
+}
+
+// planOf finalises one configuration; the plan is also returned with an error,
+// for the engine's number.
+func (l *Library) planOf(h Handle, b *builder, config Descriptor) (*Plan, error) {
+	p := &Plan{lib: l, configuration: b, Engine: -1}
+	l.describeEngine(p, config)
+	p.desc = b.create(DescPlan)
+	b.handle(p.desc, AttrPlanHandle, h)
+	b.descriptors(p.desc, AttrPlanConfig, config)
+	b.finalize(p.desc, fmt.Sprintf("plan of engine %d", p.Engine))
+	return p, p.measure()
+}
+
+// measure reads the workspace of a finalised plan.
+func (p *Plan) measure() error {
+	b := p.configuration
+	if b.err != nil {
+		return b.err
+	}
+	var n int64
+	if s := p.lib.GetAttribute(p.desc, AttrPlanWorkspace, TypeInt64, 1, &n, unsafe.Pointer(&p.Workspace)); s != Success {
+		return p.lib.failed("cudnnBackendGetAttribute of the workspace", s)
+	}
+	return nil
+}
+
+// describeEngine reads the engine's number and notes. They only inform: what
+// cannot be read stays unknown.
+func (l *Library) describeEngine(p *Plan, config Descriptor) {
+	b := l.builder()
+	engine := b.create(DescEngine)
+	defer func() { _ = b.release() }()
+	var n int64
+	if b.err != nil || l.GetAttribute(config, AttrConfigEngine, TypeDescriptor, 1, &n, unsafe.Pointer(&engine)) != Success {
+		return
+	}
+	var index int64
+	if l.GetAttribute(engine, AttrEngineIndex, TypeInt64, 1, &n, unsafe.Pointer(&index)) == Success {
+		p.Engine = index
+	}
+	p.Numerical = l.notes(engine, AttrEngineNumerical, TypeNumericalNote)
+	p.Behavior = l.notes(engine, AttrEngineBehavior, TypeBehaviorNote)
+}
+
+func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) []int32 {
+	buf := make([]int32, 64)
+	var n int64
+	if l.GetAttribute(engine, name, t, int64(len(buf)), &n, unsafe.Pointer(&buf[0])) != Success || n < 0 || n > int64(len(buf)) {
+		return nil
+	}
+	return buf[:n]
+}
+
+// JSON is the plan as text, from which PlanFromJSON makes it again on a machine
+// with the same device and library version.
+func (p *Plan) JSON() (string, error) {
+	var n int64
+	if s := p.lib.GetAttribute(p.desc, AttrPlanJSON, TypeChar, 0, &n, nil); s != Success {
+		return "", p.lib.failed("cudnnBackendGetAttribute of the plan's text", s)
+	}
+	if n == 0 {
+		return "", nil
+	}
+	buf := make([]byte, n)
+	if s := p.lib.GetAttribute(p.desc, AttrPlanJSON, TypeChar, n, &n, unsafe.Pointer(&buf[0])); s != Success {
+		return "", p.lib.failed("cudnnBackendGetAttribute of the plan's text", s)
+	}
+	return trimZero(buf), nil
+}
+
+func trimZero(buf []byte) string {
+	if i := slices.Index(buf, 0); i >= 0 {
+		buf = buf[:i]
+	}
+	return string(buf)
+}
+
+// PlanFromJSON makes a plan of the text that JSON gave. A text that does not fit
+// this library or device is an error; choose anew then.
+func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
+	if text == "" {
+		return nil, errors.New("read plan: its text is empty")
+	}
+	b := l.builder()
+	p := &Plan{lib: l, configuration: b, Engine: -1, Rank: -1}
+	p.desc = b.create(DescPlan)
+	b.handle(p.desc, AttrPlanHandle, h)
+	buf := []byte(text)
+	b.set(p.desc, AttrPlanJSON, TypeChar, len(buf), unsafe.Pointer(&buf[0]))
+	b.finalize(p.desc, "plan from text")
+	if err := p.measure(); err != nil {
+		return nil, errors.Join(err, b.release())
+	}
+	return p, nil
+}
+
+// Pack says where a plan's tensors lie in memory. It is built once and used for
+// every execution.
+type Pack struct {
+	b    *builder
+	desc Descriptor
+}
+
+// NewPack lists the addresses of tensors by their IDs. workspace may be 0 where a
+// plan needs none.
+func (l *Library) NewPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*Pack, error) {
+	ids := make([]int64, 0, len(tensors))
+	for id := range tensors {
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	pointers := make([]cuda.Ptr, len(ids))
+	for i, id := range ids {
+		pointers[i] = tensors[id]
+	}
+	b := l.builder()
+	d := b.create(DescPack)
+	b.ints(d, AttrPackIDs, ids...)
+	b.set(d, AttrPackPointers, TypeVoidPtr, len(pointers), unsafe.Pointer(unsafe.SliceData(pointers)))
+	b.set(d, AttrPackWorkspace, TypeVoidPtr, 1, unsafe.Pointer(&workspace))
+	b.finalize(d, "variant pack")
+	if b.err != nil {
+		return nil, errors.Join(b.err, b.release())
+	}
+	return &Pack{b: b, desc: d}, nil
+}
+
+// Close destroys the pack.
+func (p *Pack) Close() error { return p.b.release() }
+
+// Run executes a plan on the handle's stream.
+func (l *Library) Run(h Handle, p *Plan, pack *Pack) error {
+	if s := l.Execute(h, p.desc, pack.desc); s != Success {
+		return l.failed("cudnnBackendExecute of "+p.String(), s)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+// Package cupti is NVIDIA's profiling interface (libcupti) as far as it is needed
+// to know when each kernel ran, those inside CUDA graphs too.
+//
+// CUPTI asks for buffers and gives them back filled from threads of its own, by
+// callbacks into Go. The buffers are C memory (malloc), the callbacks only append
+// to a list under a lock; records are read after Flush.
+//
+// Source: CUPTI documentation, version 13.0, "CUPTI Activity API".
+package cupti
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// Kernel is one run of a kernel. Times are nanoseconds on CUPTI's clock.
+type Kernel struct {
+	Name        string
+	Start, End  uint64
+	Stream      uint32
+	Correlation uint32
+	GraphNode   uint64 // 0 outside of graphs
+	Grid, Block [3]int32
+	Registers   uint16
+}
+
+// Library is CUPTI. One Start and Stop pair may be active in a process.
+type Library struct {
+	Path string
+
+	Version func() (int, error)
+	// Start begins to record kernels. Call it before the context is made, or at
+	// least before the graph is instantiated.
+	Start func() error
+	// Stop ends it and returns what was recorded, in CUPTI's order.
+	Stop func() ([]Kernel, error)
+}
+
+// Result is CUptiResult.
+type Result int32
+
+// Results that are met.
+const (
+	Success                Result = 0
+	InsufficientPrivileges Result = 35
+	maxLimitReached        Result = 12 // no more records in a buffer
+)
+
+func (r Result) Error() string {
+	if r == InsufficientPrivileges {
+		return "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35): the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
+	}
+	return fmt.Sprintf("CUPTI result %d", int32(r))
+}
+
+// Error is a failed call.
+type Error struct {
+	Call   string
+	Result Result
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
+
+// Unwrap makes errors.Is(err, InsufficientPrivileges) work.
+func (e *Error) Unwrap() error { return e.Result }
+
+// concurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
+const concurrentKernel = 10
+
+// Open finds CUPTI and looks its functions up.
+func Open(s *clib.Search) (*Library, error) {
+	lib, err := s.Open(clib.CUPTI)
+	if err != nil {
+		return nil, err
+	}
+	b := clib.Bind(lib)
+	r := newRecorder(b.Need)
+	// malloc and free are found through the library's own dependency on the C library.
+	return &Library{Path: lib.Path, Version: r.version, Start: r.start, Stop: r.stop}, b.Err()
+}
+
+// Symbols lists the functions that the library must have.
+func Symbols() []string {
+	var names []string
+	newRecorder(func(name string) uintptr {
+		names = append(names, name)
+		return 0
+	})
+	return names
+}
+
+//go:uintptrescapes
+func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
+
+func failed(name string, r Result) error {
+	if r == Success {
+		return nil
+	}
+	return &Error{Call: name, Result: r}
+}
+
+// recorder holds the buffers that came back.
+type recorder struct {
+	getVersion, register, enable, disable, flush, next, malloc, free uintptr
+
+	once   sync.Once
+	failed error
+
+	mu     sync.Mutex
+	filled []buffer
+}
+
+type buffer struct{ at, used uintptr }
+
+const (
+	bufferBytes     = 8 << 20
+	bufferAlignment = 8 // malloc gives 16
+)
+
+func newRecorder(need func(string) uintptr) *recorder {
+	return &recorder{
+		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
+		enable: need("cuptiActivityEnable"), disable: need("cuptiActivityDisable"),
+		flush: need("cuptiActivityFlushAll"), next: need("cuptiActivityGetNextRecord"),
+		malloc: need("malloc"), free: need("free"),
+	}
+}
+
+func (r *recorder) version() (int, error) {
+	var v uint32
+	s := call(r.getVersion, uintptr(unsafe.Pointer(&v)))
+	return int(v), failed("cuptiGetVersion", s)
+}
+
+// requested is CUPTI's: it writes a buffer, its size, and how many records it may
+// hold (0: as many as fit).
+func (r *recorder) requested(at, size, records *uintptr) uintptr {
+	*at = clib.Call(r.malloc, bufferBytes)
+	*size, *records = bufferBytes, 0
+	if *at == 0 {
+		*size = 0
+	}
+	return 0
+}
+
+// completed is CUPTI's: a buffer of which used bytes hold records.
+func (r *recorder) completed(_ uintptr, _ uint32, at, _, used uintptr) uintptr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.filled = append(r.filled, buffer{at, used})
+	return 0
+}
+
+func (r *recorder) start() error {
+	r.once.Do(func() {
+		// Callbacks are never freed: they are made once.
+		requested, completed := clib.Callback(r.requested), clib.Callback(r.completed)
+		r.failed = failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
+	})
+	if r.failed != nil {
+		return r.failed
+	}
+	return failed("cuptiActivityEnable", call(r.enable, concurrentKernel))
+}
+
+func (r *recorder) stop() ([]Kernel, error) {
+	const force = 1 // also buffers that are not full
+	if err := failed("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
+		return nil, err
+	}
+	if err := failed("cuptiActivityDisable", call(r.disable, concurrentKernel)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	filled := r.filled
+	r.filled = nil
+	r.mu.Unlock()
+	var all []Kernel
+	for _, b := range filled {
+		all = append(all, r.read(b)...)
+		clib.Call(r.free, b.at)
+	}
+	return all, nil
+}
+
+// read walks the records of a buffer.
+func (r *recorder) read(b buffer) []Kernel {
+	var all []Kernel
+	var record unsafe.Pointer
+	for {
+		if call(r.next, b.at, b.used, uintptr(unsafe.Pointer(&record))) != Success {
+			return all // maxLimitReached is the end
+		}
+		if *(*uint32)(record) == concurrentKernel {
+			all = append(all, (*kernelRecord)(record).kernel())
+		}
+	}
+}
+
+// kernelRecord is the beginning of CUpti_ActivityKernel9 and 10, packed to 8
+// bytes; later versions only append to it.
+type kernelRecord struct {
+	kind                  uint32
+	cacheConfig           uint8
+	sharedConfig          uint8
+	registers             uint16
+	partitioned           [2]uint32
+	start, end, completed uint64
+	device, context       uint32
+	stream                uint32
+	grid, block           [3]int32
+	staticShared          int32
+	dynamicShared         int32
+	localPerThread        uint32
+	localTotal            uint32
+	correlation           uint32
+	gridID                int64
+	name                  uintptr
+	reserved              uintptr
+	queued, submitted     uint64
+	launchType            uint8
+	carveout              [3]uint8
+	sharedExecuted        uint32
+	graphNode             uint64
+}
+
+func (k *kernelRecord) kernel() Kernel {
+	return Kernel{
+		Name: clib.Text(k.name), Start: k.start, End: k.end, Stream: k.stream, Correlation: k.correlation,
+		GraphNode: k.graphNode, Grid: k.grid, Block: k.block, Registers: k.registers,
+	}
+}

@@ -1,0 +1,86 @@
+package clib
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrUnsupported is wrapped by every Open on systems where C libraries cannot be
+// called without cgo.
+var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and linux/arm64 only")
+
+// NotFoundError says that a library is nowhere, and where that is.
+type NotFoundError struct {
+	Library Name
+	Sonames []string // any of these would have done
+	Looked  []Place
+	Advice  string // what to do
+	Broken  []string
+}
+
+// Place is one stop of the search.
+type Place struct {
+	Source  string   `json:"source"`  // "LOCKSTEP_CUDA_PATH", "the loader's path", …
+	Folders []string `json:"folders"` // folders that exist and were looked into
+	Note    string   `json:"note,omitempty"`
+}
+
+func (p Place) String() string {
+	switch {
+	case len(p.Folders) > 0 && p.Note != "":
+		return fmt.Sprintf("%s: %s (%s)", p.Source, strings.Join(p.Folders, ", "), p.Note)
+	case len(p.Folders) > 0:
+		return fmt.Sprintf("%s: %s", p.Source, strings.Join(p.Folders, ", "))
+	}
+	return fmt.Sprintf("%s (%s)", p.Source, p.Note)
+}
+
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "open %s: %s not found; %s; looked in", e.Library, strings.Join(e.Sonames, " or "), e.Advice)
+	for i, p := range e.Looked {
+		if i > 0 {
+			b.WriteString(";")
+		}
+		b.WriteString(" " + p.String())
+	}
+	for _, s := range e.Broken {
+		b.WriteString("; found but not loadable: " + s)
+	}
+	return b.String()
+}
+
+// SymbolError says that a library lacks functions: it is too old, or is not what
+// its name says.
+type SymbolError struct {
+	Library Name
+	Path    string
+	Symbols []string
+}
+
+func (e *SymbolError) Error() string {
+	kind := "function"
+	if len(e.Symbols) > 1 {
+		kind = "functions"
+	}
+	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or another library of that name; install a newer one or name its folder in LOCKSTEP_CUDA_PATH",
+		e.Library, e.Path, kind, strings.Join(e.Symbols, ", "))
+}
+
+// VersionError says that a library or the driver has a version that cannot be used.
+type VersionError struct {
+	Library Name
+	Path    string
+	Have    string
+	Want    string // "12.0 or newer"
+	Advice  string
+}
+
+func (e *VersionError) Error() string {
+	where := ""
+	if e.Path != "" {
+		where = " (" + e.Path + ")"
+	}
+	return fmt.Sprintf("check %s%s: its version is %s, %s is needed: %s", e.Library, where, e.Have, e.Want, e.Advice)
+}

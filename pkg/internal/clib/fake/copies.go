@@ -1,0 +1,136 @@
+package fake
+
+import (
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// hostBytes is memory of the host that a call may use at once, page-locked or not.
+func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
+
+// copyOp checks a copy when it is enqueued and again when it runs.
+func (m *Machine) copyOp(call string, get func() (dst, src []byte, err error)) (*op, error) {
+	if _, _, err := get(); err != nil {
+		return nil, fail(call, cuda.ErrorInvalidValue, "%v", err)
+	}
+	return &op{label: call, cost: 2, run: func() error {
+		dst, src, err := get()
+		if err != nil {
+			return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+		}
+		copy(dst, src)
+		return nil
+	}}, nil
+}
+
+func (m *Machine) bindCopies(d *cuda.Driver) {
+	device := func(p cuda.Ptr, n int64) ([]byte, error) { return m.memory.span(uint64(p), n, false) }
+	locked := func(p unsafe.Pointer, n int64) ([]byte, error) {
+		return m.memory.span(uint64(uintptr(p)), n, true)
+	}
+	both := func(a, b []byte, e1, e2 error) ([]byte, []byte, error) {
+		if e1 != nil {
+			return nil, nil, e1
+		}
+		return a, b, e2
+	}
+	enqueue := func(call string, s cuda.Stream, n int64, dst, src string, get func() ([]byte, []byte, error)) error {
+		o, err := m.copyOp(call, get)
+		if err != nil {
+			return err
+		}
+		m.note("%s %s <- %s, %d bytes, %s", call, dst, src, n, m.streamName(s))
+		return m.enqueue(call, s, o)
+	}
+	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
+		const call = "cuMemcpyHtoDAsync"
+		return m.do(call, true, func() error {
+			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(uintptr(src))), func() ([]byte, []byte, error) {
+				a, e1 := device(dst, n)
+				b, e2 := locked(src, n)
+				return both(a, b, e1, e2)
+			})
+		})
+	}
+	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src cuda.Ptr, n int64, s cuda.Stream) error {
+		const call = "cuMemcpyDtoHAsync"
+		return m.do(call, true, func() error {
+			return enqueue(call, s, n, m.memory.describe(uint64(uintptr(dst))), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
+				a, e1 := locked(dst, n)
+				b, e2 := device(src, n)
+				return both(a, b, e1, e2)
+			})
+		})
+	}
+	d.MemcpyDtoDAsync = func(dst, src cuda.Ptr, n int64, s cuda.Stream) error {
+		const call = "cuMemcpyDtoDAsync"
+		return m.do(call, true, func() error {
+			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
+				a, e1 := device(dst, n)
+				b, e2 := device(src, n)
+				return both(a, b, e1, e2)
+			})
+		})
+	}
+	d.MemcpyHtoD = func(dst cuda.Ptr, src unsafe.Pointer, n int64) error {
+		return m.copyNow("cuMemcpyHtoD", dst, n, func(b []byte) { copy(b, hostBytes(src, n)) })
+	}
+	d.MemcpyDtoH = func(dst unsafe.Pointer, src cuda.Ptr, n int64) error {
+		return m.copyNow("cuMemcpyDtoH", src, n, func(b []byte) { copy(hostBytes(dst, n), b) })
+	}
+	m.bindSets(d)
+}
+
+// copyNow runs a copy that waits. It orders itself after the legacy default
+// stream only, so work of other streams has not run.
+func (m *Machine) copyNow(call string, p cuda.Ptr, n int64, move func([]byte)) error {
+	return m.do(call, true, func() error {
+		for _, s := range m.streams {
+			if s.capture != nil {
+				s.capture.invalid = true
+				return fail(call, cuda.ErrorCaptureImplicit, "while %s is captured", s.name)
+			}
+		}
+		m.drain(m.byStream[0])
+		b, err := m.memory.span(uint64(p), n, false)
+		if err != nil {
+			return fail(call, cuda.ErrorInvalidValue, "%v", err)
+		}
+		m.note("%s %s, %d bytes", call, m.memory.describe(uint64(p)), n)
+		move(b)
+		return m.settled(call)
+	})
+}
+
+func (m *Machine) bindSets(d *cuda.Driver) {
+	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
+		return m.do(call, true, func() error {
+			if _, err := m.memory.span(uint64(dst), n, false); err != nil {
+				return fail(call, cuda.ErrorInvalidValue, "%v", err)
+			}
+			m.note("%s %s, %d bytes of %#x, %s", call, m.memory.describe(uint64(dst)), n, value, m.streamName(s))
+			return m.enqueue(call, s, &op{label: call, cost: 1, run: func() error {
+				b, err := m.memory.span(uint64(dst), n, false)
+				if err != nil {
+					return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+				}
+				write(b)
+				return nil
+			}})
+		})
+	}
+	d.MemsetD8Async = func(dst cuda.Ptr, v byte, n int64, s cuda.Stream) error {
+		return set("cuMemsetD8Async", dst, n, s, uint32(v), func(b []byte) { fill(b, v) })
+	}
+	d.MemsetD32Async = func(dst cuda.Ptr, v uint32, n int64, s cuda.Stream) error {
+		if dst%4 != 0 {
+			return fail("cuMemsetD32Async", cuda.ErrorInvalidValue, "at %#x, which is no multiple of 4", uint64(dst))
+		}
+		return set("cuMemsetD32Async", dst, 4*n, s, v, func(b []byte) {
+			for i := 0; i+4 <= len(b); i += 4 {
+				b[i], b[i+1], b[i+2], b[i+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+			}
+		})
+	}
+}

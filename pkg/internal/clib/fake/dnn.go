@@ -1,0 +1,386 @@
+package fake
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// dnn is the simulated cuDNN of a machine.
+type dnn struct {
+	m       *Machine
+	handles map[cudnn.Handle]*cuda.Stream
+	all     map[cudnn.Descriptor]*descriptor
+	last    string
+	plans   int
+}
+
+// descriptor holds attributes as the bytes that were set.
+type descriptor struct {
+	kind      cudnn.DescriptorType
+	attrs     map[cudnn.Attribute]value
+	finalised bool
+	engine    *engine // of engines, engine configurations and plans
+	ops       []*operation
+	plan      string
+}
+
+type value struct {
+	kind cudnn.AttributeType
+	n    int64
+	raw  []byte
+}
+
+// spec is what an attribute must be.
+type spec struct {
+	kind     cudnn.AttributeType
+	most     int64
+	required bool
+	refers   []cudnn.DescriptorType // for descriptors: what they may be
+}
+
+func newDNN(m *Machine) *dnn {
+	return &dnn{m: m, handles: map[cudnn.Handle]*cuda.Stream{}, all: map[cudnn.Descriptor]*descriptor{}}
+}
+
+func elementSize(t cudnn.AttributeType) int64 {
+	switch t {
+	case cudnn.TypeBoolean, cudnn.TypeChar:
+		return 1
+	case cudnn.TypeHandle, cudnn.TypeInt64, cudnn.TypeDouble, cudnn.TypeVoidPtr, cudnn.TypeDescriptor:
+		return 8
+	}
+	return 4
+}
+
+// specs lists the attributes of a descriptor.
+func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
+	tensor := []cudnn.DescriptorType{cudnn.DescTensor}
+	one := func(kind cudnn.AttributeType) spec { return spec{kind: kind, most: 1, required: true} }
+	ref := func(d ...cudnn.DescriptorType) spec {
+		return spec{kind: cudnn.TypeDescriptor, most: 1, required: true, refers: d}
+	}
+	list := func(most int64) spec { return spec{kind: cudnn.TypeInt64, most: most, required: true} }
+	optional := func(s spec) spec { s.required = false; return s }
+	conv := []cudnn.DescriptorType{cudnn.DescConvolution}
+	convOp := func(alpha, beta, c, a, b, d cudnn.Attribute) map[cudnn.Attribute]spec {
+		return map[cudnn.Attribute]spec{
+			alpha: one(cudnn.TypeFloat), beta: one(cudnn.TypeFloat), c: ref(conv...),
+			a: ref(tensor...), b: ref(tensor...), d: ref(tensor...),
+		}
+	}
+	switch t {
+	case cudnn.DescTensor:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrTensorID: one(cudnn.TypeInt64), cudnn.AttrTensorType: one(cudnn.TypeDataType),
+			cudnn.AttrTensorAlignment: one(cudnn.TypeInt64), cudnn.AttrTensorDims: list(8),
+			cudnn.AttrTensorStrides: list(8), cudnn.AttrTensorVirtual: optional(one(cudnn.TypeBoolean)),
+		}
+	case cudnn.DescConvolution:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrConvSpatialDims: one(cudnn.TypeInt64), cudnn.AttrConvCompType: one(cudnn.TypeDataType),
+			cudnn.AttrConvMode: one(cudnn.TypeConvolutionMode), cudnn.AttrConvPrePaddings: list(3),
+			cudnn.AttrConvPostPaddings: list(3), cudnn.AttrConvDilations: list(3), cudnn.AttrConvStrides: list(3),
+		}
+	case cudnn.DescConvForward:
+		return convOp(cudnn.AttrForwardAlpha, cudnn.AttrForwardBeta, cudnn.AttrForwardConv, cudnn.AttrForwardX, cudnn.AttrForwardW, cudnn.AttrForwardY)
+	case cudnn.DescConvData:
+		return convOp(cudnn.AttrDataAlpha, cudnn.AttrDataBeta, cudnn.AttrDataConv, cudnn.AttrDataDX, cudnn.AttrDataW, cudnn.AttrDataDY)
+	case cudnn.DescConvFilter:
+		return convOp(cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY)
+	case cudnn.DescPointwise:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrPointwiseMode: one(cudnn.TypePointwiseMode), cudnn.AttrPointwisePrec: one(cudnn.TypeDataType),
+		}
+	case cudnn.DescPointwiseOp:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrOpPointwise: ref(cudnn.DescPointwise), cudnn.AttrOpX: ref(tensor...),
+			cudnn.AttrOpB: optional(ref(tensor...)), cudnn.AttrOpY: optional(ref(tensor...)),
+			cudnn.AttrOpDX: optional(ref(tensor...)), cudnn.AttrOpDY: optional(ref(tensor...)),
+			cudnn.AttrOpAlpha1: optional(one(cudnn.TypeFloat)), cudnn.AttrOpAlpha2: optional(one(cudnn.TypeFloat)),
+		}
+	case cudnn.DescGenstats:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrGenstatsMode: one(cudnn.TypeGenstatsMode), cudnn.AttrGenstatsPrec: one(cudnn.TypeDataType),
+			cudnn.AttrGenstatsX: ref(tensor...), cudnn.AttrGenstatsSum: ref(tensor...), cudnn.AttrGenstatsSqSum: ref(tensor...),
+		}
+	}
+	return lateSpecs(t)
+}
+
+// lateSpecs lists the attributes of what is made of operations.
+func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
+	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) spec {
+		return spec{kind: kind, most: 1, required: true, refers: d}
+	}
+	switch t {
+	case cudnn.DescGraph:
+		ops := one(cudnn.TypeDescriptor, cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats)
+		ops.most = 64
+		return map[cudnn.Attribute]spec{cudnn.AttrGraphHandle: one(cudnn.TypeHandle), cudnn.AttrGraphOps: ops}
+	case cudnn.DescEngineHeur:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrHeurGraph: one(cudnn.TypeDescriptor, cudnn.DescGraph), cudnn.AttrHeurMode: one(cudnn.TypeHeurMode),
+		}
+	case cudnn.DescPlan:
+		config, text := one(cudnn.TypeDescriptor, cudnn.DescEngineConfig), one(cudnn.TypeChar)
+		config.required, text.required, text.most = false, false, math.MaxInt64 // one of the two
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrPlanHandle: one(cudnn.TypeHandle), cudnn.AttrPlanConfig: config, cudnn.AttrPlanJSON: text,
+		}
+	case cudnn.DescPack:
+		ids, pointers, workspace := one(cudnn.TypeInt64), one(cudnn.TypeVoidPtr), one(cudnn.TypeVoidPtr)
+		ids.most, pointers.most, workspace.required = 64, 64, false
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrPackIDs: ids, cudnn.AttrPackPointers: pointers, cudnn.AttrPackWorkspace: workspace,
+		}
+	case cudnn.DescEngine, cudnn.DescEngineConfig:
+		return map[cudnn.Attribute]spec{}
+	}
+	return nil
+}
+
+// CUDNN is the machine's cuDNN.
+func (m *Machine) CUDNN() *cudnn.Library {
+	d := m.dnn
+	l := &cudnn.Library{Path: simulated, Version: func() int { return m.opt.CUDNNVersion }}
+	// locked runs a call in turn, and refuses it when the device is lost.
+	locked := func(f func() cudnn.Status) cudnn.Status {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err := m.gate("cudnn", true); err != nil {
+			d.last = err.Error()
+			if m.lost != nil {
+				return cudnn.ExecutionFailedDriver
+			}
+			return cudnn.NotInitialized
+		}
+		return f()
+	}
+	asError := func(call string, s cudnn.Status) error {
+		if s == cudnn.Success {
+			return nil
+		}
+		return &cudnn.Error{Call: call, Status: s, Detail: l.LastError()}
+	}
+	l.LastError = func() string {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return d.last
+	}
+	l.Create = func() (h cudnn.Handle, err error) {
+		s := locked(func() cudnn.Status {
+			n, name := m.handle("cudnn")
+			h = cudnn.Handle(n)
+			d.handles[h] = new(cuda.Stream)
+			m.note("cudnnCreate = %s", name)
+			return cudnn.Success
+		})
+		return h, asError("cudnnCreate", s)
+	}
+	l.Destroy = func(h cudnn.Handle) error {
+		return asError("cudnnDestroy", locked(func() cudnn.Status {
+			if d.handles[h] == nil {
+				return d.fail(cudnn.BadParam, "no such handle")
+			}
+			m.note("cudnnDestroy %s", m.nameOf(uintptr(h)))
+			delete(d.handles, h)
+			return cudnn.Success
+		}))
+	}
+	l.SetStream = func(h cudnn.Handle, s cuda.Stream) error {
+		return asError("cudnnSetStream", locked(func() cudnn.Status {
+			if d.handles[h] == nil || m.byStream[s] == nil {
+				return d.fail(cudnn.BadParam, "no such handle or stream")
+			}
+			m.note("cudnnSetStream %s, %s", m.nameOf(uintptr(h)), m.streamName(s))
+			*d.handles[h] = s
+			return cudnn.Success
+		}))
+	}
+	l.CreateDescriptor = func(t cudnn.DescriptorType) (out cudnn.Descriptor, s cudnn.Status) {
+		s = locked(func() cudnn.Status {
+			if specs(t) == nil {
+				return d.fail(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
+			}
+			n, _ := m.handle("descriptor")
+			out = cudnn.Descriptor(n)
+			d.all[out] = &descriptor{kind: t, attrs: map[cudnn.Attribute]value{}}
+			return cudnn.Success
+		})
+		return out, s
+	}
+	l.DestroyDescriptor = func(x cudnn.Descriptor) cudnn.Status {
+		return locked(func() cudnn.Status {
+			if d.all[x] == nil {
+				return d.fail(cudnn.NullPointer, "no such descriptor")
+			}
+			delete(d.all, x)
+			return cudnn.Success
+		})
+	}
+	l.SetAttribute = func(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
+		return locked(func() cudnn.Status { return d.set(x, name, t, n, p) })
+	}
+	l.GetAttribute = func(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+		return locked(func() cudnn.Status { return d.get(x, name, t, want, got, p) })
+	}
+	l.Finalize = func(x cudnn.Descriptor) cudnn.Status { return locked(func() cudnn.Status { return d.finalize(x) }) }
+	l.Execute = func(h cudnn.Handle, plan, pack cudnn.Descriptor) cudnn.Status {
+		return locked(func() cudnn.Status { return d.execute(h, plan, pack) })
+	}
+	return l
+}
+
+func (d *dnn) fail(s cudnn.Status, format string, args ...any) cudnn.Status {
+	d.last = fmt.Sprintf(format, args...)
+	return s
+}
+
+func (d *dnn) set(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
+	desc := d.all[x]
+	if desc == nil || p == nil {
+		return d.fail(cudnn.NullPointer, "attribute %d: no descriptor or no values", name)
+	}
+	s, ok := specs(desc.kind)[name]
+	switch {
+	case desc.finalised:
+		return d.fail(cudnn.BadParam, "attribute %d: the descriptor is finalised", name)
+	case !ok:
+		return d.fail(cudnn.BadParam, "descriptors of type %d have no attribute %d", desc.kind, name)
+	case t != s.kind:
+		return d.fail(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, s.kind, t)
+	case n < 1 || n > s.most:
+		return d.fail(cudnn.OutOfBound, "attribute %d has 1 to %d values, not %d", name, s.most, n)
+	}
+	raw := slices.Clone(unsafe.Slice((*byte)(p), n*elementSize(t)))
+	if t == cudnn.TypeDescriptor {
+		for i := range n {
+			other := d.all[cudnn.Descriptor(binary.LittleEndian.Uint64(raw[8*i:]))]
+			switch {
+			case other == nil:
+				return d.fail(cudnn.NullPointer, "attribute %d: value %d is no descriptor", name, i)
+			case !slices.Contains(s.refers, other.kind):
+				return d.fail(cudnn.WrongDescriptorType, "attribute %d cannot be a descriptor of type %d", name, other.kind)
+			case !other.finalised:
+				return d.fail(cudnn.NotFinalized, "attribute %d: the descriptor is not finalised", name)
+			}
+		}
+	}
+	desc.attrs[name] = value{kind: t, n: n, raw: raw}
+	return cudnn.Success
+}
+
+func (desc *descriptor) int64s(name cudnn.Attribute) []int64 {
+	v := desc.attrs[name]
+	out := make([]int64, v.n)
+	for i := range out {
+		out[i] = int64(binary.LittleEndian.Uint64(v.raw[8*i:]))
+	}
+	return out
+}
+
+func (desc *descriptor) int64(name cudnn.Attribute) int64 { return desc.int64s(name)[0] }
+
+func (desc *descriptor) int32(name cudnn.Attribute) int32 {
+	return int32(binary.LittleEndian.Uint32(desc.attrs[name].raw))
+}
+
+func (desc *descriptor) float32(name cudnn.Attribute) float32 {
+	return math.Float32frombits(uint32(desc.int32(name)))
+}
+
+func (desc *descriptor) bool(name cudnn.Attribute) bool {
+	v := desc.attrs[name]
+	return v.n > 0 && v.raw[0] != 0
+}
+
+func (d *dnn) refs(desc *descriptor, name cudnn.Attribute) []*descriptor {
+	var out []*descriptor
+	for _, v := range desc.int64s(name) {
+		out = append(out, d.all[cudnn.Descriptor(v)])
+	}
+	return out
+}
+
+func (d *dnn) ref(desc *descriptor, name cudnn.Attribute) *descriptor {
+	if _, ok := desc.attrs[name]; !ok {
+		return nil
+	}
+	return d.refs(desc, name)[0]
+}
+
+func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
+	desc := d.all[x]
+	if desc == nil {
+		return d.fail(cudnn.NullPointer, "no such descriptor")
+	}
+	if desc.finalised {
+		return d.fail(cudnn.BadParam, "the descriptor is finalised already")
+	}
+	for name, s := range specs(desc.kind) {
+		if _, ok := desc.attrs[name]; s.required && !ok {
+			return d.fail(cudnn.BadParam, "attribute %d of a descriptor of type %d is not set", name, desc.kind)
+		}
+	}
+	status := cudnn.Success
+	switch desc.kind {
+	case cudnn.DescTensor:
+		status = d.finalizeTensor(desc)
+	case cudnn.DescConvolution:
+		status = d.finalizeConvolution(desc)
+	case cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats:
+		status = d.finalizeOperation(desc)
+	case cudnn.DescGraph:
+		status = d.finalizeGraph(desc)
+	case cudnn.DescPlan:
+		status = d.finalizePlan(desc)
+	case cudnn.DescPack:
+		ids := desc.int64s(cudnn.AttrPackIDs)
+		slices.Sort(ids)
+		if len(slices.Compact(ids)) != int(desc.attrs[cudnn.AttrPackPointers].n) {
+			status = d.fail(cudnn.DuplicatedEntries, "the IDs of a pack are not one for each address")
+		}
+	}
+	desc.finalised = status == cudnn.Success
+	return status
+}
+
+func (d *dnn) finalizeTensor(desc *descriptor) cudnn.Status {
+	dims, strides := desc.int64s(cudnn.AttrTensorDims), desc.int64s(cudnn.AttrTensorStrides)
+	align := desc.int64(cudnn.AttrTensorAlignment)
+	switch {
+	case len(dims) != len(strides):
+		return d.fail(cudnn.BadParam, "a tensor of %d dimensions has %d strides", len(dims), len(strides))
+	case slices.Min(dims) < 1 || slices.Min(strides) < 0:
+		return d.fail(cudnn.BadParam, "dimensions %v, strides %v", dims, strides)
+	case align < 1 || align&(align-1) != 0:
+		return d.fail(cudnn.BadParam, "an alignment of %d is no power of two", align)
+	}
+	return cudnn.Success
+}
+
+func (d *dnn) finalizeConvolution(desc *descriptor) cudnn.Status {
+	n := desc.int64(cudnn.AttrConvSpatialDims)
+	for _, name := range []cudnn.Attribute{cudnn.AttrConvPrePaddings, cudnn.AttrConvPostPaddings, cudnn.AttrConvDilations, cudnn.AttrConvStrides} {
+		if desc.attrs[name].n != n {
+			return d.fail(cudnn.BadParam, "attribute %d has %d values for %d dimensions", name, desc.attrs[name].n, n)
+		}
+	}
+	switch {
+	case n < 1 || n > 3:
+		return d.fail(cudnn.BadParam, "%d spatial dimensions", n)
+	case slices.Min(desc.int64s(cudnn.AttrConvStrides)) < 1 || slices.Min(desc.int64s(cudnn.AttrConvDilations)) < 1:
+		return d.fail(cudnn.BadParam, "strides and dilations must be at least 1")
+	case desc.int32(cudnn.AttrConvMode) != 1:
+		return d.fail(cudnn.NotSupported, "only cross-correlation is simulated")
+	case cudnn.DataType(desc.int32(cudnn.AttrConvCompType)) != cudnn.Float32:
+		return d.fail(cudnn.TypeNotSupported, "only sums in fp32 are simulated")
+	}
+	return cudnn.Success
+}

@@ -1,0 +1,283 @@
+package fake
+
+import (
+	"encoding/binary"
+	"math"
+
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// dense is a tensor's values in fp32, in the order N,(D,)H,W,C.
+type dense struct {
+	dims []int64 // N,C,(D,)H,W
+	v    []float32
+}
+
+// walk calls f with the place of each element in dense order, and in memory.
+func walk(t *tensor, f func(i int, offset int64)) {
+	rank := len(t.Dims)
+	order := []int{0}
+	for a := 2; a < rank; a++ {
+		order = append(order, a)
+	}
+	if rank > 1 {
+		order = append(order, 1)
+	}
+	index := make([]int64, rank)
+	total := int(count(t.Dims))
+	var offset int64
+	for i := range total {
+		f(i, offset)
+		for a := len(order) - 1; a >= 0; a-- {
+			axis := order[a]
+			index[axis]++
+			offset += t.Strides[axis]
+			if index[axis] < t.Dims[axis] {
+				break
+			}
+			offset -= index[axis] * t.Strides[axis]
+			index[axis] = 0
+		}
+	}
+}
+
+func count(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+func read(t *tensor, mem []byte) *dense {
+	d := &dense{dims: t.Dims, v: make([]float32, count(t.Dims))}
+	walk(t, func(i int, at int64) {
+		switch t.Type {
+		case cudnn.Float32:
+			d.v[i] = math.Float32frombits(binary.LittleEndian.Uint32(mem[4*at:]))
+		case cudnn.BFloat16:
+			d.v[i] = fromBF16(binary.LittleEndian.Uint16(mem[2*at:]))
+		default:
+			d.v[i] = fromF16(binary.LittleEndian.Uint16(mem[2*at:]))
+		}
+	})
+	return d
+}
+
+func write(t *tensor, mem []byte, d *dense) {
+	walk(t, func(i int, at int64) {
+		switch t.Type {
+		case cudnn.Float32:
+			binary.LittleEndian.PutUint32(mem[4*at:], math.Float32bits(d.v[i]))
+		case cudnn.BFloat16:
+			binary.LittleEndian.PutUint16(mem[2*at:], toBF16(d.v[i]))
+		default:
+			binary.LittleEndian.PutUint16(mem[2*at:], toF16(d.v[i]))
+		}
+	})
+}
+
+// rounded is d as it would be after being stored in a type.
+func rounded(t cudnn.DataType, d *dense) *dense {
+	for i, v := range d.v {
+		switch t {
+		case cudnn.BFloat16:
+			d.v[i] = fromBF16(toBF16(v))
+		case cudnn.Float16:
+			d.v[i] = fromF16(toF16(v))
+		}
+	}
+	return d
+}
+
+// compute runs the operations of a plan on memory.
+func (m *Machine) compute(ops []*operation, at map[int64]uint64) error {
+	virtual := map[int64]*dense{}
+	load := func(t *tensor) (*dense, error) {
+		if t.Virtual {
+			return virtual[t.ID], nil
+		}
+		mem, err := m.memory.span(at[t.ID], t.bytes(), false)
+		if err != nil {
+			return nil, err
+		}
+		return read(t, mem), nil
+	}
+	for _, o := range ops {
+		var in []*dense
+		for _, t := range o.In {
+			d, err := load(t)
+			if err != nil {
+				return err
+			}
+			in = append(in, d)
+		}
+		for i, result := range o.evaluate(in) {
+			t := o.Out[i]
+			if t.Virtual {
+				virtual[t.ID] = rounded(t.Type, result)
+				continue
+			}
+			mem, err := m.memory.span(at[t.ID], t.bytes(), false)
+			if err != nil {
+				return err
+			}
+			if o.Beta != 0 {
+				for i, old := range read(t, mem).v {
+					result.v[i] += o.Beta * old
+				}
+			}
+			write(t, mem, result)
+		}
+	}
+	return nil
+}
+
+func (o *operation) evaluate(in []*dense) []*dense {
+	switch o.Kind {
+	case cudnn.DescPointwiseOp:
+		return []*dense{o.elementwise(in)}
+	case cudnn.DescGenstats:
+		return statistics(in[0])
+	}
+	out := &dense{dims: o.Out[0].Dims, v: make([]float32, count(o.Out[0].Dims))}
+	switch o.Kind {
+	case cudnn.DescConvForward:
+		o.convolve(in[0], in[1], out, forward)
+	case cudnn.DescConvData:
+		o.convolve(out, in[0], in[1], dataGradient)
+	default:
+		o.convolve(in[0], out, in[1], filterGradient)
+	}
+	for i := range out.v {
+		out.v[i] *= o.Alpha
+	}
+	return []*dense{out}
+}
+
+// The three directions: y += x·w, dx += y·w, dw += y·x over the channels of one
+// tap. x has C values, y has K, and w K rows that lie step apart.
+func forward(x, w, y []float32, step int) {
+	for k := range y {
+		var sum float32
+		for c, v := range w[k*step : k*step+len(x)] {
+			sum += v * x[c]
+		}
+		y[k] += sum
+	}
+}
+
+func dataGradient(x, w, y []float32, step int) {
+	for k, g := range y {
+		for c, v := range w[k*step : k*step+len(x)] {
+			x[c] += v * g
+		}
+	}
+}
+
+func filterGradient(x, w, y []float32, step int) {
+	for k, g := range y {
+		row := w[k*step : k*step+len(x)]
+		for c, v := range x {
+			row[c] += v * g
+		}
+	}
+}
+
+// spatial pads dimensions to three, with ones (or zeros) in front.
+func spatial(v []int64, fill int64) [3]int64 {
+	out := [3]int64{fill, fill, fill}
+	copy(out[3-len(v):], v)
+	return out
+}
+
+// convolve visits every tap of every output point.
+func (o *operation) convolve(x, w, y *dense, tap func(x, w, y []float32, step int)) {
+	xs, ws, ys := spatial(x.dims[2:], 1), spatial(w.dims[2:], 1), spatial(y.dims[2:], 1)
+	pad, stride, dilation := spatial(o.Pad, 0), spatial(o.Stride, 1), spatial(o.Dilation, 1)
+	c, k := x.dims[1], y.dims[1]
+	taps := ws[0] * ws[1] * ws[2]
+	for n := range x.dims[0] {
+		for p := range ys[0] * ys[1] * ys[2] {
+			out := [3]int64{p / (ys[1] * ys[2]), p / ys[2] % ys[1], p % ys[2]}
+			yo := (n*ys[0]*ys[1]*ys[2] + p) * k
+			for t := range taps {
+				f := [3]int64{t / (ws[1] * ws[2]), t / ws[2] % ws[1], t % ws[2]}
+				var in [3]int64
+				inside := true
+				for a := range in {
+					in[a] = out[a]*stride[a] - pad[a] + f[a]*dilation[a]
+					inside = inside && in[a] >= 0 && in[a] < xs[a]
+				}
+				if !inside {
+					continue
+				}
+				xo := (((n*xs[0]+in[0])*xs[1]+in[1])*xs[2] + in[2]) * c
+				tap(x.v[xo:xo+c], w.v[t*c:], y.v[yo:yo+k], int(taps*c))
+			}
+		}
+	}
+}
+
+func (o *operation) elementwise(in []*dense) *dense {
+	out := o.Out[0]
+	result := &dense{dims: out.Dims, v: make([]float32, count(out.Dims))}
+	second := 0
+	if len(in) > 1 {
+		second = 1
+	}
+	first, other := spread(in[0], out.Dims), spread(in[second], out.Dims)
+	for i := range result.v {
+		a, b := in[0].v[first(i)], in[second].v[other(i)]
+		switch o.Mode {
+		case cudnn.PointwiseAdd:
+			result.v[i] = a + b
+		case cudnn.PointwiseMul:
+			result.v[i] = a * b
+		case cudnn.PointwiseReLU:
+			result.v[i] = max(a, 0)
+		default: // the gradient b passes where a is positive
+			if a > 0 {
+				result.v[i] = b
+			}
+		}
+	}
+	return result
+}
+
+// spread says which value of d stands at place i of a tensor of dims.
+func spread(d *dense, dims []int64) func(i int) int {
+	order := []int{0}
+	for a := 2; a < len(dims); a++ {
+		order = append(order, a)
+	}
+	order = append(order, 1)
+	return func(i int) int {
+		rest, at, step := int64(i), int64(0), int64(1)
+		for j := len(order) - 1; j >= 0; j-- {
+			axis := order[j]
+			index := rest % dims[axis]
+			rest /= dims[axis]
+			if d.dims[axis] > 1 {
+				at += index * step
+			}
+			step *= d.dims[axis]
+		}
+		return int(at)
+	}
+}
+
+func statistics(x *dense) []*dense {
+	c := x.dims[1]
+	dims := make([]int64, len(x.dims))
+	for i := range dims {
+		dims[i] = 1
+	}
+	dims[1] = c
+	sum, square := &dense{dims: dims, v: make([]float32, c)}, &dense{dims: dims, v: make([]float32, c)}
+	for i, v := range x.v {
+		sum.v[int64(i)%c] += v
+		square.v[int64(i)%c] += v * v
+	}
+	return []*dense{sum, square}
+}

@@ -1,0 +1,242 @@
+package fake
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// engine is one of the simulated ways to run a graph. They compute the same; they
+// differ in time, workspace and whether they work.
+type engine struct {
+	Index     int64
+	workspace int64
+	cost      float64 // microseconds
+	status    cudnn.Status
+	notes     []int32
+	behaviour []int32
+}
+
+// engines lists what each heuristic suggests: the fastest is not the first, one is
+// not supported here, one cannot be compiled, one is not deterministic.
+func engines(mode cudnn.HeurMode) []engine {
+	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
+	fast := engine{Index: 1, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
+	refused := engine{Index: 2, cost: 1, status: cudnn.NotSupported}
+	atomic := engine{Index: 3, cost: 7, workspace: 512, notes: []int32{cudnn.NoteNondeterministic}}
+	fallback := engine{Index: 40, cost: 50}
+	compiled := engine{Index: 41, cost: 2, status: cudnn.CompilationFailed, behaviour: []int32{cudnn.NoteRuntimeCompilation}}
+	switch mode {
+	case cudnn.HeurA, cudnn.HeurInstant:
+		return []engine{plain, refused, fast}
+	case cudnn.HeurB:
+		return []engine{fast, atomic}
+	case cudnn.HeurFallback:
+		return []engine{compiled, fallback}
+	}
+	return nil
+}
+
+// engineOf finds an engine by its number.
+func engineOf(index int64) *engine {
+	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
+		for _, e := range engines(mode) {
+			if e.Index == index {
+				return &e
+			}
+		}
+	}
+	return nil
+}
+
+// saved is a plan as text.
+type saved struct {
+	Version    int
+	Engine     int64
+	Operations []*operation
+}
+
+func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+	desc := d.all[x]
+	if desc == nil || got == nil {
+		return d.fail(cudnn.NullPointer, "attribute %d: no descriptor or no count", name)
+	}
+	// What a heuristic chose is ready when it is given out.
+	if !desc.finalised && desc.engine == nil {
+		return d.fail(cudnn.NotFinalized, "attribute %d of a descriptor that is not finalised", name)
+	}
+	out := func(kind cudnn.AttributeType, raw []byte) cudnn.Status {
+		if t != kind {
+			return d.fail(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, kind, t)
+		}
+		n := int64(len(raw)) / elementSize(kind)
+		*got = n
+		if want > 0 && p != nil {
+			copy(unsafe.Slice((*byte)(p), want*elementSize(kind)), raw)
+		}
+		return cudnn.Success
+	}
+	switch {
+	case desc.kind == cudnn.DescEngineHeur && name == cudnn.AttrHeurResults:
+		return d.suggest(desc, t, want, got, p)
+	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigEngine && t == cudnn.TypeDescriptor && p != nil:
+		e := d.all[*(*cudnn.Descriptor)(p)]
+		if e == nil || e.kind != cudnn.DescEngine {
+			return d.fail(cudnn.WrongDescriptorType, "attribute %d wants an engine to write to", name)
+		}
+		e.engine, e.finalised, *got = desc.engine, true, 1
+		return cudnn.Success
+	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineIndex:
+		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.Index)))
+	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineNumerical:
+		return out(cudnn.TypeNumericalNote, int32Bytes(desc.engine.notes))
+	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineBehavior:
+		return out(cudnn.TypeBehaviorNote, int32Bytes(desc.engine.behaviour))
+	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanWorkspace:
+		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.workspace)))
+	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanJSON:
+		text, err := json.Marshal(saved{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
+		if err != nil {
+			return d.fail(cudnn.InternalError, "%v", err)
+		}
+		return out(cudnn.TypeChar, text)
+	}
+	return d.fail(cudnn.NotSupported, "reading attribute %d of a descriptor of type %d is not simulated", name, desc.kind)
+}
+
+func int32Bytes(v []int32) []byte {
+	var raw []byte
+	for _, x := range v {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(x))
+	}
+	return raw
+}
+
+// suggest fills the engine configurations that the caller made.
+func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+	if t != cudnn.TypeDescriptor {
+		return d.fail(cudnn.WrongAttributeType, "results are descriptors")
+	}
+	g := d.ref(heur, cudnn.AttrHeurGraph)
+	list := engines(cudnn.HeurMode(heur.int32(cudnn.AttrHeurMode)))
+	if want == 0 || p == nil {
+		*got = int64(len(list))
+		return cudnn.Success
+	}
+	configs := unsafe.Slice((*cudnn.Descriptor)(p), want)
+	n := min(len(list), len(configs))
+	for i := range n {
+		c := d.all[configs[i]]
+		if c == nil || c.kind != cudnn.DescEngineConfig {
+			return d.fail(cudnn.WrongDescriptorType, "result %d is no engine configuration", i)
+		}
+		c.engine, c.ops, c.finalised = &list[i], g.ops, true
+	}
+	*got = int64(n)
+	return cudnn.Success
+}
+
+func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {
+	if config := d.ref(desc, cudnn.AttrPlanConfig); config != nil {
+		desc.engine, desc.ops = config.engine, config.ops
+	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
+		var s saved
+		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || engineOf(s.Engine) == nil {
+			return d.fail(cudnn.BadParam, "the text is no plan")
+		}
+		if s.Version != d.m.opt.CUDNNVersion {
+			return d.fail(1003, "the text was written by version %s", cudnn.VersionText(s.Version))
+		}
+		desc.engine, desc.ops = engineOf(s.Engine), s.Operations
+	} else {
+		return d.fail(cudnn.BadParam, "a plan needs an engine configuration or a text")
+	}
+	if desc.engine.status != cudnn.Success {
+		return d.fail(desc.engine.status, "engine %d does not run this graph here", desc.engine.Index)
+	}
+	d.plans++
+	desc.plan = fmt.Sprintf("plan#%d", d.plans)
+	d.m.note("cudnn plan: engine %d of %s = %s", desc.engine.Index, describeOps(desc.ops), desc.plan)
+	return cudnn.Success
+}
+
+func describeOps(ops []*operation) string {
+	var words []string
+	for _, o := range ops {
+		words = append(words, o.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// execute checks a pack against a plan and enqueues the work.
+func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
+	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
+	switch {
+	case plan == nil || pack == nil || s == nil:
+		return d.fail(cudnn.NullPointer, "no such handle, plan or pack")
+	case plan.kind != cudnn.DescPlan || pack.kind != cudnn.DescPack:
+		return d.fail(cudnn.WrongDescriptorType, "types %d and %d are no plan and pack", plan.kind, pack.kind)
+	case !plan.finalised || !pack.finalised:
+		return d.fail(cudnn.NotFinalized, "the plan or the pack is not finalised")
+	}
+	at := map[int64]uint64{}
+	pointers := pack.attrs[cudnn.AttrPackPointers].raw
+	for i, id := range pack.int64s(cudnn.AttrPackIDs) {
+		at[id] = binary.LittleEndian.Uint64(pointers[8*i:])
+	}
+	var words []string
+	for _, t := range operands(plan.ops) {
+		p, ok := at[t.ID]
+		switch {
+		case !ok:
+			return d.fail(cudnn.BadParam, "the pack has no address for tensor %d", t.ID)
+		case p == 0:
+			return d.fail(cudnn.NullPointer, "the address of tensor %d is 0", t.ID)
+		case p%uint64(t.Align) != 0:
+			return d.fail(cudnn.MisalignedPointer, "tensor %d at %s is not at a multiple of %d bytes", t.ID, d.m.memory.describe(p), t.Align)
+		}
+		if _, err := d.m.memory.span(p, t.bytes(), false); err != nil {
+			return d.fail(cudnn.ExecutionFailedDriver, "tensor %d: %v", t.ID, err)
+		}
+		words = append(words, fmt.Sprintf("%d=%s", t.ID, d.m.memory.describe(p)))
+	}
+	if status := d.workspace(plan, pack); status != cudnn.Success {
+		return status
+	}
+	d.m.note("cudnnBackendExecute %s %s: %s", plan.plan, d.m.streamName(*s), strings.Join(words, " "))
+	ops, label := slices.Clone(plan.ops), "cudnnBackendExecute "+plan.plan
+	err := d.m.enqueue("cudnnBackendExecute", *s, &op{label: label, cost: plan.engine.cost, run: func() error {
+		if err := d.m.compute(ops, at); err != nil {
+			return fail(label, cuda.ErrorIllegalAddress, "%v", err)
+		}
+		return nil
+	}})
+	if err != nil {
+		return d.fail(cudnn.ExecutionFailedDriver, "%v", err)
+	}
+	return cudnn.Success
+}
+
+func (d *dnn) workspace(plan, pack *descriptor) cudnn.Status {
+	need := plan.engine.workspace
+	if need == 0 {
+		return cudnn.Success
+	}
+	var p uint64
+	if w, ok := pack.attrs[cudnn.AttrPackWorkspace]; ok {
+		p = binary.LittleEndian.Uint64(w.raw)
+	}
+	if p == 0 {
+		return d.fail(cudnn.NullPointer, "%s needs a workspace of %d bytes, the pack has none", plan.plan, need)
+	}
+	if _, err := d.m.memory.span(p, need, false); err != nil {
+		return d.fail(cudnn.ExecutionFailedDriver, "workspace of %d bytes: %v", need, err)
+	}
+	return cudnn.Success
+}

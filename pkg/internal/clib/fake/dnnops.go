@@ -1,0 +1,225 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// tensor is a finalised tensor descriptor.
+type tensor struct {
+	ID            int64
+	Type          cudnn.DataType
+	Dims, Strides []int64
+	Align         int64
+	Virtual       bool
+}
+
+// bytes is from the first to the end of the last element.
+func (t *tensor) bytes() int64 {
+	n := int64(1)
+	for i, d := range t.Dims {
+		n += (d - 1) * t.Strides[i]
+	}
+	return n * t.Type.Size()
+}
+
+func (t *tensor) String() string { return fmt.Sprintf("%d:%s%v", t.ID, t.Type, t.Dims) }
+
+// operation is a finalised operation. In is what it reads, Out what it writes.
+type operation struct {
+	Kind        cudnn.DescriptorType
+	Mode        cudnn.PointwiseMode
+	In, Out     []*tensor
+	Alpha, Beta float32
+	Pad, Post   []int64
+	Stride      []int64
+	Dilation    []int64
+}
+
+func (o *operation) String() string {
+	name := map[cudnn.DescriptorType]string{
+		cudnn.DescConvForward: "conv forward", cudnn.DescConvData: "conv data gradient",
+		cudnn.DescConvFilter: "conv filter gradient", cudnn.DescGenstats: "statistics",
+	}[o.Kind]
+	if o.Kind == cudnn.DescPointwiseOp {
+		name = map[cudnn.PointwiseMode]string{
+			cudnn.PointwiseAdd: "add", cudnn.PointwiseMul: "multiply", cudnn.PointwiseReLU: "ReLU", cudnn.PointwiseReLUBack: "ReLU backward",
+		}[o.Mode]
+	}
+	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
+}
+
+// operands lists the tensors of operations that lie in memory, by ID.
+func operands(ops []*operation) []*tensor {
+	var all []*tensor
+	for _, o := range ops {
+		for _, t := range slices.Concat(o.In, o.Out) {
+			if !t.Virtual && !slices.ContainsFunc(all, func(a *tensor) bool { return a.ID == t.ID }) {
+				all = append(all, t)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *tensor) int { return int(a.ID - b.ID) })
+	return all
+}
+
+func (d *dnn) tensor(desc *descriptor, name cudnn.Attribute) *tensor {
+	t := d.ref(desc, name)
+	if t == nil {
+		return nil
+	}
+	return &tensor{
+		ID: t.int64(cudnn.AttrTensorID), Type: cudnn.DataType(t.int32(cudnn.AttrTensorType)),
+		Dims: t.int64s(cudnn.AttrTensorDims), Strides: t.int64s(cudnn.AttrTensorStrides),
+		Align: t.int64(cudnn.AttrTensorAlignment), Virtual: t.bool(cudnn.AttrTensorVirtual),
+	}
+}
+
+func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
+	var o *operation
+	var status cudnn.Status
+	switch desc.kind {
+	case cudnn.DescConvForward:
+		o, status = d.convolution(desc, cudnn.AttrForwardConv, cudnn.AttrForwardX, cudnn.AttrForwardW, cudnn.AttrForwardY, cudnn.AttrForwardAlpha, cudnn.AttrForwardBeta)
+	case cudnn.DescConvData:
+		o, status = d.convolution(desc, cudnn.AttrDataConv, cudnn.AttrDataDX, cudnn.AttrDataW, cudnn.AttrDataDY, cudnn.AttrDataAlpha, cudnn.AttrDataBeta)
+	case cudnn.DescConvFilter:
+		o, status = d.convolution(desc, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY, cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta)
+	case cudnn.DescPointwiseOp:
+		o, status = d.pointwise(desc)
+	default:
+		o, status = d.genstats(desc)
+	}
+	if status == cudnn.Success {
+		desc.ops = []*operation{o}
+	}
+	return status
+}
+
+// convolution reads one of the three directions; x, w and y are the operands of
+// the forward pass or their gradients.
+func (d *dnn) convolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
+	c := d.ref(desc, conv)
+	x, w, y := d.tensor(desc, xa), d.tensor(desc, wa), d.tensor(desc, ya)
+	o := &operation{
+		Kind: desc.kind, Alpha: desc.float32(alpha), Beta: desc.float32(beta),
+		Pad: c.int64s(cudnn.AttrConvPrePaddings), Post: c.int64s(cudnn.AttrConvPostPaddings),
+		Stride: c.int64s(cudnn.AttrConvStrides), Dilation: c.int64s(cudnn.AttrConvDilations),
+	}
+	n := len(o.Pad) + 2
+	if len(x.Dims) != n || len(w.Dims) != n || len(y.Dims) != n {
+		return nil, d.fail(cudnn.ShapeMismatch, "%v, %v and %v in %d spatial dimensions", x, w, y, n-2)
+	}
+	fits := x.Dims[0] == y.Dims[0] && x.Dims[1] == w.Dims[1] && w.Dims[0] == y.Dims[1]
+	for i := 2; i < n; i++ {
+		reach := (w.Dims[i]-1)*o.Dilation[i-2] + 1
+		out := (x.Dims[i]+o.Pad[i-2]+o.Post[i-2]-reach)/o.Stride[i-2] + 1
+		fits = fits && out == y.Dims[i]
+	}
+	if !fits {
+		return nil, d.fail(cudnn.ShapeMismatch, "x %v, w %v and y %v with padding %v %v, stride %v, dilation %v", x.Dims, w.Dims, y.Dims, o.Pad, o.Post, o.Stride, o.Dilation)
+	}
+	switch desc.kind {
+	case cudnn.DescConvForward:
+		o.In, o.Out = []*tensor{x, w}, []*tensor{y}
+	case cudnn.DescConvData:
+		o.In, o.Out = []*tensor{w, y}, []*tensor{x}
+	default:
+		o.In, o.Out = []*tensor{x, y}, []*tensor{w}
+	}
+	return o, d.types(o)
+}
+
+func (d *dnn) types(o *operation) cudnn.Status {
+	for _, t := range slices.Concat(o.In, o.Out) {
+		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {
+			return d.fail(cudnn.TypeNotSupported, "tensor %v", t)
+		}
+	}
+	return cudnn.Success
+}
+
+func (d *dnn) pointwise(desc *descriptor) (*operation, cudnn.Status) {
+	mode := cudnn.PointwiseMode(d.ref(desc, cudnn.AttrOpPointwise).int32(cudnn.AttrPointwiseMode))
+	o := &operation{Kind: desc.kind, Mode: mode}
+	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
+	switch mode {
+	case cudnn.PointwiseAdd, cudnn.PointwiseMul:
+		second = cudnn.AttrOpB
+	case cudnn.PointwiseReLU:
+	case cudnn.PointwiseReLUBack:
+		second, out = cudnn.AttrOpDY, cudnn.AttrOpDX
+	default:
+		return nil, d.fail(cudnn.NotSupported, "pointwise mode %d is not simulated", mode)
+	}
+	o.In = []*tensor{d.tensor(desc, cudnn.AttrOpX)}
+	if second >= 0 {
+		t := d.tensor(desc, second)
+		if t == nil {
+			return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, second)
+		}
+		o.In = append(o.In, t)
+	}
+	y := d.tensor(desc, out)
+	if y == nil {
+		return nil, d.fail(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, out)
+	}
+	o.Out = []*tensor{y}
+	for _, t := range o.In {
+		for i := range y.Dims {
+			if len(t.Dims) != len(y.Dims) || (t.Dims[i] != y.Dims[i] && t.Dims[i] != 1) {
+				return nil, d.fail(cudnn.ShapeMismatch, "%v does not spread to %v", t, y)
+			}
+		}
+	}
+	return o, d.types(o)
+}
+
+func (d *dnn) genstats(desc *descriptor) (*operation, cudnn.Status) {
+	x, sum, square := d.tensor(desc, cudnn.AttrGenstatsX), d.tensor(desc, cudnn.AttrGenstatsSum), d.tensor(desc, cudnn.AttrGenstatsSqSum)
+	want := make([]int64, len(x.Dims))
+	for i := range want {
+		want[i] = 1
+	}
+	want[1] = x.Dims[1]
+	if !slices.Equal(sum.Dims, want) || !slices.Equal(square.Dims, want) {
+		return nil, d.fail(cudnn.ShapeMismatch, "statistics of %v are %v, not %v and %v", x, want, sum, square)
+	}
+	if sum.Type != cudnn.Float32 || square.Type != cudnn.Float32 {
+		return nil, d.fail(cudnn.TypeNotSupported, "statistics are fp32")
+	}
+	o := &operation{Kind: desc.kind, In: []*tensor{x}, Out: []*tensor{sum, square}}
+	return o, d.types(o)
+}
+
+// finalizeGraph checks that what is virtual is made before it is used, and that
+// the pattern is one that is simulated: any operation, and pointwise operations
+// or statistics after it.
+func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
+	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
+	if d.handles[h] == nil {
+		return d.fail(cudnn.NullPointer, "no such handle")
+	}
+	made := map[int64]bool{}
+	for i, r := range d.refs(desc, cudnn.AttrGraphOps) {
+		o := r.ops[0]
+		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
+			return d.fail(cudnn.GraphNotSupported, "%v after another operation", o)
+		}
+		for _, t := range o.In {
+			if t.Virtual && !made[t.ID] {
+				return d.fail(cudnn.GraphNotSupported, "tensor %d is virtual and nothing makes it", t.ID)
+			}
+		}
+		for _, t := range o.Out {
+			if made[t.ID] {
+				return d.fail(cudnn.GraphNotSupported, "tensor %d is made twice", t.ID)
+			}
+			made[t.ID] = true
+		}
+		desc.ops = append(desc.ops, o)
+	}
+	return cudnn.Success
+}

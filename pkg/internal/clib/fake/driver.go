@@ -1,0 +1,137 @@
+package fake
+
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// Driver is the machine's CUDA driver.
+func (m *Machine) Driver() *cuda.Driver {
+	d := &cuda.Driver{Path: simulated}
+	d.Version = func() (int, error) { return m.opt.DriverVersion, nil }
+	d.Init = func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.opt.Devices == 0 {
+			return &cuda.Error{Call: "cuInit", Result: cuda.ErrorNoDevice}
+		}
+		m.initialised = true
+		return nil
+	}
+	d.DeviceCount = func() (n int, err error) {
+		return m.opt.Devices, m.do("cuDeviceGetCount", false, func() error { return nil })
+	}
+	d.DeviceGet = func(i int) (cuda.Device, error) {
+		return cuda.Device(i), m.device("cuDeviceGet", cuda.Device(i), nil)
+	}
+	d.DeviceName = func(dev cuda.Device) (string, error) {
+		return m.opt.Name, m.device("cuDeviceGetName", dev, nil)
+	}
+	d.DeviceTotalMem = func(dev cuda.Device) (int64, error) {
+		return m.opt.Memory, m.device("cuDeviceTotalMem", dev, nil)
+	}
+	d.DevicePCIBusID = func(dev cuda.Device) (string, error) {
+		return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), m.device("cuDeviceGetPCIBusId", dev, nil)
+	}
+	d.DeviceUUID = func(dev cuda.Device) ([16]byte, error) {
+		return [16]byte{15: byte(dev) + 1}, m.device("cuDeviceGetUuid", dev, nil)
+	}
+	d.DeviceAttribute = func(dev cuda.Device, a cuda.Attribute) (v int, err error) {
+		err = m.device("cuDeviceGetAttribute", dev, func() error {
+			var ok bool
+			if v, ok = m.attribute(a); !ok {
+				return fail("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "%d is not simulated", a)
+			}
+			return nil
+		})
+		return v, err
+	}
+	m.bindContext(d)
+	m.bindMemory(d)
+	m.bindCopies(d)
+	m.bindStreams(d)
+	m.bindEvents(d)
+	m.bindKernels(d)
+	m.bindCapture(d)
+	return d
+}
+
+// device runs a call about a device.
+func (m *Machine) device(call string, dev cuda.Device, f func() error) error {
+	return m.do(call, false, func() error {
+		if dev < 0 || int(dev) >= m.opt.Devices {
+			return fail(call, cuda.ErrorInvalidDevice, "%d of %d", dev, m.opt.Devices)
+		}
+		if f == nil {
+			return nil
+		}
+		return f()
+	})
+}
+
+// attribute answers with an H200's numbers (CUDA C++ Programming Guide, table of
+// compute capability 9.0, and NVIDIA's data sheet).
+func (m *Machine) attribute(a cuda.Attribute) (int, bool) {
+	switch a {
+	case cuda.ComputeCapabilityMajor:
+		return m.opt.Capability[0], true
+	case cuda.ComputeCapabilityMinor:
+		return m.opt.Capability[1], true
+	}
+	v, ok := map[cuda.Attribute]int{
+		cuda.MaxThreadsPerBlock: 1024, cuda.MaxSharedMemoryPerBlock: defaultShared, cuda.WarpSize: 32,
+		cuda.ClockRate: 1980000, cuda.MultiprocessorCount: 132, cuda.Integrated: 0, cuda.MemoryClockRate: 3201000,
+		cuda.MemoryBusWidth: 6144, cuda.L2CacheSize: 60 << 20, cuda.MaxThreadsPerMultiprocessor: 2048,
+		cuda.AsyncEngineCount: 3, cuda.MaxSharedMemoryPerSM: 228 << 10, cuda.MaxSharedMemoryOptin: mostShared,
+	}[a]
+	return v, ok
+}
+
+func (m *Machine) bindContext(d *cuda.Driver) {
+	d.PrimaryCtxRetain = func(dev cuda.Device) (c cuda.Context, err error) {
+		err = m.device("cuDevicePrimaryCtxRetain", dev, func() error {
+			c = cuda.Context(dev) + 1
+			m.retained[c]++
+			m.note("cuDevicePrimaryCtxRetain %d", dev)
+			return nil
+		})
+		return c, err
+	}
+	d.PrimaryCtxRelease = func(dev cuda.Device) error {
+		return m.device("cuDevicePrimaryCtxRelease", dev, func() error {
+			c := cuda.Context(dev) + 1
+			if m.retained[c] == 0 {
+				return fail("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "of device %d: it is not retained", dev)
+			}
+			m.retained[c]--
+			m.note("cuDevicePrimaryCtxRelease %d", dev)
+			return nil
+		})
+	}
+	d.CtxSetCurrent = func(c cuda.Context) error {
+		return m.do("cuCtxSetCurrent", false, func() error {
+			if c == 0 {
+				delete(m.current, thread())
+				return nil
+			}
+			if m.retained[c] == 0 {
+				return fail("cuCtxSetCurrent", cuda.ErrorInvalidContext, "%d is not retained", c)
+			}
+			m.current[thread()] = c
+			return nil
+		})
+	}
+	d.ProfilerStart = func() error {
+		return m.do("cuProfilerStart", true, func() error {
+			m.note("cuProfilerStart")
+			return nil
+		})
+	}
+	d.ProfilerStop = func() error {
+		return m.do("cuProfilerStop", true, func() error {
+			m.note("cuProfilerStop")
+			return nil
+		})
+	}
+}

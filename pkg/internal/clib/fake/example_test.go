@@ -1,0 +1,39 @@
+package fake_test
+
+import (
+	"fmt"
+	"runtime"
+
+	"lockstep/pkg/internal/clib/fake"
+)
+
+// A machine is used through the tables of the real libraries, and records what
+// was called.
+func Example() {
+	runtime.LockOSThread() // a context is current in a thread
+	defer runtime.UnlockOSThread()
+	m := fake.New(fake.Options{})
+	st, err := m.Stack()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d := st.Driver
+	ctx, err := d.PrimaryCtxRetain(0)
+	if err != nil || d.CtxSetCurrent(ctx) != nil {
+		return
+	}
+	p, err := d.MemAlloc(1024)
+	if err != nil {
+		return
+	}
+	m.Name(p, "weights")
+	fmt.Println(d.MemsetD8Async(p.Add(1000), 0, 100, 0))
+	for _, call := range m.Calls() {
+		fmt.Println(call)
+	}
+	// Output:
+	// cuMemsetD8Async 100 bytes at weights+1000 leave it: it has 1024: CUDA_ERROR_INVALID_VALUE (1): an argument cannot be
+	// cuDevicePrimaryCtxRetain 0
+	// cuMemAlloc 1024 = memory#1
+}

@@ -1,0 +1,283 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/clib/nvml"
+	"lockstep/pkg/internal/clib/nvrtc"
+	"lockstep/pkg/internal/clib/nvtx"
+	"lockstep/pkg/internal/clib/stack"
+)
+
+// Executor runs a kernel. args are the packed arguments; pointers among them are
+// addresses in this process. An error is a failure on the device.
+type Executor func(name string, grid, block [3]uint32, shared uint32, args []byte) error
+
+// Options describe a machine. The zero value is one H200-like device, all
+// libraries there, kernels that do nothing.
+type Options struct {
+	Name          string // of the devices
+	Devices       int    // -1 is none
+	Memory        int64  // bytes a device; what does not fit is out of memory
+	Capability    [2]int // compute capability
+	DriverVersion int    // 13000
+	NVRTCVersion  [2]int // 13, 0
+	CUDNNVersion  int    // 91900
+	NCCLVersion   int    // 22809
+	Execute       Executor
+	Eager         bool     // run work when it is enqueued
+	Network       *Network // shared by the ranks of a group
+
+	Absent       []clib.Name // libraries that are not there
+	MissingCalls []string    // functions that their libraries lack
+	// LoseAt is the number of the call (counted from 1, see Machine.Count) from
+	// which on the device is lost; 0 is never. LoseWith says how; 0 means
+	// cuda.ErrorLaunchFailed.
+	LoseAt   int
+	LoseWith cuda.Result
+}
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "Simulated H200"
+	}
+	switch {
+	case o.Devices == 0:
+		o.Devices = 1
+	case o.Devices < 0:
+		o.Devices = 0
+	}
+	if o.Memory == 0 {
+		o.Memory = 8 << 30
+	}
+	if o.Capability == [2]int{} {
+		o.Capability = [2]int{9, 0}
+	}
+	if o.DriverVersion == 0 {
+		o.DriverVersion = 13000
+	}
+	if o.NVRTCVersion == [2]int{} {
+		o.NVRTCVersion = [2]int{13, 0}
+	}
+	if o.CUDNNVersion == 0 {
+		o.CUDNNVersion = 91900
+	}
+	if o.NCCLVersion == 0 {
+		o.NCCLVersion = 22809
+	}
+	if o.LoseWith == 0 {
+		o.LoseWith = cuda.ErrorLaunchFailed
+	}
+	if o.Network == nil {
+		o.Network = NewNetwork()
+	}
+	return o
+}
+
+// Machine is a simulated machine. Its tables may be used by several goroutines
+// as those of the real libraries may.
+type Machine struct {
+	opt Options
+
+	logMu sync.Mutex
+	log   []string
+
+	mu          sync.Mutex
+	initialised bool
+	count       int
+	lost        *cuda.Error
+	retained    map[cuda.Context]int
+	current     map[int]cuda.Context // by thread
+	memory      memory
+	next        uintptr // handles count up from 1, each kind on its own name
+	names       map[uintptr]string
+	numbers     map[string]int
+	streams     []*stream
+	byStream    map[cuda.Stream]*stream
+	events      map[cuda.Event]*event
+	modules     map[cuda.Module]*module
+	functions   map[cuda.Function]*function
+	graphs      map[cuda.Graph]*graph
+	execs       map[cuda.GraphExec]*graph
+	clock       float64 // microseconds
+	dnn         *dnn
+}
+
+// New makes a machine.
+func New(o Options) *Machine {
+	m := &Machine{
+		opt: o.withDefaults(), retained: map[cuda.Context]int{}, current: map[int]cuda.Context{},
+		names: map[uintptr]string{}, numbers: map[string]int{},
+		byStream: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
+		modules: map[cuda.Module]*module{}, functions: map[cuda.Function]*function{},
+		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
+	}
+	m.dnn = newDNN(m)
+	// The legacy default stream is always there.
+	zero := &stream{name: "stream#0"}
+	m.streams, m.byStream[0] = []*stream{zero}, zero
+	return m
+}
+
+// Stack opens the machine's libraries as stack.Open does, with the same checks.
+func (m *Machine) Stack() (*stack.Stack, error) {
+	if err := m.require(clib.CUDA, cuda.Symbols()); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	driver := m.Driver()
+	if err := driver.Check(); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := driver.Init(); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := m.require(clib.NVRTC, nvrtc.Symbols()); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := m.require(clib.CUDNN, cudnn.Symbols()); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), Missing: map[clib.Name]error{}}
+	if err := m.require(clib.NCCL, nccl.Symbols()); err != nil {
+		st.Missing[clib.NCCL] = err
+	} else {
+		st.NCCL = m.NCCL()
+	}
+	if err := m.require(clib.NVML, nvml.Symbols()); err != nil {
+		st.Missing[clib.NVML] = err
+	} else {
+		st.NVML = m.NVML()
+	}
+	st.Missing[clib.CublasLt] = fmt.Errorf("open %s: it is not simulated", clib.CublasLt)
+	return st, st.Check()
+}
+
+// require is what opening a library of this machine would say.
+func (m *Machine) require(n clib.Name, symbols []string) error {
+	if slices.Contains(m.opt.Absent, n) {
+		return &clib.NotFoundError{
+			Library: n, Sonames: []string{"lib" + strings.ToLower(string(n)) + ".so"},
+			Looked: []clib.Place{{Source: "the simulated machine", Note: "Options.Absent"}}, Advice: "take it out of Absent",
+		}
+	}
+	var missing []string
+	for _, s := range symbols {
+		if slices.Contains(m.opt.MissingCalls, s) {
+			missing = append(missing, s)
+		}
+	}
+	if len(missing) > 0 {
+		return &clib.SymbolError{Library: n, Path: simulated, Symbols: missing}
+	}
+	return nil
+}
+
+// simulated stands where a library's path would.
+const simulated = "simulated"
+
+// NVTX is a table that records the ranges among the calls.
+func (m *Machine) NVTX() *nvtx.Library {
+	return &nvtx.Library{
+		Path: simulated,
+		Push: func(name string) { m.note("nvtxRangePush %q", name) },
+		Pop:  func() { m.note("nvtxRangePop") },
+	}
+}
+
+// Calls returns what was called since the last Reset, a line a call; handles are
+// named in the order in which they were made, and addresses by their allocations.
+// Questions that change nothing are not recorded.
+func (m *Machine) Calls() []string {
+	m.logMu.Lock()
+	defer m.logMu.Unlock()
+	return slices.Clone(m.log)
+}
+
+// Reset forgets the calls so far.
+func (m *Machine) Reset() {
+	m.logMu.Lock()
+	defer m.logMu.Unlock()
+	m.log = nil
+}
+
+// Count is how many calls of the driver there were.
+func (m *Machine) Count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count
+}
+
+// Lose makes every further call fail, as after a failure on the device.
+func (m *Machine) Lose(r cuda.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost = &cuda.Error{Result: r}
+}
+
+func (m *Machine) note(format string, args ...any) {
+	m.logMu.Lock()
+	defer m.logMu.Unlock()
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+// handle makes a handle, named by its kind and number.
+func (m *Machine) handle(kind string) (uintptr, string) {
+	m.next += 16
+	m.numbers[kind]++
+	name := fmt.Sprintf("%s#%d", kind, m.numbers[kind])
+	m.names[m.next] = name
+	return m.next, name
+}
+
+func (m *Machine) nameOf(h uintptr) string {
+	if n, ok := m.names[h]; ok {
+		return n
+	}
+	return fmt.Sprintf("unknown handle %#x", h)
+}
+
+func fail(call string, r cuda.Result, format string, args ...any) error {
+	return &cuda.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
+}
+
+// do runs a call of the driver: in turn, counted, and refused where it must be.
+func (m *Machine) do(call string, context bool, f func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.gate(call, context); err != nil {
+		return err
+	}
+	return f()
+}
+
+func (m *Machine) gate(call string, context bool) error {
+	m.count++
+	if m.opt.LoseAt > 0 && m.count >= m.opt.LoseAt && m.lost == nil {
+		m.lost = &cuda.Error{Result: m.opt.LoseWith}
+	}
+	switch {
+	case !m.initialised:
+		return fail(call, cuda.ErrorNotInitialized, "")
+	case m.lost != nil:
+		return m.again(call)
+	case context && m.current[thread()] == 0:
+		return fail(call, cuda.ErrorInvalidContext, "in thread %d: hold the thread (runtime.LockOSThread) and call CtxSetCurrent in it", thread())
+	}
+	return nil
+}
+
+// again is the error of every call after the device was lost.
+func (m *Machine) again(call string) error {
+	detail := m.lost.Detail
+	if m.lost.Call != "" && m.lost.Call != call {
+		detail = strings.TrimSpace("after " + m.lost.Call + " " + detail)
+	}
+	return &cuda.Error{Call: call, Result: m.lost.Result, Detail: detail}
+}

@@ -1,0 +1,49 @@
+package fake
+
+import "math"
+
+// toBF16 rounds to the nearest, ties to even; a NaN stays one.
+func toBF16(f float32) uint16 {
+	b := math.Float32bits(f)
+	if f != f {
+		return uint16(b>>16) | 0x40
+	}
+	return uint16((b + 0x7FFF + b>>16&1) >> 16)
+}
+
+func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// toF16 rounds to the nearest IEEE half, ties to even.
+func toF16(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b >> 16 & 0x8000)
+	a := math.Abs(float64(f))
+	switch {
+	case f != f:
+		return sign | 0x7E00
+	case a >= 65520: // halfway between the largest half and what would follow it
+		return sign | 0x7C00
+	case a < 1.0/(1<<14): // subnormal: a multiple of 2⁻²⁴
+		return sign | uint16(math.RoundToEven(a*(1<<24)))
+	}
+	// 13 bits of the fraction go; a carry runs into the exponent as it should.
+	rounded := b&0x7FFFFFFF + 0xFFF + b>>13&1
+	return sign | uint16((rounded-(127-15)<<23)>>13)
+}
+
+func fromF16(h uint16) float32 {
+	sign, exponent, fraction := float64(1), int(h>>10&0x1F), float64(h&0x3FF)
+	if h&0x8000 != 0 {
+		sign = -1
+	}
+	switch exponent {
+	case 0:
+		return float32(sign * fraction / (1 << 24))
+	case 31:
+		if fraction == 0 {
+			return float32(math.Inf(int(sign)))
+		}
+		return float32(math.NaN())
+	}
+	return float32(sign * math.Ldexp(1+fraction/1024, exponent-15))
+}

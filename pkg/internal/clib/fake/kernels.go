@@ -1,0 +1,395 @@
+package fake
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/nvrtc"
+)
+
+const (
+	defaultShared = 48 << 10  // bytes a block has without asking
+	mostShared    = 227 << 10 // bytes it may ask for on compute capability 9.0
+)
+
+// function is a kernel of a loaded module. params has a letter for each
+// parameter: p a pointer, w 8 bytes, i 4 bytes; unknown means that the source
+// did not tell, and then launches are not checked.
+type function struct {
+	name    string
+	params  string
+	unknown bool
+	shared  int
+}
+
+type module struct {
+	name      string
+	functions map[string]*function
+}
+
+// magic begins an image that the simulated compiler made.
+const magic = "simulated image\n"
+
+// NVRTC is a compiler that does not compile: it reads which kernels a source has
+// and what their parameters are. Sources must have balanced brackets.
+func (m *Machine) NVRTC() *nvrtc.Library {
+	return &nvrtc.Library{
+		Path:          simulated,
+		Version:       func() (int, int, error) { return m.opt.NVRTCVersion[0], m.opt.NVRTCVersion[1], nil },
+		Architectures: func() ([]int, error) { return []int{75, 80, 86, 89, 90, 100, 120}, nil },
+		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
+			m.note("nvrtcCompileProgram %s %s", name, strings.Join(options, " "))
+			if o, c := strings.Count(source, "{"), strings.Count(source, "}"); o != c {
+				log := fmt.Sprintf("%s: error: %d opening and %d closing brackets", name, o, c)
+				return nvrtc.Output{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
+			}
+			image := []byte(magic)
+			for _, f := range sourceKernels(source) {
+				image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
+			}
+			out := nvrtc.Output{PTX: append(image, 0)}
+			if slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, "sm_") }) {
+				out.CUBIN = out.PTX
+			}
+			return out, nil
+		},
+	}
+}
+
+func (f *function) signature() string {
+	if f.unknown {
+		return "?"
+	}
+	return "(" + f.params + ")"
+}
+
+var (
+	comment  = regexp.MustCompile(`(?s)//[^\n]*|/\*.*?\*/`)
+	define   = regexp.MustCompile(`^#define\s+(\w+)\((\w+)\)\s+(.*)$`)
+	global   = regexp.MustCompile(`__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^()]*\)\s*)?(?:void\s+)?(\w+)\s*\(`)
+	entry    = regexp.MustCompile(`(?s)\.entry\s+(\w+)\s*\(([^)]*)\)`)
+	ptxParam = regexp.MustCompile(`\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)`)
+)
+
+// sourceKernels reads kernels from CUDA C++: those written out, and those begun
+// by a macro of one argument whose text has __global__ in it.
+func sourceKernels(source string) []*function {
+	var all []*function
+	starts := map[string]bool{} // macros that begin a kernel
+	macros := map[string][2]string{}
+	lines := strings.Split(comment.ReplaceAllString(strings.ReplaceAll(source, "\\\n", " "), " "), "\n")
+	for i, line := range lines {
+		if d := define.FindStringSubmatch(line); d != nil {
+			starts[d[1]] = strings.Contains(d[3], "__global__")
+			macros[d[1]] = [2]string{d[2], d[3]}
+			continue
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		rest := strings.Join(lines[i:min(i+40, len(lines))], " ")
+		if g := global.FindStringSubmatchIndex(line); g != nil {
+			all = append(all, newFunction(line[g[2]:g[3]], rest[g[1]-1:]))
+		}
+		for name, begins := range starts {
+			if at := strings.Index(line, name+"("); begins && at == 0 {
+				inner, after := bracketed(rest[len(name):])
+				all = append(all, newFunction(expand(inner, macros), after))
+			}
+		}
+	}
+	return all
+}
+
+// bracketed splits "(a(b)) c" into "a(b)" and " c".
+func bracketed(s string) (inner, after string) {
+	open := strings.IndexByte(s, '(')
+	depth := 0
+	for i := max(open, 0); i < len(s); i++ {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+			if depth == 0 {
+				return s[open+1 : i], s[i+1:]
+			}
+		}
+	}
+	return "", ""
+}
+
+// expand replaces one macro with a pasted name, such as TYPED(relu) by relu_f32.
+func expand(s string, macros map[string][2]string) string {
+	name, _, ok := strings.Cut(s, "(")
+	m, known := macros[strings.TrimSpace(name)]
+	if !ok || !known {
+		return strings.TrimSpace(s)
+	}
+	argument, _ := bracketed(s)
+	pasted := strings.ReplaceAll(m[1], " ", "")
+	var b strings.Builder
+	for i, part := range strings.Split(pasted, "##") {
+		if i >= 0 && part == m[0] {
+			part = strings.TrimSpace(argument)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+func newFunction(name, after string) *function {
+	f := &function{name: name, shared: defaultShared}
+	inner, _ := bracketed(after)
+	for _, p := range strings.Split(inner, ",") {
+		p = strings.TrimSpace(p)
+		words := strings.Fields(p)
+		switch {
+		case p == "" || p == "void":
+		case strings.Contains(p, "*"):
+			f.params += "p"
+		default:
+			size, ok := scalarSize(words)
+			f.params += size
+			f.unknown = f.unknown || !ok
+		}
+	}
+	return f
+}
+
+// scalarSize is the letter of a parameter's type, which is all but its last word.
+func scalarSize(words []string) (string, bool) {
+	kind := strings.Join(slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(w string) bool { return w == "const" }), " ")
+	switch kind {
+	case "int", "unsigned", "unsigned int", "float", "u32", "i32", "uint32_t", "int32_t":
+		return "i", true
+	case "long long", "unsigned long long", "size_t", "i64", "u64", "int64_t", "uint64_t", "double", "long":
+		return "w", true
+	}
+	return "?", false
+}
+
+// ptxKernels reads kernels from PTX, where pointers look like other 8-byte numbers.
+func ptxKernels(text string) []*function {
+	var all []*function
+	for _, e := range entry.FindAllStringSubmatch(text, -1) {
+		f := &function{name: e[1], shared: defaultShared}
+		for _, p := range ptxParam.FindAllStringSubmatch(e[2], -1) {
+			switch p[1] {
+			case "u64", "s64", "b64", "f64":
+				f.params += "w"
+			case "u32", "s32", "b32", "f32":
+				f.params += "i"
+			default:
+				f.unknown = true
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// load reads an image.
+func load(image []byte) []*function {
+	text := string(bytes.TrimRight(image, "\x00"))
+	rest, ours := strings.CutPrefix(text, magic)
+	if !ours {
+		return ptxKernels(text)
+	}
+	var all []*function
+	for line := range strings.Lines(rest) {
+		name, params, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all = append(all, &function{name: name, params: strings.Trim(params, "()"), unknown: params == "?", shared: defaultShared})
+	}
+	return all
+}
+
+// arguments checks packed arguments and writes them out.
+func (m *Machine) arguments(f *function, args []byte) (string, error) {
+	if f.unknown {
+		return fmt.Sprintf("%d bytes", len(args)), nil
+	}
+	at := 0
+	var words []string
+	for i, k := range f.params {
+		size := 8
+		if k == 'i' {
+			size = 4
+		}
+		at = (at + size - 1) / size * size
+		if at+size > len(args) {
+			return "", fmt.Errorf("%s takes %s, the arguments have %d bytes", f.name, f.signature(), len(args))
+		}
+		switch k {
+		case 'p':
+			p := binary.LittleEndian.Uint64(args[at:])
+			if p != 0 {
+				if _, err := m.memory.span(p, 1, false); err != nil {
+					return "", fmt.Errorf("%s, argument %d: %w", f.name, i+1, err)
+				}
+			}
+			words = append(words, m.memory.describe(p))
+		case 'w':
+			words = append(words, m.word(binary.LittleEndian.Uint64(args[at:])))
+		default:
+			words = append(words, fmt.Sprint(int32(binary.LittleEndian.Uint32(args[at:]))))
+		}
+		at += size
+	}
+	if at != len(args) {
+		return "", fmt.Errorf("%s takes %d bytes of arguments %s, there are %d", f.name, at, f.signature(), len(args))
+	}
+	return strings.Join(words, " "), nil
+}
+
+// word writes a number of 8 bytes, or the allocation that it points into.
+func (m *Machine) word(v uint64) string {
+	if a := m.memory.near(v); a != nil {
+		return m.memory.describe(v)
+	}
+	return fmt.Sprint(int64(v))
+}
+
+func (m *Machine) bindKernels(d *cuda.Driver) {
+	d.ModuleLoadData = func(image []byte) (id cuda.Module, err error) {
+		err = m.do("cuModuleLoadData", true, func() error {
+			functions := load(image)
+			if len(functions) == 0 {
+				return fail("cuModuleLoadData", cuda.ErrorInvalidImage, "of %d bytes: no kernel in it", len(image))
+			}
+			h, name := m.handle("module")
+			id = cuda.Module(h)
+			mod := &module{name: name, functions: map[string]*function{}}
+			for _, f := range functions {
+				mod.functions[f.name] = f
+			}
+			m.modules[id] = mod
+			m.note("cuModuleLoadData = %s", name)
+			return nil
+		})
+		return id, err
+	}
+	d.ModuleUnload = func(id cuda.Module) error {
+		return m.do("cuModuleUnload", true, func() error {
+			if m.modules[id] == nil {
+				return fail("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+			}
+			m.drainAll()
+			m.note("cuModuleUnload %s", m.modules[id].name)
+			for h, f := range m.functions {
+				if m.modules[id].functions[f.name] == f {
+					delete(m.functions, h)
+				}
+			}
+			delete(m.modules, id)
+			return nil
+		})
+	}
+	d.ModuleGetFunction = func(id cuda.Module, name string) (h cuda.Function, err error) {
+		err = m.do("cuModuleGetFunction", true, func() error {
+			mod := m.modules[id]
+			if mod == nil {
+				return fail("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
+			}
+			f := mod.functions[name]
+			if f == nil {
+				return fail("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
+			}
+			n, _ := m.handle("function")
+			h = cuda.Function(n)
+			m.names[n] = name
+			m.functions[h] = f
+			return nil
+		})
+		return h, err
+	}
+	m.bindFunctions(d)
+}
+
+func (m *Machine) bindFunctions(d *cuda.Driver) {
+	with := func(call string, h cuda.Function, do func(*function) error) error {
+		return m.do(call, true, func() error {
+			f := m.functions[h]
+			if f == nil {
+				return fail(call, cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(h)))
+			}
+			return do(f)
+		})
+	}
+	d.FuncGetAttribute = func(h cuda.Function, a cuda.FunctionAttribute) (v int, err error) {
+		err = with("cuFuncGetAttribute", h, func(f *function) error {
+			switch a {
+			case cuda.FuncMaxThreads:
+				v = 1024
+			case cuda.FuncRegisters:
+				v = 32
+			case cuda.FuncMaxDynamicShared:
+				v = f.shared
+			}
+			return nil
+		})
+		return v, err
+	}
+	d.FuncSetAttribute = func(h cuda.Function, a cuda.FunctionAttribute, v int) error {
+		return with("cuFuncSetAttribute", h, func(f *function) error {
+			if a != cuda.FuncMaxDynamicShared || v < 0 || v > mostShared {
+				return fail("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: attribute %d to %d", f.name, a, v)
+			}
+			f.shared = v
+			m.note("cuFuncSetAttribute %s, %d, %d", f.name, a, v)
+			return nil
+		})
+	}
+	d.Occupancy = func(h cuda.Function, threads int, shared int64) (n int, err error) {
+		err = with("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *function) error {
+			if threads < 1 || threads > 1024 {
+				return fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: %d threads", f.name, threads)
+			}
+			n = min(2048/threads, 32)
+			if shared > 0 {
+				n = min(n, int(228<<10/shared))
+			}
+			return nil
+		})
+		return n, err
+	}
+	d.LaunchKernel = func(h cuda.Function, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
+		return with("cuLaunchKernel", h, func(f *function) error { return m.launch(f, grid, block, shared, s, args) })
+	}
+}
+
+func (m *Machine) launch(f *function, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
+	const call = "cuLaunchKernel"
+	switch threads := block.Count(); {
+	case grid.Count() == 0 || threads == 0 || grid[1] > 65535 || grid[2] > 65535 || block[2] > 64:
+		return fail(call, cuda.ErrorInvalidValue, "%s: grid %v, block %v", f.name, grid, block)
+	case threads > 1024:
+		return fail(call, cuda.ErrorInvalidValue, "%s: a block of %d threads, 1024 is the most", f.name, threads)
+	case int(shared) > f.shared:
+		return fail(call, cuda.ErrorInvalidValue, "%s: %d bytes of shared memory, it may have %d", f.name, shared, f.shared)
+	}
+	text, err := m.arguments(f, args)
+	if err != nil {
+		return fail(call, cuda.ErrorInvalidValue, "%v", err)
+	}
+	m.note("%s %s %v %v %d %s: %s", call, f.name, grid, block, shared, m.streamName(s), text)
+	// The driver copies the arguments when the launch is enqueued.
+	held := bytes.Clone(args)
+	return m.enqueue(call, s, &op{label: call + " " + f.name, cost: 3, run: func() error {
+		if _, err := m.arguments(f, held); err != nil {
+			return fail(call, cuda.ErrorIllegalAddress, "%v", err)
+		}
+		if m.opt.Execute == nil {
+			return nil
+		}
+		if err := m.opt.Execute(f.name, grid, block, shared, held); err != nil {
+			return fail(call, cuda.ErrorLaunchFailed, "%s: %v", f.name, err)
+		}
+		return nil
+	}})
+}

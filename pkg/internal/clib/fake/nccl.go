@@ -1,0 +1,330 @@
+package fake
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/nccl"
+)
+
+// Network joins the machines of the ranks of one group.
+type Network struct {
+	mu     sync.Mutex
+	next   uint64
+	groups map[nccl.UniqueID]*group
+}
+
+// NewNetwork makes a network without groups.
+func NewNetwork() *Network { return &Network{groups: map[nccl.UniqueID]*group{}} }
+
+type group struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	members map[int]*Machine
+	ranks   int
+	rounds  map[int]*round
+	broken  bool
+}
+
+// round is one collective: what each rank brought, and what all get.
+type round struct {
+	given  map[int][]float64
+	what   string
+	result []float64
+	wrong  error
+	taken  int
+}
+
+type comm struct {
+	g     *group
+	rank  int
+	turn  int
+	state atomic.Int32 // nccl.Result
+	name  string
+}
+
+// NCCL is the machine's NCCL. Collectives run when their stream does, and wait
+// there for the other ranks; CommAbort ends the wait.
+func (m *Machine) NCCL() *nccl.Library {
+	var mu sync.Mutex
+	comms := map[nccl.Comm]*comm{}
+	find := func(call string, c nccl.Comm) (*comm, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if k := comms[c]; k != nil {
+			return k, nil
+		}
+		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Detail: "no such communicator"}
+	}
+	l := &nccl.Library{
+		Path:        simulated,
+		Version:     func() (int, error) { return m.opt.NCCLVersion, nil },
+		GetUniqueID: m.opt.Network.unique,
+		GroupStart:  func() error { return nil },
+		GroupEnd:    func() error { return nil },
+		LastError:   func(nccl.Comm) string { return "" },
+		ErrorString: func(r nccl.Result) string { return r.Name() },
+	}
+	l.CommInit = func(ranks, rank int, id nccl.UniqueID) (nccl.Comm, error) {
+		const call = "ncclCommInitRankScalable"
+		if err := m.do(call, true, func() error { return nil }); err != nil {
+			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Detail: err.Error()}
+		}
+		g, err := m.opt.Network.join(m, ranks, rank, id)
+		if err != nil {
+			return 0, err
+		}
+		m.mu.Lock()
+		h, name := m.handle("comm")
+		m.note("%s %d, %d = %s", call, ranks, rank, name)
+		m.mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		comms[nccl.Comm(h)] = &comm{g: g, rank: rank, name: name}
+		return nccl.Comm(h), nil
+	}
+	remove := func(call string, c nccl.Comm, abort bool) error {
+		k, err := find(call, c)
+		if err != nil {
+			return err
+		}
+		m.note("%s %s", call, k.name)
+		if abort {
+			k.g.abort()
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		delete(comms, c)
+		return nil
+	}
+	l.CommDestroy = func(c nccl.Comm) error { return remove("ncclCommDestroy", c, false) }
+	l.CommAbort = func(c nccl.Comm) error { return remove("ncclCommAbort", c, true) }
+	l.AsyncError = func(c nccl.Comm) error {
+		k, err := find("ncclCommGetAsyncError", c)
+		if err != nil {
+			return err
+		}
+		if r := nccl.Result(k.state.Load()); r != nccl.Success {
+			return &nccl.Error{Call: "NCCL communicator", Result: r}
+		}
+		return nil
+	}
+	l.AllReduce = func(send, recv cuda.Ptr, n int64, t nccl.DataType, op nccl.ReduceOp, c nccl.Comm, s cuda.Stream) error {
+		k, err := find("ncclAllReduce", c)
+		if err != nil {
+			return err
+		}
+		return m.collective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *group, given map[int][]float64) []float64 {
+			return reduce(op, g.ranks, given, t)
+		})
+	}
+	l.Broadcast = func(send, recv cuda.Ptr, n int64, t nccl.DataType, root int, c nccl.Comm, s cuda.Stream) error {
+		k, err := find("ncclBroadcast", c)
+		if err != nil {
+			return err
+		}
+		return m.collective("ncclBroadcast", send, recv, n, t, k, s, fmt.Sprintf("root %d", root), func(_ *group, given map[int][]float64) []float64 {
+			return given[root]
+		})
+	}
+	return l
+}
+
+func (n *Network) unique() (nccl.UniqueID, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.next++
+	var id nccl.UniqueID
+	binary.LittleEndian.PutUint64(id[:], n.next)
+	id[127] = 1
+	return id, nil
+}
+
+// join returns when all ranks have joined.
+func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, error) {
+	wrong := func(r nccl.Result, format string, args ...any) error {
+		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Detail: fmt.Sprintf(format, args...)}
+	}
+	if ranks < 1 || rank < 0 || rank >= ranks || id.IsZero() {
+		return nil, wrong(nccl.InvalidArgument, "rank %d of %d, %v", rank, ranks, id)
+	}
+	n.mu.Lock()
+	g := n.groups[id]
+	if g == nil {
+		g = &group{ranks: ranks, members: map[int]*Machine{}, rounds: map[int]*round{}}
+		g.changed = sync.NewCond(&g.mu)
+		n.groups[id] = g
+	}
+	n.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ranks != ranks || g.members[rank] != nil {
+		return nil, wrong(nccl.InvalidUsage, "rank %d of %d joined twice, or the ranks disagree about their number", rank, ranks)
+	}
+	for other, o := range g.members {
+		if o == m {
+			g.broken = true
+			g.changed.Broadcast()
+			return nil, wrong(nccl.InvalidUsage, "Duplicate GPU detected: rank %d and rank %d", rank, other)
+		}
+	}
+	g.members[rank] = m
+	g.changed.Broadcast()
+	for len(g.members) < ranks && !g.broken {
+		g.changed.Wait()
+	}
+	if g.broken {
+		return nil, wrong(nccl.RemoteError, "a rank left")
+	}
+	return g, nil
+}
+
+func (g *group) abort() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.broken = true
+	g.changed.Broadcast()
+}
+
+// collective enqueues one, which is a meeting of all ranks when it runs.
+func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
+	return m.do(call, true, func() error {
+		bytes := n * t.Size()
+		for _, p := range []cuda.Ptr{send, recv} {
+			if _, err := m.memory.span(uint64(p), bytes, false); err != nil {
+				return &nccl.Error{Call: call, Result: nccl.InvalidArgument, Detail: err.Error()}
+			}
+		}
+		m.note("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describe(uint64(send)), m.memory.describe(uint64(recv)), n, t, detail, k.name, m.streamName(s))
+		return m.enqueue(call, s, &op{label: call, cost: 20, run: func() error {
+			from, err1 := m.memory.span(uint64(send), bytes, false)
+			to, err2 := m.memory.span(uint64(recv), bytes, false)
+			if err1 != nil || err2 != nil {
+				return fail(call, cuda.ErrorIllegalAddress, "%v %v", err1, err2)
+			}
+			what := fmt.Sprintf("%s of %d elements of type %d, %s", call, n, t, detail)
+			result, err := k.meet(what, decode(from, t), merge)
+			if err != nil {
+				// An aborted collective ends without a result; the device goes on.
+				return nil
+			}
+			encode(to, result, t)
+			return nil
+		}})
+	})
+}
+
+// meet waits for all ranks and gives each the merged values.
+func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]float64) []float64) ([]float64, error) {
+	g := k.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	turn := k.turn
+	k.turn++
+	r := g.rounds[turn]
+	if r == nil {
+		r = &round{given: map[int][]float64{}, what: what}
+		g.rounds[turn] = r
+	}
+	if r.what != what {
+		r.wrong = &nccl.Error{Call: what, Result: nccl.InvalidUsage, Detail: "another rank calls " + r.what}
+	}
+	r.given[k.rank] = mine
+	if len(r.given) == g.ranks && r.wrong == nil {
+		r.result = merge(g, r.given)
+	}
+	g.changed.Broadcast()
+	for len(r.given) < g.ranks && !g.broken && r.wrong == nil {
+		g.changed.Wait()
+	}
+	r.taken++
+	if r.taken == g.ranks {
+		delete(g.rounds, turn)
+	}
+	switch {
+	case r.wrong != nil:
+		k.state.Store(int32(nccl.InvalidUsage))
+		return nil, r.wrong
+	case r.result == nil:
+		k.state.Store(int32(nccl.RemoteError))
+		return nil, &nccl.Error{Call: what, Result: nccl.RemoteError}
+	}
+	return r.result, nil
+}
+
+// reduce sums in the order of the ranks, in fp32 or, for fp64, in fp64.
+func reduce(op nccl.ReduceOp, ranks int, given map[int][]float64, t nccl.DataType) []float64 {
+	out := append([]float64(nil), given[0]...)
+	for rank := 1; rank < ranks; rank++ {
+		for i, v := range given[rank] {
+			switch op {
+			case nccl.Prod:
+				out[i] *= v
+			case nccl.Max:
+				out[i] = max(out[i], v)
+			case nccl.Min:
+				out[i] = min(out[i], v)
+			default:
+				out[i] += v
+			}
+			if t != nccl.Float64 {
+				out[i] = float64(float32(out[i]))
+			}
+		}
+	}
+	if op == nccl.Avg {
+		for i := range out {
+			out[i] /= float64(ranks)
+		}
+	}
+	return out
+}
+
+func decode(b []byte, t nccl.DataType) []float64 {
+	out := make([]float64, int64(len(b))/t.Size())
+	for i := range out {
+		switch t {
+		case nccl.Float32:
+			out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+		case nccl.Float64:
+			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		case nccl.Float16:
+			out[i] = float64(fromF16(binary.LittleEndian.Uint16(b[2*i:])))
+		case nccl.BFloat16:
+			out[i] = float64(fromBF16(binary.LittleEndian.Uint16(b[2*i:])))
+		case nccl.Int32:
+			out[i] = float64(int32(binary.LittleEndian.Uint32(b[4*i:])))
+		case nccl.Int64:
+			out[i] = float64(int64(binary.LittleEndian.Uint64(b[8*i:])))
+		default:
+			out[i] = float64(b[i])
+		}
+	}
+	return out
+}
+
+func encode(b []byte, v []float64, t nccl.DataType) {
+	for i, x := range v {
+		switch t {
+		case nccl.Float32:
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(x)))
+		case nccl.Float64:
+			binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(x))
+		case nccl.Float16:
+			binary.LittleEndian.PutUint16(b[2*i:], toF16(float32(x)))
+		case nccl.BFloat16:
+			binary.LittleEndian.PutUint16(b[2*i:], toBF16(float32(x)))
+		case nccl.Int32:
+			binary.LittleEndian.PutUint32(b[4*i:], uint32(int32(x)))
+		case nccl.Int64:
+			binary.LittleEndian.PutUint64(b[8*i:], uint64(int64(x)))
+		default:
+			b[i] = byte(x)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package fake_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/nccl"
+)
+
+// rank is one rank's machine, in a goroutine of its own.
+type rank struct {
+	*gpu
+	comm   nccl.Comm
+	stream cuda.Stream
+}
+
+// each runs f as n ranks of one group and returns their errors.
+func each(t *testing.T, n int, f func(i int, r rank) error) []error {
+	t.Helper()
+	network := fake.NewNetwork()
+	ranks := make([]rank, n)
+	for i := range ranks {
+		ranks[i].gpu = ready(t, fake.Options{Network: network})
+	}
+	id, err := ranks[0].NCCL.GetUniqueID()
+	check(t, err)
+	text, err := id.MarshalText() // as the rendezvous would carry it
+	check(t, err)
+	errs := make([]error, n)
+	var wait sync.WaitGroup
+	for i, r := range ranks {
+		wait.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			errs[i] = func() error {
+				err := r.Driver.CtxSetCurrent(1)
+				if err != nil {
+					return err
+				}
+				var id nccl.UniqueID
+				if err := id.UnmarshalText(text); err != nil {
+					return err
+				}
+				if r.comm, err = r.NCCL.CommInit(n, i, id); err != nil {
+					return err
+				}
+				if r.stream, err = r.Driver.StreamCreate(cuda.StreamNonBlocking, 0); err != nil {
+					return err
+				}
+				return f(i, r)
+			}()
+		})
+	}
+	wait.Wait()
+	return errs
+}
+
+func TestAllReduceAmongRanks(t *testing.T) {
+	const n = 3
+	var mu sync.Mutex
+	got := map[int][]float32{}
+	for _, err := range each(t, n, func(i int, r rank) error {
+		p, err := r.Driver.MemAlloc(8)
+		if err != nil {
+			return err
+		}
+		values := []float32{float32(i), float32(10 * i)}
+		if err := r.Driver.MemcpyHtoD(p, pointer(values), 8); err != nil {
+			return err
+		}
+		if err := r.NCCL.AllReduce(p, p, 2, nccl.Float32, nccl.Avg, r.comm, r.stream); err != nil {
+			return err
+		}
+		if err := r.NCCL.Broadcast(p, p, 1, nccl.Float32, 2, r.comm, r.stream); err != nil {
+			return err
+		}
+		if err := r.Driver.StreamSynchronize(r.stream); err != nil {
+			return err
+		}
+		b, err := r.machine.Bytes(p, 8)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got[i] = toFloats(b)
+		return r.NCCL.CommDestroy(r.comm)
+	}) {
+		check(t, err)
+	}
+	for i := range n {
+		if !slices.Equal(got[i], []float32{1, 10}) { // means of 0, 1, 2 and 0, 10, 20
+			t.Errorf("rank %d has %v", i, got[i])
+		}
+	}
+}
+
+// A rank that never comes leaves the others waiting until a watchdog aborts, and
+// a captured collective waits when the graph is launched.
+func TestAbortEndsTheWait(t *testing.T) {
+	errs := each(t, 2, func(i int, r rank) error {
+		if i == 1 {
+			return nil // enqueues nothing
+		}
+		p, err := r.Driver.MemAlloc(4)
+		if err != nil {
+			return err
+		}
+		if err := r.Driver.StreamBeginCapture(r.stream, cuda.CaptureThreadLocal); err != nil {
+			return err
+		}
+		if err := r.NCCL.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.comm, r.stream); err != nil {
+			return err
+		}
+		g, err := r.Driver.StreamEndCapture(r.stream)
+		if err != nil {
+			return err
+		}
+		exec, err := r.Driver.GraphInstantiate(g)
+		if err != nil {
+			return err
+		}
+		if err := r.Driver.GraphLaunch(exec, r.stream); err != nil {
+			return err
+		}
+		watchdog := make(chan error)
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			if err := r.NCCL.AsyncError(r.comm); err != nil {
+				watchdog <- fmt.Errorf("before the abort: %w", err)
+			}
+			watchdog <- r.NCCL.CommAbort(r.comm)
+		}()
+		if err := r.Driver.StreamSynchronize(r.stream); err != nil {
+			return err
+		}
+		if err := <-watchdog; err != nil {
+			return err
+		}
+		return r.NCCL.AsyncError(r.comm)
+	})
+	wants(t, errs[0], "NCCL communicator", "ncclRemoteError (6)", "see that rank's log")
+	check(t, errs[1])
+}
+
+func TestRanksThatDisagree(t *testing.T) {
+	errs := each(t, 2, func(i int, r rank) error {
+		p, err := r.Driver.MemAlloc(8)
+		if err != nil {
+			return err
+		}
+		if err := r.NCCL.AllReduce(p, p, int64(1+i), nccl.Float32, nccl.Sum, r.comm, r.stream); err != nil {
+			return err
+		}
+		if err := r.Driver.StreamSynchronize(r.stream); err != nil {
+			return err
+		}
+		return r.NCCL.AsyncError(r.comm)
+	})
+	if !errors.Is(errs[0], nccl.InvalidUsage) || !errors.Is(errs[1], nccl.InvalidUsage) {
+		t.Errorf("errors: %v", errs)
+	}
+}
+
+func TestTwoRanksOnOneMachine(t *testing.T) {
+	g := ready(t, fake.Options{Devices: 2})
+	id, err := g.NCCL.GetUniqueID()
+	check(t, err)
+	errs := make(chan error)
+	for rank := range 2 {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			err := g.Driver.CtxSetCurrent(1)
+			if err == nil {
+				_, err = g.NCCL.CommInit(2, rank, id)
+			}
+			errs <- err
+		}()
+	}
+	both := errors.Join(<-errs, <-errs)
+	wants(t, both, "ncclInvalidUsage (5)", "Duplicate GPU detected", "use the host ring", "ncclRemoteError (6)")
+	_, err = g.NCCL.CommInit(2, 2, id)
+	wants(t, err, "ncclInvalidArgument (4)")
+}

@@ -1,0 +1,138 @@
+package clib
+
+import (
+	"slices"
+	"strings"
+)
+
+// Name is one of the libraries that a GPU run uses.
+type Name string
+
+// The libraries, in the order in which they must be opened: cuDNN's engines that
+// are compiled at run time need NVRTC, its matrix engines cublasLt.
+const (
+	CUDA          Name = "CUDA driver"
+	NVJitLink     Name = "nvJitLink"
+	NVRTCBuiltins Name = "NVRTC builtins"
+	NVRTC         Name = "NVRTC"
+	CublasLt      Name = "cuBLASLt"
+	Cublas        Name = "cuBLAS"
+	CUDNN         Name = "cuDNN"
+	NCCL          Name = "NCCL"
+	NVML          Name = "NVML"
+	NVTX          Name = "NVTX"
+	CUPTI         Name = "CUPTI"
+)
+
+// spec says how a library is called on disk, what it needs opened before it, and
+// what to do when it is missing.
+type spec struct {
+	sonames []string // the first that is found is used
+	needs   []Name   // opened before it where they are found
+	advice  string
+}
+
+const (
+	driverAdvice  = "it comes with NVIDIA's driver: install driver 525 or newer (580 for CUDA 13), or run on a node that has a GPU"
+	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
+)
+
+// specOf describes a library. Newer versions are preferred.
+func specOf(n Name) spec {
+	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
+	switch n {
+	case CUDA:
+		return spec{sonames: []string{"libcuda.so.1"}, advice: driverAdvice}
+	case NVML:
+		return spec{sonames: []string{"libnvidia-ml.so.1"}, advice: driverAdvice}
+	case NVJitLink:
+		return spec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, advice: wheel("nvidia-nvjitlink")}
+	case NVRTCBuiltins:
+		return spec{
+			sonames: []string{"libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.1", "libnvrtc-builtins.so.12.9", "libnvrtc-builtins.so.12.8", "libnvrtc-builtins.so.12.6", "libnvrtc-builtins.so.12.4", "libnvrtc-builtins.so.12.1", "libnvrtc-builtins.so.11.8"},
+			advice:  wheel("nvidia-cuda-nvrtc"),
+		}
+	case NVRTC:
+		return spec{
+			sonames: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
+			needs:   []Name{NVJitLink, NVRTCBuiltins},
+			advice:  wheel("nvidia-cuda-nvrtc"),
+		}
+	case CublasLt:
+		return spec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, advice: wheel("nvidia-cublas")}
+	case Cublas:
+		return spec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, advice: wheel("nvidia-cublas")}
+	case CUDNN:
+		return spec{
+			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened to say that it is too old
+			needs:   []Name{NVJitLink, NVRTCBuiltins, NVRTC, CublasLt, Cublas},
+			advice:  wheel("nvidia-cudnn-cu13"),
+		}
+	case NCCL:
+		return spec{sonames: []string{"libnccl.so.2"}, advice: wheel("nvidia-nccl-cu13")}
+	case NVTX:
+		return spec{sonames: []string{"libnvtx3interop.so.1", "libnvToolsExt.so.1"}, advice: wheel("nvidia-nvtx")}
+	case CUPTI:
+		return spec{sonames: []string{"libcupti.so.13", "libcupti.so.12"}, advice: wheel("nvidia-cuda-cupti")}
+	}
+	return spec{}
+}
+
+// Names lists the libraries in the order in which they are opened.
+func Names() []Name {
+	return []Name{CUDA, NVML, NVJitLink, NVRTCBuiltins, NVRTC, CublasLt, Cublas, CUDNN, NCCL, NVTX, CUPTI}
+}
+
+// Library is an open library.
+type Library struct {
+	Name   Name
+	Path   string // the file that is mapped
+	handle uintptr
+	lookup func(handle uintptr, symbol string) (uintptr, error)
+}
+
+// Symbol is the address of a function; a *SymbolError when there is none.
+func (l *Library) Symbol(name string) (uintptr, error) {
+	p, err := l.lookup(l.handle, name)
+	if err != nil || p == 0 {
+		return 0, &SymbolError{Library: l.Name, Path: l.Path, Symbols: []string{name}}
+	}
+	return p, nil
+}
+
+// Binder looks symbols up and remembers the missing ones, so that all of them
+// stand in one error.
+type Binder struct {
+	lib     *Library
+	missing []string
+}
+
+// Bind starts looking up the symbols of l.
+func Bind(l *Library) *Binder { return &Binder{lib: l} }
+
+// Need is the address of a function that must be there; Err says which are not.
+func (b *Binder) Need(name string) uintptr {
+	p, err := b.lib.Symbol(name)
+	if err != nil && !slices.Contains(b.missing, name) {
+		b.missing = append(b.missing, name)
+	}
+	return p
+}
+
+// Optional is the address of the first of names that is there, or 0.
+func (b *Binder) Optional(names ...string) uintptr {
+	for _, name := range names {
+		if p, err := b.lib.Symbol(name); err == nil {
+			return p
+		}
+	}
+	return 0
+}
+
+// Err is a *SymbolError that names every missing function, or nil.
+func (b *Binder) Err() error {
+	if len(b.missing) == 0 {
+		return nil
+	}
+	return &SymbolError{Library: b.lib.Name, Path: b.lib.Path, Symbols: b.missing}
+}

@@ -1,0 +1,70 @@
+package nccl
+
+import "fmt"
+
+// Result is ncclResult_t.
+type Result int32
+
+// The results.
+const (
+	Success            Result = 0
+	UnhandledCudaError Result = 1
+	SystemError        Result = 2
+	InternalError      Result = 3
+	InvalidArgument    Result = 4
+	InvalidUsage       Result = 5
+	RemoteError        Result = 6
+	InProgress         Result = 7
+)
+
+// Name is the result's name in nccl.h.
+func (r Result) Name() string {
+	names := []string{
+		"ncclSuccess", "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
+		"ncclInvalidArgument", "ncclInvalidUsage", "ncclRemoteError", "ncclInProgress",
+	}
+	if r >= 0 && int(r) < len(names) {
+		return names[r]
+	}
+	return "ncclResult"
+}
+
+func (r Result) Error() string {
+	text := "see the NCCL documentation, ncclResult_t"
+	switch r {
+	case Success:
+		text = "no error"
+	case UnhandledCudaError:
+		text = "a CUDA call inside NCCL failed: set NCCL_DEBUG=INFO to see which"
+	case SystemError:
+		text = "a system call inside NCCL failed (sockets, shared memory): set NCCL_DEBUG=INFO; NCCL_SOCKET_IFNAME chooses the network"
+	case InternalError:
+		text = "NCCL failed inside: set NCCL_DEBUG=INFO"
+	case InvalidArgument:
+		text = "an argument cannot be"
+	case InvalidUsage:
+		text = "ranks disagree, or two ranks share one GPU, which NCCL refuses: give each rank a GPU of its own, or use the host ring"
+	case RemoteError:
+		text = "another rank left or its network failed: see that rank's log"
+	case InProgress:
+		text = "still going on"
+	}
+	return fmt.Sprintf("%s (%d): %s", r.Name(), int32(r), text)
+}
+
+// Error is a failed call of NCCL.
+type Error struct {
+	Call   string
+	Result Result
+	Detail string // ncclGetLastError
+}
+
+func (e *Error) Error() string {
+	if e.Detail != "" {
+		return fmt.Sprintf("%s: %v (NCCL says: %s)", e.Call, e.Result, e.Detail)
+	}
+	return fmt.Sprintf("%s: %v", e.Call, e.Result)
+}
+
+// Unwrap makes errors.Is(err, RemoteError) work.
+func (e *Error) Unwrap() error { return e.Result }

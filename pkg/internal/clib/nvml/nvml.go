@@ -1,0 +1,234 @@
+// Package nvml is NVIDIA's management library (libnvidia-ml.so.1, part of the
+// driver) as a table of Go functions: what a GPU is doing and how much power it
+// draws. It needs no CUDA context and may be called from any goroutine.
+//
+// Source: NVML API reference, driver 580.
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// Device is a GPU's handle.
+type Device uintptr
+
+// Memory is a device's memory in bytes.
+type Memory struct{ Total, Free, Used uint64 }
+
+// Utilization is the share of the last sample period, in per cent, during which
+// a kernel ran and during which memory was read or written.
+type Utilization struct{ GPU, Memory uint32 }
+
+// Clock is one of a device's clocks.
+type Clock int32
+
+// The clocks.
+const (
+	GraphicsClock Clock = 0
+	SMClock       Clock = 1
+	MemoryClock   Clock = 2
+)
+
+// Library is NVML. Init must be called before the rest.
+type Library struct {
+	Path string
+
+	Init          func() error
+	Shutdown      func() error
+	DriverVersion func() (string, error) // "580.82.07"
+
+	DeviceCount  func() (int, error) // all devices of the machine, whatever CUDA_VISIBLE_DEVICES says
+	DeviceHandle func(index int) (Device, error)
+	DeviceByBus  func(pciBusID string) (Device, error) // as cuda.Driver.DevicePCIBusID gives it
+	Name         func(Device) (string, error)
+	MemoryInfo   func(Device) (Memory, error)
+	Utilization  func(Device) (Utilization, error)
+	Power        func(Device) (watts float64, err error)
+	Energy       func(Device) (joules float64, err error) // since the driver was loaded
+	Clock        func(Device, Clock) (megahertz int, err error)
+}
+
+// Result is nvmlReturn_t.
+type Result int32
+
+// Results that callers name.
+const (
+	Success         Result = 0
+	Uninitialized   Result = 1
+	InvalidArgument Result = 2
+	NotSupported    Result = 3
+	NoPermission    Result = 4
+	NotFound        Result = 6
+	DriverNotLoaded Result = 9
+	FunctionMissing Result = 13
+	GPULost         Result = 15
+	VersionMismatch Result = 18
+	Unknown         Result = 999
+)
+
+// Name is the result's name in nvml.h.
+func (r Result) Name() string {
+	switch r {
+	case Success:
+		return "NVML_SUCCESS"
+	case Uninitialized:
+		return "NVML_ERROR_UNINITIALIZED"
+	case InvalidArgument:
+		return "NVML_ERROR_INVALID_ARGUMENT"
+	case NotSupported:
+		return "NVML_ERROR_NOT_SUPPORTED"
+	case NoPermission:
+		return "NVML_ERROR_NO_PERMISSION"
+	case NotFound:
+		return "NVML_ERROR_NOT_FOUND"
+	case DriverNotLoaded:
+		return "NVML_ERROR_DRIVER_NOT_LOADED"
+	case FunctionMissing:
+		return "NVML_ERROR_FUNCTION_NOT_FOUND"
+	case GPULost:
+		return "NVML_ERROR_GPU_IS_LOST"
+	case VersionMismatch:
+		return "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
+	}
+	return "NVML_ERROR"
+}
+
+func (r Result) Error() string {
+	advice := ""
+	switch r {
+	case NotSupported:
+		advice = ": this device does not measure it"
+	case DriverNotLoaded:
+		advice = ": the kernel module nvidia is not loaded"
+	case GPULost:
+		advice = ": the GPU has fallen off the bus: the machine must be restarted"
+	case VersionMismatch:
+		advice = ": the library and the loaded kernel module have different versions: restart the machine"
+	}
+	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
+}
+
+// Error is a failed call of NVML.
+type Error struct {
+	Call   string
+	Result Result
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
+
+// Unwrap makes errors.Is(err, NotSupported) work.
+func (e *Error) Unwrap() error { return e.Result }
+
+// Open finds NVML and looks its functions up.
+func Open(s *clib.Search) (*Library, error) {
+	lib, err := s.Open(clib.NVML)
+	if err != nil {
+		return nil, err
+	}
+	b := clib.Bind(lib)
+	l := bind(lib.Path, b.Need)
+	return l, b.Err()
+}
+
+// Symbols lists the functions that the library must have.
+func Symbols() []string {
+	var names []string
+	bind("", func(name string) uintptr {
+		names = append(names, name)
+		return 0
+	})
+	return names
+}
+
+// Unmeasured says whether err only means that the device has no such sensor.
+func Unmeasured(err error) bool {
+	return errors.Is(err, NotSupported) || errors.Is(err, FunctionMissing)
+}
+
+//go:uintptrescapes
+func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
+
+func failed(name string, r Result) error {
+	if r == Success {
+		return nil
+	}
+	return &Error{Call: name, Result: r}
+}
+
+func bind(path string, need func(string) uintptr) *Library {
+	l := &Library{Path: path}
+	bindDevices(l, need)
+	bindSensors(l, need)
+	return l
+}
+
+func bindDevices(l *Library, need func(string) uintptr) {
+	initialise, shutdown, driver := need("nvmlInit_v2"), need("nvmlShutdown"), need("nvmlSystemGetDriverVersion")
+	count, byIndex := need("nvmlDeviceGetCount_v2"), need("nvmlDeviceGetHandleByIndex_v2")
+	byBus, name := need("nvmlDeviceGetHandleByPciBusId_v2"), need("nvmlDeviceGetName")
+
+	l.Init = func() error { return failed("nvmlInit", call(initialise)) }
+	l.Shutdown = func() error { return failed("nvmlShutdown", call(shutdown)) }
+	l.DriverVersion = func() (string, error) {
+		buf := make([]byte, 96)
+		r := call(driver, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		return clib.GoString(buf), failed("nvmlSystemGetDriverVersion", r)
+	}
+	l.DeviceCount = func() (int, error) {
+		var n uint32
+		r := call(count, uintptr(unsafe.Pointer(&n)))
+		return int(n), failed("nvmlDeviceGetCount", r)
+	}
+	l.DeviceHandle = func(index int) (Device, error) {
+		var d Device
+		r := call(byIndex, uintptr(index), uintptr(unsafe.Pointer(&d)))
+		return d, failed("nvmlDeviceGetHandleByIndex", r)
+	}
+	l.DeviceByBus = func(id string) (Device, error) {
+		var d Device
+		c := clib.CString(id)
+		r := call(byBus, uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(&d)))
+		return d, failed("nvmlDeviceGetHandleByPciBusId", r)
+	}
+	l.Name = func(d Device) (string, error) {
+		buf := make([]byte, 96)
+		r := call(name, uintptr(d), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		return clib.GoString(buf), failed("nvmlDeviceGetName", r)
+	}
+}
+
+func bindSensors(l *Library, need func(string) uintptr) {
+	memory, utilization := need("nvmlDeviceGetMemoryInfo"), need("nvmlDeviceGetUtilizationRates")
+	power, energy := need("nvmlDeviceGetPowerUsage"), need("nvmlDeviceGetTotalEnergyConsumption")
+	clock := need("nvmlDeviceGetClockInfo")
+
+	l.MemoryInfo = func(d Device) (Memory, error) {
+		var m Memory
+		r := call(memory, uintptr(d), uintptr(unsafe.Pointer(&m)))
+		return m, failed("nvmlDeviceGetMemoryInfo", r)
+	}
+	l.Utilization = func(d Device) (Utilization, error) {
+		var u Utilization
+		r := call(utilization, uintptr(d), uintptr(unsafe.Pointer(&u)))
+		return u, failed("nvmlDeviceGetUtilizationRates", r)
+	}
+	l.Power = func(d Device) (float64, error) {
+		var milliwatts uint32
+		r := call(power, uintptr(d), uintptr(unsafe.Pointer(&milliwatts)))
+		return float64(milliwatts) / 1e3, failed("nvmlDeviceGetPowerUsage", r)
+	}
+	l.Energy = func(d Device) (float64, error) {
+		var millijoules uint64
+		r := call(energy, uintptr(d), uintptr(unsafe.Pointer(&millijoules)))
+		return float64(millijoules) / 1e3, failed("nvmlDeviceGetTotalEnergyConsumption", r)
+	}
+	l.Clock = func(d Device, c Clock) (int, error) {
+		var mhz uint32
+		r := call(clock, uintptr(d), uintptr(c), uintptr(unsafe.Pointer(&mhz)))
+		return int(mhz), failed("nvmlDeviceGetClockInfo", r)
+	}
+}

@@ -1,0 +1,186 @@
+// Package nvrtc is NVIDIA's run-time compiler (libnvrtc) as a table of Go
+// functions: CUDA C++ in, PTX or a device's machine code out. It needs no GPU and
+// no driver.
+//
+// Source: NVRTC documentation, version 13.0; the functions are those of 11.2 too.
+package nvrtc
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// Library is the compiler.
+type Library struct {
+	Path string
+
+	Version func() (major, minor int, err error)
+	// Architectures lists the compute capabilities it compiles for, times ten (90).
+	Architectures func() ([]int, error)
+	// Compile compiles a source. An option "--gpu-architecture=sm_90" gives machine
+	// code for that device only, "compute_90" gives PTX. A program that does not
+	// compile is a *CompileError; log holds warnings too.
+	Compile func(source, name string, options []string) (out Output, err error)
+}
+
+// Output is a compiled program.
+type Output struct {
+	PTX   []byte // text with a zero byte at its end, as the driver loads it
+	CUBIN []byte // empty when the architecture was a compute_ one
+	Log   string
+}
+
+// Image is what the driver loads: the machine code where there is some, else PTX.
+func (o Output) Image() []byte {
+	if len(o.CUBIN) > 0 {
+		return o.CUBIN
+	}
+	return o.PTX
+}
+
+// Result is nvrtcResult.
+type Result int32
+
+// Results that callers name.
+const (
+	Success            Result = 0
+	ErrorOutOfMemory   Result = 1
+	ErrorInvalidInput  Result = 3
+	ErrorInvalidOption Result = 5
+	ErrorCompilation   Result = 6
+	ErrorBuiltins      Result = 7
+	ErrorInternal      Result = 11
+)
+
+// Name is the result's name in nvrtc.h.
+func (r Result) Name() string {
+	names := []string{
+		"NVRTC_SUCCESS", "NVRTC_ERROR_OUT_OF_MEMORY", "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
+		"NVRTC_ERROR_INVALID_INPUT", "NVRTC_ERROR_INVALID_PROGRAM", "NVRTC_ERROR_INVALID_OPTION",
+		"NVRTC_ERROR_COMPILATION", "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE",
+		"NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION", "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
+		"NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID", "NVRTC_ERROR_INTERNAL_ERROR",
+	}
+	if r >= 0 && int(r) < len(names) {
+		return names[r]
+	}
+	return "NVRTC_RESULT"
+}
+
+func (r Result) Error() string {
+	advice := ""
+	switch r {
+	case ErrorInvalidOption:
+		advice = ": this NVRTC does not know an option; a newer GPU needs a newer NVRTC"
+	case ErrorBuiltins:
+		advice = ": libnvrtc-builtins of the same version was not found beside it"
+	}
+	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
+}
+
+// Error is a failed call.
+type Error struct {
+	Call   string
+	Result Result
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
+
+// Unwrap makes errors.Is(err, ErrorInvalidOption) work.
+func (e *Error) Unwrap() error { return e.Result }
+
+// CompileError is a program that did not compile.
+type CompileError struct {
+	Name   string
+	Result Result
+	Log    string // the compiler's messages, with lines
+}
+
+func (e *CompileError) Error() string {
+	return fmt.Sprintf("compile %s: %v\n%s", e.Name, e.Result, strings.TrimSpace(e.Log))
+}
+
+// Unwrap makes errors.Is(err, ErrorCompilation) work.
+func (e *CompileError) Unwrap() error { return e.Result }
+
+// Open finds the compiler and looks its functions up.
+func Open(s *clib.Search) (*Library, error) {
+	lib, err := s.Open(clib.NVRTC)
+	if err != nil {
+		return nil, err
+	}
+	b := clib.Bind(lib)
+	l := bind(lib.Path, b.Need)
+	if err := b.Err(); err != nil {
+		return nil, err
+	}
+	return l, l.Check()
+}
+
+// Check reports a compiler that is too old as a *clib.VersionError.
+func (l *Library) Check() error {
+	major, minor, err := l.Version()
+	if err != nil {
+		return fmt.Errorf("check %s (%s): %w", clib.NVRTC, l.Path, err)
+	}
+	if major < 11 || (major == 11 && minor < 2) {
+		return &clib.VersionError{
+			Library: clib.NVRTC, Path: l.Path, Have: fmt.Sprintf("%d.%d", major, minor), Want: "11.2 or newer",
+			Advice: "install a newer one (pip install nvidia-cuda-nvrtc) or name its folder in " + clib.PathVariable,
+		}
+	}
+	return nil
+}
+
+// Symbols lists the functions that the library must have.
+func Symbols() []string {
+	var names []string
+	bind("", func(name string) uintptr {
+		names = append(names, name)
+		return 0
+	})
+	return names
+}
+
+//go:uintptrescapes
+func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
+
+func failed(name string, r Result) error {
+	if r == Success {
+		return nil
+	}
+	return &Error{Call: name, Result: r}
+}
+
+func bind(path string, need func(string) uintptr) *Library {
+	version, count, archs := need("nvrtcVersion"), need("nvrtcGetNumSupportedArchs"), need("nvrtcGetSupportedArchs")
+	p := programs{
+		create: need("nvrtcCreateProgram"), compile: need("nvrtcCompileProgram"), destroy: need("nvrtcDestroyProgram"),
+		ptx:   getter{"nvrtcGetPTX", need("nvrtcGetPTXSize"), need("nvrtcGetPTX")},
+		cubin: getter{"nvrtcGetCUBIN", need("nvrtcGetCUBINSize"), need("nvrtcGetCUBIN")},
+		log:   getter{"nvrtcGetProgramLog", need("nvrtcGetProgramLogSize"), need("nvrtcGetProgramLog")},
+	}
+	l := &Library{Path: path, Compile: p.run}
+	l.Version = func() (int, int, error) {
+		var v [2]int32
+		r := call(version, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
+		return int(v[0]), int(v[1]), failed("nvrtcVersion", r)
+	}
+	l.Architectures = func() ([]int, error) {
+		var n int32
+		if r := call(count, uintptr(unsafe.Pointer(&n))); r != Success || n == 0 {
+			return nil, failed("nvrtcGetNumSupportedArchs", r)
+		}
+		v := make([]int32, n)
+		r := call(archs, uintptr(unsafe.Pointer(&v[0])))
+		out := make([]int, n)
+		for i, a := range v {
+			out[i] = int(a)
+		}
+		return out, failed("nvrtcGetSupportedArchs", r)
+	}
+	return l
+}

@@ -1,0 +1,88 @@
+package nvrtc
+
+import (
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// programs are the functions that make one program.
+type programs struct {
+	create, compile, destroy uintptr
+	ptx, cubin, log          getter
+}
+
+// getter is a pair of functions that give a size, then the bytes.
+type getter struct {
+	name      string
+	size, get uintptr
+}
+
+func (g getter) bytes(program uintptr) ([]byte, error) {
+	var n uint64
+	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
+		return nil, failed(g.name+"Size", r)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	buf := make([]byte, n)
+	r := call(g.get, program, uintptr(unsafe.Pointer(&buf[0])))
+	return buf, failed(g.name, r)
+}
+
+// run compiles one program.
+func (p programs) run(source, name string, options []string) (out Output, err error) {
+	var program uintptr
+	src, label := clib.CString(source), clib.CString(name)
+	r := call(p.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(&src[0])), uintptr(unsafe.Pointer(&label[0])), 0, 0, 0)
+	if r != Success {
+		return Output{}, failed("nvrtcCreateProgram", r)
+	}
+	defer func() {
+		if r := call(p.destroy, uintptr(unsafe.Pointer(&program))); err == nil {
+			err = failed("nvrtcDestroyProgram", r)
+		}
+	}()
+	compiled := p.compileWith(program, options)
+	if text, logErr := p.log.bytes(program); logErr == nil {
+		out.Log = strings.TrimSpace(clib.GoString(text))
+	}
+	if compiled != Success {
+		return out, &CompileError{Name: name, Result: compiled, Log: out.Log}
+	}
+	return p.fetch(program, out, options)
+}
+
+func (p programs) compileWith(program uintptr, options []string) Result {
+	if len(options) == 0 {
+		return call(p.compile, program, 0, 0)
+	}
+	// C gets a list of pointers to Go's memory: all of it is pinned for the call.
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	list := make([]*byte, len(options))
+	for i, o := range options {
+		list[i] = unsafe.SliceData(clib.CString(o))
+		pin.Pin(list[i])
+	}
+	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
+}
+
+// fetch takes what the architecture offers: machine code exists for sm_ only, and
+// PTX may be left out by an option.
+func (p programs) fetch(program uintptr, out Output, options []string) (Output, error) {
+	var err error
+	if out.PTX, err = p.ptx.bytes(program); err != nil {
+		return out, err
+	}
+	for _, o := range options {
+		if strings.Contains(o, "arch") && strings.Contains(o, "sm_") {
+			out.CUBIN, err = p.cubin.bytes(program)
+			return out, err
+		}
+	}
+	return out, nil
+}

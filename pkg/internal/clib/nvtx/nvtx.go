@@ -1,0 +1,49 @@
+// Package nvtx marks ranges of time for NVIDIA's profilers. Where the library is
+// absent the table's functions do nothing, so that callers need not ask.
+//
+// Source: NVTX 3 documentation.
+package nvtx
+
+import (
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
+
+// Library is NVTX. A range belongs to the thread that pushed it: hold the thread
+// (runtime.LockOSThread) from Push to Pop.
+type Library struct {
+	Path string // "" where nothing is marked
+
+	Push func(name string)
+	Pop  func()
+}
+
+// None is the table that marks nothing.
+func None() *Library {
+	return &Library{Push: func(string) {}, Pop: func() {}}
+}
+
+// Open finds the library. With an error the table is None.
+func Open(s *clib.Search) (*Library, error) {
+	lib, err := s.Open(clib.NVTX)
+	if err != nil {
+		return None(), err
+	}
+	b := clib.Bind(lib)
+	push, pop := b.Need("nvtxRangePushA"), b.Need("nvtxRangePop")
+	if err := b.Err(); err != nil {
+		return None(), err
+	}
+	return &Library{
+		Path: lib.Path,
+		Push: func(name string) {
+			c := clib.CString(name)
+			clib.Call(push, uintptr(unsafe.Pointer(&c[0])))
+		},
+		Pop: func() { clib.Call(pop) },
+	}, nil
+}
+
+// Symbols lists the functions that the library must have.
+func Symbols() []string { return []string{"nvtxRangePushA", "nvtxRangePop"} }

@@ -1,0 +1,74 @@
+package clib
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// pythonTimeout bounds how long python3 may take to say where its packages are.
+const pythonTimeout = 10 * time.Second
+
+// pythonProgram prints the folders in which pip installs.
+const pythonProgram = `import site, sys
+for p in sys.path + site.getsitepackages() + [site.getusersitepackages()]:
+    if p.endswith(("site-packages", "dist-packages")):
+        print(p)`
+
+// sitePackages asks python3 where its packages are.
+func sitePackages(ctx context.Context) ([]string, error) {
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		return nil, fmt.Errorf("python3 is not on the PATH")
+	}
+	ctx, cancel := context.WithTimeout(ctx, pythonTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "-c", pythonProgram)
+	cmd.WaitDelay = time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s did not answer within %s", path, pythonTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s could not say where its packages are: %w %s", path, err, strings.TrimSpace(stderr.String()))
+	}
+	var dirs []string
+	for line := range strings.Lines(string(out)) {
+		if dir := strings.TrimSpace(line); dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// python lists the site-packages of VIRTUAL_ENV and of python3, and says why
+// there is none.
+func (s *Search) python() (dirs []string, note string) {
+	note = "they hold no CUDA libraries"
+	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {
+		found, err := filepath.Glob(filepath.Join(escapeGlob(venv), "lib", "python3*", "site-packages"))
+		if err == nil {
+			dirs = append(dirs, found...)
+		}
+	}
+	more, err := s.env.Python(context.Background())
+	if err != nil {
+		return dirs, err.Error()
+	}
+	for _, dir := range more {
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	if len(dirs) == 0 {
+		return nil, "python3 has none"
+	}
+	return dirs, note + ": " + strings.Join(dirs, ", ")
+}

@@ -1,0 +1,238 @@
+package clib
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// PathVariable names folders that are looked into before all others.
+const PathVariable = "LOCKSTEP_CUDA_PATH"
+
+// Environment is what a Search sees of the machine. The zero value is this
+// process's own.
+type Environment struct {
+	Getenv func(string) string
+	// Python lists the site-packages folders of python3.
+	Python func(context.Context) ([]string, error)
+	// System lists the folders looked into last; nil means the usual ones.
+	System []string
+	// Open opens a path or a plain soname, Lookup finds a symbol in it.
+	Open   func(path string) (uintptr, error)
+	Lookup func(handle uintptr, symbol string) (uintptr, error)
+}
+
+func (e Environment) withDefaults() Environment {
+	if e.Getenv == nil {
+		e.Getenv = os.Getenv
+	}
+	if e.Python == nil {
+		e.Python = sitePackages
+	}
+	if e.System == nil {
+		e.System = systemFolders()
+	}
+	if e.Open == nil {
+		e.Open = dlopen
+	}
+	if e.Lookup == nil {
+		e.Lookup = dlsym
+	}
+	return e
+}
+
+// Search opens libraries and remembers them. It may be used by several goroutines.
+type Search struct {
+	env Environment
+
+	mu     sync.Mutex
+	places []Place // filled by the first look
+	found  map[Name]*opened
+}
+
+type opened struct {
+	lib *Library
+	err error
+}
+
+// NewSearch prepares a search; nothing is looked for before Open.
+func NewSearch(env Environment) *Search {
+	return &Search{env: env.withDefaults(), found: map[Name]*opened{}}
+}
+
+// Open opens a library, after those that it needs, or returns what it opened
+// before. A *NotFoundError lists where it was looked for; ErrUnsupported is
+// wrapped on systems where no library can be called.
+func (s *Search) Open(n Name) (*Library, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open(n)
+}
+
+// Places says where libraries are looked for, in order.
+func (s *Search) Places() []Place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.look())
+}
+
+func (s *Search) open(n Name) (*Library, error) {
+	if o := s.found[n]; o != nil {
+		return o.lib, o.err
+	}
+	o := &opened{}
+	s.found[n] = o
+	if !Supported {
+		o.err = fmt.Errorf("open %s on %s/%s: %w", n, runtime.GOOS, runtime.GOARCH, ErrUnsupported)
+		return nil, o.err
+	}
+	sp := specOf(n)
+	if len(sp.sonames) == 0 {
+		o.err = fmt.Errorf("open %s: this library is not known", n)
+		return nil, o.err
+	}
+	for _, need := range sp.needs {
+		// What is missing here shows when an engine that needs it is asked for; the
+		// library itself opens without.
+		_, _ = s.open(need)
+	}
+	o.lib, o.err = s.find(n, sp)
+	return o.lib, o.err
+}
+
+func (s *Search) find(n Name, sp spec) (*Library, error) {
+	var broken []string
+	try := func(path string) *Library {
+		h, err := s.env.Open(path)
+		if err != nil {
+			if filepath.IsAbs(path) {
+				broken = append(broken, err.Error())
+			}
+			return nil
+		}
+		if !filepath.IsAbs(path) {
+			path = mapped(path)
+		}
+		return &Library{Name: n, Path: path, handle: h, lookup: s.env.Lookup}
+	}
+	places := s.look()
+	for _, place := range places {
+		for _, soname := range sp.sonames {
+			if place.Source == loaderPath {
+				if l := try(soname); l != nil {
+					return l, nil
+				}
+				continue
+			}
+			for _, dir := range place.Folders {
+				path := filepath.Join(dir, soname)
+				if _, err := os.Stat(path); err != nil {
+					continue
+				}
+				if l := try(path); l != nil {
+					return l, nil
+				}
+			}
+		}
+	}
+	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
+}
+
+// loaderPath is the place that the loader itself searches.
+const loaderPath = "the loader's path"
+
+// look lists the places in order, once.
+func (s *Search) look() []Place {
+	if s.places != nil {
+		return s.places
+	}
+	variable := func(name string, below ...string) Place {
+		var dirs []string
+		value := s.env.Getenv(name)
+		for _, root := range filepath.SplitList(value) {
+			for _, b := range below {
+				dirs = append(dirs, filepath.Join(root, b))
+			}
+		}
+		note := "not set"
+		if value != "" {
+			note = value + " holds no such folder"
+		}
+		return place(name, note, dirs)
+	}
+	loader := Place{Source: loaderPath, Note: "LD_LIBRARY_PATH is not set"}
+	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
+		loader.Note = "LD_LIBRARY_PATH=" + v
+	}
+	python, note := s.python()
+	s.places = []Place{
+		variable(PathVariable, "", "lib", "lib64"),
+		loader,
+		variable("CUDA_HOME", "lib64", "lib"),
+		variable("CUDA_PATH", "lib64", "lib"),
+		variable("CONDA_PREFIX", "lib"),
+		place("Python's site-packages", note, wheelFolders(python)),
+		place("system folders", "none is there", s.env.System),
+	}
+	return s.places
+}
+
+// place keeps the folders that exist; note is for when there is none.
+func place(source, note string, dirs []string) Place {
+	p := Place{Source: source}
+	for _, dir := range dirs {
+		// A relative folder would make what is loaded depend on where one stands.
+		abs, err := filepath.Abs(dir)
+		if err != nil || slices.Contains(p.Folders, abs) {
+			continue
+		}
+		if info, err := os.Stat(abs); err == nil && info.IsDir() {
+			p.Folders = append(p.Folders, abs)
+		}
+	}
+	if len(p.Folders) == 0 {
+		p.Note = note
+	}
+	return p
+}
+
+func systemFolders() []string {
+	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
+	target := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
+	return []string{
+		"/usr/local/cuda/lib64",
+		"/usr/local/cuda/targets/" + target + "/lib",
+		"/usr/local/cuda/extras/CUPTI/lib64",
+		"/opt/cuda/lib64",
+		"/usr/lib/" + triplet,
+		"/usr/lib64",
+		"/usr/local/nvidia/lib64",
+		"/usr/lib/wsl/lib",
+		"/usr/lib",
+		"/usr/local/lib",
+	}
+}
+
+// wheelFolders lists where pip's NVIDIA wheels and PyTorch keep libraries. The
+// folder of CUDA 13's wheels comes first: the others are older layouts.
+func wheelFolders(sitePackages []string) []string {
+	var dirs []string
+	for _, sp := range sitePackages {
+		dirs = append(dirs, filepath.Join(sp, "nvidia", "cu13", "lib"))
+		more, err := filepath.Glob(filepath.Join(escapeGlob(sp), "nvidia", "*", "lib"))
+		if err == nil {
+			dirs = append(dirs, more...)
+		}
+		dirs = append(dirs, filepath.Join(sp, "torch", "lib"))
+	}
+	return dirs
+}
+
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

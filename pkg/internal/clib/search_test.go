@@ -1,0 +1,197 @@
+package clib
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// machine is a search over made-up folders. open is called with each path that
+// exists, and with plain names.
+func machine(t *testing.T, vars map[string]string, python []string, open func(string) (uintptr, error)) *Search {
+	t.Helper()
+	if !Supported {
+		t.Skip("no C library can be opened on this system")
+	}
+	return NewSearch(Environment{
+		Getenv: func(name string) string { return vars[name] },
+		Python: func(context.Context) ([]string, error) { return python, nil },
+		System: []string{}, Open: open,
+		Lookup: func(uintptr, string) (uintptr, error) { return 0, nil },
+	})
+}
+
+func touch(t *testing.T, parts ...string) string {
+	t.Helper()
+	path := filepath.Join(parts...)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Each place wins over those that follow: with all of them there, the first is
+// opened; when it is taken away, the next is.
+func TestOrderOfPlaces(t *testing.T) {
+	root := t.TempDir()
+	site := filepath.Join(root, "site [x]") // a folder whose name looks like a pattern
+	vars := map[string]string{
+		PathVariable: filepath.Join(root, "none") + ":" + filepath.Join(root, "ours"),
+		"CUDA_HOME":  filepath.Join(root, "home"), "CUDA_PATH": filepath.Join(root, "path"),
+		"CONDA_PREFIX": filepath.Join(root, "conda"), "VIRTUAL_ENV": filepath.Join(root, "venv"),
+	}
+	paths := []string{
+		touch(t, root, "ours", "libnccl.so.2"),
+		touch(t, root, "ours", "lib", "libnccl.so.2"),
+		touch(t, root, "home", "lib64", "libnccl.so.2"),
+		touch(t, root, "path", "lib64", "libnccl.so.2"),
+		touch(t, root, "conda", "lib", "libnccl.so.2"),
+		touch(t, root, "venv", "lib", "python3.12", "site-packages", "nvidia", "nccl", "lib", "libnccl.so.2"),
+		touch(t, site, "nvidia", "cu13", "lib", "libnccl.so.2"),
+		touch(t, site, "nvidia", "abc", "lib", "libnccl.so.2"),
+		touch(t, site, "torch", "lib", "libnccl.so.2"),
+	}
+	for len(paths) > 0 {
+		var tried []string
+		s := machine(t, vars, []string{site}, func(path string) (uintptr, error) {
+			tried = append(tried, path)
+			if filepath.IsAbs(path) {
+				return 1, nil
+			}
+			return 0, errors.New("not there")
+		})
+		lib, err := s.Open(NCCL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lib.Path != paths[0] {
+			t.Fatalf("opened %s, want %s", lib.Path, paths[0])
+		}
+		if strings.HasPrefix(paths[0], vars["CUDA_HOME"]) && !slices.Equal(tried, []string{"libnccl.so.2", paths[0]}) {
+			t.Errorf("the loader's path is not tried before CUDA_HOME: %v", tried)
+		}
+		if err := os.Remove(paths[0]); err != nil {
+			t.Fatal(err)
+		}
+		paths = paths[1:]
+	}
+}
+
+// cuDNN's needs are opened before it, by absolute path, in an order in which each
+// finds what it needs.
+func TestOrderOfLibraries(t *testing.T) {
+	dir := t.TempDir()
+	want := []string{"libnvJitLink.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9"}
+	for _, name := range want {
+		touch(t, dir, name)
+	}
+	var got []string
+	s := machine(t, map[string]string{PathVariable: dir}, nil, func(path string) (uintptr, error) {
+		if !filepath.IsAbs(path) {
+			t.Errorf("%s is opened by its plain name", path)
+		}
+		got = append(got, filepath.Base(path))
+		return 1, nil
+	})
+	for range 2 { // the second time nothing is opened
+		if _, err := s.Open(CUDNN); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("opened %v, want %v", got, want)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	dir := t.TempDir()
+	s := machine(t, map[string]string{PathVariable: dir, "CUDA_HOME": "/nowhere", "LD_LIBRARY_PATH": "/opt/a"}, nil,
+		func(string) (uintptr, error) { return 0, errors.New("not there") })
+	_, err := s.Open(CUDNN)
+	var missing *NotFoundError
+	if !errors.As(err, &missing) || missing.Library != CUDNN {
+		t.Fatalf("error %v", err)
+	}
+	for _, want := range []string{
+		"open cuDNN: libcudnn.so.9 or libcudnn.so.8 not found", "pip install nvidia-cudnn-cu13", "name its folder in LOCKSTEP_CUDA_PATH",
+		"LOCKSTEP_CUDA_PATH: " + dir, "LD_LIBRARY_PATH=/opt/a", "CUDA_HOME (/nowhere holds no such folder)", "CONDA_PREFIX (not set)",
+		"Python's site-packages (python3 has none)", "system folders (none is there)",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q\nlacks %q", err, want)
+		}
+	}
+}
+
+// A file that is there and does not load is told, and the search goes on.
+func TestBrokenLibrary(t *testing.T) {
+	root := t.TempDir()
+	broken, good := touch(t, root, "a", "libcudnn.so.9"), touch(t, root, "b", "libcudnn.so.9")
+	vars := map[string]string{PathVariable: filepath.Dir(broken)}
+	open := func(path string) (uintptr, error) {
+		if path == good {
+			return 1, nil
+		}
+		return 0, errors.New(path + ": file too short")
+	}
+	_, err := machine(t, vars, nil, open).Open(CUDNN)
+	if err == nil || !strings.Contains(err.Error(), "found but not loadable: "+broken+": file too short") {
+		t.Errorf("error %v", err)
+	}
+	vars[PathVariable] += ":" + filepath.Dir(good)
+	if lib, err := machine(t, vars, nil, open).Open(CUDNN); err != nil || lib.Path != good {
+		t.Errorf("%v, %v", lib, err)
+	}
+}
+
+// Nothing is looked for, and Python is not asked, before a library is.
+func TestSearchIsLazy(t *testing.T) {
+	asked := 0
+	s := NewSearch(Environment{Getenv: func(string) string { asked++; return "" }, Python: func(context.Context) ([]string, error) { asked++; return nil, nil }})
+	if asked != 0 || s == nil {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// The mathematics library under NCCL's name opens, and lacks every function.
+func TestMissingSymbolsOfARealLibrary(t *testing.T) {
+	if !Supported {
+		t.Skip("no C library can be opened on this system")
+	}
+	if _, err := dlopen("libm.so.6"); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(mapped("libm.so.6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "libnccl.so.2")
+	if err := os.WriteFile(path, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := NewSearch(Environment{
+		Getenv: func(name string) string { return map[string]string{PathVariable: dir}[name] },
+		Python: func(context.Context) ([]string, error) { return nil, errors.New("no python") }, System: []string{},
+	})
+	lib, err := s.Open(NCCL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := Bind(lib)
+	if b.Need("cos") == 0 || b.Need("ncclAllReduce") != 0 || b.Need("ncclBroadcast") != 0 || b.Optional("ncclNone", "sin") == 0 {
+		t.Error("symbols are not found as they are")
+	}
+	want := "bind NCCL (" + path + "): it has no functions ncclAllReduce, ncclBroadcast: it is too old, or another library of that name; " +
+		"install a newer one or name its folder in LOCKSTEP_CUDA_PATH"
+	if err := b.Err(); err == nil || err.Error() != want {
+		t.Errorf("error %v\nwant  %s", err, want)
+	}
+}

@@ -1,0 +1,116 @@
+// Package stack opens the libraries that a GPU run needs, in their order, and
+// checks that they fit together. What runs on GPUs takes a *Stack, so that a test
+// can hand it the simulated machine of package fake.
+package stack
+
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cublaslt"
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/clib/nvml"
+	"lockstep/pkg/internal/clib/nvrtc"
+	"lockstep/pkg/internal/clib/nvtx"
+)
+
+// Stack is the open libraries. Driver, NVRTC and CUDNN are always there; the
+// others may be nil, and then Missing says why.
+type Stack struct {
+	Driver   *cuda.Driver
+	NVRTC    *nvrtc.Library
+	CUDNN    *cudnn.Library
+	CublasLt *cublaslt.Library // nil: no matrix products outside cuDNN
+	NCCL     *nccl.Library     // nil: ranks exchange through the host
+	NVML     *nvml.Library     // nil: no utilisation, power and energy
+	NVTX     *nvtx.Library     // never nil; marks nothing where it is absent
+
+	Missing map[clib.Name]error
+}
+
+// Open opens and checks the libraries and initialises the driver. The error names
+// the first of Driver, NVRTC and CUDNN that cannot be used, and what to do.
+func Open(s *clib.Search) (*Stack, error) {
+	st := &Stack{Missing: map[clib.Name]error{}}
+	var err error
+	if st.Driver, err = cuda.Open(s); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := st.Driver.Init(); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if st.NVRTC, err = nvrtc.Open(s); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if st.CUDNN, err = cudnn.Open(s); err != nil {
+		return nil, fmt.Errorf("use the GPU: %w", err)
+	}
+	if st.CublasLt, err = cublaslt.Open(s); err != nil {
+		st.CublasLt, st.Missing[clib.CublasLt] = nil, err
+	}
+	if st.NCCL, err = nccl.Open(s); err != nil {
+		st.NCCL, st.Missing[clib.NCCL] = nil, err
+	}
+	if st.NVML, err = nvml.Open(s); err != nil {
+		st.NVML, st.Missing[clib.NVML] = nil, err
+	} else if err := st.NVML.Init(); err != nil {
+		st.NVML, st.Missing[clib.NVML] = nil, err
+	}
+	if st.NVTX, err = nvtx.Open(s); err != nil {
+		st.Missing[clib.NVTX] = err
+	}
+	return st, st.Check()
+}
+
+// Check reports libraries that cannot be used together, and a machine without a
+// device.
+func (st *Stack) Check() error {
+	if err := st.Driver.Check(); err != nil {
+		return fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := st.NVRTC.Check(); err != nil {
+		return fmt.Errorf("use the GPU: %w", err)
+	}
+	if err := st.CUDNN.Check(); err != nil {
+		return fmt.Errorf("use the GPU: %w", err)
+	}
+	if st.NCCL != nil {
+		if err := st.NCCL.Check(); err != nil {
+			st.NCCL, st.Missing[clib.NCCL] = nil, err
+		}
+	}
+	if err := st.major(); err != nil {
+		return fmt.Errorf("use the GPU: %w", err)
+	}
+	n, err := st.Driver.DeviceCount()
+	if err == nil && n == 0 {
+		err = &cuda.Error{Call: "cuDeviceGetCount", Result: cuda.ErrorNoDevice}
+	}
+	if err != nil {
+		return fmt.Errorf("use the GPU: %w", err)
+	}
+	return nil
+}
+
+// major reports an NVRTC of a newer major version than the driver: the driver
+// would refuse its PTX.
+func (st *Stack) major() error {
+	driver, err := st.Driver.Version()
+	if err != nil {
+		return err
+	}
+	major, minor, err := st.NVRTC.Version()
+	if err != nil {
+		return err
+	}
+	if major <= driver/1000 {
+		return nil
+	}
+	return &clib.VersionError{
+		Library: clib.NVRTC, Path: st.NVRTC.Path, Have: fmt.Sprintf("%d.%d", major, minor),
+		Want:   fmt.Sprintf("%d.x, as the driver's CUDA %s,", driver/1000, cuda.VersionText(driver)),
+		Advice: fmt.Sprintf("install a newer driver, or an NVRTC of CUDA %d, and name its folder in %s", driver/1000, clib.PathVariable),
+	}
+}
