@@ -24,7 +24,7 @@ import (
 // floors.
 var floors = [][]string{
 	0: {"notebook", "runs", "metric", "optim", "weights", "internal/clib"},
-	1: {"internal/device", "nn", "logread", "monitor"},
+	1: {"internal/device", "nn", "logread", "monitor", "nvrtc"},
 	2: {"data", "collective", "model", "internal/plan", "scaling"},
 	3: {"engine", "figure", "simulate"},
 	4: {"strategy", "report"},

@@ -36,8 +36,16 @@ func work(args []string) error {
 	f.IntVar(&o.Shape.Depth, "depth", 0, "")
 	f.IntVar(&o.Shape.Size, "size", 0, "")
 	f.IntVar(&o.Shape.Batch, "batch", 0, "")
+	f.IntVar(&o.Shape.Width, "width", 0, "")
+	f.BoolVar(&o.Shape.Biases, "biases", false, "")
+	f.StringVar(&o.Engine.Device, "device", "cpu", "")
+	f.StringVar(&o.Engine.Precision, "precision", "fp32", "")
+	f.BoolVar(&o.Engine.TF32, "tf32", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if o.Engine.Device == "cuda" {
+		o.Engine.Convolution, o.open = "auto", onSimulatedGPU
 	}
 	return Work(context.Background(), o, os.Stdin, os.Stdout)
 }

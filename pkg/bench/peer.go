@@ -29,8 +29,11 @@ const torchScript = "torch_cpu.py"
 const missingExit = 3
 
 // torch is the command line of the PyTorch peer, without its arguments.
-func (o PeerOptions) torch(ctx context.Context) ([]string, error) {
-	script, err := o.script(torchScript)
+func (o PeerOptions) torch(ctx context.Context) ([]string, error) { return o.pytorch(ctx, torchScript) }
+
+// pytorch is the command line of a script that needs PyTorch.
+func (o PeerOptions) pytorch(ctx context.Context, name string) ([]string, error) {
+	script, err := o.script(name)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 // turns, and the most memory that each ever held is its own.
 const (
 	requestStep      = "step"      // one step of training
+	requestSteps     = "steps"     // COUNT: that many in a row
 	requestAllReduce = "allreduce" // BYTES COUNT: that many sums of that many bytes of float32
 	requestMemory    = "memory"
 )
@@ -31,6 +32,7 @@ const (
 // greeting is what a side says of itself.
 type greeting struct {
 	Name       string `json:"name"`
+	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
 	Parameters int    `json:"parameters,omitempty"`
 	// FLOPsPerImage are those of the convolutions forward and backward, the

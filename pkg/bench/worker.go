@@ -19,6 +19,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -28,13 +29,15 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Shape is the size of what is trained: a 2-D U-Net with batch norm and
-// without biases before it, on square images of one channel.
+// Shape is the size of what is trained: a 2-D U-Net with batch norm on images
+// of one channel.
 type Shape struct {
-	Base  int // channels of the first level
-	Depth int // levels above the bridge
-	Size  int // height and width of an image, pixels
-	Batch int // images per worker and step
+	Base   int  // channels of the first level
+	Depth  int  // levels above the bridge
+	Size   int  // height of an image, pixels
+	Width  int  // of an image, pixels; 0: as its height
+	Batch  int  // images per worker and step
+	Biases bool // convolutions before a batch norm have biases, as in the U-Net study
 }
 
 // DefaultShape is the one that targets are set for: 7,762,465 parameters.
@@ -42,8 +45,15 @@ func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8
 
 func (s Shape) network() (*model.UNet, error) {
 	return model.UNet2D(model.UNet2DConfig{
-		Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.Size, Norm: "batch",
+		Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.width(), Bias: s.Biases, Norm: "batch",
 	})
+}
+
+func (s Shape) width() int {
+	if s.Width == 0 {
+		return s.Size
+	}
+	return s.Width
 }
 
 // arguments are the flags that both sides take.
@@ -56,7 +66,7 @@ func (s Shape) arguments() []string {
 
 // String is "U-Net base 32, depth 4, 128×128×1, batch 8".
 func (s Shape) String() string {
-	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Batch)
+	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
 }
 
 // The tasks of a worker.
@@ -67,15 +77,31 @@ const (
 
 // WorkerOptions say what Work does.
 type WorkerOptions struct {
-	Task   string // "train" or "allreduce"
+	Task   string // "train", "allreduce" or "read"
 	Shape  Shape
 	Engine engine.Options
+
+	open opener // nil: openEngine
+}
+
+// opener starts an engine; tests have one on a simulated GPU.
+type opener func(engine.Options) (engine.Engine, error)
+
+// openEngine starts the engine that o names, on the first GPU where it names none.
+func openEngine(o engine.Options) (engine.Engine, error) {
+	if _, ok := o.CUDA(); ok {
+		return cuda.New(o, 0)
+	}
+	return cpu.New(o)
 }
 
 // Work is our side of a comparison: one process that answers requests from in
 // on out until in ends. With RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
 // LOCKSTEP_TOKEN in the environment it is one of several.
 func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
+	if o.Task == taskRead {
+		return readWork(ctx, in, out)
+	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return err
@@ -92,7 +118,7 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	case taskAllReduce:
 		w.about = greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
-		err = fmt.Errorf("bench worker: task %q is not known: use %s or %s", o.Task, taskTrain, taskAllReduce)
+		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, taskTrain, taskAllReduce, taskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
@@ -124,6 +150,7 @@ type worker struct {
 	sync   *strategy.DDP
 	rng    *rand.Rand
 	steps  int
+	onGPU  bool
 
 	image, target []float32
 	sum           device.Buffer
@@ -143,9 +170,13 @@ func (w *worker) load(o WorkerOptions) error {
 	if err != nil {
 		return err
 	}
-	if w.engine, err = cpu.New(o.Engine); err != nil {
+	if o.open == nil {
+		o.open = openEngine
+	}
+	if w.engine, err = o.open(o.Engine); err != nil {
 		return err
 	}
+	_, w.onGPU = o.Engine.CUDA()
 	if w.exe, err = w.engine.Load(p, nil); err != nil {
 		return err
 	}
@@ -165,9 +196,11 @@ func (w *worker) load(o WorkerOptions) error {
 		Name: "lockstep " + w.engine.Name(), Threads: o.Engine.Threads,
 		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
 	}
-	w.sync = strategy.NewDDP(w.ctx, w.group, strategy.FaultNone)
+	if w.group.Size() > 1 || !w.onGPU {
+		w.sync = strategy.NewDDP(w.ctx, w.group, strategy.FaultNone)
+	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	pixels := o.Shape.Batch * o.Shape.Size * o.Shape.Size
+	pixels := o.Shape.Batch * o.Shape.Size * o.Shape.width()
 	w.image, w.target = make([]float32, pixels), make([]float32, pixels)
 	return nil
 }
@@ -190,6 +223,12 @@ func (w *worker) answer(request []string) (answer, error) {
 	switch {
 	case len(request) == 1 && request[0] == requestStep && w.exe != nil:
 		return w.step()
+	case len(request) == 2 && request[0] == requestSteps && w.exe != nil:
+		n, err := strconv.Atoi(request[1])
+		if err != nil || n < 1 {
+			return answer{}, fmt.Errorf("%s %s: name a number of steps", requestSteps, request[1])
+		}
+		return w.manySteps(n)
 	case len(request) == 3 && request[0] == requestAllReduce && w.exe == nil:
 		size, err := strconv.Atoi(request[1])
 		if err != nil {
@@ -201,6 +240,9 @@ func (w *worker) answer(request []string) (answer, error) {
 		}
 		return w.allReduce(size, count)
 	case len(request) == 1 && request[0] == requestMemory:
+		if w.onGPU {
+			return answer{PeakBytes: w.exe.MemoryBytes()}, nil
+		}
 		n, err := peakBytes("/proc/self/status")
 		return answer{PeakBytes: n}, err
 	}
@@ -210,27 +252,69 @@ func (w *worker) answer(request []string) (answer, error) {
 // step trains on images that nobody has seen before. Copying them into the
 // engine's layout counts, making them does not, as on the other side.
 func (w *worker) step() (answer, error) {
-	for i := range w.image {
-		w.image[i] = w.rng.Float32()
-		w.target[i] = float32(w.rng.IntN(2))
+	w.draw()
+	if err := w.group.Barrier(w.ctx); err != nil {
+		return answer{}, err
+	}
+	begin := time.Now()
+	if err := w.feed(); err != nil {
+		return answer{}, err
+	}
+	if err := w.train(); err != nil {
+		return answer{}, err
+	}
+	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+}
+
+// manySteps trains in a row on one batch, which on a GPU lies there already, as
+// the peer's batches do: each step reads it anew.
+func (w *worker) manySteps(count int) (answer, error) {
+	w.draw()
+	if err := w.feed(); err != nil {
+		return answer{}, err
+	}
+	if err := w.train(); err != nil { // the copy to the device is done after it
+		return answer{}, err
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
 		return answer{}, err
 	}
 	begin := time.Now()
+	for range count {
+		if err := w.train(); err != nil {
+			return answer{}, err
+		}
+	}
+	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+}
+
+// draw makes a batch that nobody has seen before.
+func (w *worker) draw() {
+	for i := range w.image {
+		w.image[i] = w.rng.Float32()
+		w.target[i] = float32(w.rng.IntN(2))
+	}
+}
+
+// feed hands the batch to the engine.
+func (w *worker) feed() error {
 	if err := w.exe.SetInput(model.ImageInput, w.image); err != nil {
-		return answer{}, err
+		return err
 	}
-	if err := w.exe.SetInput(model.TargetInput, w.target); err != nil {
-		return answer{}, err
-	}
+	return w.exe.SetInput(model.TargetInput, w.target)
+}
+
+// train does one step on what the engine has.
+func (w *worker) train() error {
 	w.steps++
 	c := optim.DefaultConfig()
 	update := c.Update(c.LearningRate, w.steps)
-	if _, err := w.exe.Step(w.ctx, w.sync, &update); err != nil {
-		return answer{}, err
+	var sync engine.GradSync // none for one worker on a GPU: its step is one graph then
+	if w.sync != nil {
+		sync = w.sync
 	}
-	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+	_, err := w.exe.Step(w.ctx, sync, &update)
+	return err
 }
 
 // allReduce does count sums of a buffer of size bytes.

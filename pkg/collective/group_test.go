@@ -354,3 +354,15 @@ func BenchmarkAllReduce(b *testing.B) {
 		})
 	}
 }
+
+// TestBuffersOfAGPU: a group of the host refuses them, and stays whole.
+func TestBuffersOfAGPU(t *testing.T) {
+	g := Single()
+	b := device.Buffer{Pointer: 4096, Type: device.F32, Elements: 8}
+	if err := g.AllReduce(t.Context(), b); err == nil || !strings.Contains(err.Error(), "all-reduce: the buffer lies in a GPU's memory") {
+		t.Errorf("all-reduce says %v", err)
+	}
+	if err := g.AllReduce(t.Context(), device.Buffer{F32: []float32{1}}); err != nil {
+		t.Error(err)
+	}
+}

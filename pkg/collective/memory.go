@@ -108,7 +108,7 @@ func (g *memoryGroup) leave(state uint32) {
 // do is the frame of every operation: it announces it, compares it with what
 // the others call, and keeps the group from going on out of step.
 func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
-	return g.take(ctx, k, g.size, func() error {
+	return g.take(ctx, k, b, g.size, func() error {
 		c := &g.control.calls[g.number%2]
 		c.what.Store(signature(k, b, root))
 		c.length.Store(uint64(b.Len()))

@@ -192,7 +192,7 @@ func (r *Ring) note(state uint8) frame {
 // with the one before, so that, once round, all are compared), and at the end
 // waits until everything is sent, since b is the caller's again.
 func (r *Ring) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
-	return r.take(ctx, k, r.size, func() error {
+	return r.take(ctx, k, b, r.size, func() error {
 		r.missing, r.told, r.silent = nil, false, time.Time{}
 		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: signature(k, b, root), length: uint64(b.Len())}
 		r.out.put(r.mine, nil)

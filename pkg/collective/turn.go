@@ -48,7 +48,10 @@ type turn struct {
 
 // take runs an operation of a group of size ranks; failed tells the others
 // that this rank gave up.
-func (t *turn) take(ctx context.Context, k kind, size int, operation func() error, failed func()) error {
+func (t *turn) take(ctx context.Context, k kind, b device.Buffer, size int, operation func() error, failed func()) error {
+	if !b.OnHost() {
+		return fmt.Errorf("%v: the buffer lies in a GPU's memory: this group exchanges on the host", k)
+	}
 	if !t.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("%v: another operation of this group is running: a group is for one goroutine at a time", k)
 	}

@@ -7,8 +7,7 @@ import (
 	"html"
 	"image/color"
 	"io"
-	"os"
-	"path/filepath"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -31,13 +30,20 @@ type Figure struct {
 
 	name    string
 	plot    *plot.Plot
+	right   *rightAxis // nil where there is none
 	legend  []entry
 	table   dataframe.DataFrame
+	brief   *dataframe.DataFrame // what TeX shows of a long table; nil for the table
 	caption string
+	fixed   bool // the height is the caller's: the legend takes from the plot's
+
+	// Of a page of panels, which has no plot of its own.
+	panels  []*Figure
+	columns int
+	title   string
 }
 
-// Name is a name for files: epoch_time, throughput, speedup, iou,
-// loss_by_epoch or loss_by_time.
+// Name is a name for files, one of Names, or the metric and axis of a Curve.
 func (f *Figure) Name() string { return f.name }
 
 // String is the caption: what is shown where pictures cannot be.
@@ -47,12 +53,13 @@ func (f *Figure) String() string { return f.Caption() }
 func (f *Figure) Caption() string { return f.caption }
 
 // Table holds the numbers that are drawn: columns of Study.Table, or for the
-// losses of Study.Epochs.
+// losses of Study.Epochs, or those of the result that is drawn, such as
+// scaling.Cost.
 func (f *Figure) Table() dataframe.DataFrame { return f.table }
 
 // Plot is the figure's plot, to change its title, axes and styles, or to add
 // to it. The legend is not part of it: the figure draws it above the plot,
-// where it covers nothing.
+// where it covers nothing. A page of panels has none, and it is nil.
 func (f *Figure) Plot() *plot.Plot { return f.plot }
 
 // SVG is the picture as a document that can stand in a page. What cannot be
@@ -63,8 +70,14 @@ func (f *Figure) SVG() string {
 		return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="640" height="40"><text x="4" y="24">%s</text></svg>`,
 			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(err.Error()))
 	}
-	text := fixTextWidths(b.String())
-	if i := strings.Index(text, "<svg"); i > 0 { // the XML declaration has no place inside a page
+	return inPage(b.String())
+}
+
+// inPage is a drawing without its XML declaration, which has no place inside a
+// page.
+func inPage(svg string) string {
+	text := fixTextWidths(svg)
+	if i := strings.Index(text, "<svg"); i > 0 {
 		text = text[i:]
 	}
 	return text
@@ -86,30 +99,6 @@ func fixTextWidths(svg string) string {
 	})
 }
 
-// Save writes the picture to a file, as its extension says: .png, .svg or
-// .pdf. Missing folders are made.
-func (f *Figure) Save(path string) error {
-	format := strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
-	var b bytes.Buffer
-	switch format {
-	case "svg":
-		b.WriteString(`<?xml version="1.0"?>` + "\n" + f.SVG())
-	case "png", "pdf":
-		if err := f.write(&b, format); err != nil {
-			return fmt.Errorf("save figure %s: %w", f.name, err)
-		}
-	default:
-		return fmt.Errorf("save figure %s: %q does not end in .png, .svg or .pdf", f.name, path)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("save figure %s: %w", f.name, err)
-	}
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("save figure %s: %w", f.name, err)
-	}
-	return nil
-}
-
 // write draws the figure in a format that package draw knows. What gonum
 // panics at, such as an axis that the caller made empty, becomes an error.
 func (f *Figure) write(w io.Writer, format string) (err error) {
@@ -118,7 +107,7 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 			err = errors.Join(err, fmt.Errorf("draw figure %s: %v", f.name, r))
 		}
 	}()
-	if f.plot == nil {
+	if f.plot == nil && len(f.panels) == 0 {
 		return errors.New("draw figure: it is empty; make one with figure.Speedup(study) or another constructor")
 	}
 	canvas, err := f.canvas(format)
@@ -138,11 +127,44 @@ func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 		c := vgimg.NewWith(vgimg.UseWH(f.Width, f.Height), vgimg.UseDPI(pngDPI), vgimg.UseBackgroundColor(color.White))
 		return vgimg.PngCanvas{Canvas: c}, nil
 	}
-	return draw.NewFormattedCanvas(f.Width, f.Height, format)
+	c, err := draw.NewFormattedCanvas(f.Width, f.Height, format)
+	if format == "pdf" {
+		return straightAlpha{c}, err
+	}
+	return c, err
+}
+
+// straightAlpha is a canvas that multiplies colours with their alpha itself.
+// Gonum's PDF does so to colours that were multiplied already, as RGBA returns
+// them, and what is pale becomes dark.
+type straightAlpha struct{ vg.CanvasWriterTo }
+
+// SetColor implements vg.Canvas.
+func (s straightAlpha) SetColor(c color.Color) {
+	if c == nil {
+		c = color.Black
+	}
+	if n, ok := color.NRGBAModel.Convert(c).(color.NRGBA); ok {
+		c = straight(n)
+	}
+	s.CanvasWriterTo.SetColor(c)
+}
+
+// straight is a colour whose parts are not multiplied with its alpha.
+type straight color.NRGBA
+
+// RGBA implements color.Color, but for the multiplication.
+func (s straight) RGBA() (r, g, b, a uint32) {
+	const whole = 0x101 // makes 16 bits of 8
+	return uint32(s.R) * whole, uint32(s.G) * whole, uint32(s.B) * whole, uint32(s.A) * whole
 }
 
 // draw puts title, legend and plot below each other.
 func (f *Figure) draw(c draw.Canvas) {
+	if len(f.panels) > 0 {
+		f.drawPanels(c)
+		return
+	}
 	c.SetColor(f.plot.BackgroundColor)
 	c.Fill(c.Rectangle.Path())
 	c = draw.Crop(c, margin, -margin, margin, -margin)
@@ -154,7 +176,29 @@ func (f *Figure) draw(c draw.Canvas) {
 	}
 	p := *f.plot
 	p.Title.Text = ""
-	left := p.DataCanvas(c).Min.X
-	c.Max.Y -= drawLegend(draw.Crop(c, left-c.Min.X, 0, 0, 0), f.legend)
+	if f.right != nil {
+		c.Max.X -= f.right.width()
+	}
+	// Gonum makes room for the label of a vertical axis as if it stood at the
+	// middle of the values, which a logarithmic axis has near its top. The
+	// label stands at the middle of the axis, and is drawn here.
+	label, edge := p.Y.Label, c.Min.X
+	p.Y.Label.Text = ""
+	if label.Text != "" {
+		c.Min.X += label.TextStyle.Height(label.Text) + label.TextStyle.FontExtents().Descent + label.Padding
+	}
+	data := p.DataCanvas(c)
+	legend := draw.Crop(c, data.Min.X-c.Min.X, 0, 0, 0)
+	if f.right != nil {
+		legend.Max.X += f.right.width()
+	}
+	c.Max.Y -= drawLegend(legend, f.legend)
 	p.Draw(c)
+	style := label.TextStyle
+	style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
+	data = p.DataCanvas(c)
+	c.FillText(style, vg.Point{X: edge, Y: data.Center().Y}, label.Text)
+	if f.right != nil {
+		f.right.draw(p.DataCanvas(c))
+	}
 }

@@ -3,6 +3,7 @@ package figure
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"testing"
 
 	"lockstep/pkg/runs"
@@ -19,6 +20,7 @@ func synthetic(t *testing.T, series []string, workers []int, seeds, epochs int) 
 			for seed := 1; seed <= seeds; seed++ {
 				r := runs.Run{Dir: fmt.Sprintf("%s-n%d-s%d", name, n, seed), Info: runs.Info{
 					Study: "cells", Series: name, Workers: n, Seed: int64(seed), Status: runs.StatusDone,
+					BatchPerWorker: 16, GlobalBatch: 16 * n,
 				}}
 				for e := 1; e <= epochs; e++ {
 					seconds := (2 + 0.15*float64(n-1)*float64(i+1)) * (1 + 0.04*float64(seed-1))
@@ -29,7 +31,7 @@ func synthetic(t *testing.T, series []string, workers []int, seeds, epochs int) 
 					r.Epochs = append(r.Epochs, runs.Epoch{
 						Epoch: e, Seconds: seconds, Samples: 48 * n, SamplesPerSecond: 48 * float64(n) / seconds,
 						TrainLoss: loss, ValLoss: loss*1.1 + 0.02, IoU: math.NaN(), Dice: math.NaN(),
-						ValSeconds: math.NaN(), LearningRate: 1e-3,
+						ValSeconds: math.NaN(), LearningRate: 1e-3, Accuracy: math.NaN(), ValAccuracy: math.NaN(),
 					})
 				}
 				r.Info.Test = &runs.Test{
@@ -45,5 +47,41 @@ func synthetic(t *testing.T, series []string, workers []int, seeds, epochs int) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return study
+}
+
+// published is a study of published numbers (logs/published), every epoch of
+// which counts, because some tables have one alone.
+func published(t *testing.T, file string) *scaling.Study {
+	t.Helper()
+	study, err := scaling.Read(filepath.Join("..", "..", "logs", "published", file))
+	check(t, err)
+	study, err = study.WithRule(scaling.Rule{})
+	check(t, err)
+	return study
+}
+
+// traced is a study of an invented trace: two ranks with two lanes, three
+// steps, communication that is half hidden.
+func traced(t *testing.T) *scaling.Study {
+	t.Helper()
+	r := runs.Run{Dir: "trace.json", Kind: "trace", Info: runs.Info{Study: "cells", Series: "ddp", Workers: 2, Status: runs.StatusDone}}
+	for rank := range 2 {
+		for step := range 3 {
+			at := 0.010 * float64(step)
+			late := 0.0005 * float64(rank)
+			for _, s := range []runs.Span{
+				{Lane: "steps", Kind: runs.SpanOther, Name: fmt.Sprintf("ProfilerStep#%d", step+1), Start: at, Seconds: 0.010},
+				{Lane: "stream 7", Kind: runs.SpanData, Name: "copy", Start: at, Seconds: 0.001 + late},
+				{Lane: "stream 7", Kind: runs.SpanCompute, Name: "conv", Start: at + 0.001 + late, Seconds: 0.006},
+				{Lane: "stream 20", Kind: runs.SpanCommunication, Name: "all-reduce", Start: at + 0.005, Seconds: 0.004},
+			} {
+				s.Rank = rank
+				r.Spans = append(r.Spans, s)
+			}
+		}
+	}
+	study, err := scaling.FromRuns([]runs.Run{r})
+	check(t, err)
 	return study
 }

@@ -45,32 +45,35 @@ func legendStyle() text.Style {
 
 func legendRowHeight() vg.Length { return legendStyle().FontExtents().Height + 3 }
 
-// legendColumns places the entries in rows of the given width: in a single row
-// side by side, or else in columns of equal width. It returns the left edge of
-// each column; the number of rows follows.
+// legendColumns places the entries in rows of the given width, in as many
+// columns as fit. It returns the left edge of each column; the number of rows
+// follows.
 func legendColumns(entries []entry, width vg.Length) []vg.Length {
 	style := legendStyle()
-	var edges []vg.Length
-	var widest, x vg.Length
-	for _, e := range entries {
-		w := iconWidth + iconGap + style.Width(e.name) + columnGap
-		edges = append(edges, x)
-		widest, x = max(widest, w), x+w
+	for n := len(entries); n > 1; n-- {
+		widths := make([]vg.Length, n)
+		for i, e := range entries {
+			widths[i%n] = max(widths[i%n], iconWidth+iconGap+style.Width(e.name)+columnGap)
+		}
+		edges := make([]vg.Length, n)
+		x := vg.Length(0)
+		for i, w := range widths {
+			edges[i] = x
+			x += w
+		}
+		if x-columnGap <= width {
+			return edges
+		}
 	}
-	if x-columnGap <= width {
-		return edges
-	}
-	n := max(1, int((width+columnGap)/widest))
-	edges = edges[:0]
-	for i := range n {
-		edges = append(edges, vg.Length(i)*widest)
-	}
-	return edges
+	return []vg.Length{0}
 }
 
 // makeRoom adds the height of the legend's rows after the first, so that the
 // data keep theirs.
 func (f *Figure) makeRoom() {
+	if f.fixed {
+		return
+	}
 	const axis = 50 // about what labels take on the left
 	columns := legendColumns(f.legend, f.Width-2*margin-axis)
 	if len(columns) > 0 {
@@ -98,7 +101,7 @@ func drawLegend(c draw.Canvas, entries []entry) vg.Length {
 			t.Thumbnail(&box)
 		}
 		// +1: the eye centres on small letters, not on descenders.
-		c.FillText(style, vg.Point{X: x + iconWidth + iconGap, Y: y + 1}, e.name)
+		c.FillText(style, vg.Point{X: x + iconWidth + iconGap, Y: y + 1}, shortened(e.name, c.Max.X-x-iconWidth-iconGap, style.Width))
 	}
 	return c.Max.Y - (y - rowHeight/2) + 4
 }

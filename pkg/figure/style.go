@@ -2,8 +2,6 @@ package figure
 
 import (
 	"image/color"
-	"math"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -85,77 +83,4 @@ func newPlot(title, x, y string) *plot.Plot {
 	grid.Horizontal = draw.LineStyle{Color: color.NRGBA{R: 225, G: 225, B: 225, A: 255}, Width: 0.6}
 	p.Add(grid)
 	return p
-}
-
-// valueTicks marks about five round values, without marks between them.
-type valueTicks struct{}
-
-// Ticks implements plot.Ticker.
-func (valueTicks) Ticks(lo, hi float64) []plot.Tick {
-	if !(hi > lo) {
-		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
-	}
-	step, digits := roundStep((hi - lo) / 6)
-	var ticks []plot.Tick
-	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
-		v := float64(k) * step
-		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', digits, 64)})
-	}
-	return ticks
-}
-
-// roundStep is the smallest of 1, 2, 2.5 and 5 times a power of ten that is
-// not below rough, and the decimals that its multiples need.
-func roundStep(rough float64) (step float64, digits int) {
-	power := int(math.Floor(math.Log10(rough)))
-	for _, c := range []struct {
-		factor float64
-		extra  int
-	}{{1, 0}, {2, 0}, {2.5, 1}, {5, 0}, {10, -1}} {
-		if step = c.factor * math.Pow10(power); step >= rough*(1-1e-9) {
-			return step, max(0, c.extra-power)
-		}
-	}
-	return step, max(0, -power)
-}
-
-// workerTicks marks the worker counts that were run, and labels those whose
-// labels have room.
-type workerTicks []int
-
-// Ticks implements plot.Ticker.
-func (w workerTicks) Ticks(lo, hi float64) []plot.Tick {
-	var ticks []plot.Tick
-	last := lo - (hi - lo)
-	for i := len(w) - 1; i >= 0; i-- { // from above: the largest count is always labelled
-		n := float64(w[i])
-		t := plot.Tick{Value: n}
-		if len(ticks) == 0 || last-n >= (hi-lo)/22 {
-			t.Label, last = strconv.Itoa(w[i]), n
-		}
-		ticks = append(ticks, t)
-	}
-	return ticks
-}
-
-// epochTicks marks whole epochs, at most about ten of them.
-type epochTicks struct{}
-
-// Ticks implements plot.Ticker.
-func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
-	step := 1
-	for i := 0; (hi-lo)/float64(step) > 11; i++ { // 1, 2, 5, 10, 20, 50, …
-		if i%3 == 1 {
-			step = step * 5 / 2
-		} else {
-			step *= 2
-		}
-	}
-	var ticks []plot.Tick
-	for n := (int(lo)/step - 1) * step; float64(n) <= hi; n += step {
-		if v := float64(n); v >= lo && n >= 1 {
-			ticks = append(ticks, plot.Tick{Value: v, Label: strconv.Itoa(n)})
-		}
-	}
-	return ticks
 }

@@ -2,178 +2,162 @@
 // other programs' files alike, into [runs.Run].
 //
 // [Read] walks a path. A folder that holds run.json is a run of ours. A file
-// is recognised by its content, by the table in kinds; which run it is (worker
-// count, series) comes from its name where the content does not say. Files of
-// no known kind are left alone. What is of a known kind but cannot be used is
-// reported as a [runs.Problem] with its file and line: nothing is guessed in
-// silence.
+// is recognised by its content, unpacked where it is compressed with gzip or
+// zstd, by the table in kinds. Files that belong to one run (a log and the
+// TensorBoard files beside it) become one [runs.Run]; see merge.go for the
+// rules. How many workers ran, the name of the series and the seed come from
+// the content, else from the path, else from a configuration file; [Options]
+// holds patterns that count more than all of these. Workers is 0 where nothing
+// says it, and a problem says so.
+//
+// Nothing is guessed in silence: [Explain] gives a [Report] a file, of what
+// was read, what was not, and what was assumed. What is of a known kind but
+// cannot be used is a [runs.Problem] with its file and line.
 //
 // [Tidy] gives what was read as one table, a row a measured value.
-//
-// Kinds read: the CSV logs of the U-Net scaling study (log_<N>.csv of native
-// data parallelism, log_hvd_<N>.csv of Horovod; see study.go).
 package logread
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"lockstep/pkg/runs"
 )
 
-// headBytes is how much of a file a recogniser sees.
-const headBytes = 512
-
-// kind is a kind of foreign log: a file that matches is read into one run.
-// Problems of what was read are in the run.
+// kind is a kind of foreign log. recognise sees the first 4096 bytes of the
+// content; the path may only break ties. read gives the runs of one file, or
+// what it adds to one, and writes what it did not use into in.report.
 type kind struct {
-	name    string
-	matches func(path string, head []byte) bool
-	read    func(path string, r io.Reader) (runs.Run, error)
+	name      string
+	recognise func(path string, head []byte) bool
+	read      func(ctx context.Context, in *input) ([]*part, error)
 }
 
-// kinds are the foreign logs that are known; the first that matches reads.
+// kinds are the foreign logs that are known; the first that recognises reads.
 func kinds() []kind {
 	return []kind{
-		{name: "study CSV", matches: isStudy, read: readStudy},
+		{name: eventsKind, recognise: isEvents, read: readEvents},
+		{name: traceKind, recognise: isTrace, read: readTrace},
+		{name: benchyKind, recognise: isBenchyJSON, read: readBenchyJSON},
+		{name: huggingKind, recognise: isHugging, read: readHugging},
+		{name: studyKind, recognise: isStudy, read: readStudy},
+		{name: lightningKind, recognise: isLightning, read: readLightning},
+		{name: sacctKind, recognise: isSacct, read: readSacct},
+		{name: hparamsKind, recognise: isHparams, read: readHparams},
+		{name: plainKind, recognise: isPlain, read: readPlain},
+		{name: tableKind, recognise: isTable, read: readTable},
+		{name: textKind, recognise: isText, read: readText}, // the last: it looks at every line
 	}
 }
 
-// errNoRun is what a kind returns when the file holds no run; why is in the
-// run's problems.
-var errNoRun = errors.New("no run")
-
-// Read reads every run in and under path, a folder or one file, in natural
-// order of their paths (log_2.csv before log_10.csv). The problems are those
-// of all runs together with those of files that gave no run. An error means
-// that path could not be read at all; runs that are damaged are problems.
-func Read(path string) ([]runs.Run, []runs.Problem, error) {
-	var found []runs.Run
-	problems, err := each(path, func(run runs.Run) error {
-		found = append(found, run)
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
+func kindNames() []string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
 	}
-	return found, problems, nil
+	return names
 }
 
-// each hands over the runs in and under path, one at a time; it ends at the
-// first error of use, which it returns. The problems are as Read's.
-func each(path string, use func(runs.Run) error) ([]runs.Problem, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read logs: %w", err)
-	}
-	w := &walk{use: use}
-	if info.IsDir() {
-		err = w.folder(path)
-	} else {
-		err = w.named(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read logs in %s: %w", path, err)
-	}
-	return w.problems, nil
+// errUnknown is what a kind returns that finds in the whole of a file nothing
+// that is its own: the file is of no known kind.
+var errUnknown = errors.New("of no known kind")
+
+// Options say how logs are read. The zero value reads as [Read] does.
+type Options struct {
+	// As says what names tell: the first pattern that matches a file counts.
+	As []Pattern
+	// Progress is told, from one goroutine at a time, how many bytes of files
+	// are done of how many.
+	Progress func(read, total int64)
 }
 
-// walk hands over the runs that it meets.
-type walk struct {
-	use      func(runs.Run) error
-	problems []runs.Problem
+// Logs is what was read.
+type Logs struct {
+	Runs     []runs.Run     // in natural order of their paths
+	Problems []runs.Problem // those of all runs, and of files that gave none
+	Reports  Reports        // one a file
 }
 
-func (w *walk) add(run runs.Run) error {
-	w.problems = append(w.problems, run.Problems...)
-	return w.use(run)
-}
-
-// folder reads dir, or where it is no run of ours, what lies in it.
-func (w *walk) folder(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	holds := func(name string) bool {
-		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
-	}
-	if holds("run.json") || holds("epochs.csv") { // the latter alone: runs.Read says what is wrong
-		run, err := runs.Read(dir)
-		if err != nil {
-			w.problems = append(w.problems, runs.Problem{File: dir, Reason: err.Error()})
-			return nil
+// Read reads every run in and under the paths, folders or files, in natural
+// order of their paths (log_2.csv before log_10.csv). An error means that a
+// path could not be read at all, or that it is one file of no known kind; runs
+// that are damaged are problems.
+func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
+	logs := &Logs{}
+	for _, path := range paths {
+		if err := o.read(ctx, path, logs); err != nil {
+			return nil, err
 		}
-		return w.add(run)
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		switch {
-		case strings.HasPrefix(e.Name(), "."):
-		case e.IsDir():
-			err = w.folder(path)
-		case e.Type().IsRegular():
-			_, err = w.file(path)
+	return logs, nil
+}
+
+func (o Options) read(ctx context.Context, path string, logs *Logs) error {
+	tasks, err := list(path)
+	if err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
+	parts, err := readAll(ctx, tasks, o.Progress)
+	if err != nil {
+		return fmt.Errorf("read logs in %s: %w", path, err)
+	}
+	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
+		if r := tasks[0].report; r.Skipped != "" || r.Kind == "" {
+			why := r.Skipped
+			if why == noKind {
+				why = "the file is of no known kind; expected a run folder or: " + strings.Join(kindNames(), ", ")
+			}
+			for _, p := range r.Unused {
+				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
+			}
+			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
-		if err != nil {
-			return err
+	}
+	m := &merger{options: o, root: path}
+	found := m.merge(parts)
+	reported := map[string]bool{}
+	for _, r := range logs.Reports {
+		reported[r.Path] = true
+	}
+	for _, t := range tasks {
+		if !reported[t.path] {
+			logs.Reports = append(logs.Reports, t.report)
+			logs.Problems = append(logs.Problems, t.report.problems()...)
+		}
+	}
+	seen := map[string]bool{}
+	for _, run := range logs.Runs {
+		seen[run.Dir] = true
+	}
+	for _, run := range found {
+		if !seen[run.Dir] { // a path may lie in another
+			logs.Runs = append(logs.Runs, run)
 		}
 	}
 	return nil
 }
 
-// named reads a file that the caller named: it must be of a known kind. The
-// file run.json or epochs.csv of a run stands for its folder.
-func (w *walk) named(path string) error {
-	if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" {
-		return w.folder(filepath.Dir(path))
+// Explain reads the paths and says of each file what was done with it.
+func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) {
+	logs, err := o.Read(ctx, paths...)
+	if err != nil {
+		return nil, err
 	}
-	known, err := w.file(path)
-	if err == nil && !known {
-		var names []string
-		for _, k := range kinds() {
-			names = append(names, k.name)
-		}
-		err = fmt.Errorf("the file is of no known kind; expected a run folder or: %s", strings.Join(names, ", "))
-	}
-	return err
+	return logs.Reports, nil
 }
 
-// file reads a file if it is of a known kind.
-func (w *walk) file(path string) (known bool, err error) {
-	f, err := os.Open(path)
+// Explain says of each file in and under the paths what Read does with it.
+func Explain(paths ...string) (Reports, error) {
+	return Options{}.Explain(context.Background(), paths...)
+}
+
+// Read reads every run in and under path, as [Options.Read] does.
+func Read(path string) ([]runs.Run, []runs.Problem, error) {
+	logs, err := Options{}.Read(context.Background(), path)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	head := make([]byte, headBytes)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return false, err
-	}
-	for _, k := range kinds() {
-		if !k.matches(path, head[:n]) {
-			continue
-		}
-		run, err := k.read(path, f)
-		if errors.Is(err, errNoRun) {
-			w.problems = append(w.problems, run.Problems...)
-			return true, nil
-		}
-		if err != nil {
-			return true, fmt.Errorf("%s: %w", k.name, err)
-		}
-		return true, w.add(run)
-	}
-	return false, nil
+	return logs.Runs, logs.Problems, nil
 }

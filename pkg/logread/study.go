@@ -1,9 +1,9 @@
 package logread
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -49,7 +49,7 @@ type studyName struct {
 
 // parseStudyName reads the base name of path.
 func parseStudyName(path string) (studyName, bool) {
-	m := regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`).FindStringSubmatch(filepath.Base(path))
+	m := regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`).FindStringSubmatch(filepath.Base(uncompressedName(path)))
 	if m == nil {
 		return studyName{}, false
 	}
@@ -65,28 +65,14 @@ func parseStudyName(path string) (studyName, bool) {
 	return n, err == nil && repeatErr == nil && n.workers > 0
 }
 
-// studyFolder names the study that a file belongs to: the nearest folder that
-// is not called logs.
-func studyFolder(path string) string {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		abs = path
-	}
-	dir := filepath.Dir(abs)
-	for filepath.Base(dir) == "logs" && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-	}
-	return filepath.Base(dir)
-}
+// studyKind is the kind's name.
+const studyKind = "study CSV"
 
 // isStudy says whether the file has one of the headers, or the name together
 // with something that could be a damaged one.
 func isStudy(path string, head []byte) bool {
-	if filepath.Ext(path) != ".csv" {
-		return false
-	}
-	first, _, _ := strings.Cut(string(head), "\n")
-	if slices.Contains(studyHeaders(), strings.TrimRight(first, "\r")) {
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
 		return true
 	}
 	_, named := parseStudyName(path)
@@ -94,45 +80,46 @@ func isStudy(path string, head []byte) bool {
 }
 
 // readStudy reads a file of the study into a run.
-func readStudy(path string, r io.Reader) (runs.Run, error) {
-	sr := &studyReader{r: bufio.NewReader(r), path: path}
-	run := runs.Run{Dir: path}
+func readStudy(_ context.Context, in *input) ([]*part, error) {
+	sr := &studyReader{l: newLines(in.r, in.size), in: in}
+	run := runs.Run{}
+	last := 0
+	sorted := true
 	for sr.Next() {
-		same := func(e runs.Epoch) bool { return e.Epoch == sr.Epoch().Epoch }
-		if i := slices.IndexFunc(run.Epochs, same); i >= 0 {
-			sr.problem(sr.line, "row %d stands here again; the later one counts", sr.Epoch().Epoch-1)
-			run.Epochs = slices.Delete(run.Epochs, i, i+1)
+		if n := len(run.Epochs); n == cap(run.Epochs) {
+			run.Epochs = slices.Grow(run.Epochs, sr.l.room(n))
 		}
-		run.Epochs = append(run.Epochs, sr.Epoch())
+		run.Epochs = append(run.Epochs, unmeasured(int(sr.row[0])+1, sr.l.number)) // the index counts from 0
+		e := &run.Epochs[len(run.Epochs)-1]
+		sr.set(e)
+		sorted = sorted && e.Epoch > last
+		last = e.Epoch
 	}
-	name, named := parseStudyName(path)
-	ranks := sr.last("ranks")
-	switch {
-	case ranks >= 1 && ranks <= 1<<20 && ranks == math.Trunc(ranks):
-		if named && name.workers != int(ranks) {
-			sr.problem(0, "the name says %d workers, the column ranks %d; the column counts", name.workers, int(ranks))
+	if !sorted {
+		run.Epochs = laterRows(in, run.Epochs)
+	}
+	in.report.Lines, in.report.Records = int64(sr.l.number), int64(len(run.Epochs))
+	if len(run.Epochs) == 0 {
+		if len(in.report.Unused) == 0 {
+			in.problem(0, "the file has a header and no epochs")
 		}
-		name.workers = int(ranks)
-	case !named:
-		sr.problem(0, "nothing says how many workers ran: expected the name log_<N>.csv or log_hvd_<N>.csv, or a column ranks")
+		return nil, sr.Err()
 	}
-	if name.series == "" {
-		name.series = strings.TrimSuffix(filepath.Base(path), ".csv")
+	name, _ := parseStudyName(in.path)
+	if ranks := sr.last("ranks"); whole(ranks) {
+		if name.workers > 0 && name.workers != int(ranks) {
+			in.problem(0, "the name says %d workers, the column ranks %d; the column counts", name.workers, int(ranks))
+		}
+		run.Info.Workers = int(ranks)
+	} else if name.workers > 0 {
+		run.Info.Workers = name.workers
+		in.report.assume("%d workers: from the name", name.workers)
 	}
-	if len(run.Epochs) == 0 && len(sr.problems) == 0 {
-		sr.problem(0, "the file has a header and no epochs")
+	if name.series != "" {
+		in.report.assume("series %s: from the name", name.series)
 	}
-	run.Problems = sr.problems
-	if err := sr.Err(); err != nil {
-		return run, err
-	}
-	if len(run.Epochs) == 0 || name.workers == 0 {
-		return run, errNoRun
-	}
-	run.Info = runs.Info{
-		Study: studyFolder(path), Series: name.series, Workers: name.workers,
-		Seed: int64(name.repeat), Status: runs.StatusDone, Config: map[string]any{},
-	}
+	run.Info.Series, run.Info.Seed = name.series, int64(name.repeat)
+	run.Info.Status, run.Info.Config = runs.StatusDone, map[string]any{}
 	for column, key := range map[string]string{
 		"training_time": TrainingSeconds, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
 	} {
@@ -147,84 +134,90 @@ func readStudy(path string, r io.Reader) (runs.Run, error) {
 			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 		}
 	}
-	return run, nil
+	return []*part{{run: run, role: principal, seedTold: name.repeat > 0}}, sr.Err()
+}
+
+// laterRows leaves out the rows of epochs that stand there again further down.
+func laterRows(in *input, epochs []runs.Epoch) []runs.Epoch {
+	at := make(map[int]int, len(epochs))
+	for i, e := range epochs {
+		if first, again := at[e.Epoch]; again {
+			in.problem(e.Line, "row %d stands here again; the later one counts", e.Epoch-1)
+			epochs[first].Epoch = 0
+		}
+		at[e.Epoch] = i
+	}
+	slices.SortStableFunc(in.report.Unused, func(a, b runs.Problem) int { return a.Line - b.Line })
+	return slices.DeleteFunc(epochs, func(e runs.Epoch) bool { return e.Epoch == 0 })
 }
 
 // studyReader reads a file of the study row by row.
 type studyReader struct {
-	r        *bufio.Reader
-	path     string
-	line     int
-	columns  []string  // nil before the header
-	row      []float64 // of the current row, by column
-	epoch    runs.Epoch
-	problems []runs.Problem
-	done     bool
-	err      error
+	l       *lines
+	in      *input
+	columns []string  // nil before the header
+	fields  [6]int    // columns of what set sets
+	row     []float64 // of the last good row, by column
+	next    []float64 // room for the row that is read
+	run     int       // the first column of the run's own numbers, the same on each row
+	told    []byte    // their text in the last good row
+	done    bool
 }
 
-// Next reads up to the next good row, whose epoch Epoch then returns.
+// Next reads up to the next good row, which is then s.row.
 func (s *studyReader) Next() bool {
 	for !s.done {
-		text, ended, ok := s.readLine()
+		text, ok := s.l.next()
 		if !ok {
+			if s.columns == nil && s.l.number < 2 {
+				s.in.problem(1, "the file holds no table: the run wrote nothing")
+			}
 			return false
 		}
-		if s.columns == nil {
-			s.header(text)
-			continue
+		switch {
+		case s.l.cut:
+			s.in.problem(s.l.number, "line is longer than %d bytes", maxLine)
+			s.done = s.columns == nil
+		case s.columns == nil:
+			s.header(string(text))
+		case len(text) == 0:
+			s.in.report.ignore(s.l.number, blankLine)
+		default:
+			if err := s.parse(text, s.l.ended); err != nil {
+				s.in.problem(s.l.number, "%v", err)
+				continue
+			}
+			s.in.report.LinesUsed++
+			return true
 		}
-		if text == "" {
-			continue
-		}
-		row, err := s.parse(text, ended)
-		if err != nil {
-			s.problem(s.line, "%v", err)
-			continue
-		}
-		s.row = row
-		s.setEpoch()
-		return true
 	}
 	return false
 }
 
-// Epoch is the row that Next read.
-func (s *studyReader) Epoch() runs.Epoch { return s.epoch }
+// blankLine is the reason for which an empty line is ignored.
+const blankLine = "blank"
 
 // Err is an error of reading, not of what was read (see problems).
-func (s *studyReader) Err() error { return s.err }
-
-func (s *studyReader) problem(line int, format string, a ...any) {
-	s.problems = append(s.problems, runs.Problem{File: s.path, Line: line, Reason: fmt.Sprintf(format, a...)})
-}
-
-// readLine returns a line and whether its end was there.
-func (s *studyReader) readLine() (text string, ended, ok bool) {
-	text, err := s.r.ReadString('\n')
-	if err != nil && err != io.EOF {
-		s.err = fmt.Errorf("read %s after line %d: %w", s.path, s.line, err)
-		return "", false, false
+func (s *studyReader) Err() error {
+	if s.l.err != nil {
+		return fmt.Errorf("read %s after line %d: %w", s.in.path, s.l.number, s.l.err)
 	}
-	if text == "" {
-		if s.line == 0 || s.columns == nil && s.line == 1 {
-			s.problem(max(s.line, 1), "the file holds no table: the run wrote nothing")
-		}
-		return "", false, false
-	}
-	s.line++
-	return strings.TrimRight(text, "\r\n"), strings.HasSuffix(text, "\n"), true
+	return nil
 }
 
 // header reads line 1, or line 2 of a file whose line 1 is "".
 func (s *studyReader) header(text string) {
+	line := s.l.number
 	switch {
-	case s.line == 1 && text == studyEmpty:
+	case line == 1 && text == studyEmpty:
+		s.in.report.ignore(1, `"", as a writer that failed leaves it`)
 		return // the tail of the header may follow
 	case slices.Contains(studyHeaders(), text):
 		s.columns = strings.Split(text, ",")
+		s.setFields()
+		s.in.report.LinesUsed++
 		return
-	case s.line == 2 && text != "":
+	case line == 2 && text != "":
 		var found []string
 		for _, h := range studyHeaders() {
 			// Of two headers with the same tail nothing says which it was.
@@ -234,50 +227,82 @@ func (s *studyReader) header(text string) {
 		}
 		if len(found) == 1 {
 			s.columns = strings.Split(found[0], ",")
-			s.problem(2, "the header is torn: %q is taken for the end of %q", text, found[0])
+			s.setFields()
+			s.in.problem(2, "the header is torn: %q is taken for the end of %q", text, found[0])
 			return
 		}
 	}
-	s.problem(s.line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
+	s.in.problem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
 	s.done = true
 }
 
 // parse reads the cells of a row; an empty one is NaN.
-func (s *studyReader) parse(text string, ended bool) ([]float64, error) {
-	cells := strings.Split(text, ",")
-	if len(cells) != len(s.columns) {
-		return nil, fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), len(cells), text)
-	}
-	// The form %.6f shows whether a last line without its end is whole.
-	last := cells[len(cells)-1]
-	if dot := strings.IndexByte(last, '.'); !ended && (dot < 0 || len(last)-dot-1 != 6) {
-		return nil, fmt.Errorf("last line is torn: %.80q", text)
-	}
-	row := make([]float64, len(cells))
-	for i, c := range cells {
-		row[i] = math.NaN()
-		if c == "" && i > 0 {
-			continue
+func (s *studyReader) parse(text []byte, ended bool) error {
+	if !ended {
+		// The form %.6f shows whether a last line without its end is whole.
+		last := text[bytes.LastIndexByte(text, ',')+1:]
+		if dot := bytes.IndexByte(last, '.'); bytes.Count(text, []byte{','})+1 == len(s.columns) && (dot < 0 || len(last)-dot-1 != 6) {
+			return fmt.Errorf("last line is torn: %.80q", text)
 		}
-		v, err := strconv.ParseFloat(c, 64)
-		if err != nil {
-			return nil, fmt.Errorf("column %q: expected a number, got %.40q", s.columns[i], c)
+	}
+	s.next = s.next[:0]
+	rest, told := text, []byte(nil)
+	for i := range s.columns {
+		if i == s.run {
+			if told = rest; s.row != nil && bytes.Equal(told, s.told) {
+				s.next = append(s.next, s.row[i:]...)
+				break
+			}
 		}
-		row[i] = v
+		v, n := decimal(rest)
+		if n == 0 || n < len(rest) && rest[n] != ',' {
+			if n = bytes.IndexByte(rest, ','); n < 0 {
+				n = len(rest)
+			}
+			v = math.NaN()
+			var ok bool
+			if n > 0 || i == 0 {
+				if v, ok = parseFloat(rest[:n]); !ok {
+					if got := bytes.Count(text, []byte{','}) + 1; got != len(s.columns) {
+						return fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), got, text)
+					}
+					return fmt.Errorf("column %q: expected a number, got %.40q", s.columns[i], rest[:n])
+				}
+			}
+		}
+		if i == 0 && (v < 0 || v > 1<<30 || v != math.Trunc(v)) {
+			return fmt.Errorf("index column: expected 0, 1, 2, …, got %.40q", rest[:n])
+		}
+		s.next = append(s.next, v)
+		if end := n == len(rest); end != (i == len(s.columns)-1) {
+			return fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), bytes.Count(text, []byte{','})+1, text)
+		} else if !end {
+			rest = rest[n+1:]
+		}
 	}
-	if i := row[0]; i < 0 || i > 1<<30 || i != math.Trunc(i) {
-		return nil, fmt.Errorf("index column: expected 0, 1, 2, …, got %.40q", cells[0])
-	}
-	return row, nil
+	s.row, s.next = s.next, s.row
+	s.told = append(s.told[:0], told...)
+	return nil
 }
 
-// setEpoch makes s.epoch of the current row. The index counts from 0.
-func (s *studyReader) setEpoch() {
-	nan := math.NaN()
-	s.epoch = runs.Epoch{
-		Epoch: int(s.row[0]) + 1, Seconds: s.last("time_per_epoch"), SamplesPerSecond: nan,
-		TrainLoss: s.last("loss"), ValLoss: s.last("val_loss"),
-		IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: s.last("lr"),
+// set sets the values of an epoch to those of the current row.
+func (s *studyReader) set(e *runs.Epoch) {
+	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
+		if k := s.fields[i]; k > 0 {
+			*to = s.row[k]
+		}
+	}
+	if e.Seconds <= 0 {
+		s.in.problem(s.l.number, "an epoch of %g s: the clock was set while it ran; its time is not used", e.Seconds)
+		e.Seconds = math.NaN()
+	}
+}
+
+// setFields finds the columns of an epoch's values, and those of the run.
+func (s *studyReader) setFields() {
+	s.run = slices.Index(s.columns, "training_time")
+	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
+		s.fields[i] = slices.Index(s.columns, name)
 	}
 }
 

@@ -36,7 +36,7 @@ func folder(t *testing.T) string {
 	}
 	for n := 1; n <= 2; n++ {
 		check(t, w.Epoch(runs.Epoch{
-			Epoch: n, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: 1e-3,
+			Epoch: n, Seconds: 0.25, Samples: 8, SamplesPerSecond: 32, TrainLoss: 0.1, ValLoss: nan, IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: 1e-3, Accuracy: nan, ValAccuracy: nan,
 		}))
 	}
 	check(t, w.Update(func(i *runs.Info) { i.Test = &runs.Test{IoU: 0.75} }))
@@ -178,10 +178,10 @@ func TestTidyErrors(t *testing.T) {
 		run  func() error
 		says string
 	}{
-		{func() error { _, _, err := Tidy("batches", dir); return err }, `"batches" is not known; use epochs, steps or all`},
+		{func() error { _, _, err := Tidy("batches", dir); return err }, `"batches" is not known; use one of epochs, steps, curves, trials, spans, all`},
 		{func() error { _, _, err := Tidy(All); return err }, "no path given"},
 		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "nothing at /nowhere/at/all"},
-		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `"xml" is not known; use csv or json`},
+		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `"xml" is not known; use one of csv, json, parquet, arrow`},
 		{func() error { _, err := Rows(All, []string{dir}, func(Row) error { return stop }); return err }, stop.Error()},
 	} {
 		if err := c.run(); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -204,7 +204,7 @@ func TestWriteNothing(t *testing.T) {
 
 // Infinity is a value, and has no form as a number in JSON.
 func TestRowInfinity(t *testing.T) {
-	text, err := Row{Rank: -1, Value: math.Inf(-1), Name: `a"b`}.json()
+	text, err := Row{Rank: -1, Step: -1, Value: math.Inf(-1), Name: `a"b`}.json()
 	check(t, err)
 	if want := `{"run":"","series":"","workers":0,"seed":0,"rank":null,"epoch":null,"step":null,"name":"a\"b","value":"-Inf"}`; text != want {
 		t.Errorf("%s, expected %s", text, want)
@@ -231,4 +231,46 @@ func ExampleTidy() {
 	times := table.Filter(dataframe.F{Colname: "name", Comparator: series.Eq, Comparando: "seconds"})
 	fmt.Println(times.Select([]string{"workers", "epoch", "value"}).Records(), len(problems))
 	// Output: [[workers epoch value] [4 1 205.381887] [4 2 189.552807]] 0
+}
+
+// TestShownRunOfFile: the runs of one file that is named itself are told apart
+// by their number, as they are under a folder.
+func TestShownRunOfFile(t *testing.T) {
+	names := map[string]bool{}
+	_, err := Rows(Epochs, []string{"testdata/tree/keras/resnet-501.out"}, func(r Row) error {
+		names[r.Run] = true
+		return nil
+	})
+	check(t, err)
+	want := map[string]bool{"testdata/tree/keras/resnet-501.out": true, "testdata/tree/keras/resnet-501.out#2": true}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestStepProblems: a value that cannot be inside a line of the right form is
+// seen only where the steps are read, and reported once.
+func TestStepProblems(t *testing.T) {
+	dir := folder(t)
+	path := filepath.Join(dir, "ddp-n2-s7", "steps-1.jsonl")
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	_, err = f.WriteString(`{"epoch":3,"step":"three"}` + "\n")
+	check(t, err)
+	check(t, f.Close())
+	steps := func(what string) (n int) {
+		t.Helper()
+		var b strings.Builder
+		problems, err := Write(&b, FormatCSV, what, dir)
+		check(t, err)
+		for _, p := range problems {
+			if p.File == path && p.Line == 4 {
+				n++
+			}
+		}
+		return n
+	}
+	if all, epochs := steps(All), steps(Epochs); all != 1 || epochs != 0 {
+		t.Errorf("line 4 of the steps is a problem %d times with all values, %d with epochs", all, epochs)
+	}
 }

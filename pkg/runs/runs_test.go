@@ -373,3 +373,19 @@ func TestNaturalCompare(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkerWithoutSteps: who wrote a steps file is found without parsing the
+// steps, the last one of a resumed run, and so are lines that two writers tore.
+func TestWorkerWithoutSteps(t *testing.T) {
+	text := `{"rank":0,"world_size":2,"pid":1}` + "\n" + `{"epoch":1,"step":1,"loss":0.5}` + "\n" +
+		`{"epoch":1,"st{"epoch":1,"step":2,"loss":0.5}` + "\n" + `{"rank":0,"world_size":2,"pid":2}` + "\n\n" + `{"epoch":1,"step":3,"lo`
+	worker, problems, err := readWorker(strings.NewReader(text), "steps")
+	check(t, err)
+	whole, steps, all, err := readSteps(strings.NewReader(text), "steps")
+	check(t, err)
+	equal(t, worker, whole)
+	equal(t, problems, all)
+	if worker.PID != 2 || len(steps) != 1 || len(problems) != 2 || problems[0].Line != 3 || problems[1].Line != 6 {
+		t.Errorf("worker %+v, %d steps, problems %v", worker, len(steps), problems)
+	}
+}

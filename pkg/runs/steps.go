@@ -122,7 +122,7 @@ func (r *stepReader) next() bool {
 		if len(text) == 0 {
 			continue
 		}
-		if r.form && bytes.HasPrefix(text, []byte(stepStart)) && text[len(text)-1] == '}' {
+		if r.form && stepForm(text) {
 			return true
 		}
 		w, s, err := parseStepLine(text)
@@ -178,6 +178,12 @@ func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
 	for sr.next() {
 	}
 	return sr.worker, sr.lines.problems, sr.lines.err
+}
+
+// stepForm says whether a line looks like a whole step's: one object, not the
+// beginning of one with another behind it.
+func stepForm(text []byte) bool {
+	return bytes.HasPrefix(text, []byte(stepStart)) && text[len(text)-1] == '}' && bytes.IndexByte(text[1:], '{') < 0 && bytes.Contains(text, []byte(`"step":`))
 }
 
 // stepStart is how StepWriter begins a step's line, and no worker's: the first

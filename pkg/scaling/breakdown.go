@@ -2,19 +2,12 @@ package scaling
 
 import (
 	"cmp"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/go-gota/gota/dataframe"
-	"github.com/go-gota/gota/series"
 
 	"lockstep/pkg/runs"
 )
@@ -24,30 +17,30 @@ import (
 // of all its runs. A mean, whatever the rule says of repeats, so that the
 // parts add up.
 type StepTime struct {
-	Series  string `json:"series"`
-	Workers int    `json:"workers"`
+	Series  string
+	Workers int
 	// Overlap is whether a bucket of gradients is reduced while backward goes
 	// on: "on", "off", "mixed", or empty where unknown.
-	Overlap string `json:"overlap"`
-	Runs    int    `json:"runs"`
-	Steps   int    `json:"steps"` // of all ranks of all runs
+	Overlap string
+	Runs    int
+	Steps   int // of all ranks of all runs
 
 	// Step is the sum of the six parts that follow; up to what ranks begin an
 	// epoch apart, it is the epoch's time over its steps.
-	Step      float64 `json:"step_seconds"`
-	Data      float64 `json:"data_seconds"` // waiting for the loader, copying the batch
-	Forward   float64 `json:"forward_seconds"`
-	Backward  float64 `json:"backward_seconds"`
-	Wait      float64 `json:"wait_seconds"` // for the gradients of the others: exposed communication
-	Optimizer float64 `json:"optimizer_seconds"`
-	Other     float64 `json:"other_seconds"` // what of rank 0's epochs no span holds: logging, the wait for the slowest rank at an epoch's end
+	Step      float64
+	Data      float64 // waiting for the loader, copying the batch
+	Forward   float64
+	Backward  float64
+	Wait      float64 // for the gradients of the others: exposed communication
+	Optimizer float64
+	Other     float64 // what of rank 0's epochs no span holds: logging, the wait for the slowest rank at an epoch's end
 
 	// AllReduce is the time inside the collective, the wait for slower ranks
 	// included. Hidden is what of it was spent while backward went on:
 	// AllReduce − Wait, and 0 where that is negative.
-	AllReduce float64 `json:"all_reduce_seconds"`
-	Hidden    float64 `json:"hidden_seconds"`
-	WaitShare float64 `json:"wait_share"` // Wait / Step, 0 to 1
+	AllReduce float64
+	Hidden    float64
+	WaitShare float64 // Wait / Step, 0 to 1
 }
 
 // Breakdown is where the steps' time of a study goes. A cell shows it as a
@@ -198,8 +191,8 @@ func overlap(r runs.Run) string {
 	return "off"
 }
 
-// spanColumns are the times of a row, in order.
-func spanColumns() []struct {
+// stepColumns are the times of a row, in order.
+func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
 } {
@@ -219,33 +212,34 @@ func spanColumns() []struct {
 	}
 }
 
+// grid is the breakdown as a table; people read milliseconds.
+func (b *Breakdown) grid() grid[StepTime] {
+	g := grid[StepTime]{what: "breakdown", rows: b.Rows, remarks: b.remarks(), columns: []column[StepTime]{
+		{name: "series", brief: true, text: func(t StepTime) string { return t.Series }},
+		{name: "workers", brief: true, count: func(t StepTime) int { return t.Workers }},
+		{name: "overlap", brief: true, text: func(t StepTime) string { return t.Overlap }},
+		{name: "runs", count: func(t StepTime) int { return t.Runs }},
+		{name: "steps", brief: true, count: func(t StepTime) int { return t.Steps }},
+	}}
+	for _, c := range stepColumns() {
+		g.columns = append(g.columns, column[StepTime]{
+			name: c.name + "_seconds", title: c.name + "_ms", brief: true, value: c.value,
+			show: func(t StepTime) string { return short(1000 * c.value(t)) },
+		})
+	}
+	g.columns = append(g.columns, column[StepTime]{
+		name: "wait_share", brief: true, value: func(t StepTime) float64 { return t.WaitShare },
+		show: func(t StepTime) string { return fmt.Sprintf("%.1f%%", 100*t.WaitShare) },
+	})
+	return g
+}
+
 // Table has a row for each series and number of workers. The columns are those
 // of StepTime: series, workers, overlap, runs, steps; in seconds per step
 // step_seconds, data_seconds, forward_seconds, backward_seconds, wait_seconds,
 // optimizer_seconds, other_seconds, all_reduce_seconds, hidden_seconds; and
 // wait_share.
-func (b *Breakdown) Table() dataframe.DataFrame {
-	var names, overlaps []string
-	var workers, counts, steps []int
-	var shares []float64
-	for _, t := range b.Rows {
-		names, overlaps = append(names, t.Series), append(overlaps, t.Overlap)
-		workers, counts, steps = append(workers, t.Workers), append(counts, t.Runs), append(steps, t.Steps)
-		shares = append(shares, t.WaitShare)
-	}
-	cols := []series.Series{
-		series.New(names, series.String, "series"), series.New(workers, series.Int, "workers"),
-		series.New(overlaps, series.String, "overlap"), series.New(counts, series.Int, "runs"), series.New(steps, series.Int, "steps"),
-	}
-	for _, c := range spanColumns() {
-		values := make([]float64, len(b.Rows))
-		for i, t := range b.Rows {
-			values[i] = c.value(t)
-		}
-		cols = append(cols, series.New(values, series.Float, c.name+"_seconds"))
-	}
-	return dataframe.New(append(cols, series.New(shares, series.Float, "wait_share"))...)
-}
+func (b *Breakdown) Table() dataframe.DataFrame { return b.grid().table() }
 
 // Write writes the rows as "table" (for people: milliseconds, then what the
 // columns mean and the problems), "csv" or "json" (seconds, exact numbers). It
@@ -258,61 +252,7 @@ func (b *Breakdown) Write(w io.Writer, format string) error {
 		}
 		return errors.New(text)
 	}
-	var err error
-	switch format {
-	case FormatTable:
-		_, err = io.WriteString(w, b.String())
-	case FormatCSV:
-		err = b.writeCSV(w)
-	case FormatJSON:
-		var text []byte
-		if text, err = json.MarshalIndent(b.Rows, "", "  "); err == nil {
-			_, err = w.Write(append(text, '\n'))
-		}
-	default:
-		return fmt.Errorf("write breakdown: format %q is not known; use %s, %s or %s", format, FormatTable, FormatCSV, FormatJSON)
-	}
-	if err != nil {
-		return fmt.Errorf("write breakdown: %w", err)
-	}
-	return nil
-}
-
-func (b *Breakdown) writeCSV(w io.Writer) error {
-	exact := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	header := []string{"series", "workers", "overlap", "runs", "steps"}
-	for _, c := range spanColumns() {
-		header = append(header, c.name+"_seconds")
-	}
-	cw := csv.NewWriter(w)
-	err := cw.Write(append(header, "wait_share"))
-	for _, t := range b.Rows {
-		row := []string{t.Series, strconv.Itoa(t.Workers), t.Overlap, strconv.Itoa(t.Runs), strconv.Itoa(t.Steps)}
-		for _, c := range spanColumns() {
-			row = append(row, exact(c.value(t)))
-		}
-		err = errors.Join(err, cw.Write(append(row, exact(t.WaitShare))))
-	}
-	cw.Flush()
-	return errors.Join(err, cw.Error())
-}
-
-// rounded is the table for people, in milliseconds.
-func (b *Breakdown) rounded() [][]string {
-	header := []string{"series", "workers", "overlap", "steps"}
-	for _, c := range spanColumns() {
-		header = append(header, c.name+"_ms")
-	}
-	rows := [][]string{append(header, "wait_share")}
-	for _, t := range b.Rows {
-		row := []string{t.Series, strconv.Itoa(t.Workers), cmp.Or(t.Overlap, "-"), strconv.Itoa(t.Steps)}
-		for _, c := range spanColumns() {
-			ms := 1000 * c.value(t)
-			row = append(row, strconv.FormatFloat(ms, 'f', decimals(ms), 64))
-		}
-		rows = append(rows, append(row, fmt.Sprintf("%.1f%%", 100*t.WaitShare)))
-	}
-	return rows
+	return b.grid().write(w, format)
 }
 
 // remarks say what the columns mean, and name the problems.
@@ -329,37 +269,7 @@ func (b *Breakdown) remarks() []string {
 }
 
 // String is the table for people.
-func (b *Breakdown) String() string {
-	var text strings.Builder
-	tw := tabwriter.NewWriter(&text, 0, 8, 2, ' ', tabwriter.AlignRight)
-	for _, row := range b.rounded() {
-		_, _ = fmt.Fprintln(tw, strings.Join(row, "\t")+"\t") // a strings.Builder does not fail
-	}
-	_ = tw.Flush()
-	for _, line := range b.remarks() {
-		text.WriteString(line + "\n")
-	}
-	return text.String()
-}
+func (b *Breakdown) String() string { return b.grid().String() }
 
 // HTML is the table for people in a notebook's cell.
-func (b *Breakdown) HTML() string {
-	var text strings.Builder
-	text.WriteString("<table>\n")
-	for i, row := range b.rounded() {
-		tag := "td"
-		if i == 0 {
-			tag = "th"
-		}
-		text.WriteString("<tr>")
-		for _, cell := range row {
-			fmt.Fprintf(&text, "<%s>%s</%s>", tag, html.EscapeString(cell), tag)
-		}
-		text.WriteString("</tr>\n")
-	}
-	text.WriteString("</table>\n")
-	for _, line := range b.remarks() {
-		fmt.Fprintf(&text, "<div><small>%s</small></div>\n", html.EscapeString(line))
-	}
-	return text.String()
-}
+func (b *Breakdown) HTML() string { return b.grid().html() }

@@ -105,6 +105,10 @@ func TestRules(t *testing.T) {
 		near(t, c.rule.String(), s.Points[0].EpochSeconds.Value, c.seconds)
 		near(t, c.rule.String(), s.Points[0].Throughput.Value, c.throughput)
 	}
+	// A table that has epoch 5 alone has left out the first already.
+	later := weak(1, 1, 7)
+	later.Epochs[0].Epoch = 5
+	near(t, "epoch 5 alone", study(t, []runs.Run{later}).Points[0].EpochSeconds.Value, 7)
 	for _, r := range []Rule{{DropFirst: -1}, {Epochs: "0"}, {Epochs: "best"}, {Repeats: "min"}, {SamplesPerEpoch: -1}} {
 		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "use") {
 			t.Errorf("rule %+v: error %v", r, err)

@@ -1,93 +1,105 @@
 package scaling
 
 import (
-	"encoding/csv"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"html"
 	"io"
-	"math"
-	"strconv"
-	"strings"
-	"text/tabwriter"
+	"slices"
 
 	"github.com/go-gota/gota/dataframe"
-	"github.com/go-gota/gota/series"
 )
 
-// Formats of Study.Write.
-const (
-	FormatTable = "table"
-	FormatCSV   = "csv"
-	FormatJSON  = "json"
-)
-
-// column is one of the table: a text, a count or a value.
-type column struct {
+// spanField is a Span of a Point with its column's name.
+type spanField struct {
 	name  string
-	text  func(Point) string
-	count func(Point) int
-	value func(Point) float64
-	brief bool // shown where people read
+	brief bool
+	span  func(Point) Span
 }
 
-// columns are those of the table, in order.
-func columns() []column {
-	cols := []column{
-		{name: "series", text: func(p Point) string { return p.Series }, brief: true},
-		{name: "workers", count: func(p Point) int { return p.Workers }, brief: true},
-		{name: "runs", count: func(p Point) int { return p.Runs }, brief: true},
+// spanFields are those of a Point, in the table's order.
+func spanFields() []spanField {
+	return []spanField{
+		{"epoch_seconds", true, func(p Point) Span { return p.EpochSeconds }},
+		{"throughput", true, func(p Point) Span { return p.Throughput }},
+		{"speedup", true, func(p Point) Span { return p.Speedup }},
+		{"efficiency", true, func(p Point) Span { return p.Efficiency }},
+		{"iou", true, func(p Point) Span { return p.IoU }},
+		{"iou_constant", true, func(p Point) Span { return p.IoUConstant }},
+		{"iou_untrained", true, func(p Point) Span { return p.IoUUntrained }},
+		{"dice", true, func(p Point) Span { return p.Dice }},
+		{"dice_constant", false, func(p Point) Span { return p.DiceConstant }},
+		{"dice_untrained", false, func(p Point) Span { return p.DiceUntrained }},
+		{"train_loss", false, func(p Point) Span { return p.TrainLoss }},
+		{"val_loss", false, func(p Point) Span { return p.ValLoss }},
+		{"test_loss", false, func(p Point) Span { return p.TestLoss }},
+		{"accuracy", true, func(p Point) Span { return p.Accuracy }},
+		{"val_accuracy", true, func(p Point) Span { return p.ValAccuracy }},
+		{"per_worker", false, func(p Point) Span { return p.PerWorker }},
+		{"train_seconds", false, func(p Point) Span { return p.TrainSeconds }},
+		{"test_seconds", false, func(p Point) Span { return p.TestSeconds }},
+		{"wall_seconds", true, func(p Point) Span { return p.WallSeconds }},
+		{"energy_joules", false, func(p Point) Span { return p.EnergyJoules }},
 	}
-	value := func(name string, brief bool, span func(Point) Span) {
-		cols = append(cols, column{name: name, brief: brief, value: func(p Point) float64 { return span(p).Value }})
-	}
-	value("epoch_seconds", true, func(p Point) Span { return p.EpochSeconds })
-	value("throughput", true, func(p Point) Span { return p.Throughput })
-	value("speedup", true, func(p Point) Span { return p.Speedup })
-	value("efficiency", true, func(p Point) Span { return p.Efficiency })
-	value("iou", true, func(p Point) Span { return p.IoU })
-	value("iou_constant", true, func(p Point) Span { return p.IoUConstant })
-	value("iou_untrained", true, func(p Point) Span { return p.IoUUntrained })
-	value("dice", true, func(p Point) Span { return p.Dice })
-	value("dice_constant", false, func(p Point) Span { return p.DiceConstant })
-	value("dice_untrained", false, func(p Point) Span { return p.DiceUntrained })
-	value("train_loss", false, func(p Point) Span { return p.TrainLoss })
-	value("val_loss", false, func(p Point) Span { return p.ValLoss })
-	for _, c := range []struct {
-		name string
-		span func(Point) Span
-	}{
-		{"epoch_seconds", func(p Point) Span { return p.EpochSeconds }},
-		{"throughput", func(p Point) Span { return p.Throughput }},
-		{"speedup", func(p Point) Span { return p.Speedup }},
-		{"efficiency", func(p Point) Span { return p.Efficiency }},
-		{"iou", func(p Point) Span { return p.IoU }},
-		{"dice", func(p Point) Span { return p.Dice }},
-	} {
-		cols = append(cols,
-			column{name: c.name + "_min", value: func(p Point) float64 { return c.span(p).Min }},
-			column{name: c.name + "_max", value: func(p Point) float64 { return c.span(p).Max }})
-	}
-	return append(cols,
-		column{name: "failed", count: func(p Point) int { return p.Failed }, brief: true},
-		column{name: "epochs", count: func(p Point) int { return p.Epochs }},
-		column{name: "batch_per_worker", count: func(p Point) int { return p.BatchPerWorker }},
-		column{name: "threads_per_worker", count: func(p Point) int { return p.ThreadsPerWorker }})
 }
 
-// cell is the column's cell of a CSV: the shortest number that reads back
-// exactly, empty where nothing was measured.
-func (c column) cell(p Point) string {
-	switch {
-	case c.text != nil:
-		return c.text(p)
-	case c.count != nil:
-		return strconv.Itoa(c.count(p))
-	case math.IsNaN(c.value(p)):
-		return ""
+// fewest are the columns that stand in the table even where nothing was
+// measured, so that one sees what is not there.
+func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
+
+// grid is the study's table.
+func (s *Study) grid() grid[Point] {
+	g := grid[Point]{what: "study", rows: s.Points, remarks: s.remarks(), columns: []column[Point]{
+		{name: "series", brief: true, text: func(p Point) string { return p.Series }},
+		{name: "workers", brief: true, count: func(p Point) int { return p.Workers }},
+		{name: "runs", brief: true, count: func(p Point) int { return p.Runs }},
+	}}
+	fields := spanFields()
+	for _, f := range fields {
+		optional := !slices.Contains(fewest(), f.name)
+		g.columns = append(g.columns, column[Point]{
+			name: f.name, brief: f.brief, optional: optional,
+			value: func(p Point) float64 { return f.span(p).Value },
+		})
+		if f.name == "speedup" {
+			g.columns = append(g.columns, column[Point]{
+				name: "speedup_interval", title: "interval", brief: true, optional: true, people: true,
+				value: func(p Point) float64 {
+					if p.Size == p.Baseline { // 1 over itself says nothing
+						return nothing().Low
+					}
+					return p.Speedup.Low
+				},
+				show: func(p Point) string { return p.Speedup.interval() },
+			})
+		}
 	}
-	return strconv.FormatFloat(c.value(p), 'g', -1, 64)
+	for _, f := range fields {
+		if slices.Contains([]string{"iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name) {
+			continue // known once, not measured
+		}
+		for _, end := range []struct {
+			name string
+			pick func(Span) float64
+		}{
+			{"_min", func(s Span) float64 { return s.Min }},
+			{"_max", func(s Span) float64 { return s.Max }},
+			{"_low", func(s Span) float64 { return s.Low }},
+			{"_high", func(s Span) float64 { return s.High }},
+		} {
+			g.columns = append(g.columns, column[Point]{name: f.name + end.name, value: func(p Point) float64 { return end.pick(f.span(p)) }})
+		}
+	}
+	g.columns = append(g.columns,
+		column[Point]{name: "failed", count: func(p Point) int { return p.Failed }, brief: true},
+		column[Point]{name: "diverged", count: func(p Point) int { return p.Diverged }, brief: true, optional: true},
+		column[Point]{name: "epochs", count: func(p Point) int { return p.Epochs }},
+		column[Point]{name: "nodes", count: func(p Point) int { return p.Nodes }, brief: s.Rule.Per == PerNode},
+		column[Point]{name: "size", count: func(p Point) int { return p.Size }},
+		column[Point]{name: "baseline", count: func(p Point) int { return p.Baseline }},
+		column[Point]{name: "scaling", text: func(p Point) string { return p.Scaling }},
+		column[Point]{name: "batch_per_worker", count: func(p Point) int { return p.BatchPerWorker }},
+		column[Point]{name: "global_batch", count: func(p Point) int { return p.GlobalBatch }},
+		column[Point]{name: "samples_per_epoch", count: func(p Point) int { return p.SamplesPerEpoch }},
+		column[Point]{name: "threads_per_worker", count: func(p Point) int { return p.ThreadsPerWorker }})
+	return g
 }
 
 // Table has a row for each series and number of workers. The columns:
@@ -97,177 +109,53 @@ func (c column) cell(p Point) string {
 //	runs                   runs that count
 //	epoch_seconds          seconds of training per epoch, by the rule
 //	throughput             samples per second, all workers together (NaN where the logs tell no samples)
-//	speedup                over the fewest workers of the series
+//	speedup                over the baseline
 //	efficiency             speed-up over the ideal one, 1 is perfect
 //	iou                    intersection over union on the test set after training, 0 to 1
 //	iou_constant           the same of the better of the all-0 and the all-1 predictor
 //	iou_untrained          the same of the network before its first step
 //	dice, dice_constant, dice_untrained   the same for the Dice coefficient
 //	train_loss, val_loss   of the last epoch
+//	test_loss              after training
+//	accuracy, val_accuracy of the last epoch, 0 to 1
+//	per_worker             samples per second and worker (node with Rule.Per "node")
+//	train_seconds, test_seconds, wall_seconds   of all epochs, of the test, of the whole job
+//	energy_joules          of all devices over a run
 //	…_min, …_max           lowest and highest of the repeated runs
+//	…_low, …_high          confidence interval, see Study.IntervalNote
 //	failed                 runs that failed or were cancelled, and do not count
+//	diverged               runs whose loss became NaN or infinite; their time counts
 //	epochs                 epochs that count, of these runs together
-//	batch_per_worker, threads_per_worker   0 where unknown
-func (s *Study) Table() dataframe.DataFrame {
-	var cols []series.Series
-	for _, c := range columns() {
-		var texts []string
-		var counts []int
-		var values []float64
-		for _, p := range s.Points {
-			switch {
-			case c.text != nil:
-				texts = append(texts, c.text(p))
-			case c.count != nil:
-				counts = append(counts, c.count(p))
-			default:
-				values = append(values, c.value(p))
-			}
-		}
-		switch {
-		case c.text != nil:
-			cols = append(cols, series.New(texts, series.String, c.name))
-		case c.count != nil:
-			cols = append(cols, series.New(counts, series.Int, c.name))
-		default:
-			cols = append(cols, series.New(values, series.Float, c.name))
-		}
-	}
-	return dataframe.New(cols...)
-}
+//	nodes                  machines, 0 where unknown
+//	size, baseline         what the rule counts (workers or nodes), and that of the baseline
+//	scaling                weak, strong or unknown
+//	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 where unknown
+func (s *Study) Table() dataframe.DataFrame { return s.grid().table() }
 
 // Write writes the table as "table" (for people: rounded, the main columns,
 // then the rule, notes and problems), "csv" (every column, exact numbers, an
 // empty cell where nothing was measured) or "json" (an array of objects with
 // the same names, null where nothing was measured).
-func (s *Study) Write(w io.Writer, format string) error {
-	var err error
-	switch format {
-	case FormatTable:
-		_, err = io.WriteString(w, s.String())
-	case FormatCSV:
-		err = s.writeCSV(w)
-	case FormatJSON:
-		err = s.writeJSON(w)
-	default:
-		return fmt.Errorf("write study: format %q is not known; use %s, %s or %s", format, FormatTable, FormatCSV, FormatJSON)
-	}
-	if err != nil {
-		return fmt.Errorf("write study: %w", err)
-	}
-	return nil
-}
-
-func (s *Study) writeCSV(w io.Writer) error {
-	cols := columns()
-	row := make([]string, len(cols))
-	for i, c := range cols {
-		row[i] = c.name
-	}
-	cw := csv.NewWriter(w)
-	err := cw.Write(row)
-	for _, p := range s.Points {
-		for i, c := range cols {
-			row[i] = c.cell(p)
-		}
-		err = errors.Join(err, cw.Write(row))
-	}
-	cw.Flush()
-	return errors.Join(err, cw.Error())
-}
-
-// writeJSON keeps the order of the columns, which a map would lose.
-func (s *Study) writeJSON(w io.Writer) error {
-	var b strings.Builder
-	b.WriteString("[")
-	for i, p := range s.Points {
-		if i > 0 {
-			b.WriteString(",")
-		}
-		b.WriteString("\n  {")
-		for j, c := range columns() {
-			cell := c.cell(p)
-			if c.text != nil || strings.HasSuffix(cell, "Inf") {
-				quoted, err := json.Marshal(cell)
-				if err != nil {
-					return err
-				}
-				cell = string(quoted)
-			}
-			if cell == "" {
-				cell = "null"
-			}
-			if j > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%q: %s", c.name, cell)
-		}
-		b.WriteString("}")
-	}
-	b.WriteString("\n]\n")
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// rounded is the brief columns for people.
-func (s *Study) rounded() (header []string, rows [][]string) {
-	for _, c := range columns() {
-		if c.brief {
-			header = append(header, c.name)
-		}
-	}
-	for _, p := range s.Points {
-		var row []string
-		for _, c := range columns() {
-			if !c.brief {
-				continue
-			}
-			cell := c.cell(p)
-			if c.value != nil && cell != "" {
-				cell = strconv.FormatFloat(c.value(p), 'f', decimals(c.value(p)), 64)
-			}
-			if cell == "" {
-				cell = "-"
-			}
-			row = append(row, cell)
-		}
-		rows = append(rows, row)
-	}
-	return header, rows
-}
-
-// decimals keeps about four digits of v.
-func decimals(v float64) int {
-	switch a := math.Abs(v); {
-	case a >= 1000:
-		return 0
-	case a >= 100:
-		return 1
-	case a >= 10:
-		return 2
-	}
-	return 3
-}
+func (s *Study) Write(w io.Writer, format string) error { return s.grid().write(w, format) }
 
 // String is the table for people, with the rule, the notes and the problems.
-func (s *Study) String() string {
-	var b strings.Builder
-	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)
-	header, rows := s.rounded()
-	for _, row := range append([][]string{header}, rows...) {
-		// AlignRight would align the names of series to the right too.
-		_, _ = fmt.Fprintln(tw, strings.Join(row, "\t")+"\t") // a strings.Builder does not fail
-	}
-	_ = tw.Flush()
-	for _, line := range s.remarks() {
-		b.WriteString(line + "\n")
-	}
-	return b.String()
-}
+func (s *Study) String() string { return s.grid().String() }
 
-// remarks are the rule, the notes and the problems, a line each.
+// HTML is the table for people in a notebook's cell.
+func (s *Study) HTML() string { return s.grid().html() }
+
+// remarks are the rule, how intervals were made, weak or strong scaling, the
+// notes and the problems, a line each.
 func (s *Study) remarks() []string {
 	lines := []string{"rule: " + s.Rule.String()}
+	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
+		lines = append(lines, s.IntervalNote())
+	}
+	for _, m := range s.modes {
+		if m.Scaling != ScalingUnknown || m.Batch == neitherFixed {
+			lines = append(lines, "scaling: "+m.String())
+		}
+	}
 	for _, n := range s.Notes {
 		lines = append(lines, "note: "+n)
 	}
@@ -275,28 +163,4 @@ func (s *Study) remarks() []string {
 		lines = append(lines, "problem: "+p.String())
 	}
 	return lines
-}
-
-// HTML is the table for people in a notebook's cell.
-func (s *Study) HTML() string {
-	var b strings.Builder
-	line := func(cells []string, tag string) {
-		b.WriteString("<tr>")
-		for _, c := range cells {
-			fmt.Fprintf(&b, "<%s>%s</%s>", tag, html.EscapeString(c), tag)
-		}
-		b.WriteString("</tr>\n")
-	}
-	header, rows := s.rounded()
-	b.WriteString("<table>\n<thead>")
-	line(header, "th")
-	b.WriteString("</thead>\n<tbody>\n")
-	for _, row := range rows {
-		line(row, "td")
-	}
-	b.WriteString("</tbody>\n</table>\n")
-	for _, r := range s.remarks() {
-		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(r))
-	}
-	return b.String()
 }

@@ -136,6 +136,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	batches := t.loader.EpochFrom(work, t.epoch, before.steps)
 	defer batches.Close()
+	feed := t.feedFrom(batches)
+	defer feed.stop()
 	steps := t.sampler.Steps()
 	lossSum := before.losses[t.group.Rank()]
 	// All begin together: what rank 0 alone did before, such as a checkpoint,
@@ -146,13 +148,13 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	begin := time.Now()
 	for i := before.steps; ; i++ {
 		waiting := time.Now()
-		if !batches.Next() {
+		if !feed.next() {
 			break
 		}
-		b := batches.Batch()
+		image, target := feed.batch()
 		span := runs.Step{Epoch: t.epoch + 1, Samples: t.cfg.Batch, Data: time.Since(waiting).Seconds()}
 		row.LearningRate = t.rate(t.epoch, i)
-		if err := t.Step(work, b.Image, b.Target, row.LearningRate, &span); err != nil {
+		if err := t.Step(work, image, target, row.LearningRate, &span); err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
 		lossSum += span.Loss
@@ -192,13 +194,16 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 
 // Step does one optimiser step on a batch of this rank: image [batch,C,H,W],
 // target [batch,1,H,W], and fills span (may be nil) with its times and loss.
+// A nil image is one that the engine took while the step before ran.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	begin := time.Now()
-	if err := t.train.SetInput(model.ImageInput, image); err != nil {
-		return err
-	}
-	if err := t.train.SetInput(model.TargetInput, target); err != nil {
-		return err
+	if image != nil {
+		if err := t.train.SetInput(model.ImageInput, image); err != nil {
+			return err
+		}
+		if err := t.train.SetInput(model.TargetInput, target); err != nil {
+			return err
+		}
 	}
 	input := time.Since(begin)
 	update := t.cfg.Optimizer.Update(rate, t.step+1)

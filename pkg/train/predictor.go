@@ -68,7 +68,7 @@ func (p *Predictor) load(cfg Config, path string) error {
 		return err
 	}
 	p.epoch = file.epoch
-	if p.engine, err = openEngine(cfg.Engine); err != nil {
+	if p.engine, err = openEngine(cfg.Engine, 0); err != nil {
 		return err
 	}
 	g, err := net.Graph(evalBatch, nn.Eval)

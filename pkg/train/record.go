@@ -140,7 +140,7 @@ func (t *Trainer) info() (runs.Info, error) {
 	return runs.Info{
 		Study: t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
-		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.group.Name(),
+		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.sync.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.cfg.Batch * t.group.Size(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		Host: runs.CollectHost(), Versions: versions(),

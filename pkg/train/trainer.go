@@ -10,6 +10,7 @@ import (
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -26,6 +27,7 @@ type Place struct {
 	Dir       string // run folder; empty: nothing is written
 	LocalRank int
 	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
+	Profile   Profile                      // steps to look into, on a GPU
 	Log       func(line string)            // lines for people, of rank 0; nil: none
 	Progress  func(epoch, step, steps int) // after each step; nil: none
 	Study     string                       // for run.json
@@ -41,7 +43,7 @@ type Trainer struct {
 	engine  engine.Engine
 	train   engine.Executable
 	eval    engine.Executable
-	sync    *strategy.DDP
+	sync    strategy.Exchange
 	samples Samples
 	sampler *data.Sampler
 	loader  *data.Loader
@@ -91,7 +93,9 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	// A step that is under way at an interrupt is done to its end.
 	work, end := lag(ctx, stepPatience)
 	t.endWork = end
-	t.sync = strategy.NewDDP(work, group, f.sync)
+	if t.sync, err = strategy.New(work, t.engine, group, f.sync); err != nil {
+		return t, err
+	}
 	if err = t.start(); err != nil {
 		return t, err
 	}
@@ -105,7 +109,10 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 // loads both on the engine with shared parameters. Held-out images keep their
 // size where augmentation crops those that are trained on.
 func (t *Trainer) load() (err error) {
-	if t.engine, err = openEngine(t.cfg.Engine); err != nil {
+	if t.engine, err = openEngine(t.cfg.Engine, t.place.LocalRank); err != nil {
+		return err
+	}
+	if err = t.profile(); err != nil {
 		return err
 	}
 	if t.net, t.train, err = t.program(t.loader.ImageShape(), t.cfg.Batch, nn.Train, nil); err != nil {
@@ -115,9 +122,14 @@ func (t *Trainer) load() (err error) {
 	return err
 }
 
-func openEngine(o engine.Options) (engine.Engine, error) {
+// openEngine starts the engine that o names; localRank is this worker's number
+// on its machine, which says which GPU is its.
+func openEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	if o.Device == "reference" {
 		return reference.New(o)
+	}
+	if _, ok := o.CUDA(); ok {
+		return cuda.New(o, localRank)
 	}
 	return cpu.New(o)
 }
@@ -200,6 +212,8 @@ func (t *Trainer) Close() error {
 	}
 	if t.sync != nil {
 		errs = append(errs, t.sync.Close())
+	}
+	if t.endWork != nil {
 		t.endWork()
 	}
 	if t.eval != nil {

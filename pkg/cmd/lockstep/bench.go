@@ -18,7 +18,7 @@ func benchCommand() *cobra.Command {
 an idle machine. Peers are installed by ` + bench.Advice + `; one that is
 missing is exit code 3.`,
 	}
-	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchScalingCommand(), benchWorkerCommand())
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchScalingCommand(), benchWorkerCommand())
 	return c
 }
 
@@ -198,6 +198,11 @@ func benchWorkerCommand() *cobra.Command {
 	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm")
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "batch norm and ReLU in one kernel")
 	f.BoolVar(&o.Engine.Overlap, "overlap", o.Engine.Overlap, "exchange gradients during backward")
+	f.StringVar(&o.Engine.Device, "device", o.Engine.Device, "cpu or cuda")
+	f.StringVar(&o.Engine.Precision, "precision", o.Engine.Precision, "of a GPU")
+	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "in fp32 on a GPU")
 	shapeFlags(f, &o.Shape)
+	f.IntVar(&o.Shape.Width, "width", 0, "width of an image; 0: as its height")
+	f.BoolVar(&o.Shape.Biases, "biases", false, "convolutions before a batch norm have biases")
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 func launchCommand() *cobra.Command {
 	var s launch.Sweep
 	var lines bool
+	var device string
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
 		Short: "Start a sweep of runs, each with its number of workers",
@@ -44,6 +46,12 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 			if len(args) == 0 && s.Config == "" {
 				s.Config = "unet2d-cells"
 			}
+			if device != "" {
+				if len(args) > 0 {
+					return usage(errors.New("--device is for our own training: give it to the program behind --"))
+				}
+				s.Set = append([]string{"engine.device=" + quoted(device)}, s.Set...)
+			}
 			return runSweep(c, s, lines)
 		},
 	}
@@ -58,6 +66,7 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.StringVar(&s.Logs, "logs", "", "folder of all studies (default: logs/, see LOCKSTEP_LOGS)")
 	f.StringVar(&s.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
 	f.IntVar(&s.Epochs, "epochs", 0, "instead of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, instead of the config's")
 	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
 	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: a series for each value, repeatable")
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")

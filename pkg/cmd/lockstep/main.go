@@ -79,8 +79,8 @@ this machine; 130 interrupted.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), launchCommand(), scalingCommand(), plotCommand(), readCommand(), modelCommand(),
-		verifyCommand(), kernelCommand(), doctorCommand(), benchCommand(), versionCommand(),
+		trainCommand(), launchCommand(), scalingCommand(), compareCommand(), gateCommand(), plotCommand(), reportCommand(), readCommand(), modelCommand(),
+		verifyCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
 	)
 	return root
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,6 +18,11 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("LOCKSTEP_LOGS", e.WorkDir+"/logs")
+			checkout, err := filepath.Abs("../../..")
+			if err != nil {
+				return err
+			}
+			e.Setenv("CHECKOUT", checkout)
 			return os.Mkdir(e.WorkDir+"/logs", 0o755)
 		},
 	})

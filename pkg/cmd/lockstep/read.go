@@ -1,51 +1,175 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
+	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"lockstep/pkg/logread"
+	"lockstep/pkg/notebook"
+	"lockstep/pkg/runs"
 )
 
+// readFlags are those of lockstep read.
+type readFlags struct {
+	format, what, out string
+	as                []string
+	explain           bool
+}
+
 func readCommand() *cobra.Command {
-	var format, what string
+	var f readFlags
 	c := &cobra.Command{
 		Use:   "read PATH…",
 		Short: "Every measured value of a folder of logs as tidy rows",
-		Long: `Reads run folders, and the CSV logs of the U-Net scaling study, under each
-PATH, and prints a row a measured value, with the columns
+		Long: `Reads run folders, and what other programs left, under each PATH, and prints a
+row a measured value, with the columns
 
   run, series, workers, seed, rank, epoch, step, name, value
 
 as they are read, always in the same order. Rank, epoch and step are empty
-(null in JSON) where the value is of all ranks, of the run, or of the epoch.
-What could not be used goes to stderr.
+where the value is of all ranks, of the run, or of the epoch. What could not be
+used goes to stderr; --explain says of each file what was done with it.
+
+Files are recognised by their content, also when gzip or zstd packed them:
+TensorBoard events, traces of PyTorch's profiler and Horovod's timeline, and
+the text logs, tables and reports of many programs. What a file does not say of
+itself (series, workers, seed) a pattern can tell: {workers}, {seed}, {series},
+{rank} and * match parts of the path's end.
 
   lockstep read logs/unet2d-cells
-  lockstep read logs/unet2d-cells --what steps --format json`,
+  lockstep read logs/unet2d-cells --what steps --format json
+  lockstep read results --what all --format parquet --out results.parquet
+  lockstep read results --as 'log_hvd_{workers}.csv=PyTorch Horovod'
+  lockstep read results --explain`,
 		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
-			for _, f := range []struct {
-				flag, got string
-				known     []string
-			}{
-				{"format", format, []string{logread.FormatCSV, logread.FormatJSON}},
-				{"what", what, []string{logread.Epochs, logread.Steps, logread.All}},
-			} {
-				if !slices.Contains(f.known, f.got) {
-					return usage(fmt.Errorf("--%s %q is not known; use one of %q", f.flag, f.got, f.known))
-				}
+			options, err := f.validate(c)
+			if err != nil {
+				return usage(err)
 			}
-			problems, err := logread.Write(c.OutOrStdout(), format, what, args...)
+			done := showProgress(c, &options)
+			problems, err := f.run(c, options, args)
+			done()
 			for _, p := range problems {
 				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 			}
 			return err
 		},
 	}
-	c.Flags().StringVar(&format, "format", logread.FormatCSV, "csv or json")
-	c.Flags().StringVar(&what, "what", logread.Epochs, "epochs, steps or all")
+	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))
+	c.Flags().StringVar(&f.what, "what", logread.Epochs, strings.Join(logread.Kinds(), ", "))
+	c.Flags().StringVarP(&f.out, "out", "o", "", "file to write, whole or not at all (default: standard output)")
+	c.Flags().StringArrayVar(&f.as, "as", nil, "what paths tell, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; may be repeated")
+	c.Flags().BoolVar(&f.explain, "explain", false, "say of each file what was read, what not and why, instead of the rows")
 	return c
+}
+
+// validate checks the flags and makes options of them.
+func (f *readFlags) validate(c *cobra.Command) (logread.Options, error) {
+	var options logread.Options
+	for _, x := range []struct {
+		flag, got string
+		known     []string
+	}{
+		{"format", f.format, logread.Formats()},
+		{"what", f.what, logread.Kinds()},
+	} {
+		if !slices.Contains(x.known, x.got) {
+			return options, fmt.Errorf("--%s %q is not known; use one of %q", x.flag, x.got, x.known)
+		}
+	}
+	for _, text := range f.as {
+		p, err := logread.ParsePattern(text)
+		if err != nil {
+			return options, fmt.Errorf("--as: %w", err)
+		}
+		options.As = append(options.As, p)
+	}
+	binary := f.format == logread.FormatParquet || f.format == logread.FormatArrow
+	if binary && !f.explain && f.out == "" && isTerminal(c.OutOrStdout()) {
+		return options, fmt.Errorf("--format %s is not for a terminal; name a file with --out, or send it to another program", f.format)
+	}
+	return options, nil
+}
+
+// worthABar is how many bytes of logs take long enough to be told of.
+const worthABar = 256 << 20
+
+// showProgress makes the reading of many bytes show a bar where a person
+// watches. done ends it.
+func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
+	var bar *notebook.Progress
+	last := int64(0)
+	done = func() {
+		if bar != nil {
+			bar.Done("")
+			bar = nil
+		}
+	}
+	if !isTerminal(c.ErrOrStderr()) {
+		return done
+	}
+	o.Progress = func(read, total int64) {
+		if total < worthABar {
+			return
+		}
+		if total != last { // the next path
+			done()
+			bar, last = notebook.NewProgress("read, MB", int(total/1e6)), total
+		}
+		bar.Set(int(read/1e6), "")
+	}
+	return done
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// run writes the rows, or the reports, to where they should go.
+func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
+	if f.out == "" {
+		return f.write(c.Context(), c.OutOrStdout(), o, paths)
+	}
+	file, err := renameio.NewPendingFile(f.out, renameio.WithPermissions(0o644))
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", f.out, err)
+	}
+	problems, err := f.write(c.Context(), file, o, paths)
+	if err == nil {
+		err = file.CloseAtomicallyReplace()
+	}
+	return problems, errors.Join(err, file.Cleanup())
+}
+
+func (f *readFlags) write(ctx context.Context, w io.Writer, o logread.Options, paths []string) ([]runs.Problem, error) {
+	if !f.explain {
+		return o.Write(ctx, w, f.format, f.what, paths...)
+	}
+	var places []string
+	for _, path := range paths {
+		place, err := runs.LocateLogs(path)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, place)
+	}
+	reports, err := o.Explain(ctx, places...)
+	if err != nil {
+		return nil, err
+	}
+	b := bufio.NewWriter(w)
+	_, err = b.WriteString(reports.String())
+	return nil, errors.Join(err, b.Flush())
 }

@@ -1,33 +1,53 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"lockstep/pkg/figure"
+	"lockstep/pkg/logread"
 	"lockstep/pkg/scaling"
 )
 
-// ruleFlags change which measurements of a study count.
-type ruleFlags struct{ rule scaling.Rule }
+// ruleFlags change which measurements of a study count, and what its files'
+// names tell.
+type ruleFlags struct {
+	rule scaling.Rule
+	as   []string
+}
 
+// add makes the flags of a command that shows one study.
 func (f *ruleFlags) add(c *cobra.Command) {
+	f.addMeasures(c)
+	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "what speed-up compares with: smallest (the fewest of a series), one, or a number")
+	c.Flags().StringVar(&f.rule.Per, "per", scaling.PerWorker, "what is counted: worker or node")
+}
+
+// addMeasures makes the flags that have a meaning without a speed-up too.
+func (f *ruleFlags) addMeasures(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "epochs at a run's start that do not count")
 	c.Flags().StringVar(&f.rule.Epochs, "epochs", "mean", "how counted epochs become one: mean, median, or the number of the only epoch that counts")
 	c.Flags().StringVar(&f.rule.Repeats, "repeats", "median", "how repeated runs become one: median or mean")
 	c.Flags().IntVar(&f.rule.SamplesPerEpoch, "samples-per-epoch", 0, "for logs that do not tell it, so that they have a throughput")
+	c.Flags().Float64Var(&f.rule.Confidence, "confidence", 0.95, "level of the intervals")
+	c.Flags().StringArrayVar(&f.as, "as", nil, "what paths tell, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; may be repeated")
 }
 
-func (f *ruleFlags) read(paths []string) (*scaling.Study, error) {
+func (f *ruleFlags) read(ctx context.Context, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
 		return nil, usage(err)
 	}
-	s, err := scaling.Read(paths...)
+	var options logread.Options
+	for _, text := range f.as {
+		p, err := logread.ParsePattern(text)
+		if err != nil {
+			return nil, usage(err)
+		}
+		options.As = append(options.As, p)
+	}
+	s, err := scaling.ReadWith(ctx, options, paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -36,32 +56,63 @@ func (f *ruleFlags) read(paths []string) (*scaling.Study, error) {
 
 func scalingCommand() *cobra.Command {
 	var f ruleFlags
+	var a analysisFlags
 	var format string
-	var breakdown bool
 	c := &cobra.Command{
 		Use:   "scaling PATH…",
 		Short: "Epoch time, throughput, speed-up, efficiency and IoU of a folder of logs",
-		Long: `Reads run folders, and the CSV logs of the U-Net scaling study, under each
-PATH, and prints a row a series and number of workers.
+		Long: `Reads run folders, and the logs of other programs (lockstep read --explain says
+which), under each PATH, and prints a row a series and number of workers, then
+the rule by which they were made, and what a reader must know. Intervals are
+bootstrapped over repeated runs (seeds).
 
   lockstep scaling logs/unet2d-cells --format csv
+  lockstep scaling results --as 'log_hvd_{workers}.csv=PyTorch Horovod' --epochs 5
+  lockstep scaling results --per node --baseline one
 
-With --breakdown the rows say where a step's time goes, from the step spans of
-every rank: data, forward, backward, wait (exposed communication), optimizer,
-other; and how much of the all-reduce was hidden behind backward. What overlap
-gives is seen beside a series without it:
+One of these flags shows something else of the same runs:
+
+  --explain speedup@14   how a number came about: formula, runs, file and line of each input
+  --fit                  Amdahl's, Gustafson's and the universal scalability law, the best by AICc
+  --breakdown            where a step's time goes, from the step spans of every rank
+  --time-use             the same of step spans and traces: data, compute, exposed and hidden communication, idle
+  --stragglers           which rank the others wait for, and what it costs
+  --bottleneck           input or computation, from the trials IO, SYNTHETIC and FULL
+  --overhead A --without B   what communication costs series A, from B without it
+  --quality              IoU, accuracy and loss against workers and global batch
+  --time-to iou=0.8      when each run reached a target
+  --cost 2.50            device-hours and their price against time, and the Pareto front
+  --budget 100           how many workers for so many device-hours
+  --modes                weak or strong scaling, and why
+
+What overlap gives is seen beside a series without it:
 
   lockstep launch --workers 1,2
   lockstep launch --workers 2 --series ddp-no-overlap --set engine.overlap=false
   lockstep scaling logs/unet2d-cells --breakdown`,
 		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.read(args)
+			if err := a.validate(); err != nil {
+				return err
+			}
+			s, err := f.read(c.Context(), args)
 			if err != nil {
 				return err
 			}
-			if breakdown {
+			if len(a.series) > 0 {
+				if s, err = s.Only(a.series...); err != nil {
+					return usage(err)
+				}
+			}
+			if a.breakdown {
 				return writeBreakdown(c, s.Breakdown(), format)
+			}
+			shown, err := a.results(s)
+			if err != nil {
+				return err
+			}
+			if len(shown) > 0 {
+				return writeResults(c, shown, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
@@ -79,8 +130,8 @@ gives is seen beside a series without it:
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
-	c.Flags().BoolVar(&breakdown, "breakdown", false, "where the time of a step goes, and what of the communication is exposed")
 	f.add(c)
+	a.add(c)
 	return c
 }
 
@@ -92,51 +143,4 @@ func writeBreakdown(c *cobra.Command, b *scaling.Breakdown, format string) error
 		fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 	}
 	return nil
-}
-
-func plotCommand() *cobra.Command {
-	var f ruleFlags
-	var out string
-	var formats []string
-	c := &cobra.Command{
-		Use:   "plot PATH…",
-		Short: "Draw the figures of a folder of logs",
-		Long: `Draws epoch time, throughput, speed-up with the ideal line, IoU, and loss by
-epoch and by time, as far as the logs tell them, into a folder.
-
-  lockstep plot logs/unet2d-cells --out figures --format png,svg`,
-		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
-		RunE: func(c *cobra.Command, args []string) error {
-			for _, x := range formats {
-				if x != "png" && x != "svg" && x != "pdf" {
-					return usage(fmt.Errorf("format %q is not known: use png, svg or pdf", x))
-				}
-			}
-			s, err := f.read(args)
-			if err != nil {
-				return err
-			}
-			figures, err := figure.All(s)
-			if err != nil {
-				return err
-			}
-			if err := os.MkdirAll(out, 0o755); err != nil {
-				return fmt.Errorf("make the folder for figures: %w", err)
-			}
-			for _, fig := range figures {
-				for _, x := range formats {
-					path := filepath.Join(out, fig.Name()+"."+x)
-					if err := fig.Save(path); err != nil {
-						return err
-					}
-					fmt.Fprintln(c.OutOrStdout(), path)
-				}
-			}
-			return nil
-		},
-	}
-	c.Flags().StringVar(&out, "out", ".", "folder to draw into; made if it is not there")
-	c.Flags().StringSliceVar(&formats, "format", []string{"png"}, strings.Join([]string{"png", "svg", "pdf"}, ", "))
-	f.add(c)
-	return c
 }

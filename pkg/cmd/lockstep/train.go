@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,8 @@ type trainFlags struct {
 	seed              int64
 	epochs, threads   int
 	device            string
+	profile           string
+	trace             bool
 	set               []string
 	resume            bool
 }
@@ -53,6 +56,8 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().IntVar(&f.epochs, "epochs", 0, "instead of the config's")
 	c.Flags().IntVar(&f.threads, "threads", 0, "of this worker, instead of the config's")
 	c.Flags().StringVar(&f.device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
+	c.Flags().StringVar(&f.profile, "profile", "", "FIRST:STEPS, such as 10:5: steps that a GPU's profiler sees (nsys profile -c cudaProfilerApi lockstep train …)")
+	c.Flags().BoolVar(&f.trace, "trace", false, "the time of every kernel in the --profile, as trace-<rank>.json of the run folder, for Chrome's trace viewer or Perfetto")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value in the config, repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint of the run folder")
 	return c
@@ -86,6 +91,13 @@ func (f trainFlags) work(c *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
+	profile, err := train.ParseProfile(f.profile)
+	if err != nil {
+		return usage(err)
+	}
+	if profile.Trace = f.trace; f.trace && profile.Steps == 0 {
+		return usage(errors.New("--trace needs --profile FIRST:STEPS"))
+	}
 	limitProcs(cfg.Engine.Threads)
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -102,7 +114,7 @@ func (f trainFlags) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	place := train.Place{Dir: dir, LocalRank: env.LocalRank, Resume: f.resume}
+	place := train.Place{Dir: dir, LocalRank: env.LocalRank, Resume: f.resume, Profile: profile}
 	place.Study, place.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
 	if env.Rank == 0 {
 		place.Log = func(line string) { fmt.Fprintln(c.OutOrStdout(), line) }

@@ -35,7 +35,7 @@ the comparison fail. Batch norm is left out: its statistics are a shard's.`,
 			if err != nil {
 				return err
 			}
-			return report(c.OutOrStdout(), checks, asJSON)
+			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
 	c.Flags().IntVar(&workers, "workers", 2, "N")
@@ -62,7 +62,7 @@ loads, and IoU, Dice and loss from the checkpoint and the data.`,
 			if err != nil {
 				return err
 			}
-			return report(c.OutOrStdout(), checks, asJSON)
+			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
 	c.Flags().StringVar(&data, "data", "", "where the data lie now, if they were moved")
@@ -70,8 +70,8 @@ loads, and IoU, Dice and loss from the checkpoint and the data.`,
 	return c
 }
 
-// report prints checks, and is an error when one failed.
-func report(w io.Writer, checks []train.Check, asJSON bool) error {
+// printVerdict prints checks, and is an error when one failed.
+func printVerdict(w io.Writer, checks []train.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any
 	for _, k := range checks {

@@ -1,0 +1,333 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/stack"
+)
+
+// ErrGPUMissing is wrapped by the error of a benchmark that needs a GPU where
+// none can be used; the error says where its libraries were looked for.
+var ErrGPUMissing = errors.New("no GPU can be used")
+
+// GPUModels are the networks that are measured on a GPU.
+func GPUModels() []string {
+	var names []string
+	for _, m := range gpuModels() {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// gpuModel is a network with what it must reach.
+type gpuModel struct {
+	name  string
+	shape Shape
+	// The ratios that throughput must reach, against PyTorch as it is and
+	// compiled, and the fraction of the roofline.
+	eager, compiled, roofline float64
+}
+
+func gpuModels() []gpuModel {
+	return []gpuModel{
+		{"unet-512", Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0.6},
+		{"unet-128", Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6},
+		// The U-Net study's network on its images.
+		{"unet-study", Shape{Base: 8, Depth: 4, Size: 768, Width: 1024, Batch: 16, Biases: true}, 1.1, 1, 0.6},
+	}
+}
+
+// GPUOptions say what GPURuns and GPUPeerRuns measure.
+type GPUOptions struct {
+	Model     string // of GPUModels
+	Precision string // "bf16", "fp16" or "fp32"; empty: "bf16"
+	TF32      bool   // in fp32
+	Device    string // "cuda" or "cuda:1"; empty: "cuda"
+	Repeats   int    // measurements; 0: 7
+	Steps     int    // of training in each, in a row; 0: 20
+	Trace     string // file for a trace of GPURuns; empty: none is kept
+	Modes     []string
+	Peer      PeerOptions
+	Output    io.Writer // lines on how it goes; nil: none
+
+	shape *Shape // a test's, in place of the model's
+	open  opener // a test's: an engine on a simulated GPU
+	// peerDevice is where PyTorch runs; empty: the GPU.
+	peerDevice string
+}
+
+// GPUModes are the ways in which PyTorch runs: as written, and through
+// torch.compile in its two modes.
+func GPUModes() []string { return []string{"eager", "default", "max-autotune"} }
+
+func (o GPUOptions) withDefaults() GPUOptions {
+	if o.Precision == "" {
+		o.Precision = "bf16"
+	}
+	if o.Device == "" {
+		o.Device = "cuda"
+	}
+	if o.Repeats == 0 {
+		o.Repeats = 7
+	}
+	if o.Steps == 0 {
+		o.Steps = 20
+	}
+	if len(o.Modes) == 0 {
+		o.Modes = GPUModes()
+	}
+	return o
+}
+
+// Validate reports the first option that cannot be.
+func (o GPUOptions) Validate() error {
+	o = o.withDefaults()
+	if o.Repeats < 1 || o.Steps < 1 {
+		return fmt.Errorf("bench on a GPU: %d repeats of %d steps: use at least 1 of each", o.Repeats, o.Steps)
+	}
+	for _, m := range o.Modes {
+		if !slices.Contains(GPUModes(), m) {
+			return fmt.Errorf("bench on a GPU: mode %q of PyTorch is not known: use %s", m, strings.Join(GPUModes(), ", "))
+		}
+	}
+	if _, err := o.model(); err != nil {
+		return err
+	}
+	e := o.engine()
+	if _, ok := e.CUDA(); !ok {
+		return fmt.Errorf("bench on a GPU: device %q is none: use cuda, or cuda:1 for the second GPU", o.Device)
+	}
+	return e.Validate()
+}
+
+func (o GPUOptions) model() (gpuModel, error) {
+	for _, m := range gpuModels() {
+		if m.name == o.Model {
+			if o.shape != nil {
+				return gpuModel{name: m.name, shape: *o.shape}, nil // whose targets do not hold
+			}
+			return m, nil
+		}
+	}
+	return gpuModel{}, fmt.Errorf("bench on a GPU: model %q is not known: use %s", o.Model, strings.Join(GPUModels(), ", "))
+}
+
+// engine are the engine's options.
+func (o GPUOptions) engine() engine.Options {
+	e := engine.DefaultOptions()
+	e.Device, e.Precision, e.TF32 = o.Device, o.Precision, o.TF32
+	return e
+}
+
+// precisionName is what PyTorch's side calls the precision.
+func (o GPUOptions) precisionName() string {
+	if o.Precision == "fp32" && o.TF32 {
+		return "tf32"
+	}
+	return o.Precision
+}
+
+// gpuReady is an error that wraps ErrGPUMissing where no GPU can be used.
+func gpuReady() error {
+	if _, err := stack.Open(clib.NewSearch(clib.Environment{})); err != nil {
+		return fmt.Errorf("%w: %w", ErrGPUMissing, err)
+	}
+	return nil
+}
+
+// GPUPeerRuns measures training steps of ours and of PyTorch, in each of its
+// modes, in turns: forward, backward and Adam on data that lie on the GPU
+// already. A side does Steps in a row, the GPU idle before and after, and the
+// medians of Repeats such rows count. Our side trains on one batch, which it
+// brings into its layout anew in each step; PyTorch takes four in turns. Both
+// must have the same parameters and FLOPs. A mode that does not start is an
+// error, beside the records of the others; an error wraps ErrPeerMissing where
+// PyTorch, or its GPU, is not on this machine, ErrGPUMissing where ours is not.
+func GPUPeerRuns(ctx context.Context, o GPUOptions) ([]Record, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if o.open == nil {
+		if err := gpuReady(); err != nil {
+			return nil, fmt.Errorf("bench on a GPU: %w", err)
+		}
+	}
+	m, err := o.model()
+	if err != nil {
+		return nil, err
+	}
+	torch, err := o.Peer.pytorch(ctx, gpuScript)
+	if err != nil {
+		return nil, fmt.Errorf("bench on a GPU: %w", err)
+	}
+	b := gpuPeers{GPUOptions: o, model: m, record: Record{Machine: machine(), Commit: commit(ctx)}}
+	defer b.close()
+	if err := b.start(ctx, torch); err != nil {
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, stopped(ctx, err))
+	}
+	records, err := b.measure()
+	if err = errors.Join(err, b.failed); err != nil {
+		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, stopped(ctx, err))
+	}
+	return records, nil
+}
+
+// gpuScript is PyTorch's side on a GPU.
+const gpuScript = "torch_gpu.py"
+
+// gpuPeers are both sides.
+type gpuPeers struct {
+	GPUOptions
+	model  gpuModel
+	record Record  // what all have in common
+	sides  []*side // ours first
+	modes  []string
+	failed error // of modes that did not start
+}
+
+func (b *gpuPeers) close() {
+	for _, s := range b.sides {
+		s.close()
+	}
+}
+
+// start starts all sides. PyTorch's modes choose their algorithms one after
+// another, with the GPU for themselves; ours has been closed by then, and comes
+// last.
+func (b *gpuPeers) start(ctx context.Context, torch []string) error {
+	var peers []*side
+	for _, mode := range b.Modes {
+		argv := append(append([]string{}, torch...), b.model.shape.gpuArguments()...)
+		argv = append(argv, "--mode", mode, "--precision", b.precisionName())
+		if b.peerDevice != "" {
+			argv = append(argv, "--device", b.peerDevice)
+		}
+		s, err := startPeer(ctx, program{argv: argv, workers: 1})
+		if errors.Is(err, ErrPeerMissing) || ctx.Err() != nil {
+			for _, p := range peers {
+				p.close()
+			}
+			return err
+		}
+		if err != nil {
+			b.failed = errors.Join(b.failed, fmt.Errorf("start PyTorch, %s: %w", mode, err))
+			say(b.Output, "PyTorch, %s: %v", mode, err)
+			continue
+		}
+		say(b.Output, "%s: ready", s.about.Name)
+		peers, b.modes = append(peers, s), append(b.modes, mode)
+	}
+	ours, err := b.startOurs(ctx)
+	b.sides = append([]*side{ours}, peers...)
+	if err != nil {
+		return err
+	}
+	say(b.Output, "%s: ready", ours.about.Name)
+	for _, p := range peers {
+		if err := sameNetwork(ours.about, p.about); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *gpuPeers) startOurs(ctx context.Context) (*side, error) {
+	command, err := ownCommand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	argv := append(command, "--task", taskTrain, "--device", b.Device, "--precision", b.Precision, "--tf32="+strconv.FormatBool(b.TF32))
+	return start(ctx, program{argv: append(argv, b.model.shape.ownArguments()...), workers: 1})
+}
+
+// measure asks all sides in turns, another one first each time.
+func (b *gpuPeers) measure() ([]Record, error) {
+	request := fmt.Sprint(requestSteps, " ", b.Steps)
+	for _, s := range b.sides { // what the first row compiles and records does not count
+		if _, err := s.seconds(request); err != nil {
+			return nil, err
+		}
+	}
+	seconds := make([][]float64, len(b.sides))
+	for i := range b.Repeats {
+		for j := range b.sides {
+			k := (i + j) % len(b.sides)
+			v, err := b.sides[k].seconds(request)
+			if err != nil {
+				return nil, err
+			}
+			seconds[k] = append(seconds[k], v)
+		}
+	}
+	images := float64(b.Steps * b.model.shape.Batch)
+	var records []Record
+	var first error
+	for i, mode := range b.modes {
+		peer := b.sides[i+1]
+		r := b.record
+		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.about.Name
+		r.Target = b.model.compiled
+		if mode == "eager" {
+			r.Target = b.model.eager
+		}
+		if mode == "default" {
+			r.Target = 0 // max-autotune is the one to reach
+		}
+		r = compared(r, perSecond(images, seconds[0]), perSecond(images, seconds[i+1]))
+		say(b.Output, "%s: %.2f ms a step, %s: %.2f ms", b.sides[0].about.Name, 1e3*median(seconds[0])/float64(b.Steps), peer.about.Name, 1e3*median(seconds[i+1])/float64(b.Steps))
+		records = append(records, r)
+		m, err := b.memory(peer)
+		if err != nil {
+			first = errors.Join(first, err)
+			continue
+		}
+		records = append(records, m)
+	}
+	return records, first
+}
+
+func (b *gpuPeers) memory(peer *side) (Record, error) {
+	r := b.record
+	r.Name, r.Unit, r.Peer = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName()), "MiB", peer.about.Name
+	a, err := b.sides[0].peakBytes()
+	if err != nil {
+		return r, err
+	}
+	p, err := peer.peakBytes()
+	if err != nil {
+		return r, err
+	}
+	return comparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+}
+
+// sameNetwork is an error unless both sides train the same network.
+func sameNetwork(ours, peers greeting) error {
+	ours.Threads, peers.Threads = 1, 1
+	return sameWork(ours, peers, 1)
+}
+
+// ownArguments are the flags that our side takes.
+func (s Shape) ownArguments() []string {
+	return append(s.arguments(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
+}
+
+// gpuArguments are those of PyTorch's side on a GPU.
+func (s Shape) gpuArguments() []string {
+	list := []string{
+		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
+		"--height", strconv.Itoa(s.Size), "--width", strconv.Itoa(s.width()), "--batch", strconv.Itoa(s.Batch),
+	}
+	if s.Biases {
+		list = append(list, "--bias")
+	}
+	return list
+}

@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	clib "lockstep/pkg/internal/clib/fake"
+)
+
+// onSimulatedGPU starts an engine on a simulated GPU whose kernels of ours do
+// nothing: times mean nothing there, the calls are the real ones.
+func onSimulatedGPU(o engine.Options) (engine.Engine, error) {
+	libraries, err := clib.New(clib.Options{Memory: 64 << 20}).Stack()
+	if err != nil {
+		return nil, err
+	}
+	return cuda.NewOn(libraries, o, 0)
+}
+
+// TestGPURuns: what a report holds, and that every kernel's time and every task's
+// work is in it.
+func TestGPURuns(t *testing.T) {
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	var lines strings.Builder
+	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Output: &lines, shape: &tiny, open: onSimulatedGPU})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Records) != 2 || r.Records[0].Unit != "images/s" || r.Records[0].Repeats != 2 || !(r.Records[0].Value > 0) || r.Records[0].Target != 0 || r.Records[0].Machine == "" {
+		t.Errorf("records are %+v", r.Records)
+	}
+	if !(r.StepMilliseconds > 0 && r.BoundMilliseconds > 0 && r.TensorFLOPS > 0 && r.BytesPerSecond > 0) || r.MemoryBytes < tinyParameters*4 {
+		t.Errorf("the report is %+v", r)
+	}
+	// Three times the FLOPs of the convolutions, but for the head, whose products
+	// are not cuDNN's (16·2 forward), and the gradient of the image (16·18).
+	flops, conv := 0.0, GPULayer{}
+	for _, l := range r.Layers {
+		if strings.HasPrefix(l.Task, "conv") {
+			flops += l.FLOPs
+		}
+		if l.Layer == "down.0.b.conv" && l.Task == "conv_backward_weights" {
+			conv = l
+		}
+		if l.Milliseconds > 0 && len(l.Kernels) == 0 || l.Fraction < 0 {
+			t.Errorf("layer %+v", l)
+		}
+	}
+	if want := float64(tinyFLOPs - 3*2*16*2 - 2*16*18); flops != want {
+		t.Errorf("%g FLOPs, want %g", flops, want)
+	}
+	// 16 pixels, 2 channels to 2, nine taps, a multiplication and an addition.
+	if conv.FLOPs != 16*36*2 || len(conv.Kernels) == 0 || conv.Part != "backward" {
+		t.Errorf("layer %+v", conv)
+	}
+	for _, l := range r.Layers {
+		// Whatever ran belongs to a task, but for copies of the control block and of
+		// the running statistics.
+		if l.BoundMilliseconds == 0 && !strings.HasPrefix(l.Task, "copy") {
+			t.Errorf("layer %+v is no task of the step", l)
+		}
+	}
+	if _, err := os.Stat(trace); err != nil {
+		t.Error(err)
+	}
+	var text strings.Builder
+	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") {
+		t.Errorf("%v:\n%s", err, text.String())
+	}
+	text.Reset()
+	var again GPUReport
+	if err := errors.Join(r.Write(&text, true), json.Unmarshal([]byte(text.String()), &again)); err != nil || len(again.Layers) != len(r.Layers) {
+		t.Errorf("%v:\n%s", err, text.String())
+	}
+}
+
+// gpuPeer speaks the protocol of environment/peers/torch_gpu.py: a step takes 2 s
+// as it is, 1 s through torch.compile.
+const gpuPeer = `
+mode=eager
+while [ $# -gt 0 ]; do
+  case $1 in --mode) mode=$2 ;; esac
+  shift
+done
+if [ "$mode" = "$FAKE_BROKEN" ]; then echo "no compiler" >&2; exit 1; fi
+case $mode in eager) seconds=2 ;; *) seconds=1 ;; esac
+echo "{\"name\": \"fake, $mode\", \"threads\": 9, \"parameters\": 447, \"flops_per_image\": ${FAKE_FLOPS:-21696}}"
+while read -r request rest; do
+  case $request in
+    steps) echo "{\"seconds\": $((seconds * rest)), \"loss\": 0.7}" ;;
+    memory) echo "{\"peak_bytes\": 1048576}" ;;
+  esac
+done
+`
+
+func TestGPUPeerRuns(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, gpuScript), []byte(gpuPeer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	asWorker(t)
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	o := GPUOptions{Model: "unet-128", Repeats: 3, Steps: 4, Peer: PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
+	records, err := GPUPeerRuns(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An image a step: half an image a second as it is, one compiled; a MiB.
+	for i, want := range []struct {
+		peer  string
+		value float64
+	}{{"fake, eager", 0.5}, {"fake, eager", 1}, {"fake, default", 1}, {"fake, default", 1}, {"fake, max-autotune", 1}, {"fake, max-autotune", 1}} {
+		if i >= len(records) {
+			t.Fatalf("%d records: %+v", len(records), records)
+		}
+		if r := records[i]; r.Peer != want.peer || r.PeerValue != want.value || !(r.Value > 0) {
+			t.Errorf("record %d is %+v, want %+v", i, r, want)
+		}
+	}
+	if records[0].Repeats != 3 || records[0].Unit != "images/s" || records[1].Unit != "MiB" {
+		t.Errorf("records are %+v", records[:2])
+	}
+
+	t.Setenv("FAKE_BROKEN", "default")
+	records, err = GPUPeerRuns(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "no compiler") || len(records) != 4 {
+		t.Errorf("a mode that does not start: %d records, %v", len(records), err)
+	}
+	t.Setenv("FAKE_FLOPS", "1")
+	if _, err := GPUPeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "different networks") {
+		t.Errorf("another network: %v", err)
+	}
+}
+
+// TestGPUTargets are those that the models are held to.
+func TestGPUTargets(t *testing.T) {
+	for _, m := range gpuModels() {
+		eager := 1.1
+		if m.name == "unet-128" {
+			eager = 1.3
+		}
+		if m.eager != eager || m.compiled != 1 || m.roofline != 0.6 || m.shape.Batch != 16 {
+			t.Errorf("%+v", m)
+		}
+		if err := (GPUOptions{Model: m.name}).Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, o := range []GPUOptions{{Model: "vgg"}, {Model: "unet-128", Device: "cpu"}, {Model: "unet-128", Precision: "int8"}, {Model: "unet-128", Modes: []string{"jit"}}, {Model: "unet-128", Steps: -1}} {
+		if err := o.Validate(); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+// TestTorchGPU runs PyTorch's side without a GPU: the script itself, and that it
+// trains the same network.
+func TestTorchGPU(t *testing.T) {
+	peer := PeerOptions{}
+	if _, err := peer.pytorch(t.Context(), gpuScript); errors.Is(err, ErrPeerMissing) {
+		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
+	}
+	asWorker(t)
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	s := tiny
+	s.Biases = true
+	records, err := GPUPeerRuns(t.Context(), GPUOptions{
+		Model: "unet-128", Precision: "fp32", Repeats: 1, Steps: 1, Modes: []string{"eager"}, shape: &s, open: onSimulatedGPU, peerDevice: "cpu",
+	})
+	// On a processor it has no memory of a device to name.
+	if err == nil || !strings.Contains(err.Error(), "0 bytes cannot be") || len(records) != 1 || !strings.HasPrefix(records[0].Peer, "PyTorch") || !(records[0].PeerValue > 0) {
+		t.Errorf("%+v, %v", records, err)
+	}
+}

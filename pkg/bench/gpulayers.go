@@ -1,0 +1,338 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// GPUReport is what GPURuns measured.
+type GPUReport struct {
+	Model     string `json:"model"`
+	Network   string `json:"network"`
+	Precision string `json:"precision"`
+	Device    string `json:"device"`
+	// Records: images a second beside those of the roofline, the network's memory.
+	Records []Record `json:"records"`
+	// StepMilliseconds is a step of training, recorded as a CUDA graph; the sum
+	// of its kernels, run one by one with an event between any two, is
+	// TracedMilliseconds; BoundMilliseconds is what the roofline says.
+	StepMilliseconds   float64 `json:"step_milliseconds"`
+	TracedMilliseconds float64 `json:"traced_milliseconds"`
+	BoundMilliseconds  float64 `json:"bound_milliseconds"`
+	MemoryBytes        int64   `json:"memory_bytes"`
+	LoadSeconds        float64 `json:"load_seconds"` // memory, kernels, and the choice of algorithms
+	// The ceilings were measured in the same call.
+	TensorFLOPS    float64    `json:"tensor_flops"`
+	FLOPS          float64    `json:"flops"`
+	BytesPerSecond float64    `json:"bytes_per_second"`
+	Layers         []GPULayer `json:"layers"` // those that took longest first
+}
+
+// GPULayer is one task of a step: what it took, and what it must take at least.
+type GPULayer struct {
+	Part              string      `json:"part"`  // "forward", "backward", "optimizer"
+	Layer             string      `json:"layer"` // "down.0.a.conv"
+	Task              string      `json:"task"`  // "conv_backward_weights"
+	Milliseconds      float64     `json:"milliseconds"`
+	FLOPs             float64     `json:"flops"`
+	Bytes             float64     `json:"bytes"`
+	BoundMilliseconds float64     `json:"bound_milliseconds"`
+	Fraction          float64     `json:"fraction"` // of the roofline: bound over time; 0 where there is no bound
+	Kernels           []GPUKernel `json:"kernels"`
+}
+
+// GPUKernel is a kernel of a layer.
+type GPUKernel struct {
+	Name         string  `json:"name"`
+	Milliseconds float64 `json:"milliseconds"`
+}
+
+// roofline is what the comparison in GPURuns is with.
+const roofline = "the roofline of its own kernels, with ceilings measured in this run"
+
+// GPURuns measures training steps of ours on a GPU: forward, backward and Adam on
+// a batch that lies there already; then each kernel by events, unrecorded; then
+// what the GPU's memory and arithmetic give, for the roofline.
+func GPURuns(ctx context.Context, o GPUOptions) (*GPUReport, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if o.open == nil {
+		if err := gpuReady(); err != nil {
+			return nil, fmt.Errorf("bench on a GPU: %w", err)
+		}
+		o.open = openEngine
+	}
+	m, err := o.model()
+	if err != nil {
+		return nil, err
+	}
+	r, err := o.alone(ctx, m)
+	if err != nil {
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, stopped(ctx, err))
+	}
+	return r, nil
+}
+
+func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err error) {
+	opened, err := o.open(o.engine())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	e, ok := opened.(*cuda.Engine)
+	if !ok {
+		return nil, fmt.Errorf("%s is no engine on a GPU", opened.Name())
+	}
+	begin := time.Now()
+	exe, err := loaded(e, m.shape)
+	if err != nil {
+		return nil, err
+	}
+	r = &GPUReport{
+		Model: m.name, Network: m.shape.String(), Precision: o.precisionName(), Device: e.Name(),
+		MemoryBytes: exe.MemoryBytes(), LoadSeconds: time.Since(begin).Seconds(),
+	}
+	say(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
+	update := optim.DefaultConfig()
+	steps := 0
+	train := func(count int) error {
+		for range count {
+			steps++
+			u := update.Update(update.LearningRate, steps)
+			if _, err := exe.Step(ctx, nil, &u); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	seconds, err := o.times(train)
+	if err == nil {
+		err = o.layers(r, e, exe, train)
+	}
+	if err = errors.Join(err, exe.Close()); err != nil { // room for measuring the memory
+		return nil, err
+	}
+	ceilings, err := e.Ceilings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.finish(o, m, ceilings, seconds)
+	r.Records[0].Machine, r.Records[0].Commit = machine(), commit(ctx)
+	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
+	return r, nil
+}
+
+// loaded makes the network ready, with a batch of noise.
+func loaded(e engine.Engine, s Shape) (engine.Executable, error) {
+	net, err := s.network()
+	if err != nil {
+		return nil, err
+	}
+	g, err := net.Graph(s.Batch, nn.Train)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: true})
+	if err != nil {
+		return nil, err
+	}
+	exe, err := e.Load(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range g.InitialValues(1) {
+		if err := exe.Set(name, v); err != nil {
+			return nil, errors.Join(err, exe.Close())
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	image, target := make([]float32, s.Batch*s.Size*s.width()), make([]float32, s.Batch*s.Size*s.width())
+	for i := range image {
+		image[i], target[i] = random.Float32(), float32(random.IntN(2))
+	}
+	if err := errors.Join(exe.SetInput(model.ImageInput, image), exe.SetInput(model.TargetInput, target)); err != nil {
+		return nil, errors.Join(err, exe.Close())
+	}
+	return exe, nil
+}
+
+// times are the seconds of Steps in a row, as often as Repeats says.
+func (o GPUOptions) times(train func(int) error) ([]float64, error) {
+	if err := train(o.Steps); err != nil { // the first ones record the graph
+		return nil, err
+	}
+	var seconds []float64
+	for range o.Repeats {
+		begin := time.Now()
+		if err := train(o.Steps); err != nil {
+			return nil, err
+		}
+		seconds = append(seconds, time.Since(begin).Seconds())
+	}
+	return seconds, nil
+}
+
+// tracedSteps are the steps whose kernels are timed.
+const tracedSteps = 5
+
+// layers measures each kernel, and lists what each task must do.
+func (o GPUOptions) layers(r *GPUReport, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
+	file := o.Trace
+	if file == "" {
+		dir, err := os.MkdirTemp("", "lockstep-trace-")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		file = filepath.Join(dir, "trace.json")
+	}
+	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Trace: file}); err != nil {
+		return err
+	}
+	if err := train(tracedSteps); err != nil {
+		return err
+	}
+	times, err := e.KernelTimes()
+	if err != nil {
+		return err
+	}
+	update := optim.DefaultConfig().Update(1e-3, 1)
+	work, err := cuda.StepWork(exe, &update)
+	if err != nil {
+		return err
+	}
+	r.Layers = joinLayers(work, times, tracedSteps)
+	return nil
+}
+
+// joinLayers puts each kernel to the task that it belongs to. A convolution of
+// cuDNN's names its task; other kernels belong to the one other task of their
+// layer and part, or stand for themselves.
+func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer {
+	var list []GPULayer
+	for _, w := range work {
+		list = append(list, GPULayer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes})
+	}
+	tensor := func(i int) bool { return i < len(work) && work[i].Tensor }
+	for _, k := range times {
+		task, isPlan := strings.CutPrefix(k.Kernel, "cudnn ")
+		at := slices.IndexFunc(list, func(l GPULayer) bool {
+			return isPlan && l.Part == k.Part && l.Layer == k.Layer && l.Task == task
+		})
+		for i := range list {
+			l := &list[i]
+			if at >= 0 || isPlan || l.Part != k.Part || l.Layer != k.Layer {
+				continue
+			}
+			// A cast behind a plan belongs to the gradient of the weights.
+			casts := strings.HasPrefix(k.Kernel, "cast") && strings.HasSuffix(l.Task, "_weights")
+			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && taskHas(l.Task, k.Kernel) {
+				at = i
+			}
+		}
+		if at < 0 {
+			list = append(list, GPULayer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
+			at = len(list) - 1
+		}
+		ms := k.Milliseconds / float64(steps)
+		list[at].Milliseconds += ms
+		list[at].Kernels = append(list[at].Kernels, GPUKernel{k.Kernel, ms})
+	}
+	slices.SortStableFunc(list, func(a, b GPULayer) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
+	return list
+}
+
+// taskHas says whether a kernel of that name can be part of a task, where a layer
+// has several in one part of a step.
+func taskHas(task, kernel string) bool {
+	for prefix, kernels := range map[string][]string{
+		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
+		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
+		"bce_with_logits_backward": {"bce_backward"}, "bce_with_logits": {"bce"},
+		"max_pool_backward": {"max_pool_backward"}, "max_pool": {"max_pool"}, "relu_backward": {"relu_backward"}, "relu": {"relu"},
+		"copy": {"copy"}, "add": {"add"}, "clear": {"clear", "fill"}, "pack": {"nchw", "copy"}, "adam": {"adam", "step_begin", "grad_", "scale_"}, "sgd": {"sgd", "step_begin", "grad_", "scale_"},
+	} {
+		if task != prefix && (prefix != "batch_norm" || task != "batch_norm_backward") {
+			continue
+		}
+		for _, k := range kernels {
+			if strings.HasPrefix(kernel, k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// finish computes bounds, fractions and records.
+func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []float64) {
+	r.TensorFLOPS, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.FLOPS, c.BytesPerSecond
+	for i := range r.Layers {
+		l := &r.Layers[i]
+		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv"), FLOPs: l.FLOPs, Bytes: l.Bytes})
+		if l.Milliseconds > 0 {
+			l.Fraction = l.BoundMilliseconds / l.Milliseconds
+		}
+		r.TracedMilliseconds += l.Milliseconds
+		r.BoundMilliseconds += l.BoundMilliseconds
+	}
+	r.StepMilliseconds = 1e3 * median(seconds) / float64(o.Steps)
+	bound := make([]float64, len(seconds))
+	for i := range bound {
+		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
+	}
+	throughput := compared(Record{
+		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: roofline, Target: m.roofline,
+	}, perSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
+	mib := float64(r.MemoryBytes) / (1 << 20)
+	memory := Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
+	r.Records = []Record{throughput, memory}
+}
+
+// layersShown are the layers of the table for people.
+const layersShown = 25
+
+// Write writes the report as a table, or as JSON.
+func (r *GPUReport) Write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	if err := Write(w, r.Records, false); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%s, %s, %s\n", r.Network, r.Precision, r.Device)
+	fmt.Fprintf(w, "a step %.3f ms; its kernels one by one %.3f ms; the roofline %.3f ms; loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.BoundMilliseconds, r.LoadSeconds)
+	fmt.Fprintf(w, "measured ceilings: products of matrices %.0f TFLOP/s, fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.FLOPS/1e12, r.BytesPerSecond/1e12)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "part\tlayer\ttask\tms\tat least\tof the roofline")
+	for i, l := range r.Layers {
+		if i == layersShown {
+			fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Layers)-i)
+			break
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%.0f %%\n", l.Part, l.Layer, l.Task, l.Milliseconds, l.BoundMilliseconds, 100*l.Fraction)
+	}
+	return t.Flush()
+}

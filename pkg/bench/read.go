@@ -1,0 +1,314 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What reading must reach. The peer's ratios are against pandas and matplotlib;
+// the others are values that are required of one core of any machine.
+const (
+	panelsTarget = 10  // times as fast, whole processes
+	parseTarget  = 20  // times as fast, the parse alone
+	textRate     = 500 // MB/s of each kind of text
+	eventsRate   = 1500
+	scalarsRate  = 300
+	firstSeconds = 1   // 1,000 runs to the first figure
+	memoryMiB    = 256 // most memory, however long the file
+)
+
+// ReadOptions say what ReadRuns measures.
+type ReadOptions struct {
+	Lines     int // of the log that is parsed and drawn beside pandas
+	Runs      int // of the folder whose first figure is drawn; 0: not measured
+	Megabytes int // of each file whose reading is timed; 0: not measured
+	// LongMegabytes is the length of the files that are read to see how much
+	// memory that takes; they lie in the system's folder for temporary files
+	// meanwhile. 0: not measured.
+	LongMegabytes int
+	Repeats       int
+	Peer          PeerOptions
+	Output        io.Writer // lines on how it goes; nil: none
+}
+
+// Validate reports the first option that cannot be.
+func (o ReadOptions) Validate() error {
+	if o.Lines < 2 || o.Repeats < 1 {
+		return fmt.Errorf("bench read: lines are %d and repeats %d: use at least 2 and 1", o.Lines, o.Repeats)
+	}
+	if o.Runs < 0 || o.Megabytes < 0 || o.LongMegabytes < 0 {
+		return errors.New("bench read: runs and megabytes cannot be negative; 0 leaves a measurement out")
+	}
+	return nil
+}
+
+// ReadRuns measures the reading of logs that are made for it from a seed: a log
+// of the U-Net study beside pandas and matplotlib, in turns, and each kind of
+// text, event files and long files against what is required. TensorBoard's own
+// reader is in no Debian package, so that event files have no peer. An error
+// wraps ErrPeerMissing where pandas or matplotlib is not on this machine.
+func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "lockstep-bench-read-")
+	if err != nil {
+		return nil, fmt.Errorf("bench read: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	peer, err := o.Peer.pandas(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench read: %w", err)
+	}
+	ours, err := ownCommand(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench read: %w", err)
+	}
+	b := readBench{
+		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", taskRead),
+		record: Record{Machine: machine(), Commit: commit(ctx), Peer: "required"},
+	}
+	for _, measure := range []func(context.Context) ([]Record, error){b.besidePandas, b.firstFigure, b.rates, b.memory} {
+		r, err := measure(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("bench read: %w", stopped(ctx, err))
+		}
+		records = append(records, r...)
+	}
+	return records, nil
+}
+
+const pandasScript = "pandas_logs.py"
+
+// pandas is the command line of the pandas peer, without its arguments.
+func (o PeerOptions) pandas(ctx context.Context) ([]string, error) {
+	script, err := o.script(pandasScript)
+	if err != nil {
+		return nil, err
+	}
+	if o.Python != "" {
+		return []string{o.Python, script}, nil
+	}
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		find := exec.CommandContext(ctx, python, "-c", "import importlib.util as u, sys; sys.exit(None in (u.find_spec('pandas'), u.find_spec('matplotlib')))")
+		if find.Run() == nil {
+			return []string{python, script}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no python3 here has pandas and matplotlib: install them with %s", ErrPeerMissing, Advice)
+}
+
+type readBench struct {
+	ReadOptions
+	dir        string
+	peer, ours []string
+	record     Record // what all have in common
+}
+
+func (b readBench) say(format string, a ...any) { say(b.Output, format, a...) }
+
+// besidePandas measures the parse in processes that are warm, and the way to
+// the picture from the start of a process to the picture on disk.
+func (b readBench) besidePandas(ctx context.Context) ([]Record, error) {
+	path := filepath.Join(b.dir, "log_4.csv")
+	size, err := writeStudy(path, b.Lines)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := startPeer(ctx, program{argv: append(b.peer, "--task", "parse"), workers: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer peer.close()
+	ours, err := start(ctx, program{argv: b.ours, workers: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer ours.close()
+	request := requestParse + "\t" + path
+	if _, _, err := inTurns(ours, peer, request, 2); err != nil { // does not count
+		return nil, err
+	}
+	a, p, err := inTurns(ours, peer, request, b.Repeats)
+	if err != nil {
+		return nil, err
+	}
+	parse := b.record
+	parse.Name, parse.Unit, parse.Peer = fmt.Sprintf("parse, %d lines", b.Lines), "MB/s", peer.about.Name
+	parse = compared(parse, perSecond(size/1e6, a), perSecond(size/1e6, p))
+	b.say("%s: %.0f MB/s; %s: %.0f MB/s", parse.Name, parse.Value, parse.Peer, parse.PeerValue)
+	ours.close()
+	peer.close()
+
+	panels := b.record
+	panels.Name, panels.Unit = fmt.Sprintf("%d lines to a PNG of 4 panels, whole process", b.Lines), "s"
+	if a, p, panels.Peer, err = b.panels(ctx, path); err != nil {
+		return nil, err
+	}
+	panels = comparedCost(panels, a, p)
+	b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
+	if b.Lines == 100_000 { // the size that the targets are set for
+		parse.Target, panels.Target = parseTarget, panelsTarget
+	}
+	return []Record{parse, panels}, nil
+}
+
+// panels measures whole processes in turns.
+func (b readBench) panels(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
+	for i := range 1 + b.Repeats { // the first does not count: files come from the disk
+		a, _, err := wholeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
+		if err != nil {
+			return nil, nil, "", err
+		}
+		p, name, err := wholeProcess(ctx, append(b.peer, "--task", "panels"), requestPanels, path, filepath.Join(b.dir, "peer.png"))
+		if err != nil {
+			return nil, nil, "", err
+		}
+		if peer = name; i > 0 {
+			ours, peers = append(ours, a), append(peers, p)
+		}
+	}
+	return ours, peers, peer, nil
+}
+
+// wholeProcess is the time from the start of a process to the answer of its
+// only request, whose last word is the picture that must be there then.
+func wholeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
+	picture := request[len(request)-1]
+	begin := time.Now()
+	s, err := startPeer(ctx, program{argv: argv, workers: 1})
+	if err != nil {
+		return 0, "", err
+	}
+	defer s.close()
+	if _, err := s.ask(strings.Join(request, "\t")); err != nil {
+		return 0, "", err
+	}
+	seconds = time.Since(begin).Seconds()
+	info, err := os.Stat(picture)
+	if err != nil || info.Size() == 0 {
+		return 0, "", fmt.Errorf("%s drew no picture: %w", s.about.Name, err)
+	}
+	return seconds, s.about.Name, os.Remove(picture)
+}
+
+// required fills a record from repeats and the value that each must reach.
+func (b readBench) required(r Record, values []float64, required float64, less bool) Record {
+	must := make([]float64, len(values))
+	for i := range must {
+		must[i] = required
+	}
+	r.Peer, r.Target = "required", 1
+	if less {
+		r = comparedCost(r, values, must)
+	} else {
+		r = compared(r, values, must)
+	}
+	b.say("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
+	return r
+}
+
+// firstFigure measures a folder of many runs, from the start of a process to
+// the first picture.
+func (b readBench) firstFigure(ctx context.Context) ([]Record, error) {
+	if b.Runs == 0 {
+		return nil, nil
+	}
+	folder := filepath.Join(b.dir, "runs")
+	for i := range b.Runs {
+		if _, err := writeStudy(filepath.Join(folder, fmt.Sprintf("repeat%d", i/10), fmt.Sprintf("log_%d.csv", 1<<(i%10))), 200); err != nil {
+			return nil, err
+		}
+	}
+	var values []float64
+	for i := range 1 + b.Repeats {
+		v, _, err := wholeProcess(ctx, b.ours, requestFirst, folder, filepath.Join(b.dir, "first.png"))
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			values = append(values, v)
+		}
+	}
+	r := b.record
+	r.Name, r.Unit = fmt.Sprintf("%d runs to the first figure, whole process", b.Runs), "s"
+	return []Record{b.required(r, values, firstSeconds, true)}, nil
+}
+
+// rates measures the reading of each kind of file on one core.
+func (b readBench) rates(ctx context.Context) (records []Record, err error) {
+	if b.Megabytes == 0 {
+		return nil, nil
+	}
+	ours, err := start(ctx, program{argv: b.ours, env: []string{"GOMAXPROCS=1"}, workers: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer ours.close()
+	for _, k := range readKinds() {
+		path := filepath.Join(b.dir, "rates", k.file)
+		size, err := writeLong(path, k.piece, int64(b.Megabytes)*1e6)
+		if err != nil {
+			return nil, err
+		}
+		var values []float64
+		for i := range 1 + b.Repeats {
+			seconds, err := ours.seconds(requestParse + "\t" + path)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", k.name, err)
+			}
+			if i > 0 {
+				values = append(values, float64(size)/1e6/seconds)
+			}
+		}
+		r := b.record
+		r.Name, r.Unit = "read "+k.name+", one core", "MB/s"
+		records = append(records, b.required(r, values, k.required, false))
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
+// memory measures the most memory that the reading of a long file takes, in a
+// process of its own.
+func (b readBench) memory(ctx context.Context) (records []Record, err error) {
+	if b.LongMegabytes == 0 {
+		return nil, nil
+	}
+	for _, k := range longKinds() {
+		path := filepath.Join(b.dir, "long", k.file)
+		size, err := writeLong(path, k.piece, int64(b.LongMegabytes)*1e6)
+		if err != nil {
+			return nil, err
+		}
+		peak, err := b.peakOf(ctx, path)
+		if err = errors.Join(err, os.Remove(path)); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.name, err)
+		}
+		r := b.record
+		r.Name, r.Unit = fmt.Sprintf("peak memory, %s of %.3g GB", k.name, float64(size)/1e9), "MiB"
+		records = append(records, b.required(r, []float64{peak / (1 << 20)}, memoryMiB, true))
+	}
+	return records, nil
+}
+
+func (b readBench) peakOf(ctx context.Context, path string) (float64, error) {
+	ours, err := start(ctx, program{argv: b.ours, workers: 1})
+	if err != nil {
+		return 0, err
+	}
+	defer ours.close()
+	if _, err := ours.seconds(requestParse + "\t" + path); err != nil {
+		return 0, err
+	}
+	return ours.peakBytes()
+}

@@ -1,0 +1,154 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread"
+)
+
+// fakePandas speaks the protocol of environment/peers/pandas_logs.py in shell.
+// A parse "takes" 1 s; a picture is a file with something in it.
+const fakePandas = `
+if [ -n "$FAKE_EXIT" ]; then echo "no module named pandas" >&2; exit "$FAKE_EXIT"; fi
+echo '{"name": "fake pandas", "threads": 1}'
+tab=$(printf '\t')
+while IFS=$tab read -r request path picture; do
+  if [ -n "$picture" ] && [ -z "$FAKE_BLIND" ]; then echo picture >"$picture"; fi
+  echo '{"seconds": 1}'
+done
+`
+
+func fakeReader(t *testing.T) PeerOptions {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, pandasScript), []byte(fakePandas), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	asWorker(t)
+	return PeerOptions{Scripts: dir, Python: "sh"}
+}
+
+// TestReadRuns: every measurement gives a record, and nothing is left behind.
+func TestReadRuns(t *testing.T) {
+	temporary := t.TempDir()
+	o := ReadOptions{Lines: 50, Runs: 20, Megabytes: 1, LongMegabytes: 1, Repeats: 2, Peer: fakeReader(t)}
+	t.Setenv("TMPDIR", temporary)
+	records, err := ReadRuns(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"parse, 50 lines", "50 lines to a PNG of 4 panels, whole process", "20 runs to the first figure, whole process"}
+	for _, k := range readKinds() {
+		want = append(want, "read "+k.name+", one core")
+	}
+	for _, k := range longKinds() {
+		want = append(want, "peak memory, "+k.name+" of ")
+	}
+	if len(records) != len(want) {
+		t.Fatalf("%d records: %+v", len(records), records)
+	}
+	for i, r := range records {
+		peer := "required"
+		if i < 2 {
+			peer = "fake pandas"
+		}
+		if !strings.HasPrefix(r.Name, want[i]) || r.Peer != peer || !(r.Value > 0) || !(r.Ratio > 0) || r.Machine == "" || r.Commit == "" {
+			t.Errorf("record %d: %+v", i, r)
+		}
+		if (r.Target > 0) != (i >= 2) { // the targets against pandas are for 100,000 lines
+			t.Errorf("record %d: target %g", i, r.Target)
+		}
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestReadRunsErrors(t *testing.T) {
+	peer := fakeReader(t)
+	o := ReadOptions{Lines: 50, Repeats: 1, Peer: peer}
+	t.Setenv("FAKE_BLIND", "1")
+	if _, err := ReadRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fake pandas drew no picture") {
+		t.Errorf("error %v", err)
+	}
+	t.Setenv("FAKE_EXIT", "3")
+	if _, err := ReadRuns(t.Context(), o); !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), Advice) {
+		t.Errorf("error %v", err)
+	}
+	for _, bad := range []ReadOptions{{Lines: 1, Repeats: 1}, {Lines: 10}, {Lines: 10, Repeats: 1, Runs: -1}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+	for _, request := range []string{"parse", "parse\t/nowhere", "other\ta\tb"} {
+		if err := readWork(t.Context(), strings.NewReader(request+"\n"), io.Discard); err == nil {
+			t.Errorf("request %q is accepted", request)
+		}
+	}
+}
+
+// TestReadFiles: what is generated is read as its kind, as a run of values; the
+// same seed gives the same file.
+func TestReadFiles(t *testing.T) {
+	for _, k := range append(readKinds(), longKinds()...) {
+		path := filepath.Join(t.TempDir(), k.file)
+		if _, err := writeLong(path, k.piece, 3_000_000); err != nil {
+			t.Fatal(err)
+		}
+		logs, err := logread.Options{}.Read(context.Background(), path)
+		if err != nil {
+			t.Errorf("%s: %v", k.name, err)
+			continue
+		}
+		cut := k.name == "MLPerf log" && len(logs.Problems) == 1 // its run_stop would stand at the end
+		if len(logs.Runs) != 1 || len(logs.Problems) > 0 && !cut {
+			t.Errorf("%s: %d runs, problems %.500v", k.name, len(logs.Runs), fmt.Sprint(logs.Problems))
+			continue
+		}
+		if r := logs.Runs[0]; len(r.Epochs)+len(r.Curves)+len(r.Trials) == 0 || r.Info.Workers != 4 {
+			t.Errorf("%s: %d workers, no value", k.name, r.Info.Workers)
+		}
+		again := rand.New(rand.NewPCG(21, 0))
+		first := k.piece(nil, again, 0)
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, len(first))
+		if _, err := io.ReadFull(bufio.NewReader(f), head); err != nil || !bytes.Equal(head, first) {
+			t.Errorf("%s: another file for the same seed: %v", k.name, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, k := range readKinds() {
+		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), k.file)
+			size, err := writeLong(path, k.piece, 8_000_000)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(size)
+			for b.Loop() {
+				if _, err := (logread.Options{}).Read(context.Background(), path); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

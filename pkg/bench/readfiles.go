@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The files that reading is measured on are made from a seed, in the forms that
+// programs leave.
+
+// filePiece appends the n-th piece of a file, from 0.
+type filePiece func(b []byte, rng *rand.Rand, n int) []byte
+
+// fileKind is a kind of file.
+type fileKind struct {
+	name, file string
+	required   float64 // MB/s
+	piece      filePiece
+}
+
+// readKinds are those whose rate is measured. Each text holds what its program
+// logs all the time, with an epoch now and then.
+func readKinds() []fileKind {
+	return []fileKind{
+		{"study CSV", "log_4.csv", textRate, studyRow},
+		{"SC21 log", "4GPU/out.log", textRate, sc21(8)},
+		{"Keras output", "n4/keras.out", textRate, kerasEpoch},
+		{"Horovod synthetic", "n4/horovod.out", textRate, horovodIteration},
+		{"srun -l", "n4/srun.out", textRate, srunLine},
+		{"MLPerf log", "n4/mlperf.log", textRate, mlperfLine},
+		{"DLLogger", "n4/dllogger.log", textRate, dlloggerLine},
+		{"Lightning metrics", "n4/metrics.csv", textRate, lightningRow},
+		{"events, scalars alone", "n4/events.out.tfevents.1", scalarsRate, events(0)},
+		{"events, records of 4 kB", "n4/events.out.tfevents.2", eventsRate, events(4096)},
+	}
+}
+
+// longKinds are those whose memory is measured: most of them is passed over.
+func longKinds() []fileKind {
+	return []fileKind{
+		{"SC21 log", "4GPU/out.log", 0, sc21(1000)},
+		{"events", "n4/events.out.tfevents.1", 0, events(1 << 16)},
+	}
+}
+
+// writeStudy writes a log of the U-Net study of so many rows, and returns its
+// bytes.
+func writeStudy(path string, rows int) (float64, error) {
+	size, err := writePieces(path, studyRow, func(n int, _ int64) bool { return n <= rows }) // the first is the header
+	return float64(size), err
+}
+
+// writeLong writes pieces of a kind until the file has so many bytes.
+func writeLong(path string, piece filePiece, size int64) (int64, error) {
+	return writePieces(path, piece, func(_ int, written int64) bool { return written < size })
+}
+
+// writePieces writes a file, from the seed that all files have.
+func writePieces(path string, piece filePiece, more func(n int, written int64) bool) (size int64, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return 0, err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	rng := rand.New(rand.NewPCG(21, 0))
+	var b []byte
+	for n := 0; more(n, size); n++ {
+		b = piece(b[:0], rng, n)
+		size += int64(len(b))
+		if _, err := w.Write(b); err != nil {
+			return size, errors.Join(err, f.Close())
+		}
+	}
+	return size, errors.Join(w.Flush(), f.Close())
+}
+
+func studyRow(b []byte, rng *rand.Rand, n int) []byte {
+	if n == 0 {
+		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)
+	}
+	// Losses fall and scatter, as they do.
+	loss := 0.05 + 0.5*math.Exp(-float64(n)/10_000)
+	return fmt.Appendf(b, "%d,%.6f,%.6f,%.6f,0.001000,18987654.123456,29.629347,0.899849\n",
+		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
+}
+
+// sc21 has an epoch, and so many lines of a hundred bytes between two.
+func sc21(between int) filePiece {
+	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
+	return func(b []byte, rng *rand.Rand, n int) []byte {
+		line := func(format string, a ...any) {
+			b = start.Add(time.Duration(n)*time.Second).AppendFormat(b, "2006-01-02 15:04:05,000")
+			b = append(fmt.Appendf(append(b, " - root - INFO - "...), format, a...), '\n')
+		}
+		switch {
+		case n == 0:
+			line("Configuration name: base")
+			line("global_batch_size 64")
+		case n%(between+1) != 0:
+			line("iteration %08d of the data loader took %.9f sec, queue %03d", n, rng.Float64(), rng.IntN(100))
+		default:
+			seconds := 700 + rng.Float64()
+			line("Time taken for epoch %d is %.13f sec, avg %.14f samples/sec", n/(between+1), seconds, 65536/seconds)
+			line("  Avg train loss=%.6f", rng.Float64())
+			line("  Avg val loss=%.6f", rng.Float64())
+			line("  Total validation time: %.14f sec", 70+rng.Float64())
+		}
+		return b
+	}
+}
+
+func kerasEpoch(b []byte, rng *rand.Rand, n int) []byte {
+	return fmt.Appendf(b, "Epoch %d/1000000\n196/196 - 24s - loss: %.4f - accuracy: %.4f - val_loss: %.4f - val_accuracy: %.4f - 24s/epoch - 121ms/step\n",
+		n+1, rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64())
+}
+
+func horovodIteration(b []byte, rng *rand.Rand, n int) []byte {
+	if n == 0 {
+		return append(b, "Model: resnet50\nBatch size: 64\nNumber of GPUs: 4\nRunning benchmark...\n"...)
+	}
+	return fmt.Appendf(b, "Iter #%d: %.1f img/sec per GPU\n", n-1, 1700+100*rng.Float64())
+}
+
+func srunLine(b []byte, rng *rand.Rand, n int) []byte {
+	seconds := 1400 + 100*rng.Float64()
+	return fmt.Appendf(b, "%d: 2018-10-07 20:36:09,348 INFO Train samples 32768 time %.2fs rate %.4f samples/s\n", n%4, seconds, 32768/seconds)
+}
+
+func mlperfLine(b []byte, rng *rand.Rand, n int) []byte {
+	if n == 0 {
+		return append(b, `:::MLLOG {"namespace": "", "time_ms": 1714835509000, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {"file": "train.py", "lineno": 1}}`+"\n"...)
+	}
+	return fmt.Appendf(b, `:::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": {"throughput": %.3f}, "metadata": {"step": %d}}`+"\n",
+		1714835509498+n, 300+100*rng.Float64(), n)
+}
+
+func dlloggerLine(b []byte, rng *rand.Rand, n int) []byte {
+	return fmt.Appendf(b, `DLLL {"timestamp": "%d.91385", "datetime": "2020-04-21 02:24:17.913850", "elapsedtime": "%.6f", "type": "LOG", "step": [%d, %d], "data": {"average_loss": %.6f}}`+"\n",
+		1587451057+n, float64(n), n/1000, n%1000, rng.Float64())
+}
+
+func lightningRow(b []byte, rng *rand.Rand, n int) []byte {
+	switch {
+	case n == 0:
+		return append(b, "epoch,step,train_loss,val_acc,val_f1,val_loss\n"...)
+	case n%20 == 0:
+		return fmt.Appendf(b, "%d,%d,,%v,%v,%v\n", n/20-1, n*50-1, rng.Float32(), rng.Float32(), rng.Float32())
+	}
+	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
+}
+
+// events makes an event file: records with a scalar, and beside it an image of
+// so many bytes.
+func events(image int) filePiece {
+	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
+	blob := make([]byte, image)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	masked := func(b []byte) uint32 {
+		crc := crc32.Checksum(b, table)
+		return (crc>>15 | crc<<17) + 0xa282ead8 // tensorflow/core/lib/hash/crc32c.h
+	}
+	var event, summary, value []byte
+	field := func(to []byte, n protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(to, n, protowire.BytesType), b)
+	}
+	return func(b []byte, rng *rand.Rand, n int) []byte {
+		value = field(value[:0], 1, []byte(tags[n%len(tags)]))
+		value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type), math.Float32bits(rng.Float32()))
+		summary = field(summary[:0], 1, value)
+		if image > 0 {
+			for i := 0; i+8 <= len(blob); i += 256 {
+				binary.LittleEndian.PutUint64(blob[i:], rng.Uint64())
+			}
+			value = field(value[:0], 1, []byte("sample"))
+			summary = field(summary, 1, field(value, 4, blob))
+		}
+		event = protowire.AppendFixed64(protowire.AppendTag(event[:0], 1, protowire.Fixed64Type), math.Float64bits(1.7e9+float64(n)))
+		event = protowire.AppendVarint(protowire.AppendTag(event, 2, protowire.VarintType), uint64(n))
+		event = field(event, 5, summary)
+		head := len(b)
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(event)))
+		b = binary.LittleEndian.AppendUint32(b, masked(b[head:]))
+		b = append(b, event...)
+		return binary.LittleEndian.AppendUint32(b, masked(event))
+	}
+}

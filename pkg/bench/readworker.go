@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"lockstep/pkg/figure"
+	"lockstep/pkg/logread"
+	"lockstep/pkg/scaling"
+)
+
+// taskRead is that of a worker that reads logs.
+const taskRead = "read"
+
+// What a worker of that task is asked; the words have tabs between them.
+const (
+	requestParse  = "parse"  // PATH: the runs of it
+	requestPanels = "panels" // PATH PICTURE: its four panels as a PNG
+	requestFirst  = "first"  // FOLDER PICTURE: the epoch time of all its runs
+)
+
+// The picture of the four panels, as the peer draws it.
+const (
+	panelsWidth, panelsHeight = 1200, 800 // pixels
+	panelsDPI                 = 100
+)
+
+// readWork answers requests to read logs.
+func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
+	encoder := json.NewEncoder(out)
+	if err := encoder.Encode(greeting{Name: "lockstep", Threads: 1}); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		begin := time.Now()
+		a, err := readAnswer(ctx, strings.Split(lines.Text(), "\t"))
+		if err != nil {
+			return fmt.Errorf("bench worker: %w", err)
+		}
+		if a.PeakBytes == 0 {
+			a.Seconds = time.Since(begin).Seconds()
+		}
+		if err := encoder.Encode(a); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func readAnswer(ctx context.Context, words []string) (answer, error) {
+	switch {
+	case len(words) == 1 && words[0] == requestMemory:
+		n, err := peakBytes("/proc/self/status")
+		return answer{PeakBytes: n}, err
+	case len(words) == 2 && words[0] == requestParse:
+		logs, err := logread.Options{}.Read(ctx, words[1])
+		if err != nil {
+			return answer{}, err
+		}
+		if len(logs.Runs) == 0 {
+			return answer{}, fmt.Errorf("no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
+		}
+		return answer{}, nil
+	case len(words) == 3 && words[0] == requestPanels:
+		return answer{}, panels(words[1], words[2])
+	case len(words) == 3 && words[0] == requestFirst:
+		study, err := scaling.Read(words[1])
+		if err != nil {
+			return answer{}, err
+		}
+		f, err := figure.EpochTime(study)
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{}, f.Save(words[2])
+	}
+	return answer{}, fmt.Errorf("request %q is not known to this task", words)
+}
+
+// panels draws four figures of a log into one PNG.
+func panels(path, picture string) error {
+	study, err := scaling.Read(path)
+	if err != nil {
+		return err
+	}
+	canvas := vgimg.NewWith(vgimg.UseWH(panelsWidth*vg.Inch/panelsDPI, panelsHeight*vg.Inch/panelsDPI), vgimg.UseDPI(panelsDPI))
+	tiles := draw.Tiles{Rows: 2, Cols: 2, PadX: 10, PadY: 10, PadTop: 5, PadBottom: 5, PadLeft: 5, PadRight: 5}
+	whole := draw.New(canvas)
+	for i, of := range []func(*scaling.Study) (*figure.Figure, error){
+		figure.LossByEpoch, figure.LossByTime, figure.EpochTime, figure.IoU,
+	} {
+		f, err := of(study)
+		if err != nil {
+			return err
+		}
+		f.Plot().Draw(tiles.At(whole, i%2, i/2))
+	}
+	file, err := os.Create(picture)
+	if err != nil {
+		return err
+	}
+	_, err = vgimg.PngCanvas{Canvas: canvas}.WriteTo(file)
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/scaling"
+)
+
+func compareCommand() *cobra.Command {
+	var f ruleFlags
+	var format string
+	c := &cobra.Command{
+		Use:   "compare A B [PATH…]",
+		Short: "Is A faster than B? Effect, interval and test at each number of workers",
+		Long: `Compares the speed of two folders of logs, or with PATHs of two series in them,
+at each number of workers that both have: how many times A is as fast as B, the
+interval of that from repeated runs (seeds), Welch's test of the logarithms and
+the exact permutation test, and the verdict in a sentence.
+
+  lockstep compare logs/before logs/after
+  lockstep compare horovod native logs/unet2d-cells
+
+One run of each says nothing of noise: the verdict is then "cannot tell".`,
+		Args: func(c *cobra.Command, args []string) error {
+			return someArgs("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			var result *scaling.Comparisons
+			if len(args) > 2 {
+				s, err := f.read(c.Context(), args[2:])
+				if err != nil {
+					return err
+				}
+				if result, err = s.CompareSeries(args[0], args[1]); err != nil {
+					return err
+				}
+				return result.Write(c.OutOrStdout(), format)
+			}
+			a, err := f.read(c.Context(), args[:1])
+			if err != nil {
+				return err
+			}
+			b, err := f.read(c.Context(), args[1:])
+			if err != nil {
+				return err
+			}
+			if result, err = scaling.CompareStudies(a, b); err != nil {
+				return err
+			}
+			return result.Write(c.OutOrStdout(), format)
+		},
+	}
+	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")
+	f.addMeasures(c)
+	return c
+}

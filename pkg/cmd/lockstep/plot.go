@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/figure"
+	"lockstep/pkg/scaling"
+)
+
+// plotFlags are those of lockstep plot beside the rule.
+type plotFlags struct {
+	out     string
+	formats []string
+	only    []string
+	panels  bool
+	fit     bool
+	log2    bool
+	linear  bool
+	options figure.Options
+}
+
+func (f *plotFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.out, "out", ".", "folder to draw into; made if it is not there")
+	flags.StringSliceVar(&f.formats, "format", []string{"png"}, strings.Join(figure.Formats(), ", ")+" (txt: the caption)")
+	flags.StringSliceVar(&f.only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", ")+", or a logged metric as \"Loss/train by step\"")
+	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: those of --only, or the first four")
+	flags.BoolVar(&f.fit, "fit", false, "draw the fitted law of scaling beyond what was measured; an error where nothing can be fitted")
+	flags.BoolVar(&f.log2, "log2", false, "logarithmic axis of the workers; by itself from a range of 16 on")
+	flags.BoolVar(&f.linear, "linear", false, "linear axis of the workers")
+	flags.BoolVar(&f.options.LogY, "log-y", false, "logarithmic axis of the values")
+	flags.Float64Var(&f.options.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
+	flags.StringVar(&f.options.Intervals, "intervals", "", "what bars show: confidence interval (default), range, or none")
+	flags.StringArrayVar(&f.options.Series, "series", nil, "only this series; may be repeated")
+	flags.IntSliceVar(&f.options.Workers, "curves", nil, "only these numbers of workers have curves of loss")
+	flags.StringVar(&f.options.Law, "law", "", "law that --fit draws: linear, amdahl, gustafson or usl; the best without")
+	flags.IntVar(&f.options.Beyond, "beyond", 0, "workers up to which a law is drawn; twice the most without")
+	flags.Float64Var(&f.options.Rate, "price", 0, "price of a device-hour, for the figure pareto")
+	flags.StringVar(&f.options.Currency, "currency", "", "of the price")
+	flags.StringVar(&f.options.Run, "run", "", "run of the timeline, or a part of its name")
+	flags.IntVar(&f.options.FirstStep, "first-step", 0, "first step of the timeline; in the middle of the run without")
+	flags.IntVar(&f.options.Steps, "steps", 0, "steps of the timeline; 3 without")
+	flags.BoolVar(&f.options.NoTitle, "no-title", false, "no titles, for a paper that has captions")
+}
+
+// validate reports wrong use, before anything is read.
+func (f *plotFlags) validate() error {
+	for _, x := range f.formats {
+		if !slices.Contains(figure.Formats(), x) {
+			return fmt.Errorf("format %q is not known: use %s", x, strings.Join(figure.Formats(), ", "))
+		}
+	}
+	for _, name := range f.only {
+		if !slices.Contains(figure.Names(), name) && !strings.Contains(name, " by ") {
+			return fmt.Errorf("figure %q is not known: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", "))
+		}
+	}
+	switch {
+	case f.log2 && f.linear:
+		return errors.New("--log2 and --linear are each other's opposite")
+	case f.log2:
+		f.options.Scale = figure.Log2
+	case f.linear:
+		f.options.Scale = figure.Linear
+	}
+	return f.options.Validate()
+}
+
+// figures draws what was asked for. One that was named is an error where it
+// cannot be drawn; without names it is left out.
+func (f *plotFlags) figures(s *scaling.Study) ([]*figure.Figure, error) {
+	names := f.only
+	if f.fit && !slices.Contains(names, "fit") {
+		names = append(slices.Clone(names), "fit")
+	}
+	if len(f.only) == 0 {
+		all, err := f.options.All(s)
+		if err != nil {
+			return nil, err
+		}
+		if f.fit && !slices.ContainsFunc(all, func(x *figure.Figure) bool { return x.Name() == "fit" }) {
+			_, err := f.options.Fit(s)
+			return nil, err
+		}
+		return all, nil
+	}
+	figures := make([]*figure.Figure, len(names))
+	for i, name := range names {
+		var err error
+		if figures[i], err = f.options.Make(name, s); err != nil {
+			return nil, err
+		}
+	}
+	return figures, nil
+}
+
+func plotCommand() *cobra.Command {
+	var rule ruleFlags
+	var f plotFlags
+	c := &cobra.Command{
+		Use:   "plot PATH…",
+		Short: "Draw the figures of a folder of logs",
+		Long: `Draws into a folder what the logs have numbers for: time per epoch, throughput,
+speed-up with the ideal line, efficiency, IoU, speed-up and IoU in one picture,
+losses, learning rate, training and test time, trials, weak and strong scaling,
+the overhead of communication, fitted laws, time against cost, quality against
+the batch, where a step's time goes, and a timeline of the ranks.
+
+  lockstep plot logs/unet2d-cells --out figures --format png,svg
+  lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex
+  lockstep plot logs/unet2d-cells --panels
+
+txt is the caption, which says how the numbers came about and of how many runs;
+tex is a table for LaTeX.`,
+		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.validate(); err != nil {
+				return usage(err)
+			}
+			s, err := rule.read(c.Context(), args)
+			if err != nil {
+				return err
+			}
+			figures, err := f.figures(s)
+			if err != nil {
+				return err
+			}
+			if f.panels {
+				if len(f.only) == 0 {
+					figures = figures[:min(4, len(figures))]
+				}
+				page, err := figure.Panels(s.Name(), figures...)
+				if err != nil {
+					return err
+				}
+				figures = []*figure.Figure{page}
+			}
+			for _, fig := range figures {
+				for _, x := range f.formats {
+					path := filepath.Join(f.out, fig.Name()+"."+x)
+					if err := fig.Save(path); err != nil {
+						return err
+					}
+					fmt.Fprintln(c.OutOrStdout(), path)
+				}
+			}
+			return nil
+		},
+	}
+	f.add(c)
+	rule.add(c)
+	return c
+}

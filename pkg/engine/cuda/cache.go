@@ -1,0 +1,147 @@
+package cuda
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// cacheVariable is the environment variable that names the folder of the tuning
+// cache; "off" keeps none.
+const cacheVariable = "LOCKSTEP_TUNING_CACHE"
+
+// cacheFormat is the version of the files; others are ignored.
+const cacheFormat = 1
+
+// choice is the algorithm of one convolution, as tuning found it.
+type choice struct {
+	Plan         string  `json:"plan"`    // as cuDNN writes it; it refuses one of another version or device
+	Variant      int     `json:"variant"` // of the ways to compute this convolution
+	Engine       int64   `json:"engine"`  // for people, as what follows
+	Mode         string  `json:"heuristic"`
+	Workspace    int64   `json:"workspace_bytes"`
+	Milliseconds float64 `json:"milliseconds"` // when it was tuned; 0: not timed
+	Candidates   int     `json:"candidates"`   // how many were timed
+}
+
+// tuning is the file of one kind of device and library.
+type tuning struct {
+	Format  int               `json:"format"`
+	Key     string            `json:"key"` // library versions and device
+	Choices map[string]choice `json:"choices"`
+}
+
+// cache keeps choices on disk, so that a shape is tuned once. It is an
+// optimisation alone: what cannot be read counts as not there, what cannot be
+// written is tuned again the next time.
+type cache struct {
+	file string // empty: none
+	key  string
+
+	mu      sync.Mutex
+	choices map[string]choice
+}
+
+// cacheFolder is where tuning files lie, or "" for none.
+func cacheFolder(getenv func(string) string) string {
+	switch dir := getenv(cacheVariable); dir {
+	case "off":
+		return ""
+	case "":
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		return filepath.Join(base, "lockstep", "tuning")
+	default:
+		return dir
+	}
+}
+
+// openCache reads the tuning file of key below dir.
+func openCache(dir, key string) *cache {
+	c := &cache{key: key, choices: map[string]choice{}}
+	if dir == "" {
+		return c
+	}
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '_'
+	}, key)
+	c.file = filepath.Join(dir, name+".json")
+	for k, v := range c.read() {
+		c.choices[k] = v
+	}
+	return c
+}
+
+// read is what the file holds, nothing where it is missing, damaged, or of
+// something else.
+func (c *cache) read() map[string]choice {
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		return nil
+	}
+	var t tuning
+	if json.Unmarshal(text, &t) != nil || t.Format != cacheFormat || t.Key != c.key {
+		return nil
+	}
+	return t.Choices
+}
+
+// get is the choice for a convolution.
+func (c *cache) get(key string) (choice, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.choices[key]
+	return v, ok
+}
+
+// put remembers a choice until save.
+func (c *cache) put(key string, v choice) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.choices[key] = v
+}
+
+// save writes the file: beside it, then renamed, so that a reader finds the old
+// one or the new one. What other processes have written since is kept.
+func (c *cache) save() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == "" {
+		return nil
+	}
+	for k, v := range c.read() {
+		if _, ours := c.choices[k]; !ours {
+			c.choices[k] = v
+		}
+	}
+	text, err := json.MarshalIndent(tuning{cacheFormat, c.key, c.choices}, "", " ")
+	if err != nil {
+		return fmt.Errorf("save tuning cache: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o755); err != nil {
+		return fmt.Errorf("save tuning cache: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.file), ".tuning-*")
+	if err != nil {
+		return fmt.Errorf("save tuning cache: %w", err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Chmod(fs.FileMode(0o644)), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), c.file)
+	}
+	if err != nil {
+		return fmt.Errorf("save tuning cache: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package cuda
+
+import (
+	"fmt"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// command is something that is put in a stream: all its arguments are fixed, so
+// that it can be run at once or recorded in a graph.
+type command interface {
+	run(g *gpu, s driver.Stream) error
+	label() string
+}
+
+// named is a command of a layer.
+type named struct {
+	command
+	layer string
+	task  int
+}
+
+// kernelCall is a launch of one of our kernels.
+type kernelCall struct {
+	kernels.Launch
+	function driver.Function
+}
+
+func (c *kernelCall) run(g *gpu, s driver.Stream) error {
+	err := g.driver.LaunchKernel(c.function, c.Grid, c.Block, c.Shared, s, c.Args)
+	if err != nil {
+		return g.failed(fmt.Errorf("launch %s: %w", c.Kernel, err))
+	}
+	return nil
+}
+
+func (c *kernelCall) label() string { return c.Kernel }
+
+// kernels readies launches.
+func (g *gpu) calls(list []kernels.Launch, err error) ([]command, error) {
+	if err != nil {
+		return nil, err
+	}
+	var out []command
+	for _, l := range list {
+		f, ok := g.functions[l.Kernel]
+		if !ok {
+			return nil, fmt.Errorf("launch %s: the kernel is not loaded", l.Kernel)
+		}
+		out = append(out, &kernelCall{l, f})
+	}
+	return out, nil
+}
+
+// planCall is an execution of one of cuDNN's plans, in the handle's stream: the
+// compute stream.
+type planCall struct {
+	name string
+	plan *cudnn.Plan
+	pack *cudnn.Pack
+}
+
+func (c *planCall) run(g *gpu, _ driver.Stream) error {
+	if err := g.cudnn.Run(g.dnn, c.plan, c.pack); err != nil {
+		return g.failed(fmt.Errorf("run %s: %w", c.name, err))
+	}
+	return nil
+}
+
+func (c *planCall) label() string { return "cudnn " + c.name }
+
+// copyCall copies bytes within the GPU's memory.
+type copyCall struct {
+	dst, src driver.Ptr
+	bytes    int64
+}
+
+func (c *copyCall) run(g *gpu, s driver.Stream) error {
+	return g.failed(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
+}
+
+func (c *copyCall) label() string { return "copy" }
+
+// clearCall sets bytes to zero.
+type clearCall struct {
+	dst   driver.Ptr
+	bytes int64
+}
+
+func (c *clearCall) run(g *gpu, s driver.Stream) error {
+	return g.failed(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
+}
+
+func (c *clearCall) label() string { return "clear" }
+
+// downCall copies from the GPU to page-locked memory of the host.
+type downCall struct {
+	dst   pinned
+	src   driver.Ptr
+	bytes int64
+}
+
+func (c *downCall) run(g *gpu, s driver.Stream) error {
+	return g.failed(g.driver.MemcpyDtoHAsync(c.dst.ptr, c.src, c.bytes, s))
+}
+
+func (c *downCall) label() string { return "copy to the host" }
+
+// upCall copies from page-locked memory of the host to the GPU.
+type upCall struct {
+	dst   driver.Ptr
+	src   pinned
+	bytes int64
+}
+
+func (c *upCall) run(g *gpu, s driver.Stream) error {
+	return g.failed(g.driver.MemcpyHtoDAsync(c.dst, c.src.ptr, c.bytes, s))
+}
+
+func (c *upCall) label() string { return "copy to the GPU" }
+
+// runAll puts commands in a stream.
+func (g *gpu) runAll(list []command, s driver.Stream) error {
+	for _, c := range list {
+		if err := c.run(g, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// address is where a tensor lies.
+func (x *executable) address(id int) driver.Ptr { return x.places[id].at(x.bases) }
+
+// pointer is the address as our kernels take it; 0 for an absent tensor.
+func (x *executable) pointer(id int) kernels.Pointer {
+	if id < 0 {
+		return 0
+	}
+	return kernels.Pointer(x.address(id))
+}
+
+// feature is a tensor as rows of channels; the zero Map for an absent one.
+func (x *executable) feature(id int) kernels.Map {
+	if id < 0 {
+		return kernels.Map{}
+	}
+	return kernels.Map{Data: x.pointer(id), Pitch: x.places[id].pitch}
+}
+
+// typ is a tensor's element type as our kernels name it.
+func (x *executable) typ(id int) kernels.Type { return kernelType(x.places[id].typ) }
+
+// compile readies everything but the convolutions of one task.
+func (x *executable) compile(t task) ([]command, error) {
+	launches, err := x.launches(t)
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+	}
+	return launches, nil
+}
+
+func (x *executable) launches(t task) ([]command, error) {
+	g := x.gpu
+	switch t.op {
+	case plan.OpBatchNorm:
+		return g.calls(x.batchNorm(t))
+	case plan.OpBatchNormBackward:
+		return g.calls(x.batchNormBackward(t))
+	case plan.OpMaxPool:
+		p := x.pool(t, t.in[0], t.out[0])
+		p.X, p.Y, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.pointer(t.out[1])
+		return g.calls(p.Forward(x.typ(t.in[0])))
+	case plan.OpMaxPoolBackward:
+		p := x.pool(t, t.out[0], t.in[0])
+		p.DY, p.DX, p.Acc, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.feature(t.acc), x.pointer(t.in[1])
+		return g.calls(p.Backward(x.typ(t.out[0])))
+	case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
+		return g.calls(x.entropy(t))
+	case opHead, opHeadBackwardData, opHeadBackwardWeights:
+		return g.calls(x.head(t))
+	case opBias:
+		y := x.places[t.out[0]]
+		b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.in[0]), Y: x.feature(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
+		return g.calls(b.Launches(x.typ(t.out[0])))
+	case plan.OpBiasBackward:
+		dy := x.places[t.in[0]]
+		b := kernels.BiasGrad{
+			Rows: dy.pixels(), Channels: dy.padded(), DY: x.feature(t.in[0]), Y: x.feature(t.in[1]), DX: x.feature(t.out[1]),
+			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.scratch.ptr),
+		}
+		return g.calls(b.Launches(x.typ(t.in[0])))
+	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward:
+		return g.calls(x.elementwise(t))
+	case opCopy:
+		return x.copyChannels(t)
+	case opClear:
+		return []command{&clearCall{x.address(t.out[0]), int64(x.places[t.out[0]].bytes())}}, nil
+	}
+	return nil, fmt.Errorf("operation %q is not known to this engine", t.op)
+}
+
+// elementwise are the operations on each element alone.
+func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
+	y := x.places[t.out[0]]
+	for _, id := range t.in {
+		if x.places[id].form != y.form || x.places[id].typ != y.typ {
+			return nil, fmt.Errorf("a %s of %s and one of %s", y.form, x.places[id].typ, y.typ)
+		}
+	}
+	e := kernels.Elementwise{
+		Rows: y.pixels(), Channels: y.padded(),
+		A: x.feature(t.in[0]), Y: x.feature(t.out[0]), Acc: x.feature(t.acc),
+	}
+	switch t.op {
+	case plan.OpReLU:
+		return e.ReLU(kernelType(y.typ))
+	case plan.OpReLUBackward:
+		e.B = x.feature(t.in[1])
+		return e.ReLUBackward(kernelType(y.typ))
+	}
+	e.B = x.feature(t.in[1])
+	return e.Add(kernelType(y.typ))
+}
+
+func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
+	in := x.places[t.in[0]]
+	b := kernels.BatchNorm{
+		Rows: in.pixels(), Channels: in.padded(),
+		X: x.feature(t.in[0]), Y: x.feature(t.out[0]),
+		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
+		Partial: kernels.Pointer(x.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
+	}
+	if !t.attr.Training {
+		return b.Inference(x.typ(t.in[0]))
+	}
+	b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
+	return b.Training(x.typ(t.in[0]))
+}
+
+func (x *executable) batchNormBackward(t task) ([]kernels.Launch, error) {
+	in := x.places[t.in[0]]
+	b := kernels.BatchNormGrad{
+		Rows: in.pixels(), Channels: in.padded(),
+		X: x.feature(t.in[0]), Gamma: x.pointer(t.in[1]), Mean: x.pointer(t.in[2]), InvStd: x.pointer(t.in[3]),
+		DY: x.feature(t.in[4]), Y: x.feature(t.in[5]), Beta: x.pointer(t.in[6]),
+		DX: x.feature(t.out[0]), DGamma: x.pointer(t.out[1]), DBeta: x.pointer(t.out[2]), Acc: x.feature(t.acc),
+		Partial: kernels.Pointer(x.scratch.ptr),
+	}
+	switch {
+	case t.attr.ReLU && t.in[5] >= 0:
+		b.Mask = kernels.MaskOutput
+	case t.attr.ReLU:
+		b.Mask = kernels.MaskRecompute
+	}
+	if b.Beta == 0 {
+		b.Beta = b.Gamma // not read without MaskRecompute, but wanted
+	}
+	return b.Launches(x.typ(t.in[0]))
+}
+
+// pool is the geometry of a pooling from in to out.
+func (x *executable) pool(t task, in, out int) kernels.Pool {
+	big, small := x.places[in], x.places[out]
+	return kernels.Pool{
+		Batch: big.rows(), Channels: big.padded(), In: volume(big.spatial(), 1), Out: volume(small.spatial(), 1),
+		Kernel: volume(t.attr.Kernel, 1), Stride: volume(t.attr.Stride, 1), Pad: volume(t.attr.Pad, 0),
+	}
+}
+
+// volume is depth, height and width; what is missing in front is fill.
+func volume(s []int, fill int) [3]int {
+	v := [3]int{fill, fill, fill}
+	copy(v[3-len(s):], s)
+	return v
+}
+
+func (x *executable) entropy(t task) ([]kernels.Launch, error) {
+	z := x.places[t.in[0]]
+	if x.program.Tensors[t.in[1]].Role != plan.Input {
+		return nil, errors.New("the target is computed by the network: this engine takes it as an input")
+	}
+	b := kernels.BCE{
+		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
+		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.scratch.ptr),
+	}
+	if t.op == plan.OpBCEWithLogits {
+		b.Loss = x.pointer(t.out[0])
+		return b.Forward(kernelType(z.typ))
+	}
+	dz := x.places[t.out[0]]
+	if dz.typ != z.typ {
+		return nil, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
+	}
+	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.control.ptr), x.pointer(t.out[0]), dz.pitch
+	return b.Backward(kernelType(z.typ))
+}
+
+// master is the address of a parameter's fp32 weights.
+func (x *executable) master(id int) kernels.Pointer {
+	r := x.store.paramAt[x.program.Tensors[id].Name]
+	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
+}
+
+func (x *executable) head(t task) ([]kernels.Launch, error) {
+	h := kernels.Head{Partial: kernels.Pointer(x.scratch.ptr)}
+	rows := func(id int) {
+		h.Rows, h.Channels = x.places[id].pixels(), x.places[id].padded()
+	}
+	switch t.op {
+	case opHead:
+		rows(t.in[0])
+		h.X, h.W, h.Z = x.feature(t.in[0]), x.master(t.in[1]), x.pointer(t.out[0])
+		if len(t.in) == 3 {
+			h.Bias = x.pointer(t.in[2])
+		}
+		return h.Forward(x.typ(t.in[0]))
+	case opHeadBackwardData:
+		rows(t.out[0])
+		h.W, h.DZ, h.DX, h.Acc = x.master(t.in[0]), x.pointer(t.in[1]), x.feature(t.out[0]), x.feature(t.acc)
+		return h.BackwardData(x.typ(t.out[0]))
+	}
+	rows(t.in[0])
+	h.X, h.DZ, h.DW, h.DBias = x.feature(t.in[0]), x.pointer(t.in[1]), x.pointer(t.out[0]), x.pointer(t.out[1])
+	return h.BackwardWeights(x.typ(t.in[0]))
+}
+
+// copyChannels copies a part of a concatenation, or of a slice.
+func (x *executable) copyChannels(t task) ([]command, error) {
+	src, dst := x.places[t.in[0]], x.places[t.out[0]]
+	if src.form != mapForm {
+		// A gradient that is copied whole.
+		if src.bytes() != dst.bytes() || src.typ != dst.typ {
+			return nil, fmt.Errorf("a %s of shape %v to one of shape %v", src.form, src.shape, dst.shape)
+		}
+		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+	}
+	if src.typ != dst.typ {
+		return nil, fmt.Errorf("from %s to %s", src.typ, dst.typ)
+	}
+	c := kernels.CopyChannels{Rows: src.pixels(), Src: x.pointer(t.in[0]), Dst: x.pointer(t.out[0]), SrcPitch: src.pitch, DstPitch: dst.pitch}
+	shift := kernels.Pointer(t.attr.Offset * src.typ.Size())
+	if t.slice {
+		c.Channels = dst.channels()
+		c.Src += shift
+	} else {
+		c.Channels = src.channels()
+		c.Dst += shift
+	}
+	return x.gpu.calls(c.Launches(kernelType(src.typ)))
+}
+
+// scratchFor is the scratch memory, in bytes, that a task needs while it runs.
+func (x *executable) scratchFor(t task) int {
+	rows := func(id int) int { return 4 * kernels.PartialFloats(x.places[id].pixels(), x.places[id].padded()) }
+	switch t.op {
+	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
+		return rows(t.in[0])
+	case plan.OpBCEWithLogits:
+		return 4 * kernels.LossPartialFloats
+	}
+	if c, ok := x.asConvolution(t); ok {
+		return c.scratch()
+	}
+	return 0
+}
+
+// lowType is the element type of activations.
+func lowType(precision string) device.Type {
+	switch precision {
+	case "bf16":
+		return device.BF16
+	case "fp16":
+		return device.F16
+	}
+	return device.F32
+}

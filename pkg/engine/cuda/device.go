@@ -1,0 +1,199 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/nvrtc"
+	"lockstep/pkg/internal/clib/stack"
+	"lockstep/pkg/internal/device"
+)
+
+// gpu is a device with what it needs to compute. Its methods run on the
+// engine's thread.
+type gpu struct {
+	driver *driver.Driver
+	cudnn  *cudnn.Library
+	stack  *stack.Stack
+
+	number     int
+	name       string // "NVIDIA H200"
+	uuid       [16]byte
+	capability int // 90 of 9.0
+	device     driver.Device
+	module     driver.Module
+	functions  map[string]driver.Function
+	dnn        cudnn.Handle
+
+	// What is computed goes into compute, inputs are copied in copies, gradients
+	// are exchanged in exchange.
+	compute, copies, exchange driver.Stream
+	allocated                 int64
+	profile                   profiler
+	lost                      error // what made the device unusable
+}
+
+// openGPU makes a device ready: context, streams, kernels, cuDNN.
+func openGPU(s *stack.Stack, number int, types []kernels.Type) (*gpu, error) {
+	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
+	if err := g.open(types); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+func (g *gpu) open(types []kernels.Type) error {
+	d := g.driver
+	n, err := d.DeviceCount()
+	if err != nil {
+		return err
+	}
+	if g.number >= n {
+		return fmt.Errorf("there is no GPU %d: this machine shows %d, counted from 0 (CUDA_VISIBLE_DEVICES hides others)", g.number, n)
+	}
+	if g.device, err = d.DeviceGet(g.number); err != nil {
+		return err
+	}
+	if g.name, err = d.DeviceName(g.device); err != nil {
+		return err
+	}
+	if g.uuid, err = d.DeviceUUID(g.device); err != nil {
+		return err
+	}
+	major, err1 := d.DeviceAttribute(g.device, driver.ComputeCapabilityMajor)
+	minor, err2 := d.DeviceAttribute(g.device, driver.ComputeCapabilityMinor)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	g.capability = 10*major + minor
+	if g.capability < 80 {
+		return fmt.Errorf("%s has compute capability %d.%d: this engine needs 8.0 (Ampere, such as A100) or later", g.name, major, minor)
+	}
+	// The primary context, which cuDNN and NCCL use too.
+	ctx, err := d.PrimaryCtxRetain(g.device)
+	if err != nil {
+		return err
+	}
+	if err := d.CtxSetCurrent(ctx); err != nil {
+		return err
+	}
+	for _, s := range []*driver.Stream{&g.compute, &g.copies, &g.exchange} {
+		if *s, err = d.StreamCreate(driver.StreamNonBlocking, 0); err != nil {
+			return err
+		}
+	}
+	if err := g.compile(types); err != nil {
+		return err
+	}
+	if g.dnn, err = g.cudnn.Create(); err != nil {
+		return err
+	}
+	return g.cudnn.SetStream(g.dnn, g.compute)
+}
+
+// compile compiles our kernels for the device and loads them.
+func (g *gpu) compile(types []kernels.Type) error {
+	source := kernels.Source(types...)
+	// Machine code for this device; PTX where the compiler is older than it.
+	out, err := g.stack.NVRTC.Compile(source, "lockstep.cu", []string{fmt.Sprintf("--gpu-architecture=sm_%d", g.capability), "--std=c++17"})
+	if errors.Is(err, nvrtc.ErrorInvalidOption) {
+		var known []int
+		if known, err = g.stack.NVRTC.Architectures(); err != nil {
+			return err
+		}
+		best := 0
+		for _, a := range known {
+			if a <= g.capability {
+				best = max(best, a)
+			}
+		}
+		out, err = g.stack.NVRTC.Compile(source, "lockstep.cu", []string{fmt.Sprintf("--gpu-architecture=compute_%d", best), "--std=c++17"})
+	}
+	if err != nil {
+		return fmt.Errorf("compile the engine's kernels: %w", err)
+	}
+	if g.module, err = g.driver.ModuleLoadData(out.Image()); err != nil {
+		return fmt.Errorf("load the engine's kernels: %w", err)
+	}
+	for _, k := range kernels.List(types...) {
+		if g.functions[k.Name], err = g.driver.ModuleGetFunction(g.module, k.Name); err != nil {
+			return fmt.Errorf("load kernel %s: %w", k.Name, err)
+		}
+	}
+	return nil
+}
+
+// close gives everything back; what was never opened is passed over.
+func (g *gpu) close() error {
+	var errs []error
+	d := g.driver
+	if g.dnn != 0 {
+		errs = append(errs, g.cudnn.Destroy(g.dnn))
+	}
+	if g.module != 0 {
+		errs = append(errs, d.ModuleUnload(g.module))
+	}
+	for _, s := range []driver.Stream{g.compute, g.copies, g.exchange} {
+		if s != 0 {
+			errs = append(errs, d.StreamDestroy(s))
+		}
+	}
+	if g.compute != 0 {
+		errs = append(errs, d.PrimaryCtxRelease(g.device))
+	}
+	if g.lost != nil {
+		return nil // nothing of a lost device can be given back
+	}
+	return errors.Join(errs...)
+}
+
+// synchronize waits for all that was enqueued.
+func (g *gpu) synchronize() error {
+	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
+		if err := g.driver.StreamSynchronize(s); err != nil {
+			return g.failed(err)
+		}
+	}
+	return nil
+}
+
+// failed remembers an error after which the device is of no more use, and says
+// so.
+func (g *gpu) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *driver.Error
+	if errors.As(err, &e) && e.Result.Lost() {
+		if g.lost == nil {
+			g.lost = fmt.Errorf("GPU %d (%s) is lost: every further call to it fails until this process ends; start again from the last checkpoint (--resume), and if it happens again run nvidia-smi -q and look for ECC or Xid errors: %w", g.number, g.name, err)
+		}
+		return g.lost
+	}
+	return err
+}
+
+// kernelType is a type as our kernels name it.
+func kernelType(t device.Type) kernels.Type {
+	switch t {
+	case device.F16:
+		return kernels.F16
+	case device.BF16:
+		return kernels.BF16
+	}
+	return kernels.F32
+}
+
+// dnnType is a type as cuDNN names it.
+func dnnType(t device.Type) cudnn.DataType {
+	switch t {
+	case device.F16:
+		return cudnn.Float16
+	case device.BF16:
+		return cudnn.BFloat16
+	}
+	return cudnn.Float32
+}

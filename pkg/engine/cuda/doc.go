@@ -1,0 +1,53 @@
+// Package cuda is the engine on NVIDIA GPUs. It has been tested on a simulated
+// GPU only (package clib/fake, with our own kernels compiled for the processor):
+// nobody has run it on a real one yet, and no speed is claimed.
+//
+//	e, err := cuda.New(engine.Options{Device: "cuda", Precision: "bf16", …}, localRank)
+//	exe, err := e.Load(program, nil)
+//	timing, err := exe.Step(ctx, sync, &update)
+//
+// NVIDIA's libraries (the driver, cuDNN 9, NVRTC, NCCL) are opened at run time:
+// the program needs none of them to be built or to start. Where they are not
+// found, New says where it looked. Everything that an engine asks of its GPU is
+// asked by one thread of its own, which holds the device's primary context.
+//
+// # Layout
+//
+// Activations [n,c,spatial…] lie channels-last, as [n][spatial…][c], with the
+// channels padded to a multiple of eight; any number of spatial dimensions will
+// do. Weights [k,c,window…] lie as [k][window…][c], padded in k and c. Vectors
+// are padded likewise. Padding is zero and stays zero. A concatenation whose first
+// part has a multiple of eight channels, and a slice that begins at one, are views
+// of one memory by a pitch: they take no time.
+//
+// # Precision
+//
+// Activations, and the copies of the weights that convolutions read, are bf16,
+// fp16 or fp32 (with or without TF32). Sums, statistics, losses, the logits of a
+// one-channel head, gradients of parameters, the optimiser's weights and slots are
+// fp32 always. In fp16 the loss is scaled: a step whose gradients overflow leaves
+// its update out and halves the scale, 2000 good ones in a row double it.
+//
+// # A step
+//
+// At Load every launch is fixed: memory is planned by lifetimes in one arena, and
+// each convolution gets the fastest of all algorithms that cuDNN has for its
+// shape, timed on the spot and kept in a file below the user's cache folder
+// (LOCKSTEP_TUNING_CACHE names another one, or "off"). Algorithms that give other
+// bits from run to run are left out, so that a step repeats bit for bit. The
+// first step of a kind runs as it is, the second is recorded as a CUDA graph,
+// and from then on a step is one launch. What changes from step to step (learning
+// rate, step, loss scale) lies in a small block of the GPU's memory.
+//
+// # Data parallel
+//
+// Gradients are one flat buffer, bucket after bucket. A strategy that can be
+// recorded (NCCL) is handed each bucket in a stream beside backward; one that
+// exchanges through the host cuts the step at its buckets, which travel through
+// page-locked memory while backward goes on: so several ranks can share a GPU.
+//
+// # Profiles
+//
+// Profile sets a window of steps for NVIDIA's profilers, or for a trace of every
+// kernel of our own. StepWork and Ceilings say what a step takes at least.
+package cuda

@@ -1,0 +1,131 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/clib/stack"
+	"lockstep/pkg/internal/plan"
+)
+
+// Engine loads programs on one GPU. Everything that it asks of the GPU is asked
+// by one thread of its own.
+type Engine struct {
+	options engine.Options
+	thread  *thread
+	gpu     *gpu
+	cache   *cache
+	tf32    bool // fp32 convolutions may round their inputs
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New starts an engine on the GPU that o.Device names; for "cuda" that is the
+// one of localRank, which is the worker's number on this machine: workers
+// beyond the last GPU share them in turn. NVIDIA's libraries are looked for at
+// run time: where they are not, the error lists the places.
+func New(o engine.Options, localRank int) (engine.Engine, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if _, ok := o.CUDA(); !ok {
+		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
+	}
+	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
+	if err != nil {
+		return nil, fmt.Errorf("start cuda engine: %w\nto go on without a GPU use --device cpu", err)
+	}
+	return start(libraries, o, localRank, os.Getenv)
+}
+
+// start is New with the libraries given.
+func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) string) (*Engine, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	number, ok := o.CUDA()
+	if !ok {
+		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
+	}
+	e := &Engine{options: o, tf32: o.TF32}
+	switch getenv("NVIDIA_TF32_OVERRIDE") {
+	case "0":
+		e.tf32 = false
+	case "1":
+		e.tf32 = true
+	}
+	types := []kernels.Type{kernels.F32}
+	if low := kernelType(lowType(o.Precision)); low != kernels.F32 {
+		types = append(types, low)
+	}
+	begin := func() error {
+		if number < 0 {
+			n, err := s.Driver.DeviceCount()
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				number = localRank % n
+			}
+		}
+		var err error
+		e.gpu, err = openGPU(s, number, types)
+		return err
+	}
+	end := func() { _ = e.gpu.close() } // The process lets go of what is left.
+	var err error
+	if e.thread, err = startThread(begin, end); err != nil {
+		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(number, 0), err)
+	}
+	// A plan of cuDNN's is good for one version of it, on one kind of device.
+	e.cache = openCache(cacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
+	return e, nil
+}
+
+// Name is "cuda" with the device.
+func (e *Engine) Name() string { return "cuda (" + e.gpu.name + ")" }
+
+// Options are those that the engine was started with.
+func (e *Engine) Options() engine.Options { return e.options }
+
+// Load prepares p: it lays out the memory, chooses an algorithm for each
+// convolution by timing them (unless the tuning cache knows it), and fixes
+// every launch. With share, an executable of this engine, parameters, states
+// and optimiser slots are those of share.
+func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
+	var x *executable
+	err := e.thread.do(func() (err error) {
+		x, err = e.load(p, share)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load program on %s: %w", e.Name(), err)
+	}
+	return x, nil
+}
+
+// Close ends the engine; its executables must not step any more.
+func (e *Engine) Close() error {
+	e.thread.close()
+	return nil
+}
+
+// NCCL is the library by which ranks exchange gradients from GPU to GPU, or an
+// error that says why it cannot be used.
+func (e *Engine) NCCL() (*nccl.Library, error) {
+	if s := e.gpu.stack; s.NCCL == nil {
+		return nil, s.Missing[clib.NCCL]
+	}
+	return e.gpu.stack.NCCL, nil
+}
+
+// UUID tells the engine's GPU from all others, on whatever machine.
+func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
+
+// Do runs f on the thread that holds the GPU's context.
+func (e *Engine) Do(f func() error) error { return e.thread.do(f) }

@@ -1,0 +1,153 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+)
+
+// TestStartErrors: a machine that cannot be used says why, in one error.
+func TestStartErrors(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		on     fake.Options
+		change func(o *engine.Options)
+		want   []string
+	}{
+		{"no such gpu", fake.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "there is no GPU 3: this machine shows 1"}},
+		{"old gpu", fake.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "needs 8.0"}},
+		{"cpu", fake.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`device "cpu": use cuda`}},
+		{"options", fake.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not offered on cuda`}},
+		{"dying", fake.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
+	} {
+		s, err := fake.New(c.on).Stack()
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		o := gpuOptions("bf16")
+		if c.change != nil {
+			c.change(&o)
+		}
+		_, err = start(s, o, 0, noEnvironment)
+		if err == nil {
+			t.Errorf("%s: it starts", c.name)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: error %q does not say %q", c.name, err, w)
+			}
+		}
+	}
+	goleak.VerifyNone(t)
+}
+
+// TestNewWithoutGPU: on a machine without one, the error lists where it looked
+// and says how to go on. On a machine with one, New starts.
+func TestNewWithoutGPU(t *testing.T) {
+	e, err := New(gpuOptions("fp32"), 0)
+	if err == nil {
+		t.Log("this machine has a GPU:", e.Name())
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	var missing *clib.NotFoundError
+	if errors.As(err, &missing) && !strings.Contains(err.Error(), "looked in") || !strings.Contains(err.Error(), "--device cpu") {
+		t.Errorf("New says %v", err)
+	}
+	o := engine.DefaultOptions()
+	if _, err := New(o, 0); err == nil || !strings.Contains(err.Error(), `device "cpu": use cuda`) {
+		t.Errorf("New says %v", err)
+	}
+}
+
+// TestOutOfMemory: the error says how much is needed and which batch would do,
+// which is true: it loads. Nothing is left behind.
+func TestOutOfMemory(t *testing.T) {
+	const batch = 16
+	_, p := programOf(t, trainedUNet(), batch, nn.Train, plan.Options{Fuse: true})
+	roomy, err := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16")).Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := fake.New(fake.Options{Memory: roomy.MemoryBytes() / 2})
+	e := openOn(t, m, gpuOptions("bf16"))
+	_, err = e.Load(p, nil)
+	if !errors.Is(err, driver.ErrorOutOfMemory) {
+		t.Fatalf("Load says %v", err)
+	}
+	_, advice, ok := strings.Cut(err.Error(), "--batch ")
+	if !ok || !strings.Contains(err.Error(), "GPU memory at batch 16") {
+		t.Fatalf("Load says %v", err)
+	}
+	fits := 0
+	for _, d := range advice {
+		if d < '0' || d > '9' {
+			break
+		}
+		fits = 10*fits + int(d-'0')
+	}
+	if fits < 1 || fits >= batch {
+		t.Fatalf("it suggests a batch of %d: %v", fits, err)
+	}
+	if e.gpu.allocated != 0 {
+		t.Errorf("%d bytes are left behind", e.gpu.allocated)
+	}
+	_, q := programOf(t, trainedUNet(), fits, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(q, nil)
+	if err != nil {
+		t.Fatalf("the batch of %d that was suggested does not fit: %v", fits, err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	if e.gpu.allocated != 0 {
+		t.Errorf("%d bytes are left behind after Close", e.gpu.allocated)
+	}
+}
+
+// TestLostDevice: an error after which every call fails is said once, with what
+// to do, and nothing hangs.
+func TestLostDevice(t *testing.T) {
+	m := fake.New(fake.Options{})
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	e := openOn(t, m, gpuOptions("bf16"))
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed(t, x, 1)
+	if _, err := x.Step(context.Background(), nil, adam(1)); err != nil {
+		t.Fatal(err)
+	}
+	m.Lose(driver.ErrorIllegalAddress)
+	for range 2 {
+		_, err = x.Step(context.Background(), nil, adam(2))
+		if !errors.Is(err, driver.ErrorIllegalAddress) || !strings.Contains(err.Error(), "GPU 0 (Simulated H200) is lost") || !strings.Contains(err.Error(), "--resume") {
+			t.Errorf("step says %v", err)
+		}
+	}
+	for _, f := range []func() error{
+		func() error { _, err := x.Get(p.Params[0].Name); return err },
+		func() error { _, err := e.Load(p, nil); return err },
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), "is lost") {
+			t.Errorf("a lost device answers %v", err)
+		}
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}

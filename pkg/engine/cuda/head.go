@@ -1,0 +1,67 @@
+package cuda
+
+import (
+	"slices"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// head is the last convolution of a segmentation network: a window of 1 and one
+// output channel, whose result only a loss reads. cuDNN would pad the one channel
+// to eight, and read and write eight times as much; kernels of our own read the
+// input once, keep the logits in fp32, and take the weights from the fp32 masters.
+type head struct {
+	ok       bool
+	gradient int // tensor id of the logits' gradient, −1 without backward pass
+}
+
+// headOf says whether k is such a convolution: everything that reads its result,
+// and the gradient of it, must be what the kernels can do.
+func headOf(p *plan.Program, k plan.Kernel) head {
+	h := head{gradient: -1}
+	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
+		return h
+	}
+	z := k.Out[0]
+	for _, r := range p.Kernels {
+		if !slices.Contains(r.In, z) {
+			continue
+		}
+		switch {
+		case r.Op == plan.OpBCEWithLogits && r.In[0] == z && r.In[1] != z:
+		case r.Op == plan.OpBCEWithLogitsBackward && r.In[0] == z && r.In[1] != z && h.gradient < 0:
+			h.gradient = r.Out[0]
+		default:
+			return head{gradient: -1}
+		}
+	}
+	for _, r := range p.Kernels {
+		if h.gradient < 0 || !slices.Contains(r.In, h.gradient) {
+			continue
+		}
+		switch {
+		case r.Op == plan.OpBiasBackward:
+		case r.Op == plan.OpConvBackwardWeights && isHeadWindow(p, r.Out[0], r.Attr) && r.In[0] != h.gradient:
+		case r.Op == plan.OpConvBackwardData && isHeadWindow(p, r.In[0], r.Attr):
+		default:
+			return head{gradient: -1}
+		}
+	}
+	h.ok = p.Tensors[z].Role != plan.Gradient && (h.gradient < 0 || p.Tensors[h.gradient].Role == plan.Activation)
+	return h
+}
+
+// isHeadWindow says whether weights w are one filter of a single tap, moved by
+// single steps.
+func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
+	s := p.Tensors[w].Shape
+	if len(s) < 3 || s[0] != 1 || elements(s[2:]) != 1 {
+		return false
+	}
+	for i := range a.Stride {
+		if a.Stride[i] != 1 || a.Pad[i] != 0 {
+			return false
+		}
+	}
+	return true
+}

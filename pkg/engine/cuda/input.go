@@ -1,0 +1,171 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+)
+
+// input is where a value from outside arrives: in page-locked memory of the
+// host, from there in the GPU's memory in logical order, from where the step
+// brings it in its layout and type. There are two such ways, so that the next
+// step's values can come while a step reads the present ones.
+type input struct {
+	id   int
+	ways [2]way
+	now  int // the way of the next step
+}
+
+// way is memory on both sides.
+type way struct {
+	host pinned
+	gpu  driver.Ptr
+}
+
+// bytes is the size of an input in logical order.
+func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].Elements() }
+
+// stagingBytes is the memory for inputs in logical order.
+func (x *executable) stagingBytes() int64 {
+	n := 0
+	for _, id := range x.program.Inputs {
+		n += 2 * roundUp(x.inputBytes(id), alignment)
+	}
+	return int64(n)
+}
+
+// prepareInputs readies the ways in.
+func (x *executable) prepareInputs() error {
+	at := x.staging.ptr
+	for _, id := range x.program.Inputs {
+		in := &input{id: id}
+		for i := range in.ways {
+			host, err := x.gpu.pin(int64(x.inputBytes(id)))
+			if err != nil {
+				return err
+			}
+			in.ways[i] = way{host, at}
+			at = at.Add(int64(roundUp(x.inputBytes(id), alignment)))
+		}
+		x.inputs = append(x.inputs, in)
+	}
+	return nil
+}
+
+// isPlanar says whether logical order is how the tensor lies.
+func (p place) isPlanar() bool {
+	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.points() == 1))
+}
+
+// packing is what brings the inputs in their layouts, from the ways that they
+// are on.
+func (x *executable) packing() ([]command, error) {
+	var all []command
+	for _, in := range x.inputs {
+		t, p, from := x.program.Tensors[in.id], x.places[in.id], in.ways[in.now].gpu
+		if p.isPlanar() {
+			all = append(all, &named{&copyCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+			continue
+		}
+		list, err := x.gpu.calls(kernels.Transpose{
+			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.padded(),
+			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
+		}.ToRows(kernelType(p.typ)))
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", t.Name, err)
+		}
+		for _, c := range list {
+			all = append(all, &named{c, t.Name, -1})
+		}
+	}
+	return all, nil
+}
+
+// onWays is a bit for each input that is on its second way.
+func (x *executable) onWays() (bits uint64) {
+	for i, in := range x.inputs {
+		bits |= uint64(in.now) << i
+	}
+	return bits
+}
+
+// input is the one of that name, and its length must be n.
+func (x *executable) input(name string, n int) (*input, error) {
+	for _, in := range x.inputs {
+		if t := x.program.Tensors[in.id]; t.Name == name {
+			if n != t.Elements() {
+				return nil, fmt.Errorf("%d values for shape %v, which has %d", n, t.Shape, t.Elements())
+			}
+			return in, nil
+		}
+	}
+	return nil, errors.New("the program has no such input")
+}
+
+// SetInput copies v, in the logical order of the input's shape. It returns when
+// v may change again; the copy to the GPU goes on.
+func (x *executable) SetInput(name string, v []float32) error {
+	err := x.do(func() error {
+		in, err := x.input(name, len(v))
+		if err != nil {
+			return err
+		}
+		// The page-locked memory may still be on its way from the last call.
+		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
+			return x.gpu.failed(err)
+		}
+		return x.feed(in, in.now, v)
+	})
+	if err != nil {
+		return fmt.Errorf("set input %q: %w", name, err)
+	}
+	return nil
+}
+
+// Ahead implements engine.Prefetcher. next is called on the engine's thread: it
+// must not call the engine.
+func (x *executable) Ahead(next func() map[string][]float32) {
+	_ = x.do(func() error { // a closed executable has no next step
+		x.ahead = next
+		return nil
+	})
+}
+
+// feed sends values on a way.
+func (x *executable) feed(in *input, way int, v []float32) error {
+	g, w := x.gpu, in.ways[way]
+	name := x.program.Tensors[in.id].Name
+	step := g.profile.step + 1
+	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))
+	defer g.stack.NVTX.Pop()
+	copy(w.host.floats(), v)
+	return g.traced("copy "+name, "", "input", g.copies, func() error {
+		return g.failed(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
+	})
+}
+
+// feedNext sends what the step after this one will read, while this one runs.
+func (x *executable) feedNext() error {
+	if x.ahead == nil {
+		return nil
+	}
+	values := x.ahead()
+	for _, in := range x.inputs {
+		name := x.program.Tensors[in.id].Name
+		v, ok := values[name]
+		if !ok {
+			continue
+		}
+		if _, err := x.input(name, len(v)); err != nil {
+			return fmt.Errorf("set input %q ahead: %w", name, err)
+		}
+		if err := x.feed(in, 1-in.now, v); err != nil {
+			return err
+		}
+		in.now = 1 - in.now
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// lanes is what channels are padded to: cuDNN's tensor-core kernels read eight
+// 16-bit numbers at a time, and our own read 16 bytes.
+const lanes = 8
+
+// form says how a tensor's logical elements lie in the GPU's memory.
+type form uint8
+
+const (
+	vectorForm form = iota // [c] padded; or a scalar
+	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]
+	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: what losses read
+	weightForm             // [k,c,spatial…] as [k padded][spatial…][c padded]
+	rawForm                // bytes that only our own kernels read; shape is their number
+)
+
+// String names f in errors.
+func (f form) String() string {
+	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
+}
+
+// layout is a form with the logical shape and the type of its elements. Any
+// number of spatial dimensions will do.
+type layout struct {
+	form  form
+	typ   device.Type
+	shape []int
+}
+
+// rows is the first dimension in memory, padding included (1 for a vector).
+func (l layout) rows() int {
+	switch l.form {
+	case mapForm, denseForm:
+		return l.shape[0]
+	case weightForm:
+		return roundUp(l.shape[0], lanes)
+	}
+	return 1
+}
+
+// spatial are the dimensions behind the channels.
+func (l layout) spatial() []int {
+	if l.form == vectorForm || l.form == rawForm {
+		return nil
+	}
+	return l.shape[2:]
+}
+
+// points is the number of positions of one row.
+func (l layout) points() int { return elements(l.spatial()) }
+
+// channels is the number of logical channels.
+func (l layout) channels() int {
+	if l.form == vectorForm || l.form == rawForm {
+		return elements(l.shape)
+	}
+	return l.shape[1]
+}
+
+// padded is the number of channels in memory.
+func (l layout) padded() int {
+	if l.form == denseForm {
+		return l.channels()
+	}
+	return roundUp(l.channels(), lanes)
+}
+
+// pixels is the number of positions of all rows.
+func (l layout) pixels() int { return l.rows() * l.points() }
+
+// size is the number of elements in memory, padding included.
+func (l layout) size() int { return l.rows() * l.points() * l.padded() }
+
+// bytes is the memory of a tensor that lies for itself.
+func (l layout) bytes() int {
+	if l.form == rawForm {
+		return l.shape[0]
+	}
+	return l.size() * l.typ.Size()
+}
+
+// runs calls f for runs of elements that are adjacent in logical order and
+// evenly spaced in memory: element i of a run is logical index first+i and
+// memory index at+i·stride.
+func (l layout) runs(f func(first, at, count, stride int)) {
+	if l.form == vectorForm {
+		f(0, 0, elements(l.shape), 1)
+		return
+	}
+	c, area, pad := l.channels(), l.points(), l.padded()
+	for i := range l.shape[0] {
+		for j := range c {
+			f((i*c+j)*area, i*area*pad+j, area, pad)
+		}
+	}
+}
+
+// pack copies src, in logical order, to its places in dst, which is memory of
+// l.size() elements; padding is left as it is.
+func pack[T, S float32 | float64](l layout, dst []T, src []S) {
+	l.runs(func(first, at, count, stride int) {
+		for _, v := range src[first : first+count] {
+			dst[at] = T(v)
+			at += stride
+		}
+	})
+}
+
+// unpack copies the logical elements of src to dst, in logical order.
+func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
+	l.runs(func(first, at, count, stride int) {
+		out := dst[first : first+count]
+		for i := range out {
+			out[i] = T(src[at])
+			at += stride
+		}
+	})
+}
+
+// chooseLayouts decides how each tensor lies. Weights are what convolutions use
+// as such, and what sums of their gradients are; other tensors with channels
+// are feature maps, of the low precision; vectors, and the gradients of weights,
+// are fp32, whatever the precision.
+// What a loss compares with is fp32 too: a mask of 0 and 1 would fit any type,
+// but a soft one would not.
+func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
+	list := make([]layout, len(p.Tensors))
+	for i, t := range p.Tensors {
+		list[i] = layout{form: mapForm, typ: low, shape: t.Shape}
+		switch {
+		case len(t.Shape) == 1:
+			list[i].form, list[i].typ = vectorForm, device.F32
+		case len(t.Shape) < 3:
+			return nil, fmt.Errorf("tensor %q has shape %v: this engine takes [c], or [n,c,…] with spatial dimensions", t.Name, t.Shape)
+		}
+	}
+	weight := func(id int, typ device.Type) (changed bool) {
+		if id < 0 || list[id].form == vectorForm || list[id].form == weightForm && list[id].typ == typ {
+			return false
+		}
+		list[id].form, list[id].typ = weightForm, typ
+		return true
+	}
+	for _, k := range p.Kernels {
+		switch k.Op {
+		case plan.OpConv, plan.OpConvTranspose:
+			weight(k.In[1], low)
+		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData:
+			weight(k.In[0], low)
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+			weight(k.Out[0], device.F32)
+		}
+	}
+	chooseLosses(p, list)
+	for changed := true; changed; {
+		changed = false
+		for _, k := range p.Kernels {
+			if k.Op != plan.OpAdd && k.Op != plan.OpSlice {
+				continue
+			}
+			ids := slices.Concat(k.In, k.Out)
+			at := slices.IndexFunc(ids, func(id int) bool {
+				return id >= 0 && list[id].form == weightForm && list[id].typ == device.F32
+			})
+			for _, id := range ids {
+				if at >= 0 && weight(id, device.F32) {
+					changed = true
+				}
+			}
+		}
+	}
+	for _, q := range p.Params {
+		if q.Grad < 0 {
+			continue
+		}
+		w, g := list[q.Tensor], list[q.Grad]
+		// A parameter that no convolution reads as weights is one for its gradient too.
+		if g.form != w.form || !slices.Equal(w.shape, g.shape) {
+			return nil, fmt.Errorf("parameter %q is a %s of shape %v, its gradient a %s of shape %v", q.Name, w.form, w.shape, g.form, g.shape)
+		}
+		list[q.Grad].typ = device.F32
+	}
+	return list, nil
+}
+
+// chooseLosses makes targets dense, and the logits of a head too: see isHead.
+func chooseLosses(p *plan.Program, list []layout) {
+	dense := func(id int) {
+		if id >= 0 && list[id].form == mapForm {
+			list[id].form, list[id].typ = denseForm, device.F32
+		}
+	}
+	for _, k := range p.Kernels {
+		switch k.Op {
+		case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
+			dense(k.In[1])
+		case plan.OpConv:
+			if h := headOf(p, k); h.ok {
+				dense(k.Out[0])
+				dense(h.gradient)
+			}
+		}
+	}
+}
+
+// elements is the number of logical elements of a shape.
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }

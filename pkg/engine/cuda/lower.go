@@ -1,0 +1,355 @@
+package cuda
+
+import (
+	"slices"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// What this engine computes beside the operations of a plan. The operations of a
+// plan that the GPU does otherwise have other operands here:
+//
+//	max_pool             x → y, index (−1: not wanted)
+//	max_pool_backward    dy, index → dx
+//	batch_norm_backward  x, gamma, mean, invstd, dy, y, beta → dx, dgamma, dbeta; with
+//	                     Attr.ReLU either y is there, or beta to compute it anew
+//	bias_backward        dy, y → db, dx; with y (else −1) dy counts where y > 0, and that is dx
+const (
+	// opBias: y, b → y + b of its channel, in place (, then max(0,·) with Attr.ReLU).
+	opBias plan.Op = "bias"
+	// opCopy: x → y, c channels from channel Attr.Offset of one of the two.
+	opCopy plan.Op = "copy"
+	// opClear: → y of zeros.
+	opClear plan.Op = "clear"
+	// opHead and the next two are a convolution with one output channel; see head.
+	// x, w (, b) → z; w, dz → dx; x, dz → dw (, db).
+	opHead                plan.Op = "head"
+	opHeadBackwardData    plan.Op = "head_backward_data"
+	opHeadBackwardWeights plan.Op = "head_backward_weights"
+)
+
+// task is one thing to compute: a kernel of the plan, or a part of one, or several.
+type task struct {
+	op      plan.Op
+	kernel  int // index in Program.Kernels
+	name    string
+	attr    plan.Attr
+	in, out []int // tensor ids
+	acc     int   // id of a tensor that is added to the gradient, −1 without
+	slice   bool  // opCopy: Attr.Offset counts in x, not in y
+}
+
+// alias places a tensor in a part of another one's channels.
+type alias struct{ of, channel int }
+
+// lowered is a program as this engine runs it.
+type lowered struct {
+	tasks   []task
+	layouts []layout // of the program's tensors, then of the engine's own
+	aliases map[int]alias
+}
+
+// lowering turns a program into tasks.
+type lowering struct {
+	lowered
+	program *plan.Program
+	fuse    bool
+	readers [][]int // by tensor: the kernels that read it
+	writer  []int   // by tensor: the kernel that writes it, −1
+	done    map[int]bool
+	index   map[int]int // of a pooling: y → where each maximum is
+	moved   map[int]int // result of a kernel that adds too → the sum
+	added   map[int]int // the same result → what is added
+}
+
+// lower turns p into tasks, in order. Concatenations and slices along multiples
+// of eight channels become aliases: they take no time. With fuse, a bias and
+// the ReLU behind it are one task, the gradients of both too, and a sum of
+// gradients is part of the task that makes its last term.
+func lower(p *plan.Program, low device.Type, fuse bool) (lowered, error) {
+	layouts, err := chooseLayouts(p, low)
+	if err != nil {
+		return lowered{}, err
+	}
+	l := &lowering{
+		lowered: lowered{layouts: layouts, aliases: map[int]alias{}},
+		program: p, fuse: fuse,
+		readers: make([][]int, len(p.Tensors)), writer: slices.Repeat([]int{-1}, len(p.Tensors)),
+		done: map[int]bool{}, index: map[int]int{}, moved: map[int]int{}, added: map[int]int{},
+	}
+	for at, k := range p.Kernels {
+		for _, id := range k.In {
+			l.readers[id] = append(l.readers[id], at)
+		}
+		for _, id := range k.Out {
+			if id >= 0 {
+				l.writer[id] = at
+			}
+		}
+	}
+	l.alias()
+	l.sums()
+	for at, k := range p.Kernels {
+		if !l.done[at] {
+			l.kernel(at, k)
+		}
+	}
+	return l.lowered, nil
+}
+
+// own makes a tensor of the engine's own.
+func (l *lowering) own(of layout) int {
+	l.layouts = append(l.layouts, of)
+	return len(l.layouts) - 1
+}
+
+// alias finds the concatenations and slices that need no copy.
+func (l *lowering) alias() {
+	for _, k := range l.program.Kernels {
+		switch k.Op {
+		case plan.OpConcat:
+			a, b, y := k.In[0], k.In[1], k.Out[0]
+			ca := l.layouts[a].channels()
+			// a's padding would lie on b's first channels.
+			if ca%lanes != 0 || a == b {
+				continue
+			}
+			for i, id := range k.In {
+				if l.movable(id) && l.layouts[id].typ == l.layouts[y].typ {
+					l.aliases[id] = alias{y, i * ca}
+				}
+			}
+		case plan.OpSlice:
+			x, y := k.In[0], k.Out[0]
+			end := k.Attr.Offset + l.layouts[y].channels()
+			whole := end == l.layouts[x].channels() || end%lanes == 0
+			if k.Attr.Offset%lanes == 0 && whole && l.program.Tensors[y].Role == plan.Activation && l.layouts[y].form == mapForm && l.layouts[x].form == mapForm {
+				l.aliases[y] = alias{x, k.Attr.Offset}
+			}
+		}
+	}
+}
+
+// movable says whether a tensor may lie in another one: a feature map that a
+// kernel computes, that nobody outside reads, and that lies in none yet.
+func (l *lowering) movable(id int) bool {
+	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
+		return false
+	}
+	op := l.program.Kernels[l.writer[id]].Op
+	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
+}
+
+// sums finds the sums of gradients that the kernel of their last term can make.
+func (l *lowering) sums() {
+	if !l.fuse {
+		return
+	}
+	for at, k := range l.program.Kernels {
+		if k.Op != plan.OpAdd || k.In[0] == k.In[1] {
+			continue
+		}
+		last, other := k.In[0], k.In[1]
+		if l.writer[other] > l.writer[last] {
+			last, other = other, last
+		}
+		w := l.writer[last]
+		if w < 0 || len(l.readers[last]) != 1 || l.program.Tensors[last].Role != plan.Activation || l.layouts[other].form != mapForm {
+			continue
+		}
+		_, aliased := l.aliases[last]
+		switch by := l.program.Kernels[w]; {
+		case aliased || by.Out[0] != last:
+		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward:
+			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
+				continue
+			}
+			l.moved[last], l.added[last], l.done[at] = k.Out[0], other, true
+		}
+	}
+}
+
+// kernel appends the tasks of one kernel.
+func (l *lowering) kernel(at int, k plan.Kernel) {
+	t := task{op: k.Op, kernel: at, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
+	if id := k.Out[0]; id >= 0 {
+		if sum, ok := l.moved[id]; ok {
+			t.out[0], t.acc = sum, l.added[id]
+		}
+	}
+	switch k.Op {
+	case plan.OpConv, plan.OpConvTranspose:
+		l.conv(t, k)
+		return
+	case plan.OpConvBackwardData:
+		if l.layouts[k.In[1]].form == denseForm {
+			t.op = opHeadBackwardData
+		}
+	case plan.OpConvBackwardWeights:
+		if l.layouts[k.In[1]].form == denseForm {
+			l.headWeights(t, k)
+			return
+		}
+	case plan.OpBiasBackward:
+		t.in, t.out = []int{k.In[0], -1}, []int{k.Out[0], -1}
+	case plan.OpReLUBackward:
+		if b := l.biasOf(k.Out[0]); b >= 0 && t.acc < 0 {
+			l.done[b] = true
+			t.op, t.in, t.out = plan.OpBiasBackward, []int{k.In[1], k.In[0]}, []int{l.program.Kernels[b].Out[0], k.Out[0]}
+		}
+	case plan.OpBatchNormBackward:
+		l.batchNormBackward(&t, k)
+	case plan.OpMaxPool:
+		t.out = []int{k.Out[0], l.poolIndex(k.In[0], k.Out[0])}
+	case plan.OpMaxPoolBackward:
+		l.maxPoolBackward(t, k)
+		return
+	case plan.OpConcat:
+		l.concat(t, k)
+		return
+	case plan.OpSlice:
+		if _, ok := l.aliases[k.Out[0]]; ok {
+			return
+		}
+		if l.layouts[k.Out[0]].channels()%lanes != 0 {
+			l.tasks = append(l.tasks, task{op: opClear, kernel: at, name: k.Name, out: k.Out, acc: -1})
+		}
+		t.op, t.slice = opCopy, true
+	}
+	l.tasks = append(l.tasks, t)
+}
+
+// conv appends a convolution, with its bias and the ReLU behind that.
+func (l *lowering) conv(t task, k plan.Kernel) {
+	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
+		t.op = opHead
+		l.tasks = append(l.tasks, t)
+		return
+	}
+	bias := task{op: opBias, kernel: t.kernel, name: t.name, acc: -1}
+	if len(k.In) == 3 {
+		if r := l.reluBehind(k.Out[0]); r >= 0 {
+			l.done[r], bias.attr.ReLU = true, true
+			t.out = l.program.Kernels[r].Out
+		}
+	}
+	t.in = k.In[:2]
+	l.tasks = append(l.tasks, t)
+	if len(k.In) == 3 {
+		bias.in, bias.out = []int{t.out[0], k.In[2]}, t.out
+		l.tasks = append(l.tasks, bias)
+	}
+}
+
+// reluBehind is the kernel of the ReLU that alone reads y, or −1.
+func (l *lowering) reluBehind(y int) int {
+	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
+		return -1
+	}
+	// Where y was to lie in another tensor, the ReLU's result does.
+	if _, aliased := l.aliases[y]; aliased {
+		return -1
+	}
+	if r := l.readers[y][0]; l.program.Kernels[r].Op == plan.OpReLU {
+		return r
+	}
+	return -1
+}
+
+// biasOf is the gradient of a bias that is summed from the gradient dx of a ReLU,
+// or −1.
+func (l *lowering) biasOf(dx int) int {
+	if !l.fuse {
+		return -1
+	}
+	for _, r := range l.readers[dx] {
+		if l.program.Kernels[r].Op == plan.OpBiasBackward && l.layouts[dx].form == mapForm {
+			return r
+		}
+	}
+	return -1
+}
+
+// headWeights appends the gradient of a head's weights, and that of its bias:
+// one pass makes both, whichever the plan has first.
+func (l *lowering) headWeights(t task, k plan.Kernel) {
+	t.op, t.out = opHeadBackwardWeights, []int{k.Out[0], -1}
+	for i := range l.tasks {
+		if b := &l.tasks[i]; b.op == plan.OpBiasBackward && b.in[0] == k.In[1] {
+			t.out[1] = b.out[0]
+			l.tasks = slices.Delete(l.tasks, i, i+1)
+			break
+		}
+	}
+	for _, r := range l.readers[k.In[1]] {
+		if b := l.program.Kernels[r]; t.out[1] < 0 && r > t.kernel && b.Op == plan.OpBiasBackward {
+			t.out[1], l.done[r] = b.Out[0], true
+		}
+	}
+	l.tasks = append(l.tasks, t)
+}
+
+// batchNormBackward finds what the forward pass knows.
+func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
+	y, beta := -1, -1
+	if k.Attr.ReLU {
+		y = k.In[5]
+	}
+	if w := l.writer[k.In[2]]; w >= 0 {
+		if f := l.program.Kernels[w]; f.Op == plan.OpBatchNorm && f.Attr.ReLU == k.Attr.ReLU && f.In[0] == k.In[0] && f.In[1] == k.In[1] {
+			y, beta = -1, f.In[2] // y from x costs less than to read it
+		}
+	}
+	t.in = []int{k.In[0], k.In[1], k.In[2], k.In[3], k.In[4], y, beta}
+	for i := 1; i < 3; i++ {
+		if t.out[i] < 0 { // not asked for, but the kernel writes it
+			t.out[i] = l.own(l.layouts[k.In[1]])
+		}
+	}
+}
+
+// poolIndex is the tensor that says where each maximum of y is, −1 where no
+// backward pass asks.
+func (l *lowering) poolIndex(x, y int) int {
+	for _, r := range l.readers[y] {
+		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
+			l.index[y] = l.own(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
+			return l.index[y]
+		}
+	}
+	return -1
+}
+
+// maxPoolBackward appends the gradient of a pooling; without its forward pass in
+// the program, the positions of the maxima are found first.
+func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
+	index, ok := l.index[k.In[1]]
+	if !ok {
+		index = l.own(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
+		again := l.own(l.layouts[k.In[1]])
+		l.tasks = append(l.tasks, task{op: plan.OpMaxPool, kernel: t.kernel, name: k.Name, attr: k.Attr, in: k.In[:1], out: []int{again, index}, acc: -1})
+	}
+	t.in = []int{k.In[2], index}
+	l.tasks = append(l.tasks, t)
+}
+
+// concat appends the copies of the operands that do not lie in y already.
+func (l *lowering) concat(t task, k plan.Kernel) {
+	y := k.Out[0]
+	var copies []task
+	channel, clear := 0, false
+	for _, id := range k.In {
+		if a, ok := l.aliases[id]; !ok || a.of != y {
+			c := t
+			c.op, c.in, c.attr = opCopy, []int{id}, plan.Attr{Offset: channel}
+			copies = append(copies, c)
+			clear = l.layouts[y].padded() != l.layouts[y].channels()
+		}
+		channel += l.layouts[id].channels()
+	}
+	if clear && len(copies) == len(k.In) {
+		l.tasks = append(l.tasks, task{op: opClear, kernel: t.kernel, name: k.Name, out: k.Out, acc: -1})
+	}
+	l.tasks = append(l.tasks, copies...)
+}

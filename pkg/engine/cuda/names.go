@@ -1,0 +1,138 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+)
+
+// slotPrefix begins the names of the optimiser's slots.
+const slotPrefix = "optimizer."
+
+// Names lists parameters, states and every slot that an optimiser may have:
+// always the same names, so that ranks agree.
+func (x *executable) Names() []string {
+	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
+	for _, slot := range slotNames() {
+		for _, p := range x.store.paramSeq {
+			names = append(names, slotPrefix+slot+"."+p)
+		}
+	}
+	return names
+}
+
+// persistent is where a name's tensor lies.
+type persistent struct {
+	region
+	slot string // of an optimiser's slot
+	flat block  // none of a slot that does not exist yet
+}
+
+// find looks a name up.
+func (s *store) find(name string) (persistent, error) {
+	if r, ok := s.paramAt[name]; ok {
+		return persistent{region: r, flat: s.masters}, nil
+	}
+	if r, ok := s.stateAt[name]; ok {
+		return persistent{region: r, flat: s.states}, nil
+	}
+	if rest, ok := strings.CutPrefix(name, slotPrefix); ok {
+		for _, slot := range slotNames() {
+			if param, found := strings.CutPrefix(rest, slot+"."); found {
+				if r, ok := s.paramAt[param]; ok {
+					return persistent{r, slot, s.slots[slot]}, nil
+				}
+			}
+		}
+	}
+	return persistent{}, fmt.Errorf("the program has no parameter, state or optimiser slot %q", name)
+}
+
+// at is the address of the tensor in a flat buffer of fp32.
+func (r region) at(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
+
+// readFloats reads a tensor from a flat buffer of fp32, in logical order.
+func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
+	data, err := g.read(r.at(flat), int64(4*r.layout.size()))
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float64, elements(r.layout.shape))
+	unpack(r.layout, v, decode(device.F32, data))
+	return v, nil
+}
+
+// Get returns a persistent tensor in logical order. An optimiser slot that does
+// not exist yet is zero.
+func (x *executable) Get(name string) (v []float64, err error) {
+	err = x.do(func() error {
+		p, err := x.store.find(name)
+		if err != nil {
+			return err
+		}
+		if p.flat.ptr == 0 {
+			v = make([]float64, elements(p.layout.shape))
+			return nil
+		}
+		v, err = x.gpu.readFloats(p.region, p.flat.ptr)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get tensor: %w", err)
+	}
+	return v, nil
+}
+
+// Set copies v, in logical order, to a persistent tensor.
+func (x *executable) Set(name string, v []float64) error {
+	err := x.do(func() error {
+		p, err := x.store.find(name)
+		if err != nil {
+			return err
+		}
+		l := p.layout
+		if len(v) != elements(l.shape) {
+			return fmt.Errorf("%q: %d values for shape %v, which has %d", name, len(v), l.shape, elements(l.shape))
+		}
+		if p.slot != "" && p.flat.ptr == 0 {
+			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
+				return nil // what does not exist is zero, and takes no memory
+			}
+			if p.flat, err = x.store.slot(p.slot); err != nil {
+				return err
+			}
+		}
+		memory := make([]float32, l.size())
+		pack(l, memory, v)
+		x.store.stale = true
+		return x.gpu.write(p.at(p.flat.ptr), encode(device.F32, memory))
+	})
+	if err != nil {
+		return fmt.Errorf("set tensor: %w", err)
+	}
+	return nil
+}
+
+// Gradient returns a parameter's gradient after the last Step, in logical order.
+func (x *executable) Gradient(param string) (v []float64, err error) {
+	err = x.do(func() error {
+		r, ok := x.gradAt[param]
+		if !ok {
+			return fmt.Errorf("the program computes none for a parameter %q", param)
+		}
+		if v, err = x.gpu.readFloats(r, x.grads.ptr); err != nil {
+			return err
+		}
+		for i := range v {
+			v[i] /= x.scale // a power of two: exact
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read gradient: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,109 @@
+package cuda
+
+import (
+	"slices"
+
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/plan"
+)
+
+// alignment of everything that lies in a flat buffer, in bytes: that of
+// cuMemAlloc, more than any kernel asks for.
+const alignment = 256
+
+// space is a flat buffer of the GPU's memory.
+type space uint8
+
+const (
+	arenaSpace  space = iota // activations, by their lifetimes
+	fixedSpace               // inputs and constants: set from outside, and kept
+	masterSpace              // the optimiser's fp32 weights
+	lowSpace                 // their low-precision copies
+	stateSpace
+	gradSpace
+	noSpace // not used
+)
+
+// place is where a tensor lies: for itself, or in the channels of another one.
+type place struct {
+	layout
+	space  space
+	offset int // bytes from the beginning of the space
+	pitch  int // elements from one position to the next
+}
+
+// spread gives activations and inputs their places, and says how many bytes the
+// arena and the fixed part need.
+func spread(p *plan.Program, l lowered) (places []place, arena, fixed int) {
+	places = make([]place, len(l.layouts))
+	for id := range places {
+		places[id] = place{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].padded()}
+	}
+	life := l.lifetimes(p)
+	var ids []int
+	var list []plan.Interval
+	for id := range places {
+		role := plan.Activation
+		if id < len(p.Tensors) {
+			role = p.Tensors[id].Role
+		}
+		switch role {
+		case plan.Input, plan.Constant:
+			places[id].space, places[id].offset = fixedSpace, fixed
+			fixed += roundUp(places[id].bytes(), alignment)
+		case plan.Activation, plan.Output:
+			if _, aliased := l.aliases[id]; !aliased && life[id].Last >= 0 {
+				life[id].Size = roundUp(places[id].bytes(), alignment)
+				ids, list = append(ids, id), append(list, life[id])
+			}
+		}
+	}
+	offsets, arena := plan.Arena(list)
+	for i, id := range ids {
+		places[id].space, places[id].offset = arenaSpace, offsets[i]
+	}
+	for id := range l.aliases {
+		root, channel := l.root(id)
+		r := places[root]
+		places[id].space, places[id].pitch = r.space, r.pitch
+		places[id].offset = r.offset + channel*r.typ.Size()
+	}
+	return places, arena, fixed
+}
+
+// root is the tensor that id lies in, and from which channel on: itself, where
+// it is no alias.
+func (l lowered) root(id int) (root, channel int) {
+	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
+		id, channel = a.of, channel+a.channel
+	}
+	return id, channel
+}
+
+// lifetimes are the first and the last task that touch each tensor that lies for
+// itself, aliases included.
+func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
+	life := make([]plan.Interval, len(l.layouts))
+	for id := range life {
+		life[id] = plan.Interval{First: len(l.tasks), Last: -1}
+	}
+	for at, t := range l.tasks {
+		for _, id := range slices.Concat(t.in, t.out, []int{t.acc}) {
+			if id >= 0 {
+				r, _ := l.root(id)
+				life[r].First, life[r].Last = min(life[r].First, at), max(life[r].Last, at)
+			}
+		}
+	}
+	for id, q := range p.Tensors {
+		if q.Role == plan.Output && life[id].Last >= 0 {
+			life[id].Last = len(l.tasks) // read from outside, after the last task
+		}
+	}
+	return life
+}
+
+// at is the address of a place, given those of the spaces.
+func (p place) at(bases [noSpace]driver.Ptr) driver.Ptr {
+	return bases[p.space].Add(int64(p.offset))
+}

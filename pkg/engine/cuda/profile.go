@@ -1,0 +1,273 @@
+package cuda
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	driver "lockstep/pkg/internal/clib/cuda"
+)
+
+// Profile is a window of training steps to look into. While it lasts,
+// NVIDIA's profilers record where they were told to wait for it
+// (nsys profile -c cudaProfilerApi); the ranges "step 12", "data copy in 12",
+// "forward", "backward" and "optimizer" are marked for them (NVTX) at all times.
+type Profile struct {
+	First int // step, from 1: the first two are for warming up and recording
+	Steps int
+	// Trace is a file for the time of every kernel, as Chrome's trace viewer and
+	// Perfetto read it, with a row a stream. The steps of the window then run
+	// unrecorded, with an event between any two kernels: what they take
+	// together is more than what a step takes, what each takes is true.
+	Trace string
+}
+
+// Validate reports the first field that cannot be.
+func (p Profile) Validate() error {
+	switch {
+	case p.First < 1:
+		return fmt.Errorf("validate profile: the first step is %d: count from 1", p.First)
+	case p.Steps < 1:
+		return fmt.Errorf("validate profile: %d steps: use at least 1", p.Steps)
+	}
+	return nil
+}
+
+// KernelTime is what one kernel, or one convolution, took in a profile.
+type KernelTime struct {
+	Kernel       string // "bn_apply_bf16", "cudnn conv"
+	Layer        string // "down.0.a.norm"
+	Part         string // "forward", "backward", "optimizer", "input", "exchange"
+	Calls        int
+	Milliseconds float64 // of all calls
+}
+
+// Profile sets the window of the engine's training steps. Call it before they
+// begin.
+func (e *Engine) Profile(p Profile) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	return e.thread.do(func() error {
+		e.gpu.profile = profiler{window: p}
+		return nil
+	})
+}
+
+// KernelTimes are the kernels of the last profile with a trace, those that took
+// longest first.
+func (e *Engine) KernelTimes() (list []KernelTime, err error) {
+	err = e.thread.do(func() error {
+		list = e.gpu.profile.times()
+		return nil
+	})
+	return list, err
+}
+
+// profiler counts steps and records the window's.
+type profiler struct {
+	window Profile
+	step   int  // under way, from 1
+	on     bool // the window is open
+	tracer *tracer
+	done   []event
+}
+
+// streamNames are the rows of a trace.
+func (g *gpu) streamNames() []struct {
+	stream driver.Stream
+	name   string
+} {
+	return []struct {
+		stream driver.Stream
+		name   string
+	}{{g.compute, "compute"}, {g.copies, "copies"}, {g.exchange, "exchange"}}
+}
+
+// tracer records an event in front of and behind everything that is put in a
+// stream.
+type tracer struct {
+	base  driver.Event // in the compute stream, when the window opened
+	free  []driver.Event
+	spans []span
+}
+
+// span is a command between two events.
+type span struct {
+	name, layer, part string
+	stream            driver.Stream
+	begin, end        driver.Event
+}
+
+// event is a span with its times, in microseconds since the window opened.
+type event struct {
+	span
+	start, took float64
+}
+
+// beginStep opens the window where it begins. Every training step calls it.
+func (g *gpu) beginStep() error {
+	p := &g.profile
+	p.step++
+	g.stack.NVTX.Push(fmt.Sprint("step ", p.step))
+	if p.window.Steps == 0 || p.step != p.window.First {
+		return nil
+	}
+	p.on = true
+	if p.window.Trace != "" {
+		p.tracer = &tracer{}
+		var err error
+		if p.tracer.base, err = g.mark(g.compute); err != nil {
+			return err
+		}
+	}
+	return g.failed(g.driver.ProfilerStart())
+}
+
+// endStep closes the window where it ends, and writes the trace.
+func (g *gpu) endStep() error {
+	p := &g.profile
+	g.stack.NVTX.Pop()
+	if !p.on || p.step < p.window.First+p.window.Steps-1 {
+		return nil
+	}
+	p.on = false
+	err := g.failed(g.driver.ProfilerStop())
+	if p.tracer == nil {
+		return err
+	}
+	return errors.Join(err, g.writeTrace())
+}
+
+// mark records an event of the tracer's in a stream.
+func (g *gpu) mark(s driver.Stream) (driver.Event, error) {
+	t := g.profile.tracer
+	var e driver.Event
+	if n := len(t.free); n > 0 {
+		e, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		var err error
+		if e, err = g.driver.EventCreate(driver.EventDefault); err != nil {
+			return 0, g.failed(err)
+		}
+	}
+	return e, g.failed(g.driver.EventRecord(e, s))
+}
+
+// traced runs f, which puts something in a stream, between two events; without a
+// trace it only runs f.
+func (g *gpu) traced(name, layer, part string, s driver.Stream, f func() error) error {
+	t := g.profile.tracer
+	if t == nil {
+		return f()
+	}
+	begin, err := g.mark(s)
+	if err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	end, err := g.mark(s)
+	t.spans = append(t.spans, span{name, layer, part, s, begin, end})
+	return err
+}
+
+// resolve reads the times of all spans; everything that was enqueued must be
+// done.
+func (g *gpu) resolve() ([]event, error) {
+	t := g.profile.tracer
+	var list []event
+	for _, s := range t.spans {
+		start, err1 := g.driver.EventElapsed(t.base, s.begin)
+		took, err2 := g.driver.EventElapsed(s.begin, s.end)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, g.failed(err)
+		}
+		list = append(list, event{s, 1e3 * float64(start), 1e3 * float64(took)})
+	}
+	return list, nil
+}
+
+// chromeEvent is a line of a trace, after the Trace Event Format.
+type chromeEvent struct {
+	Name      string            `json:"name"`
+	Category  string            `json:"cat,omitempty"`
+	Phase     string            `json:"ph"`
+	Start     float64           `json:"ts"`
+	Duration  float64           `json:"dur,omitempty"`
+	Process   int               `json:"pid"`
+	Thread    int               `json:"tid"`
+	Arguments map[string]string `json:"args,omitempty"`
+}
+
+// writeTrace ends the trace: its file, and the times for KernelTimes.
+func (g *gpu) writeTrace() error {
+	p := &g.profile
+	if err := g.synchronize(); err != nil {
+		return err
+	}
+	var err error
+	if p.done, err = g.resolve(); err != nil {
+		return err
+	}
+	events := []driver.Event{p.tracer.base}
+	for _, s := range p.tracer.spans {
+		events = append(events, s.begin, s.end)
+	}
+	for _, e := range append(events, p.tracer.free...) {
+		if err := g.driver.EventDestroy(e); err != nil {
+			return g.failed(err)
+		}
+	}
+	p.tracer = nil
+	lines := []chromeEvent{{Name: "process_name", Phase: "M", Process: g.number, Arguments: map[string]string{"name": g.name}}}
+	rows := map[driver.Stream]int{}
+	for i, s := range g.streamNames() {
+		rows[s.stream] = i + 1
+		lines = append(lines, chromeEvent{Name: "thread_name", Phase: "M", Process: g.number, Thread: i + 1, Arguments: map[string]string{"name": s.name}})
+	}
+	for _, e := range p.done {
+		lines = append(lines, chromeEvent{
+			Name: e.name, Category: e.part, Phase: "X", Start: e.start, Duration: e.took,
+			Process: g.number, Thread: rows[e.stream], Arguments: map[string]string{"layer": e.layer},
+		})
+	}
+	text, err := json.Marshal(map[string]any{"traceEvents": lines, "displayTimeUnit": "ms"})
+	if err != nil {
+		return fmt.Errorf("write trace: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(p.window.Trace), 0o755); err != nil {
+		return fmt.Errorf("write trace: %w", err)
+	}
+	if err := os.WriteFile(p.window.Trace, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write trace: %w", err)
+	}
+	return nil
+}
+
+// times sums the spans of a trace up.
+func (p *profiler) times() []KernelTime {
+	type key struct{ kernel, layer, part string }
+	sums := map[key]*KernelTime{}
+	var order []*KernelTime
+	for _, e := range p.done {
+		k := key{e.name, e.layer, e.part}
+		if sums[k] == nil {
+			sums[k] = &KernelTime{Kernel: e.name, Layer: e.layer, Part: e.part}
+			order = append(order, sums[k])
+		}
+		sums[k].Calls++
+		sums[k].Milliseconds += e.took / 1e3
+	}
+	slices.SortStableFunc(order, func(a, b *KernelTime) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
+	list := make([]KernelTime, len(order))
+	for i, k := range order {
+		list[i] = *k
+	}
+	return list
+}

@@ -1,0 +1,189 @@
+package cuda
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// TestProfile: the window is what profilers see, the trace has a row a stream and
+// every kernel of the window's steps, and the ranges have the names that people
+// look for.
+func TestProfile(t *testing.T) {
+	m := fake.New(fake.Options{})
+	e := openOn(t, m, gpuOptions("bf16"))
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []Profile{{}, {First: 1}, {Steps: 2}} {
+		if err := e.Profile(bad); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "below", "trace.json")
+	if err := e.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
+		t.Fatal(err)
+	}
+	m.Reset()
+	for i := 1; i <= 6; i++ {
+		feed(t, x, 1)
+		if _, err := x.Step(context.Background(), nil, adam(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := strings.Join(m.Calls(), "\n")
+	for _, c := range []struct {
+		call  string
+		times int
+	}{
+		{"cuProfilerStart", 1}, {"cuProfilerStop", 1}, {"cuGraphLaunch", 3}, // steps 2, 5 and 6
+		{`nvtxRangePush "step 3"`, 1}, {`nvtxRangePush "data copy in 3"`, 2}, // image and target
+		{`nvtxRangePush "forward"`, 3}, {`nvtxRangePush "backward"`, 3}, {`nvtxRangePush "optimizer"`, 3}, // steps 1, 3 and 4
+	} {
+		if n := strings.Count(calls, c.call); n != c.times {
+			t.Errorf("%s: %d times, want %d", c.call, n, c.times)
+		}
+	}
+	if a, b := strings.Index(calls, "cuProfilerStart"), strings.Index(calls, `nvtxRangePush "step 3"`); a < b {
+		t.Error("the window opens before step 3")
+	}
+	if a, b := strings.Index(calls, "cuProfilerStop"), strings.Index(calls, `nvtxRangePush "step 5"`); a > b {
+		t.Error("the window closes after step 4")
+	}
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []chromeEvent `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(text, &trace); err != nil {
+		t.Fatal(err)
+	}
+	rows := map[int]string{}
+	kernels := map[string]int{}
+	last := map[int]float64{}
+	for _, e := range trace.TraceEvents {
+		switch {
+		case e.Name == "thread_name":
+			rows[e.Thread] = e.Arguments["name"]
+		case e.Phase == "X":
+			kernels[e.Category]++
+			if e.Duration < 0 || e.Start < last[e.Thread] {
+				t.Errorf("%s begins at %v, in a row that is at %v, and takes %v", e.Name, e.Start, last[e.Thread], e.Duration)
+			}
+			last[e.Thread] = e.Start
+		}
+	}
+	if len(rows) != 3 || rows[1] != "compute" || rows[2] != "copies" || rows[3] != "exchange" {
+		t.Errorf("rows are %v", rows)
+	}
+	if kernels["forward"] < 40 || kernels["backward"] < 40 || kernels["optimizer"] < 2 || kernels["input"] != 2 {
+		t.Errorf("the trace has %v", kernels)
+	}
+	times, err := e.KernelTimes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(times, func(k KernelTime) bool { return k.Kernel == "bn_apply_bf16" && k.Layer == "down.0.a.norm" })
+	if i < 0 || times[i].Calls != 2 || times[i].Part != "forward" {
+		t.Errorf("the kernel that was looked for is number %d of %d", i, len(times))
+	}
+	if !slices.IsSortedFunc(times, func(a, b KernelTime) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) }) {
+		t.Error("the slowest kernels do not come first")
+	}
+}
+
+// TestRoofline: operations are the plan's, bytes what the kernels' passes are,
+// and a bound is the longer of the two.
+func TestRoofline(t *testing.T) {
+	e := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16"))
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := StepWork(x, &optim.Update{Rule: "adam"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flops, want := 0.0, 0.0
+	byName := map[string]Work{}
+	for _, w := range list {
+		if w.Tensor {
+			flops += w.FLOPs
+		}
+		byName[w.Part+" "+w.Task+" "+w.Layer] = w
+	}
+	for _, k := range p.Kernels {
+		if k.Name != "head" { // its products are no matrices': our own kernels
+			want += float64(p.FLOPs(k))
+		}
+	}
+	if flops != want || want == 0 {
+		t.Errorf("%v operations, the plan has %v", flops, want)
+	}
+	// down.0.b: 2·16·16 pixels of 8 channels in bf16; 8·9·8 weights.
+	const feature, weights = 2 * 16 * 16 * 8 * 2, 8 * 9 * 8
+	for name, bytes := range map[string]float64{
+		"forward conv down.0.b.conv":                   2*feature + 2*weights,
+		"backward conv_backward_weights down.0.b.conv": 2*feature + 4*weights,
+		"forward batch_norm down.0.b.norm":             3*feature + 6*32, // x twice, y; six vectors of 8 fp32
+		"backward batch_norm_backward down.0.b.norm":   5*feature + 6*32, // x and dy twice, dx
+	} {
+		if w := byName[name]; w.Bytes != bytes {
+			t.Errorf("%s moves %v bytes, want %v", name, w.Bytes, bytes)
+		}
+	}
+	if w := byName["optimizer adam "]; w.Bytes < 30*7000 {
+		t.Errorf("Adam moves %v bytes", w.Bytes)
+	}
+	c := Ceilings{TensorFLOPS: 790e12, FLOPS: 60e12, BytesPerSecond: 4.3e12}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	if got := c.Bound(Work{Tensor: true, FLOPs: 790e9, Bytes: 1}); got != 1e-3 {
+		t.Errorf("790 GFLOP at 790 TFLOP/s take %v s", got)
+	}
+	if got := c.Bound(Work{FLOPs: 1, Bytes: 4.3e9}); got != 1e-3 {
+		t.Errorf("4.3 GB at 4.3 TB/s take %v s", got)
+	}
+	each, sum := c.Bounds(list)
+	total := 0.0
+	for _, b := range each {
+		total += b
+	}
+	if len(each) != len(list) || total != sum || sum <= 0 {
+		t.Errorf("%d bounds with a sum of %v, not %v", len(each), sum, total)
+	}
+	if err := (Ceilings{}).Validate(); err == nil {
+		t.Error("ceilings of 0 are taken")
+	}
+	if _, err := StepWork(loaded(t, truth(t), p, mustGraph(t)), nil); err == nil {
+		t.Error("the reference's executable has a list")
+	}
+	measured, err := e.Ceilings(context.Background())
+	if err != nil || measured.Validate() != nil {
+		t.Errorf("ceilings are %+v, %v", measured, err)
+	}
+}
+
+// mustGraph is the graph of trainedUNet, for its initial values.
+func mustGraph(t *testing.T) *nn.Graph {
+	t.Helper()
+	g, _ := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	return g
+}

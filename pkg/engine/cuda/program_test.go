@@ -1,0 +1,320 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels/hostsim"
+	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/plan"
+)
+
+// node is one kernel as a program of its own: its inputs are the program's
+// inputs (states where state says so), its outputs the program's outputs.
+type node struct {
+	op      plan.Op
+	attr    plan.Attr
+	in, out [][]int
+	state   []int // indexes in in
+	// fill makes the values of input i; nil for normal ones.
+	fill func(rng *rand.Rand, i int, v []float32)
+}
+
+// program builds n's program.
+func (n node) program() *plan.Program {
+	p := &plan.Program{Loss: -1, Forward: 1}
+	k := plan.Kernel{Op: n.op, Name: "layer", Attr: n.attr}
+	add := func(role plan.Role, name string, shape []int) int {
+		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+		return len(p.Tensors) - 1
+	}
+	states := map[int]bool{}
+	for _, i := range n.state {
+		states[i] = true
+	}
+	for i, s := range n.in {
+		name := string(rune('a' + i))
+		if states[i] {
+			id := add(plan.State, name, s)
+			p.States, k.In = append(p.States, id), append(k.In, id)
+			continue
+		}
+		id := add(plan.Input, name, s)
+		p.Inputs, k.In = append(p.Inputs, id), append(k.In, id)
+	}
+	for i, s := range n.out {
+		id := add(plan.Output, string(rune('A'+i)), s)
+		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
+	}
+	p.Kernels = []plan.Kernel{k}
+	return p
+}
+
+// kernelsOnHost are the kernels, compiled for this processor once.
+var kernelsOnHost = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
+
+// simulated is a machine with a simulated GPU, whose kernels are the real ones,
+// compiled for this processor.
+func simulated(t testing.TB, o fake.Options) *fake.Machine {
+	t.Helper()
+	sim, err := kernelsOnHost()
+	if errors.Is(err, hostsim.ErrNoCompiler) {
+		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Execute = sim.Run
+	return fake.New(o)
+}
+
+// noEnvironment is an environment without variables, and without tuning cache.
+func noEnvironment(name string) string {
+	if name == cacheVariable {
+		return "off"
+	}
+	return ""
+}
+
+// gpuOptions are the defaults on a GPU in a precision, but for the tuning of
+// convolutions: the simulated GPU would compute every candidate.
+func gpuOptions(precision string) engine.Options {
+	o := tunedOptions(precision)
+	o.Convolution = "heuristic"
+	return o
+}
+
+// tunedOptions are the defaults on a GPU in a precision.
+func tunedOptions(precision string) engine.Options {
+	o := engine.DefaultOptions()
+	o.Device, o.Precision = "cuda", precision
+	return o
+}
+
+// openOn starts an engine on a machine.
+func openOn(t testing.TB, m *fake.Machine, o engine.Options) *Engine {
+	t.Helper()
+	return openRank(t, m, o, 0)
+}
+
+// openRank starts the engine of a local rank on a machine.
+func openRank(t testing.TB, m *fake.Machine, o engine.Options, localRank int) *Engine {
+	t.Helper()
+	s, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := start(s, o, localRank, noEnvironment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// open starts an engine on a simulated machine of its own.
+func open(t testing.TB, o engine.Options) *Engine {
+	t.Helper()
+	return openOn(t, simulated(t, fake.Options{}), o)
+}
+
+// truth is the reference engine in float64.
+func truth(t testing.TB) engine.Engine {
+	t.Helper()
+	o := engine.DefaultOptions()
+	o.Device, o.Precision = "reference", "fp64"
+	e, err := reference.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// results runs n on e with values from seed, twice, so that what the first run
+// leaves in memory shows in the second, and returns outputs and states. Feature
+// maps and weights are rounded to a precision first.
+func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision string) [][]float64 {
+	t.Helper()
+	p := n.program()
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poison(t, x)
+	var all [][]float64
+	for run := range uint64(2) {
+		rng := rand.New(rand.NewPCG(seed, run))
+		for i, shape := range n.in {
+			v := make([]float32, elements(shape))
+			for j := range v {
+				v[j] = float32(rng.NormFloat64())
+			}
+			if n.fill != nil {
+				n.fill(rng, i, v)
+			}
+			if typ := lowType(precision); len(shape) > 1 {
+				copy(v, decode(typ, encode(typ, v)))
+			}
+			id := p.Kernels[0].In[i]
+			if p.Tensors[id].Role == plan.State {
+				wide := make([]float64, len(v))
+				for j := range v {
+					wide[j] = math.Abs(float64(v[j])) // one may be a variance
+				}
+				err = x.Set(p.Tensors[id].Name, wide)
+			} else {
+				err = x.SetInput(p.Tensors[id].Name, v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := x.Step(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range p.Outputs {
+			dst := make([]float32, p.Tensors[id].Elements())
+			if err := x.Output(p.Tensors[id].Name, dst); err != nil {
+				t.Fatal(err)
+			}
+			wide := make([]float64, len(dst))
+			for j, f := range dst {
+				wide[j] = float64(f)
+				if on, ok := x.(*executable); ok && n.op == plan.OpBCEWithLogitsBackward {
+					wide[j] /= on.scale // fp16 carries the gradients of a loss that is scaled
+				}
+			}
+			all = append(all, wide)
+		}
+		for _, id := range p.States {
+			v, err := x.Get(p.Tensors[id].Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+		}
+	}
+	if err := checkPadding(x); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// near fails where got differs from want by more than tol of want's greatest.
+func near(t testing.TB, what string, got, want []float64, tol float64) {
+	t.Helper()
+	top := 1e-30
+	for _, v := range want {
+		top = max(top, math.Abs(v))
+	}
+	for i := range want {
+		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
+			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
+		}
+	}
+}
+
+// tolerance is what a precision may be off, relative to the greatest value: the
+// rounding of a result is 2^−9 in bf16, 2^−12 in fp16; sums are taken in fp32.
+func tolerance(precision string) float64 {
+	return map[string]float64{"fp32": 1e-5, "bf16": 4e-3, "fp16": 5e-4}[precision]
+}
+
+// poison fills the memory of activations and all scratch memory with NaN: what is
+// read before it is written shows.
+func poison(t testing.TB, e engine.Executable) {
+	t.Helper()
+	x, ok := e.(*executable)
+	if !ok {
+		return
+	}
+	err := x.do(func() error {
+		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
+			if b.bytes == 0 {
+				continue
+			}
+			if err := x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute); err != nil {
+				return err
+			}
+		}
+		return x.gpu.synchronize()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everyPrecision starts an engine for each.
+func everyPrecision(t *testing.T) map[string]*Engine {
+	t.Helper()
+	on := map[string]*Engine{}
+	for _, precision := range []string{"fp32", "bf16", "fp16"} {
+		on[precision] = open(t, gpuOptions(precision))
+	}
+	return on
+}
+
+// agrees compares n with the reference in every precision, with factor times the
+// tolerance; 0 demands the same numbers but for the rounding of the inputs.
+func (n node) agrees(t *testing.T, on map[string]*Engine, factor float64) {
+	t.Helper()
+	for _, precision := range []string{"fp32", "bf16", "fp16"} {
+		t.Run(precision, func(t *testing.T) {
+			want := n.results(t, truth(t), 1, precision)
+			got := n.results(t, on[precision], 1, precision)
+			for i := range want {
+				near(t, "output", got[i], want[i], factor*tolerance(precision))
+			}
+		})
+	}
+}
+
+// checkPadding reports the first padding element that is not zero among the
+// tensors that are valid after a step.
+func checkPadding(e engine.Executable) error {
+	x, ok := e.(*executable)
+	if !ok {
+		return nil // the reference has none
+	}
+	for id, q := range x.program.Tensors {
+		p := x.places[id]
+		if p.space == noSpace || p.pitch != p.padded() || q.Role == plan.Activation || q.Role == plan.Output && p.form == vectorForm {
+			continue // the statistics of a channel of zeros are not zero
+		}
+		used := make([]bool, p.size())
+		p.runs(func(_, at, count, stride int) {
+			for range count {
+				used[at] = true
+				at += stride
+			}
+		})
+		var data []byte
+		err := x.do(func() (err error) {
+			data, err = x.gpu.read(x.address(id), int64(p.bytes()))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i, v := range decode(p.typ, data) {
+			if !used[i] && v != 0 {
+				return fmt.Errorf("padding element %d of tensor %d (%s, %s) is %v", i, id, q.Name, p.form, v)
+			}
+		}
+	}
+	return nil
+}

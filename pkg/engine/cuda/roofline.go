@@ -1,0 +1,255 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// Work is what one task of a step must do at least: the numbers that a roofline
+// is drawn with (Williams, Waterman and Patterson, Roofline, 2009,
+// doi:10.1145/1498765.1498785).
+type Work struct {
+	Task   string // "conv", "batch_norm", "adam"
+	Layer  string
+	Part   string // "forward", "backward", "optimizer"
+	Tensor bool   // its operations are products of matrices, for the tensor cores
+	FLOPs  float64
+	// Bytes are those that its kernels read and write, each of their passes
+	// counted, as if nothing stayed in the caches from one to the next.
+	Bytes float64
+}
+
+// Ceilings are what a GPU can do, measured.
+type Ceilings struct {
+	TensorFLOPS    float64 // products of matrices in the engine's precision, a second
+	FLOPS          float64 // fp32 multiply-adds, a second
+	BytesPerSecond float64 // copied in memory: read and written
+}
+
+// Validate reports a ceiling that is none.
+func (c Ceilings) Validate() error {
+	if !(c.TensorFLOPS > 0 && c.FLOPS > 0 && c.BytesPerSecond > 0) {
+		return fmt.Errorf("validate ceilings: %+v: each must be above 0", c)
+	}
+	return nil
+}
+
+// Bound is the least time of w in seconds: the longer of its operations' and its
+// bytes'.
+func (c Ceilings) Bound(w Work) float64 {
+	peak := c.FLOPS
+	if w.Tensor {
+		peak = c.TensorFLOPS
+	}
+	return max(w.FLOPs/peak, w.Bytes/c.BytesPerSecond)
+}
+
+// Bounds are the least times of all tasks, and of all together: they run one
+// after another.
+func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
+	for _, w := range list {
+		b := c.Bound(w)
+		each = append(each, b)
+		sum += b
+	}
+	return each, sum
+}
+
+// StepWork lists the tasks of a training step of an executable of this package,
+// with update's optimiser (nil: none).
+func StepWork(exe engine.Executable, update *optim.Update) ([]Work, error) {
+	x, ok := exe.(*executable)
+	if !ok {
+		return nil, fmt.Errorf("list the work of a step: the executable is a %T, none of engine/cuda", exe)
+	}
+	var list []Work
+	for i, t := range x.tasks {
+		w := x.work(t)
+		w.Part = "forward"
+		if i >= x.forward {
+			w.Part = "backward"
+		}
+		list = append(list, w)
+	}
+	for _, in := range x.inputs {
+		list = append(list, Work{
+			Task: "pack", Layer: x.program.Tensors[in.id].Name, Part: "forward",
+			Bytes: float64(x.inputBytes(in.id) + x.places[in.id].bytes()),
+		})
+	}
+	if update != nil {
+		list = append(list, x.updateWork(update))
+	}
+	return list, nil
+}
+
+// updateWork is the optimiser's: weights and slots read and written, gradients
+// read, copies written.
+func (x *executable) updateWork(u *optim.Update) Work {
+	n := 0
+	for _, s := range x.runs.runs {
+		n += s.size
+	}
+	bytes := 12 + 8*len(u.Slots())
+	if x.low != device.F32 {
+		bytes += x.low.Size()
+	}
+	if x.low == device.F16 {
+		bytes += 4 // they are looked at first
+	}
+	return Work{Task: u.Rule, Part: "optimizer", FLOPs: 12 * float64(n), Bytes: float64(n * bytes)}
+}
+
+// work is a task's without its part. Operations other than products of matrices
+// are counted in passes over memory alone: none of them comes near the
+// processors' limit.
+func (x *executable) work(t task) Work {
+	w := Work{Task: string(t.op), Layer: t.name}
+	size := func(id int) float64 {
+		if id < 0 {
+			return 0
+		}
+		return float64(x.places[id].bytes())
+	}
+	for _, id := range t.in {
+		w.Bytes += size(id)
+	}
+	for _, id := range t.out {
+		w.Bytes += size(id)
+	}
+	w.Bytes += size(t.acc)
+	switch t.op {
+	case plan.OpBatchNorm:
+		if t.attr.Training {
+			w.Bytes += size(t.in[0]) // once for the statistics, once for the result
+		}
+	case plan.OpBatchNormBackward:
+		w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // for the sums, then for dx
+	}
+	if _, ok := x.asConvolution(t); ok {
+		w.Tensor = true
+		w.FLOPs = float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
+	}
+	return w
+}
+
+// The sizes with which ceilings are measured: far beyond any cache, and long
+// enough for clocks to settle.
+const (
+	ceilingBytes      = 1 << 30
+	ceilingIterations = 1 << 14
+	ceilingRuns       = 10
+)
+
+// Ceilings measures the GPU: a copy in memory, multiply-adds in registers, and
+// products of matrices in registers in the engine's precision (TF32's are not
+// measured: fp32 counts as multiply-adds). The best of ten runs.
+func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
+	var c Ceilings
+	err := e.thread.do(func() (err error) {
+		c, err = e.gpu.ceilings(ctx, lowType(e.options.Precision))
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("measure the ceilings of %s: %w", e.Name(), err)
+	}
+	return c, nil
+}
+
+func (g *gpu) ceilings(ctx context.Context, low device.Type) (c Ceilings, err error) {
+	free, _, err := g.driver.MemGetInfo()
+	if err != nil {
+		return c, g.failed(err)
+	}
+	memory := block{bytes: min(2*ceilingBytes, free/4) / alignment * alignment}
+	if err := g.allocate(&memory); err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, g.free(memory)) }()
+	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
+	if err != nil {
+		return c, g.failed(err)
+	}
+	half := memory.bytes / 2
+	launches, err := kernels.CopyCeiling(kernels.Pointer(memory.ptr), kernels.Pointer(memory.ptr.Add(half)), int(half/16))
+	if err != nil {
+		return c, err
+	}
+	seconds, err := g.best(ctx, launches...)
+	if err != nil {
+		return c, err
+	}
+	c.BytesPerSecond = 2 * float64(half) / seconds
+	fma, err := kernels.FMACeiling(kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
+	if err != nil {
+		return c, err
+	}
+	if seconds, err = g.best(ctx, fma.Launch); err != nil {
+		return c, err
+	}
+	c.FLOPS = fma.FLOP / seconds
+	c.TensorFLOPS = c.FLOPS
+	if low == device.F32 {
+		return c, nil
+	}
+	mma, err := kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
+	if err != nil {
+		return c, err
+	}
+	if seconds, err = g.best(ctx, mma.Launch); err != nil {
+		return c, err
+	}
+	c.TensorFLOPS = mma.FLOP / seconds
+	return c, nil
+}
+
+// best is the least time of launches, in seconds.
+func (g *gpu) best(ctx context.Context, launches ...kernels.Launch) (seconds float64, err error) {
+	calls, err := g.calls(launches, nil)
+	if err != nil {
+		return 0, err
+	}
+	var events [2]driver.Event
+	for i := range events {
+		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {
+			return 0, g.failed(err)
+		}
+		defer func() { err = errors.Join(err, g.failed(g.driver.EventDestroy(events[i]))) }()
+	}
+	for run := range ceilingRuns + 1 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if err := g.driver.EventRecord(events[0], g.compute); err != nil {
+			return 0, g.failed(err)
+		}
+		if err := g.runAll(calls, g.compute); err != nil {
+			return 0, err
+		}
+		if err := g.driver.EventRecord(events[1], g.compute); err != nil {
+			return 0, g.failed(err)
+		}
+		if err := g.driver.EventSynchronize(events[1]); err != nil {
+			return 0, g.failed(err)
+		}
+		ms, err := g.driver.EventElapsed(events[0], events[1])
+		if err != nil {
+			return 0, g.failed(err)
+		}
+		if s := float64(ms) / 1e3; run > 0 && s > 0 && (seconds == 0 || s < seconds) {
+			seconds = s
+		}
+	}
+	if seconds == 0 {
+		return 0, errors.New("the GPU's clock stands still")
+	}
+	return seconds, nil
+}

@@ -1,0 +1,365 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/clib"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/stack"
+	"lockstep/pkg/internal/device"
+)
+
+// Check is one line of a self-test: something that the GPU computed, beside what
+// it should be.
+type Check struct {
+	Name  string `json:"name"`  // "batch_norm training", "conv backward data, every plan"
+	Type  string `json:"type"`  // "fp32", "tf32", "bf16" or "fp16"
+	Shape string `json:"shape"` // of the operands
+	// Error is the greatest difference of an element, relative to the greatest
+	// element that should be (unless Name says otherwise); Bound is what it may
+	// be.
+	Error   float64  `json:"error"`
+	Bound   float64  `json:"bound"`
+	OK      bool     `json:"ok"`
+	Kernels []string `json:"kernels,omitempty"` // of our own that ran for it
+	Detail  string   `json:"detail,omitempty"`
+}
+
+// SelfTestOptions say what a self-test runs.
+type SelfTestOptions struct {
+	Device     string   // "cuda" or "cuda:1"; empty: "cuda"
+	Precisions []string // of SelfTestPrecisions; nil: all
+	Seed       uint64   // of the random data
+	Large      bool     // also shapes of real networks, where sums take many blocks
+	// Only names the checks to run, by a part of their names; empty: all. That
+	// every kernel ran is then not looked at.
+	Only   string
+	Report func(Check)
+}
+
+// SelfTestPrecisions are what a self-test covers. tf32 is fp32 whose convolutions
+// may round their inputs.
+func SelfTestPrecisions() []string { return []string{"fp32", "tf32", "bf16", "fp16"} }
+
+// Validate reports the first option that cannot be.
+func (o SelfTestOptions) Validate() error {
+	for _, p := range o.Precisions {
+		if !slices.Contains(SelfTestPrecisions(), p) {
+			return fmt.Errorf("validate self-test: precision %q is not known: use %s", p, strings.Join(SelfTestPrecisions(), ", "))
+		}
+	}
+	return nil
+}
+
+// SelfTest runs every kernel, every plan that cuDNN offers for a set of
+// convolutions, and whole steps of U-Nets, recorded and not, on random data in
+// memory that was filled with NaN before, and compares with engine/reference or
+// with loops in float64. A kernel that no check ran is a check that failed. The
+// error says what kept it from running, not what failed: that is in the checks.
+func SelfTest(ctx context.Context, o SelfTestOptions) ([]Check, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
+	if err != nil {
+		return nil, fmt.Errorf("self-test: %w", err)
+	}
+	return SelfTestOn(ctx, libraries, o)
+}
+
+// SelfTestOn is SelfTest with the libraries given.
+func SelfTestOn(ctx context.Context, s *stack.Stack, o SelfTestOptions) ([]Check, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Device == "" {
+		o.Device = "cuda"
+	}
+	if o.Precisions == nil {
+		o.Precisions = SelfTestPrecisions()
+	}
+	truth := engine.DefaultOptions()
+	truth.Device, truth.Precision = "reference", "fp64"
+	reference, err := reference.New(truth)
+	if err != nil {
+		return nil, err
+	}
+	var all []Check
+	for _, p := range o.Precisions {
+		t := &tester{ctx: ctx, options: o, precision: p, truth: reference, stack: s, ran: map[string]bool{}}
+		err := t.all()
+		all = append(all, t.checks...)
+		if err != nil {
+			return all, fmt.Errorf("self-test, %s: %w", p, err)
+		}
+	}
+	return all, nil
+}
+
+// Failed counts the checks that failed.
+func Failed(checks []Check) (n int) {
+	for _, c := range checks {
+		if !c.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// tester runs the checks of one precision.
+type tester struct {
+	ctx       context.Context
+	options   SelfTestOptions
+	precision string
+	low       device.Type
+	truth     engine.Engine
+	stack     *stack.Stack
+	engine    *Engine
+	random    *rand.Rand
+	ran       map[string]bool // kernels, by name
+	checks    []Check
+}
+
+// start starts an engine of the precision. Algorithms are cuDNN's first
+// suggestion: tuning all of them is slow, and each is run by itself anyway.
+func (t *tester) start(change func(*engine.Options)) (*Engine, error) {
+	o := engine.DefaultOptions()
+	o.Device, o.Precision, o.Convolution, o.TF32 = t.options.Device, t.precision, "heuristic", t.precision == "tf32"
+	if t.precision == "tf32" {
+		o.Precision = "fp32"
+	}
+	if change != nil {
+		change(&o)
+	}
+	t.low = lowType(o.Precision)
+	return start(t.stack, o, 0, func(name string) string {
+		switch name {
+		case cacheVariable:
+			return "off"
+		case "NVIDIA_TF32_OVERRIDE":
+			return "" // the test says itself what it wants
+		}
+		return os.Getenv(name)
+	})
+}
+
+func (t *tester) all() (err error) {
+	if t.engine, err = t.start(nil); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.engine.Close()) }()
+	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(SelfTestPrecisions(), t.precision))))
+	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.direct, t.networks} {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	if t.options.Only == "" {
+		t.complete()
+	}
+	return nil
+}
+
+// wanted says whether the check of that name is to be run.
+func (t *tester) wanted(name string) bool { return strings.Contains(name, t.options.Only) }
+
+// complete fails for each kernel that no check ran.
+func (t *tester) complete() {
+	types := []kernels.Type{kernels.F32}
+	if t.low != device.F32 {
+		types = append(types, kernelType(t.low))
+	}
+	for _, k := range kernels.List(types...) {
+		// What measures the other precision's tensor cores belongs to that one.
+		if !t.ran[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.elsewhere(k.Name) {
+			t.add(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
+		}
+	}
+}
+
+// elsewhere says whether a kernel of fp32, in a precision of 16 bits, is one that
+// the checks of fp32 run.
+func (t *tester) elsewhere(name string) bool {
+	return t.low != device.F32 && strings.HasSuffix(name, "_"+kernels.F32.String())
+}
+
+// add ends a check: its verdict, and the report.
+func (t *tester) add(c Check) {
+	c.Type = t.precision
+	c.OK = c.Error <= c.Bound
+	if math.IsNaN(c.Error) || math.IsInf(c.Error, 0) {
+		c.Error, c.OK = math.MaxFloat64, false // JSON has no other numbers
+		if c.Detail == "" {
+			c.Detail = "a result is not a number: something was not written, or read before it was"
+		}
+	}
+	t.checks = append(t.checks, c)
+	if t.options.Report != nil {
+		t.options.Report(c)
+	}
+}
+
+// failed ends a check that could not be run.
+func (t *tester) failed(c Check, err error) error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	if t.engine.gpu.lost != nil {
+		return t.engine.gpu.lost
+	}
+	c.Error, c.Detail = math.MaxFloat64, err.Error()
+	t.add(c)
+	return nil
+}
+
+// mismatch is the greatest difference, relative to the greatest number wanted;
+// NaN where a result is none.
+func mismatch(got, want []float64) float64 {
+	if len(got) != len(want) {
+		return math.NaN()
+	}
+	top, worst := 1e-30, 0.0
+	for i, w := range want {
+		top = max(top, math.Abs(w))
+		worst = max(worst, math.Abs(got[i]-w)) // max hands a NaN on
+	}
+	return worst / top
+}
+
+// bound is what a result may be off that is rounded so often: half the distance
+// of two neighbouring numbers of the precision each time, and some of fp32's for
+// sums. TF32 rounds each factor of a product to 11 bits.
+func (t *tester) bound(roundings float64) float64 {
+	return roundings * map[string]float64{"fp32": 1e-5, "tf32": 2e-3, "bf16": 4e-3, "fp16": 5e-4}[t.precision]
+}
+
+// exact is bound where nothing is multiplied by the tensor cores.
+func (t *tester) exact(roundings float64) float64 {
+	if t.precision == "tf32" {
+		return roundings * 1e-5
+	}
+	return t.bound(roundings)
+}
+
+// normal are n random numbers that the precision can hold.
+func (t *tester) normal(n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(t.random.NormFloat64())
+	}
+	return t.rounded(v)
+}
+
+func (t *tester) rounded(v []float32) []float32 { return decode(t.low, encode(t.low, v)) }
+
+func widened(v []float32) []float64 {
+	w := make([]float64, len(v))
+	for i := range v {
+		w[i] = float64(v[i])
+	}
+	return w
+}
+
+// launched notes the kernels of ours among commands, and names them.
+func (t *tester) launched(lists ...[]command) []string {
+	names := map[string]bool{}
+	for _, list := range lists {
+		for _, c := range list {
+			if n, ok := c.(*named); ok {
+				c = n.command
+			}
+			if k, ok := c.(*kernelCall); ok {
+				t.ran[k.Kernel], names[k.Kernel] = true, true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// ofExecutable are the commands of an executable's steps so far.
+func (x *executable) ofExecutable() (lists [][]command) {
+	for _, p := range x.plays {
+		for _, s := range p.sections {
+			for _, part := range s.parts {
+				lists = append(lists, part.commands)
+			}
+		}
+	}
+	return lists
+}
+
+// poisonAll fills the memory that a step must write before it reads it with NaN.
+func (x *executable) poisonAll() error {
+	return x.do(func() error {
+		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
+			if b.bytes == 0 {
+				continue
+			}
+			if err := x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute); err != nil {
+				return x.gpu.failed(err)
+			}
+		}
+		for _, id := range x.program.Outputs {
+			if err := x.poisonOutput(id); err != nil {
+				return err
+			}
+		}
+		return x.gpu.synchronize()
+	})
+}
+
+// poisonOutput fills the elements of an output with NaN, not their padding, which
+// is zero from the beginning.
+func (x *executable) poisonOutput(id int) error {
+	p := x.places[id]
+	if p.pitch != p.padded() {
+		return nil // a part of another one
+	}
+	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
+	if err != nil {
+		return err
+	}
+	v := decode(p.typ, memory)
+	p.runs(func(_, at, count, stride int) {
+		for range count {
+			v[at] = float32(math.NaN())
+			at += stride
+		}
+	})
+	return x.gpu.write(x.address(id), encode(p.typ, v))
+}
+
+// padding reports the first element of a tensor's padding that is not zero.
+func (g *gpu) padding(p place, at driver.Ptr) error {
+	if p.pitch != p.padded() || p.form == vectorForm {
+		return nil // the statistics of a channel of zeros are not zero
+	}
+	memory, err := g.read(at, int64(p.bytes()))
+	if err != nil {
+		return err
+	}
+	v := decode(p.typ, memory)
+	p.runs(func(_, at, count, stride int) {
+		for range count {
+			v[at] = 0
+			at += stride
+		}
+	})
+	for i, f := range v {
+		if f != 0 {
+			return fmt.Errorf("element %d of the padding is %v", i, f)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/engine/cuda/kernels"
+)
+
+// byteSet is a data set of bytes, value/255 as all of pkg/data's are.
+type byteSet struct {
+	image  [3]int
+	pixels []byte
+	n      int
+}
+
+func (s byteSet) Len() int              { return s.n }
+func (s byteSet) ImageShape() [3]int    { return s.image }
+func (s byteSet) TargetShape() [3]int   { return [3]int{1, s.image[1], s.image[2]} }
+func (s byteSet) SampleName(int) string { return "" }
+func (s byteSet) Get(i int, image, _ []float32) error {
+	for j, v := range s.pixels[i*len(image):][:len(image)] {
+		image[j] = float32(v) / 255
+	}
+	return nil
+}
+
+// samples are indexes in a data set, as kernels read them.
+func (p *probe) samples(indexes []int) kernels.Pointer {
+	b := make([]byte, 0, 4*len(indexes))
+	for _, i := range indexes {
+		b = binary.LittleEndian.AppendUint32(b, uint32(i))
+	}
+	return p.put(b)
+}
+
+// rowsOf puts planar samples in rows of padded channels.
+func rowsOf(v []float32, channels, padded, spatial int) []float64 {
+	rows := make([]float64, len(v)/channels*padded)
+	for i, f := range v {
+		rows[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
+	}
+	return rows
+}
+
+// augment2DCheck compares with the batches of pkg/data's loader, of the same seed
+// and epochs.
+func augment2DCheck(p *probe) float64 {
+	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
+	set := byteSet{[3]int{channels, height, width}, p.noiseBytesOf(samples * channels * height * width), samples}
+	seed := int64(p.random.Uint32())
+	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
+	if err != nil {
+		p.err = firstOf(p.err, err)
+		return 0
+	}
+	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop}, Seed: seed})
+	if err != nil {
+		p.err = firstOf(p.err, err)
+		return 0
+	}
+	defer loader.Close()
+	src, worst := p.put(set.pixels), 0.0
+	for epoch := range 2 {
+		it := loader.Epoch(context.Background(), epoch)
+		for it.Next() {
+			b := it.Batch()
+			to := p.room(batch * crop * crop * padded * p.low.Size())
+			control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
+			p.run(kernels.Augment{
+				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
+				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
+				Src: src, Samples: p.samples(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
+			}.Launches(p.typ))
+			want := rowsOf(b.Image, channels, padded, crop*crop)
+			worst = max(worst, mismatch(p.read(to, p.low, len(want)), want))
+		}
+		p.err = firstOf(p.err, it.Err())
+	}
+	return worst
+}
+
+// keyed is pkg/data's random stream of a sample in an epoch, for augmentation.
+func keyed(seed int64, epoch, sample int) *rand.Rand {
+	mix := func(x uint64) uint64 {
+		x += 0x9e3779b97f4a7c15
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return x ^ x>>31
+	}
+	const augmentation = 3
+	a := mix(uint64(seed)) ^ augmentation
+	a = mix(a) ^ uint64(epoch)
+	a = mix(a) ^ uint64(sample)
+	return rand.New(rand.NewPCG(mix(a), mix(a+1)))
+}
+
+// cubeRotation is rotation r of the cube: axis k of the result runs along axis[k]
+// of the sample, backwards where mirror[k].
+func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
+	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
+	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
+	// A rotation has determinant 1: the sign of the permutation (every other one
+	// here is odd) times that of the mirrors.
+	odd := r/4%2 == 1
+	for _, m := range mirror {
+		odd = odd != m
+	}
+	mirror[2] = odd
+	return axis, mirror
+}
+
+// augment3DCheck compares with the definition, written out.
+func augment3DCheck(p *probe) float64 {
+	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
+	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
+	volume, cut := size[0]*size[1]*size[2], out[0]*out[1]*out[2]
+	voxels := p.noiseBytesOf(samples * channels * volume)
+	seed, indexes := int64(p.random.Uint32()), p.random.Perm(samples)
+	src, list, worst := p.put(voxels), p.samples(indexes), 0.0
+	for epoch := range 2 {
+		to := p.room(samples * cut * padded * p.low.Size())
+		control := kernels.Control{Seed: seed, Epoch: int64(epoch)}
+		p.run(kernels.Augment{
+			Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
+			Batch:  samples, Size: size, Out: out, Src: src, Samples: list, Control: p.put(control.Bytes()),
+			Flip: true, Rotate: true, Brightness: brightness, Contrast: contrast,
+		}.Launches(p.typ))
+		want := make([]float32, 0, samples*channels*cut)
+		for _, sample := range indexes {
+			r := keyed(seed, epoch, sample)
+			var corner [3]int
+			for k := range 3 {
+				corner[k] = int(r.Float64() * float64(size[k]-out[k]+1))
+			}
+			flips := r.IntN(8)
+			axis, mirror := cubeRotation(r.IntN(24))
+			for k := range 3 {
+				mirror[k] = mirror[k] != (flips>>k&1 != 0)
+			}
+			light, factor := (2*r.Float64()-1)*brightness, 1+(2*r.Float64()-1)*contrast
+			for i := range channels * cut {
+				o := [3]int{i % cut / (out[1] * out[2]), i % cut / out[2] % out[1], i % cut % out[2]}
+				at := corner
+				for k := range 3 {
+					if mirror[k] {
+						o[k] = out[k] - 1 - o[k]
+					}
+					at[axis[k]] += o[k]
+				}
+				v := float64(voxels[(sample*channels+i/cut)*volume+(at[0]*size[1]+at[1])*size[2]+at[2]]) / 255
+				want = append(want, float32(min(max((v-0.5)*factor+0.5+light, 0), 1)))
+			}
+		}
+		rows := rowsOf(want, channels, padded, cut)
+		worst = max(worst, mismatch(p.read(to, p.low, len(rows)), rows))
+	}
+	return worst
+}

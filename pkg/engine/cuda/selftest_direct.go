@@ -1,0 +1,450 @@
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/metric"
+	"lockstep/pkg/optim"
+)
+
+// direct checks the kernels that no operation of a plan uses by itself, and those
+// of the optimiser, by calls of their own, against loops.
+func (t *tester) direct() error {
+	for _, c := range []struct {
+		name, shape string
+		bound       float64
+		run         func(p *probe) float64
+	}{
+		{"fill_u32", "4097 words", 0, fillCheck},
+		{"casts", "4099 numbers", 0, castCheck},
+		{"planar to rows and back", "2×3×35", 0, transposeCheck},
+		{"planar to rows and back", "3×40×33", 0, transposeCheck2},
+		{"normalize_u8", "3×11×77", t.exact(1), normalizeCheck},
+		{"head", "200 rows of 24 channels", t.exact(1), headCheck},
+		{"bce with counts", "20001 logits", t.exact(1), countsCheck},
+		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, adamCheck},
+		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, sgdCheck},
+		{"copy_ceiling", "4099 vectors", 0, copyCheck},
+		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, ceilingCheck},
+		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", t.exact(1), augment2DCheck},
+		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exact(1) + 1e-6, augment3DCheck},
+	} {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		if !t.wanted(c.name) {
+			continue
+		}
+		check := Check{Name: c.name, Shape: c.shape, Bound: c.bound}
+		p := &probe{tester: t, gpu: t.engine.gpu, typ: kernelType(t.low)}
+		err := t.engine.Do(func() error {
+			check.Error = c.run(p)
+			return p.end()
+		})
+		if err != nil {
+			if err := t.failed(check, err); err != nil {
+				return err
+			}
+			continue
+		}
+		check.Kernels = t.launched(p.calls)
+		t.add(check)
+	}
+	return nil
+}
+
+// probe is memory for the operands of one check, with margins that nobody may
+// touch. Its first error ends it: what follows does nothing.
+type probe struct {
+	*tester
+	gpu    *gpu
+	typ    kernels.Type
+	blocks []margined
+	calls  []command
+	err    error
+}
+
+// margined is memory between two margins.
+type margined struct {
+	block block
+	bytes int
+	input []byte // what must still be there at the end; nil for a result
+}
+
+// marginBytes keeps the alignment that cuMemAlloc gives.
+const marginBytes = 256
+
+// put allocates memory that holds data, which no kernel may change.
+func (p *probe) put(data []byte) kernels.Pointer {
+	ptr := p.room(len(data))
+	if p.err == nil {
+		p.err = p.gpu.write(driver.Ptr(ptr), data)
+		p.blocks[len(p.blocks)-1].input = bytes.Clone(data)
+	}
+	return ptr
+}
+
+func (p *probe) numbers(v []float32) kernels.Pointer { return p.put(encode(p.low, v)) }
+func (p *probe) floats(v []float32) kernels.Pointer  { return p.put(encode(device.F32, v)) }
+
+// inOut is put for what kernels change.
+func (p *probe) inOut(data []byte) kernels.Pointer {
+	ptr := p.put(data)
+	if p.err == nil {
+		p.blocks[len(p.blocks)-1].input = nil
+	}
+	return ptr
+}
+
+// room allocates n bytes of 0xff, which is NaN in every type.
+func (p *probe) room(n int) kernels.Pointer {
+	if p.err != nil {
+		return 0
+	}
+	b := block{bytes: int64(roundUp(n, marginBytes) + 2*marginBytes)}
+	if p.err = p.gpu.allocate(&b); p.err != nil {
+		return 0
+	}
+	p.blocks = append(p.blocks, margined{block: b, bytes: n})
+	p.err = p.gpu.failed(p.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, p.gpu.compute))
+	return kernels.Pointer(b.ptr.Add(marginBytes))
+}
+
+// run runs launches.
+func (p *probe) run(list []kernels.Launch, err error) {
+	var calls []command
+	if p.err = firstOf(p.err, err); p.err == nil {
+		if calls, p.err = p.gpu.calls(list, nil); p.err == nil {
+			p.calls = append(p.calls, calls...)
+			p.err = p.gpu.runAll(calls, p.gpu.compute)
+		}
+	}
+}
+
+// read is n numbers of a type.
+func (p *probe) read(at kernels.Pointer, typ device.Type, n int) []float64 {
+	return widened(decode(typ, p.raw(at, n*typ.Size())))
+}
+
+func (p *probe) raw(at kernels.Pointer, n int) []byte {
+	if p.err != nil {
+		return make([]byte, n)
+	}
+	var data []byte
+	if data, p.err = p.gpu.read(driver.Ptr(at), int64(n)); p.err != nil {
+		return make([]byte, n)
+	}
+	return data
+}
+
+// end checks margins and inputs, and gives the memory back.
+func (p *probe) end() error {
+	for _, m := range p.blocks {
+		all := p.raw(kernels.Pointer(m.block.ptr), int(m.block.bytes))
+		if p.err == nil {
+			inside := all[marginBytes:][:m.bytes]
+			for i, b := range all {
+				if (i < marginBytes || i >= marginBytes+m.bytes) && b != 0xff {
+					p.err = fmt.Errorf("a kernel wrote %d bytes beside a tensor of %d bytes", i-marginBytes, m.bytes)
+				}
+			}
+			if m.input != nil && !bytes.Equal(m.input, inside) {
+				p.err = errors.New("a kernel changed an input")
+			}
+		}
+	}
+	for _, m := range p.blocks {
+		p.err = firstOf(p.err, p.gpu.free(m.block))
+	}
+	return p.err
+}
+
+func fillCheck(p *probe) float64 {
+	const n = 4097
+	to := p.room(4 * n)
+	p.run(kernels.Fill(to, 0x3f800000, n))
+	want := make([]float64, n)
+	for i := range want {
+		want[i] = 1
+	}
+	return mismatch(p.read(to, device.F32, n), want)
+}
+
+func castCheck(p *probe) float64 {
+	const n = 4099
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(p.random.NormFloat64() * 100)
+	}
+	v[7], v[8] = 0, float32(math.Copysign(0, -1))
+	from, low, back := p.floats(v), p.room(n*p.low.Size()), p.room(4*n)
+	p.run(kernels.CastFromF32(p.typ, from, low, n))
+	p.run(kernels.CastToF32(p.typ, low, back, n))
+	if !bytes.Equal(p.raw(low, n*p.low.Size()), encode(p.low, v)) {
+		return math.Inf(1) // rounding to the nearest, ties to even, is exact
+	}
+	return mismatch(p.read(back, device.F32, n), widened(p.rounded(v)))
+}
+
+func transposeCheck(p *probe) float64  { return transposed(p, 2, 3, 35) }
+func transposeCheck2(p *probe) float64 { return transposed(p, 3, 40, 33) }
+
+func transposed(p *probe, batch, channels, spatial int) float64 {
+	n, padded := batch*channels*spatial, kernels.Padded(channels)
+	v := p.normal(n)
+	rows, back := p.room(batch*spatial*padded*p.low.Size()), p.room(4*n)
+	a := kernels.Transpose{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.floats(v), Rows: rows, Pitch: padded}
+	p.run(a.ToRows(p.typ))
+	a.Planar = back
+	p.run(a.ToPlanar(p.typ))
+	want := make([]float64, batch*spatial*padded)
+	for i, f := range v {
+		want[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
+	}
+	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), widened(v)))
+}
+
+// noiseBytesOf are n random bytes.
+func (p *probe) noiseBytesOf(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(p.random.IntN(256))
+	}
+	return b
+}
+
+func normalizeCheck(p *probe) float64 {
+	const batch, channels, spatial, padded = 3, 11, 77, 16
+	pixels := p.noiseBytesOf(batch * channels * spatial)
+	mean, invstd := make([]float32, channels), make([]float32, channels)
+	for i := range mean {
+		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
+	}
+	to := p.room(batch * spatial * padded * p.low.Size())
+	p.run(kernels.Normalize{
+		Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Mean: p.floats(mean), InvStd: p.floats(invstd), Dst: to, Pitch: padded},
+		Batch:  batch, Spatial: spatial, Src: p.put(pixels),
+	}.Launches(p.typ))
+	want := make([]float64, batch*spatial*padded)
+	for i, b := range pixels {
+		c := i / spatial % channels
+		want[(i/(channels*spatial)*spatial+i%spatial)*padded+c] = (float64(b)/255 - float64(mean[c])) * float64(invstd[c])
+	}
+	return mismatch(p.read(to, p.low, len(want)), want)
+}
+
+func headCheck(p *probe) float64 {
+	const rows, channels = 200, 24
+	x, w, dz := p.normal(rows*channels), make([]float32, channels), make([]float32, rows)
+	for i := range w {
+		w[i] = float32(p.random.NormFloat64())
+	}
+	for i := range dz {
+		dz[i] = float32(p.random.NormFloat64())
+	}
+	const bias = 0.25
+	a := kernels.Head{
+		Rows: rows, Channels: channels, X: kernels.Map{Data: p.numbers(x), Pitch: channels}, W: p.floats(w), Bias: p.floats([]float32{bias}),
+		Z: p.room(4 * rows), DZ: p.floats(dz), DX: kernels.Map{Data: p.room(rows * channels * p.low.Size()), Pitch: channels},
+		DW: p.room(4 * channels), DBias: p.room(4), Partial: p.room(4 * kernels.PartialFloats(rows, channels)),
+	}
+	p.run(a.Forward(p.typ))
+	p.run(a.BackwardData(p.typ))
+	p.run(a.BackwardWeights(p.typ))
+	z, dx, dw, db := make([]float64, rows), make([]float64, rows*channels), make([]float64, channels), make([]float64, 1)
+	for i := range rows {
+		z[i] = bias
+		db[0] += float64(dz[i])
+		for c := range channels {
+			z[i] += float64(x[i*channels+c]) * float64(w[c])
+			dx[i*channels+c] = float64(dz[i]) * float64(w[c])
+			dw[c] += float64(dz[i]) * float64(x[i*channels+c])
+		}
+	}
+	return max(
+		mismatch(p.read(a.Z, device.F32, rows), z), mismatch(p.read(a.DX.Data, p.low, len(dx)), dx),
+		mismatch(p.read(a.DW, device.F32, channels), dw), mismatch(p.read(a.DBias, device.F32, 1), db),
+	)
+}
+
+func countsCheck(p *probe) float64 {
+	const n, dloss, scale = 20001, 0.5, 8
+	z, target := make([]float32, n), make([]float32, n)
+	for i := range z {
+		z[i] = float32(4 * p.random.NormFloat64())
+		if i%101 == 7 {
+			z[i] *= 20 // far beyond what exp(z) holds
+		}
+		target[i] = float32(p.random.IntN(2))
+	}
+	control := kernels.Control{LossScale: scale}
+	a := kernels.BCE{
+		Rows: n, Channels: 1, Z: p.floats(z), ZPitch: 1, T: p.floats(target), Partial: p.room(4 * kernels.LossPartialFloats),
+		Loss: p.room(4), Counts: p.room(32), DLoss: p.floats([]float32{dloss}), Control: p.put(control.Bytes()), DZ: p.room(4 * n), DZPitch: 1,
+	}
+	// The logits of a one-channel head are fp32 in every precision.
+	p.run(a.Forward(kernels.F32))
+	p.run(a.Backward(kernels.F32))
+	loss, dz := 0.0, make([]float64, n)
+	for i := range z {
+		v, t := float64(z[i]), float64(target[i])
+		loss += (max(v, 0) - v*t + math.Log1p(math.Exp(-math.Abs(v)))) / n
+		dz[i] = dloss * scale * (1/(1+math.Exp(-v)) - t) / n
+	}
+	var got [4]int64
+	for i, b := 0, p.raw(a.Counts, 32); i < 4; i++ {
+		got[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	if (metric.Counts{TP: got[0], FP: got[1], FN: got[2], TN: got[3]}) != metric.CountLogits(z, target) {
+		return math.Inf(1)
+	}
+	return max(mismatch(p.read(a.Loss, device.F32, 1), []float64{loss}), mismatch(p.read(a.DZ, device.F32, n), dz))
+}
+
+// weights is an optimiser's memory beside that of optim.Apply.
+type weights struct {
+	n              int
+	w, g           kernels.Pointer
+	control        kernels.Pointer
+	update         kernels.Update
+	want, slot1    []float64
+	slot2          []float64
+	rate           float64
+	scale          float32
+	rule           optim.Update
+	gradientLength int
+}
+
+func newWeights(p *probe, n int, rule optim.Update) *weights {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(p.random.NormFloat64())
+	}
+	zero := make([]byte, 4*n)
+	s := &weights{n: n, want: widened(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
+	s.w, s.g = p.inOut(encode(device.F32, v)), p.inOut(zero)
+	s.control = p.inOut((kernels.Control{LossScale: s.scale}).Bytes())
+	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.room(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
+	if rule.Rule == optim.RuleAdam {
+		s.update.M, s.update.V = p.inOut(zero), p.inOut(zero)
+		s.update.Beta1, s.update.Beta2, s.update.Epsilon = rule.Beta1, rule.Beta2, rule.Epsilon
+	} else {
+		s.update.Buffer, s.update.Momentum = p.inOut(zero), rule.Momentum
+	}
+	return s
+}
+
+// begin copies what the host writes before a step, and new gradients.
+func (s *weights) begin(p *probe, step int, spoil bool) []float64 {
+	if p.err != nil {
+		return make([]float64, s.n)
+	}
+	c := kernels.Control{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
+	p.err = p.gpu.write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
+	scale := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)).LossScale
+	g, carried := make([]float64, s.n), make([]float32, s.n)
+	for i := range g {
+		v := float32(p.random.NormFloat64())
+		g[i], carried[i] = float64(v), v*scale
+	}
+	if spoil {
+		carried[s.n-1] = float32(math.Inf(1))
+	}
+	if p.err == nil {
+		p.err = p.gpu.write(driver.Ptr(s.g), encode(device.F32, carried))
+	}
+	return g
+}
+
+// adamCheck follows optim.Apply over steps, of which the fourth has a gradient
+// that is infinite: it is left out, and the loss scale halves.
+func adamCheck(p *probe) float64 {
+	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
+	for step := 1; step <= 6; step++ {
+		spoiled := step == 4
+		g := s.begin(p, step, spoiled)
+		p.run(kernels.StepBegin(s.control, s.rule.Beta1, s.rule.Beta2))
+		s.update.Unscaled = step%2 == 1
+		if s.update.Unscaled {
+			p.run(kernels.GradUnscale(s.g, s.n, s.control))
+		} else {
+			p.run(kernels.GradCheck(s.g, s.n, s.control))
+		}
+		p.run(s.update.Adam(p.typ))
+		p.run(kernels.ScaleUpdate(s.control, 2, 0.5, 2000))
+		c := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes))
+		if p.err == nil && (c.FoundInf != 0) != spoiled {
+			p.err = fmt.Errorf("step %d: the control block says %+v", step, c)
+		}
+		if spoiled {
+			continue
+		}
+		s.rule.Step++
+		p.err = firstOf(p.err, optim.Apply(s.rule, s.want, g, s.slot1, s.slot2))
+	}
+	if c := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
+		p.err = fmt.Errorf("the control block says %+v: expected half the scale of %g and one step left out", c, s.scale)
+	}
+	return s.compare(p)
+}
+
+func sgdCheck(p *probe) float64 {
+	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
+	for step := 1; step <= 4; step++ {
+		g := s.begin(p, step, false)
+		p.run(kernels.StepBegin(s.control, 0, 0))
+		p.run(s.update.SGD(p.typ))
+		p.err = firstOf(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
+	}
+	return s.compare(p)
+}
+
+// compare compares the weights, and their copies of the low precision with them.
+func (s *weights) compare(p *probe) float64 {
+	w := p.raw(s.w, 4*s.n)
+	if !bytes.Equal(p.raw(s.update.Low, s.n*p.low.Size()), encode(p.low, decode(device.F32, w))) {
+		return math.Inf(1)
+	}
+	return mismatch(widened(decode(device.F32, w)), s.want)
+}
+
+func copyCheck(p *probe) float64 {
+	const n = 4099
+	data := p.noiseBytesOf(16 * n)
+	to := p.room(16 * n)
+	p.run(kernels.CopyCeiling(p.put(data), to, n))
+	if !bytes.Equal(p.raw(to, 16*n), data) {
+		return math.Inf(1)
+	}
+	return 0
+}
+
+// ceilingCheck: what measures a GPU computes what it says.
+func ceilingCheck(p *probe) float64 {
+	const blocks, turns, n = 2, 11, 2 * 256
+	worst := 0.0
+	one := func(c kernels.Ceiling, out kernels.Pointer, value float64, err error) {
+		p.run([]kernels.Launch{c.Launch}, err)
+		want := make([]float64, n)
+		for i := range want {
+			want[i] = value
+		}
+		worst = max(worst, mismatch(p.read(out, device.F32, n), want))
+	}
+	out := p.room(4 * n)
+	c, err := kernels.FMACeiling(out, blocks, turns)
+	one(c, out, turns, err)
+	if p.low != device.F32 {
+		out = p.room(4 * n)
+		c, err = kernels.MMACeiling(p.typ, out, blocks, turns)
+		one(c, out, 16*turns, err)
+	}
+	return worst
+}

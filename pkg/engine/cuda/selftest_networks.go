@@ -1,0 +1,195 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// testedUNets are the networks whose whole steps are checked: one with channels
+// that fill no vector, biases, and maps smaller than a tile, and one as trained.
+func testedUNets() []model.UNet2DConfig {
+	return []model.UNet2DConfig{
+		{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"},
+		{Base: 8, Depth: 2, InChannels: 1, OutChannels: 1, Height: 16, Width: 16, Norm: "batch"},
+		{Base: 6, Depth: 2, InChannels: 1, OutChannels: 1, Height: 12, Width: 20, Bias: true, Norm: "none"},
+	}
+}
+
+// networkSteps are the steps of training that are compared. The first runs as it
+// is, the second is recorded, those behind it are the recorded one.
+const networkSteps = 5
+
+// trace is what some steps of training left.
+type trace struct {
+	losses    []float64
+	gradients []float64 // of the first step, parameter by parameter
+	after     []float64 // every parameter, state and slot behind the last
+	kernels   []string
+}
+
+// networks checks whole steps.
+func (t *tester) networks() error {
+	for i, c := range testedUNets() {
+		for _, fuse := range []bool{true, false} {
+			if !fuse && i > 0 {
+				continue
+			}
+			if err := t.network(c, fuse); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tester) network(c model.UNet2DConfig, fuse bool) error {
+	const batch = 3
+	shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, batch)
+	name := map[bool]string{true: "steps of a U-Net", false: "steps of a U-Net, nothing fused"}[fuse]
+	if !t.wanted(name) {
+		return nil
+	}
+	u, err := model.UNet2D(c)
+	if err != nil {
+		return err
+	}
+	g, err := u.Graph(batch, nn.Train)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: fuse, BucketBytes: 4096})
+	if err != nil {
+		return err
+	}
+	seed := t.random.Uint64()
+	want, err := t.train(t.truth, g, p, seed)
+	if err != nil {
+		return err
+	}
+	var runs [2]trace // as they are, and recorded
+	for i, graph := range []bool{false, true} {
+		if runs[i], err = t.trainOn(graph, fuse, g, p, seed); err != nil {
+			return t.failed(Check{Name: name, Shape: shape}, err)
+		}
+	}
+	// Roundings turn some decisions of ReLUs and pools, in 16 bits many: the angle
+	// between all gradients taken together and the reference's counts.
+	t.add(Check{
+		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - cosine(runs[0].gradients, want.gradients),
+		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: runs[0].kernels,
+	})
+	off := 0.0
+	for i := range want.losses {
+		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i]))
+	}
+	t.add(Check{
+		Name: name + ": losses (absolute)", Shape: shape, Error: off,
+		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
+	})
+	t.add(Check{
+		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
+		Error: float64(differing(runs[0].after, runs[1].after) + differing(runs[0].losses, runs[1].losses)),
+	})
+	return nil
+}
+
+func cosine(a, b []float64) float64 {
+	var dot, aa, bb float64
+	for i := range a {
+		dot, aa, bb = dot+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+// differing counts the numbers whose bits are not the same.
+func differing(a, b []float64) (n int) {
+	for i := range a {
+		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// trainOn trains on an engine of its own, recorded or not.
+func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	e, err := t.start(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	return t.train(e, g, p, seed)
+}
+
+// train does some steps with Adam, and one with SGD, on data of seed.
+func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	x, err := e.Load(p, nil)
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	ours, onGPU := x.(*executable)
+	if onGPU {
+		if err := ours.poisonAll(); err != nil {
+			return all, err
+		}
+	}
+	for name, v := range g.InitialValues(int64(seed >> 1)) {
+		if err := x.Set(name, v); err != nil {
+			return all, err
+		}
+	}
+	random := rand.New(rand.NewPCG(seed, 1))
+	for step := 1; step <= networkSteps; step++ {
+		for _, name := range []string{model.ImageInput, model.TargetInput} {
+			v := make([]float32, p.Tensors[p.Lookup(plan.Input, name)].Elements())
+			for i := range v {
+				v[i] = random.Float32()
+				if name == model.TargetInput {
+					v[i] = float32(math.Round(float64(v[i])))
+				}
+			}
+			if err := x.SetInput(name, v); err != nil {
+				return all, err
+			}
+		}
+		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
+		if step == networkSteps {
+			u = &optim.Update{Rule: optim.RuleSGD, LearningRate: 1e-2, Momentum: 0.9, Step: step}
+		}
+		if _, err := x.Step(t.ctx, nil, u); err != nil {
+			return all, err
+		}
+		all.losses = append(all.losses, x.Loss())
+		for _, q := range p.Params {
+			v, err := x.Gradient(q.Name)
+			if err != nil {
+				return all, err
+			}
+			if step == 1 {
+				all.gradients = append(all.gradients, v...)
+			}
+		}
+	}
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			return all, err
+		}
+		all.after = append(all.after, v...)
+	}
+	if onGPU {
+		all.kernels = t.launched(ours.ofExecutable()...)
+		// The weights that were set were rounded before the first step.
+		t.ran["cast_from_f32_"+kernelType(t.low).String()] = true
+	}
+	return all, nil
+}

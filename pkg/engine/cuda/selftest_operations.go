@@ -1,0 +1,452 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/engine"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/plan"
+)
+
+// operation is one kernel of a plan as a program of its own: its operands are the
+// program's inputs (states where state says so), its results the outputs.
+type operation struct {
+	name    string // empty: the kernel's
+	op      plan.Op
+	attr    plan.Attr
+	in, out [][]int
+	state   []int // indexes in in
+	// fill changes random values of operand i; nil leaves them normal.
+	fill func(i int, v []float32, before [][]float32)
+	// want is what should come out; nil: what engine/reference says.
+	want  func(in [][]float64) [][]float64
+	bound float64
+	plans bool // each of cuDNN's plans is to be run too
+}
+
+func (o operation) String() string {
+	var s []string
+	for _, shape := range o.in {
+		s = append(s, strings.ReplaceAll(strings.Trim(fmt.Sprint(shape), "[]"), " ", "×"))
+	}
+	text := strings.Join(s, ", ")
+	if len(o.attr.Kernel) > 0 {
+		text += fmt.Sprint(" window ", o.attr.Kernel)
+	}
+	if len(o.attr.Stride) > 0 {
+		text += fmt.Sprint(" stride ", o.attr.Stride)
+	}
+	if len(o.attr.Pad) > 0 {
+		text += fmt.Sprint(" pad ", o.attr.Pad)
+	}
+	return text
+}
+
+// title names the check.
+func (o operation) title() string {
+	if o.name == "" {
+		return string(o.op)
+	}
+	return o.name
+}
+
+// operandName is what operand or result i is called in the program.
+func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
+
+func (o operation) program() *plan.Program {
+	p := &plan.Program{Loss: -1, Forward: 1}
+	k := plan.Kernel{Op: o.op, Name: "layer", Attr: o.attr}
+	add := func(role plan.Role, name string, shape []int) int {
+		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+		return len(p.Tensors) - 1
+	}
+	for i, s := range o.in {
+		role, list := plan.Input, &p.Inputs
+		if slices.Contains(o.state, i) {
+			role, list = plan.State, &p.States
+		}
+		id := add(role, operandName("in", i), s)
+		*list, k.In = append(*list, id), append(k.In, id)
+	}
+	for i, s := range o.out {
+		id := add(plan.Output, operandName("out", i), s)
+		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
+	}
+	p.Kernels = []plan.Kernel{k}
+	return p
+}
+
+// operations checks every operation of a plan.
+func (t *tester) operations() error {
+	for _, o := range t.listOperations() {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		if !t.wanted(o.title()) {
+			continue
+		}
+		if err := t.operation(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operation checks one, on two batches of data in turn, so that what the first
+// leaves behind shows in the second.
+func (t *tester) operation(o operation) error {
+	c := Check{Name: o.title(), Shape: o.String(), Bound: o.bound}
+	loaded, err := t.engine.Load(o.program(), nil)
+	if err != nil {
+		return t.failed(c, err)
+	}
+	x := loaded.(*executable) // this engine's own
+	defer func() { _ = x.Close() }()
+	var in [][]float32
+	var want [][]float64
+	for range 2 {
+		in = t.operands(o)
+		if want, err = t.expected(o, in); err != nil {
+			return err
+		}
+		if err := x.poisonAll(); err != nil {
+			return t.failed(c, err)
+		}
+		got, err := results(t, x, o, in)
+		if err != nil {
+			return t.failed(c, err)
+		}
+		for i := range want {
+			c.Error = max(c.Error, mismatch(got[i], want[i]))
+		}
+		err = x.do(func() error {
+			for _, id := range x.program.Outputs {
+				if err := x.gpu.padding(x.places[id], x.address(id)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return t.failed(c, err)
+		}
+	}
+	c.Kernels = t.launched(x.ofExecutable()...)
+	t.add(c)
+	if o.plans {
+		return t.everyPlan(x, o, want[0])
+	}
+	return nil
+}
+
+// operands are random, and such that the precision can hold them: what is
+// measured is the kernel.
+func (t *tester) operands(o operation) [][]float32 {
+	var in [][]float32
+	for i, shape := range o.in {
+		v := t.normal(elements(shape))
+		if o.fill != nil {
+			o.fill(i, v, in)
+		}
+		if slices.Contains(o.state, i) {
+			for j := range v {
+				v[j] = float32(math.Abs(float64(v[j]))) // one may be a variance
+			}
+		}
+		if len(shape) > 1 {
+			v = t.rounded(v)
+		}
+		in = append(in, v)
+	}
+	return in
+}
+
+func (t *tester) expected(o operation, in [][]float32) ([][]float64, error) {
+	if o.want != nil {
+		var all [][]float64
+		for _, v := range in {
+			all = append(all, widened(v))
+		}
+		return o.want(all), nil
+	}
+	x, err := t.truth.Load(o.program(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return results(t, x, o, in)
+}
+
+// results runs an operation: its outputs, then its states.
+func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
+	for i, v := range in {
+		var err error
+		if slices.Contains(o.state, i) {
+			err = x.Set(operandName("in", i), widened(v))
+		} else {
+			err = x.SetInput(operandName("in", i), v)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if _, err := x.Step(t.ctx, nil, nil); err != nil {
+		return nil, err
+	}
+	var all [][]float64
+	for i, shape := range o.out {
+		v := make([]float32, elements(shape))
+		if err := x.Output(operandName("out", i), v); err != nil {
+			return nil, err
+		}
+		wide := widened(v)
+		if on, ok := x.(*executable); ok && o.op == plan.OpBCEWithLogitsBackward {
+			for j := range wide {
+				wide[j] /= on.scale // fp16 carries the gradients of a loss that is scaled
+			}
+		}
+		all = append(all, wide)
+	}
+	for _, i := range o.state {
+		v, err := x.Get(operandName("in", i))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// everyPlan runs each plan that cuDNN has for the convolution that x is, into an
+// output full of NaN: tuning may choose any of them. Algorithms of Winograd's
+// family, and those that say that they add in a lower precision, lose some bits:
+// they may be off eight times as much.
+func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
+	c := Check{Name: string(o.op) + ", every plan", Shape: o.String(), Bound: o.bound}
+	lossy := Check{Name: string(o.op) + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
+	plans, lossyPlans := 0, 0
+	err := x.do(func() (err error) {
+		conv, ok := x.asConvolution(x.tasks[0])
+		if !ok {
+			return fmt.Errorf("the operation became a %s, which is no convolution of cuDNN's", x.tasks[0].op)
+		}
+		list, err := x.variants(conv)
+		if err != nil {
+			return err
+		}
+		all, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			for _, one := range all {
+				err = firstOf(err, one.plan.Close())
+			}
+		}()
+		for _, one := range all {
+			if err := t.ctx.Err(); err != nil {
+				return err
+			}
+			if one.plan.Workspace > tuneLimit {
+				continue
+			}
+			to, count := &c, &plans
+			if slices.Contains(one.plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.plan.Numerical, cudnn.NoteReducedPrecision) {
+				to, count = &lossy, &lossyPlans
+			}
+			*count++
+			got, err := x.runPlan(one, list[one.variant], x.places[x.program.Outputs[0]], x.address(x.program.Outputs[0]))
+			if err != nil {
+				to.Error, to.Detail = math.Inf(1), fmt.Sprintf("%s: %v", one.plan, err)
+				if x.gpu.lost != nil {
+					return err
+				}
+				continue
+			}
+			t.launched(list[one.variant].after)
+			d := mismatch(got, want)
+			to.Error = max(to.Error, d)
+			if !(d <= to.Bound) {
+				to.Detail = fmt.Sprintf("off is %s", one.plan)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return t.failed(c, err)
+	}
+	for _, done := range []struct {
+		check Check
+		plans int
+	}{{c, plans}, {lossy, lossyPlans}} {
+		if done.plans == 0 && done.check.Name == lossy.Name {
+			continue
+		}
+		if done.check.Detail == "" {
+			done.check.Detail = fmt.Sprintf("%d plans", done.plans)
+		}
+		t.add(done.check)
+	}
+	return nil
+}
+
+// firstOf is the first error of two.
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// runPlan runs one plan whose result lies at to, NaN before, and reads that.
+func (x *executable) runPlan(c candidate, v variant, p place, to driver.Ptr) ([]float64, error) {
+	if err := x.grow(c.plan.Workspace); err != nil {
+		return nil, err
+	}
+	for _, b := range []block{{to, int64(p.bytes())}, x.scratch, x.workspace} {
+		if b.bytes > 0 {
+			if err := x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute); err != nil {
+				return nil, x.gpu.failed(err)
+			}
+		}
+	}
+	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.workspace.ptr)
+	if err != nil {
+		return nil, err
+	}
+	err = x.gpu.runAll(append([]command{&planCall{c.plan.String(), c.plan, pack}}, v.after...), x.gpu.compute)
+	var memory []byte
+	if err == nil {
+		memory, err = x.gpu.read(to, int64(p.bytes()))
+	}
+	if err = firstOf(err, pack.Close()); err != nil {
+		return nil, err
+	}
+	if err := x.gpu.padding(p, to); err != nil {
+		return nil, err
+	}
+	out := make([]float64, elements(p.shape))
+	unpack(p.layout, out, decode(p.typ, memory))
+	return out, nil
+}
+
+// fusions checks cuDNN's graph of a convolution with bias and ReLU, whose results
+// in between stay in registers. The engine does not need it (its own kernel adds
+// the bias): where cuDNN offers none, the check says so and passes.
+func (t *tester) fusions() error {
+	const name = "conv + bias + ReLU in one graph"
+	if !t.wanted(name) {
+		return nil
+	}
+	for _, shape := range [][5]int64{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}} {
+		c := Check{
+			Name: name, Bound: t.bound(1),
+			Shape: fmt.Sprintf("%d×%d×%d×%d, to %d, window 3", shape[0], shape[1], shape[2], shape[3], shape[4]),
+		}
+		var err error
+		if c.Error, c.Detail, err = t.fusion(shape); err != nil {
+			if err := t.failed(c, err); err != nil {
+				return err
+			}
+			continue
+		}
+		t.add(c)
+	}
+	return nil
+}
+
+// fusion runs all plans of that graph and returns the greatest error.
+func (t *tester) fusion(s [5]int64) (worst float64, detail string, err error) {
+	n, c, h, w, k := int(s[0]), int(s[1]), int(s[2]), int(s[3]), int(s[4])
+	conv := operation{
+		op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
+		in: [][]int{{n, c, h, w}, {k, c, 3, 3}, {k}}, out: [][]int{{n, k, h, w}},
+	}
+	in := t.operands(conv)
+	in[2] = t.rounded(in[2])
+	want, err := t.expected(conv, in)
+	if err != nil {
+		return 0, "", err
+	}
+	for i := range want[0] {
+		want[0][i] = max(want[0][i], 0)
+	}
+	x, err := t.engine.Load(conv.program(), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = firstOf(err, x.Close()) }()
+	e := x.(*executable)
+	for i, v := range in[:2] {
+		if err := e.SetInput(operandName("in", i), v); err != nil {
+			return 0, "", err
+		}
+	}
+	if err := e.SetInput(operandName("in", 2), in[2]); err != nil {
+		return 0, "", err
+	}
+	if _, err := e.Step(t.ctx, nil, nil); err != nil { // brings the operands into place
+		return 0, "", err
+	}
+	plans := 0
+	err = e.do(func() error {
+		typ := dnnType(t.low)
+		place, kernel, out := e.places[e.program.Inputs[0]], e.places[e.program.Inputs[1]], e.places[e.program.Outputs[0]]
+		bias := block{bytes: int64(k * t.low.Size())}
+		if err := e.gpu.allocate(&bias); err != nil {
+			return err
+		}
+		defer func() { _ = e.gpu.free(bias) }()
+		if err := e.gpu.write(bias.ptr, encode(t.low, in[2])); err != nil {
+			return err
+		}
+		y := out.tensor(idY)
+		between := func(id int64) cudnn.Tensor {
+			v := y
+			v.ID, v.Virtual, v.Type = id, true, cudnn.Float32
+			return v
+		}
+		const idBias, idSum, idResult = 4, 5, 6
+		result := y
+		result.ID = idResult
+		graph, err := e.gpu.cudnn.NewGraph(
+			e.gpu.dnn,
+			cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{1, 1}, Stride: []int64{1, 1}, Compute: cudnn.Float32}, X: place.tensor(idX), W: kernel.tensor(idW), Y: between(idY)},
+			cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idY), B: cudnn.Tensor{ID: idBias, Type: typ, Dims: []int64{1, s[4], 1, 1}}, Y: between(idSum)},
+			cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: between(idSum), Y: result},
+		)
+		if err != nil {
+			detail = "cuDNN refuses the graph: " + err.Error()
+			return nil
+		}
+		all, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurFallback)
+		if err != nil {
+			detail = "cuDNN offers no plan: " + err.Error()
+			return graph.Close()
+		}
+		where := map[int64]driver.Ptr{
+			idX: e.address(e.program.Inputs[0]), idW: e.address(e.program.Inputs[1]), idBias: bias.ptr, idResult: e.address(e.program.Outputs[0]),
+		}
+		for _, p := range all {
+			if e.allowed(p, t.low) && p.Workspace <= tuneLimit {
+				plans++
+				got, err := e.runPlan(candidate{plan: p}, variant{pointers: where}, out, e.address(e.program.Outputs[0]))
+				if err != nil {
+					return fmt.Errorf("%s: %w", p, err)
+				}
+				worst = max(worst, mismatch(got, want[0]))
+			}
+			if err := p.Close(); err != nil {
+				return err
+			}
+		}
+		return graph.Close()
+	})
+	if detail == "" {
+		detail = fmt.Sprintf("%d plans", plans)
+	}
+	return worst, detail, err
+}

@@ -1,0 +1,108 @@
+package cuda
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/clib/fake"
+)
+
+func selfTested(t *testing.T, o fake.Options, s SelfTestOptions) []Check {
+	t.Helper()
+	m := simulated(t, o)
+	libraries, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := SelfTestOn(t.Context(), libraries, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(checks) == 0 {
+		t.Fatal("no check ran")
+	}
+	return checks
+}
+
+// TestSelfTest: on the simulated machine everything holds, and every kernel runs.
+// One precision of 16 bits has all of them; the others differ in numbers alone,
+// and a GPU is asked for all.
+func TestSelfTest(t *testing.T) {
+	for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 1, Precisions: []string{"fp16"}}) {
+		if !c.OK {
+			t.Errorf("%s, %s, %s: %v, may be %v: %s", c.Name, c.Type, c.Shape, c.Error, c.Bound, c.Detail)
+		}
+	}
+	for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: "3-D"}) {
+		if !c.OK || !strings.Contains(c.Detail, "plans") {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestSelfTestSeesFaults: a kernel that does nothing, one that computes something
+// else, and one that writes beside its output are each found by the check of it.
+func TestSelfTestSeesFaults(t *testing.T) {
+	sim := simulated(t, fake.Options{})
+	_ = sim
+	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+		s, err := kernelsOnHost()
+		if err != nil {
+			return err
+		}
+		return s.Run(name, grid, block, shared, args)
+	}
+	for _, c := range []struct {
+		name, only string
+		execute    fake.Executor
+		failing    []string // parts of the names of the checks that must fail
+	}{
+		{"a kernel that does nothing", "max_pool", func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+			if name == "max_pool_bf16" {
+				return nil
+			}
+			return run(name, grid, block, shared, args)
+		}, []string{"max_pool"}},
+		{"a kernel that computes another one's result", "relu", func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+			if name == "relu_backward_bf16" {
+				return nil
+			}
+			return run(name, grid, block, shared, args)
+		}, []string{"relu_backward"}},
+		{"a kernel that fails", "fill_u32", func(string, [3]uint32, [3]uint32, uint32, []byte) error {
+			return errors.New("out of its memory")
+		}, []string{"fill_u32"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := fake.New(fake.Options{Execute: c.execute})
+			libraries, err := m.Stack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			checks, err := SelfTestOn(t.Context(), libraries, SelfTestOptions{Seed: 3, Precisions: []string{"bf16"}, Only: c.only})
+			if err != nil && c.name != "a kernel that fails" { // which loses the device
+				t.Fatal(err)
+			}
+			if err == nil && Failed(checks) == 0 {
+				t.Fatal("nothing failed")
+			}
+			for _, k := range checks {
+				if !k.OK && !strings.Contains(k.Name, c.failing[0]) {
+					t.Errorf("%s failed too: %s", k.Name, k.Detail)
+				}
+			}
+		})
+	}
+	// A kernel that nothing runs is a failed check.
+	e := open(t, gpuOptions("bf16"))
+	tester := &tester{precision: "bf16", low: lowType("bf16"), engine: e, ran: map[string]bool{}}
+	for _, k := range kernels.List(kernels.F32, kernels.BF16) {
+		tester.ran[k.Name] = k.Name != "bn_apply_bf16"
+	}
+	tester.complete()
+	if len(tester.checks) != 1 || tester.checks[0].OK || tester.checks[0].Name != "bn_apply_bf16" {
+		t.Errorf("checks are %+v", tester.checks)
+	}
+}

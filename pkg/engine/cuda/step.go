@@ -1,0 +1,296 @@
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+)
+
+// What comes back from a step lies in page-locked memory: the loss, the loss as
+// it travelled with the gradients, and the control block.
+const (
+	resultLoss    = 0
+	resultTail    = 4
+	resultControl = 64
+	resultBytes   = resultControl + kernels.ControlBytes
+)
+
+// Step runs one step and waits for it. When it returns an error, parameters,
+// states and optimiser slots are as they were before. With precision fp16, a
+// step whose gradients overflow is no error: its update is left out and the
+// loss scale halved.
+//
+// Timing comes from the GPU's own clock. A step that is recorded as one graph
+// is measured as a whole, and divided as the unrecorded one before was.
+func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
+	var t engine.Timing
+	err := x.do(func() error {
+		if len(x.buckets) == 0 {
+			return x.step(ctx, sync, update, &t)
+		}
+		if err := x.gpu.beginStep(); err != nil {
+			return err
+		}
+		err := x.step(ctx, sync, update, &t)
+		return errors.Join(err, x.gpu.endStep())
+	})
+	if err != nil {
+		return t, fmt.Errorf("step: %w", err)
+	}
+	return t, nil
+}
+
+func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := x.canUpdate(update); err != nil {
+		return err
+	}
+	if len(x.buckets) == 0 {
+		sync = nil
+	}
+	cut := sync != nil && !sync.Capturable()
+	key := playKey{rule: ruleOf(update), cut: cut, ways: x.onWays()}
+	if !cut {
+		key.sync = sync
+	}
+	p := x.plays[key]
+	if p == nil {
+		var err error
+		if p, err = x.arrange(key); err != nil {
+			return err
+		}
+		x.plays[key] = p
+	}
+	if err := x.refresh(); err != nil {
+		return err
+	}
+	if update != nil && int32(update.Step) <= x.after.Skipped {
+		// A new training: what was left out in the one before does not count.
+		x.after.Skipped = 0
+		if err := x.gpu.write(x.control.ptr, x.after.Bytes()); err != nil {
+			return err
+		}
+	}
+	var c kernels.Control
+	if update != nil {
+		c.LearningRate, c.Step = float32(update.LearningRate), int32(update.Step)
+	}
+	copy(x.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
+	if len(x.inputs) > 0 {
+		// Inputs arrive in a stream of their own.
+		if err := x.gpu.driver.EventRecord(x.fed, x.gpu.copies); err != nil {
+			return x.gpu.failed(err)
+		}
+		if err := x.gpu.driver.StreamWaitEvent(x.gpu.compute, x.fed); err != nil {
+			return x.gpu.failed(err)
+		}
+	}
+	var err error
+	if cut {
+		err = x.cutStep(ctx, p, sync, t)
+	} else {
+		err = x.wholeStep(ctx, p, sync, t)
+	}
+	if err != nil {
+		return errors.Join(err, x.restore())
+	}
+	return nil
+}
+
+// arrange lists the commands of a step.
+func (x *executable) arrange(key playKey) (*play, error) {
+	begin := []command{&upCall{x.control.ptr, x.hostControl, kernels.ControlHostBytes}}
+	if x.backup.bytes > 0 {
+		begin = append(begin, &copyCall{x.backup.ptr, x.store.states.ptr, x.backup.bytes})
+	}
+	packing, err := x.packing()
+	if err != nil {
+		return nil, err
+	}
+	begin = append(begin, packing...)
+	for _, list := range x.steps[:x.forward] {
+		begin = append(begin, list...)
+	}
+	if x.program.Loss >= 0 {
+		begin = append(begin, &downCall{x.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
+		if len(x.buckets) > 0 {
+			begin = append(begin, &copyCall{x.lossTail(), x.address(x.program.Loss), 4})
+		}
+	}
+	var end []command
+	if key.rule.name != "" {
+		if end, err = x.optimize(key.rule); err != nil {
+			return nil, err
+		}
+	}
+	if len(x.buckets) > 0 {
+		end = append(end, &downCall{x.result.part(resultTail, 4), x.lossTail(), 4})
+	}
+	end = append(end, &downCall{x.result.part(resultControl, kernels.ControlBytes), x.control.ptr, kernels.ControlBytes})
+	if key.cut {
+		return x.arrangeCut(begin, end)
+	}
+	backward, err := x.arrangeBackward(key.sync)
+	if err != nil {
+		return nil, err
+	}
+	return &play{[]*section{{name: "a step", parts: []part{
+		{"forward", begin, x.middle}, {"backward", backward, x.third}, {"optimizer", end, 0},
+	}}}}, nil
+}
+
+// arrangeBackward is the backward pass; sync (may be nil) gets each bucket in it
+// as soon as it is final.
+func (x *executable) arrangeBackward(sync engine.GradSync) ([]command, error) {
+	var list []command
+	next := 0
+	hand := func(upTo int) {
+		for ; sync != nil && next < len(x.buckets) && x.buckets[next].ready <= upTo; next++ {
+			b := x.buckets[next]
+			size := b.size
+			if next == len(x.buckets)-1 {
+				size += regionAlign // and the loss behind the last
+			}
+			list = append(list, &bucketCall{sync, next, device.Buffer{
+				Pointer: uintptr(x.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
+			}, x.fork})
+		}
+	}
+	for i := x.forward; i < len(x.steps); i++ {
+		list = append(list, x.steps[i]...)
+		if x.engine.options.Overlap {
+			hand(i)
+		}
+	}
+	hand(math.MaxInt)
+	if next > 0 {
+		list = append(list, &joinCall{x.join})
+	}
+	return list, nil
+}
+
+// watched is a strategy that looks after a step which may wait for another rank
+// for ever: what stop returns has ended it.
+type watched interface {
+	Watch(ctx context.Context) (stop func() error)
+}
+
+// wholeStep runs a step without the host in between.
+func (x *executable) wholeStep(ctx context.Context, p *play, sync engine.GradSync, t *engine.Timing) error {
+	stop := func() error { return nil }
+	if w, ok := sync.(watched); ok {
+		stop = w.Watch(ctx)
+	}
+	err := x.launchWhole(p.sections[0])
+	if watchErr := stop(); watchErr != nil {
+		return watchErr // the cause of whatever else failed
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.measure(p.sections[0], t); err != nil {
+		return err
+	}
+	return x.results(true)
+}
+
+// launchWhole puts a step in the compute stream and waits for its end.
+func (x *executable) launchWhole(s *section) error {
+	g := x.gpu
+	if err := g.driver.EventRecord(x.begin, g.compute); err != nil {
+		return g.failed(err)
+	}
+	if err := s.run(g, x.engine.options.Graph); err != nil {
+		return err
+	}
+	if err := g.driver.EventRecord(x.end, g.compute); err != nil {
+		return g.failed(err)
+	}
+	if err := x.feedNext(); err != nil {
+		return err
+	}
+	return g.failed(g.driver.EventSynchronize(x.end))
+}
+
+// measure fills t from the events of a step.
+func (x *executable) measure(s *section, t *engine.Timing) error {
+	d := x.gpu.driver
+	whole, err := d.EventElapsed(x.begin, x.end)
+	if err != nil {
+		return x.gpu.failed(err)
+	}
+	if !s.replayed {
+		forward, err1 := d.EventElapsed(x.begin, x.middle)
+		backward, err2 := d.EventElapsed(x.middle, x.third)
+		if err := errors.Join(err1, err2); err != nil {
+			return x.gpu.failed(err)
+		}
+		total := max(float64(whole), 1e-9)
+		x.shares = [3]float64{float64(forward) / total, float64(backward) / total, 1 - float64(forward+backward)/total}
+	}
+	part := func(i int) time.Duration {
+		return time.Duration(x.shares[i] * float64(whole) * float64(time.Millisecond))
+	}
+	t.Forward, t.Backward, t.Optimizer = part(0), part(1), part(2)
+	return nil
+}
+
+// results reads what a step left. With tail, the loss that travelled with the
+// gradients counts too: another rank's may not be finite.
+func (x *executable) results(tail bool) error {
+	data := x.result.data()
+	c := kernels.ReadControl(data[resultControl:])
+	if err := x.readLoss(); err != nil {
+		return err
+	}
+	if tail && len(x.buckets) > 0 && x.program.Loss >= 0 {
+		if v := float(data[resultTail:]); math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("the loss of another rank: %w", engine.ErrNonFinite)
+		}
+	}
+	x.after = c
+	return nil
+}
+
+// readLoss takes the loss over.
+func (x *executable) readLoss() error {
+	x.scale = float64(x.after.LossScale) // before this step's update of it
+	if x.program.Loss < 0 {
+		return nil
+	}
+	x.loss = float(x.result.data()[resultLoss:])
+	if math.IsNaN(x.loss) || math.IsInf(x.loss, 0) {
+		return fmt.Errorf("loss is %v: %w", x.loss, engine.ErrNonFinite)
+	}
+	return nil
+}
+
+func float(b []byte) float64 {
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+}
+
+// restore puts the states back as they were before the step. A lost device has
+// none.
+func (x *executable) restore() error {
+	g := x.gpu
+	if g.lost != nil || x.backup.bytes == 0 {
+		return nil
+	}
+	if err := g.synchronize(); err != nil {
+		return err
+	}
+	if err := g.driver.MemcpyDtoDAsync(x.store.states.ptr, x.backup.ptr, x.backup.bytes, g.compute); err != nil {
+		return g.failed(err)
+	}
+	return g.synchronize()
+}

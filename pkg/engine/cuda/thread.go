@@ -1,0 +1,75 @@
+package cuda
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+)
+
+// errClosed is what a closed engine and its executables answer.
+var errClosed = errors.New("the executable or its engine is closed")
+
+// thread is an operating-system thread of its own, with the device's primary
+// context current in it: CUDA's calls act on the context of the thread that
+// makes them, and goroutines move between threads.
+type thread struct {
+	calls chan func()
+	stop  chan struct{}
+	ended chan struct{}
+	once  sync.Once
+}
+
+// startThread starts a thread that first does begin, whose error it returns,
+// and last does end.
+func startThread(begin func() error, end func()) (*thread, error) {
+	t := &thread{calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
+	began := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, and nothing else
+		// meets the context that is current in it.
+		runtime.LockOSThread()
+		defer close(t.ended)
+		err := begin()
+		began <- err
+		if err != nil {
+			return
+		}
+		defer end()
+		for {
+			select {
+			case f := <-t.calls:
+				f()
+			case <-t.stop:
+				return
+			}
+		}
+	}()
+	if err := <-began; err != nil {
+		<-t.ended
+		return nil, err
+	}
+	return t, nil
+}
+
+// do runs f on the thread and waits for it. It must not be called from f.
+func (t *thread) do(f func() error) error {
+	var err error
+	done := make(chan struct{})
+	call := func() {
+		defer close(done)
+		err = f()
+	}
+	select {
+	case t.calls <- call:
+		<-done
+		return err
+	case <-t.ended:
+		return errClosed
+	}
+}
+
+// close ends the thread, when what it does is done.
+func (t *thread) close() {
+	t.once.Do(func() { close(t.stop) })
+	<-t.ended
+}

@@ -1,0 +1,176 @@
+package cuda
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+)
+
+// executions loads the U-Net on a new machine with a cache folder, and returns how
+// often an algorithm was run to be timed.
+func executions(t *testing.T, dir string, on fake.Options, o engine.Options) int {
+	t.Helper()
+	m := fake.New(on)
+	s, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := start(s, o, 0, func(name string) string {
+		if name == cacheVariable {
+			return dir
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	m.Reset()
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	return strings.Count(strings.Join(m.Calls(), "\n"), "cudnnBackendExecute")
+}
+
+// TestTuning: every shape is tuned once, on this version of cuDNN and this device
+// alone; a damaged cache is written anew; "heuristic" times nothing.
+func TestTuning(t *testing.T) {
+	dir := t.TempDir()
+	bf16 := tunedOptions("bf16")
+	first := executions(t, dir, fake.Options{}, bf16)
+	// At least two candidates for each of 30 convolutions, four runs each; equal
+	// shapes are tuned once.
+	if first < 100 {
+		t.Errorf("%d runs to tune a U-Net", first)
+	}
+	if n := executions(t, dir, fake.Options{}, bf16); n != 0 {
+		t.Errorf("%d runs although the cache knows all", n)
+	}
+	if n := executions(t, dir, fake.Options{}, tunedOptions("fp16")); n < 100 {
+		t.Errorf("%d runs in another precision", n)
+	}
+	if n := executions(t, dir, fake.Options{CUDNNVersion: 91800}, bf16); n != first {
+		t.Errorf("%d runs with another version of cuDNN, %d at first", n, first)
+	}
+	if n := executions(t, dir, fake.Options{Name: "Simulated A100", Capability: [2]int{8, 0}}, bf16); n != first {
+		t.Errorf("%d runs on another device, %d at first", n, first)
+	}
+	heuristic := bf16
+	heuristic.Convolution = "heuristic"
+	if n := executions(t, t.TempDir(), fake.Options{}, heuristic); n != 0 {
+		t.Errorf("%d runs with convolution heuristic", n)
+	}
+
+	files, err := filepath.Glob(filepath.Join(dir, "*91900*.json"))
+	if err == nil && len(files) == 0 {
+		files, err = filepath.Glob(filepath.Join(dir, "*9.19.0*H200*.json"))
+	}
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the cache's file is %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known tuning
+	if err := json.Unmarshal(text, &known); err != nil {
+		t.Fatal(err)
+	}
+	for key, c := range known.Choices {
+		if !(c.Milliseconds > 0) || c.Candidates < 1 || c.Plan == "" {
+			t.Errorf("%s: %+v", key, c)
+		}
+		c.Plan = "{}" // what cuDNN refuses
+		known.Choices[key] = c
+	}
+	for _, damage := range []func() ([]byte, error){
+		func() ([]byte, error) { return text[:len(text)/2], nil },
+		func() ([]byte, error) { return json.Marshal(known) },
+	} {
+		data, err := damage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(files[0], data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n := executions(t, dir, fake.Options{}, bf16); n < 100 {
+			t.Errorf("%d runs with a damaged cache", n)
+		}
+		if n := executions(t, dir, fake.Options{}, bf16); n != 0 {
+			t.Errorf("%d runs after the damaged cache was to be written anew", n)
+		}
+	}
+}
+
+// TestTF32: without it, or where the environment forbids it, no algorithm that
+// rounds fp32's inputs is chosen.
+func TestTF32(t *testing.T) {
+	for _, c := range []struct {
+		option   bool
+		override string
+		want     bool
+	}{{true, "", true}, {false, "", false}, {true, "0", false}, {false, "1", true}} {
+		s, err := fake.New(fake.Options{}).Stack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := tunedOptions("fp32")
+		o.TF32 = c.option
+		e, err := start(s, o, 0, func(name string) string {
+			switch name {
+			case "NVIDIA_TF32_OVERRIDE":
+				return c.override
+			case cacheVariable:
+				return "off"
+			}
+			return ""
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+		loaded, err := e.Load(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, ok := loaded.(*executable)
+		if !ok {
+			t.Fatalf("loaded a %T", loaded)
+		}
+		rounding := 0
+		for _, plan := range x.plans {
+			for _, note := range plan.Numerical {
+				if note == 0 || note == noteDownConvert { // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
+					rounding++
+					break
+				}
+			}
+			if !plan.Deterministic() {
+				t.Errorf("%s gives other bits from run to run", plan)
+			}
+		}
+		if (rounding > 0) != c.want {
+			t.Errorf("tf32 %v with NVIDIA_TF32_OVERRIDE=%q: %d of %d algorithms round", c.option, c.override, rounding, len(x.plans))
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

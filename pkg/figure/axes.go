@@ -1,0 +1,312 @@
+package figure
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// logScale is a logarithmic axis. What is not above 0 lies far below the axis,
+// where gonum's panics.
+type logScale struct{}
+
+// Normalize implements plot.Normalizer.
+func (logScale) Normalize(lo, hi, x float64) float64 {
+	if !(x > 0) {
+		return -1e3
+	}
+	return math.Log(x/lo) / math.Log(hi/lo)
+}
+
+// valueTicks marks about five round values, without marks between them.
+type valueTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (valueTicks) Ticks(lo, hi float64) []plot.Tick {
+	if !(hi > lo) {
+		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
+	}
+	step, digits := roundStep((hi - lo) / 6)
+	var ticks []plot.Tick
+	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
+		v := float64(k) * step
+		ticks = append(ticks, plot.Tick{Value: v, Label: number(v, digits)})
+	}
+	return ticks
+}
+
+// number is a tick's label; a very large or small one has an exponent.
+func number(v float64, digits int) string {
+	if a := math.Abs(v); a >= 1e7 || digits > 5 {
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+// roundStep is the smallest of 1, 2, 2.5 and 5 times a power of ten that is
+// not below rough, and the decimals that its multiples need.
+func roundStep(rough float64) (step float64, digits int) {
+	power := int(math.Floor(math.Log10(rough)))
+	for _, c := range []struct {
+		factor float64
+		extra  int
+	}{{1, 0}, {2, 0}, {2.5, 1}, {5, 0}, {10, -1}} {
+		if step = c.factor * math.Pow10(power); step >= rough*(1-1e-9) {
+			return step, max(0, c.extra-power)
+		}
+	}
+	return step, max(0, -power)
+}
+
+// logTicks marks round values of a logarithmic axis: powers of two, or of ten
+// with as many of 2 and 5 between them as have room.
+type logTicks struct{ two bool }
+
+// Ticks implements plot.Ticker.
+func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
+	if !(lo > 0) || !(hi > lo) {
+		return valueTicks{}.Ticks(lo, hi)
+	}
+	const most = 8
+	if l.two {
+		octaves := math.Log2(hi / lo)
+		step := max(1, int(math.Ceil(octaves/most)))
+		var ticks []plot.Tick
+		for k := int(math.Ceil(math.Log2(lo) - 1e-9)); math.Exp2(float64(k)) <= hi*(1+1e-9); k++ {
+			t := plot.Tick{Value: math.Exp2(float64(k))}
+			if k%step == 0 {
+				t.Label = strconv.FormatFloat(t.Value, 'g', 6, 64)
+			}
+			ticks = append(ticks, t)
+		}
+		return ticks
+	}
+	var ticks []plot.Tick
+	for _, digits := range [][]float64{{1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 5, 7}, {1, 2, 5}, {1, 3}, {1}} {
+		ticks = ticks[:0]
+		for k := int(math.Floor(math.Log10(lo))); math.Pow10(k) <= hi; k++ {
+			for _, d := range digits {
+				v, err := strconv.ParseFloat(strconv.FormatFloat(d, 'g', -1, 64)+"e"+strconv.Itoa(k), 64)
+				if err == nil && v >= lo*(1-1e-9) && v <= hi*(1+1e-9) {
+					ticks = append(ticks, plot.Tick{Value: v, Label: logLabel(v)})
+				}
+			}
+		}
+		if len(ticks) <= most {
+			break
+		}
+	}
+	if len(ticks) < 2 { // a short axis
+		return valueTicks{}.Ticks(lo, hi)
+	}
+	if step := (len(ticks) + most - 1) / most; step > 1 { // many decades
+		for i := range ticks {
+			if i%step != 0 {
+				ticks[i].Label = ""
+			}
+		}
+	}
+	return ticks
+}
+
+// logLabel is a round value without zeros that say nothing.
+func logLabel(v float64) string {
+	if v >= 1e-4 && v < 1e7 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'e', -1, 64)
+}
+
+// countTicks marks the counts (workers, nodes, batches) that were run, and
+// labels those whose labels have room.
+type countTicks struct {
+	counts []int // ascending
+	log    bool
+}
+
+// Ticks implements plot.Ticker.
+func (w countTicks) Ticks(lo, hi float64) []plot.Tick {
+	at := func(v float64) float64 { return (v - lo) / (hi - lo) }
+	if w.log {
+		at = func(v float64) float64 { return logScale{}.Normalize(lo, hi, v) }
+	}
+	half := func(i int) float64 { // of a label, in axes: a digit is about 1.6 % of one wide
+		return 0.008 + 0.009*float64(len(strconv.Itoa(w.counts[i])))
+	}
+	ticks := make([]plot.Tick, len(w.counts))
+	left := math.Inf(1) // edge of what is labelled so far
+	for i := len(w.counts) - 1; i >= 0; i-- {
+		n := float64(w.counts[i])
+		ticks[i].Value = n
+		last, first := i == len(w.counts)-1, i == 0
+		room := at(n)+half(i) <= left && at(n)-half(i) >= at(float64(w.counts[0]))+half(0)
+		if last || room || first && at(n)+half(i) <= left { // the ends are always labelled
+			ticks[i].Label = strconv.Itoa(w.counts[i])
+			left = at(n) - half(i)
+		}
+	}
+	return ticks
+}
+
+// epochTicks marks whole epochs, at most about ten of them.
+type epochTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
+	step := 1
+	for i := 0; (hi-lo)/float64(step) > 11; i++ { // 1, 2, 5, 10, 20, 50, …
+		if i%3 == 1 {
+			step = step * 5 / 2
+		} else {
+			step *= 2
+		}
+	}
+	var ticks []plot.Tick
+	for n := (int(lo)/step - 1) * step; float64(n) <= hi; n += step {
+		if v := float64(n); v >= lo && n >= 1 {
+			ticks = append(ticks, plot.Tick{Value: v, Label: strconv.Itoa(n)})
+		}
+	}
+	return ticks
+}
+
+// categoryTicks labels bars 0, 1, 2, …
+type categoryTicks []string
+
+// Ticks implements plot.Ticker.
+func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
+	ticks := make([]plot.Tick, len(c))
+	for i, label := range c {
+		ticks[i] = plot.Tick{Value: float64(i), Label: label}
+	}
+	return ticks
+}
+
+// timeUnit is the unit in which so many seconds are legible, and its seconds.
+func timeUnit(seconds float64) (name string, unit float64) {
+	switch {
+	case seconds >= 3*3600:
+		return "h", 3600
+	case seconds >= 600:
+		return "min", 60
+	case seconds >= 0.5 || !(seconds > 0):
+		return "s", 1
+	case seconds >= 5e-4:
+		return "ms", 1e-3
+	}
+	return "µs", 1e-6
+}
+
+// extent gathers the range of an axis.
+type extent struct{ lo, hi float64 }
+
+func nowhere() extent { return extent{math.Inf(1), math.Inf(-1)} }
+
+func (e *extent) add(values ...float64) {
+	for _, v := range values {
+		if finite(v) {
+			e.lo, e.hi = min(e.lo, v), max(e.hi, v)
+		}
+	}
+}
+
+// on is add for an axis; a logarithmic one cannot show what is not positive.
+func (e *extent) on(log bool, values ...float64) {
+	for _, v := range values {
+		if !log || v > 0 {
+			e.add(v)
+		}
+	}
+}
+
+// countAxis makes x the axis of counts, with room beside the fewest and most.
+func countAxis(a *plot.Axis, counts []int, log bool) {
+	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
+	a.Tick.Marker = countTicks{counts, log}
+	switch {
+	case log:
+		a.Scale = logScale{}
+		room := math.Pow(max(hi/lo, 2), 0.05)
+		a.Min, a.Max = lo/room, hi*room
+	case lo == hi:
+		a.Min, a.Max = lo-1, hi+1
+	default:
+		room := (hi - lo) * 0.05
+		a.Min, a.Max = lo-room, hi+room
+	}
+}
+
+// valueAxis makes y the axis of values. Of intervals that go far beyond the
+// values, it shows the inner part.
+func valueAxis(a *plot.Axis, values, reach extent, log, two bool) {
+	if log && values.lo > 0 {
+		a.Scale, a.Tick.Marker = logScale{}, logTicks{two: two}
+		lo, hi := values.lo, values.hi
+		lo, hi = max(min(lo, reach.lo), lo/2), min(max(hi, reach.hi), hi*2)
+		room := math.Pow(max(hi/lo, 1.5), 0.05)
+		a.Min, a.Max = lo/room, hi*room
+		return
+	}
+	if !(values.hi >= values.lo) {
+		values = extent{0, 1}
+	}
+	lo, hi := min(0, values.lo), values.hi
+	if size := hi - lo; size > 0 {
+		if reach.lo < lo {
+			lo = max(reach.lo, lo-0.3*size)
+		}
+		hi = min(max(hi, reach.hi), hi+0.4*size)
+	}
+	if hi == lo {
+		hi = lo + 1
+	}
+	a.Min, a.Max = lo, hi+(hi-lo)*0.06
+}
+
+// rightAxis is a second vertical axis, with what is drawn by it.
+type rightAxis struct {
+	plot     *plot.Plot // its Y is the axis; its X is that of the figure
+	plotters []plot.Plotter
+}
+
+const axisGap = vg.Length(5) // between axis and data, as gonum has it on the left
+
+// width is what the axis takes to the right of the data.
+func (r *rightAxis) width() vg.Length {
+	a := r.plot.Y
+	w := axisGap + a.Tick.Length + 3
+	widest := vg.Length(0)
+	for _, t := range a.Tick.Marker.Ticks(a.Min, a.Max) {
+		widest = max(widest, a.Tick.Label.Width(t.Label))
+	}
+	return w + widest + a.Label.Padding + a.Label.TextStyle.Height(a.Label.Text)
+}
+
+// draw draws axis and data; c is where the data of the figure lie.
+func (r *rightAxis) draw(c draw.Canvas) {
+	for _, p := range r.plotters {
+		p.Plot(c, r.plot)
+	}
+	a := r.plot.Y
+	x := c.Max.X + axisGap
+	c.StrokeLine2(a.LineStyle, x, c.Min.Y, x, c.Max.Y)
+	style := a.Tick.Label
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+	widest := vg.Length(0)
+	for _, t := range a.Tick.Marker.Ticks(a.Min, a.Max) {
+		y := c.Y(a.Norm(t.Value))
+		if !c.ContainsY(y) {
+			continue
+		}
+		c.StrokeLine2(a.Tick.LineStyle, x, y, x+a.Tick.Length, y)
+		c.FillText(style, vg.Point{X: x + a.Tick.Length + 3, Y: y}, t.Label)
+		widest = max(widest, style.Width(t.Label))
+	}
+	label := a.Label.TextStyle
+	label.Rotation, label.XAlign, label.YAlign = math.Pi/2, draw.XCenter, draw.YTop
+	c.FillText(label, vg.Point{X: x + a.Tick.Length + 3 + widest + a.Label.Padding, Y: c.Center().Y}, a.Label.Text)
+}

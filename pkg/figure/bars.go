@@ -1,0 +1,369 @@
+package figure
+
+import (
+	"fmt"
+	"image/color"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/scaling"
+)
+
+// barWidth is what the bars of a group take of the room between groups.
+const barWidth = 0.8
+
+// barEdge is the outline of a bar, which parts it from its neighbours.
+func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
+
+// groupBox is the j-th of n bars of group i, from lo to hi.
+func groupBox(i, j, n int, lo, hi float64) box {
+	w := barWidth / float64(n)
+	x := float64(i) - barWidth/2 + float64(j)*w
+	return box{x, lo, x + w, hi}
+}
+
+// middleOf is where the whisker of a bar stands.
+func (b box) middleOf() float64 { return (b.x0 + b.x1) / 2 }
+
+// categories puts names below the bars, in as many lines as they need.
+func (f *Figure) categories(names []string) {
+	const axes = 70 // what the vertical axis and the margins take
+	beside := 0.3 * float64(max(0, 4-len(names)))
+	f.plot.X.Min, f.plot.X.Max = -0.5-beside, float64(len(names))-0.5+beside
+	room := (f.Width - axes) / vg.Length(f.plot.X.Max-f.plot.X.Min)
+	style := f.plot.X.Tick.Label
+	labels := make([]string, len(names))
+	lines := 1
+	for i, name := range names {
+		labels[i] = wrap(name, room-4, style.Width)
+		lines = max(lines, strings.Count(labels[i], "\n")+1)
+	}
+	f.plot.X.Tick.Marker = categoryTicks(labels)
+	f.plot.X.Tick.Length = 0
+	if !f.fixed {
+		f.Height += vg.Length(lines-1) * style.FontExtents().Height
+	}
+}
+
+// wrap breaks a text at its spaces into lines of at most the given width, and
+// shortens words that are wider.
+func wrap(text string, most vg.Length, width func(string) vg.Length) string {
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		word = shortened(word, most, width)
+		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= most {
+			lines[n-1] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shortened is a text with dots in place of its middle where it is too wide.
+func shortened(text string, most vg.Length, width func(string) vg.Length) string {
+	runes := []rune(text)
+	for keep := len(runes) - 1; keep > 1 && width(text) > most; keep-- {
+		text = string(runes[:(keep+1)/2]) + "…" + string(runes[len(runes)-keep/2:])
+	}
+	return text
+}
+
+// Trials draws the throughput of the loader alone (IO), of training on data
+// that is there already (SYNTHETIC) and of both together (FULL), with their
+// spread: a group of bars a run. What is lowest of the first two bounds the
+// third.
+func (o Options) Trials(study *scaling.Study) (*Figure, error) {
+	const name = "trials"
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	bottleneck, err := study.Bottleneck()
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	f := o.figure(name, "Throughput of parts and whole", "", "throughput (samples/s)")
+	f.table = bottleneck.Table()
+	brief := f.table.Drop("sentence").Drop("run")
+	f.brief = &brief
+	rows := inOrderOfRuns(study, bottleneck.Rows)
+	var names []string
+	for _, r := range rows {
+		label := r.Series
+		if slices.ContainsFunc(rows, func(x scaling.BottleneckRow) bool { return x.Series == r.Series && x.Workers != r.Workers }) {
+			label += " " + workersText(r.Workers)
+		}
+		names = append(names, label)
+	}
+	f.categories(names)
+	values, reach := nowhere(), nowhere()
+	for j, trial := range []struct {
+		name string
+		span func(scaling.BottleneckRow) scaling.Span
+	}{
+		{"IO (loader)", func(r scaling.BottleneckRow) scaling.Span { return r.IO }},
+		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Span { return r.Synthetic }},
+		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Span { return r.Full }},
+	} {
+		bars := boxes{fill: palette()[[]int{4, 5, 0}[j]], edge: barEdge()}
+		bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}}
+		for i, r := range rows {
+			v := trial.span(r)
+			if !finite(v.Value) {
+				continue
+			}
+			at := groupBox(i, j, 3, 0, v.Value)
+			bars.at = append(bars.at, at)
+			values.add(v.Value)
+			if lo, hi, _, ok := o.reach(v); ok {
+				bounds.at = append(bounds.at, interval{at.middleOf(), lo, hi})
+				reach.add(lo, hi)
+			}
+		}
+		f.plot.Add(bars, bounds)
+		f.legend = append(f.legend, entry{name: trial.name, icons: []plot.Thumbnailer{bars}})
+	}
+	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
+	if o.LogY {
+		f.plot.Y.Min = values.lo / 2
+	}
+	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %d runs; bars on top: ± the spread over the trials that the log tells.", len(rows))
+	f.caption += sentences(rows)
+	f.makeRoom()
+	return f, nil
+}
+
+// inOrderOfRuns sorts rows as the logs have the runs, which is the order in
+// which a study was made, such as from baseline to all optimisations.
+func inOrderOfRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+	at := map[string]int{}
+	for i, r := range study.Runs {
+		at[r.Info.Series+"\x00"+strconv.Itoa(r.Info.Workers)] = i
+	}
+	out := slices.Clone(rows)
+	slices.SortStableFunc(out, func(a, b scaling.BottleneckRow) int {
+		return at[a.Series+"\x00"+strconv.Itoa(a.Workers)] - at[b.Series+"\x00"+strconv.Itoa(b.Workers)]
+	})
+	return out
+}
+
+// sentences are what the rows conclude, where they are few.
+func sentences(rows []scaling.BottleneckRow) string {
+	const most = 3
+	if len(rows) > most {
+		return ""
+	}
+	text := ""
+	for _, r := range rows {
+		if r.Sentence != "" {
+			text += " " + strings.TrimSuffix(r.Sentence, ".") + "."
+		}
+	}
+	return text
+}
+
+// TrainTestTime draws the time of the whole training, and on top of it that of
+// the test, as bars: a group for each number of workers, a bar for each series.
+func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
+	const name = "train_test_time"
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	train := func(p scaling.Point) scaling.Span { return p.TrainSeconds }
+	test := func(p scaling.Point) scaling.Span { return p.TestSeconds }
+	longest, tested := nowhere(), false
+	var sizes, n []int
+	for _, p := range study.Points {
+		if finite(train(p).Value) {
+			total := train(p).Value
+			if finite(test(p).Value) {
+				total, tested = total+test(p).Value, true
+			}
+			longest.add(total)
+			sizes, n = append(sizes, p.Workers), append(n, train(p).N)
+		}
+	}
+	if len(sizes) == 0 {
+		return nil, fmt.Errorf("draw figure %s: no run tells the time of its training%s", name, why(study, name))
+	}
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
+	unitName, unit := timeUnit(longest.hi)
+	title := "Training time"
+	if tested {
+		title = "Training and test time"
+	}
+	f := o.figure(name, title, "workers", "time ("+unitName+")")
+	f.table = study.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
+	names := make([]string, len(sizes))
+	for i, size := range sizes {
+		names[i] = strconv.Itoa(size)
+	}
+	f.categories(names)
+	d := timeBars{o: o, unit: unit, values: nowhere(), reach: nowhere(), train: train, test: test}
+	for j, s := range study.Series() {
+		d.add(f, study, s, sizes, j, len(study.Series()))
+	}
+	if tested {
+		f.legend = append(f.legend, entry{name: "test", icons: []plot.Thumbnailer{boxes{fill: color.White, edge: barEdge()}}})
+	}
+	valueAxis(&f.plot.Y, d.values, d.reach, false, false)
+	f.caption = "Time of the whole training"
+	if tested {
+		f.caption += ", and on top of it (white) of the test"
+	}
+	f.caption += ". " + runsAPoint(n)
+	if d.intervals {
+		f.caption += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
+	}
+	if !tested {
+		f.caption += " The logs tell no time of the test."
+	}
+	f.caption += notDrawn(study)
+	f.makeRoom()
+	return f, nil
+}
+
+// timeBars draws the bars of TrainTestTime.
+type timeBars struct {
+	o             Options
+	unit          float64
+	values, reach extent
+	train, test   func(scaling.Point) scaling.Span
+	intervals     bool
+}
+
+func (d *timeBars) add(f *Figure, study *scaling.Study, series string, sizes []int, j, n int) {
+	bars := boxes{fill: palette()[j%len(palette())], edge: barEdge()}
+	if j >= len(palette()) { // the colours come round: the next ones are paler
+		bars.fill = pale(bars.fill, 120)
+	}
+	tests := boxes{fill: color.White, edge: barEdge()}
+	bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}}
+	for _, p := range study.Points {
+		v := d.train(p)
+		if p.Series != series || !finite(v.Value) {
+			continue
+		}
+		i := slices.Index(sizes, p.Workers)
+		at := groupBox(i, j, n, 0, v.Value/d.unit)
+		bars.at = append(bars.at, at)
+		d.values.add(at.y1)
+		if t := d.test(p); finite(t.Value) {
+			tests.at = append(tests.at, groupBox(i, j, n, at.y1, at.y1+t.Value/d.unit))
+			d.values.add(at.y1 + t.Value/d.unit)
+		}
+		if lo, hi, confident, ok := d.o.reach(v); ok {
+			bounds.at = append(bounds.at, interval{at.middleOf(), lo / d.unit, hi / d.unit})
+			d.reach.add(lo/d.unit, hi/d.unit)
+			d.intervals = d.intervals || confident
+		}
+	}
+	f.plot.Add(bars, tests, bounds)
+	f.legend = append(f.legend, entry{name: series, icons: []plot.Thumbnailer{bars}})
+}
+
+// TimeUse draws where the time of a step goes as stacked bars: data, compute,
+// communication that nothing hides, idle; and as a narrow bar inside compute
+// the communication that it hides.
+func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
+	const name = "time_use"
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	use := study.TimeUse()
+	if len(use.Rows) == 0 {
+		text := "no run has step spans (steps-<rank>.jsonl of a run folder) or a trace"
+		if len(use.Problems) > 0 {
+			text += "; " + use.Problems[0].String()
+		}
+		return nil, fmt.Errorf("draw figure %s: %s", name, text)
+	}
+	longest := nowhere()
+	var names []string
+	for _, r := range use.Rows {
+		longest.add(r.Step.Value)
+		names = append(names, fmt.Sprintf("%s %d", r.Series, r.Workers))
+	}
+	unitName, unit := timeUnit(longest.hi)
+	f := o.figure(name, "Where the time of a step goes", "series and workers", "time of a step ("+unitName+")")
+	f.table = use.Table()
+	f.brief = briefUse(f.table)
+	f.categories(names)
+	parts := []struct {
+		name string
+		fill color.Color
+		span func(scaling.TimeUseRow) scaling.Span
+	}{
+		{"data", kindColor("data"), func(r scaling.TimeUseRow) scaling.Span { return r.Data }},
+		{"compute", kindColor("compute"), func(r scaling.TimeUseRow) scaling.Span { return r.Compute }},
+		{"exposed communication", kindColor("exposed"), func(r scaling.TimeUseRow) scaling.Span { return r.Exposed }},
+		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Span { return r.Idle }},
+	}
+	bases := make([]float64, len(use.Rows))
+	values := nowhere()
+	hidden := boxes{fill: kindColor("hidden"), edge: barEdge()}
+	for k, part := range parts {
+		bars := boxes{fill: part.fill, edge: barEdge()}
+		for i, r := range use.Rows {
+			v := part.span(r).Value / unit
+			if !(v > 0) {
+				continue
+			}
+			at := groupBox(i, 0, 1, bases[i], bases[i]+v)
+			bars.at = append(bars.at, at)
+			if h := r.Hidden.Value / unit; k == 1 && h > 0 {
+				hidden.at = append(hidden.at, box{at.x1 - 0.22, at.y1 - min(h, v), at.x1 - 0.06, at.y1})
+			}
+			bases[i] += v
+			values.add(bases[i])
+		}
+		if len(bars.at) > 0 {
+			f.plot.Add(bars)
+			f.legend = append(f.legend, entry{name: part.name, icons: []plot.Thumbnailer{bars}})
+		}
+	}
+	if len(hidden.at) > 0 {
+		f.plot.Add(hidden)
+		f.legend = append(f.legend, entry{name: "communication hidden by compute", icons: []plot.Thumbnailer{hidden}})
+	}
+	values.add(0)
+	valueAxis(&f.plot.Y, values, nowhere(), false, false)
+	f.caption = useCaption(study, use)
+	f.makeRoom()
+	return f, nil
+}
+
+// briefUse leaves the values of a wide table.
+func briefUse(table dataframe.DataFrame) *dataframe.DataFrame {
+	var names []string
+	for _, n := range table.Names() {
+		if !strings.HasSuffix(n, "_low") && !strings.HasSuffix(n, "_high") && !strings.HasSuffix(n, "_min") && !strings.HasSuffix(n, "_max") {
+			names = append(names, n)
+		}
+	}
+	brief := table.Select(names)
+	return &brief
+}
+
+func useCaption(study *scaling.Study, use *scaling.TimeUse) string {
+	steps, runs := 0, 0
+	var sources []string
+	for _, r := range use.Rows {
+		steps, runs = steps+r.Steps, runs+r.Runs
+		if !slices.Contains(sources, r.Source) {
+			sources = append(sources, r.Source)
+		}
+	}
+	return fmt.Sprintf("Where the time of a step goes, mean over steps and ranks, from %s; n = %d runs, %d steps.%s",
+		strings.Join(sources, " and "), runs, steps, notDrawn(study))
+}

@@ -1,0 +1,301 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/scaling"
+)
+
+// Pareto draws the time of a run against its device-hours, or with a rate
+// against its price: a point for each series and number of workers, which
+// stands beside it. The grey steps join those that no other beats in both.
+func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
+	const name = "pareto"
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	cost, err := study.Cost(o.Rate)
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	if len(cost.Rows) < 2 {
+		return nil, fmt.Errorf("draw figure %s: there is one point alone; runs with another number of workers or of another series give it something to be compared with", name)
+	}
+	p := paretoAxes(o, cost)
+	f := o.figure(name, "Time and cost", p.xLabel, p.yLabel)
+	f.table = cost.Table()
+	xs, ys := nowhere(), nowhere()
+	for _, r := range cost.Rows {
+		xs.add(p.x(r))
+		ys.add(p.y(r))
+	}
+	if !(xs.hi >= xs.lo) || !(ys.hi >= ys.lo) {
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no run has both a time and a cost"))
+	}
+	p.front(f, cost)
+	var n []int
+	for i, s := range study.Series() {
+		l := lookOf(i)
+		l.line.Width = 0
+		var xy plotter.XYs
+		for _, r := range cost.Rows {
+			if r.Series == s {
+				xy = append(xy, plotter.XY{X: p.x(r), Y: p.y(r)})
+				n = append(n, r.Runs)
+			}
+		}
+		drawn, err := line(xy, l)
+		if err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+		f.plot.Add(drawn...)
+		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(l)}})
+	}
+	p.ranges(f, xs, ys)
+	f.plot.Add(p.labels(f, study, cost))
+	what := "device-hours"
+	if o.Rate > 0 {
+		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
+	}
+	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
+		cost.Rows[0].Basis, what, runsAPoint(n), notDrawn(study))
+	if cost.Sentence != "" {
+		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
+	}
+	f.makeRoom()
+	return f, nil
+}
+
+// pareto is what Pareto draws on its axes.
+type pareto struct {
+	x, y           func(scaling.CostRow) float64
+	xLabel, yLabel string
+}
+
+// paretoAxes chooses units in which the longest time is legible.
+func paretoAxes(o Options, cost *scaling.Cost) pareto {
+	time, work := nowhere(), nowhere()
+	for _, r := range cost.Rows {
+		time.add(3600 * r.Hours.Value)
+		work.add(3600 * r.DeviceHours.Value)
+	}
+	name, unit := timeUnit(time.hi)
+	p := pareto{x: func(r scaling.CostRow) float64 { return r.Hours.Value * 3600 / unit }}
+	p.xLabel = fmt.Sprintf("time of %s (%s)", cost.Rows[0].Basis, name)
+	if o.Rate > 0 {
+		p.y, p.yLabel = func(r scaling.CostRow) float64 { return r.Price.Value }, "price"
+		if o.Currency != "" {
+			p.yLabel += " (" + o.Currency + ")"
+		}
+		return p
+	}
+	name, unit = timeUnit(work.hi)
+	full := map[string]string{"h": "hours", "min": "minutes", "s": "seconds", "ms": "milliseconds", "µs": "microseconds"}[name]
+	p.y, p.yLabel = func(r scaling.CostRow) float64 { return r.DeviceHours.Value * 3600 / unit }, "device-"+full
+	return p
+}
+
+// front draws the steps between those that no other beats.
+func (p pareto) front(f *Figure, cost *scaling.Cost) {
+	var xy plotter.XYs
+	for i, r := range cost.Front() {
+		x, y := p.x(r), p.y(r)
+		if i > 0 {
+			xy = append(xy, plotter.XY{X: x, Y: xy[len(xy)-1].Y})
+		}
+		xy = append(xy, plotter.XY{X: x, Y: y})
+	}
+	style := draw.LineStyle{Color: grey(), Width: 1}
+	if drawn, err := line(xy, lineAlone(style)); err == nil && len(xy) > 1 {
+		f.plot.Add(drawn...)
+		f.legend = append(f.legend, entry{name: "Pareto front", icons: []plot.Thumbnailer{key{line: style}}})
+	}
+}
+
+// ranges makes wide ranges logarithmic.
+func (p pareto) ranges(f *Figure, xs, ys extent) {
+	const wide = 8
+	for _, a := range []struct {
+		axis   *plot.Axis
+		values extent
+	}{{&f.plot.X, xs}, {&f.plot.Y, ys}} {
+		log := a.values.lo > 0 && a.values.hi > wide*a.values.lo
+		if log {
+			a.axis.Scale, a.axis.Tick.Marker = logScale{}, logTicks{}
+			room := math.Pow(a.values.hi/a.values.lo, 0.07)
+			a.axis.Min, a.axis.Max = a.values.lo/room, a.values.hi*room
+			continue
+		}
+		size := a.values.hi - a.values.lo
+		if size == 0 {
+			size = max(a.values.hi, 1e-9)
+		}
+		a.axis.Min, a.axis.Max = a.values.lo-0.1*size, a.values.hi+0.1*size
+		if a.values.lo >= 0 {
+			a.axis.Min = max(0, a.axis.Min)
+		}
+	}
+}
+
+// labels puts the number of workers beside each point, on the side where no
+// other label or point is.
+func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) notes {
+	style := textStyle(fontSize - 3)
+	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
+	w, h := f.Width-70, f.Height-70 // about what the data have
+	at := func(r scaling.CostRow) vg.Point {
+		return vg.Point{X: vg.Length(f.plot.X.Norm(p.x(r))) * w, Y: vg.Length(f.plot.Y.Norm(p.y(r))) * h}
+	}
+	var taken []vg.Rectangle
+	for _, r := range cost.Rows {
+		c, half := at(r), vg.Point{X: 4, Y: 4}
+		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
+	}
+	series := study.Series()
+	var out notes
+	for _, r := range cost.Rows {
+		text := strconv.Itoa(r.Workers)
+		style := style
+		style.Color = lookOf(slices.Index(series, r.Series)).line.Color
+		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: fontSize * 0.36}
+		gap := half.X + 5
+		best, least := vg.Point{X: gap}, math.Inf(1)
+		for _, shift := range []vg.Point{
+			{X: gap, Y: 6}, {X: -gap, Y: -6}, {X: gap, Y: -6}, {X: -gap, Y: 6}, {Y: 10}, {Y: -10}, {X: gap + 1}, {X: -gap - 1},
+		} {
+			c := at(r).Add(shift)
+			box := vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)}
+			covered := 0.0
+			for _, t := range taken {
+				dx, dy := min(box.Max.X, t.Max.X)-max(box.Min.X, t.Min.X), min(box.Max.Y, t.Max.Y)-max(box.Min.Y, t.Min.Y)
+				if dx > 0 && dy > 0 {
+					covered += float64(dx * dy)
+				}
+			}
+			if covered < least {
+				best, least = shift, covered
+			}
+		}
+		const bearable = 12 // square points: more would not be legible, and the table has it
+		if least > bearable {
+			continue
+		}
+		c := at(r).Add(best)
+		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
+		out = append(out, note{x: p.x(r), y: p.y(r), text: text, shift: best, style: style})
+	}
+	return out
+}
+
+// Quality draws what large batches do to the model: its quality (IoU, or the
+// first of Dice, accuracy and losses that the logs tell) against the global
+// batch.
+func (o Options) Quality(study *scaling.Study) (*Figure, error) {
+	const name = "quality"
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	quality := study.Quality()
+	measure := o.Measure
+	if measure == "" {
+		measure = quality.Measure
+	}
+	span, label := qualityOf(measure)
+	if span == nil {
+		return nil, fmt.Errorf("draw figure %s: measure %q is not known or not measured; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
+	}
+	f := o.figure(name, "Quality and global batch", "global batch (samples)", label)
+	f.table = quality.Table()
+	f.brief = briefUse(f.table)
+	var batches, n []int
+	values, reach := nowhere(), nowhere()
+	intervals, unbatched := false, 0
+	for i, s := range study.Series() {
+		var xy plotter.XYs
+		bounds := whiskers{style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}}
+		for _, r := range quality.Rows {
+			v := span(r)
+			if r.Series != s || !finite(v.Value) {
+				continue
+			}
+			if r.GlobalBatch <= 0 {
+				unbatched++
+				continue
+			}
+			xy = append(xy, plotter.XY{X: float64(r.GlobalBatch), Y: v.Value})
+			batches, n = append(batches, r.GlobalBatch), append(n, v.N)
+			values.add(v.Value)
+			if lo, hi, confident, ok := o.reach(v); ok {
+				bounds.at = append(bounds.at, interval{float64(r.GlobalBatch), lo, hi})
+				reach.add(lo, hi)
+				intervals = intervals || confident
+			}
+		}
+		if len(xy) == 0 {
+			continue
+		}
+		drawn, err := line(xy, lookOf(i))
+		if err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+		f.plot.Add(bounds)
+		f.plot.Add(drawn...)
+		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(lookOf(i))}})
+	}
+	if len(batches) == 0 {
+		if unbatched > 0 {
+			return nil, fmt.Errorf("draw figure %s: the logs tell %s but no batch", name, label)
+		}
+		return nil, fmt.Errorf("draw figure %s: no run has a value of %s", name, label)
+	}
+	slices.Sort(batches)
+	batches = slices.Compact(batches)
+	if len(batches) < 2 {
+		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; two batches are the least that show an effect", name, batches[0])
+	}
+	countAxis(&f.plot.X, batches, o.logarithmic(batches))
+	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
+	if strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy") {
+		f.plot.Y.Min, f.plot.Y.Max = 0, 1
+	}
+	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsAPoint(n)
+	if intervals {
+		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
+	}
+	f.caption += notDrawn(study)
+	f.makeRoom()
+	return f, nil
+}
+
+// qualityOf is a measure by its name, nil for one that there is not.
+func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Span, label string) {
+	switch measure {
+	case "iou":
+		return func(r scaling.QualityRow) scaling.Span { return r.IoU }, "IoU"
+	case "dice":
+		return func(r scaling.QualityRow) scaling.Span { return r.Dice }, "Dice coefficient"
+	case "accuracy":
+		return func(r scaling.QualityRow) scaling.Span { return r.Accuracy }, "accuracy"
+	case "val_accuracy":
+		return func(r scaling.QualityRow) scaling.Span { return r.ValAccuracy }, "validation accuracy"
+	case "train_loss":
+		return func(r scaling.QualityRow) scaling.Span { return r.TrainLoss }, "training loss"
+	case "val_loss":
+		return func(r scaling.QualityRow) scaling.Span { return r.ValLoss }, "validation loss"
+	case "test_loss":
+		return func(r scaling.QualityRow) scaling.Span { return r.TestLoss }, "test loss"
+	}
+	return nil, measure
+}

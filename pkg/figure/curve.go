@@ -1,0 +1,227 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+
+	"lockstep/pkg/scaling"
+)
+
+// LearningRate draws the learning rate of each epoch.
+func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
+	return o.metric(study, "learning_rate", "lr", scaling.AxisEpoch)
+}
+
+// Curve draws a metric of every run over an axis: "epoch", "step", "relative"
+// (time since the start) or "wall". The metric is one of Study.Metrics: a value
+// of epochs, or a curve by its name in the log, such as Loss/train. A colour is
+// a series and number of workers; seeds and ranks share it.
+func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
+	return o.metric(study, texName(metric)+"_by_"+axis, metric, axis)
+}
+
+// metricTitle is a metric with its unit.
+func metricTitle(metric string) (title, label string) {
+	known := map[string][2]string{
+		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
+		"iou": {"IoU on the validation set", "IoU"}, "dice": {"Dice on the validation set", "Dice coefficient"},
+		"accuracy": {"Accuracy", "accuracy"}, "val_accuracy": {"Accuracy on the validation set", "validation accuracy"},
+		"lr": {"Learning rate", "learning rate"}, "seconds": {"Time of an epoch", "time of an epoch (s)"},
+		"val_seconds":        {"Time of validation", "time of validation (s)"},
+		"samples_per_second": {"Throughput", "throughput (samples/s)"},
+	}
+	if t, ok := known[metric]; ok {
+		return t[0], t[1]
+	}
+	return metric, metric
+}
+
+// metric draws the lines of a CurveSet.
+func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
+	study, err := o.of(study, name)
+	if err != nil {
+		return nil, err
+	}
+	set, err := study.Curve(metric, axis)
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	title, label := metricTitle(metric)
+	f := o.figure(name, title, set.AxisLabel, label)
+	f.table = set.Table()
+	f.brief = lastOfRuns(f.table)
+	groups := o.groups(set)
+	x, y := nowhere(), nowhere()
+	for _, g := range groups {
+		for _, l := range g.lines {
+			x.add(l.X...)
+			y.on(o.LogY, l.Y...)
+		}
+	}
+	if !(y.hi >= y.lo) {
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("all its values are NaN or infinite, of worker counts that were not asked for, or not positive on a logarithmic axis"))
+	}
+	origin, unit := f.curveAxes(o, axis, x, y)
+	if err := f.lines(o, study, groups, origin, unit); err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	f.caption = o.curveCaption(study, set, title, groups)
+	f.makeRoom()
+	return f, nil
+}
+
+// lines draws the groups, and names them in the legend.
+func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
+	for i, g := range groups {
+		l := lookOf(i)
+		for _, c := range g.lines {
+			xy := pointsOf(c, origin, unit)
+			if len(xy) == 0 {
+				continue
+			}
+			if o.Smooth > 0 {
+				faint := l.line
+				faint.Color, faint.Width = pale(l.line.Color, 80), 0.8
+				raw, err := line(condensed(xy), lineAlone(faint))
+				if err != nil {
+					return err
+				}
+				f.plot.Add(raw...)
+				xy = smoothed(xy, o.Smooth)
+			}
+			if err := f.thinned(condensed(xy), l); err != nil {
+				return err
+			}
+		}
+		label := workersText(g.workers)
+		if len(study.Series()) > 1 {
+			label = g.series + ", " + label
+		}
+		f.legend = append(f.legend, entry{name: label, icons: []plot.Thumbnailer{key(l)}})
+	}
+	return nil
+}
+
+// curveAxes sets the axes; x of a line is (X − origin)/unit.
+func (f *Figure) curveAxes(o Options, axis string, x, y extent) (origin, unit float64) {
+	unit = 1
+	var name string
+	switch axis {
+	case scaling.AxisEpoch:
+		f.plot.X.Tick.Marker = epochTicks{}
+	case scaling.AxisRelative:
+		name, unit = timeUnit(x.hi)
+		f.plot.X.Label.Text = "time since the start (" + name + ")"
+		x.add(0)
+	case scaling.AxisWall: // since 1970 nobody can read it
+		origin = x.lo
+		name, unit = timeUnit(x.hi - x.lo)
+		f.plot.X.Label.Text = "time since the first record of any run (" + name + ")"
+	}
+	f.plot.X.Min, f.plot.X.Max = (x.lo-origin)/unit, (x.hi-origin)/unit
+	if x.lo == x.hi {
+		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
+	}
+	log := o.LogY && y.lo > 0
+	if !log && y.lo > 0.5*y.hi { // far from 0: a step of the curve is seen only without it
+		room := max((y.hi-y.lo)*0.06, 1e-9*y.hi)
+		f.plot.Y.Min, f.plot.Y.Max = y.lo-room, y.hi+room
+		return origin, unit
+	}
+	valueAxis(&f.plot.Y, y, nowhere(), log, false)
+	return origin, unit
+}
+
+// group is the lines that share a colour.
+type group struct {
+	series  string
+	workers int
+	lines   []scaling.CurveLine
+}
+
+// groups gathers lines by series and workers, as many as can be told apart.
+func (o Options) groups(set *scaling.CurveSet) []group {
+	var all []group
+	for _, l := range set.Lines {
+		if len(o.Workers) > 0 && !slices.Contains(o.Workers, l.Workers) {
+			continue
+		}
+		i := slices.IndexFunc(all, func(g group) bool { return g.series == l.Series && g.workers == l.Workers })
+		if i < 0 {
+			i, all = len(all), append(all, group{series: l.Series, workers: l.Workers})
+		}
+		all[i].lines = append(all[i].lines, l)
+	}
+	const most = 8
+	if len(all) <= most || len(o.Workers) > 0 {
+		return all
+	}
+	var out []group
+	for k := range most {
+		out = append(out, all[k*(len(all)-1)/(most-1)])
+	}
+	return out
+}
+
+func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group) string {
+	drawn := 0
+	for _, g := range groups {
+		drawn += len(g.lines)
+	}
+	axis := set.AxisLabel
+	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
+		axis = "time"
+	}
+	c := fmt.Sprintf("%s against the %s; a line a run, n = %d runs.", title, axis, drawn) + o.smoothText()
+	if drawn < len(set.Lines) {
+		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
+	}
+	if len(set.Problems) > 0 {
+		c += fmt.Sprintf(" %d runs have no such line: %s.", len(set.Problems), strings.TrimSuffix(set.Problems[0].Reason, "."))
+	}
+	return c + notDrawn(study)
+}
+
+// pointsOf is what of a line can be drawn.
+func pointsOf(l scaling.CurveLine, origin, unit float64) plotter.XYs {
+	var xy plotter.XYs
+	for i, x := range l.X {
+		if finite(x) && finite(l.Y[i]) {
+			xy = append(xy, plotter.XY{X: (x - origin) / unit, Y: l.Y[i]})
+		}
+	}
+	return xy
+}
+
+// condensed leaves of a long line the first, lowest, highest and last point of
+// each of so many stretches, which look the same and make a small file.
+func condensed(xy plotter.XYs) plotter.XYs {
+	const stretches = 600
+	if len(xy) <= 4*stretches {
+		return xy
+	}
+	var out plotter.XYs
+	for k := range stretches {
+		start, end := k*len(xy)/stretches, (k+1)*len(xy)/stretches
+		lo, hi := start, start
+		for i := start; i < end; i++ {
+			if xy[i].Y < xy[lo].Y {
+				lo = i
+			}
+			if xy[i].Y > xy[hi].Y {
+				hi = i
+			}
+		}
+		at := []int{start, lo, hi, end - 1}
+		slices.Sort(at)
+		for _, i := range slices.Compact(at) {
+			out = append(out, xy[i])
+		}
+	}
+	return out
+}

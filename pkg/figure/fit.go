@@ -1,0 +1,275 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/scaling"
+)
+
+func textColumn(name, text string, rows int) dataframe.DataFrame {
+	all := make([]string, rows)
+	for i := range all {
+		all[i] = text
+	}
+	return dataframe.New(series.New(all, series.String, name))
+}
+
+// Fit draws the law of scaling that fits each series best (or that of
+// Options.Law) on its speed-ups and beyond them, with the band in which the
+// next run falls, and marks where another worker adds less than half of itself
+// and where throughput peaks.
+func (o Options) Fit(study *scaling.Study) (*Figure, error) {
+	const name = "fit"
+	q := speedup()
+	q.name, q.title, q.band = name, "Speed-up and fitted law", false
+	b, err := o.overWorkersPoints(study, q)
+	if err != nil {
+		return nil, err
+	}
+	fits, failed := o.fits(b.study)
+	if len(fits) == 0 {
+		return nil, fmt.Errorf("draw figure %s: %w", name, failed)
+	}
+	most := b.sizes[len(b.sizes)-1]
+	end := o.Beyond
+	if end == 0 {
+		end = 2 * most
+	}
+	end = max(end, most)
+	sizes := predicted(b.sizes[0], end)
+	b.table = dataframe.DataFrame{}
+	var said []string
+	for i, s := range b.study.Series() {
+		f, ok := fits[s]
+		if !ok {
+			continue
+		}
+		sentence, err := b.law(f, s, lookOf(i), sizes, len(fits) <= mostBands)
+		if err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+		said = append(said, sentence)
+	}
+	brief := b.measuredOnly()
+	b.brief = &brief
+	b.sizes = append(b.sizes, end)
+	slices.Sort(b.sizes)
+	b.sizes = slices.Compact(b.sizes)
+	b.log = o.logarithmic(b.sizes)
+	if err := b.idealSpeedup(); err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	f := b.finish(math.NaN())
+	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). Bands: where one more run falls with %g %% confidence if the law holds. Up to %s. %s %s",
+		100*confidence(b.study), workersText(end), strings.Join(said, " "), b.repeats())
+	if failed != nil {
+		f.caption += " Not fitted: " + strings.ReplaceAll(failed.Error(), "\n", "; ") + "."
+	}
+	return f, nil
+}
+
+// confidence is the level of the study's intervals.
+func confidence(study *scaling.Study) float64 {
+	if study.Rule.Confidence > 0 {
+		return study.Rule.Confidence
+	}
+	return 0.95
+}
+
+// overWorkersPoints is overWorkers with points alone, whose line is the law.
+func (o Options) overWorkersPoints(study *scaling.Study, q quantity) (*builder, error) {
+	q.points = true
+	return o.overWorkers(study, q)
+}
+
+// fitted is a law, with what all laws of the series say.
+type fitted struct {
+	law      *scaling.Fit
+	sentence string
+}
+
+// fits fits each series, and says of those that cannot be why.
+func (o Options) fits(study *scaling.Study) (map[string]fitted, error) {
+	out := map[string]fitted{}
+	var failed error
+	for _, s := range study.Series() {
+		all, err := study.Fit(s)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		law := all.Best()
+		if o.Law != "" {
+			law = all.Law(o.Law)
+		}
+		if law == nil {
+			failed = errors.Join(failed, fmt.Errorf("series %s: the law %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL))
+			continue
+		}
+		sentence := all.Sentence
+		if law != all.Best() {
+			sentence = ""
+		}
+		out[s] = fitted{law, sentence}
+	}
+	return out, failed
+}
+
+// predicted are the sizes at which a law is drawn, at most about 120.
+func predicted(from, to int) []int {
+	const most = 120
+	var sizes []int
+	for i := range most + 1 {
+		sizes = append(sizes, int(math.Round(float64(from)*math.Pow(float64(to)/float64(from), float64(i)/most))))
+	}
+	for i := range most + 1 {
+		sizes = append(sizes, from+(to-from)*i/most)
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
+}
+
+// law draws the fitted law of a series, its band and its marks.
+func (b *builder) law(f fitted, name string, l look, sizes []int, banded bool) (string, error) {
+	points := f.law.Band(sizes)
+	b.tableOf(name, f.law, points)
+	area := band{fill: pale(l.line.Color, 40)}
+	var within, beyond plotter.XYs
+	for _, p := range points {
+		xy := plotter.XY{X: float64(p.Size), Y: p.Speedup}
+		if !finite(p.Speedup) {
+			continue
+		}
+		b.values.add(p.Speedup)
+		if !p.Beyond {
+			within = append(within, xy)
+			beyond = plotter.XYs{xy} // what is beyond begins where this ends
+		} else {
+			beyond = append(beyond, xy)
+		}
+		if finite(p.Low) && finite(p.High) {
+			area.at = append(area.at, interval{xy.X, p.Low, p.High})
+			b.reach.add(p.Low, p.High)
+		}
+	}
+	if banded {
+		b.plot.Add(area)
+	}
+	solid, dashed := l.line, l.line
+	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
+	for _, part := range []struct {
+		xy    plotter.XYs
+		style draw.LineStyle
+	}{{within, solid}, {beyond, dashed}} {
+		drawn, err := line(part.xy, lineAlone(part.style))
+		if err != nil {
+			return "", err
+		}
+		b.plot.Add(drawn...)
+	}
+	b.plot.Add(b.marks(f.law, l, sizes[len(sizes)-1])...)
+	icons := []plot.Thumbnailer{key{solid, l.glyph}}
+	if banded {
+		icons = []plot.Thumbnailer{area, icons[0]}
+	}
+	b.legend = append(b.legend, entry{name: name + ": " + lawName(f.law.Law), icons: icons})
+	text := strings.TrimSuffix(f.sentence, ".")
+	if text == "" {
+		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, lawName(f.law.Law), f.law.R2, f.law.N)
+	}
+	return text + ".", nil
+}
+
+func lawName(law string) string {
+	switch law {
+	case scaling.LawAmdahl:
+		return "Amdahl's law"
+	case scaling.LawGustafson:
+		return "Gustafson's law"
+	case scaling.LawUSL:
+		return "universal scalability law"
+	}
+	return law
+}
+
+// marks are where another worker adds less than half of itself, and where the
+// throughput peaks, if that is inside the picture.
+func (b *builder) marks(law *scaling.Fit, l look, end int) []plot.Plotter {
+	var out []plot.Plotter
+	style := textStyle(fontSize - 2)
+	style.Color = l.line.Color
+	style.XAlign, style.YAlign = draw.XLeft, draw.YTop // below the line there is most room
+	mark := func(size int, ok bool, text string) {
+		if !ok || size > end || size <= b.sizes[0] { // from the first on there is no place to mark
+			return
+		}
+		at := law.Speedup(float64(size))
+		glyph := draw.GlyphStyle{Color: l.line.Color, Radius: 5, Shape: outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
+		drawn, err := line(plotter.XYs{{X: float64(size), Y: at}}, glyphAlone(glyph))
+		if err != nil {
+			return
+		}
+		out = append(out, drawn...)
+		out = append(out, notes{{x: float64(size), y: at, text: text + " " + strconv.Itoa(size), shift: vg.Point{X: 3, Y: -6}, style: style, ground: true}})
+	}
+	size, ok := law.Half()
+	mark(size, ok, "half from")
+	size, ok = law.Peak()
+	mark(size, ok, "peak at")
+	return out
+}
+
+// tableOf appends what a law predicts to the table: series, law, workers (or
+// nodes), measured (speed-up, NaN where none), speedup, low, high, beyond.
+func (b *builder) tableOf(name string, law *scaling.Fit, points []scaling.BandPoint) {
+	var names, laws, beyond []string
+	var sizes []int
+	var measured, value, lo, hi []float64
+	for _, p := range points {
+		m := math.NaN()
+		for _, q := range b.study.Points {
+			if q.Series == name && q.Size == p.Size {
+				m = q.Speedup.Value
+			}
+		}
+		names, laws, sizes = append(names, name), append(laws, law.Law), append(sizes, p.Size)
+		measured, value, lo, hi = append(measured, m), append(value, p.Speedup), append(lo, p.Low), append(hi, p.High)
+		beyond = append(beyond, strconv.FormatBool(p.Beyond))
+	}
+	axis := "workers"
+	if b.study.Rule.Per == scaling.PerNode {
+		axis = "nodes"
+	}
+	t := dataframe.New(
+		series.New(names, series.String, "series"), series.New(laws, series.String, "law"), series.New(sizes, series.Int, axis),
+		series.New(measured, series.Float, "measured"), series.New(value, series.Float, "fitted"),
+		series.New(lo, series.Float, "fitted_low"), series.New(hi, series.Float, "fitted_high"), series.New(beyond, series.String, "beyond"))
+	if b.table.Ncol() > 0 {
+		t = b.table.RBind(t)
+	}
+	b.table = t
+}
+
+// measuredOnly leaves the rows with a measurement, and the last of each series.
+func (b *builder) measuredOnly() dataframe.DataFrame {
+	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
+	var rows []int
+	for i := range names {
+		if finite(measured[i]) || i+1 == len(names) || names[i+1] != names[i] {
+			rows = append(rows, i)
+		}
+	}
+	return b.table.Subset(rows)
+}

@@ -1,0 +1,211 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// constructor is a figure by its name.
+type constructor struct {
+	name string
+	draw func(Options, *scaling.Study) (*Figure, error)
+	// asked is whether All draws it of this study: where it would only say
+	// again what another figure does, it is drawn by name alone.
+	asked func(*scaling.Study) bool
+}
+
+// constructors lists all figures, in the order of a report.
+func constructors() []constructor {
+	return []constructor{
+		{name: "epoch_time", draw: Options.EpochTime},
+		{name: "throughput", draw: Options.Throughput},
+		{name: "speedup", draw: Options.Speedup, asked: compared},
+		{name: "efficiency", draw: Options.Efficiency, asked: compared},
+		{name: "speedup_iou", draw: Options.SpeedupIoU, asked: compared},
+		{name: "iou", draw: Options.IoU},
+		{name: "accuracy", draw: Options.Accuracy},
+		{name: "loss_by_epoch", draw: Options.LossByEpoch},
+		{name: "loss_by_time", draw: Options.LossByTime},
+		{name: "loss_by_relative_time", draw: Options.LossByRelativeTime},
+		{name: "learning_rate", draw: Options.LearningRate},
+		{name: "train_test_time", draw: Options.TrainTestTime},
+		{name: "trials", draw: Options.Trials},
+		{name: "weak_scaling", draw: Options.WeakScaling, asked: func(s *scaling.Study) bool {
+			return len(Options{}.pairs(s)) > 0 || has(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
+		}},
+		{name: "strong_scaling", draw: Options.StrongScaling, asked: func(s *scaling.Study) bool {
+			return has(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
+				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return finite(p.EpochSeconds.Value) })
+		}},
+		{name: "overhead", draw: Options.Overhead},
+		{name: "fit", draw: Options.Fit},
+		{name: "pareto", draw: Options.Pareto, asked: compared},
+		{name: "quality", draw: Options.Quality},
+		{name: "time_use", draw: Options.TimeUse},
+		{name: "timeline", draw: Options.Timeline},
+	}
+}
+
+// compared says whether any series was run with several numbers of workers.
+func compared(s *scaling.Study) bool {
+	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
+}
+
+func has(s *scaling.Study, is func(scaling.Mode) bool) bool {
+	return slices.ContainsFunc(s.Modes().Rows, is)
+}
+
+// Names are the figures that Make draws, in the order of All.
+func Names() []string {
+	var names []string
+	for _, c := range constructors() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Make draws a figure by its name: one of Names, or a metric and an axis as
+// "Loss/train by step".
+func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
+	for _, c := range constructors() {
+		if c.name == name {
+			return c.draw(o, study)
+		}
+	}
+	if i := strings.LastIndex(name, " by "); i > 0 {
+		return o.Curve(study, name[:i], name[i+len(" by "):])
+	}
+	return nil, fmt.Errorf("draw figure %s: there is none of this name; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, strings.Join(Names(), ", "))
+}
+
+// All makes every figure that the study has numbers for. Those it has none for
+// (a throughput without sample counts, an IoU of another task) are left out;
+// it is an error only if none can be drawn.
+func (o Options) All(study *scaling.Study) ([]*Figure, error) {
+	if study == nil {
+		return nil, errors.New("draw figures: no study; read one with scaling.Read")
+	}
+	var figures []*Figure
+	var failed error
+	for _, c := range constructors() {
+		if c.asked != nil && !c.asked(study) {
+			continue
+		}
+		f, err := c.draw(o, study)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		figures = append(figures, f)
+	}
+	logged := o.logged(study, figures)
+	figures = append(figures, logged...)
+	if len(figures) == 0 {
+		return nil, failed
+	}
+	return figures, nil
+}
+
+// logged are the curves that were logged by step, of a study whose epochs tell
+// no loss; the first eight.
+func (o Options) logged(study *scaling.Study, drawn []*Figure) []*Figure {
+	if slices.ContainsFunc(drawn, func(f *Figure) bool { return f.name == "loss_by_epoch" }) {
+		return nil
+	}
+	const most = 8
+	var out []*Figure
+	for _, metric := range study.Metrics() {
+		if !slices.ContainsFunc(study.Runs, func(r runs.Run) bool {
+			return slices.ContainsFunc(r.Curves, func(c runs.Curve) bool { return c.Name == metric })
+		}) {
+			continue // a value of epochs, which has figures of its own
+		}
+		if f, err := o.Curve(study, metric, scaling.AxisStep); err == nil && len(out) < most {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// The functions that follow draw with default options.
+
+// All makes every figure that the study has numbers for; see Options.All.
+func All(study *scaling.Study) ([]*Figure, error) { return Options{}.All(study) }
+
+// Make draws a figure by its name, one of Names; see Options.Make.
+func Make(name string, study *scaling.Study) (*Figure, error) { return Options{}.Make(name, study) }
+
+// EpochTime draws the seconds of training per epoch against the workers; see Options.EpochTime.
+func EpochTime(study *scaling.Study) (*Figure, error) { return Options{}.EpochTime(study) }
+
+// Throughput draws the samples per second of all workers together; see Options.Throughput.
+func Throughput(study *scaling.Study) (*Figure, error) { return Options{}.Throughput(study) }
+
+// Speedup draws the speed-up over the baseline of each series, with the ideal line; see Options.Speedup.
+func Speedup(study *scaling.Study) (*Figure, error) { return Options{}.Speedup(study) }
+
+// Efficiency draws the speed-up over the ideal one, in per cent; see Options.Efficiency.
+func Efficiency(study *scaling.Study) (*Figure, error) { return Options{}.Efficiency(study) }
+
+// IoU draws the intersection over union on the test set after training; see Options.IoU.
+func IoU(study *scaling.Study) (*Figure, error) { return Options{}.IoU(study) }
+
+// Accuracy draws the accuracy after training; see Options.Accuracy.
+func Accuracy(study *scaling.Study) (*Figure, error) { return Options{}.Accuracy(study) }
+
+// SpeedupIoU draws the speed-up on the left axis and the IoU on the right one; see Options.SpeedupIoU.
+func SpeedupIoU(study *scaling.Study) (*Figure, error) { return Options{}.SpeedupIoU(study) }
+
+// LossByEpoch draws training and validation loss against the epoch; see Options.LossByEpoch.
+func LossByEpoch(study *scaling.Study) (*Figure, error) { return Options{}.LossByEpoch(study) }
+
+// LossByTime draws the loss against the cumulative training time; see Options.LossByTime.
+func LossByTime(study *scaling.Study) (*Figure, error) { return Options{}.LossByTime(study) }
+
+// LossByRelativeTime draws the loss against the time since the start, validation included; see Options.LossByRelativeTime.
+func LossByRelativeTime(study *scaling.Study) (*Figure, error) {
+	return Options{}.LossByRelativeTime(study)
+}
+
+// LearningRate draws the learning rate of each epoch; see Options.LearningRate.
+func LearningRate(study *scaling.Study) (*Figure, error) { return Options{}.LearningRate(study) }
+
+// TrainTestTime draws the time of training and of the test as bars; see Options.TrainTestTime.
+func TrainTestTime(study *scaling.Study) (*Figure, error) { return Options{}.TrainTestTime(study) }
+
+// Trials draws the throughput of the trials IO, SYNTHETIC and FULL as bars; see Options.Trials.
+func Trials(study *scaling.Study) (*Figure, error) { return Options{}.Trials(study) }
+
+// WeakScaling draws throughput where the work of a worker stays the same; see Options.WeakScaling.
+func WeakScaling(study *scaling.Study) (*Figure, error) { return Options{}.WeakScaling(study) }
+
+// StrongScaling draws the time for the same work; see Options.StrongScaling.
+func StrongScaling(study *scaling.Study) (*Figure, error) { return Options{}.StrongScaling(study) }
+
+// Overhead draws the share of the speed that communication costs; see Options.Overhead.
+func Overhead(study *scaling.Study) (*Figure, error) { return Options{}.Overhead(study) }
+
+// Fit draws the fitted law of scaling, its band and what it predicts; see Options.Fit.
+func Fit(study *scaling.Study) (*Figure, error) { return Options{}.Fit(study) }
+
+// Pareto draws time against device-hours; see Options.Pareto.
+func Pareto(study *scaling.Study) (*Figure, error) { return Options{}.Pareto(study) }
+
+// Quality draws the quality of the model against the global batch; see Options.Quality.
+func Quality(study *scaling.Study) (*Figure, error) { return Options{}.Quality(study) }
+
+// TimeUse draws where the time of a step goes, as stacked bars; see Options.TimeUse.
+func TimeUse(study *scaling.Study) (*Figure, error) { return Options{}.TimeUse(study) }
+
+// Timeline draws what each rank did when; see Options.Timeline.
+func Timeline(study *scaling.Study) (*Figure, error) { return Options{}.Timeline(study) }
+
+// Curve draws a metric of every run over an axis; see Options.Curve.
+func Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
+	return Options{}.Curve(study, metric, axis)
+}

@@ -1,0 +1,370 @@
+package figure
+
+import (
+	"fmt"
+	"image/color"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/scaling"
+)
+
+// quantity is what a figure over the worker count draws.
+type quantity struct {
+	name, title, axis string
+	what              string // in the caption
+	columns           []string
+	span              func(scaling.Point) scaling.Span
+	ofTime            bool // the rule says how it came about
+	proportional      bool // on log2 axes, log2 or log10 as well
+	band              bool // intervals are bands, where they do not hide each other
+	solid             bool // lines have no dashes, which mean something else
+	points            bool // no line joins the points
+}
+
+// mostBands is how many series can have a band before they hide each other.
+const mostBands = 3
+
+// builder makes a figure over the worker count.
+type builder struct {
+	*Figure
+	o             Options
+	study         *scaling.Study
+	q             quantity
+	sizes         []int // ascending
+	log           bool  // of the axis of the workers
+	values, reach extent
+	missing       []string // points without a value, for the caption
+	intervals     bool     // a confidence interval is drawn
+	ranges        bool     // lowest and highest are drawn
+	banded        bool
+}
+
+// overWorkers draws a quantity's points, a line for each series.
+func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error) {
+	study, err := o.of(study, q.name)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{o: o, study: study, q: q, values: nowhere(), reach: nowhere()}
+	for _, p := range study.Points {
+		if p.Size > 0 && finite(q.span(p).Value) {
+			b.sizes = append(b.sizes, p.Size)
+		}
+	}
+	if len(b.sizes) == 0 {
+		return nil, fmt.Errorf("draw figure %s: no run has a value for it%s", q.name, why(study, q.name))
+	}
+	slices.Sort(b.sizes)
+	b.sizes = slices.Compact(b.sizes)
+	b.log = o.logarithmic(b.sizes)
+	axis := "workers"
+	if study.Rule.Per == scaling.PerNode {
+		axis = "nodes"
+	}
+	b.Figure = b.o.figure(q.name, q.title, axis, q.axis)
+	b.table = study.Table().Select(append(b.identity(), q.columns...))
+	if b.table.Err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
+	}
+	b.banded = q.band && len(study.Series()) <= mostBands
+	for i, series := range study.Series() {
+		b.bars(series, lookOf(i))
+	}
+	for i, series := range study.Series() {
+		if err := b.line(series, lookOf(i)); err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
+		}
+	}
+	return b, nil
+}
+
+// identity are the columns that say what a row is.
+func (b *builder) identity() []string {
+	columns := []string{"series", "workers", "runs"}
+	if b.study.Rule.Per == scaling.PerNode {
+		columns = []string{"series", "workers", "nodes", "runs"}
+	}
+	return columns
+}
+
+// why says what a quantity without any value lacks.
+func why(study *scaling.Study, name string) string {
+	switch name {
+	case "throughput":
+		return " (the logs tell no sample counts); give them with Rule.SamplesPerEpoch"
+	case "accuracy":
+		return " (the logs tell no accuracy)"
+	}
+	if len(study.Problems) > 0 {
+		return "; see the study's problems, the first is: " + study.Problems[0].Reason
+	}
+	return ""
+}
+
+// bars draws how far the values of a series reach: a band, or bars.
+func (b *builder) bars(series string, l look) {
+	var at []interval
+	for _, p := range b.study.Points {
+		if p.Series != series || p.Size <= 0 {
+			continue
+		}
+		lo, hi, confident, ok := b.o.reach(b.q.span(p))
+		if !ok {
+			continue
+		}
+		at = append(at, interval{float64(p.Size), lo, hi})
+		b.reach.on(b.o.LogY || b.log, lo, hi)
+		if hi > lo {
+			b.intervals, b.ranges = b.intervals || confident, b.ranges || !confident
+		}
+	}
+	if b.banded {
+		b.plot.Add(band{at: at, fill: pale(l.line.Color, 45)})
+		return
+	}
+	b.plot.Add(whiskers{at: at, style: draw.LineStyle{Color: l.line.Color, Width: 1}})
+}
+
+// points are those of a series that have a value.
+func (b *builder) points(series string, value func(scaling.Point) float64) plotter.XYs {
+	var xy plotter.XYs
+	for _, p := range b.study.Points {
+		if v := value(p); p.Series == series && p.Size > 0 && finite(v) {
+			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
+		}
+	}
+	return xy
+}
+
+// line draws a series.
+func (b *builder) line(series string, l look) error {
+	for _, p := range b.study.Points {
+		if p.Series == series && !(finite(b.q.span(p).Value) && p.Size > 0) {
+			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
+		}
+	}
+	xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
+	if len(xy) == 0 {
+		return nil
+	}
+	for _, v := range xy {
+		b.values.on(b.o.LogY, v.Y)
+	}
+	if b.q.solid {
+		l.line.Dashes = nil
+	}
+	if b.q.points {
+		l.line.Width = 0
+	}
+	drawn, err := line(xy, l)
+	if err != nil {
+		return err
+	}
+	b.plot.Add(drawn...)
+	if !b.q.points { // those are named with the line that joins them
+		b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key(l)}})
+	}
+	return nil
+}
+
+// across draws a line from x, y to x·factor, y·factor: what would be ideal.
+func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
+	if float64(to) <= from.X {
+		return nil
+	}
+	end := plotter.XY{X: float64(to), Y: from.Y * float64(to) / from.X}
+	drawn, err := line(plotter.XYs{from, end}, look{line: style})
+	if err != nil {
+		return fmt.Errorf("draw ideal: %w", err)
+	}
+	if b.log && !b.q.proportional { // the straight line bends there
+		drawn, err = line(bent(from, to), look{line: style})
+		if err != nil {
+			return fmt.Errorf("draw ideal: %w", err)
+		}
+	}
+	b.plot.Add(drawn...)
+	b.values.add(end.Y)
+	return nil
+}
+
+// bent is the ideal line in many points.
+func bent(from plotter.XY, to int) plotter.XYs {
+	const n = 60
+	var xy plotter.XYs
+	for i := range n + 1 {
+		x := from.X + (float64(to)-from.X)*float64(i*i)/(n*n)
+		xy = append(xy, plotter.XY{X: x, Y: from.Y * x / from.X})
+	}
+	return xy
+}
+
+// idealSpeedup draws N/B for each baseline B, up to the most workers.
+func (b *builder) idealSpeedup() error {
+	var bases []int
+	for _, p := range b.study.Points {
+		if finite(p.Speedup.Value) && p.Baseline > 0 {
+			bases = append(bases, p.Baseline)
+		}
+	}
+	slices.Sort(bases)
+	style := dotted(grey())
+	for _, base := range slices.Compact(bases) {
+		from := plotter.XY{X: float64(base), Y: 1}
+		if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
+			from = plotter.XY{X: first, Y: first / from.X}
+		}
+		if err := b.across(from, b.sizes[len(b.sizes)-1], style); err != nil {
+			return err
+		}
+	}
+	if len(bases) > 0 && len(b.sizes) > 1 {
+		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: style}}})
+	}
+	return nil
+}
+
+// idealFrom draws for each series what its smallest size would give if all
+// workers gave as much.
+func (b *builder) idealFrom() error {
+	named := false
+	for i, series := range b.study.Series() {
+		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
+		if len(xy) < 2 {
+			continue
+		}
+		if err := b.across(xy[0], int(xy[len(xy)-1].X), dotted(lookOf(i).line.Color)); err != nil {
+			return err
+		}
+		named = true
+	}
+	if named {
+		c := color.Color(grey())
+		if len(b.study.Series()) == 1 {
+			c = lookOf(0).line.Color
+		}
+		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: dotted(c)}}})
+	}
+	return nil
+}
+
+// finish sets the axes and the caption. A high that is finite is the end of
+// the axis of the values.
+func (b *builder) finish(high float64) *Figure {
+	countAxis(&b.plot.X, b.sizes, b.log)
+	log := b.o.LogY || b.log && b.q.proportional
+	valueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
+	if finite(high) && !log {
+		b.plot.Y.Max = high
+		b.plot.Y.Min = max(b.plot.Y.Min, 0)
+	}
+	b.caption = b.captionText()
+	b.makeRoom()
+	return b.Figure
+}
+
+// captionText says what, by which rule, how repeats are drawn, and of how many
+// runs a point is.
+func (b *builder) captionText() string {
+	c := b.q.what
+	if b.q.ofTime {
+		c += "; " + b.study.Rule.String()
+	} else if repeated(b.study) {
+		c += "; " + center(b.study) + " over repeated runs"
+	}
+	c += ". " + b.repeats()
+	if len(b.missing) > 0 {
+		c += " No value: " + few(b.missing) + "."
+	}
+	return c
+}
+
+// repeats says how many runs a point is, what bars show, and what is not drawn.
+func (b *builder) repeats() string {
+	var n []int
+	for _, p := range b.study.Points {
+		if v := b.q.span(p); finite(v.Value) {
+			n = append(n, v.N)
+		}
+	}
+	what := "Bars"
+	if b.banded {
+		what = "Bands"
+	}
+	c := runsAPoint(n)
+	if b.intervals {
+		c += " " + what + ": " + strings.TrimPrefix(b.study.IntervalNote(), "intervals: ") + "."
+	}
+	if b.ranges {
+		c += " " + what + " reach from the lowest to the highest of repeated runs"
+		if b.intervals {
+			c += " where there is no interval"
+		}
+		c += "."
+	}
+	return c + notDrawn(b.study)
+}
+
+// runsAPoint says n.
+func runsAPoint(n []int) string {
+	n = slices.DeleteFunc(n, func(v int) bool { return v <= 0 })
+	if len(n) == 0 {
+		return ""
+	}
+	lo, hi := slices.Min(n), slices.Max(n)
+	switch {
+	case hi == 1:
+		return "n = 1 run a point."
+	case lo == hi:
+		return fmt.Sprintf("n = %d runs a point.", lo)
+	}
+	return fmt.Sprintf("n = %d to %d runs a point.", lo, hi)
+}
+
+// notDrawn counts the runs that do not count.
+func notDrawn(study *scaling.Study) string {
+	failed := 0
+	for _, p := range study.Points {
+		failed += p.Failed
+	}
+	switch failed {
+	case 0:
+		return ""
+	case 1:
+		return " 1 failed or cancelled run is not drawn."
+	}
+	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed)
+}
+
+// repeated says whether any point stands for several runs.
+func repeated(study *scaling.Study) bool {
+	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
+}
+
+// center is how repeated runs become one.
+func center(study *scaling.Study) string {
+	if study.Rule.Repeats == scaling.Mean {
+		return scaling.Mean
+	}
+	return scaling.Median
+}
+
+// few lists at most eight.
+func few(names []string) string {
+	const most = 8
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ringLook is that of the untrained network.
+func ringLook(c color.Color) draw.GlyphStyle {
+	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: ring{}}
+}

@@ -1,0 +1,112 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"image/color"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Panels puts figures onto one page, two beside each other, each with a letter
+// that the caption names. The page is a figure as well: it can be shown and
+// saved. Its table lists the panels; the numbers are in theirs.
+func Panels(title string, figures ...*Figure) (*Figure, error) {
+	if len(figures) == 0 {
+		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
+	}
+	page := &Figure{name: "panels", panels: figures, columns: min(2, len(figures)), title: title}
+	var letters, names, captions []string
+	for i, f := range figures {
+		if f == nil || f.plot == nil {
+			return nil, fmt.Errorf("draw panels: figure %d of %d is empty or itself a page", i+1, len(figures))
+		}
+		letters, names, captions = append(letters, letter(i)), append(names, f.name), append(captions, f.caption)
+	}
+	page.Width = vg.Length(page.columns) * page.panelWidth()
+	for row := range page.rows() {
+		page.Height += page.rowHeight(row)
+	}
+	page.Height += page.titleHeight()
+	var caption strings.Builder
+	for i, c := range captions {
+		fmt.Fprintf(&caption, "(%s) %s ", letters[i], c)
+	}
+	page.caption = strings.TrimSpace(caption.String())
+	page.table = dataframe.New(series.New(letters, series.String, "panel"), series.New(names, series.String, "figure"), series.New(captions, series.String, "caption"))
+	return page, nil
+}
+
+func letter(i int) string {
+	if i >= 26 {
+		return letter(i/26-1) + letter(i%26)
+	}
+	return string(rune('a' + i))
+}
+
+func (f *Figure) rows() int { return (len(f.panels) + f.columns - 1) / f.columns }
+
+func (f *Figure) panelWidth() vg.Length {
+	w := vg.Length(0)
+	for _, p := range f.panels {
+		w = max(w, p.Width)
+	}
+	return w
+}
+
+func (f *Figure) rowHeight(row int) vg.Length {
+	h := vg.Length(0)
+	for i := row * f.columns; i < min((row+1)*f.columns, len(f.panels)); i++ {
+		h = max(h, f.panels[i].Height)
+	}
+	return h
+}
+
+func (f *Figure) titleHeight() vg.Length {
+	if f.title == "" {
+		return 0
+	}
+	return textStyle(fontSize+3).FontExtents().Height + margin
+}
+
+// drawPanels draws the page. A caller who changed its size gets panels that
+// are larger or smaller in proportion; letters keep their size.
+func (f *Figure) drawPanels(c draw.Canvas) {
+	c.SetColor(color.White)
+	c.Fill(c.Rectangle.Path())
+	if f.title != "" {
+		style := textStyle(fontSize + 3)
+		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
+		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - margin/2}, f.title)
+		c.Max.Y -= f.titleHeight()
+	}
+	natural := vg.Length(0)
+	for row := range f.rows() {
+		natural += f.rowHeight(row)
+	}
+	size := c.Size()
+	top := c.Max.Y
+	for row := range f.rows() {
+		h := f.rowHeight(row) / natural * size.Y
+		for column := range f.columns {
+			i := row*f.columns + column
+			if i >= len(f.panels) {
+				break
+			}
+			w := size.X / vg.Length(f.columns)
+			x := c.Min.X + vg.Length(column)*w
+			panel := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}}
+			f.panels[i].draw(panel)
+			if len(f.panels) > 1 {
+				style := textStyle(fontSize + 1)
+				style.YAlign = draw.YTop
+				panel.FillText(style, vg.Point{X: panel.Min.X + margin, Y: panel.Max.Y - margin}, "("+letter(i)+")")
+			}
+		}
+		top -= h
+	}
+}

@@ -1,0 +1,200 @@
+package figure
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/scaling"
+)
+
+func parsed(t *testing.T, text string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	check(t, err)
+	return v
+}
+
+// cell is a number of a figure's table at a series and number of workers.
+func cell(t *testing.T, f *Figure, column, series string, workers int) string {
+	t.Helper()
+	table := f.Table()
+	for i := range table.Nrow() {
+		n, err := table.Col("workers").Elem(i).Int()
+		check(t, err)
+		if table.Col("series").Elem(i).String() == series && n == workers {
+			return fmt.Sprintf("%.3f", table.Col(column).Elem(i).Float())
+		}
+	}
+	t.Fatalf("%s has no row of %s at %d", f.Name(), series, workers)
+	return ""
+}
+
+// TestPublishedFigures compares with what the studies publish (see
+// logs/published/README.md): the figures' tables are what their authors
+// conclude.
+func TestPublishedFigures(t *testing.T) {
+	unet := published(t, "unet2d-v100.csv")
+	f, err := SpeedupIoU(unet)
+	check(t, err)
+	for series, want := range map[string][2]string{
+		"PyTorch native": {"11.970", "0.924"}, "PyTorch Horovod": {"6.013", "0.902"},
+		"TensorFlow native": {"11.237", "0.486"}, "TensorFlow Horovod": {"13.453", "0.888"},
+	} {
+		// The table has the seconds to 1 ms, of 2.786 s at the least: 0.0005/2.786 of 13.453 is 0.0024.
+		const rounding = 0.0025
+		if got := cell(t, f, "speedup", series, 14); math.Abs(parsed(t, got)-parsed(t, want[0])) > rounding {
+			t.Errorf("%s at 14: speed-up %s, published %s", series, got, want[0])
+		}
+		if got := cell(t, f, "iou", series, 14); got != want[1] {
+			t.Errorf("%s at 14: IoU %s, published %s", series, got, want[1])
+		}
+	}
+	if f.right.plot.Y.Min != 0 || f.right.plot.Y.Max != 1 {
+		t.Errorf("the right axis is from %g to %g, published 0 to 1", f.right.plot.Y.Min, f.right.plot.Y.Max)
+	}
+	booster, err := Speedup(published(t, "resnet50-booster.csv"))
+	check(t, err)
+	if got := cell(t, booster, "speedup", "ResNet-50", 128); got != "71.214" {
+		t.Errorf("speed-up at 128 is %s, published 71.214", got)
+	}
+	weak := published(t, "sc21-weak-scaling.csv")
+	over, err := Overhead(weak)
+	check(t, err)
+	for series, want := range map[string]string{"synthetic, batch 64": "0.253", "synthetic, batch 128": "0.120"} { // 25 % and 12 %
+		if got := cell(t, over, "overhead", series, 128); got != want {
+			t.Errorf("overhead of %s is %s, published %s", series, got, want)
+		}
+	}
+	trials, err := Trials(published(t, "sc21-trials.csv"))
+	check(t, err)
+	if got := cell(t, trials, "full", "baseline", 1); got != "89.971" {
+		t.Errorf("FULL of the baseline is %s, published 89.971", got)
+	}
+}
+
+func TestAllOfThePublishedTables(t *testing.T) {
+	for file, want := range map[string][]string{
+		"unet2d-v100.csv":       {"epoch_time", "speedup", "efficiency", "speedup_iou", "iou", "train_test_time", "weak_scaling", "strong_scaling", "fit", "pareto", "quality"},
+		"sc21-weak-scaling.csv": {"throughput", "speedup", "efficiency", "weak_scaling", "overhead", "fit"},
+		"sc21-trials.csv":       {"trials"},
+		"sc21-base.csv":         {"loss_by_epoch"},
+	} {
+		figures, err := All(published(t, file))
+		check(t, err)
+		got := namesOf(figures)
+		for _, name := range want {
+			if name != "weak_scaling" && !slices.Contains(got, name) && name != "strong_scaling" {
+				t.Errorf("%s: no figure %s, only %v", file, name, got)
+			}
+		}
+	}
+}
+
+// TestSaveAll: a path without extension is a file of each kind, the same each
+// time.
+func TestSaveAll(t *testing.T) {
+	study := published(t, "unet2d-v100.csv")
+	var last []string
+	for range 2 {
+		f, err := Options{Series: []string{"PyTorch native"}}.Fit(study)
+		check(t, err)
+		dir := t.TempDir()
+		check(t, f.Save(filepath.Join(dir, "fig1")))
+		entries, err := os.ReadDir(dir)
+		check(t, err)
+		var files []string
+		for _, e := range entries {
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			check(t, err)
+			files = append(files, e.Name(), string(b))
+			if e.Name() == "fig1.txt" && (!strings.Contains(string(b), "n = 1 run a point") || !strings.Contains(string(b), "least squares")) {
+				t.Errorf("the caption %q does not say method and n", b)
+			}
+		}
+		if len(entries) != len(Formats()) {
+			t.Errorf("%d files, expected %v", len(entries), f.Files("fig1"))
+		}
+		if last != nil && !slices.Equal(files, last) {
+			t.Error("two savings of one figure differ")
+		}
+		last = files
+	}
+}
+
+func TestTeX(t *testing.T) {
+	f, err := Speedup(synthetic(t, []string{`50% of a_b & {c} \d`}, []int{1, 2}, 1, 4))
+	check(t, err)
+	text := f.TeX()
+	for _, part := range []string{
+		`50\% of a\_b \& \{c\} \textbackslash{}d & 1 & 1 & 1 & 1 \\`, // series, workers, runs, speed-up, efficiency
+		`series & workers & runs & speedup & efficiency \\`, `\begin{tabular}{lrrrr}`, `\label{tab:speedup}`,
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in:\n%s", part, text)
+		}
+	}
+	for v, want := range map[float64]string{0: "0", 12: "12", 1.23456: "1.235", -0.5: "$-0.5000$", 123456.7: "123457", 2.5e-5: `$2.500\cdot10^{-5}$`, 3e9: `$3.000\cdot10^{9}$`} {
+		if got := texNumber(v); got != want {
+			t.Errorf("%g is %s, expected %s", v, got, want)
+		}
+	}
+}
+
+// TestManySeries: eleven series look different, each from each.
+func TestManySeries(t *testing.T) {
+	for i := range 28 {
+		for j := range i {
+			a, b := lookOf(i), lookOf(j)
+			if a.line.Color == b.line.Color && i%len(glyphs()) == j%len(glyphs()) && i%len(dashes()) == j%len(dashes()) {
+				t.Errorf("series %d and %d look the same", i, j)
+			}
+		}
+	}
+}
+
+// TestLegendCoversNothing: no entry of the legend reaches into the plot, or
+// out of the picture.
+func TestLegendCoversNothing(t *testing.T) {
+	names := []string{"a", "a rather long name of a series, with a comma", "synthetic, batch 128, no communication", "b", "c", "PyTorch Horovod", "x"}
+	for n := range names {
+		var entries []entry
+		for _, name := range names[:n+1] {
+			entries = append(entries, entry{name: name})
+		}
+		const width = 380
+		columns := legendColumns(entries, width)
+		for i, e := range entries {
+			left := columns[i%len(columns)]
+			right := left + iconWidth + iconGap + legendStyle().Width(e.name)
+			if len(columns) > 1 && right > width {
+				t.Errorf("%d entries: %q ends at %g of %d", n+1, e.name, right.Points(), width)
+			}
+			if k := i%len(columns) + 1; k < len(columns) && right > columns[k] {
+				t.Errorf("%d entries: %q covers its neighbour", n+1, e.name)
+			}
+		}
+	}
+}
+
+func TestWorkerAxis(t *testing.T) {
+	f, err := Options{Scale: Log2}.Speedup(synthetic(t, []string{"ddp"}, []int{1, 2, 4}, 1, 4))
+	check(t, err)
+	a := f.plot.X
+	if at := a.Norm(2) - (a.Norm(1)+a.Norm(4))/2; at > 1e-9 || at < -1e-9 {
+		t.Errorf("2 lies %g from the middle of 1 and 4 on a log2 axis", at)
+	}
+	if f, err = (Options{Scale: Linear}).Speedup(published(t, "resnet50-booster.csv")); err != nil || f.plot.X.Norm(64.5) < 0.45 || f.plot.X.Norm(64.5) > 0.55 {
+		t.Errorf("64.5 of 1 to 128 lies at %g of a linear axis (%v)", f.plot.X.Norm(64.5), err)
+	}
+	study, err := published(t, "resnet50-booster.csv").WithRule(scaling.Rule{Per: scaling.PerNode})
+	check(t, err)
+	if f, err = Speedup(study); err != nil || f.plot.X.Label.Text != "nodes" {
+		t.Errorf("the axis is called %q, expected nodes (%v)", f.plot.X.Label.Text, err)
+	}
+}

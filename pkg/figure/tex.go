@@ -1,0 +1,164 @@
+package figure
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+)
+
+// csvLine is a line of a CSV, quoted where needed.
+func csvLine(cells []string) string {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	if err := w.Write(cells); err != nil { // a buffer takes everything
+		return strings.Join(cells, ",") + "\n"
+	}
+	w.Flush()
+	return b.String()
+}
+
+// exact is a number that reads back as itself.
+func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// mostTeXRows is how long a table of a paper can be.
+const mostTeXRows = 40
+
+// TeX is the table for LaTeX: a table with caption and label, in a plain
+// tabular with \hline, which needs no package. Numbers have four digits, what
+// was not measured is a dash. Columns without any number are left out, and so
+// are lowest and highest where there are intervals; a long table ends after 40
+// rows and says so.
+func (f *Figure) TeX() string {
+	table := f.table
+	if f.brief != nil {
+		table = *f.brief
+	}
+	if table.Err != nil || table.Ncol() == 0 {
+		return "% the figure has no table\n"
+	}
+	names := texColumns(table)
+	rows := min(table.Nrow(), mostTeXRows)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", texEscape(f.caption), strings.ReplaceAll(texName(f.name), "_", "-"))
+	for _, name := range names {
+		if table.Col(name).Type() == series.String {
+			b.WriteString("l")
+		} else {
+			b.WriteString("r")
+		}
+	}
+	b.WriteString("}\n\\hline\n")
+	head := make([]string, len(names))
+	for i, name := range names {
+		head[i] = texEscape(strings.ReplaceAll(name, "_", " "))
+	}
+	b.WriteString(strings.Join(head, " & ") + " \\\\\n\\hline\n")
+	for row := range rows {
+		cells := make([]string, len(names))
+		for i, name := range names {
+			cells[i] = texCell(table.Col(name), row)
+		}
+		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
+	}
+	b.WriteString("\\hline\n\\end{tabular}\n")
+	if rows < table.Nrow() {
+		fmt.Fprintf(&b, "%% %d of %d rows; the CSV has all\n", rows, table.Nrow())
+	}
+	b.WriteString("\\end{table}\n")
+	return b.String()
+}
+
+// texColumns are the columns with something in them.
+func texColumns(table dataframe.DataFrame) []string {
+	var names []string
+	for _, name := range table.Names() {
+		c := table.Col(name)
+		if c.Type() == series.Float && !slices.ContainsFunc(c.Float(), func(v float64) bool { return !math.IsNaN(v) }) {
+			continue
+		}
+		names = append(names, name)
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		i := strings.LastIndex(name, "_")
+		if i < 0 || !slices.Contains([]string{"_low", "_high", "_min", "_max"}, name[i:]) {
+			return false
+		}
+		base, extreme := name[:i], name[i:] == "_min" || name[i:] == "_max"
+		return slices.Contains(table.Names(), base) &&
+			(sameAs(table, name, base) || extreme && slices.Contains(names, base+"_low") && !sameAs(table, base+"_low", base))
+	})
+}
+
+// sameAs says whether a column says nothing that another does not: its numbers
+// are those of the other, as lowest and highest are where nothing was repeated.
+func sameAs(table dataframe.DataFrame, a, b string) bool {
+	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
+		return x == y || math.IsNaN(x)
+	})
+}
+
+func texCell(c series.Series, row int) string {
+	e := c.Elem(row)
+	if c.Type() != series.Float {
+		return texEscape(e.String())
+	}
+	return texNumber(e.Float())
+}
+
+// texNumber is a number of four digits.
+func texNumber(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v):
+		return "--"
+	case math.IsInf(v, 0):
+		return map[bool]string{true: "$\\infty$", false: "$-\\infty$"}[v > 0]
+	case v == math.Trunc(v) && a < 1e7:
+		return minus(strconv.FormatFloat(v, 'f', 0, 64))
+	case a >= 1e7 || a < 1e-3:
+		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', 3, 64), "e")
+		n, err := strconv.Atoi(exponent)
+		if err != nil {
+			return strconv.FormatFloat(v, 'g', 4, 64)
+		}
+		return fmt.Sprintf("$%s\\cdot10^{%d}$", mantissa, n)
+	default:
+		digits := max(0, 3-int(math.Floor(math.Log10(a))))
+		return minus(strconv.FormatFloat(v, 'f', digits, 64))
+	}
+}
+
+// minus makes a hyphen a minus sign.
+func minus(text string) string {
+	if strings.HasPrefix(text, "-") {
+		return "$" + text + "$"
+	}
+	return text
+}
+
+// texEscape is text as LaTeX prints it.
+func texEscape(text string) string {
+	return strings.NewReplacer(
+		`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
+		"^", `\textasciicircum{}`, "~", `\textasciitilde{}`, "<", `\textless{}`, ">", `\textgreater{}`,
+		"\n", " ", "\r", " ", "×", `$\times$`, "±", `$\pm$`, "→", `$\to$`, "−", `$-$`, "·", `$\cdot$`, "≥", `$\ge$`, "≤", `$\le$`,
+		"λ", `$\lambda$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "α", `$\alpha$`, "β", `$\beta$`, "µ", `$\mu$`, "²", `$^2$`, "√", `$\surd$`,
+		"…", `\ldots{}`, "–", "--", "’", "'",
+	).Replace(text)
+}
+
+// texName leaves of a name what a label can hold.
+func texName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '-'
+	}, name)
+}

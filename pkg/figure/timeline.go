@@ -1,0 +1,360 @@
+package figure
+
+import (
+	"errors"
+	"fmt"
+	"image/color"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+)
+
+// kindColor is the colour of a kind of time, the same in all figures.
+func kindColor(kind string) color.NRGBA {
+	p := palette()
+	switch kind {
+	case "data":
+		return p[4]
+	case "forward":
+		return p[5]
+	case "compute", "backward":
+		return p[0]
+	case "exposed", "communication":
+		return p[1]
+	case "all-reduce", "hidden":
+		return p[2]
+	case "optimizer":
+		return p[3]
+	}
+	return color.NRGBA{R: 215, G: 215, B: 215, A: 255}
+}
+
+// activity is a stretch of a row of the timeline, in seconds.
+type activity struct {
+	row        int
+	kind, name string
+	start, end float64
+}
+
+// timeline is what of a run is drawn.
+type timeline struct {
+	rows  []string // names, from above
+	spans []activity
+	left  int // rows that are not drawn
+	note  string
+}
+
+// mostRows is how many rows a timeline can have and still be read.
+const mostRows = 24
+
+// Timeline draws what each rank of a run did when: a row a rank (of a trace: a
+// row a thread or stream), coloured by kind. It draws the step spans of a run
+// folder, or the spans of a trace; Options.Run, FirstStep and Steps say of
+// which run and which steps.
+func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
+	const name = "timeline"
+	if study == nil || len(study.Runs) == 0 {
+		return nil, fmt.Errorf("draw figure %s: no study with runs; read one with scaling.Read", name)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	run, err := o.runWithSpans(study)
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	var t *timeline
+	if len(run.Spans) > 0 {
+		t, err = o.ofTrace(run)
+	} else {
+		t, err = o.ofSteps(run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("draw figure %s: %w", name, err)
+	}
+	f := o.figure(name, "Timeline of "+filepath.Base(run.Dir), "time", "")
+	t.draw(f)
+	f.caption = fmt.Sprintf("What each rank of %s did when; n = 1 run. %s", filepath.Base(run.Dir), t.note)
+	if t.left > 0 {
+		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.left)
+	}
+	f.makeRoom()
+	return f, nil
+}
+
+// runWithSpans is the run that the options name, or that with the most ranks.
+func (o Options) runWithSpans(study *scaling.Study) (*runs.Run, error) {
+	var best *runs.Run
+	ranks := 0
+	for i := range study.Runs {
+		r := &study.Runs[i]
+		n := r.Info.Workers
+		if len(r.Spans) > 0 {
+			for _, s := range r.Spans {
+				n = max(n, s.Rank+1)
+			}
+		} else if len(r.Workers) == 0 {
+			continue
+		}
+		if len(o.Series) > 0 && !slices.Contains(o.Series, r.Info.Series) {
+			continue
+		}
+		if o.Run != "" && !strings.Contains(r.Dir, o.Run) {
+			continue
+		}
+		if n > ranks {
+			best, ranks = r, n
+		}
+	}
+	switch {
+	case best != nil:
+		return best, nil
+	case o.Run != "":
+		return nil, fmt.Errorf("no run with step spans or a trace is called %q", o.Run)
+	}
+	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
+}
+
+// window says which steps are drawn: from, and how many.
+func (o Options) window(first, last int) (from, to int) {
+	n := o.Steps
+	if n == 0 {
+		n = 3
+	}
+	from = o.FirstStep
+	if from == 0 {
+		from = max(first, (first+last-n+1)/2)
+	}
+	return from, from + n - 1
+}
+
+// ofSteps lays the step spans of a run folder out. The files tell how long
+// things took and not when: ranks leave a collective together, so there they
+// are drawn at the same moment.
+func (o Options) ofSteps(run *runs.Run) (*timeline, error) {
+	t := &timeline{}
+	byRank := make([]map[int]runs.Step, run.Info.Workers)
+	first, last := math.MaxInt, 0
+	for rank := range byRank {
+		_, steps, _, err := runs.ReadSteps(run.Dir, rank)
+		if err != nil {
+			return nil, err
+		}
+		byRank[rank] = map[int]runs.Step{}
+		for _, s := range steps {
+			byRank[rank][s.Step] = s
+			first, last = min(first, s.Step), max(last, s.Step)
+		}
+	}
+	if last == 0 {
+		return nil, fmt.Errorf("the step files of %s hold no steps", run.Dir)
+	}
+	from, to := o.window(first, last)
+	shown := min(len(byRank), mostRows/2)
+	t.left = len(byRank) - shown
+	for rank := range shown {
+		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), "all-reduce")
+	}
+	ready := make([]float64, len(byRank)) // when a rank's last step ended
+	drawn := 0
+	for n := from; n <= to; n++ {
+		left := 0.0 // when all leave the collective
+		for rank, steps := range byRank {
+			s, ok := steps[n]
+			if !ok {
+				continue
+			}
+			left = max(left, ready[rank]+s.Data+s.Forward+s.Backward+s.Wait)
+		}
+		if left == 0 {
+			continue
+		}
+		drawn++
+		for rank := range shown {
+			if s, ok := byRank[rank][n]; ok {
+				ready[rank] = t.step(rank, s, left)
+			}
+		}
+	}
+	if drawn == 0 {
+		return nil, fmt.Errorf("%s has no step from %d to %d; it has %d to %d", run.Dir, from, to, first, last)
+	}
+	t.note = fmt.Sprintf("Steps %d to %d, from the step spans of each rank, which are drawn so that all ranks leave a collective together; white: what no span holds. The lower row of a rank is the time inside the all-reduce.", from, from+drawn-1)
+	if len(byRank) == 1 {
+		t.note = fmt.Sprintf("Steps %d to %d, from the step spans.", from, from+drawn-1)
+	}
+	return t, nil
+}
+
+// step lays out a step whose collective ends at left, and returns its end.
+func (t *timeline) step(rank int, s runs.Step, left float64) float64 {
+	row := 2 * rank
+	add := func(row int, kind string, start, seconds float64) float64 {
+		if seconds > 0 {
+			t.spans = append(t.spans, activity{row, kind, "step " + strconv.Itoa(s.Step), start, start + seconds})
+		}
+		return start + max(0, seconds)
+	}
+	at := left - s.Data - s.Forward - s.Backward - s.Wait
+	at = add(row, "data", at, s.Data)
+	at = add(row, "forward", at, s.Forward)
+	at = add(row, "backward", at, s.Backward)
+	at = add(row, "exposed", at, s.Wait)
+	add(row+1, "all-reduce", at-s.AllReduce, s.AllReduce)
+	return add(row, "optimizer", at, s.Optimizer)
+}
+
+// ofTrace lays out the spans of a trace: those of some of its steps, where it
+// tells steps.
+func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
+	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
+	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)
+	var steps []runs.Span
+	lowest := math.MaxInt
+	for _, s := range run.Spans {
+		lowest = min(lowest, s.Rank)
+	}
+	for _, s := range run.Spans {
+		if s.Rank == lowest && s.Kind == runs.SpanOther && step.MatchString(strings.TrimSpace(s.Name)) {
+			steps = append(steps, s)
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b runs.Span) int { return compare(a.Start, b.Start) })
+	from, to := math.Inf(-1), math.Inf(1)
+	if len(steps) > 0 {
+		a, b := o.window(1, len(steps))
+		if a > len(steps) {
+			return nil, fmt.Errorf("the trace %s has %d steps; step %d is not among them", run.Dir, len(steps), a)
+		}
+		b = min(b, len(steps))
+		from, to = steps[a-1].Start, steps[b-1].Start+steps[b-1].Seconds
+		t.note = fmt.Sprintf("Steps %d to %d of the trace; the clocks of the ranks are as they were recorded.", a, b)
+	}
+	type lane struct {
+		rank int
+		name string
+	}
+	var lanes []lane
+	var kept []runs.Span
+	for _, s := range run.Spans {
+		if s.Kind == runs.SpanOther || s.Start+s.Seconds < from || s.Start > to {
+			continue
+		}
+		kept = append(kept, s)
+		if l := (lane{s.Rank, s.Lane}); !slices.Contains(lanes, l) {
+			lanes = append(lanes, l)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication there", run.Dir)
+	}
+	slices.SortFunc(lanes, func(a, b lane) int {
+		if a.rank != b.rank {
+			return a.rank - b.rank
+		}
+		return runs.NaturalCompare(a.name, b.name)
+	})
+	t.left = max(0, len(lanes)-mostRows)
+	lanes = lanes[:min(len(lanes), mostRows)]
+	for _, l := range lanes {
+		t.rows = append(t.rows, strings.TrimSpace(fmt.Sprintf("rank %d %s", l.rank, l.name)))
+	}
+	for _, s := range kept {
+		if row := slices.Index(lanes, lane{s.Rank, s.Lane}); row >= 0 {
+			t.spans = append(t.spans, activity{row, s.Kind, s.Name, max(s.Start, from), min(s.Start+s.Seconds, to)})
+		}
+	}
+	return t, nil
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// kinds are those of a timeline, in the order of the legend.
+func kinds() [][2]string {
+	return [][2]string{
+		{"data", "data"},
+		{"forward", "forward"},
+		{"backward", "backward"},
+		{"compute", "compute"},
+		{"exposed", "exposed communication"},
+		{"communication", "communication"},
+		{"all-reduce", "all-reduce"},
+		{"optimizer", "optimizer"},
+	}
+}
+
+// draw draws the rows, the first on top, and makes the table: row, kind, name,
+// start_seconds, seconds.
+func (t *timeline) draw(f *Figure) {
+	at := nowhere()
+	for _, s := range t.spans {
+		at.add(s.start, s.end)
+	}
+	unitName, unit := timeUnit(at.hi - at.lo)
+	f.plot.X.Label.Text = "time (" + unitName + ")"
+	for _, k := range kinds() {
+		b := boxes{fill: kindColor(k[0])}
+		for _, s := range t.spans {
+			if s.kind != k[0] {
+				continue
+			}
+			half := 0.4
+			if k[0] == "all-reduce" {
+				half = 0.25
+			}
+			y := -float64(s.row)
+			b.at = append(b.at, box{(s.start - at.lo) / unit, y - half, (s.end - at.lo) / unit, y + half})
+		}
+		if len(b.at) > 0 {
+			f.plot.Add(b)
+			f.legend = append(f.legend, entry{name: k[1], icons: []plot.Thumbnailer{b}})
+		}
+	}
+	ticks := make(plot.ConstantTicks, len(t.rows))
+	for i, name := range t.rows {
+		ticks[i] = plot.Tick{Value: -float64(i), Label: shortened(name, 110, f.plot.Y.Tick.Label.Width)}
+	}
+	f.plot.Y.Tick.Marker = ticks
+	f.plot.Y.Tick.Length = 0
+	f.plot.Y.Min, f.plot.Y.Max = -float64(len(t.rows))+0.4, 0.6
+	f.plot.X.Min, f.plot.X.Max = 0, (at.hi-at.lo)/unit
+	if !f.fixed {
+		const rowHeight, axes = 20, 75
+		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows)))
+	}
+	f.table = t.table()
+}
+
+func (t *timeline) table() dataframe.DataFrame {
+	var rows, kinds, names []string
+	var start, seconds []float64
+	for _, s := range t.spans {
+		row := t.rows[s.row]
+		if row == "all-reduce" {
+			row = t.rows[s.row-1] + " " + row
+		}
+		rows, kinds, names = append(rows, row), append(kinds, s.kind), append(names, s.name)
+		start, seconds = append(start, s.start), append(seconds, s.end-s.start)
+	}
+	return dataframe.New(series.New(rows, series.String, "row"), series.New(kinds, series.String, "kind"), series.New(names, series.String, "name"),
+		series.New(start, series.Float, "start_seconds"), series.New(seconds, series.Float, "seconds"))
+}

@@ -1,0 +1,69 @@
+package logread
+
+import (
+	"slices"
+
+	"lockstep/pkg/runs"
+)
+
+// maxPoints bounds a curve: twice as many would not be seen in a figure. Of a
+// longer one every second, fourth, … point is kept.
+const maxPoints = 1 << 18
+
+// curve gathers the points of a runs.Curve in bounded memory.
+type curve struct {
+	runs.Curve
+	timed  bool
+	stride int64 // of the points that came, every stride-th is kept
+	came   int64
+	next   *curve // to which a text log adds a point after this one, as a rule
+}
+
+func newCurve(name string, rank int, timed bool) *curve {
+	return &curve{Curve: runs.Curve{Name: name, Rank: rank}, timed: timed, stride: 1}
+}
+
+// add adds a point; t is ignored where the curve has no times.
+func (c *curve) add(step int64, v, t float64) {
+	c.came++
+	if (c.came-1)%c.stride != 0 {
+		return
+	}
+	if len(c.Steps) >= maxPoints {
+		n := 0
+		for i := 0; i < len(c.Steps); i += 2 {
+			c.Steps[n], c.Values[n] = c.Steps[i], c.Values[i]
+			if c.timed {
+				c.Times[n] = c.Times[i]
+			}
+			n++
+		}
+		c.Steps, c.Values = c.Steps[:n], c.Values[:n]
+		if c.timed {
+			c.Times = c.Times[:n]
+		}
+		c.stride *= 2
+		if (c.came-1)%c.stride != 0 {
+			return
+		}
+	}
+	if n := len(c.Steps); n == cap(c.Steps) {
+		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times over
+		c.Steps, c.Values = slices.Grow(c.Steps, more), slices.Grow(c.Values, more)
+		if c.timed {
+			c.Times = slices.Grow(c.Times, more)
+		}
+	}
+	c.Steps, c.Values = append(c.Steps, step), append(c.Values, v)
+	if c.timed {
+		c.Times = append(c.Times, t)
+	}
+}
+
+// done gives the curve and says in the report what was thinned out.
+func (c *curve) done(r *Report) runs.Curve {
+	if c.stride > 1 {
+		r.assume("%s has %d points; every %dth is kept", c.Name, c.came, c.stride)
+	}
+	return c.Curve
+}

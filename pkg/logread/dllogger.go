@@ -1,0 +1,204 @@
+package logread
+
+import "strings"
+
+// NVIDIA's DLLogger, a JSON document a line. The step is "PARAMETER" (a
+// setting), [] (the whole run), [epoch], [epoch, iteration] or
+// [epoch, iteration, total].
+//
+//	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
+//	      "step": [0, 0], "data": {"average_loss": 3.62}}
+
+// dllState numbers the iterations over the epochs.
+type dllState struct {
+	epoch, iteration, offset int64
+	elapsed                  float64 // at the end of the last epoch
+	started                  bool
+	said                     bool // in the report, where the seconds come from
+}
+
+// dllLine is a line's document.
+type dllLine struct {
+	stamp, elapsed   float64 // NaN where it is not there
+	kind, step, data []byte
+}
+
+func parseDLL(text []byte) (v dllLine, ok bool) {
+	v = dllLine{stamp: nan(), elapsed: nan()}
+	doc := object{b: text}
+	for {
+		key, value, more := doc.next()
+		if !more {
+			return v, !doc.bad
+		}
+		switch string(key) {
+		case "timestamp":
+			v.stamp = floatOrNaN(value)
+		case "elapsedtime":
+			v.elapsed = floatOrNaN(value)
+		case "type":
+			v.kind = quoted(value)
+		case "step":
+			v.step = value
+		case "data":
+			v.data = value
+		}
+	}
+}
+
+func floatOrNaN(value []byte) float64 {
+	if v, ok := jsonFloat(value); ok {
+		return v
+	}
+	return nan()
+}
+
+// values gives the values of the data; a name that is too long is left out.
+func (v dllLine) values(use func(name, value []byte)) bool {
+	data := object{b: v.data}
+	for {
+		key, value, more := data.next()
+		if !more {
+			return !data.bad
+		}
+		if len(key) <= 100 {
+			use(key, value)
+		}
+	}
+}
+
+func (t *textLog) dllogger(m []byte) verdict {
+	v, ok := parseDLL(m[len("DLLL "):])
+	if !ok {
+		t.in.problem(t.l.number, "DLLL: expected an object, whole up to its brace, got %.80q", m)
+		return unused
+	}
+	if string(v.kind) == "METADATA" { // units of the data
+		return idle
+	}
+	step, n := dllStep(v.step)
+	if n < 0 {
+		t.in.problem(t.l.number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
+		return unused
+	}
+	run := t.form(formDLL)
+	switch {
+	case string(v.step) == `"PARAMETER"`:
+		ok = v.values(func(k, x []byte) { t.dllSetting(string(k), x) })
+	case n == 0:
+		ok = v.values(func(k, x []byte) { t.dllSetting("summary/"+string(k), x) })
+	case n == 1:
+		ok = t.dllEpoch(run, step[0], v)
+	default:
+		s := &run.dll
+		if s.started && step[0] != s.epoch && step[1] <= s.iteration {
+			s.offset += s.iteration + 1
+		}
+		s.epoch, s.iteration, s.started = step[0], step[1], true
+		ok = v.values(func(k, x []byte) {
+			if f, ok := jsonFloat(x); ok {
+				t.point(k, -1, s.offset+step[1], f, v.stamp)
+			}
+		})
+	}
+	if !ok {
+		t.in.problem(t.l.number, "DLLL: expected an object of data, got %.40q", v.data)
+	}
+	return used
+}
+
+// dllStep is a step's list and its length, of which two numbers count; -1
+// where it is none, 0 also for "PARAMETER".
+func dllStep(text []byte) (step [2]int64, n int) {
+	if string(text) == `"PARAMETER"` {
+		return step, 0
+	}
+	c := cursor{b: text}
+	c.lit("[").blank()
+	for n = 0; !c.failed && !c.opt("]"); n++ {
+		if n > 0 {
+			c.lit(",").blank()
+		}
+		v := 0
+		if !c.opt("null") {
+			v = c.count()
+		}
+		if n < len(step) {
+			step[n] = int64(v)
+		}
+		c.blank()
+	}
+	if !c.end() {
+		return step, -1
+	}
+	return step, n
+}
+
+func (t *textLog) dllSetting(key string, x []byte) {
+	v, ok := jsonFloat(x)
+	if !ok {
+		t.set(key, string(quoted(x[:min(len(x), 1000)])))
+		return
+	}
+	t.set(key, v)
+	info := &t.cur.run.Info
+	switch {
+	case !whole(v):
+	case key == "world_size" || key == "num_gpus" || key == "n_gpus":
+		info.Workers = int(v)
+	case key == "global_batch_size":
+		info.GlobalBatch = int(v)
+	}
+}
+
+// dllEpoch is the line of an epoch. Where it does not tell its own time, the
+// time since the line of the epoch before is taken, and said so.
+func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
+	rank := t.rank
+	t.rank = -1 // every rank says the same
+	defer func() { t.rank = rank }()
+	e := t.epoch(int(n), 0)
+	good := line.values(func(k, x []byte) {
+		v, ok := jsonFloat(x)
+		if !ok {
+			return
+		}
+		switch strings.NewReplacer(".", "_", "/", "_", " ", "_", "-", "_").Replace(strings.ToLower(string(k))) {
+		case "loss", "train_loss", "average_loss", "training_loss":
+			e.TrainLoss = v
+		case "val_loss", "validation_loss", "eval_loss":
+			e.ValLoss = v
+		case "accuracy", "train_accuracy", "train_top1":
+			e.Accuracy = fraction(v)
+		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
+			e.ValAccuracy = fraction(v)
+		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
+			e.Seconds = t.took(v)
+		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
+			e.SamplesPerSecond = v
+		case "lr", "learning_rate", "train_lr":
+			e.LearningRate = v
+		}
+		t.point(k, -1, n, v, nan())
+	})
+	s := &run.dll
+	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
+		if !s.said {
+			t.in.report.assume("seconds of an epoch: from the line of the epoch before to its own (elapsedtime), validation included; the first has none")
+			s.said = true
+		}
+		e.Seconds = line.elapsed - s.elapsed
+	}
+	if line.elapsed > 0 {
+		s.elapsed = line.elapsed
+	}
+	return good
+}
+
+// fraction is an accuracy from 0 to 1; above 1 it is in percent.
+func fraction(v float64) float64 {
+	if v > 1 {
+		return v / 100
+	}
+	return v
+}

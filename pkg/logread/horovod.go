@@ -1,0 +1,142 @@
+package logread
+
+import (
+	"bytes"
+	"math"
+	"strings"
+)
+
+// Horovod's synthetic benchmark (examples/*/​*_synthetic_benchmark.py). Its ± is
+// 1.96 standard deviations, over the iterations (np.std).
+//
+//	Model: ResNet50
+//	Batch size: 32
+//	Number of GPUs: 8
+//	Iter #0: 1785.8 img/sec per GPU
+//	Img/sec per GPU: 1785.2 +-3.1
+//	Total img/sec on 8 GPU(s): 14281.2 +-25.0
+const (
+	// horovodInterval is how many standard deviations the ± is.
+	horovodInterval = 1.96
+)
+
+// horovodState is what a run's lines have said so far, in images a second and
+// GPU.
+type horovodState struct {
+	iterations []float64
+	perGPU     float64
+	spread     float64
+	summary    int // the line of the total; 0 where it has not come
+}
+
+// maxRates bounds how many single rates are kept of a trial.
+const maxRates = 1 << 16
+
+func (t *textLog) horovodRate(m []byte) verdict {
+	c := cursor{b: m}
+	if c.opt("Iter #") {
+		n := c.count()
+		v := c.lit(": ").num()
+		if c.lit(" img/sec per "); c.failed {
+			t.in.problem(t.l.number, "expected \"Iter #N: R img/sec per GPU\", got %.80q", m)
+			return unused
+		}
+		if n == 0 && t.cur.rates.summary > 0 {
+			t.begin()
+		}
+		run := t.form(formHorovod)
+		if len(run.rates.iterations) < maxRates {
+			run.rates.iterations = append(run.rates.iterations, v)
+		}
+		return used
+	}
+	c.lit("Img/sec per ")
+	_, after, ok := bytes.Cut(c.b, []byte(": "))
+	c.b = after
+	v := c.num()
+	spread := c.blank().lit("+-").num()
+	if !ok || !c.end() {
+		t.in.problem(t.l.number, "expected \"Img/sec per GPU: R +-D\", got %.80q", m)
+		return unused
+	}
+	run := t.form(formHorovod)
+	run.rates.perGPU, run.rates.spread = v, spread
+	return used
+}
+
+func (t *textLog) horovodTotal(m []byte) verdict {
+	c := cursor{b: m}
+	n := c.lit("Total img/sec on ").count()
+	_, after, ok := bytes.Cut(c.b, []byte(": "))
+	c.b = after
+	rate := c.num()
+	spread := c.blank().lit("+-").num()
+	if !ok || !c.end() || n < 1 || n > maxWorkers {
+		t.in.problem(t.l.number, "expected \"Total img/sec on N GPU(s): R +-D\", got %.80q", m)
+		return unused
+	}
+	if t.cur.rates.summary > 0 {
+		t.begin()
+	}
+	run := t.form(formHorovod)
+	run.run.Info.Workers = n
+	run.rates.summary = t.l.number
+	tr := t.trial("SYNTHETIC")
+	tr.Rate, tr.Spread, tr.Line = rate, spread/horovodInterval, t.l.number
+	t.in.report.Records++
+	return used
+}
+
+func (t *textLog) horovodSetting(m []byte) verdict {
+	key, value, _ := bytes.Cut(m, []byte(": "))
+	text := strings.TrimSpace(string(value))
+	if text == "" || len(text) > 200 {
+		return unknown
+	}
+	if t.cur.rates.summary > 0 && string(key) == "Model" {
+		t.begin()
+	}
+	c := cursor{b: value}
+	n := c.count()
+	switch {
+	case string(key) == "Model":
+		t.set("model", text)
+	case !c.end() || n < 1:
+		return unknown
+	case string(key) == "Batch size":
+		t.cur.run.Info.BatchPerWorker = n
+	case n <= maxWorkers:
+		t.cur.run.Info.Workers = n
+	}
+	return used
+}
+
+// finishHorovod makes the trial of the run whole.
+func (r *textRun) finishHorovod(report *Report) {
+	h := r.rates
+	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
+		return
+	}
+	tr := r.trials["SYNTHETIC"]
+	n := float64(r.run.Info.Workers)
+	switch {
+	case tr != nil:
+		report.assume("± is 1.96 standard deviations, as Horovod's benchmark writes it")
+	case n == 0:
+		report.problem(r.line, "images a second and GPU, but no line \"Total img/sec on N GPU(s)\": how many GPUs there were is not said")
+		return
+	default:
+		rate, spread := h.perGPU, h.spread/horovodInterval
+		if rate == 0 {
+			rate, spread = meanAndSpread(h.iterations)
+		}
+		report.assume("the total is %g times the rate of a GPU, for the log ends before its own total", n)
+		r.trial(n*rate, n*spread)
+		tr = r.trials["SYNTHETIC"]
+	}
+	for _, v := range h.iterations {
+		if rate := v * n; !math.IsInf(rate, 0) {
+			tr.Rates = append(tr.Rates, rate)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package logread
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// slurmJob is the key of Info.JobIDs under which a Slurm job's number stands.
+const slurmJob = "slurm"
+
+// identifier finds how many workers a run had, its series and its seed, where
+// the log itself does not say.
+type identifier struct {
+	before, behind, seed, digit, nodes *regexp.Regexp
+}
+
+func newIdentifier() *identifier {
+	const noun = `n?(?:gpus?|workers?|ranks?|procs?|devices?|tasks?)`
+	return &identifier{
+		// 4GPU, 8_workers; n4, np8, gpus-2, world_size_16. The workers of a
+		// loader (num_workers_8) are others.
+		before: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])([0-9]+)[-_ ]?` + noun + `(?:[^a-z0-9]|$)`),
+		behind: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:` + noun + `[-_= ]?|world[-_]?size[-_=]?|np?|ws|g)([0-9]+)(?:[^a-z0-9]|$)`),
+		seed:   regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:seed[-_= ]?|rep(?:eat)?[-_=]?|run[-_=]?|r|s)([0-9]+)(?:[^a-z0-9]|$)`),
+		nodes:  regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:([0-9]+)[-_ ]?nodes?|n?nodes?[-_= ]?([0-9]+))(?:[^a-z0-9]|$)`),
+		digit:  regexp.MustCompile(`^[0-9]{1,4}$`),
+	}
+}
+
+// run completes the run of p: from the pattern, its content, its path, its
+// configuration, the first that says it.
+func (d *identifier) run(p *part) {
+	info := &p.run.Info
+	if info.Status == "" {
+		info.Status = runs.StatusDone
+	}
+	byPath := d.path(p.run.File)
+	if n := p.told.workers; n > 0 {
+		if info.Workers > 0 && info.Workers != n {
+			p.report.assume("%d workers by the pattern; the file itself says %d", n, info.Workers)
+		}
+		info.Workers = n
+	}
+	if info.Workers == 0 && byPath.workers > 0 {
+		info.Workers = byPath.workers
+		p.report.assume("%d workers: %s", byPath.workers, byPath.why)
+	}
+	if info.Workers == 0 {
+		d.configured(p)
+	}
+	if info.Workers == 0 {
+		p.report.problem(0, "nothing says how many workers ran: expected it in the path, such as 4GPU/ or log_4.csv; say it with --as 'NAME_{workers}.EXT'")
+	}
+	if n := d.pathNodes(p.run.File); info.Nodes == 0 && n > 0 {
+		info.Nodes = n
+		p.report.assume("%d nodes: from the path", n)
+	}
+	switch {
+	case p.told.seed >= 0:
+		info.Seed = int64(p.told.seed)
+	case p.seedTold:
+	case byPath.seed >= 0:
+		info.Seed = int64(byPath.seed)
+		p.report.assume("repeat %d: from the path", byPath.seed)
+	default:
+		if s, ok := configNumber(info.Config, "seed", "random_seed", "manual_seed"); ok {
+			info.Seed = int64(s)
+			p.report.assume("seed %d: from the configuration", info.Seed)
+		}
+	}
+	if p.told.series != "" {
+		info.Series = p.told.series
+	}
+	if info.Series == "" {
+		info.Series = d.series(p.run.File)
+		p.report.assume("series %q: from the path", info.Series)
+	} else if info.Study == "" {
+		info.Study = d.study(p.run.File, info.Series)
+	}
+	if info.Study == "" {
+		info.Study = d.study(p.run.File, "")
+	}
+	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
+		info.GlobalBatch = info.BatchPerWorker * info.Workers
+	}
+	if info.BatchPerWorker == 0 && info.Workers > 0 && info.GlobalBatch%info.Workers == 0 {
+		info.BatchPerWorker = info.GlobalBatch / info.Workers
+	}
+}
+
+// pathTold is what a path says of a run.
+type pathTold struct {
+	workers, seed int // -1 where it does not say
+	why           string
+}
+
+// tells says whether a name tells workers or a repeat.
+func (d *identifier) tells(name string) bool {
+	_, before := pathNumber(d.before, name)
+	_, behind := pathNumber(d.behind, name)
+	_, seed := pathNumber(d.seed, name)
+	return before || behind || seed
+}
+
+// elements are the names of the path that are looked at: the file's, without
+// its endings, and up to four folders above it, from the file up.
+func elements(path string) []string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	base := uncompressedName(filepath.Base(path))
+	found := []string{strings.TrimSuffix(base, filepath.Ext(base))}
+	for range 4 {
+		path = filepath.Dir(path)
+		name := filepath.Base(path)
+		if name == string(filepath.Separator) || name == "." {
+			break
+		}
+		found = append(found, name)
+	}
+	return found
+}
+
+// path looks for the workers and the repeat, from the file up.
+func (d *identifier) path(path string) pathTold {
+	t := pathTold{workers: -1, seed: -1}
+	names := elements(path)
+	for i, name := range names {
+		n, ok := pathNumber(d.before, name)
+		if !ok || loaders(name) {
+			n, ok = pathNumber(d.behind, name)
+		}
+		if ok && !loaders(name) && t.workers < 0 && n > 0 {
+			t.workers, t.why = n, fmt.Sprintf("the name %q", name)
+			// A number alone, in the folder of a worker count, numbers the runs: base/4GPU/00/out.log.
+			for _, below := range names[:i] {
+				if d.digit.MatchString(below) && t.seed < 0 {
+					t.seed, _ = strconv.Atoi(below)
+				}
+			}
+		}
+		if s, ok := pathNumber(d.seed, name); ok && t.seed < 0 && i < 2 {
+			t.seed = s
+		}
+	}
+	return t
+}
+
+// pathNodes is how many machines the path tells; 0 where it does not. A host's
+// name, such as node01, is none: it begins with a 0 or stands alone.
+func (d *identifier) pathNodes(path string) int {
+	for _, name := range elements(path) {
+		m := d.nodes.FindStringSubmatch(name)
+		if m == nil || m[1] == "" && (strings.HasPrefix(m[2], "0") || !strings.Contains(strings.ToLower(m[0]), "nodes")) {
+			continue
+		}
+		if n, err := strconv.Atoi(m[1] + m[2]); err == nil && n > 0 && n <= maxWorkers {
+			return n
+		}
+	}
+	return 0
+}
+
+// loaders says whether a name's number is of data loaders.
+func loaders(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "num_workers") || strings.Contains(name, "num-workers") || strings.Contains(name, "loader")
+}
+
+func pathNumber(re *regexp.Regexp, text string) (int, bool) {
+	m := re.FindStringSubmatch(text)
+	if m == nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(m[1])
+	return n, err == nil && n <= maxWorkers
+}
+
+// maxWorkers is more than any machine has: a number above it counts something
+// else.
+const maxWorkers = 1 << 22
+
+// configured takes the workers from the configuration.
+func (d *identifier) configured(p *part) {
+	c := p.run.Info.Config
+	if n, ok := configNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && whole(n) {
+		p.run.Info.Workers = int(n)
+		p.report.assume("%d workers: from the configuration", int(n))
+		return
+	}
+	devices, ok := configNumber(c, "devices", "nproc_per_node", "trainer/devices")
+	if !ok || !whole(devices) {
+		return
+	}
+	nodes, ok := configNumber(c, "num_nodes", "nnodes", "nodes")
+	if !ok || !whole(nodes) || nodes*devices > maxWorkers {
+		nodes = 1
+	}
+	p.run.Info.Workers = int(devices * nodes)
+	p.report.assume("%d workers: devices %d × nodes %d of the configuration", p.run.Info.Workers, int(devices), int(nodes))
+}
+
+func whole(v float64) bool { return v >= 1 && v <= maxWorkers && v == float64(int(v)) }
+
+// configNumber is the first of the keys that holds a number.
+func configNumber(c map[string]any, keys ...string) (float64, bool) {
+	for _, k := range keys {
+		switch v := c[k].(type) {
+		case float64:
+			return v, true
+		case int:
+			return float64(v), true
+		case int64:
+			return float64(v), true
+		case string:
+			if f, err := strconv.ParseFloat(v, 64); err == nil {
+				return f, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// plainNames are names that say nothing of what ran.
+func plainNames() []string {
+	return []string{
+		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
+		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "result", "synthetic", "stats",
+	}
+}
+
+// series is the path's first name, from the file up, that says something once
+// the numbers are left out; else the name of the file.
+func (d *identifier) series(path string) string {
+	names := elements(path)
+	for _, name := range names {
+		if text := d.bare(name); text != "" {
+			return text
+		}
+	}
+	return names[0]
+}
+
+// study is the nearest folder whose name is neither the series nor a number of
+// workers, repeats or versions, nor a plain one such as logs.
+func (d *identifier) study(path, series string) string {
+	names := elements(path)[1:]
+	for _, name := range names {
+		if d.bare(name) != "" && name != series {
+			return name
+		}
+	}
+	if len(names) == 0 {
+		return series
+	}
+	return names[0]
+}
+
+// bare leaves out of a name what numbers workers, repeats and jobs; it is ""
+// where nothing that tells is left.
+func (d *identifier) bare(name string) string {
+	if strings.HasPrefix(name, "events.out.tfevents") {
+		return ""
+	}
+	for _, re := range []*regexp.Regexp{d.before, d.behind, d.seed} {
+		if m := re.FindStringIndex(name); m != nil && !loaders(name) {
+			name = name[:m[0]] + "_" + name[m[1]:]
+		}
+	}
+	var words []string
+	plain := true
+	for _, w := range strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' || r == '.' || r == ' ' }) {
+		if strings.Trim(w, "0123456789") == "" {
+			continue
+		}
+		words = append(words, w)
+		known := false
+		for _, p := range plainNames() {
+			known = known || strings.EqualFold(w, p)
+		}
+		plain = plain && known
+	}
+	if plain {
+		return ""
+	}
+	return strings.Join(words, "-")
+}
+
+// jobOf takes the number of a Slurm job from the name of the file that Slurm
+// wrote: slurm-1234.out, name-1234.out.
+func jobOf(p *part) {
+	if p.run.Info.JobIDs[slurmJob] != "" {
+		return
+	}
+	base := uncompressedName(filepath.Base(p.run.File))
+	stem := strings.TrimSuffix(base, filepath.Ext(base))
+	switch filepath.Ext(base) {
+	case ".out", ".err", ".log", ".txt":
+	default:
+		return
+	}
+	i := strings.LastIndexAny(stem, "-_.")
+	id := stem[i+1:]
+	if i <= 0 || len(id) < 3 || strings.Trim(id, "0123456789") != "" {
+		return
+	}
+	if p.run.Info.JobIDs == nil {
+		p.run.Info.JobIDs = map[string]string{}
+	}
+	p.run.Info.JobIDs[slurmJob] = id
+}

@@ -1,0 +1,144 @@
+package logread
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, path string
+		want          told
+		ok            bool
+	}{
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", told{"PyTorch Horovod", 12, -1, -1, ""}, true},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", told{"PyTorch Horovod", 12, -1, -1, ""}, true},
+		{"log_{workers}.csv", "a/log_hvd_12.csv", told{}, false},
+		{"log_{workers}.csv", "a/other_log_12.csv", told{}, false}, // whole names
+		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", told{"SC21 base", 4, -1, -1, ""}, true},
+		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", told{"x", -1, 3, -1, ""}, true},
+		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", told{"", 2, -1, 1, "job_2_rank*.txt"}, true},
+		{"log_{workers}.csv", "log_99999999999999999999.csv", told{}, false},
+	} {
+		p, err := ParsePattern(c.pattern)
+		check(t, err)
+		got, ok := p.match(c.path)
+		if c.want.rest == "" {
+			got.rest = ""
+		}
+		if ok != c.ok || got != c.want {
+			t.Errorf("%s on %s: %+v, %v", c.pattern, c.path, got, ok)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `"{n}" is not known; use {workers}`,
+		"{workers}_{workers}.csv": "stands there twice", "a=x {series}": "not in front", "a{": "is not known",
+	} {
+		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, expected %q", text, err, want)
+		}
+	}
+}
+
+// TestPatternsCountMost: over the content and the path; ranks are joined.
+func TestPatternsCountMost(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"log_hvd_4.csv":   twoRows,
+		"job_a_rank0.out": "Epoch 1/1\n2/2 - 9s - loss: 1.5\n", "job_a_rank1.out": "Epoch 1/1\n2/2 - 8s - loss: 2.5\n",
+	})
+	var o Options
+	for _, text := range []string{"log_hvd_{seed}.csv=PyTorch Horovod", "job_{series}_rank{rank}.out"} {
+		p, err := ParsePattern(text)
+		check(t, err)
+		o.As = append(o.As, p)
+	}
+	logs, err := o.Read(t.Context(), dir)
+	check(t, err)
+	if len(logs.Runs) != 2 {
+		t.Fatalf("%d runs, expected 2", len(logs.Runs))
+	}
+	job, study := logs.Runs[0], logs.Runs[1]
+	if job.Info.Series != "a" || job.Info.Workers != 2 || job.Epochs[0].Seconds != 9 || job.Epochs[0].TrainLoss != 2 {
+		t.Errorf("two ranks' files: %+v", job)
+	}
+	if study.Info.Series != "PyTorch Horovod" || study.Info.Seed != 4 || study.Info.Workers != 4 {
+		t.Errorf("the study's file: %+v", study.Info)
+	}
+}
+
+// TestIdentityFromPaths: how many workers ran and which repeat it was, as
+// people name their folders.
+func TestIdentityFromPaths(t *testing.T) {
+	d := newIdentifier()
+	for path, want := range map[string]pathTold{
+		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
+		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
+		"/exp/horovod_8gpus_seed3.out":    {workers: 8, seed: 3},
+		"/exp/np16/rep2.log":              {workers: 16, seed: 2},
+		"/exp/world_size_32/log.txt":      {workers: 32, seed: -1},
+		"/exp/num_workers_8/out.log":      {workers: -1, seed: -1}, // of the loader
+		"/exp/resnet50.out":               {workers: -1, seed: -1},
+		"/exp/gpus=2/out.log":             {workers: 2, seed: -1},
+		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
+	} {
+		got := d.path(path)
+		if got.why = ""; got != want {
+			t.Errorf("%s: %+v, expected %+v", path, got, want)
+		}
+	}
+}
+
+func TestNodesFromPaths(t *testing.T) {
+	d := newIdentifier()
+	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
+		if got := d.pathNodes(path); got != want {
+			t.Errorf("%s: %d nodes, expected %d", path, got, want)
+		}
+	}
+}
+
+// TestCompanions: event files and configurations beside one run belong to it,
+// those beside several to none, those in a folder that is named for a run of
+// its own to that.
+func TestCompanions(t *testing.T) {
+	dir := t.TempDir()
+	log := "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"
+	events := string(eventFile(event(1, 1, simple("a", 1))))
+	write(t, dir, map[string]string{
+		"one_2gpu/out.log": log, "one_2gpu/logs/events.out.tfevents.1": events, "one_2gpu/conf.yaml": "lr: 0.5\n",
+		"two_2gpu/a.log": log, "two_2gpu/b.log": log, "two_2gpu/events.out.tfevents.2": events,
+		"three_2gpu/out.log": log, "three_2gpu/n4/events.out.tfevents.3": events,
+	})
+	logs, reports := explained(t, dir)
+	var got []string
+	for _, r := range logs.Runs {
+		got = append(got, fmt.Sprintf("%s %d epochs, %d curves, lr %v", strings.TrimPrefix(r.Dir, dir+"/"), len(r.Epochs), len(r.Curves), r.Info.Config["lr"]))
+	}
+	want := []string{
+		"one_2gpu/out.log 1 epochs, 1 curves, lr 0.5", "three_2gpu/n4 0 epochs, 1 curves, lr <nil>", "three_2gpu/out.log 1 epochs, 0 curves, lr <nil>",
+		"two_2gpu/a.log 1 epochs, 0 curves, lr <nil>", "two_2gpu/b.log 1 epochs, 0 curves, lr <nil>", "two_2gpu 0 epochs, 1 curves, lr <nil>",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	for name, want := range map[string]string{
+		"one_2gpu/logs/events.out.tfevents.1": "belongs to the run in", "two_2gpu/events.out.tfevents.2": "holds 2 runs, and nothing says to which this belongs",
+	} {
+		if text := reports[name].String(); !strings.Contains(text, want) {
+			t.Errorf("%s, expected %q", text, want)
+		}
+	}
+}
+
+func TestConfigurationBesideNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"hparams.yaml": "lr: 0.1\n"})
+	logs, reports := explained(t, dir)
+	if len(logs.Runs) != 0 || len(logs.Problems) != 0 || !strings.Contains(reports["hparams.yaml"].String(), "a configuration, of 0 runs") {
+		t.Errorf("runs %v, problems %v, %s", logs.Runs, logs.Problems, reports["hparams.yaml"])
+	}
+}

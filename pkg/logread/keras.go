@@ -1,0 +1,176 @@
+package logread
+
+import "bytes"
+
+// Keras, with verbose=2 (a line an epoch) or the end of the bar of verbose=1:
+//
+//	Epoch 1/5
+//	196/196 - 49s - loss: 2.0408 - accuracy: 0.2506
+//	196/196 - 24s - loss: 2.0245 - accuracy: 0.2561 - 24s/epoch - 121ms/step
+//	 - 89s - loss: 1.9173 - acc: 0.2980 - val_loss: 1.6662 - val_acc: 0.4036
+//	196/196 - 49s - 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
+//
+// Several ranks write their lines between each other. Each rank writes "Epoch
+// N/M" before the line with that epoch's values, so of the epochs that are
+// open, a line of values belongs to the one that was opened first.
+
+// kerasState is what a run's Keras lines have said so far.
+type kerasState struct {
+	ranks map[int]*kerasRank // by label
+	label int                // of the rank whose line came last
+	cur   *kerasRank         // that rank
+}
+
+// kerasRank is what the lines with one label, or those without, have said.
+type kerasRank struct {
+	open  []int // epochs whose values have not come, in order
+	first int   // of these, in open
+	last  int   // the last epoch whose values came
+	count tally // how many ranks' values of an epoch have come
+}
+
+// of is the state of the rank with that label.
+func (k *kerasState) of(label int) *kerasRank {
+	if k.cur != nil && k.label == label {
+		return k.cur
+	}
+	r := k.ranks[label]
+	if r == nil {
+		if k.ranks == nil {
+			k.ranks = map[int]*kerasRank{}
+		}
+		r = &kerasRank{}
+		k.ranks[label] = r
+	}
+	k.label, k.cur = label, r
+	return r
+}
+
+// next takes out the epoch that a line of values belongs to. Without lines
+// "Epoch N/M" epochs count on.
+func (r *kerasRank) next() int {
+	n := r.last + 1
+	if r.first < len(r.open) {
+		n = r.open[r.first]
+		if r.first++; r.first == len(r.open) {
+			r.open, r.first = r.open[:0], 0
+		}
+	}
+	r.last = max(r.last, n)
+	return n
+}
+
+// maxOpen bounds the epochs that are open: a rank is at most in one.
+const maxOpen = 1 << 16
+
+// kerasEpoch opens an epoch. Epoch 1 behind a later one begins a run.
+func (t *textLog) kerasEpoch(m []byte) verdict {
+	c := cursor{b: m}
+	n := c.lit("Epoch ").count()
+	total := c.lit("/").count()
+	if !c.end() || n < 1 || total < n {
+		return unknown
+	}
+	if r := t.cur.keras.of(t.rank); n == 1 && r.last > 1 && len(r.open) == 0 {
+		t.begin()
+	}
+	r := t.form(formKeras).keras.of(t.rank)
+	if len(r.open)-r.first >= maxOpen {
+		t.in.problem(t.l.number, "more than %d epochs are open; this one is left out", maxOpen)
+		return unused
+	}
+	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // room is made of those that are done first
+		r.open = r.open[:copy(r.open, r.open[r.first:])]
+		r.first = 0
+	}
+	r.open = append(r.open, n)
+	return used
+}
+
+// kerasSummary is "196/196 - …" or "196/196 [===] - …": the first number must
+// be the second, else the epoch is not at its end.
+func (t *textLog) kerasSummary(m []byte) verdict {
+	c := cursor{b: m}
+	done := c.count()
+	total := c.lit("/").count()
+	if c.failed {
+		return unknown
+	}
+	c.blank()
+	if c.opt("[") || c.opt("\x1b") { // the bar
+		i := bytes.Index(c.b, []byte(" - "))
+		if i < 0 {
+			return unknown
+		}
+		c.b = c.b[i+1:]
+	}
+	if !has(c.b, "- ") {
+		return unknown
+	}
+	if done != total {
+		return idle
+	}
+	return t.kerasTail(c.b)
+}
+
+// kerasTail is "- 49s - loss: 2.0408 - accuracy: 0.2506 …".
+func (t *textLog) kerasTail(m []byte) verdict {
+	c := cursor{b: m}
+	seconds := c.lit("- ").num()
+	switch {
+	case c.failed:
+		return unknown
+	case c.opt("ms"):
+		seconds /= 1000
+	default:
+		c.lit("s")
+	}
+	c.blank()
+	if !c.failed && !has(c.b, "- ") { // 49s 245ms/step - loss: …
+		i := bytes.Index(c.b, []byte(" - "))
+		if i < 0 {
+			return unknown
+		}
+		c.b = c.b[i+1:]
+	}
+	if c.failed || !has(c.b, "- ") || !bytes.Contains(c.b, []byte("loss: ")) {
+		return unknown
+	}
+	r := t.form(formKeras).keras.of(t.rank)
+	n := r.next()
+	nth := r.count.add(n)
+	if nth >= maxOpen {
+		t.in.problem(t.l.number, "epoch %d stands here more than %d times", n, maxOpen)
+		return unused
+	}
+	e := t.epoch(n, nth)
+	e.Seconds, e.Line = t.took(seconds), t.l.number
+	for rest := c.b[len("- "):]; len(rest) > 0; {
+		var item []byte
+		item, rest, _ = bytes.Cut(rest, []byte(" - "))
+		key, text, ok := bytes.Cut(item, []byte(": "))
+		if !ok { // 24s/epoch, 121ms/step
+			continue
+		}
+		number := cursor{b: text}
+		v := number.num()
+		if number.failed {
+			t.in.problem(t.l.number, "%s of epoch %d: expected a number, got %.40q", key, n, text)
+			continue
+		}
+		switch string(key) {
+		case "loss":
+			e.TrainLoss = v
+		case "accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy":
+			e.Accuracy = v
+		case "val_loss":
+			e.ValLoss = v
+		case "val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy":
+			e.ValAccuracy = v
+		case "lr", "learning_rate":
+			e.LearningRate = v
+		}
+	}
+	return used
+}

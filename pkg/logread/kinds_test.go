@@ -1,0 +1,375 @@
+package logread
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"lockstep/pkg/runs"
+)
+
+// tree reads the fixtures: every kind of log in one tree. They are written by
+// hand in the form of the programs' logs.
+func tree(t *testing.T) map[string]runs.Run {
+	t.Helper()
+	logs, err := Options{}.Read(t.Context(), "testdata/tree")
+	check(t, err)
+	byName := map[string]runs.Run{}
+	for _, r := range logs.Runs {
+		byName[strings.TrimPrefix(filepath.ToSlash(r.Dir), "testdata/tree/")] = r
+	}
+	return byName
+}
+
+// TestTreeOfAllKinds: what each file is, and who ran.
+func TestTreeOfAllKinds(t *testing.T) {
+	found := tree(t)
+	want := map[string]string{ // kind, series, workers, seed, study, status
+		"dllogger/log_8gpu.json":          "DLLogger, tree, 8, 3, tree, done",
+		"hf/trainer_state.json":           "Hugging Face trainer state, hf, 0, 0, hf, done",
+		"horovod/synthetic.log":           "Horovod synthetic, horovod, 8, 0, horovod, done",
+		"keras/1/horovod_gpus-2.log":      "Keras log, horovod, 2, 0, keras, done",
+		"keras/resnet-501.out":            "Keras log, ResNet50, 1, 0, keras, done",
+		"keras/resnet-501.out#2":          "Keras log, ResNet50, 2, 0, keras, done",
+		"lightning/version_0/metrics.csv": "Lightning metrics, lightning, 8, 11, lightning, done",
+		"mlperf/result_0.txt":             "MLPerf log, unet3d, 72, 7, mlperf, done",
+		"plain/4gpu/main.log":             "plain loss lines, main, 4, 0, plain, done",
+		"sc21/base/4GPU/00/out.log":       "SC21 log, base, 4, 0, sc21, done",
+		"sc21/trials/baseline_1gpu.out":   "benchy, baseline, 1, 0, trials, done",
+		"sc21/trials/benchy.json":         "benchy JSON, trials, 8, 0, trials, done",
+		"slurm/accounting.txt#2002":       "sacct, unet-large, 8, 0, tree, failed",
+		"slurm/resnet50-2001.out":         "bash time, imagenet_resnet50, 4, 0, tree, done",
+		"slurm/resnet50_n16.out":          "bash time, resnet50, 16, 0, tree, done",
+		"srun/hep.log":                    "rates by rank, hep, 2, 0, srun, done",
+		"titan/llama_8gpu.log":            "torchtitan, llama, 8, 0, titan, done",
+		"torchrun/ddp_4gpus.log":          "SC21 log, short, 4, 0, torchrun, failed",
+		"unet/logs/log_1.csv":             "study CSV, native, 1, 0, unet, done",
+		"unet/logs/log_hvd_2.csv":         "study CSV, horovod, 2, 0, unet, done",
+		"unet/logs/timer/log_g4_r2.csv":   "study CSV, native, 4, 2, timer, done",
+		"unet/stdout_n1.txt":              "U-Net study stdout, unet, 1, 0, unet, done",
+	}
+	got := map[string]string{}
+	for name, r := range found {
+		got[name] = fmt.Sprintf("%s, %s, %d, %d, %s, %s", r.Kind, r.Info.Series, r.Info.Workers, r.Info.Seed, r.Info.Study, r.Info.Status)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// near are options to compare what was added up.
+func near() cmp.Option { return cmp.Options{cmpopts.EquateNaNs(), cmpopts.EquateApprox(1e-12, 0)} }
+
+// TestEpochsOfKinds: the values of the epochs, as the fixtures have them.
+func TestEpochsOfKinds(t *testing.T) {
+	found := tree(t)
+	epoch := func(n, line int, set func(*runs.Epoch)) runs.Epoch {
+		e := unmeasured(n, line)
+		set(&e)
+		return e
+	}
+	for name, want := range map[string][]runs.Epoch{
+		"sc21/base/4GPU/00/out.log": {
+			// seconds × samples/sec is 65,536 in each, to all digits.
+			epoch(1, 9, func(e *runs.Epoch) {
+				e.Seconds, e.SamplesPerSecond, e.Samples, e.TrainLoss, e.ValLoss, e.ValSeconds = 752.9529612064362, 87.03863770585806, 65536, 0.014280, 0.007129, 73.16440415382385
+			}),
+			epoch(2, 13, func(e *runs.Epoch) {
+				e.Seconds, e.SamplesPerSecond, e.Samples, e.TrainLoss, e.ValLoss, e.ValSeconds = 753.2101, 65536/753.2101, 65536, 0.0069, 0.006131, 72.9
+			}),
+			epoch(3, 17, func(e *runs.Epoch) {
+				e.Seconds, e.SamplesPerSecond, e.Samples, e.TrainLoss, e.ValLoss, e.ValSeconds = 738.05, 65536/738.05, 65536, 0.0061, 0.005793, 73.4
+			}),
+		},
+		"keras/1/horovod_gpus-2.log": { // two ranks between each other: the slowest time, the means
+			epoch(1, 3, func(e *runs.Epoch) {
+				e.Seconds, e.TrainLoss, e.Accuracy, e.ValLoss, e.ValAccuracy = 91, (1.9173+1.9175)/2, 0.299, 1.6663, 0.4036
+			}),
+			epoch(2, 7, func(e *runs.Epoch) {
+				e.Seconds, e.TrainLoss, e.Accuracy, e.ValLoss, e.ValAccuracy = 81, 1.51, 0.41, 1.41, 0.48
+			}),
+		},
+		"keras/resnet-501.out#2": {
+			epoch(1, 16, func(e *runs.Epoch) { e.Seconds, e.TrainLoss, e.Accuracy = 26, 2.0245, 0.2561 }),
+			epoch(2, 18, func(e *runs.Epoch) { e.Seconds, e.TrainLoss, e.Accuracy = 24, 1.8, 0.35 }),
+		},
+		"srun/hep.log": { // the sum of the ranks' rates, the slowest rank's time
+			epoch(1, 2, func(e *runs.Epoch) { e.Seconds, e.SamplesPerSecond, e.Samples = 1442.17, 22.7213+22.7556, 65536 }),
+			epoch(2, 5, func(e *runs.Epoch) { e.Seconds, e.SamplesPerSecond, e.Samples = 1410.5, 23.4057+23.2315, 65536 }),
+		},
+		"mlperf/result_0.txt": {epoch(1, 10, func(e *runs.Epoch) { e.Seconds, e.ValAccuracy = 60, 0.9081 })},
+		"dllogger/log_8gpu.json": { // epochs from 0; the second took 180.5 − 100 s by elapsedtime
+			epoch(1, 4, func(e *runs.Epoch) { e.TrainLoss, e.ValLoss, e.SamplesPerSecond = 3.5, 3, 812.5 }),
+			epoch(2, 7, func(e *runs.Epoch) { e.TrainLoss, e.ValLoss, e.Seconds = 2.4, 2, 80.5 }),
+		},
+		"lightning/version_0/metrics.csv": {
+			epoch(1, 2, func(e *runs.Epoch) { e.TrainLoss, e.ValLoss, e.ValAccuracy = 1, 1.1, 0.4 }),
+			epoch(2, 5, func(e *runs.Epoch) { e.TrainLoss, e.ValAccuracy = 0.8741154670715332, 0.52 }),
+		},
+		"hf/trainer_state.json": {
+			epoch(1, 0, func(e *runs.Epoch) {
+				e.TrainLoss, e.LearningRate, e.ValLoss, e.ValAccuracy, e.ValSeconds = 0.6, 1e-5, 0.55, 0.8, 3.25
+			}),
+			epoch(2, 0, func(e *runs.Epoch) {
+				e.TrainLoss, e.LearningRate, e.ValLoss, e.ValAccuracy, e.ValSeconds = 0.4, 0, 0.5, 0.85, 3.5
+			}),
+		},
+		"unet/stdout_n1.txt": {
+			epoch(1, 6, func(e *runs.Epoch) { e.Seconds, e.TrainLoss = 205.38, 0.561627 }),
+			epoch(2, 8, func(e *runs.Epoch) { e.Seconds, e.TrainLoss = 189.55, 0.365322 }),
+		},
+		"unet/logs/log_hvd_2.csv": { // the torn header, a NaN
+			epoch(1, 3, func(e *runs.Epoch) { e.Seconds, e.TrainLoss, e.LearningRate = 181.25, 0.571, 0.001 }),
+			epoch(2, 4, func(e *runs.Epoch) { e.Seconds, e.LearningRate = 174.883, 0.001 }),
+		},
+	} {
+		if d := cmp.Diff(want, found[name].Epochs, near()); d != "" {
+			t.Errorf("%s (-want +got)\n%s", name, d)
+		}
+	}
+}
+
+// TestRestOfKinds: trials, curves, times and what came of the runs.
+func TestRestOfKinds(t *testing.T) {
+	found := tree(t)
+	for name, want := range map[string][]runs.Trial{
+		"sc21/trials/baseline_1gpu.out": { // the published table
+			{Name: "IO", Rate: 89.177, Spread: 1.011, Rates: []float64{88.166, 90.188}, Line: 4},
+			{Name: "SYNTHETIC", Rate: 376.537, Spread: 0.604, Line: 5},
+			{Name: "FULL", Rate: 89.971, Spread: 0.621, Rates: []float64{89.35, 90.592}, Line: 8},
+		},
+		// The mean and the population's deviation of 301.836 and 304.772.
+		"sc21/trials/benchy.json": {{Name: "IO", Rate: 303.304, Spread: 1.468, Rates: []float64{301.836, 304.772}}, {Name: "FULL", Rate: 252.044, Rates: []float64{252.044}}},
+		// ± is 1.96 σ; the iterations are of one GPU of 8.
+		"horovod/synthetic.log": {{Name: "SYNTHETIC", Rate: 14281.2, Spread: 25 / 1.96, Rates: []float64{14286.4, 14276.8}, Line: 9}},
+		"hf/trainer_state.json": {{Name: "FULL", Rate: 259.1, Spread: nan()}},
+	} {
+		if d := cmp.Diff(want, found[name].Trials, near()); d != "" {
+			t.Errorf("%s (-want +got)\n%s", name, d)
+		}
+	}
+	nine := time.Date(2024, 8, 14, 9, 12, 0, 0, time.UTC).Unix()
+	for name, want := range map[string]runs.Curve{
+		"plain/4gpu/main.log":             {Name: "loss", Rank: -1, Steps: []int64{1, 2, 3, 4}, Values: []float64{8.049097061157227, 7.5, nan(), 6.25}},
+		"lightning/version_0/metrics.csv": {Name: "val_loss", Rank: -1, Steps: []int64{49, 99}, Values: []float64{1.1, nan()}},
+		"titan/llama_8gpu.log":            {Name: "tps", Rank: 0, Steps: []int64{1, 10}, Values: []float64{7123, 91004}, Times: []float64{float64(nine) + 41.5, float64(nine) + 44.5}},
+		"mlperf/result_0.txt":             {Name: "throughput", Rank: -1, Steps: []int64{1}, Values: []float64{341.957}, Times: []float64{1714835514.498}},
+		// Iterations count on over the epochs.
+		"dllogger/log_8gpu.json": {Name: "average_loss", Rank: -1, Steps: []int64{0, 1, 2, 3}, Values: []float64{3.62, 3.5, 2.5, 2.4}, Times: []float64{1587451057.91385, 1587451058.248618, 1587451116.248618, 1587451117.248618}},
+		"hf/trainer_state.json":  {Name: "grad_norm", Rank: -1, Steps: []int64{50, 100, 200}, Values: []float64{1.5, 1.25, nan()}},
+	} {
+		got := runs.Curve{}
+		for _, c := range found[name].Curves {
+			if c.Name == want.Name {
+				got = c
+			}
+		}
+		if d := cmp.Diff(want, got, near()); d != "" {
+			t.Errorf("%s (-want +got)\n%s", name, d)
+		}
+	}
+	for name, want := range map[string]float64{ // minutes × 60 + seconds; Elapsed 1-00:02:03
+		"slurm/resnet50-2001.out": 89*60 + 15.923, "slurm/resnet50_n16.out": 24*60 + 48.169,
+		"keras/resnet-501.out": 242.5, "keras/resnet-501.out#2": 72.864, "slurm/accounting.txt#2002": 86400 + 123,
+	} {
+		if got := found[name].WallSeconds; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %g s, expected %g", name, got, want)
+		}
+	}
+	if i := found["slurm/resnet50-2001.out"].Info; i.EnergyJoules != 5.4e6 || i.Nodes != 1 || i.JobIDs[slurmJob] != "2001" {
+		t.Errorf("what sacct tells of job 2001: %+v", i)
+	}
+	if i := found["mlperf/result_0.txt"].Info; i.Config[TrainingSeconds] != 70.5 || i.GlobalBatch != 56 || i.Nodes != 9 {
+		t.Errorf("MLPerf: %+v", i)
+	}
+	if i := found["sc21/base/4GPU/00/out.log"].Info; i.GlobalBatch != 64 || i.BatchPerWorker != 16 || !i.Started.Equal(time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)) {
+		t.Errorf("SC21: %+v", i)
+	}
+	if i := found["unet/stdout_n1.txt"].Info; i.Test == nil || i.Test.IoU != 0.899849 || i.Test.Loss != 0.21 || i.Test.Seconds != 29.63 || i.Config[TrainingSeconds] != 38765.41 || i.Config["arch"] != "unet2d" {
+		t.Errorf("study: %+v", i)
+	}
+	if i := found["lightning/version_0/metrics.csv"].Info; i.Config["optimizer/name"] != "adam" || i.Config["lr"] != 0.001 {
+		t.Errorf("hparams: %v", i.Config)
+	}
+	for name, want := range map[string]string{
+		"torchrun/ddp_4gpus.log": "torchrun: rank 3 failed on node01 with exit code -9: Signal 9 (SIGKILL)", "slurm/accounting.txt#2002": "Slurm: OUT_OF_MEMORY, exit code 0:125",
+	} {
+		if got := found[name].Info.Error; !strings.Contains(got, want) {
+			t.Errorf("%s: %q, expected %q", name, got, want)
+		}
+	}
+}
+
+// TestKerasForms: the forms of Keras' line over its versions, and what a
+// progress bar leaves in a file.
+func TestKerasForms(t *testing.T) {
+	for _, line := range []string{
+		"196/196 - 49s - loss: 2.0408 - accuracy: 0.2506",
+		"196/196 - 49s - loss: 2.0408 - accuracy: 0.2506 - 49s/epoch - 250ms/step",
+		" - 49s - loss: 2.0408 - acc: 0.2506",
+		"196/196 - 49s - 250ms/step - accuracy: 0.2506 - loss: 2.0408",
+		"196/196 [==============================] - 49s 250ms/step - loss: 2.0408 - accuracy: 0.2506",
+		"195/196 [============================>.] - ETA: 0s - loss: 2.1 - accuracy: 0.2\b\b\r196/196 [==============================] - 49s 250ms/step - loss: 2.0408 - accuracy: 0.2506",
+		"[1,3]<stdout>:196/196 - 49s - loss: 2.0408 - accuracy: 0.2506",
+	} {
+		run := readOne(t, "job_2gpu.out", "Epoch 1/1\n"+line+"\n")
+		if len(run.Epochs) != 1 || run.Epochs[0].Seconds != 49 || run.Epochs[0].TrainLoss != 2.0408 || run.Epochs[0].Accuracy != 0.2506 || len(run.Problems) > 0 {
+			t.Errorf("%q: %+v, problems %v", line, run.Epochs, run.Problems)
+		}
+	}
+}
+
+// TestLabels: what stands in front of a line, and what only looks like it.
+func TestLabels(t *testing.T) {
+	for _, c := range []struct {
+		line, message, stamp string
+		rank                 int
+	}{
+		{"0: hello", "hello", "", 0},
+		{" 12: hello", "hello", "", 12},
+		{"12:30:01 hello", "12:30:01 hello", "", -1},
+		{"[1,7]<stdout>:hello", "hello", "", 7},
+		{"[3]<stderr>:hello", "hello", "", 3},
+		{"[rank4]:hello", "hello", "", 4},
+		{"[INFO] EPOCH: 1/2", "[INFO] EPOCH: 1/2", "", -1},
+		{"[12] hello", "[12] hello", "", -1},
+		{"2021-11-12 00:32:26,118 - root - INFO -   hello - you", "hello - you", "2021-11-12 00:32:26,118", -1},
+		{"021-11-12 00:32:26,118 - root - INFO - hello", "hello", "021-11-12 00:32:26,118", -1},
+		{"1: 2018-10-07 20:36:09,348 INFO hello", "hello", "2018-10-07 20:36:09,348", 1},
+		{"2019-05-06 10:00:03.104433: I tensorflow", "433: I tensorflow", "2019-05-06 10:00:03.104", -1},
+		{"2021-11-12", "2021-11-12", "", -1},
+		{"1:", "1:", "", -1},
+	} {
+		log := &textLog{rank: -1}
+		if got := log.strip([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
+			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.rank, log.stamp)
+		}
+	}
+}
+
+// TestReports: what is said of the fixtures: nothing of what was left out or
+// taken from elsewhere goes unsaid.
+func TestReports(t *testing.T) {
+	reports, err := Explain("testdata/tree")
+	check(t, err)
+	text := reports.String()
+	for _, want := range []string{
+		"tree/sc21/base/4GPU/00/out.log: SC21 log, 1 runs, 3 records, 17 of 21 lines used\n",
+		"tree/sc21/pm-crop64-1234567.out: SC21 log", "the same start and the same epochs as in testdata/tree/sc21/base/4GPU/00/out.log: one run",
+		"4 workers: rank 3 said it was done", `8 workers: the name "log_8gpu"`, "8 workers: devices 4 × nodes 2 of the configuration",
+		"ignored: 4 lines, the first is line 1: of no known form", "± is 1.96 standard deviations",
+		"the lines of 2 ranks are one run", "an earlier state of the run in testdata/tree/hf/trainer_state.json, which counts",
+		"not used: line 2: the header is torn", "not used: line 1: the file holds no table: the run wrote nothing",
+		"nothing says how many workers ran", "job 2001 is accounted in testdata/tree/slurm/accounting.txt",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the reports do not say %q", want)
+		}
+	}
+	for _, r := range reports {
+		if r.LinesUsed+r.LinesIgnored()+int64(len(r.Unused)) < r.Lines && !strings.Contains(r.Kind, "configuration") {
+			t.Errorf("%s: %d lines used, %d ignored, %d problems, of %d: some go unsaid", r.Path, r.LinesUsed, r.LinesIgnored(), len(r.Unused), r.Lines)
+		}
+	}
+	if table := reports.Table(); table.Nrow() != len(reports) || table.Err != nil {
+		t.Errorf("table of %d rows: %v", table.Nrow(), table.Err)
+	}
+	if html := reports.HTML(); strings.Count(html, "<tr>") != len(reports)+1 || strings.Contains(html, "<module>") {
+		t.Errorf("HTML of %d rows", strings.Count(html, "<tr>"))
+	}
+}
+
+// TestManyBadLines: the first hundred are kept, the rest is counted.
+func TestManyBadLines(t *testing.T) {
+	run := readOne(t, "log_2.csv", twoRows+strings.Repeat("x\n", 1000))
+	if len(run.Problems) != maxUnused+1 || run.Problems[maxUnused].Reason != "and 900 more lines that could not be used" {
+		t.Errorf("%d problems, the last %v", len(run.Problems), run.Problems[len(run.Problems)-1])
+	}
+}
+
+// TestProgress: told in order, up to all.
+func TestProgress(t *testing.T) {
+	var last, total int64
+	o := Options{Progress: func(read, all int64) {
+		if read < last {
+			t.Errorf("%d after %d", read, last)
+		}
+		last, total = read, all
+	}}
+	_, err := o.Read(t.Context(), "testdata/tree")
+	check(t, err)
+	if last != total || total == 0 {
+		t.Errorf("%d of %d bytes", last, total)
+	}
+}
+
+// ExampleExplain says of a file what of it is used.
+func ExampleExplain() {
+	dir, err := os.MkdirTemp("", "study")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	text := "BENCHY::SUMMARY::IO average trial throughput: 89.177 +/- 1.011\nBENCHY::SUMMARY::FULL average trial throughput: 8\nhello\n"
+	if err := os.WriteFile(filepath.Join(dir, "baseline_4gpu.out"), []byte(text), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	reports, err := Explain(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(strings.ReplaceAll(reports.String(), dir+"/", ""))
+	// Output:
+	// baseline_4gpu.out: benchy, 1 runs, 2 records, 2 of 3 lines used
+	//     taken: 4 workers: the name "baseline_4gpu"
+	//     taken: series "baseline": from the path
+	//     ignored: 1 lines, the first is line 3: of no known form
+}
+
+// TestEpochsOutOfOrder: an epoch's number finds its values however the lines of
+// ranks with small and large labels, and of epochs that come again, are mixed.
+func TestEpochsOutOfOrder(t *testing.T) {
+	tr, l := &track{}, newLines(strings.NewReader(""), 0)
+	for i, n := range []int{2, 5, 6, 3, 9, 1} {
+		if tr.find(n) != nil {
+			t.Errorf("epoch %d is there already", n)
+		}
+		tr.add(n, l).Samples = i
+		for k := range tr.epochs {
+			if e := tr.find(tr.epochs[k].Epoch); e != &tr.epochs[k] {
+				t.Errorf("epoch %d is not found after %d", tr.epochs[k].Epoch, n)
+			}
+		}
+	}
+	var ts tracks
+	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
+	for _, id := range ids {
+		if ts.find(id) != nil {
+			t.Errorf("track %v is there already", id)
+		}
+		ts.add(id)
+	}
+	for i, id := range ids {
+		if ts.find(id) != ts.all[i] {
+			t.Errorf("track %v is not the one that was added", id)
+		}
+	}
+	var c tally
+	times := map[int]int{}
+	for _, n := range []int{3, 1, 1, 2, 3, 0, 4, 4, 3, -1, 1 << 40, -1, 1 << 40} {
+		if before := c.add(n); before != times[n] {
+			t.Errorf("%d came %d times before, expected %d", n, before, times[n])
+		}
+		times[n]++
+	}
+}

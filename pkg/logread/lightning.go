@@ -1,0 +1,242 @@
+package logread
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// Lightning's CSVLogger: a row each time something was logged, with most cells
+// empty. The columns epoch and step count from 0.
+//
+//	epoch,step,train_loss,val_acc,val_f1,val_loss
+//	1,49,0.8741154670715332,,,
+//	1,49,,0.52,0.48,0.91
+const lightningKind = "Lightning metrics"
+
+func isLightning(_ string, head []byte) bool {
+	first, _, ok := bytes.Cut(head, []byte("\n"))
+	if !ok || len(first) > 2000 {
+		return false
+	}
+	columns := strings.Split(strings.TrimRight(string(first), "\r"), ",")
+	return slices.Contains(columns, "epoch") && slices.Contains(columns, "step") && len(columns) > 2
+}
+
+// lightningColumn is where a column's values go.
+type lightningColumn struct {
+	name  string
+	curve *curve
+	epoch func(*runs.Epoch) *float64 // nil: the curve alone
+	last  bool                       // name says it is the epoch's own value: it counts more
+}
+
+// lightningValue is the value of an epoch that a column holds. Names are of the
+// user's making; these are the common ones.
+func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
+	name = strings.ToLower(strings.ReplaceAll(name, "/", "_"))
+	name, own = strings.CutSuffix(name, "_epoch")
+	if strings.HasSuffix(name, "_step") {
+		return nil, false
+	}
+	switch name {
+	case "train_loss", "loss", "training_loss":
+		field = func(e *runs.Epoch) *float64 { return &e.TrainLoss }
+	case "val_loss", "valid_loss", "validation_loss":
+		field = func(e *runs.Epoch) *float64 { return &e.ValLoss }
+	case "train_acc", "train_accuracy", "acc", "accuracy":
+		field = func(e *runs.Epoch) *float64 { return &e.Accuracy }
+	case "val_acc", "val_accuracy", "valid_acc":
+		field = func(e *runs.Epoch) *float64 { return &e.ValAccuracy }
+	case "val_iou", "iou", "val_jaccard":
+		field = func(e *runs.Epoch) *float64 { return &e.IoU }
+	case "val_dice", "dice":
+		field = func(e *runs.Epoch) *float64 { return &e.Dice }
+	case "epoch_time", "epoch_seconds", "time_per", "train_time", "train_epoch_time":
+		field = func(e *runs.Epoch) *float64 { return &e.Seconds }
+	case "lr", "learning_rate", "lr-adam", "lr-sgd", "lr-adamw":
+		field = func(e *runs.Epoch) *float64 { return &e.LearningRate }
+	case "samples_per_second", "throughput", "train_throughput":
+		field = func(e *runs.Epoch) *float64 { return &e.SamplesPerSecond }
+	}
+	return field, own
+}
+
+// maxColumns bounds the columns that are read.
+const maxColumns = 1000
+
+func readLightning(ctx context.Context, in *input) ([]*part, error) {
+	l := newLines(in.r, in.size)
+	r := &lightningReader{in: in, l: l, at: map[int]int{}}
+	for {
+		line, ok := l.next()
+		if !ok {
+			break
+		}
+		if l.number&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		in.report.Lines++
+		switch {
+		case l.cut:
+			in.problem(l.number, "line is longer than %d bytes", maxLine)
+		case r.columns == nil:
+			r.header(string(line))
+			in.report.LinesUsed++
+		case len(line) == 0:
+			in.report.ignore(l.number, blankLine)
+		case !l.ended:
+			in.problem(l.number, "last line is torn: %.80q", line)
+		default:
+			r.row(l.number, line)
+		}
+	}
+	if l.err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.path, l.number, l.err)
+	}
+	return r.finish(), nil
+}
+
+type lightningReader struct {
+	in          *input
+	l           *lines
+	columns     []lightningColumn
+	epoch, step int // columns
+	epochs      []runs.Epoch
+	at          map[int]int
+	cells       []lightningCell // of the current row
+	rows        int
+}
+
+func (r *lightningReader) header(text string) {
+	r.epoch, r.step = -1, -1
+	names := strings.Split(text, ",")
+	if len(names) > maxColumns {
+		r.in.problem(1, "%d columns; those after %d are not used", len(names), maxColumns)
+	}
+	for i, name := range names {
+		c := lightningColumn{name: name}
+		switch {
+		case name == "epoch":
+			r.epoch = i
+		case name == "step":
+			r.step = i
+		case name != "" && i < maxColumns:
+			c.curve = newCurve(name, -1, false)
+			c.epoch, c.last = lightningValue(name)
+		}
+		r.columns = append(r.columns, c)
+	}
+}
+
+// row takes a row: its values are of the epoch and the step in it.
+func (r *lightningReader) row(line int, text []byte) {
+	r.cells = r.cells[:0]
+	epoch, step := -1, -1
+	rest := text
+	for i := range r.columns {
+		if len(rest) > 0 && rest[0] == ',' && i < len(r.columns)-1 { // most cells are empty
+			rest = rest[1:]
+			continue
+		}
+		v, n := decimal(rest)
+		if n == 0 || n < len(rest) && rest[n] != ',' {
+			if n = bytes.IndexByte(rest, ','); n < 0 {
+				n = len(rest)
+			}
+			v = 0
+			if n > 0 {
+				var ok bool
+				if v, ok = parseFloat(rest[:n]); !ok {
+					r.in.problem(line, "column %q: expected a number, got %.40q", r.columns[i].name, rest[:n])
+					return
+				}
+			}
+		}
+		switch {
+		case n == 0:
+		case i != r.epoch && i != r.step:
+			r.cells = append(r.cells, lightningCell{i, v})
+		case v < 0 || v >= 1<<53 || v != math.Trunc(v) || i == r.epoch && v >= 1<<31:
+			r.in.problem(line, "column %q: expected 0, 1, 2, …, got %.40q", r.columns[i].name, rest[:n])
+			return
+		case i == r.epoch:
+			epoch = int(v)
+		default:
+			step = int(v)
+		}
+		if end := n == len(rest); end != (i == len(r.columns)-1) {
+			r.in.problem(line, "expected %d cells, got %d: %.80q", len(r.columns), bytes.Count(text, []byte{','})+1, text)
+			return
+		} else if !end {
+			rest = rest[n+1:]
+		}
+	}
+	good := false
+	for _, cell := range r.cells {
+		c := &r.columns[cell.column]
+		if c.curve == nil {
+			continue
+		}
+		good = true
+		c.curve.add(int64(max(step, 0)), cell.v, 0)
+		r.in.report.Records++
+		if c.epoch != nil && epoch >= 0 {
+			*c.epoch(r.epochOf(epoch, line)) = cell.v
+		}
+	}
+	if good {
+		r.in.report.LinesUsed++
+		r.rows++
+	} else {
+		r.in.report.ignore(line, "a row without a value")
+	}
+}
+
+// lightningCell is a cell that is not empty.
+type lightningCell struct {
+	column int
+	v      float64
+}
+
+func (r *lightningReader) epochOf(n, line int) *runs.Epoch {
+	if k := len(r.epochs) - 1; k >= 0 && r.epochs[k].Epoch == n+1 {
+		return &r.epochs[k]
+	}
+	i, ok := r.at[n]
+	if !ok {
+		i = len(r.epochs)
+		r.at[n] = i
+		if i == cap(r.epochs) {
+			r.epochs = slices.Grow(r.epochs, r.l.room(i))
+		}
+		r.epochs = append(r.epochs, unmeasured(n+1, line))
+	}
+	return &r.epochs[i]
+}
+
+func (r *lightningReader) finish() []*part {
+	if r.rows == 0 {
+		if len(r.in.report.Unused) == 0 {
+			r.in.problem(0, "the file has a header and no values")
+		}
+		return nil
+	}
+	var run runs.Run
+	slices.SortFunc(r.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
+	run.Epochs = r.epochs
+	if len(run.Epochs) > 0 {
+		r.in.report.assume("of a value that was logged several times in an epoch the last counts; Lightning counts epochs from 0, here they count from 1")
+	}
+	for _, c := range r.columns {
+		if c.curve != nil && c.curve.came > 0 {
+			run.Curves = append(run.Curves, c.curve.done(r.in.report))
+		}
+	}
+	return []*part{{run: run, role: principal}}
+}

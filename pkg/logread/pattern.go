@@ -1,0 +1,146 @@
+package logread
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Pattern says what the name of a file tells of its run. It counts more than
+// what the file itself, its folders or its configuration say.
+type Pattern struct {
+	text   string
+	re     *regexp.Regexp
+	series string // may hold {series}
+}
+
+// ParsePattern reads a pattern such as
+//
+//	log_hvd_{workers}.csv=PyTorch Horovod
+//	{series}/{workers}GPU/seed{seed}/out.log
+//	job_{workers}_rank{rank}.txt=ResNet-50
+//
+// In front of the = stands the end of a path, whole names between slashes, in
+// which {workers}, {seed} and {rank} stand for a number, {series} for a text
+// without a slash, * for any text without a slash and ** for any text.
+// Behind it, where it stands, is the name of the series, which may hold
+// {series}. Files of one folder that differ in {rank} alone are one run.
+func ParsePattern(text string) (Pattern, error) {
+	glob, series, named := strings.Cut(text, "=")
+	if glob == "" || named && series == "" {
+		return Pattern{}, fmt.Errorf(`parse pattern %q: expected the end of a path, and after = the name of a series, such as "log_hvd_{workers}.csv=PyTorch Horovod"`, text)
+	}
+	var b strings.Builder
+	b.WriteString("(?:^|/)")
+	seen := map[string]bool{}
+	for rest := glob; rest != ""; {
+		var field string
+		var length int
+		switch {
+		case strings.HasPrefix(rest, "**"):
+			field, length = ".*", 2
+		case rest[0] == '*':
+			field, length = "[^/]*", 1
+		case rest[0] == '{':
+			end := strings.IndexByte(rest, '}')
+			name := ""
+			if end > 0 {
+				name = rest[1:end]
+			}
+			switch name {
+			case "workers", "seed", "rank":
+				field = "(?P<" + name + ">[0-9]+)"
+			case "series":
+				field = "(?P<series>[^/]+?)"
+			default:
+				return Pattern{}, fmt.Errorf("parse pattern %q: %q is not known; use {workers}, {seed}, {rank} or {series}", text, rest[:max(end+1, 1)])
+			}
+			if seen[name] {
+				return Pattern{}, fmt.Errorf("parse pattern %q: {%s} stands there twice", text, name)
+			}
+			seen[name] = true
+			length = end + 1
+		default:
+			length = strings.IndexAny(rest, "*{")
+			if length < 0 {
+				length = len(rest)
+			}
+			field = regexp.QuoteMeta(rest[:length])
+		}
+		b.WriteString(field)
+		rest = rest[length:]
+	}
+	b.WriteByte('$')
+	if strings.Contains(series, "{series}") && !seen["series"] {
+		return Pattern{}, fmt.Errorf("parse pattern %q: {series} stands behind the =, and not in front of it", text)
+	}
+	re, err := regexp.Compile(b.String())
+	if err != nil {
+		return Pattern{}, errors.Join(fmt.Errorf("parse pattern %q", text), err)
+	}
+	return Pattern{text: text, re: re, series: series}, nil
+}
+
+// String is the pattern as it was written.
+func (p Pattern) String() string { return p.text }
+
+// told is what a name tells; a number that is not there is -1.
+type told struct {
+	series              string
+	workers, seed, rank int
+	rest                string // the path with the rank left out
+}
+
+// match applies the pattern to a path; a compressed file matches with and
+// without the ending that its compression adds.
+func (p Pattern) match(path string) (told, bool) {
+	path = filepath.ToSlash(path)
+	m := p.re.FindStringSubmatchIndex(path)
+	if m == nil {
+		if bare := uncompressedName(path); bare != path {
+			return p.match(bare)
+		}
+		return told{}, false
+	}
+	t := told{series: p.series, workers: -1, seed: -1, rank: -1, rest: path}
+	for i, name := range p.re.SubexpNames() {
+		if i == 0 || name == "" {
+			continue
+		}
+		text := path[m[2*i]:m[2*i+1]]
+		n, err := strconv.Atoi(text)
+		switch name {
+		case "series":
+			if p.series == "" {
+				t.series = text
+			} else {
+				t.series = strings.ReplaceAll(p.series, "{series}", text)
+			}
+			continue
+		case "workers":
+			t.workers = n
+		case "seed":
+			t.seed = n
+		case "rank":
+			t.rank = n
+			t.rest = path[:m[2*i]] + "*" + path[m[2*i+1]:]
+		}
+		if err != nil { // more digits than an int holds
+			return told{}, false
+		}
+	}
+	return t, true
+}
+
+// uncompressedName leaves out the ending that a compression adds.
+func uncompressedName(path string) string {
+	for _, end := range []string{".gz", ".zst", ".zstd"} {
+		if bare, ok := strings.CutSuffix(path, end); ok {
+			return bare
+		}
+	}
+	return path
+}

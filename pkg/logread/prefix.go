@@ -1,0 +1,177 @@
+package logread
+
+import (
+	"bytes"
+	"time"
+)
+
+// strip takes off what stands in front of a program's own line: the label of a
+// rank, a time stamp, a level. It sets t.rank and t.stamp.
+//
+//	 0: line                             srun -l
+//	[1,0]<stdout>:line                   mpirun --tag-output, horovodrun
+//	[rank0]:line                         torchrun
+//	2021-11-12 00:32:26,118 - root - INFO - line
+//	2018-10-07 20:36:09,348 INFO line
+func (t *textLog) strip(line []byte) []byte {
+	m := skipBlanks(line)
+	if len(m) < 3 {
+		return m
+	}
+	if digit(m[0]) || m[0] == '[' {
+		m = t.label(m)
+		if len(m) > 20 && (digit(m[0]) || m[0] == '-') {
+			m = t.timeStamp(m)
+		}
+	}
+	return m
+}
+
+// label takes off the label of a rank.
+func (t *textLog) label(m []byte) []byte {
+	c := cursor{b: m}
+	if digit(m[0]) {
+		i := bytes.IndexByte(m[:min(len(m), 9)], ':')
+		if i < 1 || i+1 < len(m) && m[i+1] != ' ' {
+			return m
+		}
+		rank := c.count()
+		c.lit(":")
+		return t.labelled(m, c, rank)
+	}
+	c.lit("[")
+	switch {
+	case c.opt("rank"), c.opt("default"):
+		rank := c.count()
+		c.lit("]:")
+		return t.labelled(m, c, rank)
+	case len(m) > 2 && digit(m[1]):
+		rank := c.count()
+		if c.opt(",") {
+			rank = c.count() // job, rank
+		}
+		c.lit("]<std")
+		if !c.opt("out>:") {
+			c.lit("err>:")
+		}
+		return t.labelled(m, c, rank)
+	}
+	return m
+}
+
+func (t *textLog) labelled(m []byte, c cursor, rank int) []byte {
+	if c.failed || rank > maxWorkers {
+		return m
+	}
+	t.rank = rank
+	return skipBlanks(c.b)
+}
+
+// skipBlanks leaves out blanks and tabs at the beginning: bytes.TrimLeft would
+// make a table of them first, on every line.
+func skipBlanks(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	return b
+}
+
+// stampLength is that of a stamp behind its year: -11-12 00:32:26,118.
+const stampLength = 19
+
+// timeStamp takes off a time stamp and the level behind it. Of the year,
+// leading digits may be missing: several writers of one file tear each other's
+// lines.
+func (t *textLog) timeStamp(m []byte) []byte {
+	year := 0
+	for year < 4 && digit(m[year]) {
+		year++
+	}
+	if len(m) < year+stampLength {
+		return m
+	}
+	s := m[year : year+stampLength]
+	if s[0] != '-' || s[3] != '-' || s[6] != ' ' && s[6] != 'T' || s[9] != ':' || s[12] != ':' || s[15] != ',' && s[15] != '.' || !digit(s[18]) {
+		return m
+	}
+	t.stamp = m[:year+stampLength]
+	rest := bytes.TrimLeft(m[year+stampLength:], " ")
+	if has(rest, "- ") {
+		return t.nameAndLevel(rest)
+	}
+	for _, level := range [...]string{"INFO", "WARNING", "ERROR", "DEBUG", "[INFO]", "[WARNING]"} {
+		if has(rest, level) {
+			rest = rest[len(level):]
+			for len(rest) > 0 && (rest[0] == ' ' || rest[0] == ':') {
+				rest = rest[1:]
+			}
+			return rest
+		}
+	}
+	return rest
+}
+
+// nameAndLevel takes off "- name - LEVEL - ", up to the second dash behind the
+// name. It is mostly that of the line before.
+func (t *textLog) nameAndLevel(m []byte) []byte {
+	if n := len(t.heading); n > 0 && bytes.HasPrefix(m, t.heading) {
+		return bytes.TrimLeft(m[n:], " ")
+	}
+	_, rest, _ := bytes.Cut(m[2:], []byte(" - "))
+	_, message, ok := bytes.Cut(rest, []byte(" - "))
+	if n := len(m) - len(message); ok && n <= 200 {
+		t.heading = append(t.heading[:0], m[:n]...)
+	}
+	return bytes.TrimLeft(message, " ")
+}
+
+// clock takes the run's start and end from the time stamps of used lines. Two
+// stamps of one rank that go back say that the clock was set.
+func (t *textLog) clock() {
+	now, ok := t.time()
+	if !ok {
+		return
+	}
+	info := &t.cur.run.Info
+	if info.Started.IsZero() {
+		info.Started = now
+		if !t.zoned {
+			t.zoned = true
+			t.in.report.assume("time stamps are of UTC, for the log does not say its zone")
+		}
+	}
+	if back := info.Ended.Sub(now); back > time.Second && t.rank < 0 {
+		t.in.problem(t.l.number, "the clock goes back by %s here; the epochs' seconds are the log's own and stay as they are", back)
+	}
+	if now.After(info.Ended) || t.rank < 0 {
+		info.Ended = now
+	}
+}
+
+// time is the current line's time stamp, as UTC: the log does not say in which
+// zone it is. The day is worked out anew only where it changes.
+func (t *textLog) time() (time.Time, bool) {
+	year := len(t.stamp) - stampLength
+	s := t.stamp[year:]
+	day := t.stamp[:year+6]
+	if !bytes.Equal(day, t.day) {
+		t.day = append(t.day[:0], day...)
+		text := string(day)
+		if missing := 4 - year; missing > 0 && !t.cur.run.Info.Ended.IsZero() {
+			text = t.cur.run.Info.Ended.Format("2006")[:missing] + text
+		}
+		midnight, err := time.Parse("2006-01-02", text)
+		t.midnight, t.badDay = midnight, err != nil
+	}
+	if t.badDay {
+		return time.Time{}, false
+	}
+	two := func(i int) time.Duration { return time.Duration(s[i]-'0')*10 + time.Duration(s[i+1]-'0') }
+	for _, i := range [...]int{7, 8, 10, 11, 13, 14, 16, 17, 18} {
+		if !digit(s[i]) {
+			return time.Time{}, false
+		}
+	}
+	clock := two(7)*time.Hour + two(10)*time.Minute + two(13)*time.Second + (10*two(16)+time.Duration(s[18]-'0'))*time.Millisecond
+	return t.midnight.Add(clock), true
+}

@@ -1,0 +1,206 @@
+package logread
+
+import (
+	"fmt"
+	"html"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+
+	"lockstep/pkg/runs"
+)
+
+// maxUnused bounds the problems that are kept of a file, and maxIgnored the
+// reasons: a file may be damaged on every line.
+const (
+	maxUnused  = 100
+	maxIgnored = 16
+)
+
+// Report says what was done with a file: nothing that was left out goes
+// unsaid.
+type Report struct {
+	Path        string
+	Kind        string // of the log; empty where it is of no known kind
+	Compression string // gzip or zstd; empty where it is not compressed
+	Bytes       int64  // of content that was read, unpacked
+	Runs        int    // that the file holds, or 1 where it adds to a run of other files
+	Records     int64  // epochs, trials, events, …: what was taken from it
+	Lines       int64  // of text; 0 for binary files
+	LinesUsed   int64
+	Ignored     []Ignored // lines that hold no value of a known form, by reason
+	// Unused are the lines that should hold a value and could not be used, and
+	// what else is wrong with the file; the first hundred, and how many more.
+	Unused     []runs.Problem
+	UnusedMore int
+	// Assumed says what is not in the file's values and where it was taken from.
+	Assumed []string
+	Skipped string // why the file was not read; empty where it was
+}
+
+// Ignored counts the lines that were left alone for a reason.
+type Ignored struct {
+	Reason string
+	Lines  int64
+	First  int // line number of the first
+}
+
+// LinesIgnored is the sum over all reasons.
+func (r Report) LinesIgnored() int64 {
+	var n int64
+	for _, i := range r.Ignored {
+		n += i.Lines
+	}
+	return n
+}
+
+// problem notes what could not be used; line 0 means the whole file.
+func (r *Report) problem(line int, format string, a ...any) {
+	if len(r.Unused) >= maxUnused {
+		r.UnusedMore++
+		return
+	}
+	r.Unused = append(r.Unused, runs.Problem{File: r.Path, Line: line, Reason: fmt.Sprintf(format, a...)})
+}
+
+// ignore counts a line that holds no value.
+func (r *Report) ignore(line int, reason string) {
+	for i := range r.Ignored {
+		if r.Ignored[i].Reason == reason {
+			r.Ignored[i].Lines++
+			return
+		}
+	}
+	if len(r.Ignored) >= maxIgnored {
+		r.Ignored[maxIgnored-1].Lines++
+		return
+	}
+	r.Ignored = append(r.Ignored, Ignored{Reason: reason, Lines: 1, First: line})
+}
+
+// assume notes what was taken from elsewhere than the values of the file.
+func (r *Report) assume(format string, a ...any) {
+	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
+}
+
+// problems are those of the file, and one that counts what was not kept.
+func (r *Report) problems() []runs.Problem {
+	if r.UnusedMore == 0 {
+		return r.Unused
+	}
+	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %d more lines that could not be used", r.UnusedMore)}
+	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
+}
+
+// String is the report as lines of text.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", r.Path)
+	if r.Skipped != "" {
+		fmt.Fprintf(&b, "not read: %s\n", r.Skipped)
+		return b.String()
+	}
+	b.WriteString(r.Kind)
+	if r.Compression != "" {
+		fmt.Fprintf(&b, " (%s)", r.Compression)
+	}
+	fmt.Fprintf(&b, ", %d runs, %d records", r.Runs, r.Records)
+	if r.Lines > 0 {
+		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
+	}
+	b.WriteByte('\n')
+	for _, a := range r.Assumed {
+		fmt.Fprintf(&b, "    taken: %s\n", a)
+	}
+	for _, i := range r.Ignored {
+		fmt.Fprintf(&b, "    ignored: %d lines, the first is line %d: %s\n", i.Lines, i.First, i.Reason)
+	}
+	for _, p := range r.Unused {
+		if p.Line == 0 {
+			fmt.Fprintf(&b, "    not used: %s\n", p.Reason)
+			continue
+		}
+		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, p.Reason)
+	}
+	if r.UnusedMore > 0 {
+		fmt.Fprintf(&b, "    not used: %d more lines\n", r.UnusedMore)
+	}
+	return b.String()
+}
+
+// Reports are those of all files under the paths that were read, in natural
+// order. In a notebook they show themselves as a table.
+type Reports []Report
+
+// String is every report as text.
+func (r Reports) String() string {
+	var b strings.Builder
+	for _, one := range r {
+		b.WriteString(one.String())
+	}
+	return b.String()
+}
+
+// Table has a row a file: path, kind, runs, records, lines, lines_used,
+// lines_ignored, problems, note (why it was not read, or what was assumed).
+func (r Reports) Table() dataframe.DataFrame {
+	var path, kind, note []string
+	var found, records, lines, used, ignored, problems []int
+	for _, one := range r {
+		path, kind = append(path, one.Path), append(kind, one.Kind)
+		text := one.Skipped
+		if text == "" {
+			text = strings.Join(one.Assumed, "; ")
+		}
+		note = append(note, text)
+		found, records = append(found, one.Runs), append(records, int(one.Records))
+		lines, used = append(lines, int(one.Lines)), append(used, int(one.LinesUsed))
+		ignored = append(ignored, int(one.LinesIgnored()))
+		problems = append(problems, len(one.Unused)+one.UnusedMore)
+	}
+	return dataframe.New(
+		series.New(path, series.String, "path"), series.New(kind, series.String, "kind"),
+		series.New(found, series.Int, "runs"), series.New(records, series.Int, "records"),
+		series.New(lines, series.Int, "lines"), series.New(used, series.Int, "lines_used"),
+		series.New(ignored, series.Int, "lines_ignored"), series.New(problems, series.Int, "problems"),
+		series.New(note, series.String, "note"),
+	)
+}
+
+// HTML is the reports as a table; what could not be used stands under each file.
+func (r Reports) HTML() string {
+	var b strings.Builder
+	b.WriteString("<table><thead><tr><th>file</th><th>kind</th><th>runs</th><th>records</th><th>lines used</th><th>notes</th></tr></thead><tbody>\n")
+	for _, one := range r {
+		kind := one.Kind
+		if one.Compression != "" {
+			kind += " (" + one.Compression + ")"
+		}
+		var notes []string
+		if one.Skipped != "" {
+			notes = append(notes, "not read: "+one.Skipped)
+		}
+		notes = append(notes, one.Assumed...)
+		for _, i := range one.Ignored {
+			notes = append(notes, fmt.Sprintf("%d lines ignored from line %d: %s", i.Lines, i.First, i.Reason))
+		}
+		for _, p := range one.Unused {
+			if p.Line == 0 {
+				notes = append(notes, "not used: "+p.Reason)
+				continue
+			}
+			notes = append(notes, fmt.Sprintf("line %d not used: %s", p.Line, p.Reason))
+		}
+		if one.UnusedMore > 0 {
+			notes = append(notes, fmt.Sprintf("%d more lines not used", one.UnusedMore))
+		}
+		for i := range notes {
+			notes[i] = html.EscapeString(notes[i])
+		}
+		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%d</td><td>%d of %d</td><td>%s</td></tr>\n",
+			html.EscapeString(one.Path), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
+	}
+	b.WriteString("</tbody></table>")
+	return b.String()
+}

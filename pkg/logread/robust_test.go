@@ -1,0 +1,383 @@
+package logread
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"lockstep/pkg/runs"
+)
+
+func gzipped(t testing.TB, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(text)
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zstded(t testing.TB, text []byte) []byte {
+	t.Helper()
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z.EncodeAll(text, nil)
+}
+
+// explained reads a folder and gives the report of each file by its name.
+func explained(t *testing.T, dir string) (*Logs, map[string]Report) {
+	t.Helper()
+	logs, err := Options{}.Read(t.Context(), dir)
+	check(t, err)
+	byName := map[string]Report{}
+	for _, r := range logs.Reports {
+		name, err := filepath.Rel(dir, r.Path)
+		check(t, err)
+		byName[name] = r
+	}
+	return logs, byName
+}
+
+// TestCompressed: each fixture reads alike plain, as gzip and as zstd.
+func TestCompressed(t *testing.T) {
+	plain, err := Options{}.Read(t.Context(), "testdata/tree")
+	check(t, err)
+	for ending, pack := range map[string]func(testing.TB, []byte) []byte{".gz": gzipped, ".zst": zstded} {
+		dir := filepath.Join(t.TempDir(), "tree")
+		check(t, filepath.WalkDir("testdata/tree", func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			check(t, err)
+			name, err := filepath.Rel("testdata/tree", path)
+			check(t, err)
+			write(t, dir, map[string]string{name + ending: string(pack(t, text))})
+			return nil
+		}))
+		packed, err := Options{}.Read(t.Context(), dir)
+		check(t, err)
+		if len(packed.Runs) != len(plain.Runs) {
+			t.Fatalf("%s: %d runs, expected %d", ending, len(packed.Runs), len(plain.Runs))
+		}
+		for i, r := range packed.Runs {
+			want := plain.Runs[i]
+			if r.Kind != want.Kind || r.Info.Series != want.Info.Series || r.Info.Workers != want.Info.Workers || len(r.Epochs) != len(want.Epochs) {
+				t.Errorf("%s: %s %s of %d workers and %d epochs, expected %s %s of %d and %d", r.Dir, r.Kind, r.Info.Series, r.Info.Workers, len(r.Epochs),
+					want.Kind, want.Info.Series, want.Info.Workers, len(want.Epochs))
+			}
+		}
+		for _, r := range packed.Reports {
+			if r.Compression == "" {
+				t.Errorf("%s: compression is not in the report", r.Path)
+			}
+		}
+	}
+}
+
+// TestPackedFileCut: what stands in front of the cut is read.
+func TestPackedFileCut(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(strings.SplitAfter(twoRows, "\n")[0])
+	for i := range 20000 {
+		fmt.Fprintf(&b, "%d,%d.%06d,0.5,0.001,1.0,1.0,0.9\n", i, i%977, i*7919%1000000)
+	}
+	for name, pack := range map[string]func(testing.TB, []byte) []byte{"log_1.csv.gz": gzipped, "log_2.csv.zst": zstded} {
+		packed := pack(t, []byte(b.String()))
+		dir := t.TempDir()
+		write(t, dir, map[string]string{name: string(packed[:len(packed)*3/4])})
+		logs, reports := explained(t, dir)
+		if len(logs.Runs) != 1 || len(logs.Runs[0].Epochs) < 1000 || len(logs.Runs[0].Epochs) >= 20000 {
+			t.Errorf("%s: runs %d, expected one with a part of its epochs", name, len(logs.Runs))
+		}
+		if text := reports[name].String(); !strings.Contains(text, "the compressed file ends in the middle") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// TestZipBomb: lines that unpack to thousands of times their size, 368 MiB in
+// all, are not read to their end, and not held.
+func TestZipBomb(t *testing.T) {
+	var packed bytes.Buffer
+	z, err := zstd.NewWriter(&packed, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	check(t, err)
+	lines := bytes.Repeat([]byte("a line that says nothing, over and over again\n"), 1<<15)
+	for range 1 << 8 {
+		_, err = z.Write(lines)
+		check(t, err)
+	}
+	check(t, z.Close())
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"job.out": packed.String()})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, reports := explained(t, dir)
+	runtime.ReadMemStats(&after)
+	r := reports["job.out"]
+	if got := after.TotalAlloc - before.TotalAlloc; got > 256<<20 {
+		t.Errorf("%d bytes allocated", got)
+	}
+	if !strings.Contains(r.String(), "unpacking stopped") || r.Bytes > 128<<20 {
+		t.Errorf("%d bytes of content read of %d packed: %s", r.Bytes, packed.Len(), r)
+	}
+}
+
+// TestPickle: recognised in each form, said so, and not run: running the first
+// would make the file that it names.
+func TestPickle(t *testing.T) {
+	dir := t.TempDir()
+	trap := filepath.Join(dir, "trap")
+	// os.system("touch …"), as pickle protocol 0 writes it.
+	text := "cos\nsystem\n(S'touch " + trap + "'\ntR."
+	files := map[string]string{
+		"history.pkl": text, "log_2.csv": "\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00.", // a pickle that is named as a log
+		"model.pt": "PK\x03\x04\x00\x00archive/data.pkl", "old.log": "(dp0\nS'loss'\np1\nF0.5\ns.",
+	}
+	write(t, dir, files)
+	logs, reports := explained(t, dir)
+	if len(logs.Runs) > 0 {
+		t.Errorf("runs %v", logs.Runs)
+	}
+	for name := range files {
+		if !strings.Contains(reports[name].Skipped, "it is a pickle") {
+			t.Errorf("%s: %s", name, reports[name])
+		}
+	}
+	if _, err := os.Stat(trap); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the pickle was run")
+	}
+	if _, _, err := Read(filepath.Join(dir, "history.pkl")); err == nil || !strings.Contains(err.Error(), "write the values as CSV or JSON") {
+		t.Errorf("named itself: error %v", err)
+	}
+}
+
+// TestLinksAndOtherFiles: a loop of links, a pipe, a folder named as a log, an
+// archive, a source.
+func TestLinksAndOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"a/log_2.csv": twoRows, "log_4.csv/log_8.csv": twoRows, "logs.tar": strings.Repeat("\x00", 257) + "ustar\x00" + strings.Repeat("\x00", 300),
+		"empty.log": "", "log_16.csv.gz.gz": string(gzipped(t, gzipped(t, []byte(twoRows)))), "photo.png": "\x89PNG\r\n\x1a\n\x00\x00", "notes.md": "# notes\n",
+	})
+	check(t, os.Symlink(dir, filepath.Join(dir, "a", "loop")))
+	check(t, os.Symlink("log_2.csv", filepath.Join(dir, "a", "latest.csv")))
+	makePipe(t, filepath.Join(dir, "pipe.log"))
+	logs, reports := explained(t, dir)
+	var names []string
+	for _, r := range logs.Runs {
+		names = append(names, strings.TrimPrefix(r.Dir, dir+"/"))
+	}
+	if d := cmp.Diff([]string{"a/log_2.csv", "log_4.csv/log_8.csv"}, names); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	for name, want := range map[string]string{
+		"a/loop": "it is a link, which is not followed", "a/latest.csv": "it is a link", "pipe.log": "neither a file nor a folder",
+		"logs.tar": "it is a tar archive", "empty.log": "the file is empty", "log_16.csv.gz.gz": "it is compressed twice", "photo.png": "of no known kind", "notes.md": "of no known kind",
+	} {
+		if r := reports[name]; !strings.Contains(r.Skipped, want) || len(r.Unused) > 0 {
+			t.Errorf("%s: %s, expected %q", name, r, want)
+		}
+	}
+	if len(logs.Problems) > 0 {
+		t.Errorf("problems %v", logs.Problems)
+	}
+	linked, _, err := Read(filepath.Join(dir, "a", "latest.csv")) // named itself, a link is followed
+	check(t, err)
+	if len(linked) != 1 {
+		t.Errorf("%d runs behind the link", len(linked))
+	}
+}
+
+// TestLongLine: a line of 100 MB is cut, counted, said, and not held; what
+// stands before and behind it is read.
+func TestLongLine(t *testing.T) {
+	const long = 100 << 20
+	before, behind := "Epoch 1/2\n2/2 - 9s - loss: 1.5\n", "\nEpoch 2/2\n2/2 - 8s - loss: 1.25\n"
+	r := io.MultiReader(strings.NewReader(before), io.LimitReader(endless{}, long), strings.NewReader(behind))
+	report := &Report{Path: "job_2gpu.out"}
+	var start, end runtime.MemStats
+	runtime.ReadMemStats(&start)
+	parts, err := kindNamed(t, textKind).read(t.Context(), &input{path: report.Path, r: r, report: report})
+	runtime.ReadMemStats(&end)
+	check(t, err)
+	if got := end.TotalAlloc - start.TotalAlloc; got > 16<<20 {
+		t.Errorf("%d bytes allocated", got)
+	}
+	if len(parts) != 1 || len(parts[0].run.Epochs) != 2 || parts[0].run.Epochs[1].TrainLoss != 1.25 || parts[0].run.Epochs[1].Line != 5 {
+		t.Fatalf("parts %+v", parts)
+	}
+	if d := cmp.Diff([]runs.Problem{{File: report.Path, Line: 3, Reason: "line is longer than 1048576 bytes"}}, report.Unused); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// TestClockJumps: the seconds of an epoch that cannot be are left out, and a
+// time stamp that goes back is said.
+func TestClockJumps(t *testing.T) {
+	run := readOne(t, "out_2gpu.log", `2021-10-31 02:59:00,000 - root - INFO - Configuration name: base
+2021-10-31 02:59:10,000 - root - INFO - Time taken for epoch 1 is 10.0 sec, avg 100.0 samples/sec
+2021-10-31 02:00:10,000 - root - INFO - Time taken for epoch 2 is -3540.0 sec, avg -0.3 samples/sec
+2021-10-31 02:00:20,000 - root - INFO - Time taken for epoch 3 is 10.0 sec, avg 100.0 samples/sec
+`)
+	if len(run.Epochs) != 3 || !math.IsNaN(run.Epochs[1].Seconds) || run.Epochs[2].Seconds != 10 {
+		t.Fatalf("epochs %+v", run.Epochs)
+	}
+	want := []string{":3: an epoch of -3540 s: the clock was set while it ran", ":3: the clock goes back by 59m0s here"}
+	for i, p := range run.Problems {
+		if i >= len(want) || !strings.Contains(p.String(), want[i]) {
+			t.Errorf("problem %s, expected %q", p, want)
+		}
+	}
+	if len(run.Problems) != len(want) {
+		t.Errorf("problems %v", run.Problems)
+	}
+	study := readOne(t, "log_2.csv", strings.Replace(twoRows, "189.552807", "-3.5", 1))
+	if len(study.Problems) != 1 || study.Problems[0].Line != 3 || !math.IsNaN(study.Epochs[1].Seconds) {
+		t.Errorf("problems %v, epochs %+v", study.Problems, study.Epochs)
+	}
+}
+
+// TestTwoRunsInOneFile: a run begins where the epochs begin again, at a new
+// configuration, or at a command.
+func TestTwoRunsInOneFile(t *testing.T) {
+	for name, text := range map[string]string{
+		"epochs_2gpu.out":  "Epoch 1/2\n2/2 - 9s - loss: 1.5\nEpoch 2/2\n2/2 - 8s - loss: 1.2\nEpoch 1/2\n2/2 - 7s - loss: x\n2/2 - 6s - loss: 1.0\n",
+		"command_2gpu.out": "python a.py\nEpoch 1/1\n2/2 - 9s - loss: 1.5\npython b.py\nEpoch 1/1\n2/2 - 7s - loss: 1.5\n",
+		"config_2gpu.out": "2021-11-12 00:32:26,118 - root - INFO - Configuration name: a\n2021-11-12 00:33:26,118 - root - INFO - Time taken for epoch 1 is 9.0 sec, avg 1.5 samples/sec\n" +
+			"2021-11-12 00:34:26,118 - root - INFO - Configuration name: b\n2021-11-12 00:35:26,118 - root - INFO - Time taken for epoch 1 is 7.0 sec, avg 1.5 samples/sec\n",
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{name: text})
+		found, _, err := Read(dir)
+		check(t, err)
+		if len(found) != 2 || found[0].Epochs[0].Seconds != 9 || found[1].Epochs[0].Seconds != 7 {
+			t.Errorf("%s: %d runs: %+v", name, len(found), found)
+			continue
+		}
+		if found[0].Dir != filepath.Join(dir, name) || found[1].Dir != filepath.Join(dir, name)+"#2" {
+			t.Errorf("%s: runs at %s and %s", name, found[0].Dir, found[1].Dir)
+		}
+	}
+}
+
+// TestLineEnds: each fixture reads alike with the line ends of Windows.
+func TestLineEnds(t *testing.T) {
+	plain, err := Options{}.Read(t.Context(), "testdata/tree")
+	check(t, err)
+	dir := filepath.Join(t.TempDir(), "tree")
+	check(t, os.CopyFS(dir, os.DirFS("testdata/tree")))
+	check(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		check(t, err)
+		return os.WriteFile(path, bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")), 0o644)
+	}))
+	windows, err := Options{}.Read(t.Context(), dir)
+	check(t, err)
+	if len(windows.Runs) != len(plain.Runs) || len(windows.Problems) != len(plain.Problems) {
+		t.Fatalf("%d runs and %d problems, expected %d and %d", len(windows.Runs), len(windows.Problems), len(plain.Runs), len(plain.Problems))
+	}
+	for i, r := range windows.Runs {
+		want := plain.Runs[i]
+		if fmt.Sprint(r.Epochs) != fmt.Sprint(want.Epochs) || fmt.Sprint(r.Trials) != fmt.Sprint(want.Trials) || fmt.Sprint(r.Curves) != fmt.Sprint(want.Curves) {
+			t.Errorf("%s differs:\n%v\n%v", r.Dir, r.Epochs, want.Epochs)
+		}
+	}
+}
+
+// TestTornEnd: a last line without its end is used only where it shows that it
+// is whole.
+func TestTornEnd(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		epochs int
+		says   string
+	}{
+		{"Epoch 1/2\n2/2 - 9s - loss: 1.5\nEpoch 2/2\n2/2 - 8s - loss: 1.2", 1, "last line is torn"},
+		{"2021-11-12 00:33:26,118 - root - INFO - Time taken for epoch 1 is 9.0 sec, avg 1.5 samples/sec", 1, ""},
+		{"2021-11-12 00:33:26,118 - root - INFO - Time taken for epoch 1 is 9.0 sec, avg 1.5 samples/sec\n2021-11-12 00:33:26,118 - root - INFO - Time taken for epoch 2 is 9.", 1, `expected "Time taken`},
+	} {
+		run := readOne(t, "job_2gpu.out", c.text)
+		if len(run.Epochs) != c.epochs || (c.says == "") != (len(run.Problems) == 0) || c.says != "" && !strings.Contains(run.Problems[0].Reason, c.says) {
+			t.Errorf("%q: %d epochs, problems %v", c.text, len(run.Epochs), run.Problems)
+		}
+	}
+}
+
+func TestCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (Options{}).Read(ctx, "testdata/tree"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestMemory: of a long log only its values are held, and of a curve so many
+// points that a figure shows no more.
+func TestMemory(t *testing.T) {
+	const steps = 1 << 20 // about 90 MB
+	report := &Report{Path: "llama_8gpu.log"}
+	r := &stepLines{last: steps}
+	parts, err := kindNamed(t, textKind).read(t.Context(), &input{path: report.Path, r: r, report: report})
+	check(t, err)
+	if len(parts) != 1 || report.LinesUsed != steps {
+		t.Fatalf("%d parts, %d lines used", len(parts), report.LinesUsed)
+	}
+	if kept := keptBytes(parts[0].run); kept > 16<<20 {
+		t.Errorf("%d bytes kept of %d", kept, r.bytes)
+	}
+	loss := parts[0].run.Curves[0]
+	// Of 2^20 points at most 2^18 are kept: every fourth.
+	if len(loss.Steps) != steps/4 || loss.Steps[1]-loss.Steps[0] != 4 || !strings.Contains(report.String(), "loss has 1048576 points; every 4th is kept") {
+		t.Errorf("%d points, %s", len(loss.Steps), report)
+	}
+}
+
+// stepLines are lines of torchtitan, made as they are read.
+type stepLines struct {
+	next, last int
+	rest       []byte
+	bytes      int64
+}
+
+func (s *stepLines) Read(p []byte) (int, error) {
+	for len(s.rest) < len(p) && s.next < s.last {
+		s.next++
+		s.rest = fmt.Appendf(s.rest, "[rank0]:2024-08-14 09:12:41,500 - root - INFO - step: %d  loss:  8.1309  tps: 7,123\n", s.next)
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[:copy(s.rest, s.rest[n:])]
+	s.bytes += int64(n)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}

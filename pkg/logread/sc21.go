@@ -1,0 +1,167 @@
+package logread
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// The logger of the SC21 tutorial "Deep Learning at Scale"; the wording is that
+// of its train.py. Seconds × samples/sec is the number of samples of the epoch.
+//
+//	2021-11-12 00:32:26,118 - root - INFO - Configuration name: base
+//	2021-11-12 00:32:26,119 - root - INFO - global_batch_size 64
+//	2021-11-12 00:46:23,492 - root - INFO - Time taken for epoch 1 is 752.95 sec, avg 87.04 samples/sec
+//	2021-11-12 00:46:23,492 - root - INFO -   Avg train loss=0.014280
+//	2021-11-12 00:47:36,657 - root - INFO -   Avg val loss=0.007129
+//	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
+//	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
+
+// sc21Name begins a run: the settings follow, a line each.
+func (t *textLog) sc21Name(m []byte) verdict {
+	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
+	if name == "" || len(name) > 200 {
+		return unknown
+	}
+	if len(t.cur.tracks.all) > 0 || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
+		t.begin()
+	}
+	run := t.form(formSC21)
+	run.run.Info.Series = name
+	t.inBlock = sc21Block
+	return used
+}
+
+// sc21Setting is "name value" below the configuration's name, up to a line of
+// dashes.
+func (t *textLog) sc21Setting(m []byte) verdict {
+	if m[0] == '-' {
+		t.inBlock = noBlock
+		return idle
+	}
+	key, value, ok := bytes.Cut(m, []byte(" "))
+	if !ok || !identifierText(key) || has(m, "Time taken") || has(m, "Avg ") || len(value) > 1000 {
+		return unknown
+	}
+	if has(m, "Configuration ") || has(m, "Epoch ") || has(m, "DONE ") || has(m, "Total ") || len(t.stamp) == 0 {
+		return unknown
+	}
+	text := strings.TrimSpace(string(value))
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.set(string(key), text)
+		return used
+	}
+	t.set(string(key), v)
+	info := &t.cur.run.Info
+	switch n := int(v); {
+	case !whole(v):
+	case string(key) == "global_batch_size":
+		info.GlobalBatch = n
+	case string(key) == "local_batch_size":
+		info.BatchPerWorker = n
+	case string(key) == "world_size":
+		info.Workers = n
+	}
+	return used
+}
+
+// identifierText says whether b is a name as programs have them.
+func identifierText(b []byte) bool {
+	for i, c := range b {
+		if !letter(c) && c != '_' && c != '-' && c != '.' && (i == 0 || !digit(c)) {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= 100
+}
+
+// sc21Epoch is the time of an epoch. Epoch 1 behind others begins a run.
+func (t *textLog) sc21Epoch(m []byte) verdict {
+	c := cursor{b: m}
+	n := c.lit("Time taken for epoch ").count()
+	seconds := c.lit(" is ").num()
+	c.lit(" sec")
+	rate := nan()
+	if c.opt(", avg ") {
+		rate = c.num()
+		c.lit(" samples/sec")
+	}
+	if !c.end() {
+		t.in.problem(t.l.number, "expected \"Time taken for epoch N is S sec, avg R samples/sec\", got %.80q", m)
+		return unused
+	}
+	t.inBlock = noBlock
+	if last := t.last(); last != nil && n <= last.Epoch {
+		if n <= 1 {
+			t.begin()
+		} else {
+			t.in.problem(t.l.number, "epoch %d stands here again; the later line counts", n)
+		}
+	}
+	t.form(formSC21)
+	e := t.epoch(n, 0)
+	*e = unmeasured(n, t.l.number)
+	e.Seconds, e.SamplesPerSecond = t.took(seconds), rate
+	if samples := seconds * rate; samples > 0.5 && samples < 1<<40 && math.Abs(samples-math.Round(samples)) < 1e-9*samples {
+		e.Samples = int(math.Round(samples)) // exactly, where the log has all digits
+	}
+	return used
+}
+
+func (t *textLog) sc21Loss(m []byte) verdict {
+	c := cursor{b: m}
+	c.lit("Avg ")
+	train := c.opt("train ")
+	if !train {
+		c.lit("val ")
+	}
+	v := c.lit("loss=").num()
+	if !c.end() {
+		t.in.problem(t.l.number, "expected \"Avg train loss=L\", got %.80q", m)
+		return unused
+	}
+	return t.ofLast(func(e *runs.Epoch) *float64 {
+		if train {
+			return &e.TrainLoss
+		}
+		return &e.ValLoss
+	}, v)
+}
+
+func (t *textLog) sc21Validation(m []byte) verdict {
+	c := cursor{b: m}
+	v := c.lit("Total validation time: ").num()
+	if c.lit(" sec"); !c.end() {
+		t.in.problem(t.l.number, "expected \"Total validation time: S sec\", got %.80q", m)
+		return unused
+	}
+	return t.ofLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
+}
+
+// ofLast sets a value of the epoch whose time stands above.
+func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
+	e := t.last()
+	if e == nil {
+		t.in.problem(t.l.number, "a value of an epoch whose time does not stand above it")
+		return unused
+	}
+	*field(e) = v
+	t.form(formSC21)
+	return used
+}
+
+// sc21Done says that a rank is done: ranks count from 0. Rank 0 alone, which
+// also writes the log file, says nothing of how many there were.
+func (t *textLog) sc21Done(m []byte) verdict {
+	c := cursor{b: m}
+	rank := c.lit("DONE ---- rank ").count()
+	if !c.end() || rank >= maxWorkers {
+		return unknown
+	}
+	t.form(formSC21).done = max(t.cur.done, rank+1)
+	return used
+}

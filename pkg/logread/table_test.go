@@ -1,0 +1,131 @@
+package logread
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/runs"
+)
+
+const smallTable = `# Typed in by hand.
+series,workers,seed,epoch,seconds,samples,iou,training_seconds,wall_seconds,nodes,batch_per_worker
+
+"one, quoted",1,7,2,10,100,,30,,,
+"one, quoted",1,7,3,8,100,0.5,,,,
+"one, quoted",2,7,3,5,100,0.4,,40.5,2,16
+`
+
+func TestResultsTable(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"typed.csv": smallTable})
+	found, problems, err := Read(dir)
+	check(t, err)
+	if len(problems) != 0 || len(found) != 2 {
+		t.Fatalf("%d runs, problems %v", len(found), problems)
+	}
+	one, two := found[0], found[1]
+	if one.Info.Series != "one, quoted" || one.Info.Workers != 1 || one.Info.Seed != 7 || one.Info.Config[TrainingSeconds] != 30.0 || len(one.Epochs) != 2 {
+		t.Errorf("first run: %+v", one)
+	}
+	if e := one.Epochs[1]; e.Epoch != 3 || e.Seconds != 8 || e.SamplesPerSecond != 12.5 || e.IoU != 0.5 || e.Line != 5 {
+		t.Errorf("second epoch: %+v", e)
+	}
+	if two.WallSeconds != 40.5 || two.Info.Nodes != 2 || two.Info.BatchPerWorker != 16 || two.Info.GlobalBatch != 32 {
+		t.Errorf("second run: %+v", two)
+	}
+}
+
+func TestResultsTableTrialsAndRates(t *testing.T) {
+	run := readOne(t, "trials.csv", "workers,trial,samples_per_second,spread\n1,IO,89.177,1.011\n1,FULL,89.971,\n")
+	if len(run.Trials) != 2 || run.Trials[0].Name != "IO" || run.Trials[0].Rate != 89.177 || run.Trials[0].Spread != 1.011 || run.Trials[1].Line != 3 {
+		t.Errorf("trials: %+v", run.Trials)
+	}
+	if run.Trials[1].Spread == run.Trials[1].Spread {
+		t.Errorf("a spread that is not there is %v", run.Trials[1].Spread)
+	}
+	run = readOne(t, "rates.csv", "workers,nodes,samples_per_second\n4,1,2061\n")
+	if len(run.Epochs) != 1 || run.Epochs[0].Epoch != 0 || run.Epochs[0].SamplesPerSecond != 2061 {
+		t.Errorf("epochs: %+v", run.Epochs)
+	}
+}
+
+func TestResultsTableSaysWhatItCannotUse(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"bad.csv": strings.Join([]string{
+		"workers,epoch,seconds,colour",
+		"1,1,10,red",
+		"x,1,10,",
+		"1.5,1,10,",
+		",1,10,",
+		"1,1,11,",
+		"1,1",
+		`1,"2,3,`,
+		"2,1,6,",
+		"",
+	}, "\n")})
+	found, problems, err := Read(dir)
+	check(t, err)
+	var got []string
+	for _, p := range problems {
+		got = append(got, strings.TrimPrefix(p.String(), filepath.Join(dir, "bad.csv")+":"))
+	}
+	want := []string{
+		`1: column "colour" is not known and is not used; known: study, series, trial, workers, seed, nodes, batch_per_worker, epoch, seconds, samples, samples_per_second, spread, train_loss, val_loss, iou, dice, accuracy, val_accuracy, lr, training_seconds, wall_seconds`,
+		`3: column workers: expected a number, got "x"`,
+		`4: column workers: expected a whole number from 1 to 4.194304e+06, got 1.5`,
+		`5: column workers: expected a number, got an empty cell`,
+		`6: epoch 1 of this run stands on an earlier line; tell repeats apart by a column seed`,
+		`7: expected 4 cells, got 2`,
+		`8: read the row as CSV: extraneous or missing " in quoted-field`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if len(found) != 2 {
+		t.Errorf("%d runs, want those of 1 and 2 workers", len(found))
+	}
+}
+
+// TestPublishedTables reads every table of logs/published whole.
+func TestPublishedTables(t *testing.T) {
+	dir := filepath.Join("..", "..", "logs", "published")
+	files, err := filepath.Glob(filepath.Join(dir, "*.csv"))
+	check(t, err)
+	if len(files) < 8 {
+		t.Fatalf("%d tables in %s", len(files), dir)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		check(t, err)
+		if !strings.Contains(string(text), "# Source: ") {
+			t.Errorf("%s does not say where its numbers come from", f)
+		}
+		found, problems, err := Read(f)
+		check(t, err)
+		if len(problems) > 0 || len(found) == 0 {
+			t.Errorf("%s: %d runs, problems %v", f, len(found), problems)
+		}
+		for _, r := range found {
+			if r.Kind != tableKind || len(r.Epochs)+len(r.Trials) == 0 && r.WallSeconds == 0 {
+				t.Errorf("%s: run %+v", f, r)
+			}
+		}
+	}
+}
+
+func FuzzReadTable(f *testing.F) {
+	f.Add([]byte(smallTable))
+	f.Add([]byte("workers,seconds\n1,1e400\n-1,NaN\n9,inf\n"))
+	f.Add([]byte("workers,samples,seconds,trial\n3,1e18,0,\n\"3\",,,IO\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, p := range fuzzKind(t, tableKind, "typed.csv", text) {
+			if p.run.Info.Workers < 1 || p.run.Info.Status != runs.StatusDone {
+				t.Errorf("run %+v", p.run.Info)
+			}
+		}
+	})
+}

@@ -1,0 +1,322 @@
+package logread
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+)
+
+// A text log is what a program wrote for people: a log file, or a job's
+// stdout, in which the lines of several programs stand below each other and
+// those of several ranks between each other. Every line is looked at by its
+// first bytes; those of a known form are read by the grammar that knows it
+// (sc21.go, keras.go, benchy.go, horovod.go, mlperf.go, dllogger.go,
+// rates.go, studyout.go, torchrun.go, bashtime.go), the others are counted.
+//
+// In front of what a program wrote there may stand a rank (srun -l, mpirun
+// --tag-output), a time stamp and a level (Python's logging), which are taken
+// off first.
+const textKind = "text log"
+
+// isText says whether the head can be a text: without a NUL, and not all on
+// one line with a JSON document.
+func isText(_ string, head []byte) bool {
+	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
+}
+
+// form is a grammar, as it counts the lines that it used.
+type form int
+
+const (
+	formCommand form = iota // first: other forms of as many lines name the run
+	formSlurm
+	formBash
+	formFailure
+	formStudy
+	formRates
+	formTitan
+	formHorovod
+	formBenchy
+	formDLL
+	formMLPerf
+	formKeras
+	formSC21
+	forms
+)
+
+// String is the name of the form, as Run.Kind has it.
+func (f form) String() string {
+	return [forms]string{
+		"command", "Slurm", "bash time", "torchrun failure", "U-Net study stdout", "rates by rank", "torchtitan", "Horovod synthetic",
+		"benchy", "DLLogger", "MLPerf log", "Keras log", "SC21 log",
+	}[f]
+}
+
+// verdict is what became of a line.
+type verdict int
+
+const (
+	unknown verdict = iota // of no known form
+	used                   // its values are taken
+	idle                   // of a known form, without a value
+	unused                 // should hold a value; a problem says why it is not used
+)
+
+// Reasons for which lines are ignored.
+const (
+	otherLine = "of no known form"
+	idleLine  = "of a known form that holds no value of its own (settings, warm-up, headings)"
+)
+
+// textLog reads a text log.
+type textLog struct {
+	in   *input
+	l    *lines
+	cur  *textRun
+	runs []*textRun
+	// Of the current line:
+	rank  int    // -1 where no label says it
+	stamp []byte // its time stamp, empty where it has none
+	// config are settings that stand where no run is open, and belong to the
+	// next one, or to the last where there is none.
+	config  map[string]any
+	counts  [2]int64 // of lines of other form, and idle ones
+	firsts  [2]int
+	inBlock block
+	pending failure
+	// day is that of the last time stamp, as it was written, and midnight its
+	// beginning.
+	day      []byte
+	midnight time.Time
+	badDay   bool
+	heading  []byte // the last "- name - LEVEL - "
+	zoned    bool   // the report says of which zone the stamps are taken to be
+}
+
+// block is a stretch of lines that only mean something together.
+type block int
+
+const (
+	noBlock       block = iota
+	sc21Block           // settings of an SC21 run
+	settingsBlock       // settings of the U-Net study
+	failureBlock        // torchrun's root cause
+)
+
+// readText reads a text log into the runs it tells of.
+func readText(ctx context.Context, in *input) ([]*part, error) {
+	t := &textLog{in: in, l: newLines(in.r, in.size)}
+	t.cur = t.newRun(1)
+	for {
+		line, ok := t.l.next()
+		if !ok {
+			break
+		}
+		if t.l.number&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		t.take(line)
+	}
+	report := in.report
+	report.Lines = int64(t.l.number)
+	for i, reason := range []string{otherLine, idleLine} {
+		if t.counts[i] > 0 {
+			report.Ignored = append(report.Ignored, Ignored{Reason: reason, Lines: t.counts[i], First: t.firsts[i]})
+		}
+	}
+	if t.l.err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.path, t.l.number, t.l.err)
+	}
+	parts := t.finish()
+	if len(parts) == 0 && len(report.Unused) == 0 {
+		return nil, errUnknown
+	}
+	return parts, nil
+}
+
+// take looks at a line.
+func (t *textLog) take(line []byte) {
+	if t.l.cut {
+		t.in.problem(t.l.number, "line is longer than %d bytes", maxLine)
+		return
+	}
+	if i := bytes.IndexByte(line, '\r'); i >= 0 { // a progress bar wrote over itself: what is seen is the last
+		line = line[bytes.LastIndexByte(line, '\r')+1:]
+	}
+	t.rank, t.stamp = -1, nil
+	message := t.strip(line)
+	if len(message) == 0 {
+		t.count(0)
+		return
+	}
+	if !t.l.ended && digit(message[len(message)-1]) {
+		// Whether the last number is whole nobody can say.
+		if t.dispatchable(message) {
+			t.in.problem(t.l.number, "last line is torn: %.80q", line)
+		} else {
+			t.count(0)
+		}
+		return
+	}
+	switch t.dispatch(message) {
+	case used:
+		t.in.report.LinesUsed++
+		if len(t.stamp) > 0 {
+			t.clock()
+		}
+	case unknown:
+		t.count(0)
+	case idle:
+		t.count(1)
+	case unused:
+	}
+}
+
+func (t *textLog) count(i int) {
+	if t.counts[i] == 0 {
+		t.firsts[i] = t.l.number
+	}
+	t.counts[i]++
+}
+
+// dispatchable says whether a line would be read by a grammar, from its first
+// bytes alone.
+func (t *textLog) dispatchable(m []byte) bool {
+	for _, prefix := range []string{"Time taken for epoch", "Avg ", "BENCHY::", "Epoch ", "Iter #", "Img/sec", "Total img", "Train ", "Test loss", "IOU on", "step:"} {
+		if bytes.HasPrefix(m, []byte(prefix)) {
+			return true
+		}
+	}
+	return bytes.Contains(m, []byte("s - loss: "))
+}
+
+// dispatch gives a message to the grammar whose first bytes it has.
+func (t *textLog) dispatch(m []byte) verdict {
+	if t.inBlock != noBlock {
+		if v := t.blockLine(m); v != unknown {
+			return v
+		}
+	}
+	switch c := m[0]; c {
+	case 'T':
+		switch {
+		case has(m, "Time taken for epoch "):
+			return t.sc21Epoch(m)
+		case has(m, "Total validation time: "):
+			return t.sc21Validation(m)
+		case has(m, "Total img/sec on "):
+			return t.horovodTotal(m)
+		case has(m, "Train samples "):
+			return t.rate(m)
+		case has(m, "Train loss: "), has(m, "Test loss: "):
+			return t.studyLoss(m)
+		}
+	case 'A':
+		if has(m, "Avg train loss=") || has(m, "Avg val loss=") {
+			return t.sc21Loss(m)
+		}
+	case 'C':
+		if has(m, "Configuration name: ") {
+			return t.sc21Name(m)
+		}
+	case 'D':
+		switch {
+		case has(m, "DLLL "):
+			return t.dllogger(m)
+		case has(m, "DONE ---- rank "):
+			return t.sc21Done(m)
+		}
+	case ':':
+		if has(m, ":::MLLOG ") {
+			return t.mlperf(m)
+		}
+	case 'B':
+		switch {
+		case has(m, "BENCHY::"):
+			return t.benchy(m)
+		case has(m, "Batch size: "):
+			return t.horovodSetting(m)
+		}
+	case 'I':
+		switch {
+		case has(m, "Iter #"), has(m, "Img/sec per "):
+			return t.horovodRate(m)
+		case has(m, "IOU on test: "):
+			return t.studyIoU(m)
+		}
+	case 'E':
+		switch {
+		case has(m, "Epoch "):
+			return t.kerasEpoch(m)
+		case has(m, "Elapsed execution time: "):
+			return t.studyElapsed(m)
+		}
+	case '[':
+		if has(m, "[INFO] EPOCH: ") {
+			return t.studyEpoch(m)
+		}
+	case 'M', 'N':
+		if has(m, "Model: ") || has(m, "Number of GPUs: ") {
+			return t.horovodSetting(m)
+		}
+	case 'P':
+		if has(m, "PyTorch Settings:") || has(m, "TensorFlow Settings:") {
+			t.inBlock = settingsBlock
+			return idle
+		}
+	case 'R':
+		if has(m, "Root Cause") {
+			return t.rootCause()
+		}
+	case '-':
+		return t.kerasTail(m)
+	case 'r', 'u', 's', 'p', '+', '$', 'm', 'h', 't', 'd', 'a':
+		return t.lowerCase(m)
+	case 0x1b:
+		if bytes.Contains(m, []byte("step:")) {
+			return t.titan(m)
+		}
+	default:
+		if digit(c) {
+			return t.kerasSummary(m)
+		}
+	}
+	return unknown
+}
+
+// lowerCase are the forms that begin with a small letter or a prompt.
+func (t *textLog) lowerCase(m []byte) verdict {
+	switch {
+	case has(m, "real"):
+		return t.bashReal(m)
+	case has(m, "user"), has(m, "sys"):
+		return t.bashOther(m)
+	case has(m, "step:"):
+		return t.titan(m)
+	case has(m, "slurmstepd: "):
+		return t.slurmCancel(m)
+	}
+	return t.command(m)
+}
+
+// blockLine is a line inside a block.
+func (t *textLog) blockLine(m []byte) verdict {
+	switch t.inBlock {
+	case sc21Block:
+		return t.sc21Setting(m)
+	case settingsBlock:
+		return t.studySetting(m)
+	case failureBlock:
+		return t.failureLine(m)
+	case noBlock:
+	}
+	return unknown
+}
+
+// has says whether m begins with prefix.
+func has(m []byte, prefix string) bool {
+	return len(m) >= len(prefix) && string(m[:len(prefix)]) == prefix
+}
+
+func digit(c byte) bool { return '0' <= c && c <= '9' }

@@ -1,0 +1,94 @@
+package logread
+
+import "strings"
+
+// classOf classifies a span by the category and the name that its writer gave
+// it. Sources: libkineto's ActivityType.cpp (categories), PyTorch's
+// torch/profiler and torch/utils/data (annotations), horovod/common/common.h
+// (activities of the timeline), NCCL's and RCCL's kernel names.
+func classOf(cat, name string) spanClass {
+	low := strings.ToLower(name)
+	switch cat {
+	case "python_function", "ac2g", "async_cpu_gpu", "cuda_profiler_range", "overhead":
+		return classIgnored // frames of the interpreter, of which there are more than of all else, and what is no time of its own
+	case "kernel", "Kernel":
+		if isCollective(low) {
+			return classCommunicate
+		}
+		return classCompute
+	case "gpu_memset", "Memset":
+		return classCompute
+	case "gpu_memcpy", "Memcpy":
+		return copyClass(low)
+	case "gpu_user_annotation", "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
+		return classOther // annotations of the host drawn over a stream; calls that hand over work
+	}
+	switch {
+	case strings.HasPrefix(name, "ProfilerStep#"):
+		return classStep
+	case strings.Contains(low, "dataloader"), strings.HasPrefix(low, "iteratorgetnext"), strings.HasPrefix(low, "iterator::"):
+		return classData
+	case isNCCL(name), strings.HasPrefix(name, "c10d::"), name == "record_param_comms":
+		return classHostEnqueue
+	case strings.HasPrefix(low, "negotiate_"), low == "queue", strings.HasPrefix(low, "wait_for_"), isCollective(low):
+		return classCommunicate
+	case strings.HasPrefix(name, "Memcpy "):
+		return copyClass(low)
+	}
+	switch cat {
+	case "cpu_op", "Operator", "Op":
+		return classHostCompute
+	case "user_annotation":
+		if strings.HasPrefix(name, "Optimizer.") || strings.HasPrefix(name, "DistributedDataParallel.forward") {
+			return classHostCompute
+		}
+	}
+	switch low {
+	case "forward", "backward", "optimizer", "optimizer_step", "compute":
+		return classHostCompute
+	case "data", "load", "input":
+		return classData
+	}
+	return classOther
+}
+
+// copyClass: a copy to the device brings a batch, one between devices is an
+// exchange, one within a device belongs to the computing.
+func copyClass(low string) spanClass {
+	switch {
+	case strings.Contains(low, "htod"):
+		return classData
+	case strings.Contains(low, "ptop"):
+		return classCommunicate
+	case strings.Contains(low, "dtod"):
+		return classCompute
+	}
+	return classOther
+}
+
+func isNCCL(name string) bool {
+	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
+		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")
+}
+
+// isCollective knows the collectives by the names that libraries give them; low
+// is in lower case.
+func isCollective(low string) bool {
+	for _, begin := range []string{"nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl"} {
+		if strings.HasPrefix(low, begin) {
+			return true
+		}
+	}
+	plain := strings.NewReplacer("_", "", "-", "").Replace(low)
+	for _, part := range []string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"} {
+		if strings.Contains(plain, part) {
+			return true
+		}
+	}
+	for _, whole := range []string{"broadcast", "barrier", "horovodbroadcast"} {
+		if plain == whole {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,226 @@
+package logread
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// task is a run folder of ours, or a file, that a walk met.
+type task struct {
+	path   string
+	folder bool // a run folder
+	size   int64
+	report Report
+}
+
+// list lists what there is to read in and under path, in natural order. Links
+// are not followed (path itself may be one), so that nothing is read twice and
+// no loop is walked; nor is anything opened that is no file or folder.
+func list(path string) ([]*task, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
+			return listFolder(nil, filepath.Dir(path))
+		}
+		return []*task{{path: path, size: info.Size(), report: Report{Path: path}}}, nil
+	}
+	return listFolder(nil, path)
+}
+
+// listFolder adds what is in dir, or dir itself where it is a run of ours.
+func listFolder(tasks []*task, dir string) ([]*task, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return tasks, err
+	}
+	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // the latter alone: runs.Read says what is wrong
+	if slices.ContainsFunc(entries, ours) {
+		return append(tasks, &task{path: dir, folder: true, report: Report{Path: dir}}), nil
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		t := &task{path: path, report: Report{Path: path}}
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+			t.report.Skipped = "it is hidden: its name begins with a dot"
+		case e.IsDir():
+			var err error
+			if tasks, err = listFolder(tasks, path); err != nil {
+				t.report.Skipped = "the folder cannot be read"
+				t.report.problem(0, "%v", err)
+				tasks = append(tasks, t)
+			}
+			continue
+		case e.Type()&fs.ModeSymlink != 0:
+			t.report.Skipped = "it is a link, which is not followed; name its target to read it"
+		case !e.Type().IsRegular():
+			t.report.Skipped = "it is neither a file nor a folder"
+		default:
+			if info, err := e.Info(); err == nil {
+				t.size = info.Size()
+			}
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks, nil
+}
+
+// done is what a task gave.
+type done struct {
+	parts []*part
+	err   error
+}
+
+// readAll reads the tasks side by side and gives what they hold in their order.
+func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*part, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make([]chan done, len(tasks))
+	for i := range results {
+		results[i] = make(chan done, 1)
+	}
+	next := make(chan int)
+	var total, read int64
+	for _, t := range tasks {
+		total += t.size
+	}
+	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
+		go func() {
+			for i := range next {
+				parts, err := readTask(ctx, tasks[i])
+				results[i] <- done{parts, err}
+			}
+		}()
+	}
+	go func() {
+		defer close(next)
+		for i := range tasks {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				results[i] <- done{err: ctx.Err()}
+			}
+		}
+	}()
+	var all []*part
+	var first error
+	for i, t := range tasks { // every one is waited for, so that no goroutine outlives the call
+		d := <-results[i]
+		if d.err != nil && first == nil {
+			first = d.err
+			cancel()
+		}
+		all = append(all, d.parts...)
+		if read += t.size; progress != nil && first == nil {
+			progress(read, total)
+		}
+	}
+	return all, first
+}
+
+// readTask reads a run folder or a file. An error is one of the context; all
+// else is in the report.
+func readTask(ctx context.Context, t *task) ([]*part, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case t.report.Skipped != "":
+		return nil, nil
+	case t.folder:
+		run, err := runs.Read(t.path)
+		t.report.Kind = runFolder
+		if err != nil {
+			t.report.problem(0, "%v", err)
+			return nil, nil
+		}
+		t.report.Runs, t.report.Records = 1, int64(len(run.Epochs))
+		t.report.Unused = append(t.report.Unused, run.Problems...)
+		return []*part{{run: run, role: complete, report: &t.report}}, nil
+	}
+	parts, err := readFile(ctx, t)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		t.report.problem(0, "%v", err)
+	}
+	return parts, nil
+}
+
+// runFolder is the kind of our own.
+const runFolder = "run folder"
+
+// readFile reads a file if it is of a known kind.
+func readFile(ctx context.Context, t *task) (parts []*part, err error) {
+	f, err := os.Open(t.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	in, head, closeIt, err := content(ctx, f, t.size, &t.report)
+	if err != nil {
+		return nil, err
+	}
+	defer closeIt()
+	if why := never(head); why != "" {
+		t.report.Skipped = why
+		return nil, nil
+	}
+	for _, k := range kinds() {
+		if !k.recognise(t.path, head) {
+			continue
+		}
+		t.report.Kind = k.name
+		parts, err = k.read(ctx, in)
+		if errors.Is(err, errUnknown) {
+			break
+		}
+		for i, p := range parts {
+			p.report = &t.report
+			if p.run.Kind == "" {
+				p.run.Kind = k.name
+			}
+			if p.run.Dir == "" {
+				p.run.Dir = t.path
+				if i > 0 { // a file may hold several runs
+					p.run.Dir += "#" + strconv.Itoa(i+1)
+				}
+			}
+			if p.run.File == "" {
+				p.run.File = t.path
+			}
+		}
+		for _, p := range parts {
+			if p.role != config {
+				t.report.Runs++
+			}
+		}
+		return parts, err
+	}
+	t.report.Kind = ""
+	t.report.Skipped = unknownKind(head)
+	return nil, nil
+}
+
+// unknownKind is why a file of no known kind is not read.
+func unknownKind(head []byte) string {
+	if len(head) == 0 {
+		return "the file is empty"
+	}
+	return noKind
+}
+
+const noKind = "it is of no known kind"

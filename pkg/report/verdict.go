@@ -1,0 +1,301 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"regexp"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/scaling"
+)
+
+// result is what a study was asked, with its sentences.
+type result struct {
+	id, title, html string
+	verdicts        []verdict
+}
+
+// analyses asks the study everything that it may have an answer to. What it
+// has none for is left out.
+func (b *builder) analyses() []result {
+	var out []result
+	for _, of := range []func() (result, bool){
+		b.fits, b.comparisons, b.bottleneck, b.overhead, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
+	} {
+		if r, ok := of(); ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// verdicts are the sentences: speed first, then what kind of scaling it is,
+// then what the analyses say, then what counts against it.
+func (b *builder) verdicts(results []result) []verdict {
+	out := b.speeds()
+	out = append(out, b.modes()...)
+	for _, r := range results {
+		for _, v := range r.verdicts {
+			v.Link = "#" + r.id
+			out = append(out, v)
+		}
+	}
+	if n := len(b.study.Problems); n > 0 {
+		failed, diverged := 0, 0
+		for _, p := range b.study.Points {
+			failed, diverged = failed+p.Failed, diverged+p.Diverged
+		}
+		text := fmt.Sprintf("%s could not be used or must be known", plural(n, "thing"))
+		if failed > 0 {
+			text += fmt.Sprintf("; %s failed or were cancelled and do not count", plural(failed, "run"))
+		}
+		if diverged > 0 {
+			text += fmt.Sprintf("; the loss of %s is no number", plural(diverged, "run"))
+		}
+		out = append(out, verdict{"Problems", text + ".", "#read"})
+	}
+	for i := range out {
+		out[i].Text = b.shorter(strings.TrimSuffix(out[i].Text, ".") + ".")
+	}
+	return out
+}
+
+// speeds says of each series how fast it is at its most workers.
+func (b *builder) speeds() []verdict {
+	var out []verdict
+	for _, p := range b.top() {
+		v := verdict{About: "Speed"}
+		switch {
+		case p.Baseline > 0 && p.Size > p.Baseline && known(p.Speedup.Value):
+			v.About = "Speed-up"
+			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, number(p.Speedup.Value), plural(p.Size, b.unit()), p.Baseline)
+			if known(p.Speedup.Low) {
+				v.Text += fmt.Sprintf(" (%s)", between(p))
+			}
+			v.Text += fmt.Sprintf(": %s of the ideal.", percent(p.Efficiency.Value))
+			v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
+		case known(p.Throughput.Value):
+			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, number(p.Throughput.Value), plural(p.Workers, "worker"))
+		case known(p.EpochSeconds.Value):
+			v.Text = fmt.Sprintf("%s takes %s s for an epoch at %s.", p.Series, number(p.EpochSeconds.Value), plural(p.Workers, "worker"))
+		default:
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// modes says once what kind of scaling series have alike.
+func (b *builder) modes() []verdict {
+	var out []verdict
+	var names [][]string
+	for _, m := range b.study.Modes().Rows {
+		if m.Scaling == scaling.ScalingUnknown {
+			continue
+		}
+		i := slices.IndexFunc(out, func(v verdict) bool { return v.Text == m.Why })
+		if i < 0 {
+			out = append(out, verdict{About: "Scaling", Text: m.Why})
+			names = append(names, nil)
+			i = len(out) - 1
+		}
+		names[i] = append(names[i], m.Series)
+	}
+	for i := range out {
+		who := strings.Join(names[i], ", ")
+		if len(out) == 1 && len(names[i]) == len(b.study.Series()) && len(names[i]) > 1 {
+			who = "All series"
+		}
+		out[i].Text = who + ": " + out[i].Text + "."
+	}
+	return out
+}
+
+// fits are the laws of each series that has enough points.
+func (b *builder) fits() (result, bool) {
+	r := result{id: "fits", title: "Laws of scaling"}
+	var parts []string
+	for _, name := range b.study.Series() {
+		f, err := b.study.Fit(name)
+		if err != nil {
+			continue // too few points: nothing can be said
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Law", Text: f.Sentence})
+		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
+	}
+	r.html = strings.Join(parts, "\n")
+	return r, len(parts) > 0
+}
+
+// comparisons are of series with each other, where there are few.
+func (b *builder) comparisons() (result, bool) {
+	r := result{id: "comparison", title: "Comparison of the series"}
+	var parts []string
+	for _, pair := range b.rivals() {
+		c, err := b.study.CompareSeries(pair[0], pair[1])
+		if err != nil || len(c.Rows) == 0 {
+			continue
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: c.Rows[len(c.Rows)-1].Sentence})
+		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escape(pair[0]), escape(pair[1]), c.HTML()))
+	}
+	r.html = strings.Join(parts, "\n")
+	return r, len(parts) > 0
+}
+
+// rivals are the pairs of series that somebody would compare: two of two, and
+// of three or four those whose names begin alike (PyTorch native and PyTorch
+// Horovod), or all three where no two do.
+func (b *builder) rivals() [][2]string {
+	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
+		return slices.ContainsFunc(b.pairs(), func(p [2]string) bool { return p[1] == name })
+	})
+	if len(names) > 4 {
+		return nil
+	}
+	var all, alike [][2]string
+	for i, x := range names {
+		for _, y := range names[i+1:] {
+			all = append(all, [2]string{x, y})
+			if strings.EqualFold(strings.Fields(x + " -")[0], strings.Fields(y + " -")[0]) {
+				alike = append(alike, [2]string{x, y})
+			}
+		}
+	}
+	switch {
+	case len(alike) > 0:
+		return alike
+	case len(names) <= 3:
+		return all
+	}
+	return nil
+}
+
+// bottleneck is input or computation, from the trials.
+func (b *builder) bottleneck() (result, bool) {
+	x, err := b.study.Bottleneck()
+	if err != nil || len(x.Rows) == 0 {
+		return result{}, false
+	}
+	r := result{id: "bottleneck", title: "Input or computation", html: x.HTML()}
+	for _, row := range x.Rows {
+		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
+	}
+	return r, true
+}
+
+// pairs are series with and without communication.
+func (b *builder) pairs() [][2]string {
+	if len(b.options.Figures.Pairs) > 0 {
+		return b.options.Figures.Pairs
+	}
+	without := regexp.MustCompile(`(?i)[\s,;:()_-]*\b(no|without)[\s_-]+(communication|comm|all-?reduce|sync)\b[)]?`)
+	var out [][2]string
+	for _, name := range b.study.Series() {
+		with := without.ReplaceAllString(name, "")
+		if with != name && slices.Contains(b.study.Series(), with) {
+			out = append(out, [2]string{with, name})
+		}
+	}
+	return out
+}
+
+// overhead is what communication costs.
+func (b *builder) overhead() (result, bool) {
+	r := result{id: "overhead", title: "What communication costs"}
+	var parts []string
+	for _, p := range b.pairs() {
+		o, err := b.study.Overhead(p[0], p[1])
+		if err != nil || len(o.Rows) == 0 {
+			continue
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Communication", Text: p[0] + ": " + o.Sentence})
+		parts = append(parts, "<h3>"+escape(p[0])+"</h3>\n"+o.HTML())
+	}
+	r.html = strings.Join(parts, "\n")
+	return r, len(parts) > 0
+}
+
+// timeUse is where a step's time goes, from step spans and traces.
+func (b *builder) timeUse() (result, bool) {
+	t := b.study.TimeUse()
+	if len(t.Rows) == 0 {
+		return result{}, false
+	}
+	r := result{id: "time-use", title: "Where a step's time goes", html: t.HTML()}
+	for _, row := range t.Rows {
+		if !(row.Step.Value > 0) {
+			continue
+		}
+		share := func(s scaling.Span) string { return percent(s.Value / row.Step.Value) }
+		text := fmt.Sprintf("a step of %s at %s takes %s ms: %s computes, %s waits for communication, %s for data",
+			row.Series, plural(row.Workers, "worker"), number(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
+		if row.Idle.Value > 0.005*row.Step.Value {
+			text += fmt.Sprintf(", %s is idle", share(row.Idle))
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Time", Text: strings.ToUpper(text[:1]) + text[1:] + "."})
+	}
+	return r, true
+}
+
+// stragglers are the ranks that the others wait for.
+func (b *builder) stragglers() (result, bool) {
+	x := b.study.Stragglers()
+	if len(x.Rows) == 0 {
+		return result{}, false
+	}
+	return result{
+		id: "stragglers", title: "Who comes last to the collective", html: x.HTML(),
+		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
+	}, true
+}
+
+// quality is what large batches do.
+func (b *builder) quality() (result, bool) {
+	q := b.study.Quality()
+	r := result{id: "quality", title: "Quality and the global batch"}
+	for _, row := range q.Rows {
+		if row.Sentence != "" {
+			r.verdicts = append(r.verdicts, verdict{About: "Quality", Text: row.Sentence})
+		}
+	}
+	if len(r.verdicts) == 0 {
+		return r, false
+	}
+	r.html = q.HTML()
+	return r, true
+}
+
+// cost is time against device-hours, where it was asked for.
+func (b *builder) cost() (result, bool) {
+	if !b.options.Costs && b.options.Price == 0 {
+		return result{}, false
+	}
+	c, err := b.study.Cost(b.options.Price)
+	if err != nil {
+		return result{id: "cost", title: "Cost", html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Cost", Text: err.Error() + "."}}}, true
+	}
+	title := "Cost"
+	if b.options.Price > 0 {
+		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
+	}
+	return result{id: "cost", title: title, html: c.HTML(), verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+}
+
+// budget is how many workers so many device-hours buy.
+func (b *builder) budget() (result, bool) {
+	if b.options.Budget == 0 {
+		return result{}, false
+	}
+	x, err := b.study.Budget(b.options.Budget)
+	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
+	if err != nil {
+		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
+	}
+	return result{id: "budget", title: title, html: x.HTML(), verdicts: []verdict{{About: "Budget", Text: x.Sentence}}}, true
+}
+
+// escape is text as it may stand in a page.
+func escape(text string) string { return html.EscapeString(text) }

@@ -1,0 +1,157 @@
+package scaling
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+
+	"lockstep/pkg/runs"
+)
+
+// Names of the trials that tell a bottleneck, as benchy calls them.
+const (
+	TrialIO        = "IO"
+	TrialSynthetic = "SYNTHETIC"
+	TrialFull      = "FULL"
+)
+
+// Values of BottleneckRow.Bound.
+const (
+	BoundInput   = "input"
+	BoundCompute = "compute"
+)
+
+// BottleneckRow is what a run's trials say of where its time goes. Rates are
+// samples per second; the interval of a rate is what the log says of its
+// spread (value ± spread), Min and Max those of the single trials.
+type BottleneckRow struct {
+	Series  string
+	Workers int
+	Run     string
+	// IO is the loader alone, Synthetic the training on data that is there
+	// already, Full both together.
+	IO, Synthetic, Full Span
+	Bound               string  // the slower of the two: "input" (IO) or "compute" (Synthetic)
+	Share               float64 // Full over the slower of the two: 1 is all that can be had without making that faster
+	// Overlap is how much of the time that loading and training could pass side
+	// by side they do: 0 where one waits for the other all the time
+	// (1/Full = 1/IO + 1/Synthetic), 1 where Full is as fast as the slower one.
+	Overlap  float64
+	Headroom float64 // how many times as fast Full could be at most, were what bounds it free: the faster of the two over Full
+	Sentence string
+}
+
+// Bottleneck is what bounds each run that has trials. A cell shows it as a
+// table.
+type Bottleneck struct{ Rows []BottleneckRow }
+
+// Bottleneck says of each run with the trials IO, SYNTHETIC and FULL whether
+// loading or computing bounds it: FULL can be no faster than the slower of IO
+// and SYNTHETIC, and the two tell how far it is from that.
+func (s *Study) Bottleneck() (*Bottleneck, error) {
+	b := &Bottleneck{}
+	for _, g := range s.grouped() {
+		for _, r := range g.runs {
+			if row, ok := bottleneck(g.name, r); ok {
+				b.Rows = append(b.Rows, row)
+			}
+		}
+	}
+	if len(b.Rows) == 0 {
+		return nil, errors.New("find bottleneck: no run has the trials IO, SYNTHETIC and FULL, as benchy's logs have them")
+	}
+	slices.SortStableFunc(b.Rows, func(x, y BottleneckRow) int {
+		return cmp.Or(runs.NaturalCompare(x.Series, y.Series), cmp.Compare(x.Workers, y.Workers))
+	})
+	return b, nil
+}
+
+func bottleneck(series string, r runs.Run) (BottleneckRow, bool) {
+	row := BottleneckRow{Series: series, Workers: r.Info.Workers, Run: r.Dir}
+	for name, into := range map[string]*Span{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
+		i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
+		if i < 0 || !(r.Trials[i].Rate > 0) {
+			return row, false
+		}
+		*into = trialSpan(r.Trials[i])
+	}
+	io, synthetic, full := row.IO.Value, row.Synthetic.Value, row.Full.Value
+	slower, faster := min(io, synthetic), max(io, synthetic)
+	row.Bound = BoundCompute
+	if io < synthetic {
+		row.Bound = BoundInput
+	}
+	row.Share, row.Headroom = full/slower, faster/full
+	serial, best := 1/io+1/synthetic, 1/slower
+	row.Overlap = min(1, max(0, (serial-1/full)/(serial-best)))
+	row.Sentence = row.say()
+	return row, true
+}
+
+// trialSpan is a trial's rate with what the log says of its spread.
+func trialSpan(t runs.Trial) Span {
+	s := Span{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
+	if len(t.Rates) > 0 {
+		s.Min, s.Max, s.N = slices.Min(t.Rates), slices.Max(t.Rates), len(t.Rates)
+	}
+	if t.Spread >= 0 {
+		s.Low, s.High = t.Rate-t.Spread, t.Rate+t.Spread
+	}
+	return s
+}
+
+// nearEnough is the share of the slower one at which nothing else is to blame:
+// the spread of the trials is some percent.
+const nearEnough = 0.9
+
+func (r BottleneckRow) say() string {
+	slower, what, cure := r.Synthetic.Value, "the computation", "a faster loader gains nothing"
+	if r.Bound == BoundInput {
+		slower, what, cure = r.IO.Value, "the input", "faster computation gains nothing"
+	}
+	text := fmt.Sprintf("%s at %s: %s bounds it: FULL reaches %s of the %s samples/s that %s alone allows; %s",
+		r.Series, plural(r.Workers, "worker"), what, percent(min(1, r.Share)), short(slower), what, cure)
+	if r.Share < nearEnough {
+		text += fmt.Sprintf(", but loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", percent(r.Overlap))
+	}
+	return text + fmt.Sprintf("; with %s out of the way it would be %s times as fast.", what, short(r.Headroom))
+}
+
+func (b *Bottleneck) grid() grid[BottleneckRow] {
+	g := grid[BottleneckRow]{what: "bottleneck", rows: b.Rows, columns: []column[BottleneckRow]{
+		{name: "series", brief: true, text: func(r BottleneckRow) string { return r.Series }},
+		{name: "workers", brief: true, count: func(r BottleneckRow) int { return r.Workers }},
+		{name: "run", text: func(r BottleneckRow) string { return r.Run }},
+		{name: "io", brief: true, value: func(r BottleneckRow) float64 { return r.IO.Value }},
+		{name: "synthetic", brief: true, value: func(r BottleneckRow) float64 { return r.Synthetic.Value }},
+		{name: "full", brief: true, value: func(r BottleneckRow) float64 { return r.Full.Value }},
+		{name: "bound", brief: true, text: func(r BottleneckRow) string { return r.Bound }},
+		{name: "share", brief: true, value: func(r BottleneckRow) float64 { return r.Share }},
+		{name: "overlap", brief: true, value: func(r BottleneckRow) float64 { return r.Overlap }},
+		{name: "headroom", brief: true, value: func(r BottleneckRow) float64 { return r.Headroom }},
+		{name: "sentence", text: func(r BottleneckRow) string { return r.Sentence }},
+	}}
+	for _, r := range b.Rows {
+		g.remarks = append(g.remarks, r.Sentence)
+	}
+	return g
+}
+
+// Table has a row a run: series, workers, run, io, synthetic, full (samples
+// per second), bound, share, overlap, headroom, sentence.
+func (b *Bottleneck) Table() dataframe.DataFrame { return b.grid().table() }
+
+// String is the table for people.
+func (b *Bottleneck) String() string { return b.grid().String() }
+
+// HTML is the table for a notebook's cell.
+func (b *Bottleneck) HTML() string { return b.grid().html() }
+
+// Write writes the rows as "table", "csv" or "json".
+func (b *Bottleneck) Write(w io.Writer, format string) error { return b.grid().write(w, format) }

@@ -1,0 +1,178 @@
+package scaling
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// seeds makes runs of a series at a worker count, a run for each time.
+func seeds(name string, workers int, seconds ...float64) []runs.Run {
+	var all []runs.Run
+	for i, s := range seconds {
+		r := weak(workers, int64(i+1), 2*s, s, s)
+		r.Info.Series, r.Dir = name, fmt.Sprintf("%s-n%d-s%d", name, workers, i+1)
+		all = append(all, r)
+	}
+	return all
+}
+
+func study(t *testing.T, groups ...[]runs.Run) *Study {
+	t.Helper()
+	var all []runs.Run
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	s, err := FromRuns(all)
+	check(t, err)
+	return s
+}
+
+// TestWelch computes the textbook case: Student's sleep data (Biometrika 6,
+// 1908), for which R's t.test(extra ~ group, data = sleep) prints
+// t = -1.8608, df = 17.776, p-value = 0.07939. Ours takes logarithms, so the
+// data go in as their exponentials.
+func TestWelch(t *testing.T) {
+	a := []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
+	b := []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
+	for i := range a {
+		a[i], b[i] = math.Exp(a[i]), math.Exp(b[i])
+	}
+	if p := welchTest(a, b); math.Abs(p-0.07939) > 5e-6 {
+		t.Errorf("p is %.5f, R says 0.07939", p)
+	}
+	logs := bootstrap{logs: true}
+	if df := welch(logs.sample(a), logs.sample(b)); math.Abs(df-17.776) > 5e-4 {
+		t.Errorf("%.3f degrees of freedom, R says 17.776", df)
+	}
+	if p := welchTest([]float64{2, 2}, []float64{2, 2}); p != 1 {
+		t.Errorf("equal runs have p %g", p)
+	}
+	if p := welchTest([]float64{2, 2}, []float64{3, 3}); p != 0 {
+		t.Errorf("runs without spread that differ have p %g", p)
+	}
+}
+
+// TestPermutation deals three against three by hand: of the 20 ways two (as
+// observed, and mirrored) are as far apart.
+func TestPermutation(t *testing.T) {
+	if p := permutationTest([]float64{1, 2, 3}, []float64{4, 5, 6}); p != 0.1 || leastP(3, 3) != 0.1 {
+		t.Errorf("p is %g, at best %g; expected 0.1", p, leastP(3, 3))
+	}
+	if p := permutationTest([]float64{1, 2}, []float64{4, 5, 6}); p != 0.1 || leastP(2, 3) != 0.1 {
+		t.Errorf("p is %g, at best %g; expected 1 of 10", p, leastP(2, 3))
+	}
+	if p := permutationTest([]float64{1, 4}, []float64{1, 4}); p != 1 {
+		t.Errorf("equal sides have p %g", p)
+	}
+	if p := permutationTest(make([]float64, 12), make([]float64, 12)); !math.IsNaN(p) {
+		t.Errorf("too many arrangements, and yet p %g", p)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	s := study(t,
+		seeds("horovod", 8, 10, 10.1, 9.9, 10.05), seeds("native", 8, 12, 12.2, 11.9, 12.1),
+		seeds("twin", 8, 10.02, 10.08, 9.93, 10), seeds("lonely", 8, 5))
+	c, err := s.Compare("horovod", "native", 8)
+	check(t, err)
+	near(t, "ratio", c.Ratio.Value, (1/10.0+1/10.05)/(1/12.0+1/12.1)) // of the medians of the throughputs
+	if c.Verdict != VerdictFaster || c.Measure != "throughput" || !(c.Ratio.Low > 1.15 && c.Ratio.High < 1.25) || !(c.P < 1e-4) {
+		t.Errorf("%+v", c)
+	}
+	wantLine(t, []string{c.Sentence}, "horovod runs 1.202 times as fast as native at 8 workers", "95 % interval [1.1", "n = 4 and 4", "Welch", "permutation test, p = 0.029 (at best 0.029", "Yes: horovod is faster.")
+	if c, err = s.Compare("native", "horovod", 8); err != nil || c.Verdict != VerdictSlower || !strings.Contains(c.Sentence, "No: native is slower.") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err = s.Compare("horovod", "twin", 8); err != nil || c.Verdict != VerdictNone || !strings.Contains(c.Sentence, "show no difference") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	c, err = s.Compare("lonely", "native", 8)
+	check(t, err)
+	if c.Verdict != VerdictUnknown || !math.IsNaN(c.P) || !math.IsNaN(c.Ratio.Low) || !strings.Contains(c.Sentence, "1 run of lonely and 4 runs of native cannot tell") {
+		t.Errorf("%+v", c)
+	}
+	for want, args := range map[string][2]string{`no series is called "ddp"`: {"ddp", "native"}, `there are: "horovod"`: {"native", "x"}} {
+		if _, err := s.Compare(args[0], args[1], 8); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, expected %s", err, want)
+		}
+	}
+	if _, err := s.Compare("native", "horovod", 4); err == nil || !strings.Contains(err.Error(), "it has runs at 8") {
+		t.Errorf("error %v", err)
+	}
+	all, err := s.CompareSeries("horovod", "native")
+	check(t, err)
+	var b bytes.Buffer
+	check(t, all.Write(&b, FormatCSV))
+	if !strings.HasPrefix(b.String(), "a,b,workers,measure,runs_a,runs_b,ratio,ratio_low,ratio_high,p,permutation_p,verdict,sentence\nhorovod,native,8,throughput,4,4,1.2") {
+		t.Error(b.String())
+	}
+	if table := all.Table(); table.Err != nil || table.Nrow() != 1 {
+		t.Error(table)
+	}
+	if !strings.Contains(all.HTML(), "<td>faster</td>") || !strings.Contains(all.String(), "rule: mean over") {
+		t.Error(all.HTML())
+	}
+}
+
+// TestCompareOtherMeasures compares series of which one has no samples: the
+// seconds per epoch are what both tell.
+func TestCompareOtherMeasures(t *testing.T) {
+	bare := seeds("native", 2, 20, 20)
+	for i := range bare {
+		for j := range bare[i].Epochs {
+			bare[i].Epochs[j].Samples = 0
+		}
+	}
+	s := study(t, seeds("ddp", 2, 10, 10), bare)
+	c, err := s.Compare("ddp", "native", 2)
+	check(t, err)
+	if c.Measure != "epoch_seconds" {
+		t.Errorf("measure %s", c.Measure)
+	}
+	near(t, "ratio", c.Ratio.Value, 2)
+	if c, err := CompareStudies(study(t, seeds("a", 2, 10)), study(t, seeds("b", 2, 10))); err != nil || c.Rows[0].A != "a" || c.Rows[0].B != "b" {
+		t.Errorf("%v, %v", c, err)
+	}
+	two := study(t, seeds("a", 2, 10), seeds("b", 2, 10))
+	if _, err := CompareStudies(two, study(t, seeds("c", 2, 10))); err == nil || !strings.Contains(err.Error(), "no series is in both") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := CompareStudies(nil, two); err == nil {
+		t.Error("no study")
+	}
+}
+
+func TestGate(t *testing.T) {
+	base := study(t, seeds("ddp", 1, 10, 10.1, 9.9, 10.05), seeds("ddp", 2, 12, 12.1, 11.9, 12.05))
+	for _, c := range []struct {
+		name      string
+		candidate *Study
+		limit     float64
+		outcome   string
+		says      string
+	}{
+		{"equal", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.01, 12.09, 11.92, 12)), 0.05, OutcomePass, "pass: the candidate is nowhere more than 5 % slower"},
+		{"slower at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.05, OutcomeRegression, "regression: at 1 of 2 places"},
+		{"slower, but allowed", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.25, OutcomePass, "within the allowed 25 %"},
+		{"faster", study(t, seeds("ddp", 1, 8.02, 8.08, 7.93, 8), seeds("ddp", 2, 9, 9.09, 8.92, 9)), 0.05, OutcomePass, "faster"},
+		{"noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 13.5, 12.6, 13.9, 13.1)), 0.05, OutcomeUnknown, "runs of each would"},
+		{"one run", study(t, seeds("ddp", 1, 20), seeds("ddp", 2, 24)), 0.05, OutcomeUnknown, "run at least 3 seeds of each"},
+		{"crashed at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10)), 0.05, OutcomeUnknown, "the candidate has no run with a throughput that counts"},
+	} {
+		g, err := Gate(base, c.candidate, c.limit)
+		check(t, err)
+		if g.Outcome != c.outcome || !strings.Contains(g.String(), c.says) || len(g.Rows) != 2 {
+			t.Errorf("%s: outcome %s, expected %s and %q:\n%s", c.name, g.Outcome, c.outcome, c.says, g)
+		}
+	}
+	for _, limit := range []float64{-0.1, 1, math.NaN()} {
+		if _, err := Gate(base, base, limit); err == nil || !strings.Contains(err.Error(), "such as 0.05") {
+			t.Errorf("limit %g: error %v", limit, err)
+		}
+	}
+}

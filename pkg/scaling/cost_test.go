@@ -1,0 +1,161 @@
+package scaling
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// TestCostPublished takes the published training times of the U-Net study:
+// PyTorch native 38765.4 s on 1 GPU is 10.768 GPU-hours, 3241.0 s on 14 is
+// 0.900 h and 12.604 GPU-hours.
+func TestCostPublished(t *testing.T) {
+	dir := t.TempDir()
+	writePublished(t, dir)
+	s, err := Read(filepath.Join(dir, "pytorch"))
+	check(t, err)
+	c, err := s.Cost(2)
+	check(t, err)
+	for _, r := range c.Rows {
+		switch {
+		case r.Basis != BasisTrain:
+			t.Errorf("%+v", r)
+		case r.Series == "native" && r.Workers == 1:
+			near(t, "GPU-hours of 1", r.DeviceHours.Value, 38765.4/3600)
+			near(t, "price of 1", r.Price.Value, 2*38765.4/3600)
+		case r.Series == "native" && r.Workers == 14:
+			near(t, "hours of 14", r.Hours.Value, 3241.0/3600)
+			near(t, "GPU-hours of 14", r.DeviceHours.Value, 14*3241.0/3600)
+		}
+	}
+	front := c.Front()
+	if front[0].Workers != 14 || front[0].Series != "native" || front[len(front)-1].Workers != 1 || front[len(front)-1].Series != "native" {
+		t.Errorf("front %+v", front)
+	}
+	for _, r := range front { // Horovod at 14 is slower and dearer than native at 14
+		if r.Series == "horovod" {
+			t.Errorf("on the front: %+v", r)
+		}
+	}
+	wantLine(t, []string{c.Sentence}, "native at 14 workers is the fastest (0.900 h, 12.60 device-hours)", "native at 1 worker the cheapest (10.77 h, 10.77 device-hours)")
+	if table := c.Table(); table.Err != nil || table.Nrow() != 16 || !strings.Contains(c.String(), "pareto") {
+		t.Error(c)
+	}
+	if _, err := s.Cost(-1); err == nil {
+		t.Error("a negative rate")
+	}
+
+	// Of native 8 workers take 5535.3 s, 12.30 device-hours; 12 take 3594.8 s, 11.98.
+	for _, want := range []struct {
+		budget  float64
+		workers int
+	}{{13, 14}, {12, 12}, {11, 1}, {10, 0}} {
+		b, err := s.Budget(want.budget)
+		check(t, err)
+		for _, r := range b.Rows {
+			if r.Series == "native" && !r.Predicted && r.Workers != want.workers {
+				t.Errorf("%g device-hours: %+v, expected %d workers", want.budget, r, want.workers)
+			}
+			if r.Predicted && (r.DeviceHours > want.budget || r.Hours <= 0) {
+				t.Errorf("%g device-hours: %+v", want.budget, r)
+			}
+		}
+	}
+	b, err := s.Budget(10)
+	check(t, err)
+	wantLine(t, []string{b.Sentence}, "native: 10.00 device-hours are not enough; the cheapest that was measured, 1 worker, needs 10.77.")
+	if _, err := s.Budget(0); err == nil {
+		t.Error("no budget")
+	}
+}
+
+func TestCostBasis(t *testing.T) {
+	// Runs of different lengths can be compared by the epoch alone.
+	s := study(t, []runs.Run{weak(1, 1, 20, 10, 10), weak(2, 1, 20, 12)})
+	c, err := s.Cost(0)
+	check(t, err)
+	if c.Rows[0].Basis != BasisEpoch {
+		t.Errorf("%+v", c.Rows[0])
+	}
+	near(t, "hours", c.Rows[1].Hours.Value, 12.0/3600)
+	// Energy is in kWh.
+	r := weak(1, 1, 20, 10)
+	r.Info.EnergyJoules = 7.2e6
+	c, err = study(t, []runs.Run{r}).Cost(0)
+	check(t, err)
+	near(t, "energy", c.Rows[0].EnergyKWh.Value, 2)
+	// The clock of the whole job counts where every run has it.
+	c, err = study(t, booster()).Cost(0)
+	check(t, err)
+	if c.Rows[0].Basis != BasisWall {
+		t.Errorf("%+v", c.Rows[0])
+	}
+	near(t, "device-hours of 128", c.Rows[5].DeviceHours.Value, 128*288.313/3600) // published: 4m48.313s
+}
+
+// writeSteps makes a run folder of two epochs of two steps, of which the
+// second epoch counts; span gives each rank's step.
+func writeSteps(t *testing.T, place string, workers, seed int, info runs.Info, span func(rank, step int) runs.Step) {
+	t.Helper()
+	info.Study, info.Series, info.Workers, info.Seed = "cells", "ddp", workers, int64(seed)
+	info.Status, info.Started = runs.StatusRunning, time.Unix(0, 0)
+	w, err := runs.Create(place, info)
+	check(t, err)
+	for rank := range workers {
+		sw, err := runs.OpenSteps(place, rank, runs.Worker{Rank: rank, WorldSize: workers, Host: "a"})
+		check(t, err)
+		for i := range 40 {
+			x := span(rank, i)
+			x.Step, x.Epoch, x.Samples = i+1, i/20+1, 4
+			check(t, sw.Step(x))
+		}
+		check(t, sw.Close())
+	}
+	nan := math.NaN()
+	for i := range 2 {
+		check(t, w.Epoch(runs.Epoch{
+			Epoch: i + 1, Seconds: 20, Samples: 80 * workers, SamplesPerSecond: nan, TrainLoss: 1, ValLoss: nan,
+			IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
+		}))
+	}
+	check(t, w.Finish(runs.StatusDone, nil))
+}
+
+// TestCollective makes step spans by the model, 20 µs and 10 GB/s, with a rank
+// that waits for the last one, and asks for both back.
+func TestCollective(t *testing.T) {
+	const alpha, beta, parameters = 20e-6, 1e-10, 2_000_000
+	dir := t.TempDir()
+	for _, n := range []int{1, 2, 4, 8} {
+		for seed := range 2 {
+			writeSteps(t, filepath.Join(dir, "ddp-n"+plural(n, "w")+plural(seed, "s")), n, seed, runs.Info{Parameters: parameters}, func(rank, step int) runs.Step {
+				f := float64(n)
+				x := 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta
+				if rank == 0 { // came first, and waits
+					x += 0.01
+				}
+				return runs.Step{AllReduce: x}
+			})
+		}
+	}
+	s, err := Read(dir)
+	check(t, err)
+	c, err := s.Collective("")
+	check(t, err)
+	if math.Abs(c.Alpha.Value-alpha) > 1e-9 || math.Abs(c.Beta.Value-beta) > 1e-14 || len(c.Rows) != 6 {
+		t.Errorf("α %v, β %v of %d runs", c.Alpha, c.Beta, len(c.Rows))
+	}
+	wantLine(t, []string{c.Sentence}, "takes 20.00 µs to start", "moves 10.00")
+	if table := c.Table(); table.Err != nil || table.Nrow() != 6 || len(c.Problems) > 0 {
+		t.Error(c)
+	}
+	s, err = s.WithRule(Rule{Epochs: "9"}) // no step counts
+	check(t, err)
+	if _, err := s.Collective("ddp"); err == nil || !strings.Contains(err.Error(), "need 5 runs with step spans at 3 or more numbers of workers") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,298 @@
+package scaling
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-gota/gota/dataframe"
+
+	"lockstep/pkg/runs"
+)
+
+// Axes of a Curve.
+const (
+	AxisEpoch    = "epoch"    // epochs done, from 1
+	AxisStep     = "step"     // optimizer steps done
+	AxisRelative = "relative" // seconds since the start: of training, validation not included, where epochs are read
+	AxisWall     = "wall"     // seconds since 1970
+)
+
+// CurveLine is a value of one run over an axis.
+type CurveLine struct {
+	Series  string
+	Workers int
+	Seed    int64
+	Run     string
+	Name    string // as the log has it
+	Rank    int    // −1 where it is of all ranks together
+	X, Y    []float64
+}
+
+// CurveSet is a metric of every run that counts, over an axis. A cell shows a
+// row a line.
+type CurveSet struct {
+	Metric, Axis, AxisLabel string
+	Lines                   []CurveLine
+	Problems                []runs.Problem // runs that have no such line, and why
+}
+
+// epochMetrics are the values of an epoch that a curve can be of.
+func epochMetrics() []struct {
+	name  string
+	value func(runs.Epoch) float64
+} {
+	return []struct {
+		name  string
+		value func(runs.Epoch) float64
+	}{
+		{"train_loss", func(e runs.Epoch) float64 { return e.TrainLoss }},
+		{"val_loss", func(e runs.Epoch) float64 { return e.ValLoss }},
+		{"iou", func(e runs.Epoch) float64 { return e.IoU }},
+		{"dice", func(e runs.Epoch) float64 { return e.Dice }},
+		{"accuracy", func(e runs.Epoch) float64 { return e.Accuracy }},
+		{"val_accuracy", func(e runs.Epoch) float64 { return e.ValAccuracy }},
+		{"lr", func(e runs.Epoch) float64 { return e.LearningRate }},
+		{"seconds", func(e runs.Epoch) float64 { return e.Seconds }},
+		{"val_seconds", func(e runs.Epoch) float64 { return e.ValSeconds }},
+		{"samples_per_second", func(e runs.Epoch) float64 {
+			if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 {
+				return float64(e.Samples) / e.Seconds
+			}
+			return e.SamplesPerSecond
+		}},
+	}
+}
+
+// Metrics lists what Curve and TimeTo can show of the study's runs: values of
+// epochs, and the names of logged curves such as TensorBoard's tags.
+func (s *Study) Metrics() []string {
+	var names []string
+	for _, m := range epochMetrics() {
+		if slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
+			return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return !math.IsNaN(m.value(e)) })
+		}) {
+			names = append(names, m.name)
+		}
+	}
+	var logged []string
+	for _, r := range s.Runs {
+		for _, c := range r.Curves {
+			if !slices.Contains(logged, c.Name) {
+				logged = append(logged, c.Name)
+			}
+		}
+	}
+	slices.SortFunc(logged, runs.NaturalCompare)
+	return append(names, logged...)
+}
+
+// Curve is a metric of every run that counts over an axis: "epoch", "step",
+// "relative" (seconds since the start) or "wall" (seconds since 1970). The
+// metric is one of Metrics: a value of epochs, such as val_loss, or a logged
+// curve by its name, such as Loss/train.
+func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
+	labels := map[string]string{
+		AxisEpoch: "epoch", AxisStep: "step", AxisRelative: "time since the start (s)", AxisWall: "time (s since 1970)",
+	}
+	if labels[axis] == "" {
+		return nil, fmt.Errorf("draw curve %s: axis %q is not known; use %s, %s, %s or %s", metric, axis, AxisEpoch, AxisStep, AxisRelative, AxisWall)
+	}
+	set := &CurveSet{Metric: metric, Axis: axis, AxisLabel: labels[axis]}
+	for _, g := range s.grouped() {
+		for _, r := range g.runs {
+			if failed(r) {
+				continue
+			}
+			lines, why := linesOf(r, metric, axis)
+			if len(lines) == 0 {
+				set.Problems = append(set.Problems, runs.Problem{File: r.Dir, Reason: why})
+				continue
+			}
+			for _, l := range lines {
+				l.Series, l.Workers, l.Seed, l.Run = g.name, r.Info.Workers, r.Info.Seed, r.Dir
+				set.Lines = append(set.Lines, l)
+			}
+		}
+	}
+	slices.SortStableFunc(set.Lines, func(a, b CurveLine) int {
+		if a.Series != b.Series {
+			return 0 // in the study's order
+		}
+		return a.Workers - b.Workers
+	})
+	if len(set.Lines) == 0 {
+		text := fmt.Sprintf("draw curve %s over %s: no run has it", metric, axis)
+		if len(set.Problems) > 0 {
+			text += ": " + set.Problems[0].Reason
+		}
+		return nil, fmt.Errorf("%s; the metrics are %s", text, strings.Join(s.Metrics(), ", "))
+	}
+	return set, nil
+}
+
+// linesOf are the lines of a run, or why there are none.
+func linesOf(r runs.Run, metric, axis string) ([]CurveLine, string) {
+	for _, m := range epochMetrics() {
+		if m.name == metric {
+			return epochLine(r, metric, axis, m.value)
+		}
+	}
+	var lines []CurveLine
+	why := fmt.Sprintf("no curve is called %q", metric)
+	for _, c := range r.Curves {
+		if c.Name != metric {
+			continue
+		}
+		line := CurveLine{Name: c.Name, Rank: c.Rank, Y: c.Values}
+		switch {
+		case axis == AxisStep:
+			for _, step := range c.Steps {
+				line.X = append(line.X, float64(step))
+			}
+		case axis == AxisEpoch:
+			why = "the curve was logged by step, not by epoch; use the axis step, relative or wall"
+			continue
+		case len(c.Times) != len(c.Values) || len(c.Times) == 0:
+			why = "the log tells no times of the curve; use the axis step"
+			continue
+		case axis == AxisRelative:
+			for _, t := range c.Times {
+				line.X = append(line.X, t-c.Times[0])
+			}
+		default:
+			line.X = c.Times
+		}
+		lines = append(lines, line)
+	}
+	return lines, why
+}
+
+// epochLine is a value of a run's epochs. Epochs without the value are left
+// out, but their time passes.
+func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]CurveLine, string) {
+	line := CurveLine{Name: metric, Rank: -1}
+	why := "the log tells no " + metric
+	_, global := batches(r)
+	at, steps := 0.0, 0.0
+	if axis == AxisWall {
+		if r.Info.Started.IsZero() {
+			return nil, "the log does not tell when the run started; use the axis epoch or relative"
+		}
+		at = float64(r.Info.Started.UnixNano()) / 1e9
+	}
+	for _, e := range r.Epochs {
+		at += e.Seconds
+		if axis == AxisWall && e.ValSeconds > 0 {
+			at += e.ValSeconds
+		}
+		if global > 0 {
+			steps += math.Ceil(float64(e.Samples) / float64(global))
+		}
+		x := map[string]float64{AxisEpoch: float64(e.Epoch), AxisStep: steps, AxisRelative: at, AxisWall: at}[axis]
+		switch {
+		case math.IsNaN(value(e)):
+		case axis == AxisStep && (global == 0 || e.Samples == 0):
+			why = "the log tells no samples or no batch, so that its epochs have no steps; use the axis epoch or relative"
+		case math.IsNaN(x):
+			why = "an epoch has no time; use the axis epoch"
+		default:
+			line.X, line.Y = append(line.X, x), append(line.Y, value(e))
+		}
+	}
+	if len(line.X) == 0 {
+		return nil, why
+	}
+	return []CurveLine{line}, ""
+}
+
+// Smoothed is the line with TensorBoard's smoothing: an exponential moving
+// mean of weight 0 (none) to below 1, divided by what the weights add up to,
+// so that its start is not drawn to 0. What is not finite stays as it is and
+// does not count.
+func (l CurveLine) Smoothed(weight float64) CurveLine {
+	weight = min(0.999, max(0, weight))
+	out := l
+	out.Y = make([]float64, len(l.Y))
+	mean, sum := 0.0, 0.0
+	for i, y := range l.Y {
+		out.Y[i] = y
+		if finite(y) {
+			mean, sum = weight*mean+(1-weight)*y, weight*sum+(1-weight)
+			out.Y[i] = mean / sum
+		}
+	}
+	return out
+}
+
+// curvePoint is a row of the long table.
+type curvePoint struct {
+	line CurveLine
+	i    int
+}
+
+func (c *CurveSet) points() grid[curvePoint] {
+	g := grid[curvePoint]{what: "curves", columns: []column[curvePoint]{
+		{name: "series", text: func(p curvePoint) string { return p.line.Series }},
+		{name: "workers", count: func(p curvePoint) int { return p.line.Workers }},
+		{name: "seed", count: func(p curvePoint) int { return int(p.line.Seed) }},
+		{name: "run", text: func(p curvePoint) string { return p.line.Run }},
+		{name: "name", text: func(p curvePoint) string { return p.line.Name }},
+		{name: "rank", count: func(p curvePoint) int { return p.line.Rank }},
+		{name: c.Axis, value: func(p curvePoint) float64 { return p.line.X[p.i] }},
+		{name: "value", value: func(p curvePoint) float64 { return p.line.Y[p.i] }},
+	}}
+	for _, l := range c.Lines {
+		for i := range l.X {
+			g.rows = append(g.rows, curvePoint{l, i})
+		}
+	}
+	return g
+}
+
+func (c *CurveSet) grid() grid[CurveLine] {
+	best := slices.Max[[]float64, float64]
+	if below(c.Metric) {
+		best = slices.Min[[]float64, float64]
+	}
+	g := grid[CurveLine]{what: "curves", rows: c.Lines, columns: []column[CurveLine]{
+		{name: "series", brief: true, text: func(l CurveLine) string { return l.Series }},
+		{name: "workers", brief: true, count: func(l CurveLine) int { return l.Workers }},
+		{name: "seed", brief: true, count: func(l CurveLine) int { return int(l.Seed) }},
+		{name: "name", brief: true, text: func(l CurveLine) string { return l.Name }},
+		{name: "points", brief: true, count: func(l CurveLine) int { return len(l.X) }},
+		{name: "first", brief: true, value: func(l CurveLine) float64 { return l.Y[0] }},
+		{name: "last", brief: true, value: func(l CurveLine) float64 { return l.Y[len(l.Y)-1] }},
+		{name: "best", brief: true, value: func(l CurveLine) float64 {
+			known := slices.DeleteFunc(slices.Clone(l.Y), func(v float64) bool { return !finite(v) })
+			if len(known) == 0 {
+				return math.NaN()
+			}
+			return best(known)
+		}},
+	}}
+	for _, p := range c.Problems {
+		g.remarks = append(g.remarks, "no line: "+p.String())
+	}
+	return g
+}
+
+// Table has a row a point: series, workers, seed, run, name, rank (−1 for all
+// together), the axis under its name, value.
+func (c *CurveSet) Table() dataframe.DataFrame { return c.points().table() }
+
+// String is a row a line, for people.
+func (c *CurveSet) String() string { return c.grid().String() }
+
+// HTML is a row a line, for a notebook's cell.
+func (c *CurveSet) HTML() string { return c.grid().html() }
+
+// Write writes a row a line as "table", or every point as "csv" or "json".
+func (c *CurveSet) Write(w io.Writer, format string) error {
+	if format == FormatTable {
+		return c.grid().write(w, format)
+	}
+	return c.points().write(w, format)
+}

@@ -1,0 +1,382 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+)
+
+// Input is a number that a result was computed from, and where it stands.
+type Input struct {
+	Role    string // which side of the formula: "N = 14", "baseline B = 1"
+	Run     string // folder, or file of a foreign log
+	File    string // that the number stands in
+	Line    int    // in File, from 1; 0 where it is not in a line of its own
+	Epoch   int    // 0 for a number of the whole run
+	Name    string // of the column
+	Value   float64
+	Unit    string
+	Counted bool
+	Why     string // why it does not count; or what of it counts
+}
+
+// Explained is how one number of a study came about.
+type Explained struct {
+	ID          string // an anchor for a page: speedup-native-14
+	Series      string
+	Metric      string
+	Workers     int
+	Formula     string // S(14) = t(1) / t(14)
+	Substituted string // 194.188 s / 16.223 s = 11.970
+	Result      Span
+	Rule        string // in words
+	Inputs      []Input
+	Notes       []string
+}
+
+// Explanation is how a metric came about, for each series. A cell shows it as
+// formulas and tables.
+type Explanation struct{ Items []Explained }
+
+// Explain says how a metric of each series at a number of workers came about:
+// the formula, the numbers in it, the epochs that count and those that do not,
+// and the file and line of each. The metrics are the columns of Table, such as
+// speedup, efficiency, throughput, epoch_seconds, iou, val_loss, wall_seconds.
+func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
+	e := &Explanation{}
+	for _, p := range s.Points {
+		if p.Workers != workers {
+			continue
+		}
+		one, err := s.ExplainSeries(p.Series, metric, workers)
+		if err != nil {
+			return nil, err
+		}
+		e.Items = append(e.Items, one.Items...)
+	}
+	if len(e.Items) == 0 {
+		var there []string
+		for _, p := range s.Points {
+			if n := strconv.Itoa(p.Workers); !slices.Contains(there, n) {
+				there = append(there, n)
+			}
+		}
+		return nil, fmt.Errorf("explain %s: no series has a run at %s; there are runs at %s", metric, plural(workers, "worker"), commas(there))
+	}
+	return e, nil
+}
+
+// ExplainSeries explains a metric of one series.
+func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation, error) {
+	i, err := s.find(series, workers)
+	if err != nil {
+		return nil, fmt.Errorf("explain %s: %w", metric, err)
+	}
+	k := slices.IndexFunc(spanFields(), func(f spanField) bool { return f.name == metric })
+	if k < 0 {
+		var names []string
+		for _, f := range spanFields() {
+			names = append(names, f.name)
+		}
+		return nil, fmt.Errorf("explain: no metric is called %q; use one of %s", metric, strings.Join(names, ", "))
+	}
+	x := Explained{
+		ID: anchor(metric, series, workers), Series: series, Metric: metric, Workers: workers,
+		Result: spanFields()[k].span(s.Points[i]), Rule: s.Rule.String(),
+	}
+	switch metric {
+	case "speedup", "efficiency":
+		err = s.explainRatio(&x, i)
+	case "epoch_seconds", "throughput", "per_worker":
+		s.explainTime(&x, i)
+	default:
+		s.explainOnce(&x, i)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("explain %s: %w", metric, err)
+	}
+	if p := s.Points[i]; p.Failed > 0 {
+		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were cancelled, and do not count", plural(p.Failed, "run"), plural(workers, "worker")))
+	}
+	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
+		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", percent(s.Rule.level()), x.Result.interval(), s.IntervalNote()))
+	}
+	return &Explanation{Items: []Explained{x}}, nil
+}
+
+// anchor makes an id that a page can link to.
+func anchor(metric, series string, workers int) string {
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, series)
+	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
+}
+
+// explainRatio is speed-up or efficiency: two points of the measure.
+func (s *Study) explainRatio(x *Explained, i int) error {
+	p := s.Points[i]
+	m, ok := s.measures[p.Series]
+	b := slices.IndexFunc(s.Points, func(q Point) bool { return q.Series == p.Series && q.Size == p.Baseline && q.Baseline > 0 })
+	for k, q := range s.Points { // of equal sizes the last is the baseline
+		if q.Series == p.Series && q.Size == p.Baseline && m.known(s.cells[k]) {
+			b = k
+		}
+	}
+	if !ok || b < 0 || p.Baseline == 0 {
+		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, plural(p.Workers, "worker"), s.Rule.baselineText())
+	}
+	values := func(k int) float64 {
+		v := c0(s.cells[k].values(m.value))
+		if len(v) == 0 {
+			return math.NaN()
+		}
+		return s.intervals(true).center(v)
+	}
+	at, base := values(i), values(b)
+	symbol, top, bottom, topValue, bottomValue := "r", p.Size, p.Baseline, at, base
+	if !m.higher {
+		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
+	}
+	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.words)
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", full(topValue), m.unit, full(bottomValue), m.unit, short(p.Speedup.Value))
+	if x.Metric == "efficiency" {
+		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
+		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", short(p.Speedup.Value), p.Baseline, p.Size, short(p.Efficiency.Value))
+	}
+	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.units(p.Size), i, m.name)...)
+	if b != i {
+		x.Inputs = append(x.Inputs, s.speedInputs("baseline B = "+s.Rule.units(p.Baseline), b, m.name)...)
+	}
+	return nil
+}
+
+// explainTime is what is made of the epochs of one point.
+func (s *Study) explainTime(x *Explained, i int) {
+	p := s.Points[i]
+	name := "throughput"
+	switch x.Metric {
+	case "epoch_seconds":
+		name = "epoch_seconds"
+		x.Formula = "t = " + s.Rule.epochsText() + " of the seconds"
+	case "throughput":
+		x.Formula = "r = samples of the counted epochs / their seconds"
+		if s.Rule.Epochs == Median {
+			x.Formula = "r = median over the counted epochs of samples / seconds"
+		}
+	default:
+		x.Formula = fmt.Sprintf("r/N = samples of the counted epochs / their seconds / %d", p.Size)
+	}
+	if p.Runs > 1 {
+		x.Formula += fmt.Sprintf(", then the %s over %s", s.repeats(), plural(p.Runs, "run"))
+	}
+	var each []string
+	for _, m := range s.cells[i].measured {
+		v := m.rate
+		if name == "epoch_seconds" {
+			v = m.seconds
+		}
+		each = append(each, full(v))
+	}
+	x.Substituted = strings.Join(each, ", ")
+	if len(each) != 1 || x.Metric == "per_worker" {
+		x.Substituted += " → " + short(x.Result.Value)
+	}
+	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
+}
+
+// explainOnce is what a run has once.
+func (s *Study) explainOnce(x *Explained, i int) {
+	p := s.Points[i]
+	x.Formula = x.Metric + " of the run"
+	if p.Runs > 1 {
+		x.Formula = fmt.Sprintf("%s over %s", s.repeats(), plural(p.Runs, "run"))
+	}
+	var each []string
+	for k, r := range s.cells[i].runs {
+		in := onceInput(x.Metric, r, s.cells[i].measured[k])
+		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
+		if in.Counted = !math.IsNaN(in.Value); in.Counted {
+			each = append(each, full(in.Value))
+		} else if in.Why == "" {
+			in.Why = "the log does not tell it"
+		}
+		x.Inputs = append(x.Inputs, in)
+	}
+	x.Substituted = strings.Join(each, ", ")
+	if len(each) > 1 {
+		x.Substituted += " → " + short(x.Result.Value)
+	}
+}
+
+// onceInput is the number behind a column that a run has once.
+func onceInput(metric string, r runs.Run, m measured) Input {
+	in := Input{Name: metric, File: r.File, Unit: unitOf(metric)}
+	ofEpoch := func(value func(runs.Epoch) float64) {
+		for _, e := range slices.Backward(r.Epochs) {
+			if v := value(e); !math.IsNaN(v) {
+				in.Value, in.Epoch, in.Line, in.Why = v, e.Epoch, e.Line, "of the last epoch that has it"
+				return
+			}
+		}
+		in.Value = math.NaN()
+	}
+	ofTest := func(test func(runs.Test) float64, epoch func(runs.Epoch) float64) {
+		if r.Info.Test != nil && !math.IsNaN(test(*r.Info.Test)) {
+			in.Value, in.File, in.Why = test(*r.Info.Test), infoFile(r), "on the test set after training"
+		} else if epoch != nil {
+			ofEpoch(epoch)
+		} else {
+			in.Value = math.NaN()
+		}
+	}
+	switch metric {
+	case "iou":
+		ofTest(func(t runs.Test) float64 { return t.IoU }, func(e runs.Epoch) float64 { return e.IoU })
+	case "dice":
+		ofTest(func(t runs.Test) float64 { return t.Dice }, func(e runs.Epoch) float64 { return e.Dice })
+	case "iou_constant":
+		ofTest(func(t runs.Test) float64 { return t.IoUConstant }, nil)
+	case "iou_untrained":
+		ofTest(func(t runs.Test) float64 { return t.IoUUntrained }, nil)
+	case "dice_constant":
+		ofTest(func(t runs.Test) float64 { return t.DiceConstant }, nil)
+	case "dice_untrained":
+		ofTest(func(t runs.Test) float64 { return t.DiceUntrained }, nil)
+	case "test_loss":
+		ofTest(func(t runs.Test) float64 { return t.Loss }, nil)
+	case "train_loss":
+		ofEpoch(func(e runs.Epoch) float64 { return e.TrainLoss })
+	case "val_loss":
+		ofEpoch(func(e runs.Epoch) float64 { return e.ValLoss })
+	case "accuracy":
+		ofEpoch(func(e runs.Epoch) float64 { return e.Accuracy })
+	case "val_accuracy":
+		ofEpoch(func(e runs.Epoch) float64 { return e.ValAccuracy })
+	case "wall_seconds":
+		in.Value, in.Why = m.wall, "of the whole job, start-up included"
+	case "train_seconds":
+		in.Value, in.Why = trainSeconds(r), "the sum over all epochs, or as the log has it"
+	case "test_seconds":
+		in.Value, in.File = testSeconds(r), infoFile(r)
+	case "energy_joules":
+		in.Value, in.File = energyOf(r), infoFile(r)
+	}
+	if where := diverged(r); where != "" && strings.HasSuffix(metric, "_loss") && metric != "test_loss" {
+		in.Value, in.Why = math.NaN(), where+" is not a finite number: the run diverged"
+	}
+	return in
+}
+
+// speedInputs are the epochs of a point's runs, counted or not.
+func (s *Study) speedInputs(role string, i int, measureName string) []Input {
+	var out []Input
+	for k, r := range s.cells[i].runs {
+		add := func(in Input) {
+			in.Role, in.Run = role, r.Dir
+			if in.File == "" {
+				in.File = r.File
+			}
+			out = append(out, in)
+		}
+		if measureName == "wall_seconds" {
+			add(Input{Name: "wall_seconds", Value: s.cells[i].measured[k].wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			continue
+		}
+		for j, e := range r.Epochs {
+			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: s.counts(r, j) && e.Seconds > 0, Why: s.whyNot(r, j)}
+			if timed(r) {
+				add(in)
+			}
+			if measureName != "throughput" {
+				continue
+			}
+			switch n := s.samplesIn(e); {
+			case !timed(r) && e.SamplesPerSecond > 0:
+				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", s.counts(r, j)
+			case e.Samples == 0 && e.SamplesPerSecond > 0:
+				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
+			case e.Samples == 0:
+				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by Rule.SamplesPerEpoch"
+			default:
+				in.Name, in.Value, in.Unit = "samples", n, "samples"
+			}
+			add(in)
+		}
+		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !timed(r) {
+			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", plural(len(r.Epochs), "epoch"))})
+		}
+	}
+	return out
+}
+
+// whyNot says why the i-th epoch of a run does not count, empty where it does.
+func (s *Study) whyNot(r runs.Run, i int) string {
+	switch _, err := strconv.Atoi(s.Rule.Epochs); {
+	case !(r.Epochs[i].Seconds > 0) && timed(r):
+		return "it has no time"
+	case s.counts(r, i):
+		return ""
+	case err == nil:
+		return "the rule counts epoch " + s.Rule.Epochs + " alone"
+	case s.Rule.DropFirst == 1:
+		return "the rule leaves the first out"
+	}
+	return fmt.Sprintf("the rule leaves the first %d out", s.Rule.DropFirst)
+}
+
+// epochsText is how epochs become one.
+func (r Rule) epochsText() string {
+	switch r.Epochs {
+	case "", Mean:
+		return "mean over the counted epochs"
+	case Median:
+		return "median over the counted epochs"
+	}
+	return "epoch " + r.Epochs
+}
+
+// repeats is how runs become one.
+func (s *Study) repeats() string {
+	if s.Rule.Repeats == Mean {
+		return Mean
+	}
+	return Median
+}
+
+// infoFile is where the numbers of a whole run stand.
+func infoFile(r runs.Run) string {
+	if r.Kind == "" || r.Kind == "run folder" {
+		return filepath.Join(r.Dir, "run.json")
+	}
+	return r.File
+}
+
+func unitOf(metric string) string {
+	switch {
+	case strings.HasSuffix(metric, "_seconds"):
+		return "s"
+	case metric == "energy_joules":
+		return "J"
+	}
+	return ""
+}
+
+// full is a number with all its digits.
+func full(v float64) string {
+	if math.IsNaN(v) {
+		return "not measured"
+	}
+	return strconv.FormatFloat(v, 'g', 10, 64)
+}

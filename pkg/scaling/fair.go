@@ -1,0 +1,134 @@
+package scaling
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// compare notes where the runs of a series differ in what must be equal for
+// their times to be compared, and runs that look like the same one twice.
+func (s *Study) compare(g seriesRuns) {
+	for _, c := range []struct {
+		what  string
+		value func(runs.Run) string // empty where unknown
+	}{
+		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
+		{"training samples", func(r runs.Run) string { return known(r.Info.SamplesPerEpoch) }},
+		{"parameters", func(r runs.Run) string { return known(r.Info.Parameters) }},
+		{"model", func(r runs.Run) string { return document(r, "model") }},
+		{"data", func(r runs.Run) string { return document(r, "data") }},
+		{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		{"collective", func(r runs.Run) string {
+			if r.Info.Workers < 2 { // it has none
+				return ""
+			}
+			return r.Info.Collective
+		}},
+		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
+		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
+	} {
+		s.compareValue(g, c.what, c.value)
+	}
+	if s.Mode(g.name).Batch == neitherFixed || sameCount(g) { // weak and strong scaling let one of them grow
+		s.compareValue(g, "batch per worker", func(r runs.Run) string {
+			each, _ := batches(r)
+			return known(each)
+		})
+	}
+	s.compareSamples(g)
+	s.compareRepeats(g)
+}
+
+// compareRepeats notes the runs that look like the same one several times.
+func (s *Study) compareRepeats(g seriesRuns) {
+	type place struct {
+		workers int
+		seed    int64
+	}
+	same := map[place][]string{}
+	var order []place
+	for _, r := range g.runs {
+		p := place{r.Info.Workers, r.Info.Seed}
+		if same[p] == nil {
+			order = append(order, p)
+		}
+		same[p] = append(same[p], r.Dir)
+	}
+	for _, p := range order {
+		if dirs := same[p]; len(dirs) > 1 {
+			s.note("series %s: %s and %s have the same workers (%d) and seed (%d); they count as repeats",
+				g.name, dirs[0], strings.Join(dirs[1:], ", "), p.workers, p.seed)
+		}
+	}
+}
+
+// sameCount says whether all runs of the series have as many workers.
+func sameCount(g seriesRuns) bool {
+	return !slices.ContainsFunc(g.runs, func(r runs.Run) bool { return r.Info.Workers != g.runs[0].Info.Workers })
+}
+
+// compareSamples notes that the samples of an epoch are neither the same in
+// every run nor in proportion to the workers, or differ between repeats.
+func (s *Study) compareSamples(g seriesRuns) {
+	if s.Mode(g.name).Samples == neitherFixed {
+		s.compareValue(g, "the samples of an epoch", func(r runs.Run) string { return known(samplesOf(r)) })
+		return
+	}
+	byWorkers := map[int]runs.Run{}
+	for _, r := range g.runs {
+		first, seen := byWorkers[r.Info.Workers]
+		if !seen {
+			byWorkers[r.Info.Workers] = r
+			continue
+		}
+		if a, b := samplesOf(first), samplesOf(r); a > 0 && b > 0 && a != b && !failed(first) && !failed(r) {
+			s.note("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
+				g.name, plural(r.Info.Workers, "worker"), a, runName(first), b, runName(r))
+			return
+		}
+	}
+}
+
+// compareValue notes the values of one thing, and the first run with each.
+func (s *Study) compareValue(g seriesRuns, what string, value func(runs.Run) string) {
+	var values, where []string
+	for _, r := range g.runs {
+		v := value(r)
+		if v != "" && !slices.Contains(values, v) {
+			values = append(values, v)
+			if len(v) > 40 { // a document: its text says too much for a line
+				where = append(where, runName(r))
+			} else {
+				where = append(where, fmt.Sprintf("%s in %s", v, runName(r)))
+			}
+		}
+	}
+	if len(values) > 1 {
+		s.note("series %s: %s differs between runs (%s); compare their times with care", g.name, what, strings.Join(where, ", "))
+	}
+}
+
+// known is n as text, empty for 0.
+func known(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// document is a part of the config as text, with its keys in order.
+func document(r runs.Run, key string) string {
+	part, ok := r.Info.Config[key]
+	if !ok {
+		return ""
+	}
+	text, err := json.Marshal(part)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

@@ -1,0 +1,58 @@
+package scaling
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// TestFollow grows a run: what is there is shown at once, and each epoch when
+// it was written, by the rule of the study that is followed.
+func TestFollow(t *testing.T) {
+	dir := t.TempDir()
+	source := weak(1, 1, 20, 10, 12)
+	w, err := runs.Create(filepath.Join(dir, "ddp-n1-s1"), source.Info)
+	check(t, err)
+	for _, e := range source.Epochs[:2] {
+		check(t, w.Epoch(e))
+	}
+	s, err := Read(dir)
+	check(t, err)
+	s, err = s.WithRule(Rule{Repeats: Mean})
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	shown := 0
+	check(t, s.Follow(ctx, func(now *Study) error {
+		shown++
+		p := now.Points[0]
+		if now.Rule != s.Rule || p.Epochs != shown+1 {
+			t.Errorf("shown %d times: %d epochs by the rule %v", shown, p.Epochs, now.Rule)
+		}
+		if shown == 2 {
+			near(t, "mean of all epochs", p.EpochSeconds.Value, 14)
+			cancel()
+			return nil
+		}
+		return w.Epoch(source.Epochs[2])
+	}))
+	if shown != 2 {
+		t.Errorf("shown %d times", shown)
+	}
+	check(t, w.Finish(runs.StatusDone, nil))
+
+	stop := errors.New("seen enough")
+	if err := Follow(t.Context(), func(*Study) error { return stop }, dir); !errors.Is(err, stop) {
+		t.Errorf("error %v", err)
+	}
+	for _, err := range []error{study(t, seeds("ddp", 1, 10)).Follow(ctx, nil), Follow(ctx, nil)} {
+		if err == nil || !strings.Contains(err.Error(), "follow study") {
+			t.Errorf("error %v", err)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Span is a value over repeated runs: with the lowest and the highest of them,
+// and the interval that holds the true value with the rule's confidence. What
+// is not known is NaN; the interval is where fewer than two runs were measured
+// (of a ratio: on either side), because one run says nothing of how much the
+// next would differ.
+type Span struct {
+	Value, Min, Max float64
+	Low, High       float64 // confidence interval of Value, see Study.IntervalNote
+	N               int     // runs that have a value
+}
+
+// nothing is a Span that was not measured.
+func nothing() Span {
+	nan := math.NaN()
+	return Span{Value: nan, Min: nan, Max: nan, Low: nan, High: nan}
+}
+
+// String is the value with its interval and its runs: 11.97 [11.52, 12.40] n=3.
+func (s Span) String() string {
+	if math.IsNaN(s.Value) {
+		return "not measured"
+	}
+	text := short(s.Value)
+	if !math.IsNaN(s.Low) {
+		text += " " + s.interval()
+	}
+	return fmt.Sprintf("%s n=%d", text, s.N)
+}
+
+// interval is the interval for people.
+func (s Span) interval() string {
+	if math.IsNaN(s.Low) || math.IsNaN(s.High) {
+		return "-"
+	}
+	d := max(decimals(s.Low), decimals(s.High))
+	if widest := max(math.Abs(s.Low), math.Abs(s.High)); widest < tiny {
+		return fmt.Sprintf("[%s, %s]", short(s.Low), short(s.High))
+	}
+	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(s.Low, 'f', d, 64), strconv.FormatFloat(s.High, 'f', d, 64))
+}
+
+// scaled is the span times a positive number.
+func (s Span) scaled(by float64) Span {
+	return Span{Value: s.Value * by, Min: s.Min * by, Max: s.Max * by, Low: s.Low * by, High: s.High * by, N: s.N}
+}
+
+// tiny is where a number for people gets an exponent.
+const tiny = 1e-2
+
+// short is a number for people, about four digits.
+func short(v float64) string {
+	if a := math.Abs(v); a > 0 && a < tiny {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', decimals(v), 64)
+}
+
+// resamples is how often an interval's runs are drawn again.
+const resamples = 1000
+
+// bootstrap draws a statistic's interval.
+//
+// The method is the smoothed percentile bootstrap (Efron, Bootstrap methods:
+// another look at the jackknife, Annals of Statistics 7, 1979; Efron and
+// Tibshirani, An Introduction to the Bootstrap, 1993): runs are drawn with
+// replacement, and to each value drawn noise N(0, s²/n) is added, which gives
+// the draws the variance s² that drawing from n values alone would make
+// (n−1)/n·s² (Hesterberg, What Teachers Should Know About the Bootstrap, The
+// American Statistician 69, 2015, §4). The few runs of a study make s itself
+// uncertain: the distances from the value are widened by t/z, Student's
+// quantile with Welch's degrees of freedom over the normal one. Of positive
+// quantities the logarithm is drawn, so that the interval of a ratio is the
+// reciprocal one when the ratio is turned over, and never reaches 0.
+type bootstrap struct {
+	level  float64
+	center func([]float64) float64 // of what may be reordered
+	logs   bool                    // values are positive; draw their logarithm
+	dice   *dice
+}
+
+// sample is the runs of one side, prepared.
+type sample struct {
+	at      []float64 // values, or their logarithms
+	noise   float64   // s/√n
+	rolls   *rolls
+	scratch []float64
+}
+
+// rolled gives the sample its draws.
+func (s *sample) rolled(d *dice, side int) {
+	s.rolls, s.scratch = d.of(side, len(s.at)), make([]float64, len(s.at))
+}
+
+func (b bootstrap) sample(values []float64) sample {
+	s := sample{at: slices.Clone(values)}
+	if b.logs {
+		for i, v := range s.at {
+			s.at[i] = math.Log(v)
+		}
+	}
+	s.noise = stat.StdDev(s.at, nil) / math.Sqrt(float64(len(s.at)))
+	return s
+}
+
+// draw is the centre of the i-th resample.
+func (b bootstrap) draw(s *sample, i int) float64 {
+	n := len(s.at)
+	for k := range n {
+		x := s.at[s.rolls.pick[i*n+k]] + s.noise*s.rolls.noise[i*n+k]
+		if b.logs {
+			x = math.Exp(x)
+		}
+		s.scratch[k] = x
+	}
+	return b.center(s.scratch)
+}
+
+// of is the interval of the centre of values, NaN for fewer than two.
+func (b bootstrap) of(values []float64) (low, high float64) { return b.run(values, nil, false) }
+
+// ratio is the interval of the centre of numerator over that of denominator,
+// which are resampled independently. NaN where either has fewer than two.
+func (b bootstrap) ratio(numerator, denominator []float64) (low, high float64) {
+	if len(denominator) < 2 {
+		return math.NaN(), math.NaN()
+	}
+	return b.run(numerator, denominator, false)
+}
+
+// difference is the interval of the centre of values less that of others.
+func (b bootstrap) difference(values, others []float64) (low, high float64) {
+	if len(others) < 2 {
+		return math.NaN(), math.NaN()
+	}
+	return b.run(values, others, true)
+}
+
+// run draws the centre of values, or where there are others its ratio to (or
+// its difference from) theirs.
+func (b bootstrap) run(values, others []float64, minus bool) (low, high float64) {
+	if len(values) < 2 {
+		return math.NaN(), math.NaN()
+	}
+	against := func(x, y float64) float64 {
+		switch {
+		case others == nil:
+			return x
+		case minus:
+			return x - y
+		}
+		return x / y
+	}
+	top, bottom, other := b.sample(values), sample{}, 0.0
+	if others != nil {
+		bottom, other = b.sample(others), b.center(slices.Clone(others))
+	}
+	center := against(b.center(slices.Clone(values)), other)
+	if top.noise == 0 && bottom.noise == 0 {
+		return center, center
+	}
+	top.rolled(b.dice, 0)
+	if others != nil {
+		bottom.rolled(b.dice, 1)
+	}
+	distances := make([]float64, resamples)
+	for i := range distances {
+		v := b.draw(&top, i)
+		if others != nil {
+			v = against(v, b.draw(&bottom, i))
+		}
+		if b.logs {
+			distances[i] = math.Log(v / center)
+		} else {
+			distances[i] = v - center
+		}
+	}
+	slices.Sort(distances)
+	tail := (1 - b.level) / 2
+	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welch(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
+	low = wider * stat.Quantile(tail, stat.LinInterp, distances, nil)
+	high = wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
+	if b.logs {
+		return center * math.Exp(low), center * math.Exp(high)
+	}
+	return center + low, center + high
+}
+
+// welch is the degrees of freedom of a difference of means (Welch, The
+// generalization of Student's problem when several different population
+// variances are involved, Biometrika 34, 1947), or of one mean.
+func welch(a, b sample) float64 {
+	va, vb := a.noise*a.noise, b.noise*b.noise
+	down := va * va / float64(len(a.at)-1)
+	if len(b.at) > 1 {
+		down += vb * vb / float64(len(b.at)-1)
+	}
+	if down == 0 {
+		return math.Inf(1)
+	}
+	return (va + vb) * (va + vb) / down
+}
+
+// IntervalNote says how the intervals of the study were made, in a sentence.
+func (s *Study) IntervalNote() string {
+	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples, for ratios of numerator and baseline independently), widened by Student's t; none where a side has one run",
+		percent(s.Rule.level()), resamples)
+}
+
+// intervals is the bootstrap by the study's rule.
+func (s *Study) intervals(logs bool) bootstrap {
+	b := bootstrap{level: s.Rule.level(), center: medianOf, logs: logs, dice: s.dice}
+	if s.Rule.Repeats == Mean {
+		b.center = meanOf
+	}
+	return b
+}
+
+// span aggregates what is known of values by the rule. Logs says that they
+// are positive and vary by factors, as times do.
+func (s *Study) span(values []float64, logs bool) Span {
+	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	if len(v) == 0 {
+		return nothing()
+	}
+	b := s.intervals(logs && slices.Min(v) > 0 && !math.IsInf(slices.Max(v), 0))
+	out := Span{Value: b.center(slices.Clone(v)), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
+	out.Low, out.High = math.NaN(), math.NaN()
+	if !math.IsInf(out.Min, 0) && !math.IsInf(out.Max, 0) {
+		out.Low, out.High = b.of(v)
+	}
+	return out
+}
+
+// ratioSpan is the centre of a over the centre of b. Its extremes are those of
+// a over the centre of b; all values must be positive.
+func (s *Study) ratioSpan(a, b []float64) Span {
+	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
+	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
+	if len(a) == 0 || len(b) == 0 {
+		return nothing()
+	}
+	boot := s.intervals(true)
+	base := boot.center(slices.Clone(b))
+	out := Span{Value: boot.center(slices.Clone(a)) / base, Min: slices.Min(a) / base, Max: slices.Max(a) / base, N: len(a)}
+	out.Low, out.High = boot.ratio(a, b)
+	return out
+}
+
+// median is the middle value, or the mean of the two middle ones.
+func median(values []float64) float64 { return medianOf(slices.Clone(values)) }
+
+// medianOf is the median of values, which it sorts.
+func medianOf(values []float64) float64 {
+	if len(values) > 12 {
+		slices.Sort(values)
+	} else { // by insertion: a bootstrap sorts few values very often
+		for i := 1; i < len(values); i++ {
+			v, k := values[i], i
+			for ; k > 0 && values[k-1] > v; k-- {
+				values[k] = values[k-1]
+			}
+			values[k] = v
+		}
+	}
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+func meanOf(values []float64) float64 { return stat.Mean(values, nil) }

@@ -1,0 +1,297 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+)
+
+// measured is what the rule makes of one run.
+type measured struct {
+	seconds, rate, wall float64 // NaN where unknown
+	epochs              int     // counted
+}
+
+// measure applies the rule to a run.
+func (s *Study) measure(r runs.Run) measured {
+	var seconds, rates []float64
+	var samples, total float64
+	for i, e := range r.Epochs {
+		if !s.counts(r, i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
+			continue
+		}
+		n := s.samplesIn(e)
+		seconds = append(seconds, e.Seconds)
+		rates = append(rates, n/e.Seconds)
+		samples, total = samples+n, total+e.Seconds
+	}
+	m := measured{seconds: math.NaN(), rate: math.NaN(), wall: wallSeconds(r), epochs: len(seconds)}
+	if m.epochs == 0 {
+		return s.measureWhole(r, m)
+	}
+	if s.Rule.Epochs == Median {
+		m.seconds, m.rate = median(seconds), median(rates)
+	} else { // the mean rate over time, not over epochs: samples / seconds
+		m.seconds, m.rate = stat.Mean(seconds, nil), samples/total
+	}
+	if samples == 0 {
+		m.rate = math.NaN()
+	}
+	return m
+}
+
+// samplesIn are the samples of an epoch, 0 where nothing tells them.
+func (s *Study) samplesIn(e runs.Epoch) float64 {
+	if e.Samples > 0 {
+		return float64(e.Samples)
+	}
+	if e.SamplesPerSecond > 0 && e.Seconds > 0 && finite(e.SamplesPerSecond) {
+		return e.SamplesPerSecond * e.Seconds // seconds × samples/s is the epoch's samples
+	}
+	return float64(s.Rule.SamplesPerEpoch)
+}
+
+// measureWhole takes the mean of the training time over all epochs where the
+// log tells that time alone, or the throughput of a log that tells no epochs'
+// times (a synthetic benchmark's).
+func (s *Study) measureWhole(r runs.Run, m measured) measured {
+	if timed(r) {
+		return m
+	}
+	var rates []float64
+	for i, e := range r.Epochs {
+		if e.SamplesPerSecond > 0 && finite(e.SamplesPerSecond) && s.counts(r, i) {
+			rates = append(rates, e.SamplesPerSecond)
+		}
+	}
+	if len(rates) > 0 {
+		m.rate, m.epochs = meanOf(rates), len(rates)
+		if s.Rule.Epochs == Median {
+			m.rate = median(rates)
+		}
+	}
+	whole, ok := r.Info.Config[logread.TrainingSeconds].(float64)
+	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
+		return m
+	}
+	s.note("%s tells only the whole training time; its seconds per epoch are that over its %d epochs, the first included", r.Dir, len(r.Epochs))
+	m.epochs, m.seconds = len(r.Epochs), whole/float64(len(r.Epochs))
+	if s.Rule.SamplesPerEpoch > 0 {
+		m.rate = float64(s.Rule.SamplesPerEpoch) / m.seconds
+	}
+	return m
+}
+
+// timed says whether a run has the time of any epoch.
+func timed(r runs.Run) bool {
+	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 })
+}
+
+// wholeJob says whether the run's only row is the time of a whole program that
+// is not ours.
+func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
+
+// counts says whether the rule counts the i-th epoch of a run. A run's only
+// row that is the time of a whole program, a throughput without a time (the
+// summary of a benchmark), or a measurement of no epoch's number (a row of a
+// results table), is no first epoch that is to be left out. Epochs are
+// told by their number, not by their place: a table that has epoch 5 alone has
+// left out the first already.
+func (s *Study) counts(r runs.Run, i int) bool {
+	if wholeJob(r) || len(r.Epochs) == 1 && (!timed(r) || r.Epochs[0].Epoch < 1) {
+		return true
+	}
+	number := r.Epochs[i].Epoch
+	if number < 1 {
+		number = i + 1
+	}
+	if n, err := strconv.Atoi(s.Rule.Epochs); err == nil {
+		return number == n
+	}
+	return number > s.Rule.DropFirst
+}
+
+// wallSeconds is the time of the whole job, NaN where unknown.
+func wallSeconds(r runs.Run) float64 {
+	switch {
+	case r.WallSeconds > 0:
+		return r.WallSeconds
+	case wholeJob(r) && r.Epochs[0].Seconds > 0:
+		return r.Epochs[0].Seconds
+	case r.Info.Status == runs.StatusDone && !r.Info.Started.IsZero() && r.Info.Ended.After(r.Info.Started):
+		return r.Info.Ended.Sub(r.Info.Started).Seconds()
+	}
+	return math.NaN()
+}
+
+// trainSeconds is the training time of a whole run: as the log tells it, or
+// the sum over its epochs where each has a time.
+func trainSeconds(r runs.Run) float64 {
+	if v, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && v > 0 {
+		return v
+	}
+	if len(r.Epochs) == 0 {
+		return math.NaN()
+	}
+	total := 0.0
+	for _, e := range r.Epochs {
+		total += e.Seconds // NaN where one is unknown
+	}
+	return total
+}
+
+// testSeconds is the time of the test after training.
+func testSeconds(r runs.Run) float64 {
+	if v, ok := r.Info.Config["test_seconds"].(float64); ok && v > 0 {
+		return v
+	}
+	if r.Info.Test != nil && r.Info.Test.Seconds > 0 {
+		return r.Info.Test.Seconds
+	}
+	return math.NaN()
+}
+
+func energyOf(r runs.Run) float64 {
+	if r.Info.EnergyJoules > 0 {
+		return r.Info.EnergyJoules
+	}
+	return math.NaN()
+}
+
+// nodesOf is the number of machines, from the log or from what the ranks say
+// of their hosts; 0 where unknown.
+func nodesOf(r runs.Run) int {
+	if r.Info.Nodes > 0 {
+		return r.Info.Nodes
+	}
+	hosts := map[string]bool{}
+	for _, w := range r.Workers {
+		if w.Host == "" {
+			return 0
+		}
+		hosts[w.Host] = true
+	}
+	if len(r.Workers) < r.Info.Workers { // some ranks left nothing
+		return 0
+	}
+	return len(hosts)
+}
+
+// batches are the batch per worker and the global one, 0 where unknown.
+func batches(r runs.Run) (perWorker, global int) {
+	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
+	n := r.Info.Workers
+	if global == 0 {
+		global = perWorker * n
+	}
+	if perWorker == 0 && n > 0 && global%n == 0 {
+		perWorker = global / n
+	}
+	return perWorker, global
+}
+
+// samplesOf are the samples of an epoch: those that the run tells, or that its
+// last epoch had.
+func samplesOf(r runs.Run) int {
+	for i := len(r.Epochs) - 1; i >= 0; i-- {
+		if n := r.Epochs[i].Samples; n > 0 {
+			return n
+		}
+	}
+	return r.Info.SamplesPerEpoch
+}
+
+// diverged names the first place where a run's loss is no finite number any
+// more, empty where there is none. A loss that was never logged is none.
+func diverged(r runs.Run) string {
+	wrong := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	// These log their loss always: even a run that starts with NaN has one.
+	ours := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
+	for _, column := range []struct {
+		name  string
+		value func(runs.Epoch) float64
+		all   bool // a NaN in every epoch is a loss, not one that was not logged
+	}{
+		{"the training loss", func(e runs.Epoch) float64 { return e.TrainLoss }, ours},
+		{"the validation loss", func(e runs.Epoch) float64 { return e.ValLoss }, false},
+	} {
+		seen := column.all
+		for _, e := range r.Epochs {
+			v := column.value(e)
+			switch {
+			case !wrong(v):
+				seen = true
+			case math.IsInf(v, 0), seen && column.name == "the training loss":
+				// A validation loss is not computed in every epoch.
+				return fmt.Sprintf("%s of epoch %d", column.name, e.Epoch)
+			}
+		}
+	}
+	for _, c := range r.Curves {
+		if !strings.Contains(strings.ToLower(c.Name), "loss") {
+			continue
+		}
+		for i, v := range c.Values {
+			if wrong(v) && i < len(c.Steps) {
+				return fmt.Sprintf("%s of step %d", c.Name, c.Steps[i])
+			}
+		}
+	}
+	return ""
+}
+
+func finalIoU(r runs.Run) float64 {
+	return final(r, func(t runs.Test) float64 { return t.IoU }, func(e runs.Epoch) float64 { return e.IoU })
+}
+
+func finalDice(r runs.Run) float64 {
+	return final(r, func(t runs.Test) float64 { return t.Dice }, func(e runs.Epoch) float64 { return e.Dice })
+}
+
+// finalTrainLoss is that of the last epoch that has one. The loss of a run
+// that diverged is none: the last finite one would flatter it.
+func finalTrainLoss(r runs.Run) float64 {
+	if diverged(r) != "" {
+		return math.NaN()
+	}
+	return ofLast(r, func(e runs.Epoch) float64 { return e.TrainLoss })
+}
+
+func finalValLoss(r runs.Run) float64 {
+	if diverged(r) != "" {
+		return math.NaN()
+	}
+	return ofLast(r, func(e runs.Epoch) float64 { return e.ValLoss })
+}
+
+// final is a value of the test after training, or of the last epoch that has it.
+func final(r runs.Run, test func(runs.Test) float64, epoch func(runs.Epoch) float64) float64 {
+	if v := ofTest(r, test); !math.IsNaN(v) {
+		return v
+	}
+	return ofLast(r, epoch)
+}
+
+func ofTest(r runs.Run, value func(runs.Test) float64) float64 {
+	if r.Info.Test == nil {
+		return math.NaN()
+	}
+	return value(*r.Info.Test)
+}
+
+// ofLast is a value of the last epoch that has it.
+func ofLast(r runs.Run, value func(runs.Epoch) float64) float64 {
+	for _, e := range slices.Backward(r.Epochs) {
+		if v := value(e); !math.IsNaN(v) {
+			return v
+		}
+	}
+	return math.NaN()
+}

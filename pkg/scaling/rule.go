@@ -1,0 +1,152 @@
+package scaling
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Values of Rule.Epochs and Rule.Repeats.
+const (
+	Mean   = "mean"
+	Median = "median"
+)
+
+// Values of Rule.Baseline, which may be a number as well.
+const (
+	BaselineSmallest = "smallest"
+	BaselineOne      = "one"
+)
+
+// Values of Rule.Per.
+const (
+	PerWorker = "worker"
+	PerNode   = "node"
+)
+
+// Rule says which measurements count, and how several become one.
+type Rule struct {
+	// DropFirst is how many epochs at a run's start do not count for time and
+	// throughput: the first one also pays for start-up and cold caches.
+	DropFirst int
+	// Epochs is how the counted epochs of a run become one: "mean", "median",
+	// or the number (from 1) of the only epoch that counts, such as "5"; then
+	// DropFirst has no meaning. Empty means "mean".
+	Epochs string
+	// Repeats is how the runs with the same series and workers (other seeds)
+	// become one: "median" or "mean". Empty means "median".
+	Repeats string
+	// SamplesPerEpoch is taken for runs whose logs do not tell it, so that they
+	// have a throughput; 0 leaves it unknown.
+	SamplesPerEpoch int
+	// Baseline is what speed-up compares with: "smallest" (the fewest workers
+	// of the series; also when empty), "one", or a number such as "4".
+	Baseline string
+	// Per is what is counted: "worker" (a GPU, where each worker has one; also
+	// when empty) or "node". Of several counts of workers on equally many nodes
+	// the one with the most workers is the baseline: the whole node.
+	Per string
+	// Confidence is the level of the intervals; 0 means 0.95.
+	Confidence float64
+}
+
+// DefaultRule leaves the first epoch out, takes the mean over the others and
+// the median over repeated runs.
+func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
+
+// Validate reports the first field that cannot be.
+func (r Rule) Validate() error {
+	n, err := strconv.Atoi(r.Epochs)
+	base, baseErr := strconv.Atoi(r.Baseline)
+	switch {
+	case r.DropFirst < 0:
+		return fmt.Errorf("validate rule: DropFirst is %d: use 0 or more", r.DropFirst)
+	case r.Epochs != "" && r.Epochs != Mean && r.Epochs != Median && (err != nil || n < 1):
+		return fmt.Errorf("validate rule: Epochs is %q: use %q, %q or the number of an epoch from 1", r.Epochs, Mean, Median)
+	case r.Repeats != "" && r.Repeats != Mean && r.Repeats != Median:
+		return fmt.Errorf("validate rule: Repeats is %q: use %q or %q", r.Repeats, Mean, Median)
+	case r.SamplesPerEpoch < 0:
+		return fmt.Errorf("validate rule: SamplesPerEpoch is %d: use 0 (unknown) or more", r.SamplesPerEpoch)
+	case r.Baseline != "" && r.Baseline != BaselineSmallest && r.Baseline != BaselineOne && (baseErr != nil || base < 1):
+		return fmt.Errorf("validate rule: Baseline is %q: use %q, %q or a number from 1", r.Baseline, BaselineSmallest, BaselineOne)
+	case r.Per != "" && r.Per != PerWorker && r.Per != PerNode:
+		return fmt.Errorf("validate rule: Per is %q: use %q or %q", r.Per, PerWorker, PerNode)
+	case r.Confidence != 0 && !(r.Confidence > 0 && r.Confidence < 1):
+		return fmt.Errorf("validate rule: Confidence is %g: use a level between 0 and 1, such as 0.95", r.Confidence)
+	}
+	return nil
+}
+
+// String says the rule in words.
+func (r Rule) String() string { return r.counting() + "; " + r.baselineText() }
+
+// counting is what of the rule holds without a speed-up too.
+func (r Rule) counting() string {
+	repeats := r.Repeats
+	if repeats == "" {
+		repeats = Median
+	}
+	s := fmt.Sprintf("epoch %s of each run, %s over repeated runs", r.Epochs, repeats)
+	switch r.Epochs {
+	case "", Mean, Median:
+		how := r.Epochs
+		if how == "" {
+			how = Mean
+		}
+		s = how + " over the epochs of a run"
+		switch r.DropFirst {
+		case 0:
+		case 1:
+			s += ", the first left out"
+		default:
+			s += fmt.Sprintf(", the first %d left out", r.DropFirst)
+		}
+		s = fmt.Sprintf("%s; %s over repeated runs", s, repeats)
+	}
+	return s
+}
+
+// baselineText says what speed-up compares with.
+func (r Rule) baselineText() string {
+	unit := r.unit()
+	switch r.Baseline {
+	case "", BaselineSmallest:
+		return fmt.Sprintf("baseline: the fewest %ss of a series", unit)
+	case BaselineOne, "1":
+		return "baseline: 1 " + unit
+	}
+	return fmt.Sprintf("baseline: %s %ss", r.Baseline, unit)
+}
+
+// unit is what sizes count: worker or node.
+func (r Rule) unit() string {
+	if r.Per == PerNode {
+		return PerNode
+	}
+	return PerWorker
+}
+
+// units is the unit with its number, "1 worker" or "4 workers".
+func (r Rule) units(n int) string { return plural(n, r.unit()) }
+
+// plural is a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// level is the level of confidence.
+func (r Rule) level() float64 {
+	if r.Confidence == 0 {
+		return 0.95
+	}
+	return r.Confidence
+}
+
+// percent is a level or a share for people: "95 %".
+func percent(share float64) string {
+	text := strconv.FormatFloat(100*share, 'f', 1, 64)
+	return strings.TrimSuffix(text, ".0") + " %"
+}

@@ -1,0 +1,45 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+)
+
+// Exchange is a strategy that a trainer runs with.
+type Exchange interface {
+	engine.GradSync
+	// Stats says what was exchanged since the last call.
+	Stats() Stats
+	// Name says what carries the gradients, for run.json.
+	Name() string
+	Close() error
+}
+
+var (
+	_ Exchange = (*DDP)(nil)
+	_ Exchange = (*NCCL)(nil)
+)
+
+// New is the data parallelism that suits an engine: NCCL where every rank has a
+// GPU of its own, and the library; DDP through the host else, which is also what
+// a fault is for. Every rank calls it at the same time, and all get the same.
+func New(ctx context.Context, e engine.Engine, group collective.Group, fault Fault) (Exchange, error) {
+	gpu, ok := e.(GPU)
+	if !ok || group.Size() == 1 || fault != FaultNone {
+		return NewDDP(ctx, group, fault), nil
+	}
+	n, err := NewNCCL(ctx, gpu, group, NCCLOptions{})
+	if errors.Is(err, ErrSharedGPU) || errors.Is(err, ErrNoNCCL) {
+		return NewDDP(ctx, group, fault), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Name is that of the group on the host.
+func (d *DDP) Name() string { return d.group.Name() }

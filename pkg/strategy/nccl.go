@@ -1,0 +1,290 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/device"
+)
+
+// GPU is what NCCL needs of an engine: engine/cuda's is one.
+type GPU interface {
+	// NCCL is the library, or an error that says why it cannot be used.
+	NCCL() (*nccl.Library, error)
+	// UUID tells GPUs apart, on whatever machine.
+	UUID() [16]byte
+	// Do runs f on the thread that holds the GPU's context.
+	Do(f func() error) error
+}
+
+// ErrSharedGPU is wrapped by NewNCCL where two ranks have the same GPU, which
+// NCCL refuses: DDP exchanges through the host then.
+var ErrSharedGPU = errors.New("ranks share a GPU")
+
+// ErrNoNCCL is wrapped by NewNCCL where a rank lacks the library.
+var ErrNoNCCL = errors.New("NCCL is not there")
+
+// NCCLOptions are the constants of an exchange by NCCL. The zero value is what
+// most need.
+type NCCLOptions struct {
+	Timeout time.Duration // of a step before the missing rank is looked for; 0: collective.DefaultTimeout
+	Poll    time.Duration // between two looks at the communicator; 0: a tenth of a second
+	Search  time.Duration // how long the missing rank is looked for; 0: ten seconds
+}
+
+func (o NCCLOptions) withDefaults() NCCLOptions {
+	if o.Timeout == 0 {
+		o.Timeout = collective.DefaultTimeout
+	}
+	if o.Poll == 0 {
+		o.Poll = 100 * time.Millisecond
+	}
+	if o.Search == 0 {
+		o.Search = 10 * time.Second
+	}
+	return o
+}
+
+// NCCL is data parallelism whose buckets go from GPU to GPU: the mean over all
+// ranks, by NVIDIA's library, in a stream beside backward. Its calls may be
+// recorded in a CUDA graph, so that a step stays one launch.
+//
+// NCCL itself waits for ever for a rank that is gone. While a step runs, a
+// watchdog asks the communicator for errors; after a time-out, or an error, it
+// meets the other ranks in the group on the host, which names the one that does
+// not come, and aborts the communicator, so that the step ends with that error.
+type NCCL struct {
+	gpu     GPU
+	lib     *nccl.Library
+	comm    nccl.Comm
+	group   collective.Group
+	options NCCLOptions
+
+	mu    sync.Mutex
+	err   error // of the watchdog; it stays
+	stats Stats
+}
+
+var _ engine.GradSync = (*NCCL)(nil)
+
+// NewNCCL makes a communicator of the ranks of group: rank 0's id goes to the
+// others through it. Every rank calls it at the same time. The engine's first
+// step is not recorded, and with it NCCL's first exchange, since what it loads
+// then may not be loaded in a recording.
+func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions) (*NCCL, error) {
+	n := &NCCL{gpu: gpu, group: group, options: o.withDefaults()}
+	if err := n.start(ctx); err != nil {
+		return nil, fmt.Errorf("exchange gradients by NCCL: %w", err)
+	}
+	return n, nil
+}
+
+func (n *NCCL) start(ctx context.Context) error {
+	lib, err := n.gpu.NCCL()
+	// All ranks must agree on whether to go on.
+	if err := n.agree(ctx, err); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoNCCL, err)
+	}
+	n.lib = lib
+	if err := n.distinct(ctx); err != nil {
+		return err
+	}
+	id, err := n.identify(ctx)
+	if err != nil {
+		return err
+	}
+	return n.gpu.Do(func() (err error) {
+		n.comm, err = lib.CommInit(n.group.Size(), n.group.Rank(), id)
+		return err
+	})
+}
+
+// agree fails on every rank where one has an error.
+func (n *NCCL) agree(ctx context.Context, err error) error {
+	failed := []float64{0}
+	if err != nil {
+		failed[0] = 1
+	}
+	if sumErr := AllReduceFloat64s(ctx, n.group, failed); sumErr != nil {
+		return errors.Join(err, sumErr)
+	}
+	if err == nil && failed[0] > 0 {
+		return fmt.Errorf("%g of the other ranks cannot", failed[0])
+	}
+	return err
+}
+
+// distinct reports ranks that have one GPU between them.
+func (n *NCCL) distinct(ctx context.Context) error {
+	uuid := n.gpu.UUID()
+	all := make([]float64, n.group.Size()*len(uuid))
+	for i, b := range uuid {
+		all[n.group.Rank()*len(uuid)+i] = float64(b)
+	}
+	if err := AllReduceFloat64s(ctx, n.group, all); err != nil {
+		return fmt.Errorf("compare GPUs: %w", err)
+	}
+	seen := map[[16]float64]int{}
+	for rank := range n.group.Size() {
+		key := [16]float64(all[rank*len(uuid):])
+		if other, ok := seen[key]; ok {
+			return fmt.Errorf("ranks %d and %d: %w", other, rank, ErrSharedGPU)
+		}
+		seen[key] = rank
+	}
+	return nil
+}
+
+// identify carries rank 0's id to all ranks: a byte a number, which float64
+// holds exactly.
+func (n *NCCL) identify(ctx context.Context) (nccl.UniqueID, error) {
+	var id nccl.UniqueID
+	var err error
+	if n.group.Rank() == 0 {
+		err = n.gpu.Do(func() (err error) {
+			id, err = n.lib.GetUniqueID()
+			return err
+		})
+	}
+	if err := n.agree(ctx, err); err != nil {
+		return id, fmt.Errorf("make an id: %w", err)
+	}
+	numbers := make([]float64, len(id))
+	for i, b := range id {
+		numbers[i] = float64(b)
+	}
+	if err := n.group.Broadcast(ctx, device.Buffer{F64: numbers}, 0); err != nil {
+		return id, fmt.Errorf("broadcast the id: %w", err)
+	}
+	for i, v := range numbers {
+		id[i] = byte(v)
+	}
+	return id, nil
+}
+
+// Bucket puts the mean of bucket i over all ranks in the stream s, in place.
+func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
+	if b.OnHost() {
+		return fmt.Errorf("reduce bucket %d by NCCL: it lies on the host", i)
+	}
+	typ := map[device.Type]nccl.DataType{device.F32: nccl.Float32, device.F16: nccl.Float16, device.BF16: nccl.BFloat16}[b.Type]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.comm == 0 {
+		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, cmp.Or(n.err, errors.New("the strategy is closed")))
+	}
+	p := cuda.Ptr(b.Pointer)
+	if err := n.lib.AllReduce(p, p, int64(b.Len()), typ, nccl.Avg, n.comm, cuda.Stream(s.Handle)); err != nil {
+		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, err)
+	}
+	if n.stats.FirstBucket.IsZero() {
+		n.stats.FirstBucket = time.Now()
+	}
+	n.stats.Buckets++
+	n.stats.Bytes += b.Bytes()
+	return nil
+}
+
+// Wait returns at once: the GPU waits, in its streams.
+func (n *NCCL) Wait() error { return n.failure() }
+
+// Capturable is true.
+func (n *NCCL) Capturable() bool { return true }
+
+// Stats says what was put in streams since the last call. A step that is
+// recorded in a graph is put there once, so that only its recording counts.
+func (n *NCCL) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.stats
+	n.stats = Stats{}
+	return s
+}
+
+// Name says what carries the gradients, for run.json.
+func (n *NCCL) Name() string { return "nccl" }
+
+// Watch looks after a step that is under way, until stop is called; what stop
+// returns ended it.
+func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { n.watch(ctx) })
+	return func() error {
+		cancel()
+		watch.Wait()
+		return n.failure()
+	}
+}
+
+func (n *NCCL) watch(ctx context.Context) {
+	tick := time.NewTicker(n.options.Poll)
+	defer tick.Stop()
+	begin := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := n.lib.AsyncError(n.comm)
+		if err == nil && time.Since(begin) > n.options.Timeout {
+			err = fmt.Errorf("a step takes longer than %v", n.options.Timeout)
+		}
+		if err != nil {
+			n.abort(ctx, err)
+			return
+		}
+	}
+}
+
+// abort finds out which rank is missing and ends the communicator, and with it
+// what waits in the GPU's streams. All ranks that wait come here at about the
+// same time.
+func (n *NCCL) abort(ctx context.Context, cause error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("it did not come to look for the missing rank"))
+	defer cancel()
+	err := fmt.Errorf("exchange gradients by NCCL: %w", cause)
+	if missing := n.group.Barrier(ctx); missing != nil {
+		err = fmt.Errorf("%w: %w", err, missing)
+	}
+	n.mu.Lock()
+	n.err = err
+	comm := n.comm
+	n.comm = 0
+	n.mu.Unlock()
+	if comm != 0 {
+		if abortErr := n.lib.CommAbort(comm); abortErr != nil {
+			n.mu.Lock()
+			n.err = errors.Join(n.err, abortErr)
+			n.mu.Unlock()
+		}
+	}
+}
+
+func (n *NCCL) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// Close destroys the communicator; what was recorded with it must not run any
+// more. The group stays open.
+func (n *NCCL) Close() error {
+	n.mu.Lock()
+	comm := n.comm
+	n.comm = 0
+	n.mu.Unlock()
+	if comm == 0 {
+		return nil
+	}
+	return n.gpu.Do(func() error { return n.lib.CommDestroy(comm) })
+}
