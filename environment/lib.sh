@@ -101,7 +101,7 @@ find_python() {
 }
 
 # install_missing WHAT... installs by apt what this machine lacks of: jupyter,
-# gcc, g++, network (the command ip), certificates. Without root it prints the list and stops.
+# gcc, g++, network (the command ip), chromium, certificates. Without root it prints the list and stops.
 install_missing() {
   local want packages=()
   for want in "$@"; do
@@ -113,6 +113,9 @@ install_missing() {
         ;;
       network) # only root can make the network namespaces that it is for
         [ "$(id -u)" -ne 0 ] || command -v ip >/dev/null || packages+=(iproute2)
+        ;;
+      chromium) # prints reports as PDF; the name is Debian's, others count too
+        command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || packages+=(chromium fonts-liberation)
         ;;
       certificates) # Go reads them when it downloads modules
         [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages+=(ca-certificates)

@@ -77,10 +77,11 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// install makes a kernelspec in a folder of the test's own and returns its prefix.
-func install(t *testing.T) string {
+// install makes a kernelspec of the kernel in dir, in a folder of the test's own,
+// and returns its prefix.
+func install(t *testing.T, dir string) string {
 	t.Helper()
-	dir, prefix := kernelDir(t), t.TempDir()
+	prefix := t.TempDir()
 	command := filepath.Join(dir, "lockstep")
 	if _, err := os.Stat(command); err != nil {
 		// A folder given by LOCKSTEP_KERNEL_DIR may hold the kernel alone; these
@@ -158,7 +159,13 @@ func drive(t *testing.T, steps ...step) []answer {
 // driveTimed also returns how many seconds the kernel took to be ready.
 func driveTimed(t *testing.T, steps ...step) ([]answer, float64) {
 	t.Helper()
-	py, prefix := python(t), install(t)
+	return driveKernel(t, kernelDir(t), steps...)
+}
+
+// driveKernel is driveTimed on the kernel in dir.
+func driveKernel(t *testing.T, dir string, steps ...step) ([]answer, float64) {
+	t.Helper()
+	py, prefix := python(t), install(t, dir)
 	in, err := json.Marshal(steps)
 	if err != nil {
 		t.Fatal(err)

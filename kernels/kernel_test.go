@@ -279,7 +279,7 @@ func TestNbconvert(t *testing.T) {
 	if exec.Command(py, "-c", "import nbconvert").Run() != nil {
 		t.Skip("nbconvert: " + py + " does not have it; apt-get install jupyter-nbconvert")
 	}
-	prefix, dir := install(t), t.TempDir()
+	prefix, dir := install(t, kernelDir(t)), t.TempDir()
 	convert := func(name string) (string, error) {
 		cmd := exec.Command(py, "-m", "nbconvert", "--to", "notebook", "--execute", "--output", "out-"+name, filepath.Join(dir, name))
 		cmd.Env = append(os.Environ(), "JUPYTER_PATH="+filepath.Join(prefix, "share", "jupyter"))

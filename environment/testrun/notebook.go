@@ -11,25 +11,63 @@ import (
 	"strings"
 )
 
-// notebook runs the demo's notebook with small settings and looks at what it
-// leaves: cells that all ran, figures, and run folders whose claims hold.
-func notebook(ctx context.Context, r *runner) error {
+// notebooks runs every notebook from top to bottom, that of the demo with small
+// settings, and looks at what they leave: cells that all ran, pictures, saved
+// figures, a report, and run folders whose claims hold.
+func notebooks(ctx context.Context, r *runner) error {
 	out := absolute(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	logs, figures := filepath.Join(out, "runs"), filepath.Join(out, "figures")
-	for _, dir := range []string{logs, figures} {
+	logs, figures, temporary := filepath.Join(out, "runs"), filepath.Join(out, "figures"), filepath.Join(out, "tmp")
+	for _, dir := range []string{logs, figures, temporary} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	executed := filepath.Join(out, "unet-scaling.ipynb")
-	env := append(jupyterEnv(), "LOCKSTEP_LOGS="+logs, "LOCKSTEP_DEMO_FIGURES="+figures, "LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2")
-	err := r.command(ctx, env, python(), "environment/execute-notebook", "--kernel", "lockstep",
-		"--html", filepath.Join(out, "unet-scaling.html"), "notebooks/unet-scaling.ipynb", executed)
+	report := filepath.Join(out, "report.html")
+	env := append(jupyterEnv(), "TMPDIR="+temporary, "LOCKSTEP_LOGS="+logs, "LOCKSTEP_DEMO_FIGURES="+figures,
+		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report)
+	all, err := filepath.Glob("notebooks/*.ipynb")
 	if err != nil {
 		return err
+	}
+	if len(all) == 0 {
+		return errors.New("there is no notebook in notebooks/")
+	}
+	for _, path := range all {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(source), "gorgonia.org/cu") { // of the kernel with -tags nvgpu: the tests of kernels/ run it
+			r.line(path + ": left to the tests of kernels/, since it needs the kernel with gorgonia.org/cu")
+			continue
+		}
+		if err := runNotebook(ctx, r, env, path, out); err != nil {
+			return err
+		}
+	}
+	saved, err := os.ReadDir(figures)
+	if err != nil {
+		return err
+	}
+	if len(saved) == 0 {
+		return fmt.Errorf("the demo's notebook saved no figure in %s", figures)
+	}
+	if _, err := os.Stat(report); err != nil {
+		return fmt.Errorf("notebooks/your-logs.ipynb left no report: %w", err)
+	}
+	r.line(fmt.Sprintf("%d files in figures", len(saved)))
+	return verifyRuns(ctx, r, logs)
+}
+
+// runNotebook executes one notebook into a folder.
+func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
+	executed := filepath.Join(out, filepath.Base(path))
+	page := strings.TrimSuffix(executed, ".ipynb") + ".html"
+	if err := r.command(ctx, env, python(), "environment/execute-notebook", "--kernel", "lockstep", "--html", page, path, executed); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	data, err := os.ReadFile(executed)
 	if err != nil {
@@ -39,15 +77,8 @@ func notebook(ctx context.Context, r *runner) error {
 	if err != nil {
 		return fmt.Errorf("executed notebook %s: %w", executed, err)
 	}
-	saved, err := os.ReadDir(figures)
-	if err != nil {
-		return err
-	}
-	if len(saved) == 0 {
-		return fmt.Errorf("the notebook saved no figure in %s", figures)
-	}
-	r.line(fmt.Sprintf("%d pictures in the notebook, %d files in figures", pictures, len(saved)))
-	return verifyRuns(ctx, r, logs)
+	r.line(fmt.Sprintf("%s: %d pictures", path, pictures))
+	return nil
 }
 
 // verifyRuns recomputes what every run folder below dir claims.
@@ -63,7 +94,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 		return err
 	}
 	if len(infos) < 2 { // one at 1 worker and one at 2
-		return fmt.Errorf("the notebook left %d run folders below %s, expected at least 2", len(infos), dir)
+		return fmt.Errorf("the demo's notebook left %d run folders below %s, expected at least 2", len(infos), dir)
 	}
 	for _, info := range infos {
 		if err := r.command(ctx, nil, "kernels/.build/bin/lockstep", "verify", "run", filepath.Dir(info)); err != nil {

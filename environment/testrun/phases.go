@@ -43,7 +43,7 @@ func allPhases() []phase {
 		{"unit", "unit, property, golden and example tests, with coverage", unit},
 		{"race", "race detector, where goroutines meet", race},
 		{"kernel", "the kernel, under a real Jupyter", kernel},
-		{"notebook", "notebooks/unet-scaling.ipynb, run from top to bottom", notebook},
+		{"notebook", "every notebook of notebooks/, run from top to bottom", notebooks},
 	}
 }
 

@@ -157,7 +157,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 
 // goTest runs go test over packages and counts what it says.
 func (r *runner) goTest(ctx context.Context, env []string, args ...string) error {
-	args = append([]string{"test", "-json", "-vet=off", "-timeout=10m"}, args...)
+	args = append([]string{"test", "-json", "-vet=off", "-timeout=20m"}, args...)
 	if r.strict {
 		args = append(args[:2:2], append([]string{"-count=1"}, args[2:]...)...)
 	}

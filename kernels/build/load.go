@@ -32,6 +32,9 @@ func (b *build) paths(ctx context.Context) ([]string, error) {
 		}
 		list = append(append(list, own...), thirdParty()...)
 	}
+	if b.driver != nil {
+		list = append(list, gpuPackage)
+	}
 	list = append(list, b.add...)
 	slices.Sort(list)
 	return slices.Compact(list), nil
@@ -64,11 +67,6 @@ func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, 
 		}
 		fmt.Fprintf(&link, "\t_ %q\n", kernelPath+"/"+name)
 		fmt.Fprintf(&table, "\t%q,\n", p.PkgPath)
-	}
-	if slices.Contains(splitList(b.tags), gpuTag) {
-		// Its registration lies in the source tree; see gpuRegistration.
-		fmt.Fprintf(&link, "\t_ %q\n", modulePath+"/kernels/cu")
-		fmt.Fprintf(&table, "\t%q,\n", gpuPackage)
 	}
 	fmt.Fprintf(&link, ")\n\n// registeredPackages are the packages that a cell can import.\nvar registeredPackages = []string{\n%s}\n\n"+
 		"// docsTable is what kernels/internal/docs reads.\n//\n//go:embed %s\nvar docsTable []byte\n", &table, docsFile)

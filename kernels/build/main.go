@@ -53,7 +53,6 @@ type options struct {
 	force    bool
 	kernel   bool // the kernel alone
 	printID  bool
-	cu       bool // write the registration of gorgonia.org/cu
 }
 
 func parseOptions(args []string) (options, error) {
@@ -61,13 +60,12 @@ func parseOptions(args []string) (options, error) {
 	var packages, add string
 	fs := flag.NewFlagSet("kernels/build", flag.ContinueOnError)
 	fs.StringVar(&o.out, "o", "", "folder for the binaries (default kernels/.build/bin)")
-	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu (needs cgo and CUDA headers)")
+	fs.StringVar(&o.tags, "tags", "", "extra build tags, such as nvgpu, which links "+gpuPackage+" in (needs gcc)")
 	fs.StringVar(&add, "add", "", "more packages for a cell to import, comma-separated; their modules must stand in go.mod")
 	fs.StringVar(&packages, "packages", "", "own and third-party packages or patterns in place of the default list, comma-separated")
 	fs.BoolVar(&o.force, "f", false, "build even if nothing has changed")
 	fs.BoolVar(&o.kernel, "kernel", false, "build the kernel alone, without the lockstep command")
 	fs.BoolVar(&o.printID, "id", false, "print the build id of the sources and build nothing")
-	fs.BoolVar(&o.cu, "cu", false, "write the registration of "+gpuPackage+" anew and build nothing")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -98,13 +96,6 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(b.id)
 		return nil
 	}
-	if o.cu {
-		src, err := registerGPU(ctx, b.goTool)
-		if err != nil {
-			return err
-		}
-		return writeIfChanged(filepath.Join(b.dir, gpuRegistration), src)
-	}
 	begin := time.Now()
 	if !o.force && b.stamp.current(b.outputs()) {
 		fmt.Printf("kernel is up to date: %s (build %s)\n", b.kernelFile(), b.id)
@@ -129,20 +120,13 @@ type build struct {
 	goTool
 	id      string
 	stamp   stamp
-	command bool // build pkg/cmd/lockstep too
+	command bool    // build pkg/cmd/lockstep too
+	driver  *driver // of a kernel with gorgonia.org/cu, or nil
 }
 
 // newBuild finds the module and describes the build, without building.
 func newBuild(ctx context.Context, o options) (*build, error) {
-	env := append(os.Environ(), "CGO_ENABLED="+cgoEnabled(o.tags))
-	if cgoEnabled(o.tags) == "1" {
-		flags, err := cudaFlags()
-		if err != nil {
-			return nil, fmt.Errorf("build with -tags %s: it needs gcc and CUDA's headers: %w", gpuTag, err)
-		}
-		env = append(env, "CGO_CFLAGS="+flags)
-	}
-	g := goTool{env: env}
+	g := goTool{env: append(os.Environ(), "CGO_ENABLED=0")}
 	out, err := g.output(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
 	if err != nil {
 		return nil, fmt.Errorf("find module: %w", err)
@@ -152,6 +136,14 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 		return nil, fmt.Errorf("find module: this folder belongs to module %q, run the command inside %q", path, modulePath)
 	}
 	g.dir = dir
+	var gpu *driver
+	if slices.Contains(splitList(o.tags), gpuTag) {
+		if gpu, err = newDriver(ctx, g); err != nil {
+			return nil, fmt.Errorf("build with -tags %s: %w", gpuTag, err)
+		}
+		o.tags = strings.Join(append(splitList(o.tags), gpu.tags()...), ",")
+		g.env = append(g.env, gpu.env()...)
+	}
 	if o.out == "" {
 		o.out = filepath.Join(dir, "kernels", ".build", "bin")
 	}
@@ -162,24 +154,16 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	if err != nil {
 		return nil, err
 	}
-	goEnv, err := g.output(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS")
+	goEnv, err := g.output(ctx, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
 	if err != nil {
 		return nil, fmt.Errorf("describe build: %w", err)
 	}
 	_, err = os.Stat(filepath.Join(dir, "pkg", "cmd", "lockstep"))
 	return &build{
-		options: o, goTool: g, id: id, command: err == nil && !o.kernel,
+		options: o, goTool: g, id: id, command: err == nil && !o.kernel, driver: gpu,
 		stamp: newStamp(o.out, id, strings.Join(strings.Fields(goEnv), " "),
 			"tags "+o.tags, "packages "+strings.Join(o.packages, " "), "add "+strings.Join(o.add, " ")),
 	}, nil
-}
-
-// cgoEnabled is 0 for every build but the one that links gorgonia.org/cu.
-func cgoEnabled(tags string) string {
-	if slices.Contains(splitList(tags), gpuTag) {
-		return "1"
-	}
-	return "0"
 }
 
 func (b *build) kernelFile() string  { return filepath.Join(b.out, "lockstep-kernel") }
@@ -196,8 +180,17 @@ func (b *build) outputs() []string {
 // all does the three steps.
 func (b *build) all(ctx context.Context) error {
 	begin := time.Now()
+	if b.driver != nil {
+		if err := b.driver.write(ctx); err != nil {
+			return err
+		}
+	}
 	kernelDir := filepath.Join(b.dir, "kernels", "lockstep-kernel")
-	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", "gen"))
+	gen := "gen"
+	if b.driver != nil {
+		gen += "-" + gpuTag // so that builds with and without can take turns
+	}
+	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", gen))
 	dir, err := upstream(ctx, b.goTool)
 	if err != nil {
 		return err
@@ -227,6 +220,8 @@ func (b *build) all(ctx context.Context) error {
 		fmt.Println("3/3 lockstep ... left out")
 		return nil
 	}
+	// A worker is the same program whatever its notebook's kernel can do besides.
+	b.env = append(slices.Clone(b.env), "CGO_ENABLED=0")
 	return b.compile(ctx, "3/3 lockstep", b.commandFile(), commandPath)
 }
 

@@ -15,6 +15,7 @@ func thirdParty() []string {
 		"github.com/go-gota/gota/series",
 
 		"gonum.org/v1/gonum/blas",
+		"gonum.org/v1/gonum/blas/blas32",
 		"gonum.org/v1/gonum/blas/blas64",
 		"gonum.org/v1/gonum/diff/fd",
 		"gonum.org/v1/gonum/dsp/fourier",

@@ -38,7 +38,7 @@ type Figure struct {
 	fixed   bool // the height is the caller's: the legend takes from the plot's
 
 	// Of a page of panels, which has no plot of its own.
-	panels  []*Figure
+	panels  []panel
 	columns int
 	title   string
 }

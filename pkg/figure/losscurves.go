@@ -97,4 +97,3 @@ func middle(rows []scaling.EpochRow, value func(scaling.EpochRow) float64) (medi
 	slices.Sort(v)
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, v[0], v[len(v)-1]
 }
-

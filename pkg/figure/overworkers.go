@@ -245,7 +245,7 @@ func (b *builder) idealFrom() error {
 		named = true
 	}
 	if named {
-		c := color.Color(grey())
+		c := grey()
 		if len(b.study.Series()) == 1 {
 			c = lookOf(0).line.Color
 		}

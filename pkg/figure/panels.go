@@ -12,6 +12,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
+// panel is a figure on a page. It is an interface because a notebook's
+// interpreter sees no methods of a type that holds pointers to itself.
+type panel interface {
+	extent() (w, h vg.Length)
+	draw(c draw.Canvas)
+}
+
+func (f *Figure) extent() (w, h vg.Length) { return f.Width, f.Height }
+
 // Panels puts figures onto one page, two beside each other, each with a letter
 // that the caption names. The page is a figure as well: it can be shown and
 // saved. Its table lists the panels; the numbers are in theirs.
@@ -19,12 +28,13 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	if len(figures) == 0 {
 		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
 	}
-	page := &Figure{name: "panels", panels: figures, columns: min(2, len(figures)), title: title}
+	page := &Figure{name: "panels", columns: min(2, len(figures)), title: title}
 	var letters, names, captions []string
 	for i, f := range figures {
 		if f == nil || f.plot == nil {
 			return nil, fmt.Errorf("draw panels: figure %d of %d is empty or itself a page", i+1, len(figures))
 		}
+		page.panels = append(page.panels, f)
 		letters, names, captions = append(letters, letter(i)), append(names, f.name), append(captions, f.caption)
 	}
 	page.Width = vg.Length(page.columns) * page.panelWidth()
@@ -53,7 +63,8 @@ func (f *Figure) rows() int { return (len(f.panels) + f.columns - 1) / f.columns
 func (f *Figure) panelWidth() vg.Length {
 	w := vg.Length(0)
 	for _, p := range f.panels {
-		w = max(w, p.Width)
+		each, _ := p.extent()
+		w = max(w, each)
 	}
 	return w
 }
@@ -61,7 +72,8 @@ func (f *Figure) panelWidth() vg.Length {
 func (f *Figure) rowHeight(row int) vg.Length {
 	h := vg.Length(0)
 	for i := row * f.columns; i < min((row+1)*f.columns, len(f.panels)); i++ {
-		h = max(h, f.panels[i].Height)
+		_, each := f.panels[i].extent()
+		h = max(h, each)
 	}
 	return h
 }
@@ -99,12 +111,12 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 			}
 			w := size.X / vg.Length(f.columns)
 			x := c.Min.X + vg.Length(column)*w
-			panel := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}}
-			f.panels[i].draw(panel)
+			place := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}}
+			f.panels[i].draw(place)
 			if len(f.panels) > 1 {
 				style := textStyle(fontSize + 1)
 				style.YAlign = draw.YTop
-				panel.FillText(style, vg.Point{X: panel.Min.X + margin, Y: panel.Max.Y - margin}, "("+letter(i)+")")
+				place.FillText(style, vg.Point{X: place.Min.X + margin, Y: place.Max.Y - margin}, "("+letter(i)+")")
 			}
 		}
 		top -= h

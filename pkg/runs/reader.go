@@ -23,7 +23,7 @@ func Read(dir string) (Run, error) {
 	if err != nil {
 		return run, err
 	}
-	run.Info = info
+	run.Info, run.WallSeconds = info, info.WallSeconds
 	path := run.File
 	switch f, err := os.Open(path); {
 	case errors.Is(err, fs.ErrNotExist): // killed before the file was made

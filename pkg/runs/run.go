@@ -37,8 +37,9 @@ type Info struct {
 	Error            string            `json:"error,omitempty"`
 	Started          time.Time         `json:"started"`
 	Ended            time.Time         `json:"ended,omitzero"`
-	Command          []string          `json:"command,omitempty"` // of a program that is not ours
-	Config           map[string]any    `json:"config,omitempty"`  // the whole train.Config as a document
+	WallSeconds      float64           `json:"wall_seconds,omitempty"` // from start to end whatever the clock was set to; of all parts of a run that was resumed
+	Command          []string          `json:"command,omitempty"`      // of a program that is not ours
+	Config           map[string]any    `json:"config,omitempty"`       // the whole train.Config as a document
 	Engine           string            `json:"engine,omitempty"`
 	Strategy         string            `json:"strategy,omitempty"`
 	Collective       string            `json:"collective,omitempty"`

@@ -93,6 +93,9 @@ func TestFolderReadsBack(t *testing.T) {
 	}
 	want := sampleInfo()
 	want.Schema, want.Status, want.Ended = SchemaVersion, StatusDone, run.Info.Ended
+	if want.WallSeconds = run.Info.WallSeconds; !(want.WallSeconds > 0) || run.WallSeconds != want.WallSeconds {
+		t.Errorf("the run took %v s, and %v s", run.Info.WallSeconds, run.WallSeconds)
+	}
 	want.Test = &Test{Samples: 6, Loss: 0.3, IoU: 0.8, Dice: math.NaN()}
 	equal(t, run.Info, want)
 	equal(t, run.Epochs, []Epoch{sampleEpoch(1), sampleEpoch(2)})

@@ -131,7 +131,7 @@ func (t *Tail) readSteps() (changed bool, err error) {
 
 // Run is the run so far. The caller may keep it.
 func (t *Tail) Run() Run {
-	run := Run{Dir: t.dir, File: filepath.Join(t.dir, epochsFile), Kind: "run folder", Info: t.info, Epochs: slices.Clone(t.list)}
+	run := Run{Dir: t.dir, File: filepath.Join(t.dir, epochsFile), Kind: "run folder", Info: t.info, Epochs: slices.Clone(t.list), WallSeconds: t.info.WallSeconds}
 	if t.epochs.growing.info == nil {
 		run.Problems = append(run.Problems, Problem{File: run.File, Reason: "file is missing"})
 	}

@@ -28,6 +28,7 @@ const (
 // methods may be called from several goroutines.
 type Writer struct {
 	dir    string
+	opened time.Time // with the monotonic clock
 	mu     sync.Mutex
 	info   Info
 	epochs *os.File
@@ -55,7 +56,7 @@ func Create(dir string, info Info) (*Writer, error) {
 	if info.Started.IsZero() {
 		info.Started = time.Now()
 	}
-	w := &Writer{dir: dir, info: info}
+	w := &Writer{dir: dir, opened: time.Now(), info: info}
 	// run.json comes first and whole: whenever a kill comes, there is either no
 	// run yet or one that reads and can be resumed.
 	if err := w.claim(); err != nil {
@@ -121,7 +122,7 @@ func Resume(dir string) (*Writer, Run, error) {
 	if err := RemoveTemporary(dir); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
-	w := &Writer{dir: dir, info: run.Info}
+	w := &Writer{dir: dir, opened: time.Now(), info: run.Info}
 	if err := mend(w.path(epochsFile), epochHeader); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
@@ -262,6 +263,7 @@ func (w *Writer) Finish(status string, failure error) error {
 	}
 	w.closed = true
 	w.info.Status, w.info.Ended = status, time.Now()
+	w.info.WallSeconds += time.Since(w.opened).Seconds()
 	if failure != nil {
 		w.info.Error = failure.Error()
 	}

@@ -125,8 +125,6 @@ func wallSeconds(r runs.Run) float64 {
 		return r.WallSeconds
 	case wholeJob(r) && r.Epochs[0].Seconds > 0:
 		return r.Epochs[0].Seconds
-	case r.Info.Status == runs.StatusDone && !r.Info.Started.IsZero() && r.Info.Ended.After(r.Info.Started):
-		return r.Info.Ended.Sub(r.Info.Started).Seconds()
 	}
 	return math.NaN()
 }

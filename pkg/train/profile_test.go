@@ -14,8 +14,13 @@ func TestParseProfile(t *testing.T) {
 		want Profile
 		ok   bool
 	}{
-		{"", Profile{}, true}, {"10:5", Profile{First: 10, Steps: 5}, true},
-		{"10", Profile{}, false}, {"0:5", Profile{}, false}, {"3:0", Profile{}, false}, {"a:b", Profile{}, false}, {"1:2:3", Profile{}, false},
+		{"", Profile{}, true},
+		{"10:5", Profile{First: 10, Steps: 5}, true},
+		{"10", Profile{}, false},
+		{"0:5", Profile{}, false},
+		{"3:0", Profile{}, false},
+		{"a:b", Profile{}, false},
+		{"1:2:3", Profile{}, false},
 	} {
 		got, err := ParseProfile(c.text)
 		if got != c.want || (err == nil) != c.ok {

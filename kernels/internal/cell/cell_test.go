@@ -96,6 +96,9 @@ func TestMissingImport(t *testing.T) {
 		`did you mean "github.com/go-gota/gota/dataframe"?`,
 		"compiled in are: the Go standard library, lockstep/pkg/{runs,scaling}, github.com/go-gota/gota, gonum.org/v1/plot, gorgonia.org/tensor\n",
 		"go run ./kernels/build -add github.com/kniren/gota/dataframe")
+	if text := check(`import "gorgonia.org/cu"`, "go run ./kernels/build -tags nvgpu", "neither CUDA nor a GPU"); strings.Contains(text, "-add") {
+		t.Errorf("a package that needs a tag is offered by -add: %q", text)
+	}
 	check(`import "lockstep/pkg/scalling"`, `did you mean "lockstep/pkg/scaling"?`)
 	check(`import "dataframes"`, `did you mean "github.com/go-gota/gota/dataframe"?`)
 	check(`import "runs/plot"`, `did you mean "gonum.org/v1/plot"?`)

@@ -37,12 +37,19 @@ func (e *MissingError) Error() string {
 		fmt.Fprintf(&b, "\ndid you mean %s?", strings.Join(near, " or "))
 	}
 	fmt.Fprintf(&b, "\ncompiled in are: %s", strings.Join(Summary(e.Known), ", "))
-	if !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, ".") {
+	switch {
+	case path == gpuPackage:
+		b.WriteString("\nto have it: run \"go run ./kernels/build -tags nvgpu\" and \"kernels/.build/bin/lockstep kernel install\", " +
+			"and restart the kernel; it needs gcc, but neither CUDA nor a GPU")
+	case !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, "."):
 		fmt.Fprintf(&b, "\nto have it: add its module to the project's go.mod, run \"go run ./kernels/build -add %s\" "+
 			"and \"kernels/.build/bin/lockstep kernel install\", and restart the kernel", path)
 	}
 	return b.String()
 }
+
+// gpuPackage needs cgo, so a kernel has it only if it was built with a tag.
+const gpuPackage = "gorgonia.org/cu"
 
 // Summary shortens a list of packages to what a reader wants to know: the
 // standard library as one, this project's by name, the rest by the folder that

@@ -74,8 +74,8 @@ func TestCacheFolder(t *testing.T) {
 	if dir := cacheFolder(env("/somewhere")); dir != "/somewhere" {
 		t.Errorf("the variable is overruled by %q", dir)
 	}
-	t.Setenv("XDG_CACHE_HOME", "/home/someone/.cache")
-	if dir := cacheFolder(env("")); dir != "/home/someone/.cache/lockstep/tuning" {
+	t.Setenv("XDG_CACHE_HOME", "/home/ada/.cache")
+	if dir := cacheFolder(env("")); dir != "/home/ada/.cache/lockstep/tuning" {
 		t.Errorf("the user's folder is %q", dir)
 	}
 	off := openCache("", "key")

@@ -310,16 +310,14 @@ func countsCheck(p *probe) float64 {
 
 // weights is an optimiser's memory beside that of optim.Apply.
 type weights struct {
-	n              int
-	w, g           kernels.Pointer
-	control        kernels.Pointer
-	update         kernels.Update
-	want, slot1    []float64
-	slot2          []float64
-	rate           float64
-	scale          float32
-	rule           optim.Update
-	gradientLength int
+	n           int
+	w, g        kernels.Pointer
+	control     kernels.Pointer
+	update      kernels.Update
+	want, slot1 []float64
+	slot2       []float64
+	scale       float32
+	rule        optim.Update
 }
 
 func newWeights(p *probe, n int, rule optim.Update) *weights {

@@ -42,11 +42,10 @@ func TestSelfTest(t *testing.T) {
 	}
 }
 
-// TestSelfTestSeesFaults: a kernel that does nothing, one that computes something
-// else, and one that writes beside its output are each found by the check of it.
+// TestSelfTestSeesFaults: kernels that write nothing are found by the checks of them,
+// and by no others; one that fails ends the test with an error.
 func TestSelfTestSeesFaults(t *testing.T) {
-	sim := simulated(t, fake.Options{})
-	_ = sim
+	simulated(t, fake.Options{}) // leaves the test out where it cannot be
 	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 		s, err := kernelsOnHost()
 		if err != nil {
@@ -65,7 +64,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 			}
 			return run(name, grid, block, shared, args)
 		}, []string{"max_pool"}},
-		{"a kernel that computes another one's result", "relu", func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+		{"another one", "relu", func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 			if name == "relu_backward_bf16" {
 				return nil
 			}

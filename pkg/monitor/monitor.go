@@ -1,0 +1,171 @@
+// Package monitor watches GPUs while something runs on them: how busy they are,
+// what they draw, and the energy of the whole, by NVIDIA's management library.
+//
+//	s, err := monitor.Start(libraries.NVML, []string{"0000:1b:00.0"}, time.Second, file)
+//	if err != nil {
+//		return err
+//	}
+//	defer func() { summary, err := s.Stop(); … }()
+package monitor
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"lockstep/pkg/internal/clib/nvml"
+)
+
+// File is what samples are called in a run folder.
+const File = "gpu.csv"
+
+// Columns are those of File: seconds since the start, the GPU's number in the
+// list, the share of the last sample period in which a kernel ran and in which
+// memory was used (per cent), the power drawn, the memory in use, and the clock
+// of its processors. What a GPU does not measure is empty.
+func Columns() []string {
+	return []string{"seconds", "device", "utilization_percent", "memory_utilization_percent", "power_watts", "memory_used_bytes", "sm_clock_mhz"}
+}
+
+// Summary is what a Sampler saw from start to end.
+type Summary struct {
+	Samples      int     // of each GPU
+	Utilization  float64 // mean over GPUs and samples, per cent; 0 where not measured
+	PowerWatts   float64 // mean of the sum over GPUs; 0 where not measured
+	EnergyJoules float64 // of all GPUs by their own counters, else power times time; 0 where neither is there
+}
+
+// Sampler samples GPUs until it is stopped.
+type Sampler struct {
+	lib     *nvml.Library
+	devices []nvml.Device
+	begin   time.Time
+	energy  []float64 // counters at the beginning; nil where a GPU has none
+	csv     *csv.Writer
+	end     chan struct{}
+	done    sync.WaitGroup
+
+	summary      Summary
+	busy, watts  float64
+	busyN, wattN int
+	err          error
+}
+
+// Start samples the GPUs with these PCI bus ids, as the driver gives them, at once
+// and then every so often, and writes a line a GPU and sample to w (nil: none).
+// The library must be initialised.
+func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer) (*Sampler, error) {
+	if lib == nil {
+		return nil, errors.New("monitor GPUs: NVIDIA's management library is not there")
+	}
+	if every <= 0 {
+		return nil, fmt.Errorf("monitor GPUs every %v: use at least some milliseconds", every)
+	}
+	s := &Sampler{lib: lib, begin: time.Now(), end: make(chan struct{})}
+	for _, id := range busIDs {
+		d, err := lib.DeviceByBus(id)
+		if err != nil {
+			return nil, fmt.Errorf("monitor GPU %s: %w", id, err)
+		}
+		s.devices = append(s.devices, d)
+	}
+	s.energy = s.counters()
+	if w != nil {
+		s.csv = csv.NewWriter(w)
+		s.err = s.csv.Write(Columns())
+	}
+	s.sample()
+	s.done.Go(func() {
+		ticks := time.NewTicker(every)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-s.end:
+				return
+			case <-ticks.C:
+				s.sample()
+			}
+		}
+	})
+	return s, nil
+}
+
+// counters are the energy counters of all GPUs, nil where one has none.
+func (s *Sampler) counters() []float64 {
+	var all []float64
+	for _, d := range s.devices {
+		joules, err := s.lib.Energy(d)
+		if err != nil {
+			return nil
+		}
+		all = append(all, joules)
+	}
+	return all
+}
+
+// sample takes one sample of each GPU.
+func (s *Sampler) sample() {
+	at := strconv.FormatFloat(time.Since(s.begin).Seconds(), 'f', 3, 64)
+	sum, measured := 0.0, false
+	for i, d := range s.devices {
+		row := []string{at, strconv.Itoa(i), "", "", "", "", ""}
+		if u, err := s.lib.Utilization(d); err == nil {
+			row[2], row[3] = strconv.Itoa(int(u.GPU)), strconv.Itoa(int(u.Memory))
+			s.busy += float64(u.GPU)
+			s.busyN++
+		}
+		if p, err := s.lib.Power(d); err == nil {
+			row[4] = strconv.FormatFloat(p, 'f', 1, 64)
+			sum, measured = sum+p, true
+		}
+		if m, err := s.lib.MemoryInfo(d); err == nil {
+			row[5] = strconv.FormatUint(m.Used, 10)
+		}
+		if c, err := s.lib.Clock(d, nvml.SMClock); err == nil {
+			row[6] = strconv.Itoa(c)
+		}
+		if s.csv != nil && s.err == nil {
+			s.err = s.csv.Write(row)
+		}
+	}
+	if measured {
+		s.watts += sum
+		s.wattN++
+	}
+	s.summary.Samples++
+	if s.csv != nil {
+		s.csv.Flush() // a run that is killed keeps what was seen
+		if s.err == nil {
+			s.err = s.csv.Error()
+		}
+	}
+}
+
+// Stop takes a last sample and says what was seen. An error is one of writing;
+// the summary is good all the same.
+func (s *Sampler) Stop() (Summary, error) {
+	close(s.end)
+	s.done.Wait()
+	s.sample()
+	if s.busyN > 0 {
+		s.summary.Utilization = s.busy / float64(s.busyN)
+	}
+	if s.wattN > 0 {
+		s.summary.PowerWatts = s.watts / float64(s.wattN)
+	}
+	s.summary.EnergyJoules = s.summary.PowerWatts * time.Since(s.begin).Seconds()
+	if now := s.counters(); len(now) == len(s.energy) && len(now) > 0 {
+		s.summary.EnergyJoules = 0
+		for i := range now {
+			s.summary.EnergyJoules += now[i] - s.energy[i]
+		}
+	}
+	if s.err != nil {
+		return s.summary, fmt.Errorf("write samples of GPUs: %w", s.err)
+	}
+	return s.summary, nil
+}
