@@ -148,7 +148,7 @@ func texEscape(text string) string {
 		`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
 		"^", `\textasciicircum{}`, "~", `\textasciitilde{}`, "<", `\textless{}`, ">", `\textgreater{}`,
 		"\n", " ", "\r", " ", "×", `$\times$`, "±", `$\pm$`, "→", `$\to$`, "−", `$-$`, "·", `$\cdot$`, "≥", `$\ge$`, "≤", `$\le$`,
-		"λ", `$\lambda$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "α", `$\alpha$`, "β", `$\beta$`, "µ", `$\mu$`, "²", `$^2$`, "√", `$\surd$`,
+		"Δ", `$\Delta$`, "λ", `$\lambda$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "α", `$\alpha$`, "β", `$\beta$`, "µ", `$\mu$`, "²", `$^2$`, "√", `$\surd$`,
 		"…", `\ldots{}`, "–", "--", "’", "'",
 	).Replace(text)
 }
