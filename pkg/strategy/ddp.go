@@ -33,8 +33,8 @@ type Stats struct {
 }
 
 // DDP is the engine.GradSync of data parallelism. It reduces the buckets in
-// the order in which they are handed over, on a goroutine of its own, and is
-// for one engine. The group must be used by nobody else between a step's first
+// the order in which they are handed over, on a goroutine of its own or in Wait,
+// and is for one engine. The group must be used by nobody else between a step's first
 // Bucket and its Wait.
 type DDP struct {
 	ctx    context.Context
@@ -45,7 +45,8 @@ type DDP struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	queue   []bucket
-	pending int // in the queue or in the collective
+	pending int  // in the queue or in the collective
+	busy    bool // one is in the collective
 	err     error
 	closed  bool
 	stats   Stats
@@ -95,11 +96,17 @@ func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 }
 
 // Wait returns when every bucket handed over is the mean over all workers. An
-// error stays: the workers are out of step after it.
+// error stays: the workers are out of step after it. What is still queued it
+// reduces itself: the last bucket has nothing to hide behind, and waking the
+// other goroutine for it would cost time on a core that has none to spare.
 func (d *DDP) Wait() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.pending > 0 {
+		if len(d.queue) > 0 && !d.busy {
+			d.next()
+			continue
+		}
 		d.changed.Wait()
 	}
 	return d.err
@@ -133,28 +140,36 @@ func (d *DDP) serve() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {
-		for len(d.queue) == 0 {
-			if d.closed {
+		for len(d.queue) == 0 || d.busy {
+			if d.closed && !d.busy {
 				return
 			}
 			d.changed.Wait()
 		}
-		b := d.queue[0]
-		d.queue = d.queue[1:]
-		if d.err == nil {
-			d.mu.Unlock()
-			begin := time.Now()
-			err := d.reduce(b)
-			took := time.Since(begin)
-			d.mu.Lock()
-			d.err = err
-			d.stats.AllReduce += took
-			d.stats.Buckets++
-			d.stats.Bytes += b.buffer.Bytes()
-		}
-		d.pending--
-		d.changed.Broadcast()
+		d.next()
 	}
+}
+
+// next reduces the first bucket of the queue. The lock is held but for the
+// time inside the collective, which busy keeps for one.
+func (d *DDP) next() {
+	b := d.queue[0]
+	d.queue = d.queue[1:]
+	if d.err == nil {
+		d.busy = true
+		d.mu.Unlock()
+		begin := time.Now()
+		err := d.reduce(b)
+		took := time.Since(begin)
+		d.mu.Lock()
+		d.busy = false
+		d.err = err
+		d.stats.AllReduce += took
+		d.stats.Buckets++
+		d.stats.Bytes += b.buffer.Bytes()
+	}
+	d.pending--
+	d.changed.Broadcast()
 }
 
 // reduce replaces one bucket by its mean over all workers.
