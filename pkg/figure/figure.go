@@ -34,6 +34,7 @@ type Figure struct {
 	legend  []entry
 	table   dataframe.DataFrame
 	brief   *dataframe.DataFrame // what TeX shows of a long table; nil for the table
+	fill    func()               // makes table and brief when somebody asks for them; nil where they are there
 	caption string
 	fixed   bool // the height is the caller's: the legend takes from the plot's
 
@@ -55,7 +56,19 @@ func (f *Figure) Caption() string { return f.caption }
 // Table holds the numbers that are drawn: columns of Study.Table, or for the
 // losses of Study.Epochs, or those of the result that is drawn, such as
 // scaling.Cost.
-func (f *Figure) Table() dataframe.DataFrame { return f.table }
+func (f *Figure) Table() dataframe.DataFrame {
+	f.filled()
+	return f.table
+}
+
+// filled makes the table if nobody has asked for it yet: that of many epochs
+// takes longer than their picture.
+func (f *Figure) filled() {
+	if f.fill != nil {
+		f.fill()
+		f.fill = nil
+	}
+}
 
 // Plot is the figure's plot, to change its title, axes and styles, or to add
 // to it. The legend is not part of it: the figure draws it above the plot,

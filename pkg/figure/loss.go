@@ -67,11 +67,10 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	all := curves(study.EpochRows())
 	shown := o.selected(all, len(study.Series()))
 	f := o.figure(name, axis.title, axis.label, "loss")
-	f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
-	if f.table.Err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", name, f.table.Err)
+	f.fill = func() {
+		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
+		f.brief = lastOfRuns(f.table)
 	}
-	f.brief = lastOfRuns(f.table)
 	unit := 1.0
 	if axis.time {
 		unit = f.timeAxis(shown, axis)
@@ -276,7 +275,7 @@ func (f *Figure) curve(o Options, c curve, l look, x func(epochLoss) float64, va
 		if o.Smooth > 0 {
 			faint := look.line
 			faint.Color, faint.Width = pale(l.line.Color, 90), 1
-			raw, err := line(xy, lineAlone(faint))
+			raw, err := line(condensed(xy), lineAlone(faint))
 			if err != nil {
 				return false, false, err
 			}
@@ -300,7 +299,7 @@ func (f *Figure) curve(o Options, c curve, l look, x func(epochLoss) float64, va
 // thinned draws a line with a few glyphs, which are enough to tell curves
 // apart.
 func (f *Figure) thinned(xy plotter.XYs, l look) error {
-	drawn, err := line(xy, lineAlone(l.line))
+	drawn, err := line(condensed(xy), lineAlone(l.line))
 	if err != nil {
 		return err
 	}

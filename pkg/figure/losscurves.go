@@ -37,13 +37,30 @@ func curves(rows []scaling.EpochRow) []curve {
 		}
 	}
 	for i := range out {
-		byEpoch := map[int][]scaling.EpochRow{}
+		its := func(r scaling.EpochRow) bool {
+			return !r.Failed && r.Series == out[i].series && r.Workers == out[i].workers
+		}
+		n := 0
 		for _, r := range rows {
-			if !r.Failed && r.Series == out[i].series && r.Workers == out[i].workers {
-				byEpoch[r.Epoch.Epoch] = append(byEpoch[r.Epoch.Epoch], r)
+			if its(r) {
+				n++
 			}
 		}
-		for n, repeats := range byEpoch {
+		own := make([]scaling.EpochRow, 0, n)
+		for _, r := range rows {
+			if its(r) {
+				own = append(own, r)
+			}
+		}
+		out[i].epochs = make([]epochLoss, 0, len(own))
+		slices.SortStableFunc(own, func(a, b scaling.EpochRow) int { return a.Epoch.Epoch - b.Epoch.Epoch })
+		for len(own) > 0 {
+			n, same := own[0].Epoch.Epoch, 1
+			for same < len(own) && own[same].Epoch.Epoch == n {
+				same++
+			}
+			repeats := own[:same]
+			own = own[same:]
 			e := epochLoss{epoch: n}
 			e.elapsed, _, _ = middle(repeats, func(r scaling.EpochRow) float64 { return r.ElapsedSeconds })
 			e.clock, _, _ = middle(repeats, func(r scaling.EpochRow) float64 { return clocks[clockKey{r.Dir, n}] })
@@ -51,7 +68,6 @@ func curves(rows []scaling.EpochRow) []curve {
 			e.val, _, _ = middle(repeats, func(r scaling.EpochRow) float64 { return r.ValLoss })
 			out[i].epochs = append(out[i].epochs, e)
 		}
-		slices.SortFunc(out[i].epochs, func(a, b epochLoss) int { return a.epoch - b.epoch })
 	}
 	slices.SortStableFunc(out, func(a, b curve) int {
 		if a.series != b.series {
@@ -85,6 +101,13 @@ func clock(rows []scaling.EpochRow) map[clockKey]float64 {
 
 // middle is the median of what is finite, and the extremes; NaN for nothing.
 func middle(rows []scaling.EpochRow, value func(scaling.EpochRow) float64) (median, lo, hi float64) {
+	if len(rows) == 1 { // as most are
+		x := value(rows[0])
+		if !finite(x) {
+			x = math.NaN()
+		}
+		return x, x, x
+	}
 	var v []float64
 	for _, r := range rows {
 		if x := value(r); finite(x) {

@@ -79,7 +79,7 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		}
 		return undated(b.Bytes()), nil
 	case "csv":
-		if f.table.Err != nil || f.table.Ncol() == 0 {
+		if f.filled(); f.table.Err != nil || f.table.Ncol() == 0 {
 			return nil, errors.New("it has no table")
 		}
 		return []byte(f.csv()), nil

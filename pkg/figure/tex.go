@@ -36,6 +36,7 @@ const mostTeXRows = 40
 // are lowest and highest where there are intervals; a long table ends after 40
 // rows and says so.
 func (f *Figure) TeX() string {
+	f.filled()
 	table := f.table
 	if f.brief != nil {
 		table = *f.brief

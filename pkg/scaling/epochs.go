@@ -26,7 +26,11 @@ type EpochRow struct {
 // EpochRows lists every epoch of every run, in the order of the series, then
 // by workers as read.
 func (s *Study) EpochRows() []EpochRow {
-	var rows []EpochRow
+	n := 0
+	for _, r := range s.Runs {
+		n += len(r.Epochs)
+	}
+	rows := make([]EpochRow, 0, n)
 	for _, g := range s.grouped() {
 		for _, r := range g.runs {
 			failed := r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
