@@ -70,16 +70,19 @@ func (s *traceScanner) next() byte {
 // more bytes are needed, negative where it is none.
 func (s *traceScanner) whole(most int, end func([]byte) int) ([]byte, error) {
 	for ended := false; ; {
-		n := end(s.buf[s.pos:])
+		// No more than most bytes are looked at, so that what is said does not
+		// depend on the pieces in which the file comes.
+		there := s.buf[s.pos:]
+		n := end(there[:min(len(there), most+1)])
 		switch {
 		case n > 0:
-			return s.buf[s.pos : s.pos+n], nil
+			return there[:n], nil
 		case n < 0:
 			return nil, errors.New("expected JSON")
+		case len(there) > most:
+			return nil, fmt.Errorf("a value is longer than %d bytes", most)
 		case ended:
 			return nil, errTraceEnds
-		case len(s.buf)-s.pos > most:
-			return nil, fmt.Errorf("a value is longer than %d bytes", most)
 		}
 		// Each time twice as much, so that looking again from the start costs
 		// no more than twice the whole.
