@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 they leave, and draws epoch time, throughput, speed-up and IoU.
 
 Exit codes: 0 done; 1 failed; 2 wrong use; 3 something needed is missing on
-this machine; 130 interrupted.`,
+this machine; 130 interrupted. "lockstep gate" has its own: see its help.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
