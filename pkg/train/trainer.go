@@ -47,6 +47,7 @@ type Trainer struct {
 	samples Samples
 	sampler *data.Sampler
 	loader  *data.Loader
+	buckets int      // of gradients
 	step    int      // steps done
 	epoch   int      // epochs done
 	begun   progress // of the next epoch
@@ -105,6 +106,14 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	return t, nil
 }
 
+// Overlaps says whether gradients are exchanged while backward goes on: not
+// where there is nobody to exchange with, nor where all of them are final only
+// when it ends. Then nothing of a worker runs beside its computing threads but
+// the loader.
+func (t *Trainer) Overlaps() bool {
+	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
+}
+
 // load builds the network, lowers it for training and for evaluation, and
 // loads both on the engine with shared parameters. Held-out images keep their
 // size where augmentation crops those that are trained on.
@@ -134,7 +143,7 @@ func openEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-func (t *Trainer) program(shape [3]int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
+func (t *Trainer) program(shape []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
 	net, err := t.cfg.unet(shape[1], shape[2])
 	if err != nil {
 		return nil, nil, err
@@ -147,6 +156,7 @@ func (t *Trainer) program(shape [3]int, batch int, mode nn.Mode, share engine.Ex
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
 	}
+	t.buckets = max(t.buckets, len(p.Buckets))
 	exe, err := t.engine.Load(p, share)
 	return net, exe, err
 }

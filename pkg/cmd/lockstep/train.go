@@ -98,7 +98,6 @@ func (f trainFlags) work(c *cobra.Command) error {
 	if profile.Trace = f.trace; f.trace && profile.Steps == 0 {
 		return usage(errors.New("--trace needs --profile FIRST:STEPS"))
 	}
-	limitProcs(cfg.Engine.Threads)
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return usage(err)
@@ -122,7 +121,7 @@ func (f trainFlags) work(c *cobra.Command) error {
 			place.Progress = epochBar()
 		}
 	}
-	err = trainAndClose(ctx, cfg, group, place)
+	err = trainAndClose(ctx, cfg, group, place, env.LocalWorld)
 	if cerr := group.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -160,7 +159,7 @@ func series(name string) string {
 
 var runName = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
 
-func trainAndClose(ctx context.Context, cfg train.Config, group collective.Group, place train.Place) (err error) {
+func trainAndClose(ctx context.Context, cfg train.Config, group collective.Group, place train.Place, neighbours int) (err error) {
 	begin := time.Now()
 	t, err := train.New(ctx, cfg, group, place)
 	if err != nil {
@@ -171,6 +170,7 @@ func trainAndClose(ctx context.Context, cfg train.Config, group collective.Group
 			err = cerr
 		}
 	}()
+	limitProcs(cfg.Engine.Threads, neighbours, t.Overlaps())
 	res, err := t.Run(ctx)
 	if err != nil {
 		return err
