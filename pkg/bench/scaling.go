@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/launch"
@@ -33,6 +34,10 @@ type ScalingOptions struct {
 // fixed batch per worker, against that of the first. The runs are real ones,
 // in processes of their own, interleaved so that a machine that changes does
 // so for all of them; their folders are deleted afterwards.
+//
+// Where the first is one worker, as many runs of one worker side by side stand
+// beside each count: they exchange nothing and wait for nobody, so that what
+// they do not reach is the machine's doing (memory, clocks, neighbours).
 func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	if len(o.Workers) < 2 {
 		return nil, errors.New("bench scaling: name at least two worker counts, for example 1,2")
@@ -54,7 +59,8 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 		return nil, fmt.Errorf("bench scaling: %w", err)
 	}
 	defer os.RemoveAll(logs)
-	throughput := map[int][]float64{}
+	throughput, alone := map[int][]float64{}, map[int][]float64{}
+	base := o.Workers[0]
 	for i := range o.Repeats {
 		measured, err := scalingRepeat(ctx, o, logs, i+1)
 		if err != nil {
@@ -63,9 +69,18 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 		for workers, v := range measured {
 			throughput[workers] = append(throughput[workers], v)
 		}
+		for _, n := range o.Workers[1:] {
+			if base != 1 {
+				continue
+			}
+			v, err := sideBySide(ctx, o, logs, i+1, n)
+			if err != nil {
+				return nil, fmt.Errorf("bench scaling, repeat %d, %d runs side by side: %w", i+1, n, err)
+			}
+			alone[n] = append(alone[n], v)
+		}
 	}
 	var records []Record
-	base := o.Workers[0]
 	for _, n := range o.Workers[1:] {
 		r := Record{
 			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
@@ -75,8 +90,32 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 			r.Target = weakScalingTarget
 		}
 		records = append(records, compared(r, throughput[n], throughput[base]))
+		if base == 1 {
+			r.Name, r.Target = fmt.Sprintf("%d runs of 1 worker side by side, %s", n, o.Config), 0
+			records = append(records, compared(r, alone[n], throughput[base]))
+		}
 	}
 	return records, nil
+}
+
+// sideBySide is the throughput together of n runs of one worker that go on at
+// the same time.
+func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n int) (float64, error) {
+	o.Workers, o.Output = []int{1}, nil
+	sums, errs := make([]float64, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			v, err := scalingRepeat(ctx, o, filepath.Join(logs, fmt.Sprintf("beside-%d-%d", n, i)), repeat)
+			sums[i], errs[i] = v[1], err
+		})
+	}
+	all.Wait()
+	sum := 0.0
+	for _, v := range sums {
+		sum += v
+	}
+	return sum, errors.Join(errs...)
 }
 
 // scalingRepeat is the throughput of one run of each worker count.

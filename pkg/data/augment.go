@@ -1,96 +1,197 @@
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Augment varies training samples. What is done to a sample depends on seed,
 // epoch and the sample's index alone, never on the rank or the goroutine that
-// loads it. The zero value changes nothing.
+// loads it. The zero value changes nothing. A target that has values for each
+// place of the image is cut and turned with it; a class stays as it is.
 type Augment struct {
-	Flip   bool `yaml:"flip" json:"flip"`     // upside down, left to right: each by a coin
-	Rotate bool `yaml:"rotate" json:"rotate"` // by 0, 90, 180 or 270 degrees; by 0 or 180 where height and width differ
-	Crop   int  `yaml:"crop" json:"crop"`     // edge of a square cut out at a random place, in pixels; 0: the whole sample
+	// Flip mirrors along each axis (rows and columns; of a volume depth too) by a coin.
+	Flip bool `yaml:"flip" json:"flip"`
+	// Rotate turns a picture by 0, 90, 180 or 270 degrees, by 0 or 180 where
+	// height and width differ; a volume by one of the cube's 24 rotations, of which
+	// 4 are left where its sides differ.
+	Rotate bool `yaml:"rotate" json:"rotate"`
+	// Crop is the edge of a square or cube cut out at a random place, in pixels; 0: the whole sample.
+	Crop int `yaml:"crop" json:"crop"`
+	// Brightness and Contrast change a picture's values (not the target's): v becomes
+	// (v − ½)·contrast + ½ + brightness, at least 0 and at most 1, with brightness
+	// drawn from ±Brightness and contrast from 1 ± Contrast. 0 and 0: no change.
+	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
+	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
 }
 
 // Validate reports a value that cannot be.
 func (a Augment) Validate() error {
-	if a.Crop < 0 {
+	switch {
+	case a.Crop < 0:
 		return fmt.Errorf("validate augmentation: crop is %d pixels: use 0 for whole samples", a.Crop)
+	case !(a.Brightness >= 0 && a.Brightness <= 1):
+		return fmt.Errorf("validate augmentation: brightness is %g: use 0 (no change) to 1", a.Brightness)
+	case !(a.Contrast >= 0 && a.Contrast <= 1):
+		return fmt.Errorf("validate augmentation: contrast is %g: use 0 (no change) to 1", a.Contrast)
 	}
 	return nil
 }
 
-// size is the height and width of a sample of shape after augmentation.
-func (a Augment) size(shape [3]int) (height, width int) {
+// fits reports samples of shapes that cannot be augmented so.
+func (a Augment) fits(image, target []int) error {
+	size, ok := spatial(image)
+	if !ok {
+		if a != (Augment{}) {
+			return fmt.Errorf("samples of shape %v cannot be augmented: only images [C,H,W] and volumes [C,D,H,W] can: leave augment out", image)
+		}
+		return nil
+	}
+	if len(image) == len(target) && !aligned(image, target) {
+		return fmt.Errorf("images are %s and masks %s: they must be equal", times(image[1:]), times(target[1:]))
+	}
+	if a.Crop == 0 {
+		return nil
+	}
+	if !aligned(image, target) && len(target) != 1 {
+		return fmt.Errorf("images of shape %v with targets of shape %v cannot be cropped: leave augment.crop out", image, target)
+	}
+	for k := 4 - len(image); k < 3; k++ {
+		if a.Crop > size[k] {
+			edge := slices.Repeat([]int{a.Crop}, len(image)-1)
+			return fmt.Errorf("a crop of %s does not fit in samples of %s: use a smaller augment.crop", times(edge), times(image[1:]))
+		}
+	}
+	return nil
+}
+
+// delivered is what shape is after augmentation.
+func (a Augment) delivered(shape []int) []int {
+	out := slices.Clone(shape)
 	if a.Crop > 0 {
-		return a.Crop, a.Crop
+		for k := range out[1:] {
+			out[1+k] = a.Crop
+		}
 	}
-	return shape[1], shape[2]
+	return out
 }
 
-// change is what augmentation does to one sample: out(y, x) is in(y', x') of
-// the window, where transpose swaps the axes before the flips.
+// change is what augmentation does to one sample: axis k of the result runs
+// along axis[k] of the window, backwards where mirror[k]; then values jitter.
 type change struct {
-	window           window
-	transpose        bool
-	flipRow, flipCol bool
+	window               window
+	axis                 [3]int
+	mirror               [3]bool
+	brightness, contrast float32 // 0 and 1: no change
 }
 
-func (c change) identity() bool { return !c.transpose && !c.flipRow && !c.flipCol }
+// identity says whether no place changes.
+func (c change) identity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
-// draw decides what happens to a sample. All random numbers are drawn whatever
-// is switched on, so that one switch does not change what another one does.
-func (a Augment) draw(seed int64, epoch, sample int, shape [3]int) change {
+// draw decides what happens to a sample of shape [C,H,W] or [C,D,H,W]. All
+// random numbers are drawn whatever is switched on, so that one switch does not
+// change what another one does. The engine on a GPU draws the same.
+func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	r := keyed(seed, purposeAugment, uint64(epoch), uint64(sample))
-	uy, ux := r.Float64(), r.Float64()
-	flips, turns := r.IntN(4), r.IntN(4)
-	h, w := a.size(shape)
-	c := change{window: window{
-		y: int(uy * float64(shape[1]-h+1)), x: int(ux * float64(shape[2]-w+1)),
-		height: h, width: w,
-	}}
-	if a.Flip {
-		c.flipRow, c.flipCol = flips&1 != 0, flips&2 != 0
+	from, _ := spatial(shape)
+	to, _ := spatial(a.delivered(shape))
+	c := change{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}
+	first := 4 - len(shape)
+	for k := first; k < 3; k++ {
+		c.window.at[k] = int(r.Float64() * float64(from[k]-to[k]+1))
 	}
-	if a.Rotate {
-		if h == w {
-			c.transpose = turns&1 != 0
-		}
-		// Half a turn is both flips; a quarter is a transposition and one flip.
-		if turns >= 2 {
-			c.flipRow, c.flipCol = !c.flipRow, !c.flipCol
-		}
-		if c.transpose {
-			c.flipCol = !c.flipCol
-		}
+	if first == 1 {
+		a.turnPicture(&c, r.IntN(4), r.IntN(4))
+	} else {
+		a.turnVolume(&c, r.IntN(8), r.IntN(24))
+	}
+	brightness, contrast := 2*r.Float64()-1, 2*r.Float64()-1
+	if a.Brightness > 0 || a.Contrast > 0 {
+		c.brightness, c.contrast = float32(a.Brightness*brightness), float32(1+a.Contrast*contrast)
 	}
 	return c
 }
 
-// apply writes src, channels×height×width, changed to dst.
-func (c change) apply(dst, src []float32, channels int) {
-	h, w := c.window.height, c.window.width
-	row, col := w, 1 // how far a step along out's axes goes in src
-	if c.transpose {
-		row, col = 1, w // h = w here
+// turnPicture flips by the two bits of flips and turns by quarters.
+func (a Augment) turnPicture(c *change, flips, quarters int) {
+	if a.Flip {
+		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
 	}
+	if !a.Rotate {
+		return
+	}
+	// Half a turn is both flips; a quarter is a transposition and one flip.
+	if quarters >= 2 {
+		c.mirror[1], c.mirror[2] = !c.mirror[1], !c.mirror[2]
+	}
+	if quarters&1 != 0 && c.window.size[1] == c.window.size[2] {
+		c.axis = [3]int{0, 2, 1}
+		c.mirror[2] = !c.mirror[2]
+	}
+}
+
+// turnVolume flips by the three bits of flips and turns by rotation r.
+func (a Augment) turnVolume(c *change, flips, r int) {
+	if a.Rotate {
+		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
+			r %= 4
+		}
+		c.axis, c.mirror = cubeRotation(r)
+	}
+	for k := range 3 {
+		c.mirror[k] = c.mirror[k] != (a.Flip && flips>>k&1 != 0)
+	}
+}
+
+// cubeRotation is rotation r of the cube's 24: axis k of the result runs along
+// axis[k] of the sample, backwards where mirror[k]. The first four leave the
+// axes where they are.
+func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
+	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
+	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
+	// A rotation has determinant 1: the sign of the permutation (every other one
+	// here is odd) times that of the mirrors.
+	odd := r/4%2 == 1
+	for _, m := range mirror[:2] {
+		odd = odd != m
+	}
+	mirror[2] = odd
+	return axis, mirror
+}
+
+// turn writes src, channels times the window's size, turned and mirrored to dst.
+func (c change) turn(dst, src []float32, channels int) {
+	size := c.window.size
+	along := [3]int{size[1] * size[2], size[2], 1} // how far a step along src's axes goes
+	var out, step [3]int                           // sizes of dst, and how far its axes go in src
 	start := 0
-	if c.flipRow {
-		start += (h - 1) * row
-		row = -row
-	}
-	if c.flipCol {
-		start += (w - 1) * col
-		col = -col
+	for k := range 3 {
+		out[k], step[k] = size[c.axis[k]], along[c.axis[k]]
+		if c.mirror[k] {
+			start += (out[k] - 1) * step[k]
+			step[k] = -step[k]
+		}
 	}
 	for ch := range channels {
-		from := ch*h*w + start
-		to := dst[ch*h*w:][:h*w]
-		for y := range h {
-			at := from + y*row
-			for x := range w {
-				to[y*w+x] = src[at]
-				at += col
+		for z := range out[0] {
+			for y := range out[1] {
+				at := ch*c.window.volume() + start + z*step[0] + y*step[1]
+				line := dst[((ch*out[0]+z)*out[1]+y)*out[2]:][:out[2]]
+				for x := range line {
+					line[x] = src[at]
+					at += step[2]
+				}
 			}
 		}
+	}
+}
+
+// jitter changes a picture's values.
+func (c change) jitter(v []float32) {
+	if c.brightness == 0 && c.contrast == 1 {
+		return
+	}
+	for i, x := range v {
+		v[i] = min(max((x-0.5)*c.contrast+0.5+c.brightness, 0), 1)
 	}
 }

@@ -22,10 +22,15 @@ package data
 // called from several goroutines.
 type Dataset interface {
 	Len() int
-	// ImageShape is C, H, W of a sample's image; TargetShape of its mask.
-	ImageShape() [3]int
-	TargetShape() [3]int
-	// Get copies sample i: image values in [0,1], mask values 0 or 1.
+	// ImageShape is the shape of a sample's image, without the batch: [C,H,W] of
+	// a picture, [C,D,H,W] of a volume, or of any other rank. TargetShape is that
+	// of what is to be learned from it: [C',H,W] or [C',D,H,W] where it has values
+	// for each place of the image (a mask, a field), [1] where it is a class.
+	// The caller does not change what they return.
+	ImageShape() []int
+	TargetShape() []int
+	// Get copies sample i: a picture's values in [0,1], a mask's 0 or 1, a class's
+	// index.
 	Get(i int, image, target []float32) error
 	// Name of sample i, for error messages and listings.
 	SampleName(i int) string

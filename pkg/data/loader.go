@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -29,8 +30,8 @@ func (c LoaderConfig) Validate() error {
 // Batch is what a worker trains on in one step. Its slices are reused: they
 // hold until the next call of Next or Close.
 type Batch struct {
-	Image   []float32 // batch×C×H×W, values of 0 to 1
-	Target  []float32 // batch×C×H×W, 0 or 1
+	Image   []float32 // [batch, ImageShape...], a picture's values of 0 to 1
+	Target  []float32 // [batch, TargetShape...]: a mask's 0 or 1, a field's values, a class's index
 	Indices []int     // of the samples in the data set
 	Padding int       // samples at the end that repeat others to fill the batch
 }
@@ -72,12 +73,8 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderConfig) (*Loader, error)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	is, ts := ds.ImageShape(), ds.TargetShape()
-	if is[1] != ts[1] || is[2] != ts[2] {
-		return nil, fmt.Errorf("make loader: images are %d×%d and masks %d×%d: they must be equal", is[1], is[2], ts[1], ts[2])
-	}
-	if crop := c.Augment.Crop; crop > is[1] || crop > is[2] {
-		return nil, fmt.Errorf("make loader: a crop of %d×%d does not fit in samples of %d×%d: use a smaller augment.crop", crop, crop, is[1], is[2])
+	if err := c.Augment.fits(ds.ImageShape(), ds.TargetShape()); err != nil {
+		return nil, fmt.Errorf("make loader: %w", err)
 	}
 	return &Loader{ds: ds, dealer: d, batch: batch, c: c, active: map[*Iterator]struct{}{}}, nil
 }
@@ -85,16 +82,17 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderConfig) (*Loader, error)
 // Steps is the number of batches in an epoch.
 func (l *Loader) Steps() int { return l.dealer.Steps() }
 
-// ImageShape is C, H, W of a sample as it is delivered: the crop's size where
-// augmentation crops.
-func (l *Loader) ImageShape() [3]int { return l.delivered(l.ds.ImageShape()) }
+// ImageShape is the shape of a sample's image as it is delivered: the crop's
+// size where augmentation crops.
+func (l *Loader) ImageShape() []int { return l.c.Augment.delivered(l.ds.ImageShape()) }
 
-// TargetShape is C, H, W of a mask as it is delivered.
-func (l *Loader) TargetShape() [3]int { return l.delivered(l.ds.TargetShape()) }
-
-func (l *Loader) delivered(shape [3]int) [3]int {
-	h, w := l.c.Augment.size(shape)
-	return [3]int{shape[0], h, w}
+// TargetShape is the shape of a sample's target as it is delivered.
+func (l *Loader) TargetShape() []int {
+	ts := l.ds.TargetShape()
+	if !aligned(l.ds.ImageShape(), ts) {
+		return slices.Clone(ts)
+	}
+	return l.c.Augment.delivered(ts)
 }
 
 // Epoch starts loading the batches of epoch e (from 0). Close the iterator
@@ -165,25 +163,41 @@ func (l *Loader) release(it *Iterator, buffers []*buffer) {
 
 // fill loads the samples of a batch into b.
 func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
-	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	ni, nt := len(b.scratchImage), len(b.scratchTarget)
 	for k, i := range indices {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
-		image, target := b.image[k*ni:][:ni], b.target[k*nt:][:nt]
-		toImage, toTarget := image, target
-		if !c.identity() {
-			toImage, toTarget = b.scratchImage, b.scratchTarget
-		}
-		if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
+		if err := l.load(b, epoch, i, b.image[k*ni:][:ni], b.target[k*nt:][:nt]); err != nil {
 			return fmt.Errorf("load sample %s: %w", l.ds.SampleName(i), err)
 		}
-		if !c.identity() {
-			c.apply(image, b.scratchImage, is[0])
-			c.apply(target, b.scratchTarget, ts[0])
+	}
+	return nil
+}
+
+// load reads sample i as it is in an epoch.
+func (l *Loader) load(b *buffer, epoch, i int, image, target []float32) error {
+	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
+	if _, ok := spatial(is); !ok {
+		return l.ds.Get(i, image, target)
+	}
+	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
+	toImage, toTarget, turnTarget := image, target, aligned(is, ts)
+	if !c.identity() {
+		toImage = b.scratchImage
+		if turnTarget {
+			toTarget = b.scratchTarget
 		}
 	}
+	if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
+		return err
+	}
+	if !c.identity() {
+		c.turn(image, toImage, is[0])
+		if turnTarget {
+			c.turn(target, toTarget, ts[0])
+		}
+	}
+	c.jitter(image)
 	return nil
 }

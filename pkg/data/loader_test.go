@@ -28,8 +28,8 @@ type numbered struct {
 }
 
 func (s numbered) Len() int                { return s.n }
-func (s numbered) ImageShape() [3]int      { return [3]int{s.channels, s.height, s.width} }
-func (s numbered) TargetShape() [3]int     { return [3]int{1, s.height, s.width} }
+func (s numbered) ImageShape() []int       { return []int{s.channels, s.height, s.width} }
+func (s numbered) TargetShape() []int      { return []int{1, s.height, s.width} }
 func (s numbered) SampleName(i int) string { return fmt.Sprintf("number-%d", i) }
 func (s numbered) Get(i int, image, target []float32) error {
 	if i == s.bad {

@@ -79,41 +79,50 @@ func readGrey(path string) (pixels []uint8, height, width int, err error) {
 // decodeGrey decodes the bytes of a picture file. Of 16 bits the upper 8 count,
 // a palette's colours are looked up, and what is transparent is black.
 func decodeGrey(text []byte) (pixels []uint8, height, width int, err error) {
-	f, err := formatOf(text)
+	img, err := decodePicture(text)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	c, err := f.config(bytes.NewReader(text))
-	if err != nil {
-		return nil, 0, 0, corrupt(f.name, err)
-	}
-	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
-		return nil, 0, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
-	}
-	believed := maxPixelsPerByte * len(text)
-	if f.name == "TIFF" {
-		believed = max(believed, alwaysPixels)
-		if pages(text) > 1 {
-			return nil, 0, 0, errors.New("it is a TIFF of several pages: save each page as a file of its own")
-		}
-	}
-	if c.Height*c.Width > believed {
-		return nil, 0, 0, corrupt(f.name, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
-	}
-	img, err := f.decode(bytes.NewReader(text))
-	if err != nil {
-		return nil, 0, 0, corrupt(f.name, err)
-	}
 	b := img.Bounds()
-	if b.Empty() {
-		return nil, 0, 0, corrupt(f.name, errors.New("it has no pixels"))
-	}
 	gray, ok := img.(*image.Gray)
 	if !ok || gray.Stride != b.Dx() {
 		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
 		draw.Draw(gray, gray.Bounds(), img, b.Min, draw.Src)
 	}
 	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
+}
+
+// decodePicture decodes the bytes of a picture file, which has at least a pixel.
+func decodePicture(text []byte) (image.Image, error) {
+	f, err := formatOf(text)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.config(bytes.NewReader(text))
+	if err != nil {
+		return nil, corrupt(f.name, err)
+	}
+	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
+		return nil, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
+	}
+	believed := maxPixelsPerByte * len(text)
+	if f.name == "TIFF" {
+		believed = max(believed, alwaysPixels)
+		if pages(text) > 1 {
+			return nil, errors.New("it is a TIFF of several pages: save each page as a file of its own")
+		}
+	}
+	if c.Height*c.Width > believed {
+		return nil, corrupt(f.name, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
+	}
+	img, err := f.decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, corrupt(f.name, err)
+	}
+	if img.Bounds().Empty() {
+		return nil, corrupt(f.name, errors.New("it has no pixels"))
+	}
+	return img, nil
 }
 
 // pages counts the pages of a TIFF file, up to 2: each begins with the number

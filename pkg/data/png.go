@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Write saves ds, of one channel, as PNG pairs in dir/image and dir/label
@@ -15,7 +16,7 @@ import (
 // replaced; a folder that holds other pairs is refused, as they would mix.
 func Write(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if is != ts || is[0] != 1 {
+	if !slices.Equal(is, ts) || len(is) != 3 || is[0] != 1 {
 		return fmt.Errorf("write pairs %s: images are %v and masks %v: both must be 1×height×width", dir, is, ts)
 	}
 	if ds.Len() == 0 {

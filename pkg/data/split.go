@@ -30,8 +30,8 @@ type subset struct {
 }
 
 func (s *subset) Len() int                { return len(s.indices) }
-func (s *subset) ImageShape() [3]int      { return s.ds.ImageShape() }
-func (s *subset) TargetShape() [3]int     { return s.ds.TargetShape() }
+func (s *subset) ImageShape() []int       { return s.ds.ImageShape() }
+func (s *subset) TargetShape() []int      { return s.ds.TargetShape() }
 func (s *subset) SampleName(i int) string { return s.ds.SampleName(s.indices[i]) }
 
 func (s *subset) Get(i int, image, target []float32) error {

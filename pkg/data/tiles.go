@@ -11,7 +11,9 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	switch {
 	case height < 1 || width < 1:
 		return nil, fmt.Errorf("cut tiles: size %d×%d: each side must be at least 1", height, width)
-	case is[1] != ts[1] || is[2] != ts[2]:
+	case len(is) != 3 || len(ts) != 3:
+		return nil, fmt.Errorf("cut tiles: samples are %v with targets %v: only images [C,H,W] with masks [C,H,W] are cut", is, ts)
+	case !aligned(is, ts):
 		return nil, fmt.Errorf("cut tiles: images are %d×%d and masks %d×%d: they must be equal", is[1], is[2], ts[1], ts[2])
 	case is[1] < height || is[2] < width:
 		return nil, fmt.Errorf("cut tiles: images of %d×%d are smaller than a tile of %d×%d: set data.tile to a divisor of both sides, or to 0 for whole images", is[1], is[2], height, width)
@@ -42,9 +44,9 @@ type tiles struct {
 	rows, columns int
 }
 
-func (t *tiles) Len() int            { return t.ds.Len() * t.rows * t.columns }
-func (t *tiles) ImageShape() [3]int  { return [3]int{t.ds.ImageShape()[0], t.height, t.width} }
-func (t *tiles) TargetShape() [3]int { return [3]int{t.ds.TargetShape()[0], t.height, t.width} }
+func (t *tiles) Len() int           { return t.ds.Len() * t.rows * t.columns }
+func (t *tiles) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
+func (t *tiles) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
 // place is the image that tile i is cut from, and its grid position.
 func (t *tiles) place(i int) (image, row, column int) {
@@ -58,7 +60,7 @@ func (t *tiles) SampleName(i int) string {
 }
 
 func (t *tiles) Get(i int, image, target []float32) error {
-	return t.region(i, window{0, 0, t.height, t.width}, image, target)
+	return t.region(i, window{size: [3]int{1, t.height, t.width}}, image, target)
 }
 
 func (t *tiles) region(i int, w window, image, target []float32) error {
@@ -66,7 +68,7 @@ func (t *tiles) region(i int, w window, image, target []float32) error {
 		return err
 	}
 	from, row, column := t.place(i)
-	w.y += row * t.height
-	w.x += column * t.width
+	w.at[1] += row * t.height
+	w.at[2] += column * t.width
 	return readWindow(t.ds, from, w, image, target)
 }

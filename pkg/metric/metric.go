@@ -1,7 +1,8 @@
-// Package metric scores binary segmentation from counts of pixels. Counts add
-// up: over batches, over tiles, and over the shards of a data-parallel
-// evaluation, so that the score of a whole test set is exact however it was
-// split. (A mean of shards' scores is not the score of the whole.)
+// Package metric scores segmentation from counts of pixels and classification
+// from counts of samples (Hits). Counts add up: over batches, over tiles, and
+// over the shards of a data-parallel evaluation, so that the score of a whole
+// test set is exact however it was split. (A mean of shards' scores is not the
+// score of the whole.)
 //
 // A pixel's prediction is foreground where its probability σ(z) > 0.5, which
 // is z > 0. IoU and Dice have 1 added to numerator and denominator (smooth =

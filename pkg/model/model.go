@@ -8,7 +8,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"lockstep/pkg/nn"
@@ -21,9 +20,13 @@ type Network interface {
 	Name() string
 	// Graph builds it for a batch size of at least 1.
 	Graph(batch int, mode nn.Mode) (*nn.Graph, error)
-	// InputShape and TargetShape are channels, height, width of one sample.
-	InputShape() [3]int
-	TargetShape() [3]int
+	// Task says what it learns: what its loss is, and how it is scored.
+	Task() Task
+	// InputShape and TargetShape are the shapes of one sample, without the
+	// batch: an image [C,H,W] or a volume [C,D,H,W]; a mask [1,H,W], a class
+	// index [1] or a volume [C',D,H,W]. The caller may change what it gets.
+	InputShape() []int
+	TargetShape() []int
 	// Parameters is the number of trained numbers.
 	Parameters() int
 }
@@ -35,21 +38,52 @@ const (
 	LogitsOutput = "logits"
 )
 
-// catalogue is the networks that Named knows, with what they are.
-func catalogue() []struct {
-	name, about string
-	config      UNet2DConfig
-} {
-	return []struct {
-		name, about string
-		config      UNet2DConfig
-	}{
-		{"unet2d-study", "the scaling study's U-Net, 1×768×1024", UNet2DConfig{
-			Base: 8, Depth: 4, InChannels: 1, OutChannels: 1, Height: 768, Width: 1024, Bias: true, Norm: "batch",
-		}},
-		{"unet2d-bench", "the benchmarks' U-Net, 1×128×128", UNet2DConfig{
-			Base: 32, Depth: 4, InChannels: 1, OutChannels: 1, Height: 128, Width: 128, Norm: "batch",
-		}},
+// known is a network that Named knows.
+type known struct {
+	name, about   string
+	image, target []int // of one sample
+	config        Config
+}
+
+// catalogue is the networks that Named knows, at their published sizes.
+func catalogue() []known {
+	return []known{
+		{
+			"resnet152v2", "keras.applications' ResNet152V2, 10 classes of images 3×128×128",
+			[]int{3, 128, 128},
+			[]int{1},
+			Config{Kind: KindResNet152V2},
+		},
+		{
+			"resnet50", "torchvision's ResNet-50 (v1.5), 1000 classes of images 3×224×224",
+			[]int{3, 224, 224},
+			[]int{1},
+			Config{Kind: KindResNet50, Classes: 1000},
+		},
+		{
+			"resnet50v2", "keras.applications' ResNet50V2, 10 classes of images 3×128×128",
+			[]int{3, 128, 128},
+			[]int{1},
+			Config{Kind: KindResNet50V2},
+		},
+		{
+			"unet2d-bench", "the benchmarks' U-Net, 1×128×128",
+			[]int{1, 128, 128},
+			[]int{1, 128, 128},
+			Config{Kind: KindUNet2D, Base: 32, Depth: 4, Norm: "batch"},
+		},
+		{
+			"unet2d-study", "the scaling study's U-Net, 1×768×1024",
+			[]int{1, 768, 1024},
+			[]int{1, 768, 1024},
+			Config{Kind: KindUNet2D, Base: 8, Depth: 4, Bias: true, Norm: "batch"},
+		},
+		{
+			"unet3d-sc21", "the SC21 tutorial's 3-D U-Net, 4 fields on 64³ points to 5",
+			[]int{4, 64, 64, 64},
+			[]int{5, 64, 64, 64},
+			Config{Kind: KindUNet3D},
+		},
 	}
 }
 
@@ -59,16 +93,35 @@ func Names() []string {
 	for _, c := range catalogue() {
 		names = append(names, c.name)
 	}
-	slices.Sort(names)
 	return names
 }
 
-// Named is the network of that name.
-func Named(name string) (Network, error) {
+// About says in a line what the network of that name is.
+func About(name string) string {
 	for _, c := range catalogue() {
 		if c.name == name {
-			return UNet2D(c.config)
+			return c.about
 		}
 	}
-	return nil, fmt.Errorf("find network %q: it is not known: use one of %s", name, strings.Join(Names(), ", "))
+	return ""
+}
+
+// Named is the network of that name, at its published size.
+func Named(name string) (Network, error) {
+	c, image, target, err := NamedConfig(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.Network(image, target)
+}
+
+// NamedConfig is the config of the network of that name, with the shapes of one
+// sample that it was published with: to change something of it.
+func NamedConfig(name string) (c Config, image, target []int, err error) {
+	for _, k := range catalogue() {
+		if k.name == name {
+			return k.config, k.image, k.target, nil
+		}
+	}
+	return Config{}, nil, nil, fmt.Errorf("find network %q: it is not known: use one of %s", name, strings.Join(Names(), ", "))
 }

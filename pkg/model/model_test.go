@@ -9,21 +9,37 @@ import (
 	"lockstep/pkg/nn"
 )
 
+// TestParameterCounts: the counts that were published, or counted in the
+// framework that the network comes from. Keras counts running statistics too.
 func TestParameterCounts(t *testing.T) {
 	tests := []struct {
-		name string
-		want int
+		name          string
+		classes       int // 0: as named
+		want, running int
 	}{
-		{"unet2d-study", 487_145},   // published with the scaling study
-		{"unet2d-bench", 7_762_465}, // counted in PyTorch
+		{"unet2d-study", 0, 487_145, 2 * 736},          // published with the scaling study; 2·(2·(8+16+32+64)·2 + 2·128) statistics
+		{"unet2d-bench", 0, 7_762_465, 2 * 2944},       // counted in PyTorch; the same with 32…512 channels
+		{"unet3d-sc21", 0, 116_977_029, 0},             // PyTorch, 446.2 MiB
+		{"resnet50", 0, 25_557_032, 2 * 26_560},        // torchvision; its 53,120 running statistics
+		{"resnet50v2", 0, 23_585_290 - 45_440, 45_440}, // keras.applications, 10 classes
+		{"resnet50v2", 1000, 25_613_800 - 45_440, 45_440},
+		{"resnet152v2", 0, 58_352_138 - 143_744, 143_744},
+		{"resnet152v2", 1000, 60_380_648 - 143_744, 143_744},
 	}
 	for _, tt := range tests {
-		n, err := model.Named(tt.name)
+		c, image, target, err := model.NamedConfig(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.classes > 0 {
+			c.Classes = tt.classes
+		}
+		n, err := c.Network(image, target)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := n.Parameters(); got != tt.want {
-			t.Errorf("%s has %d parameters, want %d", tt.name, got, tt.want)
+			t.Errorf("%s with %d classes has %d parameters, want %d", tt.name, tt.classes, got, tt.want)
 		}
 		s, err := model.Summarize(n, 1)
 		if err != nil {
@@ -33,8 +49,8 @@ func TestParameterCounts(t *testing.T) {
 		for _, l := range s.Layers {
 			sum += l.Parameters
 		}
-		if sum != tt.want || s.Parameters != tt.want {
-			t.Errorf("summary of %s: layers add up to %d, total %d, want %d", tt.name, sum, s.Parameters, tt.want)
+		if sum != tt.want || s.Parameters != tt.want || s.States != tt.running {
+			t.Errorf("summary of %s: layers add up to %d, total %d, want %d; %d running statistics, want %d", tt.name, sum, s.Parameters, tt.want, s.States, tt.running)
 		}
 	}
 }
@@ -76,7 +92,7 @@ func TestUNet2DErrors(t *testing.T) {
 	if _, err := u.Graph(0, nn.Train); err == nil || !strings.Contains(err.Error(), "batch is 0: use at least 1") {
 		t.Errorf("batch 0: error %v", err)
 	}
-	if _, err := model.Named("unet3"); err == nil || !strings.Contains(err.Error(), "use one of unet2d-bench, unet2d-study") {
+	if _, err := model.Named("unet3"); err == nil || !strings.Contains(err.Error(), "use one of resnet152v2") {
 		t.Errorf("unknown name: error %v", err)
 	}
 }

@@ -90,14 +90,17 @@ func (u *UNet) Name() string {
 // Config is the configuration that u was made with.
 func (u *UNet) Config() UNet2DConfig { return u.config }
 
+// Task is Segmentation.
+func (u *UNet) Task() Task { return Segmentation }
+
 // InputShape is channels, height, width of an image.
-func (u *UNet) InputShape() [3]int {
-	return [3]int{u.config.InChannels, u.config.Height, u.config.Width}
+func (u *UNet) InputShape() []int {
+	return []int{u.config.InChannels, u.config.Height, u.config.Width}
 }
 
 // TargetShape is channels, height, width of a mask.
-func (u *UNet) TargetShape() [3]int {
-	return [3]int{u.config.OutChannels, u.config.Height, u.config.Width}
+func (u *UNet) TargetShape() []int {
+	return []int{u.config.OutChannels, u.config.Height, u.config.Width}
 }
 
 // Parameters is the number of trained numbers.

@@ -18,4 +18,6 @@
 // the graph to. Calling an operation's Do is an error that says so.
 //
 // Shapes are static and in the order NCHW: batch, channels, height, width.
+// Volumes have a depth before the height (NCDHW); what a linear layer reads and
+// writes has batch and features alone.
 package nn

@@ -44,7 +44,7 @@ type Layer struct {
 	Shape      []int // of the output
 	Parameters int   // trained numbers
 	// FLOPs of the forward pass: a multiplication and an addition count as two,
-	// convolutions alone are counted, as is usual.
+	// convolutions and linear layers alone are counted, as is usual.
 	FLOPs int64
 }
 

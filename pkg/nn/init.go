@@ -27,7 +27,11 @@ func Constant(value float64) Initializer {
 // He et al., Delving Deep into Rectifiers, 2015, arXiv:1502.01852, with the
 // gain that PyTorch keeps for compatibility.
 func KaimingUniform(fanIn int) Initializer {
-	bound := 1 / math.Sqrt(float64(fanIn))
+	return symmetric(1 / math.Sqrt(float64(fanIn)))
+}
+
+// symmetric is U(−bound, bound).
+func symmetric(bound float64) Initializer {
 	return func(uniform func() float64, v []float64) {
 		for i := range v {
 			v[i] = bound * (2*uniform() - 1)
@@ -37,8 +41,10 @@ func KaimingUniform(fanIn int) Initializer {
 
 // KaimingNormal is N(0, 2/fanIn), the initialisation that He et al. (2015,
 // section 2.2) derive for ReLU.
-func KaimingNormal(fanIn int) Initializer {
-	sigma := math.Sqrt(2 / float64(fanIn))
+func KaimingNormal(fanIn int) Initializer { return Normal(math.Sqrt(2 / float64(fanIn))) }
+
+// Normal is N(0, sigma²).
+func Normal(sigma float64) Initializer {
 	return func(uniform func() float64, v []float64) {
 		for i := range v {
 			// Box and Muller, 1958. 1−u is in (0, 1], so the logarithm is finite.
@@ -47,6 +53,32 @@ func KaimingNormal(fanIn int) Initializer {
 		}
 	}
 }
+
+// Scheme gives the initial values of a layer's weight or bias from the fans of
+// its weight: how many numbers an output is computed from, and how many outputs
+// an input goes into.
+type Scheme func(fanIn, fanOut int) Initializer
+
+// Same is the scheme that starts with init whatever the fans:
+// Same(Normal(0.02)), Same(Constant(0)).
+func Same(init Initializer) Scheme { return func(int, int) Initializer { return init } }
+
+// GlorotUniform is U(−b, b) with b = √(6/(fanIn+fanOut)), Keras' default for
+// weights. It is a Scheme.
+//
+// Glorot and Bengio, Understanding the difficulty of training deep feedforward
+// neural networks, 2010, equation 16.
+func GlorotUniform(fanIn, fanOut int) Initializer {
+	return symmetric(math.Sqrt(6 / float64(fanIn+fanOut)))
+}
+
+// KaimingFanOut is N(0, 2/fanOut): what torchvision's ResNets start their
+// convolutions with (kaiming_normal_ with mode "fan_out"), and the variant of
+// He et al. that keeps the size of gradients. It is a Scheme.
+func KaimingFanOut(_, fanOut int) Initializer { return KaimingNormal(fanOut) }
+
+// torchUniform is what PyTorch's layers start with. It is a Scheme.
+func torchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
 
 // stream is a source of uniform numbers in [0, 1) that depends on the seed and
 // the name alone: not on the order in which parameters are made, and not on

@@ -37,15 +37,40 @@ const (
 	KindAdd                          Kind = "add"
 	KindBCEWithLogits                Kind = "bce_with_logits"
 	KindBCEWithLogitsBackward        Kind = "bce_with_logits_backward"
+
+	KindAvgPool               Kind = "avg_pool"
+	KindAvgPoolBackward       Kind = "avg_pool_backward"
+	KindGlobalAvgPool         Kind = "global_avg_pool"
+	KindGlobalAvgPoolBackward Kind = "global_avg_pool_backward"
+	KindLinear                Kind = "linear"
+	KindLinearBackwardData    Kind = "linear_backward_data"
+	KindLinearBackwardWeights Kind = "linear_backward_weights"
+	KindReshape               Kind = "reshape"
+	KindPad                   Kind = "pad"
+	KindPadBackward           Kind = "pad_backward"
+	KindLeakyReLU             Kind = "leaky_relu"
+	KindLeakyReLUBackward     Kind = "leaky_relu_backward"
+	KindTanh                  Kind = "tanh"
+	KindTanhBackward          Kind = "tanh_backward"
+
+	KindSoftmaxCrossEntropy         Kind = "softmax_cross_entropy"
+	KindSoftmaxCrossEntropyBackward Kind = "softmax_cross_entropy_backward"
+	KindL1                          Kind = "l1"
+	KindL1Backward                  Kind = "l1_backward"
 )
 
 // Attr holds the constants of an operation; those that its Kind has no use for
 // are zero.
 type Attr struct {
 	Kernel, Stride, Pad []int   // a number a spatial dimension
+	PadEnd              []int   // pad: behind each spatial dimension, where Pad is in front
+	PadZeros            bool    // max pool: the padding is zeros that take part, not −∞
 	Offset              int     // first channel of a slice
 	Training            bool    // batch norm: statistics of the batch
 	Epsilon, Momentum   float64 // batch norm
+	Slope               float64 // leaky ReLU: of the negative side
+	Smoothing           float64 // softmax cross-entropy: of the labels
+	ExpWeight           float64 // l1: of the term on e^{14x}
 	// Result says which one of several results a node stands for: gorgonia's
 	// nodes have one value each, so the gradient of batch norm is three nodes.
 	Result int
@@ -195,12 +220,18 @@ func guard(err *error, format string, args ...any) {
 	}
 }
 
-// operand is an input with the shape that an operation asks of it.
+// operand is an input with the number of dimensions that an operation asks of it.
 type operand struct {
 	name string
 	node *gorgonia.Node
-	dims int
+	dims int // or feature, or several
 }
+
+// Numbers of dimensions that are more than one number.
+const (
+	feature = -1 // 4 or 5: an image's or a volume's feature map
+	several = -2 // at least 2: a batch of anything
+)
 
 // check verifies that every operand is there and has its number of dimensions.
 func check(op string, operands ...operand) error {
@@ -208,8 +239,8 @@ func check(op string, operands ...operand) error {
 		if v.node == nil {
 			return fmt.Errorf("%s: %s: %w", op, v.name, errNilNode)
 		}
-		if v.node.Dims() != v.dims {
-			return fmt.Errorf("%s: %s has shape %v: %d dimensions (%s) are needed", op, v.name, v.node.Shape(), v.dims, order(v.dims))
+		if !fits(v.node.Dims(), v.dims) {
+			return fmt.Errorf("%s: %s has shape %v: %s are needed", op, v.name, v.node.Shape(), order(v.dims))
 		}
 		if v.node.Graph() != operands[0].node.Graph() {
 			return fmt.Errorf("%s: %s belongs to another graph than %s", op, v.name, operands[0].name)
@@ -218,13 +249,28 @@ func check(op string, operands ...operand) error {
 	return nil
 }
 
-// order says what the dimensions of a tensor mean, for error messages.
+// fits says whether a number of dimensions is what is asked for.
+func fits(dims, want int) bool {
+	switch want {
+	case feature:
+		return dims == 4 || dims == 5
+	case several:
+		return dims >= 2
+	}
+	return dims == want
+}
+
+// order says how many dimensions are needed and what they mean, for error messages.
 func order(dims int) string {
 	switch dims {
 	case 1:
-		return "channels"
-	case 4:
-		return "batch, channels, height, width"
+		return "1 dimensions (channels)"
+	case 2:
+		return "2 dimensions (batch, features)"
+	case feature:
+		return "4 dimensions (batch, channels, height, width) or 5 (with depth before height)"
+	case several:
+		return "at least 2 dimensions (batch first)"
 	}
-	return "no axis"
+	return fmt.Sprintf("%d dimensions (channels of both sides, window)", dims)
 }

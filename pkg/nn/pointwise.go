@@ -2,19 +2,40 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
-// ReLU is max(0, x), element by element.
+// ReLU is max(0, x), element by element, of a batch of any shape.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("relu", operand{"input", x, 4}); err != nil {
+	return activation("relu", KindReLU, KindReLUBackward, x, Attr{})
+}
+
+// LeakyReLU is x where x > 0 and slope·x elsewhere, element by element; slope
+// is above 0. It is torch.nn.LeakyReLU.
+func LeakyReLU(x *gorgonia.Node, slope float64) (*gorgonia.Node, error) {
+	if !(slope > 0) {
+		return nil, fmt.Errorf("leaky relu: slope is %v: it must be above 0 (0 is ReLU)", slope)
+	}
+	return activation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
+}
+
+// Tanh is the hyperbolic tangent, element by element.
+func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activation("tanh", KindTanh, KindTanhBackward, x, Attr{})
+}
+
+// activation is a function of each element whose derivative follows from its
+// result, so that its input need not be kept.
+func activation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
+	if err := check(name, operand{"input", x, several}); err != nil {
 		return nil, err
 	}
-	o := &operation{kind: KindReLU, of: -1, shape: x.Shape().Clone()}
+	o := &operation{kind: kind, attr: attr, of: -1, shape: x.Shape().Clone()}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindReLUBackward, Attr{}, out, in[0], out, dy)
+		dx, err := backward(back, attr, out, in[0], out, dy)
 		return gorgonia.Nodes{dx}, err
 	}
 	return apply(o, x)
@@ -22,7 +43,7 @@ func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // Add is a + b of equal shapes, element by element (no broadcasting).
 func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("add", operand{"first input", a, 4}, operand{"second input", b, 4}); err != nil {
+	if err := check("add", operand{"first input", a, several}, operand{"second input", b, several}); err != nil {
 		return nil, err
 	}
 	if !a.Shape().Eq(b.Shape()) {
@@ -36,16 +57,17 @@ func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 // Concat puts the channels of b after those of a: [n,ca,h,w] and [n,cb,h,w] →
-// [n,ca+cb,h,w].
+// [n,ca+cb,h,w]; with five dimensions the same on volumes.
 func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("concat", operand{"first input", a, 4}, operand{"second input", b, 4}); err != nil {
+	if err := check("concat", operand{"first input", a, feature}, operand{"second input", b, feature}); err != nil {
 		return nil, err
 	}
 	as, bs := a.Shape(), b.Shape()
-	if as[0] != bs[0] || as[2] != bs[2] || as[3] != bs[3] {
+	if as[0] != bs[0] || !slices.Equal(as[2:], bs[2:]) {
 		return nil, fmt.Errorf("concat: shapes %v and %v may differ in their channels alone", as, bs)
 	}
-	o := &operation{kind: KindConcat, of: -1, shape: tensor.Shape{as[0], as[1] + bs[1], as[2], as[3]}}
+	shape := append(tensor.Shape{as[0], as[1] + bs[1]}, as[2:]...)
+	o := &operation{kind: KindConcat, of: -1, shape: shape}
 	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		da, err := backward(KindSlice, Attr{}, out, in[0], dy)
 		if err != nil {
@@ -55,50 +77,4 @@ func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 		return gorgonia.Nodes{da, db}, err
 	}
 	return apply(o, a, b)
-}
-
-// MaxPool2D is the maximum over windows of kernel×kernel, stride apart: x
-// [n,c,h,w] → y [n,c,h',w'] with h' = (h−kernel)/stride+1, rounded down: rows
-// and columns that no window covers are left out. Of equal maxima the first in
-// row order gets the gradient, as in PyTorch.
-func MaxPool2D(x *gorgonia.Node, kernel, stride int) (*gorgonia.Node, error) {
-	if err := check("max pool2d", operand{"input", x, 4}); err != nil {
-		return nil, err
-	}
-	s := x.Shape()
-	switch {
-	case kernel < 1 || stride < 1:
-		return nil, fmt.Errorf("max pool2d: kernel %d and stride %d must be at least 1", kernel, stride)
-	case s[2] < kernel || s[3] < kernel:
-		return nil, fmt.Errorf("max pool2d: input %v is smaller than the window %dx%d", s, kernel, kernel)
-	}
-	attr := Attr{Kernel: []int{kernel, kernel}, Stride: []int{stride, stride}}
-	o := &operation{
-		kind: KindMaxPool, attr: attr, of: -1,
-		shape: tensor.Shape{s[0], s[1], (s[2]-kernel)/stride + 1, (s[3]-kernel)/stride + 1},
-	}
-	o.grad = func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-		dx, err := backward(KindMaxPoolBackward, attr, out, in[0], in[0], out, dy)
-		return gorgonia.Nodes{dx}, err
-	}
-	return apply(o, x)
-}
-
-// BCEWithLogits is the binary cross-entropy of the logits z with the targets t
-// in [0,1], of one shape: the mean over all elements of
-// max(z,0) − z·t + log(1+e^−|z|), a scalar. There is no gradient for t.
-// It is torch.nn.BCEWithLogitsLoss with its defaults.
-func BCEWithLogits(z, t *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("bce with logits", operand{"logits", z, 4}, operand{"target", t, 4}); err != nil {
-		return nil, err
-	}
-	if !z.Shape().Eq(t.Shape()) {
-		return nil, fmt.Errorf("bce with logits: logits have shape %v, targets %v: they must be equal", z.Shape(), t.Shape())
-	}
-	o := &operation{kind: KindBCEWithLogits, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
-	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {
-		dz, err := backward(KindBCEWithLogitsBackward, Attr{}, out, in[0], in[0], in[1], dloss)
-		return gorgonia.Nodes{dz, nil}, err
-	}
-	return apply(o, z, t)
 }

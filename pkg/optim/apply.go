@@ -3,59 +3,206 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Rules of an Update.
 const (
-	RuleAdam = "adam"
-	RuleSGD  = "sgd"
+	RuleAdam  = "adam"
+	RuleSGD   = "sgd"
+	RuleAdamW = "adamw" // Adam with decoupled weight decay
+	RuleLARS  = "lars"  // SGD with a rate for each layer
+	RuleLAMB  = "lamb"  // AdamW with a rate for each layer
 )
 
+// Rules are the rules that there are.
+func Rules() []string { return []string{RuleSGD, RuleAdam, RuleAdamW, RuleLARS, RuleLAMB} }
+
+// moments says whether a rule keeps Adam's two moments.
+func moments(rule string) bool { return rule == RuleAdam || rule == RuleAdamW || rule == RuleLAMB }
+
 // Slots names what the rule keeps for each weight from step to step, in the
-// order in which Apply takes it: "m", "v" of Adam, "momentum" of SGD with
-// momentum. All start at zero.
+// order in which Apply takes it: "m", "v" of Adam, AdamW and LAMB, "momentum"
+// of SGD with momentum and of LARS with momentum. All start at zero.
 func (u Update) Slots() []string {
 	switch {
-	case u.Rule == RuleAdam:
+	case moments(u.Rule):
 		return []string{"m", "v"}
-	case u.Rule == RuleSGD && u.Momentum != 0:
+	case (u.Rule == RuleSGD || u.Rule == RuleLARS) && u.Momentum != 0:
 		return []string{"momentum"}
 	}
 	return nil
 }
 
+// Validate reports a rule that is not known and a step that cannot be.
+func (u Update) Validate() error {
+	switch {
+	case !slices.Contains(Rules(), u.Rule):
+		return fmt.Errorf("rule %q is not known: use %s", u.Rule, oneOf(Rules()))
+	case moments(u.Rule) && u.Step < 1:
+		return fmt.Errorf("%s's step is %d: the first is 1", u.Rule, u.Step)
+	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
+		return fmt.Errorf("nesterov is set without momentum: use a momentum above 0, such as 0.9")
+	}
+	return nil
+}
+
+// oneOf writes a list for people.
+func oneOf(names []string) string {
+	n := len(names) - 1
+	return strings.Join(names[:n], ", ") + " or " + names[n]
+}
+
+// Tensor64 is a parameter with its gradient and the rule's slots (see
+// Update.Slots), all of one length; zeros of a layout's padding may be among
+// them.
+type Tensor64 struct {
+	Weights, Gradient []float64
+	Slots             [][]float64
+	// Vector marks a parameter of one dimension: a bias, a scale of a
+	// normalisation. LARS and LAMB give it the plain rate and no weight decay.
+	Vector bool
+}
+
+// Tensor32 is Tensor64 in single precision.
+type Tensor32 struct {
+	Weights, Gradient []float32
+	Slots             [][]float32
+	Vector            bool
+}
+
 // Apply does the step u on weights w with gradients g in place, and updates
-// the slots (see Slots), all of one length. It is the readable truth that the
-// engines' kernels are compared with.
+// the slots (see Slots), all of one length: Apply64 with one parameter.
 func Apply(u Update, w, g []float64, slots ...[]float64) error {
-	if u.Rule != RuleAdam && u.Rule != RuleSGD {
-		return fmt.Errorf("apply optimizer step: rule %q is not known: use %s or %s", u.Rule, RuleAdam, RuleSGD)
+	return Apply64(u, []Tensor64{{Weights: w, Gradient: g, Slots: slots}})
+}
+
+// Apply64 does the step u on all parameters in place; gradients that are clipped
+// are changed too. It is the readable truth that the engines' kernels are
+// compared with. Nothing is changed where it returns an error.
+func Apply64(u Update, tensors []Tensor64) error {
+	list := make([]tensor[float64], len(tensors))
+	for i, t := range tensors {
+		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
+	}
+	return apply(u, list)
+}
+
+// Apply32 is Apply64 in single precision, with norms summed in double.
+func Apply32(u Update, tensors []Tensor32) error {
+	list := make([]tensor[float32], len(tensors))
+	for i, t := range tensors {
+		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
+	}
+	return apply(u, list)
+}
+
+// Clip32 scales the gradients so that the 2-norm of all of them together is at
+// most clip, and returns the norm that they had:
+// g ← g·min(1, clip/(‖g‖ + 10⁻⁶)), as torch.nn.utils.clip_grad_norm_ does.
+func Clip32(clip float64, gradients ...[]float32) float64 { return clipped(clip, gradients) }
+
+// number is the precision of an engine.
+type number interface{ ~float32 | ~float64 }
+
+type tensor[T number] struct {
+	w, g   []T
+	slots  [][]T
+	vector bool
+}
+
+func apply[T number](u Update, list []tensor[T]) error {
+	if err := u.Validate(); err != nil {
+		return fmt.Errorf("apply optimizer step: %w", err)
 	}
 	names := u.Slots()
-	if len(slots) != len(names) {
-		return fmt.Errorf("apply %s step: %d slots given, want %d %v", u.Rule, len(slots), len(names), names)
-	}
-	if len(g) != len(w) {
-		return fmt.Errorf("apply %s step: %d gradients for %d weights", u.Rule, len(g), len(w))
-	}
-	for i, s := range slots {
-		if len(s) != len(w) {
-			return fmt.Errorf("apply %s step: slot %s has %d values for %d weights", u.Rule, names[i], len(s), len(w))
+	for _, t := range list {
+		if len(t.slots) != len(names) {
+			return fmt.Errorf("apply %s step: %d slots given, want %d %v", u.Rule, len(t.slots), len(names), names)
+		}
+		if len(t.g) != len(t.w) {
+			return fmt.Errorf("apply %s step: %d gradients for %d weights", u.Rule, len(t.g), len(t.w))
+		}
+		for i, s := range t.slots {
+			if len(s) != len(t.w) {
+				return fmt.Errorf("apply %s step: slot %s has %d values for %d weights", u.Rule, names[i], len(s), len(t.w))
+			}
 		}
 	}
-	switch {
-	case u.Rule == RuleAdam && u.Step < 1:
-		return fmt.Errorf("apply adam step: step is %d: the first is 1", u.Step)
-	case u.Rule == RuleAdam:
-		adam(u, w, g, slots[0], slots[1])
-	case u.Momentum != 0:
-		momentum(u, w, g, slots[0])
-	default:
-		for i := range w {
-			w[i] -= u.LearningRate * (g[i] + u.WeightDecay*w[i])
+	if u.ClipNorm > 0 {
+		gradients := make([][]T, len(list))
+		for i, t := range list {
+			gradients[i] = t.g
+		}
+		clipped(u.ClipNorm, gradients)
+	}
+	for _, t := range list {
+		switch u.Rule {
+		case RuleAdam, RuleAdamW:
+			adam(u, t)
+		case RuleLARS:
+			lars(u, t)
+		case RuleLAMB:
+			lamb(u, t)
+		default:
+			sgd(u, t)
 		}
 	}
 	return nil
+}
+
+// squares is the sum of the squares of v.
+func squares[T number](v []T) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	return sum
+}
+
+// clipSlack keeps the quotient finite where all gradients are 0.
+const clipSlack = 1e-6
+
+func clipped[T number](clip float64, gradients [][]T) float64 {
+	sum := 0.0
+	for _, g := range gradients {
+		sum += squares(g)
+	}
+	norm := math.Sqrt(sum)
+	if f := T(clip / (norm + clipSlack)); f < 1 {
+		for _, g := range gradients {
+			for i := range g {
+				g[i] *= f
+			}
+		}
+	}
+	return norm
+}
+
+// sgd is torch.optim.SGD without dampening, the learning rate outside of the
+// buffer:
+//
+//	d = g + decay·w    buf ← μ·buf + d
+//	w ← w − lr·buf, or, with Nesterov, w ← w − lr·(d + μ·buf)
+//
+// (Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in the form in
+// which the parameters are those that are looked ahead to).
+func sgd[T number](u Update, t tensor[T]) {
+	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)
+	for i := range t.w {
+		d := t.g[i] + decay*t.w[i]
+		if momentum != 0 {
+			buf := momentum*t.slots[0][i] + d
+			t.slots[0][i] = buf
+			if u.Nesterov {
+				d += momentum * buf
+			} else {
+				d = buf
+			}
+		}
+		t.w[i] -= rate * d
+	}
 }
 
 // adam is algorithm 1 of Kingma and Ba (2015, arXiv:1412.6980), with ε added
@@ -63,23 +210,86 @@ func Apply(u Update, w, g []float64, slots ...[]float64) error {
 //
 //	m ← β₁m + (1−β₁)g    v ← β₂v + (1−β₂)g²
 //	w ← w − lr · m/(1−β₁ᵗ) / (√(v/(1−β₂ᵗ)) + ε)
-func adam(u Update, w, g, m, v []float64) {
-	correct1 := 1 - math.Pow(u.Beta1, float64(u.Step))
-	correct2 := 1 - math.Pow(u.Beta2, float64(u.Step))
-	for i := range w {
-		d := g[i] + u.WeightDecay*w[i]
-		m[i] = u.Beta1*m[i] + (1-u.Beta1)*d
-		v[i] = u.Beta2*v[i] + (1-u.Beta2)*d*d
-		w[i] -= u.LearningRate * (m[i] / correct1) / (math.Sqrt(v[i]/correct2) + u.Epsilon)
+//
+// AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in
+// torch.optim.AdamW's arrangement) leaves the gradient alone and begins with
+// w ← w·(1 − lr·decay).
+func adam[T number](u Update, t tensor[T]) {
+	correct1, correct2 := corrections[T](u)
+	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
+	rate, epsilon, decay, keep := T(u.LearningRate), T(u.Epsilon), T(u.WeightDecay), T(1)
+	if u.Rule == RuleAdamW {
+		decay, keep = 0, T(1-u.LearningRate*u.WeightDecay)
+	}
+	m, v := t.slots[0], t.slots[1]
+	for i := range t.w {
+		d := t.g[i] + decay*t.w[i]
+		m[i] = b1*m[i] + c1*d
+		v[i] = b2*v[i] + c2*d*d
+		t.w[i] = keep*t.w[i] - rate*(m[i]/correct1)/(root(v[i]/correct2)+epsilon)
 	}
 }
 
-// momentum is SGD as PyTorch has it, the learning rate outside of the buffer:
+// corrections are 1−β₁ᵗ and 1−β₂ᵗ.
+func corrections[T number](u Update) (first, second T) {
+	t := float64(u.Step)
+	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
+}
+
+func root[T number](v T) T { return T(math.Sqrt(float64(v))) }
+
+// lars is algorithm 1 of You et al. (2017, arXiv:1708.03888):
 //
-//	buf ← μ·buf + g    w ← w − lr·buf
-func momentum(u Update, w, g, buf []float64) {
-	for i := range w {
-		buf[i] = u.Momentum*buf[i] + g[i] + u.WeightDecay*w[i]
-		w[i] -= u.LearningRate * buf[i]
+//	local = η·‖w‖/(‖g‖ + decay·‖w‖)
+//	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
+//
+// local is 1 where a norm is 0; a vector has local 1 and no decay.
+func lars[T number](u Update, t tensor[T]) {
+	local, decay := 1.0, u.WeightDecay
+	if t.vector {
+		decay = 0
+	} else if w, g := math.Sqrt(squares(t.w)), math.Sqrt(squares(t.g)); w > 0 && g > 0 {
+		local = u.Trust * w / (g + decay*w)
+	}
+	rate, l2, momentum := T(u.LearningRate*local), T(decay), T(u.Momentum)
+	for i := range t.w {
+		v := rate * (t.g[i] + l2*t.w[i])
+		if momentum != 0 {
+			v += momentum * t.slots[0][i]
+			t.slots[0][i] = v
+		}
+		t.w[i] -= v
+	}
+}
+
+// lamb is algorithm 2 of You et al. (2020, arXiv:1904.00962), with φ(x) = x:
+//
+//	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
+//	w ← w − lr · ‖w‖/‖r‖ · r
+//
+// The quotient is 1 where a norm is 0; a vector has 1 and no decay.
+func lamb[T number](u Update, t tensor[T]) {
+	correct1, correct2 := corrections[T](u)
+	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
+	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)
+	if t.vector {
+		decay = 0
+	}
+	m, v := t.slots[0], t.slots[1]
+	direction := func(i int) T { return m[i]/correct1/(root(v[i]/correct2)+epsilon) + decay*t.w[i] }
+	sum := 0.0
+	for i, g := range t.g {
+		m[i] = b1*m[i] + c1*g
+		v[i] = b2*v[i] + c2*g*g
+		r := float64(direction(i))
+		sum += r * r
+	}
+	ratio := 1.0
+	if w, r := math.Sqrt(squares(t.w)), math.Sqrt(sum); !t.vector && w > 0 && r > 0 {
+		ratio = w / r
+	}
+	rate := T(u.LearningRate * ratio)
+	for i := range t.w {
+		t.w[i] -= rate * direction(i)
 	}
 }

@@ -3,24 +3,30 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Config is an optimiser and its constants, the manual of which is PyTorch's
-// torch.optim.Adam and torch.optim.SGD. What its rule does not use is ignored.
+// torch.optim; LARS and LAMB are those of their papers (see Apply64). What its
+// rule does not use is ignored.
 type Config struct {
-	Name         string  `yaml:"name" json:"name"` // "adam" or "sgd"
+	Name         string  `yaml:"name" json:"name"` // "sgd", "adam", "adamw", "lars" or "lamb"
 	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
-	Momentum     float64 `yaml:"momentum" json:"momentum"` // sgd
-	Beta1        float64 `yaml:"beta1" json:"beta1"`       // adam: decay of the mean gradient
-	Beta2        float64 `yaml:"beta2" json:"beta2"`       // adam: decay of the mean squared gradient
-	Epsilon      float64 `yaml:"epsilon" json:"epsilon"`   // adam: added to the root of the mean square
+	Momentum     float64 `yaml:"momentum" json:"momentum"` // sgd, lars
+	Nesterov     bool    `yaml:"nesterov" json:"nesterov"` // sgd
+	Beta1        float64 `yaml:"beta1" json:"beta1"`       // adam, adamw, lamb: decay of the mean gradient
+	Beta2        float64 `yaml:"beta2" json:"beta2"`       // adam, adamw, lamb: decay of the mean squared gradient
+	Epsilon      float64 `yaml:"epsilon" json:"epsilon"`   // adam, adamw, lamb: added to the root of the mean square
 	WeightDecay  float64 `yaml:"weight_decay" json:"weight_decay"`
+	Trust        float64 `yaml:"trust" json:"trust"`         // lars: the trust coefficient η
+	ClipNorm     float64 `yaml:"clip_norm" json:"clip_norm"` // the largest 2-norm of all gradients together; 0: as they are
 }
 
 // DefaultConfig is Adam as Kingma and Ba (2015, arXiv:1412.6980, algorithm 1)
-// recommend it, with the learning rate of 1e-3.
+// recommend it, with the learning rate of 1e-3. The trust coefficient is that of
+// You et al. 2017 (arXiv:1708.03888).
 func DefaultConfig() Config {
-	return Config{Name: RuleAdam, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+	return Config{Name: RuleAdam, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Trust: 1e-3}
 }
 
 // Validate reports the first value that cannot be.
@@ -28,21 +34,30 @@ func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate optimizer: "+format, a...)
 	}
+	above := func(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
+	atLeast := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
+	adam, heavy := moments(c.Name), c.Name == RuleSGD || c.Name == RuleLARS
 	switch {
-	case c.Name != RuleAdam && c.Name != RuleSGD:
-		return bad("name %q is not known: use %s or %s", c.Name, RuleAdam, RuleSGD)
-	case !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0):
+	case !slices.Contains(Rules(), c.Name):
+		return bad("name %q is not known: use %s", c.Name, oneOf(Rules()))
+	case !above(c.LearningRate):
 		return bad("learning_rate is %g: use a number above 0", c.LearningRate)
-	case !(c.WeightDecay >= 0) || math.IsInf(c.WeightDecay, 0):
+	case !atLeast(c.WeightDecay):
 		return bad("weight_decay is %g: use 0 or more", c.WeightDecay)
-	case c.Name == RuleSGD && !inUnit(c.Momentum):
+	case heavy && !inUnit(c.Momentum):
 		return bad("momentum is %g: use at least 0 and less than 1", c.Momentum)
-	case c.Name == RuleAdam && !inUnit(c.Beta1):
+	case c.Nesterov && (c.Name != RuleSGD || c.Momentum == 0):
+		return bad("nesterov is for sgd with a momentum above 0, not for %s with %g", c.Name, c.Momentum)
+	case adam && !inUnit(c.Beta1):
 		return bad("beta1 is %g: use at least 0 and less than 1", c.Beta1)
-	case c.Name == RuleAdam && !inUnit(c.Beta2):
+	case adam && !inUnit(c.Beta2):
 		return bad("beta2 is %g: use at least 0 and less than 1", c.Beta2)
-	case c.Name == RuleAdam && (!(c.Epsilon > 0) || math.IsInf(c.Epsilon, 0)):
+	case adam && !above(c.Epsilon):
 		return bad("epsilon is %g: use a small number above 0, such as 1e-8", c.Epsilon)
+	case c.Name == RuleLARS && !above(c.Trust):
+		return bad("trust is %g: use a small number above 0, such as 1e-3", c.Trust)
+	case !atLeast(c.ClipNorm):
+		return bad("clip_norm is %g: use 0 not to clip, or a norm above 0, such as 1", c.ClipNorm)
 	}
 	return nil
 }
@@ -51,11 +66,14 @@ func inUnit(v float64) bool { return v >= 0 && v < 1 }
 
 // Update is one step (from 1) of this optimiser at a learning rate.
 func (c Config) Update(rate float64, step int) Update {
-	u := Update{Rule: c.Name, LearningRate: rate, Step: step, WeightDecay: c.WeightDecay}
-	if c.Name == RuleSGD {
-		u.Momentum = c.Momentum
-	} else {
+	u := Update{Rule: c.Name, LearningRate: rate, Step: step, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm}
+	if moments(c.Name) {
 		u.Beta1, u.Beta2, u.Epsilon = c.Beta1, c.Beta2, c.Epsilon
+		return u
+	}
+	u.Momentum, u.Nesterov = c.Momentum, c.Nesterov
+	if c.Name == RuleLARS {
+		u.Trust = c.Trust
 	}
 	return u
 }

@@ -96,15 +96,18 @@ func TestApply(t *testing.T) {
 func TestApplyErrors(t *testing.T) {
 	w, g, s := []float64{1}, []float64{1}, []float64{0}
 	adam := optim.DefaultConfig()
+	ahead := optim.Update{Rule: "sgd", Nesterov: true}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
-		{optim.Apply(optim.Update{Rule: "lamb"}, w, g), `rule "lamb" is not known: use adam or sgd`},
+		{optim.Apply(optim.Update{Rule: "lion"}, w, g), `rule "lion" is not known: use sgd, adam, adamw, lars or lamb`},
+		{optim.Apply(optim.Update{Rule: "lamb"}, w, g), "lamb's step is 0: the first is 1"},
+		{optim.Apply(ahead, w, g), "nesterov is set without momentum"},
 		{optim.Apply(adam.Update(1, 1), w, g, s), "1 slots given, want 2 [m v]"},
 		{optim.Apply(adam.Update(1, 1), w, nil, s, s), "0 gradients for 1 weights"},
 		{optim.Apply(adam.Update(1, 1), w, g, s, nil), "slot v has 0 values for 1 weights"},
-		{optim.Apply(adam.Update(1, 0), w, g, s, s), "step is 0: the first is 1"},
+		{optim.Apply(adam.Update(1, 0), w, g, s, s), "adam's step is 0: the first is 1"},
 		{optim.Apply(optim.Update{Rule: "sgd"}, w, g, s), "1 slots given, want 0"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -127,7 +130,12 @@ func TestConfigValidate(t *testing.T) {
 		change func(*optim.Config)
 		want   string
 	}{
-		{func(c *optim.Config) { c.Name = "adamw" }, `name "adamw" is not known`},
+		{func(c *optim.Config) { c.Name = "lion" }, `name "lion" is not known: use sgd, adam, adamw, lars or lamb`},
+		{func(c *optim.Config) { c.Name, c.Beta1 = "lamb", 1 }, "beta1 is 1"},
+		{func(c *optim.Config) { c.Name, c.Momentum = "lars", 1 }, "momentum is 1"},
+		{func(c *optim.Config) { c.Name, c.Trust = "lars", 0 }, "trust is 0"},
+		{func(c *optim.Config) { c.ClipNorm = -1 }, "clip_norm is -1: use 0 not to clip"},
+		{func(c *optim.Config) { c.Nesterov = true }, "nesterov is for sgd with a momentum above 0, not for adam"},
 		{func(c *optim.Config) { c.LearningRate = 0 }, "learning_rate is 0"},
 		{func(c *optim.Config) { c.LearningRate = math.NaN() }, "learning_rate is NaN"},
 		{func(c *optim.Config) { c.LearningRate = math.Inf(1) }, "learning_rate is +Inf"},
@@ -189,6 +197,10 @@ func TestScheduleValidate(t *testing.T) {
 		want string
 	}{
 		{optim.Schedule{Scaling: "cubic"}, `scaling "cubic" is not known: use none, linear or sqrt`},
+		{optim.Schedule{Anneal: "exp"}, `anneal "exp" is not known: use none, cosine or cosine-sc21`},
+		{optim.Schedule{BaseBatch: -1}, "base_batch is -1"},
+		{optim.Schedule{EndRate: math.NaN()}, "end_rate is NaN"},
+		{optim.Schedule{Anneal: "cosine", Decay: optim.StudySchedule().Decay}, "anneal is cosine beside decay: set one of them"},
 		{optim.Schedule{WarmupEpochs: -1}, "warmup_epochs is -1"},
 		{optim.Schedule{WarmupSteps: -1}, "warmup_steps is -1"},
 		{optim.Schedule{WarmupEpochs: 1, WarmupSteps: 1}, "set one of them"},

@@ -5,21 +5,32 @@ import (
 	"math"
 )
 
-// How the learning rate grows with the number of workers N, while the batch
-// per worker stays.
+// How the learning rate grows with the global batch: by the factor N that it is
+// larger than the batch that the rate is for, which is that of one worker, or
+// Schedule.BaseBatch.
 const (
-	ScalingNone   = "none"   // as it is for one worker
+	ScalingNone   = "none"   // as it is
 	ScalingLinear = "linear" // ·N (Goyal et al. 2017, arXiv:1706.02677)
 	ScalingSqrt   = "sqrt"   // ·√N (Krizhevsky 2014, arXiv:1404.5997)
+)
+
+// How the learning rate falls, step by step, beside the milestones.
+const (
+	AnnealNone       = "none"
+	AnnealCosine     = "cosine"      // half a cosine from the end of the warm-up to the last step (Loshchilov and Hutter 2017, arXiv:1608.03983)
+	AnnealCosineSC21 = "cosine-sc21" // that of the SC21 tutorial on deep learning at scale; see At
 )
 
 // Schedule is the learning rate over a training run. The zero value is a
 // constant rate that does not depend on the number of workers.
 type Schedule struct {
 	Scaling      string      `yaml:"scaling" json:"scaling"`             // "none" (also when empty), "linear" or "sqrt"
+	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`       // samples of the global batch that the rate is for; 0: that of one worker
 	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"` // the rate rises from 0 in equal steps over this many epochs …
 	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`   // … or over this many steps; at most one of the two
 	Decay        []Milestone `yaml:"decay" json:"decay"`                 // by ascending epoch
+	Anneal       string      `yaml:"anneal" json:"anneal"`               // "none" (also when empty), "cosine" or "cosine-sc21"; not beside decay
+	EndRate      float64     `yaml:"end_rate" json:"end_rate"`           // what it anneals to
 }
 
 // Milestone is a factor on the scaled rate from an epoch on, until the next
@@ -53,6 +64,19 @@ func (s Schedule) Validate() error {
 	case s.WarmupEpochs > 0 && s.WarmupSteps > 0:
 		return bad("warmup_epochs is %d and warmup_steps %d: set one of them", s.WarmupEpochs, s.WarmupSteps)
 	}
+	switch s.Anneal {
+	case "", AnnealNone, AnnealCosine, AnnealCosineSC21:
+	default:
+		return bad("anneal %q is not known: use %s, %s or %s", s.Anneal, AnnealNone, AnnealCosine, AnnealCosineSC21)
+	}
+	switch {
+	case s.BaseBatch < 0:
+		return bad("base_batch is %d: use 0 for the batch of one worker", s.BaseBatch)
+	case !(s.EndRate >= 0) || math.IsInf(s.EndRate, 0):
+		return bad("end_rate is %g: use 0 or more", s.EndRate)
+	case s.annealed() && len(s.Decay) > 0:
+		return bad("anneal is %s beside decay: set one of them", s.Anneal)
+	}
 	for i, m := range s.Decay {
 		switch {
 		case m.Epoch < 0:
@@ -66,17 +90,48 @@ func (s Schedule) Validate() error {
 	return nil
 }
 
-// Rate is the learning rate of a step of an epoch, both from 0. base is the
-// rate of one worker, workers the world size. During a warm-up of W steps,
-// step i of the run (from 1) has i/W of the rate.
-func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
-	rate := base
+func (s Schedule) annealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
+
+// Run is what a schedule has to know of a training run.
+type Run struct {
+	Workers       int
+	GlobalBatch   int // samples that one optimiser step takes, over all workers
+	StepsPerEpoch int // optimiser steps
+	Epochs        int
+}
+
+// factor is how much larger the global batch is than the one that the rate is for.
+func (s Schedule) factor(r Run) float64 {
+	if s.BaseBatch > 0 {
+		return float64(r.GlobalBatch) / float64(s.BaseBatch)
+	}
+	return float64(r.Workers)
+}
+
+// Initial is the rate of a run after the scaling, before everything else.
+func (s Schedule) Initial(base float64, r Run) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
-		rate *= float64(workers)
+		return base * s.factor(r)
 	case ScalingSqrt:
-		rate *= math.Sqrt(float64(workers))
+		return base * math.Sqrt(s.factor(r))
 	}
+	return base
+}
+
+// At is the learning rate of a step of an epoch, both from 0, from the rate base
+// in the config. With i the step of the run from 1, T its number of steps, W
+// those of the warm-up, init the scaled rate and end the end rate:
+//
+//	warm-up:      i/W of the rate while i < W
+//	cosine:       end + ½(init − end)(1 + cos π(i−W)/(T−W)) from i = W on
+//	cosine-sc21:  end + ½(init − end)(1 + cos π(i−W)/T) from i = W on, and a
+//	              warm-up only where the rate is scaled up; W is 0 else
+//
+// The last is the SC21 tutorial's to the letter: it does not reach the end rate
+// where it has a warm-up.
+func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
+	rate := s.Initial(base, r)
 	factor := 1.0
 	for _, m := range s.Decay {
 		if epoch >= m.Epoch {
@@ -84,12 +139,31 @@ func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) fl
 		}
 	}
 	rate *= factor
-	warmup := s.WarmupSteps
+	warmup, total := s.WarmupSteps, r.Epochs*r.StepsPerEpoch
 	if s.WarmupEpochs > 0 {
-		warmup = s.WarmupEpochs * stepsPerEpoch
+		warmup = s.WarmupEpochs * r.StepsPerEpoch
 	}
-	if i := epoch*stepsPerEpoch + step + 1; i < warmup {
-		rate *= float64(i) / float64(warmup)
+	scaled := s.Scaling == ScalingLinear || s.Scaling == ScalingSqrt
+	if s.Anneal == AnnealCosineSC21 && !(scaled && s.factor(r) > 1) {
+		warmup = 0
 	}
-	return rate
+	i := epoch*r.StepsPerEpoch + step + 1
+	if i < warmup {
+		return rate * (float64(i) / float64(warmup))
+	}
+	if !s.annealed() {
+		return rate
+	}
+	length := total - warmup
+	if s.Anneal == AnnealCosineSC21 {
+		length = total
+	}
+	done := min(float64(i-warmup)/float64(max(1, length)), 1)
+	return s.EndRate + 0.5*(rate-s.EndRate)*(1+math.Cos(math.Pi*done))
+}
+
+// Rate is At for a schedule that does not anneal, and whose rate is for the
+// batch of one worker.
+func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
+	return s.At(base, Run{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }

@@ -81,6 +81,13 @@ type Test struct {
 	DiceUntrained float64 `json:"dice_untrained"`
 	Checkpoint    string  `json:"checkpoint"` // relative to the run folder
 	Seconds       float64 `json:"seconds"`
+
+	// Of a task other than segmentation, which has no IoU and no Dice.
+	Task              string  `json:"task,omitempty"` // "classification", "regression"; empty: segmentation
+	Accuracy          float64 `json:"accuracy,omitempty"`
+	AccuracyConstant  float64 `json:"accuracy_constant,omitempty"` // always the most frequent class
+	AccuracyUntrained float64 `json:"accuracy_untrained,omitempty"`
+	LossUntrained     float64 `json:"loss_untrained,omitempty"`
 }
 
 // Epoch is a row of epochs.csv. A value that was not measured is NaN and an

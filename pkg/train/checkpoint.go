@@ -45,6 +45,9 @@ func (t *Trainer) capture() (state, error) {
 		"format": "lockstep checkpoint 1", "model": t.net.Name(),
 		"epoch": strconv.Itoa(t.epoch), "step": strconv.Itoa(t.step), "untrained": string(counts),
 	}
+	if t.average != nil {
+		s.metadata["averages"] = strconv.Itoa(t.average.updates)
+	}
 	s.tensors, err = t.tensors()
 	return s, err
 }
@@ -124,6 +127,16 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 		}
 		out = append(out, w)
 	}
+	if t.average == nil {
+		return out, nil
+	}
+	for _, name := range t.average.names {
+		w, err := weights.FromFloat64s(averagePrefix+name, shapes[name], t.average.values[name], false)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
 	return out, nil
 }
 
@@ -191,12 +204,12 @@ func (t *Trainer) restore() error {
 		switch {
 		case file.epoch+1 > t.cfg.Epochs:
 			return fmt.Errorf("resume %s: epoch %d is under way already, epochs is %d: use at least as many", t.place.Dir, file.epoch+1, t.cfg.Epochs)
-		case p.steps > t.sampler.Steps() || len(p.losses) != t.group.Size():
+		case p.steps > t.steps() || len(p.losses) != t.group.Size():
 			return fmt.Errorf("resume %s: checkpoint %s is after step %d of an epoch of %d workers, here are %d steps and %d workers: use another run folder",
-				t.place.Dir, file.path, p.steps, len(p.losses), t.sampler.Steps(), t.group.Size())
+				t.place.Dir, file.path, p.steps, len(p.losses), t.steps(), t.group.Size())
 		}
 	}
-	t.epoch, t.step, t.untrained, t.begun = file.epoch, file.step, file.untrained, file.begun
+	t.epoch, t.step, t.untrained, t.begun, t.resumed = file.epoch, file.step, file.untrained, file.begun, &file
 	return file.apply(t.train)
 }
 
@@ -207,6 +220,7 @@ type checkpoint struct {
 	begun       progress // of the next epoch
 	untrained   *Scores
 	tensors     map[string][]float64
+	averages    int // updates of the averages, 0 where it holds none
 }
 
 func readCheckpoint(path, modelName string) (checkpoint, error) {
@@ -227,6 +241,11 @@ func readCheckpoint(path, modelName string) (checkpoint, error) {
 	}
 	if c.begun, err = readProgress(c.epoch, meta); err != nil {
 		return c, fmt.Errorf("checkpoint %s: %w", path, err)
+	}
+	if u := meta["averages"]; u != "" {
+		if c.averages, err = strconv.Atoi(u); err != nil {
+			return c, fmt.Errorf("checkpoint %s: averages: %w", path, err)
+		}
 	}
 	if s := meta["untrained"]; s != "" && s != "null" {
 		c.untrained = new(Scores)
@@ -253,7 +272,7 @@ func (c checkpoint) apply(x engine.Executable) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
-		if isSlot(name) && len(p.Buckets) == 0 {
+		if isSlot(name) && len(p.Buckets) == 0 || strings.HasPrefix(name, averagePrefix) {
 			continue
 		}
 		if err := x.Set(name, c.tensors[name]); err != nil {

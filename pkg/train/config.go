@@ -25,11 +25,13 @@ type Config struct {
 	Name       string         `yaml:"name" json:"name"`
 	Model      ModelConfig    `yaml:"model" json:"model"`
 	Data       DataConfig     `yaml:"data" json:"data"`
-	Batch      int            `yaml:"batch" json:"batch"` // images per worker and step
+	Batch      int            `yaml:"batch" json:"batch"`           // samples per worker and pass
+	Accumulate int            `yaml:"accumulate" json:"accumulate"` // passes whose gradients one optimiser step takes; 0: 1
 	Epochs     int            `yaml:"epochs" json:"epochs"`
 	Seed       int64          `yaml:"seed" json:"seed"` // of initial weights, order and augmentation
 	Optimizer  optim.Config   `yaml:"optimizer" json:"optimizer"`
 	Schedule   optim.Schedule `yaml:"schedule" json:"schedule"`
+	EMA        Average        `yaml:"ema" json:"ema"`
 	Engine     engine.Options `yaml:"engine" json:"engine"`
 	Loader     LoaderConfig   `yaml:"loader" json:"loader"`
 	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // gradients reduced at once, at most
@@ -37,13 +39,7 @@ type Config struct {
 }
 
 // ModelConfig is the network, without the size of its input, which the data decide.
-type ModelConfig struct {
-	Kind  string `yaml:"kind" json:"kind"`   // "unet2d"
-	Base  int    `yaml:"base" json:"base"`   // channels of the first level
-	Depth int    `yaml:"depth" json:"depth"` // levels above the bridge
-	Norm  string `yaml:"norm" json:"norm"`   // "batch" or "none"
-	Bias  bool   `yaml:"bias" json:"bias"`   // biases of the convolutions before batch norm
-}
+type ModelConfig = model.Config
 
 // DataConfig is where samples come from and how they are cut.
 type DataConfig struct {
@@ -77,9 +73,10 @@ type Checkpoints struct {
 func DefaultConfig() Config {
 	return Config{
 		Name:       "unet2d-cells",
-		Model:      ModelConfig{Kind: "unet2d", Base: 8, Depth: 3, Norm: "batch"},
+		Model:      model.Config{Kind: model.KindUNet2D, Base: 8, Depth: 3, Norm: "batch"},
 		Data:       DataConfig{Kind: "cells", Foreground: "white", Count: 40, Height: 128, Width: 128, DataSeed: 1, TestImages: 8},
 		Batch:      4,
+		Accumulate: 1,
 		Epochs:     5,
 		Seed:       1,
 		Optimizer:  optim.DefaultConfig(),
@@ -96,11 +93,14 @@ func (c Config) Validate() error {
 		return fmt.Errorf("validate config %s: "+format, append([]any{c.Name}, a...)...)
 	}
 	d := c.Data
+	if err := c.Model.Validate(); err != nil {
+		return bad("%w", err)
+	}
 	switch {
-	case c.Model.Kind != "unet2d":
-		return bad("model.kind %q is not known: use unet2d", c.Model.Kind)
 	case c.Batch < 1:
 		return bad("batch is %d: use at least 1 image per worker", c.Batch)
+	case c.Accumulate < 0:
+		return bad("accumulate is %d: use 1 for an optimiser step a batch", c.Accumulate)
 	case c.Epochs < 1:
 		return bad("epochs is %d: use at least 1", c.Epochs)
 	case d.Kind != "cells" && d.Kind != "pairs":
@@ -122,7 +122,7 @@ func (c Config) Validate() error {
 	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
 		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
 	}
-	for _, v := range []interface{ Validate() error }{c.Optimizer, c.Schedule, c.Engine} {
+	for _, v := range []interface{ Validate() error }{c.Optimizer, c.Schedule, c.EMA, c.Engine} {
 		if err := v.Validate(); err != nil {
 			return bad("%w", err)
 		}
@@ -130,13 +130,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// unet is the network for inputs of one channel, h×w.
-func (c Config) unet(h, w int) (model.Network, error) {
-	return model.UNet2D(model.UNet2DConfig{
-		Base: c.Model.Base, Depth: c.Model.Depth, InChannels: 1, OutChannels: 1,
-		Height: h, Width: w, Bias: c.Model.Bias, Norm: c.Model.Norm,
-	})
-}
+// parts is how many batches an optimiser step takes.
+func (c Config) parts() int { return max(1, c.Accumulate) }
 
 //go:embed configs/*.yaml
 var shipped embed.FS
@@ -171,7 +166,14 @@ func Named(name string, overrides ...string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read config %s: %w", name, err)
 	}
-	return Parse(name, text, overrides...)
+	c, err := Parse(name, text, overrides...)
+	if err != nil {
+		return Config{}, err
+	}
+	if c.Model, err = c.Model.Resolve(filepath.Dir(name)); err != nil {
+		return Config{}, fmt.Errorf("read config %s: %w", name, err)
+	}
+	return c, nil
 }
 
 // Parse reads a config in YAML over DefaultConfig; file is for messages.

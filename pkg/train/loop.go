@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/metric"
 	"lockstep/pkg/model"
+	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
 )
 
@@ -94,14 +96,27 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if last, err = t.Evaluate(ctx); err != nil {
 			return res, fmt.Errorf("evaluate after epoch %d: %w", t.epoch+1, err)
 		}
-		row.ValLoss, row.IoU, row.Dice = last.Loss, last.IoU(), last.Dice()
+		last.fill(&row)
 		row.ValSeconds = time.Since(begin).Seconds()
+		averaged := ""
+		if t.average != nil {
+			s, err := t.evaluateAverage(ctx)
+			if err != nil {
+				return res, fmt.Errorf("evaluate averaged parameters after epoch %d: %w", t.epoch+1, err)
+			}
+			averaged = s.line()
+		}
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
 		// The row first: an epoch whose row has no checkpoint is trained again
 		// by a run that is resumed, but a row that is missing stays missing.
 		if err := rec.timed(func() error { return rec.epoch(row) }); err != nil {
 			return res, err
+		}
+		if averaged != "" {
+			if err := rec.log("  averaged parameters: %s", averaged); err != nil {
+				return res, err
+			}
 		}
 		if err := rec.timed(func() error { return t.checkpoint(rec) }); err != nil {
 			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
@@ -135,12 +150,15 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if before.steps > 0 {
 		row.LearningRate = t.rate(t.epoch, before.steps-1)
 	}
-	batches := t.loader.EpochFrom(work, t.epoch, before.steps)
+	batches := t.loader.EpochFrom(work, t.epoch, before.steps*t.cfg.parts())
 	defer batches.Close()
 	feed := t.feedFrom(batches)
 	defer feed.stop()
-	steps := t.sampler.Steps()
-	lossSum := before.losses[t.group.Rank()]
+	steps := t.steps()
+	lossSum, right := before.losses[t.group.Rank()], 0.0
+	if t.group.Rank() == 0 { // it is all ranks' so far
+		right = before.right
+	}
 	// All begin together: what rank 0 alone did before, such as a checkpoint,
 	// would else be the others' wait in their first step.
 	if err := t.group.Barrier(work); err != nil {
@@ -148,18 +166,13 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	begin := time.Now()
 	agree := agreement{last: before.steps, when: begin}
-	for i := before.steps; ; i++ {
-		waiting := time.Now()
-		if !feed.next() {
-			break
-		}
-		image, target := feed.batch()
-		span := runs.Step{Epoch: t.epoch + 1, Samples: t.cfg.Batch, Data: time.Since(waiting).Seconds()}
+	for i := before.steps; i < steps; i++ {
 		row.LearningRate = t.rate(t.epoch, i)
-		if err := t.Step(work, image, target, row.LearningRate, &span); err != nil {
+		span, err := t.update(work, feed, i, row.LearningRate, &right)
+		if err != nil {
 			return row, fmt.Errorf("batch %d: %w", i+1, err)
 		}
-		lossSum += span.Loss
+		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
 		if err := rec.step(span); err != nil {
 			return row, err
 		}
@@ -168,7 +181,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()
-			if err := t.betweenSteps(ctx, work, rec, &agree, progress{steps: i + 1, seconds: seconds}, lossSum); err != nil {
+			if err := t.betweenSteps(ctx, work, rec, &agree, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
 				return row, err
 			}
 		}
@@ -181,23 +194,79 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		return row, err
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
-	row.Samples = steps * t.cfg.Batch * t.group.Size()
+	row.Samples = t.sampler.Steps() * t.cfg.Batch * t.group.Size()
 	row.PaddingSamples = t.sampler.Padding()
 	row.SamplesPerSecond = float64(row.Samples) / row.Seconds
-	if err := t.settle(work, rec, progress{steps: steps, seconds: row.Seconds}, lossSum); err != nil {
+	if err := t.settle(work, rec, progress{steps: steps, seconds: row.Seconds, right: right}, lossSum); err != nil {
 		return row, err
 	}
 	for _, sum := range t.begun.losses {
 		row.TrainLoss += sum
 	}
-	row.TrainLoss /= float64(steps * t.group.Size())
+	row.TrainLoss /= float64(t.sampler.Steps() * t.group.Size())
+	if t.net.Task() == model.Classification {
+		row.Accuracy = t.begun.right / float64(row.Samples)
+	}
 	return row, nil
 }
 
+// update does optimiser step i of the epoch, on the next Accumulate batches, and
+// adds to right how many samples were classified right.
+func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64, right *float64) (runs.Step, error) {
+	parts := min(t.cfg.parts(), t.sampler.Steps()-i*t.cfg.parts())
+	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
+	t.gather.Begin(parts)
+	for part := range parts {
+		waiting := time.Now()
+		if !feed.next() {
+			if err := feed.batches.Err(); err != nil {
+				return span, fmt.Errorf("load batches: %w", err)
+			}
+			return span, errors.New("load batches: the epoch ended early")
+		}
+		image, target := feed.batch()
+		span.Data += time.Since(waiting).Seconds()
+		if err := t.part(ctx, image, target, rate, part == parts-1, &span); err != nil {
+			return span, err
+		}
+		if feed.label {
+			n, err := t.rightOf(feed.labels())
+			if err != nil {
+				return span, err
+			}
+			*right += n
+		}
+	}
+	span.Loss /= float64(parts)
+	return span, nil
+}
+
+// rightOf is how many samples of the last batch the network classified right,
+// as it was before the step.
+func (t *Trainer) rightOf(labels []float32) (float64, error) {
+	n := len(t.outputs) / len(labels)
+	if err := t.train.Output(model.LogitsOutput, t.outputs); err != nil {
+		return 0, err
+	}
+	h, err := metric.CountClasses(t.outputs, labels, n)
+	return float64(h.Right), err
+}
+
 // Step does one optimiser step on a batch of this rank: image [batch,C,H,W],
-// target [batch,1,H,W], and fills span (may be nil) with its times and loss.
-// A nil image is one that the engine took while the step before ran.
+// target [batch,1,H,W] or what else the network takes, and fills span (may be
+// nil) with its times and loss. A nil image is one that the engine took while the
+// step before ran.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
+	if span == nil {
+		span = &runs.Step{}
+	}
+	t.gather.Begin(1)
+	return t.part(ctx, image, target, rate, true, span)
+}
+
+// part runs one batch, the last one of an optimiser step with its update, and
+// adds its times and its loss to span.
+func (t *Trainer) part(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
 	begin := time.Now()
 	if image != nil {
 		if err := t.train.SetInput(model.ImageInput, image); err != nil {
@@ -208,25 +277,42 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 		}
 	}
 	input := time.Since(begin)
-	update := t.cfg.Optimizer.Update(rate, t.step+1)
-	timing, err := t.train.Step(ctx, t.sync, &update)
+	var update *optim.Update
+	if last {
+		u := t.cfg.Optimizer.Update(rate, t.step+1)
+		update = &u
+	}
+	timing, err := t.train.Step(ctx, t.gradients(), update)
 	if errors.Is(err, engine.ErrNonFinite) {
 		return fmt.Errorf("%w; training diverged at learning rate %g: try a tenth of it, or schedule.warmup_epochs", err, rate)
 	}
 	if err != nil {
 		return err
 	}
-	t.step++
-	if span != nil {
-		stats := t.sync.Stats()
-		span.Step, span.Loss = t.step, t.train.Loss()
-		span.Data += input.Seconds()
-		span.Forward, span.Backward = timing.Forward.Seconds(), timing.Backward.Seconds()
-		span.Wait, span.Optimizer = timing.Wait.Seconds(), timing.Optimizer.Seconds()
-		span.AllReduce = stats.AllReduce.Seconds()
-		if !stats.FirstBucket.IsZero() {
-			span.UntilCollective = stats.FirstBucket.Sub(begin).Seconds()
-		}
+	span.Loss += t.train.Loss()
+	span.Data += input.Seconds()
+	span.Forward += timing.Forward.Seconds()
+	span.Backward += timing.Backward.Seconds()
+	span.Wait += timing.Wait.Seconds()
+	span.Optimizer += timing.Optimizer.Seconds()
+	if !last {
+		return nil
 	}
-	return nil
+	t.step++
+	span.Step = t.step
+	stats := t.sync.Stats()
+	span.AllReduce = stats.AllReduce.Seconds()
+	if !stats.FirstBucket.IsZero() {
+		span.UntilCollective = stats.FirstBucket.Sub(begin).Seconds()
+	}
+	return t.average.after(t.step, t.train)
+}
+
+// gradients is who takes them from the engine: the strategy itself where nothing
+// is added up before.
+func (t *Trainer) gradients() engine.GradSync {
+	if t.cfg.parts() > 1 {
+		return t.gather
+	}
+	return t.sync
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
 )
 
@@ -32,27 +33,40 @@ func (r *recorder) begin() error {
 	if err := r.outLog("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
 	}
-	return r.outLog("global_batch_size %d", r.t.cfg.Batch*r.t.group.Size())
+	return r.outLog("global_batch_size %d", r.t.globalBatch())
 }
 
 // logEpoch writes the lines of an epoch.
 func (r *recorder) logEpoch(row runs.Epoch) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
 	r.say("%s", taken)
-	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, IoU %.4f, Dice %.4f, lr %g",
-		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, row.IoU, row.Dice, row.LearningRate)
+	short, long := r.scored(row)
+	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %g",
+		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, short, row.LearningRate)
 	for _, line := range []string{
 		taken,
 		fmt.Sprintf("  Avg train loss=%f", row.TrainLoss),
 		fmt.Sprintf("  Avg val loss=%f", row.ValLoss),
 		fmt.Sprintf("  Total validation time: %v sec", row.ValSeconds),
-		fmt.Sprintf("  IoU=%f, Dice=%f, learning rate=%g", row.IoU, row.Dice, row.LearningRate),
+		fmt.Sprintf("  %slearning rate=%g", long, row.LearningRate),
 	} {
 		if err := r.outLog("%s", line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// scored is the scores of an epoch, as the terminal and out.log show them.
+func (r *recorder) scored(row runs.Epoch) (short, long string) {
+	switch r.t.net.Task() {
+	case model.Segmentation:
+		return fmt.Sprintf("IoU %.4f, Dice %.4f, ", row.IoU, row.Dice), fmt.Sprintf("IoU=%f, Dice=%f, ", row.IoU, row.Dice)
+	case model.Classification:
+		return fmt.Sprintf("accuracy %.4f, val accuracy %.4f, ", row.Accuracy, row.ValAccuracy),
+			fmt.Sprintf("accuracy=%f, val accuracy=%f, ", row.Accuracy, row.ValAccuracy)
+	}
+	return "", ""
 }
 
 // exactRate gives seconds and samples a second whose product, as float64, is
@@ -84,15 +98,22 @@ func (r *recorder) epochEvents(row runs.Epoch) error {
 	if r.events == nil {
 		return nil
 	}
-	iterations := float64(row.Samples) / float64(r.t.cfg.Batch*r.t.group.Size())
-	err := r.events.Scalars(r.t.step, time.Now(),
-		runs.Scalar{Tag: "Loss/train", Value: row.TrainLoss},
-		runs.Scalar{Tag: "Loss/valid", Value: row.ValLoss},
-		runs.Scalar{Tag: "Learning Rate", Value: row.LearningRate},
-		runs.Scalar{Tag: "Avg iters per sec", Value: iterations / row.Seconds},
-		runs.Scalar{Tag: "IoU", Value: row.IoU},
-		runs.Scalar{Tag: "Dice", Value: row.Dice})
-	if err != nil {
+	iterations := float64(row.Samples) / float64(r.t.globalBatch())
+	scalars := []runs.Scalar{
+		{Tag: "Loss/train", Value: row.TrainLoss},
+		{Tag: "Loss/valid", Value: row.ValLoss},
+		{Tag: "Learning Rate", Value: row.LearningRate},
+		{Tag: "Avg iters per sec", Value: iterations / row.Seconds},
+	}
+	for _, s := range []runs.Scalar{
+		{Tag: "IoU", Value: row.IoU}, {Tag: "Dice", Value: row.Dice},
+		{Tag: "Accuracy/train", Value: row.Accuracy}, {Tag: "Accuracy/valid", Value: row.ValAccuracy},
+	} {
+		if !math.IsNaN(s.Value) { // what the task has no score for
+			scalars = append(scalars, s)
+		}
+	}
+	if err := r.events.Scalars(r.t.step, time.Now(), scalars...); err != nil {
 		return err
 	}
 	return r.events.Flush()

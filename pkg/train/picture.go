@@ -16,6 +16,9 @@ func (s Samples) Picture(i int) (image.Image, error) {
 		return nil, err
 	}
 	shape := s.Train.ImageShape()
+	if target := s.Train.TargetShape(); len(shape) != 3 || len(target) != 3 {
+		return nil, fmt.Errorf("show sample %d: pictures are of images with a mask, these samples are %v with a target %v", i, shape, target)
+	}
 	return sideBySide(shape[1], shape[2], img, mask), nil
 }
 
@@ -25,7 +28,7 @@ func sample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
 		return nil, nil, fmt.Errorf("show sample %d: there are samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	n, m := is[0]*is[1]*is[2], ts[0]*ts[1]*ts[2]
+	n, m := elements(is), elements(ts)
 	img, mask = make([]float32, batch*n), make([]float32, batch*m)
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }

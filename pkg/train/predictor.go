@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
 )
@@ -19,6 +20,7 @@ type Predictor struct {
 	Checkpoint string // relative to the run folder
 	epoch      int
 	samples    Samples
+	task       model.Task
 	engine     engine.Engine
 	exe        engine.Executable
 }
@@ -58,11 +60,12 @@ func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
 }
 
 func (p *Predictor) load(cfg Config, path string) error {
-	shape := p.samples.Test.ImageShape()
-	net, err := cfg.unet(shape[1], shape[2])
+	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
+	net, err := cfg.Model.Network(image, target)
 	if err != nil {
 		return err
 	}
+	p.task = net.Task()
 	file, err := readCheckpoint(path, net.Name())
 	if err != nil {
 		return err
@@ -87,7 +90,7 @@ func (p *Predictor) load(cfg Config, path string) error {
 
 // Score evaluates the whole held-out set.
 func (p *Predictor) Score(ctx context.Context) (Scores, error) {
-	return score(ctx, p.exe, p.samples.Test, 1, 0)
+	return score(ctx, p.exe, p.task, p.samples.Test, 1, 0)
 }
 
 // TestLen is the number of held-out samples (tiles, or whole images).
@@ -96,6 +99,9 @@ func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 // Picture shows held-out sample i: image, mask, and the predicted probability,
 // side by side.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
+	if p.task != model.Segmentation {
+		return nil, fmt.Errorf("show prediction %d: pictures are of segmentation, this is %s", i, p.task)
+	}
 	ds := p.samples.Test
 	img, mask, err := sample(ds, i, evalBatch)
 	if err != nil {

@@ -141,7 +141,7 @@ func (t *Trainer) info() (runs.Info, error) {
 		Study: t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
 		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.sync.Name(),
-		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.cfg.Batch * t.group.Size(), ThreadsPerWorker: t.cfg.Engine.Threads,
+		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		Host: runs.CollectHost(), Versions: versions(),
 	}, nil
@@ -170,9 +170,9 @@ func (r *recorder) log(format string, a ...any) error {
 func (r *recorder) start(s Scores) error {
 	r.untrained = &s
 	t := r.t
-	return r.log("%s: %d parameters, %d workers × batch %d, %d threads each, %s, %d training samples, %d held out; untrained IoU %.4f, constant %.4f",
+	return r.log("%s: %d parameters, %d workers × batch %d, %d threads each, %s, %d training samples, %d held out; %s",
 		t.cfg.Name, t.net.Parameters(), t.group.Size(), t.cfg.Batch, t.cfg.Engine.Threads, t.engine.Name(),
-		t.samples.Train.Len(), t.samples.Test.Len(), s.IoU(), s.constantIoU())
+		t.samples.Train.Len(), t.samples.Test.Len(), s.before())
 }
 
 func (r *recorder) step(s runs.Step) error {

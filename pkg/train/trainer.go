@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
@@ -15,6 +16,7 @@ import (
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
 )
 
@@ -27,6 +29,7 @@ type Place struct {
 	Dir       string // run folder; empty: nothing is written
 	LocalRank int
 	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
+	Build     model.Builder                // builds the network, in place of the config's model; nil: that one
 	Profile   Profile                      // steps to look into, on a GPU
 	Log       func(line string)            // lines for people, of rank 0; nil: none
 	Progress  func(epoch, step, steps int) // after each step; nil: none
@@ -44,17 +47,21 @@ type Trainer struct {
 	train   engine.Executable
 	eval    engine.Executable
 	sync    strategy.Exchange
+	gather  *strategy.Accumulator
+	average *average
 	samples Samples
 	sampler *data.Sampler
 	loader  *data.Loader
-	buckets int      // of gradients
-	step    int      // steps done
-	epoch   int      // epochs done
-	begun   progress // of the next epoch
+	outputs []float32 // of a training batch, where they are scored
+	buckets int       // of gradients
+	step    int       // steps done
+	epoch   int       // epochs done
+	begun   progress  // of the next epoch
 
-	untrained *Scores // before the first step, once they are known
-	saved     string  // newest checkpoint, relative to the run folder
-	unsaved   *state  // the last epoch that was done, where no checkpoint was due
+	untrained *Scores     // before the first step, once they are known
+	resumed   *checkpoint // what this run goes on from
+	saved     string      // newest checkpoint, relative to the run folder
+	unsaved   *state      // the last epoch that was done, where no checkpoint was due
 	endWork   context.CancelFunc
 }
 
@@ -97,13 +104,14 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if t.sync, err = strategy.New(work, t.engine, group, f.sync); err != nil {
 		return t, err
 	}
+	t.gather = strategy.NewAccumulator(t.sync)
 	if err = t.start(); err != nil {
 		return t, err
 	}
 	if err = strategy.BroadcastState(ctx, t.train, group); err != nil {
 		return t, fmt.Errorf("broadcast initial state: %w", err)
 	}
-	return t, nil
+	return t, t.startAverage()
 }
 
 // Overlaps says whether gradients are exchanged while backward goes on: not
@@ -124,11 +132,23 @@ func (t *Trainer) load() (err error) {
 	if err = t.profile(); err != nil {
 		return err
 	}
-	if t.net, t.train, err = t.program(t.loader.ImageShape(), t.cfg.Batch, nn.Train, nil); err != nil {
+	image, target := t.loader.ImageShape(), t.loader.TargetShape()
+	if t.net, t.train, err = t.program(image, target, t.cfg.Batch, nn.Train, nil); err != nil {
 		return err
 	}
-	_, t.eval, err = t.program(t.samples.Test.ImageShape(), evalBatch, nn.Eval, t.train)
-	return err
+	image, target = t.samples.Test.ImageShape(), t.samples.Test.TargetShape()
+	if t.net.Task() == model.Classification {
+		batch, outputs, err := outputSize(t.train.Program())
+		if err != nil {
+			return err
+		}
+		t.outputs = make([]float32, batch*outputs)
+	}
+	if _, t.eval, err = t.program(image, target, evalBatch, nn.Eval, t.train); err != nil {
+		return err
+	}
+	t.recordOwn()
+	return nil
 }
 
 // openEngine starts the engine that o names; localRank is this worker's number
@@ -143,8 +163,8 @@ func openEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-func (t *Trainer) program(shape []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
-	net, err := t.cfg.unet(shape[1], shape[2])
+func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
+	net, err := t.network(image, target)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,6 +179,36 @@ func (t *Trainer) program(shape []int, batch int, mode nn.Mode, share engine.Exe
 	t.buckets = max(t.buckets, len(p.Buckets))
 	exe, err := t.engine.Load(p, share)
 	return net, exe, err
+}
+
+// network is the config's, or that of Place.Build.
+func (t *Trainer) network(image, target []int) (model.Network, error) {
+	if t.place.Build == nil {
+		return t.cfg.Model.Network(image, target)
+	}
+	task := t.cfg.Model.Task
+	switch {
+	case task != "":
+	case slices.Equal(target, []int{1}):
+		task = model.Classification
+	default:
+		task = model.Segmentation
+	}
+	return model.Own(t.cfg.Name, task, image, target, t.place.Build)
+}
+
+// recordOwn puts a network of one's own into the config as a spec, so that what
+// reads the run folder can build it again; one that cannot be written down stays
+// what it is.
+func (t *Trainer) recordOwn() {
+	if t.place.Build == nil {
+		return
+	}
+	task := t.net.Task()
+	t.cfg.Model = model.Config{Kind: model.KindOwn, Task: task}
+	if spec, err := model.SpecOf(t.net); err == nil {
+		t.cfg.Model = model.Config{Kind: model.KindSpec, Spec: spec}
+	}
 }
 
 // feed makes the sampler and the loader of this rank.
@@ -238,7 +288,17 @@ func (t *Trainer) Close() error {
 	return errors.Join(errs...)
 }
 
-// rate is the learning rate of a step of an epoch, both from 0.
+// steps is the number of optimiser steps of an epoch.
+func (t *Trainer) steps() int {
+	return (t.sampler.Steps() + t.cfg.parts() - 1) / t.cfg.parts()
+}
+
+// globalBatch is the samples of an optimiser step, over all workers.
+func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.group.Size() * t.cfg.parts() }
+
+// rate is the learning rate of an optimiser step of an epoch, both from 0.
 func (t *Trainer) rate(epoch, step int) float64 {
-	return t.cfg.Schedule.Rate(t.cfg.Optimizer.LearningRate, t.group.Size(), epoch, step, t.sampler.Steps())
+	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.Run{
+		Workers: t.group.Size(), GlobalBatch: t.globalBatch(), StepsPerEpoch: t.steps(), Epochs: t.cfg.Epochs,
+	}, epoch, step)
 }

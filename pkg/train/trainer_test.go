@@ -185,11 +185,12 @@ func TestScoresAtAnyBatch(t *testing.T) {
 		}
 		var scores []Scores
 		for _, batch := range []int{1, 8} {
-			_, exe, err := tr.program(tr.samples.Test.ImageShape(), batch, nn.Eval, tr.train)
+			image, target := tr.samples.Test.ImageShape(), tr.samples.Test.TargetShape()
+			_, exe, err := tr.program(image, target, batch, nn.Eval, tr.train)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := score(t.Context(), exe, tr.samples.Test, 1, 0)
+			s, err := score(t.Context(), exe, tr.net.Task(), tr.samples.Test, 1, 0)
 			if err := errors.Join(err, exe.Close()); err != nil {
 				t.Fatal(err)
 			}

@@ -130,12 +130,24 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		if e.Epoch != p.epoch {
 			continue
 		}
-		v.equal("IoU", s.IoU(), e.IoU, 1e-9, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
-		v.equal("Dice", s.Dice(), e.Dice, 1e-9, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
-		v.equal("validation loss", s.Loss, e.ValLoss, 1e-5, fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch))
+		of := fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch)
+		if s.segmented() {
+			v.equal("IoU", s.IoU(), e.IoU, 1e-9, of)
+			v.equal("Dice", s.Dice(), e.Dice, 1e-9, of)
+		}
+		if s.Hits != nil {
+			v.equal("accuracy", s.Hits.Accuracy(), e.ValAccuracy, 1e-9, of)
+		}
+		v.equal("validation loss", s.Loss, e.ValLoss, 1e-5, of)
 	}
-	v.equal("IoU of run.json", s.IoU(), test.IoU, 1e-9, "from the checkpoint")
 	v.equal("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
-	v.equal("IoU of the better constant predictor", s.constantIoU(), test.IoUConstant, 1e-9, "recounted")
+	if s.segmented() {
+		v.equal("IoU of run.json", s.IoU(), test.IoU, 1e-9, "from the checkpoint")
+		v.equal("IoU of the better constant predictor", s.constantIoU(), test.IoUConstant, 1e-9, "recounted")
+	}
+	if s.Hits != nil {
+		v.equal("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, 1e-9, "from the checkpoint")
+		v.equal("accuracy of the most frequent class", s.Hits.Constant(), test.AccuracyConstant, 1e-9, "recounted")
+	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"lockstep/pkg/model"
 )
 
 // progress is how far the epoch under way has come.
@@ -15,6 +17,7 @@ type progress struct {
 	steps   int       // done of it
 	seconds float64   // that they took
 	losses  []float64 // their sum, by rank
+	right   float64   // samples classified right: of this rank, of all ranks once it is settled
 	settled bool      // the parameters are those after these steps, and every rank has written them
 }
 
@@ -122,7 +125,7 @@ func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, a *agre
 		if why == nil {
 			why = fmt.Errorf("another worker was interrupted: %w", context.Canceled)
 		}
-		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.sampler.Steps(), why)
+		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.steps(), why)
 	}
 	err = rec.timed(func() error { return t.saveWithin(rec) })
 	t.begun.settled = false
@@ -140,11 +143,13 @@ func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, loss
 			return err
 		}
 	}
-	done.epoch, done.losses = t.epoch, make([]float64, t.group.Size())
-	done.losses[t.group.Rank()] = lossSum
-	if err := t.sum(ctx, done.losses); err != nil {
+	n := t.group.Size()
+	sums := make([]float64, n+1)
+	sums[t.group.Rank()], sums[n] = lossSum, done.right
+	if err := t.sum(ctx, sums); err != nil {
 		return err
 	}
+	done.epoch, done.losses, done.right = t.epoch, sums[:n], sums[n]
 	done.settled = true
 	t.begun = done
 	return nil
@@ -170,6 +175,9 @@ func (t *Trainer) saveWithin(rec *recorder) error {
 		s.metadata["epoch_steps"] = strconv.Itoa(p.steps)
 		s.metadata["epoch_seconds"] = strconv.FormatFloat(p.seconds, 'g', -1, 64)
 		s.metadata["epoch_losses"] = string(losses)
+		if t.net.Task() == model.Classification {
+			s.metadata["epoch_right"] = strconv.FormatFloat(p.right, 'g', -1, 64)
+		}
 	}
 	return t.save(s)
 }
@@ -189,6 +197,11 @@ func readProgress(epoch int, metadata map[string]string) (p progress, err error)
 	}
 	if err := json.Unmarshal([]byte(metadata["epoch_losses"]), &p.losses); err != nil {
 		return p, fmt.Errorf("epoch_losses: %w", err)
+	}
+	if right, ok := metadata["epoch_right"]; ok {
+		if p.right, err = strconv.ParseFloat(right, 64); err != nil {
+			return p, fmt.Errorf("epoch_right: %w", err)
+		}
 	}
 	return p, nil
 }

@@ -161,6 +161,8 @@ func benchScalingCommand() *cobra.Command {
 		Short: "Weak scaling: throughput of N workers over that of one",
 		Long: `Measures throughput with a fixed batch per worker at each number of workers,
 interleaved, and reports the median of the ratios. Run it on an idle machine.
+Beside N workers stand N runs of one worker at the same time: they exchange
+nothing and wait for nobody, so they show how much this machine can give.
 
   lockstep bench scaling --workers 1,2 --repeats 5 --json`,
 		Args: cobra.NoArgs,

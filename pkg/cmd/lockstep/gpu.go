@@ -28,7 +28,7 @@ func gpuCommand() *cobra.Command {
 exit code is 3, and the message says where its libraries were looked for; lockstep
 doctor lists them. environment/gpu-check runs all of it and keeps what came out.`,
 	}
-	c.AddCommand(gpuVersionsCommand(), gpuSelfTestCommand(), gpuBenchCommand(), gpuPeersCommand())
+	c.AddCommand(gpuVersionsCommand(), gpuSelfTestCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
 	return c
 }
 

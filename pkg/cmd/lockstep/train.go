@@ -176,8 +176,7 @@ func trainAndClose(ctx context.Context, cfg train.Config, group collective.Group
 		return err
 	}
 	if place.Log != nil {
-		place.Log(fmt.Sprintf("done in %.1f s: IoU %.4f (constant %.4f, untrained %.4f), Dice %.4f; %s",
-			time.Since(begin).Seconds(), res.Test.IoU, res.Test.IoUConstant, res.Test.IoUUntrained, res.Test.Dice, place.Dir))
+		place.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), train.Headline(res.Test), place.Dir))
 	}
 	return nil
 }

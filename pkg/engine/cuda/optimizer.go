@@ -63,7 +63,9 @@ func (x *executable) canUpdate(u *optim.Update) error {
 	case u == nil:
 		return nil
 	case u.Rule != optim.RuleAdam && u.Rule != optim.RuleSGD:
-		return fmt.Errorf("update parameters: rule %q is not known: use adam or sgd", u.Rule)
+		return fmt.Errorf("update parameters: this engine has no rule %q: use adam or sgd", u.Rule)
+	case !u.Simple():
+		return errors.New("update parameters: this engine neither clips gradients nor has Nesterov's momentum: set optimizer.clip_norm to 0 and optimizer.nesterov to false")
 	case u.Rule == optim.RuleAdam && u.Step < 1:
 		return fmt.Errorf("update parameters: adam's step is %d: count from 1", u.Step)
 	case len(x.runs.runs) == 0:

@@ -11,14 +11,14 @@ import (
 
 // byteSet is a data set of bytes, value/255 as all of pkg/data's are.
 type byteSet struct {
-	image  [3]int
+	image  []int
 	pixels []byte
 	n      int
 }
 
 func (s byteSet) Len() int              { return s.n }
-func (s byteSet) ImageShape() [3]int    { return s.image }
-func (s byteSet) TargetShape() [3]int   { return [3]int{1, s.image[1], s.image[2]} }
+func (s byteSet) ImageShape() []int     { return s.image }
+func (s byteSet) TargetShape() []int    { return []int{1, s.image[1], s.image[2]} }
 func (s byteSet) SampleName(int) string { return "" }
 func (s byteSet) Get(i int, image, _ []float32) error {
 	for j, v := range s.pixels[i*len(image):][:len(image)] {
@@ -49,7 +49,7 @@ func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 // and epochs.
 func augment2DCheck(p *probe) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
-	set := byteSet{[3]int{channels, height, width}, p.noiseBytesOf(samples * channels * height * width), samples}
+	set := byteSet{[]int{channels, height, width}, p.noiseBytesOf(samples * channels * height * width), samples}
 	seed := int64(p.random.Uint32())
 	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {

@@ -4,23 +4,32 @@ import "lockstep/pkg/internal/plan"
 
 // Convolution and transposed convolution are one relation between a large map
 // (the input of a convolution, the output of a transposed one), a small map,
-// and weights w [channels of small, channels of large, r, s]: position (i, j)
-// of small and tap (p, q) meet position (i·stride+p−pad, j·stride+q−pad) of
+// and weights w [channels of small, channels of large, q, r, s]: position
+// (h, i, j) of small and tap (o, p, q) meet position (h·stride+o−pad, …) of
 // large. Each of the six kernels computes one of the three from the other two.
+// An image is a volume of depth 1.
 type relation struct {
 	n              int    // batch
 	smallC, largeC int    // channels
-	small, large   [2]int // height and width
-	taps           [2]int
-	stride, pad    [2]int
+	small, large   [3]int // depth, height and width
+	taps           [3]int
+	stride, pad    [3]int
 }
 
 func relate(attr plan.Attr, small, large, w []int) relation {
 	return relation{
 		n: small[0], smallC: w[0], largeC: w[1],
-		small: [2]int{small[2], small[3]}, large: [2]int{large[2], large[3]}, taps: [2]int{w[2], w[3]},
-		stride: [2]int{attr.Stride[0], attr.Stride[1]}, pad: [2]int{attr.Pad[0], attr.Pad[1]},
+		small: volume(small[2:], 1), large: volume(large[2:], 1), taps: volume(w[2:], 1),
+		stride: volume(attr.Stride, 1), pad: volume(attr.Pad, 0),
 	}
+}
+
+// volume is v with three numbers: an image's two have depth in front of them,
+// and what is absent is depth all over.
+func volume(v []int, depth int) [3]int {
+	full := [3]int{depth, depth, depth}
+	copy(full[3-len(v):], v)
+	return full
 }
 
 // span is the range [lo, hi) of positions of small along an axis whose partner
@@ -38,42 +47,53 @@ func (r relation) span(axis, tap int) (lo, hi int) {
 }
 
 // row is a part of a row of small, its length, and where its partner in large
-// begins; one lies r.stride[1] from the next there.
+// begins; one lies r.stride[2] from the next there.
 type row struct{ small, large, length, weight int }
 
 // rows visits every pair of rows that meet, with the index of the weight
 // between them.
 func (r relation) rows(visit func(row)) {
-	smallMap, largeMap := r.small[0]*r.small[1], r.large[0]*r.large[1]
+	smallMap, largeMap := product(r.small), product(r.large)
 	for n := range r.n {
 		for k := range r.smallC {
 			for c := range r.largeC {
 				small, large := (n*r.smallC+k)*smallMap, (n*r.largeC+c)*largeMap
-				for p := range r.taps[0] {
-					top, bottom := r.span(0, p)
-					for q := range r.taps[1] {
-						left, right := r.span(1, q)
-						if left >= right {
-							continue
-						}
-						weight := ((k*r.largeC+c)*r.taps[0]+p)*r.taps[1] + q
-						for i := top; i < bottom; i++ {
-							visit(row{
-								small:  small + i*r.small[1] + left,
-								large:  large + (i*r.stride[0]+p-r.pad[0])*r.large[1] + left*r.stride[1] + q - r.pad[1],
-								length: right - left, weight: weight,
-							})
-						}
-					}
+				for tap := range product(r.taps) {
+					o, p, q := tap/(r.taps[1]*r.taps[2]), tap/r.taps[2]%r.taps[1], tap%r.taps[2]
+					weight := (k*r.largeC+c)*product(r.taps) + tap
+					r.tapRows([3]int{o, p, q}, row{small: small, large: large, weight: weight}, visit)
 				}
 			}
 		}
 	}
 }
 
+// tapRows visits the rows of one pair of channels that meet under one tap.
+func (r relation) tapRows(tap [3]int, at row, visit func(row)) {
+	front, back := r.span(0, tap[0])
+	top, bottom := r.span(1, tap[1])
+	left, right := r.span(2, tap[2])
+	if left >= right {
+		return
+	}
+	for h := front; h < back; h++ {
+		slab := h*r.stride[0] + tap[0] - r.pad[0]
+		for i := top; i < bottom; i++ {
+			line := i*r.stride[1] + tap[1] - r.pad[1]
+			visit(row{
+				small:  at.small + (h*r.small[1]+i)*r.small[2] + left,
+				large:  at.large + (slab*r.large[1]+line)*r.large[2] + left*r.stride[2] + tap[2] - r.pad[2],
+				length: right - left, weight: at.weight,
+			})
+		}
+	}
+}
+
+func product(v [3]int) int { return v[0] * v[1] * v[2] }
+
 // gather adds to small what large gives it through w.
 func gather[T number](r relation, small, large, w []T) {
-	step := r.stride[1]
+	step := r.stride[2]
 	r.rows(func(a row) {
 		f, dst, src := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
 		for i := range dst {
@@ -84,7 +104,7 @@ func gather[T number](r relation, small, large, w []T) {
 
 // scatter adds to large what small gives it through w.
 func scatter[T number](r relation, small, large, w []T) {
-	step := r.stride[1]
+	step := r.stride[2]
 	r.rows(func(a row) {
 		f, src, dst := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
 		for i, v := range src {
@@ -95,7 +115,7 @@ func scatter[T number](r relation, small, large, w []T) {
 
 // correlate sets w to the sums of products of small and large.
 func correlate[T number](r relation, small, large, w []T) {
-	step := r.stride[1]
+	step := r.stride[2]
 	sum := make([]float64, len(w))
 	r.rows(func(a row) {
 		var s T
@@ -113,7 +133,7 @@ func correlate[T number](r relation, small, large, w []T) {
 // bias sets each channel of y to its bias, or to zero without one.
 func (c *call[T]) bias() {
 	y, shape := c.out[0], c.outShape[0]
-	area := shape[2] * shape[3]
+	area := points(shape)
 	for i := range shape[0] * shape[1] {
 		var b T
 		if len(c.in) == 3 {
@@ -163,10 +183,19 @@ func (c *call[T]) biasBackward() {
 	})
 }
 
-// eachChannel visits the channels of a tensor [n,c,h,w], each with the ranges
-// of elements that belong to it.
+// points is the number of positions of a feature map; 1 for [n,c].
+func points(shape []int) int {
+	n := 1
+	for _, d := range shape[2:] {
+		n *= d
+	}
+	return n
+}
+
+// eachChannel visits the channels of a tensor [n,c,…], each with the ranges of
+// elements that belong to it.
 func eachChannel(shape []int, visit func(channel int, parts [][2]int)) {
-	area := shape[2] * shape[3]
+	area := points(shape)
 	parts := make([][2]int, shape[0])
 	for k := range shape[1] {
 		for n := range shape[0] {

@@ -45,6 +45,11 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	if len(v) != len(dst) {
 		return fmt.Errorf("set input %q: %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
 	}
+	if classes := x.program.Classes(id); classes > 0 {
+		if err := plan.CheckClasses(name, v, classes); err != nil {
+			return err
+		}
+	}
 	for i, f := range v {
 		dst[i] = T(f)
 	}
@@ -109,7 +114,9 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		t.Wait = time.Since(start)
 	}
 	start = time.Now()
-	apply()
+	if err := apply(); err != nil {
+		return t, fmt.Errorf("step: %w", err)
+	}
 	t.Optimizer = time.Since(start)
 	return t, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gorgonia.org/gorgonia"
@@ -30,7 +31,13 @@ type gradientCase struct {
 	build func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node
 }
 
+// gradientCases are those of this file, of classification and of volumes. A case
+// that gives no scalar is followed by a loss.
 func gradientCases() []gradientCase {
+	return slices.Concat(imageCases(), classificationCases(), volumeCases())
+}
+
+func imageCases() []gradientCase {
 	conv := func(out, kernel, stride, pad int, bias bool) func(*nn.Graph, *gorgonia.Node) *gorgonia.Node {
 		return func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			return g.Conv2D("c", x, out, kernel, stride, pad, bias)
@@ -102,8 +109,10 @@ func TestGradients(t *testing.T) {
 				if err := g.Err(); err != nil {
 					t.Fatal(err)
 				}
-				target := g.Input("target", z.Shape()...)
-				g.SetLoss(g.BCEWithLogits(z, target))
+				if z.Dims() > 0 {
+					z = g.BCEWithLogits(z, g.Input("target", z.Shape()...))
+				}
+				g.SetLoss(z)
 				checkGradients(t, g, fuse)
 			})
 		}
@@ -131,6 +140,9 @@ func checkGradients(t *testing.T, g *nn.Graph, fuse bool) {
 		v := make([]float32, in.Elements())
 		for i := range v {
 			v[i] = rng.Float32()
+			if classes := p.Classes(p.Lookup(plan.Input, in.Name)); classes > 0 {
+				v[i] = float32(i % classes)
+			}
 		}
 		if err := x.SetInput(in.Name, v); err != nil {
 			t.Fatal(err)

@@ -65,6 +65,51 @@ func (x *executable[T]) run(k plan.Kernel) error {
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
+		return c.runMore(k)
+	}
+	return nil
+}
+
+// runMore computes the kernels that classification and volumes have beside.
+func (c *call[T]) runMore(k plan.Kernel) error {
+	switch k.Op {
+	case plan.OpAvgPool:
+		c.avgPool()
+	case plan.OpAvgPoolBackward:
+		c.avgPoolBackward()
+	case plan.OpGlobalAvgPool:
+		c.globalAvgPool()
+	case plan.OpGlobalAvgPoolBackward:
+		c.globalAvgPoolBackward()
+	case plan.OpLinear:
+		c.linear()
+	case plan.OpLinearBackwardData:
+		c.linearBackwardData()
+	case plan.OpLinearBackwardWeights:
+		c.linearBackwardWeights()
+	case plan.OpReshape:
+		c.reshape()
+	case plan.OpPad:
+		c.pad()
+	case plan.OpPadBackward:
+		c.padBackward()
+	case plan.OpLeakyReLU:
+		c.leakyReLU()
+	case plan.OpLeakyReLUBackward:
+		c.leakyReLUBackward()
+	case plan.OpTanh:
+		c.tanh()
+	case plan.OpTanhBackward:
+		c.tanhBackward()
+	case plan.OpSoftmaxCrossEntropy:
+		c.softmaxCrossEntropy()
+	case plan.OpSoftmaxCrossEntropyBackward:
+		c.softmaxCrossEntropyBackward()
+	case plan.OpL1:
+		c.l1()
+	case plan.OpL1Backward:
+		c.l1Backward()
+	default:
 		return fmt.Errorf("run kernel %s: operation %q is not known to the reference engine", k.Name, k.Op)
 	}
 	return nil

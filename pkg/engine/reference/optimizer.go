@@ -4,18 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/optim"
 )
 
 // optimizer prepares an update of every parameter; one that cannot be is an
 // error before anything runs. Without update it does nothing.
-func (x *executable[T]) optimizer(u *optim.Update) (func(), error) {
+func (x *executable[T]) optimizer(u *optim.Update) (func() error, error) {
 	if u == nil {
-		return func() {}, nil
+		return func() error { return nil }, nil
 	}
 	if len(x.buckets) == 0 {
 		return nil, errors.New("update parameters: the program has no backward pass: lower a graph built with nn.Train")
+	}
+	if slices.Contains(optim.Rules(), u.Rule) && !u.Simple() {
+		return x.beyond(u)
 	}
 	var rule func(w, g []T, name string)
 	switch u.Rule {
@@ -35,12 +40,42 @@ func (x *executable[T]) optimizer(u *optim.Update) (func(), error) {
 			sgd(u, w, g, momentum)
 		}
 	default:
-		return nil, fmt.Errorf("update parameters: rule %q is not known: use adam or sgd", u.Rule)
+		return nil, fmt.Errorf("update parameters: rule %q is not known: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
 	}
-	return func() {
+	return func() error {
 		for _, p := range x.program.Params {
 			rule(x.tensors[p.Tensor], x.tensors[p.Grad], p.Name)
 		}
+		return nil
+	}, nil
+}
+
+// beyond prepares what package optim has alone: rules by layer, decoupled decay,
+// Nesterov's momentum, clipping.
+func (x *executable[T]) beyond(u *optim.Update) (func() error, error) {
+	if err := u.Validate(); err != nil {
+		return nil, fmt.Errorf("update parameters: %w", err)
+	}
+	return func() error {
+		var single []optim.Tensor32
+		var double []optim.Tensor64
+		for _, p := range x.program.Params {
+			var slots [][]T
+			for _, name := range u.Slots() {
+				slots = append(slots, x.store.slot("optimizer."+name+".", p.Name))
+			}
+			vector := len(x.program.Tensors[p.Tensor].Shape) == 1
+			switch w := any(x.tensors[p.Tensor]).(type) {
+			case []float32:
+				single = append(single, optim.Tensor32{Weights: w, Gradient: any(x.tensors[p.Grad]).([]float32), Slots: any(slots).([][]float32), Vector: vector})
+			case []float64:
+				double = append(double, optim.Tensor64{Weights: w, Gradient: any(x.tensors[p.Grad]).([]float64), Slots: any(slots).([][]float64), Vector: vector})
+			}
+		}
+		if err := optim.Apply64(*u, double); err != nil {
+			return err
+		}
+		return optim.Apply32(*u, single)
 	}, nil
 }
 

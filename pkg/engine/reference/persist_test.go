@@ -172,7 +172,7 @@ func TestErrors(t *testing.T) {
 		{"unknown gradient", gradError(x, "tail.weight"), `read gradient of "tail.weight"`},
 		{"gradient of an eval program", gradError(eval, "head.weight"), "the program has none of this name"},
 		{"update of an eval program", stepError(eval, optim.Update{Rule: "sgd"}), "the program has no backward pass"},
-		{"rule", stepError(x, optim.Update{Rule: "lion"}), `rule "lion" is not known: use adam or sgd`},
+		{"rule", stepError(x, optim.Update{Rule: "lion"}), `rule "lion" is not known: use sgd, adam, adamw, lars, lamb`},
 		{"step 0", stepError(x, optim.Update{Rule: "adam"}), "step is 0: Adam counts from 1"},
 		{"share with a deeper net", share(e, other), "share parameters: the other program has no down.2.a.conv.weight"},
 		{"share with a wider net", share(e, wider), "down.0.a.conv.weight has shape [4 1 3 3] there and [8 1 3 3] here"},

@@ -7,16 +7,16 @@ import (
 )
 
 // FLOPs is the number of floating-point operations of k: a multiplication and
-// an addition count as two; convolutions, transposed ones and their gradients
-// alone are counted, as is usual.
+// an addition count as two; convolutions, transposed ones, linear layers and
+// their gradients alone are counted, as is usual.
 func (p *Program) FLOPs(k Kernel) int64 {
 	var w, small int // tensor ids: the weights (or their gradient) and the smaller map
 	switch k.Op {
-	case OpConv:
+	case OpConv, OpLinear:
 		w, small = k.In[1], k.Out[0]
-	case OpConvBackwardData:
+	case OpConvBackwardData, OpLinearBackwardData:
 		w, small = k.In[0], k.In[1]
-	case OpConvBackwardWeights:
+	case OpConvBackwardWeights, OpLinearBackwardWeights:
 		w, small = k.Out[0], k.In[1]
 	case OpConvTranspose:
 		w, small = k.In[1], k.In[0]
@@ -28,8 +28,8 @@ func (p *Program) FLOPs(k Kernel) int64 {
 		return 0
 	}
 	// Each weight meets each position of the smaller map once.
-	s := p.Tensors[small].Shape
-	return 2 * int64(p.Tensors[w].Elements()) * int64(s[0]*s[2]*s[3])
+	s := p.Tensors[small]
+	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
 // String lists the kernels, a line each, for people: what each reads and
@@ -88,10 +88,13 @@ func (a Attr) String() string {
 	for _, v := range []struct {
 		name  string
 		value []int
-	}{{"kernel", a.Kernel}, {"stride", a.Stride}, {"pad", a.Pad}} {
+	}{{"kernel", a.Kernel}, {"stride", a.Stride}, {"pad", a.Pad}, {"behind", a.PadEnd}} {
 		if len(v.value) > 0 {
 			s = append(s, fmt.Sprint(v.name, " ", strings.Trim(fmt.Sprint(v.value), "[]")))
 		}
+	}
+	if a.PadZeros {
+		s = append(s, "pad zeros")
 	}
 	if a.Offset > 0 {
 		s = append(s, fmt.Sprint("offset ", a.Offset))
@@ -101,6 +104,14 @@ func (a Attr) String() string {
 	}
 	if a.ReLU {
 		s = append(s, "relu")
+	}
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"slope", a.Slope}, {"smoothing", a.Smoothing}, {"exp weight", a.ExpWeight}} {
+		if v.value != 0 {
+			s = append(s, fmt.Sprint(v.name, " ", v.value))
+		}
 	}
 	if len(s) == 0 {
 		return ""

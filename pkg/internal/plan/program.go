@@ -9,6 +9,8 @@ package plan
 
 // Op names a kernel. The comment of each gives inputs → outputs with shapes,
 // n the batch, c input channels, k output channels; weights lie as in PyTorch.
+// Feature maps are images [n,c,h,w], as written, or volumes [n,c,d,h,w] with
+// weights [k,c,q,r,s]; "…" stands for the spatial dimensions of either.
 type Op string
 
 // The kernels that an engine must offer.
@@ -27,7 +29,7 @@ const (
 	OpConvTransposeBackwardData Op = "conv_transpose_backward_data"
 	// OpConvTransposeBackwardWeights: x [n,c,h,w], dy [n,k,h',w'] → dw [c,k,r,s].
 	OpConvTransposeBackwardWeights Op = "conv_transpose_backward_weights"
-	// OpBiasBackward: dy [n,k,h,w] → db [k], the sum over n, h, w.
+	// OpBiasBackward: dy [n,k,h,w] or [n,k] → db [k], the sum over n, h, w.
 	OpBiasBackward Op = "bias_backward"
 	// OpBatchNorm: x [n,c,h,w], gamma [c], beta [c], running mean [c], running
 	// variance [c] → y [n,c,h,w], saved mean [c], saved 1/√(var+ε) [c].
@@ -46,11 +48,47 @@ const (
 	OpReLU Op = "relu"
 	// OpReLUBackward: y, dy → dx = dy where y > 0, else 0.
 	OpReLUBackward Op = "relu_backward"
-	// OpMaxPool: x [n,c,h,w] → y [n,c,h',w'], window Attr.Kernel, h' = (h−kernel)/stride+1
-	// (rows and columns that no window covers are left out).
+	// OpMaxPool: x [n,c,h,w] → y [n,c,h',w'], window Attr.Kernel, h' = (h+2·pad−kernel)/stride+1
+	// (rows and columns that no window covers are left out). Attr.Pad, less than
+	// the window, is absent without padding. The padding is −∞, never the maximum;
+	// with Attr.PadZeros it is zeros, which take part.
 	OpMaxPool Op = "max_pool"
-	// OpMaxPoolBackward: x, y, dy → dx; of equal maxima the first in row order gets the gradient.
+	// OpMaxPoolBackward: x, y, dy → dx; of equal maxima the first in row order gets
+	// the gradient, zeros of the padding counted: where one of these is the
+	// maximum nothing gets it.
 	OpMaxPoolBackward Op = "max_pool_backward"
+	// OpAvgPool: x [n,c,h,w] → y [n,c,h',w'], the mean of each window Attr.Kernel,
+	// h' = (h−kernel)/stride+1.
+	OpAvgPool Op = "avg_pool"
+	// OpAvgPoolBackward: dy → dx [n,c,h,w], the sum over the windows that hold an
+	// element of dy/elements of the window.
+	OpAvgPoolBackward Op = "avg_pool_backward"
+	// OpGlobalAvgPool: x [n,c,…] → y [n,c], the mean of each channel.
+	OpGlobalAvgPool Op = "global_avg_pool"
+	// OpGlobalAvgPoolBackward: dy [n,c] → dx [n,c,…] = dy/positions.
+	OpGlobalAvgPoolBackward Op = "global_avg_pool_backward"
+	// OpLinear: x [n,k], w [m,k] (, b [m]) → y [n,m] = x·wᵀ + b.
+	OpLinear Op = "linear"
+	// OpLinearBackwardData: w [m,k], dy [n,m] → dx [n,k] = dy·w.
+	OpLinearBackwardData Op = "linear_backward_data"
+	// OpLinearBackwardWeights: x [n,k], dy [n,m] → dw [m,k] = dyᵀ·x.
+	OpLinearBackwardWeights Op = "linear_backward_weights"
+	// OpReshape: x → y, the same elements in logical order under another shape (or
+	// the same: a copy).
+	OpReshape Op = "reshape"
+	// OpPad: x [n,c,h,w] → y [n,c,h',w'], h' = pad + h + padEnd: Attr.Pad zeros in
+	// front of each spatial dimension and Attr.PadEnd behind.
+	OpPad Op = "pad"
+	// OpPadBackward: dy [n,c,h',w'] → dx [n,c,h,w], the middle.
+	OpPadBackward Op = "pad_backward"
+	// OpLeakyReLU: x → y = x where x > 0, else Attr.Slope·x; the slope is above 0.
+	OpLeakyReLU Op = "leaky_relu"
+	// OpLeakyReLUBackward: y, dy → dx = dy where y > 0, else Attr.Slope·dy.
+	OpLeakyReLUBackward Op = "leaky_relu_backward"
+	// OpTanh: x → y = tanh x.
+	OpTanh Op = "tanh"
+	// OpTanhBackward: y, dy → dx = dy·(1−y²).
+	OpTanhBackward Op = "tanh_backward"
 	// OpConcat: a [n,ca,h,w], b [n,cb,h,w] → y [n,ca+cb,h,w].
 	OpConcat Op = "concat"
 	// OpSlice: x [n,c,h,w] → y [n,c',h,w], channels Attr.Offset … Attr.Offset+c'−1 (backward of OpConcat).
@@ -62,18 +100,39 @@ const (
 	OpBCEWithLogits Op = "bce_with_logits"
 	// OpBCEWithLogitsBackward: z, t, dloss [1] → dz = dloss·(σ(z)−t)/elements.
 	OpBCEWithLogitsBackward Op = "bce_with_logits_backward"
+	// OpSoftmaxCrossEntropy: z [n,k], t [n,1] → the mean over n of
+	// −Σ_j q_j·log softmax(z)_j, a scalar (shape [1]); q is (1−Attr.Smoothing) at
+	// class t plus Attr.Smoothing/k at each. t is an Input whose elements are
+	// indexes of classes: see Program.Classes.
+	OpSoftmaxCrossEntropy Op = "softmax_cross_entropy"
+	// OpSoftmaxCrossEntropyBackward: z, t, dloss [1] → dz = dloss·(softmax(z)−q)/n.
+	OpSoftmaxCrossEntropyBackward Op = "softmax_cross_entropy_backward"
+	// OpL1: y, t of one shape → the mean over all elements of |y−t|, a scalar
+	// (shape [1]); plus, with Attr.ExpWeight above 0 and a shape [n,c,…],
+	// Attr.ExpWeight times the mean over channel 0 of |e^{14y}−e^{14t}|.
+	OpL1 Op = "l1"
+	// OpL1Backward: y, t, dloss [1] → dy = dloss·sign(y−t)/elements, plus in channel
+	// 0 dloss·Attr.ExpWeight·14·e^{14y}·sign(e^{14y}−e^{14t})/elements of channel 0;
+	// sign(0) is 0.
+	OpL1Backward Op = "l1_backward"
 )
 
 // Attr holds the constants of a kernel; those that its Op does not name are zero.
 type Attr struct {
 	Kernel   []int   // window of a pooling, a number a spatial dimension
 	Stride   []int   // a number a spatial dimension
-	Pad      []int   // zeros on each side, a number a spatial dimension
+	Pad      []int   // padding on each side (OpPad: in front), a number a spatial dimension
+	PadEnd   []int   // OpPad: behind, a number a spatial dimension
+	PadZeros bool    // max pool: the padding is zeros that take part, not −∞
 	Offset   int     // first channel of a slice
 	Training bool    // batch norm: statistics of the batch, not the running ones
 	ReLU     bool    // batch norm: the activation is fused in
 	Epsilon  float64 // batch norm: added to the variance
 	Momentum float64 // batch norm: weight of the batch in the running statistics
+
+	Slope     float64 // leaky ReLU: of the negative side
+	Smoothing float64 // softmax cross-entropy: of the labels
+	ExpWeight float64 // l1: of the term on exponentials
 }
 
 // Role says where a tensor's contents come from and how long they live.
@@ -93,7 +152,7 @@ const (
 // Tensor is a value of the program; its index in Program.Tensors is its id.
 type Tensor struct {
 	Name  string // parameters, states, inputs and outputs by their own name; others for people
-	Shape []int  // logical: NCHW, [k,c,r,s], [c], [1]
+	Shape []int  // logical: NCHW or NCDHW, [n,c], [k,c,r,s], [c], [1]
 	Role  Role
 	Value float64 // of a Constant
 	// First and Last are the indexes of the first and last kernel that touch

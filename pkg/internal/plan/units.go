@@ -49,7 +49,8 @@ func (l *lowering) kernels() error {
 		u.backward = !l.forward[n]
 		l.units = append(l.units, u)
 	}
-	return l.final()
+	l.final()
+	return nil
 }
 
 // sumOf is the Of of a sum of gradients: it is due at once, because it makes
@@ -70,38 +71,41 @@ func sumLayer(n *gorgonia.Node) string {
 // unit makes the kernel of n.
 func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	a := call.Attr
-	u := unit{
-		op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n),
-		attr: Attr{Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, Offset: a.Offset, Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum},
+	u := unit{op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n), attr: attributes(call.Attr)}
+	if _, known := arities[u.op]; !known {
+		return u, fmt.Errorf("operation %q is not known to package plan", call.Kind)
 	}
 	switch call.Kind {
-	case nn.KindConvBackwardData, nn.KindConvTransposeBackwardData:
+	case nn.KindConvBackwardData, nn.KindConvTransposeBackwardData, nn.KindLinearBackwardData:
 		u.rank = 2
-	case nn.KindConvBackwardWeights, nn.KindConvTransposeBackwardWeights:
+	case nn.KindConvBackwardWeights, nn.KindConvTransposeBackwardWeights, nn.KindLinearBackwardWeights:
 		u.rank = 1
 	}
 	switch call.Kind {
-	case nn.KindConv, nn.KindConvTranspose, nn.KindConvBackwardData, nn.KindConvBackwardWeights,
-		nn.KindConvTransposeBackwardData, nn.KindConvTransposeBackwardWeights, nn.KindBiasBackward,
-		nn.KindReLU, nn.KindReLUBackward, nn.KindMaxPool, nn.KindMaxPoolBackward, nn.KindConcat, nn.KindSlice,
-		nn.KindAdd, nn.KindBCEWithLogits, nn.KindBCEWithLogitsBackward:
-		u.in = values(in...)
 	case nn.KindBatchNorm:
 		u.in = values(in...)
 		if relu := fused[n]; relu != nil {
 			u.attr.ReLU = true
 			u.out = values(relu)
 		}
-		if a.Training {
+		if call.Attr.Training {
 			u.out = append(u.out, value{n, partSavedMean}, value{n, partSavedInvStd})
 		}
 	case nn.KindBatchNormBackward:
 		l.batchNormBackward(&u, in, fused)
 	default:
-		return u, fmt.Errorf("operation %q is not known to package plan", call.Kind)
+		u.in = values(in...)
 	}
 	return u, nil
+}
+
+// attributes are a kernel's, from its operation's.
+func attributes(a nn.Attr) Attr {
+	return Attr{
+		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
+		Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum,
+		Slope: a.Slope, Smoothing: a.Smoothing, ExpWeight: a.ExpWeight,
+	}
 }
 
 // batchNormBackward merges the three nodes of the gradient into one kernel. in
@@ -175,7 +179,7 @@ func (l *lowering) incoming(bn *gorgonia.Node) *gorgonia.Node {
 // final settles which value is the gradient of which parameter. A gradient
 // lies in a bucket and is reduced in place as soon as it is there, so nothing
 // else may read it, and no two parameters may share it; then it is copied.
-func (l *lowering) final() error {
+func (l *lowering) final() {
 	l.results = map[value]int{}
 	read := map[value]bool{}
 	for _, u := range l.units {
@@ -194,14 +198,14 @@ func (l *lowering) final() error {
 			continue
 		}
 		name := l.params[i].Name
-		if g.Dims() != 4 {
-			return fmt.Errorf("the gradient of parameter %q is needed elsewhere too, and only tensors of 4 dimensions can be copied", name)
+		copying := OpReshape
+		if g.Dims() == 4 {
+			copying = OpSlice
 		}
 		c := value{g, partCopy + i}
-		l.units = append(l.units, unit{op: OpSlice, layer: name, in: []value{v}, out: []value{c}, backward: true, of: sumOf})
+		l.units = append(l.units, unit{op: copying, layer: name, in: []value{v}, out: []value{c}, backward: true, of: sumOf})
 		l.results[c] = i
 	}
-	return nil
 }
 
 func values(nodes ...*gorgonia.Node) []value {

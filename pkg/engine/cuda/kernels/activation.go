@@ -149,14 +149,16 @@ func (a CopyChannels) Launches(t Type) ([]Launch, error) {
 }
 
 // Pool is a max-pooling over Batch samples; sizes are depth, height and width (a
-// depth of 1 in 2-D). The padding never is the maximum; of equal maxima the first
-// in row order counts, a NaN is above all.
+// depth of 1 in 2-D). The padding never is the maximum, or with PadZeros a zero like
+// others, to which no gradient goes; of equal maxima the first in row order counts, a
+// NaN is above all.
 type Pool struct {
 	Batch, Channels     int
 	In, Out             [3]int
 	Kernel, Stride, Pad [3]int
 	X, Y                Map     // forward
 	DY, DX, Acc         Map     // backward; Acc optional: added to dx
+	PadZeros            bool    // forward: the padding is zeros that take part
 	Index               Pointer // a byte an element of y, [rows of y][Channels]: where in the window the maximum is; forward: 0 if not wanted
 }
 
@@ -166,7 +168,7 @@ func (a Pool) check(c *check) {
 	taps := 1
 	for i := range 3 {
 		taps *= a.Kernel[i]
-		c.require(a.In[i] > 0 && a.Out[i] > 0 && a.Kernel[i] > 0 && a.Stride[i] > 0 && a.Pad[i] >= 0 && 2*a.Pad[i] <= a.Kernel[i],
+		c.require(a.In[i] > 0 && a.Out[i] > 0 && a.Kernel[i] > 0 && a.Stride[i] > 0 && a.Pad[i] >= 0 && a.Pad[i] < a.Kernel[i],
 			"sizes %v to %v by windows %v, strides %v, padding %v", a.In, a.Out, a.Kernel, a.Stride, a.Pad)
 		c.require((a.Out[i]-1)*a.Stride[i]-a.Pad[i]+a.Kernel[i] <= a.In[i]+a.Pad[i],
 			"windows %v of %v outputs leave the %v inputs", a.Kernel, a.Out, a.In)
@@ -204,7 +206,7 @@ func (a Pool) Forward(t Type) ([]Launch, error) {
 	}
 	grid, block := a.lines(a.Out)
 	var l list
-	l.typed(t, "max_pool", grid, block, 0, append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.window()...)...)
+	l.typed(t, "max_pool", grid, block, 0, append(append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.window()...), a.PadZeros)...)
 	return l.done()
 }
 

@@ -85,14 +85,14 @@ func TestNormalize(t *testing.T) {
 
 // pictures is a data set of bytes, value/255 as all of pkg/data's are.
 type pictures struct {
-	image, target [3]int
+	image, target []int
 	images, masks []byte
 	n             int
 }
 
 func (p pictures) Len() int              { return p.n }
-func (p pictures) ImageShape() [3]int    { return p.image }
-func (p pictures) TargetShape() [3]int   { return p.target }
+func (p pictures) ImageShape() []int     { return p.image }
+func (p pictures) TargetShape() []int    { return p.target }
 func (p pictures) SampleName(int) string { return "" }
 func (p pictures) Get(i int, image, target []float32) error {
 	for j, v := range p.images[i*len(image):][:len(image)] {
@@ -123,7 +123,7 @@ func TestAugment2D(t *testing.T) {
 				for i := range masks.mem.Bytes() {
 					masks.mem.Bytes()[i] = byte(d.random.IntN(2))
 				}
-				set := pictures{[3]int{channels, c.height, c.width}, [3]int{1, c.height, c.width}, imageBytes, bytes.Clone(masks.mem.Bytes()), samples}
+				set := pictures{[]int{channels, c.height, c.width}, []int{1, c.height, c.width}, imageBytes, bytes.Clone(masks.mem.Bytes()), samples}
 				for _, seed := range []int64{1, -77} {
 					sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 					if err != nil {

@@ -25,6 +25,9 @@ var poolSource string
 //go:embed source/loss.cu
 var lossSource string
 
+//go:embed source/classify.cu
+var classifySource string
+
 //go:embed source/head.cu
 var headSource string
 
@@ -74,6 +77,7 @@ func Source(types ...Type) string {
 		part("pointwise.cu", pointwiseSource, t.String())
 		part("pool.cu", poolSource, t.String())
 		part("loss.cu", lossSource, t.String())
+		part("classify.cu", classifySource, t.String())
 		part("head.cu", headSource, t.String())
 		part("optimizer.cu", optimizerSource, t.String())
 		part("layout.cu", layoutSource, t.String())

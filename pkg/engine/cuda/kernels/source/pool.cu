@@ -4,9 +4,10 @@
 // lines need divisions.
 
 // max_pool: y is the maximum of a window, index (may be null) its place there. The
-// first in row order wins among equals, the first NaN over all. Bytes: x read, y
-// and a byte an output written.
-KERNEL(TYPED(max_pool))(const T *__restrict__ x, int x_pitch, T *__restrict__ y, int y_pitch, u8 *__restrict__ index, int channels, int batch, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w, int kernel_d, int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w) {
+// first in row order wins among equals, the first NaN over all. Padding is passed over,
+// or with pad_zeros zeros of which one may win. Bytes: x read, y and a byte an output
+// written.
+KERNEL(TYPED(max_pool))(const T *__restrict__ x, int x_pitch, T *__restrict__ y, int y_pitch, u8 *__restrict__ index, int channels, int batch, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w, int kernel_d, int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w, int pad_zeros) {
   int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x) * 8;
   if (channel >= channels) return;
   i64 lines = (i64)batch * out_d * out_h;
@@ -34,13 +35,16 @@ KERNEL(TYPED(max_pool))(const T *__restrict__ x, int x_pitch, T *__restrict__ y,
         }
       } else {
         for (int a = 0; a < kernel_d; a++) {
-          if ((u32)(d0 + a) >= (u32)in_d) continue;
           for (int b = 0; b < kernel_h; b++) {
-            if ((u32)(h0 + b) >= (u32)in_h) continue;
+            bool inside = (u32)(d0 + a) < (u32)in_d && (u32)(h0 + b) < (u32)in_h;
+            if (!inside && !pad_zeros) continue;
             const T *from = x + ((n * in_d + d0 + a) * in_h + h0 + b) * in_w * x_pitch + channel;
             for (int c = 0; c < kernel_w; c++) {
-              if ((u32)(w0 + c) >= (u32)in_w) continue;
-              take(best, at, load8(from + (i64)(w0 + c) * x_pitch), (a * kernel_h + b) * kernel_w + c);
+              int tap = (a * kernel_h + b) * kernel_w + c;
+              if (inside && (u32)(w0 + c) < (u32)in_w)
+                take(best, at, load8(from + (i64)(w0 + c) * x_pitch), tap);
+              else if (pad_zeros)
+                take(best, at, zeros(), tap);
             }
           }
         }

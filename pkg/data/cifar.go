@@ -1,0 +1,223 @@
+package data
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/data/internal/pickle"
+)
+
+// A record of CIFAR-10's binary version is a byte of class and three planes of
+// 32×32 bytes (https://www.cs.toronto.edu/~kriz/cifar.html).
+const (
+	cifarEdge   = 32
+	cifarPixels = 3 * cifarEdge * cifarEdge
+	cifarRecord = 1 + cifarPixels
+	cifarClass  = 10
+)
+
+// cifarLayout is what a folder of CIFAR-10 holds, for messages.
+const cifarLayout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
+
+// CIFAROptions says what of CIFAR-10 is read.
+type CIFAROptions struct {
+	ClassOptions `yaml:",inline"`
+	Test         bool `yaml:"test" json:"test"` // the test batch instead of the training batches
+}
+
+// OpenCIFAR10 reads the training batches of CIFAR-10 (or its test batch) into
+// memory, 3 kB a picture: the binary version, or the Python version, whose
+// pickles are read without running anything. dir is the unpacked folder, or the
+// one that holds cifar-10-batches-bin or cifar-10-batches-py. There may be fewer
+// than five training batches, and fewer pictures in each than the original
+// 10,000, but as many in each.
+func OpenCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
+	c, err := openCIFAR10(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open CIFAR-10: %w", err)
+	}
+	return c, nil
+}
+
+func openCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	files, binary, err := findBatches(dir, o.Test)
+	if err != nil {
+		return nil, err
+	}
+	s := &batches{}
+	var labels []int32
+	for i, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		read := readPythonBatch
+		if binary {
+			read = readBinaryBatch
+		}
+		pixels, classes, err := read(text)
+		if err != nil {
+			return nil, fmt.Errorf("read batch %s: %w", path, err)
+		}
+		if i > 0 && len(pixels) != s.each {
+			return nil, fmt.Errorf("read batch %s: it has %d pictures where %s has %d: one of them is cut off; copy or download it again", path, len(pixels), files[0], s.each)
+		}
+		s.each = len(pixels)
+		s.files = append(s.files, filepath.Base(path))
+		s.images = append(s.images, pixels...)
+		labels = append(labels, classes...)
+	}
+	names, err := cifarNames(filepath.Dir(files[0]), binary)
+	if err != nil {
+		return nil, err
+	}
+	return newClasses(s, names, labels, cifarEdge, cifarEdge, o.ClassOptions), nil
+}
+
+// batches is pictures held as planes of bytes, each files of them.
+type batches struct {
+	files  []string
+	each   int
+	images [][]uint8
+}
+
+func (s *batches) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
+func (s *batches) planes(i int) []uint8 { return s.images[i] }
+func (s *batches) picture(i int) (image.Image, error) {
+	return rgb{s.images[i], cifarEdge, cifarEdge}.interleaved(), nil
+}
+
+// findBatches are the files of batches in dir, in order, and whether they are
+// of the binary version.
+func findBatches(dir string, test bool) (files []string, binary bool, err error) {
+	if info, err := os.Stat(dir); err != nil {
+		if os.IsNotExist(err) {
+			err = fmt.Errorf("there is no folder %s: name one with %s; \"lockstep data get cifar10\" downloads it, \"lockstep data make cifar10\" makes one like it", dir, cifarLayout)
+		}
+		return nil, false, err
+	} else if !info.IsDir() {
+		return nil, false, fmt.Errorf("%s is a file: unpack it and name the folder with %s", dir, cifarLayout)
+	}
+	for _, folder := range []string{dir, filepath.Join(dir, "cifar-10-batches-bin"), filepath.Join(dir, "cifar-10-batches-py")} {
+		for _, suffix := range []string{".bin", ""} {
+			var found []string
+			wanted := []string{"test_batch"}
+			if !test {
+				wanted = []string{"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"}
+			}
+			for _, name := range wanted {
+				path := filepath.Join(folder, name+suffix)
+				if info, err := os.Stat(path); err == nil && !info.IsDir() {
+					found = append(found, path)
+				}
+			}
+			if len(found) > 0 {
+				return found, suffix != "", nil
+			}
+		}
+	}
+	return nil, false, fmt.Errorf("%s holds no batches: expected %s", dir, cifarLayout)
+}
+
+// readBinaryBatch are the pictures and classes of a file of the binary version.
+func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error) {
+	if len(text) == 0 {
+		return nil, nil, errors.New("it is empty: copy or download it again")
+	}
+	if rest := len(text) % cifarRecord; rest != 0 {
+		return nil, nil, fmt.Errorf("it is cut off in picture %d, which begins at byte %d and has %d of %d bytes: copy or download it again", len(text)/cifarRecord, len(text)-rest, rest, cifarRecord)
+	}
+	for at := 0; at < len(text); at += cifarRecord {
+		class := text[at]
+		if class >= cifarClass {
+			return nil, nil, fmt.Errorf("byte %d, the class of picture %d, is %d: expected 0 to %d; it is no file of CIFAR-10's binary version", at, at/cifarRecord, class, cifarClass-1)
+		}
+		images = append(images, text[at+1:at+cifarRecord:at+cifarRecord])
+		classes = append(classes, int32(class))
+	}
+	return images, classes, nil
+}
+
+// readPythonBatch are the pictures and classes of a file of the Python version:
+// a dict with data, an array [N,3072] of bytes, and labels, a list of N.
+func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error) {
+	v, err := pickle.Read(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, ok := v.(*pickle.Dict)
+	if !ok {
+		return nil, nil, errors.New("its pickle holds no dict with data and labels: it is no file of CIFAR-10's Python version")
+	}
+	data, _ := d.Get("data")
+	a, ok := data.(*pickle.Array)
+	if !ok || a.Kind != "u1" || a.Fortran || len(a.Shape) != 2 || a.Shape[1] != cifarPixels || a.Shape[0] == 0 {
+		return nil, nil, fmt.Errorf("its data are not an array [N,%d] of bytes: it is no file of CIFAR-10's Python version", cifarPixels)
+	}
+	labels, _ := d.Get("labels")
+	l, ok := labels.(*pickle.List)
+	if !ok || len(l.Items) != a.Shape[0] {
+		return nil, nil, fmt.Errorf("its labels are not a list of %d classes, one a picture", a.Shape[0])
+	}
+	for i, item := range l.Items {
+		class, ok := pickle.Int(item)
+		if !ok || class < 0 || class >= cifarClass {
+			return nil, nil, fmt.Errorf("label %d is %v: expected 0 to %d", i, item, cifarClass-1)
+		}
+		images = append(images, a.Data[i*cifarPixels:(i+1)*cifarPixels:(i+1)*cifarPixels])
+		classes = append(classes, int32(class))
+	}
+	return images, classes, nil
+}
+
+// cifarNames are the classes' names as they lie beside the batches, or those
+// that CIFAR-10 has.
+func cifarNames(dir string, binary bool) ([]string, error) {
+	file := filepath.Join(dir, "batches.meta")
+	if binary {
+		file += ".txt"
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return slices.Clone(cifarClasses[:]), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if binary {
+		for line := range strings.Lines(string(bytes.TrimSpace(text))) {
+			names = append(names, strings.TrimSpace(line))
+		}
+	} else {
+		v, err := pickle.Read(text)
+		if err != nil {
+			return nil, fmt.Errorf("read names of classes %s: %w", file, err)
+		}
+		if d, ok := v.(*pickle.Dict); ok {
+			list, _ := d.Get("label_names")
+			if l, ok := list.(*pickle.List); ok {
+				for _, item := range l.Items {
+					name, _ := pickle.Text(item)
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	if len(names) != cifarClass || slices.Contains(names, "") {
+		return nil, fmt.Errorf("read names of classes %s: it names %d classes, CIFAR-10 has %d", file, len(names), cifarClass)
+	}
+	return names, nil
+}
+
+// cifarClasses are CIFAR-10's, in order.
+var cifarClasses = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

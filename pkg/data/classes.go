@@ -1,0 +1,168 @@
+package data
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+
+	"golang.org/x/image/draw"
+)
+
+// ClassOptions says how pictures to be told apart are read.
+type ClassOptions struct {
+	// Resize is the edge in pixels of the square that every picture is scaled to,
+	// bilinearly and without keeping its proportions; 0: pictures keep their
+	// size, which must then be the same for all.
+	Resize int `yaml:"resize" json:"resize"`
+}
+
+// Validate reports a value that cannot be.
+func (o ClassOptions) Validate() error {
+	if o.Resize < 0 || o.Resize > 1<<14 {
+		return fmt.Errorf("validate pictures: resize is %d pixels: use 0 (as they are) to %d", o.Resize, 1<<14)
+	}
+	return nil
+}
+
+// Classes is a set of coloured pictures [3,H,W], values of 0 to 1, red first,
+// each with the index of its class [1], from 0.
+type Classes struct {
+	source  pictures
+	names   []string
+	labels  []int32
+	size    [2]int // height, width as delivered
+	resized *resizer
+}
+
+// pictures is where the pictures of Classes come from.
+type pictures interface {
+	name(i int) string
+	// picture is sample i as it lies there.
+	picture(i int) (image.Image, error)
+}
+
+// planar is pictures that are held as bytes, red, green, blue plane.
+type planar interface{ planes(i int) []uint8 }
+
+func newClasses(source pictures, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
+	c := &Classes{source: source, names: names, labels: labels, size: [2]int{height, width}}
+	if o.Resize > 0 {
+		c.size = [2]int{o.Resize, o.Resize}
+		if o.Resize != height || o.Resize != width {
+			c.resized = newResizer(o.Resize, height, width)
+		}
+	}
+	return c
+}
+
+// Len is the number of pictures.
+func (c *Classes) Len() int { return len(c.labels) }
+
+// ClassNames are the names of the classes, by index.
+func (c *Classes) ClassNames() []string { return c.names }
+
+// Class is the index of the class of sample i.
+func (c *Classes) Class(i int) int { return int(c.labels[i]) }
+
+// ImageShape is [3,H,W].
+func (c *Classes) ImageShape() []int { return []int{3, c.size[0], c.size[1]} }
+
+// TargetShape is [1]: the index of the class.
+func (c *Classes) TargetShape() []int { return []int{1} }
+
+// SampleName is the file of sample i, or its number in a file.
+func (c *Classes) SampleName(i int) string { return c.source.name(i) }
+
+// Get copies picture i and the index of its class.
+func (c *Classes) Get(i int, image, target []float32) error {
+	if i < 0 || i >= len(c.labels) {
+		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, len(c.labels)-1)
+	}
+	if err := checkBuffers(c.SampleName(i), image, target, 3*c.size[0]*c.size[1], 1); err != nil {
+		return err
+	}
+	target[0] = float32(c.labels[i])
+	if p, ok := c.source.(planar); ok && c.resized == nil {
+		bytesTo(image, p.planes(i), &scaled)
+		return nil
+	}
+	m, err := c.source.picture(i)
+	if err != nil {
+		return err
+	}
+	b := m.Bounds()
+	switch {
+	case c.resized != nil:
+		m = c.resized.resize(m)
+	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
+		return fmt.Errorf("picture %s is %d×%d, others are %d×%d (height×width): set resize to bring all to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
+	}
+	toPlanes(image, m)
+	return nil
+}
+
+// resizer scales pictures to a square.
+type resizer struct {
+	edge   int
+	from   image.Point
+	scaler draw.Scaler // for pictures of size from; it keeps its weights
+}
+
+func newResizer(edge, height, width int) *resizer {
+	return &resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
+}
+
+func (r *resizer) resize(m image.Image) image.Image {
+	to := image.NewRGBA(image.Rect(0, 0, r.edge, r.edge))
+	var scaler draw.Scaler = draw.BiLinear
+	if m.Bounds().Size() == r.from {
+		scaler = r.scaler
+	}
+	scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
+	return to
+}
+
+// toPlanes writes a picture as planes of red, green and blue, 8 bits as v/255.
+// What is transparent is black.
+func toPlanes(dst []float32, m image.Image) {
+	b := m.Bounds()
+	rgba, ok := m.(*image.RGBA)
+	if !ok {
+		rgba = image.NewRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
+		draw.Draw(rgba, rgba.Bounds(), m, b.Min, draw.Src)
+	}
+	n := b.Dx() * b.Dy()
+	red, green, blue := dst[:n], dst[n:][:n], dst[2*n:][:n]
+	k := 0
+	for y := range b.Dy() {
+		line := rgba.Pix[y*rgba.Stride:][:4*b.Dx()]
+		for ; len(line) >= 4; line = line[4:] {
+			red[k], green[k], blue[k] = scaled[line[0]], scaled[line[1]], scaled[line[2]]
+			k++
+		}
+	}
+}
+
+// rgb is a picture of three planes of bytes.
+type rgb struct {
+	pixels        []uint8
+	height, width int
+}
+
+func (p rgb) ColorModel() color.Model { return color.RGBAModel }
+func (p rgb) Bounds() image.Rectangle { return image.Rect(0, 0, p.width, p.height) }
+func (p rgb) At(x, y int) color.Color {
+	n, k := p.height*p.width, y*p.width+x
+	return color.RGBA{p.pixels[k], p.pixels[n+k], p.pixels[2*n+k], 255}
+}
+
+// interleaved is p with the colours of a pixel side by side, which scales faster.
+func (p rgb) interleaved() *image.RGBA {
+	m := image.NewRGBA(p.Bounds())
+	n := p.height * p.width
+	for k := range n {
+		to := m.Pix[4*k:][:4]
+		to[0], to[1], to[2], to[3] = p.pixels[k], p.pixels[n+k], p.pixels[2*n+k], 255
+	}
+	return m
+}

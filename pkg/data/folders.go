@@ -1,0 +1,204 @@
+package data
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/data/internal/pickle"
+)
+
+// OpenFolders lists pictures (PNG, JPEG or TIFF) that lie in a folder a class:
+// dir/cat/1.png, dir/dog/7.jpg. Classes are numbered by the folders' names,
+// sorted. Pictures are read when they are asked for; InMemory keeps them.
+func OpenFolders(dir string, o ClassOptions) (*Classes, error) {
+	c, err := openFolders(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open folders of classes: %w", err)
+	}
+	return c, nil
+}
+
+const classLayout = "a folder for each class that holds its " + kinds + " files"
+
+func openFolders(dir string, o ClassOptions) (*Classes, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if os.IsNotExist(err) {
+			err = fmt.Errorf("there is no folder %s: name one with %s", dir, classLayout)
+		}
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) < 2 {
+		return nil, fmt.Errorf("%s holds %d folders: expected %s, of at least two classes", dir, len(names), classLayout)
+	}
+	slices.SortFunc(names, compareNatural)
+	s := &files{dir: dir}
+	var labels []int32
+	for class, name := range names {
+		list, err := listPictures(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range list {
+			s.paths = append(s.paths, filepath.Join(name, file))
+			labels = append(labels, int32(class))
+		}
+	}
+	return s.classes(names, labels, o)
+}
+
+// OpenImageNet lists the pictures of dir/train_data.pkl, a pickled dict from
+// the path of a picture (relative to dir) to its class: a number from 0, or a
+// name, which are then numbered in their order. The pickle is read without
+// running anything. Pictures are read when they are asked for.
+func OpenImageNet(dir string, o ClassOptions) (*Classes, error) {
+	c, err := openImageNet(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open ImageNet folder: %w", err)
+	}
+	return c, nil
+}
+
+// maxClasses bounds the numbers of classes: more is taken for another kind of file.
+const maxClasses = 1 << 20
+
+func openImageNet(dir string, o ClassOptions) (*Classes, error) {
+	file := filepath.Join(dir, "train_data.pkl")
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no %s: expected a pickled dict from a picture's path to its class beside the pictures; a folder a class is data kind folders", file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	paths, classes, err := readClassList(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	names, labels, err := numberClasses(paths, classes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return (&files{dir: dir, paths: paths}).classes(names, labels, o)
+}
+
+// readClassList are the keys and values of a pickled dict from paths to classes.
+func readClassList(text []byte) (paths []string, classes []any, err error) {
+	v, err := pickle.Read(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, ok := v.(*pickle.Dict)
+	if !ok || len(d.Keys) == 0 {
+		return nil, nil, errors.New("it holds no dict from paths to classes")
+	}
+	for i, key := range d.Keys {
+		path, ok := pickle.Text(key)
+		if !ok || path == "" {
+			return nil, nil, fmt.Errorf("key %d is no path of a picture but %v", i, key)
+		}
+		paths = append(paths, path)
+	}
+	return paths, d.Values, nil
+}
+
+// numberClasses gives every picture the index of its class.
+func numberClasses(paths []string, classes []any) (names []string, labels []int32, err error) {
+	labels = make([]int32, len(classes))
+	if _, isText := pickle.Text(classes[0]); isText {
+		at := map[string]int32{}
+		for i, c := range classes {
+			name, ok := pickle.Text(c)
+			if !ok {
+				return nil, nil, fmt.Errorf("the class of %s is %v, others are names", paths[i], c)
+			}
+			at[name] = 0
+		}
+		for name := range at {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for i, name := range names {
+			at[name] = int32(i)
+		}
+		for i, c := range classes {
+			name, _ := pickle.Text(c)
+			labels[i] = at[name]
+		}
+		return names, labels, nil
+	}
+	highest := int64(0)
+	for i, c := range classes {
+		class, ok := pickle.Int(c)
+		if !ok || class < 0 || class >= maxClasses {
+			return nil, nil, fmt.Errorf("the class of %s is %v: expected a number of 0 to %d, or a name", paths[i], c, maxClasses-1)
+		}
+		labels[i], highest = int32(class), max(highest, class)
+	}
+	for i := range highest + 1 {
+		names = append(names, fmt.Sprint(i))
+	}
+	return names, labels, nil
+}
+
+// files is pictures that lie in files.
+type files struct {
+	dir   string
+	paths []string // relative to dir, or absolute
+}
+
+func (s *files) name(i int) string { return s.paths[i] }
+
+func (s *files) path(i int) string {
+	if filepath.IsAbs(s.paths[i]) {
+		return s.paths[i]
+	}
+	return filepath.Join(s.dir, s.paths[i])
+}
+
+func (s *files) picture(i int) (image.Image, error) {
+	text, err := os.ReadFile(s.path(i))
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodePicture(text)
+	if err != nil {
+		return nil, fmt.Errorf("read picture %s: %w", s.path(i), err)
+	}
+	return m, nil
+}
+
+// classes is the set of these files; the first one tells the size.
+func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classes, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(s.path(0))
+	if err != nil {
+		return nil, err
+	}
+	f, err := formatOf(text)
+	if err != nil {
+		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
+	}
+	c, err := f.config(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read picture %s: %w", s.path(0), corrupt(f.name, err))
+	}
+	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
+		return nil, fmt.Errorf("read picture %s: size %d×%d is out of range", s.path(0), c.Height, c.Width)
+	}
+	return newClasses(s, names, labels, c.Height, c.Width, o), nil
+}

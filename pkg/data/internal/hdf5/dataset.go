@@ -1,0 +1,435 @@
+package hdf5
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// maxRank is HDF5's own bound.
+const maxRank = 32
+
+// Dataset is a numeric data set. It may be read from several goroutines.
+type Dataset struct {
+	file  *File
+	shape []int
+	of    number
+	fill  []byte // value of what was never written, or nil for zeros
+
+	compact []byte // of a compact one
+	at      int64  // of a contiguous one; -1 where nothing was written
+	chunk   []int  // of a chunked one: its shape
+	chunks  map[uint64]chunk
+	filters []filter
+}
+
+// number is how a value is stored.
+type number struct {
+	size   int // bytes
+	big    bool
+	float  bool
+	signed bool
+}
+
+// chunk is where a chunk lies.
+type chunk struct {
+	at   int64
+	size int64
+	skip uint32 // filters that it did not go through
+}
+
+// Shape is the data set's; the caller does not change it.
+func (d *Dataset) Shape() []int { return d.shape }
+
+// Chunk is the shape of a chunk, nil where it is not chunked.
+func (d *Dataset) Chunk() []int { return d.chunk }
+
+func (f *File) dataset(at int64) (*Dataset, error) {
+	all, err := f.header(at)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dataset{file: f, at: -1}
+	seen := map[int]bool{}
+	// Dataspace and type first: the others build on them.
+	order := []int{messageDataspace, messageDatatype, messageFill, messageFilters, messageLayout}
+	for _, kind := range order {
+		for _, m := range all {
+			if m.kind != kind || seen[kind] {
+				continue
+			}
+			seen[kind] = true
+			if m.share {
+				return nil, errors.New("its type is one that is shared by name, which is not read: write the data set with a type of its own")
+			}
+			c := &cursor{b: m.data}
+			switch kind {
+			case messageDataspace:
+				err = d.dataspace(c)
+			case messageDatatype:
+				d.of, err = datatype(c)
+			case messageFill:
+				err = d.fillValue(c)
+			case messageFilters:
+				d.filters, err = filters(c)
+			case messageLayout:
+				err = d.layout(c)
+			}
+			if err == nil {
+				err = c.err
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !seen[messageDataspace] || !seen[messageDatatype] || !seen[messageLayout] {
+		return nil, errors.New("it is no data set (a group?)")
+	}
+	return d, nil
+}
+
+// dataspace reads IV.A.2.b.
+func (d *Dataset) dataspace(c *cursor) error {
+	version, rank := c.uint(1), int(c.uint(1))
+	switch version {
+	case 1:
+		c.skip(6)
+	case 2:
+		c.skip(2)
+	default:
+		return fmt.Errorf("dataspace of version %d: 1 and 2 are read", version)
+	}
+	if rank > maxRank {
+		return fmt.Errorf("%d axes: at most %d are read", rank, maxRank)
+	}
+	total := uint64(1)
+	for range rank {
+		n := c.uint(d.file.lengths)
+		if c.err != nil {
+			return c.err
+		}
+		if n > math.MaxInt32 || (n > 0 && total > math.MaxInt64/64/n) {
+			return fmt.Errorf("a shape of %v×%d is out of range: the file is damaged", d.shape, n)
+		}
+		d.shape = append(d.shape, int(n))
+		total *= max(n, 1)
+	}
+	return nil
+}
+
+// datatype reads IV.A.2.d: whole numbers of 1 to 8 bytes and IEEE 754 floats.
+func datatype(c *cursor) (number, error) {
+	class := c.uint(1) & 0xf
+	bits := c.uint(3)
+	t := number{size: int(c.uint(4)), big: bits&1 != 0, signed: bits&8 != 0}
+	switch class {
+	case 0:
+		if t.size == 1 || t.size == 2 || t.size == 4 || t.size == 8 {
+			return t, c.err
+		}
+	case 1:
+		t.float = true
+		c.skip(2)
+		precision := int(c.uint(2))
+		c.skip(1)
+		exponent := map[int]uint64{2: 5, 4: 8, 8: 11}[t.size]
+		if bits&0x40 == 0 && precision == 8*t.size && exponent != 0 && c.uint(1) == exponent {
+			return t, c.err
+		}
+	}
+	if c.err != nil {
+		return t, c.err
+	}
+	return t, fmt.Errorf("values of type class %d and %d bytes: whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read", class, t.size)
+}
+
+// fillValue reads IV.A.2.f.
+func (d *Dataset) fillValue(c *cursor) error {
+	version := c.uint(1)
+	defined := true
+	switch version {
+	case 1, 2:
+		c.skip(2)
+		defined = c.uint(1) != 0 || version == 1
+	case 3:
+		defined = c.uint(1)&0x20 != 0
+	default:
+		return fmt.Errorf("fill value of version %d: 1 to 3 are read", version)
+	}
+	if !defined {
+		return c.err
+	}
+	n := c.uint(4)
+	if c.err == nil && n == uint64(d.of.size) {
+		d.fill = slices.Clone(c.take(d.of.size))
+		if slices.Max(d.fill) == 0 {
+			d.fill = nil
+		}
+	}
+	return c.err
+}
+
+// layout reads IV.A.2.i, versions 3 and 4.
+func (d *Dataset) layout(c *cursor) error {
+	version := c.uint(1)
+	if version != 3 && version != 4 {
+		return fmt.Errorf("layout of version %d: 3 and 4 are read (HDF5 1.6.3 and later): copy it with h5repack", version)
+	}
+	f := d.file
+	switch class := c.uint(1); class {
+	case 0:
+		n := int(c.uint(2))
+		if d.compact = c.take(n); c.err == nil && n != d.bytes() {
+			return fmt.Errorf("%d bytes of data for a shape of %v: the file is damaged", n, d.shape)
+		}
+	case 1:
+		a, size := c.uint(f.offsets), c.uint(f.lengths)
+		if c.err != nil || f.undefined(a) {
+			return c.err
+		}
+		at, err := f.address(a)
+		if err != nil {
+			return err
+		}
+		if size < uint64(d.bytes()) || int64(d.bytes()) > f.size-at {
+			return fmt.Errorf("%d bytes of data at byte %d of %d for a shape of %v: the file is cut off; copy it again", size, at, f.size, d.shape)
+		}
+		d.at = at
+	case 2:
+		if version == 4 {
+			return d.chunked4(c)
+		}
+		return d.chunked3(c)
+	default:
+		return fmt.Errorf("layout of class %d: contiguous, compact and chunked data are read", class)
+	}
+	return c.err
+}
+
+// bytes is what the values need.
+func (d *Dataset) bytes() int {
+	n := d.of.size
+	for _, v := range d.shape {
+		n *= v
+	}
+	return n
+}
+
+// chunkShape reads the shape of a chunk, rank+1 numbers of width bytes, of which
+// the last is the size of a value.
+func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
+	if rank != len(d.shape)+1 || rank < 2 {
+		return fmt.Errorf("chunks of %d axes for data of %d: the file is damaged", rank-1, len(d.shape))
+	}
+	total := uint64(1)
+	for i := range rank {
+		n := c.uint(width)
+		if c.err != nil {
+			return c.err
+		}
+		if n == 0 || n > maxChunk || total > maxChunk/n {
+			return fmt.Errorf("a chunk is larger than %d MiB or empty: write smaller chunks", maxChunk>>20)
+		}
+		total *= n
+		if i < rank-1 {
+			d.chunk = append(d.chunk, int(n))
+		} else if n != uint64(d.of.size) {
+			return fmt.Errorf("chunks of values of %d bytes, type of %d: the file is damaged", n, d.of.size)
+		}
+	}
+	return nil
+}
+
+// maxChunk bounds a chunk, in bytes.
+const maxChunk = 1 << 30
+
+// chunkBytes is the size of a chunk that no filter made smaller.
+func (d *Dataset) chunkBytes() int {
+	n := d.of.size
+	for _, v := range d.chunk {
+		n *= v
+	}
+	return n
+}
+
+// grid is the number of chunks along each axis.
+func (d *Dataset) grid() []uint64 {
+	g := make([]uint64, len(d.shape))
+	for k, n := range d.shape {
+		g[k] = uint64((n + d.chunk[k] - 1) / d.chunk[k])
+	}
+	return g
+}
+
+// add keeps where chunk number i lies.
+func (d *Dataset) add(i uint64, c chunk) error {
+	if c.size > d.file.size-c.at {
+		return fmt.Errorf("a chunk of %d bytes at byte %d of %d: the file is cut off; copy it again", c.size, c.at, d.file.size)
+	}
+	full := int64(d.chunkBytes())
+	if len(d.filters) == 0 && c.size != full {
+		return fmt.Errorf("a chunk of %d bytes at byte %d, %d are needed: the file is damaged", c.size, c.at, full)
+	}
+	d.chunks[i] = c
+	return nil
+}
+
+// chunked3 reads the chunks of a layout of version 3: a B-tree.
+func (d *Dataset) chunked3(c *cursor) error {
+	f := d.file
+	rank := int(c.uint(1))
+	tree := c.uint(f.offsets)
+	if c.err != nil {
+		return c.err
+	}
+	if err := d.chunkShape(c, rank, 4); err != nil {
+		return err
+	}
+	d.chunks = map[uint64]chunk{}
+	if f.undefined(tree) {
+		return nil
+	}
+	grid := d.grid()
+	return f.walk(tree, 1, 8+8*rank, func(key []byte, child int64) error {
+		c := cursor{b: key}
+		size, skip := c.uint(4), uint32(c.uint(4))
+		i := uint64(0)
+		for k, n := range d.chunk {
+			at := c.uint(8)
+			if at%uint64(n) != 0 || at/uint64(n) >= grid[k] {
+				return fmt.Errorf("a chunk lies at %d of axis %d, which has %d: the file is damaged", at, k, d.shape[k])
+			}
+			i = i*grid[k] + at/uint64(n)
+		}
+		return d.add(i, chunk{child, int64(size), skip})
+	})
+}
+
+// chunked4 reads the chunks of a layout of version 4, by the kind of its index
+// (VII): one chunk, all in a row, or a fixed array.
+func (d *Dataset) chunked4(c *cursor) error {
+	f := d.file
+	flags, rank, width := c.uint(1), int(c.uint(1)), int(c.uint(1))
+	if c.err != nil {
+		return c.err
+	}
+	if width > 8 {
+		return fmt.Errorf("sizes of %d bytes: the file is damaged", width)
+	}
+	if err := d.chunkShape(c, rank, width); err != nil {
+		return err
+	}
+	d.chunks = map[uint64]chunk{}
+	full := int64(d.chunkBytes())
+	kind := c.uint(1)
+	single := chunk{size: full}
+	pageBits := uint64(0)
+	switch kind {
+	case 1:
+		if flags&2 != 0 {
+			single.size, single.skip = int64(c.uint(f.lengths)&math.MaxInt64), uint32(c.uint(4))
+		}
+	case 2:
+	case 3:
+		pageBits = c.uint(1)
+	default:
+		return errors.New("its chunks have the index of a data set that can grow, in HDF5's latest form, which is not read: write it with a fixed shape, or in h5py's default form (libver earliest)")
+	}
+	a := c.uint(f.offsets)
+	if c.err != nil || f.undefined(a) {
+		return c.err
+	}
+	at, err := f.address(a)
+	if err != nil {
+		return err
+	}
+	total := uint64(1)
+	for _, n := range d.grid() {
+		if n > 0 && total > math.MaxInt64/n {
+			return errors.New("it has too many chunks: the file is damaged")
+		}
+		total *= n
+	}
+	switch kind {
+	case 1:
+		single.at = at
+		return d.add(0, single)
+	case 2:
+		if total > uint64((f.size-at)/full) {
+			return fmt.Errorf("%d chunks of %d bytes at byte %d of %d: the file is cut off; copy it again", total, full, at, f.size)
+		}
+		for i := range total {
+			if err := d.add(i, chunk{at: at + int64(i)*full, size: full}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return d.fixedArray(at, pageBits, total)
+}
+
+// fixedArray reads VII.C.
+func (d *Dataset) fixedArray(at int64, pageBits, total uint64) error {
+	f := d.file
+	b, err := f.bytes(at, f.most(at, int64(8+f.lengths+f.offsets)))
+	if err != nil {
+		return err
+	}
+	c := cursor{b: b}
+	if string(c.take(4)) != "FAHD" {
+		return fmt.Errorf("no fixed array at byte %d: the file is damaged", at)
+	}
+	c.skip(1)
+	filtered, each := c.uint(1) == 1, int(c.uint(1))
+	c.skip(1)
+	n, a := c.uint(f.lengths), c.uint(f.offsets)
+	if c.err != nil || f.undefined(a) {
+		return c.err
+	}
+	sizeBytes := 0
+	if filtered {
+		sizeBytes = each - f.offsets - 4
+	}
+	if n != total || each < f.offsets || sizeBytes < 0 || sizeBytes > 8 || (filtered && sizeBytes == 0) || pageBits > 32 || total > uint64(f.size)/uint64(each) {
+		return errors.New("a fixed array does not fit its data: the file is damaged")
+	}
+	if at, err = f.address(a); err != nil {
+		return err
+	}
+	at += int64(6 + f.offsets)
+	perPage := total
+	if total > 1<<pageBits {
+		perPage = 1 << pageBits
+		pages := (total + perPage - 1) / perPage
+		at += int64((pages+7)/8) + 4
+	}
+	for first := uint64(0); first < total; first += perPage {
+		count := min(perPage, total-first)
+		b, err := f.bytes(at, int64(count)*int64(each))
+		if err != nil {
+			return err
+		}
+		at += int64(len(b)) + 4
+		c := cursor{b: b}
+		for i := range count {
+			where := chunk{size: int64(d.chunkBytes())}
+			a := c.uint(f.offsets)
+			if filtered {
+				where.size, where.skip = int64(c.uint(sizeBytes)&math.MaxInt64), uint32(c.uint(4))
+			}
+			// A page that was never written is zeros.
+			if f.undefined(a) || a == 0 {
+				continue
+			}
+			if where.at, err = f.address(a); err != nil {
+				return err
+			}
+			if err := d.add(first+i, where); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+// Package hdf5 reads boxes out of the numeric data sets of an HDF5 file, without
+// reading the rest: contiguous, compact or chunked, with the filters gzip, lzf,
+// shuffle and fletcher32. Files of HDF5's earliest to latest form are read (and
+// so what h5py writes by default and with libver="latest"), but for groups of
+// many links in the latest form, data sets that can grow in it, and the older
+// compressions szip, n-bit and scale-offset: these are named in the error.
+//
+// Nothing that a file says is believed beyond what it can hold: what is
+// allocated is bounded by the file's length and the box asked for.
+//
+// Source: the HDF5 File Format Specification, version 3.0; section numbers stand
+// beside what they describe.
+package hdf5
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// ErrNotHDF5 is in the error of Open where a file is of another kind.
+var ErrNotHDF5 = errors.New("not an HDF5 file: it does not begin with HDF5's signature")
+
+// File is an open file. It may be read from several goroutines.
+type File struct {
+	r       io.ReaderAt
+	closer  io.Closer
+	size    int64
+	base    int64 // what addresses count from
+	offsets int   // bytes of an address
+	lengths int   // bytes of a length
+	root    int64 // object header of the root group
+}
+
+// Open opens a file for reading.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	var file *File
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = errors.New("it is a folder")
+	default:
+		file, err = New(f, info.Size())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.Close())
+	}
+	file.closer = f
+	return file, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	if f.closer == nil {
+		return nil
+	}
+	return f.closer.Close()
+}
+
+// signature begins a superblock (II.A).
+const signature = "\x89HDF\r\n\x1a\n"
+
+// New reads a file of size bytes through r.
+func New(r io.ReaderAt, size int64) (*File, error) {
+	f := &File{r: r, size: size}
+	// The superblock lies at 0, 512, 1024, 2048, …
+	for at := int64(0); at+8 <= size; at = max(512, 2*at) {
+		b, err := f.bytes(at, 8)
+		if err != nil {
+			return nil, err
+		}
+		if string(b) == signature {
+			return f, f.superblock(at)
+		}
+	}
+	return nil, ErrNotHDF5
+}
+
+// superblock reads II.A, versions 0 to 3.
+func (f *File) superblock(at int64) error {
+	head, err := f.bytes(at, min(int64(128), f.size-at))
+	if err != nil {
+		return err
+	}
+	c := cursor{b: head, at: 8}
+	version := c.uint(1)
+	switch version {
+	case 0, 1:
+		c.skip(4)
+		f.offsets, f.lengths = int(c.uint(1)), int(c.uint(1))
+		c.skip(1 + 2 + 2 + 4)
+		if version == 1 {
+			c.skip(4)
+		}
+	case 2, 3:
+		f.offsets, f.lengths = int(c.uint(1)), int(c.uint(1))
+		c.skip(1)
+	default:
+		if c.err == nil {
+			return fmt.Errorf("superblock of version %d: 0 to 3 are read", version)
+		}
+	}
+	if c.err == nil && (f.offsets != 4 && f.offsets != 8 || f.lengths != 4 && f.lengths != 8) {
+		return fmt.Errorf("addresses of %d bytes and lengths of %d: 4 and 8 are read", f.offsets, f.lengths)
+	}
+	base := c.uint(f.offsets)
+	if version < 2 {
+		c.skip(3*f.offsets + f.offsets) // free space, end, driver; then the root's link name
+	} else {
+		c.skip(2 * f.offsets) // extension, end
+	}
+	root := c.uint(f.offsets)
+	if c.err != nil {
+		return fmt.Errorf("read superblock: %w", c.err)
+	}
+	if base > uint64(f.size) {
+		return fmt.Errorf("addresses count from byte %d of %d", base, f.size)
+	}
+	f.base = int64(base)
+	if f.root, err = f.address(root); err != nil {
+		return fmt.Errorf("root group: %w", err)
+	}
+	return nil
+}
+
+// address is the byte of the file that a stored address means.
+func (f *File) address(a uint64) (int64, error) {
+	if a >= uint64(f.size-f.base) {
+		return 0, fmt.Errorf("address %d is beyond the file's end at %d: it is cut off or damaged; copy it again", a, f.size)
+	}
+	return f.base + int64(a), nil
+}
+
+// undefined says whether a stored address of n bytes means none.
+func (f *File) undefined(a uint64) bool {
+	if f.offsets == 4 {
+		return a == 0xffffffff
+	}
+	return a == ^uint64(0)
+}
+
+// bytes are n bytes of the file from at.
+func (f *File) bytes(at, n int64) ([]byte, error) {
+	if at < 0 || n < 0 || n > f.size-at {
+		return nil, fmt.Errorf("bytes %d to %d are beyond the file's end at %d: it is cut off or damaged; copy it again", at, at+n, f.size)
+	}
+	b := make([]byte, n)
+	if err := f.readAt(b, at); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// readAt fills b with the file's bytes from at.
+func (f *File) readAt(b []byte, at int64) error {
+	n, err := f.r.ReadAt(b, at)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(b)), err)
+}
+
+// most is the number of bytes from at, at most n.
+func (f *File) most(at, n int64) int64 { return max(0, min(n, f.size-at)) }
+
+// Names are the names in the root group, sorted.
+func (f *File) Names() ([]string, error) {
+	links, err := f.links(f.root)
+	if err != nil {
+		return nil, fmt.Errorf("read root group: %w", err)
+	}
+	names := make([]string, 0, len(links))
+	for name := range links {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Dataset opens a data set by its path, such as Nbody or run1/Nbody.
+func (f *File) Dataset(path string) (*Dataset, error) {
+	at := f.root
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		links, err := f.links(at)
+		if err != nil {
+			return nil, fmt.Errorf("open data set %s: %w", path, err)
+		}
+		to, ok := links[part]
+		if !ok {
+			names := make([]string, 0, len(links))
+			for name := range links {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return nil, fmt.Errorf("open data set %s: there is no %s; there are: %s", path, part, listed(names))
+		}
+		at = to
+	}
+	d, err := f.dataset(at)
+	if err != nil {
+		return nil, fmt.Errorf("open data set %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// listed joins names, of many the first.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	if len(names) > 10 {
+		return strings.Join(names[:10], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// cursor reads little-endian numbers; err says that there were too few bytes.
+type cursor struct {
+	b   []byte
+	at  int
+	err error
+}
+
+func (c *cursor) take(n int) []byte {
+	if c.err != nil || n < 0 || n > len(c.b)-c.at {
+		if c.err == nil {
+			c.err = errors.New("it ends too early: the file is damaged")
+		}
+		return nil
+	}
+	b := c.b[c.at:][:n]
+	c.at += n
+	return b
+}
+
+func (c *cursor) skip(n int) { c.take(n) }
+
+// uint is a number of n bytes, at most 8.
+func (c *cursor) uint(n int) uint64 {
+	var v uint64
+	for i, b := range c.take(n) {
+		v |= uint64(b) << (8 * i)
+	}
+	return v
+}

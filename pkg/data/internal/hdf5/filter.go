@@ -1,0 +1,239 @@
+package hdf5
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zlib"
+)
+
+// Filters (IV.A.2.l and the registry of filters) that are undone.
+const (
+	filterDeflate    = 1
+	filterShuffle    = 2
+	filterFletcher32 = 3
+	filterLZF        = 32000
+)
+
+// filter is a step that a chunk went through when it was written.
+type filter struct {
+	id     uint64
+	values []uint32
+}
+
+// filters reads IV.A.2.l.
+func filters(c *cursor) ([]filter, error) {
+	version, n := c.uint(1), int(c.uint(1))
+	switch version {
+	case 1:
+		c.skip(6)
+	case 2:
+	default:
+		return nil, fmt.Errorf("filters of version %d: 1 and 2 are read", version)
+	}
+	var all []filter
+	for range n {
+		f := filter{id: c.uint(2)}
+		named := 0
+		if version == 1 || f.id >= 256 {
+			named = int(c.uint(2))
+		}
+		c.skip(2)
+		values := int(c.uint(2))
+		if version == 1 {
+			named = (named + 7) / 8 * 8
+		}
+		name := string(bytes.TrimRight(c.take(named), "\x00"))
+		for range values {
+			if f.values = append(f.values, uint32(c.uint(4))); c.err != nil {
+				return nil, c.err
+			}
+		}
+		if version == 1 && values%2 == 1 {
+			c.skip(4)
+		}
+		if c.err != nil {
+			return nil, c.err
+		}
+		switch f.id {
+		case filterDeflate, filterFletcher32, filterLZF:
+		case filterShuffle:
+			if len(f.values) == 0 {
+				return nil, errors.New("a shuffle does not say of what: the file is damaged")
+			}
+		default:
+			return nil, fmt.Errorf("its chunks went through filter %d (%s), which is not read: gzip, lzf, shuffle and fletcher32 are; copy it with h5repack -f GZIP=4", f.id, name)
+		}
+		for _, other := range all {
+			// Each has its own memory.
+			if other.id == f.id || other.id+f.id == filterDeflate+filterLZF {
+				return nil, errors.New("its chunks went through two filters of a kind, which is not read")
+			}
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// scratch is memory that goes from chunk to chunk.
+type scratch struct {
+	stored, plain, other []byte
+	zlib                 io.ReadCloser
+}
+
+// load reads a chunk and undoes its filters; the bytes hold until the next call.
+func (d *Dataset) load(where chunk, s *scratch) ([]byte, error) {
+	full := d.chunkBytes()
+	// Deflate makes at most 1032 bytes of one (zlib's technical notes), lzf 88.
+	if where.size > int64(full)+int64(full)/8+1024 || int64(full) > 1040*where.size+1024 {
+		return nil, fmt.Errorf("a chunk of %d bytes cannot hold %d: the file is damaged", where.size, full)
+	}
+	s.stored = sized(s.stored, int(where.size))
+	if err := d.file.readAt(s.stored, where.at); err != nil {
+		return nil, err
+	}
+	b := s.stored
+	for i := len(d.filters) - 1; i >= 0; i-- {
+		if i < 32 && where.skip>>i&1 != 0 {
+			continue
+		}
+		var err error
+		switch f := d.filters[i]; f.id {
+		case filterDeflate:
+			b, err = s.inflate(b, full)
+		case filterLZF:
+			s.plain = sized(s.plain, full)
+			b, err = lzf(s.plain, b)
+		case filterFletcher32:
+			b, err = fletcher32(b)
+		case filterShuffle:
+			s.other = sized(s.other, len(b))
+			unshuffle(s.other, b, int(f.values[0]))
+			b = s.other
+		}
+		if err != nil {
+			return nil, fmt.Errorf("chunk at byte %d: %w", where.at, err)
+		}
+	}
+	if len(b) != full {
+		return nil, fmt.Errorf("chunk at byte %d holds %d bytes, %d are needed: the file is damaged", where.at, len(b), full)
+	}
+	return b, nil
+}
+
+// sized is b or new memory of n bytes.
+func sized(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n)
+	}
+	return b[:n]
+}
+
+// inflate undoes gzip; more than full bytes (and a checksum behind them) are an error.
+func (s *scratch) inflate(b []byte, full int) ([]byte, error) {
+	var err error
+	if s.zlib == nil {
+		s.zlib, err = zlib.NewReader(bytes.NewReader(b))
+	} else {
+		err = s.zlib.(zlib.Resetter).Reset(bytes.NewReader(b), nil)
+	}
+	if err != nil {
+		s.zlib = nil
+		return nil, fmt.Errorf("unpack gzip: %w", err)
+	}
+	s.plain = sized(s.plain, full+5)
+	n, err := io.ReadFull(s.zlib, s.plain)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("unpack gzip: %w", err)
+	}
+	return s.plain[:n], nil
+}
+
+// lzf undoes LibLZF's compression into dst: runs of literals, and references to
+// what came before (liblzf, lzf_d.c describes the form).
+func lzf(dst, b []byte) ([]byte, error) {
+	damaged := errors.New("unpack lzf: the data are damaged")
+	n := 0
+	for i := 0; i < len(b); {
+		ctrl := int(b[i])
+		i++
+		if ctrl < 32 {
+			run := ctrl + 1
+			if i+run > len(b) || n+run > len(dst) {
+				return nil, damaged
+			}
+			n += copy(dst[n:n+run], b[i:])
+			i += run
+			continue
+		}
+		length := ctrl >> 5
+		if length == 7 {
+			if i >= len(b) {
+				return nil, damaged
+			}
+			length += int(b[i])
+			i++
+		}
+		if i >= len(b) {
+			return nil, damaged
+		}
+		from := n - (ctrl&0x1f)<<8 - int(b[i]) - 1
+		i++
+		length += 2
+		if from < 0 || n+length > len(dst) {
+			return nil, damaged
+		}
+		for k := range length { // may overlap
+			dst[n+k] = dst[from+k]
+		}
+		n += length
+	}
+	return dst[:n], nil
+}
+
+// unshuffle puts the bytes of values together again, which were sorted by their
+// place in the value.
+func unshuffle(dst, b []byte, size int) {
+	if size < 2 {
+		copy(dst, b)
+		return
+	}
+	n := len(b) / size
+	for k := range size {
+		for i, v := range b[k*n:][:n] {
+			dst[i*size+k] = v
+		}
+	}
+	copy(dst[n*size:], b[n*size:])
+}
+
+// fletcher32 checks and cuts off the checksum (Fletcher 1982, over big-endian
+// words of 16 bits, the sums of ones' complement).
+func fletcher32(b []byte) ([]byte, error) {
+	if len(b) < 4 {
+		return nil, errors.New("a checksum is missing: the file is damaged")
+	}
+	b, want := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
+	var low, high uint64
+	for i := 0; i < len(b); i += 2 {
+		v := uint64(b[i]) << 8
+		if i+1 < len(b) {
+			v |= uint64(b[i+1])
+		}
+		low += v
+		high += low
+		if i%512 == 0 {
+			low, high = low%65535, high%65535
+		}
+	}
+	low, high = low%65535, high%65535
+	// 0 and 65535 are the same in ones' complement.
+	same := func(a uint64, b uint32) bool { return a == uint64(b)%65535 }
+	if !same(low, want&0xffff) || !same(high, want>>16) {
+		return nil, errors.New("its checksum is wrong: the file is damaged; copy it again")
+	}
+	return b, nil
+}

@@ -1,0 +1,334 @@
+package hdf5
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// Types of header messages (IV.A.2) that are read.
+const (
+	messageDataspace    = 0x01
+	messageLinkInfo     = 0x02
+	messageDatatype     = 0x03
+	messageFill         = 0x05
+	messageLink         = 0x06
+	messageLayout       = 0x08
+	messageFilters      = 0x0b
+	messageContinuation = 0x10
+	messageSymbolTable  = 0x11
+)
+
+// maxMessages bounds the messages of one object; there are some ten.
+const maxMessages = 1 << 16
+
+// message is a header message.
+type message struct {
+	kind  int
+	data  []byte
+	share bool // data say where it lies
+}
+
+// header reads the messages of the object at a byte of the file (IV.A.1).
+func (f *File) header(at int64) ([]message, error) {
+	b, err := f.bytes(at, f.most(at, 64))
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(b, []byte("OHDR")) {
+		return f.header2(at, b)
+	}
+	c := cursor{b: b}
+	if v := c.uint(1); v != 1 {
+		return nil, fmt.Errorf("object header of version %d at byte %d: 1 and 2 are read", v, at)
+	}
+	c.skip(1 + 2 + 4)
+	size := c.uint(4)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return f.messages([]block{{at + 16, int64(size)}}, func(c *cursor) message {
+		m := message{kind: int(c.uint(2))}
+		n, flags := int(c.uint(2)), c.uint(1)
+		c.skip(3)
+		m.data, m.share = c.take(n), flags&2 != 0
+		return m
+	}, 0)
+}
+
+func (f *File) header2(at int64, b []byte) ([]message, error) {
+	c := cursor{b: b, at: 4}
+	if v := c.uint(1); v != 2 {
+		return nil, fmt.Errorf("object header of version %d at byte %d: 1 and 2 are read", v, at)
+	}
+	flags := c.uint(1)
+	if flags&0x20 != 0 {
+		c.skip(16)
+	}
+	if flags&0x10 != 0 {
+		c.skip(4)
+	}
+	size := c.uint(1 << (flags & 3))
+	if c.err != nil {
+		return nil, c.err
+	}
+	if size > uint64(f.size) {
+		return nil, fmt.Errorf("object header of %d bytes at byte %d of %d", size, at, f.size)
+	}
+	return f.messages([]block{{at + int64(c.at), int64(size)}}, func(c *cursor) message {
+		m := message{kind: int(c.uint(1))}
+		n, own := int(c.uint(2)), c.uint(1)
+		if flags&4 != 0 {
+			c.skip(2)
+		}
+		m.data, m.share = c.take(n), own&2 != 0
+		return m
+	}, 4)
+}
+
+// block is a stretch of the file.
+type block struct{ at, size int64 }
+
+// messages reads those of the blocks and of the continuations that they name,
+// which begin with skip bytes of signature and end with as many of checksum.
+func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) ([]message, error) {
+	var all []message
+	total := int64(0)
+	for i := 0; i < len(blocks); i++ {
+		at, size := blocks[i].at, blocks[i].size
+		if i > 0 {
+			at, size = at+skip, size-2*skip
+		}
+		if total += size; total > f.size {
+			return nil, errors.New("an object header continues in a circle: the file is damaged")
+		}
+		b, err := f.bytes(at, size)
+		if err != nil {
+			return nil, err
+		}
+		// What is shorter than a message's own header fills the end.
+		for c := (&cursor{b: b}); len(b)-c.at >= 4+int(4-skip); {
+			m := next(c)
+			if c.err != nil {
+				return nil, fmt.Errorf("object header at byte %d: %w", blocks[0].at, c.err)
+			}
+			if m.kind == messageContinuation {
+				to := cursor{b: m.data}
+				where, length := to.uint(f.offsets), to.uint(f.lengths)
+				start, err := f.address(where)
+				if err = errors.Join(err, to.err); err != nil {
+					return nil, fmt.Errorf("object header continues at %w", err)
+				}
+				if length > uint64(f.size) {
+					return nil, fmt.Errorf("object header continues with %d bytes: the file is damaged", length)
+				}
+				blocks = append(blocks, block{start, int64(length)})
+				continue
+			}
+			if all = append(all, m); len(all) > maxMessages || len(blocks) > maxMessages {
+				return nil, errors.New("an object has too many messages: the file is damaged")
+			}
+		}
+	}
+	return all, nil
+}
+
+// links are the objects of the group whose header is at a byte of the file.
+func (f *File) links(at int64) (map[string]int64, error) {
+	all, err := f.header(at)
+	if err != nil {
+		return nil, err
+	}
+	links := map[string]int64{}
+	for _, m := range all {
+		switch m.kind {
+		case messageSymbolTable:
+			c := cursor{b: m.data}
+			tree, heap := c.uint(f.offsets), c.uint(f.offsets)
+			if c.err != nil {
+				return nil, c.err
+			}
+			if err := f.symbols(tree, heap, links); err != nil {
+				return nil, err
+			}
+		case messageLink:
+			name, to, err := f.link(m.data)
+			if err != nil {
+				return nil, err
+			}
+			if name != "" {
+				links[name] = to
+			}
+		case messageLinkInfo:
+			c := cursor{b: m.data, at: 1}
+			if c.uint(1)&1 != 0 {
+				c.skip(8)
+			}
+			if heap := c.uint(f.offsets); c.err == nil && !f.undefined(heap) {
+				return nil, errors.New("its group keeps many links in a fractal heap, which is not read: copy the data sets to a file of h5py's default form (libver earliest)")
+			}
+		}
+	}
+	return links, nil
+}
+
+// link reads a link message (IV.A.2.g); a soft or external link has no name.
+func (f *File) link(b []byte) (string, int64, error) {
+	c := cursor{b: b}
+	version, flags := c.uint(1), c.uint(1)
+	kind := uint64(0)
+	if flags&8 != 0 {
+		kind = c.uint(1)
+	}
+	if flags&4 != 0 {
+		c.skip(8)
+	}
+	if flags&0x10 != 0 {
+		c.skip(1)
+	}
+	n := c.uint(1 << (flags & 3))
+	if n > uint64(len(b)) {
+		n = uint64(len(b))
+	}
+	name := string(c.take(int(n)))
+	if kind != 0 && c.err == nil {
+		return "", 0, nil
+	}
+	to := c.uint(f.offsets)
+	if c.err != nil || version != 1 {
+		return "", 0, fmt.Errorf("link message of version %d: the file is damaged", version)
+	}
+	at, err := f.address(to)
+	return name, at, err
+}
+
+// symbols reads a group of the older form: a B-tree of symbol tables whose names
+// lie in a local heap (III.A.1, III.B, III.D).
+func (f *File) symbols(tree, heap uint64, links map[string]int64) error {
+	at, err := f.address(heap)
+	if err != nil {
+		return err
+	}
+	b, err := f.bytes(at, f.most(at, int64(8+2*f.lengths+f.offsets)))
+	if err != nil {
+		return err
+	}
+	c := cursor{b: b}
+	if string(c.take(4)) != "HEAP" {
+		return fmt.Errorf("no local heap at byte %d: the file is damaged", at)
+	}
+	c.skip(4)
+	size := c.uint(f.lengths)
+	c.skip(f.lengths)
+	data := c.uint(f.offsets)
+	if c.err != nil {
+		return c.err
+	}
+	if at, err = f.address(data); err != nil {
+		return err
+	}
+	if size > uint64(f.size) {
+		return fmt.Errorf("a local heap of %d bytes: the file is damaged", size)
+	}
+	names, err := f.bytes(at, int64(size))
+	if err != nil {
+		return err
+	}
+	return f.walk(tree, 0, f.lengths, func(_ []byte, child int64) error {
+		return f.symbolTable(child, names, links)
+	})
+}
+
+// symbolTable reads a node of symbols (III.B).
+func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error {
+	b, err := f.bytes(at, f.most(at, 8))
+	if err != nil {
+		return err
+	}
+	c := cursor{b: b}
+	if string(c.take(4)) != "SNOD" {
+		return fmt.Errorf("no symbol table at byte %d: the file is damaged", at)
+	}
+	c.skip(2)
+	n := int64(c.uint(2))
+	if c.err != nil {
+		return c.err
+	}
+	each := int64(2*f.offsets + 24)
+	if b, err = f.bytes(at+8, n*each); err != nil {
+		return err
+	}
+	for ; len(b) > 0; b = b[each:] {
+		c := cursor{b: b}
+		name, to, cached := c.uint(f.offsets), c.uint(f.offsets), c.uint(4)
+		if cached == 2 { // a soft link
+			continue
+		}
+		if name >= uint64(len(names)) {
+			return errors.New("a name is outside of its heap: the file is damaged")
+		}
+		text, _, ok := bytes.Cut(names[name:], []byte{0})
+		header, err := f.address(to)
+		if !ok {
+			err = errors.New("a name does not end: the file is damaged")
+		}
+		if err != nil {
+			return err
+		}
+		links[string(text)] = header
+	}
+	return nil
+}
+
+// walk calls leaf for each entry of a B-tree of version 1 (III.A.1): of kind 0
+// (symbols) or 1 (chunks), with keys of so many bytes. No more nodes are read
+// than the file can hold.
+func (f *File) walk(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
+	left := f.size/int64(8+2*f.offsets) + 1
+	var node func(a uint64, level int) error
+	node = func(a uint64, level int) error {
+		at, err := f.address(a)
+		if err != nil {
+			return err
+		}
+		if left--; left < 0 {
+			return errors.New("a B-tree refers to itself: the file is damaged")
+		}
+		head := int64(8 + 2*f.offsets)
+		b, err := f.bytes(at, f.most(at, head))
+		if err != nil {
+			return err
+		}
+		c := cursor{b: b}
+		if string(c.take(4)) != "TREE" || c.uint(1) != kind {
+			return fmt.Errorf("no B-tree at byte %d: the file is damaged", at)
+		}
+		depth, n := int(c.uint(1)), int64(c.uint(2))
+		if level >= 0 && depth != level {
+			return fmt.Errorf("a B-tree's node at byte %d is of level %d, not %d: the file is damaged", at, depth, level)
+		}
+		each := int64(keyBytes + f.offsets)
+		if b, err = f.bytes(at+head, n*each); err != nil {
+			return err
+		}
+		for ; len(b) > 0; b = b[each:] {
+			c := cursor{b: b[keyBytes:]}
+			child := c.uint(f.offsets)
+			if depth > 0 {
+				if err := node(child, depth-1); err != nil {
+					return err
+				}
+				continue
+			}
+			to, err := f.address(child)
+			if err != nil {
+				return err
+			}
+			if err := leaf(b[:keyBytes], to); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return node(tree, -1)
+}

@@ -1,0 +1,314 @@
+package hdf5
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+)
+
+// scratches are spare memory for chunks.
+type spare struct {
+	mu   sync.Mutex
+	free []*scratch
+}
+
+func (s *spare) get() *scratch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		x := s.free[n-1]
+		s.free = s.free[:n-1]
+		return x
+	}
+	return &scratch{}
+}
+
+func (s *spare) put(x *scratch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, x)
+}
+
+// Reader reads boxes of a data set; it keeps the memory that chunks need. It
+// may be used from several goroutines.
+type Reader struct {
+	d     *Dataset
+	spare spare
+}
+
+// Reader is a reader of d.
+func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
+
+// Shape is the data set's; the caller does not change it.
+func (r *Reader) Shape() []int { return r.d.shape }
+
+// Read copies the box that begins at place at and has size size, a number an
+// axis, to dst, the last axis running fastest. Only the chunks that the box
+// touches are read, or of data in one piece its rows.
+func (r *Reader) Read(dst []float32, at, size []int) error {
+	d := r.d
+	if len(at) != len(d.shape) || len(size) != len(d.shape) {
+		return fmt.Errorf("read a box of %d axes of data of %d", len(size), len(d.shape))
+	}
+	n := 1
+	for k := range at {
+		if at[k] < 0 || size[k] < 1 || size[k] > d.shape[k]-at[k] {
+			return fmt.Errorf("read %v at %v: the data are %v", size, at, d.shape)
+		}
+		n *= size[k]
+	}
+	if n != len(dst) {
+		return fmt.Errorf("read %v into %d values: %d are needed", size, len(dst), n)
+	}
+	s := r.spare.get()
+	defer r.spare.put(s)
+	if d.chunk != nil {
+		return d.readChunks(dst, at, size, s)
+	}
+	return d.readRows(dst, at, size, s)
+}
+
+// rows calls f for each row of a box: where it begins in the box and in data of
+// a shape, in values.
+func rows(at, size, shape []int, f func(to, from int) error) error {
+	last := len(size) - 1
+	place := make([]int, len(size))
+	for to := 0; ; to += size[last] {
+		from := 0
+		for k := range shape {
+			from = from*shape[k] + at[k] + place[k]
+		}
+		if err := f(to, from); err != nil {
+			return err
+		}
+		k := last - 1
+		for ; k >= 0; k-- {
+			if place[k]++; place[k] < size[k] {
+				break
+			}
+			place[k] = 0
+		}
+		if k < 0 {
+			return nil
+		}
+	}
+}
+
+// together is how many bytes between two rows are read with them, rather than
+// by another call.
+const together = 4096
+
+// readRows reads a box of contiguous or compact data.
+func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
+	if len(d.shape) == 0 {
+		at, size = []int{0}, []int{1}
+	}
+	shape, width := d.shape, d.of.size
+	if len(shape) == 0 {
+		shape = []int{1}
+	}
+	last := len(size) - 1
+	n := size[last] * width
+	if d.compact != nil {
+		return rows(at, size, shape, func(to, from int) error {
+			d.of.convert(dst[to:][:size[last]], d.compact[from*width:][:n])
+			return nil
+		})
+	}
+	if d.at < 0 {
+		d.blank(dst)
+		return nil
+	}
+	// Short rows of a plane are read in one call with what lies between them.
+	if last > 0 && shape[last]*width-n <= together {
+		return d.readPlanes(dst, at, size, s)
+	}
+	s.stored = sized(s.stored, n)
+	return rows(at, size, shape, func(to, from int) error {
+		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
+			return err
+		}
+		d.of.convert(dst[to:][:size[last]], s.stored)
+		return nil
+	})
+}
+
+// readPlanes reads a box plane by plane.
+func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
+	last, width := len(size)-1, d.of.size
+	height, long := size[last-1], d.shape[last]
+	s.stored = sized(s.stored, ((height-1)*long+size[last])*width)
+	// A plane is a row of a box whose two last axes are one.
+	merge := func(v []int, n int) []int { return append(slices.Clone(v[:last-1]), n) }
+	plane := height * size[last]
+	return rows(merge(at, at[last-1]*long+at[last]), merge(size, plane), merge(d.shape, d.shape[last-1]*long), func(to, from int) error {
+		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
+			return err
+		}
+		for y := range height {
+			d.of.convert(dst[to+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
+		}
+		return nil
+	})
+}
+
+// blank writes the value of what was never written.
+func (d *Dataset) blank(dst []float32) {
+	v := float32(0)
+	if d.fill != nil {
+		one := make([]float32, 1)
+		d.of.convert(one, d.fill)
+		v = one[0]
+	}
+	for i := range dst {
+		dst[i] = v
+	}
+}
+
+// readChunks reads a box of chunked data, chunk by chunk.
+func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
+	rank, grid := len(size), d.grid()
+	first, count := make([]int, rank), make([]int, rank)
+	for k := range rank {
+		first[k] = at[k] / d.chunk[k]
+		count[k] = (at[k]+size[k]-1)/d.chunk[k] - first[k] + 1
+	}
+	place := make([]int, rank)
+	for {
+		i := uint64(0)
+		for k := range rank {
+			i = i*grid[k] + uint64(first[k]+place[k])
+		}
+		if err := d.readChunk(dst, at, size, first, place, i, s); err != nil {
+			return err
+		}
+		k := rank - 1
+		for ; k >= 0; k-- {
+			if place[k]++; place[k] < count[k] {
+				break
+			}
+			place[k] = 0
+		}
+		if k < 0 {
+			return nil
+		}
+	}
+}
+
+// readChunk copies what the box has of chunk i.
+func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
+	rank, width := len(size), d.of.size
+	// The part in the box, within the chunk and within the box.
+	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
+	for k := range rank {
+		start := (first[k] + place[k]) * d.chunk[k]
+		lo, hi := max(at[k], start), min(at[k]+size[k], start+d.chunk[k])
+		in[k], part[k], out[k] = lo-start, hi-lo, lo-at[k]
+	}
+	n := part[rank-1]
+	outStart := 0
+	for k := range rank {
+		outStart = outStart*size[k] + out[k]
+	}
+	// place of a row of the part in the box
+	toBox := func(row int) int {
+		v, scale := outStart, 1
+		for k := rank - 2; k >= 0; k-- {
+			scale *= size[k+1]
+			v += row % part[k] * scale
+			row /= part[k]
+		}
+		return v
+	}
+	where, ok := d.chunks[i]
+	if !ok {
+		return rows(in, part, d.chunk, func(to, _ int) error {
+			d.blank(dst[toBox(to/n):][:n])
+			return nil
+		})
+	}
+	var b []byte
+	if len(d.filters) > 0 {
+		var err error
+		if b, err = d.load(where, s); err != nil {
+			return err
+		}
+	} else {
+		s.plain = sized(s.plain, n*width)
+	}
+	return rows(in, part, d.chunk, func(to, from int) error {
+		row := s.plain
+		if b != nil {
+			row = b[from*width:]
+		} else if err := d.file.readAt(row, where.at+int64(from)*int64(width)); err != nil {
+			return err
+		}
+		d.of.convert(dst[toBox(to/n):][:n], row[:n*width])
+		return nil
+	})
+}
+
+// convert makes float32 of stored values.
+func (t number) convert(dst []float32, b []byte) {
+	var order binary.ByteOrder = binary.LittleEndian
+	if t.big {
+		order = binary.BigEndian
+	}
+	switch {
+	case t.float && t.size == 4 && !t.big:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	case t.float && t.size == 4:
+		for i := range dst {
+			dst[i] = math.Float32frombits(order.Uint32(b[4*i:]))
+		}
+	case t.float && t.size == 8:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(order.Uint64(b[8*i:])))
+		}
+	case t.float:
+		for i := range dst {
+			dst[i] = half(order.Uint16(b[2*i:]))
+		}
+	default:
+		for i := range dst {
+			dst[i] = t.whole(b[t.size*i:], order)
+		}
+	}
+}
+
+// whole is a whole number.
+func (t number) whole(b []byte, order binary.ByteOrder) float32 {
+	var v uint64
+	switch t.size {
+	case 1:
+		v = uint64(b[0])
+	case 2:
+		v = uint64(order.Uint16(b))
+	case 4:
+		v = uint64(order.Uint32(b))
+	default:
+		v = order.Uint64(b)
+	}
+	if !t.signed {
+		return float32(v)
+	}
+	shift := 64 - 8*t.size
+	return float32(int64(v<<shift) >> shift)
+}
+
+// half is IEEE 754's binary16.
+func half(h uint16) float32 {
+	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
+	switch exponent {
+	case 0: // zero or subnormal: fraction·2⁻²⁴
+		v := float32(fraction) * 0x1p-24
+		return math.Float32frombits(math.Float32bits(v) | sign)
+	case 0x1f:
+		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+}

@@ -1,0 +1,308 @@
+package pickle
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// step does one opcode; done is true at the end of the pickle.
+func (r *reader) step() (done bool, err error) {
+	op, err := r.take(1)
+	if err != nil {
+		return false, err
+	}
+	switch op[0] {
+	case '.':
+		return true, nil
+	case 0x80: // PROTO
+		v, err := r.number(1)
+		if err == nil && v > 5 {
+			err = fmt.Errorf("protocol %d is not known: 0 to 5 are", v)
+		}
+		return false, err
+	case 0x95: // FRAME: its length tells nothing
+		_, err := r.number(8)
+		return false, err
+	case '(':
+		r.marks = append(r.marks, len(r.stack))
+	case '0': // POP
+		if len(r.marks) > 0 && len(r.stack) == r.floor() {
+			r.marks = r.marks[:len(r.marks)-1]
+			return false, nil
+		}
+		_, err = r.pop()
+	case '1': // POP_MARK
+		_, err = r.toMark()
+	case '2': // DUP
+		v, err := r.top()
+		if err != nil {
+			return false, err
+		}
+		r.push(v)
+	case 'c', 0x93, 'R', 0x81, 'b', 'i', 'o', 'P', 'Q', 0x82, 0x83, 0x84, 0x92, 0x97:
+		err = r.call(op[0])
+	case 'p', 'q', 'r', 0x94, 'g', 'h', 'j':
+		err = r.remember(op[0])
+	case ')', ']', '}', 't', 0x85, 0x86, 0x87, 'l', 'd', 'a', 'e', 's', 'u', 0x8f, 0x90, 0x91:
+		err = r.collect(op[0])
+	case 0x98: // READONLY_BUFFER: the value on top stays
+	default:
+		var v any
+		if v, err = r.scalar(op[0]); err == nil {
+			r.push(v)
+		}
+	}
+	return false, err
+}
+
+// scalar is a number, text or bytes.
+func (r *reader) scalar(op byte) (any, error) {
+	switch op {
+	case 'N':
+		return nil, nil
+	case 0x88:
+		return true, nil
+	case 0x89:
+		return false, nil
+	case 'J':
+		v, err := r.number(4)
+		return int64(int32(v)), err
+	case 'K':
+		v, err := r.number(1)
+		return int64(v), err
+	case 'M':
+		v, err := r.number(2)
+		return int64(v), err
+	case 'G':
+		b, err := r.take(8)
+		if err != nil {
+			return nil, err
+		}
+		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
+	case 'I', 'L':
+		s, err := r.line()
+		if err != nil {
+			return nil, err
+		}
+		return parseInt(s)
+	case 'F':
+		s, err := r.line()
+		if err != nil {
+			return nil, err
+		}
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", s)
+		}
+		return v, nil
+	case 0x8a, 0x8b: // LONG1, LONG4
+		b, err := r.counted(map[byte]uint64{0x8a: 1, 0x8b: 4}[op])
+		if err != nil {
+			return nil, err
+		}
+		return long(b)
+	case 'S', 'V':
+		return r.textLine(op)
+	case 'U', 'C': // SHORT_BINSTRING, SHORT_BINBYTES
+		return r.counted(1)
+	case 'T', 'B': // BINSTRING, BINBYTES
+		return r.counted(4)
+	case 0x8e, 0x96: // BINBYTES8, BYTEARRAY8
+		return r.counted(8)
+	case 0x8c, 'X', 0x8d: // unicode of a short, middle and long length
+		b, err := r.counted(map[byte]uint64{0x8c: 1, 'X': 4, 0x8d: 8}[op])
+		return string(b), err
+	}
+	return nil, fmt.Errorf("byte %#02x is no instruction of a pickle: it is damaged or another kind of file", op)
+}
+
+// textLine is text of protocol 0: Python's quoted string, or unicode with
+// escapes \u and \U.
+func (r *reader) textLine(op byte) (any, error) {
+	s, err := r.line()
+	if err != nil {
+		return nil, err
+	}
+	if op == 'S' {
+		if len(s) < 2 || s[0] != s[len(s)-1] || (s[0] != '\'' && s[0] != '"') {
+			return nil, errors.New("text without quotes")
+		}
+		return unescape(s[1 : len(s)-1])
+	}
+	return rawUnicode(s)
+}
+
+// rawUnicode resolves Python's raw-unicode-escape: a byte is a character, but
+// for \uXXXX and \UXXXXXXXX.
+func rawUnicode(s string) (string, error) {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		n := 0
+		if s[i] == '\\' && i+1 < len(s) {
+			n = map[byte]int{'u': 4, 'U': 8}[s[i+1]]
+		}
+		if n == 0 {
+			out.WriteRune(rune(s[i]))
+			continue
+		}
+		if i+2+n > len(s) {
+			return "", fmt.Errorf("the escape in %q is cut off", s[i:])
+		}
+		v, err := strconv.ParseUint(s[i+2:i+2+n], 16, 32)
+		if err != nil || v > unicode.MaxRune {
+			return "", fmt.Errorf("%q is no character", s[i:i+2+n])
+		}
+		out.WriteRune(rune(v))
+		i += 1 + n
+	}
+	return out.String(), nil
+}
+
+// unescape resolves the backslashes of Python's repr.
+func unescape(s string) ([]byte, error) {
+	out := make([]byte, 0, len(s))
+	for s != "" {
+		if s[0] != '\\' || len(s) < 2 {
+			out, s = append(out, s[0]), s[1:]
+			continue
+		}
+		if s[1] == '\'' || s[1] == '"' {
+			out, s = append(out, s[1]), s[2:]
+			continue
+		}
+		v, wide, rest, err := strconv.UnquoteChar(s, 0)
+		if err != nil {
+			return nil, fmt.Errorf("the escape in %.20q is not known", s)
+		}
+		if wide {
+			out = append(out, string(v)...)
+		} else {
+			out = append(out, byte(v))
+		}
+		s = rest
+	}
+	return out, nil
+}
+
+// remember puts and gets values of the memo.
+func (r *reader) remember(op byte) error {
+	var key int64
+	switch op {
+	case 0x94: // MEMOIZE
+		key = int64(len(r.memo))
+	case 'p', 'g':
+		s, err := r.line()
+		if err != nil {
+			return err
+		}
+		if key, err = strconv.ParseInt(s, 10, 64); err != nil {
+			return fmt.Errorf("%q is not a number of the memo", s)
+		}
+	default:
+		v, err := r.number(map[byte]uint64{'q': 1, 'h': 1, 'r': 4, 'j': 4}[op])
+		if err != nil {
+			return err
+		}
+		key = int64(v)
+	}
+	switch op {
+	case 'g', 'h', 'j':
+		v, ok := r.memo[key]
+		if !ok {
+			return fmt.Errorf("it refers to value %d, which was not kept", key)
+		}
+		r.push(v)
+		return nil
+	}
+	v, err := r.top()
+	if err == nil {
+		r.memo[key] = v
+	}
+	return err
+}
+
+// collect makes and fills tuples, lists, dicts and sets.
+func (r *reader) collect(op byte) error {
+	switch op {
+	case ')':
+		r.push(Tuple{})
+		return nil
+	case ']', 0x8f:
+		r.push(&List{})
+		return nil
+	case '}':
+		r.push(&Dict{})
+		return nil
+	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
+		v, err := r.last(int(op) - 0x84)
+		if err == nil {
+			r.push(Tuple(v))
+		}
+		return err
+	case 'a': // APPEND
+		v, err := r.last(1)
+		if err != nil {
+			return err
+		}
+		return r.extend(v)
+	case 's': // SETITEM
+		v, err := r.last(2)
+		if err != nil {
+			return err
+		}
+		return r.set(v)
+	}
+	v, err := r.toMark()
+	if err != nil {
+		return err
+	}
+	switch op {
+	case 't':
+		r.push(Tuple(v))
+	case 'l', 0x91:
+		r.push(&List{v})
+	case 'd':
+		r.push(&Dict{})
+		return r.set(v)
+	case 'e', 0x90:
+		return r.extend(v)
+	case 'u':
+		return r.set(v)
+	}
+	return nil
+}
+
+// extend appends to the list on top.
+func (r *reader) extend(v []any) error {
+	top, err := r.top()
+	if err != nil {
+		return err
+	}
+	l, ok := top.(*List)
+	if !ok {
+		return errors.New("it appends to what is no list")
+	}
+	l.Items = append(l.Items, v...)
+	return nil
+}
+
+// set sets keys and values of the dict on top.
+func (r *reader) set(v []any) error {
+	top, err := r.top()
+	if err != nil {
+		return err
+	}
+	d, ok := top.(*Dict)
+	if !ok || len(v)%2 != 0 {
+		return errors.New("it sets keys of what is no dict")
+	}
+	for i := 0; i < len(v); i += 2 {
+		d.Keys, d.Values = append(d.Keys, v[i]), append(d.Values, v[i+1])
+	}
+	return nil
+}

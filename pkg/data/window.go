@@ -1,0 +1,139 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// window is a part of a sample along its spatial axes depth, row and column. A
+// picture has depth 1.
+type window struct{ at, size [3]int }
+
+// volume is the number of places of a window.
+func (w window) volume() int { return w.size[0] * w.size[1] * w.size[2] }
+
+// String is the size and where it lies, for messages.
+func (w window) String() string {
+	if w.at[0] == 0 && w.size[0] == 1 {
+		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.at[1], w.at[2])
+	}
+	return fmt.Sprintf("%s at depth %d, row %d, column %d", times(w.size[:]), w.at[0], w.at[1], w.at[2])
+}
+
+// spatial is depth, height and width of a sample of shape [C,H,W] (depth 1) or
+// [C,D,H,W]; a sample of another rank has none.
+func spatial(shape []int) (size [3]int, ok bool) {
+	switch len(shape) {
+	case 3:
+		return [3]int{1, shape[1], shape[2]}, true
+	case 4:
+		return [3]int(shape[1:]), true
+	}
+	return [3]int{}, false
+}
+
+// aligned says whether a target has a value, or several, for each place of the
+// image, so that what is done to the image is done to it.
+func aligned(image, target []int) bool {
+	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
+}
+
+// whole is the window of all of a sample of shape; ok is false where it has no
+// spatial axes.
+func whole(shape []int) (w window, ok bool) {
+	size, ok := spatial(shape)
+	return window{size: size}, ok
+}
+
+// windowed is a data set that reads a part of a sample without the rest. A
+// target that is not aligned with the image is read whole.
+type windowed interface {
+	region(i int, w window, image, target []float32) error
+}
+
+// readWindow copies a part of sample i of any data set whose images have
+// spatial axes.
+func readWindow(ds Dataset, i int, w window, image, target []float32) error {
+	if d, ok := ds.(windowed); ok {
+		return d.region(i, w, image, target)
+	}
+	if err := checkGet(ds, i, w, image, target); err != nil {
+		return err
+	}
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	if all, _ := whole(is); w == all {
+		return ds.Get(i, image, target)
+	}
+	fullImage, fullTarget := make([]float32, volume(is)), target
+	if aligned(is, ts) {
+		fullTarget = make([]float32, volume(ts))
+	}
+	if err := ds.Get(i, fullImage, fullTarget); err != nil {
+		return err
+	}
+	cut(image, fullImage, is, w)
+	if aligned(is, ts) {
+		cut(target, fullTarget, ts, w)
+	}
+	return nil
+}
+
+// cut copies the window w of src, shaped [C,H,W] or [C,D,H,W], to dst.
+func cut(dst, src []float32, shape []int, w window) {
+	size, _ := spatial(shape)
+	for c := range shape[0] {
+		for z := range w.size[0] {
+			for y := range w.size[1] {
+				from := ((c*size[0]+w.at[0]+z)*size[1]+w.at[1]+y)*size[2] + w.at[2]
+				dst = dst[copy(dst[:w.size[2]], src[from:]):]
+			}
+		}
+	}
+}
+
+// checkGet reports an index, a window or buffers that do not fit ds.
+func checkGet(ds Dataset, i int, w window, image, target []float32) error {
+	if i < 0 || i >= ds.Len() {
+		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, ds.Len()-1)
+	}
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	size, _ := spatial(is)
+	for k := range size {
+		if w.at[k] < 0 || w.at[k]+w.size[k] > size[k] {
+			return fmt.Errorf("get sample %s: window %v is outside of %s", ds.SampleName(i), w, times(is[1:]))
+		}
+	}
+	ni, nt := is[0]*w.volume(), volume(ts)
+	if aligned(is, ts) {
+		nt = ts[0] * w.volume()
+	}
+	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
+}
+
+// checkBuffers reports buffers that do not hold ni and nt values.
+func checkBuffers(sample string, image, target []float32, ni, nt int) error {
+	if len(image) != ni || len(target) != nt {
+		return fmt.Errorf("get sample %s: buffers have %d and %d values, want %d and %d", sample, len(image), len(target), ni, nt)
+	}
+	return nil
+}
+
+// volume is the number of values of a shape.
+func volume(shape []int) int {
+	n := 1
+	for _, v := range shape {
+		n *= v
+	}
+	return n
+}
+
+// times writes a size, 768×1024.
+func times(size []int) string {
+	words := make([]string, len(size))
+	for i, v := range size {
+		words[i] = strconv.Itoa(v)
+	}
+	return strings.Join(words, "×")
+}

@@ -1,0 +1,125 @@
+package reference
+
+import (
+	"math"
+
+	"lockstep/pkg/nn"
+)
+
+// bceWithLogits: mean of max(z,0) − z·t + log(1+e^−|z|), which no z overflows.
+func (c *call[T]) bceWithLogits() {
+	sum := 0.0
+	for i, v := range c.in[0] {
+		z, t := float64(v), float64(c.in[1][i])
+		sum += math.Max(z, 0) - z*t + math.Log1p(math.Exp(-math.Abs(z)))
+	}
+	c.out[0][0] = T(sum / float64(len(c.in[0])))
+}
+
+func (c *call[T]) bceWithLogitsBackward() {
+	scale := float64(c.in[2][0]) / float64(len(c.in[0]))
+	for i, z := range c.in[0] {
+		c.out[0][i] = T(scale * (1/(1+math.Exp(-float64(z))) - float64(c.in[1][i])))
+	}
+}
+
+// softmax gives, for each sample, the probabilities of the logits z and what
+// they should be: (1−smoothing) at the class plus smoothing/classes at each.
+// Taking the largest logit off first, no exponential overflows. logSum is
+// log Σ e^z, so that log p = z − logSum.
+func (c *call[T]) softmax(visit func(sample []T, logSum float64, wanted func(class int) float64, at int)) {
+	z, t := c.in[0], c.in[1]
+	classes := c.inShape[0][1]
+	even := c.attr.Smoothing / float64(classes)
+	for i := range t {
+		sample := z[i*classes : (i+1)*classes]
+		top := math.Inf(-1)
+		for _, v := range sample {
+			top = math.Max(top, float64(v)) // NaN stays.
+		}
+		sum := 0.0
+		for _, v := range sample {
+			sum += math.Exp(float64(v) - top)
+		}
+		wanted := func(class int) float64 {
+			if class == int(t[i]) {
+				return even + 1 - c.attr.Smoothing
+			}
+			return even
+		}
+		visit(sample, top+math.Log(sum), wanted, i*classes)
+	}
+}
+
+func (c *call[T]) softmaxCrossEntropy() {
+	loss := 0.0
+	c.softmax(func(sample []T, logSum float64, wanted func(int) float64, _ int) {
+		for j, v := range sample {
+			if q := wanted(j); q != 0 {
+				loss += q * (logSum - float64(v))
+			}
+		}
+	})
+	c.out[0][0] = T(loss / float64(len(c.in[1])))
+}
+
+func (c *call[T]) softmaxCrossEntropyBackward() {
+	scale := float64(c.in[2][0]) / float64(len(c.in[1]))
+	c.softmax(func(sample []T, logSum float64, wanted func(int) float64, at int) {
+		for j, v := range sample {
+			c.out[0][at+j] = T(scale * (math.Exp(float64(v)-logSum) - wanted(j)))
+		}
+	})
+}
+
+// l1 is the mean of |y−t| and, weighted, that of |e^{14y}−e^{14t}| over channel 0.
+func (c *call[T]) l1() {
+	y, t := c.in[0], c.in[1]
+	sum, sumExp := 0.0, 0.0
+	first, count := c.firstChannel()
+	for i := range y {
+		sum += math.Abs(float64(y[i]) - float64(t[i]))
+		if first(i) {
+			sumExp += math.Abs(math.Exp(nn.ExpScale*float64(y[i])) - math.Exp(nn.ExpScale*float64(t[i])))
+		}
+	}
+	loss := sum / float64(len(y))
+	if c.attr.ExpWeight > 0 {
+		loss += c.attr.ExpWeight * sumExp / count
+	}
+	c.out[0][0] = T(loss)
+}
+
+func (c *call[T]) l1Backward() {
+	y, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
+	first, count := c.firstChannel()
+	for i := range y {
+		s := sign(float64(y[i]) - float64(t[i])) // that of the exponentials too: they grow with their arguments
+		d := s / float64(len(y))
+		if first(i) {
+			d += c.attr.ExpWeight * nn.ExpScale * math.Exp(nn.ExpScale*float64(y[i])) * s / count
+		}
+		c.out[0][i] = T(dloss * d)
+	}
+}
+
+// firstChannel says which elements of the prediction count for the exponential
+// term, and how many they are: none without it.
+func (c *call[T]) firstChannel() (is func(i int) bool, count float64) {
+	if c.attr.ExpWeight == 0 {
+		return func(int) bool { return false }, 0
+	}
+	shape := c.inShape[0]
+	area, channels := points(shape), shape[1]
+	return func(i int) bool { return i/area%channels == 0 }, float64(shape[0] * area)
+}
+
+func sign(v float64) float64 {
+	switch {
+	case v > 0:
+		return 1
+	case v < 0:
+		return -1
+	}
+	return v // 0, or NaN
+}

@@ -1,0 +1,102 @@
+package reference
+
+// windows visits each window of a pooling: its position in the result, and the
+// positions in x that it covers, in row order; −1 is one of the padding.
+func (c *call[T]) windows(in, out []int, visit func(to int, from []int)) {
+	kernel, stride, pad := volume(c.attr.Kernel, 1), volume(c.attr.Stride, 1), volume(c.attr.Pad, 0)
+	size, result := volume(in[2:], 1), volume(out[2:], 1)
+	from := make([]int, product(kernel))
+	for to := range out[0] * out[1] * product(result) {
+		plane := to / product(result)
+		at := [3]int{to / (result[1] * result[2]) % result[0], to / result[2] % result[1], to % result[2]}
+		for i := range from {
+			tap := [3]int{i / (kernel[1] * kernel[2]), i / kernel[2] % kernel[1], i % kernel[2]}
+			from[i] = plane
+			for axis := range 3 {
+				p := at[axis]*stride[axis] + tap[axis] - pad[axis]
+				if from[i] < 0 || p < 0 || p >= size[axis] {
+					from[i] = -1
+					continue
+				}
+				from[i] = from[i]*size[axis] + p
+			}
+		}
+		visit(to, from)
+	}
+}
+
+// maxima visits each window with its maximum and where that is, the first in
+// row order; a NaN counts as the maximum. The padding is no maximum (with
+// PadZeros it is zeros, and from is −1 where one of these is the maximum).
+func (c *call[T]) maxima(x []T, in, out []int, visit func(to, from int, v T)) {
+	c.windows(in, out, func(to int, from []int) {
+		best, top, found := -1, T(0), false
+		for _, at := range from {
+			var v T
+			switch {
+			case at >= 0:
+				v = x[at]
+			case !c.attr.PadZeros:
+				continue
+			}
+			if !found || v > top || v != v && top == top {
+				best, top, found = at, v, true
+			}
+		}
+		visit(to, best, top)
+	})
+}
+
+func (c *call[T]) maxPool() {
+	c.maxima(c.in[0], c.inShape[0], c.outShape[0], func(to, _ int, v T) { c.out[0][to] = v })
+}
+
+func (c *call[T]) maxPoolBackward() {
+	dy, dx := c.in[2], c.out[0]
+	fill(dx, 0)
+	c.maxima(c.in[0], c.inShape[0], c.inShape[1], func(to, from int, _ T) {
+		if from >= 0 {
+			dx[from] += dy[to]
+		}
+	})
+}
+
+func (c *call[T]) avgPool() {
+	x := c.in[0]
+	c.windows(c.inShape[0], c.outShape[0], func(to int, from []int) {
+		sum := 0.0
+		for _, at := range from {
+			sum += float64(x[at])
+		}
+		c.out[0][to] = T(sum / float64(len(from)))
+	})
+}
+
+func (c *call[T]) avgPoolBackward() {
+	dy, dx := c.in[0], c.out[0]
+	fill(dx, 0)
+	c.windows(c.outShape[0], c.inShape[0], func(to int, from []int) {
+		for _, at := range from {
+			dx[at] += dy[to] / T(len(from))
+		}
+	})
+}
+
+func (c *call[T]) globalAvgPool() {
+	x := c.in[0]
+	area := points(c.inShape[0])
+	for i := range c.out[0] {
+		sum := 0.0
+		for _, v := range x[i*area : (i+1)*area] {
+			sum += float64(v)
+		}
+		c.out[0][i] = T(sum / float64(area))
+	}
+}
+
+func (c *call[T]) globalAvgPoolBackward() {
+	area := points(c.outShape[0])
+	for i, d := range c.in[0] {
+		fill(c.out[0][i*area:(i+1)*area], d/T(area))
+	}
+}

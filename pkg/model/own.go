@@ -1,0 +1,93 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// Builder adds a network's layers to g, from the image [batch,C,…] to its
+// logits, which it returns. It builds the same layers, under the same names,
+// every time it is called. The loss is that of the task, unless it sets one
+// itself: the target is then g.Inputs()[1].Node.
+type Builder func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node
+
+// own is a network that a Builder builds.
+type own struct {
+	name          string
+	task          Task
+	input, target []int
+	build         Builder
+	parameters    int
+}
+
+// Own is a network of one's own: build is called for each graph that is needed
+// of it. image and target are the shapes of one sample, without the batch: for
+// Segmentation and Regression the logits must have the target's shape, for
+// Classification the target's is [1] and the logits are [batch,classes].
+//
+// The network is built once to see that it can be.
+func Own(name string, task Task, image, target []int, build Builder) (Network, error) {
+	o := &own{name: name, task: task, input: slices.Clone(image), target: slices.Clone(target), build: build}
+	if name == "" {
+		return nil, errors.New("make network: it has no name")
+	}
+	if err := task.Validate(); err != nil {
+		return nil, fmt.Errorf("make network %s: %w", name, err)
+	}
+	if build == nil {
+		return nil, fmt.Errorf("make network %s: there is no function that builds it", name)
+	}
+	g, err := o.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	o.parameters = g.ParameterCount()
+	return o, nil
+}
+
+func (o *own) Name() string       { return o.name }
+func (o *own) Task() Task         { return o.task }
+func (o *own) InputShape() []int  { return slices.Clone(o.input) }
+func (o *own) TargetShape() []int { return slices.Clone(o.target) }
+func (o *own) Parameters() int    { return o.parameters }
+
+func (o *own) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", o.name, batch)
+	}
+	defer func() {
+		if r := recover(); r != nil { // A mistake in a cell's function must not end the kernel.
+			g, err = nil, fmt.Errorf("build %s: its builder panicked: %v", o.name, r)
+		}
+	}()
+	g = nn.NewGraph(mode)
+	image := g.Input(ImageInput, append([]int{batch}, o.input...)...)
+	g.Input(TargetInput, append([]int{batch}, o.target...)...)
+	logits := o.build(g, image)
+	if err := finish(g, o.task, logits); err != nil {
+		return nil, fmt.Errorf("build %s: %w", o.name, err)
+	}
+	return g, nil
+}
+
+// finish names the logits and gives the graph the loss of its task, where it
+// has none.
+func finish(g *nn.Graph, task Task, logits *gorgonia.Node) error {
+	if err := g.Err(); err != nil {
+		return err
+	}
+	if logits == nil {
+		return errors.New("its builder returned nil in place of the logits")
+	}
+	logits = g.Output(LogitsOutput, logits)
+	if g.Err() == nil && g.Loss() == nil {
+		usual := &SpecLoss{Kind: usualLoss(task)}
+		usual.add(g, logits)
+	}
+	return g.Err()
+}

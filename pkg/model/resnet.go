@@ -1,0 +1,284 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// The stems of a ResNet: what comes before its first stage.
+const (
+	StemImageNet = "imagenet" // 7×7 convolution, stride 2, and 3×3 max-pool, stride 2
+	StemCIFAR    = "cifar"    // 3×3 convolution, stride 1, no pooling: for images of some 32×32
+)
+
+// ResNetConfig says which ResNet of bottleneck blocks.
+type ResNetConfig struct {
+	Blocks         []int   // of each stage: 3, 4, 6, 3 is ResNet-50, 3, 8, 36, 3 is ResNet-152
+	Base           int     // channels within the first stage's blocks, 64 as published; each stage has twice those of the one before
+	Classes        int     // told apart
+	InChannels     int     // of the image
+	Height         int     // of the image
+	Width          int     // of the image
+	Stem           string  // StemImageNet or StemCIFAR
+	LabelSmoothing float64 // in [0,1): part of a label that all classes share
+}
+
+// expansion is how many times wider a block's output is than its inside.
+const expansion = 4
+
+// Validate reports the first field that cannot be.
+func (c ResNetConfig) Validate() error {
+	for _, f := range []struct {
+		name      string
+		value, hi int
+	}{
+		{"base", c.Base, 1 << 12},
+		{"classes", c.Classes, maxChannels},
+		{"input channels", c.InChannels, 1 << 12},
+		{"height", c.Height, maxSide},
+		{"width", c.Width, maxSide},
+	} {
+		if f.value < 1 || f.value > f.hi {
+			return fmt.Errorf("validate resnet: %s is %d: use 1 to %d", f.name, f.value, f.hi)
+		}
+	}
+	const maxStages, maxBlocks = 6, 1000
+	switch {
+	case len(c.Blocks) < 1 || len(c.Blocks) > maxStages:
+		return fmt.Errorf("validate resnet: blocks %v are those of %d stages: use 1 to %d", c.Blocks, len(c.Blocks), maxStages)
+	case slices.Min(c.Blocks) < 1 || slices.Max(c.Blocks) > maxBlocks:
+		return fmt.Errorf("validate resnet: blocks are %v: use 1 to %d a stage", c.Blocks, maxBlocks)
+	case c.Stem != StemImageNet && c.Stem != StemCIFAR:
+		return fmt.Errorf("validate resnet: stem %q is not known: use %s or %s", c.Stem, StemImageNet, StemCIFAR)
+	case !(c.LabelSmoothing >= 0 && c.LabelSmoothing < 1):
+		return fmt.Errorf("validate resnet: label smoothing is %g: use 0 or more, and less than 1", c.LabelSmoothing)
+	}
+	return nil
+}
+
+// known is the name of the published networks of those blocks, "" for others.
+func (c ResNetConfig) known() string {
+	switch {
+	case slices.Equal(c.Blocks, []int{3, 4, 6, 3}):
+		return "50"
+	case slices.Equal(c.Blocks, []int{3, 4, 23, 3}):
+		return "101"
+	case slices.Equal(c.Blocks, []int{3, 8, 36, 3}):
+		return "152"
+	}
+	return ""
+}
+
+// ResNet is a residual network for classification, with softmax cross-entropy
+// on its logits as loss.
+type ResNet struct {
+	config     ResNetConfig
+	v2         bool
+	parameters int
+}
+
+var _ Network = (*ResNet)(nil)
+
+// ResNetV1 is the ResNet of torchvision's resnet50, which is called v1.5: the
+// stride of a stage is on the 3×3 convolution of its first block. Its
+// parameters have torchvision's names ("layer1.0.conv1.weight").
+//
+// He et al., Deep Residual Learning, 2015, arXiv:1512.03385; torchvision,
+// models/resnet.py.
+func ResNetV1(c ResNetConfig) (*ResNet, error) { return newResNet(c, false) }
+
+// ResNetV2 is the ResNet of keras.applications.ResNet50V2: batch norm and ReLU
+// before each convolution, the stride of a stage on the 3×3 convolution of its
+// last block, with a max-pool as shortcut there, and none in the last stage.
+// Its parameters have Keras' layer names ("conv2_block1_1_conv.weight").
+//
+// He et al., Identity Mappings, 2016, arXiv:1603.05027;
+// keras/applications/resnet.py and resnet_v2.py.
+func ResNetV2(c ResNetConfig) (*ResNet, error) {
+	if err := c.validateV2(); err != nil {
+		return nil, err
+	}
+	return newResNet(c, true)
+}
+
+func (c ResNetConfig) validateV2() error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	// A stage of one block would be its first and its last at once.
+	if slices.Min(c.Blocks) < 2 {
+		return fmt.Errorf("validate resnetv2: blocks are %v: use at least 2 a stage, one with the shortcut's convolution and one with the stride", c.Blocks)
+	}
+	return nil
+}
+
+func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.Blocks = slices.Clone(c.Blocks)
+	r := &ResNet{config: c, v2: v2}
+	g, err := r.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	r.parameters = g.ParameterCount()
+	return r, nil
+}
+
+// Name is resnet50, resnet50v2 and so on for the published ones, and says what
+// is not usual about it: resnetv2-2x2-base8-cifar.
+func (r *ResNet) Name() string {
+	c := r.config
+	name := "resnet" + c.known()
+	if r.v2 {
+		name += "v2"
+	}
+	if c.known() == "" {
+		name += "-" + strings.ReplaceAll(strings.Trim(fmt.Sprint(c.Blocks), "[]"), " ", "x")
+	}
+	if c.Base != resNetBase {
+		name += fmt.Sprintf("-base%d", c.Base)
+	}
+	if c.Stem != StemImageNet {
+		name += "-" + c.Stem
+	}
+	return name + fmt.Sprintf("-%dclasses", c.Classes)
+}
+
+// Config is the configuration that r was made with.
+func (r *ResNet) Config() ResNetConfig {
+	c := r.config
+	c.Blocks = slices.Clone(c.Blocks)
+	return c
+}
+
+// Task is Classification.
+func (r *ResNet) Task() Task { return Classification }
+
+// InputShape is channels, height, width of an image.
+func (r *ResNet) InputShape() []int {
+	return []int{r.config.InChannels, r.config.Height, r.config.Width}
+}
+
+// TargetShape is [1]: the index of the class.
+func (r *ResNet) TargetShape() []int { return []int{1} }
+
+// Parameters is the number of trained numbers. Keras' summaries count running
+// statistics as well, two for each channel of a batch norm.
+func (r *ResNet) Parameters() int { return r.parameters }
+
+// Graph builds the network.
+func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", r.Name(), batch)
+	}
+	c := r.config
+	g := nn.NewGraph(mode)
+	x := g.Input(ImageInput, batch, c.InChannels, c.Height, c.Width)
+	target := g.Input(TargetInput, batch, 1)
+	if r.v2 {
+		x = r.keras(g, x)
+	} else {
+		x = r.torchvision(g, x)
+	}
+	logits := g.Output(LogitsOutput, x)
+	g.SetLoss(g.SoftmaxCrossEntropy(logits, target, c.LabelSmoothing))
+	if err := g.Err(); err != nil {
+		return nil, fmt.Errorf("build %s for images %d×%d×%d: %w", r.Name(), c.InChannels, c.Height, c.Width, err)
+	}
+	return g, nil
+}
+
+// torchvision's constants are PyTorch's own; its convolutions begin with
+// kaiming_normal_ of the fan-out and have no biases.
+func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+	c := r.config
+	conv := func(name string, x *gorgonia.Node, out, kernel, stride int) *gorgonia.Node {
+		return g.Conv(name, x, nn.Convolution{
+			Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{kernel / 2}, Weight: nn.KaimingFanOut,
+		})
+	}
+	if c.Stem == StemImageNet {
+		x = g.ReLU(g.BatchNorm("bn1", conv("conv1", x, c.Base, 7, 2)))
+		x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}})
+	} else {
+		x = g.ReLU(g.BatchNorm("bn1", conv("conv1", x, c.Base, 3, 1)))
+	}
+	for stage, blocks := range c.Blocks {
+		inside := c.Base << stage
+		for block := range blocks {
+			name := fmt.Sprintf("layer%d.%d", stage+1, block)
+			stride := 1
+			if block == 0 && stage > 0 {
+				stride = 2
+			}
+			y := g.ReLU(g.BatchNorm(name+".bn1", conv(name+".conv1", x, inside, 1, 1)))
+			y = g.ReLU(g.BatchNorm(name+".bn2", conv(name+".conv2", y, inside, 3, stride)))
+			y = g.BatchNorm(name+".bn3", conv(name+".conv3", y, expansion*inside, 1, 1))
+			if block == 0 {
+				x = g.BatchNorm(name+".downsample.1", conv(name+".downsample.0", x, expansion*inside, 1, stride))
+			}
+			x = g.ReLU(g.Add(y, x))
+		}
+	}
+	return g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: c.Classes, Bias: true})
+}
+
+// Keras' constants of its ResNets' batch norms; its momentum .99 is the weight
+// of what was.
+const (
+	kerasEpsilon  = 1.001e-5
+	kerasMomentum = 0.01
+)
+
+// keras is the network of keras.applications. Its layers begin with Glorot's
+// uniform values and biases of 0; the convolutions that no batch norm follows
+// at once have biases, the stem's among them.
+func (r *ResNet) keras(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+	c := r.config
+	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
+		return g.Conv(name, x, nn.Convolution{
+			Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{kernel / 2}, Bias: bias,
+			Weight: nn.GlorotUniform, BiasInit: nn.Same(nn.Constant(0)),
+		})
+	}
+	active := func(name string, x *gorgonia.Node) *gorgonia.Node {
+		return g.ReLU(g.BatchNormWith(name, x, kerasEpsilon, kerasMomentum))
+	}
+	if c.Stem == StemImageNet {
+		x = conv("conv1_conv", x, c.Base, 7, 2, true)
+		// Keras pads with zeros, which take part: x can be negative here.
+		x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
+	} else {
+		x = conv("conv1_conv", x, c.Base, 3, 1, true)
+	}
+	for stage, blocks := range c.Blocks {
+		inside := c.Base << stage
+		for block := range blocks {
+			name := fmt.Sprintf("conv%d_block%d", stage+2, block+1)
+			stride := 1
+			if block == blocks-1 && stage < len(c.Blocks)-1 {
+				stride = 2
+			}
+			y := active(name+"_preact_bn", x)
+			switch {
+			case block == 0:
+				x = conv(name+"_0_conv", y, expansion*inside, 1, 1, true)
+			case stride > 1:
+				x = g.MaxPool(x, nn.Pool{Kernel: []int{1}, Stride: []int{stride}})
+			}
+			y = active(name+"_1_bn", conv(name+"_1_conv", y, inside, 1, 1, false))
+			y = active(name+"_2_bn", conv(name+"_2_conv", y, inside, 3, stride, false))
+			y = conv(name+"_3_conv", y, expansion*inside, 1, 1, true)
+			x = g.Add(x, y)
+		}
+	}
+	x = g.GlobalAvgPool(active("post_bn", x))
+	return g.Linear("predictions", x, nn.Dense{Out: c.Classes, Bias: true, Weight: nn.GlorotUniform, BiasInit: nn.Same(nn.Constant(0))})
+}

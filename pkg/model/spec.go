@@ -1,0 +1,329 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"go.yaml.in/yaml/v3"
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// Spec is a network as a graph that can be written down: a list of layers, each
+// with the layers that it reads. As YAML:
+//
+//	name: small
+//	task: segmentation
+//	image: [1, 64, 64]     # of one sample; the data may give another size
+//	target: [1, 64, 64]
+//	layers:
+//	  - {name: a, kind: Conv, out: 8, kernel: 3, pad: 1}
+//	  - {name: r, kind: ReLU}
+//	  - {name: b, kind: Conv, in: r, out: 8, kernel: 3, pad: 1}
+//	  - {name: sum, kind: Add, in: [a, b]}
+//	  - {name: head, kind: Conv, out: 1, kernel: 1}
+//
+// A layer without "in" reads the one before it, the first reads the image. The
+// order of the layers is otherwise free. The last layer gives the logits, and
+// the task the loss, where the spec does not say otherwise.
+type Spec struct {
+	Name   string      `yaml:"name" json:"name"`
+	Task   Task        `yaml:"task" json:"task"`
+	Image  []int       `yaml:"image,flow" json:"image"`   // shape of one sample's image, without the batch
+	Target []int       `yaml:"target,flow" json:"target"` // of its target
+	Layers []SpecLayer `yaml:"layers" json:"layers"`
+	Logits string      `yaml:"logits,omitempty" json:"logits,omitempty"` // the layer that gives them; empty: the last
+	Loss   *SpecLoss   `yaml:"loss,omitempty" json:"loss,omitempty"`     // nil: that of the task
+}
+
+// SpecLayer is a layer. LayerKinds says which fields each kind has a use for.
+type SpecLayer struct {
+	Name string `yaml:"name,omitempty" json:"name,omitempty"` // layers with parameters need one
+	Kind string `yaml:"kind" json:"kind"`
+	In   Refs   `yaml:"in,omitempty" json:"in,omitempty"` // the layers that it reads, or "image"; empty: the one before
+
+	Out      int     `yaml:"out,omitempty" json:"out,omitempty"`       // channels or features
+	Kernel   Sizes   `yaml:"kernel,omitempty" json:"kernel,omitempty"` // one number, or one each spatial dimension
+	Stride   Sizes   `yaml:"stride,omitempty" json:"stride,omitempty"` // empty: 1, of a pooling the kernel
+	Pad      Sizes   `yaml:"pad,omitempty" json:"pad,omitempty"`       // on each side; empty: 0
+	PadEnd   Sizes   `yaml:"pad_end,omitempty" json:"pad_end,omitempty"`
+	PadZeros bool    `yaml:"pad_zeros,omitempty" json:"pad_zeros,omitempty"` // of a max pool: padding takes part
+	Bias     *bool   `yaml:"bias,omitempty" json:"bias,omitempty"`           // nil: true
+	Init     string  `yaml:"init,omitempty" json:"init,omitempty"`           // of the weight; see Inits
+	BiasInit string  `yaml:"bias_init,omitempty" json:"bias_init,omitempty"` // of the bias
+	Epsilon  float64 `yaml:"epsilon,omitempty" json:"epsilon,omitempty"`     // of a batch norm; 0: 1e-5
+	Momentum float64 `yaml:"momentum,omitempty" json:"momentum,omitempty"`   // of a batch norm, the batch's weight; 0: 0.1
+	Slope    float64 `yaml:"slope,omitempty" json:"slope,omitempty"`         // of a leaky ReLU; 0: 0.01
+
+	line int // in the file, 0 where it comes from none
+}
+
+// SpecLoss is a loss other than the usual one of the task.
+type SpecLoss struct {
+	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, SoftmaxCrossEntropy or L1
+	Smoothing float64 `yaml:"smoothing,omitempty" json:"smoothing,omitempty"`   // of labels, in [0,1)
+	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
+}
+
+// Refs are the names of layers that are read: in YAML one name, or a list.
+type Refs []string
+
+// UnmarshalYAML reads one name or a list.
+func (v *Refs) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]string)(v), n) }
+
+// MarshalYAML writes one name as itself.
+func (v Refs) MarshalYAML() (any, error) { return single(v), nil }
+
+// Sizes are a number for each spatial dimension: in YAML one for all, or a list.
+type Sizes []int
+
+// UnmarshalYAML reads one number or a list.
+func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return oneOrMore((*[]int)(v), n) }
+
+// MarshalYAML writes equal numbers as one.
+func (v Sizes) MarshalYAML() (any, error) { return single(v.shorten()), nil }
+
+// shorten is v with equal numbers as one.
+func (v Sizes) shorten() Sizes {
+	if len(v) > 1 && slices.Min(v) == slices.Max(v) {
+		return v[:1]
+	}
+	return v
+}
+
+func oneOrMore[T any](v *[]T, n *yaml.Node) error {
+	if n.Kind == yaml.SequenceNode {
+		return n.Decode(v)
+	}
+	var one T
+	if err := n.Decode(&one); err != nil {
+		return err
+	}
+	*v = []T{one}
+	return nil
+}
+
+func single[T any](v []T) any {
+	if len(v) == 1 {
+		return v[0]
+	}
+	return v
+}
+
+// What a spec may hold: enough for any network, and little enough that no
+// product of sizes overflows.
+const (
+	maxSpecBytes  = 16 << 20
+	maxSpecLayers = 10_000
+	maxChannels   = 1 << 16
+	maxKernel     = 1 << 8
+	maxSide       = 1 << 16
+	maxElements   = 1 << 36 // of a tensor of one sample
+)
+
+// ReadSpec reads a YAML file.
+func ReadSpec(path string) (*Spec, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read spec: %w", err)
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	text, err := io.ReadAll(io.LimitReader(f, maxSpecBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read spec: %w", err)
+	}
+	return ParseSpec(path, text)
+}
+
+// ParseSpec reads a spec in YAML; file is for messages.
+func ParseSpec(file string, text []byte) (*Spec, error) {
+	if len(text) > maxSpecBytes {
+		return nil, fmt.Errorf("read spec %s: it has more than %d MiB: this is no graph", file, maxSpecBytes>>20)
+	}
+	var s Spec
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&s); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty: a spec has name, task, image, target and layers")
+		}
+		return nil, fmt.Errorf("read spec %s: %w", file, err)
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("read spec %s: %w", file, err)
+	}
+	return &s, nil
+}
+
+// UnmarshalYAML reads a spec, and refuses a key that it does not have, with its
+// line.
+func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
+	type plain Spec
+	if err := knownKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
+		return err
+	}
+	return n.Decode((*plain)(s))
+}
+
+// UnmarshalYAML reads a layer, and refuses a key that its kind has no use for,
+// with its line.
+func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
+	type plain SpecLayer
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: a layer is keys and values, such as {name: a, kind: Conv, out: 8, kernel: 3}", n.Line)
+	}
+	var named struct {
+		Name, Kind string
+	}
+	if err := n.Decode(&named); err != nil {
+		return err
+	}
+	k, ok := layerKind(named.Kind)
+	if !ok {
+		return fmt.Errorf("line %d: layer %q: kind %q is not known: use one of %s", n.Line, named.Name, named.Kind, strings.Join(LayerKinds(), ", "))
+	}
+	if err := knownKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
+		return err
+	}
+	if err := n.Decode((*plain)(l)); err != nil {
+		return err
+	}
+	l.line = n.Line
+	return nil
+}
+
+// UnmarshalYAML reads a loss, and refuses keys that are not known.
+func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
+	type plain SpecLoss
+	if err := knownKeys(n, "loss", "kind", "smoothing", "exp_weight"); err != nil {
+		return err
+	}
+	return n.Decode((*plain)(l))
+}
+
+// knownKeys refuses what is no mapping, and a key that is not among known. A
+// merge key brings keys in: they are known, or the decoder leaves them out.
+func knownKeys(n *yaml.Node, what string, known ...string) error {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %s needs keys and values: %s", n.Line, what, strings.Join(known, ", "))
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if k := n.Content[i]; k.Value != "<<" && !slices.Contains(known, k.Value) {
+			return fmt.Errorf("line %d: %s: unknown key %q; known here: %s", k.Line, what, k.Value, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// MarshalYAML writes a layer in one line.
+func (l SpecLayer) MarshalYAML() (any, error) {
+	type plain SpecLayer
+	var n yaml.Node
+	if err := n.Encode(plain(l)); err != nil {
+		return nil, err
+	}
+	n.Style = yaml.FlowStyle
+	return &n, nil
+}
+
+// Write writes s as a YAML file that ReadSpec reads; what was there is replaced
+// at once, or not at all.
+func (s *Spec) Write(path string) error {
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("write spec %s: %w", path, err)
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(s); err != nil {
+		return fmt.Errorf("write spec %s: %w", path, err)
+	}
+	if err := renameio.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write spec: %w", err)
+	}
+	return nil
+}
+
+// Network is the network that s describes. image and target are the shapes of
+// one sample, without the batch; nil: those of the spec.
+func (s *Spec) Network(image, target []int) (Network, error) {
+	w, err := s.wire()
+	if err != nil {
+		return nil, err
+	}
+	if image == nil {
+		image = s.Image
+	}
+	if target == nil {
+		target = s.Target
+	}
+	if err := checkShapes(image, target); err != nil {
+		return nil, fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	return Own(s.Name, s.Task, image, target, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+		return s.build(g, x, w)
+	})
+}
+
+// build adds the layers and returns the logits.
+func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *wiring) *gorgonia.Node {
+	made := make([]*gorgonia.Node, len(s.Layers))
+	for _, i := range w.order {
+		l := s.Layers[i]
+		in := make([]*gorgonia.Node, len(w.reads[i]))
+		for j, r := range w.reads[i] {
+			in[j] = image
+			if r != fromImage {
+				in[j] = made[r]
+			}
+		}
+		k, _ := layerKind(l.Kind) // wire knows it.
+		made[i] = k.build(g, l, in)
+		if err := g.Err(); err != nil {
+			return nil
+		}
+		if shape := made[i].Shape(); tooLarge(shape) {
+			g.Fail(fmt.Errorf("layer %s: its output %v is too large", s.label(i), shape))
+			return nil
+		}
+	}
+	logits := made[w.logits]
+	if s.Loss != nil {
+		s.Loss.add(g, logits)
+	}
+	return logits
+}
+
+// tooLarge says whether a tensor is larger than any that a step could hold.
+func tooLarge(shape []int) bool {
+	n := 1
+	for _, d := range shape {
+		if n *= d; d > maxElements || n > maxElements {
+			return true
+		}
+	}
+	return false
+}
+
+// checkShapes reports shapes of samples that cannot be.
+func checkShapes(image, target []int) error {
+	for _, s := range []struct {
+		name  string
+		shape []int
+		least int
+	}{{"image", image, 1}, {"target", target, 1}} {
+		if len(s.shape) < s.least || len(s.shape) > 4 || slices.Min(s.shape) < 1 || slices.Max(s.shape) > maxSide || tooLarge(s.shape) {
+			return fmt.Errorf("%s has shape %v: give 1 to 4 dimensions of one sample (channels, depth, height, width), each 1 to %d", s.name, s.shape, maxSide)
+		}
+	}
+	return nil
+}

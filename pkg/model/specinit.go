@@ -1,0 +1,91 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/nn"
+)
+
+// Inits are the ways to begin that a spec may name, of a layer's weight (init)
+// and bias (bias_init). Nothing is "pytorch".
+func Inits() []string {
+	return []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", "normal SIGMA", "constant VALUE"}
+}
+
+// schemes are the ways to begin that have no number.
+func schemes() map[string]nn.Scheme {
+	return map[string]nn.Scheme{
+		"pytorch":         func(fanIn, _ int) nn.Initializer { return nn.KaimingUniform(fanIn) },
+		"glorot_uniform":  nn.GlorotUniform,
+		"kaiming_normal":  func(fanIn, _ int) nn.Initializer { return nn.KaimingNormal(fanIn) },
+		"kaiming_fan_out": nn.KaimingFanOut,
+	}
+}
+
+// parseInit is the scheme of that name, nil for none.
+func parseInit(text string) (nn.Scheme, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if s, ok := schemes()[text]; ok {
+		return s, nil
+	}
+	if word, number, ok := strings.Cut(text, " "); ok {
+		value, err := strconv.ParseFloat(number, 64)
+		switch {
+		case err != nil || value-value != 0: // infinite or NaN
+		case word == "normal" && value > 0:
+			return nn.Same(nn.Normal(value)), nil
+		case word == "constant":
+			return nn.Same(nn.Constant(value)), nil
+		}
+	}
+	return nil, fmt.Errorf("init %q is not known: use one of %s", text, strings.Join(Inits(), ", "))
+}
+
+// scheme is parseInit of a text that was checked.
+func scheme(text string) nn.Scheme {
+	s, err := parseInit(text)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// probe is what an initialiser gives of a fixed stream of numbers.
+func probe(init nn.Initializer) []float64 {
+	draw := 0
+	v := make([]float64, 4)
+	init(func() float64 { draw++; return float64(draw*37%101) / 101 }, v)
+	return v
+}
+
+// nameInit finds the name of an initialiser, by what it gives, and "" for
+// PyTorch's, which a spec need not name.
+func nameInit(init nn.Initializer, fanIn, fanOut int) (string, error) {
+	want := probe(init)
+	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", number("constant", want[0])}
+	if unit := probe(nn.Normal(1)); unit[0] != 0 {
+		candidates = append(candidates, number("normal", want[0]/unit[0]))
+	}
+	for _, name := range candidates {
+		s, err := parseInit(name)
+		if err == nil && slices.Equal(probe(s(fanIn, fanOut)), want) {
+			return strings.TrimPrefix(name, "pytorch"), nil
+		}
+	}
+	return "", fmt.Errorf("it begins with values that a spec has no name for: use one of %s", strings.Join(Inits(), ", "))
+}
+
+// number writes a scheme with its number, which was computed and so is rounded
+// to the digits that a person would have written.
+func number(word string, value float64) string {
+	short, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
+	if err != nil {
+		short = value
+	}
+	return word + " " + strconv.FormatFloat(short, 'g', -1, 64)
+}

@@ -1,0 +1,126 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// The losses that a spec may name: the summary's names of them.
+const (
+	lossBCE     = "BCEWithLogits"
+	lossSoftmax = "SoftmaxCrossEntropy"
+	lossL1      = "L1"
+)
+
+// leakySlope is the slope of a leaky ReLU that says none, PyTorch's default.
+const leakySlope = 0.01
+
+// specKind is a kind of layer in a spec.
+type specKind struct {
+	name       string
+	about      string
+	inputs     int
+	parameters bool
+	fields     []string // that it has a use for, beside name, kind and in
+	build      func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node
+}
+
+// specKinds are the layers that a spec may have.
+func specKinds() []specKind {
+	convolution := []string{"out", "kernel", "stride", "pad", "bias", "init", "bias_init"}
+	return []specKind{
+		{"Conv", "convolution", 1, true, convolution, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Conv(l.Name, in[0], l.convolution())
+		}},
+		{"ConvTranspose", "transposed convolution", 1, true, convolution, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.ConvTranspose(l.Name, in[0], l.convolution())
+		}},
+		{"BatchNorm", "batch normalisation", 1, true, []string{"epsilon", "momentum"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.BatchNormWith(l.Name, in[0], cmp.Or(l.Epsilon, nn.BatchNormEpsilon), cmp.Or(l.Momentum, nn.BatchNormMomentum))
+		}},
+		{"Linear", "fully connected layer", 1, true, []string{"out", "bias", "init", "bias_init"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.bias(), Weight: scheme(l.Init), BiasInit: scheme(l.BiasInit)})
+		}},
+		{"ReLU", "max(0, x)", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.ReLU(in[0])
+		}},
+		{"LeakyReLU", "x where positive, else slope·x", 1, false, []string{"slope"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.LeakyReLU(in[0], cmp.Or(l.Slope, leakySlope))
+		}},
+		{"Tanh", "hyperbolic tangent", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Tanh(in[0])
+		}},
+		{"MaxPool", "maximum over windows", 1, false, []string{"kernel", "stride", "pad", "pad_zeros"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.MaxPool(in[0], nn.Pool{Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad, PadZeros: l.PadZeros})
+		}},
+		{"AvgPool", "mean over windows", 1, false, []string{"kernel", "stride"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.AvgPool(in[0], nn.Pool{Kernel: l.Kernel, Stride: l.Stride})
+		}},
+		{"GlobalAvgPool", "mean of each channel", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.GlobalAvgPool(in[0])
+		}},
+		{"Flatten", "a sample's elements in a row", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Flatten(in[0])
+		}},
+		{"ZeroPad", "zeros around: pad before, pad_end behind (without it pad)", 1, false, []string{"pad", "pad_end"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			end := l.PadEnd
+			if len(end) == 0 {
+				end = l.Pad
+			}
+			return g.ZeroPad(in[0], l.Pad, end)
+		}},
+		{"Concat", "the channels of both", 2, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Concat(in[0], in[1])
+		}},
+		{"Add", "the sum of both", 2, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
+			return g.Add(in[0], in[1])
+		}},
+	}
+}
+
+func layerKind(name string) (specKind, bool) {
+	all := specKinds()
+	i := slices.IndexFunc(all, func(k specKind) bool { return k.name == name })
+	if i < 0 {
+		return specKind{}, false
+	}
+	return all[i], true
+}
+
+// LayerKinds are the kinds of layer that a spec may have.
+func LayerKinds() []string {
+	var names []string
+	for _, k := range specKinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+func (l SpecLayer) bias() bool { return l.Bias == nil || *l.Bias }
+
+func (l SpecLayer) convolution() nn.Convolution {
+	return nn.Convolution{
+		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
+		Bias: l.bias(), Weight: scheme(l.Init), BiasInit: scheme(l.BiasInit),
+	}
+}
+
+// add makes the loss that of g; g's second input is the target.
+func (l *SpecLoss) add(g *nn.Graph, logits *gorgonia.Node) {
+	target := g.Inputs()[1].Node
+	switch l.Kind {
+	case lossBCE:
+		g.SetLoss(g.BCEWithLogits(logits, target))
+	case lossSoftmax:
+		g.SetLoss(g.SoftmaxCrossEntropy(logits, target, l.Smoothing))
+	case lossL1:
+		g.SetLoss(g.L1(logits, target, l.ExpWeight))
+	default:
+		g.Fail(fmt.Errorf("loss %q is not known", l.Kind))
+	}
+}

@@ -1,0 +1,250 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/nn"
+)
+
+// SpecOf is the spec of a network: it builds the same graph, with the same
+// names and initial values, and so trains to the same weights. A network can be
+// written down when it is made of nn.Graph's layers.
+func SpecOf(net Network) (*Spec, error) {
+	s, err := specOf(net)
+	if err != nil {
+		return nil, fmt.Errorf("write %s as a spec: %w", net.Name(), err)
+	}
+	return s, nil
+}
+
+func specOf(net Network) (*Spec, error) {
+	g, err := net.Graph(1, nn.Eval)
+	if err != nil {
+		return nil, err
+	}
+	s := &Spec{Name: net.Name(), Task: net.Task(), Image: net.InputShape(), Target: net.TargetShape()}
+	w := writer{graph: g, names: map[*gorgonia.Node]string{}, variables: map[*gorgonia.Node]nn.Variable{}}
+	for _, v := range slices.Concat(g.Inputs(), g.Parameters(), g.States()) {
+		w.variables[v.Node] = v
+	}
+	for _, in := range g.Inputs() {
+		w.names[in.Node] = in.Name
+	}
+	nodes := slices.Clone(g.Expr().AllNodes())
+	slices.SortFunc(nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
+	for _, n := range nodes {
+		c, ok := nn.CallOf(n)
+		if !ok {
+			continue
+		}
+		if n == g.Loss() {
+			if s.Loss, err = w.loss(n, c, s.Task); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		l, err := w.layer(n, c)
+		if err != nil {
+			return nil, err
+		}
+		s.Layers = append(s.Layers, l)
+		w.names[n] = c.Layer
+	}
+	s.Logits = w.names[g.Outputs()[0].Node]
+	w.shorten(s)
+	if err := s.same(net, g); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// writer turns nodes into layers.
+type writer struct {
+	graph     *nn.Graph
+	names     map[*gorgonia.Node]string // of what was made so far
+	variables map[*gorgonia.Node]nn.Variable
+}
+
+// layer describes a node.
+func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
+	if c.Layer == "" {
+		return SpecLayer{}, fmt.Errorf("%s %s is no layer of a graph: use the methods of nn.Graph, such as g.ReLU(x), in place of the functions of package nn", c.Kind, n.Shape())
+	}
+	l := SpecLayer{Name: c.Layer}
+	operands := nn.Operands(w.graph.Expr(), n)
+	read := 1
+	switch c.Kind {
+	case nn.KindConv, nn.KindConvTranspose:
+		l.Kind = map[nn.Kind]string{nn.KindConv: "Conv", nn.KindConvTranspose: "ConvTranspose"}[c.Kind]
+		l.Out, l.Kernel = n.Shape()[1], Sizes(operands[1].Shape()[2:]).shorten()
+		l.Stride, l.Pad = unless(c.Attr.Stride, 1), unless(c.Attr.Pad, 0)
+		if err := w.weights(&l, operands); err != nil {
+			return l, err
+		}
+	case nn.KindLinear:
+		l.Kind, l.Out = "Linear", n.Shape()[1]
+		if err := w.weights(&l, operands); err != nil {
+			return l, err
+		}
+	case nn.KindBatchNorm:
+		l.Kind = "BatchNorm"
+		l.Epsilon, l.Momentum = other(c.Attr.Epsilon, nn.BatchNormEpsilon), other(c.Attr.Momentum, nn.BatchNormMomentum)
+	case nn.KindReLU:
+		l.Kind = "ReLU"
+	case nn.KindLeakyReLU:
+		l.Kind, l.Slope = "LeakyReLU", other(c.Attr.Slope, leakySlope)
+	case nn.KindTanh:
+		l.Kind = "Tanh"
+	case nn.KindMaxPool, nn.KindAvgPool:
+		l.Kind = map[nn.Kind]string{nn.KindMaxPool: "MaxPool", nn.KindAvgPool: "AvgPool"}[c.Kind]
+		l.Kernel, l.Pad, l.PadZeros = Sizes(c.Attr.Kernel).shorten(), unless(c.Attr.Pad, 0), c.Attr.PadZeros
+		if !slices.Equal(c.Attr.Stride, c.Attr.Kernel) {
+			l.Stride = Sizes(c.Attr.Stride).shorten()
+		}
+	case nn.KindGlobalAvgPool:
+		l.Kind = "GlobalAvgPool"
+	case nn.KindReshape:
+		l.Kind = "Flatten"
+	case nn.KindPad:
+		l.Kind, l.Pad = "ZeroPad", Sizes(c.Attr.Pad).shorten()
+		if !slices.Equal(c.Attr.Pad, c.Attr.PadEnd) {
+			l.PadEnd = Sizes(c.Attr.PadEnd).shorten()
+		}
+	case nn.KindConcat:
+		l.Kind, read = "Concat", 2
+	case nn.KindAdd:
+		l.Kind, read = "Add", 2
+	default:
+		return l, fmt.Errorf("layer %q is %s, which a spec has no name for", c.Layer, c.Kind)
+	}
+	for _, o := range operands[:read] {
+		name, ok := w.names[o]
+		if !ok || name == TargetInput {
+			return l, fmt.Errorf("layer %q reads %q, which is neither the image nor a layer", c.Layer, o.Name())
+		}
+		l.In = append(l.In, name)
+	}
+	return l, nil
+}
+
+// weights describes how weight and bias begin.
+func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) (err error) {
+	bias := len(operands) > 2
+	l.Bias = &bias
+	shape := operands[1].Shape()
+	window := 1
+	for _, k := range shape[2:] {
+		window *= k
+	}
+	for i, text := range []*string{&l.Init, &l.BiasInit}[:len(operands)-1] {
+		v, ok := w.variables[operands[1+i]]
+		if !ok || v.Init == nil {
+			return fmt.Errorf("layer %q computes its weights: a spec has parameters alone", l.Name)
+		}
+		if *text, err = nameInit(v.Init, shape[1]*window, shape[0]*window); err != nil {
+			return fmt.Errorf("parameter %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// loss describes the loss, nil where it is that of the task.
+func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
+	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
+	l := &SpecLoss{Kind: kinds[c.Kind], Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
+	in := nn.Operands(w.graph.Expr(), n)
+	switch {
+	case l.Kind == "":
+		return nil, fmt.Errorf("the loss is %s, which a spec has no name for", c.Kind)
+	case in[0] != w.graph.Outputs()[0].Node || w.names[in[1]] != TargetInput:
+		return nil, fmt.Errorf("the loss is not of the logits and the target")
+	case *l == SpecLoss{Kind: usualLoss(task)}:
+		return nil, nil
+	}
+	return l, nil
+}
+
+// usualLoss is the loss of a task that a network need not name.
+func usualLoss(t Task) string {
+	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
+}
+
+// shorten leaves out what goes without saying: that a layer reads the one
+// before it, and the names that nobody asks for.
+func (w *writer) shorten(s *Spec) {
+	before := ImageInput
+	asked := map[string]bool{s.Logits: true}
+	for i := range s.Layers {
+		l := &s.Layers[i]
+		if len(l.In) == 1 && l.In[0] == before {
+			l.In = nil
+		}
+		for _, name := range l.In {
+			asked[name] = true
+		}
+		before = l.Name
+	}
+	if s.Logits == before {
+		s.Logits = ""
+	}
+	for i := range s.Layers {
+		l := &s.Layers[i]
+		if k, _ := layerKind(l.Kind); !k.parameters && !asked[l.Name] {
+			l.Name = ""
+		}
+	}
+}
+
+// same verifies that s builds what g is: the layers, and parameters of the same
+// names, shapes and beginnings.
+func (s *Spec) same(net Network, g *nn.Graph) error {
+	again, err := s.Network(nil, nil)
+	if err != nil {
+		return err
+	}
+	h, err := again.Graph(1, nn.Eval)
+	if err != nil {
+		return err
+	}
+	if len(g.Layers()) != len(h.Layers()) {
+		return fmt.Errorf("the spec has %d layers, the network %d", len(h.Layers()), len(g.Layers()))
+	}
+	for i, l := range h.Layers() {
+		if want := g.Layers()[i]; l.Name != want.Name || l.Kind != want.Kind || !slices.Equal(l.Shape, want.Shape) {
+			return fmt.Errorf("layer %d of the spec is %s %s %v, the network's is %s %s %v", i+1, l.Name, l.Kind, l.Shape, want.Name, want.Kind, want.Shape)
+		}
+	}
+	got, want := slices.Concat(h.Parameters(), h.States()), slices.Concat(g.Parameters(), g.States())
+	if len(got) != len(want) {
+		return fmt.Errorf("the spec has %d parameters and states, %s %d: those of layers alone can be written", len(got), net.Name(), len(want))
+	}
+	for i, v := range got {
+		if v.Name != want[i].Name || !slices.Equal(v.Shape, want[i].Shape) {
+			return fmt.Errorf("parameter %d of the spec is %s %v, the network's is %s %v: give a layer's parameters the layer's name", i+1, v.Name, v.Shape, want[i].Name, want[i].Shape)
+		}
+		if !slices.Equal(probe(v.Init), probe(want[i].Init)) {
+			return fmt.Errorf("parameter %s begins otherwise in the spec: use one of %s", v.Name, strings.Join(Inits(), ", "))
+		}
+	}
+	return nil
+}
+
+// unless is v, or nothing where all of it is usual.
+func unless(v []int, usual int) Sizes {
+	if !slices.ContainsFunc(v, func(n int) bool { return n != usual }) {
+		return nil
+	}
+	return Sizes(v).shorten()
+}
+
+// other is v, or 0 where it is usual.
+func other(v, usual float64) float64 {
+	if v == usual {
+		return 0
+	}
+	return v
+}

@@ -1,0 +1,121 @@
+package optim_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"lockstep/pkg/optim"
+)
+
+// sc21 is the tutorial's schedule for a global batch, of 64 samples at the
+// start rate of 2e-4.
+func sc21() optim.Schedule {
+	return optim.Schedule{Scaling: "sqrt", BaseBatch: 64, WarmupSteps: 128, Anneal: "cosine-sc21"}
+}
+
+func ExampleSchedule_At() {
+	s := optim.Schedule{Scaling: "linear", WarmupSteps: 100, Anneal: "cosine"}
+	run := optim.Run{Workers: 4, StepsPerEpoch: 100, Epochs: 11}
+	for _, epoch := range []int{0, 1, 6, 10} {
+		fmt.Printf("epoch %2d: from %.6f to %.6f\n", epoch, s.At(1e-3, run, epoch, 0), s.At(1e-3, run, epoch, 99))
+	}
+	// Output:
+	// epoch  0: from 0.000040 to 0.004000
+	// epoch  1: from 0.004000 to 0.003902
+	// epoch  6: from 0.001994 to 0.001382
+	// epoch 10: from 0.000096 to 0.000000
+}
+
+// TestSC21 holds the schedule to the numbers of the tutorial's list of configs:
+// initial rates and total steps of each, and the rate at iteration 1024 of 10240.
+func TestSC21(t *testing.T) {
+	for _, c := range []struct {
+		name                            string
+		globalBatch, gpus, epochs, want int // steps in all
+		initial                         float64
+	}{
+		{"base", 64, 1, 10, 10240, 2e-4},
+		{"bs64_opt", 64, 1, 10, 10240, 2e-4},
+		{"bs256_opt", 256, 4, 20, 5120, 4e-4},
+		{"bs512_test", 512, 8, 10, 1280, 5.657e-4},
+		{"bs512_opt", 512, 8, 40, 5120, 5.657e-4},
+		{"bs2048_opt", 2048, 32, 160, 5120, 1.131e-3},
+		{"bs8192_opt", 8192, 128, 320, 2560, 2.263e-3},
+	} {
+		r := optim.Run{Workers: c.gpus, GlobalBatch: c.globalBatch, StepsPerEpoch: 65536 / c.globalBatch, Epochs: c.epochs}
+		if got := r.Epochs * r.StepsPerEpoch; got != c.want {
+			t.Errorf("%s: %d steps in all, want %d", c.name, got, c.want)
+		}
+		// The list gives four digits, the last of 1.131e-3 being worth 9e-4 of it.
+		if got := sc21().Initial(2e-4, r); math.Abs(got-c.initial)/c.initial > 4.5e-4 {
+			t.Errorf("%s: initial rate is %g, want %g", c.name, got, c.initial)
+		}
+	}
+	base := optim.Run{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: 10}
+	at := func(r optim.Run, i int) float64 {
+		return sc21().At(2e-4, r, (i-1)/r.StepsPerEpoch, (i-1)%r.StepsPerEpoch)
+	}
+	if got := at(base, 1024); math.Abs(got-1.9510565e-4) > 5e-12 {
+		t.Errorf("rate at iteration 1024 of 10240 is %.8g, want 1.9510565e-4", got)
+	}
+	// A batch that is not larger than the base has no warm-up: 2e-4·½(1+cos(π/10240)).
+	if got, want := at(base, 1), 1e-4*(1+math.Cos(math.Pi/10240)); math.Abs(got-want) > 1e-18 {
+		t.Errorf("first rate is %g, want %g", got, want)
+	}
+	large := optim.Run{Workers: 4, GlobalBatch: 256, StepsPerEpoch: 256, Epochs: 20}
+	for _, c := range []struct {
+		i    int
+		want float64
+	}{
+		{1, 4e-4 / 128}, {64, 2e-4}, {127, 127 * 4e-4 / 128},
+		{128, 4e-4},        // the cosine begins at 0
+		{128 + 2560, 2e-4}, // a half of the total after it
+		{5120, 2e-4 * (1 + math.Cos(math.Pi*4992/5120))}, // it does not reach the end
+	} {
+		if got := at(large, c.i); math.Abs(got-c.want) > 1e-15 {
+			t.Errorf("256 samples: rate at iteration %d is %g, want %g", c.i, got, c.want)
+		}
+	}
+}
+
+// TestStudy holds the study's schedule to 1e-3·N, halved at epochs 80, 120 and
+// 150, for all of its worker counts.
+func TestStudy(t *testing.T) {
+	for _, n := range []int{1, 2, 4, 6, 8, 10, 12, 14} {
+		for epoch, divisor := range map[int]float64{0: 1, 79: 1, 80: 2, 119: 2, 120: 4, 149: 4, 150: 8, 199: 8} {
+			want := 1e-3 * float64(n) / divisor
+			got := optim.StudySchedule().At(1e-3, optim.Run{Workers: n, GlobalBatch: 16 * n, StepsPerEpoch: 5, Epochs: 200}, epoch, 4)
+			if math.Abs(got-want) > 1e-15 {
+				t.Errorf("%d workers, epoch %d: %g, want %g", n, epoch, got, want)
+			}
+		}
+	}
+}
+
+// TestCosine: it ends at the end rate, with the last step, and not below.
+func TestCosine(t *testing.T) {
+	s := optim.Schedule{Anneal: "cosine", EndRate: 1e-5, WarmupEpochs: 1}
+	r := optim.Run{Workers: 1, GlobalBatch: 4, StepsPerEpoch: 10, Epochs: 5}
+	before := math.Inf(1)
+	for i := 9; i < 50; i++ {
+		got := s.At(1e-2, r, i/10, i%10)
+		if got >= before {
+			t.Errorf("rate rises to %g at step %d", got, i)
+		}
+		before = got
+	}
+	if math.Abs(before-1e-5) > 1e-18 {
+		t.Errorf("last rate is %g, want 1e-5", before)
+	}
+	if got := s.At(1e-2, r, 9, 0); got != 1e-5 {
+		t.Errorf("beyond the end it is %g, want 1e-5", got)
+	}
+	// By the batch: 512 samples where the rate is for 128 is twice by the root, four times linearly.
+	for scaling, want := range map[string]float64{"sqrt": 2e-2, "linear": 4e-2, "none": 1e-2} {
+		s := optim.Schedule{Scaling: scaling, BaseBatch: 128}
+		if got := s.At(1e-2, optim.Run{Workers: 2, GlobalBatch: 512, StepsPerEpoch: 1, Epochs: 1}, 0, 0); got != want {
+			t.Errorf("%s: %g, want %g", scaling, got, want)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package strategy
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+)
+
+// Accumulator is a GradSync that lets an update take several batches, one after
+// another: it keeps the sum of their gradients, and hands the mean to the
+// strategy with the last one, bucket by bucket while that one's backward pass
+// goes on. The exchange costs as much as that of one batch.
+//
+//	acc.Begin(2)
+//	timing, err := exe.Step(ctx, acc, nil)      // gradients only
+//	timing, err = exe.Step(ctx, acc, &update)   // of both
+//
+// It needs gradients on the host, which the reference and the CPU engine have.
+type Accumulator struct {
+	inner engine.GradSync
+	sums  []device.Buffer // by bucket
+	parts int             // of the update under way
+	part  int             // the present one, from 1
+}
+
+var _ engine.GradSync = (*Accumulator)(nil)
+
+// NewAccumulator adds up before inner exchanges.
+func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
+
+// Begin begins an update of so many parts, at least 1.
+func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
+
+// Bucket keeps or adds bucket i, and hands the mean on with the last part.
+func (a *Accumulator) Bucket(i int, b device.Buffer, s device.Stream) error {
+	if a.parts <= 1 {
+		return a.inner.Bucket(i, b, s)
+	}
+	if !b.OnHost() {
+		return errors.New("accumulate gradients: this engine keeps them on its device, where they cannot be added up yet: use accumulate 1")
+	}
+	for len(a.sums) <= i {
+		a.sums = append(a.sums, device.Buffer{})
+	}
+	sum := &a.sums[i]
+	if a.part == 1 {
+		sum.F32, sum.F64 = append(sum.F32[:0], b.F32...), append(sum.F64[:0], b.F64...)
+		return nil
+	}
+	if len(sum.F32) != len(b.F32) || len(sum.F64) != len(b.F64) {
+		return fmt.Errorf("accumulate gradients: bucket %d has %d values, had %d", i, b.Len(), sum.Len())
+	}
+	if a.part < a.parts {
+		plus(sum.F32, b.F32)
+		plus(sum.F64, b.F64)
+		return nil
+	}
+	plus(b.F32, sum.F32)
+	plus(b.F64, sum.F64)
+	divide(b, a.parts)
+	return a.inner.Bucket(i, b, s)
+}
+
+func plus[T float32 | float64](to, from []T) {
+	for i, v := range from {
+		to[i] += v
+	}
+}
+
+// Wait ends a part; the last one's waits for the exchange.
+func (a *Accumulator) Wait() error {
+	last := a.part >= a.parts
+	a.part++
+	if !last {
+		return nil
+	}
+	return a.inner.Wait()
+}
+
+// Capturable is inner's where there is nothing to add up.
+func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

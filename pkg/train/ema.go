@@ -1,0 +1,124 @@
+package train
+
+import (
+	"context"
+	"fmt"
+
+	"lockstep/pkg/engine"
+)
+
+// Average is the exponential moving average of the parameters (EMA, Polyak and
+// Juditsky 1992): a ← d·a + (1−d)·w after a step. It is kept beside the
+// parameters, scored beside them after each epoch, and saved in the checkpoint.
+type Average struct {
+	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
+	Every int     `yaml:"every" json:"every"` // optimiser steps between two updates; 0: 1
+}
+
+// Validate reports the first value that cannot be.
+func (a Average) Validate() error {
+	switch {
+	case !(a.Decay >= 0 && a.Decay < 1):
+		return fmt.Errorf("validate average: ema.decay is %g: use at least 0 (none) and less than 1, such as 0.999", a.Decay)
+	case a.Every < 0:
+		return fmt.Errorf("validate average: ema.every is %d: use 1 for each step", a.Every)
+	}
+	return nil
+}
+
+// average is an Average at work.
+type average struct {
+	config  Average
+	updates int // done
+	names   []string
+	values  map[string][]float64 // by parameter
+}
+
+// averagePrefix begins the name of an average in a checkpoint: ema.<parameter>.
+const averagePrefix = "ema."
+
+// newAverage begins with the present parameters; nil where none is asked for.
+func newAverage(c Average, exe engine.Executable) (*average, error) {
+	if c.Decay == 0 {
+		return nil, nil
+	}
+	a := &average{config: c, values: map[string][]float64{}}
+	for _, p := range exe.Program().Params {
+		v, err := exe.Get(p.Name)
+		if err != nil {
+			return nil, fmt.Errorf("average %s: %w", p.Name, err)
+		}
+		a.names = append(a.names, p.Name)
+		a.values[p.Name] = v
+	}
+	return a, nil
+}
+
+// startAverage begins it, or goes on with that of the checkpoint that is resumed.
+func (t *Trainer) startAverage() (err error) {
+	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || t.resumed.averages == 0 {
+		return err
+	}
+	t.average.updates = t.resumed.averages
+	for _, name := range t.average.names {
+		v, ok := t.resumed.tensors[averagePrefix+name]
+		if !ok || len(v) != len(t.average.values[name]) {
+			return fmt.Errorf("checkpoint %s lacks the average of %s, or has another size", t.resumed.path, name)
+		}
+		t.average.values[name] = v
+	}
+	t.resumed = nil
+	return nil
+}
+
+// after takes in the parameters after an optimiser step. The decay grows to the
+// one asked for, (1+u)/(10+u) after u updates, as TensorFlow's
+// ExponentialMovingAverage has it, lest the random beginning stays in a short run.
+func (a *average) after(step int, exe engine.Executable) error {
+	if a == nil || step%max(1, a.config.Every) != 0 {
+		return nil
+	}
+	a.updates++
+	u := float64(a.updates)
+	d := min(a.config.Decay, (1+u)/(10+u))
+	for _, name := range a.names {
+		w, err := exe.Get(name)
+		if err != nil {
+			return fmt.Errorf("average %s: %w", name, err)
+		}
+		v := a.values[name]
+		for i := range v {
+			v[i] = d*v[i] + (1-d)*w[i]
+		}
+	}
+	return nil
+}
+
+// evaluateAverage scores the averaged parameters: they take the place of the
+// trained ones for as long.
+func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
+	trained := map[string][]float64{}
+	swap := func(values map[string][]float64) error {
+		for _, name := range t.average.names {
+			if err := t.train.Set(name, values[name]); err != nil {
+				return fmt.Errorf("set %s: %w", name, err)
+			}
+		}
+		return nil
+	}
+	for _, name := range t.average.names {
+		v, err := t.train.Get(name)
+		if err != nil {
+			return Scores{}, fmt.Errorf("get %s: %w", name, err)
+		}
+		trained[name] = v
+	}
+	if err := swap(t.average.values); err != nil {
+		return Scores{}, err
+	}
+	s, err := t.Evaluate(ctx)
+	if serr := swap(trained); err == nil {
+		err = serr
+	}
+	return s, err
+}
