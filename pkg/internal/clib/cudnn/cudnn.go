@@ -13,7 +13,9 @@
 // Tensors are N,C,(D,)H,W in their dimensions, whatever their order in memory,
 // which the strides give (ChannelsLast). Filters are K,C,(T,)R,S.
 //
-// Source: cuDNN documentation, version 9, "Backend API".
+// Source: cuDNN documentation, version 9, "Backend API". Every number here and in
+// status.go was compared with the headers of cuDNN 9.6.0 and with bindings made
+// from those of 9.10 and 9.21.
 package cudnn
 
 import (

@@ -6,7 +6,8 @@
 // device's context current. A collective returns when it is enqueued on the
 // stream; it may be captured in a CUDA graph.
 //
-// Source: NCCL documentation, version 2.28.
+// Source: NCCL documentation, version 2.28. Every number was compared with nccl.h of
+// 2.30.7.
 package nccl
 
 import (

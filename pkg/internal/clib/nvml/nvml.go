@@ -2,7 +2,8 @@
 // driver) as a table of Go functions: what a GPU is doing and how much power it
 // draws. It needs no CUDA context and may be called from any goroutine.
 //
-// Source: NVML API reference, driver 580.
+// Source: NVML API reference, driver 580. The results and clocks were compared with
+// nvml.h of CUDA 12.6 and 13.3.
 package nvml
 
 import (

@@ -2,7 +2,8 @@
 // functions: CUDA C++ in, PTX or a device's machine code out. It needs no GPU and
 // no driver.
 //
-// Source: NVRTC documentation, version 13.0; the functions are those of 11.2 too.
+// Source: NVRTC documentation, version 13.0; the functions are those of 11.2 too. The
+// results were compared with nvrtc.h of CUDA 12.6.3.
 package nvrtc
 
 import (
