@@ -49,8 +49,8 @@ func (o ReadOptions) Validate() error {
 	return nil
 }
 
-// ReadRuns measures the reading of logs that are made for it from a seed: a log
-// of the U-Net study beside pandas and matplotlib, in turns, and each kind of
+// ReadRuns measures the reading of logs that are made for it from a seed: a text
+// log and a table of numbers beside pandas and matplotlib, in turns, and each kind of
 // text, event files and long files against what is required. TensorBoard's own
 // reader is in no Debian package, so that event files have no peer. An error
 // wraps ErrPeerMissing where pandas or matplotlib is not on this machine.
@@ -114,14 +114,61 @@ type readBench struct {
 
 func (b readBench) say(format string, a ...any) { say(b.Output, format, a...) }
 
+// besideLog is a log that both sides read and draw.
+type besideLog struct {
+	name  string
+	file  string
+	write func(path string, lines int) (bytes float64, err error)
+	// requests are of the parse: the peer's fastest way, which it also draws
+	// after, and others that its users take.
+	requests []string
+	targets  bool // this is the log that the targets are set for
+}
+
+// besideLogs are text as a program logs it, which a program that has pandas
+// picks values out of with a regular expression, and a table of numbers, for
+// which pandas has a parser written in C.
+func besideLogs() []besideLog {
+	return []besideLog{
+		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21, requests: []string{requestParse, requestExtract}, targets: true},
+		{name: "study CSV", file: "log_4.csv", write: writeStudy, requests: []string{requestParse}},
+	}
+}
+
 // besidePandas measures the parse in processes that are warm, and the way to
 // the picture from the start of a process to the picture on disk.
-func (b readBench) besidePandas(ctx context.Context) ([]Record, error) {
-	path := filepath.Join(b.dir, "log_4.csv")
-	size, err := writeStudy(path, b.Lines)
-	if err != nil {
-		return nil, err
+func (b readBench) besidePandas(ctx context.Context) (records []Record, err error) {
+	for _, l := range besideLogs() {
+		path := filepath.Join(b.dir, "beside", l.file)
+		size, err := l.write(path, b.Lines)
+		if err != nil {
+			return nil, err
+		}
+		parses, err := b.parses(ctx, l, path, size)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.name, err)
+		}
+		panels := b.record
+		panels.Name, panels.Unit = fmt.Sprintf("%s of %d lines to a PNG of 4 panels, whole process", l.name, b.Lines), "s"
+		var a, p []float64
+		if a, p, panels.Peer, err = b.panels(ctx, path); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.name, err)
+		}
+		panels = comparedCost(panels, a, p)
+		b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
+		if l.targets && b.Lines == 100_000 { // the size that they are set for
+			for i := range parses {
+				parses[i].Target = parseTarget
+			}
+			panels.Target = panelsTarget
+		}
+		records = append(append(records, parses...), panels)
 	}
+	return records, nil
+}
+
+// parses measures the parse of a log, in turns.
+func (b readBench) parses(ctx context.Context, l besideLog, path string, size float64) (records []Record, err error) {
 	peer, err := startPeer(ctx, program{argv: append(b.peer, "--task", "parse"), workers: 1})
 	if err != nil {
 		return nil, err
@@ -132,32 +179,25 @@ func (b readBench) besidePandas(ctx context.Context) ([]Record, error) {
 		return nil, err
 	}
 	defer ours.close()
-	request := requestParse + "\t" + path
-	if _, _, err := inTurns(ours, peer, request, 2); err != nil { // does not count
-		return nil, err
+	for _, how := range l.requests {
+		request := how + "\t" + path
+		if _, _, err := inTurns(ours, peer, request, 2); err != nil { // does not count
+			return nil, err
+		}
+		a, p, err := inTurns(ours, peer, request, b.Repeats)
+		if err != nil {
+			return nil, err
+		}
+		r := b.record
+		r.Name, r.Unit, r.Peer = fmt.Sprintf("parse %s, %d lines", l.name, b.Lines), "MB/s", peer.about.Name
+		if how == requestExtract {
+			r.Peer += ", str.extract"
+		}
+		r = compared(r, perSecond(size/1e6, a), perSecond(size/1e6, p))
+		b.say("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		records = append(records, r)
 	}
-	a, p, err := inTurns(ours, peer, request, b.Repeats)
-	if err != nil {
-		return nil, err
-	}
-	parse := b.record
-	parse.Name, parse.Unit, parse.Peer = fmt.Sprintf("parse, %d lines", b.Lines), "MB/s", peer.about.Name
-	parse = compared(parse, perSecond(size/1e6, a), perSecond(size/1e6, p))
-	b.say("%s: %.0f MB/s; %s: %.0f MB/s", parse.Name, parse.Value, parse.Peer, parse.PeerValue)
-	ours.close()
-	peer.close()
-
-	panels := b.record
-	panels.Name, panels.Unit = fmt.Sprintf("%d lines to a PNG of 4 panels, whole process", b.Lines), "s"
-	if a, p, panels.Peer, err = b.panels(ctx, path); err != nil {
-		return nil, err
-	}
-	panels = comparedCost(panels, a, p)
-	b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
-	if b.Lines == 100_000 { // the size that the targets are set for
-		parse.Target, panels.Target = parseTarget, panelsTarget
-	}
-	return []Record{parse, panels}, nil
+	return records, nil
 }
 
 // panels measures whole processes in turns.

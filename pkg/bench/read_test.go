@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image/png"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -47,7 +48,12 @@ func TestReadRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"parse, 50 lines", "50 lines to a PNG of 4 panels, whole process", "20 runs to the first figure, whole process"}
+	want := []string{
+		"parse SC21 log, 50 lines", "parse SC21 log, 50 lines", "SC21 log of 50 lines to a PNG of 4 panels, whole process",
+		"parse study CSV, 50 lines", "study CSV of 50 lines to a PNG of 4 panels, whole process",
+		"20 runs to the first figure, whole process",
+	}
+	beside := len(want) - 1 // records that have pandas as their peer
 	for _, k := range readKinds() {
 		want = append(want, "read "+k.name+", one core")
 	}
@@ -59,13 +65,16 @@ func TestReadRuns(t *testing.T) {
 	}
 	for i, r := range records {
 		peer := "required"
-		if i < 2 {
+		switch {
+		case i == 1:
+			peer = "fake pandas, str.extract"
+		case i < beside:
 			peer = "fake pandas"
 		}
 		if !strings.HasPrefix(r.Name, want[i]) || r.Peer != peer || !(r.Value > 0) || !(r.Ratio > 0) || r.Machine == "" || r.Commit == "" {
 			t.Errorf("record %d: %+v", i, r)
 		}
-		if (r.Target > 0) != (i >= 2) { // the targets against pandas are for 100,000 lines
+		if (r.Target > 0) != (i >= beside) { // the targets against pandas are for 100,000 lines
 			t.Errorf("record %d: target %g", i, r.Target)
 		}
 	}
@@ -128,6 +137,45 @@ func TestReadFiles(t *testing.T) {
 		head := make([]byte, len(first))
 		if _, err := io.ReadFull(bufio.NewReader(f), head); err != nil || !bytes.Equal(head, first) {
 			t.Errorf("%s: another file for the same seed: %v", k.name, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBesideLogs: both logs give the values that the four panels need, and a
+// picture of the size that the peer draws.
+func TestBesideLogs(t *testing.T) {
+	const lines = 404
+	for _, l := range besideLogs() {
+		path := filepath.Join(t.TempDir(), l.file)
+		if _, err := l.write(path, lines); err != nil {
+			t.Fatal(err)
+		}
+		logs, err := logread.Options{}.Read(t.Context(), path)
+		if err != nil || len(logs.Runs) != 1 || len(logs.Problems) > 0 {
+			t.Fatalf("%s: %v, %d runs, problems %v", l.name, err, len(logs.Runs), logs.Problems)
+		}
+		epochs := map[string]int{"SC21 log": (lines - 4) / 4, "study CSV": lines}[l.name]
+		r := logs.Runs[0]
+		if len(r.Epochs) != epochs || r.Info.Workers != 4 {
+			t.Errorf("%s: %d epochs of %d workers, expected %d of 4", l.name, len(r.Epochs), r.Info.Workers, epochs)
+		}
+		if last := r.Epochs[epochs-1]; !(last.Seconds > 0 && last.TrainLoss > 0 && last.ValLoss > 0) {
+			t.Errorf("%s: the last epoch is %+v", l.name, last)
+		}
+		picture := filepath.Join(t.TempDir(), "four.png")
+		if err := panels(path, picture); err != nil {
+			t.Fatalf("%s: %v", l.name, err)
+		}
+		f, err := os.Open(picture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := png.DecodeConfig(f)
+		if err != nil || size.Width != panelsWidth || size.Height != panelsHeight {
+			t.Errorf("%s: a picture of %d by %d, %v", l.name, size.Width, size.Height, err)
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)

@@ -87,6 +87,39 @@ func writePieces(path string, piece filePiece, more func(n int, written int64) b
 	return size, errors.Join(w.Flush(), f.Close())
 }
 
+// writeSC21 writes a log in the SC21 wording of so many lines: each is one of
+// the lines that the program writes of an epoch.
+func writeSC21(path string, lines int) (float64, error) {
+	size, err := writePieces(path, sc21Line, func(n int, _ int64) bool { return n < lines })
+	return float64(size), err
+}
+
+// sc21Line is the n-th line of such a log. Numbers have as many digits as
+// Python prints of them, and losses fall and scatter.
+func sc21Line(b []byte, rng *rand.Rand, n int) []byte {
+	start := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
+	const each = 4
+	header := []string{"Configuration name: base", "global_batch_size 64", "world_size 4", "num_epochs 25000"}
+	epoch := max(0, (n-len(header))/each+1)
+	b = start.Add(time.Duration(epoch)*825*time.Second).AppendFormat(b, "2006-01-02 15:04:05,000")
+	b = append(b, " - root - INFO - "...)
+	loss := 0.01 + 0.5*math.Exp(-float64(epoch)/2500)
+	switch i := n - len(header); {
+	case i < 0:
+		b = append(b, header[n]...)
+	case i%each == 0:
+		seconds := 750 + 10*rng.Float64()
+		b = fmt.Appendf(b, "Time taken for epoch %d is %v sec, avg %v samples/sec", epoch, seconds, 65536/seconds)
+	case i%each == 1:
+		b = fmt.Appendf(b, "  Avg train loss=%.6f", loss+0.002*rng.Float64())
+	case i%each == 2:
+		b = fmt.Appendf(b, "  Avg val loss=%.6f", loss+0.02+0.002*rng.Float64())
+	default:
+		b = fmt.Appendf(b, "  Total validation time: %v sec", 70+rng.Float64())
+	}
+	return append(b, '\n')
+}
+
 func studyRow(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)

@@ -4,16 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 
 	"lockstep/pkg/figure"
 	"lockstep/pkg/logread"
@@ -25,9 +21,10 @@ const taskRead = "read"
 
 // What a worker of that task is asked; the words have tabs between them.
 const (
-	requestParse  = "parse"  // PATH: the runs of it
-	requestPanels = "panels" // PATH PICTURE: its four panels as a PNG
-	requestFirst  = "first"  // FOLDER PICTURE: the epoch time of all its runs
+	requestParse   = "parse"   // PATH: the runs of it
+	requestExtract = "extract" // PATH: the same; the peer does it another way
+	requestPanels  = "panels"  // PATH PICTURE: its four panels as a PNG
+	requestFirst   = "first"   // FOLDER PICTURE: the epoch time of all its runs
 )
 
 // The picture of the four panels, as the peer draws it.
@@ -64,7 +61,7 @@ func readAnswer(ctx context.Context, words []string) (answer, error) {
 	case len(words) == 1 && words[0] == requestMemory:
 		n, err := peakBytes("/proc/self/status")
 		return answer{PeakBytes: n}, err
-	case len(words) == 2 && words[0] == requestParse:
+	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract):
 		logs, err := logread.Options{}.Read(ctx, words[1])
 		if err != nil {
 			return answer{}, err
@@ -89,28 +86,27 @@ func readAnswer(ctx context.Context, words []string) (answer, error) {
 	return answer{}, fmt.Errorf("request %q is not known to this task", words)
 }
 
-// panels draws four figures of a log into one PNG.
+// panels draws four figures of a log into one PNG: the losses by epoch and by
+// time, and the epoch time and what else it tells by workers.
 func panels(path, picture string) error {
 	study, err := scaling.Read(path)
 	if err != nil {
 		return err
 	}
-	canvas := vgimg.NewWith(vgimg.UseWH(panelsWidth*vg.Inch/panelsDPI, panelsHeight*vg.Inch/panelsDPI), vgimg.UseDPI(panelsDPI))
-	tiles := draw.Tiles{Rows: 2, Cols: 2, PadX: 10, PadY: 10, PadTop: 5, PadBottom: 5, PadLeft: 5, PadRight: 5}
-	whole := draw.New(canvas)
-	for i, of := range []func(*scaling.Study) (*figure.Figure, error){
-		figure.LossByEpoch, figure.LossByTime, figure.EpochTime, figure.IoU,
-	} {
-		f, err := of(study)
-		if err != nil {
+	names := []string{"loss_by_epoch", "loss_by_time", "epoch_time", "throughput"}
+	if p := study.Points[0]; p.Throughput.N == 0 && p.IoU.N > 0 {
+		names[3] = "iou"
+	}
+	figures := make([]*figure.Figure, len(names))
+	for i, name := range names {
+		if figures[i], err = figure.Make(name, study); err != nil {
 			return err
 		}
-		f.Plot().Draw(tiles.At(whole, i%2, i/2))
 	}
-	file, err := os.Create(picture)
+	page, err := figure.Panels("", figures...)
 	if err != nil {
 		return err
 	}
-	_, err = vgimg.PngCanvas{Canvas: canvas}.WriteTo(file)
-	return errors.Join(err, file.Close())
+	page.Width, page.Height, page.DPI = panelsWidth*vg.Inch/panelsDPI, panelsHeight*vg.Inch/panelsDPI, panelsDPI
+	return page.Save(picture)
 }

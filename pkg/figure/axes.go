@@ -208,7 +208,7 @@ func nowhere() extent { return extent{math.Inf(1), math.Inf(-1)} }
 
 func (e *extent) add(values ...float64) {
 	for _, v := range values {
-		if finite(v) {
+		if (v < e.lo || v > e.hi) && finite(v) { // the first is both, of nowhere
 			e.lo, e.hi = min(e.lo, v), max(e.hi, v)
 		}
 	}
@@ -217,7 +217,7 @@ func (e *extent) add(values ...float64) {
 // on is add for an axis; a logarithmic one cannot show what is not positive.
 func (e *extent) on(log bool, values ...float64) {
 	for _, v := range values {
-		if !log || v > 0 {
+		if (v < e.lo || v > e.hi) && (!log || v > 0) {
 			e.add(v)
 		}
 	}

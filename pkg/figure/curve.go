@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 
 	"lockstep/pkg/scaling"
 )
@@ -53,8 +52,10 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 	}
 	title, label := metricTitle(metric)
 	f := o.figure(name, title, set.AxisLabel, label)
-	f.table = set.Table()
-	f.brief = lastOfRuns(f.table)
+	f.fill = func() {
+		f.table = set.Table()
+		f.brief = lastOfRuns(f.table)
+	}
 	groups := o.groups(set)
 	x, y := nowhere(), nowhere()
 	for _, g := range groups {
@@ -80,21 +81,15 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 	for i, g := range groups {
 		l := lookOf(i)
 		for _, c := range g.lines {
-			xy := pointsOf(c, origin, unit)
-			if len(xy) == 0 {
+			t := traceOf(c.X, c.Y, origin, unit)
+			if t.len() == 0 {
 				continue
 			}
-			if o.Smooth > 0 {
-				faint := l.line
-				faint.Color, faint.Width = pale(l.line.Color, 80), 0.8
-				raw, err := line(condensed(xy), lineAlone(faint))
-				if err != nil {
-					return err
-				}
-				f.plot.Add(raw...)
-				xy = smoothed(xy, o.Smooth)
+			t, err := f.smoothed(o, t, l.line, 80, 0.8)
+			if err != nil {
+				return err
 			}
-			if err := f.thinned(condensed(xy), l); err != nil {
+			if err := f.thinned(t, l); err != nil {
 				return err
 			}
 		}
@@ -185,43 +180,4 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 		c += fmt.Sprintf(" %d runs have no such line: %s.", len(set.Problems), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
 	return c + notDrawn(study)
-}
-
-// pointsOf is what of a line can be drawn.
-func pointsOf(l scaling.CurveLine, origin, unit float64) plotter.XYs {
-	var xy plotter.XYs
-	for i, x := range l.X {
-		if finite(x) && finite(l.Y[i]) {
-			xy = append(xy, plotter.XY{X: (x - origin) / unit, Y: l.Y[i]})
-		}
-	}
-	return xy
-}
-
-// condensed leaves of a long line the first, lowest, highest and last point of
-// each of so many stretches, which look the same and make a small file.
-func condensed(xy plotter.XYs) plotter.XYs {
-	const stretches = 600
-	if len(xy) <= 4*stretches {
-		return xy
-	}
-	var out plotter.XYs
-	for k := range stretches {
-		start, end := k*len(xy)/stretches, (k+1)*len(xy)/stretches
-		lo, hi := start, start
-		for i := start; i < end; i++ {
-			if xy[i].Y < xy[lo].Y {
-				lo = i
-			}
-			if xy[i].Y > xy[hi].Y {
-				hi = i
-			}
-		}
-		at := []int{start, lo, hi, end - 1}
-		slices.Sort(at)
-		for _, i := range slices.Compact(at) {
-			out = append(out, xy[i])
-		}
-	}
-	return out
 }

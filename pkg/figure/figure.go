@@ -16,7 +16,6 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 	_ "gonum.org/v1/plot/vg/vgpdf" // registers PDF
 	_ "gonum.org/v1/plot/vg/vgsvg" // registers SVG
 )
@@ -27,6 +26,9 @@ type Figure struct {
 	// Width and Height are those of the whole picture; a constructor sets a
 	// size that is legible in a notebook.
 	Width, Height vg.Length
+	// DPI is how many pixels an inch of a PNG has; 0 stands for 150, which makes
+	// a figure of usual width 960 pixels wide: sharp on a page, and small.
+	DPI int
 
 	name    string
 	plot    *plot.Plot
@@ -132,13 +134,24 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 	return err
 }
 
-// pngDPI makes the width of a PNG 960 pixels: sharp on a page, and small.
-const pngDPI = 150
+// Resolutions of a PNG.
+const (
+	usualDPI = 150
+	mostDPI  = 2400 // what the best printers print
+	mostDots = 1 << 28
+)
 
 func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 	if format == "png" {
-		c := vgimg.NewWith(vgimg.UseWH(f.Width, f.Height), vgimg.UseDPI(pngDPI), vgimg.UseBackgroundColor(color.White))
-		return vgimg.PngCanvas{Canvas: c}, nil
+		dpi := f.DPI
+		if dpi == 0 {
+			dpi = usualDPI
+		}
+		if dpi < 0 || dpi > mostDPI || f.Width.Dots(float64(dpi))*f.Height.Dots(float64(dpi)) > mostDots {
+			return nil, fmt.Errorf("a picture of %.3g by %.3g inches with %d pixels an inch: use 1 to %d, and at most %d pixels in all",
+				f.Width/vg.Inch, f.Height/vg.Inch, dpi, mostDPI, mostDots)
+		}
+		return newPixels(f.Width, f.Height, dpi), nil
 	}
 	c, err := draw.NewFormattedCanvas(f.Width, f.Height, format)
 	if format == "pdf" {
@@ -180,6 +193,11 @@ func (f *Figure) draw(c draw.Canvas) {
 	}
 	c.SetColor(f.plot.BackgroundColor)
 	c.Fill(c.Rectangle.Path())
+	f.drawPlot(c)
+}
+
+// drawPlot draws what stands on the ground.
+func (f *Figure) drawPlot(c draw.Canvas) {
 	c = draw.Crop(c, margin, -margin, margin, -margin)
 	title := f.plot.Title
 	if title.Text != "" {
@@ -188,7 +206,7 @@ func (f *Figure) draw(c draw.Canvas) {
 		c.Max.Y -= style.Rectangle(title.Text).Size().Y + title.Padding
 	}
 	p := *f.plot
-	p.Title.Text = ""
+	p.Title.Text, p.BackgroundColor = "", nil // the ground is there
 	if f.right != nil {
 		c.Max.X -= f.right.width()
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"image"
-	"image/color"
 	"image/draw"
 	"image/png"
 	"io"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	vgdraw "gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -92,15 +90,15 @@ func TestGoldenImages(t *testing.T) {
 func compareImage(t *testing.T, name string, f *Figure) {
 	t.Helper()
 	const dpi = 75
-	canvas := vgimg.NewWith(vgimg.UseWH(f.Width, f.Height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	canvas := newPixels(f.Width, f.Height, dpi)
 	f.draw(vgdraw.New(canvas))
 	path := filepath.Join("testdata", name+".png")
 	if *update {
 		var b bytes.Buffer
-		check(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, canvas.Image()))
+		check(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, canvas.picture))
 		check(t, os.WriteFile(path, b.Bytes(), 0o644))
 	}
-	if d := difference(canvas.Image(), readPNG(t, path)); d > tolerance {
+	if d := difference(canvas.picture, readPNG(t, path)); d > tolerance {
 		t.Errorf("%s: %.2f %% of the pixels differ, at most %.2f %% may; look at both, then run the test with -update", path, 100*d, 100*tolerance)
 	}
 }

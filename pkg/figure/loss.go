@@ -9,10 +9,10 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
 
@@ -24,7 +24,7 @@ const mostCurves = 6
 func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	return o.losses(study, lossAxis{
 		name: "loss_by_epoch", title: "Loss by epoch", label: "epoch", what: "Loss against the epoch",
-		x: func(e epochLoss) float64 { return float64(e.epoch) },
+		x: func(c *scaling.LossCurve) []float64 { return c.Epoch },
 	})
 }
 
@@ -33,7 +33,7 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	return o.losses(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
-		x: func(e epochLoss) float64 { return e.elapsed }, time: true,
+		x: func(c *scaling.LossCurve) []float64 { return c.Elapsed }, time: true,
 	})
 }
 
@@ -43,18 +43,23 @@ func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	f, err := o.losses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
 		what: "Loss against the time since the first epoch began (training and validation)",
-		x:    func(e epochLoss) float64 { return e.clock }, time: true,
+		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true,
 	})
-	if err != nil && study != nil && !slices.ContainsFunc(study.EpochRows(), func(r scaling.EpochRow) bool { return r.ValSeconds > 0 }) {
+	if err != nil && study != nil && !slices.ContainsFunc(study.Runs, validationTimed) {
 		return nil, fmt.Errorf("%w; the logs tell no time of validation: use figure.LossByTime", err)
 	}
 	return f, err
 }
 
+// validationTimed says whether a run tells the time of any validation.
+func validationTimed(r runs.Run) bool {
+	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.ValSeconds > 0 })
+}
+
 // lossAxis is what losses are drawn against.
 type lossAxis struct {
 	name, title, label, what string
-	x                        func(epochLoss) float64
+	x                        func(*scaling.LossCurve) []float64
 	time                     bool // in seconds
 }
 
@@ -64,7 +69,7 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := curves(study.EpochRows())
+	all := study.LossCurves()
 	shown := o.selected(all, len(study.Series()))
 	f := o.figure(name, axis.title, axis.label, "loss")
 	f.fill = func() {
@@ -78,12 +83,13 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	manySeries := len(study.Series()) > 1
 	drawnTrain, drawnVal := false, false
 	values := nowhere()
-	for i, c := range shown {
-		label := workersText(c.workers)
+	for i := range shown {
+		c := &shown[i]
+		label := workersText(c.Workers)
 		if manySeries {
-			label = c.series + ", " + label
+			label = c.Series + ", " + label
 		}
-		train, val, err := f.curve(o, c, lookOf(i), func(e epochLoss) float64 { return axis.x(e) / unit }, &values)
+		train, val, err := f.curve(o, c, lookOf(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
@@ -106,12 +112,10 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 
 // timeAxis names the unit in which the longest curve is legible, and returns
 // its seconds.
-func (f *Figure) timeAxis(shown []curve, axis lossAxis) float64 {
+func (f *Figure) timeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	longest := nowhere()
-	for _, c := range shown {
-		for _, e := range c.epochs {
-			longest.add(axis.x(e))
-		}
+	for i := range shown {
+		longest.add(axis.x(&shown[i])...)
 	}
 	name, unit := timeUnit(longest.hi)
 	f.plot.X.Label.Text = axis.label + " (" + name + ")"
@@ -182,18 +186,18 @@ func eye() draw.GlyphStyle {
 // selected leaves the curves that the options name, or where there are too
 // many to be told apart the fewest and the most workers of each series and
 // some evenly between.
-func (o Options) selected(all []curve, series int) []curve {
+func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
-		return slices.DeleteFunc(slices.Clone(all), func(c curve) bool { return !slices.Contains(o.Workers, c.workers) })
+		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
 	}
 	if len(all) <= mostCurves {
 		return all
 	}
 	each := max(2, mostCurves/series)
-	var out []curve
+	var out []scaling.LossCurve
 	for start := 0; start < len(all); {
 		end := start
-		for end < len(all) && all[end].series == all[start].series {
+		for end < len(all) && all[end].Series == all[start].Series {
 			end++
 		}
 		n := end - start
@@ -236,74 +240,73 @@ func (o Options) smoothText() string {
 	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale: as logged.", o.Smooth)
 }
 
-// curve draws one curve and says what there was to draw.
-func (f *Figure) curve(o Options, c curve, l look, x func(epochLoss) float64, values *extent) (train, val bool, err error) {
-	var trains, vals plotter.XYs
-	var spread []interval
-	wide := false
-	for _, e := range c.epochs {
-		at := x(e)
-		if !finite(at) {
+// curve draws one curve and says what there was to draw. A point lies at
+// x/unit.
+func (f *Figure) curve(o Options, c *scaling.LossCurve, l look, x []float64, unit float64, values *extent) (train, val bool, err error) {
+	trains, vals := traceOf(x, c.Train, 0, unit), traceOf(x, c.Val, 0, unit)
+	f.plot.X.Min, f.plot.X.Max = reachOf(x, unit, f.plot.X.Min, f.plot.X.Max)
+	if c.Runs > 1 && o.Intervals != IntervalsNone {
+		f.lossBand(o, c, l, x, unit, values)
+	}
+	for i, t := range []trace{trains, vals} {
+		if t.len() == 0 {
 			continue
 		}
-		f.plot.X.Min, f.plot.X.Max = min(f.plot.X.Min, at), max(f.plot.X.Max, at)
-		if finite(e.train) {
-			trains = append(trains, plotter.XY{X: at, Y: e.train})
-			spread = append(spread, interval{at, e.lowestTrain, e.highestTrain})
-			wide = wide || e.highestTrain > e.lowestTrain
-			values.on(o.LogY, e.lowestTrain, e.highestTrain)
-		}
-		if finite(e.val) {
-			vals = append(vals, plotter.XY{X: at, Y: e.val})
-		}
-	}
-	if wide && o.Intervals != IntervalsNone {
-		f.plot.Add(band{at: spread, fill: pale(l.line.Color, 40)})
-	}
-	for i, xy := range []plotter.XYs{trains, vals} {
-		if len(xy) == 0 {
-			continue
-		}
-		for _, v := range xy {
-			values.on(o.LogY, v.Y)
-		}
+		values.on(o.LogY, t.y...)
 		look := l
 		look.line.Dashes = nil
-		if i == 1 && len(trains) > 0 {
+		if i == 1 && trains.len() > 0 {
 			look.line.Dashes = valDashes()
 		}
-		if o.Smooth > 0 {
-			faint := look.line
-			faint.Color, faint.Width = pale(l.line.Color, 90), 1
-			raw, err := line(condensed(xy), lineAlone(faint))
-			if err != nil {
-				return false, false, err
-			}
-			f.plot.Add(raw...)
-			xy = smoothed(xy, o.Smooth)
-		}
-		if err := f.thinned(xy, look); err != nil {
+		if t, err = f.smoothed(o, t, look.line, 90, 1); err != nil {
 			return false, false, err
 		}
-		if i == 1 && len(trains) > 0 { // an eye tells validation where there is no line
-			eyes, err := line(thin(xy), glyphAlone(eye()))
+		if err := f.thinned(t, look); err != nil {
+			return false, false, err
+		}
+		if i == 1 && trains.len() > 0 { // an eye tells validation where there is no line
+			eyes, err := line(t.thin(), glyphAlone(eye()))
 			if err != nil {
 				return false, false, err
 			}
 			f.plot.Add(eyes...)
 		}
 	}
-	return len(trains) > 0, len(vals) > 0, nil
+	return trains.len() > 0, vals.len() > 0, nil
+}
+
+// reachOf is the range of an axis that shows x too.
+func reachOf(x []float64, unit, lo, hi float64) (float64, float64) {
+	reach := nowhere()
+	reach.add(x...)
+	return min(lo, reach.lo/unit), max(hi, reach.hi/unit)
+}
+
+// lossBand draws how far the training loss of repeated runs reaches.
+func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l look, x []float64, unit float64, values *extent) {
+	var spread []interval
+	wide := false
+	for i, at := range x {
+		if !finite(at) || !finite(c.Train[i]) {
+			continue
+		}
+		spread = append(spread, interval{at / unit, c.TrainMin[i], c.TrainMax[i]})
+		wide = wide || c.TrainMax[i] > c.TrainMin[i]
+		values.on(o.LogY, c.TrainMin[i], c.TrainMax[i])
+	}
+	if wide {
+		f.plot.Add(band{at: condensedBand(spread), fill: pale(l.line.Color, 40)})
+	}
 }
 
 // thinned draws a line with a few glyphs, which are enough to tell curves
 // apart.
-func (f *Figure) thinned(xy plotter.XYs, l look) error {
-	drawn, err := line(condensed(xy), lineAlone(l.line))
+func (f *Figure) thinned(t trace, l look) error {
+	drawn, err := line(t.condensed(), lineAlone(l.line))
 	if err != nil {
 		return err
 	}
-	points, err := line(thin(xy), glyphAlone(l.glyph))
+	points, err := line(t.thin(), glyphAlone(l.glyph))
 	if err != nil {
 		return err
 	}
@@ -311,28 +314,21 @@ func (f *Figure) thinned(xy plotter.XYs, l look) error {
 	return nil
 }
 
-// thin keeps the last point and at most about ten others, evenly.
-func thin(xy plotter.XYs) plotter.XYs {
-	step := (len(xy) + 9) / 10
-	var out plotter.XYs
-	for i := len(xy) - 1; i >= 0; i -= step {
-		out = append(out, xy[i])
-	}
-	return out
-}
-
 func lineAlone(style draw.LineStyle) look   { return look{line: style} }
 func glyphAlone(style draw.GlyphStyle) look { return look{glyph: style} }
 
-// smoothed is a line with TensorBoard's smoothing.
-func smoothed(xy plotter.XYs, weight float64) plotter.XYs {
-	var l scaling.CurveLine
-	for _, v := range xy {
-		l.Y = append(l.Y, v.Y)
+// smoothed is a line with the smoothing that the options ask for, if any; what
+// was logged is drawn pale.
+func (f *Figure) smoothed(o Options, t trace, style draw.LineStyle, alpha uint8, width vg.Length) (trace, error) {
+	if o.Smooth == 0 {
+		return t, nil
 	}
-	out := make(plotter.XYs, len(xy))
-	for i, y := range l.Smoothed(weight).Y {
-		out[i] = plotter.XY{X: xy[i].X, Y: y}
+	style.Color, style.Width = pale(style.Color, alpha), width
+	raw, err := line(t.condensed(), lineAlone(style))
+	if err != nil {
+		return t, err
 	}
-	return out
+	f.plot.Add(raw...)
+	t.y = scaling.CurveLine{Y: t.y}.Smoothed(o.Smooth).Y
+	return t, nil
 }

@@ -166,11 +166,11 @@ func (n notes) Plot(c draw.Canvas, p *plot.Plot) {
 func line(xy plotter.XYs, l look) ([]plot.Plotter, error) {
 	var out []plot.Plotter
 	if l.line.Width > 0 && len(xy) > 1 {
-		p, err := plotter.NewLine(xy)
-		if err != nil {
+		if err := plotter.CheckFloats(flat(xy)...); err != nil {
 			return nil, err
 		}
-		p.LineStyle = l.line
+		p := polyline{xy: xy, style: l.line}
+		p.lo.X, p.hi.X, p.lo.Y, p.hi.Y = plotter.XYRange(xy)
 		out = append(out, p)
 	}
 	if l.glyph.Shape != nil {
@@ -182,6 +182,73 @@ func line(xy plotter.XYs, l look) ([]plot.Plotter, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// flat is all numbers of some points.
+func flat(xy plotter.XYs) []float64 {
+	v := make([]float64, 0, 2*len(xy))
+	for _, p := range xy {
+		v = append(v, p.X, p.Y)
+	}
+	return v
+}
+
+// polyline is a line through points. It is gonum's but that it asks for the
+// room of its outermost points alone, where gonum's asks for that of each,
+// several times over.
+type polyline struct {
+	xy     plotter.XYs
+	style  draw.LineStyle
+	lo, hi plotter.XY // the range of xy
+}
+
+// Plot implements plot.Plotter.
+func (l polyline) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	at := make([]vg.Point, len(l.xy))
+	for i, v := range l.xy {
+		at[i] = vg.Point{X: tx(v.X), Y: ty(v.Y)}
+	}
+	c.StrokeLines(l.style, c.ClipLinesXY(at)...)
+}
+
+// DataRange implements plot.DataRanger.
+func (l polyline) DataRange() (xmin, xmax, ymin, ymax float64) { return l.lo.X, l.hi.X, l.lo.Y, l.hi.Y }
+
+// GlyphBoxes implements plot.GlyphBoxer.
+func (l polyline) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+	half := l.style.Width / 2
+	square := vg.Rectangle{Min: vg.Point{X: -half, Y: -half}, Max: vg.Point{X: half, Y: half}}
+	box := func(v plotter.XY) plot.GlyphBox {
+		return plot.GlyphBox{X: p.X.Norm(v.X), Y: p.Y.Norm(v.Y), Rectangle: square}
+	}
+	inside := func(b plot.GlyphBox) bool { return b.X >= 0 && b.X <= 1 && b.Y >= 0 && b.Y <= 1 }
+	if lo, hi := box(l.lo), box(l.hi); inside(lo) && inside(hi) {
+		return []plot.GlyphBox{lo, hi}
+	}
+	var left, right, low, high *plot.GlyphBox // of those inside the axes
+	for _, v := range l.xy {
+		b := box(v)
+		if b.X >= 0 && (left == nil || b.X < left.X) {
+			left = &b
+		}
+		if b.X <= 1 && (right == nil || b.X > right.X) {
+			right = &b
+		}
+		if b.Y >= 0 && (low == nil || b.Y < low.Y) {
+			low = &b
+		}
+		if b.Y <= 1 && (high == nil || b.Y > high.Y) {
+			high = &b
+		}
+	}
+	var out []plot.GlyphBox
+	for _, b := range []*plot.GlyphBox{left, right, low, high} {
+		if b != nil {
+			out = append(out, *b)
+		}
+	}
+	return out
 }
 
 // dotted is the style of what is ideal.

@@ -3,6 +3,7 @@ package figure
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -86,13 +87,22 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 // All makes every figure that the study has numbers for. Those it has none for
 // (a throughput without sample counts, an IoU of another task) are left out;
 // it is an error only if none can be drawn.
-func (o Options) All(study *scaling.Study) ([]*Figure, error) {
+func (o Options) All(study *scaling.Study) ([]*Figure, error) { return o.First(study, math.MaxInt) }
+
+// First makes the first n figures of those that All makes.
+func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	if study == nil {
 		return nil, errors.New("draw figures: no study; read one with scaling.Read")
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("draw figures: the first %d are none; ask for 1 or more", n)
 	}
 	var figures []*Figure
 	var failed error
 	for _, c := range constructors() {
+		if len(figures) == n {
+			return figures, nil
+		}
 		if c.asked != nil && !c.asked(study) {
 			continue
 		}
@@ -105,6 +115,7 @@ func (o Options) All(study *scaling.Study) ([]*Figure, error) {
 	}
 	logged := o.logged(study, figures)
 	figures = append(figures, logged...)
+	figures = figures[:min(n, len(figures))]
 	if len(figures) == 0 {
 		return nil, failed
 	}
@@ -136,6 +147,9 @@ func (o Options) logged(study *scaling.Study, drawn []*Figure) []*Figure {
 
 // All makes every figure that the study has numbers for; see Options.All.
 func All(study *scaling.Study) ([]*Figure, error) { return Options{}.All(study) }
+
+// First makes the first n figures that All makes; see Options.First.
+func First(study *scaling.Study, n int) ([]*Figure, error) { return Options{}.First(study, n) }
 
 // Make draws a figure by its name, one of Names; see Options.Make.
 func Make(name string, study *scaling.Study) (*Figure, error) { return Options{}.Make(name, study) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"strings"
+	"sync"
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
@@ -16,10 +17,20 @@ import (
 // interpreter sees no methods of a type that holds pointers to itself.
 type panel interface {
 	extent() (w, h vg.Length)
-	draw(c draw.Canvas)
+	drawOnWhite(c draw.Canvas)
 }
 
 func (f *Figure) extent() (w, h vg.Length) { return f.Width, f.Height }
+
+// drawOnWhite draws the figure where the ground is white already, which it
+// mostly wants.
+func (f *Figure) drawOnWhite(c draw.Canvas) {
+	if f.plot != nil && f.plot.BackgroundColor == color.White {
+		f.drawPlot(c)
+		return
+	}
+	f.draw(c)
+}
 
 // Panels puts figures onto one page, two beside each other, each with a letter
 // that the caption names. The page is a figure as well: it can be shown and
@@ -102,6 +113,8 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 	size := c.Size()
 	top := c.Max.Y
+	var drawing atOnce
+	defer drawing.wait()
 	for row := range f.rows() {
 		h := f.rowHeight(row) / natural * size.Y
 		for column := range f.columns {
@@ -111,14 +124,53 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 			}
 			w := size.X / vg.Length(f.columns)
 			x := c.Min.X + vg.Length(column)*w
-			place := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}}
-			f.panels[i].draw(place)
-			if len(f.panels) > 1 {
-				style := textStyle(fontSize + 1)
-				style.YAlign = draw.YTop
-				place.FillText(style, vg.Point{X: place.Min.X + margin, Y: place.Max.Y - margin}, "("+letter(i)+")")
+			place := vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}
+			if page, ok := c.Canvas.(*pixels); ok {
+				tile, at := page.tile(place)
+				drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
+				continue
 			}
+			f.drawPanel(i, draw.Canvas{Canvas: c.Canvas, Rectangle: place})
 		}
 		top -= h
+	}
+}
+
+// atOnce does things at the same time. What panics does so in wait.
+type atOnce struct {
+	doing  sync.WaitGroup
+	mu     sync.Mutex
+	reason any // of the first panic
+}
+
+func (a *atOnce) do(what func()) {
+	a.doing.Go(func() {
+		defer func() {
+			if r := recover(); r != nil {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if a.reason == nil {
+					a.reason = r
+				}
+			}
+		}()
+		what()
+	})
+}
+
+func (a *atOnce) wait() {
+	a.doing.Wait()
+	if a.reason != nil {
+		panic(a.reason) // Figure.write makes an error of it
+	}
+}
+
+// drawPanel draws the i-th panel, with its letter.
+func (f *Figure) drawPanel(i int, place draw.Canvas) {
+	f.panels[i].drawOnWhite(place)
+	if len(f.panels) > 1 {
+		style := textStyle(fontSize + 1)
+		style.YAlign = draw.YTop
+		place.FillText(style, vg.Point{X: place.Min.X + margin, Y: place.Max.Y - margin}, "("+letter(i)+")")
 	}
 }

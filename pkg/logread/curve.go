@@ -16,6 +16,7 @@ type curve struct {
 	timed  bool
 	stride int64 // of the points that came, every stride-th is kept
 	came   int64
+	due    int64  // how many come before the one that is kept next
 	next   *curve // to which a text log adds a point after this one, as a rule
 }
 
@@ -26,9 +27,10 @@ func newCurve(name string, rank int, timed bool) *curve {
 // add adds a point; t is ignored where the curve has no times.
 func (c *curve) add(step int64, v, t float64) {
 	c.came++
-	if (c.came-1)%c.stride != 0 {
+	if c.came <= c.due {
 		return
 	}
+	c.due += c.stride
 	if len(c.Steps) >= maxPoints {
 		n := 0
 		for i := 0; i < len(c.Steps); i += 2 {
@@ -43,9 +45,11 @@ func (c *curve) add(step int64, v, t float64) {
 			c.Times = c.Times[:n]
 		}
 		c.stride *= 2
-		if (c.came-1)%c.stride != 0 {
+		if now := (c.came - 1) % c.stride; now != 0 {
+			c.due = c.came - 1 - now + c.stride
 			return
 		}
+		c.due = c.came - 1 + c.stride
 	}
 	if n := len(c.Steps); n == cap(c.Steps) {
 		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times over
@@ -54,7 +58,8 @@ func (c *curve) add(step int64, v, t float64) {
 			c.Times = slices.Grow(c.Times, more)
 		}
 	}
-	c.Steps, c.Values = append(c.Steps, step), append(c.Values, v)
+	c.Steps = append(c.Steps, step) // one by one: together they would cost write barriers
+	c.Values = append(c.Values, v)
 	if c.timed {
 		c.Times = append(c.Times, t)
 	}

@@ -13,21 +13,118 @@ import (
 
 // decimal is the number of digits, with or without sign and point, that b
 // begins with, and its length, which is 0 where strconv must read it.
+//
+// Of most the digits in front of the point and behind it lie in one word each,
+// which is cut off at b's end: what lies behind that, in the same buffer, is
+// looked at and counts for nothing.
 func decimal(b []byte) (v float64, n int) {
+	w := b[:cap(b)]
+	if len(w) < 24 {
+		return anyDecimal(b)
+	}
+	x := binary.LittleEndian.Uint64(w) ^ zeros
+	k := min(digitsOf(x), len(b))
+	if k == 0 && (len(b) == 0 || w[0] != '-' && w[0] != '+' && w[0] != '.') {
+		return 0, 0
+	}
+	if k == 0 || k == 8 {
+		return anyDecimal(b)
+	}
+	mantissa := eightDigits(x << ((64 - 8*k) & 63))
+	if k == len(b) || w[k] != '.' {
+		if k < len(b) && w[k] >= 'E' && goesOn(b[k:]) {
+			return 0, 0
+		}
+		return float64(int64(mantissa)), k
+	}
+	x = binary.LittleEndian.Uint64(w[k+1:]) ^ zeros
+	power := min(digitsOf(x), len(b)-k-1)
+	if power == 0 {
+		return anyDecimal(b)
+	}
+	mantissa = mantissa*integerPowers[power] + eightDigits(x<<((64-8*power)&63))
+	if power == 8 { // as a float's repr has them
+		x = binary.LittleEndian.Uint64(w[k+9:]) ^ zeros
+		more := min(digitsOf(x), len(b)-k-9)
+		if more > 0 {
+			mantissa = mantissa*integerPowers[more] + eightDigits(x<<((64-8*more)&63))
+		}
+		if power += more; power == 16 {
+			for ; k+1+power < len(b) && digit(w[k+1+power]); power++ {
+				if mantissa = mantissa*10 + uint64(w[k+1+power]-'0'); k+power == 19 {
+					return anyDecimal(b)
+				}
+			}
+		}
+		if k+power > 19 {
+			return anyDecimal(b)
+		}
+	}
+	n = k + 1 + power
+	if n < len(b) && w[n] >= 'E' && goesOn(b[n:]) {
+		return 0, 0
+	}
+	if mantissa < 1<<53 { // as quotient does it
+		return float64(int64(mantissa)) / exactPowers[power], n
+	}
+	return quotient(mantissa, power), n
+}
+
+// shortCount is the number of one to seven digits that b begins with, and how
+// many they are; 0 where it is any other, or decimal must look at it.
+func shortCount(b []byte) (v, n int) {
+	w := b[:cap(b)]
+	if len(w) < 8 {
+		return 0, 0
+	}
+	x := binary.LittleEndian.Uint64(w) ^ zeros
+	if n = digitsOf(x); n == 0 || n >= 8 || n > len(b) {
+		return 0, 0
+	}
+	return int(eightDigits(x << ((64 - 8*n) & 63))), n
+}
+
+// longCount is the number of eight to fifteen digits that b begins with, and how
+// many they are; 0 where it is any other, or decimal must look at it.
+func longCount(b []byte) (v, n int) {
+	w := b[:cap(b)]
+	if len(w) < 16 {
+		return 0, 0
+	}
+	x := binary.LittleEndian.Uint64(w) ^ zeros
+	rest := binary.LittleEndian.Uint64(w[8:]) ^ zeros
+	more := digitsOf(rest)
+	if n = 8 + more; digitsOf(x) < 8 || more == 8 || n > len(b) {
+		return 0, 0
+	}
+	// Of no more digits all is shifted out: in two steps, for a shift by 64 costs a test.
+	return int(eightDigits(x)*integerPowers[more] + eightDigits(rest<<8<<(56-8*more))), n
+}
+
+// zeros are eight digits 0: a digit less them is its value, all else more than 9.
+const zeros = 0x3030303030303030
+
+// digitsOf is how many of eight bytes, less zeros, are digits in front of
+// anything else.
+func digitsOf(x uint64) int {
+	// A byte above 9 gets its highest bit; a carry out of it only changes
+	// bytes behind the first such one.
+	return bits.TrailingZeros64(((x+0x7676767676767676)|x)&0x8080808080808080) / 8
+}
+
+// goesOn says whether b, behind digits, makes them a number that strconv must
+// read.
+func goesOn(b []byte) bool { return letter(b[0]) && exponentLetter(b) || b[0] == '_' }
+
+// anyDecimal is decimal for a number of any form.
+func anyDecimal(b []byte) (v float64, n int) {
 	negative := false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
 		n = 1
 	}
 	first := n
-	var mantissa uint64
-	for n < len(b) && n-first < 4 && digit(b[n]) { // most have few in front of the point
-		mantissa = mantissa*10 + uint64(b[n]-'0')
-		n++
-	}
-	if n < len(b) && digit(b[n]) {
-		mantissa, n = digits(b, n, mantissa)
-	}
+	mantissa, n := digits(b, n, 0)
 	count, power := n-first, 0
 	if n < len(b) && b[n] == '.' {
 		point := n + 1
@@ -38,7 +135,7 @@ func decimal(b []byte) (v float64, n int) {
 	if count == 0 || count > 19 { // with 20 the mantissa may not fit into 64 bits
 		return 0, 0
 	}
-	if n < len(b) && (letter(b[n]) && exponentLetter(b[n:]) || b[n] == '_') {
+	if n < len(b) && goesOn(b[n:]) {
 		return 0, 0
 	}
 	v = quotient(mantissa, power)
@@ -52,18 +149,13 @@ func decimal(b []byte) (v float64, n int) {
 // behind them. Of more than 19 digits the mantissa is of no use.
 func digits(b []byte, n int, mantissa uint64) (uint64, int) {
 	for len(b)-n >= 8 {
-		x := binary.LittleEndian.Uint64(b[n:]) ^ 0x3030303030303030 // a digit becomes its value, all else more than 9
-		// A byte above 9 gets its highest bit; a carry out of it only
-		// changes bytes behind the first such one.
-		others := ((x + 0x7676767676767676) | x) & 0x8080808080808080
-		if others == 0 {
-			mantissa = mantissa*1e8 + eightDigits(x)
-			n += 8
-			continue
+		x := binary.LittleEndian.Uint64(b[n:]) ^ zeros
+		k := digitsOf(x)
+		if k < 8 { // what is shifted in are zeros in front of them
+			return mantissa*integerPowers[k] + eightDigits(x<<(64-8*k)), n + k
 		}
-		k := bits.TrailingZeros64(others) &^ 7 // bits of the digits
-		// What is shifted in are zeros in front of them.
-		return mantissa*integerPowers[k/8] + eightDigits(x<<(64-k)), n + k/8
+		mantissa = mantissa*1e8 + eightDigits(x)
+		n += 8
 	}
 	for ; n < len(b) && digit(b[n]); n++ {
 		mantissa = mantissa*10 + uint64(b[n]-'0')
@@ -90,17 +182,44 @@ var exactPowers = [...]float64{
 	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
 }
 
+// reciprocals are 2^127 / (10^i << its leading zeros), rounded down: the first
+// 64 bits of a power's reciprocal (of 1, which is not divided by, one less). TestReciprocals works them out again.
+var reciprocals = [...]uint64{
+	0xffffffffffffffff, 0xcccccccccccccccc, 0xa3d70a3d70a3d70a, 0x83126e978d4fdf3b,
+	0xd1b71758e219652b, 0xa7c5ac471b478423, 0x8637bd05af6c69b5, 0xd6bf94d5e57a42bc,
+	0xabcc77118461cefc, 0x89705f4136b4a597, 0xdbe6fecebdedd5be, 0xafebff0bcb24aafe,
+	0x8cbccc096f5088cb, 0xe12e13424bb40e13, 0xb424dc35095cd80f, 0x901d7cf73ab0acd9,
+	0xe69594bec44de15b, 0xb877aa3236a4b449, 0x9392ee8e921d5d07, 0xec1e4a7db69561a5,
+}
+
 // quotient is the float64 nearest to mantissa / 10^power, of a power up to 19.
 //
 // Where both are exact in a float64, their quotient is rounded once (Clinger,
-// How to Read Floating Point Numbers Accurately, 1990). Else 128 by 64 bits are
-// divided, which gives at least 62 bits of quotient; the lowest is set where
-// anything remains, so that the rounding to 53 bits decides as if it had seen
-// all of it.
+// How to Read Floating Point Numbers Accurately, 1990). Else the mantissa is
+// multiplied by the first 64 bits of the reciprocal. The quotient's first 64
+// bits are then that product's, or one or two more than these; only where that
+// leaves open to which side it is rounded is it worked out whole (after
+// Lemire, Number Parsing at a Gigabyte per Second, 2021).
 func quotient(mantissa uint64, power int) float64 {
 	if mantissa < 1<<53 {
-		return float64(mantissa) / exactPowers[power]
+		return float64(int64(mantissa)) / exactPowers[power]
 	}
+	if power == 0 {
+		return float64(mantissa)
+	}
+	up, upDivisor := bits.LeadingZeros64(mantissa), bits.LeadingZeros64(integerPowers[power])
+	q, _ := bits.Mul64(mantissa<<up, reciprocals[power])
+	below := uint64(1)<<(63-bits.LeadingZeros64(q)-53+1) - 1 // the bits that are rounded away
+	if half := below/2 + 1; q&below != half && q&below != half-1 {
+		return math.Float64frombits(uint64(1023+upDivisor-up-62)<<52) * float64(int64(q>>1|1))
+	}
+	return wholeQuotient(mantissa, power)
+}
+
+// wholeQuotient is quotient by division: 128 by 64 bits give at least 62 bits
+// of quotient; the lowest is set where anything remains, so that the rounding to
+// 53 bits decides as if it had seen all of it.
+func wholeQuotient(mantissa uint64, power int) float64 {
 	divisor := integerPowers[power]
 	up, upDivisor := bits.LeadingZeros64(mantissa), bits.LeadingZeros64(divisor)
 	mantissa <<= up

@@ -2,7 +2,9 @@ package logread
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -14,7 +16,13 @@ func TestDecimal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	same := func(text string) {
 		t.Helper()
-		v, n := decimal([]byte(text))
+		// Whatever lies behind the number in its buffer, or if nothing does.
+		for _, behind := range []string{"", "7", "23456789.23456789123456789", ".5", "e5", ",1"} {
+			if v, n := decimal([]byte(text + behind)[:len(text)]); n != len(text) || v != first(strconv.ParseFloat(text, 64)) {
+				t.Errorf("%q in front of %q: %v of %d bytes", text, behind, v, n)
+			}
+		}
+		v, n := decimal(slices.Clip([]byte(text)))
 		want, err := strconv.ParseFloat(text, 64)
 		if err != nil || n != len(text) || math.Float64bits(v) != math.Float64bits(want) {
 			t.Errorf("%q: %v of %d bytes, expected %v (%v)", text, v, n, want, err)
@@ -52,6 +60,88 @@ func TestDecimal(t *testing.T) {
 	for _, text := range []string{"", ".", "-", "1e5", "1E-05", "0x1", "1_0", "10000000000000000000", "nan", "inf"} {
 		if v, n := decimal([]byte(text)); n != 0 {
 			t.Errorf("%q: %v of %d bytes, expected none", text, v, n)
+		}
+	}
+}
+
+// TestReciprocals: the table is what its comment says, and where quotient
+// multiplies by it the result is that of the whole division, also next to the
+// middle between two floats, where the last bit of the mantissa decides.
+func TestReciprocals(t *testing.T) {
+	for i, power := range integerPowers {
+		if i == 0 {
+			continue
+		}
+		if want, _ := bits.Div64(1<<63, 0, power<<bits.LeadingZeros64(power)); reciprocals[i] != want {
+			t.Errorf("10^%d: %#x, expected %#x", i, reciprocals[i], want)
+		}
+	}
+	same := func(mantissa uint64, power int) {
+		t.Helper()
+		if got, want := quotient(mantissa, power), wholeQuotient(mantissa, power); got != want {
+			t.Errorf("%d / 10^%d: %v, expected %v", mantissa, power, got, want)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200_000 {
+		power := rng.IntN(20)
+		mantissa := rng.Uint64()>>rng.IntN(11) | 1<<53
+		same(mantissa, power)
+		// The middle above a random float64, times the power, lies next to a mantissa.
+		x := math.Ldexp(float64(mantissa), -64)
+		middle := x + (math.Nextafter(x, 2)-x)/2
+		product := middle * exactPowers[power]
+		for product < 1<<53 {
+			product *= 2
+		}
+		if product < 1<<63 {
+			for d := range uint64(5) {
+				same(uint64(product)+d-2, power)
+			}
+		}
+	}
+}
+
+func first(v float64, _ error) float64 { return v }
+
+// TestCounts: one to seven digits, or eight to fifteen, whatever follows, and
+// none else.
+func TestCounts(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		cut  int // bytes of text that count
+		v, n int
+	}{
+		{"0,          ", 12, 0, 1},
+		{"1234567,    ", 12, 1234567, 7},
+		{"0012x       ", 12, 12, 4},
+		{"12345678    ", 12, 0, 0},
+		{"12345678    ", 7, 0, 0}, // as below
+		{"1234567890  ", 3, 0, 0}, // more digits behind it: left to decimal
+		{"-1          ", 12, 0, 0},
+		{",1          ", 12, 0, 0},
+		{"1,", 2, 0, 0}, // too short a buffer
+	} {
+		if v, n := shortCount([]byte(c.text)[:c.cut:len(c.text)]); v != c.v || n != c.n {
+			t.Errorf("%q[:%d]: %d of %d digits, expected %d of %d", c.text, c.cut, v, n, c.v, c.n)
+		}
+	}
+	const text = "123456789012345678901234"
+	for cut := range 17 {
+		b := []byte(text[:cut] + ",               ")[:cut]
+		wantLong, _ := strconv.Atoi(text[:cut])
+		wantShort := wantLong
+		if cut < 1 || cut > 7 {
+			wantShort = 0
+		}
+		if cut < 8 || cut > 15 {
+			wantLong = 0
+		}
+		if short, _ := shortCount(b); short != wantShort {
+			t.Errorf("%d digits: short %d, expected %d", cut, short, wantShort)
+		}
+		if long, n := longCount(b); long != wantLong || n != cut && n != 0 {
+			t.Errorf("%d digits: long %d of %d digits, expected %d", cut, long, n, wantLong)
 		}
 	}
 }

@@ -68,6 +68,9 @@ func (v dllLine) values(use func(name, value []byte)) bool {
 }
 
 func (t *textLog) dllogger(m []byte) verdict {
+	if s := t.dllShapes.match(m); s != nil {
+		return t.dllShaped(s)
+	}
 	v, ok := parseDLL(m[len("DLLL "):])
 	if !ok {
 		t.in.problem(t.l.number, "DLLL: expected an object, whole up to its brace, got %.80q", m)
@@ -90,19 +93,108 @@ func (t *textLog) dllogger(m []byte) verdict {
 	case n == 1:
 		ok = t.dllEpoch(run, step[0], v)
 	default:
-		s := &run.dll
-		if s.started && step[0] != s.epoch && step[1] <= s.iteration {
-			s.offset += s.iteration + 1
-		}
-		s.epoch, s.iteration, s.started = step[0], step[1], true
+		at := run.dll.iterate(step)
 		ok = v.values(func(k, x []byte) {
 			if f, ok := jsonFloat(x); ok {
-				t.point(k, -1, s.offset+step[1], f, v.stamp)
+				t.point(k, -1, at, f, v.stamp)
 			}
 		})
+		if ok {
+			t.dllLearn(m)
+		}
 	}
 	if !ok {
 		t.in.problem(t.l.number, "DLLL: expected an object of data, got %.40q", v.data)
+	}
+	return used
+}
+
+// iterate goes to an iteration of an epoch, and numbers it over the epochs.
+func (s *dllState) iterate(step [2]int64) int64 {
+	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
+		s.offset += s.iteration + 1
+	}
+	s.epoch, s.iteration, s.started = step[0], step[1], true
+	return s.offset + step[1]
+}
+
+// What the slots of a line of an iteration are.
+const (
+	dllStamp = 1 + iota
+	dllValue
+	dllOfStep // of each number of the step from here on
+)
+
+// dllLearn learns the shape of the line of an iteration that has been read.
+func (t *textLog) dllLearn(m []byte) {
+	shape := t.dllShapes.learn(m)
+	if shape == nil {
+		return
+	}
+	doc := object{b: m[len("DLLL "):]}
+	for {
+		key, value, more := doc.next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "timestamp":
+			shape.key(0)
+			shape.member(value, dllStamp, nil)
+		case "type":
+			shape.key(1)
+		case "step":
+			shape.key(2)
+			shape.steps(value)
+		case "data":
+			shape.key(3)
+			shape.members(value, func(name []byte) int {
+				if len(name) > 100 {
+					return 0
+				}
+				return dllValue
+			})
+		default:
+			shape.member(value, 0, nil)
+		}
+	}
+	t.dllShapes.keep(shape)
+}
+
+// steps adds the slots of a step's numbers.
+func (s *shape) steps(list []byte) {
+	for n := 0; len(list) > 0; n++ {
+		c := cursor{b: list[1:]} // behind the bracket or the comma
+		if c.blank(); c.opt("null") {
+			s.bad = true
+			return
+		}
+		s.add(slotCount, c.b, dllOfStep+n, nil)
+		c.count()
+		if c.blank(); c.opt("]") || c.failed {
+			return
+		}
+		list = c.b
+	}
+}
+
+// dllShaped is the line of an iteration of a known shape.
+func (t *textLog) dllShaped(s *shape) verdict {
+	run := t.form(formDLL)
+	stamp, step := nan(), [2]int64{}
+	for i := range s.slots {
+		switch x := &s.slots[i]; x.field {
+		case dllStamp:
+			stamp = x.v
+		case dllOfStep, dllOfStep + 1:
+			step[x.field-dllOfStep] = int64(x.v)
+		}
+	}
+	at := run.dll.iterate(step)
+	for i := range s.slots {
+		if x := &s.slots[i]; x.field == dllValue {
+			t.point(x.name, -1, at, x.v, stamp)
+		}
 	}
 	return used
 }

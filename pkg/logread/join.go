@@ -138,7 +138,8 @@ func addMissingInfo(info *runs.Info, other runs.Info) {
 
 // joinEpochs makes one list of epochs of those that each rank logged: an epoch
 // took as long as its slowest rank; losses and accuracies are means over the
-// ranks; a rank's rate is added up where it is of its own samples alone.
+// ranks; a rank's rate is added up where it is of its own samples alone. The
+// first rank's list may be overwritten.
 func joinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	longest := 0
@@ -149,8 +150,18 @@ func joinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 		}
 		longest = max(longest, len(epochs))
 	}
-	joined := make([]runs.Epoch, 0, longest)
-	var all []runs.Epoch // of one number
+	all := make([]*runs.Epoch, len(ranks)) // of one number
+	k := 0
+	for ; inStep(ranks, k, all); k++ { // mostly every rank logs every epoch
+		joinEpoch(all[0], all, rateSums)
+	}
+	if k == longest && k == len(ranks[0]) {
+		return ranks[0]
+	}
+	joined := append(make([]runs.Epoch, 0, longest), ranks[0][:k]...)
+	for i := range ranks {
+		ranks[i] = ranks[i][k:]
+	}
 	for {
 		n, some := 0, false
 		for _, epochs := range ranks {
@@ -164,24 +175,41 @@ func joinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 		all = all[:0]
 		for i := range ranks {
 			for len(ranks[i]) > 0 && ranks[i][0].Epoch == n {
-				all = append(all, ranks[i][0])
+				all = append(all, &ranks[i][0])
 				ranks[i] = ranks[i][1:]
 			}
 		}
-		joined = append(joined, joinEpoch(all, rateSums))
+		e := *all[0]
+		joinEpoch(&e, all, rateSums)
+		joined = append(joined, e)
 	}
+}
+
+// inStep says whether the k-th epoch of each rank is the same, and that number's
+// last; it puts them into all.
+func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
+	for i, epochs := range ranks {
+		if k >= len(epochs) {
+			return false
+		}
+		e := &epochs[k]
+		if i > 0 && e.Epoch != all[0].Epoch || k+1 < len(epochs) && epochs[k+1].Epoch == e.Epoch {
+			return false
+		}
+		all[i] = e
+	}
+	return len(ranks) > 0
 }
 
 // byNumber orders epochs.
 func byNumber(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
-// joinEpoch joins what the ranks logged of one epoch.
-func joinEpoch(all []runs.Epoch, rateSums bool) runs.Epoch {
-	e := all[0]
+// joinEpoch sets e, which is the first of all, to what the ranks logged of one
+// epoch.
+func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
 	var seconds, valSeconds, trainLoss, valLoss, accuracy, valAccuracy, iou, dice, rate known
 	samples := 0
-	for i := range all {
-		o := &all[i]
+	for _, o := range all {
 		seconds.add(o.Seconds)
 		valSeconds.add(o.ValSeconds)
 		trainLoss.add(o.TrainLoss)
@@ -199,7 +227,6 @@ func joinEpoch(all []runs.Epoch, rateSums bool) runs.Epoch {
 	if rateSums {
 		e.SamplesPerSecond, e.Samples = rate.total(), samples
 	}
-	return e
 }
 
 // known gathers the values of those ranks that logged one; with none, what it

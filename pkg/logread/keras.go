@@ -1,6 +1,10 @@
 package logread
 
-import "bytes"
+import (
+	"bytes"
+
+	"lockstep/pkg/runs"
+)
 
 // Keras, with verbose=2 (a line an epoch) or the end of the bar of verbose=1:
 //
@@ -91,6 +95,9 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 // kerasSummary is "196/196 - …" or "196/196 [===] - …": the first number must
 // be the second, else the epoch is not at its end.
 func (t *textLog) kerasSummary(m []byte) verdict {
+	if s := t.kerasShapes.match(m); s != nil {
+		return t.kerasShaped(s)
+	}
 	c := cursor{b: m}
 	done := c.count()
 	total := c.lit("/").count()
@@ -111,23 +118,103 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	if done != total {
 		return idle
 	}
-	return t.kerasTail(c.b)
+	return t.kerasTail(m, c.b)
 }
 
-// kerasTail is "- 49s - loss: 2.0408 - accuracy: 0.2506 …".
-func (t *textLog) kerasTail(m []byte) verdict {
+// What the slots of a line of values are.
+const (
+	kerasSeconds = 1 + iota
+	kerasMilliseconds
+	kerasLoss
+	kerasAccuracy
+	kerasValLoss
+	kerasValAccuracy
+	kerasLearningRate
+)
+
+// kerasField is what a line's value of that name is; 0 where it is not used.
+func kerasField(key []byte) int {
+	switch string(key) {
+	case "loss":
+		return kerasLoss
+	case "accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy":
+		return kerasAccuracy
+	case "val_loss":
+		return kerasValLoss
+	case "val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy":
+		return kerasValAccuracy
+	case "lr", "learning_rate":
+		return kerasLearningRate
+	}
+	return 0
+}
+
+// kerasSet sets a value of an epoch.
+func kerasSet(e *runs.Epoch, field int, v float64) {
+	switch field {
+	case kerasLoss:
+		e.TrainLoss = v
+	case kerasAccuracy:
+		e.Accuracy = v
+	case kerasValLoss:
+		e.ValLoss = v
+	case kerasValAccuracy:
+		e.ValAccuracy = v
+	case kerasLearningRate:
+		e.LearningRate = v
+	}
+}
+
+// kerasShaped is a line of values of a known shape.
+func (t *textLog) kerasShaped(s *shape) verdict {
+	seconds := s.slots[0].v
+	if s.slots[0].field == kerasMilliseconds {
+		seconds /= 1000
+	}
+	e := t.kerasValues(seconds)
+	if e == nil {
+		return unused
+	}
+	for i := range s.slots[1:] {
+		x := &s.slots[i+1]
+		kerasSet(e, x.field, x.v)
+	}
+	return used
+}
+
+// kerasValues is the epoch that a line of values belongs to; nil where there are
+// too many.
+func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
+	r := t.form(formKeras).keras.of(t.rank)
+	n := r.next()
+	nth := r.count.add(n)
+	if nth >= maxOpen {
+		t.in.problem(t.l.number, "epoch %d stands here more than %d times", n, maxOpen)
+		return nil
+	}
+	e := t.epoch(n, nth)
+	e.Seconds, e.Line = t.took(seconds), t.l.number
+	return e
+}
+
+// kerasTail is "- 49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line.
+func (t *textLog) kerasTail(line, m []byte) verdict {
 	c := cursor{b: m}
-	seconds := c.lit("- ").num()
+	text, field := c.lit("- ").b, kerasSeconds
+	seconds := c.num()
 	switch {
 	case c.failed:
 		return unknown
 	case c.opt("ms"):
 		seconds /= 1000
+		field = kerasMilliseconds
 	default:
 		c.lit("s")
 	}
 	c.blank()
+	perStep := c.b[:0]
 	if !c.failed && !has(c.b, "- ") { // 49s 245ms/step - loss: …
+		perStep = c.b
 		i := bytes.Index(c.b, []byte(" - "))
 		if i < 0 {
 			return unknown
@@ -137,40 +224,36 @@ func (t *textLog) kerasTail(m []byte) verdict {
 	if c.failed || !has(c.b, "- ") || !bytes.Contains(c.b, []byte("loss: ")) {
 		return unknown
 	}
-	r := t.form(formKeras).keras.of(t.rank)
-	n := r.next()
-	nth := r.count.add(n)
-	if nth >= maxOpen {
-		t.in.problem(t.l.number, "epoch %d stands here more than %d times", n, maxOpen)
+	e := t.kerasValues(seconds)
+	if e == nil {
 		return unused
 	}
-	e := t.epoch(n, nth)
-	e.Seconds, e.Line = t.took(seconds), t.l.number
+	shape := t.kerasShapes.learn(line)
+	shape.add(slotNumber, text, field, nil)
+	if _, n := decimal(perStep); n > 0 {
+		shape.add(slotNumber, perStep, 0, nil)
+	}
 	for rest := c.b[len("- "):]; len(rest) > 0; {
 		var item []byte
 		item, rest, _ = bytes.Cut(rest, []byte(" - "))
 		key, text, ok := bytes.Cut(item, []byte(": "))
 		if !ok { // 24s/epoch, 121ms/step
+			if _, n := decimal(item); n > 0 {
+				shape.add(slotNumber, item, 0, nil)
+			}
 			continue
 		}
 		number := cursor{b: text}
 		v := number.num()
 		if number.failed {
-			t.in.problem(t.l.number, "%s of epoch %d: expected a number, got %.40q", key, n, text)
+			t.in.problem(t.l.number, "%s of epoch %d: expected a number, got %.40q", key, e.Epoch, text)
+			shape = nil
 			continue
 		}
-		switch string(key) {
-		case "loss":
-			e.TrainLoss = v
-		case "accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy":
-			e.Accuracy = v
-		case "val_loss":
-			e.ValLoss = v
-		case "val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy":
-			e.ValAccuracy = v
-		case "lr", "learning_rate":
-			e.LearningRate = v
-		}
+		field := kerasField(key)
+		kerasSet(e, field, v)
+		shape.add(slotNumber, text, field, nil)
 	}
+	t.kerasShapes.keep(shape)
 	return used
 }

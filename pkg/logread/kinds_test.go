@@ -339,7 +339,7 @@ func ExampleExplain() {
 // TestEpochsOutOfOrder: an epoch's number finds its values however the lines of
 // ranks with small and large labels, and of epochs that come again, are mixed.
 func TestEpochsOutOfOrder(t *testing.T) {
-	tr, l := &track{}, newLines(strings.NewReader(""), 0)
+	tr, l := newTrack(), newLines(strings.NewReader(""), 0)
 	for i, n := range []int{2, 5, 6, 3, 9, 1} {
 		if tr.find(n) != nil {
 			t.Errorf("epoch %d is there already", n)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -72,7 +71,7 @@ const maxColumns = 1000
 
 func readLightning(ctx context.Context, in *input) ([]*part, error) {
 	l := newLines(in.r, in.size)
-	r := &lightningReader{in: in, l: l, at: map[int]int{}}
+	r := &lightningReader{in: in, l: l, epochs: newTrack()}
 	for {
 		line, ok := l.next()
 		if !ok {
@@ -92,6 +91,7 @@ func readLightning(ctx context.Context, in *input) ([]*part, error) {
 			in.report.ignore(l.number, blankLine)
 		case !l.ended:
 			in.problem(l.number, "last line is torn: %.80q", line)
+		case r.usual(line):
 		default:
 			r.row(l.number, line)
 		}
@@ -107,10 +107,15 @@ type lightningReader struct {
 	l           *lines
 	columns     []lightningColumn
 	epoch, step int // columns
-	epochs      []runs.Epoch
-	at          map[int]int
+	epochs      *track
 	cells       []lightningCell // of the current row
 	rows        int
+	// Of the last row with one value: what stands in front of it, behind
+	// epoch and step, and behind it; column is 0 where there is none.
+	before, after []byte
+	column        int
+	to            *float64 // where its values of toEpoch go; nil where that is to be found
+	toEpoch       int
 }
 
 func (r *lightningReader) header(text string) {
@@ -134,18 +139,86 @@ func (r *lightningReader) header(text string) {
 	}
 }
 
+// usual takes a row that begins with epoch and step and has its one value where
+// the last such row has it, as nearly all do; false where row must look at it.
+func (r *lightningReader) usual(text []byte) bool {
+	if r.column == 0 {
+		return false
+	}
+	epoch, n := shortCount(text)
+	if n == 0 || n == len(text) || text[n] != ',' {
+		return false
+	}
+	rest := text[n+1:]
+	step, n := shortCount(rest)
+	if n == 0 {
+		if step, n = longCount(rest); n == 0 {
+			return false
+		}
+	}
+	rest = rest[n:]
+	if len(rest) < len(r.before) || string(rest[:len(r.before)]) != string(r.before) {
+		return false
+	}
+	rest = rest[len(r.before):]
+	v, n := decimal(rest)
+	if n == 0 || string(rest[n:]) != string(r.after) {
+		return false
+	}
+	c := &r.columns[r.column]
+	c.curve.add(int64(step), v, 0)
+	if c.epoch != nil {
+		if r.to == nil || r.toEpoch != epoch {
+			r.to, r.toEpoch = c.epoch(r.epochOf(epoch)), epoch
+		}
+		*r.to = v
+	}
+	r.in.report.Records++
+	r.in.report.LinesUsed++
+	r.rows++
+	return true
+}
+
+// learn notes where the one value of a row stands, behind the commas in front
+// of it.
+func (r *lightningReader) learn(text []byte, column int) {
+	r.column = 0
+	second := bytes.IndexByte(text, ',') + 1
+	second += bytes.IndexByte(text[second:], ',') // in front of the third cell
+	from := second
+	for from < len(text) && text[from] == ',' {
+		from++
+	}
+	_, n := decimal(text[from:])
+	if r.epoch != 0 || r.step != 1 || n == 0 || from-second != column-1 {
+		return
+	}
+	r.before, r.after = append(r.before[:0], text[second:from]...), append(r.after[:0], text[from+n:]...)
+	r.column, r.to = column, nil
+}
+
+// value takes a cell.
+func (r *lightningReader) value(c *lightningColumn, epoch, step int, v float64) {
+	c.curve.add(int64(max(step, 0)), v, 0)
+	r.in.report.Records++
+	if c.epoch != nil && epoch >= 0 {
+		*c.epoch(r.epochOf(epoch)) = v
+	}
+}
+
 // row takes a row: its values are of the epoch and the step in it.
 func (r *lightningReader) row(line int, text []byte) {
 	r.cells = r.cells[:0]
 	epoch, step := -1, -1
 	rest := text
+	last := len(r.columns) - 1
 	for i := range r.columns {
-		if len(rest) > 0 && rest[0] == ',' && i < len(r.columns)-1 { // most cells are empty
+		if len(rest) > 0 && rest[0] == ',' && i < last { // most cells are empty
 			rest = rest[1:]
 			continue
 		}
 		v, n := decimal(rest)
-		if n == 0 || n < len(rest) && rest[n] != ',' {
+		if n == 0 && len(rest) > 0 || n < len(rest) && rest[n] != ',' {
 			if n = bytes.IndexByte(rest, ','); n < 0 {
 				n = len(rest)
 			}
@@ -162,7 +235,7 @@ func (r *lightningReader) row(line int, text []byte) {
 		case n == 0:
 		case i != r.epoch && i != r.step:
 			r.cells = append(r.cells, lightningCell{i, v})
-		case v < 0 || v >= 1<<53 || v != math.Trunc(v) || i == r.epoch && v >= 1<<31:
+		case !(v >= 0 && v < 1<<53) || v != float64(int64(v)) || i == r.epoch && v >= 1<<31:
 			r.in.problem(line, "column %q: expected 0, 1, 2, …, got %.40q", r.columns[i].name, rest[:n])
 			return
 		case i == r.epoch:
@@ -170,7 +243,7 @@ func (r *lightningReader) row(line int, text []byte) {
 		default:
 			step = int(v)
 		}
-		if end := n == len(rest); end != (i == len(r.columns)-1) {
+		if end := n == len(rest); end != (i == last) {
 			r.in.problem(line, "expected %d cells, got %d: %.80q", len(r.columns), bytes.Count(text, []byte{','})+1, text)
 			return
 		} else if !end {
@@ -184,11 +257,10 @@ func (r *lightningReader) row(line int, text []byte) {
 			continue
 		}
 		good = true
-		c.curve.add(int64(max(step, 0)), cell.v, 0)
-		r.in.report.Records++
-		if c.epoch != nil && epoch >= 0 {
-			*c.epoch(r.epochOf(epoch, line)) = cell.v
-		}
+		r.value(c, epoch, step, cell.v)
+	}
+	if good && len(r.cells) == 1 && epoch >= 0 && step >= 0 {
+		r.learn(text, r.cells[0].column)
 	}
 	if good {
 		r.in.report.LinesUsed++
@@ -204,20 +276,13 @@ type lightningCell struct {
 	v      float64
 }
 
-func (r *lightningReader) epochOf(n, line int) *runs.Epoch {
-	if k := len(r.epochs) - 1; k >= 0 && r.epochs[k].Epoch == n+1 {
-		return &r.epochs[k]
+// epochOf is the epoch that counts as n from 0.
+func (r *lightningReader) epochOf(n int) *runs.Epoch {
+	if e := r.epochs.find(n + 1); e != nil {
+		return e
 	}
-	i, ok := r.at[n]
-	if !ok {
-		i = len(r.epochs)
-		r.at[n] = i
-		if i == cap(r.epochs) {
-			r.epochs = slices.Grow(r.epochs, r.l.room(i))
-		}
-		r.epochs = append(r.epochs, unmeasured(n+1, line))
-	}
-	return &r.epochs[i]
+	r.to = nil // the others may move
+	return r.epochs.add(n+1, r.l)
 }
 
 func (r *lightningReader) finish() []*part {
@@ -228,8 +293,10 @@ func (r *lightningReader) finish() []*part {
 		return nil
 	}
 	var run runs.Run
-	slices.SortFunc(r.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
-	run.Epochs = r.epochs
+	run.Epochs = r.epochs.epochs
+	if !slices.IsSortedFunc(run.Epochs, byNumber) {
+		slices.SortFunc(run.Epochs, byNumber)
+	}
 	if len(run.Epochs) > 0 {
 		r.in.report.assume("of a value that was logged several times in an epoch the last counts; Lightning counts epochs from 0, here they count from 1")
 	}

@@ -24,6 +24,7 @@ type lines struct {
 	cut    bool // whether it was longer than maxLine
 	eof    bool
 	err    error // of reading, not of what was read
+	back   bool  // a \r has been read
 	size   int64 // of the whole text, 0 where it is not known
 	got    int64 // bytes that were read
 }
@@ -40,7 +41,17 @@ func newLines(r io.Reader, size int64) *lines {
 // next returns the next line without its end (\n or \r\n). It is good until
 // the next call.
 func (l *lines) next() ([]byte, bool) {
-	searched := l.start
+	if i := bytes.IndexByte(l.buf[l.start:l.end], '\n'); i >= 0 { // as a rule
+		line := l.buf[l.start : l.start+i]
+		l.start += i + 1
+		return l.line(line, true, false), true
+	}
+	return l.last()
+}
+
+// last returns the line that ends beyond what has been read.
+func (l *lines) last() ([]byte, bool) {
+	searched := l.end
 	for {
 		if i := bytes.IndexByte(l.buf[searched:l.end], '\n'); i >= 0 {
 			line := l.buf[l.start : searched+i]
@@ -68,20 +79,25 @@ func (l *lines) next() ([]byte, bool) {
 func (l *lines) line(text []byte, ended, cut bool) []byte {
 	l.number++
 	l.ended, l.cut = ended, cut
-	if n := len(text); n > 0 && text[n-1] == '\r' {
+	if n := len(text); l.back && n > 0 && text[n-1] == '\r' {
 		text = text[:n-1]
 	}
 	return text
 }
 
 // room is for how many more values to make room where the text has given n so
-// far: as many as its rest gives if it goes on so, but not more than fifteen
-// times n, for the size may be wrong; twice as many in all where it is not known.
+// far: as many as its rest gives if it goes on so, but at first not more than
+// fifteen times n, for the size may be wrong, and 63 times where n says more;
+// twice as many in all where it is not known.
 func (l *lines) room(n int) int {
 	more := n
 	if taken := l.got - int64(l.end-l.start); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
-		more = int(min(max(rest, float64(n)/2), 15*float64(n)))
+		most := 15 * float64(n)
+		if n >= 4096 {
+			most = 63 * float64(n)
+		}
+		more = int(min(max(rest, float64(n)/2), most))
 	}
 	return max(more, 16)
 }
@@ -111,6 +127,7 @@ func (l *lines) read(at int) {
 		n, err := l.r.Read(l.buf[at:])
 		l.end = at + n
 		l.got += int64(n)
+		l.back = l.back || bytes.IndexByte(l.buf[at:l.end], '\r') >= 0
 		if err != nil {
 			l.eof = true
 			if !errors.Is(err, io.EOF) {

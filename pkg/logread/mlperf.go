@@ -77,6 +77,9 @@ func (v *mlperfLine) metadata(text []byte) {
 }
 
 func (t *textLog) mlperf(m []byte) verdict {
+	if s := t.mlperfShapes.match(m); s != nil {
+		return t.mlperfShaped(s)
+	}
 	text := m[len(":::MLLOG "):]
 	v, ok := parseMLPerf(text)
 	if ok && !mlperfKey(v.key) { // most keys describe the submission
@@ -89,12 +92,8 @@ func (t *textLog) mlperf(m []byte) verdict {
 	if string(v.key) == "run_start" && (t.cur.mlperf.stop > 0 || t.cur.closed) {
 		t.begin()
 	}
-	run := t.form(formMLPerf)
-	s := &run.mlperf
-	if s.label == 0 {
-		s.label = t.rank + 2
-	}
-	if s.label != t.rank+2 { // every rank says the same
+	s := t.mlperfRank()
+	if s == nil {
 		return idle
 	}
 	epoch, hasEpoch := metaEpoch(v)
@@ -121,8 +120,101 @@ func (t *textLog) mlperf(m []byte) verdict {
 		t.mlperfQuality(v, epoch, hasEpoch)
 	case "tracked_stats":
 		t.mlperfStats(v, epoch)
+		t.mlperfLearn(m)
 	default:
 		return t.mlperfSetting(v)
+	}
+	return used
+}
+
+// mlperfRank is the state of the run, if the line is of the rank whose lines
+// count: every rank says the same.
+func (t *textLog) mlperfRank() *mlperfState {
+	s := &t.form(formMLPerf).mlperf
+	if s.label == 0 {
+		s.label = t.rank + 2
+	}
+	if s.label != t.rank+2 {
+		return nil
+	}
+	return s
+}
+
+// What the slots of a line of tracked_stats are.
+const (
+	mlperfTime = 1 + iota
+	mlperfValue
+	mlperfEpoch
+	mlperfStep
+)
+
+// mlperfLearn learns the shape of a line of tracked_stats that has been read.
+func (t *textLog) mlperfLearn(m []byte) {
+	shape := t.mlperfShapes.learn(m)
+	if shape == nil {
+		return
+	}
+	doc := object{b: m[len(":::MLLOG "):]}
+	for {
+		key, value, more := doc.next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "time_ms":
+			shape.key(0)
+			shape.add(slotNumber, quoted(value), mlperfTime, nil)
+			shape.bad = shape.bad || !shape.ends(quoted(value))
+		case "key":
+			shape.key(1)
+		case "value":
+			shape.key(2)
+			shape.members(value, func(name []byte) int {
+				if len(name) > 100 {
+					return 0
+				}
+				return mlperfValue
+			})
+		case "metadata":
+			shape.members(value, func(name []byte) int {
+				switch string(name) {
+				case "epoch_num", "first_epoch_num":
+					shape.key(3) // of both the first counts
+					return mlperfEpoch
+				case "step":
+					return mlperfStep
+				}
+				return 0
+			})
+		default:
+			shape.member(value, 0, nil)
+		}
+	}
+	t.mlperfShapes.keep(shape)
+}
+
+// mlperfShaped is a line of tracked_stats of a known shape.
+func (t *textLog) mlperfShaped(s *shape) verdict {
+	if t.mlperfRank() == nil {
+		return idle
+	}
+	v := mlperfLine{epoch: nan(), step: nan()}
+	for i := range s.slots {
+		switch x := &s.slots[i]; x.field {
+		case mlperfTime:
+			v.time = x.v
+		case mlperfEpoch:
+			v.epoch = x.v
+		case mlperfStep:
+			v.step = x.v
+		}
+	}
+	epoch, _ := metaEpoch(v)
+	step := v.statsStep(epoch)
+	for i := range s.slots {
+		if x := &s.slots[i]; x.field == mlperfValue {
+			t.point(x.name, -1, step, x.v, v.time/1000)
+		}
 	}
 	return used
 }
@@ -179,11 +271,16 @@ func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	}
 }
 
-func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
-	step := int64(epoch)
+// statsStep is the step of tracked_stats.
+func (v mlperfLine) statsStep(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
-		step = int64(v.step)
+		return int64(v.step)
 	}
+	return int64(epoch)
+}
+
+func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
+	step := v.statsStep(epoch)
 	stats := object{b: v.value}
 	for {
 		key, value, more := stats.next()

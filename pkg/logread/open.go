@@ -31,6 +31,9 @@ type input struct {
 	r      io.Reader // its content, unpacked
 	size   int64     // of the content, 0 where it is compressed
 	report *Report
+
+	at      io.ReaderAt // the content from any place on; nil where it is compressed
+	abreast int         // goroutines that may read it
 }
 
 // problem notes a line that could not be used (0: the whole file).
@@ -40,7 +43,7 @@ func (in *input) problem(line int, format string, a ...any) { in.report.problem(
 func content(ctx context.Context, f *os.File, size int64, report *Report) (*input, []byte, func(), error) {
 	counted := &countingReader{r: f}
 	raw := bufio.NewReaderSize(counted, 1<<16)
-	in := &input{path: report.Path, report: report, size: size}
+	in := &input{path: report.Path, report: report, size: size, at: f}
 	none := func() {}
 	magic, err := raw.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -64,7 +67,7 @@ func content(ctx context.Context, f *os.File, size int64, report *Report) (*inpu
 	}
 	body := &bounded{ctx: ctx, r: raw, report: report}
 	if unpacked != nil {
-		in.size = 0
+		in.size, in.at = 0, nil
 		body.r, body.packed = unpacked, counted
 	}
 	peek := bufio.NewReaderSize(body, headBytes)

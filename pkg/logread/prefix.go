@@ -29,16 +29,18 @@ func (t *textLog) strip(line []byte) []byte {
 
 // label takes off the label of a rank.
 func (t *textLog) label(m []byte) []byte {
-	c := cursor{b: m}
 	if digit(m[0]) {
-		i := bytes.IndexByte(m[:min(len(m), 9)], ':')
-		if i < 1 || i+1 < len(m) && m[i+1] != ' ' {
+		i, rank := 1, int(m[0]-'0')
+		for i < len(m) && i < 8 && digit(m[i]) {
+			rank = 10*rank + int(m[i]-'0')
+			i++
+		}
+		if i == len(m) || m[i] != ':' || i+1 < len(m) && m[i+1] != ' ' {
 			return m
 		}
-		rank := c.count()
-		c.lit(":")
-		return t.labelled(m, c, rank)
+		return t.labelled(m, cursor{b: m[i+1:]}, rank)
 	}
+	c := cursor{b: m}
 	c.lit("[")
 	switch {
 	case c.opt("rank"), c.opt("default"):
@@ -95,8 +97,11 @@ func (t *textLog) timeStamp(m []byte) []byte {
 		return m
 	}
 	t.stamp = m[:year+stampLength]
-	rest := bytes.TrimLeft(m[year+stampLength:], " ")
-	if has(rest, "- ") {
+	rest := m[year+stampLength:]
+	for len(rest) > 0 && rest[0] == ' ' {
+		rest = rest[1:]
+	}
+	if len(rest) > 1 && rest[0] == '-' && rest[1] == ' ' {
 		return t.nameAndLevel(rest)
 	}
 	for _, level := range [...]string{"INFO", "WARNING", "ERROR", "DEBUG", "[INFO]", "[WARNING]"} {
@@ -128,50 +133,60 @@ func (t *textLog) nameAndLevel(m []byte) []byte {
 // clock takes the run's start and end from the time stamps of used lines. Two
 // stamps of one rank that go back say that the clock was set.
 func (t *textLog) clock() {
-	now, ok := t.time()
+	now, ok := t.milliseconds()
 	if !ok {
 		return
 	}
-	info := &t.cur.run.Info
-	if info.Started.IsZero() {
-		info.Started = now
+	run := t.cur
+	if !run.timed {
+		run.timed, run.started, run.ended = true, now, now
 		if !t.zoned {
 			t.zoned = true
 			t.in.report.assume("time stamps are of UTC, for the log does not say its zone")
 		}
 	}
-	if back := info.Ended.Sub(now); back > time.Second && t.rank < 0 {
+	if run.ended-now > 1000 && t.rank < 0 {
+		back := time.UnixMilli(run.ended).Sub(time.UnixMilli(now))
 		t.in.problem(t.l.number, "the clock goes back by %s here; the epochs' seconds are the log's own and stay as they are", back)
 	}
-	if now.After(info.Ended) || t.rank < 0 {
-		info.Ended = now
+	if now > run.ended || t.rank < 0 {
+		run.ended = now
 	}
 }
 
-// time is the current line's time stamp, as UTC: the log does not say in which
-// zone it is. The day is worked out anew only where it changes.
-func (t *textLog) time() (time.Time, bool) {
+// milliseconds is the current line's time stamp, since 1970 and as UTC: the log
+// does not say in which zone it is. The day is worked out anew only where it
+// changes.
+func (t *textLog) milliseconds() (int64, bool) {
 	year := len(t.stamp) - stampLength
-	s := t.stamp[year:]
-	day := t.stamp[:year+6]
-	if !bytes.Equal(day, t.day) {
-		t.day = append(t.day[:0], day...)
-		text := string(day)
-		if missing := 4 - year; missing > 0 && !t.cur.run.Info.Ended.IsZero() {
-			text = t.cur.run.Info.Ended.Format("2006")[:missing] + text
-		}
-		midnight, err := time.Parse("2006-01-02", text)
-		t.midnight, t.badDay = midnight, err != nil
+	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day) {
+		t.newDay(day, year)
 	}
 	if t.badDay {
-		return time.Time{}, false
+		return 0, false
 	}
-	two := func(i int) time.Duration { return time.Duration(s[i]-'0')*10 + time.Duration(s[i+1]-'0') }
-	for _, i := range [...]int{7, 8, 10, 11, 13, 14, 16, 17, 18} {
-		if !digit(s[i]) {
-			return time.Time{}, false
+	s := t.stamp[year:][:stampLength]
+	two := func(i int) uint32 { // 99 at most, more where they are no digits
+		a, b := uint32(s[i])-'0', uint32(s[i+1])-'0'
+		if a > 9 || b > 9 {
+			return 1 << 20
 		}
+		return 10*a + b
 	}
-	clock := two(7)*time.Hour + two(10)*time.Minute + two(13)*time.Second + (10*two(16)+time.Duration(s[18]-'0'))*time.Millisecond
-	return t.midnight.Add(clock), true
+	hour, minute, second, hundredths, thousandth := two(7), two(10), two(13), two(16), uint32(s[18])-'0'
+	if hour|minute|second|hundredths >= 1<<20 || thousandth > 9 {
+		return 0, false
+	}
+	return t.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
+}
+
+// newDay works out when a day began, whose year has so many digits.
+func (t *textLog) newDay(day []byte, year int) {
+	t.day = append(t.day[:0], day...)
+	text := string(day)
+	if missing := 4 - year; missing > 0 && t.cur.timed {
+		text = time.UnixMilli(t.cur.ended).UTC().Format("2006")[:missing] + text
+	}
+	midnight, err := time.Parse("2006-01-02", text)
+	t.midnight, t.badDay = midnight.UnixMilli(), err != nil
 }

@@ -66,17 +66,22 @@ func (r *Report) problem(line int, format string, a ...any) {
 
 // ignore counts a line that holds no value.
 func (r *Report) ignore(line int, reason string) {
+	r.ignoreMore(Ignored{Reason: reason, Lines: 1, First: line})
+}
+
+// ignoreMore counts such lines.
+func (r *Report) ignoreMore(more Ignored) {
 	for i := range r.Ignored {
-		if r.Ignored[i].Reason == reason {
-			r.Ignored[i].Lines++
+		if r.Ignored[i].Reason == more.Reason {
+			r.Ignored[i].Lines += more.Lines
 			return
 		}
 	}
 	if len(r.Ignored) >= maxIgnored {
-		r.Ignored[maxIgnored-1].Lines++
+		r.Ignored[maxIgnored-1].Lines += more.Lines
 		return
 	}
-	r.Ignored = append(r.Ignored, Ignored{Reason: reason, Lines: 1, First: line})
+	r.Ignored = append(r.Ignored, more)
 }
 
 // assume notes what was taken from elsewhere than the values of the file.

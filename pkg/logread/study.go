@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/runs"
 )
@@ -80,30 +81,25 @@ func isStudy(path string, head []byte) bool {
 }
 
 // readStudy reads a file of the study into a run.
-func readStudy(_ context.Context, in *input) ([]*part, error) {
-	sr := &studyReader{l: newLines(in.r, in.size), in: in}
-	run := runs.Run{}
-	last := 0
-	sorted := true
-	for sr.Next() {
-		if n := len(run.Epochs); n == cap(run.Epochs) {
-			run.Epochs = slices.Grow(run.Epochs, sr.l.room(n))
-		}
-		run.Epochs = append(run.Epochs, unmeasured(int(sr.row[0])+1, sr.l.number)) // the index counts from 0
-		e := &run.Epochs[len(run.Epochs)-1]
-		sr.set(e)
-		sorted = sorted && e.Epoch > last
-		last = e.Epoch
+func readStudy(ctx context.Context, in *input) ([]*part, error) {
+	sr := &studyReader{in: in}
+	if pieces := in.pieces(); len(pieces) > 1 {
+		sr.readPieces(ctx, pieces)
+	} else {
+		sr.l = newLines(in.r, in.size)
+		sr.read()
+		in.report.Lines = int64(sr.l.number)
 	}
-	if !sorted {
+	run := runs.Run{Epochs: sr.epochs}
+	if sr.unsorted {
 		run.Epochs = laterRows(in, run.Epochs)
 	}
-	in.report.Lines, in.report.Records = int64(sr.l.number), int64(len(run.Epochs))
+	in.report.Records = int64(len(run.Epochs))
 	if len(run.Epochs) == 0 {
 		if len(in.report.Unused) == 0 {
 			in.problem(0, "the file has a header and no epochs")
 		}
-		return nil, sr.Err()
+		return nil, sr.err
 	}
 	name, _ := parseStudyName(in.path)
 	if ranks := sr.last("ranks"); whole(ranks) {
@@ -134,7 +130,7 @@ func readStudy(_ context.Context, in *input) ([]*part, error) {
 			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
 		}
 	}
-	return []*part{{run: run, role: principal, seedTold: name.repeat > 0}}, sr.Err()
+	return []*part{{run: run, role: principal, seedTold: name.repeat > 0}}, sr.err
 }
 
 // laterRows leaves out the rows of epochs that stand there again further down.
@@ -162,10 +158,121 @@ type studyReader struct {
 	run     int       // the first column of the run's own numbers, the same on each row
 	told    []byte    // their text in the last good row
 	done    bool
+
+	epochs   []runs.Epoch
+	unsorted bool  // an epoch stands behind a later one, or again
+	err      error // of reading, not of what was read (see problems)
+}
+
+// read reads the rows up to the end.
+func (s *studyReader) read() {
+	blank := unmeasured(0, 0)
+	for s.Next() {
+		n := len(s.epochs)
+		if n == cap(s.epochs) {
+			s.epochs = slices.Grow(s.epochs, s.l.room(n))
+		}
+		s.epochs = s.epochs[:n+1]
+		e := &s.epochs[n]
+		*e = blank
+		e.Epoch, e.Line = int(s.row[0])+1, s.l.number // the index counts from 0
+		s.set(e)
+		if n > 0 && e.Epoch <= s.epochs[n-1].Epoch || e.Epoch < 1 {
+			s.unsorted = true
+		}
+	}
+	if s.l.err != nil {
+		s.err = fmt.Errorf("read %s after line %d: %w", s.in.path, s.l.number, s.l.err)
+	}
+}
+
+// readPieces reads the pieces of the file side by side. Their epochs lie in one
+// list from the beginning, each at the place where it is thought to be.
+func (s *studyReader) readPieces(ctx context.Context, pieces []piece) {
+	const more = 1.03 // than thought
+	place := make([]int, len(pieces)+1)
+	for i, p := range pieces {
+		place[i+1] = place[i] + int(more*p.lines) + 16
+	}
+	room := make([]runs.Epoch, place[len(pieces)])
+	readers := make([]*studyReader, len(pieces))
+	var wg sync.WaitGroup
+	for i, p := range pieces {
+		r := &studyReader{in: s.in.piece(ctx, p), epochs: room[place[i]:place[i]:place[i+1]]}
+		r.l = newLines(r.in.r, r.in.size)
+		readers[i] = r
+		if i == 0 {
+			r.untilHeader()
+			continue
+		}
+		if r.columns = readers[0].columns; r.columns == nil {
+			readers = readers[:1]
+			break // what the file holds is no table
+		}
+		r.setFields()
+		wg.Go(r.read)
+	}
+	readers[0].read()
+	wg.Wait()
+	for i, r := range readers {
+		if cap(r.epochs) != place[i+1]-place[i] { // it had more rows than there was room for
+			room = nil
+		}
+	}
+	s.join(room, readers)
+}
+
+// join takes what the readers of the pieces have read: in room, where their
+// epochs lie already, or in a list of their own.
+func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
+	total := 0
+	for _, r := range readers {
+		total += len(r.epochs)
+	}
+	if room == nil {
+		room = make([]runs.Epoch, total)
+	}
+	s.columns, s.fields, s.run = readers[0].columns, readers[0].fields, readers[0].run
+	n := 0
+	for _, r := range readers {
+		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= room[n-1].Epoch
+		before := int(s.in.report.Lines)
+		for i := range r.epochs { // none is overwritten before it is moved: each moves to the front
+			room[n] = r.epochs[i]
+			room[n].Line += before
+			n++
+		}
+		if r.row != nil {
+			s.row = r.row
+		}
+		if s.err == nil && r.l.err != nil {
+			s.err = fmt.Errorf("read %s after line %d: %w", s.in.path, before+r.l.number, r.l.err)
+		}
+		r.in.report.Lines = int64(r.l.number)
+		s.in.report.add(r.in.report)
+	}
+	s.epochs = room[:n]
+}
+
+// untilHeader reads the header, if it has not been read.
+func (s *studyReader) untilHeader() {
+	for s.columns == nil && !s.done {
+		text, ok := s.l.next()
+		if !ok {
+			return
+		}
+		if s.l.cut {
+			s.in.problem(s.l.number, "line is longer than %d bytes", maxLine)
+			s.done = true
+			return
+		}
+		s.header(string(text))
+	}
 }
 
 // Next reads up to the next good row, which is then s.row.
 func (s *studyReader) Next() bool {
+	s.untilHeader()
 	for !s.done {
 		text, ok := s.l.next()
 		if !ok {
@@ -177,12 +284,13 @@ func (s *studyReader) Next() bool {
 		switch {
 		case s.l.cut:
 			s.in.problem(s.l.number, "line is longer than %d bytes", maxLine)
-			s.done = s.columns == nil
-		case s.columns == nil:
-			s.header(string(text))
 		case len(text) == 0:
 			s.in.report.ignore(s.l.number, blankLine)
 		default:
+			if s.usual(text) {
+				s.in.report.LinesUsed++
+				return true
+			}
 			if err := s.parse(text, s.l.ended); err != nil {
 				s.in.problem(s.l.number, "%v", err)
 				continue
@@ -196,14 +304,6 @@ func (s *studyReader) Next() bool {
 
 // blankLine is the reason for which an empty line is ignored.
 const blankLine = "blank"
-
-// Err is an error of reading, not of what was read (see problems).
-func (s *studyReader) Err() error {
-	if s.l.err != nil {
-		return fmt.Errorf("read %s after line %d: %w", s.in.path, s.l.number, s.l.err)
-	}
-	return nil
-}
 
 // header reads line 1, or line 2 of a file whose line 1 is "".
 func (s *studyReader) header(text string) {
@@ -234,6 +334,28 @@ func (s *studyReader) header(text string) {
 	}
 	s.in.problem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
 	s.done = true
+}
+
+// usual reads a row of plain numbers of which the run's own are those of the row
+// before, as nearly all are; false where parse must look at it.
+func (s *studyReader) usual(text []byte) bool {
+	if s.run < 1 || s.row == nil || !s.l.ended {
+		return false
+	}
+	next := append(s.next[:0], s.row...)
+	rest := text
+	for i := range next[:s.run] {
+		v, n := decimal(rest)
+		if n == 0 || n >= len(rest) || rest[n] != ',' {
+			return false
+		}
+		next[i], rest = v, rest[n+1:]
+	}
+	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.told) {
+		return false
+	}
+	s.row, s.next = next, s.row
+	return true
 }
 
 // parse reads the cells of a row; an empty one is NaN.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"time"
 )
 
 // A text log is what a program wrote for people: a log file, or a job's
@@ -86,12 +85,14 @@ type textLog struct {
 	inBlock block
 	pending failure
 	// day is that of the last time stamp, as it was written, and midnight its
-	// beginning.
+	// beginning in milliseconds since 1970.
 	day      []byte
-	midnight time.Time
+	midnight int64
 	badDay   bool
 	heading  []byte // the last "- name - LEVEL - "
 	zoned    bool   // the report says of which zone the stamps are taken to be
+	// The shapes of lines that come a million times.
+	kerasShapes, mlperfShapes, dllShapes shapes
 }
 
 // block is a stretch of lines that only mean something together.
@@ -141,7 +142,7 @@ func (t *textLog) take(line []byte) {
 		t.in.problem(t.l.number, "line is longer than %d bytes", maxLine)
 		return
 	}
-	if i := bytes.IndexByte(line, '\r'); i >= 0 { // a progress bar wrote over itself: what is seen is the last
+	if t.l.back { // a progress bar wrote over itself: what is seen is the last
 		line = line[bytes.LastIndexByte(line, '\r')+1:]
 	}
 	t.rank, t.stamp = -1, nil
@@ -270,7 +271,10 @@ func (t *textLog) dispatch(m []byte) verdict {
 			return t.rootCause()
 		}
 	case '-':
-		return t.kerasTail(m)
+		if s := t.kerasShapes.match(m); s != nil {
+			return t.kerasShaped(s)
+		}
+		return t.kerasTail(m, m)
 	case 'r', 'u', 's', 'p', '+', '$', 'm', 'h', 't', 'd', 'a':
 		return t.lowerCase(m)
 	case 0x1b:

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/pkg/runs"
 )
@@ -27,8 +28,11 @@ type textRun struct {
 	mlperf mlperfState
 	dll    dllState
 	rates  horovodState
-	done   int  // the highest rank that said it was done, plus one
-	seeded bool // its lines tell the seed
+	timed  bool // lines bear time stamps:
+	// the first and the last, in milliseconds since 1970
+	started, ended int64
+	done           int  // the highest rank that said it was done, plus one
+	seeded         bool // its lines tell the seed
 }
 
 func (t *textLog) newRun(line int) *textRun {
@@ -206,6 +210,9 @@ func (t *textLog) finish() []*part {
 func (r *textRun) part(report *Report) *part {
 	r.finishHorovod(report)
 	r.finishMLPerf(report)
+	if r.timed {
+		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
+	}
 	by := make([][]runs.Epoch, len(r.tracks.all))
 	for i, tr := range r.tracks.all {
 		by[i] = tr.epochs
@@ -213,7 +220,9 @@ func (r *textRun) part(report *Report) *part {
 	switch {
 	case len(by) == 1:
 		r.run.Epochs = by[0]
-		slices.SortStableFunc(r.run.Epochs, byNumber)
+		if !slices.IsSortedFunc(r.run.Epochs, byNumber) {
+			slices.SortStableFunc(r.run.Epochs, byNumber)
+		}
 	case len(by) > 1:
 		r.run.Epochs = joinEpochs(by, r.sums)
 		report.assume("the lines of %d ranks are one run: the slowest rank's time, the mean of losses and accuracies", len(by))

@@ -104,8 +104,8 @@ func (t *textLog) titan(m []byte) verdict {
 	}
 	now := nan()
 	if len(t.stamp) > 0 {
-		if at, ok := t.time(); ok {
-			now = float64(at.UnixMilli()) / 1000
+		if at, ok := t.milliseconds(); ok {
+			now = float64(at) / 1000
 		}
 	}
 	t.form(formTitan)

@@ -38,7 +38,7 @@ func (ts *tracks) find(id trackID) *track {
 
 // add adds a track that is not there.
 func (ts *tracks) add(id trackID) *track {
-	tr := &track{}
+	tr := newTrack()
 	ts.all = append(ts.all, tr)
 	if i := id.rank + 1; id.nth == 0 && i < fewRanks {
 		if i >= len(ts.few) {
@@ -57,8 +57,11 @@ func (ts *tracks) add(id trackID) *track {
 // track are the epochs that one rank logged.
 type track struct {
 	epochs []runs.Epoch
+	blank  runs.Epoch  // of which nothing is known: quicker to copy than to set
 	at     map[int]int // index of an epoch's number; nil while they are in order
 }
+
+func newTrack() *track { return &track{blank: unmeasured(0, 0)} }
 
 // find is the epoch of that number; nil where there is none. It is good until
 // the next is added.
@@ -78,6 +81,9 @@ func (tr *track) find(n int) *runs.Epoch {
 		return last
 	case n > last.Epoch:
 		return nil
+	}
+	if k > 1 && tr.epochs[k-2].Epoch == n { // such as the validation of the one before
+		return &tr.epochs[k-2]
 	}
 	if i, ok := slices.BinarySearchFunc(tr.epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
 		return &tr.epochs[i]
@@ -100,8 +106,11 @@ func (tr *track) add(n int, l *lines) *runs.Epoch {
 	if k == cap(tr.epochs) {
 		tr.epochs = slices.Grow(tr.epochs, l.room(k))
 	}
-	tr.epochs = append(tr.epochs, unmeasured(n, l.number))
-	return &tr.epochs[k]
+	tr.epochs = tr.epochs[:k+1]
+	e := &tr.epochs[k]
+	*e = tr.blank
+	e.Epoch, e.Line = n, l.number
+	return e
 }
 
 // tally counts how often each number came.

@@ -19,7 +19,9 @@ type task struct {
 	path   string
 	folder bool // a run folder
 	size   int64
-	report Report
+	// abreast is how many goroutines may read it, where it is a file.
+	abreast int
+	report  Report
 }
 
 // list lists what there is to read in and under path, in natural order. Links
@@ -97,7 +99,11 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	for _, t := range tasks {
 		total += t.size
 	}
-	for range min(runtime.GOMAXPROCS(0), len(tasks)) {
+	processors := runtime.GOMAXPROCS(0)
+	for _, t := range tasks {
+		t.abreast = processors / len(tasks)
+	}
+	for range min(processors, len(tasks)) {
 		go func() {
 			for i := range next {
 				parts, err := readTask(ctx, tasks[i])
@@ -175,6 +181,7 @@ func readFile(ctx context.Context, t *task) (parts []*part, err error) {
 		return nil, err
 	}
 	defer closeIt()
+	in.abreast = t.abreast
 	if why := never(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil

@@ -101,8 +101,9 @@ func (s *Study) addSteps(b *Breakdown, r runs.Run, sum *stepSums) {
 		return
 	}
 	seconds := map[int]float64{} // of the epochs that count
+	counts := s.counting(r)
 	for i, e := range r.Epochs {
-		if s.counts(r, i) && e.Seconds > 0 {
+		if counts(i) && e.Seconds > 0 {
 			seconds[e.Epoch] = e.Seconds
 		}
 	}

@@ -33,13 +33,12 @@ func (s *Study) EpochRows() []EpochRow {
 	rows := make([]EpochRow, 0, n)
 	for _, g := range s.grouped() {
 		for _, r := range g.runs {
-			failed := r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
-			elapsed := 0.0
+			elapsed, counts := 0.0, s.counting(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
 				rows = append(rows, EpochRow{
-					Series: g.name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: failed,
-					Counted: !failed && e.Seconds > 0 && s.counts(r, i), ElapsedSeconds: elapsed, Epoch: e,
+					Series: g.name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: failed(r),
+					Counted: !failed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
 				})
 			}
 		}

@@ -294,17 +294,19 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 			add(Input{Name: "wall_seconds", Value: s.cells[i].measured[k].wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
-		for j, e := range r.Epochs {
-			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: s.counts(r, j) && e.Seconds > 0, Why: s.whyNot(r, j)}
-			if timed(r) {
+		counts, hasTimes := s.counting(r), timed(r)
+		for j := range r.Epochs {
+			e := &r.Epochs[j]
+			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: s.whyNot(r, j)}
+			if hasTimes {
 				add(in)
 			}
 			if measureName != "throughput" {
 				continue
 			}
 			switch n := s.samplesIn(e); {
-			case !timed(r) && e.SamplesPerSecond > 0:
-				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", s.counts(r, j)
+			case !hasTimes && e.SamplesPerSecond > 0:
+				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", counts(j)
 			case e.Samples == 0 && e.SamplesPerSecond > 0:
 				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
 			case e.Samples == 0:
@@ -326,7 +328,7 @@ func (s *Study) whyNot(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(s.Rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && timed(r):
 		return "it has no time"
-	case s.counts(r, i):
+	case s.counting(r)(i):
 		return ""
 	case err == nil:
 		return "the rule counts epoch " + s.Rule.Epochs + " alone"

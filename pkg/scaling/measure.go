@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/gonum/stat"
-
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 )
@@ -17,29 +15,37 @@ import (
 type measured struct {
 	seconds, rate, wall float64 // NaN where unknown
 	epochs              int     // counted
+	last                lastValues
 }
 
 // measure applies the rule to a run.
 func (s *Study) measure(r runs.Run) measured {
-	var seconds, rates []float64
+	var seconds, rates []float64 // of the counted epochs, for their medians
+	if s.Rule.Epochs == Median {
+		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
+	}
+	var n int
 	var samples, total float64
-	for i, e := range r.Epochs {
-		if !s.counts(r, i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
+	counts := s.counting(r)
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		if !counts(i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 			continue
 		}
-		n := s.samplesIn(e)
-		seconds = append(seconds, e.Seconds)
-		rates = append(rates, n/e.Seconds)
-		samples, total = samples+n, total+e.Seconds
+		trained := s.samplesIn(e)
+		if s.Rule.Epochs == Median {
+			seconds, rates = append(seconds, e.Seconds), append(rates, trained/e.Seconds)
+		}
+		n, samples, total = n+1, samples+trained, total+e.Seconds
 	}
-	m := measured{seconds: math.NaN(), rate: math.NaN(), wall: wallSeconds(r), epochs: len(seconds)}
+	m := measured{seconds: math.NaN(), rate: math.NaN(), wall: wallSeconds(r), epochs: n, last: lastOf(r)}
 	if m.epochs == 0 {
 		return s.measureWhole(r, m)
 	}
 	if s.Rule.Epochs == Median {
 		m.seconds, m.rate = median(seconds), median(rates)
 	} else { // the mean rate over time, not over epochs: samples / seconds
-		m.seconds, m.rate = stat.Mean(seconds, nil), samples/total
+		m.seconds, m.rate = total/float64(n), samples/total
 	}
 	if samples == 0 {
 		m.rate = math.NaN()
@@ -48,7 +54,7 @@ func (s *Study) measure(r runs.Run) measured {
 }
 
 // samplesIn are the samples of an epoch, 0 where nothing tells them.
-func (s *Study) samplesIn(e runs.Epoch) float64 {
+func (s *Study) samplesIn(e *runs.Epoch) float64 {
 	if e.Samples > 0 {
 		return float64(e.Samples)
 	}
@@ -66,8 +72,9 @@ func (s *Study) measureWhole(r runs.Run, m measured) measured {
 		return m
 	}
 	var rates []float64
-	for i, e := range r.Epochs {
-		if e.SamplesPerSecond > 0 && finite(e.SamplesPerSecond) && s.counts(r, i) {
+	counts := s.counting(r)
+	for i := range r.Epochs {
+		if e := &r.Epochs[i]; e.SamplesPerSecond > 0 && finite(e.SamplesPerSecond) && counts(i) {
 			rates = append(rates, e.SamplesPerSecond)
 		}
 	}
@@ -91,31 +98,39 @@ func (s *Study) measureWhole(r runs.Run, m measured) measured {
 
 // timed says whether a run has the time of any epoch.
 func timed(r runs.Run) bool {
-	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 })
+	for i := range r.Epochs {
+		if r.Epochs[i].Seconds > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // wholeJob says whether the run's only row is the time of a whole program that
 // is not ours.
 func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
-// counts says whether the rule counts the i-th epoch of a run. A run's only
+// counting says of each epoch of a run whether the rule counts it. A run's only
 // row that is the time of a whole program, a throughput without a time (the
 // summary of a benchmark), or a measurement of no epoch's number (a row of a
 // results table), is no first epoch that is to be left out. Epochs are
 // told by their number, not by their place: a table that has epoch 5 alone has
 // left out the first already.
-func (s *Study) counts(r runs.Run, i int) bool {
+func (s *Study) counting(r runs.Run) func(i int) bool {
 	if wholeJob(r) || len(r.Epochs) == 1 && (!timed(r) || r.Epochs[0].Epoch < 1) {
-		return true
+		return func(int) bool { return true }
 	}
-	number := r.Epochs[i].Epoch
-	if number < 1 {
-		number = i + 1
+	only, err := strconv.Atoi(s.Rule.Epochs)
+	return func(i int) bool {
+		number := r.Epochs[i].Epoch
+		if number < 1 {
+			number = i + 1
+		}
+		if err == nil {
+			return number == only
+		}
+		return number > s.Rule.DropFirst
 	}
-	if n, err := strconv.Atoi(s.Rule.Epochs); err == nil {
-		return number == n
-	}
-	return number > s.Rule.DropFirst
 }
 
 // wallSeconds is the time of the whole job, NaN where unknown.
@@ -206,38 +221,67 @@ func samplesOf(r runs.Run) int {
 	return r.Info.SamplesPerEpoch
 }
 
+// lastValues are what the epochs of a run end with: of each column the last
+// value that is not NaN, NaN where there is none.
+type lastValues struct {
+	trainLoss, valLoss, iou, dice, accuracy, valAccuracy float64
+
+	// diverged names the first place where the run's loss is no finite number
+	// any more, empty where there is none. The loss of a run that diverged is
+	// none: the last finite one would flatter it.
+	diverged string
+}
+
+// lastOf reads the epochs of a run, which may be many, once.
+func lastOf(r runs.Run) lastValues {
+	l := lastValues{diverged: diverged(r)}
+	values := []*float64{&l.trainLoss, &l.valLoss, &l.iou, &l.dice, &l.accuracy, &l.valAccuracy}
+	for _, v := range values {
+		*v = math.NaN()
+	}
+	for missing, i := len(values), len(r.Epochs)-1; i >= 0 && missing > 0; i-- {
+		e := &r.Epochs[i]
+		for k, v := range [...]float64{e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.Accuracy, e.ValAccuracy} {
+			if math.IsNaN(*values[k]) && !math.IsNaN(v) {
+				*values[k] = v
+				missing--
+			}
+		}
+	}
+	if l.diverged != "" {
+		l.trainLoss, l.valLoss = math.NaN(), math.NaN()
+	}
+	return l
+}
+
 // diverged names the first place where a run's loss is no finite number any
 // more, empty where there is none. A loss that was never logged is none.
 func diverged(r runs.Run) string {
-	wrong := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 	// These log their loss always: even a run that starts with NaN has one.
 	ours := len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
-	for _, column := range []struct {
-		name  string
-		value func(runs.Epoch) float64
-		all   bool // a NaN in every epoch is a loss, not one that was not logged
-	}{
-		{"the training loss", func(e runs.Epoch) float64 { return e.TrainLoss }, ours},
-		{"the validation loss", func(e runs.Epoch) float64 { return e.ValLoss }, false},
-	} {
-		seen := column.all
-		for _, e := range r.Epochs {
-			v := column.value(e)
-			switch {
-			case !wrong(v):
-				seen = true
-			case math.IsInf(v, 0), seen && column.name == "the training loss":
-				// A validation loss is not computed in every epoch.
-				return fmt.Sprintf("%s of epoch %d", column.name, e.Epoch)
-			}
+	seen := ours // a NaN in every epoch is a loss, not one that was not logged
+	val := 0
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		switch {
+		case finite(e.TrainLoss):
+			seen = true
+		case seen || math.IsInf(e.TrainLoss, 0):
+			return fmt.Sprintf("the training loss of epoch %d", e.Epoch)
 		}
+		if val == 0 && math.IsInf(e.ValLoss, 0) { // it is not computed in every epoch
+			val = i + 1
+		}
+	}
+	if val > 0 {
+		return fmt.Sprintf("the validation loss of epoch %d", r.Epochs[val-1].Epoch)
 	}
 	for _, c := range r.Curves {
 		if !strings.Contains(strings.ToLower(c.Name), "loss") {
 			continue
 		}
 		for i, v := range c.Values {
-			if wrong(v) && i < len(c.Steps) {
+			if !finite(v) && i < len(c.Steps) {
 				return fmt.Sprintf("%s of step %d", c.Name, c.Steps[i])
 			}
 		}
@@ -245,36 +289,27 @@ func diverged(r runs.Run) string {
 	return ""
 }
 
-func finalIoU(r runs.Run) float64 {
-	return final(r, func(t runs.Test) float64 { return t.IoU }, func(e runs.Epoch) float64 { return e.IoU })
-}
+func finalIoU(r runs.Run) float64 { return lastOf(r).final(r, testIoU, lastIoU) }
 
-func finalDice(r runs.Run) float64 {
-	return final(r, func(t runs.Test) float64 { return t.Dice }, func(e runs.Epoch) float64 { return e.Dice })
-}
+func finalDice(r runs.Run) float64 { return lastOf(r).final(r, testDice, lastDice) }
 
-// finalTrainLoss is that of the last epoch that has one. The loss of a run
-// that diverged is none: the last finite one would flatter it.
-func finalTrainLoss(r runs.Run) float64 {
-	if diverged(r) != "" {
-		return math.NaN()
-	}
-	return ofLast(r, func(e runs.Epoch) float64 { return e.TrainLoss })
-}
+func testIoU(t runs.Test) float64  { return t.IoU }
+func testDice(t runs.Test) float64 { return t.Dice }
 
-func finalValLoss(r runs.Run) float64 {
-	if diverged(r) != "" {
-		return math.NaN()
-	}
-	return ofLast(r, func(e runs.Epoch) float64 { return e.ValLoss })
-}
+func lastIoU(l lastValues) float64  { return l.iou }
+func lastDice(l lastValues) float64 { return l.dice }
+
+// finalTrainLoss is that of the last epoch that has one.
+func finalTrainLoss(r runs.Run) float64 { return lastOf(r).trainLoss }
+
+func finalValLoss(r runs.Run) float64 { return lastOf(r).valLoss }
 
 // final is a value of the test after training, or of the last epoch that has it.
-func final(r runs.Run, test func(runs.Test) float64, epoch func(runs.Epoch) float64) float64 {
+func (l lastValues) final(r runs.Run, test func(runs.Test) float64, epoch func(lastValues) float64) float64 {
 	if v := ofTest(r, test); !math.IsNaN(v) {
 		return v
 	}
-	return ofLast(r, epoch)
+	return epoch(l)
 }
 
 func ofTest(r runs.Run, value func(runs.Test) float64) float64 {

@@ -102,7 +102,7 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
 		s.examine(r, m)
 		c.runs, c.measured = append(c.runs, r), append(c.measured, m)
 		p.Epochs += m.epochs
-		if diverged(r) != "" {
+		if m.last.diverged != "" {
 			p.Diverged++
 		}
 	}
@@ -110,7 +110,7 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
 	p.EpochSeconds = s.span(c.values(func(m measured) float64 { return m.seconds }), true)
 	p.Throughput = s.span(c.values(func(m measured) float64 { return m.rate }), true)
 	p.WallSeconds = s.span(c.values(func(m measured) float64 { return m.wall }), true)
-	s.quality(&p, c.runs)
+	s.quality(&p, c)
 	for _, r := range c.runs {
 		p.Nodes = max(p.Nodes, nodesOf(r))
 		p.SamplesPerEpoch = max(p.SamplesPerEpoch, samplesOf(r))
@@ -130,10 +130,10 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
 }
 
 // quality fills in what a run has once.
-func (s *Study) quality(p *Point, used []runs.Run) {
+func (s *Study) quality(p *Point, c cell) {
 	over := func(logs bool, value func(runs.Run) float64) Span {
-		v := make([]float64, len(used))
-		for i, r := range used {
+		v := make([]float64, len(c.runs))
+		for i, r := range c.runs {
 			v[i] = value(r)
 		}
 		return s.span(v, logs)
@@ -143,15 +143,26 @@ func (s *Study) quality(p *Point, used []runs.Run) {
 	}
 	p.TrainSeconds, p.TestSeconds = over(true, trainSeconds), over(true, testSeconds)
 	p.EnergyJoules = over(true, energyOf)
-	p.IoU, p.Dice = over(false, finalIoU), over(false, finalDice)
+	final := func(test func(runs.Test) float64, epoch func(lastValues) float64) Span {
+		v := make([]float64, len(c.runs))
+		for i, r := range c.runs {
+			v[i] = c.measured[i].last.final(r, test, epoch)
+		}
+		return s.span(v, false)
+	}
+	last := func(value func(lastValues) float64) Span {
+		return s.span(c.values(func(m measured) float64 { return value(m.last) }), false)
+	}
+	p.IoU, p.Dice = final(testIoU, lastIoU), final(testDice, lastDice)
 	p.IoUConstant = test(func(t runs.Test) float64 { return t.IoUConstant })
 	p.DiceConstant = test(func(t runs.Test) float64 { return t.DiceConstant })
 	p.IoUUntrained = test(func(t runs.Test) float64 { return t.IoUUntrained })
 	p.DiceUntrained = test(func(t runs.Test) float64 { return t.DiceUntrained })
 	p.TestLoss = test(func(t runs.Test) float64 { return t.Loss })
-	p.TrainLoss, p.ValLoss = over(false, finalTrainLoss), over(false, finalValLoss)
-	p.Accuracy = over(false, func(r runs.Run) float64 { return ofLast(r, func(e runs.Epoch) float64 { return e.Accuracy }) })
-	p.ValAccuracy = over(false, func(r runs.Run) float64 { return ofLast(r, func(e runs.Epoch) float64 { return e.ValAccuracy }) })
+	p.TrainLoss = last(func(l lastValues) float64 { return l.trainLoss })
+	p.ValLoss = last(func(l lastValues) float64 { return l.valLoss })
+	p.Accuracy = last(func(l lastValues) float64 { return l.accuracy })
+	p.ValAccuracy = last(func(l lastValues) float64 { return l.valAccuracy })
 }
 
 // examine names what keeps a run that counts from being whole.
@@ -169,7 +180,7 @@ func (s *Study) examine(r runs.Run, m measured) {
 	default:
 		s.problem(r, "the log tells no time per epoch")
 	}
-	if where := diverged(r); where != "" {
+	if where := m.last.diverged; where != "" {
 		s.problem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)
 	}
 }

@@ -54,6 +54,20 @@ type Rule struct {
 // the median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
+// spelled is the rule with nothing left empty.
+func (r Rule) spelled() Rule {
+	for _, f := range []struct {
+		field *string
+		empty string
+	}{{&r.Epochs, Mean}, {&r.Repeats, Median}, {&r.Baseline, BaselineSmallest}, {&r.Per, PerWorker}} {
+		if *f.field == "" {
+			*f.field = f.empty
+		}
+	}
+	r.Confidence = r.level()
+	return r
+}
+
 // Validate reports the first field that cannot be.
 func (r Rule) Validate() error {
 	n, err := strconv.Atoi(r.Epochs)

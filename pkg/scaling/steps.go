@@ -15,8 +15,9 @@ func (s *Study) stepsOf(r runs.Run) ([][]runs.Step, []runs.Problem) {
 		return nil, nil
 	}
 	counted := map[int]bool{}
+	counts := s.counting(r)
 	for i, e := range r.Epochs {
-		if s.counts(r, i) && e.Seconds > 0 {
+		if counts(i) && e.Seconds > 0 {
 			counted[e.Epoch] = true
 		}
 	}

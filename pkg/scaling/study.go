@@ -32,6 +32,7 @@ type Study struct {
 	modes    []Mode             // by series
 	several  bool               // studies
 	dice     *dice
+	losses   *lossCurves
 }
 
 // Read reads the runs in and under each path (run folders, and the logs of
@@ -78,7 +79,14 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 func FromRuns(all []runs.Run) (*Study, error) { return newStudy(all, nil, DefaultRule()) }
 
 // WithRule is a study of the same runs by another rule.
-func (s *Study) WithRule(rule Rule) (*Study, error) { return s.with(s.Runs, rule) }
+func (s *Study) WithRule(rule Rule) (*Study, error) {
+	if rule.Validate() == nil && len(s.Points) > 0 && rule.spelled() == s.Rule.spelled() {
+		same := *s
+		same.Rule = rule
+		return &same, nil
+	}
+	return s.with(s.Runs, rule)
+}
 
 // Only is a study of some of the series, in their order in this one.
 func (s *Study) Only(series ...string) (*Study, error) {
@@ -122,7 +130,7 @@ func newStudy(all []runs.Run, problems []runs.Problem, rule Rule) (*Study, error
 	if len(all) == 0 {
 		return nil, errors.New("make study: no runs")
 	}
-	s := &Study{Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice()}
+	s := &Study{Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice(), losses: &lossCurves{}}
 	for _, r := range all {
 		s.several = s.several || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)

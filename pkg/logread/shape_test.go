@@ -1,0 +1,108 @@
+package logread
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestShapes: lines of a shape that was learned give what their grammar gives,
+// whatever differs in them. The same lines are read once as they are and once
+// each behind so many lines of no shape that none is ever learned.
+func TestShapes(t *testing.T) {
+	parts := []string{"-", "+", "e5", ".", ".5", " ", "\"", "\\", "x", "_", "nan", "1e999", "12345678901234567890", "0.12345678901234567", ",", "}", "]", "null", "true", "- ", ": "}
+	for name, line := range map[string]string{
+		"keras":        "196/196 - 24s - loss: 0.1234 - accuracy: 0.5 - val_loss: 1.5 - val_acc: 0.25 - lr: 0.001 - 24s/epoch - 121ms/step",
+		"keras 3":      "10/10 - 49s - 245ms/step - accuracy: 0.2506 - loss: 2.0408",
+		"keras bar":    "10/10 [=====] - 49s 245ms/step - loss: 2.0408 - top_5: 0.25",
+		"keras 1":      " - 890ms - loss: 1.9173 - acc: 0.2980 - val_loss: 1.6662",
+		"MLPerf":       `:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": {"throughput": 341.957, "2": 7, "text": "7"}, "metadata": {"step": 1, "first_epoch_num": 3, "lineno": 20, "file": "a.py"}}`,
+		"DLLogger":     `DLLL {"timestamp": "1587451057.91385", "datetime": "2020-04-21 02:24:17", "elapsedtime": "91.665232", "type": "LOG", "step": [0, 0, 100], "data": {"average_loss": 3.62, "lr": "0.5", "none": null}}`,
+		"DLLogger int": `DLLL {"data": {"a": 1, "b": 2}, "step": [ 3 , 4 ], "type": "LOG", "timestamp": 15}`,
+	} {
+		rng := rand.New(rand.NewPCG(5, 6))
+		var lines []string
+		for range 3000 {
+			b := []byte(line)
+			for i, c := range b { // other digits, so that no two lines are the same
+				if digit(c) && rng.IntN(3) == 0 && i > 0 && b[i-1] != '"' && b[i-1] != '_' {
+					b[i] = byte('0' + rng.IntN(10))
+				}
+			}
+			if strings.HasPrefix(name, "keras") && name != "keras 1" {
+				copy(b, line[:7])
+			}
+			for range rng.IntN(3) * rng.IntN(2) * rng.IntN(2) {
+				at := rng.IntN(len(b))
+				if rng.IntN(2) == 0 {
+					b = slices.Insert(b, at, []byte(parts[rng.IntN(len(parts))])...)
+				} else {
+					b = slices.Delete(b, at, at+1)
+				}
+			}
+			lines = append(lines, string(b))
+		}
+		with, without := newShapeLog(lines), newShapeLog(lines)
+		without.kerasShapes.learned, without.mlperfShapes.learned, without.dllShapes.learned = 1<<30, 1<<30, 1<<30
+		for _, log := range []*textLog{with, without} {
+			for {
+				text, ok := log.l.next()
+				if !ok {
+					break
+				}
+				log.take(text)
+			}
+		}
+		hits := with.kerasShapes.hits + with.mlperfShapes.hits + with.dllShapes.hits
+		if got := without.kerasShapes.hits + without.mlperfShapes.hits + without.dllShapes.hits; got > 0 || hits < 500 {
+			t.Errorf("%s: %d lines of a known shape, and %d where none is learned; expected 500 or more and none", name, hits, got)
+		}
+		if got, want := shapeLogResult(with), shapeLogResult(without); got != want {
+			t.Errorf("%s: got\n%.2000s\nexpected\n%.2000s", name, got, want)
+		}
+	}
+}
+
+func newShapeLog(lines []string) *textLog {
+	text := strings.Join(lines, "\n") + "\n"
+	in := &input{path: "a.log", r: strings.NewReader(text), size: int64(len(text)), report: &Report{Path: "a.log"}}
+	log := &textLog{in: in, l: newLines(in.r, in.size)}
+	log.cur = log.newRun(1)
+	return log
+}
+
+func shapeLogResult(log *textLog) string {
+	var b strings.Builder
+	for _, p := range log.finish() {
+		fmt.Fprintln(&b, p.run)
+	}
+	fmt.Fprintln(&b, log.in.report.String(), log.counts)
+	return b.String()
+}
+
+// TestShapesGiveUp: a log in which no line is like one before costs no more
+// than so many shapes that are learned in vain.
+func TestShapesGiveUp(t *testing.T) {
+	var b bytes.Buffer
+	for i := range 1000 {
+		fmt.Fprintf(&b, "1/1 - 1s - loss: 0.5 - name%d: 0.5\n", i)
+	}
+	report := &Report{Path: "a.log"}
+	parts, err := readText(context.Background(), &input{path: "a.log", r: &b, report: report})
+	if err != nil || len(parts) != 1 || len(parts[0].run.Epochs) != 1000 {
+		t.Fatalf("%d runs, %v", len(parts), err)
+	}
+	var s shapes
+	for i := range 1000 {
+		if line := fmt.Appendf(nil, "x%d", i); s.match(line) == nil {
+			s.keep(s.learn(line))
+		}
+	}
+	if s.hits != 0 || s.learned > 100 {
+		t.Errorf("%d hits, %d shapes learned", s.hits, s.learned)
+	}
+}

@@ -1,0 +1,186 @@
+package scaling
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+
+	"lockstep/pkg/runs"
+)
+
+// LossCurve is the losses of a series at a number of workers, by epoch, over
+// its repeated runs. Runs that failed or were cancelled do not count. The
+// slices are of one length, an element an epoch, in ascending order; what is
+// not known is NaN. They belong to the study and must not be changed.
+type LossCurve struct {
+	Series  string
+	Workers int
+	Runs    int // that count
+
+	Epoch []float64 // its number, from 1
+	// Elapsed is the training time up to the epoch's end, and Clock that with
+	// validation: seconds, the medians over the runs. NaN after an epoch
+	// without a time.
+	Elapsed, Clock []float64
+	Train, Val     []float64 // losses, the medians over the runs
+	// TrainMin and TrainMax are the lowest and highest training loss of the
+	// runs: Train itself where there is one run.
+	TrainMin, TrainMax []float64
+}
+
+// lossCurves are made when somebody asks for them first: the figures of the
+// losses share them.
+type lossCurves struct {
+	once sync.Once
+	all  []LossCurve
+}
+
+// LossCurves are the losses of each series, in the order of the study, by
+// workers. One without an epoch is left out.
+func (s *Study) LossCurves() []LossCurve {
+	if s.losses == nil { // of a Study that a caller made
+		return s.makeLossCurves()
+	}
+	s.losses.once.Do(func() { s.losses.all = s.makeLossCurves() })
+	return s.losses.all
+}
+
+func (s *Study) makeLossCurves() []LossCurve {
+	var out []LossCurve
+	for _, g := range s.grouped() {
+		counts := map[int][]*runs.Run{}
+		var workers []int
+		for i := range g.runs {
+			r := &g.runs[i]
+			if failed(*r) || len(r.Epochs) == 0 {
+				continue
+			}
+			n := r.Info.Workers
+			if counts[n] == nil {
+				workers = append(workers, n)
+			}
+			counts[n] = append(counts[n], r)
+		}
+		slices.Sort(workers)
+		for _, n := range workers {
+			c := lossCurve(counts[n])
+			c.Series, c.Workers = g.name, n
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// lossCurve is the curve of repeated runs.
+func lossCurve(all []*runs.Run) LossCurve {
+	if len(all) == 1 && ascending(all[0].Epochs) {
+		return lossOfOne(all[0].Epochs)
+	}
+	rows := lossRows(all)
+	c := LossCurve{Runs: len(all)}
+	c.room(len(rows)/len(all) + 1)
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].epoch == rows[0].epoch {
+			n++
+		}
+		c.add(rows[:n])
+		rows = rows[n:]
+	}
+	return c
+}
+
+// lossOfOne is the curve of one run, which may have a great many epochs.
+func lossOfOne(epochs []runs.Epoch) LossCurve {
+	c := LossCurve{Runs: 1}
+	c.room(len(epochs))
+	elapsed, clock := 0.0, 0.0
+	for i := range epochs {
+		e := &epochs[i]
+		elapsed += e.Seconds
+		clock += e.Seconds + e.ValSeconds
+		c.Epoch = append(c.Epoch, float64(e.Epoch))
+		c.Elapsed, c.Clock = append(c.Elapsed, known64(elapsed)), append(c.Clock, known64(clock))
+		c.Train, c.Val = append(c.Train, known64(e.TrainLoss)), append(c.Val, known64(e.ValLoss))
+	}
+	c.TrainMin, c.TrainMax = c.Train, c.Train
+	return c
+}
+
+// lossRow is an epoch of a run.
+type lossRow struct {
+	epoch                      int
+	elapsed, clock, train, val float64
+}
+
+// lossRows are the epochs of several runs by their number, in the order of the
+// runs where it is the same.
+func lossRows(all []*runs.Run) []lossRow {
+	n := 0
+	for _, r := range all {
+		n += len(r.Epochs)
+	}
+	rows := make([]lossRow, 0, n)
+	for _, r := range all {
+		elapsed, clock := 0.0, 0.0
+		for i := range r.Epochs {
+			e := &r.Epochs[i]
+			elapsed += e.Seconds
+			clock += e.Seconds + e.ValSeconds
+			rows = append(rows, lossRow{e.Epoch, elapsed, clock, e.TrainLoss, e.ValLoss})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b lossRow) int { return cmp.Compare(a.epoch, b.epoch) })
+	return rows
+}
+
+// room makes room for so many epochs.
+func (c *LossCurve) room(n int) {
+	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
+		*v = make([]float64, 0, n)
+	}
+}
+
+// add adds an epoch of repeated runs.
+func (c *LossCurve) add(rows []lossRow) {
+	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
+		var v []float64
+		for _, r := range rows {
+			if x := value(r); finite(x) {
+				v = append(v, x)
+			}
+		}
+		if len(v) == 0 {
+			return math.NaN(), math.NaN(), math.NaN()
+		}
+		slices.Sort(v)
+		return medianOf(v), v[0], v[len(v)-1]
+	}
+	elapsed, _, _ := middle(func(r lossRow) float64 { return r.elapsed })
+	clock, _, _ := middle(func(r lossRow) float64 { return r.clock })
+	train, lo, hi := middle(func(r lossRow) float64 { return r.train })
+	val, _, _ := middle(func(r lossRow) float64 { return r.val })
+	c.Epoch = append(c.Epoch, float64(rows[0].epoch))
+	c.Elapsed, c.Clock = append(c.Elapsed, elapsed), append(c.Clock, clock)
+	c.Train, c.Val = append(c.Train, train), append(c.Val, val)
+	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
+}
+
+// ascending says whether each epoch has a higher number than the one before.
+func ascending(epochs []runs.Epoch) bool {
+	for i := 1; i < len(epochs); i++ {
+		if epochs[i].Epoch <= epochs[i-1].Epoch {
+			return false
+		}
+	}
+	return true
+}
+
+// known64 is a finite value, else NaN.
+func known64(v float64) float64 {
+	if finite(v) {
+		return v
+	}
+	return math.NaN()
+}
