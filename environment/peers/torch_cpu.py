@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The PyTorch side of "lockstep bench": one process, steered by lines.
 
-    torch_cpu.py --task train --threads 1 --format contiguous [--base 32 --depth 4 --size 128 --batch 8]
+    torch_cpu.py --task train --threads 1 --format contiguous [--model unet2d --base 32 --depth 4 --size 128 --batch 8]
     torch_cpu.py --task allreduce --threads 1
 
 It says what it is in one line of JSON, then answers each line that it reads
@@ -32,9 +32,10 @@ def arguments():
     p.add_argument("--task", choices=("train", "allreduce"), default="train")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
+    p.add_argument("--model", choices=("unet2d", "resnet50v2", "unet3d"), default="unet2d")
     p.add_argument("--base", type=int, default=32, help="channels of the first level")
     p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
-    p.add_argument("--size", type=int, default=128, help="height and width of an image")
+    p.add_argument("--size", type=int, default=128, help="height and width of an image, side of a volume")
     p.add_argument("--batch", type=int, default=8, help="images per process and step")
     return p.parse_args()
 
@@ -53,7 +54,7 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
 
-    from torch_models import UNet, flops_per_image
+    from torch_models import ResNet50V2, UNet, UNet3D, flops_per_image
 except ImportError as e:
     print(f"{e}: install PyTorch with environment/peers/install", file=sys.stderr)
     sys.exit(3)
@@ -61,19 +62,33 @@ except ImportError as e:
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def network():
+    """The network, the shapes of a sample of its input and of its target, and how a batch of targets is made."""
+    n = ARGS.size
+    if ARGS.model == "resnet50v2":
+        return ResNet50V2(ARGS.base), (3, n, n), lambda: torch.randint(10, (ARGS.batch,))
+    if ARGS.model == "unet3d":
+        return UNet3D(ARGS.base, ARGS.depth), (4, n, n, n), lambda: 2 * torch.rand(ARGS.batch, 5, n, n, n) - 1
+    return UNet(ARGS.base, ARGS.depth), (1, n, n), lambda: (torch.rand(ARGS.batch, 1, n, n) > 0.5).float()
+
+
+LOSSES = {"unet2d": F.binary_cross_entropy_with_logits, "resnet50v2": F.cross_entropy, "unet3d": F.l1_loss}
+
+
 class Train:
     """Steps of training on images that nobody has seen before."""
 
     def __init__(self):
         torch.manual_seed(0)
-        model = UNet(ARGS.base, ARGS.depth)
+        model, self.shape, self.target = network()
         self.about = {
             "name": f"PyTorch {torch.__version__}, {ARGS.format}",
             "threads": torch.get_num_threads(),
             "parameters": sum(p.numel() for p in model.parameters()),
-            "flops_per_image": flops_per_image(model, ARGS.size, ARGS.size),
+            "flops_per_image": flops_per_image(model, *self.shape),
         }
-        self.layout = torch.channels_last if ARGS.format == "channels_last" else torch.contiguous_format
+        last = torch.channels_last_3d if ARGS.model == "unet3d" else torch.channels_last
+        self.layout = last if ARGS.format == "channels_last" else torch.contiguous_format
         self.model = model.to(memory_format=self.layout)
         if WORLD > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
@@ -81,16 +96,16 @@ class Train:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
     def step(self):
-        shape = (ARGS.batch, 1, ARGS.size, ARGS.size)
-        image = torch.rand(shape)
-        target = (torch.rand(shape) > 0.5).float()
+        image = torch.rand(ARGS.batch, *self.shape)
+        target = self.target()
         if WORLD > 1:
             dist.barrier()  # the clock starts when all are here
         begin = time.perf_counter()
         image = image.contiguous(memory_format=self.layout)
-        target = target.contiguous(memory_format=self.layout)
+        if target.dim() == image.dim():
+            target = target.contiguous(memory_format=self.layout)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = F.binary_cross_entropy_with_logits(self.model(image), target)
+        loss = LOSSES[ARGS.model](self.model(image), target)
         loss.backward()
         self.optimizer.step()
         value = loss.item()

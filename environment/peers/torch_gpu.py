@@ -3,6 +3,7 @@
 
     torch_gpu.py --mode eager --precision bf16 [--base 64 --depth 4 --height 512 --width 512 --batch 16]
     torch_gpu.py --mode max-autotune --precision bf16 --bias --base 8 --height 768 --width 1024 --batch 16
+    torch_gpu.py --mode default --network resnet50v2 --batch 256   (or resnet152v2, unet3d-sc21)
 
 It says what it is in one line of JSON, then answers each line that it reads by
 one line of JSON, and ends with its input. Between two requests it is idle, so
@@ -39,6 +40,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mode", choices=("eager", "default", "max-autotune"), default="eager")
     p.add_argument("--precision", choices=("bf16", "fp16", "tf32", "fp32"), default="bf16")
+    p.add_argument("--network", choices=("unet2d", "resnet50v2", "resnet152v2", "unet3d-sc21"), default="unet2d", help="the others have a size of their own")
     p.add_argument("--base", type=int, default=64, help="channels of the first level")
     p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
     p.add_argument("--bias", action="store_true", help="convolutions before a batch norm have a bias, as in the study's network")
@@ -54,9 +56,8 @@ ARGS = arguments()
 
 try:
     import torch
-    import torch.nn.functional as F
 
-    from torch_models import UNet, flops_per_image
+    from torch_networks import build
 except ImportError as e:
     print(f"{e}: this needs PyTorch with CUDA", file=sys.stderr)
     sys.exit(3)
@@ -81,17 +82,19 @@ class Train:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
-        model = UNet(ARGS.base, ARGS.depth, ARGS.bias)
-        flops = flops_per_image(model, ARGS.height, ARGS.width)
-        model = model.to(ARGS.device, memory_format=torch.channels_last)
+        net = build(ARGS.network, ARGS)
+        flops = net.flops_per_image()
+        layout = torch.channels_last if len(net.image) == 3 else torch.channels_last_3d
+        model = net.model.to(ARGS.device, memory_format=layout)
+        self.loss = net.loss
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **({"fused": True} if ARGS.device == "cuda" else {}))
         self.model = model if ARGS.mode == "eager" else torch.compile(model, mode=ARGS.mode)
         self.scaler = torch.cuda.amp.GradScaler(enabled=ARGS.precision == "fp16" and ARGS.device == "cuda")
-        shape = (ARGS.batch, 1, ARGS.height, ARGS.width)
         self.images, self.targets = [], []
         for _ in range(BATCHES):
-            self.images.append(torch.rand(shape, device=ARGS.device).contiguous(memory_format=torch.channels_last))
-            self.targets.append((torch.rand(shape, device=ARGS.device) > 0.5).float().contiguous(memory_format=torch.channels_last))
+            self.images.append(torch.rand((ARGS.batch, *net.image), device=ARGS.device).contiguous(memory_format=layout))
+            target = net.draw_targets(ARGS.batch, ARGS.device)
+            self.targets.append(target.contiguous(memory_format=layout) if target.dim() > 1 else target)
         self.count = 0
         begin = time.perf_counter()
         loss = self.run(ARGS.warmup)
@@ -121,7 +124,7 @@ class Train:
             self.count += 1
             self.optimizer.zero_grad(set_to_none=True)
             with self.autocast():
-                loss = F.binary_cross_entropy_with_logits(self.model(image).float(), target)
+                loss = self.loss(self.model(image).float(), target)
             self.scaler.scale(loss).backward()
             self.scaler.step(self.optimizer)
             self.scaler.update()

@@ -367,15 +367,50 @@ func TestSameCounts(t *testing.T) {
 	}{
 		{DefaultShape(), 7762465, 18050187264}, // PyTorch 1.13.1 says the same, environment/peers/torch_cpu.py
 		{tiny, tinyParameters, tinyFLOPs},      // by hand
+		// And of these two.
+		{Shape{Model: modelResNet50V2, Base: 4, Size: 32, Batch: 2}, 97490, 2519040},
+		{Shape{Model: modelUNet3D, Base: 2, Depth: 2, Size: 4, Batch: 1}, 2829, 92160},
 	} {
 		var out strings.Builder
-		err := Work(t.Context(), WorkerOptions{Task: taskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader(""), &out)
+		err := Work(t.Context(), WorkerOptions{Task: taskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), `"loss":`) {
+			t.Errorf("%v: no step: %s", c.shape, out.String())
 		}
 		want := fmt.Sprintf(`"parameters":%d,"flops_per_image":%d}`, c.parameters, c.flops)
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%v: greeting %s, want %s", c.shape, out.String(), want)
 		}
+	}
+}
+
+// TestShapes: a model has a shape of its own with targets, and none at another.
+func TestShapes(t *testing.T) {
+	for _, name := range append(Models(), "") {
+		s, err := ShapeOf(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.validate(); err != nil {
+			t.Error(err)
+		}
+		targets, _ := s.targets()
+		for _, at := range []setting{{1, 1}, {1, 2}, {2, 1}} {
+			if !(targets[at] > 1) {
+				t.Errorf("%s, %s: target %g", s, at, targets[at])
+			}
+		}
+		s.Batch++
+		if targets, memory := s.targets(); len(targets) > 0 || memory != 0 {
+			t.Errorf("%s has targets", s)
+		}
+	}
+	if _, err := ShapeOf("vgg"); err == nil || !strings.Contains(err.Error(), "use unet2d, resnet50v2, unet3d") {
+		t.Errorf("an unknown model: %v", err)
+	}
+	if err := (Shape{Model: "vgg", Batch: 1}).validate(); err == nil {
+		t.Error("an unknown model is taken")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// What ours must reach against PyTorch, at DefaultShape.
+// What ours must reach against PyTorch, at DefaultShape; see Shape.targets.
 const (
 	oneThreadTarget  = 2.2
 	twoThreadsTarget = 2.5
@@ -51,14 +51,6 @@ func (o EngineOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-func (s Shape) validate() error {
-	if s.Batch < 1 {
-		return fmt.Errorf("bench: batch is %d: use at least 1 image", s.Batch)
-	}
-	_, err := s.network()
-	return err
-}
-
 // setting is a number of workers and of threads of each.
 type setting struct{ workers, threads int }
 
@@ -71,13 +63,6 @@ func (s setting) String() string {
 		return threads
 	}
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
-}
-
-// target is that of the throughput.
-func (s setting) target() float64 {
-	return map[setting]float64{
-		{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget,
-	}[s]
 }
 
 // EngineRuns measures training steps (forward, backward, Adam, fp32) of ours
@@ -130,6 +115,15 @@ type engineBench struct {
 	record      Record // what all have in common
 }
 
+// name is a record's, with that of a network that is not the default.
+func (b engineBench) name(format string, s setting) string {
+	name := fmt.Sprintf(format, s)
+	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
+		name = b.Shape.Model + " " + name
+	}
+	return name
+}
+
 func (b engineBench) say(format string, a ...any) { say(b.Output, format, a...) }
 
 func say(w io.Writer, format string, a ...any) {
@@ -159,10 +153,9 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	throughput.Name = fmt.Sprintf("training, %s", s)
-	if b.Shape == DefaultShape() {
-		throughput.Target, memory.Target = s.target(), memoryTarget
-	}
+	throughput.Name = b.name("training, %s", s)
+	targets, mostMemory := b.Shape.targets()
+	throughput.Target, memory.Target = targets[s], mostMemory
 	records := []Record{throughput, memory}
 	if b.PlainRepeats == 0 || s != (setting{1, 1}) {
 		return records, nil
@@ -177,7 +170,7 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	slow.Name = fmt.Sprintf("training, %s, plain Go", s)
+	slow.Name = b.name("training, %s, plain Go", s)
 	if b.Shape == DefaultShape() {
 		slow.Target = plainGoTarget
 	}
@@ -236,7 +229,7 @@ func (b engineBench) memory(ours, peer *side, s setting) (Record, error) {
 		return Record{}, err
 	}
 	r := b.record
-	r.Name, r.Unit, r.Peer = fmt.Sprintf("peak memory, %s", s), "MiB", peer.about.Name
+	r.Name, r.Unit, r.Peer = b.name("peak memory, %s", s), "MiB", peer.about.Name
 	return comparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 

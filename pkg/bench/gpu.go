@@ -42,6 +42,9 @@ func gpuModels() []gpuModel {
 		{"unet-128", Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6},
 		// The U-Net study's network on its images.
 		{"unet-study", Shape{Base: 8, Depth: 4, Size: 768, Width: 1024, Batch: 16, Biases: true}, 1.1, 1, 0.6},
+		{"resnet50v2", Shape{Network: "resnet50v2", Batch: 256}, 1.4, 1.2, 0.6},
+		{"resnet152v2", Shape{Network: "resnet152v2", Batch: 256}, 1.4, 1.2, 0.6},
+		{"unet3d-sc21", Shape{Network: "unet3d-sc21", Batch: 64}, 1.1, 1, 0.45},
 	}
 }
 
@@ -317,11 +320,17 @@ func sameNetwork(ours, peers greeting) error {
 
 // ownArguments are the flags that our side takes.
 func (s Shape) ownArguments() []string {
+	if s.Network != "" {
+		return s.arguments()
+	}
 	return append(s.arguments(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
 }
 
 // gpuArguments are those of PyTorch's side on a GPU.
 func (s Shape) gpuArguments() []string {
+	if s.Network != "" {
+		return s.arguments()
+	}
 	list := []string{
 		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
 		"--height", strconv.Itoa(s.Size), "--width", strconv.Itoa(s.width()), "--batch", strconv.Itoa(s.Batch),

@@ -3,7 +3,9 @@ package bench
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	clib "lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/model"
 )
 
 // onSimulatedGPU starts an engine on a simulated GPU whose kernels of ours do
@@ -81,6 +84,30 @@ func TestGPURuns(t *testing.T) {
 	}
 }
 
+// TestGPUNetworks: a classifier is measured as U-Nets are, on one image.
+func TestGPUNetworks(t *testing.T) {
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	open := func(o engine.Options) (engine.Engine, error) {
+		o.Convolution = "heuristic"
+		libraries, err := clib.New(clib.Options{Memory: 4 << 30, Shallow: true}).Stack()
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewOn(libraries, o, 0)
+	}
+	for _, name := range []string{"resnet50v2"} {
+		r, err := GPURuns(t.Context(), GPUOptions{Model: name, Repeats: 1, Steps: 1, shape: &Shape{Network: name, Batch: 1}, open: open})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range r.Layers {
+			if l.BoundMilliseconds == 0 && !strings.HasPrefix(l.Task, "copy") {
+				t.Errorf("%s: layer %+v is no task of the step", name, l)
+			}
+		}
+	}
+}
+
 // gpuPeer speaks the protocol of environment/peers/torch_gpu.py: a step takes 2 s
 // as it is, 1 s through torch.compile.
 const gpuPeer = `
@@ -142,12 +169,20 @@ func TestGPUPeerRuns(t *testing.T) {
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
 	for _, m := range gpuModels() {
-		eager := 1.1
-		if m.name == "unet-128" {
+		eager, compiled, roofline, batch := 1.1, 1.0, 0.6, 16
+		switch m.name {
+		case "unet-128":
 			eager = 1.3
+		case "resnet50v2", "resnet152v2":
+			eager, compiled, batch = 1.4, 1.2, 256
+		case "unet3d-sc21":
+			roofline, batch = 0.45, 64
 		}
-		if m.eager != eager || m.compiled != 1 || m.roofline != 0.6 || m.shape.Batch != 16 {
+		if m.eager != eager || m.compiled != compiled || m.roofline != roofline || m.shape.Batch != batch {
 			t.Errorf("%+v", m)
+		}
+		if net, err := m.shape.network(); err != nil || net.Parameters() == 0 {
+			t.Errorf("%s: %v", m.name, err)
 		}
 		if err := (GPUOptions{Model: m.name}).Validate(); err != nil {
 			t.Error(err)
@@ -177,5 +212,39 @@ func TestTorchGPU(t *testing.T) {
 	// On a processor it has no memory of a device to name.
 	if err == nil || !strings.Contains(err.Error(), "0 bytes cannot be") || len(records) != 1 || !strings.HasPrefix(records[0].Peer, "PyTorch") || !(records[0].PeerValue > 0) {
 		t.Errorf("%+v, %v", records, err)
+	}
+}
+
+// TestTorchNetworks: the networks that PyTorch trains on a GPU have the parameters and
+// the FLOPs of ours.
+func TestTorchNetworks(t *testing.T) {
+	argv, err := PeerOptions{}.pytorch(t.Context(), gpuScript)
+	if errors.Is(err, ErrPeerMissing) {
+		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for _, name := range []string{"resnet50v2", "unet3d-sc21"} { // resnet152v2 has the blocks of resnet50v2
+		net, err := model.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := model.Summarize(net, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += fmt.Sprintln(net.Parameters(), 3*one.FLOPs)
+	}
+	c := exec.CommandContext(t.Context(), argv[0], "-c", `
+from torch_networks import build
+for name in ("resnet50v2", "unet3d-sc21"):
+    n = build(name, None)
+    print(sum(p.numel() for p in n.model.parameters()), n.flops_per_image())
+`)
+	c.Env = append(os.Environ(), "PYTHONPATH="+filepath.Dir(argv[len(argv)-1]))
+	if text, err := c.Output(); err != nil || string(text) != want {
+		t.Errorf("PyTorch has %q (parameters, FLOPs an image), want %q; %v", text, want, err)
 	}
 }

@@ -41,6 +41,7 @@ type GPUReport struct {
 	LoadSeconds        float64 `json:"load_seconds"` // memory, kernels, and the choice of algorithms
 	// The ceilings were measured in the same call.
 	TensorFLOPS    float64    `json:"tensor_flops"`
+	TensorBy       string     `json:"tensor_by"` // what measured them
 	FLOPS          float64    `json:"flops"`
 	BytesPerSecond float64    `json:"bytes_per_second"`
 	Layers         []GPULayer `json:"layers"` // those that took longest first
@@ -166,9 +167,12 @@ func loaded(e engine.Engine, s Shape) (engine.Executable, error) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	image, target := make([]float32, s.Batch*s.Size*s.width()), make([]float32, s.Batch*s.Size*s.width())
+	image, target, classes := batchOf(p)
 	for i := range image {
-		image[i], target[i] = random.Float32(), float32(random.IntN(2))
+		image[i] = random.Float32()
+	}
+	for i := range target {
+		target[i] = float32(random.IntN(classes))
 	}
 	if err := errors.Join(exe.SetInput(model.ImageInput, image), exe.SetInput(model.TargetInput, target)); err != nil {
 		return nil, errors.Join(err, exe.Close())
@@ -269,6 +273,11 @@ func taskHas(task, kernel string) bool {
 		"batch_norm": {"bn_", "sum_chunks"}, "bias_backward": {"bias_backward", "sum_chunks"}, "bias": {"bias_act"},
 		"head_backward_data": {"head_backward_data"}, "head_backward_weights": {"head_backward_weights", "sum_chunks"}, "head": {"head_forward"},
 		"bce_with_logits_backward": {"bce_backward"}, "bce_with_logits": {"bce"},
+		"l1_backward": {"l1_backward"}, "l1": {"l1", "bce_finalize"},
+		"softmax_cross_entropy_backward": {"softmax_ce_backward"}, "softmax_cross_entropy": {"softmax_ce", "bce_finalize"},
+		"global_avg_pool_backward": {"global_avg_pool_backward"}, "global_avg_pool": {"global_avg_pool"},
+		"avg_pool_backward": {"avg_pool_backward"}, "avg_pool": {"avg_pool"}, "reshape": {"nchw", "nhwc", "copy"},
+		"leaky_relu_backward": {"leaky_relu"}, "leaky_relu": {"leaky_relu"}, "tanh_backward": {"tanh_backward"}, "tanh": {"tanh"},
 		"max_pool_backward": {"max_pool_backward"}, "max_pool": {"max_pool"}, "relu_backward": {"relu_backward"}, "relu": {"relu"},
 		"copy": {"copy"}, "add": {"add"}, "clear": {"clear", "fill"}, "pack": {"nchw", "copy"}, "adam": {"adam", "step_begin", "grad_", "scale_"}, "sgd": {"sgd", "step_begin", "grad_", "scale_"},
 	} {
@@ -286,10 +295,10 @@ func taskHas(task, kernel string) bool {
 
 // finish computes bounds, fractions and records.
 func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []float64) {
-	r.TensorFLOPS, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.FLOPS, c.BytesPerSecond
+	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv"), FLOPs: l.FLOPs, Bytes: l.Bytes})
+		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes})
 		if l.Milliseconds > 0 {
 			l.Fraction = l.BoundMilliseconds / l.Milliseconds
 		}
@@ -324,7 +333,7 @@ func (r *GPUReport) Write(w io.Writer, asJSON bool) error {
 	}
 	fmt.Fprintf(w, "\n%s, %s, %s\n", r.Network, r.Precision, r.Device)
 	fmt.Fprintf(w, "a step %.3f ms; its kernels one by one %.3f ms; the roofline %.3f ms; loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.BoundMilliseconds, r.LoadSeconds)
-	fmt.Fprintf(w, "measured ceilings: products of matrices %.0f TFLOP/s, fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.FLOPS/1e12, r.BytesPerSecond/1e12)
+	fmt.Fprintf(w, "measured ceilings: products of matrices %.0f TFLOP/s (%s), fp32 %.1f TFLOP/s, memory %.2f TB/s\n\n", r.TensorFLOPS/1e12, r.TensorBy, r.FLOPS/1e12, r.BytesPerSecond/1e12)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "part\tlayer\ttask\tms\tat least\tof the roofline")
 	for i, l := range r.Layers {

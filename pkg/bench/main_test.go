@@ -32,6 +32,7 @@ func work(args []string) error {
 	f.StringVar(&o.Engine.Convolution, "convolution", "", "")
 	f.BoolVar(&o.Engine.Fuse, "fuse", true, "")
 	f.BoolVar(&o.Engine.Overlap, "overlap", true, "")
+	f.StringVar(&o.Shape.Model, "model", "", "")
 	f.IntVar(&o.Shape.Base, "base", 0, "")
 	f.IntVar(&o.Shape.Depth, "depth", 0, "")
 	f.IntVar(&o.Shape.Size, "size", 0, "")

@@ -29,46 +29,6 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Shape is the size of what is trained: a 2-D U-Net with batch norm on images
-// of one channel.
-type Shape struct {
-	Base   int  // channels of the first level
-	Depth  int  // levels above the bridge
-	Size   int  // height of an image, pixels
-	Width  int  // of an image, pixels; 0: as its height
-	Batch  int  // images per worker and step
-	Biases bool // convolutions before a batch norm have biases, as in the U-Net study
-}
-
-// DefaultShape is the one that targets are set for: 7,762,465 parameters.
-func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
-
-func (s Shape) network() (*model.UNet, error) {
-	return model.UNet2D(model.UNet2DConfig{
-		Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.width(), Bias: s.Biases, Norm: "batch",
-	})
-}
-
-func (s Shape) width() int {
-	if s.Width == 0 {
-		return s.Size
-	}
-	return s.Width
-}
-
-// arguments are the flags that both sides take.
-func (s Shape) arguments() []string {
-	return []string{
-		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
-		"--size", strconv.Itoa(s.Size), "--batch", strconv.Itoa(s.Batch),
-	}
-}
-
-// String is "U-Net base 32, depth 4, 128×128×1, batch 8".
-func (s Shape) String() string {
-	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
-}
-
 // The tasks of a worker.
 const (
 	taskTrain     = "train"
@@ -153,6 +113,7 @@ type worker struct {
 	onGPU  bool
 
 	image, target []float32
+	draws         func() float32 // an element of target
 	sum           device.Buffer
 }
 
@@ -200,8 +161,11 @@ func (w *worker) load(o WorkerOptions) error {
 		w.sync = strategy.NewDDP(w.ctx, w.group, strategy.FaultNone)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	pixels := o.Shape.Batch * o.Shape.Size * o.Shape.width()
-	w.image, w.target = make([]float32, pixels), make([]float32, pixels)
+	image, target, whole := batchOf(p)
+	w.image, w.target, w.draws = image, target, func() float32 { return float32(w.rng.IntN(whole)) }
+	if net.Task() == model.Regression {
+		w.draws = func() float32 { return 2*w.rng.Float32() - 1 }
+	}
 	return nil
 }
 
@@ -292,7 +256,9 @@ func (w *worker) manySteps(count int) (answer, error) {
 func (w *worker) draw() {
 	for i := range w.image {
 		w.image[i] = w.rng.Float32()
-		w.target[i] = float32(w.rng.IntN(2))
+	}
+	for i := range w.target {
+		w.target[i] = w.draws()
 	}
 }
 

@@ -93,7 +93,7 @@ type batches struct {
 func (s *batches) name(i int) string    { return fmt.Sprintf("%s[%d]", s.files[i/s.each], i%s.each) }
 func (s *batches) planes(i int) []uint8 { return s.images[i] }
 func (s *batches) picture(i int) (image.Image, error) {
-	return rgb{s.images[i], cifarEdge, cifarEdge}.interleaved(), nil
+	return interleaved(s.images[i], cifarEdge, cifarEdge), nil
 }
 
 // findBatches are the files of batches in dir, in order, and whether they are

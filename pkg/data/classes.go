@@ -3,7 +3,6 @@ package data
 import (
 	"fmt"
 	"image"
-	"image/color"
 
 	"golang.org/x/image/draw"
 )
@@ -143,26 +142,14 @@ func toPlanes(dst []float32, m image.Image) {
 	}
 }
 
-// rgb is a picture of three planes of bytes.
-type rgb struct {
-	pixels        []uint8
-	height, width int
-}
-
-func (p rgb) ColorModel() color.Model { return color.RGBAModel }
-func (p rgb) Bounds() image.Rectangle { return image.Rect(0, 0, p.width, p.height) }
-func (p rgb) At(x, y int) color.Color {
-	n, k := p.height*p.width, y*p.width+x
-	return color.RGBA{p.pixels[k], p.pixels[n+k], p.pixels[2*n+k], 255}
-}
-
-// interleaved is p with the colours of a pixel side by side, which scales faster.
-func (p rgb) interleaved() *image.RGBA {
-	m := image.NewRGBA(p.Bounds())
-	n := p.height * p.width
+// interleaved is a picture of three planes of bytes with the colours of a pixel
+// side by side.
+func interleaved(planes []uint8, height, width int) *image.RGBA {
+	m := image.NewRGBA(image.Rect(0, 0, width, height))
+	n := height * width
 	for k := range n {
 		to := m.Pix[4*k:][:4]
-		to[0], to[1], to[2], to[3] = p.pixels[k], p.pixels[n+k], p.pixels[2*n+k], 255
+		to[0], to[1], to[2], to[3] = planes[k], planes[n+k], planes[2*n+k], 255
 	}
 	return m
 }

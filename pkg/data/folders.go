@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"image"
@@ -193,12 +192,9 @@ func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classe
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}
-	c, err := f.config(bytes.NewReader(text))
+	height, width, err := f.size(text)
 	if err != nil {
-		return nil, fmt.Errorf("read picture %s: %w", s.path(0), corrupt(f.name, err))
+		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}
-	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
-		return nil, fmt.Errorf("read picture %s: size %d×%d is out of range", s.path(0), c.Height, c.Width)
-	}
-	return newClasses(s, names, labels, c.Height, c.Width, o), nil
+	return newClasses(s, names, labels, height, width, o), nil
 }

@@ -49,7 +49,7 @@ type filled struct {
 
 // start takes buffers and starts the goroutines; the loader's lock is held.
 func (it *Iterator) start() {
-	workers := min(it.loader.c.Workers, len(it.batches))
+	workers := min(it.loader.goroutines(), len(it.batches))
 	// One buffer is in use while the others are filled.
 	n := 1
 	if workers > 0 {
@@ -67,7 +67,11 @@ func (it *Iterator) start() {
 	it.filled = make(chan filled, n)
 	it.early = make([]*filled, n)
 	for range workers {
-		it.wg.Go(it.prepare)
+		it.wg.Add(1)
+		it.loader.crew.do(func() {
+			defer it.wg.Done()
+			it.prepare()
+		})
 	}
 }
 
@@ -118,7 +122,7 @@ func (it *Iterator) Next() bool {
 	it.held = f.b
 	it.current = Batch{
 		Image: f.b.image, Target: f.b.target,
-		Indices: it.batches[it.next], Padding: it.loader.dealer.paddingOf(it.next),
+		Indices: it.batches[it.next], Padding: it.loader.paddingOf(it.next),
 	}
 	it.next++
 	return true

@@ -9,6 +9,9 @@ const (
 	purposeShuffle
 	purposeAugment
 	purposeCells
+	purposeCrops
+	purposeFields
+	purposeClasses
 )
 
 // keyed is the random stream of a purpose and its keys: equal keys give equal

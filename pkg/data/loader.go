@@ -8,21 +8,50 @@ import (
 	"sync"
 )
 
+// Kinds of a loader.
+const (
+	LoaderLowMem    = "lowmem"    // each sample is read when it is needed
+	LoaderInMem     = "inmem"     // each sample is kept in memory once it was read
+	LoaderSynthetic = "synthetic" // the first batch again and again: no loading at all
+)
+
+// maxWorkers bounds the goroutines of a loader.
+const maxWorkers = 256
+
 // LoaderConfig says how batches are prepared.
 type LoaderConfig struct {
-	Workers  int     `yaml:"workers" json:"workers"`   // goroutines that prepare batches ahead; 0: each batch is prepared when it is asked for
-	Prefetch int     `yaml:"prefetch" json:"prefetch"` // batches ready ahead; at least as many as workers are kept
-	Augment  Augment `yaml:"augment" json:"augment"`
-	Seed     int64   `yaml:"seed" json:"seed"` // of augmentation
+	Kind     string `yaml:"kind,omitempty" json:"kind,omitempty"` // lowmem (as empty), inmem or synthetic
+	Workers  int    `yaml:"workers" json:"workers"`               // goroutines that prepare batches ahead, the same ones over all epochs; 0: each batch is prepared when it is asked for
+	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // batches ready ahead; at least as many as workers are kept
+	// Order is the sequence of the stages shuffle, shard, cache, batch, map
+	// (augmentation) and prefetch; empty: DefaultOrder. What it changes:
+	//
+	//   - shard before shuffle: each rank keeps its share for all epochs;
+	//   - no shuffle: ascending order; shuffle behind batch: batches keep their
+	//     samples and change their order;
+	//   - cache: samples are kept in memory, behind map as they are in epoch 0,
+	//     behind batch and map whole batches of epoch 0;
+	//   - no map: no augmentation; map before batch: the goroutines share the
+	//     samples of one batch, so that it is ready earlier, rather than preparing a
+	//     batch each;
+	//   - no prefetch: nothing is prepared ahead.
+	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
+	Augment Augment  `yaml:"augment" json:"augment"`
+	Seed    int64    `yaml:"seed" json:"seed"` // of augmentation
 }
 
 // Validate reports the first value that cannot be.
 func (c LoaderConfig) Validate() error {
 	switch {
-	case c.Workers < 0:
-		return fmt.Errorf("validate loader: workers is %d: use 0 to load in step", c.Workers)
+	case !slices.Contains([]string{"", LoaderLowMem, LoaderInMem, LoaderSynthetic}, c.Kind):
+		return fmt.Errorf("validate loader: kind %q is not known: use lowmem, inmem or synthetic", c.Kind)
+	case c.Workers < 0 || c.Workers > maxWorkers:
+		return fmt.Errorf("validate loader: workers is %d: use 0 (to load in step) to %d", c.Workers, maxWorkers)
 	case c.Prefetch < 0:
 		return fmt.Errorf("validate loader: prefetch is %d: use 0 or more batches", c.Prefetch)
+	}
+	if _, err := parseOrder(c.Order); err != nil {
+		return fmt.Errorf("validate loader: order: %w", err)
 	}
 	return c.Augment.Validate()
 }
@@ -54,6 +83,9 @@ type Loader struct {
 	dealer dealer
 	batch  int
 	c      LoaderConfig
+	p      pipeline
+	kept   store
+	crew   crew
 
 	mu     sync.Mutex
 	closed bool
@@ -61,22 +93,53 @@ type Loader struct {
 	spare  []*buffer
 }
 
-// NewLoader is a loader of training batches.
+// NewLoader is a loader of training batches. Where c.Order shuffles, shards or
+// leaves shuffling out, that holds, else what sampler was made with.
 func NewLoader(ds Dataset, sampler *Sampler, c LoaderConfig) (*Loader, error) {
-	if n := sampler.Config().Samples; n != ds.Len() {
-		return nil, fmt.Errorf("make loader: the sampler is for %d samples, the data set has %d", n, ds.Len())
+	sc := sampler.Config()
+	if sc.Samples != ds.Len() {
+		return nil, fmt.Errorf("make loader: the sampler is for %d samples, the data set has %d", sc.Samples, ds.Len())
 	}
-	return newLoader(ds, sampler, sampler.Config().BatchPerWorker, c)
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if len(c.Order) > 0 {
+		p, err := parseOrder(c.Order)
+		if err != nil {
+			return nil, err
+		}
+		sc.Shuffle, sc.ShuffleBatches, sc.ShardFirst = p.shuffle && sc.Shuffle, p.shuffleBatches, p.shardFirst
+		if sampler, err = NewSampler(sc); err != nil {
+			return nil, err
+		}
+	}
+	return newLoader(ds, sampler, sc.BatchPerWorker, c)
 }
 
 func newLoader(ds Dataset, d dealer, batch int, c LoaderConfig) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	p, err := parseOrder(c.Order)
+	if err != nil {
+		return nil, err
+	}
+	if !p.augment {
+		// Without its stage nothing varies, but samples keep the size that is asked for.
+		c.Augment = Augment{Crop: c.Augment.Crop}
+	}
 	if err := c.Augment.fits(ds.ImageShape(), ds.TargetShape()); err != nil {
 		return nil, fmt.Errorf("make loader: %w", err)
 	}
-	return &Loader{ds: ds, dealer: d, batch: batch, c: c, active: map[*Iterator]struct{}{}}, nil
+	if c.Kind == LoaderInMem || p.cache == cacheSamples {
+		ds = InMemory(ds)
+	}
+	if !p.prefetch || c.Kind == LoaderSynthetic {
+		if c.Prefetch = 0; !p.bySample {
+			c.Workers = 0
+		}
+	}
+	return &Loader{ds: ds, dealer: d, batch: batch, c: c, p: p, active: map[*Iterator]struct{}{}}, nil
 }
 
 // Steps is the number of batches in an epoch.
@@ -100,10 +163,15 @@ func (l *Loader) TargetShape() []int {
 func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
 
 // EpochFrom is Epoch without its first batches, step of them (0 to Steps()).
-// Those that follow are the same as in the whole epoch.
+// Those that follow are the same as in the whole epoch, so that epoch and step
+// are all that a checkpoint needs to go on from here.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
-	it := &Iterator{loader: l, epoch: e, ctx: ctx, cancel: cancel, batches: l.dealer.Epoch(e), next: step}
+	batches := l.dealer.Epoch(e)
+	if l.c.Kind == LoaderSynthetic && len(batches) > 0 {
+		e, batches = 0, slices.Repeat(l.dealer.Epoch(0)[:1], len(batches))
+	}
+	it := &Iterator{loader: l, epoch: e, ctx: ctx, cancel: cancel, batches: batches, next: step}
 	it.claimed.Store(int64(step))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,13 +197,25 @@ func (l *Loader) Close() {
 	for _, it := range its {
 		it.stop()
 	}
+	l.crew.close()
+}
+
+// paddingOf is how many samples of a batch are padding.
+func (l *Loader) paddingOf(step int) int {
+	if l.c.Kind == LoaderSynthetic {
+		step = 0
+	}
+	return l.dealer.paddingOf(step)
 }
 
 // buffer is the memory of one batch.
 type buffer struct {
-	image, target               []float32
-	scratchImage, scratchTarget []float32 // one sample before it is turned
+	image, target []float32
+	scratch       []scratch // one for each goroutine that fills it
 }
+
+// scratch is one sample before it is turned.
+type scratch struct{ image, target []float32 }
 
 // take returns a spare or new buffer; l.mu is held.
 func (l *Loader) take() *buffer {
@@ -145,10 +225,30 @@ func (l *Loader) take() *buffer {
 		return b
 	}
 	image, target := volume(l.ImageShape()), volume(l.TargetShape())
-	return &buffer{
-		image: make([]float32, l.batch*image), target: make([]float32, l.batch*target),
-		scratchImage: make([]float32, image), scratchTarget: make([]float32, target),
+	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]scratch, l.hands())}
+	for i := range b.scratch {
+		b.scratch[i] = scratch{make([]float32, image), make([]float32, target)}
 	}
+	return b
+}
+
+// goroutines is how many prepare a batch each.
+func (l *Loader) goroutines() int {
+	switch {
+	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
+		return 1 // which has the others help it
+	case l.p.bySample:
+		return 0
+	}
+	return l.c.Workers
+}
+
+// hands is how many goroutines fill one batch.
+func (l *Loader) hands() int {
+	if l.p.bySample {
+		return min(max(1, l.c.Workers), l.batch)
+	}
+	return 1
 }
 
 // release gives an ended iterator's buffers back.
@@ -159,45 +259,4 @@ func (l *Loader) release(it *Iterator, buffers []*buffer) {
 	if !l.closed {
 		l.spare = append(l.spare, buffers...)
 	}
-}
-
-// fill loads the samples of a batch into b.
-func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
-	ni, nt := len(b.scratchImage), len(b.scratchTarget)
-	for k, i := range indices {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := l.load(b, epoch, i, b.image[k*ni:][:ni], b.target[k*nt:][:nt]); err != nil {
-			return fmt.Errorf("load sample %s: %w", l.ds.SampleName(i), err)
-		}
-	}
-	return nil
-}
-
-// load reads sample i as it is in an epoch.
-func (l *Loader) load(b *buffer, epoch, i int, image, target []float32) error {
-	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
-	if _, ok := spatial(is); !ok {
-		return l.ds.Get(i, image, target)
-	}
-	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
-	toImage, toTarget, turnTarget := image, target, aligned(is, ts)
-	if !c.identity() {
-		toImage = b.scratchImage
-		if turnTarget {
-			toTarget = b.scratchTarget
-		}
-	}
-	if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
-		return err
-	}
-	if !c.identity() {
-		c.turn(image, toImage, is[0])
-		if turnTarget {
-			c.turn(target, toTarget, ts[0])
-		}
-	}
-	c.jitter(image)
-	return nil
 }

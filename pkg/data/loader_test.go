@@ -201,6 +201,7 @@ func TestLoaderCancel(t *testing.T) {
 		if !errors.Is(it.Err(), context.Canceled) {
 			t.Errorf("%d workers: err is %v, want context.Canceled", workers, it.Err())
 		}
+		l.Close() // its goroutines wait for the next epoch
 	}
 }
 

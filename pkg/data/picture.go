@@ -2,7 +2,6 @@ package data
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"image"
@@ -15,17 +14,15 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/image/tiff"
+	"lockstep/pkg/data/internal/tiff"
 )
 
 // What a damaged header may ask for is bounded: by maxPixels, and by what the
 // file can hold. Deflate packs at most 1032 bytes into one (zlib's technical
-// notes), and a byte has at most 8 pixels. Fax compression of TIFF has no such
-// bound; up to alwaysPixels are believed.
+// notes), and a byte has at most 8 pixels.
 const (
 	maxPixels        = 1 << 28
 	maxPixelsPerByte = 8 * 1032
-	alwaysPixels     = 1 << 26
 )
 
 // kinds is what a picture's file may be, for messages.
@@ -44,7 +41,7 @@ type format struct {
 	name   string
 	magic  []string // what a file begins with
 	config func(io.Reader) (image.Config, error)
-	decode func(io.Reader) (image.Image, error)
+	decode func(io.Reader) (image.Image, error) // nil of TIFF, which has a reader of its own
 }
 
 // formatOf is the format that the bytes of a file have, whatever its name says.
@@ -52,7 +49,7 @@ func formatOf(text []byte) (format, error) {
 	for _, f := range []format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
 		{"JPEG", []string{"\xff\xd8\xff"}, jpeg.DecodeConfig, jpeg.Decode},
-		{"TIFF", []string{"II*\x00", "MM\x00*"}, tiff.DecodeConfig, tiff.Decode},
+		{"TIFF", []string{"II*\x00", "MM\x00*", "II+\x00", "MM\x00+"}, nil, nil},
 	} {
 		for _, m := range f.magic {
 			if strings.HasPrefix(string(text[:min(len(text), len(m))]), m) {
@@ -98,22 +95,11 @@ func decodePicture(text []byte) (image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.config(bytes.NewReader(text))
-	if err != nil {
-		return nil, corrupt(f.name, err)
-	}
-	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
-		return nil, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
-	}
-	believed := maxPixelsPerByte * len(text)
 	if f.name == "TIFF" {
-		believed = max(believed, alwaysPixels)
-		if pages(text) > 1 {
-			return nil, errors.New("it is a TIFF of several pages: save each page as a file of its own")
-		}
+		return decodeTIFF(text)
 	}
-	if c.Height*c.Width > believed {
-		return nil, corrupt(f.name, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
+	if _, _, err := f.size(text); err != nil {
+		return nil, err
 	}
 	img, err := f.decode(bytes.NewReader(text))
 	if err != nil {
@@ -125,26 +111,42 @@ func decodePicture(text []byte) (image.Image, error) {
 	return img, nil
 }
 
-// pages counts the pages of a TIFF file, up to 2: each begins with the number
-// of its entries of 12 bytes, behind which stands where the next page begins
-// (TIFF 6.0, section 2).
-func pages(text []byte) int {
-	var order binary.ByteOrder = binary.LittleEndian
-	if text[0] == 'M' {
-		order = binary.BigEndian
-	}
-	at, n := int64(4), 0
-	for ; n < 2; n++ {
-		if at+4 > int64(len(text)) {
-			return n
+// size is the height and width that a file says it has, and can hold.
+func (f format) size(text []byte) (height, width int, err error) {
+	if f.decode == nil {
+		t, err := tiff.Parse(text)
+		if err != nil {
+			return 0, 0, corrupt(f.name, err)
 		}
-		page := int64(order.Uint32(text[at:]))
-		if page == 0 || page+2 > int64(len(text)) {
-			return n
-		}
-		at = page + 2 + 12*int64(order.Uint16(text[page:]))
+		return t.Pages[0].Height, t.Pages[0].Width, nil
 	}
-	return n
+	c, err := f.config(bytes.NewReader(text))
+	if err != nil {
+		return 0, 0, corrupt(f.name, err)
+	}
+	if c.Height < 1 || c.Width < 1 || c.Height > maxPixels/c.Width {
+		return 0, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", c.Height, c.Width, maxPixels)
+	}
+	if c.Height*c.Width > maxPixelsPerByte*len(text) {
+		return 0, 0, corrupt(f.name, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(text), c.Height, c.Width))
+	}
+	return c.Height, c.Width, nil
+}
+
+// decodeTIFF decodes the only page of a TIFF file, of 1 to 64 bits.
+func decodeTIFF(text []byte) (image.Image, error) {
+	f, err := tiff.Parse(text)
+	if err != nil {
+		return nil, corrupt("TIFF", err)
+	}
+	if len(f.Pages) > 1 {
+		return nil, fmt.Errorf("it is a TIFF of several pages: save each page as a file of its own, or read its %d pages as a volume (data kind stacks)", len(f.Pages))
+	}
+	m, err := f.Image(0)
+	if err != nil {
+		return nil, corrupt("TIFF", err)
+	}
+	return m, nil
 }
 
 // corrupt says what to do about a file that is not a whole picture.

@@ -149,7 +149,8 @@ func TestPictureErrors(t *testing.T) {
 	two := bytes.Clone(tif)
 	page := binary.LittleEndian.Uint32(two[4:])
 	next := page + 2 + 12*uint32(binary.LittleEndian.Uint16(two[page:]))
-	binary.LittleEndian.PutUint32(two[next:], page)
+	binary.LittleEndian.PutUint32(two[next:], uint32(len(two)))
+	two = append(two, tif[page:next+4]...) // the same pixels again, as a second page
 	for _, tt := range []struct {
 		name, file string
 		text       []byte
@@ -158,7 +159,7 @@ func TestPictureErrors(t *testing.T) {
 		{"half a TIFF", "1.tif", tif[:len(tif)/2], []string{"not a readable TIFF: copy or save it again"}},
 		{"half a JPEG", "1.jpg", jpg[:len(jpg)/2], []string{"not a readable JPEG: copy or save it again"}},
 		{"two pages", "1.tif", two, []string{"a TIFF of several pages: save each page as a file of its own"}},
-		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"not a readable PNG, JPEG or TIFF"}},
+		{"BigTIFF", "1.tif", []byte("II+\x00\x08\x00\x00\x00\x10\x00\x00\x00"), []string{"it is a BigTIFF, which is not read: save it as a classic TIFF"}},
 		{"a text", "1.jpg", []byte("GIF89a, or so"), []string{"not a readable PNG, JPEG or TIFF", "it begins like none of them"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

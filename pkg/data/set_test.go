@@ -12,12 +12,20 @@ import (
 
 // get is a sample's image and mask.
 func get(t interface{ Fatal(...any) }, ds data.Dataset, i int) (image, target []float32) {
-	is, ts := ds.ImageShape(), ds.TargetShape()
-	image, target = make([]float32, is[0]*is[1]*is[2]), make([]float32, ts[0]*ts[1]*ts[2])
+	image, target = make([]float32, volume(ds.ImageShape())), make([]float32, volume(ds.TargetShape()))
 	if err := ds.Get(i, image, target); err != nil {
 		t.Fatal(err)
 	}
 	return image, target
+}
+
+// volume is the number of values of a shape.
+func volume(shape []int) int {
+	n := 1
+	for _, v := range shape {
+		n *= v
+	}
+	return n
 }
 
 func cells(t interface{ Fatal(...any) }, c data.CellsConfig) data.Dataset {

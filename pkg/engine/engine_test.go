@@ -31,7 +31,7 @@ func TestOptionsValidate(t *testing.T) {
 		{"double precision on a gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda", "fp64" }, `"fp64" is not offered on cuda: use fp32, bf16 or fp16 (fp64 only on reference)`},
 		{"device", func(o *engine.Options) { o.Device = "tpu" }, `device "tpu" is not known`},
 		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `convolution "fft" is not known on cpu: use auto, winograd or direct`},
-		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu: use fp32 (fp16 only on cuda)`},
+		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu: use fp32 (fp16 only on reference or cuda)`},
 		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 (fp64 only on reference)"},
 		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use at least 1"},
 	}

@@ -20,8 +20,9 @@ type Options struct {
 	// suggestion, untimed).
 	Convolution string `yaml:"convolution" json:"convolution"`
 	// Precision is "fp32"; "fp64" on the reference engine; "bf16" and "fp16" on
-	// a GPU, for activations and the weights that convolutions read: the
-	// optimiser's weights, gradients and statistics stay fp32.
+	// a GPU and, emulated, on the reference engine, for activations and the
+	// weights that are multiplied by: the optimiser's weights, gradients and
+	// statistics stay fp32.
 	Precision string `yaml:"precision" json:"precision"`
 	// Fuse makes one kernel of batch norm and ReLU, on a GPU also of a bias and
 	// ReLU and of sums of gradients.
@@ -58,7 +59,7 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32"}},
-		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64"}},
+		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64", "bf16", "fp16"}},
 		{"cuda", []string{"auto", "heuristic"}, []string{"fp32", "bf16", "fp16"}},
 	}
 }
@@ -116,13 +117,17 @@ func choices(list []string) string {
 	return list[0]
 }
 
-// precisions says what k offers, and which engine has the one asked for.
+// precisions says what k offers, and which engines have the one asked for.
 func precisions(wanted string, k kind) string {
 	s := choices(k.precisions)
+	var others []string
 	for _, other := range kinds() {
 		if other.name != k.name && slices.Contains(other.precisions, wanted) {
-			s += fmt.Sprintf(" (%s only on %s)", wanted, other.name)
+			others = append(others, other.name)
 		}
+	}
+	if len(others) > 0 {
+		s += fmt.Sprintf(" (%s only on %s)", wanted, choices(others))
 	}
 	return s
 }

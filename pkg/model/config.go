@@ -21,6 +21,10 @@ type Config struct {
 	Norm  string `yaml:"norm" json:"norm"`   // unet2d: "batch" or "none"
 	Bias  bool   `yaml:"bias" json:"bias"`   // unet2d: biases of the convolutions before batch norm
 
+	// Dice is the part of unet2d's loss that is soft Dice, in [0,1]; the rest is
+	// binary cross-entropy.
+	Dice float64 `yaml:"dice" json:"dice,omitempty"`
+
 	Classes        int     `yaml:"classes" json:"classes,omitempty"`                 // ResNets: classes told apart; 0: 10
 	Stem           string  `yaml:"stem" json:"stem,omitempty"`                       // ResNets: "imagenet" or "cifar"; empty: imagenet
 	Blocks         []int   `yaml:"blocks" json:"blocks,omitempty"`                   // resnet, resnetv2: blocks of each stage; empty: 3, 4, 6, 3
@@ -54,7 +58,7 @@ func Kinds() []string {
 func uses(kind string) []string {
 	switch kind {
 	case KindUNet2D:
-		return []string{"base", "depth", "norm", "bias"}
+		return []string{"base", "depth", "norm", "bias", "dice"}
 	case KindUNet3D:
 		return []string{"base", "depth", "exp_weight"}
 	case KindResNet50V2, KindResNet152V2, KindResNet50:
@@ -80,6 +84,7 @@ func (c Config) Validate() error {
 		{"depth", c.Depth != 0},
 		{"norm", c.Norm != ""},
 		{"bias", c.Bias},
+		{"dice", c.Dice != 0},
 		{"classes", c.Classes != 0},
 		{"stem", c.Stem != ""},
 		{"blocks", len(c.Blocks) > 0},
@@ -156,7 +161,7 @@ func (c Config) sized(image, target []int) (build func() (Network, error), err e
 		}
 		u := UNet2DConfig{
 			Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
-			Height: image[1], Width: image[2], Bias: c.Bias, Norm: c.Norm,
+			Height: image[1], Width: image[2], Bias: c.Bias, Norm: c.Norm, DiceWeight: c.Dice,
 		}
 		return func() (Network, error) { return UNet2D(u) }, u.Validate()
 	case KindUNet3D:
@@ -223,6 +228,9 @@ func (c Config) Resolve(dir string) (Config, error) {
 // names another kind begins anew: the sizes of a U-Net are none of a ResNet's.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
+	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "task", "file", "spec"); err != nil {
+		return err
+	}
 	var named struct {
 		Kind string `yaml:"kind"`
 	}

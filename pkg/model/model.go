@@ -1,9 +1,15 @@
-// Package model holds networks, built from package nn.
+// Package model holds networks, built from package nn: U-Nets in two and three
+// dimensions, ResNets, and those of one's own.
 //
 // A Network makes a graph for any batch size, for training or evaluation, with
 // the same parameter names each time: so one set of weights serves all of them.
-// Named gives the networks of the studies by name; Summarize shows one, layer
-// by layer.
+// Named gives the networks of the studies and courses by name, Config says one
+// in YAML with other sizes, and Summarize shows one, layer by layer.
+//
+// A network of one's own is a Builder, a function that adds layers to a graph,
+// which Own makes a Network; or a Spec, the same as a YAML file, which SpecOf
+// writes of any network that is made of layers. Rename gives weights the names
+// of PyTorch and Keras.
 package model
 
 import (

@@ -67,7 +67,8 @@ type SpecLayer struct {
 
 // SpecLoss is a loss other than the usual one of the task.
 type SpecLoss struct {
-	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, SoftmaxCrossEntropy or L1
+	Kind      string  `yaml:"kind" json:"kind"`                                 // BCEWithLogits, DiceBCE, SoftmaxCrossEntropy or L1
+	Dice      float64 `yaml:"dice,omitempty" json:"dice,omitempty"`             // of DiceBCE: the part of soft Dice, in (0,1]
 	Smoothing float64 `yaml:"smoothing,omitempty" json:"smoothing,omitempty"`   // of labels, in [0,1)
 	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
 }
@@ -201,7 +202,7 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 // UnmarshalYAML reads a loss, and refuses keys that are not known.
 func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLoss
-	if err := knownKeys(n, "loss", "kind", "smoothing", "exp_weight"); err != nil {
+	if err := knownKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(l))

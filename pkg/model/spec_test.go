@@ -25,7 +25,7 @@ func small(t testing.TB) []model.Network {
 		image, target []int
 	}{
 		{model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch"}, []int{1, 16, 16}, []int{1, 16, 16}},
-		{model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none"}, []int{3, 16, 16}, []int{2, 16, 16}},
+		{model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Dice: 0.5}, []int{3, 16, 16}, []int{2, 16, 16}},
 		{model.Config{Kind: "unet3d", Base: 2, Depth: 3, ExpWeight: 0.5}, []int{4, 8, 8, 8}, []int{5, 8, 8, 8}},
 		{model.Config{Kind: "resnetv2", Base: 4, Blocks: []int{2, 2}, LabelSmoothing: 0.1}, []int{3, 32, 32}, []int{1}},
 		{model.Config{Kind: "resnet", Base: 4, Blocks: []int{1, 2}, Stem: "cifar", Classes: 4}, []int{3, 8, 8}, []int{1}},
@@ -194,6 +194,8 @@ func TestSpecErrors(t *testing.T) {
 		{"layer for nothing", layers(ok, "{name: b, kind: ReLU, in: a}", "{name: c, kind: ReLU, in: a}"), `layer "b" (line 7) leads to no logits (layer "c" (line 8))`},
 		{"unknown logits", layers(ok) + "logits: z\n", `logits: there is no layer "z"`},
 		{"loss", layers(ok) + "loss: {kind: Hinge}\n", `loss: kind "Hinge" is not known: use BCEWithLogits`},
+		{"Dice without weight", layers(ok) + "loss: {kind: DiceBCE}\n", "dice is 0: use more than 0, up to 1"},
+		{"Dice of BCE", layers(ok) + "loss: {kind: BCEWithLogits, dice: 0.5}\n", "BCEWithLogits has no use for dice"},
 		{"loss key", layers(ok) + "loss: {name: L1}\n", `loss: unknown key "name"`},
 		{"smoothing", layers(ok) + "loss: {kind: SoftmaxCrossEntropy, smoothing: 1}\n", "smoothing is 1: use 0 or more, and less than 1"},
 		{"smoothing of L1", layers(ok) + "loss: {kind: L1, smoothing: 0.1}\n", "L1 has no use for smoothing"},

@@ -280,8 +280,12 @@ func (s *Spec) label(i int) string {
 
 func (l *SpecLoss) validate() error {
 	switch {
-	case !slices.Contains([]string{lossBCE, lossSoftmax, lossL1}, l.Kind):
-		return fmt.Errorf("loss: kind %q is not known: use %s, %s or %s", l.Kind, lossBCE, lossSoftmax, lossL1)
+	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossL1}, l.Kind):
+		return fmt.Errorf("loss: kind %q is not known: use %s, %s, %s or %s", l.Kind, lossBCE, lossDice, lossSoftmax, lossL1)
+	case l.Dice != 0 && l.Kind != lossDice:
+		return fmt.Errorf("loss: %s has no use for dice", l.Kind)
+	case l.Kind == lossDice && !(l.Dice > 0 && l.Dice <= 1):
+		return fmt.Errorf("loss: dice is %g: use more than 0, up to 1", l.Dice)
 	case l.Smoothing != 0 && l.Kind != lossSoftmax:
 		return fmt.Errorf("loss: %s has no use for smoothing", l.Kind)
 	case l.ExpWeight != 0 && l.Kind != lossL1:

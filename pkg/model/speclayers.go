@@ -13,6 +13,7 @@ import (
 // The losses that a spec may name: the summary's names of them.
 const (
 	lossBCE     = "BCEWithLogits"
+	lossDice    = "DiceBCE"
 	lossSoftmax = "SoftmaxCrossEntropy"
 	lossL1      = "L1"
 )
@@ -116,6 +117,8 @@ func (l *SpecLoss) add(g *nn.Graph, logits *gorgonia.Node) {
 	switch l.Kind {
 	case lossBCE:
 		g.SetLoss(g.BCEWithLogits(logits, target))
+	case lossDice:
+		g.SetLoss(g.DiceBCE(logits, target, l.Dice))
 	case lossSoftmax:
 		g.SetLoss(g.SoftmaxCrossEntropy(logits, target, l.Smoothing))
 	case lossL1:

@@ -154,8 +154,8 @@ func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) (err error) {
 
 // loss describes the loss, nil where it is that of the task.
 func (w *writer) loss(n *gorgonia.Node, c nn.Call, task Task) (*SpecLoss, error) {
-	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
-	l := &SpecLoss{Kind: kinds[c.Kind], Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
+	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindL1: lossL1}
+	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight}
 	in := nn.Operands(w.graph.Expr(), n)
 	switch {
 	case l.Kind == "":

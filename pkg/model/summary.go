@@ -11,16 +11,21 @@ import (
 )
 
 // Summary is a network as a table: a row a layer, with the shape of its
-// output, its trained numbers and the floating-point operations of its forward
-// pass (a multiplication and an addition count as two; convolutions alone are
-// counted, as is usual). It prints as text and shows as a table in a notebook.
+// output, its trained numbers, the floating-point operations of its forward
+// pass (a multiplication and an addition count as two; convolutions and linear
+// layers alone are counted, as is usual) and the size of its output in float32.
+// It prints as text and shows as a table in a notebook.
 type Summary struct {
 	Name       string
+	Task       Task
 	Batch      int
 	Layers     []nn.Layer
 	Parameters int
 	FLOPs      int64 // forward, the whole batch
 	States     int   // numbers that persist and are not trained: running statistics
+	// OutputBytes are those of all layers' outputs together: what a forward pass
+	// writes, and more than it holds at once.
+	OutputBytes int64
 }
 
 // Summarize builds net for a batch and describes it.
@@ -32,9 +37,10 @@ func Summarize(net Network, batch int) (*Summary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("summarize network: %w", err)
 	}
-	s := &Summary{Name: net.Name(), Batch: batch, Layers: g.Layers(), Parameters: g.ParameterCount()}
+	s := &Summary{Name: net.Name(), Task: net.Task(), Batch: batch, Layers: g.Layers(), Parameters: g.ParameterCount()}
 	for _, l := range s.Layers {
 		s.FLOPs += l.FLOPs
+		s.OutputBytes += outputBytes(l)
 	}
 	for _, v := range g.States() {
 		s.States += v.Elements()
@@ -42,22 +48,44 @@ func Summarize(net Network, batch int) (*Summary, error) {
 	return s, nil
 }
 
-func header() []string { return []string{"layer", "kind", "output", "parameters", "MFLOP forward"} }
+// outputBytes is the size of a layer's output in float32.
+func outputBytes(l nn.Layer) int64 {
+	bytes := int64(4)
+	for _, d := range l.Shape {
+		bytes *= int64(d)
+	}
+	return bytes
+}
+
+func header() []string {
+	return []string{"layer", "kind", "output", "parameters", "MFLOP forward", "MiB output"}
+}
 
 // rows are the cells of the table.
 func (s *Summary) rows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
-		rows = append(rows, []string{l.Name, l.Kind, shapeText(l.Shape), nonzero(l.Parameters > 0, thousands(int64(l.Parameters))), nonzero(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6))})
+		rows = append(rows, []string{
+			l.Name, l.Kind, shapeText(l.Shape), nonzero(l.Parameters > 0, thousands(int64(l.Parameters))),
+			nonzero(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
+			nonzero(len(l.Shape) > 0, fmt.Sprintf("%.3f", mebibytes(outputBytes(l)))),
+		})
 	}
 	return rows
 }
 
-// totals is the line below the table.
-func (s *Summary) totals() string {
-	return fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %s running statistics, %.3g GFLOP forward at batch %d",
-		s.Name, thousands(int64(s.Parameters)), float64(4*s.Parameters)/(1<<20), thousands(int64(s.States)), float64(s.FLOPs)/1e9, s.Batch)
+// totals are the lines below the table.
+func (s *Summary) totals() []string {
+	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
+		s.Name, thousands(int64(s.Parameters)), mebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, mebibytes(s.OutputBytes))}
+	if s.States > 0 {
+		lines = append(lines, fmt.Sprintf("%s running statistics of batch norms beside them: Keras counts these too, %s in all",
+			thousands(int64(s.States)), thousands(int64(s.Parameters+s.States))))
+	}
+	return lines
 }
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 // String is the table as text.
 func (s *Summary) String() string {
@@ -71,7 +99,7 @@ func (s *Summary) String() string {
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " ")
 	}
-	return strings.Join(lines, "\n") + s.totals() + "\n"
+	return strings.Join(lines, "\n") + strings.Join(s.totals(), "\n") + "\n"
 }
 
 // HTML is the table for a notebook.
@@ -94,7 +122,7 @@ func (s *Summary) HTML() string {
 	for _, r := range s.rows() {
 		row("td", r)
 	}
-	fmt.Fprintf(&b, "</tbody></table><p>%s</p>", html.EscapeString(s.totals()))
+	fmt.Fprintf(&b, "</tbody></table><p>%s</p>", html.EscapeString(strings.Join(s.totals(), "; ")))
 	return b.String()
 }
 

@@ -18,6 +18,9 @@ type UNet2DConfig struct {
 	Width       int    // of the image, a multiple of 2^Depth
 	Bias        bool   // the 3×3 convolutions have biases (batch norm makes them superfluous; the study has them)
 	Norm        string // "batch" or "none"
+	// DiceWeight is the part of the loss that is soft Dice, in [0,1]; the rest is
+	// binary cross-entropy. See nn.DiceBCE.
+	DiceWeight float64
 }
 
 // Validate reports the first field that cannot be.
@@ -46,11 +49,14 @@ func (c UNet2DConfig) Validate() error {
 	if c.Norm != "batch" && c.Norm != "none" {
 		return fmt.Errorf("validate unet2d: norm %q is not known: use batch or none", c.Norm)
 	}
+	if !(c.DiceWeight >= 0 && c.DiceWeight <= 1) {
+		return fmt.Errorf("validate unet2d: weight of Dice is %g: use 0 to 1", c.DiceWeight)
+	}
 	return nil
 }
 
 // UNet is a 2-D U-Net for segmentation, with binary cross-entropy on its
-// logits as loss.
+// logits as loss, and soft Dice where it is asked for.
 //
 // Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions
 // and batch norm, as is usual today.
@@ -133,7 +139,11 @@ func (u *UNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 		x = u.blocks(g, name, x, c.Base<<i)
 	}
 	logits := g.Output(LogitsOutput, g.Conv2D("head", x, c.OutChannels, 1, 1, 0, true))
-	g.SetLoss(g.BCEWithLogits(logits, target))
+	if c.DiceWeight > 0 {
+		g.SetLoss(g.DiceBCE(logits, target, c.DiceWeight))
+	} else {
+		g.SetLoss(g.BCEWithLogits(logits, target))
+	}
 	if err := g.Err(); err != nil {
 		return nil, fmt.Errorf("build %s: %w", u.Name(), err)
 	}

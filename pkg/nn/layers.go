@@ -207,6 +207,12 @@ func (g *Graph) BCEWithLogits(z, t *gorgonia.Node) *gorgonia.Node {
 	return g.plain("BCEWithLogits", func() (*gorgonia.Node, error) { return BCEWithLogits(z, t) })
 }
 
+// DiceBCE is weight times the soft Dice loss of logits z and targets t plus
+// (1−weight) times their binary cross-entropy.
+func (g *Graph) DiceBCE(z, t *gorgonia.Node, weight float64) *gorgonia.Node {
+	return g.plain("DiceBCE", func() (*gorgonia.Node, error) { return DiceBCE(z, t, weight) })
+}
+
 // SoftmaxCrossEntropy is the mean cross-entropy of logits z [n,classes] and the
 // indexes t [n,1] of the classes, an input, with label smoothing (0: none).
 func (g *Graph) SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) *gorgonia.Node {
@@ -292,7 +298,7 @@ func lowerKind(kind string) string {
 		return "pool"
 	case "AvgPool2D", "AvgPool3D", "AvgPool":
 		return "avgpool"
-	case "BCEWithLogits", "SoftmaxCrossEntropy", "L1":
+	case "BCEWithLogits", "DiceBCE", "SoftmaxCrossEntropy", "L1":
 		return "loss"
 	}
 	return strings.ToLower(kind)

@@ -49,6 +49,30 @@ func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node
 	return loss(KindSoftmaxCrossEntropy, KindSoftmaxCrossEntropyBackward, Attr{Smoothing: smoothing}, z, t)
 }
 
+// DiceBCE is weight times the soft Dice loss plus (1−weight) times BCEWithLogits,
+// of the logits z with the targets t in [0,1], of one shape [n,c,…]; weight is
+// above 0 and at most 1 (Dice alone). The Dice loss is the mean over samples and
+// channels of 1 − (2Σpt+1)/(Σp+Σt+1), with p = σ(z) and sums over the positions
+// of one sample's channel: not of the whole batch, so that the loss of a batch is
+// the mean of its samples' losses, on one worker as on several. There is no
+// gradient for t.
+//
+// Milletari et al., V-Net, 2016, arXiv:1606.04797, section 3, with sums in the
+// place of squares and 1 added, as is usual.
+func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
+	const name = "dice bce"
+	if err := check(name, operand{"logits", z, feature}, operand{"target", t, feature}); err != nil {
+		return nil, err
+	}
+	switch {
+	case !z.Shape().Eq(t.Shape()):
+		return nil, fmt.Errorf("%s: logits have shape %v, targets %v: they must be equal", name, z.Shape(), t.Shape())
+	case !(weight > 0 && weight <= 1):
+		return nil, fmt.Errorf("%s: the weight of the Dice term is %v: use above 0 up to 1 (for 0, use BCEWithLogits)", name, weight)
+	}
+	return loss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
+}
+
 // ExpScale is the factor in the exponent of L1's second term.
 const ExpScale = 14
 

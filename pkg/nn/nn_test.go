@@ -14,6 +14,7 @@ import (
 
 // TestShapes checks result shapes against torch.nn.functional's formulas.
 func TestShapes(t *testing.T) {
+	k4 := nn.Convolution{Out: 5, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true}
 	tests := []struct {
 		name  string
 		in    []int
@@ -28,6 +29,29 @@ func TestShapes(t *testing.T) {
 		{"batch norm", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.BatchNorm("n", x) }, []int{2, 4, 5, 7}},
 		{"concat", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Concat(x, g.ReLU(x)) }, []int{2, 8, 5, 7}},
 		{"loss", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.BCEWithLogits(x, x) }, []int{}},
+		{"conv of two windows", []int{1, 3, 9, 8}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+			return g.Conv("c", x, nn.Convolution{Out: 4, Kernel: []int{3, 1}, Stride: []int{2, 3}, Pad: []int{1, 0}})
+		}, []int{1, 4, 5, 3}},
+		{"conv of a volume", []int{2, 4, 64, 32, 16}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Conv("c", x, k4) }, []int{2, 5, 32, 16, 8}},
+		{"conv transpose of a volume", []int{2, 4, 1, 2, 3}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.ConvTranspose("c", x, k4) }, []int{2, 5, 2, 4, 6}},
+		{"torchvision's pool", []int{1, 4, 112, 111}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+			return g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}})
+		}, []int{1, 4, 56, 56}},
+		{"pool of a volume", []int{1, 4, 5, 6, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.MaxPool(x, nn.Pool{Kernel: []int{2}}) }, []int{1, 4, 2, 3, 3}},
+		{"average pool", []int{1, 4, 7, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+			return g.AvgPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}})
+		}, []int{1, 4, 3, 3}},
+		{"global average pool", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.GlobalAvgPool(x) }, []int{2, 4}},
+		{"flatten", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Flatten(x) }, []int{2, 140}},
+		{"linear", []int{2, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Linear("l", x, nn.Dense{Out: 3}) }, []int{2, 3}},
+		{"zero pad", []int{2, 4, 5, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.ZeroPad(x, []int{0, 1}, []int{1, 2}) }, []int{2, 4, 6, 10}},
+		{"leaky relu", []int{2, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.LeakyReLU(x, 0.01) }, []int{2, 7}},
+		{"tanh", []int{2, 1, 2, 3, 4}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Tanh(x) }, []int{2, 1, 2, 3, 4}},
+		{"concat of volumes", []int{2, 1, 2, 3, 4}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.Concat(x, g.Tanh(x)) }, []int{2, 2, 2, 3, 4}},
+		{"cross-entropy", []int{2, 7}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+			return g.SoftmaxCrossEntropy(x, g.Input("class", 2, 1), 0.1)
+		}, []int{}},
+		{"l1", []int{2, 1, 2, 3, 4}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node { return g.L1(g.Tanh(x), x, 0) }, []int{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,6 +97,41 @@ func TestErrors(t *testing.T) {
 		{"add", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, g.MaxPool2D(x, 2, 2)) }, "add: shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ"},
 		{"loss", func(g *nn.Graph, x *gorgonia.Node) { g.BCEWithLogits(x, g.MaxPool2D(x, 2, 2)) }, "logits have shape (2, 3, 4, 5), targets (2, 3, 2, 2): they must be equal"},
 		{"other graph", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, nn.NewGraph(nn.Train).Input("x", 2, 3, 4, 5)) }, "belongs to another graph"},
+		{"two strides too many", func(g *nn.Graph, x *gorgonia.Node) {
+			g.Conv("c", x, nn.Convolution{Out: 1, Kernel: []int{3}, Stride: []int{1, 2, 3}})
+		}, "stride [1 2 3] has 3 numbers: give one, or one for each of 2 dimensions"},
+		{"no window", func(g *nn.Graph, x *gorgonia.Node) { g.Conv("c", x, nn.Convolution{Out: 1}) }, `layer "c": the window has no size: set Kernel`},
+		{"window of 0", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 0, 1, 0, false) }, `layer "c": kernel is 0: use at least 1`},
+		{"pool without window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(x, nn.Pool{}) }, "the window has no size: set Kernel"},
+		{"padding of a whole window", func(g *nn.Graph, x *gorgonia.Node) {
+			g.MaxPool(x, nn.Pool{Kernel: []int{2}, Pad: []int{2}})
+		}, "max pool2d: padding 2 must be less than the window 2x2"},
+		{"average of padding", func(g *nn.Graph, x *gorgonia.Node) {
+			g.AvgPool(x, nn.Pool{Kernel: []int{2}, Pad: []int{1}})
+		}, "avg pool: padding is [1]: it takes none: use ZeroPad before it"},
+		{"pool of a vector", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(g.Flatten(x), nn.Pool{Kernel: []int{2}}) }, "input has shape (2, 60): 4 dimensions (batch"},
+		{"linear of an image", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", x, nn.Dense{Out: 2}) }, `layer "l": input has shape (2, 3, 4, 5): 2 dimensions (batch, features) are needed`},
+		{"linear to nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", g.Flatten(x), nn.Dense{}) }, `layer "l": output channels are 0: use at least 1`},
+		{"negative zero pad", func(g *nn.Graph, x *gorgonia.Node) { g.ZeroPad(x, []int{0}, []int{-1}) }, "zero pad: padding behind is -1: use at least 0"},
+		{"slope", func(g *nn.Graph, x *gorgonia.Node) { g.LeakyReLU(x, 0) }, "leaky relu: slope is 0: it must be above 0 (0 is ReLU)"},
+		{"epsilon", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 0, 0.1) }, "batch norm: epsilon is 0 and momentum 0.1"},
+		{"momentum", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 1e-5, 1.1) }, "a momentum from 0 to 1, the weight of the batch"},
+		{"one class", func(g *nn.Graph, x *gorgonia.Node) {
+			g.SoftmaxCrossEntropy(g.Input("z", 2, 1), g.Input("class", 2, 1), 0)
+		}, "at least 2 classes are needed (for one, use BCEWithLogits)"},
+		{"one-hot target", func(g *nn.Graph, x *gorgonia.Node) {
+			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 5), 0)
+		}, "targets (2, 5): the targets are the index of each sample's class, [2,1]"},
+		{"computed classes", func(g *nn.Graph, x *gorgonia.Node) {
+			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.ReLU(g.Input("class", 2, 1)), 0)
+		}, "the target must be an input"},
+		{"smoothing", func(g *nn.Graph, x *gorgonia.Node) {
+			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 1), 1)
+		}, "smoothing is 1: use 0 (none) up to but not 1"},
+		{"dice of other shapes", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, g.Input("t", 2, 3, 4, 4), 1) }, "dice bce: logits have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
+		{"dice without weight", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, x, 0) }, "the weight of the Dice term is 0: use above 0 up to 1"},
+		{"l1 shapes", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, g.Input("t", 2, 3, 4, 4), 0) }, "l1: predictions have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
+		{"l1 weight", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, x, -1) }, "the weight of the exponential term is -1"},
 		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: it must be a scalar"},
 		{"loss twice", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SetLoss(g.BCEWithLogits(x, x))
@@ -117,6 +176,9 @@ func TestOperationErrors(t *testing.T) {
 		{"conv transpose channels", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, w, nil, 1, 1) }, "has 3 channels, weight (2, 4, 3, 3) expects 2"},
 		{"bias", func() (*gorgonia.Node, error) { return nn.ConvTranspose2D(x, wt, v, 2, 0) }, "bias has 5 elements, the output 2 channels"},
 		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: an input is missing"},
+		{"linear features", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r", 2, 3), g.Input("m", 4, 5), nil) }, "linear: input (2, 3) has 3 features, weight (4, 5) expects 5"},
+		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, the output 4 features"},
+		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1): 4 dimensions"},
 		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, the input (1, 3, 4, 4) has 3 channels"},
 	}
 	for _, tt := range tests {
@@ -264,6 +326,77 @@ func TestKaimingNormal(t *testing.T) {
 	}
 	if got := float64(inside) / 20000; math.Abs(got-0.6827) > 0.015 {
 		t.Errorf("%v lie within a standard deviation, want 0.683", got)
+	}
+}
+
+// TestSchemes: the fans of a weight [8,4,3,3] are 36 and 72, of a transposed
+// one's [4,8,3,3] the other way round (as PyTorch counts), of a linear one's
+// [8,4] 4 and 8.
+func TestSchemes(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	var fans []string
+	record := func(in, out int) nn.Initializer {
+		fans = append(fans, fmt.Sprint(in, "/", out))
+		return nn.Constant(0)
+	}
+	x := g.Input("x", 1, 4, 5, 5)
+	g.Conv("c", x, nn.Convolution{Out: 8, Kernel: []int{3}, Bias: true, Weight: record, BiasInit: record})
+	g.ConvTranspose("t", x, nn.Convolution{Out: 8, Kernel: []int{3}, Weight: record})
+	g.Linear("l", g.GlobalAvgPool(x), nn.Dense{Out: 8, Weight: record})
+	if g.Err() != nil {
+		t.Fatal(g.Err())
+	}
+	if got := strings.Join(fans, " "); got != "36/72 36/72 72/36 4/8" {
+		t.Errorf("fans %s", got)
+	}
+	// Variances: of U(−b, b) it is b²/3.
+	for _, tt := range []struct {
+		name   string
+		scheme nn.Scheme
+		want   float64
+	}{
+		{"glorot", nn.GlorotUniform, 2. / (30 + 20)}, // Glorot and Bengio (2010), equation 12
+		{"kaiming fan out", nn.KaimingFanOut, 2. / 20},
+		{"normal", nn.Same(nn.Normal(0.02)), 0.0004},
+	} {
+		v := make([]float64, 20000)
+		n := uint64(1)
+		tt.scheme(30, 20)(func() float64 {
+			n = n*6364136223846793005 + 1442695040888963407 // Knuth's MMIX generator
+			return float64(n>>11) / (1 << 53)
+		}, v)
+		if got := variance(v); math.Abs(got/tt.want-1) > 0.05 {
+			t.Errorf("%s: variance %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestLayersOfVolumes reads the summary of a small network on volumes with
+// classes behind it.
+func TestLayersOfVolumes(t *testing.T) {
+	g := nn.NewGraph(nn.Train)
+	x := g.Conv("down", g.Input("x", 2, 3, 8, 8, 8), nn.Convolution{Out: 4, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}, Bias: true})
+	x = g.MaxPool(g.LeakyReLU(x, 0.01), nn.Pool{Kernel: []int{2}})
+	x = g.ConvTranspose("up", x, nn.Convolution{Out: 5, Kernel: []int{2}, Stride: []int{2}})
+	g.SetLoss(g.SoftmaxCrossEntropy(g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: 6, Bias: true}), g.Input("class", 2, 1), 0))
+	if g.Err() != nil {
+		t.Fatal(g.Err())
+	}
+	var got []string
+	for _, l := range g.Layers() {
+		got = append(got, fmt.Sprint(l.Name, " ", l.Kind, l.Shape, l.Parameters, l.FLOPs))
+	}
+	want := []string{
+		"down Conv3D[2 4 4 4 4] 772 196608", // 4·3·64+4; 2·2·64·768
+		"leakyrelu.0 LeakyReLU[2 4 4 4 4] 0 0",
+		"pool.0 MaxPool3D[2 4 2 2 2] 0 0",
+		"up ConvTranspose3D[2 5 4 4 4] 160 5120", // 4·5·8; 2·2·8·160
+		"globalavgpool.0 GlobalAvgPool[2 5] 0 0",
+		"fc Linear[2 6] 36 120", // 6·5+6; 2·2·30
+		"loss.0 SoftmaxCrossEntropy[] 0 0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("layers\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

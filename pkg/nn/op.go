@@ -55,6 +55,8 @@ const (
 
 	KindSoftmaxCrossEntropy         Kind = "softmax_cross_entropy"
 	KindSoftmaxCrossEntropyBackward Kind = "softmax_cross_entropy_backward"
+	KindDiceBCE                     Kind = "dice_bce"
+	KindDiceBCEBackward             Kind = "dice_bce_backward"
 	KindL1                          Kind = "l1"
 	KindL1Backward                  Kind = "l1_backward"
 )
@@ -71,6 +73,7 @@ type Attr struct {
 	Slope               float64 // leaky ReLU: of the negative side
 	Smoothing           float64 // softmax cross-entropy: of the labels
 	ExpWeight           float64 // l1: of the term on e^{14x}
+	DiceWeight          float64 // dice bce: of the Dice term
 	// Result says which one of several results a node stands for: gorgonia's
 	// nodes have one value each, so the gradient of batch norm is three nodes.
 	Result int

@@ -48,6 +48,13 @@ func (t *Trainer) capture() (state, error) {
 	if t.average != nil {
 		s.metadata["averages"] = strconv.Itoa(t.average.updates)
 	}
+	scale, err := lossScaleOf(t.train)
+	if err != nil {
+		return s, err
+	}
+	if scale != "" {
+		s.metadata[lossScaleKey] = scale
+	}
 	s.tensors, err = t.tensors()
 	return s, err
 }
@@ -210,7 +217,13 @@ func (t *Trainer) restore() error {
 		}
 	}
 	t.epoch, t.step, t.untrained, t.begun, t.resumed = file.epoch, file.step, file.untrained, file.begun, &file
-	return file.apply(t.train)
+	if err := file.apply(t.train); err != nil {
+		return err
+	}
+	if err := applyLossScale(t.train, file.lossScale); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", file.path, err)
+	}
+	return nil
 }
 
 // checkpoint is a checkpoint file as read.
@@ -221,6 +234,7 @@ type checkpoint struct {
 	untrained   *Scores
 	tensors     map[string][]float64
 	averages    int // updates of the averages, 0 where it holds none
+	lossScale   string
 }
 
 func readCheckpoint(path, modelName string) (checkpoint, error) {
@@ -229,7 +243,7 @@ func readCheckpoint(path, modelName string) (checkpoint, error) {
 		return checkpoint{}, err
 	}
 	meta := file.Metadata
-	c := checkpoint{path: path, tensors: map[string][]float64{}}
+	c := checkpoint{path: path, tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
 	if got := meta["model"]; got != modelName {
 		return c, fmt.Errorf("checkpoint %s is of %q, not of %q: use the config that it was trained with", path, got, modelName)
 	}

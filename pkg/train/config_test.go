@@ -99,6 +99,58 @@ func TestMergeKeys(t *testing.T) {
 	}
 }
 
+// TestAnchors: the tutorial's way to write a list of configs, one merged into the
+// next; what a member sets wins over what it merges.
+func TestAnchors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list.yaml")
+	text := `_common: &common
+  epochs: 10
+  data: &cells {kind: cells, count: 40, test_images: 2}
+base: &base
+  <<: *common
+  batch: 8
+  schedule: {scaling: sqrt, base_batch: 8, anneal: None}
+short:
+  <<: *base
+  epochs: 4
+  data: {<<: *cells, count: 10, path: None}
+`
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Named(file+":short", "data.width=64", "data.path=None")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Data
+	if c.Name != "short" || c.Epochs != 4 || c.Batch != 8 || c.Schedule.BaseBatch != 8 || d.Count != 10 || d.TestImages != 2 || d.Width != 64 || d.Path != "" {
+		t.Errorf("%+v", c)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{file, "", "it holds several configs: name one of them: " + file + ":base, :short"},
+		{file + ":shot", "", `it has no config "shot" (did you mean short?): use one of base, short`},
+		{"", "model: &m\n  kind: unet2d\n  <<: *m\n", "line 3: a cycle: *m stands in &m (line 1), which is itself: a config cannot be merged into itself"},
+		{"", "a: &a\n  batch: 1\n  data: &d\n    <<: *a\n", "line 4: a cycle: *a stands in &d in &a (line 1)"},
+		{"", "a: &a [*a]\n", "a cycle"},
+		{"", "batch: None\n", ""},
+		{"", "batch: 'None'\n", `batch is "None": expected a whole number`},
+		{"", "data: {<<: [{count: 3}, {hight: 3}]}\n", "did you mean height?"},
+	} {
+		var err error
+		if c.name != "" {
+			_, err = Named(c.name)
+		} else {
+			_, err = parseMember("list.yaml", "a", []byte(c.text))
+		}
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.text, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s%q: got %v, want %q", c.name, c.text, err, c.want)
+		}
+	}
+}
+
 func TestEditDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

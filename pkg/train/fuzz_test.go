@@ -14,8 +14,8 @@ import (
 // FuzzParse: whatever stands in a config file, there is an error or a config
 // that holds to its own rules, and run.json keeps it as it is.
 func FuzzParse(f *testing.F) {
-	for _, name := range Names() {
-		text, err := shipped.ReadFile("configs/" + name + ".yaml")
+	for _, file := range catalogue() {
+		text, err := shipped.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -24,8 +24,10 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("batch: [1, 2]\n"))
 	f.Add([]byte("optimizer: {learning_rate: .nan}\n"))
 	f.Add([]byte("a: &a {b: *a}\n"))
+	f.Add([]byte("model: &m\n  <<: *m\n"))
+	f.Add([]byte("one: &one {batch: 3}\ntwo: {<<: *one, epochs: None}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := Parse("fuzz.yaml", text)
+		c, err := parseMember("fuzz.yaml", "two", text)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without words")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,10 +17,60 @@ func decodeKnown(doc *yaml.Node, dst any) error {
 	if doc.Kind == 0 { // an empty file
 		return nil
 	}
+	if err := checkCycles(doc, nil, map[*yaml.Node]bool{}); err != nil {
+		return err
+	}
+	noneIsNull(doc, map[*yaml.Node]bool{})
 	if err := checkKeys(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return err
 	}
 	return doc.Decode(dst)
+}
+
+// checkCycles refuses an anchor whose value holds the anchor itself, as a config
+// that merges into itself does. inside are the nodes around n, clean those that
+// were looked into.
+func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) error {
+	if n.Kind == yaml.AliasNode {
+		if i := slices.Index(inside, n.Alias); i >= 0 {
+			path := ""
+			for _, between := range inside[i+1:] {
+				if between.Anchor != "" {
+					path += " in &" + between.Anchor
+				}
+			}
+			return fmt.Errorf("%sa cycle: *%s stands%s in &%s (line %d), which is itself: a config cannot be merged into itself; move what both need into an anchor of its own",
+				line(n), n.Value, path, n.Alias.Anchor, n.Alias.Line)
+		}
+		n = n.Alias
+	}
+	if clean[n] {
+		return nil
+	}
+	inside = append(inside, n)
+	for _, c := range n.Content {
+		if err := checkCycles(c, inside, clean); err != nil {
+			return err
+		}
+	}
+	clean[n] = true
+	return nil
+}
+
+// noneIsNull makes the plain text None a null, as those mean it who write configs
+// for Python.
+func noneIsNull(n *yaml.Node, seen map[*yaml.Node]bool) {
+	if n == nil || seen[n] {
+		return
+	}
+	seen[n] = true
+	if n.Kind == yaml.ScalarNode && n.Style == 0 && n.Value == "None" {
+		n.Tag, n.Value = "!!null", "null"
+	}
+	for _, c := range n.Content {
+		noneIsNull(c, seen)
+	}
+	noneIsNull(n.Alias, seen)
 }
 
 func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
@@ -43,21 +94,11 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		return fmt.Errorf("%s%s needs keys and values, not %q", line(n), strings.TrimSuffix(at, "."), n.Value)
 	}
-	fields := map[string]reflect.Type{}
-	var names []string
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "" {
-			name = strings.ToLower(f.Name)
-		}
-		fields[name] = f.Type
-		names = append(names, name)
-	}
+	fields, names := fieldsOf(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		if k.Value == "<<" { // a merge key: its mapping holds keys of this struct
-			if err := checkKeys(v, t, at); err != nil {
+		if k.Value == "<<" { // a merge key: its mapping, or each of a list, holds keys of this struct
+			if err := checkMerged(v, t, at); err != nil {
 				return err
 			}
 			continue
@@ -67,6 +108,33 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 			return fmt.Errorf("%sunknown key %q%s; known here: %s", line(k), at+k.Value, nearest(k.Value, names), strings.Join(names, ", "))
 		}
 		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fieldsOf is the keys of a struct, with their types, and in its order.
+func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names []string) {
+	fields = map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" {
+			name = strings.ToLower(f.Name)
+		}
+		fields[name] = f.Type
+		names = append(names, name)
+	}
+	return fields, names
+}
+
+func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
+	if n.Kind != yaml.SequenceNode {
+		return checkKeys(n, t, at)
+	}
+	for _, c := range n.Content {
+		if err := checkKeys(c, t, at); err != nil {
 			return err
 		}
 	}

@@ -137,6 +137,9 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		}
 		res.Test = s.test(*untrained, rec.lastCheckpoint(), time.Since(begin).Seconds())
 	}
+	if err := rec.energy(ctx); err != nil {
+		return res, err
+	}
 	return res, rec.done(res.Test)
 }
 

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Picture shows training sample i: image and mask, side by side.
+// Picture shows training sample i of a segmentation: image and mask, side by side.
 func (s Samples) Picture(i int) (image.Image, error) {
 	img, mask, err := sample(s.Train, i, 1)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 // Predictor is the network of a run folder's newest checkpoint.
 type Predictor struct {
 	Checkpoint string // relative to the run folder
+	Note       string // says so where another engine computes than the one that trained
 	epoch      int
 	samples    Samples
 	task       model.Task
@@ -71,7 +72,7 @@ func (p *Predictor) load(cfg Config, path string) error {
 		return err
 	}
 	p.epoch = file.epoch
-	if p.engine, err = openEngine(cfg.Engine, 0); err != nil {
+	if p.engine, p.Note, err = openAnywhere(cfg.Engine); err != nil {
 		return err
 	}
 	g, err := net.Graph(evalBatch, nn.Eval)

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/runs"
 )
@@ -21,6 +22,7 @@ type recorder struct {
 	w         *runs.Writer      // rank 0
 	steps     *runs.StepWriter  // every rank
 	events    *runs.EventWriter // rank 0
+	gpu       gpuWatch          // every rank that has one
 	epochs    []runs.Epoch      // of the run that is resumed
 	untrained *Scores
 	saved     string // the newest checkpoint, relative to the folder
@@ -79,7 +81,32 @@ func (t *Trainer) record(ctx context.Context) (*recorder, error) {
 		Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
 		PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID,
 	})
+	if err != nil {
+		return r, err
+	}
+	var note string
+	if r.gpu, note, err = watchGPU(t.engine, t.place.Dir, t.group.Rank()); err == nil && note != "" && r.w != nil {
+		err = r.log("note: %s", note)
+	}
 	return r, err
+}
+
+// energy adds up what the devices of all ranks drew. All ranks must call it.
+func (r *recorder) energy(ctx context.Context) error {
+	if _, ok := r.t.engine.(engine.Accelerated); !ok || r.steps == nil {
+		return nil
+	}
+	s, joules, err := r.gpu.total(ctx, r.t.group)
+	if err != nil || r.w == nil {
+		return err
+	}
+	if line := usage(s, joules); line != "" {
+		if err := r.log("%s", line); err != nil {
+			return err
+		}
+	}
+	// A run that was resumed counts its parts that came to their end.
+	return r.w.Update(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
 // open makes the run folder, or opens the one that is resumed.
@@ -137,8 +164,13 @@ func (t *Trainer) info() (runs.Info, error) {
 	if err != nil {
 		return runs.Info{}, err
 	}
+	accelerator := ""
+	if a, ok := t.engine.(engine.Accelerated); ok {
+		accelerator = a.Accelerator()
+	}
 	return runs.Info{
-		Study: t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
+		Accelerator: accelerator,
+		Study:       t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
 		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.sync.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
@@ -219,6 +251,8 @@ func (r *recorder) done(test runs.Test) error {
 
 // close ends the run with the status that err means, and returns err.
 func (r *recorder) close(ctx context.Context, err error) error {
+	_, gpuErr := r.gpu.stop()
+	err = errors.Join(err, gpuErr)
 	if r.steps != nil {
 		err = errors.Join(err, r.steps.Close())
 	}

@@ -30,6 +30,7 @@ type Place struct {
 	LocalRank int
 	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
 	Build     model.Builder                // builds the network, in place of the config's model; nil: that one
+	Samples   *Samples                     // what is trained on and held out, in place of the config's data; nil: those
 	Profile   Profile                      // steps to look into, on a GPU
 	Log       func(line string)            // lines for people, of rank 0; nil: none
 	Progress  func(epoch, step, steps int) // after each step; nil: none
@@ -82,6 +83,9 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Model, err = cfg.Model.Resolve("."); err != nil {
+		return nil, err
+	}
 	t = &Trainer{cfg: cfg, place: place, group: group}
 	defer func() {
 		if err != nil {
@@ -89,7 +93,9 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 			t = nil
 		}
 	}()
-	if t.samples, err = OpenSamples(cfg.Data); err != nil {
+	if place.Samples != nil {
+		t.samples = *place.Samples
+	} else if t.samples, err = OpenSamples(cfg.Data); err != nil {
 		return t, err
 	}
 	if err = t.feed(f); err != nil {
@@ -227,10 +233,7 @@ func (t *Trainer) feed(f fault) (err error) {
 	if err != nil {
 		return err
 	}
-	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, data.LoaderConfig{
-		Workers: t.cfg.Loader.Workers, Prefetch: t.cfg.Loader.Prefetch,
-		Augment: t.cfg.Data.Augment, Seed: t.cfg.Seed,
-	})
+	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.Loader.of(t.cfg.Data.Augment, t.cfg.Seed))
 	return err
 }
 

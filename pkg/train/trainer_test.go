@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -257,19 +258,25 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestVerifyDP(t *testing.T) {
-	for _, workers := range []int{2, 3} {
-		checks, err := VerifyDP(t.Context(), workers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range checks {
-			t.Logf("%d workers: %+v", workers, c)
-			if !c.OK {
-				t.Errorf("%d workers: %+v", workers, c)
-			}
-		}
-		if len(checks) != 6 {
-			t.Errorf("%d checks, want 3 of the invariant and 3 of its faults", len(checks))
+	checks, err := VerifyDP(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(variants()) + 3; len(checks) != want || want != 10 {
+		t.Errorf("%d checks, want 7 of the invariant and 3 of its faults", len(checks))
+	}
+	three, err := verifyVariants(t.Context(), 3, variants()[2:4]) // float32, and all that is added at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := verifyFaults(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(checks, three, faults) {
+		t.Log(c)
+		if !c.OK {
+			t.Error(c)
 		}
 	}
 }

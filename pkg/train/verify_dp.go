@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
 )
 
@@ -57,6 +60,44 @@ func verifyConfig() Config {
 	return c
 }
 
+// variant is a way to train, and how far the two sides may differ.
+type variant struct {
+	name      string
+	tolerance float64
+	change    func(c *Config)
+}
+
+// variants are those that VerifyDP compares.
+func variants() []variant {
+	exact := func(rule string, rate float64, more func(c *Config)) func(c *Config) {
+		return func(c *Config) {
+			c.Engine.Device, c.Engine.Precision = "reference", "fp64"
+			c.Optimizer.Name, c.Optimizer.LearningRate = rule, rate
+			if more != nil {
+				more(c)
+			}
+		}
+	}
+	heavy := func(c *Config) { c.Optimizer.Momentum = 0.9 }
+	return []variant{
+		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy)},
+		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil)},
+		{"SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *Config) {
+			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
+			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
+		}},
+		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, averaged parameters, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *Config) {
+			c.Optimizer.Momentum, c.Optimizer.Nesterov, c.Optimizer.ClipNorm = 0.9, true, 0.5
+			c.Accumulate, c.EMA.Decay = 2, 0.9
+		})},
+		{"AdamW, float64 reference engine", toleranceFloat64, exact("adamw", 1e-3, func(c *Config) { c.Optimizer.WeightDecay = 0.01 })},
+		{"LARS, float64 reference engine", toleranceFloat64, exact("lars", 1, func(c *Config) {
+			c.Optimizer.Momentum, c.Optimizer.WeightDecay, c.Optimizer.Trust = 0.9, 1e-4, 0.01
+		})},
+		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *Config) { c.Optimizer.WeightDecay = 0.01 })},
+	}
+}
+
 // VerifyDP trains the same network with 1 worker and an N-fold batch and with
 // N workers, in this process, and compares the parameters after 20 steps; then
 // it breaks the exchange in three ways and shows that each is noticed. The
@@ -65,21 +106,19 @@ func VerifyDP(ctx context.Context, workers int) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: workers is %d: use at least 2", workers)
 	}
-	variants := []struct {
-		name, device, precision, rule string
-		tolerance                     float64
-	}{
-		{"SGD with momentum, float64 reference engine", "reference", "fp64", "sgd", toleranceFloat64},
-		{"Adam, float64 reference engine", "reference", "fp64", "adam", toleranceFloat64},
-		{"SGD with momentum, float32 CPU engine", "cpu", "fp32", "sgd", toleranceFloat32},
+	checks, err := verifyVariants(ctx, workers, variants())
+	if err != nil {
+		return checks, err
 	}
+	broken, err := verifyFaults(ctx, workers)
+	return append(checks, broken...), err
+}
+
+func verifyVariants(ctx context.Context, workers int, list []variant) ([]Check, error) {
 	var checks []Check
-	for _, v := range variants {
+	for _, v := range list {
 		cfg := verifyConfig()
-		cfg.Engine.Device, cfg.Engine.Precision, cfg.Optimizer.Name = v.device, v.precision, v.rule
-		if v.rule == "sgd" {
-			cfg.Optimizer.LearningRate, cfg.Optimizer.Momentum = 0.05, 0.9
-		}
+		v.change(&cfg)
 		diff, moved, err := compare(ctx, cfg, workers, fault{})
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
@@ -90,8 +129,7 @@ func VerifyDP(ctx context.Context, workers int) ([]Check, error) {
 			Detail: fmt.Sprintf("largest relative difference of a parameter after %d steps, in which each moved by at least %.2g of its norm", verifySteps, moved),
 		})
 	}
-	broken, err := verifyFaults(ctx, workers)
-	return append(checks, broken...), err
+	return checks, nil
 }
 
 // verifyFaults uses SGD: Adam divides a common factor of all gradients out, so
@@ -217,6 +255,10 @@ func (t *Trainer) enliven() error {
 		for i := range v {
 			v[i] *= math.Sqrt(6)
 		}
+		if of, averaged := strings.CutPrefix(name, averagePrefix); averaged {
+			t.average.values[of] = v
+			continue
+		}
 		if err := t.train.Set(name, v); err != nil {
 			return err
 		}
@@ -224,8 +266,14 @@ func (t *Trainer) enliven() error {
 	return nil
 }
 
+// parameters are the parameters by name, and what is averaged of them.
 func (t *Trainer) parameters() (map[string][]float64, error) {
 	params := map[string][]float64{}
+	if t.average != nil {
+		for name, v := range t.average.values {
+			params[averagePrefix+name] = slices.Clone(v)
+		}
+	}
 	for _, p := range t.train.Program().Params {
 		v, err := t.train.Get(p.Name)
 		if err != nil {
@@ -240,12 +288,13 @@ func (t *Trainer) parameters() (map[string][]float64, error) {
 func (t *Trainer) someSteps(ctx context.Context, limit int) error {
 	batches := t.loader.Epoch(ctx, t.epoch)
 	defer batches.Close()
-	for i := 0; t.step < limit && batches.Next(); i++ {
-		b := batches.Batch()
-		if err := t.Step(ctx, b.Image, b.Target, t.rate(t.epoch, i), nil); err != nil {
+	feed := t.feedFrom(batches)
+	defer feed.stop()
+	for i, right := 0, 0.0; t.step < limit && i < t.steps(); i++ {
+		if _, err := t.update(ctx, feed, i, t.rate(t.epoch, i), &right); err != nil {
 			return err
 		}
 	}
 	t.epoch++
-	return batches.Err()
+	return nil
 }

@@ -32,7 +32,7 @@ func outcome(t *testing.T, dir string) string {
 	}
 	var b strings.Builder
 	for _, e := range r.Epochs {
-		fmt.Fprintln(&b, e.Epoch, e.Samples, e.PaddingSamples, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate)
+		fmt.Fprintln(&b, e.Epoch, e.Samples, e.PaddingSamples, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate, e.Accuracy, e.ValAccuracy)
 	}
 	for rank := range r.Info.Workers {
 		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("steps-%d.jsonl", rank)))

@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Read loads a file. It is strict: lengths and offsets must fit the file,
@@ -113,14 +114,9 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 
 // decodeTensor reads one tensor's values.
 func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
-	var width int64
-	switch e.DType {
-	case "F32":
-		width = 4
-	case "F64":
-		width = 8
-	default:
-		return Tensor{}, fmt.Errorf("dtype %q is not supported: only F32 and F64 are", e.DType)
+	kind, ok := formats()[e.DType]
+	if !ok {
+		return Tensor{}, fmt.Errorf("dtype %q is not supported: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
 	}
 	begin, end := (*e.Offsets)[0], (*e.Offsets)[1]
 	if begin < 0 || end < begin || end > int64(len(data)) {
@@ -130,21 +126,23 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	if end-begin != n*width {
-		return Tensor{}, fmt.Errorf("shape %v of %s takes %d bytes, data_offsets give %d", e.Shape, e.DType, n*width, end-begin)
+	if end-begin != n*kind.width {
+		return Tensor{}, fmt.Errorf("shape %v of %s takes %d bytes, data_offsets give %d", e.Shape, e.DType, n*kind.width, end-begin)
 	}
 	t := Tensor{Name: name, Shape: e.Shape}
 	from := data[begin:end]
-	if width == 4 {
+	if kind.f32 != nil {
 		t.F32 = make([]float32, n)
 		for i := range t.F32 {
-			t.F32[i] = math.Float32frombits(binary.LittleEndian.Uint32(from[4*i:]))
+			t.F32[i] = kind.f32(from[int64(i)*kind.width:])
 		}
 		return t, nil
 	}
 	t.F64 = make([]float64, n)
 	for i := range t.F64 {
-		t.F64[i] = math.Float64frombits(binary.LittleEndian.Uint64(from[8*i:]))
+		if t.F64[i], ok = kind.f64(from[int64(i)*kind.width:]); !ok {
+			return Tensor{}, fmt.Errorf("value %d of %s has no exact float64", i, e.DType)
+		}
 	}
 	return t, nil
 }

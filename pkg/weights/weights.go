@@ -5,8 +5,9 @@
 //
 // A file is 8 bytes with the length of the header (little-endian), the header
 // in JSON (name → dtype, shape, data_offsets; and strings under __metadata__),
-// and the values, little-endian in row-major order. Of the data types, F32 and
-// F64 are known here.
+// and the values, little-endian in row-major order. F32 and F64 are read and
+// written; F16 and BF16 are read as F32, whole numbers and BOOL as F64, which
+// hold them exactly.
 package weights
 
 import (

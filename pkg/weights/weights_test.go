@@ -187,7 +187,10 @@ func TestDecodeErrors(t *testing.T) {
 		{"shape against bytes", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, "1234"), "shape [2] of F32 takes 8 bytes, data_offsets give 4"},
 		{"negative shape", file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, "1234"), "negative dimension"},
 		{"shape that overflows", file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, ""), "too large"},
-		{"half precision", file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, "1234"), `dtype "F16" is not supported`},
+		{"eight bits", file(`{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`, "12"), `dtype "F8_E4M3" is not supported: use one of BF16, BOOL, F16`},
+		{"header of 2^60 bytes", append(binary.LittleEndian.AppendUint64(nil, 1<<60), "{}"...), "header length is 1152921504606846976, but the file has 2 bytes after it: the file is cut off or no safetensors file"},
+		{"header longer than any", append(binary.LittleEndian.AppendUint64(nil, 100_000_001), "{}"...), "header length is 100000001"},
+		{"a whole number beyond float64", file(`{"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, "\x01\x00\x00\x00\x00\x00\x20\x00"), "tensor a: value 0 of I64 has no exact float64"},
 		{"unknown field", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}}`, "1234"), "unknown field"},
 		{"metadata no string", file(`{"__metadata__":{"k":1}}`, ""), "__metadata__"},
 		{"name twice", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, "12345678"), "name a comes twice"},
@@ -198,6 +201,44 @@ func TestDecodeErrors(t *testing.T) {
 		f, err := weights.Decode(c.b)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, %v, want an error with %q", c.name, f, err, c.want)
+		}
+	}
+}
+
+// TestDecodeFormats reads the data types that other programs write and we do
+// not. The bytes are those of IEEE 754's binary16 (sign, 5, 10 bits) and the upper
+// half of binary32.
+func TestDecodeFormats(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		dtype, data string
+		as          string
+		want        []float64
+	}{
+		// 1, −2, the largest 65504, the smallest 2^−24, 2^−14 − 2^−24, −0, ∞, NaN
+		{"F16", "\x00\x3c\x00\xc0\xff\x7b\x01\x00\xff\x03\x00\x80\x00\x7c\x01\x7e", "F32", []float64{1, -2, 65504, 0x1p-24, 0x1p-14 - 0x1p-24, math.Copysign(0, -1), math.Inf(1), nan}},
+		{"BF16", "\x80\x3f\x49\x40\x80\xff", "F32", []float64{1, 3.140625, math.Inf(-1)}},
+		{"I64", "\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00\x00\x00\x20\x00", "F64", []float64{-1, 1 << 53}},
+		{"I32", "\xfe\xff\xff\xff", "F64", []float64{-2}},
+		{"I16", "\x00\x80", "F64", []float64{-32768}},
+		{"I8", "\x80", "F64", []float64{-128}},
+		{"U8", "\xff", "F64", []float64{255}},
+		{"BOOL", "\x00\x01", "F64", []float64{0, 1}},
+	} {
+		n, width := len(c.want), len(c.data)
+		f, err := weights.Decode(file(fmt.Sprintf(`{"a":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`, c.dtype, n, width), c.data))
+		if err != nil {
+			t.Errorf("%s: %v", c.dtype, err)
+			continue
+		}
+		got := f.Tensors[0]
+		if got.DType() != c.as {
+			t.Errorf("%s is read as %s, want %s", c.dtype, got.DType(), c.as)
+		}
+		for i, v := range got.Float64s() {
+			if math.Float64bits(v) != math.Float64bits(c.want[i]) && !(math.IsNaN(v) && math.IsNaN(c.want[i])) {
+				t.Errorf("%s: value %d is %g, want %g", c.dtype, i, v, c.want[i])
+			}
 		}
 	}
 }
@@ -260,6 +301,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, "1234"))
 	f.Add(file(`{"__metadata__":{"k":"v"},"b":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}  `, "12345678"))
 	f.Add(file(`{"a":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]}}`, ""))
+	f.Add(file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"n":{"dtype":"I64","shape":[],"data_offsets":[4,12]}}`, "123412345678"))
+	f.Add(append(binary.LittleEndian.AppendUint64(nil, 1<<60), "{}"...))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		first, err := weights.Decode(b)

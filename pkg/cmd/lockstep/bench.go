@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,7 +19,7 @@ func benchCommand() *cobra.Command {
 an idle machine. Peers are installed by ` + bench.Advice + `; one that is
 missing is exit code 3.`,
 	}
-	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchScalingCommand(), benchWorkerCommand())
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchWorkerCommand())
 	return c
 }
 
@@ -42,10 +43,29 @@ func (o *benchOutput) write(c *cobra.Command, records []bench.Record, err error)
 
 func shapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	*s = bench.DefaultShape()
-	f.IntVar(&s.Base, "base", s.Base, "channels of the U-Net's first level")
-	f.IntVar(&s.Depth, "depth", s.Depth, "levels above its bridge")
-	f.IntVar(&s.Size, "size", s.Size, "height and width of an image")
+	f.StringVar(&s.Model, "model", s.Model, "network: "+strings.Join(bench.Models(), ", ")+" (default the first); it has a size of its own")
+	f.IntVar(&s.Base, "base", s.Base, "channels of the network's first level")
+	f.IntVar(&s.Depth, "depth", s.Depth, "levels of a U-Net (2-D: above its bridge)")
+	f.IntVar(&s.Size, "size", s.Size, "height and width of an image, side of a volume")
 	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
+}
+
+// modelShape gives s the size of its model where no flag says another.
+func modelShape(f *pflag.FlagSet, s *bench.Shape) error {
+	own, err := bench.ShapeOf(s.Model)
+	if err != nil {
+		return usage(err)
+	}
+	s.Model = own.Model
+	for _, v := range []struct {
+		flag     string
+		to, from *int
+	}{{"base", &s.Base, &own.Base}, {"depth", &s.Depth, &own.Depth}, {"size", &s.Size, &own.Size}, {"batch", &s.Batch, &own.Batch}} {
+		if !f.Changed(v.flag) {
+			*v.to = *v.from
+		}
+	}
+	return nil
 }
 
 func peerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
@@ -59,16 +79,21 @@ func benchEngineCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "engine",
 		Short: "Training steps of the CPU engine beside PyTorch's",
-		Long: `Trains the benchmarks' U-Net (forward, backward, Adam, fp32) here and in PyTorch,
-in turns: with each number of threads, in plain Go (LOCKSTEP_CPU=go) on one, and
-with several workers of one thread that exchange gradients, against gloo. Both
-must have the same parameters and FLOPs; PyTorch uses the faster of its memory
-formats. Peak memory is that of each side's processes.
+		Long: `Trains a network (forward, backward, Adam, fp32) here and in PyTorch, in turns:
+with each number of threads, in plain Go (LOCKSTEP_CPU=go) on one, and with several
+workers of one thread that exchange gradients, against gloo. Both must have the
+same parameters and FLOPs; PyTorch uses the faster of its memory formats. Peak
+memory is that of each side's processes. The networks are a 2-D U-Net, Keras'
+ResNet50V2 at 32×32, and the 3-D U-Net at 32×32×32.
 
   lockstep bench engine --json
+  lockstep bench engine --model resnet50v2 --plain-repeats 0
   lockstep bench engine --threads 1 --workers 0 --plain-repeats 0 -v`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := modelShape(c.Flags(), &o.Shape); err != nil {
+				return err
+			}
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}
@@ -103,6 +128,9 @@ with several workers the exchange of gradients during the backward pass.
   lockstep bench ablation --repeats 5`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := modelShape(c.Flags(), &o.Shape); err != nil {
+				return err
+			}
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}
@@ -205,6 +233,7 @@ func benchWorkerCommand() *cobra.Command {
 	f.BoolVar(&o.Engine.TF32, "tf32", o.Engine.TF32, "in fp32 on a GPU")
 	shapeFlags(f, &o.Shape)
 	f.IntVar(&o.Shape.Width, "width", 0, "width of an image; 0: as its height")
+	f.StringVar(&o.Shape.Network, "network", "", "one of lockstep model's, in place of a U-Net")
 	f.BoolVar(&o.Shape.Biases, "biases", false, "convolutions before a batch norm have biases")
 	return c
 }

@@ -50,7 +50,7 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 				if len(args) > 0 {
 					return usage(errors.New("--device is for our own training: give it to the program behind --"))
 				}
-				s.Set = append([]string{"engine.device=" + quoted(device)}, s.Set...)
+				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
 			}
 			return runSweep(c, s, lines)
 		},

@@ -2,36 +2,185 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
+	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 )
 
+// modelFlags choose a network: by name or spec, with what is changed of it.
+type modelFlags struct {
+	set   []string
+	image string
+}
+
+func (f *modelFlags) add(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.set, "set", nil, "key=value in the network's config, repeatable (--set classes=1000 --set base=16)")
+	c.Flags().StringVar(&f.image, "image", "", "shape of one image or volume, such as 3x64x64, in place of the published one")
+}
+
 func modelCommand() *cobra.Command {
+	var f modelFlags
 	var batch int
+	var spec string
 	c := &cobra.Command{
-		Use:   "model NAME",
-		Short: "Print a network layer by layer: shapes, parameters, FLOPs",
-		Long:  "Prints a network layer by layer. Networks: " + strings.Join(model.Names(), ", ") + ".",
-		Args:  exactArgs(1, "name a network, for example unet2d-study"),
+		Use:   "model NAME|FILE.yaml",
+		Short: "Print a network layer by layer: shapes, parameters, FLOPs, memory",
+		Long: `Prints a network layer by layer, and what a step of it needs. FILE.yaml is the
+spec of a network of one's own.
+
+  lockstep model resnet50v2 --set classes=1000 --image 3x224x224
+  lockstep model unet3d-sc21 --set base=8 --spec small.yaml
+
+Networks:
+` + networks(),
+		Args: exactArgs(1, "name a network, for example unet2d-study"),
 		RunE: func(c *cobra.Command, args []string) error {
-			net, err := model.Named(args[0])
+			net, err := f.network(args[0])
 			if err != nil {
 				return usage(err)
+			}
+			if batch < 1 {
+				return usage(fmt.Errorf("--batch is %d: use at least 1", batch))
 			}
 			s, err := model.Summarize(net, batch)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(c.OutOrStdout(), s.String())
+			needs, err := planned(net, batch)
+			if err != nil {
+				return err
+			}
+			if spec != "" {
+				if err := writeSpec(net, spec); err != nil {
+					return err
+				}
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.String()+needs)
 			return err
 		},
 		ValidArgs: model.Names(),
 	}
-	c.Flags().IntVar(&batch, "batch", 1, "images a step, for the shapes and FLOPs")
+	f.add(c)
+	c.Flags().IntVar(&batch, "batch", 1, "samples a step, for the shapes, FLOPs and memory")
+	c.Flags().StringVar(&spec, "spec", "", "write the network as a spec, a YAML file to change and to train (model: {kind: spec, file: FILE})")
+	c.AddCommand(convertCommand())
 	return c
+}
+
+// networks lists the networks with what they are.
+func networks() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, name := range model.Names() {
+		fmt.Fprintf(w, "  %s\t%s\n", name, model.About(name))
+	}
+	_ = w.Flush() // A strings.Builder takes everything.
+	return b.String()
+}
+
+// network is the network of that name or file, as the flags change it.
+func (f modelFlags) network(name string) (model.Network, error) {
+	var cfg model.Config
+	var image, target []int
+	var err error
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
+		if cfg, err = (model.Config{Kind: model.KindSpec, File: name}).Resolve(""); err == nil {
+			image, target = cfg.Spec.Image, cfg.Spec.Target
+		}
+	} else {
+		cfg, image, target, err = model.NamedConfig(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range f.set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--set %q: use key=value, for example classes=1000", s)
+		}
+		if err := yaml.Unmarshal([]byte(key+": "+value), &cfg); err != nil {
+			return nil, fmt.Errorf("--set %q: %w", s, err)
+		}
+	}
+	if f.image != "" {
+		size, err := parseShape(f.image)
+		if err != nil {
+			return nil, err
+		}
+		if len(target) == len(image) && len(size) == len(image) { // a map of the image's size
+			target = append([]int{target[0]}, size[1:]...)
+		}
+		image = size
+	}
+	return cfg.Network(image, target)
+}
+
+// parseShape reads 3x64x64, or 3×64×64 as the summary writes it.
+func parseShape(text string) ([]int, error) {
+	var shape []int
+	for part := range strings.SplitSeq(strings.ReplaceAll(text, "×", "x"), "x") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--image %q: give channels and sides as whole numbers, such as 3x64x64", text)
+		}
+		shape = append(shape, n)
+	}
+	return shape, nil
+}
+
+// planned says what a step needs, by the plan of what is alive when.
+func planned(net model.Network, batch int) (string, error) {
+	memory := func(mode nn.Mode) (plan.Memory, error) {
+		g, err := net.Graph(batch, mode)
+		if err != nil {
+			return plan.Memory{}, err
+		}
+		p, err := plan.Lower(g, plan.Options{Fuse: true})
+		if err != nil {
+			return plan.Memory{}, err
+		}
+		return p.Memory(), nil
+	}
+	eval, err := memory(nn.Eval)
+	if err != nil {
+		return "", err
+	}
+	train, err := memory(nn.Train)
+	if err != nil {
+		// A batch norm over a single value a channel can be evaluated, not trained.
+		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, mebibytes(eval.Activations), err), nil
+	}
+	return fmt.Sprintf("planned memory at batch %d in fp32: training %s of activations, evaluation %s; parameters %s, gradients as much, Adam's slots twice as much\n",
+		batch, mebibytes(train.Activations), mebibytes(eval.Activations), mebibytes(train.Parameters)), nil
+}
+
+func mebibytes(n int) string {
+	v := float64(n) / (1 << 20)
+	if v < 10 {
+		return fmt.Sprintf("%.2g MiB", v)
+	}
+	return fmt.Sprintf("%.1f MiB", v)
+}
+
+// writeSpec writes net as a spec.
+func writeSpec(net model.Network, path string) error {
+	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
+		return usage(fmt.Errorf("--spec %s: end its name in .yaml", path))
+	}
+	s, err := model.SpecOf(net)
+	if err != nil {
+		return err
+	}
+	return s.Write(path)
 }
 
 // exactArgs is cobra.ExactArgs with an error that says what to give.

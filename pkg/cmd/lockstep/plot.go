@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type plotFlags struct {
 	fit     bool
 	log2    bool
 	linear  bool
+	dpi     int
 	options figure.Options
 }
 
@@ -46,6 +48,7 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.options.Run, "run", "", "run of the timeline, or a part of its name")
 	flags.IntVar(&f.options.FirstStep, "first-step", 0, "first step of the timeline; in the middle of the run without")
 	flags.IntVar(&f.options.Steps, "steps", 0, "steps of the timeline; 3 without")
+	flags.IntVar(&f.dpi, "dpi", 0, "pixels an inch of a PNG; 150 without")
 	flags.BoolVar(&f.options.NoTitle, "no-title", false, "no titles, for a paper that has captions")
 }
 
@@ -62,6 +65,8 @@ func (f *plotFlags) validate() error {
 		}
 	}
 	switch {
+	case f.dpi < 0:
+		return fmt.Errorf("--dpi is %d: use pixels an inch, such as 300", f.dpi)
 	case f.log2 && f.linear:
 		return errors.New("--log2 and --linear are each other's opposite")
 	case f.log2:
@@ -72,6 +77,9 @@ func (f *plotFlags) validate() error {
 	return f.options.Validate()
 }
 
+// onPage is how many panels a page has where none are named.
+const onPage = 4
+
 // figures draws what was asked for. One that was named is an error where it
 // cannot be drawn; without names it is left out.
 func (f *plotFlags) figures(s *scaling.Study) ([]*figure.Figure, error) {
@@ -80,13 +88,20 @@ func (f *plotFlags) figures(s *scaling.Study) ([]*figure.Figure, error) {
 		names = append(slices.Clone(names), "fit")
 	}
 	if len(f.only) == 0 {
-		all, err := f.options.All(s)
+		n := math.MaxInt
+		if f.panels {
+			n = onPage
+		}
+		all, err := f.options.First(s, n)
 		if err != nil {
 			return nil, err
 		}
 		if f.fit && !slices.ContainsFunc(all, func(x *figure.Figure) bool { return x.Name() == "fit" }) {
-			_, err := f.options.Fit(s)
-			return nil, err
+			fit, err := f.options.Fit(s)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, fit)
 		}
 		return all, nil
 	}
@@ -132,9 +147,6 @@ tex is a table for LaTeX.`,
 				return err
 			}
 			if f.panels {
-				if len(f.only) == 0 {
-					figures = figures[:min(4, len(figures))]
-				}
 				page, err := figure.Panels(s.Name(), figures...)
 				if err != nil {
 					return err
@@ -142,6 +154,7 @@ tex is a table for LaTeX.`,
 				figures = []*figure.Figure{page}
 			}
 			for _, fig := range figures {
+				fig.DPI = f.dpi
 				for _, x := range f.formats {
 					path := filepath.Join(f.out, fig.Name()+"."+x)
 					if err := fig.Save(path); err != nil {

@@ -28,7 +28,9 @@ func verifyDPCommand() *cobra.Command {
 		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers,
 compares every parameter after 20 steps (float64: 1e-10; float32 SGD: 1e-5), and
 shows that a sum in place of the mean, a bucket left out and equal shards make
-the comparison fail. Batch norm is left out: its statistics are a shard's.`,
+the comparison fail: with SGD, Adam, AdamW, LARS and LAMB, and with Nesterov's
+momentum, clipping, accumulation and averaged parameters at once. Batch norm is
+left out: its statistics are a shard's.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := train.VerifyDP(c.Context(), workers)

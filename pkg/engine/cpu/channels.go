@@ -53,6 +53,9 @@ func (x *executable) concat(c call) ([]task, error) {
 // slice takes some channels of an activation.
 func (x *executable) slice(c call) ([]task, error) {
 	in, y := c.in[0], c.out[0]
+	if in.layout == weightLayout && c.Attr.Offset == 0 {
+		return x.reshape(c)
+	}
 	if in.layout != activationLayout || y.layout != activationLayout ||
 		!y.is(in.Shape[0], y.Shape[1], in.Shape[2], in.Shape[3]) ||
 		c.Attr.Offset < 0 || c.Attr.Offset+y.Shape[1] > in.Shape[1] {

@@ -9,13 +9,15 @@ import (
 )
 
 // operand is a tensor of a kernel with its memory. An absent optional operand
-// has id −1.
+// has id −1. Its Shape is folded.
 type operand struct {
 	plan.Tensor
-	id     int
-	layout layout
-	data   []float32 // nil where it has no memory of its own
-	pieces []piece   // of an activation
+	logical []int  // shape
+	space   [3]int // depth, height and width, of the window where it is weights
+	id      int
+	layout  layout
+	data    []float32 // nil where it has no memory of its own
+	pieces  []piece   // of an activation
 }
 
 // present says whether the operand is there.
@@ -53,7 +55,7 @@ func (c call) errorf(format string, args ...any) error {
 		var s []string
 		for _, o := range ops {
 			if o.present() {
-				s = append(s, fmt.Sprint(o.Shape))
+				s = append(s, fmt.Sprint(o.logical))
 			}
 		}
 		return strings.Join(s, " ")
@@ -89,8 +91,22 @@ func (x *executable) compile(at int) ([]task, error) {
 		return x.bce(c)
 	case plan.OpBCEWithLogitsBackward:
 		return x.bceGradient(c)
-	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward:
+	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward:
 		return x.pointwise(c)
+	case plan.OpLinear, plan.OpLinearBackwardData, plan.OpLinearBackwardWeights:
+		return x.linear(c)
+	case plan.OpReshape:
+		return x.reshape(c)
+	case plan.OpGlobalAvgPool, plan.OpGlobalAvgPoolBackward:
+		return x.globalAverage(c)
+	case plan.OpAvgPool, plan.OpAvgPoolBackward:
+		return x.average(c)
+	case plan.OpPad, plan.OpPadBackward:
+		return x.padding(c)
+	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
+		return x.softmax(c)
+	case plan.OpL1, plan.OpL1Backward:
+		return x.l1(c)
 	}
 	return nil, c.errorf("this engine does not offer the operation")
 }
@@ -104,7 +120,9 @@ func (x *executable) operands(ids []int) []operand {
 	for i := range list {
 		if i < len(ids) && ids[i] >= 0 {
 			id := ids[i]
-			list[i] = operand{Tensor: x.program.Tensors[id], id: id, layout: x.layouts[id], data: x.data[id]}
+			t := x.program.Tensors[id]
+			list[i] = operand{Tensor: t, logical: t.Shape, space: spatial(t.Shape), id: id, layout: x.layouts[id], data: x.data[id]}
+			list[i].Shape = folded(t.Shape)
 			if x.layouts[id] == activationLayout {
 				list[i].pieces = x.pieces(id)
 			}
@@ -115,17 +133,21 @@ func (x *executable) operands(ids []int) []operand {
 	return list
 }
 
-// pair reads an attribute with a number for each of two dimensions.
-func pair(v []int, least int) (a, b int, ok bool) {
-	if len(v) != 2 || v[0] < least || v[1] < least {
-		return 0, 0, false
+// triple reads an attribute with a number for each spatial dimension of a shape;
+// the dimensions that it lacks get the number lacking.
+func triple(v, shape []int, least, lacking int) (all [3]int, ok bool) {
+	n := len(shape) - 2
+	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < least {
+		return all, false
 	}
-	return v[0], v[1], true
+	all = [3]int{lacking, lacking, lacking}
+	copy(all[3-n:], v)
+	return all, true
 }
 
 // convolve prepares the six convolution kernels. All have a large side (a
 // convolution's input, a transposed one's output), a small side, and weights
-// [small's channels, large's channels, r, s].
+// [small's channels, large's channels, …].
 func (x *executable) convolve(c call) ([]task, error) {
 	var large, weights, small, bias operand
 	bias.id = -1
@@ -144,17 +166,20 @@ func (x *executable) convolve(c call) ([]task, error) {
 		small, large, weights = c.in[0], c.in[1], c.out[0]
 	}
 	if large.layout != activationLayout || small.layout != activationLayout || weights.layout != weightLayout {
-		return nil, c.errorf("it takes activations [n,c,h,w] and weights of four dimensions")
+		return nil, c.errorf("it takes activations [n,c,…] and weights of as many dimensions")
 	}
-	sh, sw, ok1 := pair(c.Attr.Stride, 1)
-	ph, pw, ok2 := pair(c.Attr.Pad, 0)
+	stride, ok1 := triple(c.Attr.Stride, large.logical, 1, 1)
+	pad, ok2 := triple(c.Attr.Pad, large.logical, 0, 0)
 	if !ok1 || !ok2 {
-		return nil, c.errorf("stride is %v and pad %v: give two numbers each, strides of at least 1 and pads of at least 0", c.Attr.Stride, c.Attr.Pad)
+		return nil, c.errorf("stride is %v and pad %v: give a number for each spatial dimension, strides of at least 1 and pads of at least 0", c.Attr.Stride, c.Attr.Pad)
 	}
 	l, s, w := large.Shape, small.Shape, weights.Shape
 	transposed := c.Op == plan.OpConvTranspose || c.Op == plan.OpConvTransposeBackwardData || c.Op == plan.OpConvTransposeBackwardWeights
-	if l[0] != s[0] || w[0] != s[1] || w[1] != l[1] ||
-		!matches(l[2], s[2], w[2], sh, ph, transposed) || !matches(l[3], s[3], w[3], sw, pw, transposed) {
+	fits := l[0] == s[0] && w[0] == s[1] && w[1] == l[1] && len(large.logical) == len(small.logical) && len(large.logical) == len(weights.logical)
+	for i := range stride {
+		fits = fits && matches(large.space[i], small.space[i], weights.space[i], stride[i], pad[i], transposed)
+	}
+	if !fits {
 		return nil, c.errorf("the shapes do not fit together with stride %v and pad %v", c.Attr.Stride, c.Attr.Pad)
 	}
 	if bias.present() && !bias.vector(c.out[0].Shape[1]) {
@@ -170,15 +195,15 @@ func (x *executable) convolve(c call) ([]task, error) {
 			return x.counting(c.at, newWinograd(x, small, weights, large, bias.data, true)), nil
 		}
 	}
-	gatherH, gatherW := gatherAxis(l[2], s[2], w[2], sh, ph), gatherAxis(l[3], s[3], w[3], sw, pw)
+	gather := spaceOf(large, small, weights, stride, pad, false)
 	switch c.Op {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
-		return newWeightGradient(x, large, small, weights, gatherH, gatherW).tasks(), nil
+		return newWeightGradient(x, large, small, weights, gather).tasks(), nil
 	case plan.OpConv, plan.OpConvTransposeBackwardData:
-		return x.counting(c.at, newConvolution(x, large, weights, small, bias.data, gatherH, gatherW, false)), nil
+		return x.counting(c.at, newConvolution(x, large, weights, small, bias.data, gather, false)), nil
 	default:
-		scatterH, scatterW := scatterAxis(s[2], l[2], w[2], sh, ph), scatterAxis(s[3], l[3], w[3], sw, pw)
-		return x.counting(c.at, newConvolution(x, small, weights, large, bias.data, scatterH, scatterW, true)), nil
+		scatter := spaceOf(large, small, weights, stride, pad, true)
+		return x.counting(c.at, newConvolution(x, small, weights, large, bias.data, scatter, true)), nil
 	}
 }
 
@@ -208,7 +233,7 @@ func matches(large, small, kernel, stride, pad int, transposed bool) bool {
 // useWinograd says whether a convolution is computed by Winograd's method.
 func (x *executable) useWinograd(c call, large, small, weights operand) bool {
 	if x.engine.options.Convolution == "direct" ||
-		!slices.Equal(weights.Shape[2:], []int{3, 3}) || !slices.Equal(c.Attr.Stride, []int{1, 1}) || !slices.Equal(c.Attr.Pad, []int{1, 1}) {
+		weights.space != [3]int{1, 3, 3} || !slices.Equal(c.Attr.Stride, []int{1, 1}) || !slices.Equal(c.Attr.Pad, []int{1, 1}) {
 		return false
 	}
 	return x.engine.options.Convolution == "winograd" || winogradPays(large, small)

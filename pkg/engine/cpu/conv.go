@@ -11,49 +11,54 @@ const flatChannels = 4
 const weightBudget = 18 * 1024
 
 // convolution computes y = Σ taps of x with weights (+ bias): cross-correlations
-// and their transposes alike.
+// and their transposes alike, over two or three spatial dimensions.
 type convolution struct {
 	x                *executable
 	in, weights, out operand
 	bias             []float32 // nil without bias
-	transposed       bool      // weights are [in,out,r,s], not [out,in,r,s]
+	transposed       bool      // weights are [in,out,…], not [out,in,…]
 	flat             bool      // a step is one channel, not eight
+	once             bool      // a transposed one's weights are laid out anew for all phases at once
 	packed           int       // float of a worker's scratch where weights are laid out anew, −1 where they serve as they are
 	window           window
+	taps             int // of the window
 	phases           []convPhase
 	groups           int    // parts that the output channels are cut in
 	tally            *tally // of the output, nil where none is asked for
 }
 
-// convPhase is the outputs of one pair of row and column phases.
+// convPhase is the outputs of one combination of the axes' phases.
 type convPhase struct {
-	first      int // float of the first output in its plane
-	rows, cols int
-	taps       []tap2
-	table      []int32 // rows of a full block, in tiles
-	steps      []int32
-	chunk      int // steps of one pass
+	first              int // float of the first output in its plane
+	slices, rows, cols int
+	taps               []tap3
+	table              []int32 // rows of a full block, in tiles
+	steps              []int32 // of gemmFunc
+	chunk              int     // steps of one pass
 }
 
-// tap2 is a tap in two dimensions.
-type tap2 struct{ row, col, index int }
+// tap3 is a tap in three dimensions.
+type tap3 struct{ slice, row, col, index int }
 
 // newConvolution prepares the convolution of in with weights into out. bias may
 // be nil. The axes say whether it is a cross-correlation or a transpose.
-func newConvolution(x *executable, in, weights, out operand, bias []float32, h, w axis, transposed bool) *convolution {
-	inC := in.Shape[1]
-	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: inC <= flatChannels}
-	c.window = newWindow(x.engine.kernels, in, h, w, blockPixels)
+func newConvolution(x *executable, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
+	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
+	s = s.cutting(in)
+	c.window = newWindow(x.engine.kernels, in, s, blockPixels)
+	c.once = transposed && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
-	for _, ph := range h.phases {
-		for _, pw := range w.phases {
-			p := c.phase(ph, pw)
-			chunk = max(chunk, p.chunk)
-			c.phases = append(c.phases, p)
-		}
-	}
+	s.eachPhase(func(d, h, w axisPhase) {
+		p := c.phase(d, h, w)
+		chunk = max(chunk, p.chunk)
+		c.phases = append(c.phases, p)
+	})
 	c.packed = -1
-	if c.flat || transposed {
+	switch {
+	case c.once:
+		c.packed = scratch
+		scratch += 2 * blocks(in.Shape[1]) * c.taps * lanes * lanes
+	case c.flat || transposed:
 		c.packed = scratch
 		scratch += 2 * chunk * c.depth() * lanes
 	}
@@ -75,45 +80,55 @@ func (c *convolution) depth() int {
 }
 
 // phase builds the tables of one phase.
-func (c *convolution) phase(ph, pw axisPhase) convPhase {
+func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
 	v := &c.window
-	p := convPhase{first: (ph.first*c.out.Shape[3] + pw.first) * lanes, rows: ph.count, cols: pw.count}
-	s := c.weights.Shape[3]
-	for _, a := range ph.taps {
-		for _, b := range pw.taps {
-			p.taps = append(p.taps, tap2{a.shift, b.shift, a.index*s + b.index})
-		}
-	}
+	rowOut := c.out.space[2]
+	sliceOut := c.out.space[1] * rowOut
+	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
+	p.taps = joinTaps(pd.taps, ph.taps, pw.taps, c.weights.space)
 	if c.flat {
 		for _, t := range p.taps {
 			for k := range c.in.Shape[1] {
-				p.steps = append(p.steps, int32(v.offset(t.row, t.col)+4*k))
+				p.steps = append(p.steps, int32(v.offset(t.slice, t.row, t.col)+4*k))
 			}
 		}
 		p.chunk = max(1, len(p.steps))
 	} else {
+		const tile = lanes * lanes * 4 // bytes
+		n := max(1, v.channels*len(p.taps))
+		p.chunk = ceilDiv(n, ceilDiv(n, weightBudget/(2*tile)))
 		for k := range v.channels {
 			for _, t := range p.taps {
-				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.row, t.col)))
+				weights := (k*c.taps + t.index) * tile
+				if c.transposed && !c.once {
+					weights = len(p.steps) / 2 % p.chunk * tile
+				}
+				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.slice, t.row, t.col)), int32(weights))
 			}
 		}
-		perChannel := max(1, len(p.taps))
-		most := max(1, weightBudget/(perChannel*2*lanes*lanes*4))
-		p.chunk = ceilDiv(v.channels, ceilDiv(v.channels, most)) * perChannel
 	}
-	rows := min(v.rows, p.rows)
-	outImage := blocks(c.out.Shape[1]) * c.outPlane()
-	p.table = tileTable(v.images*rows*p.cols, func(i int) (in, out int) {
-		n, q, col := i/(rows*p.cols), i/p.cols%rows, i%p.cols
-		in = n*v.image*4 + (q*v.h.stepIn*v.width+col*v.w.stepIn)*lanes*4
-		out = n*outImage*4 + (q*v.h.stepOut*c.out.Shape[3]+col*v.w.stepOut)*lanes*4
+	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
+	outImage := blocks(c.out.Shape[1]) * c.out.plane()
+	p.table = tileTable(v.images*slices*rows*p.cols, func(i int) (in, out int) {
+		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
+		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
+		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*lanes*4
 		return in, out
 	})
 	return p
 }
 
-// outPlane is the number of floats of a channel block of the output.
-func (c *convolution) outPlane() int { return c.out.Shape[2] * c.out.Shape[3] * lanes }
+// joinTaps are the taps of a window of three dimensions.
+func joinTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
+	for _, a := range d {
+		for _, b := range h {
+			for _, c := range w {
+				list = append(list, tap3{a.shift, b.shift, c.shift, (a.index*kernel[1]+b.index)*kernel[2] + c.index})
+			}
+		}
+	}
+	return list
+}
 
 // tileTable lists the byte offsets of n rows in tiles, as gemmFunc reads them.
 func tileTable(n int, at func(i int) (in, out int)) []int32 {
@@ -132,32 +147,43 @@ func (c *convolution) tasks() []task {
 }
 
 // takeTally asks for the statistics of the output, a part of which is a block.
-// Where outputs fall into phases there are none.
+// Where a block's outputs are not next to each other there are none.
 func (c *convolution) takeTally() *tally {
-	if len(c.phases) != 1 {
+	if len(c.phases) != 1 && !c.window.whole() {
 		return nil
 	}
 	c.tally = &tally{channels: blocks(c.out.Shape[1])}
 	for b := range c.window.blocks() {
 		p := c.window.part(b)
-		c.tally.pixels = append(c.tally.pixels, p.images*p.rows*c.out.Shape[3])
+		_, pixels := c.outputs(p)
+		c.tally.pixels = append(c.tally.pixels, p.images*pixels)
 	}
 	c.x.needTallies(c.tally.floats())
 	return c.tally
 }
 
+// outputs are a block's outputs in a plane: the first, and how many.
+func (c *convolution) outputs(p part) (first, pixels int) {
+	if c.window.whole() {
+		return 0, c.out.plane() / lanes
+	}
+	rows, cols := c.out.space[1], c.out.space[2]
+	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
+}
+
 // count takes the statistics of block b's output blocks [k0, k1), which have
 // just been written and are in the cache.
 func (c *convolution) count(b int, p part, k0, k1 int) {
+	at, pixels := c.outputs(p)
 	for k := k0; k < k1; k++ {
 		for i := range p.images {
 			y, _ := c.out.block(p.n0+i, k)
-			y = y[p.q0*c.out.Shape[3]*lanes:]
+			y = y[at*lanes:]
 			to := c.x.tallies[c.tally.at(b, k):]
 			if i == 0 {
 				to = c.tally.begin(c.x.tallies, b, k, y)
 			}
-			c.x.engine.kernels.deviations(&y[0], p.rows*c.out.Shape[3], &to[0])
+			c.x.engine.kernels.deviations(&y[0], pixels, &to[0])
 		}
 	}
 }
@@ -176,8 +202,14 @@ func (c *convolution) run(w *worker, lo, hi int) {
 			loaded = b
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
-		for i := range c.phases {
-			c.runPhase(w, &c.phases[i], x, p, k0, k1)
+		for k := k0; k < k1; k += 2 {
+			vectors := min(2, k1-k)
+			if c.once {
+				c.packAll(w.scratch[c.packed:], k, vectors)
+			}
+			for i := range c.phases {
+				c.runPhase(w, &c.phases[i], x, p, k, vectors)
+			}
 		}
 		if c.tally != nil {
 			c.count(b, p, k0, k1)
@@ -185,41 +217,38 @@ func (c *convolution) run(w *worker, lo, hi int) {
 	}
 }
 
-// runPhase computes output blocks [k0, k1) of a phase in block p.
-func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k0, k1 int) {
-	rows := min(p.rows, f.rows-p.q0)
-	if rows <= 0 {
+// runPhase computes output blocks k to k+vectors−1 of a phase in block p.
+func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, vectors int) {
+	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
+	if rows <= 0 || slices <= 0 {
 		return
 	}
-	kBlocks := blocks(c.out.Shape[1])
-	outPlane := c.outPlane()
-	set := &c.x.engine.kernels.gemm.deep
+	plane, rowOut := c.out.plane(), c.out.space[2]
+	set, width := &c.x.engine.kernels.gemm.deep, 2
 	if c.flat {
-		set = &c.x.engine.kernels.gemm.flat
+		set, width = &c.x.engine.kernels.gemm.flat, 1
 	}
-	pixels := p.images * rows * f.cols
-	y0 := p.n0*kBlocks*outPlane + f.first + p.q0*c.window.h.stepOut*c.out.Shape[3]*lanes
-	for k := k0; k < min(k1, kBlocks); k += 2 {
-		vectors, bias := min(2, kBlocks-k), c.x.zeros
-		if c.bias != nil {
-			bias = c.bias[k*lanes:]
-		}
-		for s := 0; s == 0 || s < len(f.steps); s += f.chunk {
-			steps := f.steps[s:min(s+f.chunk, len(f.steps))]
-			weights, next := c.chunk(w, f, k, vectors, s, len(steps))
-			gemmRows(set[vectors][:], x, weights, c.out.data[y0+k*outPlane:],
-				bias, f.table, steps, next*4, outPlane*4, pixels, s > 0)
-		}
+	y := c.out.data[(p.n0*blocks(c.out.Shape[1])+k)*plane+f.first+
+		(p.z0*c.window.d.stepOut*c.out.space[1]+p.q0*c.window.h.stepOut)*rowOut*lanes:]
+	bias := c.x.zeros
+	if c.bias != nil {
+		bias = c.bias[k*lanes:]
+	}
+	all := len(f.steps) / width
+	for s := 0; s == 0 || s < all; s += f.chunk {
+		n := min(f.chunk, all-s)
+		weights, next := c.chunk(w, f, k, vectors, s, n)
+		gemmRows(set[vectors][:], x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
 	}
 }
 
 // gemmRows calls the matrix kernel for the first n rows of a table.
-func gemmRows(set []gemmFunc, x, w, y, bias []float32, table, steps []int32, wNext, yNext, n int, accumulate bool) {
+func gemmRows(set []gemmFunc, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
 	if tiles := n / maxRows; tiles > 0 {
-		set[maxRows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, len(steps), tiles, accumulate)
+		set[maxRows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
 	}
 	if rest := n % maxRows; rest > 0 {
-		set[rest](first(x), first(w), first(y), first(bias), &table[n/maxRows*2*maxRows], first(steps), wNext, yNext, len(steps), 1, accumulate)
+		set[rest](first(x), first(w), first(y), first(bias), &table[n/maxRows*2*maxRows], first(steps), wNext, yNext, nstep, 1, accumulate)
 	}
 }
 
@@ -234,9 +263,12 @@ func first[T any](s []T) *T {
 // chunk returns the weights of steps [s, s+n) of a phase for output blocks k to
 // k+vectors−1, and the number of floats from one of these blocks to the next.
 func (c *convolution) chunk(w *worker, f *convPhase, k, vectors, s, n int) (weights []float32, next int) {
-	if c.packed < 0 {
-		next = len(f.steps) * lanes * lanes
-		return c.weights.data[k*next+s*lanes*lanes:], next
+	all := c.window.channels * c.taps * lanes * lanes
+	switch {
+	case c.packed < 0:
+		return c.weights.data[k*all:], all
+	case c.once:
+		return w.scratch[c.packed:], all
 	}
 	next = n * c.depth() * lanes
 	for v := range vectors {
@@ -250,15 +282,31 @@ func (c *convolution) chunk(w *worker, f *convPhase, k, vectors, s, n int) (weig
 	return w.scratch[c.packed:], next
 }
 
+// packAll lays out all weights for output blocks k to k+vectors−1.
+func (c *convolution) packAll(to []float32, k, vectors int) {
+	const tile = lanes * lanes
+	outer := blocks(c.weights.Shape[1])
+	transpose := c.x.engine.kernels.transpose
+	for v := range vectors {
+		for j := range c.window.channels {
+			from := c.weights.data[(j*outer+k+v)*c.taps*tile:]
+			for t := range c.taps {
+				transpose(&to[((v*c.window.channels+j)*c.taps+t)*tile], &from[t*tile])
+			}
+		}
+	}
+}
+
 // packTransposed lays out the steps from s on that fill to, for output block k.
 func (c *convolution) packTransposed(to []float32, f *convPhase, k, s int) {
 	const tile = lanes * lanes
-	rs, outer := c.weights.Shape[2]*c.weights.Shape[3], blocks(c.weights.Shape[1])
+	outer := blocks(c.weights.Shape[1])
 	transpose := c.x.engine.kernels.transpose
-	j, t := s/max(1, len(f.taps)), 0 // s begins a block of input channels
+	n := max(1, len(f.taps))
+	j, t := s/n, s%n
 	for at := 0; at < len(to); at += tile {
-		transpose(&to[at], &c.weights.data[((j*outer+k)*rs+f.taps[t].index)*tile])
-		if t++; t == len(f.taps) {
+		transpose(&to[at], &c.weights.data[((j*outer+k)*c.taps+f.taps[t].index)*tile])
+		if t++; t == n {
 			j, t = j+1, 0
 		}
 	}
@@ -268,9 +316,9 @@ func (c *convolution) packTransposed(to []float32, f *convPhase, k, s int) {
 // few input channels.
 func (c *convolution) packFlat(to []float32, f *convPhase, k int) {
 	const tile = lanes * lanes
-	rs, channels := c.weights.Shape[2]*c.weights.Shape[3], c.in.Shape[1]
+	channels := c.in.Shape[1]
 	for t, tp := range f.taps {
-		from := c.weights.data[(k*rs+tp.index)*tile:][:tile]
+		from := c.weights.data[(k*c.taps+tp.index)*tile:][:tile]
 		dst := to[t*channels*lanes:][:channels*lanes]
 		if !c.transposed {
 			copy(dst, from)
@@ -280,4 +328,18 @@ func (c *convolution) packFlat(to []float32, f *convPhase, k int) {
 			dst[i] = from[i%lanes*lanes+i/lanes]
 		}
 	}
+}
+
+// spaceOf is the axes of a convolution from its large side to its small one
+// (see convolve), or of its transpose.
+func spaceOf(large, small, weights operand, stride, pad [3]int, transposed bool) (s space) {
+	for i := range s {
+		l, m, k := large.space[i], small.space[i], weights.space[i]
+		if transposed {
+			s[i] = scatterAxis(m, l, k, stride[i], pad[i])
+		} else {
+			s[i] = gatherAxis(l, m, k, stride[i], pad[i])
+		}
+	}
+	return s
 }

@@ -38,6 +38,13 @@ func convCases() []convCase {
 		{1, 40, 6, 70, 17, 3, 3, 1, 1},
 		{1, 5, 600, 2, 9, 3, 1, 1, 0},
 		{1, 2, 7, 7, 3, 1, 1, 4, 1},
+		// Here windows lie outside of the images for a large part.
+		{7, 24, 2, 2, 40, 3, 3, 1, 1},
+		{13, 19, 4, 4, 9, 3, 3, 1, 1},
+		{6, 16, 4, 4, 16, 3, 3, 2, 1},
+		{5, 9, 2, 3, 24, 3, 3, 2, 1},
+		{40, 33, 1, 1, 17, 3, 3, 1, 1},
+		{3, 3, 4, 5, 8, 7, 7, 2, 3},
 		// These are cut in bands of rows, the last one narrower.
 		{2, 3, 71, 61, 5, 3, 3, 1, 1},
 		{1, 2, 131, 75, 9, 3, 3, 2, 1},
@@ -112,13 +119,66 @@ func TestConvTranspose(t *testing.T) {
 	}
 }
 
+// volumeCase is a convolution of volumes: shapes without the batch.
+type volumeCase struct {
+	n, c, k                 int
+	in, kernel, stride, pad []int
+}
+
+func (c volumeCase) String() string {
+	return fmt.Sprintf("%dx%d%v-to-%d-window-%v-stride-%v-pad-%v", c.n, c.c, c.in, c.k, c.kernel, c.stride, c.pad)
+}
+
+// nodes are the kernels of the convolution, and of the transposed one with the
+// same attributes.
+func (c volumeCase) nodes() []node {
+	attr := plan.Attr{Stride: c.stride, Pad: c.pad}
+	shape := func(n, c int, s []int) []int { return append([]int{n, c}, s...) }
+	var small, large []int
+	for i, l := range c.in {
+		small = append(small, (l+2*c.pad[i]-c.kernel[i])/c.stride[i]+1)
+		large = append(large, (l-1)*c.stride[i]-2*c.pad[i]+c.kernel[i])
+	}
+	x, w, y := shape(c.n, c.c, c.in), shape(c.k, c.c, c.kernel), shape(c.n, c.k, small)
+	u, v := shape(c.c, c.k, c.kernel), shape(c.n, c.k, large)
+	return []node{
+		{op: plan.OpConv, attr: attr, in: [][]int{x, w, {c.k}}, out: [][]int{y}},
+		{op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}},
+		{op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}},
+		{op: plan.OpConvTranspose, attr: attr, in: [][]int{x, u, {c.k}}, out: [][]int{v}},
+		{op: plan.OpConvTransposeBackwardData, attr: attr, in: [][]int{u, v}, out: [][]int{x}},
+		{op: plan.OpConvTransposeBackwardWeights, attr: attr, in: [][]int{x, v}, out: [][]int{u}},
+	}
+}
+
+// TestConvolution3D has the windows of the volumes' U-Net (4 with stride 2 and a
+// pad of 1), axes that differ, blocks of some slices or rows, and volumes smaller
+// than the window.
+func TestConvolution3D(t *testing.T) {
+	for _, c := range []volumeCase{
+		{2, 4, 16, []int{8, 8, 8}, []int{4, 4, 4}, []int{2, 2, 2}, []int{1, 1, 1}},
+		{1, 9, 20, []int{4, 6, 2}, []int{4, 4, 4}, []int{2, 2, 2}, []int{1, 1, 1}},
+		{3, 24, 5, []int{2, 2, 2}, []int{4, 4, 4}, []int{2, 2, 2}, []int{1, 1, 1}},
+		{1, 10, 9, []int{5, 4, 7}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{2, 3, 7, []int{6, 9, 8}, []int{1, 2, 3}, []int{1, 2, 3}, []int{0, 1, 2}},
+		{5, 17, 8, []int{1, 1, 1}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{1, 8, 3, []int{19, 18, 17}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{1, 34, 3, []int{12, 14, 15}, []int{2, 2, 2}, []int{2, 2, 2}, []int{0, 0, 0}},
+		{1, 5, 8, []int{3, 40, 30}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+	} {
+		for _, n := range c.nodes() {
+			t.Run(fmt.Sprintf("%s/%s", n.op, c), func(t *testing.T) { n.agrees(t, 1e-5) })
+		}
+	}
+}
+
 // TestConvolutionProperty tries shapes that nobody thought of.
 func TestConvolutionProperty(t *testing.T) {
 	fast, slow := openWith(t, "", 2, "direct"), truth(t)
 	rapid.Check(t, func(r *rapid.T) {
 		draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
 		c := convCase{
-			n: draw("n", 1, 3), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
+			n: draw("n", 1, 9), c: draw("c", 1, 20), k: draw("k", 1, 20), r: draw("r", 1, 4), s: draw("s", 1, 4),
 			stride: draw("stride", 1, 3), pad: draw("pad", 0, 3),
 		}
 		c.h, c.w = draw("h", max(1, c.r-2*c.pad), 15), draw("w", max(1, c.s-2*c.pad), 15)

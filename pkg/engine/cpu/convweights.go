@@ -8,28 +8,40 @@ const weightPixels = 2048
 const weightBytes = 512 * 1024
 
 // weightGradient computes dw[k,c,r,s] = Σ over n, i, j of dy[n,k,i,j] ·
-// x[n,c,i·stride−pad+r,j·stride−pad+s]. To the matrix kernel the weights' (c,r,s)
-// are the rows, the pixels the steps, and dy the weights.
+// x[n,c,i·stride−pad+r,j·stride−pad+s], and the same with three spatial
+// dimensions. To the matrix kernel the weights' (c,r,s) are the rows, the pixels
+// the steps, and dy the weights.
 type weightGradient struct {
 	x         *executable
 	dy, dw    operand
 	channels  int // of the input
+	taps      int // of the window
 	window    window
-	flat      bool    // few input channels: only the real ones are rows
-	table     []int32 // rows of a group of channel blocks, in tiles
-	steps     []int32 // pixels of a block
-	group     int     // channel blocks of a group
+	flat      bool // few input channels: only the real ones are rows
+	dead      bool // some taps never meet the input: their gradient is zero
+	classes   []weightClass
+	group     int // channel blocks of a group
 	groups    int
 	parts     int // that a group's rows are cut in
 	dyScratch int // where a worker's copy of dy begins, −1 when dy is read in place
 }
 
+// weightClass is the taps that are inside the input for the same outputs; where
+// the axes are not cut there is one for all, and a halo.
+type weightClass struct {
+	taps  []tap3
+	box   [3]axisPhase // outputs: from first on, count of them
+	table []int32      // rows of a group of channel blocks, in tiles
+	steps []int32      // outputs of a block
+}
+
 // newWeightGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
-func newWeightGradient(x *executable, in, dy, dw operand, h, w axis) *weightGradient {
+func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradient {
 	channels := blocks(in.Shape[1])
-	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], flat: in.Shape[1] <= flatChannels, dyScratch: -1}
-	g.window = newWindow(x.engine.kernels, in, h, w, weightPixels)
+	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
+	axes := s.cutting(in)
+	g.window = newWindow(x.engine.kernels, in, axes, weightPixels)
 	g.groups = 1
 	pairs := g.pairs()
 	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)
@@ -38,59 +50,113 @@ func newWeightGradient(x *executable, in, dy, dw operand, h, w axis) *weightGrad
 	}
 	g.group = ceilDiv(channels, g.groups)
 	g.groups = ceilDiv(channels, g.group)
+	g.classify(s, axes.isCut())
 	if g.parts = 1; g.groups*pairs < threads {
-		g.parts = min(ceilDiv(threads, g.groups*pairs), ceilDiv(g.rows(g.group), maxRows))
+		g.parts = max(1, min(ceilDiv(threads, g.groups*pairs), ceilDiv(g.rows(&g.classes[0], g.group), maxRows)))
 	}
 	v := &g.window
 	scratch := v.scratch()
-	if v.images > 1 || !dy.whole() {
+	if v.images > 1 || !dy.whole() || axes.isCut() {
 		g.dyScratch = scratch
-		scratch += 2 * v.images * v.rows * w.count * lanes
+		scratch += 2 * v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * lanes
 	}
 	x.needScratch(scratch)
-	rows, cols := v.rows, w.count
-	g.steps = make([]int32, v.images*rows*cols)
-	for i := range g.steps {
-		n, q, col := i/(rows*cols), i/cols%rows, i%cols
-		g.steps[i] = int32(n*v.image*4 + (q*h.stepIn*v.width+col*w.stepIn)*lanes*4)
+	for i := range g.classes {
+		g.tabulate(&g.classes[i])
 	}
-	g.table = g.rowTable()
 	return g
 }
 
-// rows is the number of rows of so many channel blocks.
-func (g *weightGradient) rows(channels int) int {
-	rs := g.dw.Shape[2] * g.dw.Shape[3]
-	if g.flat {
-		return rs * g.channels
+// classify sorts the taps by the outputs that they are inside the input for.
+func (g *weightGradient) classify(s space, cut bool) {
+	var lists [3][]axisPhase
+	for i, a := range s {
+		p := a.phases[0]
+		if !cut {
+			lists[i] = []axisPhase{p}
+			continue
+		}
+		for _, t := range p.taps {
+			lo, hi := a.valid(p, t)
+			at := 0
+			for at < len(lists[i]) && (lists[i][at].first != lo || lists[i][at].count != hi-lo) {
+				at++
+			}
+			if at == len(lists[i]) {
+				lists[i] = append(lists[i], axisPhase{first: lo, count: hi - lo})
+			}
+			lists[i][at].taps = append(lists[i][at].taps, tap{t.shift + lo*a.stepIn, t.index})
+		}
 	}
-	return channels * rs * lanes
+	live := 0
+	for _, d := range lists[0] {
+		for _, h := range lists[1] {
+			for _, w := range lists[2] {
+				c := weightClass{box: [3]axisPhase{d, h, w}, taps: joinTaps(d.taps, h.taps, w.taps, g.dw.space)}
+				live += len(c.taps)
+				g.classes = append(g.classes, c)
+			}
+		}
+	}
+	g.dead = live < g.taps
+	if len(g.classes) == 0 { // no tap meets the input
+		g.classes = []weightClass{{}}
+	}
 }
 
-// rowTable lists the rows of a group: where a weight's inputs begin in the
-// window, and where its gradient lies.
-func (g *weightGradient) rowTable() []int32 {
-	v := &g.window
-	s, rs, perTap := g.dw.Shape[3], g.dw.Shape[2]*g.dw.Shape[3], lanes
+// tabulate builds a class's tables: where a weight's inputs begin in the window
+// and where its gradient lies, and the outputs' distances.
+func (g *weightGradient) tabulate(c *weightClass) {
+	v, taps := &g.window, len(c.taps)
+	perTap := lanes
 	if g.flat {
 		perTap = g.channels
 	}
-	return tileTable(g.rows(g.group), func(i int) (in, out int) {
-		c, t, l := i/(rs*perTap), i/perTap%rs, i%perTap
-		return c*v.plane*4 + (t/s*v.width+t%s)*lanes*4 + 4*l, ((c*rs+t)*lanes + l) * lanes * 4
+	c.table = tileTable(g.rows(c, g.group), func(i int) (in, out int) {
+		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
+		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
 	})
+	slices, rows, cols := g.clipped(c, v.slices, v.rows)
+	c.steps = make([]int32, v.images*slices*rows*cols)
+	for i := range c.steps {
+		n, z, q, col := i/(slices*rows*cols), i/(rows*cols)%slices, i/cols%rows, i%cols
+		c.steps[i] = int32(n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4)
+	}
+}
+
+// clipped is the size of a class's outputs in a block of so many slices and rows.
+func (g *weightGradient) clipped(c *weightClass, slices, rows int) (d, h, w int) {
+	if g.window.d.isCut { // blocks are whole images
+		return c.box[0].count, c.box[1].count, c.box[2].count
+	}
+	return min(slices, c.box[0].count), min(rows, c.box[1].count), c.box[2].count
+}
+
+// rows is the number of rows of a class and so many channel blocks.
+func (g *weightGradient) rows(c *weightClass, channels int) int {
+	if g.flat {
+		return len(c.taps) * g.channels
+	}
+	return channels * len(c.taps) * lanes
 }
 
 // tasks are the gradient's parts: rows of a group of input channels, by pairs
 // of output blocks.
 func (g *weightGradient) tasks() []task {
 	run := task{g.groups * g.parts * g.pairs(), g.run}
-	if !g.flat {
+	if !g.cleared() {
 		return []task{run}
 	}
-	// Rows of padding are not computed, so what they hold must be cleared.
-	return []task{{1, func(*worker, int, int) { clear(g.dw.data) }}, run}
+	// Rows of padding, and of taps that meet nothing, are not computed: what they
+	// hold must be cleared.
+	dw := g.dw.data
+	return []task{{ceilDiv(len(dw), pieceFloats), func(_ *worker, lo, hi int) {
+		clear(dw[lo*pieceFloats : min(len(dw), hi*pieceFloats)])
+	}}, run}
 }
+
+// cleared says whether the gradients are zero at first, and all is added to them.
+func (g *weightGradient) cleared() bool { return g.flat || g.dead }
 
 // pairs is the number of pairs of output blocks.
 func (g *weightGradient) pairs() int { return ceilDiv(blocks(g.dy.Shape[1]), 2) }
@@ -112,49 +178,59 @@ func (g *weightGradient) run(w *worker, lo, hi int) {
 func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 	v := &g.window
 	kBlocks := blocks(g.dy.Shape[1])
-	perChannel := g.dw.Shape[2] * g.dw.Shape[3] * lanes * lanes // floats of a pair of blocks' weights
+	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
 	c0 := group * g.group
 	count := min(g.group, v.channels-c0)
-	tiles := ceilDiv(g.rows(count), maxRows)
-	first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
-	rows := min(last*maxRows, g.rows(count)) - first*maxRows
-	if rows <= 0 {
-		return
-	}
 	for b := range v.blocks() {
 		p := v.part(b)
 		x := v.load(w.scratch, p, c0, count)
-		steps := g.steps[:p.images*p.rows*v.w.count]
 		for k := from * 2; k < min(to*2, kBlocks); k += 2 {
-			dy, next := g.gradients(w, p, k)
-			gemmRows(g.x.engine.kernels.gemm.flat[min(2, kBlocks-k)][:], x, dy, g.dw.data[k*perBlock+c0*perChannel:], g.x.zeros,
-				g.table[first*2*maxRows:], steps, next*4, perBlock*4, rows, b > 0 || g.flat)
+			set, dw := &g.x.engine.kernels.gemm.flat[min(2, kBlocks-k)], g.dw.data[k*perBlock+c0*perChannel:]
+			for i := range g.classes {
+				c := &g.classes[i]
+				tiles := ceilDiv(g.rows(c, count), maxRows)
+				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
+				if rows := min(last*maxRows, g.rows(c, count)) - first*maxRows; rows > 0 {
+					dy, next, n := g.gradients(w, c, p, k)
+					gemmRows(set[:], x, dy, dw, g.x.zeros, c.table[first*2*maxRows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
+				}
+			}
 		}
 	}
 }
 
-// gradients returns the block's dy of output blocks k and k+1, pixel after
-// pixel, and the number of floats from the one to the other.
-func (g *weightGradient) gradients(w *worker, p part, k int) (dy []float32, next int) {
-	kBlocks, row := blocks(g.dy.Shape[1]), g.dy.Shape[3]*lanes
+// gradients returns the block's dy of a class's outputs and of output blocks k
+// and k+1, pixel after pixel, the number of floats from the one to the other,
+// and that of the pixels.
+func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k int) (dy []float32, next, pixels int) {
+	rows, cols := g.dy.space[1], g.dy.space[2]
+	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
+	// The outputs in a plane are runs of pixels that are next to each other.
+	slices, height, run := g.clipped(c, p.slices, p.rows)
+	if run == cols {
+		run, height = run*height, 1
+		if run == rows*cols {
+			run, slices = run*slices, 1
+		}
+	}
+	pixels = p.images * slices * height * run
 	if g.dyScratch < 0 {
 		dy, _ = g.dy.block(p.n0, k)
-		return dy[p.q0*row:], g.dy.plane()
+		return dy[at*lanes:], g.dy.plane(), pixels
 	}
-	size := p.rows * row
-	next = p.images * size
 	dy = w.scratch[g.dyScratch:]
-	for j := range min(2, kBlocks-k) {
+	to := dy
+	for j := range min(2, blocks(g.dy.Shape[1])-k) {
 		for i := range p.images {
 			from, norm := g.dy.block(p.n0+i, k+j)
-			to := dy[j*next+i*size:][:size]
-			if norm == nil {
-				copy(to, from[p.q0*row:])
-			} else {
-				g.x.engine.kernels.normalize(&from[p.q0*row], &to[0], &norm[0], size/lanes)
+			for z := range slices {
+				for r := range height {
+					g.window.move(to, from[(at+(z*rows+r)*cols)*lanes:], norm, run)
+					to = to[run*lanes:]
+				}
 			}
 		}
 	}
-	return dy, next
+	return dy, pixels * lanes, pixels
 }

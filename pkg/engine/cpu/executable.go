@@ -76,6 +76,11 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if len(v) != t.Elements() {
 			return fmt.Errorf("set input %q: %d values for shape %v, which has %d", name, len(v), t.Shape, t.Elements())
 		}
+		if classes := x.program.Classes(id); classes > 0 {
+			if err := plan.CheckClasses(name, v, classes); err != nil {
+				return err
+			}
+		}
 		pack(x.layouts[id], t.Shape, x.data[id], v)
 		return nil
 	}

@@ -33,7 +33,7 @@ func goGemm(mr, vectors, depth int) gemmFunc {
 	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
 		const width = 2 * maxRows
 		offsets := unsafe.Slice(rows, tiles*width)
-		list := unsafe.Slice(steps, nstep)
+		list := unsafe.Slice(steps, nstep*stepWidth(depth))
 		for tile := range tiles {
 			in := offsets[tile*width:][:mr]
 			out := offsets[tile*width+maxRows:][:mr]
@@ -51,15 +51,26 @@ func goGemm(mr, vectors, depth int) gemmFunc {
 	}
 }
 
+// stepWidth is the number of offsets of a step.
+func stepWidth(depth int) int {
+	if depth == 1 {
+		return 1
+	}
+	return 2
+}
+
 // gemmRow computes eight outputs of one row. Its eight sums are variables of
 // their own, so that they stay in registers.
 func gemmRow(to, start *block, x, w *float32, steps []int32, depth int) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]
-	off := 0
-	for _, s := range steps {
+	off, width := 0, stepWidth(depth)
+	for i := 0; i < len(steps); i += width {
+		if width > 1 {
+			off = int(steps[i+1])
+		}
 		for k := range depth {
-			v := *at(x, int(s)+4*k)
+			v := *at(x, int(steps[i])+4*k)
 			u := blockAt(w, off)
 			a += v * u[0]
 			b += v * u[1]

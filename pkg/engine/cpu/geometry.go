@@ -1,5 +1,7 @@
 package cpu
 
+import "slices"
+
 // axis describes a convolution along one spatial dimension as a sum over taps.
 // Outputs fall into phases: output first + q·stepOut, 0 ≤ q < count, of a phase
 // is the sum over the phase's taps of weight[index] · input[q·stepIn + shift],
@@ -7,13 +9,17 @@ package cpu
 //
 // A cross-correlation has one phase. Its transpose (backward data, transposed
 // convolution) with stride s has s of them, each with the taps that reach it,
-// so that no work is spent on the zeros between strides.
+// so that no work is spent on the zeros between strides. Cut (see cut), each has
+// more, none of which reaches outside.
 type axis struct {
 	in, out         int // lengths
+	kernel          int // length of the window, taps that reach nothing included
 	stepIn, stepOut int
 	phases          []axisPhase
 	low, high       int // least and greatest shift of any tap
 	count           int // greatest count of any phase
+	reach           int // inputs from 0 on that the outputs take
+	isCut           bool
 }
 
 type axisPhase struct {
@@ -24,20 +30,24 @@ type axisPhase struct {
 // tap is one weight along a dimension.
 type tap struct{ shift, index int }
 
+// space is the axes of depth, height and width. A map of two dimensions has a
+// depth of 1.
+type space [3]axis
+
 // gatherAxis is a cross-correlation: output o takes input o·stride − pad + r.
 func gatherAxis(in, out, kernel, stride, pad int) axis {
 	p := axisPhase{count: out}
 	for r := range kernel {
 		p.taps = append(p.taps, tap{r - pad, r})
 	}
-	return axis{in: in, out: out, stepIn: stride, stepOut: 1, phases: []axisPhase{p}}.bounded()
+	return axis{in: in, out: out, kernel: kernel, stepIn: stride, stepOut: 1, phases: []axisPhase{p}}.bounded()
 }
 
 // scatterAxis is the transpose of a cross-correlation: input i goes to output
 // i·stride − pad + r, which is to say that output o takes input (o + pad − r)/stride
 // for those r that leave no remainder.
 func scatterAxis(in, out, kernel, stride, pad int) axis {
-	a := axis{in: in, out: out, stepIn: 1, stepOut: stride}
+	a := axis{in: in, out: out, kernel: kernel, stepIn: 1, stepOut: stride}
 	for f := range min(stride, out) {
 		p := axisPhase{first: f, count: ceilDiv(out-f, stride)}
 		for r := range kernel {
@@ -50,29 +60,130 @@ func scatterAxis(in, out, kernel, stride, pad int) axis {
 	return a.bounded()
 }
 
-// bounded fills in what follows from the phases.
+// valid are the outputs q, lo ≤ q < hi, of a phase for which a tap is inside the input.
+func (a axis) valid(p axisPhase, t tap) (lo, hi int) {
+	if t.shift < 0 {
+		lo = ceilDiv(-t.shift, a.stepIn)
+	}
+	if t.shift >= a.in {
+		return lo, lo
+	}
+	return lo, max(lo, min(p.count, (a.in-1-t.shift)/a.stepIn+1))
+}
+
+// bounded leaves out the taps that never reach the input, and fills in what
+// follows from the phases.
 func (a axis) bounded() axis {
 	first := true
-	for _, p := range a.phases {
+	a.count, a.reach = 0, 0
+	for i := range a.phases {
+		p := &a.phases[i]
+		p.taps = slices.DeleteFunc(p.taps, func(t tap) bool { lo, hi := a.valid(*p, t); return lo == hi })
 		a.count = max(a.count, p.count)
 		for _, t := range p.taps {
 			if first {
 				a.low, a.high, first = t.shift, t.shift, false
 			}
 			a.low, a.high = min(a.low, t.shift), max(a.high, t.shift)
+			a.reach = max(a.reach, (p.count-1)*a.stepIn+t.shift+1)
 		}
 	}
 	return a
 }
 
-// inside says whether no tap of any output falls outside the input.
-func (a axis) inside() bool {
-	return a.low >= 0 && (a.count-1)*a.stepIn+a.high < a.in
+// cut parts the phases so that each has the taps alone that are inside the input
+// for all of its outputs: neither a halo nor products with its zeros are needed.
+func (a axis) cut() axis {
+	var parts []axisPhase
+	for _, p := range a.phases {
+		edges := []int{0, p.count}
+		for _, t := range p.taps {
+			lo, hi := a.valid(p, t)
+			edges = append(edges, lo, hi)
+		}
+		slices.Sort(edges)
+		edges = slices.Compact(edges)
+		for i, from := range edges[:len(edges)-1] {
+			part := axisPhase{first: p.first + from*a.stepOut, count: edges[i+1] - from}
+			for _, t := range p.taps {
+				if lo, hi := a.valid(p, t); lo <= from && from < hi {
+					part.taps = append(part.taps, tap{t.shift + from*a.stepIn, t.index})
+				}
+			}
+			parts = append(parts, part)
+		}
+	}
+	a.phases, a.isCut = parts, true
+	return a.bounded()
 }
+
+// inside says whether no tap of any output falls outside the input.
+func (a axis) inside() bool { return a.low >= 0 && a.reach <= a.in }
 
 // extent is the number of inputs that count successive q of every phase reach.
 func (a axis) extent(count int) int {
+	if a.isCut {
+		return max(1, a.reach-a.low) // all of them: blocks are whole images
+	}
 	return (count-1)*a.stepIn + a.high - a.low + 1
+}
+
+// cut is the space with every axis cut.
+func (s space) cut() space { return space{s[0].cut(), s[1].cut(), s[2].cut()} }
+
+// inside says whether no tap of any output falls outside the input.
+func (s space) inside() bool { return s[0].inside() && s[1].inside() && s[2].inside() }
+
+// isCut says whether the axes are cut.
+func (s space) isCut() bool { return s[0].isCut }
+
+// count is the number of outputs of the largest phase.
+func (s space) count() int { return s[0].count * s[1].count * s[2].count }
+
+// outputs is the number of outputs of all phases.
+func (s space) outputs() int { return s[0].out * s[1].out * s[2].out }
+
+// taps is the number of weights of the window.
+func (s space) taps() int { return s[0].kernel * s[1].kernel * s[2].kernel }
+
+// eachPhase calls f for every combination of the axes' phases.
+func (s space) eachPhase(f func(d, h, w axisPhase)) {
+	for _, d := range s[0].phases {
+		for _, h := range s[1].phases {
+			for _, w := range s[2].phases {
+				f(d, h, w)
+			}
+		}
+	}
+}
+
+// cost is what a channel of so many images takes, in rows of the matrix kernel:
+// a tile of few rows takes as long as one of leastRows.
+func (s space) cost(images int) (sum int) {
+	const leastRows = 4
+	s.eachPhase(func(d, h, w axisPhase) {
+		rows := images * d.count * h.count * w.count
+		full := rows / maxRows * maxRows
+		if rest := rows - full; rest > 0 {
+			full += max(leastRows, rest)
+		}
+		sum += full * max(1, len(d.taps)*len(h.taps)*len(w.taps))
+	})
+	return sum
+}
+
+// cutting returns the space, cut where that is less work: where images are
+// small, so that much of a window lies outside of them.
+func (s space) cutting(in operand) space {
+	const worth = 0.92
+	if s.inside() || blocks(in.Shape[1])*in.plane() > 4*blockFloats || s.outputs() > cutPixels {
+		return s
+	}
+	c, images := s.cut(), min(in.Shape[0], cutPixels/s.outputs())
+	if float64(c.cost(images)) > worth*float64(s.cost(images)) {
+		return s
+	}
+	return c
 }
 
 // window is a block of an activation with a zero halo around it where the taps
@@ -81,11 +192,13 @@ func (a axis) extent(count int) int {
 type window struct {
 	in       operand
 	kernels  *kernels
-	h, w     axis
+	d, h, w  axis
 	channels int  // blocks of eight
 	direct   bool // the activation itself: nothing is copied
 	images   int  // of a block
+	slices   int  // q slices of a block
 	rows     int  // q rows of a block
+	depth    int  // slices of inputs in a block
 	height   int  // rows of inputs in a block
 	width    int  // pixels of a row
 	plane    int  // floats of a channel block
@@ -98,31 +211,46 @@ const (
 	blockPixels  = 2048      // outputs of a phase; rows are added up to this number
 	blockFloats  = 64 * 1024 // of the inputs with halo
 	imagesPixels = 256       // whole images are joined up to this number of outputs
+	cutPixels    = 512       // the same where the axes are cut
 )
 
-// newWindow chooses blocks for the images of in: some rows of one, or several
-// small images whole. maxPixels bounds the number of outputs of a block.
-func newWindow(k *kernels, in operand, h, w axis, maxPixels int) window {
+// newWindow chooses blocks for the images of in: some rows of one, some slices
+// of one, or several small images whole. maxPixels bounds the number of outputs
+// of a block.
+func newWindow(k *kernels, in operand, s space, maxPixels int) window {
 	n, channels := in.Shape[0], blocks(in.Shape[1])
-	v := window{in: in, kernels: k, h: h, w: w, channels: channels, direct: h.inside() && w.inside() && in.whole(), images: 1, rows: 1}
+	d, h, w := s[0], s[1], s[2]
+	v := window{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.inside() && in.whole(), images: 1, slices: 1, rows: 1}
 	v.width = w.extent(w.count)
-	for v.rows < h.count && (v.rows+1)*w.count <= maxPixels &&
-		channels*h.extent(v.rows+1)*v.width*lanes <= blockFloats {
+	fits := func(slices, rows int) bool {
+		return slices*rows*w.count <= maxPixels && channels*d.extent(slices)*h.extent(rows)*v.width*lanes <= blockFloats
+	}
+	pixels, joined := s.count(), imagesPixels
+	if s.isCut() {
+		v.slices, v.rows = d.count, h.count
+		pixels, joined = s.outputs(), cutPixels
+	}
+	for v.rows < h.count && fits(1, v.rows+1) {
 		v.rows++
 	}
-	if v.rows == h.count {
-		one := channels * h.extent(v.rows) * v.width * lanes
-		for v.images < n && (v.images+1)*v.rows*w.count <= min(maxPixels, imagesPixels) && (v.images+1)*one <= 4*blockFloats {
+	for v.rows == h.count && v.slices < d.count && fits(v.slices+1, v.rows) {
+		v.slices++
+	}
+	if v.rows == h.count && v.slices == d.count {
+		one := channels * d.extent(v.slices) * h.extent(v.rows) * v.width * lanes
+		for v.images < n && (v.images+1)*pixels <= min(maxPixels, joined) && (v.images+1)*one <= 4*blockFloats {
 			v.images++
 		}
 	}
-	// Blocks of equal height keep the workers equally busy.
+	// Blocks of equal size keep the workers equally busy.
 	v.rows = ceilDiv(h.count, ceilDiv(h.count, v.rows))
-	v.height = h.extent(v.rows)
+	v.slices = ceilDiv(d.count, ceilDiv(d.count, v.slices))
+	v.images = ceilDiv(n, ceilDiv(n, v.images))
+	v.depth, v.height = d.extent(v.slices), h.extent(v.rows)
 	if v.direct {
-		v.height, v.width = h.in, w.in
+		v.depth, v.height, v.width = d.in, h.in, w.in
 	}
-	v.plane = v.height * v.width * lanes
+	v.plane = v.depth * v.height * v.width * lanes
 	v.image = channels * v.plane
 	if v.direct {
 		v.image = in.pieces[0].image
@@ -139,23 +267,32 @@ func (v *window) scratch() int {
 }
 
 // blocks is the number of blocks of all images.
-func (v *window) blocks() int { return ceilDiv(v.in.Shape[0], v.images) * v.bands() }
+func (v *window) blocks() int { return ceilDiv(v.in.Shape[0], v.images) * v.slabs() * v.bands() }
 
-// bands is the number of blocks that an image's rows are cut in.
+// slabs is the number of blocks that an image's slices are cut in.
+func (v *window) slabs() int { return ceilDiv(v.d.count, v.slices) }
+
+// bands is the number of blocks that a slice's rows are cut in.
 func (v *window) bands() int { return ceilDiv(v.h.count, v.rows) }
 
-// part is a block's place: images [n0, n0+images), q rows [q0, q0+rows).
-type part struct{ n0, images, q0, rows int }
+// whole says whether blocks are whole images.
+func (v *window) whole() bool { return v.slabs() == 1 && v.bands() == 1 }
+
+// part is a block's place: images [n0, n0+images), q slices [z0, z0+slices), q
+// rows [q0, q0+rows).
+type part struct{ n0, images, z0, slices, q0, rows int }
 
 // part is block b.
 func (v *window) part(b int) part {
-	n0, q0 := b/v.bands()*v.images, b%v.bands()*v.rows
-	return part{n0, min(v.images, v.in.Shape[0]-n0), q0, min(v.rows, v.h.count-q0)}
+	band, slab := b%v.bands(), b/v.bands()%v.slabs()
+	n0, z0, q0 := b/(v.bands()*v.slabs())*v.images, slab*v.slices, band*v.rows
+	return part{n0, min(v.images, v.in.Shape[0]-n0), z0, min(v.slices, v.d.count-z0), q0, min(v.rows, v.h.count-q0)}
 }
 
-// offset is where input (q·stepIn + shift) of row and column lies in a block, in bytes.
-func (v *window) offset(row, col int) int {
-	return ((row-v.h.low)*v.width + col - v.w.low) * lanes * 4
+// offset is where input (q·stepIn + shift) of slice, row and column lies in a
+// block, in bytes.
+func (v *window) offset(slice, row, col int) int {
+	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
 // load returns the block p of the input, an activation of all channels, from
@@ -163,36 +300,58 @@ func (v *window) offset(row, col int) int {
 // normalised where the input is yet to be.
 func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 	inRow := v.w.in * lanes
-	top := p.q0*v.h.stepIn + v.h.low
+	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
 	if v.direct {
 		x, _ := v.in.block(p.n0, c0)
-		return x[top*inRow+v.w.low*lanes:]
+		return x[(front*v.h.in+top)*inRow+v.w.low*lanes:]
 	}
-	row := v.width * lanes
-	// Input columns [from, to) fall inside a row of the window; the rest are zeros.
-	from, to := max(0, v.w.low), min(v.w.in, v.w.low+v.width)
-	left := (from - v.w.low) * lanes
-	right := left + max(0, to-from)*lanes
+	slice := v.height * v.width * lanes
 	for i := range p.images {
 		for c := range count {
 			src, norm := v.in.block(p.n0+i, c0+c)
 			dst := scratch[i*v.image+c*v.plane:][:v.plane]
-			for r := range v.h.extent(p.rows) {
-				d := dst[r*row:][:row]
-				y := top + r
-				if y < 0 || y >= v.h.in || from >= to {
-					clear(d)
+			for z := range v.d.extent(p.slices) {
+				to := dst[z*slice:][:slice]
+				if front+z < 0 || front+z >= v.d.in {
+					clear(to)
 					continue
 				}
-				clear(d[:left])
-				if norm == nil {
-					copy(d[left:right], src[y*inRow+from*lanes:])
-				} else {
-					v.kernels.normalize(&src[y*inRow+from*lanes], &d[left], &norm[0], to-from)
-				}
-				clear(d[right:])
+				v.loadSlice(to, src[(front+z)*v.h.in*inRow:], norm, top, v.h.extent(p.rows))
 			}
 		}
 	}
 	return scratch
+}
+
+// loadSlice is load for the rows from top on of one slice of a channel block.
+func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
+	row, inRow := v.width*lanes, v.w.in*lanes
+	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
+		v.move(dst, src[top*inRow:], norm, rows*v.width)
+		return
+	}
+	// Input columns [from, to) fall inside a row of the window; the rest are zeros.
+	from, to := max(0, v.w.low), min(v.w.in, v.w.low+v.width)
+	left := (from - v.w.low) * lanes
+	right := left + max(0, to-from)*lanes
+	for r := range rows {
+		d := dst[r*row:][:row]
+		y := top + r
+		if y < 0 || y >= v.h.in || from >= to {
+			clear(d)
+			continue
+		}
+		clear(d[:left])
+		v.move(d[left:right], src[y*inRow+from*lanes:], norm, to-from)
+		clear(d[right:])
+	}
+}
+
+// move copies pixels, normalised where there are constants to do so.
+func (v *window) move(to, from, norm []float32, pixels int) {
+	if norm == nil {
+		copy(to[:pixels*lanes], from)
+	} else {
+		v.kernels.normalize(&from[0], &to[0], &norm[0], pixels)
+	}
 }

@@ -18,6 +18,7 @@ func assemblyKernels() *kernels {
 		sums: sumsAVX2, maxPool: maxPoolAVX2, maxPoolGrad: maxPoolGradAVX2,
 		add: addAVX2, relu: reluAVX2, reluGrad: reluGradAVX2,
 		bce: bceAVX2, bceGrad: bceGradAVX2,
+		leaky: leakyAVX2, tanhGrad: tanhGradAVX2, distances: distancesAVX2, signs: signsAVX2,
 		adam: adamAVX2, momentum: momentumAVX2, sgd: sgdAVX2,
 	}
 }

@@ -9,16 +9,18 @@ const maxRows = 6
 // tiles tiles of up to six rows (the number is the function's own), for row i
 // of the tile and output lane j of the function's eight or sixteen:
 //
-//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + steps[t] + 4c] · w[t][c][j]
+//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + at(t) + 4c] · w[t][c][j]
 //
 // x and y with byte offsets from their bases. rows holds, for each tile, six
 // offsets in(0…5) and six offsets out(0…5), of which only the first of each
 // are used where the tile has fewer rows. depth, the number of consecutive
 // floats of x that a step takes, is eight or one, again the function's own.
 //
-// w holds [nstep][depth][8] for the first eight lanes, and again wNext bytes
-// further for the second eight; the second eight outputs of a row lie yNext
-// bytes after the first. start is bias[j], or what y holds already if
+// Where depth is one, steps holds the offsets at(t), and w [nstep][8] for the
+// first eight lanes. Where it is eight, steps holds pairs of offsets, at(t) and
+// where in w the step's [8][8] weights lie. The weights of the second eight lanes
+// are wNext bytes further; the second eight outputs of a row lie yNext bytes
+// after the first. start is bias[j], or what y holds already if
 // accumulate is set. nstep may be zero.
 type gemmFunc func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)
 
@@ -66,6 +68,14 @@ type kernels struct {
 	add      func(a, b, y *float32, n int)
 	relu     func(x, y *float32, n int)
 	reluGrad func(y, dy, dx *float32, n int)
+	// leaky computes y = b where a > 0, else slope·b.
+	leaky func(a, b, y, slope *float32, n int)
+	// tanhGrad computes dx = dy·(1 − y²).
+	tanhGrad func(y, dy, dx *float32, n int)
+	// distances writes to out eight sums of |a − b|, and signs computes y = scale
+	// times the sign of a − b.
+	distances func(a, b, out *float32, n int)
+	signs     func(a, b, y, scale *float32, n int)
 	// bce writes to out eight sums of max(z,0) − z·t + log(1+e^−|z|), and bceGrad
 	// computes dz = scale·(1/(1+e^−z) − t).
 	bce     func(z, t, out *float32, n int)

@@ -11,7 +11,7 @@ func goKernels() *kernels {
 		name: "go", gemm: goGemmSet(), winograd: goWinograd(), transpose: goTranspose,
 		deviations: goDeviations, normalize: goNormalize, normSums: goNormSums, normGrad: goNormGrad,
 		sums: goSums, maxPool: goMaxPool, maxPoolGrad: goMaxPoolGrad,
-		bce: goBCE, bceGrad: goBCEGrad,
+		bce: goBCE, bceGrad: goBCEGrad, leaky: goLeaky, tanhGrad: goTanhGrad, distances: goDistances, signs: goSigns,
 		add: goAdd, relu: goReLU, reluGrad: goReLUGrad, adam: goAdam, momentum: goMomentum, sgd: goSGD,
 	}
 }
@@ -147,6 +147,49 @@ func goReLUGrad(y, dy, dx *float32, n int) {
 		if v > 0 {
 			to[i] = g[i]
 		} else {
+			to[i] = 0
+		}
+	}
+}
+
+func goLeaky(a, b, y, slope *float32, n int) {
+	from, to := unsafe.Slice(b, n), unsafe.Slice(y, n)
+	for i, v := range unsafe.Slice(a, n) {
+		f := *slope * from[i]
+		if v > 0 {
+			f = from[i]
+		}
+		to[i] = f
+	}
+}
+
+func goTanhGrad(y, dy, dx *float32, n int) {
+	g, to := unsafe.Slice(dy, n), unsafe.Slice(dx, n)
+	for i, v := range unsafe.Slice(y, n) {
+		to[i] = g[i] * (1 - v*v)
+	}
+}
+
+func goDistances(a, b, out *float32, n int) {
+	var sum block
+	q := blocksAt(b, n/lanes)
+	for i, v := range blocksAt(a, n/lanes) {
+		for j := range v {
+			sum[j] += float32(math.Abs(float64(v[j] - q[i][j])))
+		}
+	}
+	*blockAt(out, 0) = sum
+}
+
+func goSigns(a, b, y, scale *float32, n int) {
+	q, to := unsafe.Slice(b, n), unsafe.Slice(y, n)
+	for i, v := range unsafe.Slice(a, n) {
+		switch {
+		case v > q[i]:
+			to[i] = *scale
+		case v < q[i]:
+			to[i] = -*scale
+		default:
 			to[i] = 0
 		}
 	}

@@ -65,11 +65,18 @@ func TestGemmTwin(t *testing.T) {
 						}
 						x, _ := values(rng, 4096)
 						wNext := nstep*depth*lanes + 8
-						w, _ := values(rng, 2*wNext)
+						w, _ := values(rng, 2*wNext+lanes*lanes)
 						bias, _ := values(rng, 2*lanes)
 						steps := make([]int32, nstep+1)
 						for i := range steps {
 							steps[i] = int32(4 * rng.IntN(2000))
+						}
+						if deep { // weights in any order
+							pairs := make([]int32, 0, 2*len(steps))
+							for _, s := range steps {
+								pairs = append(pairs, s, int32(4*lanes*lanes*rng.IntN(nstep+1)))
+							}
+							steps = pairs
 						}
 						table := make([]int32, tiles*2*maxRows)
 						places := rng.Perm(tiles * maxRows) // rows of the output, each once
@@ -128,6 +135,12 @@ func TestPixelTwins(t *testing.T) {
 		check("bceGrad", n, func(k *kernels, out *float32) { k.bceGrad(&z[0], &dy[0], out, &p[0], n) })
 		check("add", n, func(k *kernels, out *float32) { k.add(&x[0], &dy[0], out, n) })
 		check("relu", n, func(k *kernels, out *float32) { k.relu(&x[0], out, n) })
+		check("leaky", n, func(k *kernels, out *float32) { k.leaky(&x[0], &dy[0], out, &p[0], n) })
+		check("tanhGrad", n, func(k *kernels, out *float32) { k.tanhGrad(&x[0], &dy[0], out, n) })
+		check("distances", lanes, func(k *kernels, out *float32) { k.distances(&x[0], &dy[0], out, n) })
+		same := append([]float32{}, x...)
+		copy(same[:lanes/2], dy)
+		check("signs", n, func(k *kernels, out *float32) { k.signs(&x[0], &same[0], out, &p[0], n) })
 		check("reluGrad", n, func(k *kernels, out *float32) { k.reluGrad(&x[0], &dy[0], out, n) })
 	}
 }

@@ -11,8 +11,8 @@ type layout uint8
 
 const (
 	vectorLayout     layout = iota // [n], padded to a multiple of eight
-	activationLayout               // [n,c,h,w] as [n][⌈c/8⌉][h][w][8]
-	weightLayout                   // [k,c,r,s] as [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k]
+	activationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
+	weightLayout                   // [k,c,…] as [⌈k/8⌉][⌈c/8⌉][…][8 of c][8 of k]
 )
 
 // String names l in errors.
@@ -23,8 +23,30 @@ func (l layout) String() string {
 // blocks is the number of blocks that c channels fill.
 func blocks(c int) int { return ceilDiv(c, lanes) }
 
+// folded is a shape of any number of dimensions as four, as far as memory goes:
+// [n,k] is [n,k,1,1], and [n,c,d,h,w] is [n,c,d·h,w]. A vector stays as it is.
+func folded(shape []int) []int {
+	switch len(shape) {
+	case 2:
+		return []int{shape[0], shape[1], 1, 1}
+	case 5:
+		return []int{shape[0], shape[1], shape[2] * shape[3], shape[4]}
+	}
+	return shape
+}
+
+// spatial is the depth, height and width of a shape; what it lacks is 1.
+func spatial(shape []int) (s [3]int) {
+	s = [3]int{1, 1, 1}
+	if n := len(shape) - 2; n > 0 {
+		copy(s[3-n:], shape[2:])
+	}
+	return s
+}
+
 // size is the number of floats of a tensor, padding included.
 func (l layout) size(shape []int) int {
+	shape = folded(shape)
 	switch l {
 	case activationLayout:
 		return shape[0] * blocks(shape[1]) * shape[2] * shape[3] * lanes
@@ -39,6 +61,7 @@ func (l layout) size(shape []int) int {
 // evenly spaced in memory: element i of a run is logical index first+i and
 // memory index at+i·stride.
 func (l layout) runs(shape []int, f func(first, at, count, stride int)) {
+	shape = folded(shape)
 	switch l {
 	case activationLayout:
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]

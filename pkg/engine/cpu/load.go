@@ -80,17 +80,18 @@ func checkProgram(p *plan.Program) error {
 // checkKernel checks the numbers of dimensions and the attributes, which the
 // other checks rely on.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
-	anyRank := k.Op == plan.OpAdd || k.Op == plan.OpReLU || k.Op == plan.OpReLUBackward || k.Op == plan.OpBCEWithLogits || k.Op == plan.OpBCEWithLogitsBackward
+	least := leastDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
 		if id < 0 || id >= len(p.Tensors) {
 			continue // left out, or for Validate to report
 		}
 		t := p.Tensors[id]
+		n := len(t.Shape)
 		switch {
-		case len(t.Shape) != 1 && len(t.Shape) != 4:
-			return fmt.Errorf("tensor %q has shape %v: this engine takes 1 or 4 dimensions", t.Name, t.Shape)
-		case len(t.Shape) != 4 && !anyRank && (i == 0 || i == 1 && k.Op == plan.OpConcat):
-			return fmt.Errorf("tensor %q has shape %v: the operation takes 4 dimensions", t.Name, t.Shape)
+		case n != 1 && n != 2 && n != 4 && n != 5:
+			return fmt.Errorf("tensor %q has shape %v: this engine takes 1, 2, 4 or 5 dimensions", t.Name, t.Shape)
+		case n < least && (i == 0 || i == 1 && k.Op == plan.OpConcat):
+			return fmt.Errorf("tensor %q has shape %v: the operation takes %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
 		case max(activationLayout.size(shape4(t.Shape)), weightLayout.size(shape4(t.Shape))) > maxFloats:
@@ -108,24 +109,37 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 	return nil
 }
 
+// leastDimensions is how many dimensions the operation's first tensor has at least.
+func leastDimensions(op plan.Op) int {
+	switch op {
+	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward,
+		plan.OpReshape, plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward, plan.OpL1, plan.OpL1Backward:
+		return 1
+	case plan.OpBiasBackward, plan.OpGlobalAvgPoolBackward, plan.OpLinear, plan.OpLinearBackwardData, plan.OpLinearBackwardWeights,
+		plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
+		return 2
+	}
+	return 4
+}
+
 // maxFloats is the size of a tensor whose bytes an int32 counts.
 const maxFloats = 1 << 29
 
 // shape4 is a shape with four dimensions.
 func shape4(s []int) []int {
-	if len(s) == 4 {
-		return s
+	if len(s) == 1 {
+		return []int{1, s[0], 1, 1}
 	}
-	return []int{1, s[0], 1, 1}
+	return folded(s)
 }
 
 // chooseLayouts decides how each tensor lies: weights are what convolutions use
-// as such (and sums of their gradients), other tensors of four dimensions are
-// activations.
+// as such (and sums of their gradients), other tensors of two dimensions or more
+// are activations.
 func chooseLayouts(p *plan.Program) ([]layout, error) {
 	list := make([]layout, len(p.Tensors))
 	for i, t := range p.Tensors {
-		if len(t.Shape) == 4 {
+		if len(t.Shape) > 1 {
 			list[i] = activationLayout
 		}
 	}
@@ -136,21 +150,21 @@ func chooseLayouts(p *plan.Program) ([]layout, error) {
 	}
 	for _, k := range p.Kernels {
 		switch k.Op {
-		case plan.OpConv, plan.OpConvTranspose:
+		case plan.OpConv, plan.OpConvTranspose, plan.OpLinear:
 			mark(k.In, 1)
-		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData:
+		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData, plan.OpLinearBackwardData:
 			mark(k.In, 0)
-		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights, plan.OpLinearBackwardWeights:
 			mark(k.Out, 0)
 		}
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, k := range p.Kernels {
-			if k.Op != plan.OpAdd || len(k.In) != 2 || len(k.Out) != 1 {
+			ids := slices.Concat(k.In, k.Out)
+			if k.Op != plan.OpAdd && !copies(p, k) {
 				continue
 			}
-			ids := []int{k.In[0], k.In[1], k.Out[0]}
 			some := slices.ContainsFunc(ids, func(id int) bool { return id >= 0 && list[id] == weightLayout })
 			for _, id := range ids {
 				if some && id >= 0 && list[id] == activationLayout {
@@ -170,6 +184,12 @@ func chooseLayouts(p *plan.Program) ([]layout, error) {
 		}
 	}
 	return list, nil
+}
+
+// copies says whether k makes a copy of a tensor.
+func copies(p *plan.Program, k plan.Kernel) bool {
+	return (k.Op == plan.OpReshape || k.Op == plan.OpSlice) && len(k.In) == 1 && len(k.Out) == 1 && min(k.In[0], k.Out[0]) >= 0 &&
+		slices.Equal(p.Tensors[k.In[0]].Shape, p.Tensors[k.Out[0]].Shape)
 }
 
 // layGradients places the gradients bucket by bucket in one flat buffer.

@@ -67,9 +67,9 @@ func (x *executable) ability(at, i int) ability {
 	switch k := x.program.Kernels[at]; {
 	case k.Op == plan.OpConcat && x.origins[k.Out[0]].how == joined,
 		k.Op == plan.OpMaxPool,
-		(k.Op == plan.OpConv || k.Op == plan.OpConvTranspose) && i == 0,
-		(k.Op == plan.OpConvBackwardData || k.Op == plan.OpConvTransposeBackwardData) && i == 1,
-		k.Op == plan.OpConvBackwardWeights, k.Op == plan.OpConvTransposeBackwardWeights:
+		(k.Op == plan.OpConv || k.Op == plan.OpConvTranspose || k.Op == plan.OpLinear) && i == 0,
+		(k.Op == plan.OpConvBackwardData || k.Op == plan.OpConvTransposeBackwardData || k.Op == plan.OpLinearBackwardData) && i == 1,
+		k.Op == plan.OpConvBackwardWeights, k.Op == plan.OpConvTransposeBackwardWeights, k.Op == plan.OpLinearBackwardWeights:
 		return ability{true, true, true}
 	case k.Op == plan.OpBiasBackward, k.Op == plan.OpBatchNormBackward && i == 4, k.Op == plan.OpMaxPoolBackward && i == 2, k.Op == plan.OpAdd:
 		return ability{many: true, part: true}

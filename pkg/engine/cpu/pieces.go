@@ -41,7 +41,7 @@ func (o operand) block(n, c int) (data, norm []float32) {
 // pieces lists the pieces of an activation.
 func (x *executable) pieces(id int) []piece {
 	o := &x.origins[id]
-	s := x.program.Tensors[id].Shape
+	s := folded(x.program.Tensors[id].Shape)
 	n := blocks(s[1])
 	switch o.how {
 	case joined:

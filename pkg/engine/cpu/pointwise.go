@@ -28,11 +28,21 @@ func (x *executable) pointwise(c call) ([]task, error) {
 	a, b := c.in[0].data, c.in[len(c.In)-1].data
 	kernels := x.engine.kernels
 	run := func(at, n int) { kernels.add(&a[at], &b[at], &y.data[at], n) }
+	slope := float32(c.Attr.Slope)
 	switch c.Op {
 	case plan.OpReLU:
 		run = func(at, n int) { kernels.relu(&a[at], &y.data[at], n) }
 	case plan.OpReLUBackward:
 		run = func(at, n int) { kernels.reluGrad(&a[at], &b[at], &y.data[at], n) }
+	case plan.OpLeakyReLU:
+		run = func(at, n int) { kernels.leaky(&a[at], &a[at], &y.data[at], &slope, n) }
+	case plan.OpLeakyReLUBackward:
+		run = func(at, n int) { kernels.leaky(&a[at], &b[at], &y.data[at], &slope, n) }
+	case plan.OpTanhBackward:
+		run = func(at, n int) { kernels.tanhGrad(&a[at], &b[at], &y.data[at], n) }
+	case plan.OpTanh:
+		x.needScratch(pieceFloats)
+		return x.tanh(a, y.data, n), nil
 	}
 	return []task{{ceilDiv(n, pieceFloats), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -51,6 +61,22 @@ func (x *executable) addPieces(c call) []task {
 			other, _ := b.block(i/channels, i%channels)
 			to, _ := y.block(i/channels, i%channels)
 			x.engine.kernels.add(&from[0], &other[0], &to[0], y.plane())
+		}
+	}}}
+}
+
+// tanh is 2·(σ(2x) − 1/2), with the kernel that computes a logistic function.
+func (x *executable) tanh(a, y []float32, n int) []task {
+	halves, two := alignedFloats(pieceFloats), float32(2)
+	for i := range halves {
+		halves[i] = 0.5
+	}
+	kernels := x.engine.kernels
+	return []task{{ceilDiv(n, pieceFloats), func(w *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			at, n := i*pieceFloats, min(pieceFloats, n-i*pieceFloats)
+			kernels.add(&a[at], &a[at], &w.scratch[0], n)
+			kernels.bceGrad(&w.scratch[0], &halves[0], &y[at], &two, n)
 		}
 	}}}
 }

@@ -17,6 +17,26 @@ func reluAVX2(x *float32, y *float32, n int)
 //go:noescape
 func reluGradAVX2(y *float32, dy *float32, dx *float32, n int)
 
+// leakyAVX2 computes y = b where a > 0, else slope·b.
+//
+//go:noescape
+func leakyAVX2(a *float32, b *float32, y *float32, slope *float32, n int)
+
+// tanhGradAVX2 computes dx = dy·(1 − y²).
+//
+//go:noescape
+func tanhGradAVX2(y *float32, dy *float32, dx *float32, n int)
+
+// distancesAVX2 writes to out eight sums of |a − b|.
+//
+//go:noescape
+func distancesAVX2(a *float32, b *float32, out *float32, n int)
+
+// signsAVX2 computes y = scale times the sign of a − b.
+//
+//go:noescape
+func signsAVX2(a *float32, b *float32, y *float32, scale *float32, n int)
+
 // transposeAVX2 writes the transpose of a tile of 8×8.
 //
 //go:noescape

@@ -73,6 +73,130 @@ vector_done:
 	VZEROUPPER
 	RET
 
+// func leakyAVX2(a *float32, b *float32, y *float32, slope *float32, n int)
+// Requires: AVX
+TEXT ·leakyAVX2(SB), NOSPLIT, $0-40
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         slope+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VXORPS       Y1, Y1, Y1
+	VBROADCASTSS (BX), Y0
+
+vector:
+	CMPQ      SI, $+8
+	JLT       vector_done
+	VCMPPS    $0x11, (AX), Y1, Y2
+	VMOVUPS   (CX), Y3
+	VMULPS    Y3, Y0, Y4
+	VBLENDVPS Y2, Y3, Y4, Y4
+	VMOVUPS   Y4, (DX)
+	ADDQ      $+32, AX
+	ADDQ      $+32, CX
+	ADDQ      $+32, DX
+	SUBQ      $+8, SI
+	JMP       vector
+
+vector_done:
+	VZEROUPPER
+	RET
+
+// func tanhGradAVX2(y *float32, dy *float32, dx *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·tanhGradAVX2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ dy+8(FP), CX
+	MOVQ dx+16(FP), DX
+	MOVQ n+24(FP), BX
+
+vector:
+	CMPQ         BX, $+8
+	JLT          vector_done
+	VMOVUPS      (AX), Y0
+	VMOVUPS      lossOne<>+0(SB), Y1
+	VFNMADD231PS Y0, Y0, Y1
+	VMULPS       (CX), Y1, Y1
+	VMOVUPS      Y1, (DX)
+	ADDQ         $+32, AX
+	ADDQ         $+32, CX
+	ADDQ         $+32, DX
+	SUBQ         $+8, BX
+	JMP          vector
+
+vector_done:
+	VZEROUPPER
+	RET
+
+DATA lossOne<>+0(SB)/4, $(1.0)
+DATA lossOne<>+4(SB)/4, $(1.0)
+DATA lossOne<>+8(SB)/4, $(1.0)
+DATA lossOne<>+12(SB)/4, $(1.0)
+DATA lossOne<>+16(SB)/4, $(1.0)
+DATA lossOne<>+20(SB)/4, $(1.0)
+DATA lossOne<>+24(SB)/4, $(1.0)
+DATA lossOne<>+28(SB)/4, $(1.0)
+GLOBL lossOne<>(SB), RODATA|NOPTR, $32
+
+// func distancesAVX2(a *float32, b *float32, out *float32, n int)
+// Requires: AVX
+TEXT ·distancesAVX2(SB), NOSPLIT, $0-32
+	MOVQ   a+0(FP), AX
+	MOVQ   b+8(FP), CX
+	MOVQ   out+16(FP), DX
+	MOVQ   n+24(FP), BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+vector:
+	CMPQ    BX, $+8
+	JLT     vector_done
+	VMOVUPS (AX), Y2
+	VSUBPS  (CX), Y2, Y2
+	VSUBPS  Y2, Y1, Y3
+	VMAXPS  Y2, Y3, Y3
+	VADDPS  Y3, Y0, Y0
+	ADDQ    $+32, AX
+	ADDQ    $+32, CX
+	SUBQ    $+8, BX
+	JMP     vector
+
+vector_done:
+	VMOVUPS Y0, (DX)
+	VZEROUPPER
+	RET
+
+// func signsAVX2(a *float32, b *float32, y *float32, scale *float32, n int)
+// Requires: AVX
+TEXT ·signsAVX2(SB), NOSPLIT, $0-40
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         scale+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS (BX), Y0
+
+vector:
+	CMPQ    SI, $+8
+	JLT     vector_done
+	VMOVUPS (AX), Y1
+	VMOVUPS (CX), Y2
+	VCMPPS  $0x11, Y1, Y2, Y3
+	VCMPPS  $0x11, Y2, Y1, Y1
+	VANDPS  Y0, Y3, Y3
+	VANDPS  Y0, Y1, Y1
+	VSUBPS  Y1, Y3, Y3
+	VMOVUPS Y3, (DX)
+	ADDQ    $+32, AX
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	SUBQ    $+8, SI
+	JMP     vector
+
+vector_done:
+	VZEROUPPER
+	RET
+
 // func transposeAVX2(dst *float32, src *float32)
 // Requires: AVX
 TEXT ·transposeAVX2(SB), NOSPLIT, $0-16

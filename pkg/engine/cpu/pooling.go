@@ -1,10 +1,33 @@
 package cpu
 
 import (
+	"math"
 	"slices"
 
 	"lockstep/pkg/internal/plan"
 )
+
+// poolAxes reads the attributes of a pooling of x to y, and checks the shapes.
+func poolAxes(c call, x, y operand) (kernel, stride, pad [3]int, err error) {
+	kernel, ok1 := triple(c.Attr.Kernel, x.logical, 1, 1)
+	stride, ok2 := triple(c.Attr.Stride, x.logical, 1, 1)
+	ok3 := true
+	if len(c.Attr.Pad) > 0 {
+		pad, ok3 = triple(c.Attr.Pad, x.logical, 0, 0)
+	}
+	if !ok1 || !ok2 || !ok3 {
+		return kernel, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+	}
+	fits := x.layout == activationLayout && y.layout == activationLayout && len(x.logical) == len(y.logical) && slices.Equal(x.Shape[:2], y.Shape[:2])
+	for i := range kernel {
+		full := x.space[i] + 2*pad[i] - kernel[i]
+		fits = fits && full >= 0 && pad[i] < kernel[i] && y.space[i] == full/stride[i]+1
+	}
+	if !fits {
+		return kernel, stride, pad, c.errorf("the shapes do not fit together with kernel %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+	}
+	return kernel, stride, pad, nil
+}
 
 // pool prepares the maximum over windows, and its gradient.
 func (x *executable) pool(c call) ([]task, error) {
@@ -12,95 +35,165 @@ func (x *executable) pool(c call) ([]task, error) {
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.in[1]
 	}
-	kh, kw, ok1 := pair(c.Attr.Kernel, 1)
-	sh, sw, ok2 := pair(c.Attr.Stride, 1)
-	if !ok1 || !ok2 {
-		return nil, c.errorf("kernel is %v and stride %v: give two numbers of at least 1 each", c.Attr.Kernel, c.Attr.Stride)
+	kernel, stride, pad, err := poolAxes(c, in, y)
+	if err != nil {
+		return nil, err
 	}
-	s := in.Shape
-	if in.layout != activationLayout || s[2] < kh || s[3] < kw ||
-		!y.is(s[0], s[1], (s[2]-kh)/sh+1, (s[3]-kw)/sw+1) {
-		return nil, c.errorf("the shapes do not fit together with kernel %v and stride %v", c.Attr.Kernel, c.Attr.Stride)
+	if n := kernel[0] * kernel[1] * kernel[2]; n > 256 {
+		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", n)
 	}
-	if len(c.Attr.Pad) > 0 {
-		if ph, pw, ok := pair(c.Attr.Pad, 0); !ok || ph != 0 || pw != 0 {
-			return nil, c.errorf("pad is %v: pooling takes no padding", c.Attr.Pad)
-		}
+	p := &pooling{x: x, in: in, y: y, kernel: kernel, stride: stride, pad: pad, index: x.index[x.pooling[c.at]]}
+	if !c.Attr.PadZeros {
+		p.outside = float32(math.Inf(-1))
 	}
-	if kh*kw > 256 {
-		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", kh*kw)
+	p.direct = kernel[0] == 1 && pad == [3]int{}
+	if !p.direct {
+		p.width = (y.space[2]-1)*stride[2] + kernel[2]
+		x.needScratch(kernel[0]*kernel[1]*p.width*lanes + y.space[2]*lanes)
 	}
-	p := pooling{x: x, in: in, y: y, kh: kh, kw: kw, sh: sh, sw: sw, index: x.index[x.pooling[c.at]]}
+	rows := y.space[0] * y.space[1] // of a plane of y
 	if c.Op == plan.OpMaxPool {
-		return []task{{p.planes() * y.Shape[2], func(_ *worker, lo, hi int) {
+		return []task{{p.planes() * rows, func(w *worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
-				plane, row := i/y.Shape[2], i%y.Shape[2]
-				to, _ := y.block(plane/blocks(s[1]), plane%blocks(s[1]))
-				p.maxima(plane, row, to[row*y.Shape[3]*lanes:])
+				plane, row := i/rows, i%rows
+				to, _ := y.block(plane/blocks(in.Shape[1]), plane%blocks(in.Shape[1]))
+				p.maxima(w, plane, row, to[row*y.space[2]*lanes:])
 			}
 		}}}, nil
 	}
 	p.dy, p.dx = c.in[2], c.out[0]
-	if !p.dy.is(y.Shape[0], y.Shape[1], y.Shape[2], y.Shape[3]) || !p.dx.is(s[0], s[1], s[2], s[3]) {
+	if !slices.Equal(p.dy.logical, y.logical) || !slices.Equal(p.dx.logical, in.logical) || p.dx.layout != activationLayout {
 		return nil, c.errorf("dy must have the shape of y, and dx that of x")
 	}
 	p.add = x.inPlace[c.at]
-	run := task{p.planes(), func(_ *worker, lo, hi int) {
+	run := task{p.planes(), func(w *worker, lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
-			p.gradient(plane)
+			if p.direct {
+				p.gradient(plane)
+			} else {
+				p.spread(w, plane)
+			}
 		}
 	}}
 	if x.pooling[c.at] != c.at {
 		return []task{run}, nil
 	}
 	// No kernel of the program has found the maxima.
-	x.needScratch(y.Shape[3] * lanes)
-	return []task{{p.planes() * y.Shape[2], func(w *worker, lo, hi int) {
+	at := 0
+	if !p.direct {
+		at = kernel[0] * kernel[1] * p.width * lanes
+	}
+	x.needScratch(at + y.space[2]*lanes)
+	return []task{{p.planes() * rows, func(w *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			p.maxima(i/y.Shape[2], i%y.Shape[2], w.scratch)
+			p.maxima(w, i/rows, i%rows, w.scratch[at:])
 		}
 	}}, run}, nil
 }
 
 // pooling is a prepared maximum over windows, or its gradient.
 type pooling struct {
-	x              *executable
-	in, y, dy, dx  operand
-	kh, kw, sh, sw int
-	index          []byte // which element of its window each maximum is
-	add            bool   // dx holds something that the gradient is added to
+	x                   *executable
+	in, y, dy, dx       operand
+	kernel, stride, pad [3]int
+	outside             float32 // what stands in the padding
+	direct              bool    // windows are read where they lie: they are flat, and reach nowhere outside
+	width               int     // pixels of a row of windows
+	index               []byte  // which element of its window each maximum is
+	add                 bool    // dx holds something that the gradient is added to
 }
 
 // planes is the number of channel blocks of all images.
 func (p *pooling) planes() int { return p.in.Shape[0] * blocks(p.in.Shape[1]) }
 
 // maxima writes a row of maxima to y, and to the index.
-func (p *pooling) maxima(plane, row int, y []float32) {
-	channels, inRow, cols := blocks(p.in.Shape[1]), p.in.Shape[3]*lanes, p.y.Shape[3]
+func (p *pooling) maxima(w *worker, plane, row int, y []float32) {
+	channels, inRow, cols := blocks(p.in.Shape[1]), p.in.space[2]*lanes, p.y.space[2]
 	x, norm := p.in.block(plane/channels, plane%channels)
-	if norm == nil {
-		norm = p.x.same
+	index := &p.index[(plane*p.y.space[0]*p.y.space[1]+row)*cols*lanes]
+	kh, kw, step := p.kernel[1], p.kernel[2], p.stride[2]*lanes*4
+	if p.direct {
+		if norm == nil {
+			norm = p.x.same
+		}
+		from := (row/p.y.space[1]*p.stride[0]*p.in.space[1] + row%p.y.space[1]*p.stride[1]) * inRow
+		p.x.engine.kernels.maxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
+		return
 	}
-	p.x.engine.kernels.maxPool(&x[row*p.sh*inRow], &y[0], &norm[0], &p.index[(plane*p.y.Shape[2]+row)*cols*lanes], cols, p.kh, p.kw, inRow*4, p.sw*lanes*4)
+	p.eachRow(row, w.scratch, func(band []float32, at, first, pixels int) {
+		for i := range band {
+			band[i] = p.outside
+		}
+		if at < 0 {
+			return
+		}
+		to := band[first*lanes:]
+		if norm == nil {
+			copy(to[:pixels*lanes], x[at:])
+		} else {
+			p.x.engine.kernels.normalize(&x[at], &to[0], &norm[0], pixels)
+		}
+	})
+	p.x.engine.kernels.maxPool(&w.scratch[0], &y[0], &p.x.same[0], index, cols, p.kernel[0]*kh, kw, p.width*lanes*4, step)
+}
+
+// eachRow calls f for each row of the windows of a row of outputs: its place in
+// scratch, and of the input that it covers the first float (−1 where it is
+// padding alone), where in the row that begins, and its pixels.
+func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
+	d, h, w := p.in.space[0], p.in.space[1], p.in.space[2]
+	z0, y0 := row/p.y.space[1]*p.stride[0]-p.pad[0], row%p.y.space[1]*p.stride[1]-p.pad[1]
+	pixels := min(w, p.width-p.pad[2])
+	for i := range p.kernel[0] * p.kernel[1] {
+		z, y := z0+i/p.kernel[1], y0+i%p.kernel[1]
+		at := (z*h + y) * w * lanes
+		if z < 0 || z >= d || y < 0 || y >= h {
+			at = -1
+		}
+		f(scratch[i*p.width*lanes:][:p.width*lanes], at, p.pad[2], pixels)
+	}
 }
 
 // gradient writes a plane of dx, or adds to it.
 func (p *pooling) gradient(plane int) {
-	channels, inRow, rows, cols := blocks(p.in.Shape[1]), p.in.Shape[3]*lanes, p.y.Shape[2], p.y.Shape[3]
+	channels, inRow, rows, cols := blocks(p.in.Shape[1]), p.in.space[2]*lanes, p.y.space[1], p.y.space[2]
 	dx, _ := p.dx.block(plane/channels, plane%channels)
 	dy, _ := p.dy.block(plane/channels, plane%channels)
-	height, cleared := p.in.Shape[2], 0 // rows of dx, cleared just before they are written, while they are in the cache
+	height := p.in.space[0] * p.in.space[1]
+	cleared := 0 // rows of dx, cleared just before they are written, while they are in the cache
 	if p.add {
 		cleared = height
 	}
-	for r := range rows {
-		if end := min(height, r*p.sh+p.kh); end > cleared {
+	for r := range p.y.space[0] * rows {
+		from := r/rows*p.stride[0]*p.in.space[1] + r%rows*p.stride[1]
+		if end := min(height, from+p.kernel[1]); end > cleared {
 			clear(dx[cleared*inRow : end*inRow])
 			cleared = end
 		}
-		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &dx[r*p.sh*inRow], cols, p.kh, p.kw, inRow*4, p.sw*lanes*4)
+		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*p.y.space[0]*rows+r)*cols*lanes], &dy[r*cols*lanes], &dx[from*inRow], cols, p.kernel[1], p.kernel[2], inRow*4, p.stride[2]*lanes*4)
 	}
 	clear(dx[cleared*inRow : height*inRow])
+}
+
+// spread is gradient for windows of three dimensions or with padding: a row of
+// windows is taken apart in scratch memory.
+func (p *pooling) spread(w *worker, plane int) {
+	channels, rows, cols := blocks(p.in.Shape[1]), p.y.space[0]*p.y.space[1], p.y.space[2]
+	dx, _ := p.dx.block(plane/channels, plane%channels)
+	dy, _ := p.dy.block(plane/channels, plane%channels)
+	if !p.add {
+		clear(dx[:p.dx.plane()])
+	}
+	height := p.kernel[0] * p.kernel[1]
+	for r := range rows {
+		clear(w.scratch[:height*p.width*lanes])
+		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &w.scratch[0], cols, height, p.kernel[2], p.width*lanes*4, p.stride[2]*lanes*4)
+		p.eachRow(r, w.scratch, func(band []float32, at, first, pixels int) {
+			if at >= 0 {
+				p.x.engine.kernels.add(&band[first*lanes], &dx[at], &dx[at], pixels*lanes)
+			}
+		})
+	}
 }
 
 // pairPools finds, for each gradient of a pooling, the pooling that computes
@@ -115,7 +208,8 @@ func (x *executable) pairPools() {
 		}
 		for i, f := range kernels[:at] {
 			if f.Op == plan.OpMaxPool && f.In[0] == k.In[0] && f.Out[0] == k.In[1] &&
-				slices.Equal(f.Attr.Kernel, k.Attr.Kernel) && slices.Equal(f.Attr.Stride, k.Attr.Stride) {
+				slices.Equal(f.Attr.Kernel, k.Attr.Kernel) && slices.Equal(f.Attr.Stride, k.Attr.Stride) &&
+				slices.Equal(f.Attr.Pad, k.Attr.Pad) && f.Attr.PadZeros == k.Attr.PadZeros {
 				x.pooling[at] = i
 			}
 		}

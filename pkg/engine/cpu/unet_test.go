@@ -52,7 +52,9 @@ func feed(t testing.TB, x engine.Executable, seed uint64) {
 		v := make([]float32, in.Elements())
 		for i := range v {
 			v[i] = rng.Float32()
-			if in.Name == model.TargetInput {
+			if n := x.Program().Classes(id); n > 0 {
+				v[i] = float32(rng.IntN(n))
+			} else if in.Name == model.TargetInput {
 				v[i] = float32(math.Round(float64(v[i])))
 			}
 		}

@@ -208,9 +208,8 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 	most := weightBudget / (2 * lanes * lanes * 4)
 	c.chunk = ceilDiv(c.inC, ceilDiv(c.inC, most))
 	c.table = tileTable(c.block, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
-	c.steps = make([]int32, c.inC)
-	for i := range c.steps {
-		c.steps[i] = int32(i * lanes * 4)
+	for i := range c.inC {
+		c.steps = append(c.steps, int32(i*lanes*4), int32(i*lanes*lanes*4))
 	}
 	c.groups = 1
 	if parts, threads := c.parts(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
@@ -286,9 +285,9 @@ func (c *winograd) multiply(v, m []float32, n, first, k0, k1 int) {
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
 			for s := 0; s < c.inC; s += c.chunk {
-				gemmRows(set[min(2, k1-k)][:], v[p*c.v.point:], c.x.shared[p*c.u.point+(k-first)*c.u.block+s*lanes*lanes:],
-					m[p*c.m.point+k*lanes:], c.x.zeros, c.table, c.steps[s:min(s+c.chunk, c.inC)],
-					c.u.block*4, lanes*4, n, s > 0)
+				gemmRows(set[min(2, k1-k)][:], v[p*c.v.point:], c.x.shared[p*c.u.point+(k-first)*c.u.block:],
+					m[p*c.m.point+k*lanes:], c.x.zeros, c.table, c.steps[2*s:],
+					c.u.block*4, lanes*4, min(c.chunk, c.inC-s), n, s > 0)
 			}
 		}
 	}

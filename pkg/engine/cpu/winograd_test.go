@@ -136,7 +136,7 @@ func TestUseWinograd(t *testing.T) {
 	shape := func(c, side int) operand {
 		return operand{Tensor: plan.Tensor{Shape: []int{1, c, side, side}}, layout: activationLayout}
 	}
-	weights := operand{Tensor: plan.Tensor{Shape: []int{64, 64, 3, 3}}}
+	weights := operand{Tensor: plan.Tensor{Shape: []int{64, 64, 3, 3}}, space: [3]int{1, 3, 3}}
 	one := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	for _, c := range []struct {
 		convolution    string

@@ -112,8 +112,8 @@ func (g *winogradGradient) multiply(d, v, z []float32, n, c0, c1, k0, k1 int, ac
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
 			gemmRows(set[min(2, k1-k)][:], v[p*g.v.point:], z[p*g.z.point+(k-k0)*g.z.block:],
-				d[p*g.d.point+(k-k0)*g.d.block+c0*lanes*lanes:], g.x.zeros, g.table, g.steps[:n],
-				g.z.block*4, g.d.block*4, (c1-c0)*lanes, accumulate)
+				d[p*g.d.point+(k-k0)*g.d.block+c0*lanes*lanes:], g.x.zeros, g.table, g.steps,
+				g.z.block*4, g.d.block*4, n, (c1-c0)*lanes, accumulate)
 		}
 	}
 }

@@ -25,8 +25,9 @@ type choice struct {
 	Engine       int64   `json:"engine"`  // for people, as what follows
 	Mode         string  `json:"heuristic"`
 	Workspace    int64   `json:"workspace_bytes"`
-	Milliseconds float64 `json:"milliseconds"` // when it was tuned; 0: not timed
-	Candidates   int     `json:"candidates"`   // how many were timed
+	Milliseconds float64 `json:"milliseconds"`      // when it was tuned; 0: not timed
+	Candidates   int     `json:"candidates"`        // how many were timed
+	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
 }
 
 // tuning is the file of one kind of device and library.

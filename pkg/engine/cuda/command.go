@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/clib/cublaslt"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
 )
@@ -120,6 +121,20 @@ func (c *upCall) run(g *gpu, s driver.Stream) error {
 }
 
 func (c *upCall) label() string { return "copy to the GPU" }
+
+// productCall is a product of matrices of cuBLASLt's.
+type productCall struct {
+	library            *cublaslt.Library
+	handle             cublaslt.Handle
+	plan               *cublaslt.Plan
+	a, b, d, workspace driver.Ptr
+}
+
+func (c *productCall) run(g *gpu, s driver.Stream) error {
+	return g.failed(c.library.Run(c.handle, c.plan, c.a, c.b, c.d, c.workspace, s))
+}
+
+func (c *productCall) label() string { return "cublasLt product" }
 
 // runAll puts commands in a stream.
 func (g *gpu) runAll(list []command, s driver.Stream) error {

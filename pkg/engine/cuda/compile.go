@@ -56,8 +56,24 @@ func (x *executable) launches(t task) ([]command, error) {
 		p := x.pool(t, t.out[0], t.in[0])
 		p.DY, p.DX, p.Acc, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.feature(t.acc), x.pointer(t.in[1])
 		return g.calls(p.Backward(x.typ(t.out[0])))
+	case plan.OpAvgPool:
+		p := x.pool(t, t.in[0], t.out[0])
+		p.X, p.Y = x.feature(t.in[0]), x.feature(t.out[0])
+		return g.calls(p.Average(x.typ(t.in[0])))
+	case plan.OpAvgPoolBackward:
+		p := x.pool(t, t.out[0], t.in[0])
+		p.DY, p.DX, p.Acc = x.feature(t.in[0]), x.feature(t.out[0]), x.feature(t.acc)
+		return g.calls(p.AverageBackward(x.typ(t.out[0])))
+	case plan.OpGlobalAvgPool, plan.OpGlobalAvgPoolBackward:
+		return g.calls(x.globalPool(t))
+	case plan.OpReshape:
+		return x.reshape(t)
 	case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
 		return g.calls(x.entropy(t))
+	case plan.OpL1, plan.OpL1Backward:
+		return g.calls(x.absolute(t))
+	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
+		return g.calls(x.softmax(t))
 	case opHead, opHeadBackwardData, opHeadBackwardWeights:
 		return g.calls(x.head(t))
 	case opBias:
@@ -71,7 +87,7 @@ func (x *executable) launches(t task) ([]command, error) {
 			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.scratch.ptr),
 		}
 		return g.calls(b.Launches(x.typ(t.in[0])))
-	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward:
+	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward:
 		return g.calls(x.elementwise(t))
 	case opCopy:
 		return x.copyChannels(t)
@@ -93,15 +109,25 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 		Rows: y.pixels(), Channels: y.padded(),
 		A: x.feature(t.in[0]), Y: x.feature(t.out[0]), Acc: x.feature(t.acc),
 	}
-	switch t.op {
-	case plan.OpReLU:
-		return e.ReLU(kernelType(y.typ))
-	case plan.OpReLUBackward:
+	if len(t.in) > 1 {
 		e.B = x.feature(t.in[1])
-		return e.ReLUBackward(kernelType(y.typ))
 	}
-	e.B = x.feature(t.in[1])
-	return e.Add(kernelType(y.typ))
+	switch typ := kernelType(y.typ); t.op {
+	case plan.OpReLU:
+		return e.ReLU(typ)
+	case plan.OpReLUBackward:
+		return e.ReLUBackward(typ)
+	case plan.OpLeakyReLU:
+		return e.LeakyReLU(typ, t.attr.Slope)
+	case plan.OpLeakyReLUBackward:
+		return e.LeakyReLUBackward(typ, t.attr.Slope)
+	case plan.OpTanh:
+		return e.Tanh(typ)
+	case plan.OpTanhBackward:
+		return e.TanhBackward(typ)
+	default:
+		return e.Add(typ)
+	}
 }
 
 func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
@@ -116,7 +142,33 @@ func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
 		return b.Inference(x.typ(t.in[0]))
 	}
 	b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
+	if t.given {
+		return b.Apply(x.typ(t.in[0]))
+	}
 	return b.Training(x.typ(t.in[0]))
+}
+
+// biased are the launches that add a convolution's bias where its own kernel did not.
+func (x *executable) biased(t task) ([]command, error) {
+	y := x.places[t.out[0]]
+	return x.gpu.calls(kernels.Bias{
+		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Y: x.feature(t.out[0]), Bias: x.pointer(t.in[2]), ReLU: t.attr.ReLU,
+	}.Launches(x.typ(t.out[0])))
+}
+
+// summed are the launches of a convolution's statistics: from its sums, or of its
+// result.
+func (x *executable) summed(t task, sums bool) ([]command, error) {
+	y, s := x.places[t.out[0]], t.stats
+	b := kernels.BatchNorm{
+		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
+		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.scratch.ptr),
+		Epsilon: s.epsilon, Momentum: s.momentum,
+	}
+	if sums {
+		return x.gpu.calls(b.StatisticsOfSums(x.pointer(s.sum), x.pointer(s.square)))
+	}
+	return x.gpu.calls(b.Statistics(x.typ(t.out[0])))
 }
 
 func (x *executable) batchNormBackward(t task) ([]kernels.Launch, error) {
@@ -146,6 +198,7 @@ func (x *executable) pool(t task, in, out int) kernels.Pool {
 	return kernels.Pool{
 		Batch: big.rows(), Channels: big.padded(), In: volume(big.spatial(), 1), Out: volume(small.spatial(), 1),
 		Kernel: volume(t.attr.Kernel, 1), Stride: volume(t.attr.Stride, 1), Pad: volume(t.attr.Pad, 0),
+		PadZeros: t.attr.PadZeros,
 	}
 }
 
@@ -156,25 +209,103 @@ func volume(s []int, fill int) [3]int {
 	return v
 }
 
-func (x *executable) entropy(t task) ([]kernels.Launch, error) {
+// lossOf are the operands of a loss of one element each, and of its gradient.
+func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
 	z := x.places[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
-		return nil, errors.New("the target is computed by the network: this engine takes it as an input")
+		return b, 0, errors.New("the target is computed by the network: this engine takes it as an input")
 	}
-	b := kernels.BCE{
+	b = kernels.BCE{
 		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
 		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.scratch.ptr),
 	}
-	if t.op == plan.OpBCEWithLogits {
+	if len(t.in) == 2 {
 		b.Loss = x.pointer(t.out[0])
-		return b.Forward(kernelType(z.typ))
+		return b, kernelType(z.typ), nil
 	}
 	dz := x.places[t.out[0]]
 	if dz.typ != z.typ {
-		return nil, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
+		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
 	}
 	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.control.ptr), x.pointer(t.out[0]), dz.pitch
-	return b.Backward(kernelType(z.typ))
+	return b, kernelType(z.typ), nil
+}
+
+func (x *executable) entropy(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.op == plan.OpBCEWithLogits:
+		return b.Forward(typ)
+	}
+	return b.Backward(typ)
+}
+
+func (x *executable) absolute(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.attr.ExpWeight != 0:
+		return nil, fmt.Errorf("the exponential part of the loss (weight %g) is not offered on a GPU: use weight 0, or --device cpu", t.attr.ExpWeight)
+	case t.op == plan.OpL1:
+		return kernels.L1(b).Forward(typ)
+	}
+	return kernels.L1(b).Backward(typ)
+}
+
+func (x *executable) softmax(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	if err != nil {
+		return nil, err
+	}
+	s := kernels.SoftmaxCE{
+		Rows: b.Rows, Classes: b.Channels, Z: b.Z, ZPitch: b.ZPitch, T: b.T, Smoothing: t.attr.Smoothing,
+		Partial: b.Partial, Loss: b.Loss, DLoss: b.DLoss, Control: b.Control, DZ: b.DZ, DZPitch: b.DZPitch,
+	}
+	if t.op == plan.OpSoftmaxCrossEntropy {
+		return s.Forward(typ)
+	}
+	return s.Backward(typ)
+}
+
+func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
+	big, small := t.in[0], t.out[0]
+	if t.op == plan.OpGlobalAvgPoolBackward {
+		big, small = small, big
+	}
+	p := kernels.GlobalAvgPool{Batch: x.places[big].rows(), Points: x.places[big].points(), Channels: x.places[big].padded()}
+	if t.op == plan.OpGlobalAvgPool {
+		p.X, p.Y = x.feature(big), x.feature(small)
+		return p.Forward(x.typ(big))
+	}
+	p.DY, p.DX, p.Acc = x.feature(small), x.feature(big), x.feature(t.acc)
+	return p.Backward(x.typ(big))
+}
+
+// reshape brings the elements of a map into logical order, and from there into the
+// rows of another one; what is no map, or has one point a sample on both sides, is
+// copied as it lies.
+func (x *executable) reshape(t task) ([]command, error) {
+	src, dst := x.places[t.in[0]], x.places[t.out[0]]
+	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
+		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
+			return nil, fmt.Errorf("a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
+		}
+		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
+	}
+	planar := kernels.Pointer(x.scratch.ptr)
+	out, err := x.gpu.calls(kernels.Transpose{
+		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.padded(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
+	}.ToPlanar(kernelType(src.typ)))
+	if err != nil {
+		return nil, err
+	}
+	in, err := x.gpu.calls(kernels.Transpose{
+		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.padded(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
+	}.ToRows(kernelType(dst.typ)))
+	return append(out, in...), err
 }
 
 // master is the address of a parameter's fp32 weights.
@@ -237,11 +368,17 @@ func (x *executable) scratchFor(t task) int {
 	switch t.op {
 	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
 		return rows(t.in[0])
-	case plan.OpBCEWithLogits:
+	case plan.OpBCEWithLogits, plan.OpL1, plan.OpSoftmaxCrossEntropy:
 		return 4 * kernels.LossPartialFloats
+	case plan.OpReshape:
+		return 4 * elements(x.places[t.in[0]].shape)
 	}
 	if c, ok := x.asConvolution(t); ok {
-		return c.scratch()
+		n := c.scratch()
+		if t.stats != nil {
+			n = max(n, rows(t.out[0]))
+		}
+		return n
 	}
 	return 0
 }

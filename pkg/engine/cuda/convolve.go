@@ -31,15 +31,20 @@ const (
 	idX = 1
 	idW = 2
 	idY = 3
+	// What goes into a graph behind it, or comes out.
+	idBias, idSum, idSquare = 4, 5, 6
+	// What stays within.
+	idRaw, idBiased = 11, 12
 )
 
-// convolution is one of them with its operands: x is the larger map, y the
+// convolution is one of them, or a linear layer, with its operands: x is the larger map, y the
 // smaller, w [channels of y, channels of x, window…].
 type convolution struct {
 	relation    relation
 	x, w, y     place
 	px, pw, py  driver.Ptr
 	stride, pad []int64
+	extra       string // what is done with the result, for the tuning cache: " bias relu", " statistics"
 }
 
 // asConvolution finds the operands of a task.
@@ -59,14 +64,34 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 		r, ids = forward, [3]int{t.in[1], t.in[0], t.out[0]}
 	case plan.OpConvTransposeBackwardWeights:
 		r, ids = filterGrad, [3]int{t.in[1], t.out[0], t.in[0]}
+	case plan.OpLinear:
+		r, ids = forward, [3]int{t.in[0], t.in[1], t.out[0]}
+	case plan.OpLinearBackwardData:
+		r, ids = dataGrad, [3]int{t.out[0], t.in[0], t.in[1]}
+	case plan.OpLinearBackwardWeights:
+		r, ids = filterGrad, [3]int{t.in[0], t.out[0], t.in[1]}
 	default:
 		return convolution{}, false
 	}
+	stride, pad := t.attr.Stride, t.attr.Pad
+	if len(stride) == 0 { // a linear layer is a convolution of maps of one point
+		stride, pad = []int{1, 1}, []int{0, 0}
+	}
+	extra := ""
+	if t.convolutional() && len(t.in) == 3 {
+		extra += " bias"
+		if t.attr.ReLU {
+			extra += " relu"
+		}
+	}
+	if t.stats != nil {
+		extra += " statistics"
+	}
 	return convolution{
-		relation: r,
-		x:        x.places[ids[0]], w: x.places[ids[1]], y: x.places[ids[2]],
+		relation: r, extra: extra,
+		x: x.places[ids[0]], w: x.places[ids[1]], y: x.places[ids[2]],
 		px: x.address(ids[0]), pw: x.address(ids[1]), py: x.address(ids[2]),
-		stride: wide(t.attr.Stride), pad: wide(t.attr.Pad),
+		stride: wide(stride), pad: wide(pad),
 	}, true
 }
 
@@ -79,10 +104,13 @@ func wide(v []int) []int64 {
 	return w
 }
 
-// tensor describes a place to cuDNN: dimensions N, C, spatial…; strides
-// channels-last, with the place's pitch.
+// tensor describes a place to cuDNN: dimensions N, C, spatial… (1, 1 where there are
+// none); strides channels-last, with the place's pitch.
 func (p place) tensor(id int64) cudnn.Tensor {
 	spatial := p.spatial()
+	if len(spatial) == 0 {
+		spatial = []int{1, 1}
+	}
 	dims := append([]int64{int64(p.rows()), int64(p.padded())}, wide(spatial)...)
 	strides := make([]int64, len(dims))
 	strides[1] = 1
@@ -115,32 +143,96 @@ func (c convolution) key(tf32 bool) string {
 		mode = " tf32"
 	}
 	at := func(p place) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
-	return fmt.Sprint(c.relation, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad)
+	return fmt.Sprint(c.relation, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
 
 // variant is a way to compute a convolution: a graph of cuDNN's, and what must
 // run behind it.
 type variant struct {
-	op       cudnn.Op
+	ops      []cudnn.Op
 	pointers map[int64]driver.Ptr
 	after    []command
 }
 
-// variants are the ways to compute c. A weights' gradient is wanted in fp32; not
-// every algorithm of cuDNN's writes that from 16-bit maps, so that one which
-// writes 16 bits, to scratch memory, and a cast behind it, competes.
-func (x *executable) variants(c convolution) ([]variant, error) {
-	direct := variant{op: c.op(), pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py}}
-	if c.relation != filterGrad || c.w.typ == c.x.typ {
-		return []variant{direct}, nil
+// variants are the ways to compute a task, which is convolution c.
+//
+// A weights' gradient is wanted in fp32; not every algorithm of cuDNN's writes that
+// from 16-bit maps, so that one which writes 16 bits, to scratch memory, and a cast
+// behind it, competes. What follows a convolution (a bias and ReLU, the statistics of
+// a batch norm) our own kernels do, and cuDNN in one graph with it, where it can:
+// the two compete, and where it cannot, ours is left.
+func (x *executable) variants(t task, c convolution) ([]variant, error) {
+	direct := variant{ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py}}
+	var err error
+	switch {
+	case c.relation == filterGrad && c.w.typ != c.x.typ:
+		low := c
+		low.w.typ = c.x.typ
+		cast := variant{ops: []cudnn.Op{low.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: x.scratch.ptr, idY: c.py}}
+		cast.after, err = x.gpu.calls(kernels.CastToF32(kernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+		return []variant{direct, cast}, err
+	case t.convolutional() && len(t.in) == 3:
+		fused := variant{ops: c.withBias(t.attr.ReLU), pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py, idBias: x.address(t.in[2])}}
+		direct.after, err = x.biased(t)
+		return []variant{direct, fused}, err
+	case t.stats != nil:
+		fused := variant{ops: c.withSums(), pointers: map[int64]driver.Ptr{
+			idX: c.px, idW: c.pw, idY: c.py, idSum: x.address(t.stats.sum), idSquare: x.address(t.stats.square),
+		}}
+		var fusedErr error
+		direct.after, err = x.summed(t, false)
+		fused.after, fusedErr = x.summed(t, true)
+		return []variant{direct, fused}, errors.Join(err, fusedErr)
 	}
-	cast, err := x.gpu.calls(kernels.CastToF32(kernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
-	if err != nil {
-		return nil, err
+	return []variant{direct}, nil
+}
+
+// withBias is the graph of c with a bias a channel of its result, and ReLU: what is in
+// between stays in registers, in fp32.
+func (c convolution) withBias(relu bool) []cudnn.Op {
+	result := c.y.tensor(idY)
+	if c.relation == dataGrad {
+		result = c.x.tensor(idX)
 	}
-	low := c
-	low.w.typ = c.x.typ
-	return []variant{direct, {op: low.op(), pointers: map[int64]driver.Ptr{idX: c.px, idW: x.scratch.ptr, idY: c.py}, after: cast}}, nil
+	between := func(id int64) cudnn.Tensor {
+		v := result
+		v.ID, v.Type, v.Virtual = id, cudnn.Float32, true
+		return v
+	}
+	bias := cudnn.Tensor{ID: idBias, Type: cudnn.Float32, Dims: vectorDims(result)}
+	var first cudnn.Op
+	switch op := c.op().(type) {
+	case cudnn.ConvForward:
+		op.Y = between(idRaw)
+		first = op
+	case cudnn.ConvBackwardData:
+		op.DX = between(idRaw)
+		first = op
+	}
+	if !relu {
+		return []cudnn.Op{first, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: result}}
+	}
+	return []cudnn.Op{
+		first, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: between(idBiased)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: between(idBiased), Y: result},
+	}
+}
+
+// withSums is the graph of c with the sums of its result, and of its squares, over all
+// but the channels.
+func (c convolution) withSums() []cudnn.Op {
+	y := c.y.tensor(idY)
+	vector := func(id int64) cudnn.Tensor {
+		return cudnn.Tensor{ID: id, Type: cudnn.Float32, Dims: vectorDims(y)}
+	}
+	return []cudnn.Op{c.op(), cudnn.Genstats{X: y, Sum: vector(idSum), SqSum: vector(idSquare)}}
+}
+
+// vectorDims are the dimensions of a number for each channel of t.
+func vectorDims(t cudnn.Tensor) []int64 {
+	dims := slices.Repeat([]int64{1}, len(t.Dims))
+	dims[1] = t.Dims[1]
+	return dims
 }
 
 // scratchOf is the scratch memory, in bytes, that a convolution's variants need.
@@ -170,12 +262,11 @@ type candidate struct {
 }
 
 // candidates makes the plans of all variants; those that may not be used are
-// closed again.
-func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.HeurMode) ([]candidate, error) {
-	var all []candidate
+// closed again. missing says why a variant has none.
+func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.HeurMode) (all []candidate, missing error, err error) {
 	var first error
 	for i, v := range list {
-		graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.op)
+		graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.ops...)
 		if err != nil {
 			first = errors.Join(first, err)
 			continue
@@ -188,18 +279,18 @@ func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.He
 			if x.allowed(p, c.x.typ) {
 				all = append(all, candidate{p, i})
 			} else if err := p.Close(); err != nil {
-				return all, err
+				return all, nil, err
 			}
 		}
 		if err := graph.Close(); err != nil {
-			return all, err
+			return all, nil, err
 		}
 	}
 	if len(all) == 0 {
 		if first == nil {
 			first = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
 		}
-		return nil, fmt.Errorf("no algorithm computes this convolution (%s): %w", c.key(x.engine.tf32), first)
+		return nil, nil, fmt.Errorf("no algorithm computes this convolution (%s): %w", c.key(x.engine.tf32), first)
 	}
-	return all, nil
+	return all, first, nil
 }

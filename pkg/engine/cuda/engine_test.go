@@ -25,7 +25,8 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{node{op: plan.OpConv, attr: conv, in: [][]int{{1, 2, 4, 4}, {3, 5, 3, 3}}, out: [][]int{{1, 3, 4, 4}}}, []string{"conv", "layer", "[3 5 3 3]"}},
 		{node{op: plan.OpConv, in: [][]int{{1, 2, 4, 4}, {3, 2, 3, 3}}, out: [][]int{{1, 3, 2, 2}}}, []string{"conv", "layer", "stride"}},
-		{node{op: plan.OpReLU, in: [][]int{{2, 3}}, out: [][]int{{2, 3}}}, []string{`tensor "a"`, "[2 3]", "takes [c], or [n,c,…]"}},
+		{node{op: plan.OpPad, attr: plan.Attr{Pad: []int{1, 0}, PadEnd: []int{0, 1}}, in: [][]int{{1, 2, 3, 4}}, out: [][]int{{1, 2, 4, 5}}}, []string{"pad", "layer", "not known to this engine"}},
+		{node{op: plan.OpL1, attr: plan.Attr{ExpWeight: 0.5}, in: [][]int{{1, 2, 3, 4}, {1, 2, 3, 4}}, out: [][]int{{1}}}, []string{"l1", "weight 0.5", "not offered on a GPU", "--device cpu"}},
 		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "not known"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "[n,c,h,w]"}},
 		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride [0 2]"}},

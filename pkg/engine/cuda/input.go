@@ -7,6 +7,7 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
 )
 
 // input is where a value from outside arrives: in page-locked memory of the
@@ -14,9 +15,10 @@ import (
 // brings it in its layout and type. There are two such ways, so that the next
 // step's values can come while a step reads the present ones.
 type input struct {
-	id   int
-	ways [2]way
-	now  int // the way of the next step
+	id      int
+	ways    [2]way
+	now     int // the way of the next step
+	classes int // whose indexes it holds; 0: none
 }
 
 // way is memory on both sides.
@@ -41,7 +43,7 @@ func (x *executable) stagingBytes() int64 {
 func (x *executable) prepareInputs() error {
 	at := x.staging.ptr
 	for _, id := range x.program.Inputs {
-		in := &input{id: id}
+		in := &input{id: id, classes: x.program.Classes(id)}
 		for i := range in.ways {
 			host, err := x.gpu.pin(int64(x.inputBytes(id)))
 			if err != nil {
@@ -108,10 +110,14 @@ func (x *executable) input(name string, n int) (*input, error) {
 // SetInput copies v, in the logical order of the input's shape. It returns when
 // v may change again; the copy to the GPU goes on.
 func (x *executable) SetInput(name string, v []float32) error {
+	var refused error
 	err := x.do(func() error {
 		in, err := x.input(name, len(v))
 		if err != nil {
 			return err
+		}
+		if refused = x.checkClasses(in, v); refused != nil {
+			return refused
 		}
 		// The page-locked memory may still be on its way from the last call.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
@@ -119,10 +125,22 @@ func (x *executable) SetInput(name string, v []float32) error {
 		}
 		return x.feed(in, in.now, v)
 	})
+	if refused != nil {
+		return refused // says which input already
+	}
 	if err != nil {
 		return fmt.Errorf("set input %q: %w", name, err)
 	}
 	return nil
+}
+
+// checkClasses reports the first value that is no class of a network which takes
+// classes: kernels index by them without looking.
+func (x *executable) checkClasses(in *input, v []float32) error {
+	if in.classes == 0 {
+		return nil
+	}
+	return plan.CheckClasses(x.program.Tensors[in.id].Name, v, in.classes)
 }
 
 // Ahead implements engine.Prefetcher. next is called on the engine's thread: it
@@ -161,6 +179,9 @@ func (x *executable) feedNext() error {
 		}
 		if _, err := x.input(name, len(v)); err != nil {
 			return fmt.Errorf("set input %q ahead: %w", name, err)
+		}
+		if err := x.checkClasses(in, v); err != nil {
+			return err
 		}
 		if err := x.feed(in, 1-in.now, v); err != nil {
 			return err

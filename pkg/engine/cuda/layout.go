@@ -17,7 +17,7 @@ type form uint8
 
 const (
 	vectorForm form = iota // [c] padded; or a scalar
-	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]
+	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
 	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: what losses read
 	weightForm             // [k,c,spatial…] as [k padded][spatial…][c padded]
 	rawForm                // bytes that only our own kernels read; shape is their number
@@ -139,8 +139,8 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 		switch {
 		case len(t.Shape) == 1:
 			list[i].form, list[i].typ = vectorForm, device.F32
-		case len(t.Shape) < 3:
-			return nil, fmt.Errorf("tensor %q has shape %v: this engine takes [c], or [n,c,…] with spatial dimensions", t.Name, t.Shape)
+		case len(t.Shape) == 0:
+			return nil, fmt.Errorf("tensor %q has no shape: this engine takes [c], or [n,c,…]", t.Name)
 		}
 	}
 	weight := func(id int, typ device.Type) (changed bool) {
@@ -152,11 +152,11 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	}
 	for _, k := range p.Kernels {
 		switch k.Op {
-		case plan.OpConv, plan.OpConvTranspose:
+		case plan.OpConv, plan.OpConvTranspose, plan.OpLinear:
 			weight(k.In[1], low)
-		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData:
+		case plan.OpConvBackwardData, plan.OpConvTransposeBackwardData, plan.OpLinearBackwardData:
 			weight(k.In[0], low)
-		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
+		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights, plan.OpLinearBackwardWeights:
 			weight(k.Out[0], device.F32)
 		}
 	}
@@ -201,7 +201,8 @@ func chooseLosses(p *plan.Program, list []layout) {
 	}
 	for _, k := range p.Kernels {
 		switch k.Op {
-		case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
+		case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward, plan.OpL1, plan.OpL1Backward,
+			plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
 			dense(k.In[1])
 		case plan.OpConv:
 			if h := headOf(p, k); h.ok {

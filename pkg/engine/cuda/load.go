@@ -252,7 +252,7 @@ func (x *executable) build() error {
 			continue
 		}
 		var err error
-		if picks[i], err = x.choose(c); err != nil {
+		if picks[i], err = x.choose(t, c); err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
 		x.plans = append(x.plans, picks[i].plan)
@@ -302,26 +302,34 @@ func (x *executable) layer(task int, list []command) []command {
 // noiseBytes is how much noise is made on the host; the rest is copies of it.
 const noiseBytes = 1 << 20
 
-// disturb fills the arena with noise between −1 and 1: what a convolution takes
-// depends on its operands' bits, since zeros cost less power.
+// disturb fills the arena with noise: what a convolution takes depends on its
+// operands' bits, since zeros cost less power.
 func (x *executable) disturb() error {
-	if x.arena.bytes == 0 || x.engine.options.Convolution != "auto" {
+	if x.engine.options.Convolution != "auto" {
 		return nil
 	}
-	n := min(x.arena.bytes, noiseBytes)
-	v := make([]float32, n/int64(x.low.Size()))
+	return x.gpu.noise(x.arena, x.low)
+}
+
+// noise fills memory with numbers between −1 and 1.
+func (g *gpu) noise(b block, typ device.Type) error {
+	if b.bytes == 0 {
+		return nil
+	}
+	n := min(b.bytes, noiseBytes)
+	v := make([]float32, n/int64(typ.Size()))
 	state := uint32(1)
 	for i := range v {
 		state = state*1664525 + 1013904223 // Numerical Recipes' generator
 		v[i] = float32(int32(state)) / (1 << 31)
 	}
-	if err := x.gpu.write(x.arena.ptr, encode(x.low, v)); err != nil {
+	if err := g.write(b.ptr, encode(typ, v)); err != nil {
 		return err
 	}
-	for done := n; done < x.arena.bytes; {
-		m := min(done, x.arena.bytes-done)
-		if err := x.gpu.driver.MemcpyDtoDAsync(x.arena.ptr.Add(done), x.arena.ptr, m, x.gpu.compute); err != nil {
-			return x.gpu.failed(err)
+	for done := n; done < b.bytes; {
+		m := min(done, b.bytes-done)
+		if err := g.driver.MemcpyDtoDAsync(b.ptr.Add(done), b.ptr, m, g.compute); err != nil {
+			return g.failed(err)
 		}
 		done += m
 	}

@@ -38,6 +38,32 @@ type task struct {
 	in, out []int // tensor ids
 	acc     int   // id of a tensor that is added to the gradient, −1 without
 	slice   bool  // opCopy: Attr.Offset counts in x, not in y
+	// A convolution, or a linear layer, whose third operand is a bias adds it, and with
+	// Attr.ReLU applies that. With stats it leaves the statistics of its result, for the
+	// batch norm behind it, which is given them then.
+	stats *statistics
+	given bool
+}
+
+// statistics are what a batch norm in training needs of its input: tensor ids.
+type statistics struct {
+	mean, invstd, runningMean, runningVar int
+	sum, square                           int // of the elements of each channel, where cuDNN makes them
+	epsilon, momentum                     float64
+}
+
+// touched are the tensors that a task reads or writes, −1 for none.
+func (t task) touched() []int {
+	all := slices.Concat(t.in, t.out, []int{t.acc})
+	if s := t.stats; s != nil {
+		all = append(all, s.mean, s.invstd, s.sum, s.square)
+	}
+	return all
+}
+
+// convolutional says whether a task is one whose result a bias can be part of.
+func (t task) convolutional() bool {
+	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
 // alias places a tensor in a part of another one's channels.
@@ -94,6 +120,9 @@ func lower(p *plan.Program, low device.Type, fuse bool) (lowered, error) {
 		if !l.done[at] {
 			l.kernel(at, k)
 		}
+	}
+	if fuse && low == device.F16 {
+		l.statistics()
 	}
 	return l.lowered, nil
 }
@@ -161,7 +190,8 @@ func (l *lowering) sums() {
 		_, aliased := l.aliases[last]
 		switch by := l.program.Kernels[w]; {
 		case aliased || by.Out[0] != last:
-		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward:
+		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
+			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward:
 			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
 				continue
 			}
@@ -179,7 +209,7 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 		}
 	}
 	switch k.Op {
-	case plan.OpConv, plan.OpConvTranspose:
+	case plan.OpConv, plan.OpConvTranspose, plan.OpLinear:
 		l.conv(t, k)
 		return
 	case plan.OpConvBackwardData:
@@ -234,11 +264,43 @@ func (l *lowering) conv(t task, k plan.Kernel) {
 			t.out = l.program.Kernels[r].Out
 		}
 	}
+	if l.fuse {
+		// One task: cuDNN may do it in one kernel, or ours goes behind its.
+		t.attr.ReLU = bias.attr.ReLU
+		l.tasks = append(l.tasks, t)
+		return
+	}
 	t.in = k.In[:2]
 	l.tasks = append(l.tasks, t)
 	if len(k.In) == 3 {
 		bias.in, bias.out = []int{t.out[0], k.In[2]}, t.out
 		l.tasks = append(l.tasks, bias)
+	}
+}
+
+// statistics finds the convolutions whose kernel can sum up for the batch norm behind
+// them: cuDNN has that in 16 bits of IEEE's, on whole maps of two dimensions.
+func (l *lowering) statistics() {
+	for i := range l.tasks {
+		t := &l.tasks[i]
+		y := t.out[0]
+		if t.op != plan.OpConv || len(t.in) != 2 || y < 0 || len(l.layouts[y].shape) != 4 {
+			continue
+		}
+		if _, aliased := l.aliases[y]; aliased {
+			continue
+		}
+		at := slices.IndexFunc(l.tasks, func(n task) bool { return n.op == plan.OpBatchNorm && n.attr.Training && n.in[0] == y && !n.given })
+		if at < i {
+			continue
+		}
+		n := &l.tasks[at]
+		vector := l.layouts[n.out[1]]
+		t.stats = &statistics{
+			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
+			sum: l.own(vector), square: l.own(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
+		}
+		n.given = true
 	}
 }
 

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"slices"
-
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/plan"
 )
@@ -88,7 +86,7 @@ func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 		life[id] = plan.Interval{First: len(l.tasks), Last: -1}
 	}
 	for at, t := range l.tasks {
-		for _, id := range slices.Concat(t.in, t.out, []int{t.acc}) {
+		for _, id := range t.touched() {
 			if id >= 0 {
 				r, _ := l.root(id)
 				life[r].First, life[r].Last = min(life[r].First, at), max(life[r].Last, at)

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
@@ -178,6 +181,40 @@ func TestRoofline(t *testing.T) {
 	measured, err := e.Ceilings(context.Background())
 	if err != nil || measured.Validate() != nil {
 		t.Errorf("ceilings are %+v, %v", measured, err)
+	}
+}
+
+// TestTensorCeiling: cuBLASLt's products count in 16 bits and in TF32, as large as the
+// memory allows; without it, or without tensor cores, our own kernels do. The
+// simulated machine does 2e18 operations a second.
+func TestTensorCeiling(t *testing.T) {
+	tf32 := func(on bool) engine.Options {
+		o := tunedOptions("fp32")
+		o.TF32 = on
+		return o
+	}
+	without := fake.Options{Memory: 64 << 20, Absent: []clib.Name{clib.CublasLt}}
+	for _, c := range []struct {
+		name    string
+		machine fake.Options
+		options engine.Options
+		by      string
+		flops   float64 // of cuBLASLt's
+	}{
+		{"bf16", fake.Options{Memory: 256 << 20}, tunedOptions("bf16"), "cuBLASLt, 2048×2048×2048", 2e18},
+		{"little memory", fake.Options{Memory: 64 << 20}, tunedOptions("fp16"), "cuBLASLt, 1024×1024×1024", 2e18},
+		{"TF32", fake.Options{Memory: 256 << 20}, tf32(true), "cuBLASLt, 2048×2048×2048", 2e18},
+		{"fp32", fake.Options{Memory: 64 << 20}, tf32(false), "multiply-adds", 0},
+		{"no cuBLASLt", without, tunedOptions("bf16"), "mma in registers", 0},
+	} {
+		got, err := openOn(t, fake.New(c.machine), c.options).Ceilings(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got.TensorBy != c.by || c.flops > 0 && math.Abs(got.TensorFLOPS/c.flops-1) > 0.02 {
+			t.Errorf("%s: %+v, want by %s", c.name, got, c.by)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/clib/cublaslt"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -30,6 +31,7 @@ type Work struct {
 // Ceilings are what a GPU can do, measured.
 type Ceilings struct {
 	TensorFLOPS    float64 // products of matrices in the engine's precision, a second
+	TensorBy       string  // what measured them: "cuBLASLt, 8192×8192×8192", "mma in registers", "multiply-adds"
 	FLOPS          float64 // fp32 multiply-adds, a second
 	BytesPerSecond float64 // copied in memory: read and written
 }
@@ -150,12 +152,14 @@ const (
 )
 
 // Ceilings measures the GPU: a copy in memory, multiply-adds in registers, and
-// products of matrices in registers in the engine's precision (TF32's are not
-// measured: fp32 counts as multiply-adds). The best of ten runs.
+// products of matrices in the engine's precision: cuBLASLt's of large matrices, which
+// use what the device is fastest with, or our own in registers where these are faster
+// or cuBLASLt is not there. fp32 without TF32 counts as multiply-adds. The best of
+// ten runs.
 func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	var c Ceilings
 	err := e.thread.do(func() (err error) {
-		c, err = e.gpu.ceilings(ctx, lowType(e.options.Precision))
+		c, err = e.gpu.ceilings(ctx, lowType(e.options.Precision), e.tf32)
 		return err
 	})
 	if err != nil {
@@ -164,7 +168,7 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	return c, nil
 }
 
-func (g *gpu) ceilings(ctx context.Context, low device.Type) (c Ceilings, err error) {
+func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceilings, err error) {
 	free, _, err := g.driver.MemGetInfo()
 	if err != nil {
 		return c, g.failed(err)
@@ -196,27 +200,91 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type) (c Ceilings, err er
 		return c, err
 	}
 	c.FLOPS = fma.FLOP / seconds
-	c.TensorFLOPS = c.FLOPS
-	if low == device.F32 {
+	c.TensorFLOPS, c.TensorBy = c.FLOPS, "multiply-adds"
+	if low == device.F32 && !tf32 {
 		return c, nil
 	}
-	mma, err := kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
+	if low != device.F32 {
+		mma, err := kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
+		if err != nil {
+			return c, err
+		}
+		if seconds, err = g.best(ctx, mma.Launch); err != nil {
+			return c, err
+		}
+		c.TensorFLOPS, c.TensorBy = mma.FLOP/seconds, "mma in registers"
+	}
+	if g.stack.CublasLt == nil {
+		return c, nil
+	}
+	product, edge, err := g.product(ctx, low, memory)
 	if err != nil {
 		return c, err
 	}
-	if seconds, err = g.best(ctx, mma.Launch); err != nil {
-		return c, err
+	if product > c.TensorFLOPS {
+		c.TensorFLOPS, c.TensorBy = product, fmt.Sprintf("cuBLASLt, %d×%d×%d", edge, edge, edge)
 	}
-	c.TensorFLOPS = mma.FLOP / seconds
 	return c, nil
 }
 
+// The matrices of the product that measures a ceiling, and the memory that cuBLASLt
+// may use beside them.
+const (
+	productEdge      = 8192
+	productWorkspace = 64 << 20
+)
+
+// product is cuBLASLt's speed with square matrices of low (TF32 of fp32), as large as
+// memory allows, full of noise: zeros cost less power.
+func (g *gpu) product(ctx context.Context, low device.Type, memory block) (flops float64, edge int64, err error) {
+	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
+	compute := cublaslt.ComputeFloat32
+	if low == device.F32 {
+		compute = cublaslt.ComputeTF32
+	}
+	edge = productEdge
+	matrix := func() int64 { return edge * edge * int64(low.Size()) }
+	limit := min(productWorkspace, memory.bytes/8/alignment*alignment)
+	for edge > 64 && 3*matrix()+limit > memory.bytes {
+		edge /= 2
+	}
+	if err := g.noise(block{memory.ptr, 2 * matrix()}, low); err != nil {
+		return 0, 0, err
+	}
+	lt := g.stack.CublasLt
+	h, err := lt.Create()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, lt.Destroy(h)) }()
+	plan, err := lt.Plan(h, cublaslt.Matmul{
+		M: edge, N: edge, K: edge, TransA: true, TypeA: typ, TypeB: typ, TypeD: typ, LDA: edge, LDB: edge, LDD: edge,
+		Compute: compute, WorkspaceLimit: limit,
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, lt.Close(plan)) }()
+	a := memory.ptr
+	seconds, err := g.bestOf(ctx, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
+	if err != nil {
+		return 0, 0, err
+	}
+	n := float64(edge)
+	return 2 * n * n * n / seconds, edge, nil
+}
+
 // best is the least time of launches, in seconds.
-func (g *gpu) best(ctx context.Context, launches ...kernels.Launch) (seconds float64, err error) {
+func (g *gpu) best(ctx context.Context, launches ...kernels.Launch) (float64, error) {
 	calls, err := g.calls(launches, nil)
 	if err != nil {
 		return 0, err
 	}
+	return g.bestOf(ctx, calls...)
+}
+
+// bestOf is the least time of commands, in seconds.
+func (g *gpu) bestOf(ctx context.Context, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event
 	for i := range events {
 		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {

@@ -18,7 +18,9 @@ func (t *tester) listOperations() []operation {
 		all = append(all, t.pointwise(s)...)
 	}
 	all = append(all, t.channels()...)
-	return append(all, t.pools()...)
+	all = append(all, t.pools()...)
+	all = append(all, t.linears()...)
+	return append(all, t.classification()...)
 }
 
 // maps are shapes of feature maps.
@@ -63,7 +65,7 @@ func (t *tester) convolutions() []operation {
 		all = append(
 			all,
 			operation{op: plan.OpConv, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(c.c*taps, 1), plans: true},
-			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2)},
+			operation{name: "conv with bias", op: plan.OpConv, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2), plans: true},
 			operation{op: plan.OpConvBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(c.k*taps, 1), plans: true},
 			operation{op: plan.OpConvBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(c.n*y[2]*y[3], 1), plans: true},
 		)
@@ -84,7 +86,7 @@ func (t *tester) transposed() []operation {
 		all = append(
 			all,
 			operation{op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(c.c*taps, 1), plans: true},
-			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2)},
+			operation{name: "conv_transpose with bias", op: plan.OpConvTranspose, attr: c.attr(), in: [][]int{x, w, {c.k}}, out: [][]int{y}, bound: t.terms(c.c*taps, 2), plans: true},
 			operation{op: plan.OpConvTransposeBackwardData, attr: c.attr(), in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(c.k*taps, 1), plans: true},
 			operation{op: plan.OpConvTransposeBackwardWeights, attr: c.attr(), in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(c.n*c.h*c.w, 1), plans: true},
 		)

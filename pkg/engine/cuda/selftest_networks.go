@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"gorgonia.org/gorgonia"
+
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -42,26 +44,82 @@ func (t *tester) networks() error {
 			if !fuse && i > 0 {
 				continue
 			}
-			if err := t.network(c, fuse); err != nil {
+			u, err := model.UNet2D(c)
+			if err != nil {
 				return err
 			}
+			shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, testedBatch)
+			if err := t.network("U-Net", shape, fuse, func() (*nn.Graph, error) { return u.Graph(testedBatch, nn.Train) }); err != nil {
+				return err
+			}
+		}
+	}
+	for _, fuse := range []bool{true, false} {
+		if err := t.network("classifier", "residual blocks, 18×14×3, 10 classes, batch 3", fuse, testedClassifier); err != nil {
+			return err
+		}
+		if err := t.network("3-D network", "8×12×10×2, batch 3", fuse, testedVolumes); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (t *tester) network(c model.UNet2DConfig, fuse bool) error {
-	const batch = 3
-	shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, batch)
-	name := map[bool]string{true: "steps of a U-Net", false: "steps of a U-Net, nothing fused"}[fuse]
+// testedBatch is the batch of the networks.
+const testedBatch = 3
+
+// testedClassifier has what a ResNet has: a strided first layer, an overlapping
+// pooling with padding, blocks with and without a projection, batch norm before and
+// behind its convolutions, a global average and a linear layer.
+func testedClassifier() (*nn.Graph, error) {
+	g := nn.NewGraph(nn.Train)
+	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
+		return g.Conv2D(name, x, out, kernel, stride, kernel/2, bias)
+	}
+	x := conv("stem", g.Input(model.ImageInput, testedBatch, 3, 18, 14), 16, 7, 2, true)
+	x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
+	for i, stride := range []int{1, 2} {
+		name := fmt.Sprint("block", i)
+		pre := g.ReLU(g.BatchNorm(name+".bn0", x))
+		short := conv(name+".project", pre, 24, 1, stride, true)
+		y := g.ReLU(g.BatchNorm(name+".bn1", conv(name+".a", pre, 8, 1, 1, false)))
+		y = g.ReLU(g.BatchNorm(name+".bn2", conv(name+".b", y, 8, 3, stride, false)))
+		x = g.Add(short, conv(name+".c", y, 24, 1, 1, true))
+	}
+	// A block of the other kind: the sum, then ReLU, no projection.
+	y := g.BatchNorm("last.bn", conv("last.a", x, 24, 3, 1, false))
+	x = g.ReLU(g.Add(x, y))
+	z := g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: 10, Bias: true})
+	g.Output(model.LogitsOutput, z)
+	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Input(model.TargetInput, testedBatch, 1), 0.1))
+	return g, g.Err()
+}
+
+// testedVolumes has what a 3-D U-Net for regression has: strided and transposed
+// convolutions, LeakyReLU, concatenation, tanh, an L1 loss.
+func testedVolumes() (*nn.Graph, error) {
+	g := nn.NewGraph(nn.Train)
+	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}}
+	x := g.LeakyReLU(g.Conv("down0", g.Input(model.ImageInput, testedBatch, 2, 8, 12, 10), half), 0.2)
+	y := g.BatchNorm("bn1", g.Conv("down1", g.LeakyReLU(x, 0.2), nn.Convolution{Out: 16, Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}}))
+	y = g.ConvTranspose("up1", g.ReLU(y), nn.Convolution{Out: 8, Kernel: []int{4, 4, 3}, Stride: []int{2}, Pad: []int{1}, Bias: true})
+	y = g.Concat(x, y)
+	y = g.Tanh(g.ConvTranspose("up0", g.ReLU(y), nn.Convolution{Out: 2, Kernel: []int{2}, Stride: []int{2}, Bias: true}))
+	g.Output(model.LogitsOutput, y)
+	g.SetLoss(g.L1(y, g.Input(model.TargetInput, testedBatch, 2, 8, 12, 10), 0))
+	return g, g.Err()
+}
+
+// network checks steps of a network, which build makes.
+func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
+	name := "steps of a " + kind
+	if !fuse {
+		name += ", nothing fused"
+	}
 	if !t.wanted(name) {
 		return nil
 	}
-	u, err := model.UNet2D(c)
-	if err != nil {
-		return err
-	}
-	g, err := u.Graph(batch, nn.Train)
+	g, err := build()
 	if err != nil {
 		return err
 	}
@@ -88,10 +146,11 @@ func (t *tester) network(c model.UNet2DConfig, fuse bool) error {
 	})
 	off := 0.0
 	for i := range want.losses {
-		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i]))
+		// Relative where a loss is large: that of ten classes begins at ln 10.
+		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
 	}
 	t.add(Check{
-		Name: name + ": losses (absolute)", Shape: shape, Error: off,
+		Name: name + ": losses (of the loss, at least of 1)", Shape: shape, Error: off,
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
 	t.add(Check{
@@ -150,11 +209,15 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	random := rand.New(rand.NewPCG(seed, 1))
 	for step := 1; step <= networkSteps; step++ {
 		for _, name := range []string{model.ImageInput, model.TargetInput} {
-			v := make([]float32, p.Tensors[p.Lookup(plan.Input, name)].Elements())
+			id := p.Lookup(plan.Input, name)
+			v := make([]float32, p.Tensors[id].Elements())
 			for i := range v {
 				v[i] = random.Float32()
 				if name == model.TargetInput {
 					v[i] = float32(math.Round(float64(v[i])))
+				}
+				if classes := p.Classes(id); classes > 0 {
+					v[i] = float32(random.IntN(classes))
 				}
 			}
 			if err := x.SetInput(name, v); err != nil {

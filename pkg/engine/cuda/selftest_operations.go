@@ -203,7 +203,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 			return nil, err
 		}
 		wide := widened(v)
-		if on, ok := x.(*executable); ok && o.op == plan.OpBCEWithLogitsBackward {
+		if on, ok := x.(*executable); ok && scaled(o.op) {
 			for j := range wide {
 				wide[j] /= on.scale // fp16 carries the gradients of a loss that is scaled
 			}
@@ -220,27 +220,34 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 	return all, nil
 }
 
+// scaled says whether op is the gradient of a loss, which fp16 carries scaled.
+func scaled(op plan.Op) bool {
+	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward
+}
+
 // everyPlan runs each plan that cuDNN has for the convolution that x is, into an
 // output full of NaN: tuning may choose any of them. Algorithms of Winograd's
 // family, and those that say that they add in a lower precision, lose some bits:
 // they may be off eight times as much.
 func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
-	c := Check{Name: string(o.op) + ", every plan", Shape: o.String(), Bound: o.bound}
-	lossy := Check{Name: string(o.op) + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
-	plans, lossyPlans := 0, 0
+	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
+	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
+	plans, lossyPlans, fused := 0, 0, 0
+	var without error
 	err := x.do(func() (err error) {
 		conv, ok := x.asConvolution(x.tasks[0])
 		if !ok {
 			return fmt.Errorf("the operation became a %s, which is no convolution of cuDNN's", x.tasks[0].op)
 		}
-		list, err := x.variants(conv)
+		list, err := x.variants(x.tasks[0], conv)
 		if err != nil {
 			return err
 		}
-		all, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+		all, missing, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 		if err != nil {
 			return err
 		}
+		without = missing
 		defer func() {
 			for _, one := range all {
 				err = firstOf(err, one.plan.Close())
@@ -258,6 +265,9 @@ func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
 				to, count = &lossy, &lossyPlans
 			}
 			*count++
+			if len(list[one.variant].ops) > 1 {
+				fused++
+			}
 			got, err := x.runPlan(one, list[one.variant], x.places[x.program.Outputs[0]], x.address(x.program.Outputs[0]))
 			if err != nil {
 				to.Error, to.Detail = math.Inf(1), fmt.Sprintf("%s: %v", one.plan, err)
@@ -287,6 +297,12 @@ func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
 		}
 		if done.check.Detail == "" {
 			done.check.Detail = fmt.Sprintf("%d plans", done.plans)
+			if x.tasks[0].attr.ReLU || len(x.tasks[0].in) == 3 {
+				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
+			}
+			if without != nil {
+				done.check.Detail += fmt.Sprintf("; without %v", without)
+			}
 		}
 		t.add(done.check)
 	}

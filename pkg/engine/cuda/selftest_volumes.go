@@ -83,8 +83,8 @@ func (t *tester) volumePlans(p *probe, c *Check, r relation3, which relation) (p
 	want := r.compute(index, widened(values[&conv.y]), widened(values[&conv.x]), widened(values[&conv.w]))
 	x := &executable{engine: t.engine, gpu: t.engine.gpu, low: t.low}
 	defer func() { err = firstOf(err, x.gpu.free(x.workspace)) }()
-	list := []variant{{op: conv.op(), pointers: map[int64]driver.Ptr{idX: conv.px, idW: conv.pw, idY: conv.py}}}
-	all, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	list := []variant{{ops: []cudnn.Op{conv.op()}, pointers: map[int64]driver.Ptr{idX: conv.px, idW: conv.pw, idY: conv.py}}}
+	all, _, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 	if err != nil {
 		return 0, err
 	}

@@ -249,7 +249,7 @@ func TestUpdateErrors(t *testing.T) {
 		u    optim.Update
 		want string
 	}{
-		{x, optim.Update{Rule: "lion"}, `rule "lion" is not known`},
+		{x, optim.Update{Rule: "lion"}, `this engine has no rule "lion"`},
 		{x, optim.Update{Rule: "adam"}, "count from 1"},
 		{y, optim.Update{Rule: "sgd"}, "no gradients"},
 	} {

@@ -29,15 +29,15 @@ type chosen struct {
 // choose finds the algorithm of a convolution: the tuning cache's, else the
 // fastest of all that cuDNN has, else (Convolution "heuristic") its first
 // suggestion.
-func (x *executable) choose(c convolution) (chosen, error) {
-	list, err := x.variants(c)
+func (x *executable) choose(t task, c convolution) (chosen, error) {
+	list, err := x.variants(t, c)
 	if err != nil {
 		return chosen{}, err
 	}
 	e := x.engine
 	key := c.key(e.tf32)
 	if e.options.Convolution == "heuristic" {
-		all, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurFallback)
+		all, _, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurFallback)
 		if err != nil {
 			return chosen{}, err
 		}
@@ -49,7 +49,7 @@ func (x *executable) choose(c convolution) (chosen, error) {
 			return candidate{p, known.Variant}.take(list), nil
 		}
 	}
-	all, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	all, missing, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 	if err != nil {
 		return chosen{}, err
 	}
@@ -60,8 +60,13 @@ func (x *executable) choose(c convolution) (chosen, error) {
 	p := all[best].plan
 	// A plan that cannot be written is tuned again in the next process.
 	if text, err := p.JSON(); err == nil && text != "" {
+		without := ""
+		if missing != nil {
+			without = missing.Error()
+		}
 		e.cache.put(key, choice{
-			Plan: text, Variant: all[best].variant, Engine: p.Engine, Mode: p.Mode.String(),
+			Missing: without,
+			Plan:    text, Variant: all[best].variant, Engine: p.Engine, Mode: p.Mode.String(),
 			Workspace: p.Workspace, Milliseconds: ms, Candidates: timed,
 		})
 	}

@@ -16,7 +16,9 @@ import (
 // executable is a loaded program.
 type executable[T number] struct {
 	engine   *reference
-	program  *plan.Program
+	source   *plan.Program // as it was loaded
+	program  *plan.Program // as it runs: in the precision of the engine
+	scaler   scaler
 	store    *store[T]
 	tensors  [][]T // by tensor id
 	buckets  [][]T // the gradients, in order
@@ -25,7 +27,7 @@ type executable[T number] struct {
 	elements int64 // allocated beside the store
 }
 
-func (x *executable[T]) Program() *plan.Program { return x.program }
+func (x *executable[T]) Program() *plan.Program { return x.source }
 func (x *executable[T]) Loss() float64          { return x.loss }
 func (x *executable[T]) Names() []string        { return x.store.all() }
 func (x *executable[T]) Close() error           { return nil }
@@ -38,7 +40,7 @@ func (x *executable[T]) Output(name string, dst []float32) error { return x.outp
 // SetInput implements engine.Executable.
 func (x *executable[T]) SetInput(name string, v []float32) error {
 	id := x.program.Lookup(plan.Input, name)
-	if id < 0 {
+	if id < 0 || id == x.scaler.input {
 		return fmt.Errorf("set input %q: the program has no input of this name", name)
 	}
 	dst := x.tensors[id]
@@ -53,6 +55,7 @@ func (x *executable[T]) SetInput(name string, v []float32) error {
 	for i, f := range v {
 		dst[i] = T(f)
 	}
+	round(x.program.Tensors[id].Stored, dst)
 	return nil
 }
 
@@ -75,7 +78,11 @@ func (x *executable[T]) output(name string, dst []float32) error {
 func (x *executable[T]) Gradient(param string) ([]float64, error) {
 	for _, p := range x.program.Params {
 		if p.Name == param && p.Grad >= 0 {
-			return widen(x.tensors[p.Grad]), nil
+			g := widen(x.tensors[p.Grad])
+			for i := range g {
+				g[i] /= x.scaler.used
+			}
+			return g, nil
 		}
 	}
 	return nil, fmt.Errorf("read gradient of %q: the program has none of this name", param)
@@ -84,7 +91,7 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 // Step implements engine.Executable.
 func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	apply, err := x.optimizer(update)
+	apply, err := x.optimizer(x.scaler.counted(update))
 	if err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
@@ -92,6 +99,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		copy(x.before[i], x.tensors[id])
 	}
 	start := time.Now()
+	x.scaleLoss()
 	if err := x.forward(ctx); err != nil {
 		for i, id := range x.program.States {
 			copy(x.tensors[id], x.before[i])
@@ -114,8 +122,10 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		t.Wait = time.Since(start)
 	}
 	start = time.Now()
-	if err := apply(); err != nil {
-		return t, fmt.Errorf("step: %w", err)
+	if update != nil && x.unscale() {
+		if err := apply(); err != nil {
+			return t, fmt.Errorf("step: %w", err)
+		}
 	}
 	t.Optimizer = time.Since(start)
 	return t, nil

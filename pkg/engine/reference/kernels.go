@@ -3,6 +3,7 @@ package reference
 import (
 	"fmt"
 
+	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -14,8 +15,32 @@ type call[T number] struct {
 	inShape, outShape [][]int
 }
 
-// run computes one kernel.
+// run computes one kernel, and rounds what it wrote to the types that are
+// stored.
 func (x *executable[T]) run(k plan.Kernel) error {
+	if err := x.compute(k); err != nil {
+		return err
+	}
+	for _, id := range k.Out {
+		if id >= 0 {
+			round(x.program.Tensors[id].Stored, x.tensors[id])
+		}
+	}
+	return nil
+}
+
+// round rounds v to the numbers that typ holds, if it is a 16-bit type.
+func round[T number](typ device.Type, v []T) {
+	if typ == device.Host {
+		return
+	}
+	for i, f := range v {
+		v[i] = T(typ.Round(float32(f)))
+	}
+}
+
+// compute computes one kernel.
+func (x *executable[T]) compute(k plan.Kernel) error {
 	c := call[T]{attr: k.Attr}
 	for _, id := range k.In {
 		c.in, c.inShape = append(c.in, x.tensors[id]), append(c.inShape, x.program.Tensors[id].Shape)
@@ -87,7 +112,7 @@ func (c *call[T]) runMore(k plan.Kernel) error {
 		c.linearBackwardData()
 	case plan.OpLinearBackwardWeights:
 		c.linearBackwardWeights()
-	case plan.OpReshape:
+	case plan.OpReshape, plan.OpCast: // run rounds
 		c.reshape()
 	case plan.OpPad:
 		c.pad()
@@ -105,6 +130,10 @@ func (c *call[T]) runMore(k plan.Kernel) error {
 		c.softmaxCrossEntropy()
 	case plan.OpSoftmaxCrossEntropyBackward:
 		c.softmaxCrossEntropyBackward()
+	case plan.OpDiceBCE:
+		c.diceBCE()
+	case plan.OpDiceBCEBackward:
+		c.diceBCEBackward()
 	case plan.OpL1:
 		c.l1()
 	case plan.OpL1Backward:

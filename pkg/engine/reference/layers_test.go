@@ -32,6 +32,8 @@ func classificationCases() []gradientCase {
 		{"softmax cross-entropy", []int{4, 3}, classes(0)},
 		{"softmax cross-entropy, batch 1", []int{1, 5}, classes(0)},
 		{"softmax cross-entropy, smoothed", []int{4, 3}, classes(0.1)},
+		{"dice", []int{2, 2, 3, 3}, func(g *nn.Graph, x *node) *node { return g.DiceBCE(x, g.Input("t", 2, 2, 3, 3), 1) }},
+		{"dice and cross-entropy", []int{2, 1, 2, 3, 2}, func(g *nn.Graph, x *node) *node { return g.DiceBCE(x, g.Input("t", 2, 1, 2, 3, 2), 0.25) }},
 		{"global average pool", []int{2, 3, 4, 5}, func(g *nn.Graph, x *node) *node { return g.GlobalAvgPool(x) }},
 		{"global average pool of a pixel", []int{1, 1, 1, 1}, func(g *nn.Graph, x *node) *node { return g.GlobalAvgPool(x) }},
 		{"flatten", []int{2, 3, 2, 2}, func(g *nn.Graph, x *node) *node { return g.Linear("l", g.Flatten(x), nn.Dense{Out: 2}) }},
@@ -90,7 +92,7 @@ func volumeCases() []gradientCase {
 			return g.ConvTranspose("t", x, nn.Convolution{Out: 2, Kernel: []int{2, 3, 1}, Stride: []int{2, 1, 3}, Pad: []int{0, 1, 0}})
 		}},
 		{"max pool", []int{1, 2, 4, 5, 4}, func(g *nn.Graph, x *node) *node { return g.MaxPool(x, nn.Pool{Kernel: []int{2}}) }},
-		{"max pool 3 stride 2 pad 1 ", []int{1, 2, 4, 5, 3}, func(g *nn.Graph, x *node) *node {
+		{"max pool 3 stride 2 pad 1, but for the width", []int{1, 2, 4, 5, 3}, func(g *nn.Graph, x *node) *node {
 			return g.MaxPool(x, nn.Pool{Kernel: []int{3, 3, 1}, Stride: []int{2}, Pad: []int{1, 1, 0}})
 		}},
 		{"average pool of a volume", []int{1, 2, 4, 3, 5}, func(g *nn.Graph, x *node) *node { return g.AvgPool(x, nn.Pool{Kernel: []int{2, 1, 3}}) }},

@@ -6,20 +6,22 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// bceWithLogits: mean of max(z,0) − z·t + log(1+e^−|z|), which no z overflows.
-func (c *call[T]) bceWithLogits() {
+// bce is the mean of max(z,0) − z·t + log(1+e^−|z|), which no z overflows.
+func (c *call[T]) bce() float64 {
 	sum := 0.0
 	for i, v := range c.in[0] {
 		z, t := float64(v), float64(c.in[1][i])
 		sum += math.Max(z, 0) - z*t + math.Log1p(math.Exp(-math.Abs(z)))
 	}
-	c.out[0][0] = T(sum / float64(len(c.in[0])))
+	return sum / float64(len(c.in[0]))
 }
+
+func (c *call[T]) bceWithLogits() { c.out[0][0] = T(c.bce()) }
 
 func (c *call[T]) bceWithLogitsBackward() {
 	scale := float64(c.in[2][0]) / float64(len(c.in[0]))
 	for i, z := range c.in[0] {
-		c.out[0][i] = T(scale * (1/(1+math.Exp(-float64(z))) - float64(c.in[1][i])))
+		c.out[0][i] = T(scale * (logistic(float64(z)) - float64(c.in[1][i])))
 	}
 }
 
@@ -71,6 +73,43 @@ func (c *call[T]) softmaxCrossEntropyBackward() {
 		}
 	})
 }
+
+// dice visits each channel of each sample with the range of its elements and
+// the two sides of its Dice coefficient, (2Σpt+1)/(Σp+Σt+1).
+func (c *call[T]) dice(visit func(lo, hi int, above, below float64)) {
+	z, t := c.in[0], c.in[1]
+	area := points(c.inShape[0])
+	for lo := 0; lo < len(z); lo += area {
+		above, below := 1.0, 1.0
+		for i := lo; i < lo+area; i++ {
+			p := logistic(float64(z[i]))
+			above += 2 * p * float64(t[i])
+			below += p + float64(t[i])
+		}
+		visit(lo, lo+area, above, below)
+	}
+}
+
+func (c *call[T]) diceBCE() {
+	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/points(c.inShape[0]))
+	sum := 0.0
+	c.dice(func(_, _ int, above, below float64) { sum += 1 - above/below })
+	c.out[0][0] = T(w*sum/maps + (1-w)*c.bce())
+}
+
+func (c *call[T]) diceBCEBackward() {
+	z, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
+	w, maps := c.attr.DiceWeight, float64(len(z)/points(c.inShape[0]))
+	c.dice(func(lo, hi int, above, below float64) {
+		for i := lo; i < hi; i++ {
+			p := logistic(float64(z[i]))
+			dice := -p * (1 - p) * (2*float64(t[i])*below - above) / (below * below * maps)
+			c.out[0][i] = T(dloss * (w*dice + (1-w)*(p-float64(t[i]))/float64(len(z))))
+		}
+	})
+}
+
+func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
 // l1 is the mean of |y−t| and, weighted, that of |e^{14y}−e^{14t}| over channel 0.
 func (c *call[T]) l1() {

@@ -197,3 +197,49 @@ func TestPrecisionsAgree(t *testing.T) {
 		}
 	}
 }
+
+// TestLossesAreMeans: the loss of a batch is the mean of its halves' losses, and
+// so is its gradient: what data-parallel training rests on.
+func TestLossesAreMeans(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sample, target []int
+		loss           func(g *nn.Graph, z, target *node) *node
+	}{
+		"bce":           {[]int{2, 3, 2}, []int{2, 3, 2}, func(g *nn.Graph, z, target *node) *node { return g.BCEWithLogits(z, target) }},
+		"dice":          {[]int{2, 3, 2}, []int{2, 3, 2}, func(g *nn.Graph, z, target *node) *node { return g.DiceBCE(z, target, 0.7) }},
+		"cross-entropy": {[]int{5}, []int{1}, func(g *nn.Graph, z, target *node) *node { return g.SoftmaxCrossEntropy(z, target, 0.1) }},
+		"l1":            {[]int{2, 2, 1, 2}, []int{2, 2, 1, 2}, func(g *nn.Graph, z, target *node) *node { return g.L1(z, target, 0.01) }},
+	} {
+		run := func(lo, hi int) (float64, []float64) {
+			g := nn.NewGraph(nn.Train)
+			z := g.Parameter("z", nn.Constant(0), append([]int{hi - lo}, tt.sample...)...)
+			g.SetLoss(tt.loss(g, z, g.Input("t", append([]int{hi - lo}, tt.target...)...)))
+			x := built(t, g, "fp64")
+			values := make([]float64, g.Parameters()[0].Elements())
+			for i := range values {
+				values[i] = math.Sin(float64(i + lo*len(values)/(hi-lo)))
+			}
+			target := make([]float32, g.Inputs()[0].Elements())
+			for i := range target {
+				target[i] = float32((i + lo*len(target)/(hi-lo)) % 2)
+			}
+			if err := x.Set("z", values); err != nil {
+				t.Fatal(err)
+			}
+			input(t, x, "t", target...)
+			step(t, x, nil, nil)
+			return x.Loss(), gradient(t, x, "z")
+		}
+		loss, all := run(0, 4)
+		first, a := run(0, 2)
+		second, b := run(2, 4)
+		if !near(loss, (first+second)/2, 1e-14*math.Abs(loss)) {
+			t.Errorf("%s: loss %v of the batch, %v and %v of its halves", name, loss, first, second)
+		}
+		for i, v := range append(a, b...) {
+			if !near(all[i], v/2, 1e-14*(1+math.Abs(v))) {
+				t.Errorf("%s: gradient %d is %v in the batch, %v in its half", name, i, all[i], v)
+			}
+		}
+	}
+}

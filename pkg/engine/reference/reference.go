@@ -4,7 +4,10 @@
 //
 // Every kernel is a loop over the definition that package plan gives for it.
 // In fp32 tensors are float32, while statistics, losses and the sums behind a
-// parameter's gradient are added up in float64; in fp64 all is float64.
+// parameter's gradient are added up in float64; in fp64 all is float64. In bf16
+// and fp16 it computes as in fp32 and rounds what plan.MixedPrecision has stored
+// in 16 bits, at the places and in the way a GPU does: float32 holds every such
+// number. In fp16 the loss is scaled (see scaler).
 // Options.Threads, Convolution and Fuse (which is the lowering's affair) make
 // no difference.
 package reference
@@ -14,13 +17,15 @@ import (
 	"slices"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 )
 
 // number is a precision of this engine.
 type number interface{ float32 | float64 }
 
-// New is a reference engine of precision fp32 or fp64. It uses one thread.
+// New is a reference engine of precision fp32, fp64, bf16 or fp16. It uses one
+// thread.
 func New(o engine.Options) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("open reference engine: %w", err)
@@ -45,12 +50,22 @@ func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Execu
 	if err := plan.Validate(p); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
-	var x engine.Executable
+	run := p
 	var err error
+	switch e.options.Precision {
+	case "bf16":
+		run, err = plan.MixedPrecision(p, device.BF16)
+	case "fp16":
+		run, err = plan.MixedPrecision(p, device.F16)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load program: %w", err)
+	}
+	var x engine.Executable
 	if e.options.Precision == "fp64" {
-		x, err = load[float64](e, p, share)
+		x, err = load[float64](e, p, run, share)
 	} else {
-		x, err = load[float32](e, p, share)
+		x, err = load[float32](e, p, run, share)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
@@ -58,9 +73,10 @@ func (e *reference) Load(p *plan.Program, share engine.Executable) (engine.Execu
 	return x, nil
 }
 
-// load gives every tensor its memory.
-func load[T number](e *reference, p *plan.Program, share engine.Executable) (engine.Executable, error) {
-	x := &executable[T]{engine: e, program: p, tensors: make([][]T, len(p.Tensors))}
+// load gives every tensor of p its memory; source is p as it was before its
+// precision was lowered.
+func load[T number](e *reference, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
+	x := &executable[T]{engine: e, source: source, program: p, scaler: newScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
 		x.store = newStore[T](p)
 	} else {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+
+	"lockstep/pkg/internal/device"
 )
 
 // FLOPs is the number of floating-point operations of k: a multiplication and
@@ -78,6 +80,9 @@ func (p *Program) label(id int, shape bool) string {
 	}
 	if shape {
 		s += strings.ReplaceAll(fmt.Sprint(t.Shape), " ", "×")
+		if t.Stored != device.Host {
+			s += " " + t.Stored.String()
+		}
 	}
 	return s
 }
@@ -108,7 +113,7 @@ func (a Attr) String() string {
 	for _, v := range []struct {
 		name  string
 		value float64
-	}{{"slope", a.Slope}, {"smoothing", a.Smoothing}, {"exp weight", a.ExpWeight}} {
+	}{{"slope", a.Slope}, {"smoothing", a.Smoothing}, {"exp weight", a.ExpWeight}, {"dice weight", a.DiceWeight}} {
 		if v.value != 0 {
 			s = append(s, fmt.Sprint(v.name, " ", v.value))
 		}

@@ -7,6 +7,8 @@
 // lies in memory is the engine's own affair.
 package plan
 
+import "lockstep/pkg/internal/device"
+
 // Op names a kernel. The comment of each gives inputs → outputs with shapes,
 // n the batch, c input channels, k output channels; weights lie as in PyTorch.
 // Feature maps are images [n,c,h,w], as written, or volumes [n,c,d,h,w] with
@@ -76,6 +78,8 @@ const (
 	// OpReshape: x → y, the same elements in logical order under another shape (or
 	// the same: a copy).
 	OpReshape Op = "reshape"
+	// OpCast: x → y of the same shape, rounded to the type that y is stored in.
+	OpCast Op = "cast"
 	// OpPad: x [n,c,h,w] → y [n,c,h',w'], h' = pad + h + padEnd: Attr.Pad zeros in
 	// front of each spatial dimension and Attr.PadEnd behind.
 	OpPad Op = "pad"
@@ -107,6 +111,14 @@ const (
 	OpSoftmaxCrossEntropy Op = "softmax_cross_entropy"
 	// OpSoftmaxCrossEntropyBackward: z, t, dloss [1] → dz = dloss·(softmax(z)−q)/n.
 	OpSoftmaxCrossEntropyBackward Op = "softmax_cross_entropy_backward"
+	// OpDiceBCE: z, t of one shape [n,c,…] → Attr.DiceWeight·D + (1−Attr.DiceWeight)·B,
+	// a scalar (shape [1]); B is that of OpBCEWithLogits, D the mean over n and c of
+	// 1 − (2Σpt+1)/(Σp+Σt+1), p = σ(z), sums over the positions of one channel of
+	// one sample.
+	OpDiceBCE Op = "dice_bce"
+	// OpDiceBCEBackward: z, t, dloss [1] → dz = dloss·((1−w)·(p−t)/elements −
+	// w·p·(1−p)·(2t·S−I)/(S²·n·c)), w = Attr.DiceWeight, S = Σp+Σt+1, I = 2Σpt+1.
+	OpDiceBCEBackward Op = "dice_bce_backward"
 	// OpL1: y, t of one shape → the mean over all elements of |y−t|, a scalar
 	// (shape [1]); plus, with Attr.ExpWeight above 0 and a shape [n,c,…],
 	// Attr.ExpWeight times the mean over channel 0 of |e^{14y}−e^{14t}|.
@@ -133,6 +145,8 @@ type Attr struct {
 	Slope     float64 // leaky ReLU: of the negative side
 	Smoothing float64 // softmax cross-entropy: of the labels
 	ExpWeight float64 // l1: of the term on exponentials
+
+	DiceWeight float64 // dice bce: of the Dice term
 }
 
 // Role says where a tensor's contents come from and how long they live.
@@ -155,6 +169,10 @@ type Tensor struct {
 	Shape []int  // logical: NCHW or NCDHW, [n,c], [k,c,r,s], [c], [1]
 	Role  Role
 	Value float64 // of a Constant
+	// Stored is the 16-bit type that each element is rounded to when it is
+	// written, where MixedPrecision chose one; otherwise the zero Type: elements
+	// are of the precision that the engine computes in.
+	Stored device.Type
 	// First and Last are the indexes of the first and last kernel that touch
 	// the tensor (−1 where none does).
 	First, Last int

@@ -85,7 +85,7 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		return [][]int{{in[0][1]}}, nil
 	case OpBatchNorm, OpBatchNormBackward:
 		return normShapes(k, in)
-	case OpReLU, OpLeakyReLU, OpTanh:
+	case OpReLU, OpLeakyReLU, OpTanh, OpCast:
 		return in[:1], slope(k)
 	case OpReLUBackward, OpAdd, OpLeakyReLUBackward, OpTanhBackward:
 		return in[:1], errors.Join(equal(in...), slope(k))
@@ -93,7 +93,7 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
 		return movedShapes(k, in, out[0])
-	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpL1, OpL1Backward:
+	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
 	return nil, fmt.Errorf("operation is not known")
@@ -192,6 +192,10 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 				in[0], k.Attr.Smoothing, k.In[1])
 		}
 		return result, equal(in[1], []int{in[0][0], 1})
+	case OpDiceBCE, OpDiceBCEBackward:
+		if w := k.Attr.DiceWeight; !isMap(in[0]) || !(w > 0 && w <= 1) {
+			return nil, fmt.Errorf("weight %v of the Dice term over %v", w, in[0])
+		}
 	case OpL1, OpL1Backward:
 		if !(k.Attr.ExpWeight >= 0) || k.Attr.ExpWeight > 0 && len(in[0]) < 2 {
 			return nil, fmt.Errorf("weight %v of the exponential term over %v", k.Attr.ExpWeight, in[0])

@@ -104,7 +104,7 @@ func attributes(a nn.Attr) Attr {
 	return Attr{
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
 		Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum,
-		Slope: a.Slope, Smoothing: a.Smoothing, ExpWeight: a.ExpWeight,
+		Slope: a.Slope, Smoothing: a.Smoothing, ExpWeight: a.ExpWeight, DiceWeight: a.DiceWeight,
 	}
 }
 

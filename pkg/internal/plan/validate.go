@@ -35,6 +35,7 @@ var arities = map[Op]arity{
 	OpLinearBackwardData:           {2, 2, 1, 1},
 	OpLinearBackwardWeights:        {2, 2, 1, 1},
 	OpReshape:                      {1, 1, 1, 1},
+	OpCast:                         {1, 1, 1, 1},
 	OpPad:                          {1, 1, 1, 1},
 	OpPadBackward:                  {1, 1, 1, 1},
 	OpLeakyReLU:                    {1, 1, 1, 1},
@@ -43,6 +44,8 @@ var arities = map[Op]arity{
 	OpTanhBackward:                 {2, 2, 1, 1},
 	OpSoftmaxCrossEntropy:          {2, 2, 1, 1},
 	OpSoftmaxCrossEntropyBackward:  {3, 3, 1, 1},
+	OpDiceBCE:                      {2, 2, 1, 1},
+	OpDiceBCEBackward:              {3, 3, 1, 1},
 	OpL1:                           {2, 2, 1, 1},
 	OpL1Backward:                   {3, 3, 1, 1},
 }

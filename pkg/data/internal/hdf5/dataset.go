@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"lockstep/pkg/data/internal/values"
 )
 
 // maxRank is HDF5's own bound.
@@ -14,7 +16,7 @@ const maxRank = 32
 type Dataset struct {
 	file  *File
 	shape []int
-	of    number
+	of    values.Number
 	fill  []byte // value of what was never written, or nil for zeros
 
 	compact []byte // of a compact one
@@ -22,14 +24,6 @@ type Dataset struct {
 	chunk   []int  // of a chunked one: its shape
 	chunks  map[uint64]chunk
 	filters []filter
-}
-
-// number is how a value is stored.
-type number struct {
-	size   int // bytes
-	big    bool
-	float  bool
-	signed bool
 }
 
 // chunk is where a chunk lies.
@@ -120,35 +114,35 @@ func (d *Dataset) dataspace(c *cursor) error {
 }
 
 // datatype reads IV.A.2.d: whole numbers of 1 to 8 bytes and IEEE 754 floats.
-func datatype(c *cursor) (number, error) {
+func datatype(c *cursor) (values.Number, error) {
 	class := c.uint(1) & 0xf
 	bits := c.uint(3)
-	t := number{size: int(c.uint(4)), big: bits&1 != 0, signed: bits&8 != 0}
+	t := values.Number{Size: int(c.uint(4)), Big: bits&1 != 0, Signed: bits&8 != 0}
 	switch class {
 	case 0:
-		if t.size == 1 || t.size == 2 || t.size == 4 || t.size == 8 {
+		if t.Known() {
 			return t, c.err
 		}
 	case 1:
-		t.float = true
+		t.Float = true
 		c.skip(2)
 		precision := int(c.uint(2))
 		c.skip(1)
-		exponent := map[int]uint64{2: 5, 4: 8, 8: 11}[t.size]
-		if bits&0x40 == 0 && precision == 8*t.size && exponent != 0 && c.uint(1) == exponent {
+		exponent := map[int]uint64{2: 5, 4: 8, 8: 11}[t.Size]
+		if bits&0x40 == 0 && precision == 8*t.Size && exponent != 0 && c.uint(1) == exponent {
 			return t, c.err
 		}
 	}
 	if c.err != nil {
 		return t, c.err
 	}
-	return t, fmt.Errorf("values of type class %d and %d bytes: whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read", class, t.size)
+	return t, fmt.Errorf("values of type class %d and %d bytes: whole numbers of 1, 2, 4 or 8 bytes and floats of 2, 4 or 8 are read", class, t.Size)
 }
 
 // fillValue reads IV.A.2.f.
 func (d *Dataset) fillValue(c *cursor) error {
 	version := c.uint(1)
-	defined := true
+	var defined bool
 	switch version {
 	case 1, 2:
 		c.skip(2)
@@ -162,8 +156,8 @@ func (d *Dataset) fillValue(c *cursor) error {
 		return c.err
 	}
 	n := c.uint(4)
-	if c.err == nil && n == uint64(d.of.size) {
-		d.fill = slices.Clone(c.take(d.of.size))
+	if c.err == nil && n == uint64(d.of.Size) {
+		d.fill = slices.Clone(c.take(d.of.Size))
 		if slices.Max(d.fill) == 0 {
 			d.fill = nil
 		}
@@ -210,7 +204,7 @@ func (d *Dataset) layout(c *cursor) error {
 
 // bytes is what the values need.
 func (d *Dataset) bytes() int {
-	n := d.of.size
+	n := d.of.Size
 	for _, v := range d.shape {
 		n *= v
 	}
@@ -235,8 +229,8 @@ func (d *Dataset) chunkShape(c *cursor, rank, width int) error {
 		total *= n
 		if i < rank-1 {
 			d.chunk = append(d.chunk, int(n))
-		} else if n != uint64(d.of.size) {
-			return fmt.Errorf("chunks of values of %d bytes, type of %d: the file is damaged", n, d.of.size)
+		} else if n != uint64(d.of.Size) {
+			return fmt.Errorf("chunks of values of %d bytes, type of %d: the file is damaged", n, d.of.Size)
 		}
 	}
 	return nil
@@ -247,7 +241,7 @@ const maxChunk = 1 << 30
 
 // chunkBytes is the size of a chunk that no filter made smaller.
 func (d *Dataset) chunkBytes() int {
-	n := d.of.size
+	n := d.of.Size
 	for _, v := range d.chunk {
 		n *= v
 	}

@@ -1,9 +1,7 @@
 package hdf5
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 )
@@ -105,7 +103,7 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	if len(d.shape) == 0 {
 		at, size = []int{0}, []int{1}
 	}
-	shape, width := d.shape, d.of.size
+	shape, width := d.shape, d.of.Size
 	if len(shape) == 0 {
 		shape = []int{1}
 	}
@@ -113,7 +111,7 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 	n := size[last] * width
 	if d.compact != nil {
 		return rows(at, size, shape, func(to, from int) error {
-			d.of.convert(dst[to:][:size[last]], d.compact[from*width:][:n])
+			d.of.Convert(dst[to:][:size[last]], d.compact[from*width:][:n])
 			return nil
 		})
 	}
@@ -130,14 +128,14 @@ func (d *Dataset) readRows(dst []float32, at, size []int, s *scratch) error {
 		if err := d.file.readAt(s.stored, d.at+int64(from)*int64(width)); err != nil {
 			return err
 		}
-		d.of.convert(dst[to:][:size[last]], s.stored)
+		d.of.Convert(dst[to:][:size[last]], s.stored)
 		return nil
 	})
 }
 
 // readPlanes reads a box plane by plane.
 func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
-	last, width := len(size)-1, d.of.size
+	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
 	s.stored = sized(s.stored, ((height-1)*long+size[last])*width)
 	// A plane is a row of a box whose two last axes are one.
@@ -148,7 +146,7 @@ func (d *Dataset) readPlanes(dst []float32, at, size []int, s *scratch) error {
 			return err
 		}
 		for y := range height {
-			d.of.convert(dst[to+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
+			d.of.Convert(dst[to+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
 		}
 		return nil
 	})
@@ -159,7 +157,7 @@ func (d *Dataset) blank(dst []float32) {
 	v := float32(0)
 	if d.fill != nil {
 		one := make([]float32, 1)
-		d.of.convert(one, d.fill)
+		d.of.Convert(one, d.fill)
 		v = one[0]
 	}
 	for i := range dst {
@@ -199,7 +197,7 @@ func (d *Dataset) readChunks(dst []float32, at, size []int, s *scratch) error {
 
 // readChunk copies what the box has of chunk i.
 func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint64, s *scratch) error {
-	rank, width := len(size), d.of.size
+	rank, width := len(size), d.of.Size
 	// The part in the box, within the chunk and within the box.
 	in, part, out := make([]int, rank), make([]int, rank), make([]int, rank)
 	for k := range rank {
@@ -245,70 +243,7 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 		} else if err := d.file.readAt(row, where.at+int64(from)*int64(width)); err != nil {
 			return err
 		}
-		d.of.convert(dst[toBox(to/n):][:n], row[:n*width])
+		d.of.Convert(dst[toBox(to/n):][:n], row[:n*width])
 		return nil
 	})
-}
-
-// convert makes float32 of stored values.
-func (t number) convert(dst []float32, b []byte) {
-	var order binary.ByteOrder = binary.LittleEndian
-	if t.big {
-		order = binary.BigEndian
-	}
-	switch {
-	case t.float && t.size == 4 && !t.big:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		}
-	case t.float && t.size == 4:
-		for i := range dst {
-			dst[i] = math.Float32frombits(order.Uint32(b[4*i:]))
-		}
-	case t.float && t.size == 8:
-		for i := range dst {
-			dst[i] = float32(math.Float64frombits(order.Uint64(b[8*i:])))
-		}
-	case t.float:
-		for i := range dst {
-			dst[i] = half(order.Uint16(b[2*i:]))
-		}
-	default:
-		for i := range dst {
-			dst[i] = t.whole(b[t.size*i:], order)
-		}
-	}
-}
-
-// whole is a whole number.
-func (t number) whole(b []byte, order binary.ByteOrder) float32 {
-	var v uint64
-	switch t.size {
-	case 1:
-		v = uint64(b[0])
-	case 2:
-		v = uint64(order.Uint16(b))
-	case 4:
-		v = uint64(order.Uint32(b))
-	default:
-		v = order.Uint64(b)
-	}
-	if !t.signed {
-		return float32(v)
-	}
-	shift := 64 - 8*t.size
-	return float32(int64(v<<shift) >> shift)
-}
-
-// half is IEEE 754's binary16.
-func half(h uint16) float32 {
-	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch exponent {
-	case 0: // zero or subnormal: fraction·2⁻²⁴
-		v := float32(fraction) * 0x1p-24
-		return math.Float32frombits(math.Float32bits(v) | sign)
-	case 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }

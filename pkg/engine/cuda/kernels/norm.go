@@ -50,13 +50,67 @@ func (a BatchNorm) Training(t Type) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r, m := tiles(a.Rows, a.Channels, reduceBlocks), tiles(a.Rows, a.Channels, mapBlocks)
+	first, err := a.Statistics(t)
+	if err != nil {
+		return nil, err
+	}
+	second, err := a.Apply(t)
+	return append(first, second...), err
+}
+
+// Statistics are bn_stats and bn_finalize: the first half of Training, which needs
+// neither y nor gamma and beta. x is read once.
+func (a BatchNorm) Statistics(t Type) ([]Launch, error) {
+	c := check{op: "batch norm statistics"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.vectors(map[string]Pointer{"running mean": a.RunningMean, "running variance": a.RunningVar, "mean": a.Mean, "invstd": a.InvStd, "partial": a.Partial})
+	if c.err != nil {
+		return nil, c.err
+	}
+	r := tiles(a.Rows, a.Channels, reduceBlocks)
 	var l list
 	l.typed(t, "bn_stats", r.grid, r.block, r.shared(2*vector),
 		a.X.Data, a.X.Pitch, a.Partial, wide(a.Rows), wide(r.rowsPerChunk), a.Channels)
 	l.untyped("bn_finalize", over(a.Channels, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnShared,
 		a.Partial, r.chunks, wide(a.Rows), wide(r.rowsPerChunk), a.Channels, a.Epsilon, a.Momentum,
 		a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
+	return l.done()
+}
+
+// StatisticsOfSums is bn_sums: as Statistics, from Σ x and Σ x² of each channel in
+// float32, which a convolution's kernel has made beside its result. Where the mean is
+// far larger than the deviation the difference of the two loses digits.
+func (a BatchNorm) StatisticsOfSums(sum, square Pointer) ([]Launch, error) {
+	c := check{op: "batch norm statistics of sums"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.vectors(map[string]Pointer{"running mean": a.RunningMean, "running variance": a.RunningVar, "mean": a.Mean, "invstd": a.InvStd, "sum": sum, "square": square})
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(a.Channels, 1)
+	var l list
+	l.untyped("bn_sums", grid, block, 0,
+		sum, square, wide(a.Rows), a.Channels, a.Epsilon, a.Momentum, a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
+	return l.done()
+}
+
+// Apply is bn_apply: the second half of Training, x read and y written.
+func (a BatchNorm) Apply(t Type) ([]Launch, error) {
+	c := check{op: "batch norm"}
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.activation("y", a.Y, a.Channels)
+	c.optional("add", a.Add, a.Channels)
+	c.vectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd})
+	if c.err != nil {
+		return nil, c.err
+	}
+	m := tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
 	l.typed(t, "bn_apply", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.Add.Data, a.Add.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Y.Data, a.Y.Pitch,
 		wide(a.Rows), wide(m.rowsPerChunk), a.Channels, a.ReLU)

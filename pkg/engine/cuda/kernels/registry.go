@@ -57,6 +57,7 @@ const window = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d 
 // untyped kernels exist once.
 var untyped = [...]signature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
+	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"sum_chunks", "p:partial i:partial_pitch i:chunks p:out0 i:n0 p:out1 i:n1"},
 	{"bce_finalize", "p:partial i:blocks l:elements p:loss p:counts i:accumulate"},
 	{"step_begin", "p:control f:beta1 f:beta2"},

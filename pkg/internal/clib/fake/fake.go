@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cublaslt"
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/clib/nccl"
@@ -33,6 +34,7 @@ type Options struct {
 	NCCLVersion   int    // 22809
 	Execute       Executor
 	Eager         bool     // run work when it is enqueued
+	Shallow       bool     // plans of cuDNN's are checked, and compute nothing
 	Network       *Network // shared by the ranks of a group
 
 	Absent       []clib.Name // libraries that are not there
@@ -155,7 +157,11 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	} else {
 		st.NVML = m.NVML()
 	}
-	st.Missing[clib.CublasLt] = fmt.Errorf("open %s: it is not simulated", clib.CublasLt)
+	if err := m.require(clib.CublasLt, cublaslt.Symbols()); err != nil {
+		st.Missing[clib.CublasLt] = err
+	} else {
+		st.CublasLt = m.CublasLt()
+	}
 	return st, st.Check()
 }
 
@@ -205,6 +211,13 @@ func (m *Machine) Reset() {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
 	m.log = nil
+}
+
+// Advance lets time pass on the machine, in microseconds.
+func (m *Machine) Advance(microseconds float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clock += microseconds
 }
 
 // Count is how many calls of the driver there were.

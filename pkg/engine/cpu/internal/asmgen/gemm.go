@@ -24,7 +24,8 @@ func gemm(a *assembler) {
 // gemmTile writes one of them. Registers are named by hand, for there is just
 // enough of them: R8–R13 the rows' addresses, BX the table of rows, R15 the
 // tiles that are left; in the loop over steps SI the step, CX how many are
-// left, AX its offset, DI the weights, DX the way to the second vector of them.
+// left, AX its offset, DI the weights, R14 those of a step of eight floats, DX
+// the way to the second vector of them.
 // Y0–Y11 hold the sums, Y12 and Y13 weights, Y14 and Y15 inputs.
 type gemmTile struct {
 	*assembler
@@ -127,11 +128,11 @@ func (g gemmTile) start() {
 }
 
 // product adds the outer product of the rows' floats at AX + offset and the
-// weights at DI + weights.
-func (g gemmTile) product(offset, weights int) {
-	g.VMOVUPS(mem(reg.RDI, weights), reg.Y12)
+// weights at w + weights.
+func (g gemmTile) product(w reg.GPPhysical, offset, weights int) {
+	g.VMOVUPS(mem(w, weights), reg.Y12)
 	if g.vectors > 1 {
-		g.VMOVUPS(indexed(reg.RDI, reg.RDX, weights), reg.Y13)
+		g.VMOVUPS(indexed(w, reg.RDX, weights), reg.Y13)
 	}
 	for i := range g.rows {
 		x := vectorRegister(14 + i%2)
@@ -147,11 +148,12 @@ func (g gemmTile) deepSteps() {
 	g.JZ(operand.LabelRef("store"))
 	g.Label("step")
 	g.MOVLQSX(mem(reg.RSI, 0), reg.RAX)
+	g.MOVLQSX(mem(reg.RSI, 4), reg.R14)
+	g.ADDQ(reg.RDI, reg.R14)
 	for k := range 8 {
-		g.product(4*k, k*vector)
+		g.product(reg.R14, 4*k, k*vector)
 	}
-	g.ADDQ(imm(4), reg.RSI)
-	g.ADDQ(imm(8*vector), reg.RDI)
+	g.ADDQ(imm(8), reg.RSI)
 	g.DECQ(reg.RCX)
 	g.JNZ(operand.LabelRef("step"))
 }
@@ -162,7 +164,7 @@ func (g gemmTile) flatSteps() {
 	g.Label("steps")
 	for k := range unroll {
 		g.MOVLQSX(mem(reg.RSI, 4*k), reg.RAX)
-		g.product(0, k*vector)
+		g.product(reg.RDI, 0, k*vector)
 	}
 	g.ADDQ(imm(4*unroll), reg.RSI)
 	g.ADDQ(imm(unroll*vector), reg.RDI)
@@ -173,7 +175,7 @@ func (g gemmTile) flatSteps() {
 	g.JZ(operand.LabelRef("store"))
 	g.Label("step")
 	g.MOVLQSX(mem(reg.RSI, 0), reg.RAX)
-	g.product(0, 0)
+	g.product(reg.RDI, 0, 0)
 	g.ADDQ(imm(4), reg.RSI)
 	g.ADDQ(imm(vector), reg.RDI)
 	g.DECQ(reg.RCX)

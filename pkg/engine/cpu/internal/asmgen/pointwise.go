@@ -34,7 +34,72 @@ func pointwise(a *assembler) {
 		a.VANDPS(mem(t[1], 0), g, g)
 		a.VMOVUPS(g, mem(t[2], 0))
 	})
+	activations(a)
+	distances(a)
 	transpose(a)
+}
+
+// activations writes what other activations than ReLU need.
+func activations(a *assembler) {
+	a.function("leakyAVX2", "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
+	r := a.params("a", "b", "y", "slope", "n")
+	slope, zero := a.YMM(), a.zero()
+	a.VBROADCASTSS(mem(r[3], 0), slope)
+	a.overFloats(r[4], r[:3], func() {
+		positive, v, w := a.YMM(), a.YMM(), a.YMM()
+		a.VCMPPS(operand.Imm(less), mem(r[0], 0), zero, positive)
+		a.VMOVUPS(mem(r[1], 0), v)
+		a.VMULPS(v, slope, w)
+		a.VBLENDVPS(positive, v, w, w)
+		a.VMOVUPS(w, mem(r[2], 0))
+	})
+
+	a.function("tanhGradAVX2", "func(y, dy, dx *float32, n int)", "computes dx = dy·(1 − y²).")
+	s := a.params("y", "dy", "dx", "n")
+	one := a.single("One", 1)
+	a.overFloats(s[3], s[:3], func() {
+		v, w := a.YMM(), a.YMM()
+		a.VMOVUPS(mem(s[0], 0), v)
+		a.VMOVUPS(one, w)
+		a.VFNMADD231PS(v, v, w)
+		a.VMULPS(mem(s[1], 0), w, w)
+		a.VMOVUPS(w, mem(s[2], 0))
+	})
+}
+
+// distances writes the kernels of the mean absolute difference.
+func distances(a *assembler) {
+	a.function("distancesAVX2", "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
+	r := a.params("a", "b", "out", "n")
+	sum, zero := a.zero(), a.zero()
+	a.loop("vector", r[3], vector/4, func() {
+		v, w := a.YMM(), a.YMM()
+		a.VMOVUPS(mem(r[0], 0), v)
+		a.VSUBPS(mem(r[1], 0), v, v)
+		a.VSUBPS(v, zero, w)
+		a.VMAXPS(v, w, w)
+		a.VADDPS(w, sum, sum)
+		a.ADDQ(imm(vector), r[0])
+		a.ADDQ(imm(vector), r[1])
+	})
+	a.VMOVUPS(sum, mem(r[2], 0))
+	a.end()
+
+	a.function("signsAVX2", "func(a, b, y, scale *float32, n int)", "computes y = scale times the sign of a − b.")
+	s := a.params("a", "b", "y", "scale", "n")
+	scale := a.YMM()
+	a.VBROADCASTSS(mem(s[3], 0), scale)
+	a.overFloats(s[4], s[:3], func() {
+		v, w, plus, minus := a.YMM(), a.YMM(), a.YMM(), a.YMM()
+		a.VMOVUPS(mem(s[0], 0), v)
+		a.VMOVUPS(mem(s[1], 0), w)
+		a.VCMPPS(operand.Imm(less), v, w, plus)  // b < a
+		a.VCMPPS(operand.Imm(less), w, v, minus) // a < b
+		a.VANDPS(scale, plus, plus)
+		a.VANDPS(scale, minus, minus)
+		a.VSUBPS(minus, plus, plus)
+		a.VMOVUPS(plus, mem(s[2], 0))
+	})
 }
 
 // overFloats runs body for n floats, a vector at a time, and ends the function.

@@ -31,6 +31,18 @@ WIDE(bn_finalize)(const float *__restrict__ partial, int chunks, i64 rows, i64 r
   running_var[channel] = (float)((1.0 - (double)momentum) * (double)running_var[channel] + (double)momentum * variance * ((double)rows / (double)(rows - 1)));
 }
 
+// bn_sums is bn_finalize of sums that are there already: Σ x and Σ x² of each channel.
+KERNEL(bn_sums)(const float *__restrict__ sum, const float *__restrict__ square, i64 rows, int channels, float epsilon, float momentum, float *__restrict__ mean, float *__restrict__ invstd, float *__restrict__ running_mean, float *__restrict__ running_var) {
+  for (i64 i = flat_start(); i < channels; i += flat_step()) {
+    double m = (double)sum[i] / (double)rows, variance = (double)square[i] / (double)rows - m * m;
+    if (variance < 0) variance = 0; // a NaN stays one
+    mean[i] = (float)m;
+    invstd[i] = (float)(1.0 / sqrt(variance + (double)epsilon));
+    running_mean[i] = (float)((1.0 - (double)momentum) * (double)running_mean[i] + (double)momentum * m);
+    running_var[i] = (float)((1.0 - (double)momentum) * (double)running_var[i] + (double)momentum * variance * ((double)rows / (double)(rows - 1)));
+  }
+}
+
 // sum_chunks: column sums of partial [chunks][pitch], the first n0 columns to out0,
 // the next n1 to out1; in double, in a fixed order.
 WIDE(sum_chunks)(const float *__restrict__ partial, int partial_pitch, int chunks, float *__restrict__ out0, int n0, float *__restrict__ out1, int n1) {

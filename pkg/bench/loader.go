@@ -1,0 +1,304 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"lockstep/pkg/data"
+)
+
+// LoaderOptions say what LoaderRuns measures.
+type LoaderOptions struct {
+	Pictures int // of each kind
+	Edge     int // of a picture, in pixels
+	Box      int // edge of the box that crops are cut from; 0: not measured
+	Crop     int // edge of a crop
+	Crops    int // in each repeat
+	Workers  int // goroutines of the loader whose orders are compared; 0: they are not
+	Repeats  int
+	Peer     PeerOptions
+	Output   io.Writer // lines on how it goes; nil: none
+}
+
+// Validate reports the first option that cannot be.
+func (o LoaderOptions) Validate() error {
+	switch {
+	case o.Pictures < 8 || o.Edge < 16 || o.Repeats < 1:
+		return fmt.Errorf("bench loader: pictures are %d of edge %d and repeats %d: use at least 8, 16 and 1", o.Pictures, o.Edge, o.Repeats)
+	case o.Box != 0 && (o.Crop < 1 || o.Crop > o.Box || o.Crops < 1):
+		return fmt.Errorf("bench loader: %d crops of edge %d of a box of %d: use at least 1, of at most the box's edge; --box 0 leaves them out", o.Crops, o.Crop, o.Box)
+	case o.Workers < 0:
+		return fmt.Errorf("bench loader: workers are %d: use 0 (not measured) or more", o.Workers)
+	}
+	return nil
+}
+
+const picturesScript = "pictures.py"
+
+// LoaderRuns measures how fast samples come, with one thread each, beside Pillow
+// (pictures) and h5py and NumPy (crops), in turns: read, decoded, and made
+// float32 planes of 0 to 1. Both must get the same values on average. Then it
+// compares orders of the loader's stages with the default, over the second epoch
+// and on. What is read is made from a seed in the folder for temporary files.
+// An error wraps ErrPeerMissing where a peer is not on this machine.
+func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "lockstep-bench-loader-")
+	if err != nil {
+		return nil, fmt.Errorf("bench loader: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	argv, err := o.Peer.pictures(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bench loader: %w", err)
+	}
+	peer, err := startPeer(ctx, program{argv: argv, workers: 1})
+	if err != nil {
+		return nil, fmt.Errorf("bench loader: %w", err)
+	}
+	defer peer.close()
+	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: machine(), Commit: commit(ctx), Peer: peer.about.Name}}
+	for _, measure := range []func(context.Context) ([]Record, error){b.pictures, b.crops, b.orders} {
+		r, err := measure(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("bench loader: %w", err)
+		}
+		records = append(records, r...)
+	}
+	return records, nil
+}
+
+// pictures is the command line of the peer.
+func (o PeerOptions) pictures(ctx context.Context) ([]string, error) {
+	script, err := o.script(picturesScript)
+	if err != nil {
+		return nil, err
+	}
+	if o.Python != "" {
+		return []string{o.Python, script}, nil
+	}
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		find := exec.CommandContext(ctx, python, "-c", "import importlib.util as u, sys; sys.exit(None in (u.find_spec('PIL'), u.find_spec('h5py')))")
+		if find.Run() == nil {
+			return []string{python, script}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no python3 here has Pillow and h5py: install them with %s", ErrPeerMissing, Advice)
+}
+
+type loaderBench struct {
+	LoaderOptions
+	dir    string
+	peer   *side
+	record Record // what all have in common
+}
+
+// beside measures reading n samples of ds against a request to the peer.
+func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
+	var ours, peers []float64
+	for range b.Repeats {
+		seconds, mean, err := readSamples(ctx, ds, n)
+		if err != nil {
+			return Record{}, fmt.Errorf("%s: %w", name, err)
+		}
+		answers, err := b.peer.ask(request)
+		if err != nil {
+			return Record{}, fmt.Errorf("%s: %w", name, err)
+		}
+		// Decoders and filters differ in the last bits; crops lie at other places.
+		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
+			return Record{}, fmt.Errorf("%s: values are %.4f on average, %s reads %.4f in %g s: they must be equal", name, mean, b.peer.about.Name, a.Loss, a.Seconds)
+		}
+		ours, peers = append(ours, float64(n)/seconds), append(peers, float64(n)/answers[0].Seconds)
+		say(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
+	}
+	r := b.record
+	r.Name, r.Unit = name, unit
+	return compared(r, ours, peers), nil
+}
+
+// readSamples reads n samples on one thread; mean is that of |values| of images.
+func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean float64, err error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	image, target := make([]float32, elements(ds.ImageShape())), make([]float32, elements(ds.TargetShape()))
+	start := time.Now()
+	for i := range n {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		if err := ds.Get(i%ds.Len(), image, target); err != nil {
+			return 0, 0, err
+		}
+	}
+	seconds = time.Since(start).Seconds()
+	for _, v := range image {
+		mean += math.Abs(float64(v)) / float64(len(image))
+	}
+	return seconds, mean, nil
+}
+
+func elements(shape []int) int {
+	n := 1
+	for _, v := range shape {
+		n *= v
+	}
+	return n
+}
+
+// Edges that the courses and the study resize to.
+const (
+	imageNetEdge = 256
+	cifarResized = 128
+)
+
+// pictures measures PNG, JPEG and CIFAR-10.
+func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
+	shapes, err := data.Shapes(data.ShapesConfig{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	small, err := data.Shapes(data.ShapesConfig{Count: b.Pictures, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	png, jpeg, cifar := filepath.Join(b.dir, "png"), filepath.Join(b.dir, "jpeg"), filepath.Join(b.dir, "cifar")
+	if err := errors.Join(data.WriteFolders(ctx, png, shapes, "png"), data.WriteFolders(ctx, jpeg, shapes, "jpeg"), data.WriteCIFAR10(ctx, cifar, small, small)); err != nil {
+		return nil, err
+	}
+	var records []Record
+	add := func(name string, ds *data.Classes, err error, request ...string) error {
+		if err != nil {
+			return err
+		}
+		r, err := b.beside(ctx, name, "images/s", ds, b.Pictures, strings.Join(request, "\t"))
+		records = append(records, r)
+		return err
+	}
+	size := fmt.Sprintf("%d×%d", b.Edge, b.Edge)
+	large, toLarge := fmt.Sprint(imageNetEdge), data.ClassOptions{Resize: imageNetEdge}
+	pngs, err := data.OpenFolders(png, data.ClassOptions{})
+	if err := add("decode PNG "+size, pngs, err, "pictures", png, "0"); err != nil {
+		return nil, err
+	}
+	jpegs, err := data.OpenFolders(jpeg, data.ClassOptions{})
+	if err := add("decode JPEG "+size, jpegs, err, "pictures", jpeg, "0"); err != nil {
+		return nil, err
+	}
+	resized, err := data.OpenFolders(jpeg, toLarge)
+	if err := add(fmt.Sprintf("decode JPEG %s and resize to %s×%s", size, large, large), resized, err, "pictures", jpeg, large); err != nil {
+		return nil, err
+	}
+	batch, err := data.OpenCIFAR10(cifar, data.CIFAROptions{ClassOptions: data.ClassOptions{Resize: cifarResized}, Test: true})
+	err = add(fmt.Sprintf("CIFAR-10 resized to %d×%d", cifarResized, cifarResized), batch, err, "cifar", filepath.Join(cifar, "cifar-10-batches-bin", "test_batch.bin"), fmt.Sprint(cifarResized))
+	return records, err
+}
+
+// crops measures random crops of a box in each form.
+func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
+	if b.Box == 0 {
+		return nil, nil
+	}
+	fields, err := data.Fields(data.FieldsConfig{Count: 1, Edge: b.Box, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	for _, form := range []struct {
+		name   string
+		format data.VolumeFormat
+	}{
+		{"HDF5 in one piece", data.VolumeFormat{}},
+		{fmt.Sprintf("HDF5 in chunks of %d³, gzip", max(1, b.Crop/2)), data.VolumeFormat{Chunk: max(1, b.Crop/2), Gzip: true}},
+		{"npy", data.VolumeFormat{NPY: true}},
+	} {
+		dir := filepath.Join(b.dir, "box", fmt.Sprint(len(records)))
+		if err := data.WriteVolumes(ctx, dir, fields, form.format); err != nil {
+			return nil, err
+		}
+		v, err := data.OpenVolumes(dir, data.VolumeOptions{})
+		if err != nil {
+			return nil, err
+		}
+		crops, err := data.Crops(v, b.Crop, b.Crops, 1)
+		if err == nil {
+			var r Record
+			r, err = b.beside(ctx, fmt.Sprintf("crop %d³ of %d³, %s", b.Crop, b.Box, form.name), "crops/s", crops, b.Crops, strings.Join([]string{"crops", dir, fmt.Sprint(b.Crop), fmt.Sprint(b.Crops)}, "\t"))
+			records = append(records, r)
+		}
+		if err = errors.Join(err, v.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
+// orders compares orders of the stages with the default, on JPEG pictures with
+// flips.
+func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
+	if b.Workers == 0 {
+		return nil, nil
+	}
+	jpegs, err := data.OpenFolders(filepath.Join(b.dir, "jpeg"), data.ClassOptions{Resize: imageNetEdge})
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	for _, order := range []string{
+		"shuffle shard map batch prefetch", "shuffle shard batch map",
+		"cache shuffle shard batch map prefetch", "shuffle shard map cache batch prefetch", "shard map batch cache shuffle prefetch",
+	} {
+		var ours, peers []float64
+		for range b.Repeats {
+			v, err := b.epochs(ctx, jpegs, strings.Fields(order))
+			if err != nil {
+				return nil, err
+			}
+			p, err := b.epochs(ctx, jpegs, nil)
+			if err != nil {
+				return nil, err
+			}
+			ours, peers = append(ours, v), append(peers, p)
+			say(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
+		}
+		r := b.record
+		r.Name, r.Unit, r.Peer = "loader order "+order, "images/s", "order "+strings.Join(data.DefaultOrder(), " ")
+		records = append(records, compared(r, ours, peers))
+	}
+	return records, nil
+}
+
+// epochs is the images a second of a loader in its second epoch.
+func (b loaderBench) epochs(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
+	const batch = 8
+	s, err := data.NewSampler(data.SamplerConfig{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})
+	if err != nil {
+		return 0, err
+	}
+	l, err := data.NewLoader(ds, s, data.LoaderConfig{Workers: b.Workers, Prefetch: 2, Order: order, Augment: data.Augment{Flip: true}, Seed: 1})
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	var start time.Time
+	for epoch := range 2 {
+		start = time.Now()
+		it := l.Epoch(ctx, epoch)
+		for it.Next() {
+		}
+		if err := it.Err(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(l.Steps()*batch) / time.Since(start).Seconds(), nil
+}

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/model"
+)
+
+// The networks that the engine's benchmark trains.
+const (
+	modelUNet2D     = "unet2d"
+	modelResNet50V2 = "resnet50v2"
+	modelUNet3D     = "unet3d"
+)
+
+// Models are the networks that the engine's benchmark trains, the default first.
+func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D} }
+
+// Shape is what is trained, and how large: a 2-D U-Net with batch norm on images
+// of one channel, Keras' ResNet50V2 with 10 classes on images of three, or the
+// 3-D U-Net of strided convolutions that turns 4 fields into 5.
+type Shape struct {
+	Model  string // one of Models; empty: the 2-D U-Net
+	Base   int    // channels of the first level
+	Depth  int    // U-Nets: levels (2-D: above the bridge)
+	Size   int    // height of an image, side of a volume
+	Width  int    // of an image, pixels; 0: as its height
+	Batch  int    // samples per worker and step
+	Biases bool   // 2-D U-Net: convolutions before a batch norm have biases, as in the U-Net study
+
+	// Network is one of model.Names() in place of Model, with the shapes that it
+	// was published with; then Batch alone counts beside it.
+	Network string
+}
+
+// DefaultShape is the 2-D U-Net that targets are set for: 7,762,465 parameters.
+func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
+
+// classes are those that ResNet50V2 tells apart.
+const classes = 10
+
+// ShapeOf is the shape of one of Models that targets are set for: the 2-D U-Net's
+// is DefaultShape, ResNet50V2 has 23,539,850 trained parameters and images of
+// 32×32, the 3-D U-Net five levels and volumes of 32×32×32.
+func ShapeOf(name string) (Shape, error) {
+	switch name {
+	case "", modelUNet2D:
+		return DefaultShape(), nil
+	case modelResNet50V2:
+		return Shape{Model: modelResNet50V2, Base: 64, Size: 32, Batch: 32}, nil
+	case modelUNet3D:
+		return Shape{Model: modelUNet3D, Base: 64, Depth: 5, Size: 32, Batch: 2}, nil
+	}
+	return Shape{}, fmt.Errorf("bench: model %q is not known: use %s", name, strings.Join(Models(), ", "))
+}
+
+func (s Shape) validate() error {
+	if s.Batch < 1 {
+		return fmt.Errorf("bench: batch is %d: use at least 1 image", s.Batch)
+	}
+	_, err := s.network()
+	return err
+}
+
+func (s Shape) network() (model.Network, error) {
+	if s.Network != "" {
+		return model.Named(s.Network)
+	}
+	switch s.Model {
+	case "", modelUNet2D:
+		return model.UNet2D(model.UNet2DConfig{
+			Base: s.Base, Depth: s.Depth, InChannels: 1, OutChannels: 1, Height: s.Size, Width: s.width(), Bias: s.Biases, Norm: "batch",
+		})
+	case modelResNet50V2:
+		return model.ResNetV2(model.ResNetConfig{
+			Blocks: []int{3, 4, 6, 3}, Base: s.Base, Classes: classes, InChannels: 3, Height: s.Size, Width: s.width(), Stem: model.StemImageNet,
+		})
+	case modelUNet3D:
+		return model.UNet3D(model.UNet3DConfig{
+			Base: s.Base, Depth: s.Depth, InChannels: 4, OutChannels: 5, Size: slices.Repeat([]int{s.Size}, 3),
+		})
+	}
+	_, err := ShapeOf(s.Model)
+	return nil, err
+}
+
+func (s Shape) width() int {
+	if s.Width == 0 {
+		return s.Size
+	}
+	return s.Width
+}
+
+// arguments are the flags that both sides take.
+func (s Shape) arguments() []string {
+	if s.Network != "" {
+		return []string{"--network", s.Network, "--batch", strconv.Itoa(s.Batch)}
+	}
+	var list []string
+	if s.Model != "" {
+		list = []string{"--model", s.Model}
+	}
+	return append(list,
+		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
+		"--size", strconv.Itoa(s.Size), "--batch", strconv.Itoa(s.Batch))
+}
+
+// String is "U-Net base 32, depth 4, 128×128×1, batch 8".
+func (s Shape) String() string {
+	if s.Network != "" {
+		return fmt.Sprintf("%s, batch %d", s.Network, s.Batch)
+	}
+	switch s.Model {
+	case modelResNet50V2:
+		return fmt.Sprintf("ResNet50V2 base %d, %d×%d×3, batch %d", s.Base, s.Size, s.width(), s.Batch)
+	case modelUNet3D:
+		return fmt.Sprintf("3-D U-Net base %d, depth %d, %d×%d×%d×4, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Size, s.Batch)
+	}
+	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
+}
+
+// targets are what ours must reach against PyTorch at the model's own shape: the
+// throughput of each setting, and the peak memory, 0 where none is set.
+func (s Shape) targets() (throughput map[setting]float64, memory float64) {
+	if own, err := ShapeOf(s.Model); err != nil || s != own {
+		return nil, 0
+	}
+	switch s.Model {
+	case modelResNet50V2:
+		return map[setting]float64{{1, 1}: 1.4, {1, 2}: 1.5, {2, 1}: 1.5}, 0
+	case modelUNet3D:
+		return map[setting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
+	}
+	return map[setting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// memoryShare is what of a machine's memory the workers may have; the rest is the
+// system's and what Go's garbage collector keeps.
+const memoryShare = 0.8
+
+func batchsizeCommand() *cobra.Command {
+	var config, memory, device string
+	var workers, most int
+	var set []string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "batchsize",
+		Short: "Find the largest batch that memory takes, with the evidence",
+		Long: `Finds the largest batch per worker that the memory takes: by powers of 2 until
+one does not fit, then by bisection between the last that fits and the first
+that does not. Each line says what was tried and what it needs. On the CPU a
+batch is weighed by the memory plan (activations, parameters, gradients, the
+optimiser's slots, the loader's batches) and the result by loading it; on a GPU
+each batch is loaded and does one step. Workers of one machine share its memory.
+
+  lockstep batchsize --config unet2d-cells
+  lockstep batchsize --config unet2d-study --memory 16GiB --workers 2`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if device != "" {
+				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
+			}
+			cfg, err := train.Named(config, set...)
+			if err != nil {
+				return usage(err)
+			}
+			if workers < 1 {
+				return usage(fmt.Errorf("--workers is %d: use at least 1", workers))
+			}
+			o := train.BatchOptions{Workers: workers, Most: most, Memory: int64(memoryShare * float64(runs.CollectHost().MemoryBytes))}
+			if memory != "" {
+				if o.Memory, err = parseBytes(memory); err != nil {
+					return usage(err)
+				}
+			}
+			if !asJSON {
+				o.Tried = func(t train.BatchTest) { fmt.Fprintln(c.OutOrStdout(), t) }
+			}
+			s, err := train.LargestBatch(c.Context(), cfg, o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(s)
+			}
+			fmt.Fprintln(c.OutOrStdout(), s.Verdict())
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
+	f.StringVar(&memory, "memory", "", "of all workers together, such as 8GiB (default: 80 % of this machine's); a GPU knows its own")
+	f.IntVar(&workers, "workers", 1, "on this machine, which share the memory")
+	f.IntVar(&most, "most", 0, "largest batch to try (default: as many samples as each worker gets)")
+	f.StringVar(&device, "device", "", "cpu or cuda, instead of the config's")
+	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
+	f.BoolVar(&asJSON, "json", false, "the result and the evidence as a JSON object")
+	return c
+}
+
+// parseBytes reads a size such as 8GiB, 512MiB, 16GB or 1000000.
+func parseBytes(s string) (int64, error) {
+	units := []struct {
+		suffix string
+		size   float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+	for _, u := range units {
+		number, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if n := v * u.size; err == nil && n >= 1 && n < math.MaxInt64 {
+			return int64(n), nil
+		}
+		break
+	}
+	return 0, fmt.Errorf("%q is no size: use a number with KiB, MiB, GiB, MB or GB, such as 8GiB", s)
+}

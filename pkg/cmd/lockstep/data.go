@@ -1,0 +1,260 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/data/fetch"
+)
+
+func dataCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "data",
+		Short: "Make data to train on without a network, or download public sets",
+	}
+	c.AddCommand(dataMakeCommand(), dataGetCommand(), dataListCommand())
+	return c
+}
+
+// makeFlags are those of data make.
+type makeFlags struct {
+	count, test         int
+	height, width, edge int
+	classes             int
+	seed                int64
+	format              string
+	chunk               int
+	gzip                bool
+}
+
+// made is a kind that data make knows.
+type made struct {
+	name, does, formats string
+	make                func(c *cobra.Command, dir string, f makeFlags) (trains string, err error)
+}
+
+// makes are the kinds, with the formats of each, the first of which is taken
+// without --format.
+func makes() []made {
+	return []made{
+		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
+		{"cifar10", "pictures of ten shapes, in the form of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
+		{"folders", "the same, a folder a class (data kind folders)", "png jpeg", makeFolders},
+		{"fields", "volumes Nbody and Hydro with a relation to be learned (data kind volumes)", "hdf5 npy", makeFields},
+	}
+}
+
+func dataMakeCommand() *cobra.Command {
+	var f makeFlags
+	var list strings.Builder
+	for _, m := range makes() {
+		fmt.Fprintf(&list, "  %-8s %s: %s\n", m.name, m.does, strings.Join(strings.Fields(m.formats), ", "))
+	}
+	c := &cobra.Command{
+		Use:   "make KIND DIR",
+		Short: "Generate data into a folder, the same ones for a seed",
+		Long: `Generates data that can be learned from, without a network: the same files for
+the same seed. Kinds, and the formats that --format chooses from:
+
+` + list.String() + `
+  lockstep data make cifar10 data/shapes --count 5000 --test 1000
+  lockstep data make fields data/boxes --count 2 --edge 96 --chunk 32 --gzip`,
+		Args: exactArgs(2, "name a kind and a folder, for example cifar10 data/shapes"),
+		RunE: func(c *cobra.Command, args []string) error {
+			var names []string
+			for _, m := range makes() {
+				if names = append(names, m.name); m.name != args[0] {
+					continue
+				}
+				formats := strings.Fields(m.formats)
+				if f.format == "" {
+					f.format = formats[0]
+				}
+				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
+					return usage(fmt.Errorf("%s cannot be made as %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
+				}
+				trains, err := m.make(c, args[1], f)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "made %s in %s; in a config: %s\n", m.name, args[1], trains)
+				return err
+			}
+			return usage(fmt.Errorf("no kind is called %q: use %s", args[0], strings.Join(names, ", ")))
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&f.count, "count", 0, "images, pictures or boxes to train on (default: 40 cells, 5000 pictures, 2 boxes)")
+	flags.IntVar(&f.test, "test", 0, "held-out pictures of cifar10, or boxes of fields in DIR/test (default: a fifth, 1 box)")
+	flags.IntVar(&f.height, "height", 128, "of cells, in pixels")
+	flags.IntVar(&f.width, "width", 128, "of cells, in pixels")
+	flags.IntVar(&f.edge, "edge", 0, "of pictures in folders (default 32) or of boxes (default 64)")
+	flags.IntVar(&f.classes, "classes", 10, "of pictures")
+	flags.Int64Var(&f.seed, "seed", 1, "of what is drawn")
+	flags.StringVar(&f.format, "format", "", "of the files")
+	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: in one piece")
+	flags.BoolVar(&f.gzip, "gzip", false, "pack the chunks of HDF5 files")
+	return c
+}
+
+// or is v, or without where it is 0.
+func or(v, without int) int {
+	if v == 0 {
+		return without
+	}
+	return v
+}
+
+func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
+	config := data.CellsConfig{Count: or(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
+	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
+	if err := config.Validate(); err != nil {
+		return "", usage(err)
+	}
+	if f.format == "png" {
+		return trains, data.WriteCells(c.Context(), dir, config)
+	}
+	cells, err := data.Cells(config)
+	if err != nil {
+		return "", err
+	}
+	return trains, data.WriteTIFF(c.Context(), dir, cells)
+}
+
+func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
+	if f.edge != 0 && f.edge != 32 {
+		return "", usage(fmt.Errorf("--edge is %d: CIFAR-10's pictures are 32×32; data kind folders takes any", f.edge))
+	}
+	count := or(f.count, 5000)
+	train := data.ShapesConfig{Count: count, Classes: f.classes, Seed: f.seed}
+	test := data.ShapesConfig{Count: or(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
+	var sets [2]*data.Classes
+	for i, config := range []data.ShapesConfig{train, test} {
+		if err := config.Validate(); err != nil {
+			return "", usage(err)
+		}
+		var err error
+		if sets[i], err = data.Shapes(config); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("data: {kind: cifar10, path: %s}", dir), data.WriteCIFAR10(c.Context(), dir, sets[0], sets[1])
+}
+
+func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
+	config := data.ShapesConfig{Count: or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
+	if err := config.Validate(); err != nil {
+		return "", usage(err)
+	}
+	shapes, err := data.Shapes(config)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("data: {kind: folders, path: %s, test_images: %d}", dir, max(1, config.Count/5)), data.WriteFolders(c.Context(), dir, shapes, f.format)
+}
+
+func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
+	format := data.VolumeFormat{NPY: f.format == "npy", Chunk: f.chunk, Gzip: f.gzip}
+	if format.NPY && (f.chunk != 0 || f.gzip) {
+		return "", usage(fmt.Errorf("--chunk and --gzip are of HDF5 files: leave them out with --format npy"))
+	}
+	if f.gzip && f.chunk == 0 {
+		return "", usage(fmt.Errorf("--gzip packs chunks: set --chunk too, for example to 32"))
+	}
+	test := filepath.Join(dir, "test")
+	for i, part := range []string{dir, test} {
+		config := data.FieldsConfig{Count: or(f.count, 2), Edge: or(f.edge, 64), Seed: f.seed}
+		if i == 1 {
+			config.Count, config.Seed = or(f.test, 1), f.seed+1
+		}
+		if err := config.Validate(); err != nil {
+			return "", usage(err)
+		}
+		fields, err := data.Fields(config)
+		if err != nil {
+			return "", err
+		}
+		if err := data.WriteVolumes(c.Context(), part, fields, format); err != nil {
+			return "", err
+		}
+	}
+	crop := or(f.edge, 64) / 2
+	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil
+}
+
+func dataGetCommand() *cobra.Command {
+	var o fetch.Options
+	c := &cobra.Command{
+		Use:   "get NAME [DIR]",
+		Short: "Download a public data set, compare its checksum, unpack it",
+		Long: `Downloads a public data set into DIR (default: data/NAME), compares its checksum
+and unpacks it. A download that broke off is taken up where it ended by the same
+command. "lockstep data list" shows the sets and where they come from.
+
+  lockstep data get cifar10`,
+		Args: cobra.MatchAll(cobra.MinimumNArgs(1), cobra.MaximumNArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			set, err := fetch.Lookup(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			dir := filepath.Join("data", set.Name)
+			if len(args) == 2 {
+				dir = args[1]
+			}
+			o.Progress = progressOf(c.ErrOrStderr())
+			if err := fetch.Get(c.Context(), set, dir, o); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s is in %s; in a config: data: {kind: %s, path: %s}\n", set.Title, dir, set.Kind, dir)
+			return err
+		},
+	}
+	c.Flags().StringVar(&o.Site, "site", os.Getenv("LOCKSTEP_DATA_SITE"), "a mirror, in place of the sets' own hosts (default: $LOCKSTEP_DATA_SITE)")
+	c.Flags().IntVar(&o.Retries, "retries", 3, "how often to take up a broken download at once")
+	return c
+}
+
+// progressOf writes a line every tenth of a file.
+func progressOf(w io.Writer) func(file string, done, total int64) {
+	said, name := int64(0), ""
+	return func(file string, done, total int64) {
+		if file != name {
+			said, name = 0, file
+		}
+		if total <= 0 || done*10/total <= said {
+			return
+		}
+		said = done * 10 / total
+		_, _ = fmt.Fprintf(w, "%s: %d of %d MB\n", file, done>>20, total>>20)
+	}
+}
+
+func dataListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Show the public sets: files, checksums, where they come from",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(w, "name\twhat it is\tdata kind\tfile\tMD5\tsource")
+			for _, s := range fetch.Sets() {
+				files := s.Files
+				if s.Record != "" {
+					files = []fetch.File{{Name: "record " + s.Record, MD5: "asked for"}}
+				}
+				for _, f := range files {
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Title, s.Kind, f.Name, f.MD5, s.Source)
+				}
+			}
+			return w.Flush()
+		},
+	}
+}

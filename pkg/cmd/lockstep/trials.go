@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling"
+	"lockstep/pkg/train"
+)
+
+func trialsCommand() *cobra.Command {
+	var config, device, out string
+	var threads int
+	var set []string
+	var o train.TrialOptions
+	c := &cobra.Command{
+		Use:   "trials",
+		Short: "Measure the loader alone, training alone, and both: where the bottleneck is",
+		Long: `Measures samples per second of the loader alone (IO), of training on one batch
+that is there already (SYNTHETIC), and of both (FULL), prints benchy's lines and
+says in a sentence what bounds the training, with the numbers that prove it.
+--out writes benchy's JSON, which "lockstep read" and "lockstep scaling" take.
+
+With RANK, WORLD_SIZE, … in the environment it is one worker of several:
+
+  lockstep trials --config unet2d-cells
+  lockstep launch --workers 2 -- lockstep trials --config unet2d-cells`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if device != "" {
+				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
+			}
+			if threads > 0 {
+				set = append([]string{fmt.Sprintf("engine.threads=%d", threads)}, set...)
+			}
+			cfg, err := train.Named(config, set...)
+			if err != nil {
+				return usage(err)
+			}
+			if o.Warmup == 0 {
+				o.Warmup = -1 // none, as the user says
+			}
+			return runTrials(c, cfg, o, out)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&config, "config", "unet2d-cells", "a shipped config or a .yaml file")
+	f.IntVar(&o.Batches, "batches", 50, "in a trial")
+	f.IntVar(&o.Trials, "trials", 3, "that count")
+	f.IntVar(&o.Warmup, "warmup", 1, "trials before them, which do not")
+	f.StringVar(&out, "out", "", "a `file` for benchy's JSON")
+	f.IntVar(&threads, "threads", 0, "of this worker, instead of the config's")
+	f.StringVar(&device, "device", "", "cpu, reference or cuda, instead of the config's")
+	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
+	return c
+}
+
+func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out string) (err error) {
+	ctx := c.Context()
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return usage(err)
+	}
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	o.Line = func(line string) { fmt.Fprintln(c.OutOrStdout(), line) }
+	t, err := train.RunTrials(ctx, cfg, group, o)
+	if err != nil || group.Rank() != 0 {
+		return err
+	}
+	if out != "" {
+		if err := writeTrials(out, t); err != nil {
+			return err
+		}
+	}
+	return sayBottleneck(c, cfg, group, t)
+}
+
+// writeTrials writes benchy's JSON.
+func writeTrials(path string, t *train.Trials) error {
+	text, err := json.Marshal(t.JSON())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write trials: %w", err)
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// sayBottleneck says what bounds the training.
+func sayBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *train.Trials) error {
+	run := runs.Run{Info: runs.Info{Study: cfg.Name, Series: cfg.Name, Workers: group.Size()}, Trials: t.Results}
+	study, err := scaling.FromRuns([]runs.Run{run})
+	if err != nil {
+		return err
+	}
+	b, err := study.Bottleneck()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), b.Rows[0].Sentence)
+	return nil
+}

@@ -1,0 +1,174 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+)
+
+// FieldsConfig says which pairs of fields to generate.
+type FieldsConfig struct {
+	Count int   `yaml:"count" json:"count"` // boxes
+	Edge  int   `yaml:"edge" json:"edge"`   // of a box, in cells
+	Seed  int64 `yaml:"seed" json:"seed"`
+}
+
+// Validate reports the first value that cannot be.
+func (c FieldsConfig) Validate() error {
+	switch {
+	case c.Count < 1:
+		return fmt.Errorf("validate fields: count is %d: generate at least 1 box", c.Count)
+	case c.Edge < 8 || c.Edge > 512:
+		return fmt.Errorf("validate fields: edge is %d: use 8 to 512 cells", c.Edge)
+	}
+	return nil
+}
+
+// Channels of generated fields, as those of the simulations that they stand for.
+const (
+	fieldInputs  = 4 // dark matter's density contrast and velocity x, y, z
+	fieldTargets = 5 // gas density, temperature, velocity x, y, z
+)
+
+// Fields generates pairs of periodic fields, an N-body simulation's input
+// [4,E,E,E] and a hydrodynamic one's target [5,E,E,E] by name, and holds them in
+// memory (36 bytes a cell). It is no physics, but a relation that can be learned
+// from the neighbourhood: with φ a random potential of plane waves, the input is
+// δ = −∇²φ and v = −∇φ, scaled; the target is the density tanh(δs), the
+// temperature tanh(δs² − 1), where δs is δ smoothed by a Gauss filter, and the
+// velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
+//
+// Box i depends on seed, i and the edge alone.
+func Fields(c FieldsConfig) (Dataset, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &arrays{
+		image: []int{fieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{fieldTargets, c.Edge, c.Edge, c.Edge},
+		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
+	}
+	for i := range c.Count {
+		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
+		s.images[i], s.targets[i] = drawFields(c.Seed, i, c.Edge)
+	}
+	return s, nil
+}
+
+// wave is a plane wave of a potential: amplitude·cos(k·x + phase), k in turns a box.
+type wave struct {
+	k          [3]int
+	amplitude  float64 // of the density contrast
+	phase      float64
+	kept       float64 // of the amplitude, by smoothing
+	velocities [3]float64
+}
+
+const (
+	fieldWaves  = 32
+	fieldSmooth = 1.5 // Gauss filter's deviation, in cells
+)
+
+// waves draws those of a box. Wavelengths are 6 cells to 32, so that a crop of
+// some tens of cells holds several.
+func waves(seed int64, i, edge int) []wave {
+	r := keyed(seed, purposeFields, uint64(i), uint64(edge))
+	all := make([]wave, fieldWaves)
+	for n := range all {
+		w := &all[n]
+		for {
+			length := 6 + 26*r.Float64()
+			theta, cosine := 2*math.Pi*r.Float64(), 2*r.Float64()-1
+			sine := math.Sqrt(1 - cosine*cosine)
+			turns := float64(edge) / length
+			w.k = [3]int{
+				int(math.Round(turns * cosine)), int(math.Round(turns * sine * math.Cos(theta))), int(math.Round(turns * sine * math.Sin(theta))),
+			}
+			if w.k != [3]int{} {
+				break
+			}
+		}
+		w.amplitude = math.Sqrt(2.0/fieldWaves) * (0.5 + r.Float64())
+		w.phase = 2 * math.Pi * r.Float64()
+		square := 0.0
+		for _, k := range w.k {
+			square += math.Pow(2*math.Pi*float64(k)/float64(edge), 2)
+		}
+		w.kept = math.Exp(-square * fieldSmooth * fieldSmooth / 2)
+		for a, k := range w.k {
+			// φ = δ/|k|²; −∂φ/∂x is k/|k|² times the sine.
+			w.velocities[a] = w.amplitude * (2 * math.Pi * float64(k) / float64(edge)) / square
+		}
+	}
+	// Velocities of unit variance, by their expectation.
+	variance := 0.0
+	for _, w := range all {
+		for _, v := range w.velocities {
+			variance += v * v / 6
+		}
+	}
+	for n := range all {
+		for a := range all[n].velocities {
+			all[n].velocities[a] /= math.Sqrt(variance)
+		}
+	}
+	return all
+}
+
+// drawFields draws box i, slices in parallel.
+func drawFields(seed int64, i, edge int) (image, target []float32) {
+	all := waves(seed, i, edge)
+	n := edge * edge * edge
+	image, target = make([]float32, fieldInputs*n), make([]float32, fieldTargets*n)
+	// cos and sin of a whole turn in edge steps.
+	circle := make([][2]float64, edge)
+	for t := range circle {
+		circle[t][1], circle[t][0] = math.Sincos(2 * math.Pi * float64(t) / float64(edge))
+	}
+	var wg sync.WaitGroup
+	workers := min(runtime.GOMAXPROCS(0), edge)
+	for worker := range workers {
+		wg.Go(func() {
+			for z := worker; z < edge; z += workers {
+				drawSlice(image, target, all, circle, z)
+			}
+		})
+	}
+	wg.Wait()
+	return image, target
+}
+
+func drawSlice(image, target []float32, all []wave, circle [][2]float64, z int) {
+	edge := len(circle)
+	n := edge * edge * edge
+	phase := make([][2]float64, len(all))
+	for k, w := range all {
+		phase[k][1], phase[k][0] = math.Sincos(w.phase)
+	}
+	for y := range edge {
+		for x := range edge {
+			var contrast, smoothed float64
+			var v [3]float64
+			for k := range all {
+				w := &all[k]
+				t := ((w.k[0]*z+w.k[1]*y+w.k[2]*x)%edge + edge) % edge
+				c := circle[t][0]*phase[k][0] - circle[t][1]*phase[k][1]
+				s := circle[t][1]*phase[k][0] + circle[t][0]*phase[k][1]
+				contrast += w.amplitude * c
+				smoothed += w.amplitude * w.kept * c
+				v[0] += w.velocities[0] * s
+				v[1] += w.velocities[1] * s
+				v[2] += w.velocities[2] * s
+			}
+			at := (z*edge+y)*edge + x
+			image[at] = float32(contrast)
+			target[at] = float32(math.Tanh(smoothed))
+			target[n+at] = float32(math.Tanh(smoothed*smoothed - 1))
+			drag := 1 - 0.5*math.Pow(math.Tanh(smoothed), 2)
+			for a := range v {
+				image[(1+a)*n+at] = float32(v[a])
+				target[(2+a)*n+at] = float32(math.Tanh(v[a]) * drag)
+			}
+		}
+	}
+}

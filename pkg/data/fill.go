@@ -1,0 +1,195 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// fill loads the samples of a batch into b.
+func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
+	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
+		return l.kept.batch(indices, b, func() error { return l.fillNew(ctx, b, 0, indices) })
+	}
+	return l.fillNew(ctx, b, epoch, indices)
+}
+
+func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []int) error {
+	if l.p.cache == cacheMapped {
+		epoch = 0
+	}
+	if len(b.scratch) == 1 {
+		for k := range indices {
+			if err := l.fillOne(ctx, b, &b.scratch[0], epoch, k, indices[k]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var next atomic.Int64
+	errs := make([]error, len(b.scratch))
+	var wg sync.WaitGroup
+	for hand := range b.scratch {
+		wg.Add(1)
+		l.crew.do(func() {
+			defer wg.Done()
+			for k := int(next.Add(1)) - 1; k < len(indices) && errs[hand] == nil; k = int(next.Add(1)) - 1 {
+				errs[hand] = l.fillOne(ctx, b, &b.scratch[hand], epoch, k, indices[k])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// fillOne loads sample i to place k of a batch.
+func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ni, nt := len(s.image), len(s.target)
+	image, target := b.image[k*ni:][:ni], b.target[k*nt:][:nt]
+	load := func() error {
+		if err := l.load(s, epoch, i, image, target); err != nil {
+			return fmt.Errorf("load sample %s: %w", l.ds.SampleName(i), err)
+		}
+		return nil
+	}
+	if l.p.cache == cacheMapped {
+		return l.kept.sample(i, image, target, load)
+	}
+	return load()
+}
+
+// load reads sample i as it is in an epoch.
+func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
+	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
+	if _, ok := spatial(is); !ok {
+		return l.ds.Get(i, image, target)
+	}
+	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
+	toImage, toTarget, turnTarget := image, target, aligned(is, ts)
+	if !c.identity() {
+		toImage = s.image
+		if turnTarget {
+			toTarget = s.target
+		}
+	}
+	if err := readWindow(l.ds, i, c.window, toImage, toTarget); err != nil {
+		return err
+	}
+	if !c.identity() {
+		c.turn(image, toImage, is[0])
+		if turnTarget {
+			c.turn(target, toTarget, ts[0])
+		}
+	}
+	c.jitter(image)
+	return nil
+}
+
+// store keeps what the stage cache keeps behind others.
+type store struct {
+	mu   sync.Mutex
+	kept map[int]keptValues
+}
+
+type keptValues struct{ image, target []float32 }
+
+func (s *store) get(key int, image, target []float32) bool {
+	s.mu.Lock()
+	v, ok := s.kept[key]
+	s.mu.Unlock()
+	if ok {
+		copy(image, v.image)
+		copy(target, v.target)
+	}
+	return ok
+}
+
+func (s *store) put(key int, image, target []float32) {
+	v := keptValues{append([]float32(nil), image...), append([]float32(nil), target...)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = map[int]keptValues{}
+	}
+	s.kept[key] = v
+}
+
+// sample gives sample i as it was kept, or keeps what load loads.
+func (s *store) sample(i int, image, target []float32, load func() error) error {
+	if s.get(i, image, target) {
+		return nil
+	}
+	if err := load(); err != nil {
+		return err
+	}
+	s.put(i, image, target)
+	return nil
+}
+
+// batch is sample for a whole batch, which its first sample names: batches that
+// are kept have the samples of epoch 0.
+func (s *store) batch(indices []int, b *buffer, load func() error) error {
+	return s.sample(indices[0], b.image, b.target, load)
+}
+
+// crew is goroutines that stay for the next epoch.
+type crew struct {
+	mu      sync.Mutex
+	idle    []chan func()
+	started int
+	closed  bool
+	wg      sync.WaitGroup
+}
+
+// do runs f on an idle goroutine, or on a new one.
+func (c *crew) do(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.idle); n > 0 {
+		work := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		work <- f
+		return
+	}
+	work := make(chan func(), 1)
+	work <- f
+	c.started++
+	c.wg.Go(func() {
+		for f := range work {
+			f()
+			if !c.rest(work) {
+				return
+			}
+		}
+	})
+}
+
+// rest puts a goroutine among the idle ones; false: it is to end.
+func (c *crew) rest(work chan func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.idle = append(c.idle, work)
+	return true
+}
+
+// close ends the goroutines once they have nothing to do, and waits for them.
+func (c *crew) close() {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		for _, work := range c.idle {
+			close(work)
+		}
+		c.idle = nil
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}

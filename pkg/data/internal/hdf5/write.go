@@ -1,0 +1,329 @@
+package hdf5
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/klauspost/compress/zlib"
+)
+
+// Output is a data set of float32 to be written.
+type Output struct {
+	Name  string
+	Shape []int
+	Chunk []int // shape of a chunk; nil: in one piece
+	Gzip  bool  // the chunks
+	// Values fills dst with the box that begins at place at and has size size.
+	// Boxes come in the order of the file.
+	Values func(dst []float32, at, size []int) error
+}
+
+// Keys of B-trees and symbols of a node, as HDF5 sets them by default (II.A).
+const (
+	symbolsHalf = 4
+	groupHalf   = 16
+	chunksHalf  = 32
+	none        = math.MaxUint64
+	superblock0 = 96
+	maxOutputs  = 2 * symbolsHalf
+)
+
+// writer appends to a file.
+type writer struct {
+	w  *bufio.Writer
+	at int64
+}
+
+func (w *writer) write(b []byte) (at uint64, err error) {
+	at = uint64(w.at)
+	n, err := w.w.Write(b)
+	w.at += int64(n)
+	return at, err
+}
+
+// Write writes data sets (at most 8) to w from its beginning, in HDF5's oldest
+// form, which every reader knows.
+func Write(w io.WriteSeeker, sets ...Output) error {
+	if len(sets) == 0 || len(sets) > maxOutputs {
+		return fmt.Errorf("write %d data sets: 1 to %d can be written", len(sets), maxOutputs)
+	}
+	sets = slices.Clone(sets)
+	slices.SortFunc(sets, func(a, b Output) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	out := &writer{w: bufio.NewWriterSize(w, 1<<20)}
+	if _, err := out.write(make([]byte, superblock0)); err != nil {
+		return err
+	}
+	headers := make([]uint64, len(sets))
+	for i, s := range sets {
+		var err error
+		if headers[i], err = out.dataset(s); err != nil {
+			return fmt.Errorf("write data set %s: %w", s.Name, err)
+		}
+	}
+	root, err := out.root(sets, headers)
+	if err != nil {
+		return err
+	}
+	if err := out.w.Flush(); err != nil {
+		return err
+	}
+	if _, err := w.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = w.Write(superblock(uint64(out.at), root))
+	return err
+}
+
+// le appends numbers in little-endian order: a byte, uint16, uint32 or uint64 each.
+func le(b []byte, values ...any) []byte {
+	for _, v := range values {
+		switch v := v.(type) {
+		case byte:
+			b = append(b, v)
+		case uint16:
+			b = binary.LittleEndian.AppendUint16(b, v)
+		case uint32:
+			b = binary.LittleEndian.AppendUint32(b, v)
+		case uint64:
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return b
+}
+
+// superblock is II.A, version 0.
+func superblock(end, root uint64) []byte {
+	b := le([]byte(signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
+		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
+	return append(le(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
+}
+
+// root writes the root group: heap of names, symbols, tree and header.
+func (w *writer) root(sets []Output, headers []uint64) (uint64, error) {
+	heap := make([]byte, 8)
+	symbols := le([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
+	last := uint64(0)
+	for i, s := range sets {
+		last = uint64(len(heap))
+		symbols = append(le(symbols, last, headers[i], uint32(0), uint32(0)), make([]byte, 16)...)
+		heap = append(heap, s.Name...)
+		heap = append(heap, make([]byte, 8-len(s.Name)%8)...)
+	}
+	symbols = padded(symbols, 8+2*symbolsHalf*40)
+	data, err := w.write(heap)
+	if err != nil {
+		return 0, err
+	}
+	names, err := w.write(le([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: nothing is free
+	if err != nil {
+		return 0, err
+	}
+	node, err := w.write(symbols)
+	if err != nil {
+		return 0, err
+	}
+	tree := le([]byte("TREE"), byte(0), byte(0), uint16(1), uint64(none), uint64(none), uint64(0), node, last)
+	at, err := w.write(padded(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
+	if err != nil {
+		return 0, err
+	}
+	return w.header(message{kind: messageSymbolTable, data: le(nil, at, names)})
+}
+
+// padded is b with zeros up to n bytes.
+func padded(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
+
+// header writes an object header of version 1.
+func (w *writer) header(all ...message) (uint64, error) {
+	var body []byte
+	for _, m := range all {
+		data := padded(m.data, (len(m.data)+7)/8*8)
+		body = append(le(body, uint16(m.kind), uint16(len(data)), uint32(0)), data...)
+	}
+	return w.write(append(le(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
+}
+
+// dataset writes the values and then the header of a data set.
+func (w *writer) dataset(s Output) (uint64, error) {
+	rank := len(s.Shape)
+	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
+		return 0, fmt.Errorf("shape %v and chunks %v do not fit", s.Shape, s.Chunk)
+	}
+	space := le(nil, byte(1), byte(rank), byte(0), byte(0), uint32(0))
+	for _, n := range s.Shape {
+		space = le(space, uint64(n))
+	}
+	// IEEE 754 binary32, little-endian.
+	float := le(nil, byte(0x11), byte(0x20), byte(31), byte(0), uint32(4), uint16(0), uint16(32), byte(23), byte(8), byte(0), byte(23), uint32(127))
+	all := []message{{kind: messageDataspace, data: space}, {kind: messageDatatype, data: float}}
+	if s.Chunk == nil {
+		at, err := w.contiguous(s)
+		if err != nil {
+			return 0, err
+		}
+		fill := []byte{2, 2, 2, 0} // allocated late, written if set, not set
+		layout := le(nil, byte(3), byte(1), at, uint64(w.at)-at)
+		return w.header(append(all, message{kind: messageFill, data: fill}, message{kind: messageLayout, data: layout})...)
+	}
+	tree, err := w.chunked(s)
+	if err != nil {
+		return 0, err
+	}
+	layout := le(nil, byte(3), byte(2), byte(rank+1), tree)
+	for _, n := range s.Chunk {
+		layout = le(layout, uint32(n))
+	}
+	all = append(all, message{kind: messageFill, data: []byte{2, 3, 2, 0}}, message{kind: messageLayout, data: le(layout, uint32(4))})
+	if s.Gzip {
+		filter := le(nil, byte(1), byte(1), uint16(0), uint32(0), uint16(filterDeflate), uint16(8), uint16(1), uint16(1))
+		all = append(all, message{kind: messageFilters, data: le(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
+	}
+	return w.header(all...)
+}
+
+const gzipLevel = 4 // h5py's
+
+// contiguous writes all values, a plane of the last two axes at a time.
+func (w *writer) contiguous(s Output) (uint64, error) {
+	rank := len(s.Shape)
+	size := slices.Repeat([]int{1}, rank)
+	copy(size[max(0, rank-2):], s.Shape[max(0, rank-2):])
+	start := uint64(w.at)
+	err := eachBox(s.Shape, size, func(at []int) error {
+		b, err := s.values(at, size)
+		if err != nil {
+			return err
+		}
+		_, err = w.write(b)
+		return err
+	})
+	return start, err
+}
+
+// values are those of a box, as bytes; what lies beyond the shape is zero.
+func (s Output) values(at, size []int) ([]byte, error) {
+	inside, n, all := slices.Clone(size), 1, 1
+	for k := range size {
+		inside[k] = min(size[k], s.Shape[k]-at[k])
+		n *= inside[k]
+		all *= size[k]
+	}
+	v := make([]float32, n)
+	if err := s.Values(v, at, inside); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 4*all)
+	last := len(size) - 1
+	err := rows(make([]int, len(size)), inside, size, func(to, from int) error {
+		for i, x := range v[to:][:inside[last]] {
+			binary.LittleEndian.PutUint32(b[4*(from+i):], math.Float32bits(x))
+		}
+		return nil
+	})
+	return b, err
+}
+
+// eachBox calls f with where each box of a size begins in a shape, row by row.
+func eachBox(shape, size []int, f func(at []int) error) error {
+	at := make([]int, len(shape))
+	for {
+		if err := f(at); err != nil {
+			return err
+		}
+		k := len(shape) - 1
+		for ; k >= 0; k-- {
+			if at[k] += size[k]; at[k] < shape[k] {
+				break
+			}
+			at[k] = 0
+		}
+		if k < 0 {
+			return nil
+		}
+	}
+}
+
+// entry is a key and a child of a tree of chunks.
+type entry struct {
+	key   []byte
+	child uint64
+}
+
+// chunked writes the chunks and their tree (III.A.1).
+func (w *writer) chunked(s Output) (uint64, error) {
+	var level []entry
+	var packed bytes.Buffer
+	err := eachBox(s.Shape, s.Chunk, func(at []int) error {
+		b, err := s.values(at, s.Chunk)
+		if err != nil {
+			return err
+		}
+		if s.Gzip {
+			packed.Reset()
+			z, err := zlib.NewWriterLevel(&packed, gzipLevel)
+			if err != nil {
+				return err
+			}
+			_, err = z.Write(b)
+			if err = errors.Join(err, z.Close()); err != nil {
+				return err
+			}
+			b = packed.Bytes()
+		}
+		address, err := w.write(b)
+		level = append(level, entry{s.key(uint32(len(b)), at), address})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The last key is that of a chunk behind the last one along every axis.
+	behind := slices.Clone(s.Shape)
+	for k, n := range s.Chunk {
+		behind[k] = (s.Shape[k] + n - 1) / n * n
+	}
+	end := s.key(0, behind)
+	for depth := 0; ; depth++ {
+		var above []entry
+		for i := 0; i < len(level); i += 2 * chunksHalf {
+			node := level[i:min(len(level), i+2*chunksHalf)]
+			// Neighbours of a node follow each other in the file, all of one size.
+			each := 24 + 2*chunksHalf*8 + (2*chunksHalf+1)*len(end)
+			left, right := uint64(none), uint64(none)
+			if i > 0 {
+				left = uint64(w.at) - uint64(each)
+			}
+			after := end
+			if i+len(node) < len(level) {
+				right, after = uint64(w.at)+uint64(each), level[i+len(node)].key
+			}
+			b := le([]byte("TREE"), byte(1), byte(depth), uint16(len(node)), left, right)
+			for _, e := range node {
+				b = le(append(b, e.key...), e.child)
+			}
+			at, err := w.write(padded(append(b, after...), each))
+			if err != nil {
+				return 0, err
+			}
+			above = append(above, entry{node[0].key, at})
+		}
+		if level = above; len(level) == 1 {
+			return level[0].child, nil
+		}
+	}
+}
+
+// key is a chunk's: its bytes, the filters it skipped, its place.
+func (s Output) key(size uint32, at []int) []byte {
+	b := le(nil, size, uint32(0))
+	for _, v := range at {
+		b = le(b, uint64(v))
+	}
+	return le(b, uint64(0))
+}

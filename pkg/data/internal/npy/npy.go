@@ -1,0 +1,204 @@
+// Package npy reads boxes out of NumPy's .npy files without reading the rest,
+// and writes such files.
+//
+// Source: numpy.lib.format, versions 1.0 to 3.0.
+package npy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/data/internal/values"
+)
+
+const magic = "\x93NUMPY"
+
+// maxHeader bounds the header's text.
+const maxHeader = 1 << 20
+
+// ErrNotNPY is in the error of Open where a file is of another kind.
+var ErrNotNPY = errors.New("not a .npy file: it does not begin with NumPy's signature")
+
+// File is an open array. It may be read from several goroutines.
+type File struct {
+	r      io.ReaderAt
+	closer io.Closer
+	start  int64
+	of     values.Number
+	shape  []int
+	pool   sync.Pool // of *[]byte
+}
+
+// Open opens an array for reading.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	var file *File
+	if err == nil {
+		file, err = New(f, info.Size())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.Close())
+	}
+	file.closer = f
+	return file, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	if f.closer == nil {
+		return nil
+	}
+	return f.closer.Close()
+}
+
+// Shape is the array's; the caller does not change it.
+func (f *File) Shape() []int { return f.shape }
+
+var (
+	descr   = regexp.MustCompile(`'descr'\s*:\s*'([^']*)'`)
+	fortran = regexp.MustCompile(`'fortran_order'\s*:\s*(True|False)`)
+	shaped  = regexp.MustCompile(`'shape'\s*:\s*\(([0-9, ]*)\)`)
+)
+
+// New reads the header of a file of size bytes.
+func New(r io.ReaderAt, size int64) (*File, error) {
+	head := make([]byte, 12)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if !strings.HasPrefix(string(head[:n]), magic) {
+		return nil, ErrNotNPY
+	}
+	at, length := int64(10), int64(binary.LittleEndian.Uint16(head[8:]))
+	switch head[6] {
+	case 1:
+	case 2, 3:
+		at, length = 12, int64(binary.LittleEndian.Uint32(head[8:]))
+	default:
+		return nil, fmt.Errorf("format of version %d: 1 to 3 are read", head[6])
+	}
+	if length > maxHeader || at+length > size {
+		return nil, fmt.Errorf("a header of %d bytes in a file of %d: it is cut off or damaged; copy it again", length, size)
+	}
+	text := make([]byte, length)
+	if _, err := r.ReadAt(text, at); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	f := &File{r: r, start: at + length}
+	return f, f.header(string(text), size)
+}
+
+// header reads the dict literal that describes the array.
+func (f *File) header(text string, size int64) error {
+	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
+	if d == nil || order == nil || s == nil {
+		return fmt.Errorf("its header %.80q does not tell descr, fortran_order and shape of an array of numbers", strings.TrimSpace(text))
+	}
+	if order[1] == "True" {
+		return errors.New("its first axis runs fastest (fortran_order): save numpy.ascontiguousarray of it")
+	}
+	kind := strings.TrimLeft(d[1], "<>|=")
+	if len(kind) == 2 {
+		f.of = values.Number{Size: int(kind[1] - '0'), Big: d[1][0] == '>', Float: kind[0] == 'f', Signed: kind[0] == 'i'}
+	}
+	if len(kind) != 2 || !strings.Contains("fiu", kind[:1]) || !f.of.Known() {
+		return fmt.Errorf("values of type %q: whole numbers and floats are read", d[1])
+	}
+	need := int64(f.of.Size)
+	for word := range strings.SplitSeq(s[1], ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(word, 10, 32)
+		if err != nil || (n > 0 && need > math.MaxInt64/64/n) {
+			return fmt.Errorf("its shape (%s) is out of range", s[1])
+		}
+		f.shape = append(f.shape, int(n))
+		need *= max(n, 1)
+	}
+	if need > size-f.start {
+		return fmt.Errorf("it is cut off: an array of shape (%s) needs %d bytes, %d are there; copy it again", s[1], need, size-f.start)
+	}
+	return nil
+}
+
+// together is how many bytes between two rows are read with them, rather than
+// by another call.
+const together = 4096
+
+// Read copies the box at a place of an array [D,H,W,C] to dst, channel by
+// channel: [C,size...].
+func (f *File) Read(dst []float32, at, size [3]int) error {
+	if len(f.shape) != 4 {
+		return fmt.Errorf("read a box of an array of shape %v: [D,H,W,C] is needed", f.shape)
+	}
+	for k := range at {
+		if at[k] < 0 || size[k] < 1 || size[k] > f.shape[k]-at[k] {
+			return fmt.Errorf("read %v at %v: the data are %v", size, at, f.shape)
+		}
+	}
+	channels, width := f.shape[3], f.of.Size
+	voxels := size[0] * size[1] * size[2]
+	if len(dst) != channels*voxels {
+		return fmt.Errorf("read into %d values: %d are needed", len(dst), channels*voxels)
+	}
+	pitch, row := f.shape[2]*channels*width, size[2]*channels*width
+	lines := 1 // read in one call
+	if pitch-row <= together {
+		lines = size[1]
+	}
+	p, _ := f.pool.Get().(*[]byte)
+	if need := (lines-1)*pitch + row; p == nil || len(*p) < need {
+		b := make([]byte, need)
+		p = &b
+	}
+	defer f.pool.Put(p)
+	b := (*p)[:(lines-1)*pitch+row]
+	line := make([]float32, size[2]*channels)
+	for z := range size[0] {
+		for y := 0; y < size[1]; y += lines {
+			from := int64((at[0]+z)*f.shape[1]+at[1]+y)*int64(pitch) + int64(at[2]*channels*width)
+			if n, err := f.r.ReadAt(b, f.start+from); n < len(b) {
+				return fmt.Errorf("read bytes from %d: %w", f.start+from, err)
+			}
+			for k := range lines {
+				f.of.Convert(line, b[k*pitch:][:row])
+				to := (z*size[1] + y + k) * size[2]
+				for i, v := range line {
+					dst[i%channels*voxels+to+i/channels] = v
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// WriteHeader writes the header of an array of float32 that follows, last axis
+// fastest, each little-endian.
+func WriteHeader(w io.Writer, shape []int) error {
+	words := make([]string, len(shape))
+	for i, n := range shape {
+		words[i] = strconv.Itoa(n)
+	}
+	text := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }", strings.Join(words, ", "))
+	// The data begin at a multiple of 64, behind a line's end.
+	pad := 64 - (10+len(text)+1)%64
+	text += strings.Repeat(" ", pad) + "\n"
+	head := append([]byte(magic), 1, 0)
+	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
+	_, err := w.Write(append(head, text...))
+	return err
+}

@@ -1,0 +1,440 @@
+// Package tiff reads the pages of TIFF files as grey values: of 1, 8 or 16 bits
+// through golang.org/x/image/tiff, which reads one page, and here of 32 and 64
+// bits, whole numbers and floats, in strips or tiles, uncompressed or packed by
+// LZW, Deflate or PackBits.
+//
+// Source: TIFF, revision 6.0; Adobe's technical note 3 for the predictor of
+// floats.
+package tiff
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"io"
+	"math"
+
+	xtiff "golang.org/x/image/tiff"
+	"golang.org/x/image/tiff/lzw"
+
+	"lockstep/pkg/data/internal/values"
+)
+
+// Bounds of what a header may ask for: pixels in all, and of those that the
+// file may hold packed (Deflate makes at most 1032 bytes of one).
+const (
+	maxPixels       = 1 << 28
+	maxPages        = 1 << 16
+	maxBytesPerByte = 1032
+	alwaysPixels    = 1 << 26 // believed of what x/image reads: fax compression has no bound
+)
+
+// Fields (TIFF 6.0, section 8 and Appendix A) that are read.
+const (
+	tagWidth        = 256
+	tagHeight       = 257
+	tagBits         = 258
+	tagCompression  = 259
+	tagStripOffsets = 273
+	tagSamples      = 277
+	tagRowsPerStrip = 278
+	tagStripBytes   = 279
+	tagPredictor    = 317
+	tagTileWidth    = 322
+	tagTileHeight   = 323
+	tagTileOffsets  = 324
+	tagTileBytes    = 325
+	tagFormat       = 339
+)
+
+// Compressions.
+const (
+	packedNot     = 1
+	packedLZW     = 5
+	packedDeflate = 8
+	packedBits    = 32773
+	packedAdobe   = 32946 // the older number of Deflate
+)
+
+// File is the pages of a file.
+type File struct {
+	text  []byte
+	order binary.ByteOrder
+	left  int64 // values of fields that may still be read: no more than the file has bytes
+	Pages []Page
+}
+
+// Page is a page of a file.
+type Page struct {
+	Height, Width int
+	Bits          int  // of a value
+	Float, Signed bool // what a value is; else an unsigned whole number
+
+	at     int64 // where its description lies
+	fields map[uint16][]uint32
+}
+
+// Parse reads the descriptions of a file's pages, not their pixels.
+func Parse(text []byte) (*File, error) {
+	f := &File{text: text, left: int64(len(text))}
+	switch {
+	case bytes.HasPrefix(text, []byte("II*\x00")):
+		f.order = binary.LittleEndian
+	case bytes.HasPrefix(text, []byte("MM\x00*")):
+		f.order = binary.BigEndian
+	case bytes.HasPrefix(text, []byte("II+\x00")), bytes.HasPrefix(text, []byte("MM\x00+")):
+		return nil, errors.New("it is a BigTIFF, which is not read: save it as a classic TIFF, or each page as a file of its own")
+	default:
+		return nil, errors.New("not a TIFF: it does not begin with TIFF's signature")
+	}
+	if len(text) < 8 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	seen := map[uint32]bool{}
+	for at := f.order.Uint32(text[4:]); at != 0; {
+		if seen[at] || len(f.Pages) == maxPages {
+			return nil, fmt.Errorf("page %d comes back to an earlier one: the file is damaged", len(f.Pages))
+		}
+		seen[at] = true
+		p, next, err := f.page(int64(at))
+		if err != nil {
+			return nil, fmt.Errorf("page %d: %w", len(f.Pages), err)
+		}
+		f.Pages = append(f.Pages, p)
+		at = next
+	}
+	if len(f.Pages) == 0 {
+		return nil, errors.New("it has no page")
+	}
+	return f, nil
+}
+
+// page reads a description (section 2) and where the next one lies.
+func (f *File) page(at int64) (p Page, next uint32, err error) {
+	size := int64(len(f.text))
+	if at+2 > size {
+		return p, 0, io.ErrUnexpectedEOF
+	}
+	n := int64(f.order.Uint16(f.text[at:]))
+	end := at + 2 + 12*n
+	if end+4 > size {
+		return p, 0, io.ErrUnexpectedEOF
+	}
+	p = Page{at: at, fields: map[uint16][]uint32{}}
+	for e := f.text[at+2 : end]; len(e) > 0; e = e[12:] {
+		tag, kind, count := f.order.Uint16(e), f.order.Uint16(e[2:]), int64(f.order.Uint32(e[4:]))
+		width := map[uint16]int64{1: 1, 3: 2, 4: 4}[kind]
+		switch tag {
+		case tagWidth, tagHeight, tagBits, tagCompression, tagStripOffsets, tagSamples, tagRowsPerStrip, tagStripBytes,
+			tagPredictor, tagTileWidth, tagTileHeight, tagTileOffsets, tagTileBytes, tagFormat:
+		default:
+			continue
+		}
+		if width == 0 {
+			return p, 0, fmt.Errorf("field %d is of type %d: the file is damaged", tag, kind)
+		}
+		b := e[8:12]
+		if count*width > 4 {
+			from := int64(f.order.Uint32(b))
+			if from+count*width > size {
+				return p, 0, io.ErrUnexpectedEOF
+			}
+			b = f.text[from:]
+		}
+		if f.left -= count; f.left < 0 {
+			return p, 0, errors.New("its pages share their fields: the file is damaged")
+		}
+		v := make([]uint32, count)
+		for i := range v {
+			switch width {
+			case 1:
+				v[i] = uint32(b[i])
+			case 2:
+				v[i] = uint32(f.order.Uint16(b[2*i:]))
+			default:
+				v[i] = f.order.Uint32(b[4*i:])
+			}
+		}
+		p.fields[tag] = v
+	}
+	h, w := p.field(tagHeight, 0), p.field(tagWidth, 0)
+	if h < 1 || w < 1 || int64(h) > maxPixels/int64(w) {
+		return p, 0, fmt.Errorf("size %d×%d is out of range: at most %d pixels", h, w, maxPixels)
+	}
+	p.Height, p.Width, p.Bits = int(h), int(w), int(p.field(tagBits, 1))
+	switch p.field(tagFormat, 1) {
+	case 2:
+		p.Signed = true
+	case 3:
+		p.Float = true
+	}
+	return p, f.order.Uint32(f.text[end:]), nil
+}
+
+// field is the first value of a field, or what it is without.
+func (p Page) field(tag uint16, without uint32) uint32 {
+	if v := p.fields[tag]; len(v) > 0 {
+		return v[0]
+	}
+	return without
+}
+
+// wide says whether x/image/tiff does not read the page, and this package does.
+func (p Page) wide() bool { return p.Bits > 16 || p.Float || p.Signed }
+
+// Values are the grey values of a page, row by row: whole numbers divided by
+// their largest, floats as they are.
+func (f *File) Values(page int) ([]float32, error) {
+	p := f.Pages[page]
+	if p.wide() {
+		v, err := f.decode(p)
+		if err != nil {
+			return nil, fmt.Errorf("page %d: %w", page, err)
+		}
+		return v, nil
+	}
+	m, err := f.Image(page)
+	if err != nil {
+		return nil, err
+	}
+	b := m.Bounds()
+	v := make([]float32, b.Dy()*b.Dx())
+	switch m := m.(type) {
+	case *image.Gray:
+		for i := range v {
+			v[i] = float32(m.Pix[i/b.Dx()*m.Stride+i%b.Dx()]) / 255
+		}
+	default:
+		for i := range v {
+			v[i] = float32(color.Gray16Model.Convert(m.At(b.Min.X+i%b.Dx(), b.Min.Y+i/b.Dx())).(color.Gray16).Y) / math.MaxUint16
+		}
+	}
+	return v, nil
+}
+
+// Image is a page as a picture; of more than 16 bits the upper 16 count, and a
+// float's 0 to 1 is black to white.
+func (f *File) Image(page int) (image.Image, error) {
+	p := f.Pages[page]
+	if !p.wide() {
+		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
+			return nil, fmt.Errorf("page %d: %d bytes cannot hold %d×%d pixels", page, len(f.text), p.Height, p.Width)
+		}
+		// x/image/tiff reads the page that the header names: name this one.
+		text := bytes.Clone(f.text[:8])
+		f.order.PutUint32(text[4:], uint32(p.at))
+		m, err := xtiff.Decode(&patched{head: text, text: f.text})
+		if err != nil {
+			return nil, fmt.Errorf("page %d: %w", page, err)
+		}
+		if b := m.Bounds(); b.Dy() != p.Height || b.Dx() != p.Width {
+			return nil, fmt.Errorf("page %d: it is %d×%d, not %d×%d: the file is damaged", page, b.Dy(), b.Dx(), p.Height, p.Width)
+		}
+		return m, nil
+	}
+	v, err := f.Values(page)
+	if err != nil {
+		return nil, err
+	}
+	m := image.NewGray16(image.Rect(0, 0, p.Width, p.Height))
+	for i, x := range v {
+		if !(x >= 0 && x <= 1) {
+			return nil, fmt.Errorf("page %d: pixel (%d, %d) is %g: values of 0 (black) to 1 (white) are expected; divide them by their largest", page, i/p.Width, i%p.Width, x)
+		}
+		m.SetGray16(i%p.Width, i/p.Width, color.Gray16{Y: uint16(x*math.MaxUint16 + 0.5)})
+	}
+	return m, nil
+}
+
+// patched is a file whose first 8 bytes are others.
+type patched struct {
+	head, text []byte
+	at         int64
+}
+
+func (r *patched) ReadAt(b []byte, at int64) (int, error) {
+	if at < 0 || at >= int64(len(r.text)) {
+		return 0, io.EOF
+	}
+	n := copy(b, r.text[at:])
+	if at < int64(len(r.head)) {
+		copy(b[:n], r.head[at:])
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (r *patched) Read(b []byte) (int, error) {
+	n, err := r.ReadAt(b, r.at)
+	r.at += int64(n)
+	if n > 0 && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// decode reads a page of 32 or 64 bits, or of signed or floating values.
+func (f *File) decode(p Page) ([]float32, error) {
+	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
+	switch {
+	case p.field(tagSamples, 1) != 1:
+		return nil, fmt.Errorf("%d values a pixel of %d bits: grey pictures are read", p.field(tagSamples, 1), p.Bits)
+	case p.Bits%8 != 0 || !of.Known():
+		return nil, fmt.Errorf("values of %d bits: whole numbers of 8, 16, 32 and 64 bits and floats of 16, 32 and 64 are read", p.Bits)
+	}
+	width, height := p.Width, int(min(p.field(tagRowsPerStrip, uint32(p.Height)), uint32(p.Height)))
+	offsets, sizes := p.fields[tagStripOffsets], p.fields[tagStripBytes]
+	tiled := p.field(tagTileWidth, 0) > 0
+	if tiled {
+		w, h := p.field(tagTileWidth, 0), p.field(tagTileHeight, 0)
+		if h == 0 || w > 1<<16 || h > 1<<16 {
+			return nil, fmt.Errorf("tiles of %d×%d: the file is damaged", h, w)
+		}
+		width, height, offsets, sizes = int(w), int(h), p.fields[tagTileOffsets], p.fields[tagTileBytes]
+	}
+	if height == 0 {
+		return nil, errors.New("strips of no row: the file is damaged")
+	}
+	across, down := (p.Width+width-1)/width, (p.Height+height-1)/height
+	if len(offsets) != across*down || len(sizes) != across*down {
+		return nil, fmt.Errorf("%d parts are listed, %d are needed: the file is damaged", len(offsets), across*down)
+	}
+	if int64(p.Height)*int64(p.Width)*int64(of.Size) > maxBytesPerByte*int64(len(f.text)) {
+		return nil, fmt.Errorf("%d bytes cannot hold %d×%d pixels", len(f.text), p.Height, p.Width)
+	}
+	v := make([]float32, p.Height*p.Width)
+	for k := range offsets {
+		top, left := k/across*height, k%across*width
+		rows := height
+		if !tiled {
+			rows = min(height, p.Height-top)
+		}
+		b, err := f.part(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
+		if err != nil {
+			return nil, err
+		}
+		for y := range min(rows, p.Height-top) {
+			row, big := b[y*width*of.Size:][:width*of.Size], of
+			if err := unpredict(p, row, of, f.order); err != nil {
+				return nil, err
+			}
+			big.Big = of.Big || p.field(tagPredictor, 1) == 3
+			n := min(width, p.Width-left)
+			big.Convert(v[(top+y)*p.Width+left:][:n], row)
+		}
+	}
+	if !p.Float {
+		largest := float32(math.Pow(2, float64(p.Bits)) - 1)
+		if p.Signed {
+			largest = float32(math.Pow(2, float64(p.Bits-1)) - 1)
+		}
+		for i := range v {
+			v[i] /= largest
+		}
+	}
+	return v, nil
+}
+
+// part unpacks a strip or tile, which must hold n bytes.
+func (f *File) part(p Page, at, size int64, n int) ([]byte, error) {
+	if at+size > int64(len(f.text)) {
+		return nil, fmt.Errorf("a part at byte %d has %d bytes, the file %d: it is cut off; copy it again", at, size, len(f.text))
+	}
+	b := f.text[at : at+size]
+	if int64(n) > maxBytesPerByte*8*(size+1) {
+		return nil, fmt.Errorf("a part of %d bytes cannot hold %d: the file is damaged", size, n)
+	}
+	var r io.Reader
+	switch c := p.field(tagCompression, 1); c {
+	case packedNot:
+		r = bytes.NewReader(b)
+	case packedLZW:
+		l := lzw.NewReader(bytes.NewReader(b), lzw.MSB, 8)
+		defer func() { _ = l.Close() }()
+		r = l
+	case packedDeflate, packedAdobe:
+		z, err := zlib.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("unpack Deflate: %w", err)
+		}
+		r = z
+	case packedBits:
+		return unpackBits(b, n)
+	default:
+		return nil, fmt.Errorf("compression %d of values of %d bits is not read: none, LZW, Deflate and PackBits are", c, p.Bits)
+	}
+	out := make([]byte, n)
+	if _, err := io.ReadFull(r, out); err != nil {
+		return nil, fmt.Errorf("a part at byte %d holds less than its %d bytes: %w", at, n, err)
+	}
+	return out, nil
+}
+
+// unpackBits is section 9.
+func unpackBits(b []byte, n int) ([]byte, error) {
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		if len(b) < 2 {
+			return nil, fmt.Errorf("unpack PackBits: %w", io.ErrUnexpectedEOF)
+		}
+		switch c := int(int8(b[0])); {
+		case c >= 0:
+			if len(b) < 2+c {
+				return nil, fmt.Errorf("unpack PackBits: %w", io.ErrUnexpectedEOF)
+			}
+			out, b = append(out, b[1:2+c]...), b[2+c:]
+		case c == -128:
+			b = b[1:]
+		default:
+			for range 1 - c {
+				out = append(out, b[1])
+			}
+			b = b[2:]
+		}
+	}
+	return out[:n], nil
+}
+
+// unpredict undoes the differences of a row, in place: of whole numbers (section
+// 14), or of the bytes of floats, most significant first (technical note 3),
+// whose values are then big-endian.
+func unpredict(p Page, row []byte, of values.Number, order binary.ByteOrder) error {
+	switch c := p.field(tagPredictor, 1); {
+	case c == 1:
+	case c == 2 && of.Size == 1:
+		for i := 1; i < len(row); i++ {
+			row[i] += row[i-1]
+		}
+	case c == 2 && of.Size == 2:
+		for i := 2; i < len(row); i += 2 {
+			order.PutUint16(row[i:], order.Uint16(row[i:])+order.Uint16(row[i-2:]))
+		}
+	case c == 2 && of.Size == 4:
+		for i := 4; i < len(row); i += 4 {
+			order.PutUint32(row[i:], order.Uint32(row[i:])+order.Uint32(row[i-4:]))
+		}
+	case c == 2 && of.Size == 8:
+		for i := 8; i < len(row); i += 8 {
+			order.PutUint64(row[i:], order.Uint64(row[i:])+order.Uint64(row[i-8:]))
+		}
+	case c == 3 && of.Float:
+		for i := 1; i < len(row); i++ {
+			row[i] += row[i-1]
+		}
+		planes, n := bytes.Clone(row), len(row)/of.Size
+		for i := range n {
+			for k := range of.Size {
+				row[i*of.Size+k] = planes[k*n+i]
+			}
+		}
+	default:
+		return fmt.Errorf("predictor %d of such values is not known: the file is damaged", c)
+	}
+	return nil
+}

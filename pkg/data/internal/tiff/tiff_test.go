@@ -1,0 +1,152 @@
+package tiff
+
+import (
+	"errors"
+	"image"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestValues reads what testdata/make.py wrote with tifffile 2023.2.3 and Pillow
+// 9.4: three pages each.
+func TestValues(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.tif")
+	if err != nil || len(files) != 13 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			f := parse(t, file)
+			if len(f.Pages) != 3 {
+				t.Fatalf("%d pages", len(f.Pages))
+			}
+			for page := range f.Pages {
+				v, err := f.Values(page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(v) != 35 || f.Pages[page].Height != 5 || f.Pages[page].Width != 7 {
+					t.Fatalf("%d values of %d×%d", len(v), f.Pages[page].Height, f.Pages[page].Width)
+				}
+				for i, got := range v {
+					k := float64(page*35 + i)
+					want := k / 128
+					switch name, _, _ := strings.Cut(filepath.Base(file), "."); name {
+					case "u8":
+						want = k * 2 / math.MaxUint8
+					case "u16":
+						want = k * 512 / math.MaxUint16
+					case "u32":
+						want = k * (1 << 25) / math.MaxUint32
+					case "i16":
+						want = (k - 50) * 256 / math.MaxInt16
+					case "i32-predictor":
+						want = k * (1 << 24) / math.MaxInt32
+					}
+					if math.Abs(float64(got)-want) > 1e-7 {
+						t.Fatalf("page %d, value %d is %g, want %g", page, i, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestImage(t *testing.T) {
+	m, err := parse(t, "testdata/f32-strips.tif").Image(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last value of the last page is 104/128.
+	if v := m.(*image.Gray16).Gray16At(6, 4).Y; v != uint16(math.Round(104.0/128*65535)) {
+		t.Errorf("the last pixel is %d", v)
+	}
+	if _, err := parse(t, "testdata/i16.tif").Image(0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide them") {
+		t.Errorf("values below 0: %v", err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	whole, err := os.ReadFile("testdata/f32-deflate.tif")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		f, err := Parse(whole[:n])
+		if err != nil {
+			continue
+		}
+		for i := range f.Pages {
+			_, pageErr := f.Values(i)
+			err = errors.Join(err, pageErr)
+		}
+		if err == nil {
+			t.Fatalf("%d of %d bytes are read", n, len(whole))
+		}
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"another file": {"\x89PNG\r\n\x1a\n", "not a TIFF"},
+		"BigTIFF":      {"II+\x00\x08\x00\x00\x00", "it is a BigTIFF, which is not read: save it as a classic TIFF"},
+		"no page":      {"II*\x00\x00\x00\x00\x00", "it has no page"},
+		"circle":       {circle(), "comes back to an earlier one"},
+	} {
+		if _, err := Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("four bytes: %v", err)
+	}
+}
+
+// circle is a file whose only page is followed by itself.
+func circle() string {
+	entry := func(tag, value byte) string { return string([]byte{tag, 1, 3, 0, 1, 0, 0, 0, value, 0, 0, 0}) }
+	return "II*\x00\x08\x00\x00\x00" + "\x02\x00" + entry(0, 1) + entry(1, 1) + "\x08\x00\x00\x00"
+}
+
+func parse(t *testing.T, file string) *File {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// FuzzParse: any bytes give an error, or pages of as many values as they say.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.tif")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(circle()))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Parse(text)
+		if err != nil {
+			return
+		}
+		for i, p := range file.Pages {
+			if i > 4 || p.Height*p.Width > 1<<20 {
+				break
+			}
+			if v, err := file.Values(i); err == nil && len(v) != p.Height*p.Width {
+				t.Fatalf("%d values of %d×%d", len(v), p.Height, p.Width)
+			}
+		}
+	})
+}

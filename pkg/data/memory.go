@@ -1,0 +1,138 @@
+package data
+
+import "sync"
+
+// InMemory keeps each sample of ds when it is first read: a byte a value where
+// all of a sample's values are whole 255ths, as of pictures of 8 bits, else four.
+// What is cut from samples or repeats them (Subset, Tiles, Crops, Repeat) shares
+// what is kept of the samples below; a set that is in memory already stays as it
+// is.
+func InMemory(ds Dataset) Dataset {
+	switch d := ds.(type) {
+	case *subset:
+		return &subset{ds: InMemory(d.ds), indices: d.indices}
+	case *tiles:
+		t := *d
+		t.ds = InMemory(d.ds)
+		return &t
+	case *crops:
+		c := *d
+		c.ds = InMemory(d.ds)
+		return &c
+	case *held, *Pairs, *arrays, *kept:
+		return ds
+	case *Classes:
+		if _, ok := d.source.(planar); ok && d.resized == nil {
+			return ds
+		}
+	}
+	return &kept{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]keptSample, ds.Len())}
+}
+
+// kept is samples of another set, in memory once they were read.
+type kept struct {
+	ds            Dataset
+	image, target []int
+	samples       []keptSample
+}
+
+// keptSample is a sample as bytes (of 255ths) or as it is.
+type keptSample struct {
+	mu            sync.Mutex // while it is read
+	read          bool
+	bytes         []uint8
+	image, target []float32
+}
+
+// sample is sample i, which is read if need be.
+func (s *kept) sample(i int) (*keptSample, error) {
+	of := &s.samples[i]
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.read {
+		return of, nil
+	}
+	image, target := make([]float32, volume(s.image)), make([]float32, volume(s.target))
+	if err := s.ds.Get(i, image, target); err != nil {
+		return nil, err
+	}
+	of.read, of.target = true, target
+	if of.bytes = asBytes(image); of.bytes == nil {
+		of.image = image
+	}
+	return of, nil
+}
+
+// asBytes is values as 255ths, nil where one of them is none.
+func asBytes(values []float32) []uint8 {
+	b := make([]uint8, len(values))
+	for i, v := range values {
+		if v >= 0 && v <= 1 {
+			b[i] = uint8(v*255 + 0.5)
+		}
+		if scaled[b[i]] != v {
+			return nil
+		}
+	}
+	return b
+}
+
+func (s *kept) Len() int                { return len(s.samples) }
+func (s *kept) ImageShape() []int       { return s.image }
+func (s *kept) TargetShape() []int      { return s.target }
+func (s *kept) SampleName(i int) string { return s.ds.SampleName(i) }
+
+func (s *kept) Get(i int, image, target []float32) error {
+	if i < 0 || i >= len(s.samples) {
+		return s.ds.Get(i, image, target) // says what is wrong
+	}
+	if err := checkBuffers(s.SampleName(i), image, target, volume(s.image), volume(s.target)); err != nil {
+		return err
+	}
+	of, err := s.sample(i)
+	if err != nil {
+		return err
+	}
+	copy(target, of.target)
+	if of.bytes != nil {
+		bytesTo(image, of.bytes, &scaled)
+	} else {
+		copy(image, of.image)
+	}
+	return nil
+}
+
+func (s *kept) region(i int, w window, image, target []float32) error {
+	if err := checkGet(s, i, w, image, target); err != nil {
+		return err
+	}
+	of, err := s.sample(i)
+	if err != nil {
+		return err
+	}
+	if of.bytes == nil {
+		cut(image, of.image, s.image, w)
+	} else {
+		cutBytes(image, of.bytes, s.image, w)
+	}
+	if aligned(s.image, s.target) {
+		cut(target, of.target, s.target, w)
+	} else {
+		copy(target, of.target)
+	}
+	return nil
+}
+
+// cutBytes is cut of bytes, as 255ths.
+func cutBytes(dst []float32, src []uint8, shape []int, w window) {
+	size, _ := spatial(shape)
+	for c := range shape[0] {
+		for z := range w.size[0] {
+			for y := range w.size[1] {
+				from := ((c*size[0]+w.at[0]+z)*size[1]+w.at[1]+y)*size[2] + w.at[2]
+				bytesTo(dst[:w.size[2]], src[from:][:w.size[2]], &scaled)
+				dst = dst[w.size[2]:]
+			}
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kinds of data.
+const (
+	KindCells    = "cells"    // generated microscope images with masks
+	KindPairs    = "pairs"    // a folder of images and masks
+	KindStacks   = "stacks"   // a folder of TIFF stacks and masks
+	KindShapes   = "shapes"   // generated pictures of ten classes, as CIFAR-10's
+	KindCIFAR10  = "cifar10"  // CIFAR-10, binary or Python version
+	KindFolders  = "folders"  // a folder a class
+	KindImageNet = "imagenet" // a folder with train_data.pkl
+	KindFields   = "fields"   // generated volumes Nbody and Hydro
+	KindVolumes  = "volumes"  // volumes in HDF5 or .npy files
+)
+
+// Kinds are the kinds of data, in the order of a manual.
+func Kinds() []string {
+	return []string{KindCells, KindPairs, KindStacks, KindShapes, KindCIFAR10, KindFolders, KindImageNet, KindFields, KindVolumes}
+}
+
+// What a network learns from data of a kind.
+const (
+	TaskSegmentation   = "segmentation"
+	TaskClassification = "classification"
+	TaskRegression     = "regression"
+)
+
+// Config is where samples come from and how they are cut. The fields that a kind
+// does not use stay zero.
+type Config struct {
+	Kind       string `yaml:"kind" json:"kind"`                           // one of Kinds
+	Path       string `yaml:"path" json:"path"`                           // of files
+	Foreground string `yaml:"foreground" json:"foreground"`               // of pairs and stacks: "white" or "black" pixels of the mask; empty: white
+	Count      int    `yaml:"count" json:"count"`                         // of cells, shapes and fields: images or boxes generated
+	Height     int    `yaml:"height" json:"height"`                       // of cells
+	Width      int    `yaml:"width" json:"width"`                         // of cells
+	Edge       int    `yaml:"edge,omitempty" json:"edge,omitempty"`       // of shapes (0: 32) and of boxes of fields
+	Classes    int    `yaml:"classes,omitempty" json:"classes,omitempty"` // of shapes; 0: 10
+	Resize     int    `yaml:"resize,omitempty" json:"resize,omitempty"`   // of cifar10, folders and imagenet: pictures are scaled to squares of this edge; 0: as they are
+	DataSeed   int64  `yaml:"data_seed" json:"data_seed"`                 // of generator and split: the same for every seed of a study
+	// TestImages is how many whole images or boxes are held out. 0 where the data
+	// have held-out ones of their own: TestPath, or CIFAR-10's test batch.
+	TestImages int    `yaml:"test_images" json:"test_images"`
+	TestPath   string `yaml:"test_path,omitempty" json:"test_path,omitempty"` // of folders, imagenet and volumes: the held-out ones
+	Tile       int    `yaml:"tile" json:"tile"`                               // of cells and pairs: edge of the square tiles that images are cut into; 0: whole images
+	// Samples is how many crops of augment.crop an epoch has, of stacks, fields and
+	// volumes; 0: one a box. TestSamples is how many are held out, cut at places
+	// that stay.
+	Samples     int     `yaml:"samples,omitempty" json:"samples,omitempty"`
+	TestSamples int     `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
+	Input       string  `yaml:"input,omitempty" json:"input,omitempty"`   // of volumes: name of the input's data; empty: Nbody
+	Target      string  `yaml:"target,omitempty" json:"target,omitempty"` // of volumes: name of the target's data; empty: Hydro
+	Augment     Augment `yaml:"augment" json:"augment"`
+	DropLast    bool    `yaml:"drop_last" json:"drop_last"`
+}
+
+// Task is what a network learns from the data.
+func (c Config) Task() string {
+	switch c.Kind {
+	case KindShapes, KindCIFAR10, KindFolders, KindImageNet:
+		return TaskClassification
+	case KindFields, KindVolumes:
+		return TaskRegression
+	}
+	return TaskSegmentation
+}
+
+// boxes says whether samples are volumes.
+func (c Config) boxes() bool {
+	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
+}
+
+// ownTest says whether there are held-out samples beside those to train on.
+func (c Config) ownTest() bool {
+	return c.TestPath != "" || (c.Kind == KindCIFAR10 && c.TestImages == 0)
+}
+
+// Validate reports the first value that cannot be, with what would do.
+func (c Config) Validate() error {
+	generated := c.Kind == KindCells || c.Kind == KindShapes || c.Kind == KindFields
+	switch {
+	case !slices.Contains(Kinds(), c.Kind):
+		return fmt.Errorf("data.kind %q is not known: use %s", c.Kind, strings.Join(Kinds(), ", "))
+	case !generated && c.Path == "":
+		return fmt.Errorf("data.path is empty: name %s (--data DIR)", layouts[c.Kind])
+	case !slices.Contains([]string{"", "white", "black"}, c.Foreground):
+		return fmt.Errorf("data.foreground %q is not known: use white or black", c.Foreground)
+	case c.Kind == KindCells && (c.Count < 1 || c.Height < 1 || c.Width < 1):
+		return fmt.Errorf("data.count, height and width are %d, %d, %d: each must be at least 1", c.Count, c.Height, c.Width)
+	case c.TestPath != "" && c.Kind != KindFolders && c.Kind != KindImageNet && c.Kind != KindVolumes:
+		return fmt.Errorf("data.test_path is set, but data of kind %s have none: use test_images", c.Kind)
+	case c.TestPath != "" && c.TestImages != 0:
+		return fmt.Errorf("data.test_path and data.test_images %d are both set: hold out the one or the other", c.TestImages)
+	case c.TestImages < 1 && !c.ownTest():
+		return fmt.Errorf("data.test_images is %d: hold at least 1 image back", c.TestImages)
+	case c.Tile < 0:
+		return fmt.Errorf("data.tile is %d: use 0 for whole images", c.Tile)
+	case c.Tile > 0 && c.Kind != KindCells && c.Kind != KindPairs:
+		return fmt.Errorf("data.tile is %d: only images with masks are cut into tiles: set it to 0", c.Tile)
+	case c.Samples < 0 || c.TestSamples < 0:
+		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one a box", c.Samples, c.TestSamples)
+	case (c.Samples > 0 || c.TestSamples > 0) && (!c.boxes() || c.Augment.Crop == 0):
+		return fmt.Errorf("data.samples is set: only crops of stacks, fields and volumes are counted so: set data.augment.crop, or samples to 0")
+	case c.boxes() && c.Augment.Crop > 0 && c.TestSamples == 0:
+		return fmt.Errorf("data.test_samples is 0: with crops, say how many are held out")
+	}
+	switch c.Kind {
+	case KindShapes:
+		if err := c.shapes().Validate(); err != nil {
+			return err
+		}
+	case KindFields:
+		if err := c.fields().Validate(); err != nil {
+			return err
+		}
+	}
+	if err := (ClassOptions{Resize: c.Resize}).Validate(); err != nil {
+		return err
+	}
+	return c.Augment.Validate()
+}
+
+// layouts is what a path holds.
+var layouts = map[string]string{
+	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
+	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
+	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
+}
+
+func (c Config) shapes() ShapesConfig {
+	return ShapesConfig{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
+}
+
+func (c Config) fields() FieldsConfig {
+	return FieldsConfig{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
+}
+
+func (c Config) masks() PairsOptions {
+	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
+}
+
+// Opened is the data of a config, split and cut: what is trained on, and what is
+// held out.
+type Opened struct {
+	Train, Test Dataset
+	// TestImages names the held-out images, before they are cut into tiles or crops.
+	TestImages []string
+	// ClassNames are the classes' names by index, nil where there are none.
+	ClassNames []string
+	// Notes are what makes one doubt whether the data are meant as they were read.
+	Notes []string
+}
+
+// Open opens the data of c. The split is by whole images, so that no tile or crop
+// of a held-out image is trained on.
+func Open(c Config) (Opened, error) {
+	if err := c.Validate(); err != nil {
+		return Opened{}, err
+	}
+	var o Opened
+	all, err := o.open(c, c.Path, false)
+	if err != nil {
+		return Opened{}, err
+	}
+	if c.ownTest() {
+		test := Opened{}
+		if o.Test, err = test.open(c, c.testPath(), true); err != nil {
+			return Opened{}, fmt.Errorf("held-out data: %w", err)
+		}
+		if !slices.Equal(test.ClassNames, o.ClassNames) {
+			return Opened{}, fmt.Errorf("held-out data %s: their classes are not those of %s: %d and %d, or other names", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
+		}
+		o.Train = all
+		for i := range o.Test.Len() {
+			o.TestImages = append(o.TestImages, o.Test.SampleName(i))
+		}
+	} else {
+		if c.TestImages >= all.Len() {
+			return Opened{}, fmt.Errorf("split data: test_images is %d of %d images: leave at least one to train on (set data.test_images)", c.TestImages, all.Len())
+		}
+		trainIdx, testIdx := Split(all.Len(), c.TestImages, c.DataSeed)
+		for _, i := range testIdx {
+			o.TestImages = append(o.TestImages, all.SampleName(i))
+		}
+		o.Train, o.Test = Subset(all, trainIdx), Subset(all, testIdx)
+	}
+	return o, o.cut(c)
+}
+
+func (c Config) testPath() string {
+	if c.TestPath != "" {
+		return c.TestPath
+	}
+	return c.Path
+}
+
+// open opens the whole set of a path; test says that it is CIFAR-10's test batch.
+func (o *Opened) open(c Config, path string, test bool) (Dataset, error) {
+	classes := func(set *Classes, err error) (Dataset, error) {
+		if err != nil {
+			return nil, err
+		}
+		o.ClassNames = set.ClassNames()
+		return set, nil
+	}
+	size := ClassOptions{Resize: c.Resize}
+	switch c.Kind {
+	case KindPairs:
+		pairs, err := OpenPairs(path, c.masks())
+		if err != nil {
+			return nil, err
+		}
+		o.Notes = pairs.Notes()
+		return pairs, pairs.CheckMasks()
+	case KindStacks:
+		return OpenStacks(path, c.masks())
+	case KindShapes:
+		return classes(Shapes(c.shapes()))
+	case KindCIFAR10:
+		return classes(OpenCIFAR10(path, CIFAROptions{ClassOptions: size, Test: test}))
+	case KindFolders:
+		return classes(OpenFolders(path, size))
+	case KindImageNet:
+		return classes(OpenImageNet(path, size))
+	case KindFields:
+		return Fields(c.fields())
+	case KindVolumes:
+		return volumesOf(OpenVolumes(path, VolumeOptions{Input: c.Input, Target: c.Target}))
+	}
+	return Cells(CellsConfig{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
+}
+
+// volumesOf makes no Dataset of a nil pointer.
+func volumesOf(v *Volumes, err error) (Dataset, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// cut makes tiles and crops of both parts.
+func (o *Opened) cut(c Config) (err error) {
+	if c.Tile > 0 {
+		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {
+			return err
+		}
+		o.Test, err = Tiles(o.Test, c.Tile, c.Tile)
+		return err
+	}
+	if !c.boxes() || c.Augment.Crop == 0 {
+		return nil
+	}
+	if c.Samples > 0 {
+		if o.Train, err = Repeat(o.Train, c.Samples); err != nil {
+			return err
+		}
+	}
+	o.Test, err = Crops(o.Test, c.Augment.Crop, c.TestSamples, c.DataSeed)
+	return err
+}

@@ -1,0 +1,127 @@
+package data
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/data/internal/tiff"
+)
+
+// OpenStacks reads TIFF stacks, a page a slice, and their masks into memory, as
+// volumes [1,D,H,W]: the folders, names and masks are those of OpenPairs. Pages
+// may have 8, 16 or 32 bits, whole numbers (divided by their largest) or floats
+// (as they are), and keep their precision. All stacks must be of one size.
+func OpenStacks(dir string, o PairsOptions) (Dataset, error) {
+	s, err := openStacks(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open stacks: %w", err)
+	}
+	return s, nil
+}
+
+func openStacks(dir string, o PairsOptions) (*arrays, error) {
+	imageDir, maskDir, err := findFolders(dir)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := matchPairs(imageDir, maskDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &arrays{}
+	var first [3]int
+	for i, pair := range pairs {
+		image, size, err := readStack(pair.image)
+		if err != nil {
+			return nil, err
+		}
+		mask, maskSize, err := readStack(pair.mask)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			first = size
+			s.image = []int{1, size[0], size[1], size[2]}
+			s.target = s.image
+		}
+		if maskSize != size || size != first {
+			return nil, fmt.Errorf("stack %s is %s and its mask %s, the first is %s (pages×height×width): make them equal", pair.image, times(size[:]), times(maskSize[:]), times(first[:]))
+		}
+		for k, v := range mask {
+			mask[k] = 0
+			if (v >= 0.5) != o.ForegroundInverted {
+				mask[k] = 1
+			}
+		}
+		s.names, s.images, s.targets = append(s.names, pair.name), append(s.images, image), append(s.targets, mask)
+	}
+	return s, nil
+}
+
+// readStack reads the pages of a TIFF file, all of one size.
+func readStack(path string) (v []float32, size [3]int, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, size, err
+	}
+	if ext := strings.ToLower(filepath.Ext(path)); ext != ".tif" && ext != ".tiff" {
+		return nil, size, fmt.Errorf("read stack %s: a stack is a TIFF of several pages", path)
+	}
+	f, err := tiff.Parse(text)
+	if err != nil {
+		return nil, size, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
+	}
+	for i, p := range f.Pages {
+		if first := f.Pages[0]; p.Height != first.Height || p.Width != first.Width {
+			return nil, size, fmt.Errorf("read stack %s: page %d is %d×%d, page 0 is %d×%d: make them equal", path, i, p.Height, p.Width, first.Height, first.Width)
+		}
+		if len(f.Pages)*p.Height > maxPixels/p.Width {
+			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d: at most %d pixels", path, len(f.Pages), p.Height, p.Width, maxPixels)
+		}
+		page, err := f.Values(i)
+		if err != nil {
+			return nil, size, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
+		}
+		v = append(v, page...)
+	}
+	return v, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
+}
+
+// arrays is samples in memory, four bytes a value.
+type arrays struct {
+	names           []string
+	image, target   []int
+	images, targets [][]float32
+}
+
+func (s *arrays) Len() int                { return len(s.images) }
+func (s *arrays) ImageShape() []int       { return s.image }
+func (s *arrays) TargetShape() []int      { return s.target }
+func (s *arrays) SampleName(i int) string { return s.names[i] }
+
+func (s *arrays) Get(i int, image, target []float32) error {
+	if i < 0 || i >= len(s.images) {
+		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, len(s.images)-1)
+	}
+	if err := checkBuffers(s.names[i], image, target, len(s.images[i]), len(s.targets[i])); err != nil {
+		return err
+	}
+	copy(image, s.images[i])
+	copy(target, s.targets[i])
+	return nil
+}
+
+func (s *arrays) region(i int, w window, image, target []float32) error {
+	if err := checkGet(s, i, w, image, target); err != nil {
+		return err
+	}
+	cut(image, s.images[i], s.image, w)
+	if aligned(s.image, s.target) {
+		cut(target, s.targets[i], s.target, w)
+	} else {
+		copy(target, s.targets[i])
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/data/internal/hdf5"
+	"lockstep/pkg/data/internal/npy"
+)
+
+// VolumeOptions says what is read of files of volumes.
+type VolumeOptions struct {
+	Input          string // data set of an HDF5 file, or the end of an .npy file's name: "Nbody" where empty
+	Target         string // "Hydro" where empty
+	InputChannels  int    // that it must have; 0: any
+	TargetChannels int    // that it must have; 0: any
+}
+
+// Volumes is boxes in files, each an input [C,D,H,W] and a target [C',D,H,W]. Of a
+// box only what is asked for is read: with Augment.Crop the crop alone.
+type Volumes struct {
+	boxes         []volumePair
+	image, target []int
+	files         []interface{ Close() error }
+}
+
+// volumePair is a box of both.
+type volumePair struct {
+	name          string
+	image, target grid
+}
+
+// grid is a volume in a file, of shape [C,D,H,W].
+type grid interface {
+	shape() []int
+	read(dst []float32, w window) error
+}
+
+const volumeLayout = "an HDF5 file (.h5, .hdf5) with both, [C,D,H,W], or a folder of such files or of pairs NAME_Nbody.npy and NAME_Hydro.npy, [D,H,W,C]"
+
+// OpenVolumes opens boxes without reading them: an HDF5 file, or the HDF5 files
+// of a folder, or its pairs of .npy files. All must have one shape. In HDF5
+// files the data may be chunked and packed (gzip, lzf); then the chunks that a
+// crop touches are read and unpacked, so chunks of about the crop's size are
+// best.
+func OpenVolumes(path string, o VolumeOptions) (*Volumes, error) {
+	v, err := openVolumes(path, o)
+	if err != nil {
+		return nil, fmt.Errorf("open volumes: %w", err)
+	}
+	return v, nil
+}
+
+func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
+	if o.Input == "" {
+		o.Input = "Nbody"
+	}
+	if o.Target == "" {
+		o.Target = "Hydro"
+	}
+	info, err := os.Stat(path)
+	if os.IsNotExist(err) {
+		return nil, fmt.Errorf("there is no %s: name %s", path, volumeLayout)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v = &Volumes{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.Close())
+			v = nil
+		}
+	}()
+	if !info.IsDir() {
+		return v, v.addHDF5(path, o)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return v, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		file := filepath.Join(path, name)
+		stem := strings.TrimSuffix(name, ".npy")
+		switch ext := strings.ToLower(filepath.Ext(name)); {
+		case e.IsDir():
+		case ext == ".h5" || ext == ".hdf5":
+			err = v.addHDF5(file, o)
+		case ext == ".npy" && hasSuffixFold(stem, o.Input):
+			err = v.addNPY(path, stem[:len(stem)-len(o.Input)], stem[len(stem)-len(o.Input):], o)
+		}
+		if err != nil {
+			return v, err
+		}
+	}
+	if len(v.boxes) == 0 {
+		return v, fmt.Errorf("%s holds no volumes: expected %s", path, volumeLayout)
+	}
+	return v, nil
+}
+
+func hasSuffixFold(s, suffix string) bool {
+	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
+}
+
+// addHDF5 adds the box of a file.
+func (v *Volumes) addHDF5(path string, o VolumeOptions) error {
+	f, err := hdf5.Open(path)
+	if err != nil {
+		if errors.Is(err, hdf5.ErrNotHDF5) {
+			return fmt.Errorf("%w; expected %s", err, volumeLayout)
+		}
+		return err
+	}
+	v.files = append(v.files, f)
+	var both [2]grid
+	for i, name := range []string{o.Input, o.Target} {
+		d, err := f.Dataset(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		both[i] = hdf5Grid{d.Reader()}
+	}
+	return v.add(path, both[0], both[1], o)
+}
+
+// addNPY adds the box of the files prefix+input and prefix+target.
+func (v *Volumes) addNPY(dir, prefix, input string, o VolumeOptions) error {
+	target := o.Target
+	if input == strings.ToLower(input) {
+		target = strings.ToLower(target)
+	}
+	var both [2]grid
+	for i, end := range []string{input, target} {
+		path := filepath.Join(dir, prefix+end+".npy")
+		f, err := npy.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("there is no %s beside %s%s.npy: expected %s", path, prefix, input, volumeLayout)
+		}
+		if err != nil {
+			return err
+		}
+		v.files = append(v.files, f)
+		if s := f.Shape(); len(s) != 4 {
+			return fmt.Errorf("%s has shape %v: expected [D,H,W,C]", path, s)
+		}
+		both[i] = npyGrid{f}
+	}
+	return v.add(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
+}
+
+// add keeps a box that is like the others.
+func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
+	is, ts := image.shape(), target.shape()
+	for _, c := range []struct {
+		name  string
+		shape []int
+		want  int
+	}{{o.Input, is, o.InputChannels}, {o.Target, ts, o.TargetChannels}} {
+		switch {
+		case len(c.shape) != 4:
+			return fmt.Errorf("%s: %s has shape %v: expected [C,D,H,W]", path, c.name, c.shape)
+		case c.want > 0 && c.shape[0] != c.want:
+			return fmt.Errorf("%s: %s has %d channels, %d are expected (its shape is %v): name other data, or set the channels that the network takes", path, c.name, c.shape[0], c.want, c.shape)
+		case slices.Min(c.shape) < 1:
+			return fmt.Errorf("%s: %s has shape %v: it is empty", path, c.name, c.shape)
+		}
+	}
+	if !aligned(is, ts) {
+		return fmt.Errorf("%s: %s is %s and %s is %s: they must be equal", path, o.Input, times(is[1:]), o.Target, times(ts[1:]))
+	}
+	if len(v.boxes) == 0 {
+		v.image, v.target = is, ts
+	}
+	if !slices.Equal(is, v.image) || !slices.Equal(ts, v.target) {
+		return fmt.Errorf("%s: shapes are %v and %v, those of %s %v and %v: all must be equal", path, is, ts, v.boxes[0].name, v.image, v.target)
+	}
+	v.boxes = append(v.boxes, volumePair{path, image, target})
+	return nil
+}
+
+// Close closes the files.
+func (v *Volumes) Close() error {
+	var errs []error
+	for _, f := range v.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Len is the number of boxes.
+func (v *Volumes) Len() int { return len(v.boxes) }
+
+// ImageShape is [C,D,H,W] of a whole box.
+func (v *Volumes) ImageShape() []int { return v.image }
+
+// TargetShape is [C',D,H,W] of a whole box.
+func (v *Volumes) TargetShape() []int { return v.target }
+
+// SampleName is the file of box i.
+func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
+
+// Get reads box i whole.
+func (v *Volumes) Get(i int, image, target []float32) error {
+	w, _ := whole(v.image)
+	return v.region(i, w, image, target)
+}
+
+func (v *Volumes) region(i int, w window, image, target []float32) error {
+	if err := checkGet(v, i, w, image, target); err != nil {
+		return err
+	}
+	if err := v.boxes[i].image.read(image, w); err != nil {
+		return fmt.Errorf("read %s: %w", v.boxes[i].name, err)
+	}
+	if err := v.boxes[i].target.read(target, w); err != nil {
+		return fmt.Errorf("read %s: %w", v.boxes[i].name, err)
+	}
+	return nil
+}
+
+type hdf5Grid struct{ r *hdf5.Reader }
+
+func (g hdf5Grid) shape() []int { return g.r.Shape() }
+func (g hdf5Grid) read(dst []float32, w window) error {
+	return g.r.Read(dst, []int{0, w.at[0], w.at[1], w.at[2]}, []int{g.r.Shape()[0], w.size[0], w.size[1], w.size[2]})
+}
+
+type npyGrid struct{ f *npy.File }
+
+func (g npyGrid) shape() []int {
+	s := g.f.Shape()
+	return []int{s[3], s[0], s[1], s[2]}
+}
+func (g npyGrid) read(dst []float32, w window) error { return g.f.Read(dst, w.at, w.size) }

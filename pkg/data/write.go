@@ -1,0 +1,251 @@
+package data
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/image/tiff"
+
+	"lockstep/pkg/data/internal/hdf5"
+	"lockstep/pkg/data/internal/npy"
+)
+
+// cifarBatches is how many training batches CIFAR-10 has.
+const cifarBatches = 5
+
+// WriteCIFAR10 saves pictures of 32×32 with at most 10 classes in the form of
+// CIFAR-10's binary version, in dir/cifar-10-batches-bin: train in five batches of
+// as many each (a rest that does not fill them is left out), and test.
+func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
+	dir = filepath.Join(dir, "cifar-10-batches-bin")
+	for _, c := range []*Classes{train, test} {
+		if c.size != [2]int{cifarEdge, cifarEdge} || len(c.names) > cifarClass {
+			return fmt.Errorf("write CIFAR-10: pictures of %d×%d with %d classes: it has 32×32 and 10", c.size[0], c.size[1], len(c.names))
+		}
+	}
+	each := train.Len() / cifarBatches
+	if each == 0 {
+		return fmt.Errorf("write CIFAR-10: %d pictures do not fill %d batches", train.Len(), cifarBatches)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("write CIFAR-10: %w", err)
+	}
+	for b := range cifarBatches {
+		if err := writeBatch(ctx, filepath.Join(dir, fmt.Sprintf("data_batch_%d.bin", b+1)), train, b*each, (b+1)*each); err != nil {
+			return fmt.Errorf("write CIFAR-10: %w", err)
+		}
+	}
+	if err := writeBatch(ctx, filepath.Join(dir, "test_batch.bin"), test, 0, test.Len()); err != nil {
+		return fmt.Errorf("write CIFAR-10: %w", err)
+	}
+	names := train.names
+	for len(names) < cifarClass {
+		names = append(names, fmt.Sprintf("none%d", len(names)))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
+		return fmt.Errorf("write CIFAR-10: %w", err)
+	}
+	return nil
+}
+
+// writeBatch writes pictures lo to hi−1 of c.
+func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
+	text := make([]byte, 0, (hi-lo)*cifarRecord)
+	picture, class := make([]float32, cifarPixels), make([]float32, 1)
+	for i := lo; i < hi; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.Get(i, picture, class); err != nil {
+			return err
+		}
+		text = append(text, byte(class[0]))
+		for _, v := range picture {
+			text = append(text, byte(v*255+0.5))
+		}
+	}
+	return os.WriteFile(path, text, 0o666)
+}
+
+// WriteFolders saves pictures in a folder a class, as PNG or (format "jpeg") JPEG
+// of quality 90, which OpenFolders reads.
+func WriteFolders(ctx context.Context, dir string, c *Classes, format string) error {
+	if format != "png" && format != "jpeg" {
+		return fmt.Errorf("write folders: format %q is not known: use png or jpeg", format)
+	}
+	counts := make([]int, len(c.names))
+	for i := range c.Len() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("write folders: %w", err)
+		}
+		class := c.Class(i)
+		path := filepath.Join(dir, c.names[class], fmt.Sprintf("%06d.%s", counts[class], format))
+		counts[class]++
+		if err := writeClassPicture(path, c, i); err != nil {
+			return fmt.Errorf("write folders: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeClassPicture(path string, c *Classes, i int) (err error) {
+	m, err := c.source.picture(i)
+	if err != nil {
+		return err
+	}
+	if c.resized != nil {
+		m = c.resized.resize(m)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if strings.HasSuffix(path, ".png") {
+		return png.Encode(f, m)
+	}
+	return jpeg.Encode(f, m, &jpeg.Options{Quality: 90})
+}
+
+// VolumeFormat says how volumes are saved.
+type VolumeFormat struct {
+	NPY   bool // as .npy pairs [D,H,W,C]; else as HDF5 [C,D,H,W]
+	Chunk int  // of HDF5: the edge of a chunk of all channels; 0: in one piece
+	Gzip  bool // of HDF5: pack the chunks
+}
+
+// WriteVolumes saves the samples of ds, [C,D,H,W] and [C',D,H,W], as files that
+// OpenVolumes reads: dir/box-0.h5 with Nbody and Hydro, or dir/box-0_Nbody.npy and
+// dir/box-0_Hydro.npy. One sample is in memory at a time.
+func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) error {
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	if len(is) != 4 || len(ts) != 4 {
+		return fmt.Errorf("write volumes: samples have shapes %v and %v: [C,D,H,W] is needed", is, ts)
+	}
+	if f.Gzip && f.Chunk < 1 || f.Chunk < 0 {
+		return errors.New("write volumes: only chunks can be packed: set the edge of a chunk")
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("write volumes: %w", err)
+	}
+	image, target := make([]float32, volume(is)), make([]float32, volume(ts))
+	for i := range ds.Len() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("write volumes: %w", err)
+		}
+		if err := ds.Get(i, image, target); err != nil {
+			return fmt.Errorf("write volumes: %w", err)
+		}
+		path := filepath.Join(dir, fmt.Sprintf("box-%d", i))
+		var err error
+		if f.NPY {
+			err = errors.Join(writeNPY(path+"_Nbody.npy", image, is), writeNPY(path+"_Hydro.npy", target, ts))
+		} else {
+			err = writeHDF5(path+".h5", f, hdf5.Output{Name: "Nbody", Shape: is, Values: boxOf(image, is)}, hdf5.Output{Name: "Hydro", Shape: ts, Values: boxOf(target, ts)})
+		}
+		if err != nil {
+			return fmt.Errorf("write volumes: %w", err)
+		}
+	}
+	return nil
+}
+
+// boxOf gives boxes of values of a shape [C,D,H,W].
+func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
+	plane := volume(shape[1:])
+	return func(dst []float32, at, size []int) error {
+		w := window{[3]int(at[1:]), [3]int(size[1:])}
+		cut(dst, v[at[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
+		return nil
+	}
+}
+
+func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) (err error) {
+	for i, s := range sets {
+		if format.Chunk > 0 {
+			sets[i].Chunk = []int{s.Shape[0], min(format.Chunk, s.Shape[1]), min(format.Chunk, s.Shape[2]), min(format.Chunk, s.Shape[3])}
+			sets[i].Gzip = format.Gzip
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return hdf5.Write(f, sets...)
+}
+
+// writeNPY writes v, [C,D,H,W], as [D,H,W,C].
+func writeNPY(path string, v []float32, shape []int) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
+		return err
+	}
+	n := volume(shape[1:])
+	line := make([]byte, 0, 4*shape[0])
+	for k := range n {
+		line = line[:0]
+		for c := range shape[0] {
+			line = binary.LittleEndian.AppendUint32(line, math.Float32bits(v[c*n+k]))
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// WriteTIFF saves ds, of one channel, as pairs of TIFF files in dir/image and
+// dir/label, which OpenPairs reads.
+func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	if len(is) != 3 || is[0] != 1 || !aligned(is, ts) || ts[0] != 1 {
+		return fmt.Errorf("write TIFF pairs %s: images are %v and masks %v: both must be 1×height×width", dir, is, ts)
+	}
+	img, mask := make([]float32, volume(is)), make([]float32, volume(ts))
+	for i := range ds.Len() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("write TIFF pairs: %w", err)
+		}
+		if err := ds.Get(i, img, mask); err != nil {
+			return fmt.Errorf("write TIFF pairs: %w", err)
+		}
+		name := strings.TrimSuffix(sampleFile(i, ds.Len()), ".png") + ".tif"
+		for k, v := range [][]float32{img, mask} {
+			if err := writeTIFF(filepath.Join(dir, folders[0][k], name), gray(v, is[1], is[2])); err != nil {
+				return fmt.Errorf("write TIFF pairs: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func writeTIFF(path string, m image.Image) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return tiff.Encode(f, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+}

@@ -1,0 +1,76 @@
+package cuda
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/monitor"
+)
+
+var (
+	_ engine.Accelerated = (*Engine)(nil)
+	_ engine.LossScaler  = (*executable)(nil)
+)
+
+// Accelerator names the GPU ("NVIDIA H200").
+func (e *Engine) Accelerator() string { return e.gpu.name }
+
+// Watch samples the GPU's utilisation, power, memory and clock, and its energy, by
+// NVIDIA's management library.
+func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error) {
+	s := e.gpu.stack
+	if s.NVML == nil {
+		return nil, fmt.Errorf("watch %s: %w", e.Name(), s.Missing[clib.NVML])
+	}
+	var bus string
+	err := e.thread.do(func() (err error) {
+		bus, err = e.gpu.driver.DevicePCIBusID(e.gpu.device)
+		return e.gpu.failed(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", e.Name(), err)
+	}
+	sampler, err := monitor.Start(s.NVML, []string{bus}, every, w)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", e.Name(), err)
+	}
+	return sampler, nil
+}
+
+// LossScale is the loss scale as the next step finds it; false but in fp16.
+func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
+	if x.low != device.F16 {
+		return s, false
+	}
+	return engine.LossScale{Scale: float64(x.after.LossScale), GoodSteps: int(x.after.GoodSteps), Skipped: int(x.after.Skipped)}, true
+}
+
+// SetLossScale sets what LossScale gave. The scale must be a power of two, so that
+// gradients keep their bits.
+func (x *executable) SetLossScale(s engine.LossScale) error {
+	fraction, _ := math.Frexp(s.Scale)
+	switch {
+	case x.low != device.F16:
+		return fmt.Errorf("set loss scale: precision %s has none", x.engine.options.Precision)
+	case fraction != 0.5 || float64(float32(s.Scale)) != s.Scale || s.GoodSteps < 0 || s.Skipped < 0:
+		return fmt.Errorf("set loss scale: %+v cannot be: the scale must be a power of two, the rest not negative", s)
+	}
+	err := x.do(func() error {
+		c := x.after
+		c.LossScale, c.GoodSteps, c.Skipped, c.FoundInf = float32(s.Scale), int32(s.GoodSteps), int32(s.Skipped), 0
+		if err := x.gpu.write(x.control.ptr, c.Bytes()); err != nil {
+			return err
+		}
+		x.after, x.scale = c, s.Scale
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("set loss scale: %w", err)
+	}
+	return nil
+}

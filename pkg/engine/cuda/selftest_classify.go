@@ -1,0 +1,96 @@
+package cuda
+
+import (
+	"math"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// linears are linear layers, as convolutions of maps of one point; the larger ones
+// are a ResNet's last.
+func (t *tester) linears() []operation {
+	list := [][3]int{{1, 8, 8}, {5, 19, 10}, {3, 200, 37}} // samples, inputs, outputs
+	if t.options.Large {
+		list = append(list, [3]int{256, 2048, 1000})
+	}
+	var all []operation
+	for _, s := range list {
+		x, w, y := []int{s[0], s[1]}, []int{s[2], s[1]}, []int{s[0], s[2]}
+		all = append(
+			all,
+			operation{op: plan.OpLinear, in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(s[1], 1), plans: true},
+			operation{name: "linear with bias", op: plan.OpLinear, in: [][]int{x, w, {s[2]}}, out: [][]int{y}, bound: t.terms(s[1], 2), plans: true},
+			operation{op: plan.OpLinearBackwardData, in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(s[2], 1), plans: true},
+			operation{op: plan.OpLinearBackwardWeights, in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(s[0], 1), plans: true},
+			operation{name: "bias_backward of a linear layer", op: plan.OpBiasBackward, in: [][]int{y}, out: [][]int{{s[2]}}, bound: t.exact(1)},
+		)
+	}
+	return all
+}
+
+// classification is the rest of what classification and regression need.
+func (t *tester) classification() []operation {
+	one := t.exact(1)
+	var all []operation
+	maps := append(t.maps(), []int{2, 9, 3, 5, 4})
+	for _, s := range maps {
+		small, points := s[:2], elements(s[2:])
+		all = append(
+			all,
+			operation{op: plan.OpGlobalAvgPool, in: [][]int{s}, out: [][]int{small}, bound: t.terms(points, 1)},
+			operation{op: plan.OpGlobalAvgPoolBackward, in: [][]int{small}, out: [][]int{s}, bound: t.bound(2)},
+			operation{op: plan.OpReshape, in: [][]int{s}, out: [][]int{{s[0], s[1] * points}}},
+			operation{name: "reshape back", op: plan.OpReshape, in: [][]int{{s[0], s[1] * points}}, out: [][]int{s}},
+			operation{op: plan.OpLeakyReLU, attr: plan.Attr{Slope: 0.2}, in: [][]int{s}, out: [][]int{s}, bound: one},
+			operation{op: plan.OpLeakyReLUBackward, attr: plan.Attr{Slope: 0.2}, in: [][]int{s, s}, out: [][]int{s}, bound: one},
+			operation{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}, bound: t.bound(2)},
+			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.bound(2)},
+			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.terms(elements(s), 1)},
+			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
+		)
+	}
+	for _, s := range t.maps() {
+		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
+			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
+			all = append(
+				all,
+				operation{op: plan.OpAvgPool, attr: attr, in: [][]int{s}, out: [][]int{y}, bound: t.bound(2)},
+				operation{op: plan.OpAvgPoolBackward, attr: attr, in: [][]int{y}, out: [][]int{s}, bound: t.bound(2)},
+			)
+		}
+		for _, zeros := range []bool{false, true} {
+			all = append(all, paddedPool(s, zeros))
+		}
+	}
+	for _, c := range [][2]int{{1, 2}, {33, 10}, {130, 100}} {
+		z, target := []int{c[0], c[1]}, []int{c[0], 1}
+		classes := func(i int, v []float32, _ [][]float32) {
+			for j := range v {
+				if i == 1 {
+					v[j] = float32(int(math.Abs(float64(v[j]))*1000) % c[1])
+				}
+			}
+		}
+		for _, smoothing := range []float64{0, 0.125} {
+			attr := plan.Attr{Smoothing: smoothing}
+			all = append(
+				all,
+				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.exact(4), fill: classes},
+				operation{op: plan.OpSoftmaxCrossEntropyBackward, attr: attr, in: [][]int{z, target, {1}}, out: [][]int{z}, bound: t.bound(4), fill: classes},
+			)
+		}
+	}
+	return all
+}
+
+// paddedPool is a ResNet's first pooling: overlapping windows of 3 with padding of 1.
+func paddedPool(s []int, zeros bool) operation {
+	attr := plan.Attr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
+	name := "max_pool with padding"
+	if zeros {
+		name = "max_pool with zeros around"
+	}
+	y := []int{s[0], s[1], (s[2]-1)/2 + 1, (s[3]-1)/2 + 1}
+	return operation{name: name, op: plan.OpMaxPool, attr: attr, in: [][]int{s}, out: [][]int{y}}
+}

@@ -1,0 +1,71 @@
+package fake
+
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/clib/cublaslt"
+	"lockstep/pkg/internal/clib/cuda"
+)
+
+// ltFLOPS is the speed of simulated products in operations a microsecond: faster than
+// simulated kernels, which all take as long.
+const ltFLOPS = 2e12
+
+// CublasLt is the machine's library of matrix products. It checks where the matrices
+// lie and takes its time; it computes nothing.
+func (m *Machine) CublasLt() *cublaslt.Library {
+	type product struct {
+		matmul            cublaslt.Matmul
+		bytesA, bytesB, d int64
+	}
+	plans := map[*cublaslt.Plan]product{}
+	size := func(t cublaslt.DataType) int64 {
+		if t == cublaslt.Float32 {
+			return 4
+		}
+		return 2
+	}
+	failed := func(call string, s cublaslt.Status) error { return &cublaslt.Error{Call: call, Status: s} }
+	return &cublaslt.Library{
+		Path:    simulated,
+		Version: func() int { return 130100 },
+		Create:  func() (cublaslt.Handle, error) { return 1, nil },
+		Destroy: func(cublaslt.Handle) error { return nil },
+		Plan: func(_ cublaslt.Handle, x cublaslt.Matmul) (*cublaslt.Plan, error) {
+			mixed := x.Compute == cublaslt.ComputeTF32 && x.TypeA != cublaslt.Float32
+			if x.M <= 0 || x.N <= 0 || x.K <= 0 || x.TypeA != x.TypeB || mixed {
+				return nil, failed("cublasLtMatmulAlgoGetHeuristic", cublaslt.NotSupported)
+			}
+			p := &cublaslt.Plan{Workspace: min(x.WorkspaceLimit, 1<<20)}
+			plans[p] = product{x, x.M * x.K * size(x.TypeA), x.K * x.N * size(x.TypeB), x.M * x.N * size(x.TypeD)}
+			m.note("cublasLt plan %d×%d×%d", x.M, x.N, x.K)
+			return p, nil
+		},
+		Close: func(p *cublaslt.Plan) error {
+			delete(plans, p)
+			return nil
+		},
+		Run: func(_ cublaslt.Handle, p *cublaslt.Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
+			x, ok := plans[p]
+			if !ok {
+				return failed("cublasLtMatmul", cublaslt.InvalidValue)
+			}
+			return m.do("cublasLtMatmul", true, func() error {
+				for _, of := range []struct {
+					at    cuda.Ptr
+					bytes int64
+				}{{a, x.bytesA}, {b, x.bytesB}, {d, x.d}, {workspace, p.Workspace}} {
+					if of.bytes == 0 {
+						continue
+					}
+					if _, err := m.memory.span(uint64(of.at), of.bytes, false); err != nil {
+						return fmt.Errorf("cublasLtMatmul: %w", err)
+					}
+				}
+				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / ltFLOPS
+				m.note("cublasLtMatmul %d×%d×%d in %s", x.matmul.M, x.matmul.N, x.matmul.K, m.streamName(s))
+				return m.enqueue("cublasLtMatmul", s, &op{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
+			})
+		},
+	}
+}

@@ -1,0 +1,78 @@
+package device
+
+import (
+	"math"
+	"testing"
+)
+
+// numbers are the finite numbers from 0 up that a type with this many bits of
+// exponent and mantissa holds, by their definition in IEEE 754.
+func numbers(exponent, mantissa int) []float64 {
+	bias := 1<<(exponent-1) - 1
+	var list []float64
+	for e := range 1<<exponent - 1 {
+		for m := range 1 << mantissa {
+			fraction := float64(m) / float64(int(1)<<mantissa)
+			if e == 0 {
+				list = append(list, math.Ldexp(fraction, 1-bias))
+			} else {
+				list = append(list, math.Ldexp(1+fraction, e-bias))
+			}
+		}
+	}
+	return list
+}
+
+// TestRound rounds every number of either type, every midpoint between two
+// neighbours, and the float32 on each side of it.
+func TestRound(t *testing.T) {
+	for _, c := range []struct {
+		typ                Type
+		exponent, mantissa int
+		largest            float64
+	}{{F16, 5, 10, 65504}, {BF16, 8, 7, 3.3895313892515355e38}} {
+		list := numbers(c.exponent, c.mantissa)
+		if last := list[len(list)-1]; last != c.largest {
+			t.Fatalf("%s: the largest number is %v, want %v", c.typ, last, c.largest)
+		}
+		check := func(v float32, want float64) {
+			t.Helper()
+			for _, sign := range []float32{1, -1} {
+				if got := c.typ.Round(sign * v); math.Float32bits(got) != math.Float32bits(sign*float32(want)) {
+					t.Fatalf("%s: %v becomes %v, want %v", c.typ, sign*v, got, float64(sign)*want)
+				}
+			}
+		}
+		for i, v := range list {
+			check(float32(v), v)
+			step, next := v-list[max(0, i-1)], math.Inf(1)
+			if i == 0 {
+				step = list[1]
+			}
+			if i+1 < len(list) {
+				next = list[i+1]
+				step = next - v
+			}
+			middle := v + step/2
+			even := v
+			if i%2 == 1 { // the last bit of the mantissa
+				even = next
+			}
+			if float64(float32(middle)) != middle { // below float32's own smallest step
+				continue
+			}
+			check(float32(middle), even)
+			check(math.Nextafter32(float32(middle), 0), v)
+			check(math.Nextafter32(float32(middle), math.MaxFloat32), next)
+		}
+		if v := c.typ.Round(float32(math.Inf(-1))); !math.IsInf(float64(v), -1) {
+			t.Errorf("%s: −∞ becomes %v", c.typ, v)
+		}
+		if v := c.typ.Round(float32(math.NaN())); v == v {
+			t.Errorf("%s: NaN becomes %v", c.typ, v)
+		}
+	}
+	if v := F32.Round(0.1); v != 0.1 {
+		t.Errorf("fp32: 0.1 becomes %v", v)
+	}
+}

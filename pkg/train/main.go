@@ -1,0 +1,108 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/model"
+)
+
+// The exit codes of Main, as those of the lockstep command.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// Main makes a program a worker: it trains the network that build makes (nil:
+// that of cfg) on the data of cfg, with the flags of "lockstep train", and ends
+// the process. With RANK, WORLD_SIZE, … in the environment the program is one
+// worker of several; lockstep launch starts it as its own where LOCKSTEP_BIN
+// names it:
+//
+//	func main() { train.Main(cfg, build) }
+//
+//	go build -o mine . && ./mine --epochs 3
+//	LOCKSTEP_BIN=./mine lockstep launch --config mine.yaml --workers 1,2
+//
+// Both must be built from the same sources of this module. A --config takes the
+// place of cfg; the network stays that of build.
+func Main(cfg Config, build model.Builder) {
+	os.Exit(mainOf(os.Args[1:], cfg, build, os.Stdout, os.Stderr))
+}
+
+// mainOf is Main without the process around it.
+func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer) int {
+	if len(args) > 0 && args[0] == "version" { // which a launcher asks, to compare builds
+		err := json.NewEncoder(out).Encode(map[string]string{"build_id": buildid.ID})
+		return exitCode(context.Background(), err, errs)
+	}
+	if len(args) > 0 && args[0] == "train" { // the name of the lockstep command
+		args = args[1:]
+	}
+	w := Worker{Own: &cfg, Build: build, Out: out, Seed: cfg.Seed}
+	if seed, err := strconv.ParseInt(os.Getenv("LOCKSTEP_SEED"), 10, 64); err == nil {
+		w.Seed = seed
+	}
+	flags := flag.NewFlagSet(cfg.Name, flag.ContinueOnError)
+	flags.SetOutput(errs)
+	w.register(flags)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage // it has said why
+	case flags.NArg() > 0:
+		return exitCode(context.Background(), &UsageError{fmt.Errorf("what is %q? there are flags alone: see --help", flags.Arg(0))}, errs)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
+	return exitCode(ctx, w.Work(ctx), errs)
+}
+
+// register makes w's fields flags.
+func (w *Worker) register(f *flag.FlagSet) {
+	f.StringVar(&w.Config, "config", w.Config, "a shipped config or a .yaml `file`, in place of this program's")
+	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/ddp-n<world>-s<seed>)")
+	f.StringVar(&w.Data, "data", w.Data, "a `folder` with image/ and label/, instead of the config's data")
+	f.Int64Var(&w.Seed, "seed", w.Seed, "of initial weights, order and augmentation")
+	f.IntVar(&w.Epochs, "epochs", w.Epochs, "instead of the config's")
+	f.IntVar(&w.Threads, "threads", w.Threads, "of this worker, instead of the config's")
+	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1, instead of the config's")
+	f.StringVar(&w.Profile, "profile", w.Profile, "`FIRST:STEPS` that a GPU's profiler sees")
+	f.BoolVar(&w.Trace, "trace", w.Trace, "the time of every kernel in the --profile")
+	f.Func("set", "`key=value` in the config, repeatable", func(s string) error {
+		w.Set = append(w.Set, s)
+		return nil
+	})
+	f.BoolVar(&w.Resume, "resume", w.Resume, "go on from the newest checkpoint of the run folder")
+}
+
+func exitCode(ctx context.Context, err error, errs io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	interrupted := ctx.Err() != nil
+	if interrupted && !Launched() {
+		err = fmt.Errorf("interrupted: %w; to go on, give the same command again with --resume", err)
+	}
+	fmt.Fprintln(errs, "lockstep:", err)
+	var wrong *UsageError
+	switch {
+	case errors.As(err, &wrong):
+		return exitUsage
+	case interrupted:
+		return exitInterrupted
+	}
+	return exitFailed
+}

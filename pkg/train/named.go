@@ -1,0 +1,177 @@
+package train
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed configs/*.yaml
+var shipped embed.FS
+
+// Names lists the shipped configs.
+func Names() []string {
+	var names []string
+	for name := range catalogue() {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// catalogue is the shipped configs by name, with the file that each is in.
+func catalogue() map[string]string {
+	files, err := fs.Glob(shipped, "configs/*.yaml")
+	if err != nil {
+		return nil
+	}
+	in := map[string]string{}
+	for _, f := range files {
+		text, err := shipped.ReadFile(f)
+		if err != nil {
+			continue // it is in the program
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal(text, &doc); err != nil {
+			continue // a test reads them all
+		}
+		members := several(&doc)
+		if members == nil {
+			in[strings.TrimSuffix(path.Base(f), ".yaml")] = f
+		}
+		for name := range members {
+			in[name] = f
+		}
+	}
+	return in
+}
+
+// several is the configs of a file that holds more than one, by name: its keys
+// at the top, none of which is a key of a config. Those that begin with _ are
+// no configs, but what these are merged from. Nil: it holds one.
+func several(doc *yaml.Node) map[string]*yaml.Node {
+	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
+		return nil
+	}
+	known, _ := fieldsOf(reflect.TypeOf(Config{}))
+	members := map[string]*yaml.Node{}
+	top := doc.Content[0].Content
+	for i := 0; i+1 < len(top); i += 2 {
+		name, value := top[i].Value, top[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if _, ok := known[name]; ok || name == "<<" || value.Kind != yaml.MappingNode {
+			return nil
+		}
+		if !strings.HasPrefix(name, "_") {
+			members[name] = value
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	return members
+}
+
+// Named is the shipped config of that name, or the one in that YAML file (a
+// name that ends in .yaml or .yml; FILE:NAME where it holds several), with
+// overrides "key=value" ("batch=8", "optimizer.learning_rate=0.01").
+func Named(name string, overrides ...string) (Config, error) {
+	c, err := load(name)
+	if err != nil {
+		return Config{}, err
+	}
+	return c.With(overrides...)
+}
+
+// load is Named without overrides; nothing of it is checked but the keys.
+func load(name string) (Config, error) {
+	file, member := name, ""
+	if i := strings.LastIndex(name, ":"); i >= 0 && isYAML(name[:i]) {
+		file, member = name[:i], name[i+1:]
+	}
+	var text []byte
+	var err error
+	if isYAML(file) {
+		text, err = os.ReadFile(file)
+	} else if in, ok := catalogue()[name]; ok {
+		member = name
+		text, err = shipped.ReadFile(in)
+	} else {
+		err = fmt.Errorf("no shipped config has this name%s: use one of %s, or a .yaml file", nearest(name, Names()), strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("read config %s: %w", name, err)
+	}
+	c, err := decode(name, member, text)
+	if err != nil {
+		return Config{}, err
+	}
+	if c.Model, err = c.Model.Resolve(filepath.Dir(file)); err != nil {
+		return Config{}, fmt.Errorf("read config %s: %w", name, err)
+	}
+	return c, nil
+}
+
+func isYAML(name string) bool {
+	ext := filepath.Ext(name)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// Parse reads a config in YAML over DefaultConfig; file is for messages.
+func Parse(file string, text []byte, overrides ...string) (Config, error) {
+	return parseMember(file, "", text, overrides...)
+}
+
+// parseMember is Parse of one member of a file that holds several.
+func parseMember(file, member string, text []byte, overrides ...string) (Config, error) {
+	c, err := decode(file, member, text)
+	if err != nil {
+		return Config{}, err
+	}
+	return c.With(overrides...)
+}
+
+// decode reads one member of a file that holds several; a file that holds one is
+// that one.
+func decode(file, member string, text []byte) (Config, error) {
+	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
+	c := DefaultConfig()
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return bad(err)
+	}
+	node := &doc
+	if members := several(&doc); members != nil {
+		var names []string
+		for n := range members {
+			names = append(names, n)
+		}
+		sort.Strings(names)
+		value, ok := members[member]
+		switch {
+		case member == "":
+			return bad(fmt.Errorf("it holds several configs: name one of them: %s:%s", file, strings.Join(names, ", :")))
+		case !ok:
+			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest(member, names), strings.Join(names, ", ")))
+		}
+		// The whole file is looked at: what is merged may stand anywhere in it.
+		if err := checkCycles(&doc, nil, map[*yaml.Node]bool{}); err != nil {
+			return bad(err)
+		}
+		node, c.Name = value, member
+	}
+	if err := decodeKnown(node, &c); err != nil {
+		return bad(err)
+	}
+	return c, nil
+}

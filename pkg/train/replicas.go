@@ -1,0 +1,96 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// Outcome is what training in this process came to. It shows itself as a table
+// of its epochs.
+type Outcome struct {
+	Network model.Network
+	Epochs  []runs.Epoch
+	Test    runs.Test
+	tensors []weights.Tensor
+}
+
+// Weights are the parameters and running statistics at the end, by the names that
+// they have in the network.
+func (o *Outcome) Weights() []weights.Tensor { return o.tensors }
+
+// String is a line an epoch, and the scores at the end.
+func (o *Outcome) String() string {
+	var b strings.Builder
+	for _, e := range o.Epochs {
+		fmt.Fprintf(&b, "epoch %d: train loss %.6f, val loss %.6f, %.1f samples/s\n", e.Epoch, e.TrainLoss, e.ValLoss, e.SamplesPerSecond)
+	}
+	return b.String() + Headline(o.Test)
+}
+
+// Replicas trains with n workers that are goroutines of this process, so that a
+// cell can train a network of its own: build makes it (nil: the config's). It
+// writes no run folder. The result is rank 0's; all ranks have the same.
+func Replicas(ctx context.Context, cfg Config, n int, build model.Builder) (*Outcome, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("train replicas: %d workers: use at least 1", n)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	outcomes := make([]*Outcome, n)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(n) {
+		wg.Go(func() {
+			var err error
+			if outcomes[rank], err = trainReplica(ctx, cfg, g, build); err != nil {
+				cancel(fmt.Errorf("rank %d: %w", rank, err))
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("train replicas: %w", err)
+	}
+	return outcomes[0], nil
+}
+
+func trainReplica(ctx context.Context, cfg Config, g collective.Group, build model.Builder) (o *Outcome, err error) {
+	t, err := New(ctx, cfg, g, Place{Build: build})
+	if err != nil {
+		return nil, err
+	}
+	res, err := t.Run(ctx)
+	if err == nil {
+		o = &Outcome{Network: t.net, Epochs: res.Epochs, Test: res.Test}
+		o.tensors, err = t.trainedTensors()
+	}
+	return o, errors.Join(err, t.Close())
+}
+
+// trainedTensors are the parameters and the running statistics.
+func (t *Trainer) trainedTensors() ([]weights.Tensor, error) {
+	var out []weights.Tensor
+	for _, x := range t.train.Program().Tensors {
+		if x.Role != plan.Parameter && x.Role != plan.State {
+			continue
+		}
+		v, err := t.train.Get(x.Name)
+		if err != nil {
+			return nil, err
+		}
+		w, err := weights.FromFloat64s(x.Name, x.Shape, v, t.cfg.Engine.Precision == "fp32")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}

@@ -1,0 +1,69 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+)
+
+// TestRunTrials: the lines are benchy's, rates and seconds belong together, and
+// only the asked trials count; two ranks agree to do it at once.
+func TestRunTrials(t *testing.T) {
+	cfg := tiny()
+	var lines []string
+	results := make([]*Trials, 2)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(2) {
+		wg.Go(func() {
+			o := TrialOptions{Batches: 7, Trials: 2} // 5 batches are an epoch
+			o.Line = func(l string) { lines = append(lines, l) }
+			var err error
+			if results[rank], err = RunTrials(ctx, cfg, g, o); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(lines, "\n")
+	if len(lines) != 12 { // of each kind one warm-up, two trials and the summary
+		t.Errorf("%d lines:\n%s", len(lines), text)
+	}
+	for _, want := range []string{"BENCHY::IO_WARMUP_0::Trial Throughput: ", "BENCHY::IO_1::Trial Throughput: ", "BENCHY::SYNTHETIC_0::", "BENCHY::SUMMARY::FULL average trial throughput: ", " +/- "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line has %q:\n%s", want, text)
+		}
+	}
+	r := results[0]
+	for i, name := range []string{"IO", "SYNTHETIC", "FULL"} {
+		tr, s := r.Results[i], r.Seconds[name]
+		if tr.Name != name || len(s) != 2 || len(tr.Rates) != 2 {
+			t.Fatalf("%s: %+v, %v", name, tr, s)
+		}
+		for k := range s {
+			if want := 2 * 2 * 7 / s[k]; math.Abs(tr.Rates[k]-want) > 1e-9*want { // batch · ranks · batches
+				t.Errorf("%s: rate %g in %g s, want %g", name, tr.Rates[k], s[k], want)
+			}
+		}
+		// The population's standard deviation of two is half their distance.
+		if want := math.Abs(tr.Rates[0]-tr.Rates[1]) / 2; math.Abs(tr.Spread-want) > 1e-9*tr.Rate {
+			t.Errorf("%s: spread %g, want %g", name, tr.Spread, want)
+		}
+	}
+	b, err := json.Marshal(r.JSON())
+	if err != nil || !strings.Contains(string(b), `"nranks":2`) || !strings.Contains(string(b), `"FULL":{"avg_iter_throughput":[`) {
+		t.Errorf("JSON %s, %v", b, err)
+	}
+	if _, err := RunTrials(t.Context(), cfg, collective.InProcess(1)[0], TrialOptions{Batches: -1}); err == nil || !strings.Contains(err.Error(), "use at least 1 of each") {
+		t.Errorf("no batches: %v", err)
+	}
+}

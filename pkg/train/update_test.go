@@ -1,0 +1,189 @@
+package train
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/optim"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// trained is the parameters after the verification's 20 steps of one worker.
+func trained(t *testing.T, cfg Config) map[string][]float64 {
+	t.Helper()
+	r, err := replicas(t.Context(), cfg, 1, fault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r[0].after
+}
+
+// furthest is the largest relative distance of a parameter.
+func furthest(a, b map[string][]float64) float64 {
+	d := 0.0
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		d = max(d, distance(a[name], b[name]))
+	}
+	return d
+}
+
+// exactConfig is the verification's, in float64.
+func exactConfig() Config {
+	c := verifyConfig()
+	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
+	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
+	return c
+}
+
+// TestAccumulate: 3 batches of 2 make the step that one of 6 makes, and the last
+// step of an epoch takes what is left, here 1 batch of 4 and 8 of 12.
+func TestAccumulate(t *testing.T) {
+	cfg := exactConfig()
+	cfg.Batch, cfg.Accumulate = 2, 3
+	whole := exactConfig()
+	whole.Batch = 6
+	if d := furthest(trained(t, whole), trained(t, cfg)); d > toleranceFloat64 {
+		t.Errorf("3 × 2 differs from 6 by %g", d)
+	}
+	// 24 samples: 6 batches of 4 by 4 are a step of 4 and one of 2.
+	cfg.Batch, cfg.Accumulate = 4, 4
+	dir := filepath.Join(t.TempDir(), "run")
+	cfg.Epochs = 1
+	res, err := trainAll(t, cfg, 2, Place{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := res[0].Epochs[0]; e.Samples != 24 {
+		t.Errorf("epoch %+v, want 24 samples", e)
+	}
+	run, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Info.GlobalBatch != 32 || run.Info.BatchPerWorker != 4 {
+		t.Errorf("run.json has global batch %d of %d, want 32 of 4", run.Info.GlobalBatch, run.Info.BatchPerWorker)
+	}
+	_, steps, _, err := runs.ReadSteps(dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) != 1 || steps[0].Samples != 12 || steps[0].Step != 1 {
+		t.Errorf("rank 1 took %+v, want one step with 12 samples", steps)
+	}
+	checks, err := VerifyRun(t.Context(), dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		if !c.OK && c.Name != "each rank was a process of its own" {
+			t.Error(c)
+		}
+	}
+}
+
+// TestRulesOnBothEngines: the CPU engine, whose layout pads 5 channels to 8, has
+// the reference engine's weights after 20 steps of every rule, but for rounding.
+func TestRulesOnBothEngines(t *testing.T) {
+	for _, c := range []optim.Config{
+		{Name: "sgd", LearningRate: 0.05, Momentum: 0.9, Nesterov: true, WeightDecay: 1e-3},
+		{Name: "sgd", LearningRate: 0.05, Momentum: 0.9, ClipNorm: 0.3},
+		{Name: "adamw", LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.1},
+		{Name: "lars", LearningRate: 1, Momentum: 0.9, Trust: 0.01, WeightDecay: 1e-3},
+		{Name: "lamb", LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01},
+	} {
+		t.Run(fmt.Sprintf("%s nesterov %v clip %g", c.Name, c.Nesterov, c.ClipNorm), func(t *testing.T) {
+			cfg := verifyConfig()
+			cfg.Model.Base = 5
+			cfg.Data.Count = 13
+			cfg.Optimizer = c
+			cfg.Engine.Device, cfg.Engine.Precision = "reference", "fp64"
+			want := trained(t, cfg)
+			cfg.Engine.Device, cfg.Engine.Precision = "cpu", "fp32"
+			got := trained(t, cfg)
+			if d := furthest(want, got); d > 2e-4 { // float32 over 20 steps
+				t.Errorf("differs by %g", d)
+			}
+			cfg.Optimizer.ClipNorm, cfg.Optimizer.Nesterov = 0, false
+			if c.ClipNorm > 0 || c.Nesterov {
+				if d := furthest(got, trained(t, cfg)); d < 1e-3 {
+					t.Errorf("without it the weights differ by %g alone", d)
+				}
+			}
+		})
+	}
+}
+
+// TestAverage follows the average of one parameter by hand, and its way through
+// checkpoint and resumption.
+func TestAverage(t *testing.T) {
+	cfg := tiny()
+	cfg.EMA = Average{Decay: 0.5}
+	cfg.Epochs, cfg.Checkpoint.Keep = 2, 0
+	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "head.bias"
+	want := tr.average.values[name][0]
+	for step, d := range []float64{2. / 11, 3. / 12, 4. / 13, 5. / 14} { // (1+u)/(10+u)
+		if err := tr.someSteps(t.Context(), step+1); err != nil {
+			t.Fatal(err)
+		}
+		w, err := tr.train.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = d*want + (1-d)*w[0]
+		if got := tr.average.values[name][0]; math.Abs(got-want) > 1e-15 {
+			t.Errorf("after step %d the average is %g, want %g", step+1, got, want)
+		}
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestResumeAll: a run with everything that has a state of its own, interrupted
+// and resumed within an epoch, ends with the bits of one that was not disturbed.
+func TestResumeAll(t *testing.T) {
+	cfg := tiny()
+	cfg.Accumulate = 2
+	cfg.EMA = Average{Decay: 0.9, Every: 2}
+	cfg.Optimizer.Name, cfg.Optimizer.LearningRate, cfg.Optimizer.ClipNorm = "lamb", 0.01, 1
+	cfg.Schedule = optim.Schedule{Scaling: "sqrt", BaseBatch: 2, WarmupSteps: 2, Anneal: "cosine"}
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	parts := filepath.Join(t.TempDir(), "parts")
+	if err := interruptedAt(t, cfg, 2, Place{Dir: parts}, 2, 1); err == nil {
+		t.Fatal("it was not interrupted")
+	}
+	if _, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+	want := outcome(t, whole)
+	if got := outcome(t, parts); got != want {
+		t.Error("the resumed run differs")
+	}
+	f, err := weights.Read(filepath.Join(whole, "checkpoints", "epoch-0003.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 5 batches by 2 are 3 steps an epoch; every second of 9 counts.
+	if f.Metadata["averages"] != "4" || !strings.Contains(want, "\n"+averagePrefix+"head.weight ") {
+		t.Errorf("%s updates of the average are saved, want 4", f.Metadata["averages"])
+	}
+	log, err := os.ReadFile(filepath.Join(whole, "out.log"))
+	if err != nil || strings.Count(string(log), "averaged parameters: val loss") != 3 {
+		t.Errorf("out.log does not score the average after each epoch (%v):\n%s", err, log)
+	}
+}

@@ -1,0 +1,183 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/data"
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/model"
+	"lockstep/pkg/notebook"
+	"lockstep/pkg/runs"
+)
+
+// Worker is one worker process of a run, as its command line says: alone it is a
+// world of one; with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
+// LOCKSTEP_TOKEN in the environment it is one of many.
+type Worker struct {
+	Config  string   // a shipped config or a .yaml file; empty: Own
+	Own     *Config  // a program's
+	Set     []string // key=value over the config; they win over the fields below
+	Run     string   // run folder; empty: logs/<config>/ddp-n<world>-s<seed>
+	Data    string   // where the data lie; in place of generated cells a folder of image and mask pairs
+	Seed    int64
+	Epochs  int    // in place of the config's; 0: that
+	Threads int    // the same
+	Device  string // the same
+	Resume  bool   // go on from the newest checkpoint of the run folder
+	Profile string // FIRST:STEPS, see ParseProfile
+	Trace   bool   // of the profile, every kernel's time
+
+	Build model.Builder // of a network of one's own; nil: the config's
+	Out   io.Writer     // lines for people, of rank 0
+}
+
+// A UsageError is a mistake in what the user gave: flags, config, environment.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// overrides are the fields as key=value of the config; what the user set by
+// Set comes last and wins.
+func (w Worker) overrides() []string {
+	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
+	if w.Epochs != 0 {
+		set = append(set, fmt.Sprintf("epochs=%d", w.Epochs))
+	}
+	if w.Threads != 0 {
+		set = append(set, fmt.Sprintf("engine.threads=%d", w.Threads))
+	}
+	if w.Device != "" {
+		set = append(set, "engine.device="+Quoted(w.Device))
+	}
+	return append(set, w.Set...)
+}
+
+// Quoted makes a text safe as the value of key=value.
+func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// config is the config with everything that was set.
+func (w Worker) config() (c Config, err error) {
+	if w.Config == "" && w.Own != nil {
+		c = *w.Own
+	} else if c, err = load(w.Config); err != nil {
+		return Config{}, err
+	}
+	if w.Data != "" {
+		c.Data.Path = w.Data
+		if kind, ok := inFiles[c.Data.Kind]; ok {
+			c.Data.Kind = kind
+		}
+	}
+	return c.With(w.overrides()...)
+}
+
+// inFiles is the kind of data in files that takes the place of generated ones.
+var inFiles = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
+
+// Work joins the other workers and trains. A mistake of the user's is a
+// UsageError.
+func (w Worker) Work(ctx context.Context) error {
+	cfg, err := w.config()
+	if err != nil {
+		return &UsageError{err}
+	}
+	profile, err := ParseProfile(w.Profile)
+	if err != nil {
+		return &UsageError{err}
+	}
+	if profile.Trace = w.Trace; w.Trace && profile.Steps == 0 {
+		return &UsageError{errors.New("--trace needs --profile FIRST:STEPS")}
+	}
+	env, err := rendezvous.FromEnv(os.Getenv)
+	if err != nil {
+		return &UsageError{err}
+	}
+	dir := w.Run
+	if dir == "" {
+		dir = fmt.Sprintf("logs/%s/ddp-n%d-s%d", cfg.Name, env.World, cfg.Seed)
+	}
+	if dir, err = runs.ResolveLogs(dir); err != nil {
+		return err
+	}
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
+	if err != nil {
+		return err
+	}
+	place := Place{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
+	place.Study, place.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
+	if env.Rank == 0 && w.Out != nil {
+		place.Log = func(line string) { fmt.Fprintln(w.Out, line) }
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			place.Progress = epochBar()
+		}
+	}
+	err = trainAndClose(ctx, cfg, group, place, env.LocalWorld)
+	if cerr := group.Close(); err == nil && cerr != nil {
+		err = cerr
+	}
+	return err
+}
+
+// Launched says whether a launcher started this process: it says then what
+// becomes of the run.
+func Launched() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
+
+// epochBar shows the steps of each epoch.
+func epochBar() func(epoch, step, steps int) {
+	var bar *notebook.Progress
+	return func(epoch, step, steps int) {
+		if bar == nil {
+			bar = notebook.NewProgress(fmt.Sprintf("epoch %d", epoch), steps)
+		}
+		bar.Set(step, "")
+		if step == steps {
+			bar.Done("")
+			bar = nil
+		}
+	}
+}
+
+// series is the name of a run folder without its "-n<workers>-s<seed>".
+func series(name string) string {
+	if m := runName.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return name
+}
+
+var runName = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
+
+func trainAndClose(ctx context.Context, cfg Config, group collective.Group, place Place, neighbours int) (err error) {
+	begin := time.Now()
+	t, err := New(ctx, cfg, group, place)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := t.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	limitProcs(cfg.Engine.Threads, neighbours, t.Overlaps())
+	res, err := t.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if place.Log != nil {
+		place.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), Headline(res.Test), place.Dir))
+	}
+	return nil
+}
