@@ -152,13 +152,18 @@ func (w countTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// epochTicks marks whole epochs, at most about ten of them.
+// epochTicks marks whole epochs: about ten of them, fewer where their labels
+// are long.
 type epochTicks struct{}
 
 // Ticks implements plot.Ticker.
 func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
 	step := 1
-	for i := 0; (hi-lo)/float64(step) > 11; i++ { // 1, 2, 5, 10, 20, 50, …
+	most := 11.0
+	if digits := len(strconv.Itoa(int(hi))); digits > 4 {
+		most = 44 / float64(digits)
+	}
+	for i := 0; (hi-lo)/float64(step) > most; i++ { // 1, 2, 5, 10, 20, 50, …
 		if i%3 == 1 {
 			step = step * 5 / 2
 		} else {

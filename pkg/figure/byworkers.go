@@ -25,7 +25,8 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	b, err := o.overWorkers(study, quantity{
 		name: "epoch_time", title: "Time per epoch", axis: "time per epoch (s)", what: "Training time per epoch against the number of workers",
 		columns: withBounds("epoch_seconds"), ofTime: true, proportional: true,
-		span: func(p scaling.Point) scaling.Span { return p.EpochSeconds },
+		span:   func(p scaling.Point) scaling.Span { return p.EpochSeconds },
+		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Seconds },
 	})
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
 		what:    "Samples per second of all workers together against their number; dotted: as many for each worker as with the fewest",
 		columns: withBounds("throughput"), ofTime: true, proportional: true,
-		span: func(p scaling.Point) scaling.Span { return p.Throughput },
+		span:   func(p scaling.Point) scaling.Span { return p.Throughput },
+		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
 	})
 	if err != nil {
 		return nil, err

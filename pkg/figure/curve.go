@@ -93,11 +93,7 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 				return err
 			}
 		}
-		label := workersText(g.workers)
-		if len(study.Series()) > 1 {
-			label = g.series + ", " + label
-		}
-		f.legend = append(f.legend, entry{name: label, icons: []plot.Thumbnailer{key(l)}})
+		f.legend = append(f.legend, entry{name: curveLabel(study, g.series, g.workers), icons: []plot.Thumbnailer{key(l)}})
 	}
 	return nil
 }
@@ -179,5 +175,5 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	if len(set.Problems) > 0 {
 		c += fmt.Sprintf(" %d runs have no such line: %s.", len(set.Problems), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
-	return c + notDrawn(study)
+	return c + oneCount(study) + notDrawn(study)
 }

@@ -80,15 +80,11 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	if axis.time {
 		unit = f.timeAxis(shown, axis)
 	}
-	manySeries := len(study.Series()) > 1
 	drawnTrain, drawnVal := false, false
 	values := nowhere()
 	for i := range shown {
 		c := &shown[i]
-		label := workersText(c.Workers)
-		if manySeries {
-			label = c.Series + ", " + label
-		}
+		label := curveLabel(study, c.Series, c.Workers)
 		train, val, err := f.curve(o, c, lookOf(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
@@ -104,7 +100,7 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: no run has a loss for it%s", name, why(study, name))
 	}
 	f.trainOrVal(drawnTrain, drawnVal)
-	f.caption = o.lossCaption(study, axis.what, len(all), len(shown))
+	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + oneCount(study)
 	f.lossAxes(o, axis, values)
 	f.makeRoom()
 	return f, nil
@@ -154,6 +150,33 @@ func (f *Figure) lossAxes(o Options, axis lossAxis, values extent) {
 	if f.plot.X.Min == f.plot.X.Max { // one epoch
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
+}
+
+// curveLabel names a curve by what tells it from others: its series, its
+// workers, or both.
+func curveLabel(study *scaling.Study, series string, workers int) string {
+	switch {
+	case len(study.Series()) == 1:
+		return workersText(workers)
+	case oneCount(study) != "":
+		return series
+	}
+	return series + ", " + workersText(workers)
+}
+
+// oneCount says how many workers all runs of several series had, where it is
+// one number; the legend does not.
+func oneCount(study *scaling.Study) string {
+	if len(study.Series()) == 1 {
+		return ""
+	}
+	n := study.Points[0].Workers
+	for _, p := range study.Points {
+		if p.Workers != n {
+			return ""
+		}
+	}
+	return " All with " + workersText(n) + "."
 }
 
 func workersText(n int) string {

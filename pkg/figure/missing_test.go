@@ -95,3 +95,38 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// TestSpreadOfEpochs: a single run has bars of how its epochs scatter where
+// they are asked for, in picture, table and caption, and they are not called
+// an interval.
+func TestSpreadOfEpochs(t *testing.T) {
+	all := synthetic(t, []string{"ddp"}, []int{1, 2, 4}, 1, 30).Runs
+	for _, r := range all {
+		for i := range r.Epochs {
+			r.Epochs[i].Seconds *= 1 + 0.1*float64(i%5)
+		}
+	}
+	study, err := scaling.FromRuns(all)
+	check(t, err)
+	for _, make := range []func(Options, *scaling.Study) (*Figure, error){Options.EpochTime, Options.Throughput} {
+		plain, err := make(Options{}, study)
+		check(t, err)
+		f, err := make(Options{Intervals: IntervalsEpochs}, study)
+		check(t, err)
+		if f.SVG() == plain.SVG() {
+			t.Errorf("%s: the picture is the same with the spread and without", f.Name())
+		}
+		if want := "spread: the middle 95 % of the counted epochs"; !strings.Contains(f.Caption(), want) || strings.Contains(plain.Caption(), want) {
+			t.Errorf("%s: captions %q and %q", f.Name(), f.Caption(), plain.Caption())
+		}
+		columns := strings.Join(f.Table().Names(), " ")
+		if !strings.Contains(columns, "_spread_low") || !strings.Contains(columns, "_spread_high") {
+			t.Errorf("%s: the table has the columns %s", f.Name(), columns)
+		}
+	}
+	speedup, err := Options{Intervals: IntervalsEpochs}.Speedup(study)
+	check(t, err)
+	if strings.Contains(speedup.Caption(), "spread") {
+		t.Errorf("a speed-up has no spread of epochs: %q", speedup.Caption())
+	}
+}

@@ -21,6 +21,10 @@ const (
 const (
 	IntervalsRange = "range" // from the lowest to the highest of repeated runs
 	IntervalsNone  = "none"
+	// IntervalsEpochs is the spread of the counted epochs, for figures of their
+	// time and throughput; it is no confidence interval, and single runs have
+	// it too.
+	IntervalsEpochs = "epochs"
 )
 
 // Options say how figures are drawn. The zero value is the default; each field
@@ -41,7 +45,7 @@ type Options struct {
 	LogY bool
 	// Intervals are what bars and bands show: empty for the confidence interval
 	// where there is one and else lowest and highest, "range" for those always,
-	// "none" for nothing.
+	// "epochs" for the spread of the epochs, "none" for nothing.
 	Intervals string
 	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none)
 	// to below 1. What was logged is drawn pale behind it.
@@ -80,8 +84,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Scale != "" && o.Scale != Linear && o.Scale != Log2:
 		return fmt.Errorf("options: scale %q is not known; use %q or %q", o.Scale, Linear, Log2)
-	case o.Intervals != "" && o.Intervals != IntervalsRange && o.Intervals != IntervalsNone:
-		return fmt.Errorf("options: intervals %q are not known; use %q or %q", o.Intervals, IntervalsRange, IntervalsNone)
+	case o.Intervals != "" && !slices.Contains([]string{IntervalsRange, IntervalsNone, IntervalsEpochs}, o.Intervals):
+		return fmt.Errorf("options: intervals %q are not known; use %q, %q or %q", o.Intervals, IntervalsRange, IntervalsEpochs, IntervalsNone)
 	case !(o.Smooth >= 0 && o.Smooth < 1):
 		return fmt.Errorf("options: smooth is %g, expected 0 to below 1, such as 0.6", o.Smooth)
 	case !nonNegative(o.Rate):
@@ -141,7 +145,7 @@ func (o Options) logarithmic(counts []int) bool {
 // reach is how far the bar of a value goes. It is not ok where there is none.
 func (o Options) reach(v scaling.Span) (lo, hi float64, interval, ok bool) {
 	switch {
-	case o.Intervals == IntervalsNone || !finite(v.Value):
+	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !finite(v.Value):
 	case o.Intervals == "" && finite(v.Low) && finite(v.High):
 		return v.Low, v.High, true, true
 	case finite(v.Min) && finite(v.Max) && v.Max > v.Min:

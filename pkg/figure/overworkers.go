@@ -3,9 +3,11 @@ package figure
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"slices"
 	"strings"
 
+	"github.com/go-gota/gota/series"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -20,11 +22,12 @@ type quantity struct {
 	what              string // in the caption
 	columns           []string
 	span              func(scaling.Point) scaling.Span
-	ofTime            bool // the rule says how it came about
-	proportional      bool // on log2 axes, log2 or log10 as well
-	band              bool // intervals are bands, where they do not hide each other
-	solid             bool // lines have no dashes, which mean something else
-	points            bool // no line joins the points
+	spread            func(scaling.EpochSpread) scaling.Spread // of the epochs; nil where they have none
+	ofTime            bool                                     // the rule says how it came about
+	proportional      bool                                     // on log2 axes, log2 or log10 as well
+	band              bool                                     // intervals are bands, where they do not hide each other
+	solid             bool                                     // lines have no dashes, which mean something else
+	points            bool                                     // no line joins the points
 }
 
 // mostBands is how many series can have a band before they hide each other.
@@ -43,6 +46,7 @@ type builder struct {
 	intervals     bool     // a confidence interval is drawn
 	ranges        bool     // lowest and highest are drawn
 	banded        bool
+	spreads       bool // of epochs are drawn
 }
 
 // overWorkers draws a quantity's points, a line for each series.
@@ -73,6 +77,9 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
 	b.banded = q.band && len(study.Series()) <= mostBands
+	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
+		b.epochBars()
+	}
 	for i, series := range study.Series() {
 		b.bars(series, lookOf(i))
 	}
@@ -105,6 +112,37 @@ func why(study *scaling.Study, name string) string {
 		return "; see the study's problems, the first is: " + study.Problems[0].Reason
 	}
 	return ""
+}
+
+// epochBars draws how much the epochs of each point scatter, and puts it into
+// the table.
+func (b *builder) epochBars() {
+	spreads := b.study.EpochSpreads().Rows
+	at := map[string][]interval{}
+	for _, e := range spreads {
+		v := b.q.spread(e)
+		if e.Size <= 0 || !(v.High >= v.Low) {
+			continue
+		}
+		at[e.Series] = append(at[e.Series], interval{float64(e.Size), v.Low, v.High})
+		b.reach.on(b.o.LogY || b.log, v.Low, v.High)
+		b.spreads = true
+	}
+	for i, name := range b.study.Series() {
+		b.plot.Add(whiskers{at: at[name], style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}})
+	}
+	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
+	for i, p := range b.study.Points { // the rows of the table
+		low[i], high[i] = math.NaN(), math.NaN()
+		for _, e := range spreads {
+			if e.Series == p.Series && e.Workers == p.Workers {
+				v := b.q.spread(e)
+				low[i], high[i] = v.Low, v.High
+			}
+		}
+	}
+	name := b.q.columns[0]
+	b.table = b.table.Mutate(series.New(low, series.Float, name+"_spread_low")).Mutate(series.New(high, series.Float, name+"_spread_high"))
 }
 
 // bars draws how far the values of a series reach: a band, or bars.
@@ -307,6 +345,9 @@ func (b *builder) repeats() string {
 			c += " where there is no interval"
 		}
 		c += "."
+	}
+	if b.spreads {
+		c += " Bars are a " + b.study.SpreadNote() + "."
 	}
 	return c + notDrawn(b.study)
 }

@@ -12,7 +12,7 @@ import (
 
 // Several files may tell of one run. The rules, in this order:
 //
-//   - A run folder of ours stands for itself.
+//   - A run folder of ours stands for itself; the traces in it are its spans.
 //   - Files that differ in the {rank} of a pattern alone are one run.
 //   - Of several states of one run (trainer_state.json of each checkpoint) the
 //     last counts.
@@ -29,7 +29,7 @@ import (
 type role int
 
 const (
-	complete   role = iota // a run folder: nothing is added to it
+	complete   role = iota // a run folder: nothing but spans is added to it
 	principal              // a run by itself
 	companion              // adds to a run, or is one with its like
 	config                 // adds Info.Config to runs; never one by itself
@@ -62,12 +62,17 @@ type merger struct {
 	names   *identifier
 	root    string             // what was read: folders above it are not looked at
 	folders map[string][]*part // principal runs by their folder
+	ours    map[string]*part   // run folders
 }
 
 // merge gives the runs in the order of their first parts.
 func (m *merger) merge(parts []*part) []runs.Run {
 	m.names = newIdentifier()
+	m.ours = map[string]*part{}
 	for _, p := range parts {
+		if p.role == complete {
+			m.ours[filepath.Clean(p.report.Path)] = p
+		}
 		p.told = told{workers: -1, seed: -1, rank: -1}
 		if p.role != complete {
 			m.apply(p)
@@ -216,6 +221,11 @@ func (m *merger) joinCompanions(companions, mains []*part) []*part {
 				p.run.Curves[i].Name = filepath.Base(folder) + "/" + p.run.Curves[i].Name
 			}
 			folder = filepath.Dir(folder)
+		}
+		if to := m.ours[folder]; to != nil {
+			p.report.assume("belongs to the run in %s", folder)
+			to.run.Spans = append(to.run.Spans, p.run.Spans...)
+			continue
 		}
 		to, why := m.runOf(folder, mains)
 		if to == nil && groups[folder] != nil {

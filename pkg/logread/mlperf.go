@@ -190,6 +190,7 @@ func (t *textLog) mlperfLearn(m []byte) {
 			shape.member(value, 0, nil)
 		}
 	}
+	shape.bad = shape.bad || shape.keys&(1<<2) == 0 // without a value each such line is a problem
 	t.mlperfShapes.keep(shape)
 }
 

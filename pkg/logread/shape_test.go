@@ -46,17 +46,8 @@ func TestShapes(t *testing.T) {
 			}
 			lines = append(lines, string(b))
 		}
-		with, without := newShapeLog(lines), newShapeLog(lines)
-		without.kerasShapes.learned, without.mlperfShapes.learned, without.dllShapes.learned = 1<<30, 1<<30, 1<<30
-		for _, log := range []*textLog{with, without} {
-			for {
-				text, ok := log.l.next()
-				if !ok {
-					break
-				}
-				log.take(text)
-			}
-		}
+		text := strings.Join(lines, "\n") + "\n"
+		with, without := readShapeLog(text, true), readShapeLog(text, false)
 		hits := with.kerasShapes.hits + with.mlperfShapes.hits + with.dllShapes.hits
 		if got := without.kerasShapes.hits + without.mlperfShapes.hits + without.dllShapes.hits; got > 0 || hits < 500 {
 			t.Errorf("%s: %d lines of a known shape, and %d where none is learned; expected 500 or more and none", name, hits, got)
@@ -67,12 +58,37 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-func newShapeLog(lines []string) *textLog {
-	text := strings.Join(lines, "\n") + "\n"
+// readShapeLog reads a log, in which shapes are learned or not.
+func readShapeLog(text string, learn bool) *textLog {
 	in := &input{path: "a.log", r: strings.NewReader(text), size: int64(len(text)), report: &Report{Path: "a.log"}}
 	log := &textLog{in: in, l: newLines(in.r, in.size)}
 	log.cur = log.newRun(1)
-	return log
+	if !learn {
+		log.kerasShapes.learned, log.mlperfShapes.learned, log.dllShapes.learned = 1<<30, 1<<30, 1<<30
+	}
+	for {
+		line, ok := log.l.next()
+		if !ok {
+			return log
+		}
+		log.take(line)
+	}
+}
+
+// FuzzShapes: whatever the lines are, those that are read by their shape give
+// what their grammar gives. Each text is read twice over, so that the second
+// time its lines have shapes.
+func FuzzShapes(f *testing.F) {
+	seed(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log", "mlperf/result_0.txt", "dllogger/log_8gpu.json", "srun/hep.log")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<15 {
+			return
+		}
+		text := string(b) + "\n" + string(b)
+		if got, want := shapeLogResult(readShapeLog(text, true)), shapeLogResult(readShapeLog(text, false)); got != want {
+			t.Errorf("got\n%.2000s\nexpected\n%.2000s", got, want)
+		}
+	})
 }
 
 func shapeLogResult(log *textLog) string {

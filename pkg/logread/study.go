@@ -157,6 +157,7 @@ type studyReader struct {
 	next    []float64 // room for the row that is read
 	run     int       // the first column of the run's own numbers, the same on each row
 	told    []byte    // their text in the last good row
+	rate    []byte    // that and the column before it, a learning rate; nil where it is not known
 	done    bool
 
 	epochs   []runs.Epoch
@@ -345,13 +346,22 @@ func (s *studyReader) usual(text []byte) bool {
 	next := append(s.next[:0], s.row...)
 	rest := text
 	for i := range next[:s.run] {
+		if i == s.run-1 {
+			if i > 0 && s.rate != nil && string(rest) == string(s.rate) { // it is mostly the same, too
+				rest = s.told
+				break
+			}
+			s.rate = append(s.rate[:0], rest...)
+		}
 		v, n := decimal(rest)
 		if n == 0 || n >= len(rest) || rest[n] != ',' {
+			s.rate = nil
 			return false
 		}
 		next[i], rest = v, rest[n+1:]
 	}
 	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.told) {
+		s.rate = nil
 		return false
 	}
 	s.row, s.next = next, s.row
@@ -403,7 +413,7 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 		}
 	}
 	s.row, s.next = s.next, s.row
-	s.told = append(s.told[:0], told...)
+	s.told, s.rate = append(s.told[:0], told...), nil
 	return nil
 }
 

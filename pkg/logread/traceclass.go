@@ -26,6 +26,18 @@ func classOf(cat, name string) spanClass {
 	switch {
 	case strings.HasPrefix(name, "ProfilerStep#"):
 		return classStep
+	}
+	// The parts of a step, in a trace of this project's engines: where a GPU
+	// computes, its own commands carry them.
+	switch cat {
+	case "forward", "backward", "optimizer":
+		return classHostCompute
+	case "input":
+		return classData
+	case "exchange":
+		return classCommunicate
+	}
+	switch {
 	case strings.Contains(low, "dataloader"), strings.HasPrefix(low, "iteratorgetnext"), strings.HasPrefix(low, "iterator::"):
 		return classData
 	case isNCCL(name), strings.HasPrefix(name, "c10d::"), name == "record_param_comms":

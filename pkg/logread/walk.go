@@ -49,7 +49,19 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	}
 	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // the latter alone: runs.Read says what is wrong
 	if slices.ContainsFunc(entries, ours) {
-		return append(tasks, &task{path: dir, folder: true, report: Report{Path: dir}}), nil
+		tasks = append(tasks, &task{path: dir, folder: true, report: Report{Path: dir}})
+		for _, e := range entries { // of a profile
+			if ok, err := filepath.Match("trace-*.json", e.Name()); err != nil || !ok || !e.Type().IsRegular() {
+				continue
+			}
+			t := &task{path: filepath.Join(dir, e.Name())}
+			t.report.Path = t.path
+			if info, err := e.Info(); err == nil {
+				t.size = info.Size()
+			}
+			tasks = append(tasks, t)
+		}
+		return tasks, nil
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
 	for _, e := range entries {

@@ -77,6 +77,12 @@ type testJSON struct {
 	DiceUntrained number `json:"dice_untrained"`
 	Checkpoint    string `json:"checkpoint"`
 	Seconds       number `json:"seconds"`
+
+	Task              string `json:"task,omitempty"`
+	Accuracy          number `json:"accuracy,omitempty"`
+	AccuracyConstant  number `json:"accuracy_constant,omitempty"`
+	AccuracyUntrained number `json:"accuracy_untrained,omitempty"`
+	LossUntrained     number `json:"loss_untrained,omitempty"`
 }
 
 // MarshalJSON writes a value that was not measured (NaN) as null.
@@ -86,6 +92,8 @@ func (t Test) MarshalJSON() ([]byte, error) {
 		IoUConstant: number(t.IoUConstant), DiceConstant: number(t.DiceConstant),
 		IoUUntrained: number(t.IoUUntrained), DiceUntrained: number(t.DiceUntrained),
 		Checkpoint: t.Checkpoint, Seconds: number(t.Seconds),
+		Task: t.Task, Accuracy: number(t.Accuracy), AccuracyConstant: number(t.AccuracyConstant),
+		AccuracyUntrained: number(t.AccuracyUntrained), LossUntrained: number(t.LossUntrained),
 	})
 }
 
@@ -104,6 +112,8 @@ func (t *Test) UnmarshalJSON(text []byte) error {
 		IoUConstant: float64(v.IoUConstant), DiceConstant: float64(v.DiceConstant),
 		IoUUntrained: float64(v.IoUUntrained), DiceUntrained: float64(v.DiceUntrained),
 		Checkpoint: v.Checkpoint, Seconds: float64(v.Seconds),
+		Task: v.Task, Accuracy: float64(v.Accuracy), AccuracyConstant: float64(v.AccuracyConstant),
+		AccuracyUntrained: float64(v.AccuracyUntrained), LossUntrained: float64(v.LossUntrained),
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ func TestRunRoundTrip(t *testing.T) {
 				Samples: 3, Loss: num.Draw(rt, "loss"), IoU: num.Draw(rt, "iou"), Dice: num.Draw(rt, "dice"),
 				IoUConstant: num.Draw(rt, "c"), DiceConstant: num.Draw(rt, "dc"), IoUUntrained: num.Draw(rt, "u"),
 				DiceUntrained: num.Draw(rt, "du"), Seconds: num.Draw(rt, "s"), Checkpoint: text.Draw(rt, "checkpoint"),
+				Task: text.Draw(rt, "task"), Accuracy: num.Draw(rt, "a"), AccuracyConstant: num.Draw(rt, "ac"),
+				AccuracyUntrained: num.Draw(rt, "au"), LossUntrained: num.Draw(rt, "lu"),
 			},
 		}
 		w, err := Create(dir, info)

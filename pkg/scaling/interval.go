@@ -86,6 +86,7 @@ const resamples = 1000
 type bootstrap struct {
 	level  float64
 	center func([]float64) float64 // of what may be reordered
+	middle bool                    // center is the median
 	logs   bool                    // values are positive; draw their logarithm
 	dice   *dice
 }
@@ -117,12 +118,21 @@ func (b bootstrap) sample(values []float64) sample {
 // draw is the centre of the i-th resample.
 func (b bootstrap) draw(s *sample, i int) float64 {
 	n := len(s.at)
-	for k := range n {
-		x := s.at[s.rolls.pick[i*n+k]] + s.noise*s.rolls.noise[i*n+k]
+	pick, noise := s.rolls.pick[i*n:(i+1)*n], s.rolls.noise[i*n:(i+1)*n]
+	for k := range s.scratch {
+		s.scratch[k] = s.at[pick[k]] + s.noise*noise[k]
+	}
+	if b.middle { // the same two are in the middle before and after Exp
+		lo, hi := middleOf(s.scratch)
 		if b.logs {
-			x = math.Exp(x)
+			lo, hi = math.Exp(lo), math.Exp(hi)
 		}
-		s.scratch[k] = x
+		return (lo + hi) / 2
+	}
+	if b.logs {
+		for k, x := range s.scratch {
+			s.scratch[k] = math.Exp(x)
+		}
 	}
 	return b.center(s.scratch)
 }
@@ -220,9 +230,9 @@ func (s *Study) IntervalNote() string {
 
 // intervals is the bootstrap by the study's rule.
 func (s *Study) intervals(logs bool) bootstrap {
-	b := bootstrap{level: s.Rule.level(), center: medianOf, logs: logs, dice: s.dice}
+	b := bootstrap{level: s.Rule.level(), center: medianOf, middle: true, logs: logs, dice: s.dice}
 	if s.Rule.Repeats == Mean {
-		b.center = meanOf
+		b.center, b.middle = meanOf, false
 	}
 	return b
 }
@@ -261,20 +271,63 @@ func (s *Study) ratioSpan(a, b []float64) Span {
 // median is the middle value, or the mean of the two middle ones.
 func median(values []float64) float64 { return medianOf(slices.Clone(values)) }
 
-// medianOf is the median of values, which it sorts.
+// medianOf is the median of values, which it reorders.
 func medianOf(values []float64) float64 {
-	if len(values) > 12 {
-		slices.Sort(values)
-	} else { // by insertion: a bootstrap sorts few values very often
-		for i := 1; i < len(values); i++ {
+	lo, hi := middleOf(values)
+	return (lo + hi) / 2
+}
+
+// middleOf is the two middle values, the same one twice of an odd number. It
+// reorders them; a bootstrap asks for those of few values very often.
+func middleOf(values []float64) (lo, hi float64) {
+	n := len(values)
+	if n <= 12 {
+		for i := 1; i < n; i++ { // by insertion
 			v, k := values[i], i
 			for ; k > 0 && values[k-1] > v; k-- {
 				values[k] = values[k-1]
 			}
 			values[k] = v
 		}
+		return values[(n-1)/2], values[n/2]
 	}
-	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	place(values, n/2)
+	hi = values[n/2]
+	if n%2 == 1 {
+		return hi, hi
+	}
+	return slices.Max(values[:n/2]), hi
+}
+
+// place puts the value that would be at k if values were sorted there, those
+// that are no greater before it and the others behind it (Hoare, Algorithm 65:
+// Find, Communications of the ACM 4, 1961).
+func place(values []float64, k int) {
+	for l, r := 0, len(values)-1; l < r; {
+		a, b, c := values[l], values[(l+r)/2], values[r]
+		pivot := max(min(a, b), min(max(a, b), c)) // the middle one of three
+		i, j := l, r
+		for i <= j {
+			for values[i] < pivot {
+				i++
+			}
+			for values[j] > pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case k <= j:
+			r = j
+		case k >= i:
+			l = i
+		default:
+			return
+		}
+	}
 }
 
 func meanOf(values []float64) float64 { return stat.Mean(values, nil) }

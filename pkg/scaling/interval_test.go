@@ -3,7 +3,10 @@ package scaling
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestIntervalCoverage draws studies with a known ratio: of 95 % intervals
@@ -73,4 +76,26 @@ func TestIntervalsRepeat(t *testing.T) {
 	if bad := s.span([]float64{math.NaN(), 3}, true); bad.N != 1 || bad.Value != 3 {
 		t.Errorf("a run without the value counts: %v", bad)
 	}
+}
+
+// TestMiddleOf compares with the middle of the sorted values.
+func TestMiddleOf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(-3, 3), 1, 200).Draw(t, "values")
+		if rapid.Bool().Draw(t, "ties") {
+			for i, v := range values {
+				values[i] = math.Round(v)
+			}
+		}
+		sorted := slices.Sorted(slices.Values(values))
+		n := len(sorted)
+		lo, hi := middleOf(values)
+		if lo != sorted[(n-1)/2] || hi != sorted[n/2] {
+			t.Fatalf("the middle of %v is %v, %v", sorted, lo, hi)
+		}
+		slices.Sort(values)
+		if !slices.Equal(values, sorted) {
+			t.Fatal("values were lost")
+		}
+	})
 }

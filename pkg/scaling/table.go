@@ -2,6 +2,7 @@ package scaling
 
 import (
 	"io"
+	"math"
 	"slices"
 
 	"github.com/go-gota/gota/dataframe"
@@ -150,6 +151,8 @@ func (s *Study) remarks() []string {
 	lines := []string{"rule: " + s.Rule.String()}
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
 		lines = append(lines, s.IntervalNote())
+	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
+		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --epoch-spread)")
 	}
 	for _, m := range s.modes {
 		if m.Scaling != ScalingUnknown || m.Batch == neitherFixed {

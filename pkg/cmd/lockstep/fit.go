@@ -17,6 +17,7 @@ type analysisFlags struct {
 	series                                                          []string
 	explain, overhead, without, timeTo                              string
 	fit, breakdown, timeUse, stragglers, bottleneck, quality, modes bool
+	epochSpread                                                     bool
 	cost, budget                                                    float64
 	chosen                                                          func(name string) bool
 }
@@ -37,13 +38,14 @@ func (a *analysisFlags) add(c *cobra.Command) {
 	fs.Float64Var(&a.cost, "cost", 0, "cost against time, for this price of a device-hour (0: hours alone)")
 	fs.Float64Var(&a.budget, "budget", 0, "how many workers for so many device-hours")
 	fs.BoolVar(&a.modes, "modes", false, "weak or strong scaling of each series, and why")
+	fs.BoolVar(&a.epochSpread, "epoch-spread", false, "how much the epochs scatter, of single runs too")
 	a.chosen = fs.Changed
 }
 
 // validate refuses two analyses at once.
 func (a *analysisFlags) validate() error {
 	var given []string
-	for _, name := range []string{"explain", "fit", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "time-to", "cost", "budget", "modes"} {
+	for _, name := range []string{"explain", "fit", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "time-to", "cost", "budget", "modes", "epoch-spread"} {
 		if a.chosen(name) {
 			given = append(given, "--"+name)
 		}
@@ -107,6 +109,8 @@ func (a *analysisFlags) results(s *scaling.Study) ([]result, error) {
 	case a.chosen("budget"):
 		b, err := s.Budget(a.budget)
 		return one(b, err)
+	case a.epochSpread:
+		return one(s.EpochSpreads(), nil)
 	case a.modes:
 		return one(s.Modes(), nil)
 	}

@@ -29,8 +29,8 @@ type plotFlags struct {
 
 func (f *plotFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.out, "out", ".", "folder to draw into; made if it is not there")
-	flags.StringSliceVar(&f.formats, "format", []string{"png"}, strings.Join(figure.Formats(), ", ")+" (txt: the caption)")
+	flags.StringVar(&f.out, "out", ".", "folder to draw into, made if it is not there; or the file of one figure or page, such as speedup.pdf")
+	flags.StringSliceVar(&f.formats, "format", nil, strings.Join(figure.Formats(), ", ")+" (txt: the caption); png without")
 	flags.StringSliceVar(&f.only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", ")+", or a logged metric as \"Loss/train by step\"")
 	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: those of --only, or the first four")
 	flags.BoolVar(&f.fit, "fit", false, "draw the fitted law of scaling beyond what was measured; an error where nothing can be fitted")
@@ -38,7 +38,7 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.linear, "linear", false, "linear axis of the workers")
 	flags.BoolVar(&f.options.LogY, "log-y", false, "logarithmic axis of the values")
 	flags.Float64Var(&f.options.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
-	flags.StringVar(&f.options.Intervals, "intervals", "", "what bars show: confidence interval (default), range, or none")
+	flags.StringVar(&f.options.Intervals, "intervals", "", "what bars show: confidence interval (default), range, epochs (their spread, of single runs too), or none")
 	flags.StringArrayVar(&f.options.Series, "series", nil, "only this series; may be repeated")
 	flags.IntSliceVar(&f.options.Workers, "curves", nil, "only these numbers of workers have curves of loss")
 	flags.StringVar(&f.options.Law, "law", "", "law that --fit draws: linear, amdahl, gustafson or usl; the best without")
@@ -65,6 +65,10 @@ func (f *plotFlags) validate() error {
 		}
 	}
 	switch {
+	case f.file() && !f.panels && (len(f.only) != 1 || f.fit):
+		return fmt.Errorf("--out %s is one file: draw one figure with --only, or a page with --panels", f.out)
+	case f.file() && f.formats != nil:
+		return fmt.Errorf("--out %s says the format already: leave --format out, or name a folder", f.out)
 	case f.dpi < 0:
 		return fmt.Errorf("--dpi is %d: use pixels an inch, such as 300", f.dpi)
 	case f.log2 && f.linear:
@@ -75,6 +79,26 @@ func (f *plotFlags) validate() error {
 		f.options.Scale = figure.Linear
 	}
 	return f.options.Validate()
+}
+
+// file says whether one file is drawn, and not into a folder.
+func (f *plotFlags) file() bool {
+	return slices.Contains(figure.Formats(), strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), "."))
+}
+
+// paths are the files of a figure.
+func (f *plotFlags) paths(name string) []string {
+	switch {
+	case f.file():
+		return []string{f.out}
+	case len(f.formats) == 0:
+		return []string{filepath.Join(f.out, name+".png")}
+	}
+	var all []string
+	for _, x := range f.formats {
+		all = append(all, filepath.Join(f.out, name+"."+x))
+	}
+	return all
 }
 
 // onPage is how many panels a page has where none are named.
@@ -129,7 +153,7 @@ the batch, where a step's time goes, and a timeline of the ranks.
 
   lockstep plot logs/unet2d-cells --out figures --format png,svg
   lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex
-  lockstep plot logs/unet2d-cells --panels
+  lockstep plot logs/unet2d-cells --panels --out page.png
 
 txt is the caption, which says how the numbers came about and of how many runs;
 tex is a table for LaTeX.`,
@@ -155,8 +179,7 @@ tex is a table for LaTeX.`,
 			}
 			for _, fig := range figures {
 				fig.DPI = f.dpi
-				for _, x := range f.formats {
-					path := filepath.Join(f.out, fig.Name()+"."+x)
+				for _, path := range f.paths(fig.Name()) {
 					if err := fig.Save(path); err != nil {
 						return err
 					}

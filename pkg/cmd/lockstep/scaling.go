@@ -83,6 +83,7 @@ One of these flags shows something else of the same runs:
   --time-to iou=0.8      when each run reached a target
   --cost 2.50            device-hours and their price against time, and the Pareto front
   --budget 100           how many workers for so many device-hours
+  --epoch-spread         how much the epochs scatter, of single runs too
   --modes                weak or strong scaling, and why
 
 What overlap gives is seen beside a series without it:
