@@ -1,10 +1,20 @@
-// Package data feeds training: data sets of image and mask pairs, the
+// Package data feeds training: data sets, their files and generators, the
 // distributed sampler, augmentation, and a loader that prepares batches ahead.
 //
-// A Dataset is read by index. It comes from a folder of PNG, JPEG or TIFF pairs (OpenPairs)
-// or from the generator of cell images (Cells), is divided into training and
-// test samples (Split, Subset), and may be cut into tiles (Tiles). Split whole
-// images, then cut: no tile of a held-out image is then trained on.
+// A Dataset is read by index. Samples have shapes of any rank: pictures [C,H,W]
+// with masks or a class, volumes [C,D,H,W] with fields. Open opens what a Config
+// names:
+//
+//   - images with masks: a folder of PNG, JPEG or TIFF pairs (OpenPairs), of TIFF
+//     stacks (OpenStacks), or generated cells (Cells);
+//   - pictures to be told apart: CIFAR-10 (OpenCIFAR10), folders (OpenFolders,
+//     OpenImageNet), or generated shapes (Shapes);
+//   - volumes: HDF5 and .npy files, of which only crops are read (OpenVolumes), or
+//     generated fields (Fields).
+//
+// It divides them into training and test samples (Split, Subset), and cuts tiles
+// or crops (Tiles, Repeat, Crops): whole images are split, then cut, so that no
+// tile of a held-out image is trained on. InMemory keeps what was read.
 //
 // For training, a Sampler deals each epoch's samples to the ranks, and a Loader
 // turns this rank's share into batches, augmented. For evaluation,
@@ -15,7 +25,7 @@
 // the number of goroutines, or on timing. The batches of N workers in one step
 // are together the batch that one worker with an N-fold batch has, in content
 // and order, which is what makes data-parallel training reproduce training on
-// one worker.
+// one worker. (LoaderConfig.Order names the orders of stages that give this up.)
 package data
 
 // Dataset is a set of samples of one shape, addressed by index. Get may be

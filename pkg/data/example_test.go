@@ -84,3 +84,32 @@ func ExampleOpenPairs() {
 	// 12 images of [1 32 48] are 72 tiles of [1 16 16]
 	// the last is 11[1,2]
 }
+
+// A config names the data; what it opens is trained on and held out. Here an
+// epoch has eight crops of two generated boxes, and four stay held out.
+func ExampleOpen() {
+	opened, err := data.Open(data.Config{
+		Kind: data.KindFields, Count: 3, Edge: 16, TestImages: 1,
+		Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8, Rotate: true},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sampler, err := data.NewSampler(data.SamplerConfig{Samples: opened.Train.Len(), World: 1, BatchPerWorker: 2, Shuffle: true, Seed: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	loader, err := data.NewLoader(opened.Train, sampler, data.LoaderConfig{Workers: 2, Prefetch: 2, Augment: data.Augment{Crop: 8, Rotate: true}, Seed: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer loader.Close()
+	fmt.Println("boxes", opened.Train.ImageShape(), "to", opened.Train.TargetShape(), "held out:", opened.Test.Len(), "of", opened.Test.ImageShape())
+	fmt.Println(loader.Steps(), "batches of 2, each sample", loader.ImageShape(), "to", loader.TargetShape())
+	// Output:
+	// boxes [4 16 16 16] to [5 16 16 16] held out: 4 of [4 8 8 8]
+	// 4 batches of 2, each sample [4 8 8 8] to [5 8 8 8]
+}

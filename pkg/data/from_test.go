@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -45,5 +46,57 @@ func TestEpochFrom(t *testing.T) {
 			}
 		}
 		loader.Close()
+	}
+}
+
+// TestPosition: epoch and step are the loader's whole position: a new loader, as
+// after a restart, goes on from there as the first one would have, whatever its
+// kind, the order of its stages, and its goroutines.
+func TestPosition(t *testing.T) {
+	ds, err := Fields(FieldsConfig{Count: 2, Edge: 8, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ds, err = Repeat(ds, 10); err != nil {
+		t.Fatal(err)
+	}
+	read := func(c LoaderConfig, first, step int) (last []string) {
+		s, err := NewSampler(SamplerConfig{Samples: 10, World: 2, Rank: 1, BatchPerWorker: 2, Seed: 1, Shuffle: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := NewLoader(ds, s, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for epoch := first; epoch < 4; epoch++ {
+			last = nil
+			it := l.EpochFrom(context.Background(), epoch, step)
+			for it.Next() {
+				last = append(last, fmt.Sprint(it.Batch()))
+			}
+			if err := it.Err(); err != nil {
+				t.Fatal(err)
+			}
+			it.Close()
+		}
+		return last
+	}
+	for _, order := range []string{
+		"", "shard shuffle map batch prefetch", "cache shuffle shard batch map", "shuffle shard map cache batch prefetch",
+		"shard map batch cache shuffle prefetch", "shard batch",
+	} {
+		for _, kind := range []string{LoaderLowMem, LoaderInMem, LoaderSynthetic} {
+			c := LoaderConfig{Kind: kind, Order: strings.Fields(order), Augment: Augment{Rotate: true, Flip: true, Crop: 5}, Seed: 7}
+			whole := read(c, 0, 0)
+			for _, c.Workers = range []int{0, 1, 16} {
+				for step := range len(whole) + 1 {
+					if got := read(c, 3, step); !slices.Equal(got, whole[step:]) {
+						t.Errorf("%s, %q, %d workers: the batches of epoch 3 from %d on differ", kind, order, c.Workers, step)
+					}
+				}
+			}
+		}
 	}
 }

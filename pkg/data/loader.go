@@ -168,6 +168,9 @@ func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFro
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := l.dealer.Epoch(e)
+	if l.p.cache == cacheBatches && !l.p.shuffleBatches {
+		batches = l.dealer.Epoch(0) // which are those that are kept
+	}
 	if l.c.Kind == LoaderSynthetic && len(batches) > 0 {
 		e, batches = 0, slices.Repeat(l.dealer.Epoch(0)[:1], len(batches))
 	}

@@ -75,6 +75,7 @@ func TestOrder(t *testing.T) {
 		{order: "shard batch map", frozen: false, sorted: true, reads: 16},
 		{order: "shard batch", frozen: true, sorted: true, noTurns: true, reads: 16},
 		{order: "shard map cache batch", frozen: true, sorted: true, reads: 8},
+		{order: "shuffle shard map batch cache prefetch", frozen: true, reads: 8},
 		{order: "shard map batch cache shuffle prefetch", sameBatchesInOtherOrder: true, reads: 8},
 	} {
 		t.Run(c.order, func(t *testing.T) {
@@ -93,7 +94,7 @@ func TestOrder(t *testing.T) {
 				if got := fmt.Sprint(batches[0]) == fmt.Sprint(batches[1]); got != c.frozen {
 					t.Errorf("%d workers: epochs are equal: %t, want %t", workers, got, c.frozen)
 				}
-				if got := fmt.Sprint(sorted(indices[0][0])) == fmt.Sprint(sorted(indices[1][0])); got != (c.shares || c.sorted) && !c.sameBatchesInOtherOrder {
+				if got := fmt.Sprint(sorted(indices[0][0])) == fmt.Sprint(sorted(indices[1][0])); got != (c.shares || c.sorted || c.frozen) && !c.sameBatchesInOtherOrder {
 					t.Errorf("%d workers: rank 0 keeps its samples: %t", workers, got)
 				}
 				if c.sorted && fmt.Sprint(indices[0]) != "[[[0 1] [4 5]] [[2 3] [6 7]]]" {

@@ -87,11 +87,11 @@ func (s *shapes) picture(i int) (image.Image, error) {
 func drawShape(seed int64, i, class, edge int) []uint8 {
 	r := keyed(seed, purposeClasses, uint64(i), uint64(edge))
 	n := edge * edge
-	size := 0.45 + 0.35*r.Float64()
+	size := 0.55 + 0.3*r.Float64()
 	cy, cx := (2*r.Float64()-1)*(0.95-size), (2*r.Float64()-1)*(0.95-size)
-	sine, cosine := math.Sincos(2 * math.Pi * r.Float64())
+	sine, cosine := math.Sincos(0.5 * (2*r.Float64() - 1))
 	inside, outside := colours(r)
-	slopeY, slopeX := 0.3*(2*r.Float64()-1), 0.3*(2*r.Float64()-1)
+	slopeY, slopeX := 0.2*(2*r.Float64()-1), 0.2*(2*r.Float64()-1)
 	pixels := make([]uint8, 3*n)
 	pitch := 2 / float64(edge)
 	for k := range n {
@@ -106,7 +106,7 @@ func drawShape(seed int64, i, class, edge int) []uint8 {
 		}
 		light := slopeY*y + slopeX*x
 		for c := range 3 {
-			v := outside[c] + cover*(inside[c]-outside[c]) + light + 0.06*r.NormFloat64()
+			v := outside[c] + cover*(inside[c]-outside[c]) + light + 0.05*r.NormFloat64()
 			pixels[c*n+k] = uint8(min(max(v, 0), 1)*255 + 0.5)
 		}
 	}
@@ -121,7 +121,7 @@ func colours(r *rand.Rand) (a, b [3]float64) {
 			a[c], b[c] = 0.1+0.8*r.Float64(), 0.1+0.8*r.Float64()
 			distance += (a[c] - b[c]) * (a[c] - b[c])
 		}
-		if distance > 0.2 {
+		if distance > 0.3 {
 			return a, b
 		}
 	}

@@ -148,3 +148,25 @@ func readFile(t *testing.T, path string) []byte {
 	}
 	return text
 }
+
+// TestWideTIFF: pictures of 32 bits, floats and whole numbers, are images of
+// pairs, to 8 bits as all others. Value k/128 (of the whole numbers' range) at
+// place k, by internal/tiff/testdata/make.py.
+func TestWideTIFF(t *testing.T) {
+	for _, name := range []string{"f32", "u32"} {
+		dir := t.TempDir()
+		for _, folder := range []string{"image", "label"} {
+			write(t, filepath.Join(dir, folder, "a.tif"), readFile(t, "internal/tiff/testdata/one/"+name+".tif"))
+		}
+		pairs, err := data.OpenPairs(dir, data.PairsOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, _ := get(t, pairs, 0)
+		for k, v := range values {
+			if want := float32(k) / 128; v < want-1.0/255 || v > want+1.0/255 {
+				t.Errorf("%s: value %d is %g, want %g", name, k, v, want)
+			}
+		}
+	}
+}

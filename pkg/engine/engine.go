@@ -31,6 +31,20 @@ type GradSync interface {
 	Capturable() bool
 }
 
+// Reducing is a GradSync that says when each bucket was reduced, for a trace.
+type Reducing interface {
+	// Reduced are the reductions of the buckets before the last Wait, valid until
+	// the next Bucket.
+	Reduced() []Reduction
+}
+
+// Reduction is the time that a bucket spent in the collective.
+type Reduction struct {
+	Bucket int
+	Begin  time.Time
+	Took   time.Duration
+}
+
 // Timing says where a step's time went.
 type Timing struct {
 	Forward, Backward time.Duration

@@ -34,6 +34,10 @@ type Config struct {
 	Task Task   `yaml:"task" json:"task,omitempty"` // own: what it learns; the others know
 	File string `yaml:"file" json:"file,omitempty"` // spec: the YAML file that Resolve reads
 	Spec *Spec  `yaml:"spec" json:"spec,omitempty"` // spec: the graph itself
+
+	// Weights is a safetensors file to begin with, in place of values drawn by the
+	// seed: a checkpoint, or one with PyTorch's or Keras' names. Any kind.
+	Weights string `yaml:"weights" json:"weights,omitempty"`
 }
 
 // The kinds of network.
@@ -205,18 +209,23 @@ func (c Config) resNet(image, target []int) (build func() (Network, error), err 
 	return func() (Network, error) { return ResNetV2(r) }, r.validateV2()
 }
 
-// Resolve is c with its File read into Spec, relative to dir where the path is
-// relative: what is recorded of a run and handed to its workers is then the
-// graph itself. Other kinds, and specs that are there already, stay as they are.
+// Resolve is c with its File read into Spec: what is recorded of a run and handed
+// to its workers is then the graph itself. File and Weights are relative to dir
+// where they are relative. A spec that is there already stays as it is.
 func (c Config) Resolve(dir string) (Config, error) {
+	within := func(path string) string {
+		if filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(dir, path)
+	}
+	if c.Weights != "" {
+		c.Weights = within(c.Weights)
+	}
 	if c.Kind != KindSpec || c.File == "" || c.Spec != nil {
 		return c, nil
 	}
-	path := c.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	s, err := ReadSpec(path)
+	s, err := ReadSpec(within(c.File))
 	if err != nil {
 		return c, err
 	}
@@ -228,7 +237,7 @@ func (c Config) Resolve(dir string) (Config, error) {
 // names another kind begins anew: the sizes of a U-Net are none of a ResNet's.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
-	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "task", "file", "spec"); err != nil {
+	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "task", "file", "spec", "weights"); err != nil {
 		return err
 	}
 	var named struct {

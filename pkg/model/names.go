@@ -111,6 +111,25 @@ func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 	return tensors, nil
 }
 
+// ReadWeights reads a safetensors file with the weights of net, in whichever
+// names of the three they have: each parameter and running statistic by our
+// name, in logical order.
+func ReadWeights(net Network, path string) (map[string][]float64, error) {
+	f, err := weights.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := Rename(net, f, NamingOf(f), NamesLockstep)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	values := make(map[string][]float64, len(tensors))
+	for _, t := range tensors {
+		values[t.Name] = t.Float64s()
+	}
+	return values, nil
+}
+
 func rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
 	if err := cmp.Or(from.Validate(), to.Validate()); err != nil {
 		return nil, err

@@ -111,6 +111,29 @@ func calls(g *nn.Graph) []string {
 	return all
 }
 
+// TestSpecOfBeginnings: where a layer's fans are equal, so that two names would
+// do, it gets the one of the other layers.
+func TestSpecOfBeginnings(t *testing.T) {
+	net, err := model.Own("mine", model.Segmentation, []int{1, 8, 8}, []int{1, 8, 8}, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+		for i, out := range []int{4, 4, 1} {
+			x = g.Conv(fmt.Sprint("c", i), x, nn.Convolution{Out: out, Kernel: []int{1}, Weight: nn.KaimingFanOut})
+		}
+		return x
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := model.SpecOf(net)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range spec.Layers {
+		if l.Init != "kaiming_fan_out" {
+			t.Errorf("layer %s begins with %q", l.Name, l.Init)
+		}
+	}
+}
+
 // TestSpecSizes: the data may give another size than the spec's own.
 func TestSpecSizes(t *testing.T) {
 	spec, err := model.SpecOf(small(t)[0])

@@ -63,9 +63,10 @@ func probe(init nn.Initializer) []float64 {
 	return v
 }
 
-// nameInit finds the name of an initialiser, by what it gives, and "" for
-// PyTorch's, which a spec need not name.
-func nameInit(init nn.Initializer, fanIn, fanOut int) (string, error) {
+// nameInit finds the names of an initialiser, by what it gives: more than one
+// where the fans are equal. PyTorch's is "", which a spec need not name.
+func nameInit(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
+	var names []string
 	want := probe(init)
 	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", number("constant", want[0])}
 	if unit := probe(nn.Normal(1)); unit[0] != 0 {
@@ -74,10 +75,13 @@ func nameInit(init nn.Initializer, fanIn, fanOut int) (string, error) {
 	for _, name := range candidates {
 		s, err := parseInit(name)
 		if err == nil && slices.Equal(probe(s(fanIn, fanOut)), want) {
-			return strings.TrimPrefix(name, "pytorch"), nil
+			names = append(names, strings.TrimPrefix(name, "pytorch"))
 		}
 	}
-	return "", fmt.Errorf("it begins with values that a spec has no name for: use one of %s", strings.Join(Inits(), ", "))
+	if len(names) > 0 {
+		return names, nil
+	}
+	return nil, fmt.Errorf("it begins with values that a spec has no name for: use one of %s", strings.Join(Inits(), ", "))
 }
 
 // number writes a scheme with its number, which was computed and so is rounded

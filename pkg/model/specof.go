@@ -52,9 +52,11 @@ func specOf(net Network) (*Spec, error) {
 			return nil, err
 		}
 		s.Layers = append(s.Layers, l)
+		w.layers++
 		w.names[n] = c.Layer
 	}
 	s.Logits = w.names[g.Outputs()[0].Node]
+	w.choose(s.Layers)
 	w.shorten(s)
 	if err := s.same(net, g); err != nil {
 		return nil, err
@@ -67,6 +69,39 @@ type writer struct {
 	graph     *nn.Graph
 	names     map[*gorgonia.Node]string // of what was made so far
 	variables map[*gorgonia.Node]nn.Variable
+	layers    int // described so far
+	begins    []begin
+}
+
+// begin is how a parameter of a layer may be said to begin.
+type begin struct {
+	layer int
+	bias  bool
+	names []string
+}
+
+// choose gives each layer the names of how it begins: of several that fit, the
+// one that fits most of the network.
+func (w *writer) choose(layers []SpecLayer) {
+	fits := map[string]int{}
+	for _, b := range w.begins {
+		for _, name := range b.names {
+			fits[name]++
+		}
+	}
+	for _, b := range w.begins {
+		best := b.names[0]
+		for _, name := range b.names[1:] {
+			if fits[name] > fits[best] {
+				best = name
+			}
+		}
+		if l := &layers[b.layer]; b.bias {
+			l.BiasInit = best
+		} else {
+			l.Init = best
+		}
+	}
 }
 
 // layer describes a node.
@@ -132,7 +167,7 @@ func (w *writer) layer(n *gorgonia.Node, c nn.Call) (SpecLayer, error) {
 }
 
 // weights describes how weight and bias begin.
-func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) (err error) {
+func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) error {
 	bias := len(operands) > 2
 	l.Bias = &bias
 	shape := operands[1].Shape()
@@ -140,14 +175,16 @@ func (w *writer) weights(l *SpecLayer, operands []*gorgonia.Node) (err error) {
 	for _, k := range shape[2:] {
 		window *= k
 	}
-	for i, text := range []*string{&l.Init, &l.BiasInit}[:len(operands)-1] {
+	for i := range operands[1:] {
 		v, ok := w.variables[operands[1+i]]
 		if !ok || v.Init == nil {
 			return fmt.Errorf("layer %q computes its weights: a spec has parameters alone", l.Name)
 		}
-		if *text, err = nameInit(v.Init, shape[1]*window, shape[0]*window); err != nil {
+		names, err := nameInit(v.Init, shape[1]*window, shape[0]*window)
+		if err != nil {
 			return fmt.Errorf("parameter %s: %w", v.Name, err)
 		}
+		w.begins = append(w.begins, begin{w.layers, i == 1, names})
 	}
 	return nil
 }

@@ -68,7 +68,9 @@ func TestSC21(t *testing.T) {
 		i    int
 		want float64
 	}{
-		{1, 4e-4 / 128}, {64, 2e-4}, {127, 127 * 4e-4 / 128},
+		{1, 4e-4 / 128},
+		{64, 2e-4},
+		{127, 127 * 4e-4 / 128},
 		{128, 4e-4},        // the cosine begins at 0
 		{128 + 2560, 2e-4}, // a half of the total after it
 		{5120, 2e-4 * (1 + math.Cos(math.Pi*4992/5120))}, // it does not reach the end

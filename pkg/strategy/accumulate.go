@@ -79,5 +79,13 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
+// Reduced is inner's; before the last part nothing is reduced.
+func (a *Accumulator) Reduced() []engine.Reduction {
+	if r, ok := a.inner.(engine.Reducing); ok && a.part > a.parts {
+		return r.Reduced()
+	}
+	return nil
+}
+
 // Capturable is inner's where there is nothing to add up.
 func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

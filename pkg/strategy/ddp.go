@@ -50,6 +50,8 @@ type DDP struct {
 	err     error
 	closed  bool
 	stats   Stats
+	reduced []engine.Reduction // since the last Wait
+	waited  bool               // no bucket came since
 	worker  sync.WaitGroup
 }
 
@@ -58,7 +60,10 @@ type bucket struct {
 	buffer device.Buffer
 }
 
-var _ engine.GradSync = (*DDP)(nil)
+var (
+	_ engine.GradSync = (*DDP)(nil)
+	_ engine.Reducing = (*DDP)(nil)
+)
 
 // NewDDP starts to serve group; ctx ends what is in flight. In a group of one
 // it does nothing.
@@ -89,6 +94,9 @@ func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	if d.stats.FirstBucket.IsZero() {
 		d.stats.FirstBucket = time.Now()
 	}
+	if d.waited {
+		d.reduced, d.waited = d.reduced[:0], false
+	}
 	d.queue = append(d.queue, bucket{i, b})
 	d.pending++
 	d.changed.Broadcast()
@@ -109,7 +117,15 @@ func (d *DDP) Wait() error {
 		}
 		d.changed.Wait()
 	}
+	d.waited = true
 	return d.err
+}
+
+// Reduced says when the buckets before the last Wait were in the collective.
+func (d *DDP) Reduced() []engine.Reduction {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reduced
 }
 
 // Capturable is false: the exchange runs on the host.
@@ -165,6 +181,7 @@ func (d *DDP) next() {
 		d.busy = false
 		d.err = err
 		d.stats.AllReduce += took
+		d.reduced = append(d.reduced, engine.Reduction{Bucket: b.index, Begin: begin, Took: took})
 		d.stats.Buckets++
 		d.stats.Bytes += b.buffer.Bytes()
 	}

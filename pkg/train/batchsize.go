@@ -217,7 +217,7 @@ func (w *weigher) program(image, target []int, batch int, mode nn.Mode) (*plan.P
 	if err != nil {
 		return nil, err
 	}
-	return plan.Lower(g, plan.Options{Fuse: w.cfg.Engine.Fuse, BucketBytes: int(w.cfg.BucketMiB * (1 << 20))})
+	return plan.Lower(g, w.cfg.lowering())
 }
 
 // byPlan reckons from the engine's memory plans of two small batches: what an

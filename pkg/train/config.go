@@ -5,6 +5,7 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
 )
@@ -25,6 +26,7 @@ type Config struct {
 	Engine     engine.Options `yaml:"engine" json:"engine"`
 	Loader     LoaderConfig   `yaml:"loader" json:"loader"`
 	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // gradients reduced at once, at most
+	Recompute  bool           `yaml:"recompute" json:"recompute"`   // activations are computed again in the backward pass: less memory, the same bits
 	Checkpoint Checkpoints    `yaml:"checkpoint" json:"checkpoint"`
 }
 
@@ -98,6 +100,11 @@ func (c Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// lowering is how the network becomes a program.
+func (c Config) lowering() plan.Options {
+	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute}
 }
 
 // parts is how many batches an optimiser step takes.

@@ -1,17 +1,37 @@
 package train
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/optim"
 )
+
+// sc21Names are the tutorial's configs.
+func sc21Names() []string {
+	return []string{"base", "short", "short_opt", "bs64_opt", "bs256_opt", "bs512_test", "bs512_opt", "bs2048_opt", "bs8192_opt"}
+}
+
+// twinned are the configs that have a twin for a laptop.
+func twinned() []string {
+	return append(sc21Names(), "unet2d-study", "resnet50v2-cifar10", "resnet152v2-cifar10", "resnet50-imagenet")
+}
 
 func TestShippedConfigsAreValid(t *testing.T) {
 	names := Names()
-	if diff := cmp.Diff([]string{"em-membrane", "unet2d-cells"}, names); diff != "" {
+	want := []string{"em-membrane", "unet2d-cells"}
+	for _, n := range twinned() {
+		want = append(want, n, n+"-laptop")
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("shipped configs (-want +got):\n%s", diff)
 	}
 	for _, name := range names {
@@ -21,6 +41,128 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		}
 		if c.Name != name {
 			t.Errorf("config %s calls itself %s", name, c.Name)
+		}
+	}
+}
+
+// TestPublishedConfigs: the numbers that the works published, from the configs as
+// they are shipped: steps in all, first rates, parameters.
+func TestPublishedConfigs(t *testing.T) {
+	for i, want := range []struct {
+		name              string
+		workers, steps    int
+		initial           float64
+		samples, heldBack int
+	}{
+		{"base", 1, 10240, 2e-4, 65536, 8192},
+		{"short", 1, 256, 2e-4, 4096, 512},
+		{"short_opt", 1, 256, 2e-4, 4096, 512},
+		{"bs64_opt", 1, 10240, 2e-4, 65536, 8192},
+		{"bs256_opt", 4, 5120, 4e-4, 65536, 8192},
+		{"bs512_test", 8, 1280, 5.657e-4, 65536, 8192},
+		{"bs512_opt", 8, 5120, 5.657e-4, 65536, 8192},
+		{"bs2048_opt", 32, 5120, 1.131e-3, 65536, 8192},
+		{"bs8192_opt", 128, 2560, 2.263e-3, 65536, 8192},
+	} {
+		c, err := Named(want.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Name != sc21Names()[i] || c.Data.Samples != want.samples || c.Data.TestSamples != want.heldBack || !c.Data.DropLast || c.Data.Augment.Crop != 64 {
+			t.Errorf("%s: %+v", want.name, c.Data)
+		}
+		r := optim.Run{Workers: want.workers, GlobalBatch: c.Batch * want.workers, Epochs: c.Epochs}
+		r.StepsPerEpoch = c.Data.Samples / r.GlobalBatch
+		if got := r.Epochs * r.StepsPerEpoch; got != want.steps {
+			t.Errorf("%s: %d steps, want %d", want.name, got, want.steps)
+		}
+		// The list gives four digits, the last of 1.131e-3 being worth 9e-4 of it.
+		if got := c.Schedule.Initial(c.Optimizer.LearningRate, r); math.Abs(got-want.initial) > 4.5e-4*want.initial {
+			t.Errorf("%s: first rate %g, want %g", want.name, got, want.initial)
+		}
+	}
+	base, err := Named("base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := optim.Run{Workers: 1, GlobalBatch: 64, StepsPerEpoch: 1024, Epochs: base.Epochs}
+	if got := base.Schedule.At(base.Optimizer.LearningRate, one, 0, 1023); math.Abs(got-1.9510565e-4) > 5e-12 {
+		t.Errorf("base: rate at iteration 1024 of 10240 is %.8g, want 1.9510565e-4", got)
+	}
+	for _, want := range []struct {
+		name          string
+		image, target []int
+		parameters    int // without running statistics
+	}{
+		{"base", []int{4, 64, 64, 64}, []int{5, 64, 64, 64}, 116_977_029},
+		{"unet2d-study", []int{1, 768, 1024}, []int{1, 768, 1024}, 487_145},
+		{"resnet50v2-cifar10", []int{3, 128, 128}, []int{1}, 23_585_290 - 45_440},
+		{"resnet152v2-cifar10", []int{3, 128, 128}, []int{1}, 58_352_138 - 143_744},
+		{"resnet50-imagenet", []int{3, 256, 256}, []int{1}, 25_557_032},
+	} {
+		c, err := Named(want.name, "data.path=somewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		net, err := c.Model.Network(want.image, want.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if net.Parameters() != want.parameters {
+			t.Errorf("%s: %d parameters, want %d", want.name, net.Parameters(), want.parameters)
+		}
+	}
+}
+
+// TestLaptopTwins: each trains an epoch on little data and comes to finite scores
+// of its task.
+func TestLaptopTwins(t *testing.T) {
+	for _, name := range twinned() {
+		t.Run(name, func(t *testing.T) {
+			set := []string{"epochs=1", "batch=4"}
+			c, err := Named(name + "-laptop")
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch c.Data.Kind {
+			case data.KindFields:
+				set = append(set, "data.samples=8", "data.test_samples=4", "accumulate=2")
+			default:
+				set = append(set, "data.count=20", "data.test_images=8")
+			}
+			if c, err = c.With(set...); err != nil {
+				t.Fatal(err)
+			}
+			res, err := trainAll(t, c, 1, Place{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := res[0].Epochs[0]
+			if !(e.TrainLoss > 0) || !(e.ValLoss > 0) || math.IsInf(e.TrainLoss+e.ValLoss, 0) {
+				t.Errorf("losses %g and %g", e.TrainLoss, e.ValLoss)
+			}
+			scored := []bool{!math.IsNaN(e.IoU), !math.IsNaN(e.ValAccuracy) && !math.IsNaN(e.Accuracy)}
+			if want := []bool{c.Data.Task() == data.TaskSegmentation, c.Data.Task() == data.TaskClassification}; !slices.Equal(scored, want) {
+				t.Errorf("%s has IoU %g, accuracy %g and %g", c.Data.Task(), e.IoU, e.Accuracy, e.ValAccuracy)
+			}
+		})
+	}
+}
+
+// TestDataFlag: where the data lie is said by one folder, whatever their kind.
+func TestDataFlag(t *testing.T) {
+	for _, c := range []struct{ config, kind, path, test string }{
+		{"unet2d-cells", "pairs", "somewhere", ""},
+		{"em-membrane", "pairs", "somewhere", ""},
+		{"resnet50v2-cifar10", "cifar10", "somewhere", ""},
+		{"base", "volumes", filepath.Join("somewhere", "train.h5"), filepath.Join("somewhere", "validation.h5")},
+	} {
+		got, err := Worker{Config: c.config, Data: "somewhere"}.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := got.Data; d.Kind != c.kind || d.Path != c.path || d.TestPath != c.test {
+			t.Errorf("%s: %s in %q and %q", c.config, d.Kind, d.Path, d.TestPath)
 		}
 	}
 }

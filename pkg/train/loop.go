@@ -227,6 +227,7 @@ func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64,
 			}
 			return span, errors.New("load batches: the epoch ended early")
 		}
+		t.waited(waiting)
 		image, target := feed.batch()
 		span.Data += time.Since(waiting).Seconds()
 		if err := t.part(ctx, image, target, rate, part == parts-1, &span); err != nil {

@@ -74,13 +74,13 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 func (w *Worker) register(f *flag.FlagSet) {
 	f.StringVar(&w.Config, "config", w.Config, "a shipped config or a .yaml `file`, in place of this program's")
 	f.StringVar(&w.Run, "run", w.Run, "run `folder` (default: logs/<config>/ddp-n<world>-s<seed>)")
-	f.StringVar(&w.Data, "data", w.Data, "a `folder` with image/ and label/, instead of the config's data")
+	f.StringVar(&w.Data, "data", w.Data, "the `folder` of the data; in place of generated cells one with image/ and label/")
 	f.Int64Var(&w.Seed, "seed", w.Seed, "of initial weights, order and augmentation")
 	f.IntVar(&w.Epochs, "epochs", w.Epochs, "instead of the config's")
 	f.IntVar(&w.Threads, "threads", w.Threads, "of this worker, instead of the config's")
 	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1, instead of the config's")
-	f.StringVar(&w.Profile, "profile", w.Profile, "`FIRST:STEPS` that a GPU's profiler sees")
-	f.BoolVar(&w.Trace, "trace", w.Trace, "the time of every kernel in the --profile")
+	f.StringVar(&w.Profile, "profile", w.Profile, "`FIRST:STEPS`, or epoch=1,steps=0-59, that are traced")
+	f.BoolVar(&w.Trace, "trace", w.Trace, "on a GPU too the time of every kernel in the --profile")
 	f.Func("set", "`key=value` in the config, repeatable", func(s string) error {
 		w.Set = append(w.Set, s)
 		return nil

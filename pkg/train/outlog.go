@@ -106,8 +106,10 @@ func (r *recorder) epochEvents(row runs.Epoch) error {
 		{Tag: "Avg iters per sec", Value: iterations / row.Seconds},
 	}
 	for _, s := range []runs.Scalar{
-		{Tag: "IoU", Value: row.IoU}, {Tag: "Dice", Value: row.Dice},
-		{Tag: "Accuracy/train", Value: row.Accuracy}, {Tag: "Accuracy/valid", Value: row.ValAccuracy},
+		{Tag: "IoU", Value: row.IoU},
+		{Tag: "Dice", Value: row.Dice},
+		{Tag: "Accuracy/train", Value: row.Accuracy},
+		{Tag: "Accuracy/valid", Value: row.ValAccuracy},
 	} {
 		if !math.IsNaN(s.Value) { // what the task has no score for
 			scalars = append(scalars, s)

@@ -38,7 +38,7 @@ func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	if dataPath != "" {
-		cfg.Data.Path = dataPath
+		placeData(&cfg.Data, dataPath)
 	}
 	all, err := checkpoints(dir)
 	if err != nil {

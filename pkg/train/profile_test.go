@@ -1,7 +1,9 @@
 package train
 
 import (
-	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,22 +23,119 @@ func TestParseProfile(t *testing.T) {
 		{"3:0", Profile{}, false},
 		{"a:b", Profile{}, false},
 		{"1:2:3", Profile{}, false},
+		{"epoch=1,steps=0-59", Profile{Epoch: 1, First: 1, Steps: 60}, true},
+		{"epoch=2,steps=3-3", Profile{Epoch: 2, First: 4, Steps: 1}, true},
+		{"epoch=0,steps=0-59", Profile{}, false},
+		{"epoch=1,steps=5-4", Profile{}, false},
+		{"epoch=1,steps=5-7x", Profile{}, false},
+		{"epoch=1", Profile{}, false},
 	} {
 		got, err := ParseProfile(c.text)
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%q is %+v, %v", c.text, got, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "as in 10:5") {
+		if err != nil && !strings.Contains(err.Error(), "as in ") {
 			t.Errorf("%q: error %q does not say what would do", c.text, err)
 		}
 	}
 }
 
-// TestProfileNeedsAGPU: elsewhere the error says which engine it is.
-func TestProfileNeedsAGPU(t *testing.T) {
-	cfg := verifyConfig()
-	_, err := New(context.Background(), cfg, collective.Single(), Place{Profile: Profile{First: 1, Steps: 1}})
-	if err == nil || !strings.Contains(err.Error(), "the engine is cpu") || !strings.Contains(err.Error(), "--device cuda") {
+// TestProfile: the CPU engine traces the steps of the epoch that were asked for,
+// and an engine that cannot says which it is.
+func TestProfile(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 2
+	dir := filepath.Join(t.TempDir(), "run")
+	p, err := ParseProfile("epoch=2,steps=0-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trainAll(t, cfg, 1, Place{Dir: dir, Profile: p}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "trace-0.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trace any
+	if err := json.Unmarshal(text, &trace); err != nil || !strings.Contains(string(text), "conv") {
+		t.Errorf("the trace is no JSON with kernels: %v, %.200s", err, text)
+	}
+	if _, err := New(t.Context(), cfg, collective.Single(), Place{Profile: p}); err == nil || !strings.Contains(err.Error(), "there is no run folder for it") {
+		t.Errorf("without a folder: %v", err)
+	}
+	cfg.Engine.Device = "reference"
+	if _, err := New(t.Context(), cfg, collective.Single(), Place{Dir: dir, Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
 		t.Errorf("New says %v", err)
+	}
+}
+
+// TestProfileBeyond: a window that the run has not is refused, for its trace
+// would never be written.
+func TestProfileBeyond(t *testing.T) {
+	for _, c := range []struct {
+		p    Profile
+		want string
+	}{
+		{Profile{Epoch: 2, First: 1, Steps: 10}, ""},
+		{Profile{First: 20, Steps: 1}, ""},
+		{Profile{Epoch: 3, First: 1, Steps: 1}, "profile epoch 3: the run has 2"},
+		{Profile{Epoch: 1, First: 1, Steps: 11}, "profile steps 0 to 10 of epoch 1: an epoch has 10 batches: use steps=0-9 at most"},
+		{Profile{First: 20, Steps: 2}, "profile steps 20 to 21: the run has 20 (2 epochs of 10 batches)"},
+	} {
+		first, last, err := c.p.window(10, 2)
+		if c.want == "" {
+			if err != nil || last-first+1 != c.p.Steps || last > 20 {
+				t.Errorf("%+v is steps %d to %d, %v", c.p, first, last, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, not %q", c.p, err, c.want)
+		}
+	}
+}
+
+// TestProfileOfSeveral: each rank has its own trace, with the loader, and with
+// every bucket's all-reduce; accumulated batches are steps of the engine's.
+func TestProfileOfSeveral(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs, cfg.Accumulate, cfg.BucketMiB = 1, 2, 0.001
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Profile: Profile{Epoch: 1, First: 1, Steps: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"trace-0.json", "trace-1.json"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"load batch"`, `"ProfilerStep#2"`, `"all-reduce of bucket 0"`, `"all-reduce of bucket 1"`, `"wait for gradients"`, `"world_size":2`} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %s", name, want)
+			}
+		}
+	}
+}
+
+// TestProfileResumed: a run that goes on has done the steps before.
+func TestProfileResumed(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 1
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Epochs = 2
+	place := Place{Dir: dir, Resume: true, Profile: Profile{Epoch: 1, First: 1, Steps: 1}}
+	if _, err := trainAll(t, cfg, 1, place); err == nil || !strings.Contains(err.Error(), "the run that is resumed has done") {
+		t.Errorf("a step that is done: %v", err)
+	}
+	place.Profile.Epoch = 2
+	if _, err := trainAll(t, cfg, 1, place); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "trace-0.json")); err != nil {
+		t.Error(err)
 	}
 }

@@ -14,7 +14,7 @@ type Scores struct {
 	metric.Counts              // of pixels, for segmentation
 	Hits          *metric.Hits `json:",omitempty"` // of samples, for classification
 	Samples       int          // tiles, or images where they are not cut
-	Loss          float64      // mean over all pixels, samples or values, without label smoothing
+	Loss          float64      // mean over all pixels (BCE), samples (cross-entropy) or values (L1), without label smoothing and soft Dice
 }
 
 // newScores is no score yet. outputs is the number of a sample's outputs.
@@ -126,7 +126,11 @@ func (s Scores) fill(row *runs.Epoch) {
 
 // test is run.json's record of s, beside the scores of the untrained network.
 func (s Scores) test(untrained Scores, checkpoint string, seconds float64) runs.Test {
-	t := runs.Test{Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds}
+	nan := math.NaN() // what the task has no score for
+	t := runs.Test{
+		Samples: s.Samples, Loss: s.Loss, Checkpoint: checkpoint, Seconds: seconds,
+		IoU: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
+	}
 	switch {
 	case s.segmented():
 		t.IoU, t.Dice = s.IoU(), s.Dice()

@@ -114,6 +114,9 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.start(); err != nil {
 		return t, err
 	}
+	if err = t.profile(); err != nil {
+		return t, err
+	}
 	if err = strategy.BroadcastState(ctx, t.train, group); err != nil {
 		return t, fmt.Errorf("broadcast initial state: %w", err)
 	}
@@ -133,9 +136,6 @@ func (t *Trainer) Overlaps() bool {
 // size where augmentation crops those that are trained on.
 func (t *Trainer) load() (err error) {
 	if t.engine, err = openEngine(t.cfg.Engine, t.place.LocalRank); err != nil {
-		return err
-	}
-	if err = t.profile(); err != nil {
 		return err
 	}
 	image, target := t.loader.ImageShape(), t.loader.TargetShape()
@@ -178,7 +178,7 @@ func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share en
 	if err != nil {
 		return nil, nil, fmt.Errorf("build %s: %w", net.Name(), err)
 	}
-	p, err := plan.Lower(g, plan.Options{Fuse: t.cfg.Engine.Fuse, BucketBytes: int(t.cfg.BucketMiB * (1 << 20))})
+	p, err := plan.Lower(g, t.cfg.lowering())
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
 	}
@@ -250,13 +250,20 @@ func (t *Trainer) start() error {
 	return t.initialise()
 }
 
-// initialise sets the parameters from the seed.
+// initialise sets the parameters from the seed, or from the file of weights that
+// the config names.
 func (t *Trainer) initialise() error {
 	g, err := t.net.Graph(1, nn.Train)
 	if err != nil {
 		return err
 	}
-	for name, v := range g.InitialValues(t.cfg.Seed) {
+	values := g.InitialValues(t.cfg.Seed)
+	if path := t.cfg.Model.Weights; path != "" {
+		if values, err = model.ReadWeights(t.net, path); err != nil {
+			return fmt.Errorf("begin with model.weights: %w", err)
+		}
+	}
+	for name, v := range values {
 		if err := t.train.Set(name, v); err != nil {
 			return fmt.Errorf("initialise %s: %w", name, err)
 		}

@@ -262,8 +262,8 @@ func TestVerifyDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(variants()) + 3; len(checks) != want || want != 10 {
-		t.Errorf("%d checks, want 7 of the invariant and 3 of its faults", len(checks))
+	if want := len(variants()) + 3; len(checks) != want || want != 12 {
+		t.Errorf("%d checks, want 9 of the invariant and 3 of its faults", len(checks))
 	}
 	three, err := verifyVariants(t.Context(), 3, variants()[2:4]) // float32, and all that is added at once
 	if err != nil {

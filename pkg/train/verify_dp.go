@@ -8,7 +8,12 @@ import (
 	"strings"
 	"sync"
 
+	"gorgonia.org/gorgonia"
+
 	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy"
 )
@@ -65,6 +70,7 @@ type variant struct {
 	name      string
 	tolerance float64
 	change    func(c *Config)
+	build     model.Builder // of a network of its own; nil: the config's
 }
 
 // variants are those that VerifyDP compares.
@@ -80,22 +86,40 @@ func variants() []variant {
 	}
 	heavy := func(c *Config) { c.Optimizer.Momentum = 0.9 }
 	return []variant{
-		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy)},
-		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil)},
+		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy), nil},
+		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil), nil},
 		{"SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-		}},
+		}, nil},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, averaged parameters, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *Config) {
 			c.Optimizer.Momentum, c.Optimizer.Nesterov, c.Optimizer.ClipNorm = 0.9, true, 0.5
 			c.Accumulate, c.EMA.Decay = 2, 0.9
-		})},
-		{"AdamW, float64 reference engine", toleranceFloat64, exact("adamw", 1e-3, func(c *Config) { c.Optimizer.WeightDecay = 0.01 })},
+		}), nil},
+		{"AdamW on soft Dice and BCE, float64 reference engine", toleranceFloat64, exact("adamw", 1e-3, func(c *Config) {
+			c.Optimizer.WeightDecay, c.Model.Dice = 0.01, 0.5
+		}), nil},
 		{"LARS, float64 reference engine", toleranceFloat64, exact("lars", 1, func(c *Config) {
 			c.Optimizer.Momentum, c.Optimizer.WeightDecay, c.Optimizer.Trust = 0.9, 1e-4, 0.01
-		})},
-		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *Config) { c.Optimizer.WeightDecay = 0.01 })},
+		}), nil},
+		{"LAMB, float64 reference engine", toleranceFloat64, exact("lamb", 0.01, func(c *Config) { c.Optimizer.WeightDecay = 0.01 }), nil},
+		{"classes with smoothed labels, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *Config) {
+			c.Optimizer.Momentum = 0.9
+			c.Data = DataConfig{Kind: data.KindShapes, Count: 25, Edge: 16, Classes: 4, TestImages: 1, Augment: data.Augment{Flip: true}}
+		}), smoothed},
+		{"volumes, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *Config) {
+			c.Model = ModelConfig{Kind: model.KindUNet3D, Base: 2, Depth: 2}
+			c.Data = DataConfig{Kind: data.KindFields, Count: 2, Edge: 12, TestImages: 1, Samples: 24, TestSamples: 1, Augment: data.Augment{Rotate: true, Crop: 8}}
+		}), nil},
 	}
+}
+
+// smoothed is a small classifier without batch norm.
+func smoothed(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
+	x := g.ReLU(g.Conv("conv", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
+	z := g.Linear("head", g.GlobalAvgPool(x), nn.Dense{Out: 4, Bias: true})
+	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Inputs()[1].Node, 0.1))
+	return z
 }
 
 // VerifyDP trains the same network with 1 worker and an N-fold batch and with
@@ -119,7 +143,7 @@ func verifyVariants(ctx context.Context, workers int, list []variant) ([]Check, 
 	for _, v := range list {
 		cfg := verifyConfig()
 		v.change(&cfg)
-		diff, moved, err := compare(ctx, cfg, workers, fault{})
+		diff, moved, err := compare(ctx, cfg, workers, fault{}, v.build)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -147,7 +171,7 @@ func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
 		{"a bucket that is not reduced", fault{sync: strategy.FaultSkipBucket}},
 		{"equal shards on all ranks", fault{equalShards: true}},
 	} {
-		diff, _, err := compare(ctx, cfg, workers, m.f)
+		diff, _, err := compare(ctx, cfg, workers, m.f, nil)
 		if err != nil {
 			return checks, fmt.Errorf("verify that %s is noticed: %w", m.name, err)
 		}
@@ -162,14 +186,14 @@ func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
 // compare is the largest relative difference (2-norm) of a parameter between
 // one worker with the whole batch and workers with a part each, and the least
 // relative distance that a parameter went.
-func compare(ctx context.Context, cfg Config, workers int, f fault) (diff, moved float64, err error) {
+func compare(ctx context.Context, cfg Config, workers int, f fault, build model.Builder) (diff, moved float64, err error) {
 	whole := cfg
 	whole.Batch = cfg.Batch * workers
-	one, err := replicas(ctx, whole, 1, fault{})
+	one, err := replicas(ctx, whole, 1, fault{}, build)
 	if err != nil {
 		return 0, 0, err
 	}
-	many, err := replicas(ctx, cfg, workers, f)
+	many, err := replicas(ctx, cfg, workers, f, build)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -200,7 +224,7 @@ type replicated struct{ before, after map[string][]float64 }
 
 // replicas trains verifySteps steps with a goroutine per rank, and returns
 // each rank's parameters.
-func replicas(ctx context.Context, cfg Config, workers int, f fault) ([]replicated, error) {
+func replicas(ctx context.Context, cfg Config, workers int, f fault, build model.Builder) ([]replicated, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	groups := collective.InProcess(workers)
@@ -209,7 +233,7 @@ func replicas(ctx context.Context, cfg Config, workers int, f fault) ([]replicat
 	for rank, g := range groups {
 		wg.Go(func() {
 			var err error
-			if params[rank], err = replica(ctx, cfg, g, f); err != nil {
+			if params[rank], err = replica(ctx, cfg, g, f, build); err != nil {
 				cancel(fmt.Errorf("rank %d: %w", rank, err))
 			}
 		})
@@ -218,8 +242,8 @@ func replicas(ctx context.Context, cfg Config, workers int, f fault) ([]replicat
 	return params, context.Cause(ctx)
 }
 
-func replica(ctx context.Context, cfg Config, g collective.Group, f fault) (r replicated, err error) {
-	t, err := newTrainer(ctx, cfg, g, Place{}, f)
+func replica(ctx context.Context, cfg Config, g collective.Group, f fault, build model.Builder) (r replicated, err error) {
+	t, err := newTrainer(ctx, cfg, g, Place{Build: build}, f)
 	if err != nil {
 		return r, err
 	}

@@ -76,12 +76,22 @@ func (w Worker) config() (c Config, err error) {
 		return Config{}, err
 	}
 	if w.Data != "" {
-		c.Data.Path = w.Data
+		placeData(&c.Data, w.Data)
 		if kind, ok := inFiles[c.Data.Kind]; ok {
 			c.Data.Kind = kind
 		}
 	}
 	return c.With(w.overrides()...)
+}
+
+// placeData says where the data lie. Where those that are held out have a path of
+// their own, both are in that folder, under their names.
+func placeData(c *DataConfig, dir string) {
+	if c.TestPath == "" {
+		c.Path = dir
+		return
+	}
+	c.Path, c.TestPath = filepath.Join(dir, filepath.Base(c.Path)), filepath.Join(dir, filepath.Base(c.TestPath))
 }
 
 // inFiles is the kind of data in files that takes the place of generated ones.

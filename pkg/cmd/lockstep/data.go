@@ -145,7 +145,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("data: {kind: cifar10, path: %s}", dir), data.WriteCIFAR10(c.Context(), dir, sets[0], sets[1])
+	return fmt.Sprintf("data: {kind: cifar10, path: %s, test_images: 0}", dir), data.WriteCIFAR10(c.Context(), dir, sets[0], sets[1])
 }
 
 func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
@@ -186,7 +186,7 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 		}
 	}
 	crop := or(f.edge, 64) / 2
-	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil
+	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, test_images: 0, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil
 }
 
 func dataGetCommand() *cobra.Command {

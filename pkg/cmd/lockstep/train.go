@@ -29,20 +29,17 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	}
 	c.Flags().StringVar(&w.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	c.Flags().StringVar(&w.Run, "run", "", "run folder (default: logs/<config>/ddp-n<world>-s<seed>)")
-	c.Flags().StringVar(&w.Data, "data", "", "a folder with image/ and label/, instead of the config's data")
+	c.Flags().StringVar(&w.Data, "data", "", "the folder of the data; in place of generated cells one with image/ and label/")
 	c.Flags().Int64Var(&w.Seed, "seed", 1, "of initial weights, order and augmentation")
 	c.Flags().IntVar(&w.Epochs, "epochs", 0, "instead of the config's")
 	c.Flags().IntVar(&w.Threads, "threads", 0, "of this worker, instead of the config's")
 	c.Flags().StringVar(&w.Device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
-	c.Flags().StringVar(&w.Profile, "profile", "", "FIRST:STEPS, such as 10:5: steps that a GPU's profiler sees (nsys profile -c cudaProfilerApi lockstep train …)")
-	c.Flags().BoolVar(&w.Trace, "trace", false, "the time of every kernel in the --profile, as trace-<rank>.json of the run folder, for Chrome's trace viewer or Perfetto")
+	c.Flags().StringVar(&w.Profile, "profile", "", "FIRST:STEPS, such as 10:5, or epoch=1,steps=0-59: steps that are looked into: on the CPU as trace-<rank>.json of the run folder (Chrome's trace viewer, Perfetto), on a GPU by its profiler (nsys profile -c cudaProfilerApi lockstep train …)")
+	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU too the time of every kernel in the --profile, as trace-<rank>.json")
 	c.Flags().StringArrayVar(&w.Set, "set", nil, "key=value in the config, repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&w.Resume, "resume", false, "go on from the newest checkpoint of the run folder")
 	return c
 }
-
-// quoted makes a string safe as a YAML value.
-func quoted(s string) string { return train.Quoted(s) }
 
 func work(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()

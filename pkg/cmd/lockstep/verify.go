@@ -29,8 +29,8 @@ func verifyDPCommand() *cobra.Command {
 compares every parameter after 20 steps (float64: 1e-10; float32 SGD: 1e-5), and
 shows that a sum in place of the mean, a bucket left out and equal shards make
 the comparison fail: with SGD, Adam, AdamW, LARS and LAMB, and with Nesterov's
-momentum, clipping, accumulation and averaged parameters at once. Batch norm is
-left out: its statistics are a shard's.`,
+momentum, clipping, accumulation and averaged parameters at once; with BCE, soft
+Dice, smoothed labels and L1. Batch norm is left out: its statistics are a shard's.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := train.VerifyDP(c.Context(), workers)

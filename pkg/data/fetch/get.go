@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"os"
@@ -257,7 +256,7 @@ func checksum(path string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	var h hash.Hash = md5.New() //nolint:gosec // as above
+	h := md5.New() //nolint:gosec // as above
 	if _, err := io.Copy(h, f); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}

@@ -105,6 +105,8 @@ func (x *executable) compile(at int) ([]task, error) {
 		return x.padding(c)
 	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
 		return x.softmax(c)
+	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
+		return x.diceBCE(c)
 	case plan.OpL1, plan.OpL1Backward:
 		return x.l1(c)
 	}

@@ -45,7 +45,7 @@ type tap3 struct{ slice, row, col, index int }
 func newConvolution(x *executable, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
 	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
 	s = s.cutting(in)
-	c.window = newWindow(x.engine.kernels, in, s, blockPixels)
+	c.window = newWindow(x.engine.kernels, in, s, blockPixels, !transposed)
 	c.once = transposed && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
 	s.eachPhase(func(d, h, w axisPhase) {

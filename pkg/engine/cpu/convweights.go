@@ -41,7 +41,7 @@ func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradie
 	channels := blocks(in.Shape[1])
 	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
 	axes := s.cutting(in)
-	g.window = newWindow(x.engine.kernels, in, axes, weightPixels)
+	g.window = newWindow(x.engine.kernels, in, axes, weightPixels, true)
 	g.groups = 1
 	pairs := g.pairs()
 	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)

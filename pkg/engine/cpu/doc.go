@@ -4,7 +4,8 @@
 // # Layout
 //
 // Activations [n,c,h,w] lie as nChw8c: [n][⌈c/8⌉][h][w][8], so that one vector
-// register holds eight channels of one pixel. Weights [k,c,r,s] lie as
+// register holds eight channels of one pixel. Volumes [n,c,d,h,w] are maps of
+// d·h rows in this respect, features [n,k] maps of one pixel. Weights [k,c,r,s] lie as
 // [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k], vectors as they are. Channels beyond
 // the logical ones are padding, and padding is always zero. The blocked layout
 // is kept from kernel to kernel; only SetInput, Output, Get, Set and Gradient
@@ -20,6 +21,11 @@
 // block of the input into a worker's scratch memory. The method is that of the
 // indirect convolution of Dukhan (The Indirect Convolution Algorithm,
 // arXiv:1907.02129, 2019), with offsets in place of pointers.
+//
+// Where maps are small, as in the last stages of a ResNet, much of a window lies
+// outside of them: the outputs are then cut in parts that have the same taps
+// inside (see axis.cut), no zeros are multiplied, and pixels of many images fill
+// the matrix kernel's rows. On maps of 2×2 that leaves 4 of 9 taps, on one pixel 1.
 //
 // # Winograd
 //
@@ -69,6 +75,11 @@
 // order: results are the same bit for bit from run to run and for any number
 // of threads, with either algorithm. Another algorithm, and assembly in place of
 // plain Go, gives other roundings.
+//
+// # Watching
+//
+// Engine.Profile writes a trace of some training steps: what every thread did
+// when, the inputs, the exchange of gradients and the optimiser.
 //
 // # Assembly
 //

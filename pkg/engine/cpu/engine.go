@@ -19,6 +19,7 @@ type Engine struct {
 	options engine.Options
 	kernels *kernels
 	pool    *pool
+	profile profiler
 }
 
 var _ engine.Engine = (*Engine)(nil)

@@ -42,6 +42,8 @@ type executable struct {
 	tally   *tally    // at Load: the statistics that the kernel before takes
 	loss    float64
 	closed  bool
+	watch   bool   // the step is of the profile's window
+	spans   []span // of the step, beside the workers'
 
 	optimizer optimizer
 }
@@ -81,7 +83,9 @@ func (x *executable) SetInput(name string, v []float32) error {
 				return err
 			}
 		}
+		start := time.Now()
 		pack(x.layouts[id], t.Shape, x.data[id], v)
+		x.spent(name, partInput, rowInput, start)
 		return nil
 	}
 	return fmt.Errorf("set input %q: the program has no such input", name)
@@ -122,8 +126,12 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 		}
 	}
 	copy(x.backup, x.store.states)
+	x.watched()
 	if err := x.step(ctx, sync, update, &t); err != nil {
 		copy(x.store.states, x.backup)
+		return t, fmt.Errorf("step: %w", errors.Join(err, x.unwatched()))
+	}
+	if err := x.unwatched(); err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
 	return t, nil
@@ -156,10 +164,14 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return fmt.Errorf("wait for gradients: %w", err)
 		}
 		t.Wait = time.Since(start)
+		x.spent("wait for gradients", partExchange, rowExchange, start)
+		x.reduced(sync)
 	}
 	if update != nil {
 		start = time.Now()
-		x.optimize(update)
+		if err := x.optimize(update); err != nil {
+			return fmt.Errorf("update parameters: %w", err)
+		}
 		t.Optimizer = time.Since(start)
 	}
 	return nil
@@ -167,11 +179,11 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 
 // forward runs the forward kernels and reads the loss.
 func (x *executable) forward(ctx context.Context) error {
-	for _, tasks := range x.steps[:x.program.Forward] {
+	for i := range x.steps[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		x.runAll(tasks)
+		x.runKernel(i)
 	}
 	if x.program.Loss < 0 {
 		return nil
@@ -194,8 +206,12 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	}()
 	ready := func(kernel int) error {
 		for ; sync != nil && x.engine.options.Overlap && next < len(x.buckets) && x.program.Buckets[next].Ready <= kernel; next++ {
+			start := time.Now()
 			if err := handOver(sync, next, x.buckets[next]); err != nil {
 				return err
+			}
+			if x.watch {
+				x.spent(fmt.Sprint("hand over bucket ", next), partExchange, rowExchange, start)
 			}
 		}
 		return nil
@@ -204,7 +220,7 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		x.runAll(x.steps[i])
+		x.runKernel(i)
 		if err := ready(i); err != nil {
 			return err
 		}
@@ -220,11 +236,26 @@ func handOver(sync engine.GradSync, i int, b []float32) error {
 	return nil
 }
 
-// runAll runs a kernel's tasks one after another.
-func (x *executable) runAll(tasks []task) {
-	for _, t := range tasks {
+// runKernel runs a kernel's tasks one after another.
+func (x *executable) runKernel(i int) {
+	for _, t := range x.steps[i] {
+		if x.watch {
+			k, part := x.program.Kernels[i], partForward
+			if k.Backward {
+				part = partBackward
+			}
+			t = t.timed(string(k.Op), k.Name, part)
+		}
 		x.engine.pool.run(t, x.workers)
 	}
+}
+
+// runTask runs a task that is no kernel of the program.
+func (x *executable) runTask(name, part string, t task) {
+	if x.watch {
+		t = t.timed(name, "", part)
+	}
+	x.engine.pool.run(t, x.workers)
 }
 
 // MemoryBytes is what the executable holds, the parameters, states and slots

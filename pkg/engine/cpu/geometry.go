@@ -201,8 +201,9 @@ type window struct {
 	depth    int  // slices of inputs in a block
 	height   int  // rows of inputs in a block
 	width    int  // pixels of a row
-	plane    int  // floats of a channel block
-	image    int  // floats of an image
+	size     int  // floats of a channel block of an image
+	plane    int  // floats from a channel block to the next
+	image    int  // floats from an image to the next
 }
 
 // Sizes of a block, found by measurement on a processor with 32 KiB and 1 MiB
@@ -217,7 +218,11 @@ const (
 // newWindow chooses blocks for the images of in: some rows of one, some slices
 // of one, or several small images whole. maxPixels bounds the number of outputs
 // of a block.
-func newWindow(k *kernels, in operand, s space, maxPixels int) window {
+//
+// With gather, where images are joined, those of a channel block are laid next
+// to each other in scratch memory: from image to image there often is a power of
+// two of bytes, for which a cache has few places.
+func newWindow(k *kernels, in operand, s space, maxPixels int, gather bool) window {
 	n, channels := in.Shape[0], blocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
 	v := window{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.inside() && in.whole(), images: 1, slices: 1, rows: 1}
@@ -247,13 +252,19 @@ func newWindow(k *kernels, in operand, s space, maxPixels int) window {
 	v.slices = ceilDiv(d.count, ceilDiv(d.count, v.slices))
 	v.images = ceilDiv(n, ceilDiv(n, v.images))
 	v.depth, v.height = d.extent(v.slices), h.extent(v.rows)
+	if v.images > 1 && gather {
+		v.direct = false
+	}
 	if v.direct {
 		v.depth, v.height, v.width = d.in, h.in, w.in
 	}
-	v.plane = v.depth * v.height * v.width * lanes
-	v.image = channels * v.plane
-	if v.direct {
+	v.size = v.depth * v.height * v.width * lanes
+	v.plane, v.image = v.size, channels*v.size
+	switch {
+	case v.direct:
 		v.image = in.pieces[0].image
+	case v.images > 1 && gather:
+		v.plane, v.image = v.images*v.size+pointGap, v.size
 	}
 	return v
 }
@@ -263,7 +274,7 @@ func (v *window) scratch() int {
 	if v.direct {
 		return 0
 	}
-	return v.images * v.image
+	return (v.images-1)*v.image + (v.channels-1)*v.plane + v.size
 }
 
 // blocks is the number of blocks of all images.
@@ -309,7 +320,7 @@ func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 	for i := range p.images {
 		for c := range count {
 			src, norm := v.in.block(p.n0+i, c0+c)
-			dst := scratch[i*v.image+c*v.plane:][:v.plane]
+			dst := scratch[i*v.image+c*v.plane:][:v.size]
 			for z := range v.d.extent(p.slices) {
 				to := dst[z*slice:][:slice]
 				if front+z < 0 || front+z >= v.d.in {

@@ -135,8 +135,14 @@ func TestPad(t *testing.T) {
 // TestReshape keeps the logical order.
 func TestReshape(t *testing.T) {
 	for _, c := range [][2][]int{
-		{{2, 3, 4, 5}, {2, 60}}, {{2, 60}, {2, 3, 4, 5}}, {{1, 9, 2, 3, 4}, {1, 216}}, {{3, 17}, {3, 17}},
-		{{2, 8, 1, 1}, {2, 8}}, {{12}, {3, 4}}, {{2, 6}, {12}}, {{2, 10, 2, 2}, {2, 5, 2, 2, 2}},
+		{{2, 3, 4, 5}, {2, 60}},
+		{{2, 60}, {2, 3, 4, 5}},
+		{{1, 9, 2, 3, 4}, {1, 216}},
+		{{3, 17}, {3, 17}},
+		{{2, 8, 1, 1}, {2, 8}},
+		{{12}, {3, 4}},
+		{{2, 6}, {12}},
+		{{2, 10, 2, 2}, {2, 5, 2, 2, 2}},
 	} {
 		n := node{op: plan.OpReshape, in: [][]int{c[0]}, out: [][]int{c[1]}}
 		t.Run(fmt.Sprint(c), func(t *testing.T) { n.agrees(t, 0) })
@@ -176,6 +182,27 @@ func TestL1(t *testing.T) {
 				{op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: small},
 			} {
 				t.Run(fmt.Sprintf("%s/%v/%v", n.op, s, weight), func(t *testing.T) { n.agrees(t, 2e-6) })
+			}
+		}
+	}
+}
+
+// TestDiceBCE has maps of more than one run, and weights of either term alone.
+func TestDiceBCE(t *testing.T) {
+	for _, s := range [][]int{{2, 3, 5, 7}, {1, 1, 70, 65}, {2, 9, 3, 4, 5}, {1, 2, 1, 1}} {
+		masks := func(rng *rand.Rand, i int, v []float32) {
+			for j := range v {
+				if i == 1 {
+					v[j] = float32(rng.IntN(2))
+				}
+			}
+		}
+		for _, weight := range []float64{0.001, 0.3, 1} {
+			for _, n := range []node{
+				{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: weight}, in: [][]int{s, s}, out: [][]int{{1}}, fill: masks},
+				{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: masks},
+			} {
+				t.Run(fmt.Sprintf("%s/%v/%v", n.op, s, weight), func(t *testing.T) { n.agrees(t, 1e-5) })
 			}
 		}
 	}

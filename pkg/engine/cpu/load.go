@@ -55,7 +55,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	}
 	x.workers = make([]worker, e.pool.threads)
 	for i := range x.workers {
-		x.workers[i].scratch = alignedFloats(x.scratch)
+		x.workers[i].number, x.workers[i].scratch = i, alignedFloats(x.scratch)
 	}
 	x.shared = alignedFloats(x.sharing)
 	x.tallies = alignedFloats(x.counted)
@@ -116,7 +116,7 @@ func leastDimensions(op plan.Op) int {
 		plan.OpReshape, plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward, plan.OpL1, plan.OpL1Backward:
 		return 1
 	case plan.OpBiasBackward, plan.OpGlobalAvgPoolBackward, plan.OpLinear, plan.OpLinearBackwardData, plan.OpLinearBackwardWeights,
-		plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
+		plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward, plan.OpDiceBCE, plan.OpDiceBCEBackward:
 		return 2
 	}
 	return 4
@@ -246,16 +246,16 @@ func (x *executable) layGradients() {
 // long as it is needed.
 func (x *executable) layActivations() {
 	p := x.program
-	life := make([]interval, len(p.Tensors))
+	life := make([]plan.Interval, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = interval{size: roundUp(x.layouts[i].size(t.Shape), regionAlign), first: len(p.Kernels), last: -1}
+		life[i] = plan.Interval{Size: roundUp(x.layouts[i].size(t.Shape), regionAlign), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
-		x.eachUse(i, func(id int) { life[id].first, life[id].last = min(life[id].first, i), max(life[id].last, i) })
+		x.eachUse(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
 	}
 	keep := func(id int) {
-		life[id].first = min(life[id].first, len(p.Kernels))
-		life[id].last = len(p.Kernels)
+		life[id].First = min(life[id].First, len(p.Kernels))
+		life[id].Last = len(p.Kernels)
 	}
 	for _, id := range p.Outputs {
 		keep(id)
@@ -265,15 +265,15 @@ func (x *executable) layActivations() {
 	}
 	fixed := 0
 	var ids []int
-	var list []interval
+	var list []plan.Interval
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {
 		case x.data[id] != nil || x.origins[id].how != own:
 		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
 			at[id] = fixed
-			fixed += life[id].size
-		case life[id].last >= 0:
+			fixed += life[id].Size
+		case life[id].Last >= 0:
 			ids, list = append(ids, id), append(list, life[id])
 		}
 	}
@@ -284,7 +284,7 @@ func (x *executable) layActivations() {
 	}
 	indexed, lives := x.indexes()
 	list = append(list, lives...)
-	offsets, total := packIntervals(list)
+	offsets, total := plan.Arena(list)
 	x.arena = alignedFloats(total)
 	for i, id := range ids {
 		n := x.layouts[id].size(p.Tensors[id].Shape)
@@ -300,7 +300,7 @@ func (x *executable) layActivations() {
 	x.index = make([][]byte, len(p.Kernels))
 	for i, k := range indexed {
 		at := offsets[len(ids)+i]
-		x.index[k] = unsafe.Slice((*byte)(unsafe.Pointer(&x.arena[at])), 4*lives[i].size)
+		x.index[k] = unsafe.Slice((*byte)(unsafe.Pointer(&x.arena[at])), 4*lives[i].Size)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/optim"
 )
@@ -19,6 +21,9 @@ type optimizer struct {
 	runs      []segment      // where parameters and gradients are both contiguous
 	pieces    []segment      // runs, cut in slices
 	constants [lanes]float32 // of this step, for the kernels to read
+	keep      []float32      // constants that shrink the weights first; nil: they are left alone
+	ahead     [lanes]float32 // constants of Nesterov's step, with the rate of the buffer; 0: none
+	squares   []float64      // by piece
 	adam, sgd task
 }
 
@@ -46,6 +51,9 @@ func (x *executable) prepareOptimizer() {
 	o.adam = task{len(o.pieces), func(_ *worker, lo, hi int) {
 		m, v := x.store.slots[slotM], x.store.slots[slotV]
 		for _, s := range o.pieces[lo:hi] {
+			if w := &x.store.params[s.param]; o.keep != nil {
+				k.normalize(w, w, &o.keep[0], s.size/lanes)
+			}
 			k.adam(&x.store.params[s.param], &x.grads[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
 		}
 	}}
@@ -53,9 +61,18 @@ func (x *executable) prepareOptimizer() {
 		buf := x.store.slots[slotMomentum]
 		for _, s := range o.pieces[lo:hi] {
 			w, g := &x.store.params[s.param], &x.grads[s.grad]
-			if o.constants[1] == 0 {
+			switch {
+			case o.constants[1] == 0:
 				k.sgd(w, g, &o.constants[0], s.size)
-			} else {
+			case o.ahead[2] != 0:
+				// w − lr·(d + μ·buf), d being the gradient with the decay: the buffer
+				// first, with a rate of 0, then the two steps.
+				still := o.constants
+				still[2] = 0
+				k.momentum(w, g, &buf[s.param], &still[0], s.size)
+				k.sgd(w, g, &o.constants[0], s.size)
+				k.sgd(w, &buf[s.param], &o.ahead[0], s.size)
+			default:
 				k.momentum(w, g, &buf[s.param], &o.constants[0], s.size)
 			}
 		}
@@ -65,20 +82,104 @@ func (x *executable) prepareOptimizer() {
 // canUpdate says whether an update of this kind is possible here.
 func (x *executable) canUpdate(u *optim.Update) error {
 	switch {
-	case u.Rule != "adam" && u.Rule != "sgd":
-		return fmt.Errorf("update parameters: rule %q is not known: use adam or sgd", u.Rule)
+	case !slices.Contains(optim.Rules(), u.Rule):
+		return fmt.Errorf("update parameters: rule %q is not known: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
 	case u.Rule == "adam" && u.Step < 1:
 		return fmt.Errorf("update parameters: adam's step is %d: count from 1", u.Step)
 	case len(x.optimizer.pieces) == 0:
 		return errors.New("update parameters: the program computes no gradients: give no update")
 	}
+	if err := u.Validate(); err != nil {
+		return fmt.Errorf("update parameters: %w", err)
+	}
 	return nil
 }
 
-// optimize applies u to the parameters: one pass over the flat buffers.
-func (x *executable) optimize(u *optim.Update) {
+// clip scales the gradients so that their norm is at most that, as optim.Clip32
+// does. Squares are summed in pieces that do not depend on the threads.
+func (x *executable) clip(most float64) {
+	o, k := &x.optimizer, x.engine.kernels
+	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
+	x.runTask("clip", partOptimizer, task{len(o.pieces), func(_ *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			var sums [tallyFloats]float32
+			o.squares[i] = 0
+			s := o.pieces[i]
+			for at := 0; at < s.size; at += chunkPixels * lanes {
+				clear(sums[:])
+				k.deviations(&x.grads[s.grad+at], min(chunkPixels, (s.size-at)/lanes), &sums[0])
+				for _, v := range sums[2*lanes:] {
+					o.squares[i] += float64(v)
+				}
+			}
+		}
+	}})
+	sum := 0.0
+	for _, v := range o.squares {
+		sum += v
+	}
+	const slack = 1e-6 // keeps the quotient finite where all gradients are 0
+	if f := most / (math.Sqrt(sum) + slack); f < 1 {
+		x.runTask("clip", partOptimizer, x.scaling(x.grads, float32(f), func(s segment) int { return s.grad }))
+	}
+}
+
+// scaling multiplies the pieces of a flat buffer by f.
+func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) task {
+	scale := scaleBy(f)
+	return task{len(x.optimizer.pieces), func(_ *worker, lo, hi int) {
+		for _, s := range x.optimizer.pieces[lo:hi] {
+			x.engine.kernels.normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/lanes)
+		}
+	}}
+}
+
+// scaleBy is the constants that make the normalising kernel multiply by f.
+func scaleBy(f float32) []float32 {
+	scale := alignedFloats(normFloats)
+	for i := range lanes {
+		setNorm(scale, i, f, 0, float32(math.Inf(-1)))
+	}
+	return scale
+}
+
+// byLayer applies the rules that take norms of each parameter. The padding of
+// the layouts is zero in weights, gradients and slots, so that it counts in no
+// norm and stays zero.
+func (x *executable) byLayer(u optim.Update) error {
+	u.ClipNorm = 0 // done
+	slots := u.Slots()
+	var list []optim.Tensor32
+	for _, name := range x.store.paramSeq {
+		at, ok := x.gradAt[name]
+		if !ok {
+			continue // no gradient was asked for
+		}
+		r := x.store.paramAt[name]
+		t := optim.Tensor32{Weights: r.view(x.store.params), Gradient: at.view(x.grads), Vector: len(r.shape) == 1}
+		for _, slot := range slots {
+			t.Slots = append(t.Slots, r.view(x.store.slot(slot)))
+		}
+		list = append(list, t)
+	}
+	errs := make([]error, len(list))
+	x.runTask(u.Rule, partOptimizer, task{len(list), func(_ *worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			errs[i] = optim.Apply32(u, list[i:i+1])
+		}
+	}})
+	return errors.Join(errs...)
+}
+
+// optimize applies u to the parameters: one pass over the flat buffers, after
+// one or two over the gradients where they are clipped.
+func (x *executable) optimize(u *optim.Update) error {
 	o := &x.optimizer
-	if u.Rule == "adam" {
+	if u.ClipNorm > 0 {
+		x.clip(u.ClipNorm)
+	}
+	switch u.Rule {
+	case optim.RuleAdam, optim.RuleAdamW:
 		// Kingma and Ba, Adam (arXiv:1412.6980), algorithm 1, with the bias
 		// corrections 1−β^t drawn out of the loop.
 		x.store.slot(slotM)
@@ -88,12 +189,26 @@ func (x *executable) optimize(u *optim.Update) {
 			float32(u.WeightDecay), float32(u.Beta1), float32(1 - u.Beta1), float32(u.Beta2), float32(1 - u.Beta2),
 			float32(1 / math.Sqrt(1-math.Pow(u.Beta2, t))), float32(u.Epsilon), float32(u.LearningRate / (1 - math.Pow(u.Beta1, t))),
 		}
-		x.engine.pool.run(o.adam, x.workers)
-		return
+		o.keep = nil
+		if u.Rule == optim.RuleAdamW { // the decay is the weights' alone
+			o.constants[0] = 0
+			if u.WeightDecay != 0 {
+				o.keep = scaleBy(float32(1 - u.LearningRate*u.WeightDecay))
+			}
+		}
+		x.runTask(u.Rule, partOptimizer, o.adam)
+	case optim.RuleSGD:
+		if u.Momentum != 0 {
+			x.store.slot(slotMomentum)
+		}
+		o.constants = [lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
+		o.ahead = [lanes]float32{}
+		if u.Nesterov {
+			o.ahead[2] = float32(u.LearningRate * u.Momentum)
+		}
+		x.runTask(u.Rule, partOptimizer, o.sgd)
+	default:
+		return x.byLayer(*u)
 	}
-	if u.Momentum != 0 {
-		x.store.slot(slotMomentum)
-	}
-	o.constants = [lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
-	x.engine.pool.run(o.sgd, x.workers)
+	return nil
 }

@@ -15,6 +15,8 @@ type task struct {
 // worker is the memory that one goroutine of an executable works in.
 type worker struct {
 	scratch []float32
+	number  int
+	spans   []span // of a step that is watched
 }
 
 // pool runs tasks on a fixed number of goroutines, the caller's among them.

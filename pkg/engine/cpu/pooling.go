@@ -217,7 +217,7 @@ func (x *executable) pairPools() {
 }
 
 // indexes lists the kernels that find maxima, and how long their indexes live.
-func (x *executable) indexes() (kernels []int, lives []interval) {
+func (x *executable) indexes() (kernels []int, lives []plan.Interval) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range x.program.Kernels {
 		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
@@ -233,9 +233,9 @@ func (x *executable) indexes() (kernels []int, lives []interval) {
 			i = len(kernels)
 			place[from] = i
 			size := x.layouts[y].size(x.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lives = append(kernels, at), append(lives, interval{size: roundUp(size, regionAlign), first: at})
+			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: roundUp(size, regionAlign), First: at})
 		}
-		lives[i].last = at
+		lives[i].Last = at
 	}
 	return kernels, lives
 }

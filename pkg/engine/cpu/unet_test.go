@@ -71,7 +71,7 @@ func smallUNet() model.UNet2DConfig {
 
 // TestUNetGradients compares a whole network's loss, logits, gradients and
 // running statistics with the reference in float64. Roundings may turn a
-// ReLU's or a pool's decision, so 1e-3 of the greatest gradient is allowed;
+// ReLU's or a pool's decision (see TestFlips), so 1e-3 of the greatest gradient is allowed;
 // single kernels are held to 1e-5 and winogradTolerance elsewhere.
 func TestUNetGradients(t *testing.T) {
 	for _, c := range []struct {

@@ -213,7 +213,8 @@ func (c convolution) withBias(relu bool) []cudnn.Op {
 		return []cudnn.Op{first, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: result}}
 	}
 	return []cudnn.Op{
-		first, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: between(idBiased)},
+		first,
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: between(idBiased)},
 		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: between(idBiased), Y: result},
 	}
 }
@@ -261,6 +262,13 @@ type candidate struct {
 	variant int
 }
 
+// How many plans of each heuristic are made of a convolution alone, and of a graph with
+// something behind it.
+const (
+	maxPlans = 128
+	maxFused = 4
+)
+
 // candidates makes the plans of all variants; those that may not be used are
 // closed again. missing says why a variant has none.
 func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.HeurMode) (all []candidate, missing error, err error) {
@@ -271,7 +279,11 @@ func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.He
 			first = errors.Join(first, err)
 			continue
 		}
-		plans, _, err := graph.Plans(modes...)
+		most, asked := maxPlans, modes
+		if len(v.ops) > 1 { // compiled one by one when they are made
+			most, asked = maxFused, modes[:1]
+		}
+		plans, _, err := graph.PlansAtMost(most, asked...)
 		if err != nil {
 			first = errors.Join(first, err)
 		}

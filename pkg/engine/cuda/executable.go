@@ -24,6 +24,9 @@ type executable struct {
 
 	arena, fixed, grads, scratch, workspace, control, backup, staging block
 
+	held                               *resident // the training set, where it lies on the GPU
+	heldImage, heldTarget, heldSamples block
+
 	gradAt  map[string]region // by parameter
 	buckets []bucket
 	lossAt  int // element of grads that holds the loss
@@ -149,6 +152,9 @@ func (x *executable) close() error {
 		if e != 0 {
 			errs = append(errs, g.driver.EventDestroy(e))
 		}
+	}
+	if x.held != nil {
+		errs = append(errs, g.unpin(x.held.host))
 	}
 	for _, p := range []pinned{x.hostControl, x.result, x.mirror} {
 		errs = append(errs, g.unpin(p))

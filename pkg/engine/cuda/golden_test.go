@@ -28,8 +28,8 @@ func TestCalls(t *testing.T) {
 	net := model.UNet2DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Height: 8, Width: 8, Norm: "batch"}
 	for _, c := range []struct {
 		name, precision string
-		sync            string // "", "host" or "nccl"
-	}{{"fp32", "fp32", ""}, {"fp16", "fp16", ""}, {"bf16-nccl", "bf16", "nccl"}, {"bf16-host", "bf16", "host"}} {
+		sync            string // "", "host" or "nccl"; "resident": none, and the data on the GPU
+	}{{"fp32", "fp32", ""}, {"resident", "bf16", "resident"}, {"fp16", "fp16", ""}, {"bf16-nccl", "bf16", "nccl"}, {"bf16-host", "bf16", "host"}} {
 		t.Run(c.name, func(t *testing.T) {
 			m := fake.New(fake.Options{}) // kernels that do nothing: the calls count
 			e := openOn(t, m, tunedOptions(c.precision))
@@ -42,10 +42,15 @@ func TestCalls(t *testing.T) {
 			if !ok {
 				t.Fatalf("loaded a %T", loaded)
 			}
+			if c.sync == "resident" {
+				if err := x.Hold(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for name, b := range map[string]block{
 				"arena": x.arena, "inputs": x.fixed, "gradients": x.grads, "scratch": x.scratch, "workspace": x.workspace,
 				"control": x.control, "backup": x.backup, "staging": x.staging,
-				"weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
+				"images": x.heldImage, "masks": x.heldTarget, "samples": x.heldSamples, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
 			} {
 				if b.ptr != 0 {
 					m.Name(b.ptr, name)
@@ -69,7 +74,13 @@ func TestCalls(t *testing.T) {
 				sync = quietSync{}
 			}
 			step := func(i int) {
-				feed(t, x, 1)
+				if c.sync == "resident" {
+					if err := x.Samples(i, []int{i % 4, 1}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					feed(t, x, 1)
+				}
 				if _, err := x.Step(context.Background(), sync, adam(i)); err != nil {
 					t.Fatal(err)
 				}

@@ -68,6 +68,16 @@ func (x *executable) packing() ([]command, error) {
 	var all []command
 	for _, in := range x.inputs {
 		t, p, from := x.program.Tensors[in.id], x.places[in.id], in.ways[in.now].gpu
+		if x.holds() && (in == x.held.image || in == x.held.target) {
+			list, err := x.vary(in)
+			if err != nil {
+				return nil, fmt.Errorf("input %q: %w", t.Name, err)
+			}
+			for _, c := range list {
+				all = append(all, &named{c, t.Name, -1})
+			}
+			continue
+		}
 		if p.isPlanar() {
 			all = append(all, &named{&copyCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
@@ -119,6 +129,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if refused = x.checkClasses(in, v); refused != nil {
 			return refused
 		}
+		x.held.leaves(in)
 		// The page-locked memory may still be on its way from the last call.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
 			return x.gpu.failed(err)
@@ -183,6 +194,7 @@ func (x *executable) feedNext() error {
 		if err := x.checkClasses(in, v); err != nil {
 			return err
 		}
+		x.held.leaves(in)
 		if err := x.feed(in, 1-in.now, v); err != nil {
 			return err
 		}

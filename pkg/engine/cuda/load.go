@@ -214,7 +214,9 @@ func (x *executable) allocate() error {
 
 // blocks are the executable's own memory.
 func (x *executable) blocks() []*block {
-	return []*block{&x.arena, &x.fixed, &x.grads, &x.scratch, &x.control, &x.backup, &x.staging}
+	return []*block{
+		&x.arena, &x.fixed, &x.grads, &x.scratch, &x.control, &x.backup, &x.staging, &x.heldImage, &x.heldTarget, &x.heldSamples,
+	}
 }
 
 // fillConstants writes the constants' values; their padding stays zero.

@@ -33,16 +33,16 @@ func TestLower(t *testing.T) {
 		want map[plan.Op]int
 	}{
 		{"fused", true, func() *plan.Program { _, p := programOf(t, normal, 2, nn.Train, plan.Options{Fuse: true}); return p }, map[plan.Op]int{
-			plan.OpConv: 10, plan.OpConvTranspose: 2, opBias: 2, opHead: 1, opHeadBackwardData: 1, opHeadBackwardWeights: 1,
+			plan.OpConv: 10, plan.OpConvTranspose: 2, opBias: 0, opHead: 1, opHeadBackwardData: 1, opHeadBackwardWeights: 1,
 			plan.OpBatchNorm: 10, plan.OpBatchNormBackward: 10, plan.OpBiasBackward: 2,
 			// Skip gradients are added where the pooling's is made; concatenations are views.
 			plan.OpAdd: 0, opCopy: 0, opClear: 0, plan.OpConcat: 0, plan.OpSlice: 0, plan.OpReLU: 0,
 		}},
 		{"not fused", false, func() *plan.Program { _, p := programOf(t, normal, 2, nn.Train, plan.Options{}); return p }, map[plan.Op]int{
-			plan.OpBatchNorm: 10, plan.OpReLU: 10, plan.OpReLUBackward: 10, plan.OpAdd: 2, opCopy: 0,
+			plan.OpBatchNorm: 10, plan.OpReLU: 10, plan.OpReLUBackward: 10, plan.OpAdd: 2, opCopy: 0, opBias: 2,
 		}},
 		{"bias and relu", true, func() *plan.Program { _, p := programOf(t, plain, 2, nn.Train, plan.Options{Fuse: true}); return p }, map[plan.Op]int{
-			plan.OpConv: 10, opBias: 12, plan.OpReLU: 0, plan.OpReLUBackward: 0, plan.OpBiasBackward: 12,
+			plan.OpConv: 10, opBias: 0, plan.OpReLU: 0, plan.OpReLUBackward: 0, plan.OpBiasBackward: 12,
 		}},
 		{"channels that fill no vector", true, func() *plan.Program { _, p := programOf(t, odd, 2, nn.Train, plan.Options{Fuse: true}); return p }, map[plan.Op]int{
 			// 5+5 and 10+10 channels: two copies for each concatenation, and two for the

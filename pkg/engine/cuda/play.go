@@ -16,6 +16,7 @@ type playKey struct {
 	sync engine.GradSync // one that is recorded; nil for none, or one that is not
 	cut  bool            // at the buckets
 	ways uint64          // see executable.onWays
+	held bool            // the inputs come from the set that lies on the GPU
 }
 
 // play is a step: sections, one after another, that only the host comes between.

@@ -160,7 +160,7 @@ func (t *tester) all() (err error) {
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
 	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(SelfTestPrecisions(), t.precision))))
-	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.direct, t.networks} {
+	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.statistics, t.direct, t.networks} {
 		if err := f(); err != nil {
 			return err
 		}

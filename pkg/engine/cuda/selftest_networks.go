@@ -55,7 +55,7 @@ func (t *tester) networks() error {
 		}
 	}
 	for _, fuse := range []bool{true, false} {
-		if err := t.network("classifier", "residual blocks, 18×14×3, 10 classes, batch 3", fuse, testedClassifier); err != nil {
+		if err := t.network("classifier", "residual blocks, 34×30×3, 10 classes, batch 3", fuse, testedClassifier); err != nil {
 			return err
 		}
 		if err := t.network("3-D network", "8×12×10×2, batch 3", fuse, testedVolumes); err != nil {
@@ -76,7 +76,7 @@ func testedClassifier() (*nn.Graph, error) {
 	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
 		return g.Conv2D(name, x, out, kernel, stride, kernel/2, bias)
 	}
-	x := conv("stem", g.Input(model.ImageInput, testedBatch, 3, 18, 14), 16, 7, 2, true)
+	x := conv("stem", g.Input(model.ImageInput, testedBatch, 3, 34, 30), 16, 7, 2, true)
 	x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
 	for i, stride := range []int{1, 2} {
 		name := fmt.Sprint("block", i)

@@ -349,120 +349,48 @@ func (x *executable) runPlan(c candidate, v variant, p place, to driver.Ptr) ([]
 	return out, nil
 }
 
-// fusions checks cuDNN's graph of a convolution with bias and ReLU, whose results
-// in between stay in registers. The engine does not need it (its own kernel adds
-// the bias): where cuDNN offers none, the check says so and passes.
+// fusions checks convolutions with bias and ReLU, which cuDNN may do in one graph: each
+// of its plans, and ours behind its convolution.
 func (t *tester) fusions() error {
-	const name = "conv + bias + ReLU in one graph"
-	if !t.wanted(name) {
-		return nil
-	}
-	for _, shape := range [][5]int64{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}} {
-		c := Check{
-			Name: name, Bound: t.bound(1),
-			Shape: fmt.Sprintf("%d×%d×%d×%d, to %d, window 3", shape[0], shape[1], shape[2], shape[3], shape[4]),
+	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
+		o := operation{
+			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
+			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.terms(9*s[1], 2),
 		}
-		var err error
-		if c.Error, c.Detail, err = t.fusion(shape); err != nil {
-			if err := t.failed(c, err); err != nil {
-				return err
-			}
-			continue
+		if !t.wanted(o.title()) {
+			return nil
 		}
-		t.add(c)
+		if err := t.fusion(o); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// fusion runs all plans of that graph and returns the greatest error.
-func (t *tester) fusion(s [5]int64) (worst float64, detail string, err error) {
-	n, c, h, w, k := int(s[0]), int(s[1]), int(s[2]), int(s[3]), int(s[4])
-	conv := operation{
-		op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
-		in: [][]int{{n, c, h, w}, {k, c, 3, 3}, {k}}, out: [][]int{{n, k, h, w}},
-	}
-	in := t.operands(conv)
-	in[2] = t.rounded(in[2])
-	want, err := t.expected(conv, in)
-	if err != nil {
-		return 0, "", err
-	}
-	for i := range want[0] {
-		want[0][i] = max(want[0][i], 0)
-	}
-	x, err := t.engine.Load(conv.program(), nil)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { err = firstOf(err, x.Close()) }()
-	e := x.(*executable)
-	for i, v := range in[:2] {
-		if err := e.SetInput(operandName("in", i), v); err != nil {
-			return 0, "", err
-		}
-	}
-	if err := e.SetInput(operandName("in", 2), in[2]); err != nil {
-		return 0, "", err
-	}
-	if _, err := e.Step(t.ctx, nil, nil); err != nil { // brings the operands into place
-		return 0, "", err
-	}
-	plans := 0
-	err = e.do(func() error {
-		typ := dnnType(t.low)
-		place, kernel, out := e.places[e.program.Inputs[0]], e.places[e.program.Inputs[1]], e.places[e.program.Outputs[0]]
-		bias := block{bytes: int64(k * t.low.Size())}
-		if err := e.gpu.allocate(&bias); err != nil {
-			return err
-		}
-		defer func() { _ = e.gpu.free(bias) }()
-		if err := e.gpu.write(bias.ptr, encode(t.low, in[2])); err != nil {
-			return err
-		}
-		y := out.tensor(idY)
-		between := func(id int64) cudnn.Tensor {
-			v := y
-			v.ID, v.Virtual, v.Type = id, true, cudnn.Float32
-			return v
-		}
-		const idBias, idSum, idResult = 4, 5, 6
-		result := y
-		result.ID = idResult
-		graph, err := e.gpu.cudnn.NewGraph(
-			e.gpu.dnn,
-			cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{1, 1}, Stride: []int64{1, 1}, Compute: cudnn.Float32}, X: place.tensor(idX), W: kernel.tensor(idW), Y: between(idY)},
-			cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idY), B: cudnn.Tensor{ID: idBias, Type: typ, Dims: []int64{1, s[4], 1, 1}}, Y: between(idSum)},
-			cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: between(idSum), Y: result},
-		)
+func (t *tester) fusion(o operation) (err error) {
+	p := o.program()
+	raw := p.Outputs[0]
+	p.Tensors = append(p.Tensors, p.Tensors[raw])
+	p.Tensors[raw].Name, p.Tensors[raw].Role = "raw", plan.Activation
+	y := len(p.Tensors) - 1
+	p.Outputs, p.Forward = []int{y}, 2
+	p.Kernels = append(p.Kernels, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{raw}, Out: []int{y}})
+	live(p)
+	in := t.operands(o)
+	var all [2][][]float64
+	for i, e := range []engine.Engine{t.truth, t.engine} {
+		x, err := e.Load(p, nil)
 		if err != nil {
-			detail = "cuDNN refuses the graph: " + err.Error()
-			return nil
+			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
-		all, _, err := graph.Plans(cudnn.HeurA, cudnn.HeurFallback)
-		if err != nil {
-			detail = "cuDNN offers no plan: " + err.Error()
-			return graph.Close()
+		defer func() { err = firstOf(err, x.Close()) }()
+		if all[i], err = results(t, x, o, in); err != nil {
+			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
-		where := map[int64]driver.Ptr{
-			idX: e.address(e.program.Inputs[0]), idW: e.address(e.program.Inputs[1]), idBias: bias.ptr, idResult: e.address(e.program.Outputs[0]),
+		if ours, ok := x.(*executable); ok {
+			t.add(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.launched(ours.ofExecutable()...)})
+			return t.everyPlan(ours, o, all[0][0])
 		}
-		for _, p := range all {
-			if e.allowed(p, t.low) && p.Workspace <= tuneLimit {
-				plans++
-				got, err := e.runPlan(candidate{plan: p}, variant{pointers: where}, out, e.address(e.program.Outputs[0]))
-				if err != nil {
-					return fmt.Errorf("%s: %w", p, err)
-				}
-				worst = max(worst, mismatch(got, want[0]))
-			}
-			if err := p.Close(); err != nil {
-				return err
-			}
-		}
-		return graph.Close()
-	})
-	if detail == "" {
-		detail = fmt.Sprintf("%d plans", plans)
 	}
-	return worst, detail, err
+	return nil
 }

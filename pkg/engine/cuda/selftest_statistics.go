@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/plan"
@@ -58,7 +59,24 @@ func normedProgram(s []int) *plan.Program {
 			Attr: plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1},
 		},
 	}
+	live(p)
 	return p
+}
+
+// live notes the first and the last kernel that touch each tensor of p.
+func live(p *plan.Program) {
+	for id := range p.Tensors {
+		p.Tensors[id].First, p.Tensors[id].Last = -1, -1
+	}
+	for at, k := range p.Kernels {
+		for _, id := range slices.Concat(k.In, k.Out) {
+			if q := &p.Tensors[id]; q.First < 0 {
+				q.First, q.Last = at, at
+			} else {
+				q.Last = at
+			}
+		}
+	}
 }
 
 func (t *tester) statisticsOf(c *Check, s []int) error {

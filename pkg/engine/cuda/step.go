@@ -59,7 +59,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		sync = nil
 	}
 	cut := sync != nil && !sync.Capturable()
-	key := playKey{rule: ruleOf(update), cut: cut, ways: x.onWays()}
+	key := playKey{rule: ruleOf(update), cut: cut, ways: x.onWays(), held: x.holds()}
 	if !cut {
 		key.sync = sync
 	}
@@ -84,6 +84,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	var c kernels.Control
 	if update != nil {
 		c.LearningRate, c.Step = float32(update.LearningRate), int32(update.Step)
+	}
+	if key.held {
+		c.Seed, c.Epoch = x.held.set.Seed, x.held.epoch
 	}
 	copy(x.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
 	if len(x.inputs) > 0 {
@@ -110,6 +113,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 // arrange lists the commands of a step.
 func (x *executable) arrange(key playKey) (*play, error) {
 	begin := []command{&upCall{x.control.ptr, x.hostControl, kernels.ControlHostBytes}}
+	if key.held {
+		begin = append(begin, &upCall{x.heldSamples.ptr, x.held.host, x.heldSamples.bytes})
+	}
 	if x.backup.bytes > 0 {
 		begin = append(begin, &copyCall{x.backup.ptr, x.store.states.ptr, x.backup.bytes})
 	}

@@ -34,6 +34,20 @@ func (p *Program) FLOPs(k Kernel) int64 {
 	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
+// StepFLOPs is the number of floating-point operations that one step of p stands
+// for, counted as FLOPs does. What Recompute runs a second time counts once, and
+// an algorithm that needs fewer operations (Winograd's) counts as the direct
+// one, so that a rate by it is an effective one, to be compared between all of
+// them.
+func (p *Program) StepFLOPs() (n int64) {
+	for _, k := range p.Kernels {
+		if !k.Again {
+			n += p.FLOPs(k)
+		}
+	}
+	return n
+}
+
 // String lists the kernels, a line each, for people: what each reads and
 // writes, and the buckets behind the kernel after which they are ready.
 func (p *Program) String() string {
@@ -48,7 +62,11 @@ func (p *Program) String() string {
 		for _, id := range k.In {
 			in = append(in, p.label(id, false))
 		}
-		fmt.Fprintf(w, "%d\t%s%s\t%s\t%s\t= (%s)\n", at, k.Op, k.Attr, k.Name, strings.Join(out, ", "), strings.Join(in, ", "))
+		name := k.Name
+		if k.Again {
+			name += " again"
+		}
+		fmt.Fprintf(w, "%d\t%s%s\t%s\t%s\t= (%s)\n", at, k.Op, k.Attr, name, strings.Join(out, ", "), strings.Join(in, ", "))
 		for i, g := range p.Buckets {
 			if g.Ready == at {
 				fmt.Fprintf(w, "\tbucket %d\t%d gradients\t%d bytes\t\n", i, len(g.Params), g.Bytes)

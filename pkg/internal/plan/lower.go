@@ -16,6 +16,7 @@ type Options struct {
 	Fuse             bool // batch norm and the ReLU that alone reads it become one kernel
 	BucketBytes      int  // a bucket is closed when it holds this much or more; 0: DefaultBucketBytes
 	FirstBucketBytes int  // the same for the first; 0: DefaultFirstBucketBytes, at most BucketBytes
+	Recompute        bool // activations are computed again in the backward pass, not kept: see Recompute
 }
 
 // The sizes of buckets, those of PyTorch's DistributedDataParallel: a small
@@ -74,6 +75,9 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 	p := l.program()
 	if err := Validate(p); err != nil {
 		return nil, fmt.Errorf("the result is inconsistent, which is a bug of package plan: %w", err)
+	}
+	if o.Recompute {
+		return Recompute(p)
 	}
 	return p, nil
 }

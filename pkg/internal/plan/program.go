@@ -194,6 +194,7 @@ type Kernel struct {
 	In, Out  []int  // tensor ids, in the order of the Op's comment; an absent optional one is left out (at the end) or −1
 	Attr     Attr
 	Backward bool // it belongs to the backward pass
+	Again    bool // it is a forward kernel that runs once more: see Recompute
 }
 
 // Param pairs a parameter with its gradient.

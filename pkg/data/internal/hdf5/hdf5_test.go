@@ -111,7 +111,7 @@ func TestReadsOnlyTheBox(t *testing.T) {
 	}
 	for name, most := range map[string]int64{
 		"contiguous": 2 * 2 * (9 + 2) * 4, // two rows of a plane with what lies between them
-		"chunked":    2 * 2 * 2 * 2 * 4,   // all in one chunk, rows of two values
+		"chunked":    2 * 3 * 5 * 4 * 4,   // all in one chunk
 		"gzip":       2 * 3 * 5 * 4 * 8,   // one chunk of 2×3×5×4, at most as large as it is unpacked
 	} {
 		c := &counting{r: bytes.NewReader(text)}

@@ -227,23 +227,42 @@ func (d *Dataset) readChunk(dst []float32, at, size, first, place []int, i uint6
 			return nil
 		})
 	}
-	var b []byte
-	if len(d.filters) > 0 {
-		var err error
-		if b, err = d.load(where, s); err != nil {
-			return err
-		}
-	} else {
-		s.plain = sized(s.plain, n*width)
+	b, from, err := d.chunkPart(where, in, part, s)
+	if err != nil {
+		return err
 	}
-	return rows(in, part, d.chunk, func(to, from int) error {
+	return rows(in, part, d.chunk, func(to, at int) error {
 		row := s.plain
 		if b != nil {
-			row = b[from*width:]
-		} else if err := d.file.readAt(row, where.at+int64(from)*int64(width)); err != nil {
+			row = b[(at-from)*width:]
+		} else if err := d.file.readAt(row, where.at+int64(at)*int64(width)); err != nil {
 			return err
 		}
 		d.of.Convert(dst[toBox(to/n):][:n], row[:n*width])
 		return nil
 	})
+}
+
+// chunkPart reads a chunk whose filters must be undone, or what lies between the
+// first and the last value of the part that is asked for, where that is not much
+// more than the part; from is the place of b's first value in the chunk. Else b is
+// nil, and s.plain has room for a row.
+func (d *Dataset) chunkPart(where chunk, in, part []int, s *scratch) (b []byte, from int, err error) {
+	if len(d.filters) > 0 {
+		b, err = d.load(where, s)
+		return b, 0, err
+	}
+	to, size := 0, 1
+	for k := range part {
+		from = from*d.chunk[k] + in[k]
+		to = to*d.chunk[k] + in[k] + part[k] - 1
+		size *= part[k]
+	}
+	width := d.of.Size
+	if span := (to + 1 - from) * width; span <= max(together, 8*size*width) {
+		s.stored = sized(s.stored, span)
+		return s.stored, from, d.file.readAt(s.stored, where.at+int64(from)*int64(width))
+	}
+	s.plain = sized(s.plain, part[len(part)-1]*width)
+	return nil, 0, nil
 }

@@ -177,8 +177,11 @@ func (f *File) Read(dst []float32, at, size [3]int) error {
 			for k := range lines {
 				f.of.Convert(line, b[k*pitch:][:row])
 				to := (z*size[1] + y + k) * size[2]
-				for i, v := range line {
-					dst[i%channels*voxels+to+i/channels] = v
+				for c := range channels {
+					row := dst[c*voxels+to:][:size[2]]
+					for i := range row {
+						row[i] = line[i*channels+c]
+					}
 				}
 			}
 		}

@@ -79,10 +79,16 @@ type Rejected struct {
 // same knobs cannot be told apart and gives two plans. The error is that of a
 // library or device that cannot go on; no plan at all is an error too.
 func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
+	return g.PlansAtMost(maxConfigs, modes...)
+}
+
+// PlansAtMost is Plans of the first n configurations of each mode: a graph of several
+// operations is compiled when its plan is made, which takes about a second.
+func (g *Graph) PlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	var plans []*Plan
 	var rejected []Rejected
 	for _, mode := range modes {
-		more, not, err := g.plansOf(mode)
+		more, not, err := g.plansOf(mode, min(n, maxConfigs))
 		plans, rejected = append(plans, more...), append(rejected, not...)
 		if err != nil {
 			return nil, rejected, errors.Join(err, closePlans(plans))
@@ -110,7 +116,7 @@ func closePlans(plans []*Plan) error {
 }
 
 // plansOf asks one heuristic.
-func (g *Graph) plansOf(mode HeurMode) (plans []*Plan, rejected []Rejected, err error) {
+func (g *Graph) plansOf(mode HeurMode, most int) (plans []*Plan, rejected []Rejected, err error) {
 	lib := g.b.lib
 	b := lib.builder()
 	defer func() { err = errors.Join(err, b.release()) }()
@@ -121,8 +127,8 @@ func (g *Graph) plansOf(mode HeurMode) (plans []*Plan, rejected []Rejected, err 
 	if b.err != nil {
 		return nil, []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatal(b.err)
 	}
-	configs := make([]Descriptor, maxConfigs)
-	owners := make([]*builder, maxConfigs)
+	configs := make([]Descriptor, most)
+	owners := make([]*builder, most)
 	for i := range configs {
 		owners[i] = lib.builder()
 		configs[i] = owners[i].create(DescEngineConfig)
@@ -131,7 +137,7 @@ func (g *Graph) plansOf(mode HeurMode) (plans []*Plan, rejected []Rejected, err 
 		}
 	}
 	var n int64
-	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, maxConfigs, &n, unsafe.Pointer(&configs[0])); s != Success {
+	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(most), &n, unsafe.Pointer(&configs[0])); s != Success {
 		e := lib.failed("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
 		rejected, err = []Rejected{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatal(e)
 		n = 0

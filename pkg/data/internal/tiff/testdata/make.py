@@ -24,3 +24,7 @@ pages = [Image.fromarray((p / 128).astype("f4")) for p in k]
 pages[0].save("f32-predictor.tif", save_all=True, append_images=pages[1:], compression="tiff_adobe_deflate", tiffinfo={317: 3})
 pages = [Image.fromarray((p << 24).astype("i4")) for p in k]
 pages[0].save("i32-predictor.tif", save_all=True, append_images=pages[1:], compression="tiff_lzw", tiffinfo={317: 2})
+
+# One page, as a picture of its own.
+tifffile.imwrite("one/f32.tif", (k[0] / 128).astype("f4"), photometric="minisblack")
+tifffile.imwrite("one/u32.tif", (k[0] << 25).astype("u4"), photometric="minisblack")

@@ -1,0 +1,234 @@
+package bench
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"lockstep/pkg/engine"
+)
+
+// GPUResults are what environment/gpu-check left in a folder of logs/gpu. Where
+// nothing was run, every text of it says so.
+type GPUResults struct {
+	Folder   string // logs/gpu/2026-11-21; empty: there is none
+	root     string
+	Machine  *engine.Machine // nil: the stage was not run, as the others
+	Reports  []GPUReport
+	Peers    []Record
+	Training *Curves
+}
+
+// ReadGPUResults reads the newest folder of results below root, which is logs/gpu of
+// the checkout. A folder that is not there, or holds none, is no error; a file that
+// cannot be read is.
+func ReadGPUResults(root string) (*GPUResults, error) {
+	r := &GPUResults{root: root}
+	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
+	if err != nil {
+		return nil, fmt.Errorf("read results of a GPU: %w", err)
+	}
+	slices.Sort(days)
+	for _, day := range slices.Backward(days) {
+		files, err := filepath.Glob(filepath.Join(day, "*.json"))
+		if err != nil {
+			return nil, fmt.Errorf("read results of a GPU: %w", err)
+		}
+		if len(files) == 0 {
+			continue
+		}
+		r.Folder = day
+		slices.Sort(files)
+		for _, file := range files {
+			if err := r.read(file); err != nil {
+				return nil, fmt.Errorf("read results of a GPU: %w", err)
+			}
+		}
+		break
+	}
+	return r, nil
+}
+
+// read takes one stage's file.
+func (r *GPUResults) read(path string) error {
+	var to any
+	name := strings.TrimSuffix(filepath.Base(path), ".json")
+	switch {
+	case strings.HasSuffix(name, ".failed"):
+		return nil
+	case name == "versions":
+		r.Machine = new(engine.Machine)
+		to = r.Machine
+	case name == "train":
+		r.Training = new(Curves)
+		to = r.Training
+	case strings.HasPrefix(name, "bench-"):
+		r.Reports = append(r.Reports, GPUReport{})
+		to = &r.Reports[len(r.Reports)-1]
+	case strings.HasPrefix(name, "peers-"):
+		var more []Record
+		defer func() { r.Peers = append(r.Peers, more...) }()
+		to = &more
+	default:
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("%s: %w: run environment/gpu-check with --fresh", path, err)
+	}
+	return nil
+}
+
+// none says that a stage was not run.
+func (r *GPUResults) none(stage string) string {
+	if r.Folder == "" {
+		return fmt.Sprintf("Nothing has been run on a GPU yet: %s holds no results. On a machine with a GPU, environment/gpu-check %s fills it.\n", r.root, stage)
+	}
+	return fmt.Sprintf("%s holds no result of environment/gpu-check %s.\n", r.Folder, stage)
+}
+
+// Versions is the machine: devices and libraries.
+func (r *GPUResults) Versions() string {
+	if r.Machine == nil {
+		return r.none("versions")
+	}
+	return r.Machine.String()
+}
+
+// Speed is a line a network: images a second, what that is of the roofline, memory.
+func (r *GPUResults) Speed() string {
+	if len(r.Reports) == 0 {
+		return r.none("bench")
+	}
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "network\tprecision\timages/s\tms a step\tof the roofline\tmust be\tMiB")
+		for _, b := range r.Reports {
+			if len(b.Records) == 0 {
+				continue
+			}
+			speed := b.Records[0]
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.2f\t%.0f %%\t%.0f %%\t%.0f\n", b.Model, b.Precision, speed.Value, b.StepMilliseconds, 100*speed.Ratio, 100*speed.Target, float64(b.MemoryBytes)/(1<<20))
+		}
+	})
+}
+
+// Comparison is a line a network and mode of PyTorch.
+func (r *GPUResults) Comparison() string {
+	if len(r.Peers) == 0 {
+		return r.none("peers")
+	}
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "what\tours\tpeer\tits\tunit\tratio\tmust be\t")
+		for _, p := range r.Peers {
+			verdict, target := "", ""
+			if p.Target > 0 {
+				target, verdict = fmt.Sprintf("%.2f", p.Target), "missed"
+				if p.Met() {
+					verdict = "reached"
+				}
+			}
+			fmt.Fprintf(w, "%s\t%.1f\t%s\t%.1f\t%s\t%.2f\t%s\t%s\n", p.Name, p.Value, p.Peer, p.PeerValue, p.Unit, p.Ratio, target, verdict)
+		}
+	})
+}
+
+// Verdict is whether training on the GPU kept to the CPU's curve.
+func (r *GPUResults) Verdict() string {
+	if r.Training == nil {
+		return r.none("train")
+	}
+	var b strings.Builder
+	_ = r.Training.Write(&b, false) // A strings.Builder takes everything.
+	return b.String()
+}
+
+func table(f func(io.Writer)) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	f(w)
+	_ = w.Flush() // A strings.Builder takes everything.
+	return b.String()
+}
+
+// runsLimit is the most that run folders of a check may hold.
+const runsLimit = 256 << 20
+
+// Runs unpacks the run folders of the train stage into dir and returns the folder of
+// the study, "" where that stage left none.
+func (r *GPUResults) Runs(dir string) (study string, err error) {
+	if r.Folder == "" {
+		return "", nil
+	}
+	f, err := os.Open(filepath.Join(r.Folder, "train-runs.tar.gz"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("unpack runs on a GPU: %w", err)
+	}
+	defer f.Close()
+	if err := unpack(f, dir); err != nil {
+		return "", fmt.Errorf("unpack runs on a GPU: %s: %w", f.Name(), err)
+	}
+	return filepath.Join(dir, "gpu"), nil
+}
+
+// unpack writes the files of a .tar.gz below dir.
+func unpack(from io.Reader, dir string) error {
+	z, err := gzip.NewReader(from)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir) // which nothing leaves
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	left := int64(runsLimit)
+	for files := tar.NewReader(z); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := filepath.Clean(h.Name)
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(name, 0o755)
+		case tar.TypeReg:
+			if left -= h.Size; left < 0 {
+				return fmt.Errorf("it holds more than %d MiB", runsLimit>>20)
+			}
+			err = writeAll(root, name, files)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func writeAll(root *os.Root, name string, from io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := root.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,290 @@
+package cpu
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"lockstep/pkg/engine"
+)
+
+// Profile is a window of training steps to look into.
+type Profile struct {
+	First int // step, from 1
+	Steps int
+	// Trace is a file for the time of every kernel on every thread, as Chrome's
+	// trace viewer and Perfetto read it: a row a thread, and one each for the steps,
+	// the data (see Waited), the exchange of gradients and what is reduced meanwhile.
+	// Watching costs two readings of the clock a thread and kernel.
+	Trace string
+	// Rank and World say whose trace it is among how many workers; World 0 is 1.
+	Rank, World int
+}
+
+// Validate reports the first field that cannot be.
+func (p Profile) Validate() error {
+	switch {
+	case p.First < 1:
+		return fmt.Errorf("validate profile: the first step is %d: count from 1", p.First)
+	case p.Steps < 1:
+		return fmt.Errorf("validate profile: %d steps: use at least 1", p.Steps)
+	case p.Rank < 0 || p.World < 0:
+		return fmt.Errorf("validate profile: rank %d of %d workers cannot be", p.Rank, p.World)
+	case p.Trace == "":
+		return errors.New("validate profile: there is no file for the trace: name one")
+	}
+	return nil
+}
+
+// KernelTime is what one kernel took in a profile.
+type KernelTime struct {
+	Kernel       string // "conv", "adam"
+	Layer        string // "down.0.a.norm"
+	Part         string // "forward", "backward", "optimizer", "input", "exchange"
+	Calls        int
+	Milliseconds float64 // of all calls and threads
+}
+
+// Profile sets the window of the engine's training steps, which are those with a
+// backward pass. Call it before they begin.
+func (e *Engine) Profile(p Profile) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	e.profile.mu.Lock()
+	defer e.profile.mu.Unlock()
+	e.profile.window, e.profile.step, e.profile.done = p, 0, nil
+	return nil
+}
+
+// KernelTimes are the kernels of the last profile, those that took longest first.
+func (e *Engine) KernelTimes() []KernelTime {
+	e.profile.mu.Lock()
+	defer e.profile.mu.Unlock()
+	type key struct{ kernel, layer, part string }
+	sums := map[key]*KernelTime{}
+	var order []*KernelTime
+	for _, s := range e.profile.done {
+		k := key{s.name, s.layer, s.part}
+		if sums[k] == nil {
+			sums[k] = &KernelTime{Kernel: s.name, Layer: s.layer, Part: s.part}
+			order = append(order, sums[k])
+		}
+		sums[k].Calls++
+		sums[k].Milliseconds += s.took.Seconds() * 1e3
+	}
+	slices.SortStableFunc(order, func(a, b *KernelTime) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
+	list := make([]KernelTime, len(order))
+	for i, k := range order {
+		list[i] = *k
+	}
+	return list
+}
+
+// profiler counts training steps and keeps the window's spans.
+type profiler struct {
+	mu     sync.Mutex
+	window Profile
+	step   int    // under way, from 1
+	ahead  []span // of the data, for the step that comes
+	done   []span
+}
+
+// The parts of a step.
+const (
+	partForward   = "forward"
+	partBackward  = "backward"
+	partOptimizer = "optimizer"
+	partInput     = "input"
+	partExchange  = "exchange"
+	partStep      = "step"
+)
+
+// span is a time in which a row of the trace did something.
+type span struct {
+	name, layer, part string
+	row               int // thread; rowInput or rowExchange
+	start             time.Time
+	took              time.Duration
+}
+
+// The rows that are no threads.
+const (
+	rowInput    = -1
+	rowExchange = -2
+	rowReduce   = -3
+	rowStep     = -4
+)
+
+// watched opens the window for a training step of x where it is due. A step
+// that fails counts too.
+func (x *executable) watched() {
+	p := &x.engine.profile
+	x.watch = false
+	if x.program.Forward == len(x.program.Kernels) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.window.Steps == 0 {
+		return
+	}
+	p.step++
+	x.watch = p.step >= p.window.First && p.step < p.window.First+p.window.Steps
+	if !x.watch {
+		x.spans, p.ahead = nil, nil
+	}
+}
+
+// unwatched ends a training step, and writes the trace where the window ends.
+func (x *executable) unwatched() error {
+	if !x.watch {
+		return nil
+	}
+	p := &x.engine.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := len(p.done)
+	p.done = append(append(p.done, p.ahead...), x.spans...)
+	p.ahead, x.spans = nil, nil
+	for i := range x.workers {
+		p.done = append(p.done, x.workers[i].spans...)
+		x.workers[i].spans = nil
+	}
+	x.watch = false
+	// A step begins with waiting for its data. The name is the one that PyTorch's
+	// profiler gives, which tools look for.
+	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now()}
+	end := step.start
+	for _, s := range p.done[first:] {
+		if s.start.Before(step.start) {
+			step.start = s.start
+		}
+	}
+	step.took = end.Sub(step.start)
+	p.done = append(p.done, step)
+	if p.step < p.window.First+p.window.Steps-1 {
+		return nil
+	}
+	slices.SortStableFunc(p.done, func(a, b span) int { return a.start.Compare(b.start) })
+	p.window.Steps = 0
+	return p.write(len(x.workers), x.engine.Name())
+}
+
+// spent records what began at start and ends now in a row of its own.
+func (x *executable) spent(name, part string, row int, start time.Time) {
+	if x.watch || row == rowInput && x.engine.watches() {
+		x.spans = append(x.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
+	}
+}
+
+// Waited records, in the data's row, that the next training step waited since
+// start for what name says; outside of a window it does nothing.
+func (e *Engine) Waited(name string, start time.Time) {
+	if !e.watches() {
+		return
+	}
+	took := time.Since(start)
+	e.profile.mu.Lock()
+	defer e.profile.mu.Unlock()
+	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
+}
+
+// reduced records when the buckets of a step were reduced, where sync says it.
+func (x *executable) reduced(sync engine.GradSync) {
+	s, ok := sync.(engine.Reducing)
+	if !x.watch || !ok {
+		return
+	}
+	for _, r := range s.Reduced() {
+		x.spans = append(x.spans, span{fmt.Sprint("all-reduce of bucket ", r.Bucket), "", partExchange, rowReduce, r.Begin, r.Took})
+	}
+}
+
+// watches says whether the next training step is one of the window's: inputs
+// are copied before it begins.
+func (e *Engine) watches() bool {
+	e.profile.mu.Lock()
+	defer e.profile.mu.Unlock()
+	p := &e.profile
+	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
+}
+
+// timed is t with each worker's time recorded.
+func (t task) timed(name, layer, part string) task {
+	run := t.run
+	t.run = func(w *worker, lo, hi int) {
+		start := time.Now()
+		run(w, lo, hi)
+		w.spans = append(w.spans, span{name, layer, part, w.number, start, time.Since(start)})
+	}
+	return t
+}
+
+// traceEvent is a line of a trace, after the Trace Event Format of Chrome.
+type traceEvent struct {
+	Name      string            `json:"name"`
+	Category  string            `json:"cat,omitempty"`
+	Phase     string            `json:"ph"`
+	Start     float64           `json:"ts"` // microseconds
+	Duration  float64           `json:"dur,omitempty"`
+	Process   int               `json:"pid"`
+	Thread    int               `json:"tid"`
+	Arguments map[string]string `json:"args,omitempty"`
+}
+
+// write writes the trace of the spans that are done.
+func (p *profiler) write(threads int, name string) error {
+	rank := p.window.Rank
+	meta := func(what string, row int, name string) traceEvent {
+		return traceEvent{Name: what, Phase: "M", Process: rank, Thread: row, Arguments: map[string]string{"name": name}}
+	}
+	lines := []traceEvent{meta("process_name", 0, fmt.Sprintf("rank %d (%s)", rank, name)), meta("thread_name", 1, "steps")}
+	rows := map[int]int{rowStep: 1}
+	for i := range threads {
+		rows[i] = i + 2
+		lines = append(lines, meta("thread_name", i+2, fmt.Sprintf("thread %d", i)))
+	}
+	for i, r := range []struct {
+		row  int
+		name string
+	}{{rowInput, "data"}, {rowExchange, "exchange"}, {rowReduce, "all-reduce"}} {
+		rows[r.row] = threads + 2 + i
+		lines = append(lines, meta("thread_name", rows[r.row], r.name))
+	}
+	var origin time.Time // the first thing that is in the trace
+	if len(p.done) > 0 {
+		origin = p.done[0].start
+	}
+	microseconds := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	for _, s := range p.done {
+		e := traceEvent{
+			Name: s.name, Category: s.part, Phase: "X", Start: microseconds(s.start.Sub(origin)), Duration: microseconds(s.took),
+			Process: rank, Thread: rows[s.row],
+		}
+		if s.layer != "" {
+			e.Arguments = map[string]string{"layer": s.layer}
+		}
+		lines = append(lines, e)
+	}
+	text, err := json.Marshal(map[string]any{
+		"traceEvents": lines, "displayTimeUnit": "ms",
+		"distributedInfo": map[string]int{"rank": rank, "world_size": max(1, p.window.World)},
+	})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(p.window.Trace), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(p.window.Trace, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write trace: %w", err)
+	}
+	return nil
+}
