@@ -20,13 +20,10 @@ import (
 	"lockstep/pkg/internal/clib/nvml"
 )
 
-// File is what samples are called in a run folder.
-const File = "gpu.csv"
-
-// Columns are those of File: seconds since the start, the GPU's number in the
-// list, the share of the last sample period in which a kernel ran and in which
-// memory was used (per cent), the power drawn, the memory in use, and the clock
-// of its processors. What a GPU does not measure is empty.
+// Columns are those of the lines of samples (gpu-<rank>.csv of a run folder): seconds
+// since the start, the GPU's number in the list, the share of the last sample period in
+// which a kernel ran and in which memory was used (per cent), the power drawn, the
+// memory in use, and the clock of its processors. What a GPU does not measure is empty.
 func Columns() []string {
 	return []string{"seconds", "device", "utilization_percent", "memory_utilization_percent", "power_watts", "memory_used_bytes", "sm_clock_mhz"}
 }

@@ -12,8 +12,8 @@ func benchReadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "read",
 		Short: "Reading and drawing logs beside pandas and matplotlib",
-		Long: `Reads a log of the U-Net study here and with pandas, and draws four panels of it
-here and with matplotlib, in turns; then reads files of each kind on one core,
+		Long: `Reads a text log (SC21) and a table of numbers (the U-Net study) here and with
+pandas, and draws four panels of each here and with matplotlib, in turns; then reads files of each kind on one core,
 draws the first figure of a folder of many runs, and reads long files to see how
 much memory that takes. These have no peer: what they are compared with is what
 is required. All files are made from a seed, in the folder for temporary files,

@@ -20,6 +20,20 @@
 // part has a multiple of eight channels, and a slice that begins at one, are views
 // of one memory by a pitch: they take no time.
 //
+// # Fusion
+//
+// With Fuse, batch norm and ReLU, sums of gradients and copies of concatenations are
+// part of other kernels. A bias and ReLU behind a convolution, and in fp16 the
+// statistics of a batch norm behind one, are done by cuDNN in one graph with it where
+// it has a plan that is faster than its convolution and our kernel; the tuning file
+// says which was chosen, and why a graph had no plan.
+//
+// # Data
+//
+// Inputs arrive by SetInput, or ahead, through page-locked memory. A training set of
+// bytes can lie on the GPU whole (Hold): then a step needs but the numbers of its
+// samples (Samples), and cuts, flips and turns them in its own graph as pkg/data does.
+//
 // # Precision
 //
 // Activations, and the copies of the weights that convolutions read, are bf16,

@@ -1,0 +1,59 @@
+package strategy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/strategy"
+)
+
+// noted is a GradSync that keeps what it was given.
+type noted struct {
+	buckets [][]float64
+	waits   int
+}
+
+func (n *noted) Bucket(_ int, b device.Buffer, _ device.Stream) error {
+	n.buckets = append(n.buckets, slices.Clone(b.F64))
+	return nil
+}
+func (n *noted) Wait() error      { n.waits++; return nil }
+func (n *noted) Capturable() bool { return true }
+
+// TestAccumulator: the exchange sees the mean of the parts, once; a part alone
+// goes through as it is, and a GPU's memory is refused with what would do.
+func TestAccumulator(t *testing.T) {
+	var n noted
+	a := strategy.NewAccumulator(&n)
+	for range 2 { // the sums of an update do not reach into the next
+		a.Begin(3)
+		for _, g := range []float64{1, 2, 6} {
+			for bucket := range 2 {
+				if err := a.Bucket(bucket, device.Buffer{F64: []float64{g, -g * float64(bucket)}}, device.Stream{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := [][]float64{{3, 0}, {3, -3}}
+	if !slices.EqualFunc(n.buckets, slices.Concat(want, want), slices.Equal) || n.waits != 2 {
+		t.Errorf("the exchange got %v, and waited %d times", n.buckets, n.waits)
+	}
+	if a.Capturable() {
+		t.Error("what is added up on the host is called capturable")
+	}
+	a.Begin(1)
+	if !a.Capturable() {
+		t.Error("one part is not as the exchange is")
+	}
+	a.Begin(2)
+	err := a.Bucket(0, device.Buffer{Pointer: 8, Type: device.F32, Elements: 2}, device.Stream{})
+	if err == nil || !strings.Contains(err.Error(), "use accumulate 1") {
+		t.Errorf("a GPU's memory: %v", err)
+	}
+}
