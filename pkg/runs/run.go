@@ -47,7 +47,9 @@ type Info struct {
 	GlobalBatch      int               `json:"global_batch,omitempty"`
 	ThreadsPerWorker int               `json:"threads_per_worker,omitempty"`
 	Parameters       int               `json:"parameters,omitempty"`
-	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"` // distinct samples an epoch, all workers together
+	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"`     // distinct samples an epoch, all workers together
+	FLOPsPerStep     int64             `json:"flops_per_step,omitempty"`        // of one worker's batch, forward and backward, convolutions counted as direct ones
+	PeakFLOPS        float64           `json:"peak_flops_per_second,omitempty"` // of one worker, measured on rank 0 at the start; 0 where not measured
 	Host             Host              `json:"host"`
 	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
 	Git              string            `json:"git,omitempty"`

@@ -49,6 +49,7 @@ func (r *recorder) logEpoch(row runs.Epoch) error {
 		fmt.Sprintf("  Avg val loss=%f", row.ValLoss),
 		fmt.Sprintf("  Total validation time: %v sec", row.ValSeconds),
 		fmt.Sprintf("  %slearning rate=%g", long, row.LearningRate),
+		"  " + r.t.rateLine(r.t.rateOf(row.Samples/r.t.group.Size(), row.Seconds)),
 	} {
 		if err := r.outLog("%s", line); err != nil {
 			return err
@@ -127,7 +128,13 @@ func (r *recorder) stepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil
 	}
-	return r.events.Scalars(s.Step, time.Now(),
-		runs.Scalar{Tag: "Loss/step", Value: s.Loss},
-		runs.Scalar{Tag: "Seconds/step", Value: s.Data + s.Forward + s.Backward + s.Wait + s.Optimizer})
+	seconds := s.Data + s.Forward + s.Backward + s.Wait + s.Optimizer
+	scalars := []runs.Scalar{{Tag: "Loss/step", Value: s.Loss}, {Tag: "Seconds/step", Value: seconds}}
+	if speed := r.t.rateOf(s.Samples, seconds); speed.samples > 0 {
+		scalars = append(scalars, runs.Scalar{Tag: "Samples per sec/step", Value: speed.samples}, runs.Scalar{Tag: "Effective FLOP per sec/step", Value: speed.flops})
+		if speed.peak > 0 {
+			scalars = append(scalars, runs.Scalar{Tag: "Part of peak FLOP per sec/step", Value: speed.peak})
+		}
+	}
+	return r.events.Scalars(s.Step, time.Now(), scalars...)
 }

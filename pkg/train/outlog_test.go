@@ -52,6 +52,7 @@ func TestOutLog(t *testing.T) {
 			`  Avg val loss=[0-9]+\.[0-9]{6}`,
 			`  Total validation time: ` + number + ` sec`,
 			`  IoU=[0-9.]+, Dice=[0-9.]+, learning rate=` + number,
+			`  effective ` + number + ` GFLOP/s a worker, ` + number + ` % of the measured peak of ` + number + ` GFLOP/s`,
 		}
 	}
 	begin := []string{`Configuration name: tiny`, `global_batch_size 4`} // 2 workers of 2
@@ -110,7 +111,8 @@ func TestEventFiles(t *testing.T) {
 		}
 		for tag, times := range map[string]int{
 			"Loss/train": 1, "Loss/valid": 1, "Learning Rate": 1, "Avg iters per sec": 1, "IoU": 1, "Dice": 1,
-			"Loss/step": 5, "Seconds/step": 5, // 5 steps an epoch
+			"Loss/step": 5, "Seconds/step": 5, "Samples per sec/step": 5, // 5 steps an epoch
+			"Effective FLOP per sec/step": 5, "Part of peak FLOP per sec/step": 5,
 		} {
 			if got := bytes.Count(text, []byte(tag)); got != times {
 				t.Errorf("%s: %d × %s, expected %d", filepath.Base(file), got, tag, times)

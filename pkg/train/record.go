@@ -65,6 +65,10 @@ func (t *Trainer) record(ctx context.Context) (*recorder, error) {
 		return r, nil
 	}
 	if t.group.Rank() == 0 {
+		// While the others wait at the barrier below.
+		if e, ok := t.engine.(engine.Peaked); ok {
+			t.peak = e.PeakFLOPS()
+		}
 		if err := r.open(); err != nil {
 			return nil, err
 		}
@@ -175,6 +179,7 @@ func (t *Trainer) info() (runs.Info, error) {
 		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.sync.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
+		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
 		Host: runs.CollectHost(), Versions: versions(),
 	}, nil
 }

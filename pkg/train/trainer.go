@@ -55,6 +55,7 @@ type Trainer struct {
 	loader  *data.Loader
 	outputs []float32 // of a training batch, where they are scored
 	buckets int       // of gradients
+	peak    float64   // FLOP/s of the engine, on rank 0; 0: not measured
 	step    int       // steps done
 	epoch   int       // epochs done
 	begun   progress  // of the next epoch

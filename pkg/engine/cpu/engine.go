@@ -22,7 +22,10 @@ type Engine struct {
 	profile profiler
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Peaked = (*Engine)(nil)
+)
 
 // New starts an engine with o.Threads goroutines (the caller's is one of
 // them). The environment variable LOCKSTEP_CPU ("avx2" or "go") overrides the

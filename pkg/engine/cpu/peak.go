@@ -1,0 +1,59 @@
+package cpu
+
+import "time"
+
+// The measurement of a peak.
+const (
+	peakTries = 5
+	peakTime  = 4 * time.Millisecond // of a try
+	peakSteps = 32                   // of eight floats: the weights fill half of a first-level cache
+	peakTiles = 16                   // a call, all of the same rows
+)
+
+// PeakFLOPS measures how many floating-point operations a second the engine's
+// matrix kernel reaches on all of its threads at once with operands in cache: what a
+// convolution cannot exceed but by an algorithm with fewer operations
+// (Winograd's). It takes about 20 ms, and is the best of some tries. Do not step
+// meanwhile.
+func (e *Engine) PeakFLOPS() float64 {
+	const rows, outputs, depth = maxRows, 2 * lanes, lanes
+	const call = 2 * rows * outputs * depth * peakSteps * peakTiles // operations
+	gemm := e.kernels.gemm.deep[2][rows]
+	threads := e.pool.threads
+	calls := make([]int, threads*cacheLine) // each on a line of its own
+	measure := task{threads, func(_ *worker, lo, hi int) {
+		for thread := lo; thread < hi; thread++ {
+			x, w, y := alignedFloats(rows*depth*peakSteps), alignedFloats(2*depth*lanes*peakSteps), alignedFloats(rows*outputs)
+			bias := alignedFloats(outputs)
+			var steps, list []int32
+			for s := range int32(peakSteps) {
+				steps = append(steps, s*4*depth, s*4*depth*lanes)
+			}
+			for range peakTiles {
+				for i := range int32(rows) {
+					list = append(list, i*4*depth*peakSteps)
+				}
+				for i := range int32(rows) {
+					list = append(list, i*4*outputs)
+				}
+			}
+			n := 0
+			for begin := time.Now(); time.Since(begin) < peakTime; n++ {
+				gemm(&x[0], &w[0], &y[0], &bias[0], &list[0], &steps[0], 4*depth*lanes*peakSteps, 4*lanes, peakSteps, peakTiles, false)
+			}
+			calls[thread*cacheLine] = n
+		}
+	}}
+	best := 0.0
+	workers := make([]worker, threads)
+	for range peakTries {
+		begin := time.Now()
+		e.pool.run(measure, workers)
+		took, n := time.Since(begin).Seconds(), 0
+		for thread := range threads {
+			n += calls[thread*cacheLine]
+		}
+		best = max(best, float64(n)*call/took)
+	}
+	return best
+}

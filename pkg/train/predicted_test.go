@@ -1,0 +1,47 @@
+package train
+
+import (
+	"math"
+	"testing"
+
+	"lockstep/pkg/model"
+)
+
+// TestPredictedMemory: what the search for a batch predicts from two small ones is
+// within a tenth of what the engine holds that has loaded it (which
+// engine/cpu compares with the heap), for each kind of network, recomputed or not.
+func TestPredictedMemory(t *testing.T) {
+	unet := DefaultConfig()
+	resnet := DefaultConfig()
+	resnet.Model = ModelConfig{Kind: model.KindResNetV2, Base: 8, Blocks: []int{2, 2, 2}, Classes: 10, Stem: model.StemCIFAR}
+	resnet.Data = DataConfig{Kind: "shapes", Count: 64, Height: 32, Width: 32, Classes: 10, DataSeed: 1, TestImages: 8}
+	volumes := DefaultConfig()
+	volumes.Model = ModelConfig{Kind: model.KindUNet3D, Base: 4, Depth: 3}
+	volumes.Data = DataConfig{Kind: "fields", Count: 2, Edge: 32, DataSeed: 1, TestImages: 1, Samples: 16, TestSamples: 4}
+	volumes.Data.Augment.Crop = 16
+	for name, cfg := range map[string]Config{"unet2d": unet, "resnet50v2": resnet, "unet3d": volumes} {
+		for _, again := range []bool{false, true} {
+			cfg.Recompute = again
+			if err := cfg.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			samples, err := OpenSamples(cfg.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &weigher{cfg: cfg, samples: samples, memory: 1 << 40}
+			for _, batch := range []int{2, 12} {
+				predicted, err1 := w.byPlan(t.Context(), batch)
+				measured, err2 := w.byLoading(t.Context(), batch)
+				if err1 != nil || err2 != nil {
+					t.Fatal(err1, err2)
+				}
+				ratio := float64(predicted.Bytes) / float64(measured.Bytes)
+				t.Logf("%s, recompute %v, batch %d: predicted %.2f MiB, loaded %.2f (%.3f)", name, again, batch, float64(predicted.Bytes)/(1<<20), float64(measured.Bytes)/(1<<20), ratio)
+				if math.Abs(ratio-1) > 0.1 {
+					t.Errorf("%s, recompute %v, batch %d: %d bytes predicted, %d loaded", name, again, batch, predicted.Bytes, measured.Bytes)
+				}
+			}
+		}
+	}
+}
