@@ -231,7 +231,7 @@ func (o GPUOptions) layers(r *GPUReport, e *cuda.Engine, exe engine.Executable, 
 
 // joinLayers puts each kernel to the task that it belongs to. A convolution of
 // cuDNN's names its task; other kernels belong to the one other task of their
-// layer and part, or stand for themselves.
+// layer and part, to the convolution that they complete, or stand for themselves.
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer {
 	var list []GPULayer
 	for _, w := range work {
@@ -253,6 +253,11 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer
 			if casts || !tensor(i) && !strings.HasPrefix(k.Kernel, "cast") && taskHas(l.Task, k.Kernel) {
 				at = i
 			}
+		}
+		if at < 0 && (strings.HasPrefix(k.Kernel, "bias_act") || strings.HasPrefix(k.Kernel, "bn_") || strings.HasPrefix(k.Kernel, "sum_chunks")) {
+			// The bias or the statistics of a product of matrices, where no graph of
+			// cuDNN has both.
+			at = slices.IndexFunc(work, func(w cuda.Work) bool { return w.Tensor && w.Part == k.Part && w.Layer == k.Layer })
 		}
 		if at < 0 {
 			list = append(list, GPULayer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
