@@ -24,9 +24,8 @@ type Result struct {
 // Run trains to the configured number of epochs, evaluates after each over the
 // whole held-out set, and writes the run folder when Place.Dir names one.
 //
-// Cancelling ctx ends the run after the step that is under way (several workers
-// agree on a step within a tenth of a second or, where one lasts longer, after the
-// next), and saves what was done: a run that is resumed goes on with the next step, and ends with the
+// Cancelling ctx ends the run after the step that is under way, and saves what
+// was done: a run that is resumed goes on with the next step, and ends with the
 // bits of one that was not disturbed. After another end, such as a kill, it goes
 // on from the newest checkpoint, so that the steps since then are done again:
 // those of Checkpoint.EverySteps, or all since the last of Checkpoint.Every
@@ -168,7 +167,6 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		return row, err
 	}
 	begin := time.Now()
-	agree := agreement{last: before.steps, when: begin}
 	for i := before.steps; i < steps; i++ {
 		row.LearningRate = t.rate(t.epoch, i)
 		span, err := t.update(work, feed, i, row.LearningRate, &right)
@@ -184,7 +182,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()
-			if err := t.betweenSteps(ctx, work, rec, &agree, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
+			if err := t.betweenSteps(ctx, work, rec, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
 				return row, err
 			}
 		}

@@ -53,81 +53,34 @@ func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelF
 	}
 }
 
-// agreeEvery is how often the ranks of a run tell each other whether they were
-// interrupted. Each time costs all of them a meeting, and an interrupt may wait
-// as long.
-const agreeEvery = 100 * time.Millisecond
-
-// agreement says after which step the ranks next tell each other whether they
-// were interrupted. It is the same on all of them.
-type agreement struct {
-	at   int       // the step
-	last int       // that of the time before
-	when time.Time // of the time before
-}
-
-// due says whether to agree after this step.
-func (a *agreement) due(step int) bool { return step >= a.at }
-
-// plan sets the next step from the seconds that all ranks together took since
-// the last time. All of them know the same sum.
-func (a *agreement) plan(step, ranks int, seconds float64) {
-	each := seconds / float64(ranks) / float64(max(1, step-a.last))
-	ahead := 1
-	if each > 0 {
-		ahead = int(min(agreeEvery.Seconds()/each, 1<<20))
-	}
-	a.at, a.last = step+max(1, ahead), step
-}
-
-// interrupted says whether any of the ranks was, once it is time to tell each
-// other: until then nobody is.
-func (t *Trainer) interrupted(ctx, work context.Context, a *agreement, step int) (bool, error) {
-	if t.group.Size() == 1 {
-		return ctx.Err() != nil, nil
-	}
-	if !a.due(step) {
-		return false, nil
-	}
-	now := time.Now()
-	v := []float64{0, 0}
-	if ctx.Err() != nil {
-		v[0] = 1
-	}
-	if !a.when.IsZero() {
-		v[1] = now.Sub(a.when).Seconds()
-	}
-	a.when = now
-	if err := t.sum(work, v); err != nil {
-		return false, err
-	}
-	a.plan(step, t.group.Size(), v[1])
-	return v[0] > 0, nil
-}
-
 // betweenSteps saves a checkpoint where one is due, and ends the run where one
 // of the ranks was interrupted: all after the same step.
-func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, a *agreement, done progress, lossSum float64) error {
-	stop, err := t.interrupted(ctx, work, a, done.steps)
-	if err != nil {
-		return err
+func (t *Trainer) betweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
+	stop := []float64{0}
+	if ctx.Err() != nil {
+		stop[0] = 1
+	}
+	if t.group.Size() > 1 {
+		if err := t.sum(work, stop); err != nil {
+			return err
+		}
 	}
 	every := t.cfg.Checkpoint.EverySteps
 	due := every > 0 && done.steps%every == 0
-	if !stop && !due {
+	if stop[0] == 0 && !due {
 		return nil
 	}
 	if err := t.settle(work, rec, done, lossSum); err != nil {
 		return err
 	}
-	if stop {
+	if stop[0] > 0 {
 		why := context.Cause(ctx)
 		if why == nil {
 			why = fmt.Errorf("another worker was interrupted: %w", context.Canceled)
 		}
 		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.steps(), why)
 	}
-	err = rec.timed(func() error { return t.saveWithin(rec) })
+	err := rec.timed(func() error { return t.saveWithin(rec) })
 	t.begun.settled = false
 	if err != nil {
 		return fmt.Errorf("save checkpoint after step %d: %w", done.steps, err)

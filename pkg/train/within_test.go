@@ -96,8 +96,8 @@ func namesIn(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestInterruptedWithinAnEpoch: the run ends after the step under way, with several
-// workers soon after it, and goes on with the next; one with 17 samples has 5 steps an epoch on two workers.
+// TestInterruptedWithinAnEpoch: the run ends after the step under way, and goes
+// on with the next; one with 17 samples has 5 steps an epoch on two workers.
 func TestInterruptedWithinAnEpoch(t *testing.T) {
 	for _, tt := range []struct {
 		device  string
@@ -128,14 +128,10 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 				if d := time.Since(begin); d > stepPatience {
 					t.Errorf("it took %v", d)
 				}
-				// Workers tell each other within agreeEvery, which is several of
-				// these short steps.
+				// The other worker may be before or behind the end of a step.
 				names := namesIn(t, place.Dir)
-				near, last := []string{}, step
-				if tt.workers > 1 {
-					last = 5
-				}
-				for s := step; s <= last; s++ {
+				near := []string{}
+				for s := step; s <= step+1; s++ {
 					near = append(near, fmt.Sprintf("epoch-0002-step-%06d.safetensors", s))
 				}
 				if len(names) == 0 || !slices.Contains(near, names[len(names)-1]) || len(names) > 2 {
