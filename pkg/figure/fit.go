@@ -3,6 +3,7 @@ package figure
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	fits, failed := o.fits(b.study)
 	if len(fits) == 0 {
-		return nil, fmt.Errorf("draw figure %s: %w", name, failed)
+		return nil, fmt.Errorf("draw figure %s: %w", name, joined(failed))
 	}
 	most := b.sizes[len(b.sizes)-1]
 	end := o.Beyond
@@ -73,11 +74,39 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). Bands: where one more run falls with %g %% confidence if the law holds. Up to %s. %s %s",
-		100*confidence(b.study), workersText(end), strings.Join(said, " "), b.repeats())
-	if failed != nil {
-		f.caption += " Not fitted: " + strings.ReplaceAll(failed.Error(), "\n", "; ") + "."
+		100*confidence(b.study), workersText(end), saidOf(said), b.repeats())
+	if len(failed) > 0 {
+		f.caption += notFitted(failed)
 	}
 	return f, nil
+}
+
+// saidOf is what the laws of the series say, of the first that a caption has
+// room for.
+func saidOf(sentences []string) string {
+	const most = 6
+	if more := len(sentences) - most; more > 0 {
+		return strings.Join(sentences[:most], " ") + fmt.Sprintf(" The laws of %d more series are in the table.", more)
+	}
+	return strings.Join(sentences, " ")
+}
+
+// notFitted says why series have no law: each reason where they are few, the
+// names where they are many.
+func notFitted(failed map[string]error) string {
+	if len(failed) > 3 {
+		return " Not fitted (lockstep scaling --fit says why): " + few(slices.Sorted(maps.Keys(failed))) + "."
+	}
+	return " Not fitted: " + strings.ReplaceAll(joined(failed).Error(), "\n", "; ") + "."
+}
+
+// joined are the errors of all series, by name.
+func joined(failed map[string]error) error {
+	var all []error
+	for _, s := range slices.Sorted(maps.Keys(failed)) {
+		all = append(all, failed[s])
+	}
+	return errors.Join(all...)
 }
 
 // confidence is the level of the study's intervals.
@@ -101,13 +130,12 @@ type fitted struct {
 }
 
 // fits fits each series, and says of those that cannot be why.
-func (o Options) fits(study *scaling.Study) (map[string]fitted, error) {
-	out := map[string]fitted{}
-	var failed error
+func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[string]error) {
+	out, failed = map[string]fitted{}, map[string]error{}
 	for _, s := range study.Series() {
 		all, err := study.Fit(s)
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed[s] = err
 			continue
 		}
 		law := all.Best()
@@ -115,7 +143,7 @@ func (o Options) fits(study *scaling.Study) (map[string]fitted, error) {
 			law = all.Law(o.Law)
 		}
 		if law == nil {
-			failed = errors.Join(failed, fmt.Errorf("series %s: the law %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL))
+			failed[s] = fmt.Errorf("series %s: the law %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL)
 			continue
 		}
 		sentence := all.Sentence

@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -93,6 +94,31 @@ func TestAllOfThePublishedTables(t *testing.T) {
 				t.Errorf("%s: no figure %s, only %v", file, name, got)
 			}
 		}
+	}
+}
+
+// TestFitCaption: a caption has room for what few series say. The table of weak
+// scaling has six, which all fit; that of single GPUs has none that can.
+func TestFitCaption(t *testing.T) {
+	var one Options
+	f, err := one.Fit(published(t, "sc21-weak-scaling.csv"))
+	check(t, err)
+	if n := strings.Count(f.Caption(), "further worker"); n != 6 || strings.Contains(f.Caption(), "Not fitted") {
+		t.Errorf("%d laws in the caption %q", n, f.Caption())
+	}
+	if said := saidOf([]string{"a.", "b.", "c.", "d.", "e.", "f.", "g.", "h."}); said != "a. b. c. d. e. f. The laws of 2 more series are in the table." {
+		t.Error(said)
+	}
+	failed := map[string]error{"b": errors.New("too few"), "a": errors.New("no time")}
+	if said := notFitted(failed); said != " Not fitted: no time; too few." {
+		t.Error(said)
+	}
+	failed["d"], failed["c"] = errors.New("x"), errors.New("y")
+	if said := notFitted(failed); said != " Not fitted (lockstep scaling --fit says why): a, b, c, d." {
+		t.Error(said)
+	}
+	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few points") {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lockstep/pkg/runs"
 )
@@ -88,7 +89,8 @@ func TestTraceKineto(t *testing.T) {
 }
 
 // TestTraceHost: without kernels the host's operators are the computing and
-// gloo's and NCCL's annotations the communication; the rank is in the name.
+// what gloo's threads do the communication, not the call that hands it over;
+// the rank is in the name.
 func TestTraceHost(t *testing.T) {
 	run := readTraceText(t, "logs/worker_12.pt.trace.json", `[
 {"name":"aten::mm","cat":"cpu_op","ph":"X","ts":5,"dur":10,"pid":1,"tid":"thread 1"},
@@ -97,11 +99,44 @@ func TestTraceHost(t *testing.T) {
 ]`)
 	want := []runs.Span{
 		one(12, "1/2", runs.SpanCommunication, "gloo:all_reduce", 5e-6, 10e-6),
-		one(12, "1/2", runs.SpanCommunication, "c10d::allreduce_", 25e-6, 1e-6),
+		one(12, "1/2", runs.SpanOther, "c10d::allreduce_", 25e-6, 1e-6),
 		one(12, "1/thread 1", runs.SpanCompute, "aten::mm", 0, 10e-6),
 	}
 	if d := cmp.Diff(want, run.Spans); d != "" || len(run.Problems) > 0 {
 		t.Errorf("%v (-want +got)\n%s", run.Problems, d)
+	}
+}
+
+// TestTraceWithoutCategories is what PyTorch 1.13 that was built without Kineto
+// (Debian's) writes of a step of DDP with gloo: a bare array, no categories.
+// The collective is what the thread of gloo does, not that it was handed over.
+func TestTraceWithoutCategories(t *testing.T) {
+	run := readTraceText(t, "rank0.json", `[
+	{"name": "ProfilerStep#3", "ph": "X", "ts": 112811, "dur": 34855, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "aten::randn", "ph": "X", "ts": 112820, "dur": 150, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "DistributedDataParallel.forward", "ph": "X", "ts": 113051, "dur": 492, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "aten::linear", "ph": "X", "ts": 113100, "dur": 100, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "autograd::engine::evaluate_function: TBackward0", "ph": "X", "ts": 114000, "dur": 30, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "torch::autograd::AccumulateGrad", "ph": "X", "ts": 114100, "dur": 20, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "c10d::allreduce_", "ph": "X", "ts": 114543, "dur": 18, "tid": 1, "pid": "CPU functions", "args": {}},
+	{"name": "gloo:all_reduce", "ph": "X", "ts": 114586, "dur": 32635, "tid": 2, "pid": "CPU functions", "args": {}},
+	{"name": "Optimizer.step#SGD.step", "ph": "X", "ts": 147300, "dur": 200, "tid": 1, "pid": "CPU functions", "args": {}}
+]`)
+	us := func(kind, name string, start, length float64) runs.Span {
+		return one(0, "CPU functions/1", kind, name, start*1e-6, length*1e-6)
+	}
+	want := []runs.Span{
+		us(runs.SpanOther, "ProfilerStep#3", 0, 34855),
+		us(runs.SpanCompute, "aten::randn", 9, 150),
+		us(runs.SpanCompute, "DistributedDataParallel.forward", 240, 492),
+		us(runs.SpanCompute, "autograd::engine::evaluate_function: TBackward0", 1189, 30),
+		us(runs.SpanCompute, "torch::autograd::AccumulateGrad", 1289, 20),
+		us(runs.SpanOther, "c10d::allreduce_", 1732, 18),
+		us(runs.SpanCompute, "Optimizer.step#SGD.step", 34489, 200),
+		one(0, "CPU functions/2", runs.SpanCommunication, "gloo:all_reduce", 1775e-6, 32635e-6),
+	}
+	if diff := cmp.Diff(want, run.Spans, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
+		t.Error(diff)
 	}
 }
 

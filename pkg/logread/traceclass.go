@@ -50,9 +50,11 @@ func classOf(cat, name string) spanClass {
 	switch cat {
 	case "cpu_op", "Operator", "Op":
 		return classHostCompute
-	case "user_annotation":
-		if strings.HasPrefix(name, "Optimizer.") || strings.HasPrefix(name, "DistributedDataParallel.forward") {
-			return classHostCompute
+	case "user_annotation", "": // PyTorch without Kineto writes no categories
+		for _, begin := range []string{"Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::"} {
+			if strings.HasPrefix(name, begin) {
+				return classHostCompute
+			}
 		}
 	}
 	switch low {
@@ -81,6 +83,13 @@ func copyClass(low string) spanClass {
 func isNCCL(name string) bool {
 	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
 		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")
+}
+
+// isCollectiveItself says whether a span of communication is the collective,
+// and not only its being handed over: NCCL's kernels, and what the threads of
+// PyTorch's process groups for hosts do (ProcessGroupGloo, -MPI, -UCC).
+func isCollectiveItself(name string) bool {
+	return isNCCL(name) || strings.HasPrefix(name, "gloo:") || strings.HasPrefix(name, "mpi:") || strings.HasPrefix(name, "ucc:")
 }
 
 // isCollective knows the collectives by the names that libraries give them; low

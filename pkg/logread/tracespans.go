@@ -24,7 +24,7 @@ const (
 	classCompute               // on a device
 	classCommunicate           //
 	classHostCompute           // an operator on the host: compute, unless a device computes
-	classHostEnqueue           // NCCL on the host: communication, unless a device communicates
+	classHostEnqueue           // a collective handed over: communication, unless the collective itself is in the trace
 )
 
 // spanSet gathers the spans of a trace in a compact form.
@@ -37,10 +37,10 @@ type spanSet struct {
 	byPid  map[string]int      // rank of a process, where its name tells
 	key    []byte              // scratch
 
-	first             int64 // nanoseconds
-	any, device, nccl bool
-	compactAt         int
-	full              bool
+	first                   int64 // nanoseconds
+	any, device, collective bool
+	compactAt               int
+	full                    bool
 
 	nested, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
@@ -130,8 +130,7 @@ func (s *spanSet) put(span compactSpan) {
 	case classCompute:
 		s.device = true
 	case classCommunicate:
-		// Kernels alone have this class together with NCCL's name.
-		s.nccl = s.nccl || isNCCL(s.names[span.name])
+		s.collective = s.collective || isCollectiveItself(s.names[span.name])
 	}
 	if !s.any || span.start < s.first {
 		s.first, s.any = span.start, true
@@ -257,7 +256,7 @@ func (s *spanSet) kind(c spanClass) string {
 		return runs.SpanData
 	case c == classCompute, c == classHostCompute && !s.device:
 		return runs.SpanCompute
-	case c == classCommunicate, c == classHostEnqueue && !s.nccl:
+	case c == classCommunicate, c == classHostEnqueue && !s.collective:
 		return runs.SpanCommunication
 	}
 	return runs.SpanOther

@@ -25,6 +25,7 @@ const (
 const (
 	BoundInput   = "input"
 	BoundCompute = "compute"
+	BoundUnclear = "unclear" // the trials of the two scatter over each other
 )
 
 // BottleneckRow is what a run's trials say of where its time goes. Rates are
@@ -37,7 +38,7 @@ type BottleneckRow struct {
 	// IO is the loader alone, Synthetic the training on data that is there
 	// already, Full both together.
 	IO, Synthetic, Full Span
-	Bound               string  // the slower of the two: "input" (IO) or "compute" (Synthetic)
+	Bound               string  // the slower of the two, "input" (IO) or "compute" (Synthetic), where the trials tell them apart, else "unclear"
 	Share               float64 // Full over the slower of the two: 1 is all that can be had without making that faster
 	// Overlap is how much of the time that loading and training could pass side
 	// by side they do: 0 where one waits for the other all the time
@@ -83,9 +84,13 @@ func bottleneck(series string, r runs.Run) (BottleneckRow, bool) {
 	}
 	io, synthetic, full := row.IO.Value, row.Synthetic.Value, row.Full.Value
 	slower, faster := min(io, synthetic), max(io, synthetic)
-	row.Bound = BoundCompute
-	if io < synthetic {
+	switch {
+	case !apart(row.IO, row.Synthetic):
+		row.Bound = BoundUnclear
+	case io < synthetic:
 		row.Bound = BoundInput
+	default:
+		row.Bound = BoundCompute
 	}
 	row.Share, row.Headroom = full/slower, faster/full
 	serial, best := 1/io+1/synthetic, 1/slower
@@ -106,18 +111,45 @@ func trialSpan(t runs.Trial) Span {
 	return s
 }
 
-// nearEnough is the share of the slower one at which nothing else is to blame:
-// the spread of the trials is some percent.
+// apart says whether two rates differ by more than their trials scatter: all
+// trials of one are faster than all of the other, or, where a log tells the
+// spread alone, the rates with it do not meet.
+func apart(a, b Span) bool {
+	if a.N > 1 && b.N > 1 {
+		return a.Max < b.Min || b.Max < a.Min
+	}
+	low, high := func(s Span) float64 { return s.Low }, func(s Span) float64 { return s.High }
+	return orValue(a, high) < orValue(b, low) || orValue(b, high) < orValue(a, low)
+}
+
+// orValue is an end of a span's interval, its value where there is none.
+func orValue(s Span, end func(Span) float64) float64 {
+	if v := end(s); !math.IsNaN(v) {
+		return v
+	}
+	return s.Value
+}
+
+// nearEnough is the share of the slower one at which nothing else is to blame.
 const nearEnough = 0.9
 
 func (r BottleneckRow) say() string {
-	slower, what, cure := r.Synthetic.Value, "the computation", "a faster loader gains nothing"
-	if r.Bound == BoundInput {
-		slower, what, cure = r.IO.Value, "the input", "faster computation gains nothing"
+	head := fmt.Sprintf("%s at %s: ", r.Series, plural(r.Workers, "worker"))
+	slower, what, cure := r.Synthetic, "the computation", "a faster loader gains nothing"
+	switch r.Bound {
+	case BoundUnclear:
+		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than their trials scatter, so that neither can be said to bound it; FULL is %s; measure again with more trials, on a machine that does nothing else.",
+			short(r.IO.Value), short(r.Synthetic.Value), short(r.Full.Value))
+	case BoundInput:
+		slower, what, cure = r.IO, "the input", "faster computation gains nothing"
 	}
-	text := fmt.Sprintf("%s at %s: %s bounds it: FULL reaches %s of the %s samples/s that %s alone allows; %s",
-		r.Series, plural(r.Workers, "worker"), what, percent(min(1, r.Share)), short(slower), what, cure)
-	if r.Share < nearEnough {
+	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows; %s",
+		what, percent(min(1, r.Share)), short(slower.Value), what, cure)
+	switch {
+	case r.Share >= nearEnough:
+	case !apart(r.Full, slower):
+		text += "; what is missing is no more than the trials scatter"
+	default:
 		text += fmt.Sprintf(", but loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", percent(r.Overlap))
 	}
 	return text + fmt.Sprintf("; with %s out of the way it would be %s times as fast.", what, short(r.Headroom))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 
 	"github.com/go-gota/gota/dataframe"
 
@@ -190,7 +191,10 @@ func (q *Quality) grid() grid[QualityRow] {
 	g := grid[QualityRow]{what: "quality", rows: q.Rows, columns: []column[QualityRow]{
 		{name: "series", brief: true, text: func(r QualityRow) string { return r.Series }},
 		{name: "workers", brief: true, count: func(r QualityRow) int { return r.Workers }},
-		{name: "global_batch", brief: true, optional: true, count: func(r QualityRow) int { return r.GlobalBatch }},
+		{
+			name: "global_batch", brief: true, optional: true, count: func(r QualityRow) int { return r.GlobalBatch },
+			show: func(r QualityRow) string { return strconv.Itoa(r.GlobalBatch) }, // and "-" where unknown
+		},
 		{name: "runs", brief: true, count: func(r QualityRow) int { return r.Runs }},
 		{name: "diverged", brief: true, optional: true, count: func(r QualityRow) int { return r.Diverged }},
 	}}

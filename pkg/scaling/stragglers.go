@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -12,12 +13,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// StragglerRow is how a rank of a run arrives at the collective. A rank's
-// arrival is the time from its step's start to its first collective: all ranks
-// leave the collective before together.
+// StragglerRow is how a rank of a run arrives at the collective. In step spans
+// a rank's arrival is the time from its step's start to its first collective:
+// all ranks leave the collective before together. The ranks of a trace have a
+// clock each, and the arrival is read from the first collective itself: who
+// came last is in it for the shortest time, since all leave it together.
 type StragglerRow struct {
 	Series              string
 	Workers             int
+	Source              string // "step spans" of run folders, or "trace"
 	Run                 string
 	Rank, Steps         int
 	Last                int     // steps in which the rank came last
@@ -38,8 +42,9 @@ type Stragglers struct {
 	Sentence string
 }
 
-// Stragglers says of each rank of each run with step spans how often it is the
-// last at the collective, and what that costs the others.
+// Stragglers says of each rank of each run with step spans, or with traces of
+// all ranks that mark the steps, how often it is the last at the collective,
+// and what that costs the others.
 func (s *Study) Stragglers() *Stragglers {
 	out := &Stragglers{}
 	for i, p := range s.Points {
@@ -49,27 +54,96 @@ func (s *Study) Stragglers() *Stragglers {
 			}
 			steps, problems := s.stepsOf(r)
 			out.Problems = append(out.Problems, problems...)
-			if len(steps) > 0 {
-				out.Rows = append(out.Rows, stragglers(p, r, steps)...)
-			}
+			out.Rows = append(out.Rows, stragglers(p, r, SourceSteps, stepArrivals(steps))...)
+			arrivals, problems := traceArrivals(r)
+			out.Problems = append(out.Problems, problems...)
+			out.Rows = append(out.Rows, stragglers(p, r, SourceTrace, arrivals)...)
 		}
 	}
 	out.Sentence = out.say()
 	return out
 }
 
+// arrivals is when the ranks of a step came to its first collective, in
+// seconds from a moment of the step that is the same for all, and how long the
+// step took, in the mean over the ranks.
+type arrivals struct {
+	at   []float64 // by rank
+	step float64
+}
+
+// stepArrivals are those of a run folder's steps.
+func stepArrivals(steps [][]runs.Step) []arrivals {
+	var out []arrivals
+	for _, step := range steps {
+		a := arrivals{at: make([]float64, len(step))}
+		for rank, x := range step {
+			a.at[rank] = x.UntilCollective
+			a.step += (x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer) / float64(len(step))
+		}
+		if slices.Max(a.at) > 0 { // else the spans are of a version that did not record it
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// traceArrivals are those of the steps that the traces of a run's ranks mark.
+func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
+	byRank := map[int][]runs.Span{}
+	for _, s := range r.Spans {
+		byRank[s.Rank] = append(byRank[s.Rank], s)
+	}
+	if len(byRank) < 2 {
+		return nil, nil
+	}
+	if len(byRank) != r.Info.Workers {
+		return nil, []runs.Problem{{File: r.Dir, Reason: fmt.Sprintf("the traces of %d of %d ranks do not tell who comes last: profile all ranks", len(byRank), r.Info.Workers)}}
+	}
+	var out []arrivals
+	for rank := range r.Info.Workers {
+		marked := markedSteps(byRank[rank])
+		if rank == 0 {
+			out = make([]arrivals, len(marked))
+		}
+		out = out[:min(len(out), len(marked))]
+		for i, seconds := range firstCollectives(byRank[rank], marked[:len(out)]) {
+			out[i].at = append(out[i].at, -seconds)
+			out[i].step += (marked[i].to - marked[i].from) / float64(r.Info.Workers)
+		}
+	}
+	out = slices.DeleteFunc(out, func(a arrivals) bool { return slices.ContainsFunc(a.at, math.IsNaN) })
+	if len(out) == 0 {
+		return nil, []runs.Problem{{File: r.Dir, Reason: "the traces mark no step with a collective in it at all ranks, so that they do not tell who comes last: call the profiler's step()"}}
+	}
+	return out, nil
+}
+
+// firstCollectives is how long a rank is in the first collective of each step,
+// which are in order; NaN where a step has none.
+func firstCollectives(spans []runs.Span, steps []stretch) []float64 {
+	talk := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
+	slices.SortStableFunc(talk, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
+	out := make([]float64, len(steps))
+	for i, step := range steps {
+		out[i] = math.NaN()
+		at, _ := slices.BinarySearchFunc(talk, step.from, func(s runs.Span, from float64) int { return cmp.Compare(s.Start, from) })
+		if at < len(talk) && talk[at].Start < step.to {
+			out[i] = talk[at].Seconds
+		}
+	}
+	return out
+}
+
 // stragglers are the rows of a run, a rank each.
-func stragglers(p Point, r runs.Run, steps [][]runs.Step) []StragglerRow {
+func stragglers(p Point, r runs.Run, source string, steps []arrivals) []StragglerRow {
 	n := p.Workers
 	rows := make([]StragglerRow, n)
 	total := 0.0
-	counted := 0
+	counted := len(steps)
 	for _, step := range steps {
 		last, latest, next, sum := 0, math.Inf(-1), math.Inf(-1), 0.0
-		arrived := 0.0
-		for rank, x := range step {
-			at := x.UntilCollective
-			arrived = max(arrived, at)
+		for rank, at := range step.at {
 			sum += at
 			switch {
 			case at > latest:
@@ -77,15 +151,11 @@ func stragglers(p Point, r runs.Run, steps [][]runs.Step) []StragglerRow {
 			case at > next:
 				next = at
 			}
-			total += (x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer) / float64(n)
 		}
-		if arrived <= 0 { // the spans are of a version that did not record it
-			continue
-		}
-		counted++
-		for rank, x := range step {
-			others := (sum - x.UntilCollective) / float64(n-1)
-			rows[rank].LateSeconds += x.UntilCollective - others
+		total += step.step
+		for rank, at := range step.at {
+			others := (sum - at) / float64(n-1)
+			rows[rank].LateSeconds += at - others
 		}
 		if latest > next { // a tie keeps nobody waiting
 			rows[last].Last++
@@ -97,7 +167,7 @@ func stragglers(p Point, r runs.Run, steps [][]runs.Step) []StragglerRow {
 	}
 	for rank := range rows {
 		x := &rows[rank]
-		x.Series, x.Workers, x.Run, x.Rank, x.Steps = p.Series, n, r.Dir, rank, counted
+		x.Series, x.Workers, x.Source, x.Run, x.Rank, x.Steps = p.Series, n, source, r.Dir, rank, counted
 		x.LastShare, x.Expected = float64(x.Last)/float64(counted), 1/float64(n)
 		x.LateSeconds /= float64(counted)
 		x.CostSeconds /= float64(counted)
@@ -117,7 +187,7 @@ func stragglers(p Point, r runs.Run, steps [][]runs.Step) []StragglerRow {
 // say names the worst of the stragglers.
 func (s *Stragglers) say() string {
 	if len(s.Rows) == 0 {
-		return "no run of several workers has step spans that count"
+		return "no run of several workers has step spans that count, or traces of all ranks"
 	}
 	found := slices.DeleteFunc(slices.Clone(s.Rows), func(r StragglerRow) bool { return !r.Straggler })
 	if len(found) == 0 {
@@ -138,6 +208,7 @@ func (s *Stragglers) grid() grid[StragglerRow] {
 	g := grid[StragglerRow]{what: "stragglers", rows: s.Rows, columns: []column[StragglerRow]{
 		{name: "series", brief: true, text: func(r StragglerRow) string { return r.Series }},
 		{name: "workers", brief: true, count: func(r StragglerRow) int { return r.Workers }},
+		{name: "source", text: func(r StragglerRow) string { return r.Source }},
 		{name: "run", text: func(r StragglerRow) string { return r.Run }},
 		{name: "rank", brief: true, count: func(r StragglerRow) int { return r.Rank }},
 		{name: "steps", brief: true, count: func(r StragglerRow) int { return r.Steps }},
@@ -163,7 +234,7 @@ func (s *Stragglers) grid() grid[StragglerRow] {
 	return g
 }
 
-// Table has a row a run and rank: series, workers, run, rank, steps, last,
+// Table has a row a run and rank: series, workers, source, run, rank, steps, last,
 // last_share, expected_share, p, late_seconds, cost_seconds, cost_share,
 // straggler.
 func (s *Stragglers) Table() dataframe.DataFrame { return s.grid().table() }

@@ -168,24 +168,34 @@ func traceUse(r runs.Run) ([]use, int) {
 	return sums, len(byRank)
 }
 
+// markedSteps are those that a rank's trace marks, in order.
+func markedSteps(spans []runs.Span) []stretch {
+	var out []stretch
+	for _, s := range spans {
+		if s.Kind == runs.SpanOther && strings.HasPrefix(s.Name, "ProfilerStep") && s.Seconds > 0 {
+			out = append(out, stretch{s.Start, s.Start + s.Seconds})
+		}
+	}
+	slices.SortFunc(out, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	return out
+}
+
 // windows are the steps of a rank's trace, or the whole of it.
 func windows(spans []runs.Span) []stretch {
-	var steps []stretch
+	marked := markedSteps(spans)
+	if len(marked) > 0 {
+		return marked
+	}
 	whole := stretch{math.Inf(1), math.Inf(-1)}
 	for _, s := range spans {
-		end := s.Start + s.Seconds
-		if s.Kind == runs.SpanOther && strings.HasPrefix(s.Name, "ProfilerStep") && s.Seconds > 0 {
-			steps = append(steps, stretch{s.Start, end})
-		}
 		if s.Kind != runs.SpanOther {
-			whole.from, whole.to = min(whole.from, s.Start), max(whole.to, end)
+			whole.from, whole.to = min(whole.from, s.Start), max(whole.to, s.Start+s.Seconds)
 		}
 	}
-	slices.SortFunc(steps, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
-	if len(steps) == 0 && whole.from < whole.to {
+	if whole.from < whole.to {
 		return []stretch{whole}
 	}
-	return steps
+	return nil
 }
 
 // overSteps is the mean of a part over the steps of all runs. Its interval is

@@ -9,6 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gonum.org/v1/gonum/stat"
+
 	"lockstep/pkg/runs"
 )
 
@@ -123,6 +125,34 @@ func TestWeakScalingPublished(t *testing.T) {
 	}
 }
 
+// TestBottleneckScatter: what the trials cannot tell apart is not claimed.
+func TestBottleneckScatter(t *testing.T) {
+	sentence := func(io, synthetic, full []float64) BottleneckRow {
+		trial := func(name string, rates []float64) runs.Trial {
+			return runs.Trial{Name: name, Rate: stat.Mean(rates, nil), Spread: stat.PopStdDev(rates, nil), Rates: rates}
+		}
+		r := runs.Run{Dir: "run", Kind: "text log", Info: runs.Info{Series: "ddp", Workers: 1, Status: runs.StatusDone}}
+		r.Trials = []runs.Trial{trial("IO", io), trial("SYNTHETIC", synthetic), trial("FULL", full)}
+		b, err := study(t, []runs.Run{r}).Bottleneck()
+		check(t, err)
+		return b.Rows[0]
+	}
+	fast := []float64{900, 1000, 1100}
+	for _, c := range []struct {
+		io, synthetic, full []float64
+		bound, want         string
+	}{
+		{fast, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundCompute, "FULL reaches 85.1 % of the 85.00 samples/s that the computation alone allows; a faster loader gains nothing; what is missing is no more than the trials scatter; with"},
+		{fast, []float64{102, 86, 92}, []float64{64, 68, 65}, BoundCompute, "get into each other's way"},
+		{[]float64{100, 80, 90}, []float64{102, 86, 67}, []float64{64, 88, 65}, BoundUnclear, "the input alone (90.00) and the computation alone (85.00 samples/s) differ by no more than their trials scatter"},
+		{[]float64{50, 60, 66}, []float64{102, 86, 67}, []float64{49, 58, 60}, BoundInput, "the input bounds it: FULL reaches 94.9 % of"},
+	} {
+		if r := sentence(c.io, c.synthetic, c.full); r.Bound != c.bound || !strings.Contains(r.Sentence, c.want) {
+			t.Errorf("%s: %s", r.Bound, r.Sentence)
+		}
+	}
+}
+
 // TestTimeUseTrace splits a trace of two steps of 10 s by hand. In the first,
 // computing 0 to 4 and 6 to 8, communication 3 to 7 (1 s hidden, then 2 s
 // exposed, then 1 s hidden), loading 7.5 to 9 (1 s exposed), idle 1 s. The
@@ -215,6 +245,57 @@ func TestCoverProperties(t *testing.T) {
 			rt.Fatalf("%v minus %v: %g, expected %g", x, y, got, alone)
 		}
 	})
+}
+
+// TestStragglersTrace has 12 marked steps of 1 s of 3 ranks, each on a clock of
+// its own. Rank 2 comes to the first collective 50 ms after the others, and all
+// leave it together: the others are in it for 60 ms, rank 2 for 10 ms.
+func TestStragglersTrace(t *testing.T) {
+	traced := func(ranks, workers int, name string) *Stragglers {
+		var spans []runs.Span
+		for rank := range ranks {
+			for step := range 12 {
+				from := float64(step) + 7.3*float64(rank)
+				late := 0.0
+				if rank == 2 {
+					late = 0.05
+				}
+				spans = append(spans,
+					runs.Span{Rank: rank, Kind: runs.SpanOther, Name: name, Start: from, Seconds: 1},
+					runs.Span{Rank: rank, Kind: runs.SpanCommunication, Name: "second", Start: from + 0.8, Seconds: 0.02 + 0.1*float64(rank)},
+					runs.Span{Rank: rank, Kind: runs.SpanCommunication, Name: "first", Start: from + 0.3 + late, Seconds: 0.06 - late},
+				)
+			}
+		}
+		return study(t, []runs.Run{{
+			Dir: "trace", Kind: "trace", Spans: spans,
+			Info: runs.Info{Series: "ddp", Workers: workers, Status: runs.StatusDone},
+		}}).Stragglers()
+	}
+	g := traced(3, 3, "ProfilerStep#1")
+	if len(g.Rows) != 3 || len(g.Problems) > 0 {
+		t.Fatalf("%s", g)
+	}
+	late := g.Rows[2]
+	near(t, "late", late.LateSeconds, 0.05)
+	near(t, "cost", late.CostSeconds, 0.05)
+	near(t, "share", late.CostShare, 0.05)
+	if late.Source != SourceTrace || late.Steps != 12 || late.Last != 12 || !late.Straggler || g.Rows[0].Straggler || g.Rows[1].Straggler {
+		t.Errorf("%s", g)
+	}
+	wantLine(t, []string{g.Sentence}, "rank 2 of trace is the last at the collective in 100 % of 12 steps (33.3 % by chance)", "50.00 ms a step (5 % of it)")
+
+	for _, c := range []struct {
+		g    *Stragglers
+		want string
+	}{
+		{traced(2, 3, "ProfilerStep#1"), "2 of 3 ranks"},
+		{traced(3, 3, "unmarked"), "call the profiler's step()"},
+	} {
+		if len(c.g.Rows) != 0 || len(c.g.Problems) != 1 || !strings.Contains(c.g.Problems[0].Reason, c.want) {
+			t.Errorf("%d rows, problems %v, expected %q", len(c.g.Rows), c.g.Problems, c.want)
+		}
+	}
 }
 
 // TestStragglers makes rank 1 of 4 arrive 30 ms late in every second step; in

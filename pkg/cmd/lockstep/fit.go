@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -62,7 +63,8 @@ type result interface {
 }
 
 // results are those of the flag that was given, none where there was none.
-func (a *analysisFlags) results(s *scaling.Study) ([]result, error) {
+// What a part of the series does not have is told to notes.
+func (a *analysisFlags) results(s *scaling.Study, notes io.Writer) ([]result, error) {
 	one := func(r result, err error) ([]result, error) {
 		if err != nil {
 			return nil, err
@@ -79,7 +81,7 @@ func (a *analysisFlags) results(s *scaling.Study) ([]result, error) {
 		e, err := s.Explain(metric, workers)
 		return one(e, err)
 	case a.fit:
-		return fits(s)
+		return fits(s, notes)
 	case a.timeUse:
 		return one(s.TimeUse(), nil)
 	case a.stragglers:
@@ -119,21 +121,22 @@ func (a *analysisFlags) results(s *scaling.Study) ([]result, error) {
 
 // fits are the fits of every series that has enough points; it is an error
 // that none has.
-func fits(s *scaling.Study) ([]result, error) {
+func fits(s *scaling.Study, notes io.Writer) ([]result, error) {
 	var out []result
-	var refused error
+	var refused []error
 	for _, name := range s.Series() {
 		f, err := s.Fit(name)
 		if err != nil {
-			if refused == nil {
-				refused = err
-			}
+			refused = append(refused, err)
 			continue
 		}
 		out = append(out, f)
 	}
 	if len(out) == 0 {
-		return nil, refused
+		return nil, errors.Join(refused...)
+	}
+	for _, err := range refused {
+		fmt.Fprintln(notes, "note: not fitted:", err)
 	}
 	return out, nil
 }

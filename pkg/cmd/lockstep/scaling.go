@@ -108,7 +108,7 @@ What overlap gives is seen beside a series without it:
 			if a.breakdown {
 				return writeBreakdown(c, s.Breakdown(), format)
 			}
-			shown, err := a.results(s)
+			shown, err := a.results(s, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}

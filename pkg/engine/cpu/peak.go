@@ -1,6 +1,9 @@
 package cpu
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The measurement of a peak.
 const (
@@ -13,14 +16,15 @@ const (
 // PeakFLOPS measures how many floating-point operations a second the engine's
 // matrix kernel reaches on all of its threads at once with operands in cache: what a
 // convolution cannot exceed but by an algorithm with fewer operations
-// (Winograd's). It takes about 20 ms, and is the best of some tries. Do not step
-// meanwhile.
+// (Winograd's). It takes about 20 ms, and is the best of some tries, each by the
+// median of its calls: a processor that is taken away for part of a try lowers
+// nothing. Do not step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
 	const rows, outputs, depth = maxRows, 2 * lanes, lanes
 	const call = 2 * rows * outputs * depth * peakSteps * peakTiles // operations
 	gemm := e.kernels.gemm.deep[2][rows]
 	threads := e.pool.threads
-	calls := make([]int, threads*cacheLine) // each on a line of its own
+	median := make([]time.Duration, threads) // of a call
 	measure := task{threads, func(_ *worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
 			x, w, y := alignedFloats(rows*depth*peakSteps), alignedFloats(2*depth*lanes*peakSteps), alignedFloats(rows*outputs)
@@ -37,23 +41,27 @@ func (e *Engine) PeakFLOPS() float64 {
 					list = append(list, i*4*outputs)
 				}
 			}
-			n := 0
-			for begin := time.Now(); time.Since(begin) < peakTime; n++ {
+			took := make([]time.Duration, 0, 1<<12)
+			begin := time.Now()
+			for before := time.Duration(0); before < peakTime && len(took) < cap(took); {
 				gemm(&x[0], &w[0], &y[0], &bias[0], &list[0], &steps[0], 4*depth*lanes*peakSteps, 4*lanes, peakSteps, peakTiles, false)
+				now := time.Since(begin)
+				took = append(took, now-before)
+				before = now
 			}
-			calls[thread*cacheLine] = n
+			slices.Sort(took)
+			median[thread] = took[len(took)/2]
 		}
 	}}
 	best := 0.0
 	workers := make([]worker, threads)
 	for range peakTries {
-		begin := time.Now()
 		e.pool.run(measure, workers)
-		took, n := time.Since(begin).Seconds(), 0
-		for thread := range threads {
-			n += calls[thread*cacheLine]
+		all := 0.0
+		for _, m := range median {
+			all += call / m.Seconds()
 		}
-		best = max(best, float64(n)*call/took)
+		best = max(best, all)
 	}
 	return best
 }
