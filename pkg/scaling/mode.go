@@ -65,11 +65,13 @@ func (s *Study) Mode(series string) Mode {
 func modeOf(g seriesRuns) Mode {
 	m := Mode{Series: g.name, Scaling: ScalingUnknown}
 	var batch, samples []sized
+	counts := map[int]bool{}
 	for _, r := range g.runs {
 		if failed(r) {
 			continue
 		}
 		n := r.Info.Workers
+		counts[n] = true
 		if _, global := batches(r); global > 0 {
 			batch = append(batch, sized{n, global})
 		}
@@ -81,6 +83,8 @@ func modeOf(g seriesRuns) Mode {
 	// Padding of the last batch makes the samples of an epoch differ a little.
 	m.Samples = constancy(samples, 0.1)
 	switch {
+	case len(counts) < 2:
+		m.Why = "no two of its runs differ in their workers: nothing scales"
 	case m.Batch == perWorkerFixed && m.Samples == totalFixed:
 		m.Scaling, m.Why = ScalingWeak, "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"
 	case m.Batch == perWorkerFixed:

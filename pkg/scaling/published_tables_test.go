@@ -3,6 +3,7 @@ package scaling
 import (
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -53,9 +54,15 @@ func TestPublishedTables(t *testing.T) {
 		if got := o.Rows[len(o.Rows)-1].Overhead.Value; math.Abs(got-want) > 5e-3 {
 			t.Errorf("batch %s: communication costs %.3f, published %.2f", batch, got, want)
 		}
+		if m := s.Mode("synthetic, batch " + batch); m.Scaling != ScalingWeak {
+			t.Errorf("the published weak scaling is %s: %s", m.Scaling, m.Why)
+		}
 	}
 	s, err = Read(filepath.Join("..", "..", "logs", "published", "sc21-trials.csv"))
 	check(t, err)
+	if m := s.Mode("baseline"); m.Scaling != ScalingUnknown || !strings.Contains(m.Why, "nothing scales") {
+		t.Errorf("%+v", m)
+	}
 	b, err := s.Bottleneck()
 	check(t, err)
 	bound := map[string]string{}
