@@ -14,60 +14,79 @@ import (
 // decimal is the number of digits, with or without sign and point, that b
 // begins with, and its length, which is 0 where strconv must read it.
 //
-// Of most the digits in front of the point and behind it lie in one word each,
-// which is cut off at b's end: what lies behind that, in the same buffer, is
-// looked at and counts for nothing.
+// Of nearly all the point is among the first eight characters. Once it is taken
+// out, the digits lie in two words, or in one. What lies behind b in the same
+// buffer is looked at and counts for nothing.
 func decimal(b []byte) (v float64, n int) {
 	w := b[:cap(b)]
 	if len(w) < 24 {
 		return anyDecimal(b)
 	}
 	x := binary.LittleEndian.Uint64(w) ^ zeros
-	k := min(digitsOf(x), len(b))
-	if k == 0 && (len(b) == 0 || w[0] != '-' && w[0] != '+' && w[0] != '.') {
-		return 0, 0
+	k := digitsOf(x)
+	if k == 0 || k == 8 || k >= len(b) || w[k] != '.' {
+		return decimalWithoutPoint(b, x, k)
 	}
-	if k == 0 || k == 8 {
+	rest := binary.LittleEndian.Uint64(w[8:]) ^ zeros
+	whole := uint64(1)<<(8*k&63) - 1
+	x = x&whole | (x>>8|rest<<56)&^whole
+	count := digitsOf(x)
+	if n = count + 1; count == k || n > len(b) {
 		return anyDecimal(b)
 	}
-	mantissa := eightDigits(x << ((64 - 8*k) & 63))
-	if k == len(b) || w[k] != '.' {
-		if k < len(b) && w[k] >= 'E' && goesOn(b[k:]) {
+	if count < 8 {
+		if n < len(b) && w[n] >= 'E' && goesOn(b[n:]) {
 			return 0, 0
 		}
-		return float64(int64(mantissa)), k
+		return float64(int64(eightDigits(x<<((64-8*count)&63)))) / exactPowers[(count-k)&7], n
 	}
-	x = binary.LittleEndian.Uint64(w[k+1:]) ^ zeros
-	power := min(digitsOf(x), len(b)-k-1)
-	if power == 0 {
-		return anyDecimal(b)
-	}
-	mantissa = mantissa*integerPowers[power] + eightDigits(x<<((64-8*power)&63))
-	if power == 8 { // as a float's repr has them
-		x = binary.LittleEndian.Uint64(w[k+9:]) ^ zeros
-		more := min(digitsOf(x), len(b)-k-9)
-		if more > 0 {
-			mantissa = mantissa*integerPowers[more] + eightDigits(x<<((64-8*more)&63))
-		}
-		if power += more; power == 16 {
-			for ; k+1+power < len(b) && digit(w[k+1+power]); power++ {
-				if mantissa = mantissa*10 + uint64(w[k+1+power]-'0'); k+power == 19 {
-					return anyDecimal(b)
-				}
-			}
-		}
-		if k+power > 19 {
+	mantissa := eightDigits(x)
+	x = rest>>8 | (binary.LittleEndian.Uint64(w[16:])^zeros)<<56
+	more := digitsOf(x)
+	n += more
+	mantissa = mantissa*integerPowers[more&15] + eightDigits(x<<(64-8*more))
+	if more == 8 && n < len(b) && digit(w[n]) { // as a float's repr is
+		if len(w) < 25 {
 			return anyDecimal(b)
 		}
+		x = binary.LittleEndian.Uint64(w[17:]) ^ zeros
+		if more = digitsOf(x); more > 3 {
+			return anyDecimal(b)
+		}
+		n += more
+		mantissa = mantissa*integerPowers[more&3] + eightDigits(x<<((64-8*more)&63))
+		if mantissa > 0 && n <= len(b) && (n == len(b) || w[n] < 'E') {
+			// Of so many digits some are exact in a float and some not: no branch for that.
+			return product(mantissa, n-1-k), n
+		}
 	}
-	n = k + 1 + power
+	if n > len(b) {
+		return anyDecimal(b)
+	}
 	if n < len(b) && w[n] >= 'E' && goesOn(b[n:]) {
 		return 0, 0
 	}
 	if mantissa < 1<<53 { // as quotient does it
-		return float64(int64(mantissa)) / exactPowers[power], n
+		return float64(int64(mantissa)) / exactPowers[n-1-k], n
 	}
-	return quotient(mantissa, power), n
+	return quotient(mantissa, n-1-k), n
+}
+
+// decimalWithoutPoint is decimal for k digits, whose word is x, that have no
+// point behind them, as far as they are in b.
+func decimalWithoutPoint(b []byte, x uint64, k int) (v float64, n int) {
+	switch k = min(k, len(b)); {
+	case k == 8 || k < len(b) && b[k] == '.':
+		return anyDecimal(b)
+	case k == 0:
+		if len(b) == 0 || b[0] != '-' && b[0] != '+' {
+			return 0, 0
+		}
+		return anyDecimal(b)
+	case k < len(b) && b[k] >= 'E' && goesOn(b[k:]):
+		return 0, 0
+	}
+	return float64(int64(eightDigits(x << ((64 - 8*k) & 63)))), k
 }
 
 // shortCount is the number of one to seven digits that b begins with, and how
@@ -84,17 +103,22 @@ func shortCount(b []byte) (v, n int) {
 	return int(eightDigits(x << ((64 - 8*n) & 63))), n
 }
 
-// longCount is the number of eight to fifteen digits that b begins with, and how
-// many they are; 0 where it is any other, or decimal must look at it.
-func longCount(b []byte) (v, n int) {
+// count15 is shortCount for one to fifteen digits.
+func count15(b []byte) (v, n int) {
 	w := b[:cap(b)]
 	if len(w) < 16 {
 		return 0, 0
 	}
 	x := binary.LittleEndian.Uint64(w) ^ zeros
+	if n = digitsOf(x); n == 0 || n > len(b) {
+		return 0, 0
+	}
+	if n < 8 {
+		return int(eightDigits(x << ((64 - 8*n) & 63))), n
+	}
 	rest := binary.LittleEndian.Uint64(w[8:]) ^ zeros
 	more := digitsOf(rest)
-	if n = 8 + more; digitsOf(x) < 8 || more == 8 || n > len(b) {
+	if n += more; more == 8 || n > len(b) {
 		return 0, 0
 	}
 	// Of no more digits all is shifted out: in two steps, for a shift by 64 costs a test.
@@ -192,6 +216,9 @@ var reciprocals = [...]uint64{
 	0xe69594bec44de15b, 0xb877aa3236a4b449, 0x9392ee8e921d5d07, 0xec1e4a7db69561a5,
 }
 
+// leadingZeros are the zeros in front of integerPowers.
+var leadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
+
 // quotient is the float64 nearest to mantissa / 10^power, of a power up to 19.
 //
 // Where both are exact in a float64, their quotient is rounded once (Clinger,
@@ -207,11 +234,19 @@ func quotient(mantissa uint64, power int) float64 {
 	if power == 0 {
 		return float64(mantissa)
 	}
-	up, upDivisor := bits.LeadingZeros64(mantissa), bits.LeadingZeros64(integerPowers[power])
-	q, _ := bits.Mul64(mantissa<<up, reciprocals[power])
-	below := uint64(1)<<(63-bits.LeadingZeros64(q)-53+1) - 1 // the bits that are rounded away
+	return product(mantissa, power)
+}
+
+// product is quotient for a mantissa and a power above 0, by multiplication
+// alone as far as that decides.
+func product(mantissa uint64, power int) float64 {
+	up := bits.LeadingZeros64(mantissa)
+	q, _ := bits.Mul64(mantissa<<(up&63), reciprocals[power])
+	below := uint64(1<<11-1) >> (1 - q>>63) // the bits that are rounded away: q is 2^62 or more
 	if half := below/2 + 1; q&below != half && q&below != half-1 {
-		return math.Float64frombits(uint64(1023+upDivisor-up-62)<<52) * float64(int64(q>>1|1))
+		// The powers are shifted by as much as they have zeros in front.
+		exponent := 1023 - 62 + leadingZeros[power] - up
+		return math.Float64frombits(uint64(exponent)<<52) * float64(int64(q>>1|1))
 	}
 	return wholeQuotient(mantissa, power)
 }

@@ -69,6 +69,9 @@ func TestDecimal(t *testing.T) {
 // middle between two floats, where the last bit of the mantissa decides.
 func TestReciprocals(t *testing.T) {
 	for i, power := range integerPowers {
+		if got := bits.LeadingZeros64(power); leadingZeros[i] != got {
+			t.Errorf("10^%d has %d zeros in front, the table %d", i, got, leadingZeros[i])
+		}
 		if i == 0 {
 			continue
 		}
@@ -80,6 +83,14 @@ func TestReciprocals(t *testing.T) {
 		t.Helper()
 		if got, want := quotient(mantissa, power), wholeQuotient(mantissa, power); got != want {
 			t.Errorf("%d / 10^%d: %v, expected %v", mantissa, power, got, want)
+		}
+		for m := mantissa; m > 0 && power > 0; m >>= 9 { // exact ones, too
+			if got, want := product(m, power), wholeQuotient(m, power); got != want {
+				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, got, want)
+			}
+			if m < 1<<53 && product(m, power) != float64(m)/exactPowers[power] {
+				t.Errorf("%d × 10^-%d: %v, expected %v", m, power, product(m, power), float64(m)/exactPowers[power])
+			}
 		}
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -104,43 +115,43 @@ func TestReciprocals(t *testing.T) {
 
 func first(v float64, _ error) float64 { return v }
 
-// TestCounts: one to seven digits, or eight to fifteen, whatever follows, and
-// none else.
+// TestCounts: one to seven digits, or up to fifteen, whatever follows, and none
+// else.
 func TestCounts(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		cut  int // bytes of text that count
 		v, n int
 	}{
-		{"0,          ", 12, 0, 1},
-		{"1234567,    ", 12, 1234567, 7},
-		{"0012x       ", 12, 12, 4},
-		{"12345678    ", 12, 0, 0},
-		{"12345678    ", 7, 0, 0}, // as below
-		{"1234567890  ", 3, 0, 0}, // more digits behind it: left to decimal
-		{"-1          ", 12, 0, 0},
-		{",1          ", 12, 0, 0},
+		{"0,               ", 12, 0, 1},
+		{"1234567,         ", 12, 1234567, 7},
+		{"0012x            ", 12, 12, 4},
+		{"1234567890       ", 3, 0, 0}, // more digits behind it: left to decimal
+		{"-1               ", 12, 0, 0},
+		{",1               ", 12, 0, 0},
 		{"1,", 2, 0, 0}, // too short a buffer
 	} {
-		if v, n := shortCount([]byte(c.text)[:c.cut:len(c.text)]); v != c.v || n != c.n {
-			t.Errorf("%q[:%d]: %d of %d digits, expected %d of %d", c.text, c.cut, v, n, c.v, c.n)
+		for name, count := range map[string]func([]byte) (int, int){"short": shortCount, "long": count15} {
+			if v, n := count([]byte(c.text)[:c.cut:len(c.text)]); v != c.v || n != c.n {
+				t.Errorf("%s, %q[:%d]: %d of %d digits, expected %d of %d", name, c.text, c.cut, v, n, c.v, c.n)
+			}
 		}
 	}
 	const text = "123456789012345678901234"
 	for cut := range 17 {
 		b := []byte(text[:cut] + ",               ")[:cut]
-		wantLong, _ := strconv.Atoi(text[:cut])
-		wantShort := wantLong
-		if cut < 1 || cut > 7 {
+		want, _ := strconv.Atoi(text[:cut])
+		wantShort, wantLong := want, want
+		if cut > 7 {
 			wantShort = 0
 		}
-		if cut < 8 || cut > 15 {
+		if cut > 15 {
 			wantLong = 0
 		}
 		if short, _ := shortCount(b); short != wantShort {
 			t.Errorf("%d digits: short %d, expected %d", cut, short, wantShort)
 		}
-		if long, n := longCount(b); long != wantLong || n != cut && n != 0 {
+		if long, n := count15(b); long != wantLong || n != cut && n != 0 {
 			t.Errorf("%d digits: long %d of %d digits, expected %d", cut, long, n, wantLong)
 		}
 	}

@@ -106,9 +106,17 @@ func varint(b []byte) (v uint64, n int) {
 	return v, n
 }
 
-// event takes an Event. Its summary comes after its time and step in every
-// writer there is, but nothing promises it: it is looked at last.
+// event takes an Event.
 func (r *eventReader) event(b []byte) error {
+	if r.usualEvent(b) {
+		return nil
+	}
+	return r.anyEvent(b)
+}
+
+// anyEvent takes an Event of any form. Its summary comes after its time and step in every
+// writer there is, but nothing promises it: it is looked at last.
+func (r *eventReader) anyEvent(b []byte) error {
 	f := fields{b: b}
 	var step int64
 	var at float64
@@ -370,4 +378,43 @@ func float16(u uint16) float64 {
 		v = -v
 	}
 	return v
+}
+
+// usualEvent takes an Event of one scalar as nearly every writer writes it: its
+// time, its step, and a Summary of one Value, which is a tag and a float; false
+// where anyEvent must look at it. TestUsualEvents holds the two against each other.
+func (r *eventReader) usualEvent(b []byte) bool {
+	const (
+		timeKey    = eventWallTime<<3 | wireFixed64
+		stepKey    = eventStep<<3 | wireVarint
+		summaryKey = eventSummary<<3 | wireBytes
+		valueKey   = summaryValue<<3 | wireBytes
+		tagKey     = valueTag<<3 | wireBytes
+		simpleKey  = valueSimple<<3 | wireFixed32
+	)
+	const least = 1 + 8 + 2 + 2 + 2 + 2 + 1 + 4
+	if len(b) < least || b[0] != timeKey || b[9] != stepKey {
+		return false
+	}
+	step, k := uint64(b[10]), 11
+	for shift := 7; b[k-1] >= 0x80; shift += 7 {
+		if k == 14 { // of 28 bits at most, so that what follows lies in b
+			return false
+		}
+		step = step&(1<<shift-1) | uint64(b[k])<<shift
+		k++
+	}
+	m := b[k:]
+	// Each of the messages ends where the one around it does, the tag five bytes before.
+	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
+		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
+		return false
+	}
+	n := len(m)
+	at := math.Float64frombits(binary.LittleEndian.Uint64(b[1:]))
+	if math.IsNaN(r.began) {
+		r.began = at
+	}
+	r.scalar(m[6:n-5], int64(step), at, float64(math.Float32frombits(binary.LittleEndian.Uint32(m[n-4:]))))
+	return true
 }

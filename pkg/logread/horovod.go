@@ -48,6 +48,7 @@ func (t *textLog) horovodRate(m []byte) verdict {
 		if len(run.rates.iterations) < maxRates {
 			run.rates.iterations = append(run.rates.iterations, v)
 		}
+		t.usual = formHorovod
 		return used
 	}
 	c.lit("Img/sec per ")
@@ -62,6 +63,27 @@ func (t *textLog) horovodRate(m []byte) verdict {
 	run := t.form(formHorovod)
 	run.rates.perGPU, run.rates.spread = v, spread
 	return used
+}
+
+// horovodLine takes the iteration that b begins with, as usualLines has it.
+func (t *textLog) horovodLine(b []byte) (int, verdict) {
+	if !has(b, "Iter #") || t.cur.rates.summary > 0 {
+		return 0, unknown
+	}
+	k := len("Iter #")
+	_, n := shortCount(b[k:])
+	if k += n; n == 0 || !has(b[k:], ": ") {
+		return 0, unknown
+	}
+	k += len(": ")
+	v, n := decimal(b[k:])
+	if k += n; n == 0 || !has(b[k:], " img/sec") || !has(b[k+8:], " per GPU\n") {
+		return 0, unknown
+	}
+	if run := t.form(formHorovod); len(run.rates.iterations) < maxRates {
+		run.rates.iterations = append(run.rates.iterations, v)
+	}
+	return k + len(" img/sec per GPU\n"), used
 }
 
 func (t *textLog) horovodTotal(m []byte) verdict {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/runs"
 )
@@ -18,6 +19,10 @@ const slurmJob = "slurm"
 type identifier struct {
 	before, behind, seed, digit, nodes *regexp.Regexp
 }
+
+// identifiers is the one of the process: to make it takes as long as to read ten
+// thousand lines.
+var identifiers = sync.OnceValue(newIdentifier)
 
 func newIdentifier() *identifier {
 	const noun = `n?(?:gpus?|workers?|ranks?|procs?|devices?|tasks?)`

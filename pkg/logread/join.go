@@ -207,58 +207,46 @@ func byNumber(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 // joinEpoch sets e, which is the first of all, to what the ranks logged of one
 // epoch.
 func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
-	var seconds, valSeconds, trainLoss, valLoss, accuracy, valAccuracy, iou, dice, rate known
-	samples := 0
+	seconds, valSeconds, rate := nan(), nan(), 0.0
+	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice mean
+	rates, samples := 0, 0
 	for _, o := range all {
-		seconds.add(o.Seconds)
-		valSeconds.add(o.ValSeconds)
+		if v := o.Seconds; v > seconds || seconds != seconds {
+			seconds = v
+		}
+		if v := o.ValSeconds; v > valSeconds || valSeconds != valSeconds {
+			valSeconds = v
+		}
 		trainLoss.add(o.TrainLoss)
 		valLoss.add(o.ValLoss)
 		accuracy.add(o.Accuracy)
 		valAccuracy.add(o.ValAccuracy)
 		iou.add(o.IoU)
 		dice.add(o.Dice)
-		rate.add(o.SamplesPerSecond)
+		if v := o.SamplesPerSecond; v == v {
+			rate += v
+			rates++
+		}
 		samples += o.Samples
 	}
-	e.Seconds, e.ValSeconds = seconds.largest(), valSeconds.largest()
-	e.TrainLoss, e.ValLoss, e.Accuracy, e.ValAccuracy = trainLoss.mean(), valLoss.mean(), accuracy.mean(), valAccuracy.mean()
-	e.IoU, e.Dice = iou.mean(), dice.mean()
+	e.Seconds, e.ValSeconds = seconds, valSeconds
+	e.TrainLoss, e.ValLoss, e.Accuracy, e.ValAccuracy = trainLoss.value(), valLoss.value(), accuracy.value(), valAccuracy.value()
+	e.IoU, e.Dice = iou.value(), dice.value()
 	if rateSums {
-		e.SamplesPerSecond, e.Samples = rate.total(), samples
+		if e.SamplesPerSecond, e.Samples = rate, samples; rates == 0 {
+			e.SamplesPerSecond = nan()
+		}
 	}
 }
 
-// known gathers the values of those ranks that logged one; with none, what it
-// tells is NaN.
-type known struct {
-	n        float64
-	sum, max float64
+// mean is that of the values of those ranks that logged one; of none it is NaN.
+type mean struct{ n, sum float64 }
+
+func (m *mean) add(v float64) {
+	if v == v {
+		m.n++
+		m.sum += v
+	}
 }
 
-func (k *known) add(v float64) {
-	if v != v {
-		return
-	}
-	if k.n == 0 || v > k.max {
-		k.max = v
-	}
-	k.n++
-	k.sum += v
-}
-
-func (k known) mean() float64 { return k.sum / k.n } // 0/0 is NaN
-
-func (k known) total() float64 {
-	if k.n == 0 {
-		return nan()
-	}
-	return k.sum
-}
-
-func (k known) largest() float64 {
-	if k.n == 0 {
-		return nan()
-	}
-	return k.max
-}
+func (m mean) value() float64 { return m.sum / m.n } // 0/0 is NaN

@@ -84,12 +84,50 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 		t.in.problem(t.l.number, "more than %d epochs are open; this one is left out", maxOpen)
 		return unused
 	}
+	r.opens(n)
+	return used
+}
+
+// opens opens an epoch.
+func (r *kerasRank) opens(n int) {
 	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // room is made of those that are done first
 		r.open = r.open[:copy(r.open, r.open[r.first:])]
 		r.first = 0
 	}
 	r.open = append(r.open, n)
-	return used
+}
+
+// kerasLine takes the line that b begins with, as usualLines has it: it opens an
+// epoch, or is of the shape of the line of values before.
+func (t *textLog) kerasLine(b []byte) (int, verdict) {
+	if !has(b, "Epoch ") {
+		shapes := &t.kerasShapes
+		if c := b[0]; shapes.n == 0 || c != '-' && !digit(c) {
+			return 0, unknown
+		}
+		s := &shapes.known[shapes.last]
+		n, ok := s.matchFirst(b)
+		if !ok || n == len(b) || b[n] != '\n' {
+			return 0, unknown
+		}
+		shapes.hits++
+		return n + 1, t.kerasShaped(s)
+	}
+	k := len("Epoch ")
+	epoch, n := shortCount(b[k:])
+	if k += n; n == 0 || epoch <= 1 || b[k] != '/' {
+		return 0, unknown
+	}
+	k++
+	total, n := shortCount(b[k:])
+	if k += n; n == 0 || total < epoch || b[k] != '\n' {
+		return 0, unknown
+	}
+	if r := t.cur.keras.of(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen {
+		return 0, unknown
+	}
+	t.form(formKeras).keras.of(t.rank).opens(epoch)
+	return k + 1, used
 }
 
 // kerasSummary is "196/196 - …" or "196/196 [===] - …": the first number must
@@ -179,6 +217,7 @@ func (t *textLog) kerasShaped(s *shape) verdict {
 		x := &s.slots[i+1]
 		kerasSet(e, x.field, x.v)
 	}
+	t.usual = formKeras
 	return used
 }
 

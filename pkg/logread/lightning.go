@@ -3,6 +3,7 @@ package logread
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,25 +82,35 @@ func readLightning(ctx context.Context, in *input) ([]*part, error) {
 			return nil, ctx.Err()
 		}
 		in.report.Lines++
-		switch {
-		case l.cut:
-			in.problem(l.number, "line is longer than %d bytes", maxLine)
-		case r.columns == nil:
-			r.header(string(line))
-			in.report.LinesUsed++
-		case len(line) == 0:
-			in.report.ignore(l.number, blankLine)
-		case !l.ended:
-			in.problem(l.number, "last line is torn: %.80q", line)
-		case r.usual(line):
-		default:
-			r.row(l.number, line)
+		if l.ended && r.usual(line, false) > 0 {
+			r.took(1)
+			r.usualRows()
+		} else {
+			r.take(line)
 		}
 	}
 	if l.err != nil {
 		return nil, fmt.Errorf("read %s after line %d: %w", in.path, l.number, l.err)
 	}
 	return r.finish(), nil
+}
+
+// take takes any line.
+func (r *lightningReader) take(line []byte) {
+	in, l := r.in, r.l
+	switch {
+	case l.cut:
+		in.problem(l.number, "line is longer than %d bytes", maxLine)
+	case r.columns == nil:
+		r.header(string(line))
+		in.report.LinesUsed++
+	case len(line) == 0:
+		in.report.ignore(l.number, blankLine)
+	case !l.ended:
+		in.problem(l.number, "last line is torn: %.80q", line)
+	default:
+		r.row(l.number, line)
+	}
 }
 
 type lightningReader struct {
@@ -112,9 +123,11 @@ type lightningReader struct {
 	rows        int
 	// Of the last row with one value: what stands in front of it, behind
 	// epoch and step, and behind it; column is 0 where there is none.
-	before, after []byte
+	before, after beginning
 	column        int
-	to            *float64 // where its values of toEpoch go; nil where that is to be found
+	cell          beginning // the cell of the epoch in the row before, with its comma
+	usualEpoch    int       // what it says
+	to            *float64  // where its values of toEpoch go; nil where that is to be found
 	toEpoch       int
 }
 
@@ -139,31 +152,72 @@ func (r *lightningReader) header(text string) {
 	}
 }
 
-// usual takes a row that begins with epoch and step and has its one value where
-// the last such row has it, as nearly all do; false where row must look at it.
-func (r *lightningReader) usual(text []byte) bool {
-	if r.column == 0 {
-		return false
-	}
-	epoch, n := shortCount(text)
-	if n == 0 || n == len(text) || text[n] != ',' {
-		return false
-	}
-	rest := text[n+1:]
-	step, n := shortCount(rest)
-	if n == 0 {
-		if step, n = longCount(rest); n == 0 {
-			return false
+// usualRow is more than such a row has bytes beside before and after.
+const usualRow = 64
+
+// usualRows takes the rows that follow in l.buf and are such as the one before.
+func (r *lightningReader) usualRows() {
+	l, rows := r.l, 0
+	for more := usualRow + len(r.before.text) + len(r.after.text); l.end-l.start >= more; rows++ {
+		l.number++
+		n := r.usual(l.buf[l.start:l.end], true)
+		if n == 0 {
+			l.number--
+			break
 		}
+		l.start += n
 	}
-	rest = rest[n:]
-	if len(rest) < len(r.before) || string(rest[:len(r.before)]) != string(r.before) {
-		return false
+	r.in.report.Lines += int64(rows)
+	r.took(rows)
+}
+
+// took counts rows with one value.
+func (r *lightningReader) took(rows int) {
+	r.in.report.Records += int64(rows)
+	r.in.report.LinesUsed += int64(rows)
+	r.rows += rows
+}
+
+// usual takes a row that begins with epoch and step and has its one value where
+// the last such row has it, as nearly all do; 0 where row must look at it. The
+// row is text as a whole, or where others follow what text begins with up to the
+// end of its line. It returns how long that is.
+func (r *lightningReader) usual(text []byte, others bool) int {
+	if r.column == 0 {
+		return 0
 	}
-	rest = rest[len(r.before):]
-	v, n := decimal(rest)
-	if n == 0 || string(rest[n:]) != string(r.after) {
-		return false
+	epoch, at := r.usualEpoch, len(r.cell.text)
+	if at == 0 || !r.cell.of(text) { // it is mostly that of the row before
+		v, n := shortCount(text)
+		if n == 0 || n == len(text) || text[n] != ',' {
+			return 0
+		}
+		epoch, at = v, n+1
+		r.usualEpoch = epoch
+		r.cell.set(text[:at])
+	}
+	step, n := count15(text[at:])
+	if at += n; n == 0 {
+		return 0
+	}
+	if !r.before.of(text[at:]) {
+		return 0
+	}
+	at += len(r.before.text)
+	v, n := decimal(text[at:])
+	if at += n; n == 0 {
+		return 0
+	}
+	if !r.after.of(text[at:]) {
+		return 0
+	}
+	at += len(r.after.text)
+	switch {
+	case !others && at == len(text):
+	case others && at < len(text) && text[at] == '\n':
+		at++
+	default:
+		return 0
 	}
 	c := &r.columns[r.column]
 	c.curve.add(int64(step), v, 0)
@@ -173,10 +227,32 @@ func (r *lightningReader) usual(text []byte) bool {
 		}
 		*r.to = v
 	}
-	r.in.report.Records++
-	r.in.report.LinesUsed++
-	r.rows++
-	return true
+	return at
+}
+
+// beginning is what a text may begin with.
+type beginning struct {
+	text       []byte
+	word, mask uint64 // the same, where it is no longer than a word
+}
+
+func (p *beginning) set(text []byte) {
+	p.text = append(p.text[:0], text...)
+	p.word, p.mask = 0, 0
+	if len(text) <= 8 {
+		for i, c := range text {
+			p.word |= uint64(c) << (8 * i)
+			p.mask |= 0xff << (8 * i)
+		}
+	}
+}
+
+// of says whether b begins with it.
+func (p *beginning) of(b []byte) bool {
+	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
+		return (binary.LittleEndian.Uint64(w)^p.word)&p.mask == 0 && len(b) >= len(p.text)
+	}
+	return bytes.HasPrefix(b, p.text)
 }
 
 // learn notes where the one value of a row stands, behind the commas in front
@@ -193,7 +269,8 @@ func (r *lightningReader) learn(text []byte, column int) {
 	if r.epoch != 0 || r.step != 1 || n == 0 || from-second != column-1 {
 		return
 	}
-	r.before, r.after = append(r.before[:0], text[second:from]...), append(r.after[:0], text[from+n:]...)
+	r.before.set(text[second:from])
+	r.after.set(text[from+n:])
 	r.column, r.to = column, nil
 }
 

@@ -24,7 +24,8 @@ type lines struct {
 	cut    bool // whether it was longer than maxLine
 	eof    bool
 	err    error // of reading, not of what was read
-	back   bool  // a \r has been read
+	back   bool  // a \r is in what was looked at
+	looked int   // up to where in buf was looked for one
 	size   int64 // of the whole text, 0 where it is not known
 	got    int64 // bytes that were read
 }
@@ -41,12 +42,25 @@ func newLines(r io.Reader, size int64) *lines {
 // next returns the next line without its end (\n or \r\n). It is good until
 // the next call.
 func (l *lines) next() ([]byte, bool) {
+	if l.looked < l.end {
+		l.look()
+	}
 	if i := bytes.IndexByte(l.buf[l.start:l.end], '\n'); i >= 0 { // as a rule
 		line := l.buf[l.start : l.start+i]
 		l.start += i + 1
 		return l.line(line, true, false), true
 	}
 	return l.last()
+}
+
+// goOn goes on with r, behind all that was read.
+func (l *lines) goOn(r io.Reader) { l.r, l.eof = r, false }
+
+// look looks for a \r where it was not looked for yet. What epochLines has taken
+// from buf, which has none, is passed over.
+func (l *lines) look() {
+	l.back = l.back || bytes.IndexByte(l.buf[max(l.start, l.looked):l.end], '\r') >= 0
+	l.looked = l.end
 }
 
 // last returns the line that ends beyond what has been read.
@@ -73,6 +87,7 @@ func (l *lines) last() ([]byte, bool) {
 			return l.line(line, false, false), true
 		}
 		searched -= l.fill()
+		l.look()
 	}
 }
 
@@ -116,6 +131,7 @@ func (l *lines) fill() int {
 		}
 		l.end -= moved
 		l.start -= moved
+		l.looked = max(0, l.looked-moved)
 	}
 	l.read(l.end)
 	return moved
@@ -127,7 +143,7 @@ func (l *lines) read(at int) {
 		n, err := l.r.Read(l.buf[at:])
 		l.end = at + n
 		l.got += int64(n)
-		l.back = l.back || bytes.IndexByte(l.buf[at:l.end], '\r') >= 0
+		l.looked = min(l.looked, at)
 		if err != nil {
 			l.eof = true
 			if !errors.Is(err, io.EOF) {

@@ -67,7 +67,7 @@ type merger struct {
 
 // merge gives the runs in the order of their first parts.
 func (m *merger) merge(parts []*part) []runs.Run {
-	m.names = newIdentifier()
+	m.names = identifiers()
 	m.ours = map[string]*part{}
 	for _, p := range parts {
 		if p.role == complete {

@@ -34,6 +34,7 @@ type input struct {
 
 	at      io.ReaderAt // the content from any place on; nil where it is compressed
 	abreast int         // goroutines that may read it
+	least   int64       // bytes of a piece of a text log; 0: leastAhead
 }
 
 // problem notes a line that could not be used (0: the whole file).

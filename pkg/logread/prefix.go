@@ -130,6 +130,10 @@ func (t *textLog) nameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
+// mostBack is by how many milliseconds a stamp may be before the one above it:
+// lines that are written at once need not be in order.
+const mostBack = 1000
+
 // clock takes the run's start and end from the time stamps of used lines. Two
 // stamps of one rank that go back say that the clock was set.
 func (t *textLog) clock() {
@@ -145,7 +149,7 @@ func (t *textLog) clock() {
 			t.in.report.assume("time stamps are of UTC, for the log does not say its zone")
 		}
 	}
-	if run.ended-now > 1000 && t.rank < 0 {
+	if run.ended-now > mostBack && t.rank < 0 {
 		back := time.UnixMilli(run.ended).Sub(time.UnixMilli(now))
 		t.in.problem(t.l.number, "the clock goes back by %s here; the epochs' seconds are the log's own and stay as they are", back)
 	}
@@ -159,10 +163,10 @@ func (t *textLog) clock() {
 // changes.
 func (t *textLog) milliseconds() (int64, bool) {
 	year := len(t.stamp) - stampLength
-	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day) {
+	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day.text) {
 		t.newDay(day, year)
 	}
-	if t.badDay {
+	if t.day.bad {
 		return 0, false
 	}
 	s := t.stamp[year:][:stampLength]
@@ -177,16 +181,28 @@ func (t *textLog) milliseconds() (int64, bool) {
 	if hour|minute|second|hundredths >= 1<<20 || thousandth > 9 {
 		return 0, false
 	}
-	return t.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
+	return t.day.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
 }
 
 // newDay works out when a day began, whose year has so many digits.
 func (t *textLog) newDay(day []byte, year int) {
-	t.day = append(t.day[:0], day...)
 	text := string(day)
 	if missing := 4 - year; missing > 0 && t.cur.timed {
 		text = time.UnixMilli(t.cur.ended).UTC().Format("2006")[:missing] + text
 	}
-	midnight, err := time.Parse("2006-01-02", text)
-	t.midnight, t.badDay = midnight.UnixMilli(), err != nil
+	t.day.set(day, text)
+}
+
+// calendar knows when a day began: mostly that of the line before.
+type calendar struct {
+	text     []byte // the day as it was written
+	midnight int64  // its beginning, in milliseconds since 1970
+	bad      bool   // it is none
+}
+
+// set sets the day, which is written so; whole is the same with all digits.
+func (c *calendar) set(text []byte, whole string) {
+	c.text = append(c.text[:0], text...)
+	midnight, err := time.Parse("2006-01-02", whole)
+	c.midnight, c.bad = midnight.UnixMilli(), err != nil
 }

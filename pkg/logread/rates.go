@@ -23,6 +23,53 @@ func (t *textLog) rate(m []byte) verdict {
 		t.in.problem(t.l.number, "expected \"Train samples N time Ss rate R samples/s\", got %.80q", m)
 		return unused
 	}
+	t.rateOf(samples, seconds, rate)
+	t.usual = formRates
+	return used
+}
+
+// rateLine takes the line of a rank that b begins with, as usualLines has it.
+func (t *textLog) rateLine(b []byte) (int, verdict) {
+	k := 0
+	for b[k] == ' ' && k < 8 {
+		k++
+	}
+	rank, n := shortCount(b[k:])
+	if k += n; n == 0 || rank > maxWorkers || !has(b[k:], ": ") {
+		return 0, unknown
+	}
+	k += len(": ")
+	s := b[k : k+stampBytes]
+	if !wholeStamp(s) {
+		return 0, unknown
+	}
+	m := b[k+stampBytes:]
+	if !has(m, " INFO Tr") || !has(m[8:], "ain samples ") {
+		return 0, unknown
+	}
+	at := len(" INFO Train samples ")
+	samples, n := shortCount(m[at:])
+	if at += n; n == 0 || !has(m[at:], " time ") {
+		return 0, unknown
+	}
+	at += len(" time ")
+	seconds, n := decimal(m[at:])
+	if at += n; n == 0 || !has(m[at:], "s rate ") {
+		return 0, unknown
+	}
+	at += len("s rate ")
+	rate, n := decimal(m[at:])
+	if at += n; n == 0 || !has(m[at:], " samples/s\n") {
+		return 0, unknown
+	}
+	at += len(" samples/s\n")
+	t.rank, t.stamp = rank, s
+	t.rateOf(samples, seconds, rate)
+	return len(b) - len(m) + at, used
+}
+
+// rateOf takes an epoch of the current line's rank.
+func (t *textLog) rateOf(samples int, seconds, rate float64) {
 	run := t.form(formRates)
 	run.sums = true
 	n := 1
@@ -34,7 +81,6 @@ func (t *textLog) rate(m []byte) verdict {
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
 		t.in.problem(t.l.number, "%d samples in %g s are not %g samples/s; both are kept as the log has them", samples, seconds, rate)
 	}
-	return used
 }
 
 // trial sets the run's trial SYNTHETIC.

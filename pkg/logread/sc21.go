@@ -105,11 +105,22 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 	t.form(formSC21)
 	e := t.epoch(n, 0)
 	*e = unmeasured(n, t.l.number)
-	e.Seconds, e.SamplesPerSecond = t.took(seconds), rate
-	if samples := seconds * rate; samples > 0.5 && samples < 1<<40 && math.Abs(samples-math.Round(samples)) < 1e-9*samples {
-		e.Samples = int(math.Round(samples)) // exactly, where the log has all digits
-	}
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.took(seconds), rate, wholeSamples(seconds, rate)
+	t.usual = formSC21
 	return used
+}
+
+// wholeSamples is the number of samples of an epoch, exactly, where the log has
+// all digits of its time and its rate; else 0.
+func wholeSamples(seconds, rate float64) int {
+	samples := seconds * rate
+	if !(samples > 0.5 && samples < 1<<40) {
+		return 0
+	}
+	if n := int64(samples + 0.5); math.Abs(samples-float64(n)) < 1e-9*samples {
+		return int(n)
+	}
+	return 0
 }
 
 func (t *textLog) sc21Loss(m []byte) verdict {
@@ -151,6 +162,7 @@ func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
 	}
 	*field(e) = v
 	t.form(formSC21)
+	t.usual = formSC21
 	return used
 }
 

@@ -46,12 +46,19 @@ type shape struct {
 
 // match says whether line is of that shape, and sets the slots' values.
 func (s *shape) match(line []byte) bool {
-	from := 0
+	n, ok := s.matchFirst(line)
+	return ok && n == len(line)
+}
+
+// matchFirst says whether lines begins with one of that shape, and how long it
+// is.
+func (s *shape) matchFirst(lines []byte) (length int, ok bool) {
+	from, line := 0, lines
 	for i := range s.slots {
 		x := &s.slots[i]
 		same := s.text[from:x.from]
 		if len(line) < len(same) || string(line[:len(same)]) != string(same) {
-			return false
+			return 0, false
 		}
 		line = line[len(same):]
 		n := 0
@@ -64,17 +71,21 @@ func (s *shape) match(line []byte) bool {
 			n = len(line) - len(c.b)
 		case slotText:
 			if n = bytes.IndexByte(line, '"'); n < 0 || n > 0 && line[n-1] == '\\' {
-				return false
+				return 0, false
 			}
 			line, from = line[n:], x.to
 			continue
 		}
 		if n == 0 {
-			return false
+			return 0, false
 		}
 		line, from = line[n:], x.to
 	}
-	return string(line) == string(s.text[from:])
+	same := s.text[from:]
+	if len(line) < len(same) || string(line[:len(same)]) != string(same) {
+		return 0, false
+	}
+	return len(lines) - len(line) + len(same), true
 }
 
 // at is where part begins in the line that is learned. Both are pieces of one

@@ -48,9 +48,13 @@ type studyName struct {
 	repeat  int // 0 where the name has none
 }
 
+var studyNames = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
+})
+
 // parseStudyName reads the base name of path.
 func parseStudyName(path string) (studyName, bool) {
-	m := regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`).FindStringSubmatch(filepath.Base(uncompressedName(path)))
+	m := studyNames().FindStringSubmatch(filepath.Base(uncompressedName(path)))
 	if m == nil {
 		return studyName{}, false
 	}

@@ -84,13 +84,16 @@ type textLog struct {
 	firsts  [2]int
 	inBlock block
 	pending failure
-	// day is that of the last time stamp, as it was written, and midnight its
-	// beginning in milliseconds since 1970.
-	day      []byte
-	midnight int64
-	badDay   bool
-	heading  []byte // the last "- name - LEVEL - "
-	zoned    bool   // the report says of which zone the stamps are taken to be
+	day     calendar // of the last time stamp
+	heading []byte   // the last "- name - LEVEL - "
+	zoned   bool     // the report says of which zone the stamps are taken to be
+	// usual is the form of the line if more that differ from it in their numbers
+	// alone may follow at once, and else formCommand. Those of epochs fast reads,
+	// and ahead in the pieces of the file to come.
+	usual      form
+	usualBytes int64 // of lines that fast has read
+	fast       epochLines
+	ahead      *ahead
 	// The shapes of lines that come a million times.
 	kerasShapes, mlperfShapes, dllShapes shapes
 }
@@ -107,18 +110,8 @@ const (
 
 // readText reads a text log into the runs it tells of.
 func readText(ctx context.Context, in *input) ([]*part, error) {
-	t := &textLog{in: in, l: newLines(in.r, in.size)}
-	t.cur = t.newRun(1)
-	for {
-		line, ok := t.l.next()
-		if !ok {
-			break
-		}
-		if t.l.number&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		t.take(line)
-	}
+	t := newTextLog(in)
+	err := t.read(ctx)
 	report := in.report
 	report.Lines = int64(t.l.number)
 	for i, reason := range []string{otherLine, idleLine} {
@@ -126,8 +119,8 @@ func readText(ctx context.Context, in *input) ([]*part, error) {
 			report.Ignored = append(report.Ignored, Ignored{Reason: reason, Lines: t.counts[i], First: t.firsts[i]})
 		}
 	}
-	if t.l.err != nil {
-		return nil, fmt.Errorf("read %s after line %d: %w", in.path, t.l.number, t.l.err)
+	if err != nil {
+		return nil, err
 	}
 	parts := t.finish()
 	if len(parts) == 0 && len(report.Unused) == 0 {
@@ -135,6 +128,75 @@ func readText(ctx context.Context, in *input) ([]*part, error) {
 	}
 	return parts, nil
 }
+
+func newTextLog(in *input) *textLog {
+	t := &textLog{in: in, l: newLines(in.r, in.size)}
+	t.cur = t.newRun(1)
+	return t
+}
+
+// read reads all lines.
+func (t *textLog) read(ctx context.Context) error {
+	defer func() { t.ahead.wait() }()
+	for {
+		line, ok := t.l.next()
+		if !ok && t.goOn() {
+			continue
+		} else if !ok {
+			break
+		}
+		if t.l.number&0xffff == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t.take(line)
+		switch t.usual {
+		case formSC21:
+			t.epochLines(ctx)
+		case formKeras:
+			t.usualLines(t.kerasLine)
+		case formHorovod:
+			t.usualLines(t.horovodLine)
+		case formRates:
+			t.usualLines(t.rateLine)
+		}
+		t.usual = formCommand
+	}
+	if t.l.err != nil {
+		return fmt.Errorf("read %s after line %d: %w", t.in.path, t.l.number, t.l.err)
+	}
+	return nil
+}
+
+// usualLines takes the lines that follow in l.buf as long as line can: it takes
+// the one that b begins with, whose number l has, and returns its length up to
+// the end of it, or 0 where its grammar must look at it. It is the other way to
+// read what take reads; TestUsualLines holds the two against each other.
+func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
+	if t.inBlock != noBlock {
+		return
+	}
+	l := t.l
+	for l.end-l.start >= usualLine {
+		t.rank, t.stamp = -1, nil
+		l.number++
+		n, v := line(l.buf[l.start:l.end])
+		if n == 0 {
+			l.number--
+			return
+		}
+		l.start += n
+		if v == used {
+			t.in.report.LinesUsed++
+			if len(t.stamp) > 0 {
+				t.clock()
+			}
+		}
+	}
+}
+
+// usualLine is so many bytes that no line in usual form has to ask for each of
+// its parts whether the text goes on.
+const usualLine = 160
 
 // take looks at a line.
 func (t *textLog) take(line []byte) {

@@ -219,8 +219,7 @@ func (r *textRun) part(report *Report) *part {
 	}
 	switch {
 	case len(by) == 1:
-		r.run.Epochs = by[0]
-		if !slices.IsSortedFunc(r.run.Epochs, byNumber) {
+		if r.run.Epochs = by[0]; r.tracks.all[0].at != nil { // they did not come in order
 			slices.SortStableFunc(r.run.Epochs, byNumber)
 		}
 	case len(by) > 1:
