@@ -45,6 +45,11 @@ func (f *File) dataset(at int64) (*Dataset, error) {
 		return nil, err
 	}
 	d := &Dataset{file: f, at: -1}
+	for _, m := range all {
+		if m.kind == messageExternal {
+			return nil, errors.New("its values lie in other files (external storage), which is not read: copy it with h5repack -l CONTI")
+		}
+	}
 	seen := map[int]bool{}
 	// Dataspace and type first: the others build on them.
 	order := []int{messageDataspace, messageDatatype, messageFill, messageFilters, messageLayout}
@@ -120,8 +125,13 @@ func datatype(c *cursor) (values.Number, error) {
 	t := values.Number{Size: int(c.uint(4)), Big: bits&1 != 0, Signed: bits&8 != 0}
 	switch class {
 	case 0:
-		if t.Known() {
-			return t, c.err
+		offset, precision := c.uint(2), c.uint(2)
+		switch {
+		case c.err != nil || !t.Known():
+		case offset != 0 || precision != uint64(8*t.Size):
+			return t, fmt.Errorf("whole numbers of %d bits in %d bytes: those that fill their bytes are read; convert them (astype in NumPy)", precision, t.Size)
+		default:
+			return t, nil
 		}
 	case 1:
 		t.Float = true
@@ -156,10 +166,9 @@ func (d *Dataset) fillValue(c *cursor) error {
 		return c.err
 	}
 	n := c.uint(4)
-	if c.err == nil && n == uint64(d.of.Size) {
-		d.fill = slices.Clone(c.take(d.of.Size))
-		if slices.Max(d.fill) == 0 {
-			d.fill = nil
+	if c.err == nil && n > 0 && n == uint64(d.of.Size) { // 0: it has no type, which is an error of its own
+		if v := c.take(d.of.Size); c.err == nil && slices.Max(v) > 0 {
+			d.fill = slices.Clone(v)
 		}
 	}
 	return c.err

@@ -205,6 +205,9 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 			slices.Sort(names)
 			return nil, fmt.Errorf("open data set %s: there is no %s; there are: %s", path, part, listed(names))
 		}
+		if to == elsewhere {
+			return nil, fmt.Errorf("open data set %s: %s is a soft link or one to another file, which is not followed: name the data set itself", path, part)
+		}
 		at = to
 	}
 	d, err := f.dataset(at)

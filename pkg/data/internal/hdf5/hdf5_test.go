@@ -91,6 +91,35 @@ func TestManyChunks(t *testing.T) {
 	}
 }
 
+// TestRareForms: addresses behind a block of the user's, a chunk whose filter was
+// left out, and pages of chunks that were never written.
+func TestRareForms(t *testing.T) {
+	d, err := open(t, "testdata/userblock.h5").Dataset("masked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]float32, 8)
+	if err := d.Reader().Read(got, []int{0, 0}, []int{2, 4}); err != nil || !slices.Equal(got, []float32{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if d, err = open(t, "testdata/pages.h5").Dataset("pages"); err != nil {
+		t.Fatal(err)
+	}
+	got = make([]float32, 3600)
+	if err := d.Reader().Read(got, []int{0, 0}, []int{60, 60}); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range got {
+		want := float32(-1)
+		if i >= 59*60 {
+			want = float32(i)
+		}
+		if v != want {
+			t.Fatalf("value %d is %g, want %g", i, v, want)
+		}
+	}
+}
+
 // counting counts the bytes that are read.
 type counting struct {
 	r io.ReaderAt
@@ -151,6 +180,24 @@ func TestErrors(t *testing.T) {
 	}
 	if err := d.Reader().Read(make([]float32, 81), []int{0, 0, 0, 1}, []int{1, 1, 9, 9}); err == nil || !strings.Contains(err.Error(), "the data are [3 7 8 9]") {
 		t.Errorf("a box beyond the edge: %v", err)
+	}
+	for file, sets := range map[string]map[string]string{
+		"odd": {
+			"soft":    "soft is a soft link or one to another file, which is not followed: name the data set itself",
+			"outside": "its values lie in other files (external storage), which is not read: copy it with h5repack",
+			"twelve":  "whole numbers of 12 bits in 2 bytes: those that fill their bytes are read; convert them",
+		},
+		"odd-latest": {
+			"soft":      "soft is a soft link or one to another file",
+			"elsewhere": "elsewhere is a soft link or one to another file",
+		},
+	} {
+		f := open(t, "testdata/"+file+".h5")
+		for name, want := range sets {
+			if _, err := f.Dataset(name); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v, want %q", file, name, err, want)
+			}
+		}
 	}
 	grows := open(t, "testdata/grows.h5")
 	if _, err := grows.Dataset("grows"); err == nil || !strings.Contains(err.Error(), "data set that can grow") {

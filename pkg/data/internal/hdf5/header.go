@@ -13,6 +13,7 @@ const (
 	messageDatatype     = 0x03
 	messageFill         = 0x05
 	messageLink         = 0x06
+	messageExternal     = 0x07
 	messageLayout       = 0x08
 	messageFilters      = 0x0b
 	messageContinuation = 0x10
@@ -133,6 +134,10 @@ func (f *File) messages(blocks []block, next func(*cursor) message, skip int64) 
 	return all, nil
 }
 
+// elsewhere is the place of a link by name, soft or to another file: it is not
+// followed.
+const elsewhere = -1
+
 // links are the objects of the group whose header is at a byte of the file.
 func (f *File) links(at int64) (map[string]int64, error) {
 	all, err := f.header(at)
@@ -172,7 +177,7 @@ func (f *File) links(at int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// link reads a link message (IV.A.2.g); a soft or external link has no name.
+// link reads a link message (IV.A.2.g).
 func (f *File) link(b []byte) (string, int64, error) {
 	c := cursor{b: b}
 	version, flags := c.uint(1), c.uint(1)
@@ -192,7 +197,7 @@ func (f *File) link(b []byte) (string, int64, error) {
 	}
 	name := string(c.take(int(n)))
 	if kind != 0 && c.err == nil {
-		return "", 0, nil
+		return name, elsewhere, nil
 	}
 	to := c.uint(f.offsets)
 	if c.err != nil || version != 1 {
@@ -261,19 +266,18 @@ func (f *File) symbolTable(at int64, names []byte, links map[string]int64) error
 	for ; len(b) > 0; b = b[each:] {
 		c := cursor{b: b}
 		name, to, cached := c.uint(f.offsets), c.uint(f.offsets), c.uint(4)
-		if cached == 2 { // a soft link
-			continue
-		}
 		if name >= uint64(len(names)) {
 			return errors.New("a name is outside of its heap: the file is damaged")
 		}
 		text, _, ok := bytes.Cut(names[name:], []byte{0})
-		header, err := f.address(to)
 		if !ok {
-			err = errors.New("a name does not end: the file is damaged")
+			return errors.New("a name does not end: the file is damaged")
 		}
-		if err != nil {
-			return err
+		header := int64(elsewhere)
+		if cached != 2 { // which is a soft link
+			if header, err = f.address(to); err != nil {
+				return err
+			}
 		}
 		links[string(text)] = header
 	}

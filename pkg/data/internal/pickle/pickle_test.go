@@ -47,6 +47,12 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s is %v, want %s", key, v, want)
 		}
 	}
+	// LONG1, two's complement of as many bytes as it takes (pickletools.decode_long).
+	for text, want := range map[string]int64{"\x8a\x00.": 0, "\x8a\x01\x7f.": 127, "\x8a\x01\x80.": -128, "\x8a\x02\xff\x00.": 255, "\x8a\x02\x00\x80.": -32768} {
+		if v, err := Read([]byte(text)); err != nil || v != want {
+			t.Errorf("%q is %v, %v, want %d", text, v, err, want)
+		}
+	}
 	number, _ := d.Get("number")
 	if v, ok := Int(number); !ok || v != 207 {
 		t.Errorf("NumPy's number is %v", number)

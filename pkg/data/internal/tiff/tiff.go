@@ -39,10 +39,13 @@ const (
 	tagHeight       = 257
 	tagBits         = 258
 	tagCompression  = 259
+	tagPhotometric  = 262
+	tagFillOrder    = 266
 	tagStripOffsets = 273
 	tagSamples      = 277
 	tagRowsPerStrip = 278
 	tagStripBytes   = 279
+	tagPlanar       = 284
 	tagPredictor    = 317
 	tagTileWidth    = 322
 	tagTileHeight   = 323
@@ -51,9 +54,17 @@ const (
 	tagFormat       = 339
 )
 
+// Values of tagPhotometric: what a grey value of 0 is.
+const (
+	whiteIsZero = 0
+	blackIsZero = 1
+)
+
 // Compressions.
 const (
 	packedNot     = 1
+	packedFax     = 2 // to 4: of one bit
+	packedFax4    = 4
 	packedLZW     = 5
 	packedDeflate = 8
 	packedBits    = 32773
@@ -129,8 +140,8 @@ func (f *File) page(at int64) (p Page, next uint32, err error) {
 		tag, kind, count := f.order.Uint16(e), f.order.Uint16(e[2:]), int64(f.order.Uint32(e[4:]))
 		width := map[uint16]int64{1: 1, 3: 2, 4: 4}[kind]
 		switch tag {
-		case tagWidth, tagHeight, tagBits, tagCompression, tagStripOffsets, tagSamples, tagRowsPerStrip, tagStripBytes,
-			tagPredictor, tagTileWidth, tagTileHeight, tagTileOffsets, tagTileBytes, tagFormat:
+		case tagWidth, tagHeight, tagBits, tagCompression, tagPhotometric, tagFillOrder, tagStripOffsets, tagSamples, tagRowsPerStrip, tagStripBytes,
+			tagPlanar, tagPredictor, tagTileWidth, tagTileHeight, tagTileOffsets, tagTileBytes, tagFormat:
 		default:
 			continue
 		}
@@ -186,6 +197,19 @@ func (p Page) field(tag uint16, without uint32) uint32 {
 // wide says whether x/image/tiff does not read the page, and this package does.
 func (p Page) wide() bool { return p.Bits > 16 || p.Float || p.Signed }
 
+// faxInverted says whether a page of fax compression means white by its black
+// runs: their bits are 1, which is white where black is 0 (section 11; libtiff
+// reads it so). x/image/tiff gives black for them whatever the field says.
+func (p Page) faxInverted() bool {
+	return p.fax() && p.field(tagPhotometric, whiteIsZero) == blackIsZero
+}
+
+// fax says whether a page has a compression of fax machines.
+func (p Page) fax() bool {
+	c := p.field(tagCompression, packedNot)
+	return c >= packedFax && c <= packedFax4
+}
+
 // Values are the grey values of a page, row by row: whole numbers divided by
 // their largest, floats as they are.
 func (f *File) Values(page int) ([]float32, error) {
@@ -224,6 +248,12 @@ func (f *File) Image(page int) (image.Image, error) {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
 			return nil, fmt.Errorf("page %d: %d bytes cannot hold %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
+		if p.field(tagPlanar, 1) == 2 && p.field(tagSamples, 1) > 1 {
+			return nil, fmt.Errorf("page %d: its colours lie in planes of their own (planar configuration 2), which is not read: save it with the colours of a pixel side by side", page)
+		}
+		if p.field(tagFillOrder, 1) == 2 && p.Bits < 8 && !p.fax() { // x/image/tiff heeds it in a fax alone
+			return nil, fmt.Errorf("page %d: the bits of a byte are in reverse order (fill order 2), which is not read: save it again with 8 bits", page)
+		}
 		// x/image/tiff reads the page that the header names: name this one.
 		text := bytes.Clone(f.text[:8])
 		f.order.PutUint32(text[4:], uint32(p.at))
@@ -233,6 +263,11 @@ func (f *File) Image(page int) (image.Image, error) {
 		}
 		if b := m.Bounds(); b.Dy() != p.Height || b.Dx() != p.Width {
 			return nil, fmt.Errorf("page %d: it is %d×%d, not %d×%d: the file is damaged", page, b.Dy(), b.Dx(), p.Height, p.Width)
+		}
+		if g, ok := m.(*image.Gray); ok && p.faxInverted() {
+			for i := range g.Pix {
+				g.Pix[i] = ^g.Pix[i]
+			}
 		}
 		return m, nil
 	}
@@ -334,8 +369,11 @@ func (f *File) decode(p Page) ([]float32, error) {
 		if p.Signed {
 			largest = float32(math.Pow(2, float64(p.Bits-1)) - 1)
 		}
+		inverted := !p.Signed && p.field(tagPhotometric, blackIsZero) == whiteIsZero
 		for i := range v {
-			v[i] /= largest
+			if v[i] /= largest; inverted {
+				v[i] = 1 - v[i]
+			}
 		}
 	}
 	return v, nil

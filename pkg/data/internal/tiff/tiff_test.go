@@ -70,6 +70,26 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// TestWhiteIsZero: files in which 0 is white give the same values as others, also
+// where black runs of a fax mean white.
+func TestWhiteIsZero(t *testing.T) {
+	for file, want := range map[string]func(k int) float64{
+		"u32-miniswhite": func(k int) float64 { return float64(k) / 128 },
+		"fax4-0":         func(k int) float64 { return float64(k % 2) },
+		"fax4-1":         func(k int) float64 { return float64(k % 2) },
+	} {
+		v, err := parse(t, "testdata/one/"+file+".tif").Values(0)
+		if err != nil || len(v) != 35 {
+			t.Fatalf("%s: %d values, %v", file, len(v), err)
+		}
+		for k, got := range v {
+			if math.Abs(float64(got)-want(k)) > 1e-7 {
+				t.Errorf("%s: value %d is %g, want %g", file, k, got, want(k))
+			}
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	whole, err := os.ReadFile("testdata/f32-deflate.tif")
 	if err != nil {
@@ -97,6 +117,12 @@ func TestErrors(t *testing.T) {
 		if _, err := Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+	if _, err := parse(t, "testdata/one/planar.tif").Values(0); err == nil || !strings.Contains(err.Error(), "planes of their own (planar configuration 2), which is not read: save it with") {
+		t.Errorf("planes of colours: %v", err)
+	}
+	if _, err := parse(t, "testdata/one/fillorder.tif").Values(0); err == nil || !strings.Contains(err.Error(), "(fill order 2), which is not read: save it again with 8 bits") {
+		t.Errorf("bits in reverse order: %v", err)
 	}
 	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("four bytes: %v", err)

@@ -33,3 +33,25 @@ for libver in ("earliest", "latest"):
         f.create_dataset("many", data=many, chunks=(1, 2), compression="gzip" if libver == "latest" else None)
 with h5py.File("grows.h5", "w", libver="latest") as f:
     f.create_dataset("grows", data=v.astype("<f4"), chunks=chunk, maxshape=(None, 7, 8, 9))
+# What must not be read as if it were plain: values in another file, whole numbers
+# that do not fill their bytes, links.
+with h5py.File("odd.h5", "w") as f:
+    f.create_dataset("target", data=v[0, 0].astype("<f4"))
+    f["soft"] = h5py.SoftLink("/target")
+    f.create_dataset("outside", shape=(4, 4), dtype="<f4", external=[("odd.bin", 0, 64)])
+    twelve = h5py.h5t.STD_I16LE.copy()
+    twelve.set_precision(12)
+    h5py.h5d.create(f.id, b"twelve", twelve, h5py.h5s.create_simple((4, 4)))
+with h5py.File("odd-latest.h5", "w", libver="latest") as f:
+    f["soft"] = h5py.SoftLink("/target")
+    f["elsewhere"] = h5py.ExternalLink("odd.h5", "/target")
+
+# Addresses that count from behind a block of the user's, and a chunk whose filter
+# was left out; pages of a fixed array of which only the last is written.
+with h5py.File("userblock.h5", "w", userblock_size=512) as f:
+    d = f.create_dataset("masked", shape=(2, 4), dtype="<f4", chunks=(1, 4), compression="gzip")
+    d[0] = np.arange(4)
+    d.id.write_direct_chunk((1, 0), np.arange(4, 8, dtype="<f4").tobytes(), filter_mask=1)
+with h5py.File("pages.h5", "w", libver="latest") as f:
+    d = f.create_dataset("pages", shape=(60, 60), dtype="<f4", chunks=(1, 2), compression="gzip", fillvalue=-1)
+    d[59] = many[59]

@@ -28,3 +28,12 @@ pages[0].save("i32-predictor.tif", save_all=True, append_images=pages[1:], compr
 # One page, as a picture of its own.
 tifffile.imwrite("one/f32.tif", (k[0] / 128).astype("f4"), photometric="minisblack")
 tifffile.imwrite("one/u32.tif", (k[0] << 25).astype("u4"), photometric="minisblack")
+
+# White at 0: the same values inverted. The bits of a fax are k odd, which is white
+# where the file says so.
+tifffile.imwrite("one/u32-miniswhite.tif", ((1 << 32) - 1 - (k[0] << 25)).astype("u4"), photometric="miniswhite")
+for photometric in (0, 1):
+    bits = Image.fromarray((k[0] % 2 == 1).astype("u1") * 255).convert("1")
+    bits.save(f"one/fax4-{photometric}.tif", compression="group4", tiffinfo={262: photometric})
+tifffile.imwrite("one/planar.tif", np.stack([k[0]] * 3).astype("u1"), photometric="rgb", planarconfig="separate")
+bits.save("one/fillorder.tif", tiffinfo={266: 2})
