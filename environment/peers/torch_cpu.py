@@ -32,7 +32,7 @@ def arguments():
     p.add_argument("--task", choices=("train", "allreduce"), default="train")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
-    p.add_argument("--model", choices=("unet2d", "resnet50v2", "unet3d"), default="unet2d")
+    p.add_argument("--model", choices=("unet2d", "resnet50v2", "unet3d", "unet3d-k3"), default="unet2d")
     p.add_argument("--base", type=int, default=32, help="channels of the first level")
     p.add_argument("--depth", type=int, default=4, help="levels above the bridge")
     p.add_argument("--size", type=int, default=128, help="height and width of an image, side of a volume")
@@ -54,7 +54,7 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
 
-    from torch_models import ResNet50V2, UNet, UNet3D, flops_per_image
+    from torch_models import CicekUNet3D, ResNet50V2, UNet, UNet3D, flops_per_image
 except ImportError as e:
     print(f"{e}: install PyTorch with environment/peers/install", file=sys.stderr)
     sys.exit(3)
@@ -69,10 +69,17 @@ def network():
         return ResNet50V2(ARGS.base), (3, n, n), lambda: torch.randint(10, (ARGS.batch,))
     if ARGS.model == "unet3d":
         return UNet3D(ARGS.base, ARGS.depth), (4, n, n, n), lambda: 2 * torch.rand(ARGS.batch, 5, n, n, n) - 1
+    if ARGS.model == "unet3d-k3":
+        return CicekUNet3D(ARGS.base, ARGS.depth), (3, n, n, n), lambda: (torch.rand(ARGS.batch, 3, n, n, n) > 0.5).float()
     return UNet(ARGS.base, ARGS.depth), (1, n, n), lambda: (torch.rand(ARGS.batch, 1, n, n) > 0.5).float()
 
 
-LOSSES = {"unet2d": F.binary_cross_entropy_with_logits, "resnet50v2": F.cross_entropy, "unet3d": F.l1_loss}
+LOSSES = {
+    "unet2d": F.binary_cross_entropy_with_logits,
+    "resnet50v2": F.cross_entropy,
+    "unet3d": F.l1_loss,
+    "unet3d-k3": F.binary_cross_entropy_with_logits,
+}
 
 
 class Train:
@@ -87,7 +94,7 @@ class Train:
             "parameters": sum(p.numel() for p in model.parameters()),
             "flops_per_image": flops_per_image(model, *self.shape),
         }
-        last = torch.channels_last_3d if ARGS.model == "unet3d" else torch.channels_last
+        last = torch.channels_last_3d if ARGS.model.startswith("unet3d") else torch.channels_last
         self.layout = last if ARGS.format == "channels_last" else torch.contiguous_format
         self.model = model.to(memory_format=self.layout)
         if WORLD > 1:

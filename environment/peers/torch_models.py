@@ -121,6 +121,46 @@ class UNet3D(nn.Module):
         return torch.tanh(self.up[-1](x))
 
 
+class Blocks3D(nn.Module):
+    """Two times convolution 3x3x3, batch norm, ReLU."""
+
+    def __init__(self, inputs, inside, outputs):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv3d(inputs, inside, 3, padding=1, bias=False), nn.BatchNorm3d(inside)
+        self.conv2, self.norm2 = nn.Conv3d(inside, outputs, 3, padding=1, bias=False), nn.BatchNorm3d(outputs)
+
+    def forward(self, x):
+        x = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(x)), inplace=True)
+
+
+class CicekUNet3D(nn.Module):
+    """The network of lockstep's "unet3d-k3", as Cicek et al., 3D U-Net, 2016: 3x3x3 convolutions, max-pool down,
+    transposed convolution up, three channels in and three logits a voxel."""
+
+    def __init__(self, base, depth, channels=3):
+        super().__init__()
+        inside = [base << level for level in range(depth + 1)]
+        outputs = [2 * c for c in inside]
+        self.down = nn.ModuleList(Blocks3D(a, b, c) for a, b, c in zip([channels] + outputs, inside, outputs[:-1]))
+        self.bridge = Blocks3D(outputs[-2], inside[-1], outputs[-1])
+        skips = outputs[-2::-1]
+        self.up = nn.ModuleList(nn.ConvTranspose3d(2 * c, 2 * c, 2, stride=2) for c in skips)
+        self.join = nn.ModuleList(Blocks3D(3 * c, c, c) for c in skips)
+        self.head = nn.Conv3d(outputs[0], channels, 1)
+
+    def forward(self, x):
+        skips = []
+        for blocks in self.down:
+            x = blocks(x)
+            skips.append(x)
+            x = F.max_pool3d(x, 2)
+        x = self.bridge(x)
+        for up, join in zip(self.up, self.join):
+            x = join(torch.cat([up(x), skips.pop()], 1))
+        return self.head(x)
+
+
 CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose2d, nn.ConvTranspose3d)
 

@@ -367,9 +367,12 @@ func TestSameCounts(t *testing.T) {
 	}{
 		{DefaultShape(), 7762465, 18050187264}, // PyTorch 1.13.1 says the same, environment/peers/torch_cpu.py
 		{tiny, tinyParameters, tinyFLOPs},      // by hand
-		// And of these two.
+		// And of these.
 		{Shape{Model: modelResNet50V2, Base: 4, Size: 32, Batch: 2}, 97490, 2519040},
 		{Shape{Model: modelUNet3D, Base: 2, Depth: 2, Size: 4, Batch: 1}, 2829, 92160},
+		// By hand too, weights + batch norms and biases: 3→2 162+4, 2→4 216+8, 4→4 432+8, 4→8 864+16, up 512+8,
+		// 12→4 1296+8, 4→4 432+8, head 12+3; multiplications 64·(162+216+1296+432+12) + 8·(432+864+512).
+		{Shape{Model: modelUNet3DK3, Base: 2, Depth: 1, Size: 4, Batch: 1}, 3989, 6 * 150016},
 	} {
 		var out strings.Builder
 		err := Work(t.Context(), WorkerOptions{Task: taskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
@@ -383,6 +386,23 @@ func TestSameCounts(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%v: greeting %s, want %s", c.shape, out.String(), want)
 		}
+	}
+}
+
+// TestPublishedUNet3D: the paper's network has 19,069,955 parameters (arXiv:1606.06650,
+// section 2): ours has those, but for a batch norm's two in place of the bias of
+// each of 2,336 channels, and biases of 896 channels of transposed convolutions.
+func TestPublishedUNet3D(t *testing.T) {
+	s, err := ShapeOf(modelUNet3DK3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	net, err := s.network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 19069955 + 2336 + 896; net.Parameters() != want {
+		t.Errorf("%d parameters, want %d", net.Parameters(), want)
 	}
 }
 
@@ -407,10 +427,14 @@ func TestShapes(t *testing.T) {
 			t.Errorf("%s has targets", s)
 		}
 	}
-	if _, err := ShapeOf("vgg"); err == nil || !strings.Contains(err.Error(), "use unet2d, resnet50v2, unet3d") {
+	if _, err := ShapeOf("vgg"); err == nil || !strings.Contains(err.Error(), "use unet2d, resnet50v2, unet3d, unet3d-k3") {
 		t.Errorf("an unknown model: %v", err)
 	}
 	if err := (Shape{Model: "vgg", Batch: 1}).validate(); err == nil {
 		t.Error("an unknown model is taken")
+	}
+	err := Shape{Model: modelUNet3DK3, Base: 2, Depth: 3, Size: 12, Batch: 1}.validate()
+	if err == nil || !strings.Contains(err.Error(), "depth 3 and size 12: use a base of at least 1") {
+		t.Errorf("a size that cannot be halved: %v", err)
 	}
 }

@@ -14,18 +14,20 @@ const (
 	modelUNet2D     = "unet2d"
 	modelResNet50V2 = "resnet50v2"
 	modelUNet3D     = "unet3d"
+	modelUNet3DK3   = "unet3d-k3"
 )
 
 // Models are the networks that the engine's benchmark trains, the default first.
-func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D} }
+func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D, modelUNet3DK3} }
 
 // Shape is what is trained, and how large: a 2-D U-Net with batch norm on images
-// of one channel, Keras' ResNet50V2 with 10 classes on images of three, or the
-// 3-D U-Net of strided convolutions that turns 4 fields into 5.
+// of one channel, Keras' ResNet50V2 with 10 classes on images of three, the 3-D
+// U-Net of strided convolutions that turns 4 fields into 5, or the 3-D U-Net of
+// 3×3×3 convolutions with batch norm (see cicek).
 type Shape struct {
 	Model  string // one of Models; empty: the 2-D U-Net
 	Base   int    // channels of the first level
-	Depth  int    // U-Nets: levels (2-D: above the bridge)
+	Depth  int    // U-Nets: levels (2-D and 3×3×3: above the bridge)
 	Size   int    // height of an image, side of a volume
 	Width  int    // of an image, pixels; 0: as its height
 	Batch  int    // samples per worker and step
@@ -44,7 +46,8 @@ const classes = 10
 
 // ShapeOf is the shape of one of Models that targets are set for: the 2-D U-Net's
 // is DefaultShape, ResNet50V2 has 23,539,850 trained parameters and images of
-// 32×32, the 3-D U-Net five levels and volumes of 32×32×32.
+// 32×32, the 3-D U-Net five levels and volumes of 32×32×32, that of 3×3×3
+// convolutions the channels of the paper and 19,073,187 parameters.
 func ShapeOf(name string) (Shape, error) {
 	switch name {
 	case "", modelUNet2D:
@@ -53,6 +56,8 @@ func ShapeOf(name string) (Shape, error) {
 		return Shape{Model: modelResNet50V2, Base: 64, Size: 32, Batch: 32}, nil
 	case modelUNet3D:
 		return Shape{Model: modelUNet3D, Base: 64, Depth: 5, Size: 32, Batch: 2}, nil
+	case modelUNet3DK3:
+		return Shape{Model: modelUNet3DK3, Base: 32, Depth: 3, Size: 32, Batch: 1}, nil
 	}
 	return Shape{}, fmt.Errorf("bench: model %q is not known: use %s", name, strings.Join(Models(), ", "))
 }
@@ -82,6 +87,8 @@ func (s Shape) network() (model.Network, error) {
 		return model.UNet3D(model.UNet3DConfig{
 			Base: s.Base, Depth: s.Depth, InChannels: 4, OutChannels: 5, Size: slices.Repeat([]int{s.Size}, 3),
 		})
+	case modelUNet3DK3:
+		return cicek(s.Base, s.Depth, s.Size)
 	}
 	_, err := ShapeOf(s.Model)
 	return nil, err
@@ -118,6 +125,8 @@ func (s Shape) String() string {
 		return fmt.Sprintf("ResNet50V2 base %d, %d×%d×3, batch %d", s.Base, s.Size, s.width(), s.Batch)
 	case modelUNet3D:
 		return fmt.Sprintf("3-D U-Net base %d, depth %d, %d×%d×%d×4, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Size, s.Batch)
+	case modelUNet3DK3:
+		return fmt.Sprintf("3-D U-Net of 3×3×3 base %d, depth %d, %d×%d×%d×3, batch %d", s.Base, s.Depth, s.Size, s.Size, s.Size, s.Batch)
 	}
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.width(), s.Batch)
 }
@@ -131,7 +140,7 @@ func (s Shape) targets() (throughput map[setting]float64, memory float64) {
 	switch s.Model {
 	case modelResNet50V2:
 		return map[setting]float64{{1, 1}: 1.4, {1, 2}: 1.5, {2, 1}: 1.5}, 0
-	case modelUNet3D:
+	case modelUNet3D, modelUNet3DK3:
 		return map[setting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
 	}
 	return map[setting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget

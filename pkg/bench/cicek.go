@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+)
+
+// cicek is a network of one's own, of nn's layers: the 3-D U-Net of Çiçek et
+// al., 3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation,
+// 2016, arXiv:1606.06650, on volumes of so many voxels a side, with three
+// channels and three logits a voxel as there.
+//
+// Each of depth levels down is two 3×3×3 convolutions, to base·2^level channels
+// and to twice as many, each with batch norm and ReLU, and a 2×2×2 pooling. Two
+// such convolutions are the bridge. Each level up is a 2×2×2 transposed
+// convolution that keeps the channels, the concatenation [up, skip], and two
+// convolutions to the skip's channels; and a 1×1×1 convolution is the head. As is
+// usual today the convolutions are padded, and have no biases before a batch norm.
+func cicek(base, depth, size int) (model.Network, error) {
+	const channels = 3
+	if base < 1 || depth < 1 || depth > 8 || size < 1 || size%(1<<depth) != 0 {
+		return nil, fmt.Errorf("bench: %s of base %d, depth %d and size %d: use a base of at least 1, a depth of 1 to 8, and a size that can be halved that often",
+			modelUNet3DK3, base, depth, size)
+	}
+	conv := func(g *nn.Graph, name string, x *gorgonia.Node, out int) *gorgonia.Node {
+		x = g.Conv(name+".conv", x, nn.Convolution{Out: out, Kernel: []int{3}, Pad: []int{1}})
+		return g.ReLU(g.BatchNorm(name+".norm", x))
+	}
+	build := func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+		var skips []*gorgonia.Node
+		for i := range depth {
+			name := fmt.Sprintf("down.%d", i)
+			x = conv(g, name+".b", conv(g, name+".a", x, base<<i), 2*base<<i)
+			skips = append(skips, x)
+			x = g.MaxPool(x, nn.Pool{Kernel: []int{2}})
+		}
+		x = conv(g, "bridge.b", conv(g, "bridge.a", x, base<<depth), 2*base<<depth)
+		for i := depth - 1; i >= 0; i-- {
+			name := fmt.Sprintf("up.%d", i)
+			x = g.ConvTranspose(name+".transpose", x, nn.Convolution{Out: 4 * base << i, Kernel: []int{2}, Stride: []int{2}, Bias: true})
+			x = g.Concat(x, skips[i])
+			x = conv(g, name+".b", conv(g, name+".a", x, 2*base<<i), 2*base<<i)
+		}
+		return g.Conv("head", x, nn.Convolution{Out: channels, Kernel: []int{1}, Bias: true})
+	}
+	shape := append([]int{channels}, slices.Repeat([]int{size}, 3)...)
+	return model.Own(fmt.Sprintf("%s-%dx%d", modelUNet3DK3, base, depth), model.Segmentation, shape, shape, build)
+}
