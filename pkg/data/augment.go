@@ -107,7 +107,7 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	}
 	brightness, contrast := 2*r.Float64()-1, 2*r.Float64()-1
 	if a.Brightness > 0 || a.Contrast > 0 {
-		c.brightness, c.contrast = float32(a.Brightness*brightness), float32(1+a.Contrast*contrast)
+		c.brightness, c.contrast = float32(a.Brightness*brightness), float32(1+float64(a.Contrast*contrast))
 	}
 	return c
 }
@@ -186,12 +186,13 @@ func (c change) turn(dst, src []float32, channels int) {
 	}
 }
 
-// jitter changes a picture's values.
+// jitter changes a picture's values. The product is rounded by itself, on every
+// processor, as a GPU does it.
 func (c change) jitter(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return
 	}
 	for i, x := range v {
-		v[i] = min(max((x-0.5)*c.contrast+0.5+c.brightness, 0), 1)
+		v[i] = min(max(float32((x-0.5)*c.contrast)+0.5+c.brightness, 0), 1)
 	}
 }

@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"image"
@@ -94,7 +95,7 @@ func TestCIFAR10Errors(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrong := slices.Clone(whole)
-	wrong[2*3073] = 77
+	wrong[2*3073] = 10
 	for _, c := range []struct {
 		name string
 		text []byte
@@ -103,7 +104,7 @@ func TestCIFAR10Errors(t *testing.T) {
 		{"cut off", whole[:3073*3+100], second + ": it is cut off in picture 3, which begins at byte 9219 and has 100 of 3073 bytes: copy or download it again"},
 		{"cut off between pictures", whole[:3073*3], second + ": it has 3 pictures where " + filepath.Join(dir, "cifar-10-batches-bin", "data_batch_1.bin") + " has 8"},
 		{"empty", nil, second + ": it is empty"},
-		{"another file", wrong, "byte 6146, the class of picture 2, is 77: expected 0 to 9"},
+		{"another file", wrong, "byte 6146, the class of picture 2, is 10: expected 0 to 9"},
 	} {
 		write(t, second, c.text)
 		if _, err := data.OpenCIFAR10(dir, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -115,6 +116,15 @@ func TestCIFAR10Errors(t *testing.T) {
 	} {
 		if _, err := data.OpenCIFAR10(name, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	// The Python version with a label beyond the classes in place of its 9.
+	python := readFile(t, "testdata/cifar-10-batches-py/data_batch_2")
+	for label, want := range map[string]string{"K\x0a": "is 10: expected 0 to 9", "J\xff\xff\xff\xff": "is -1: expected 0 to 9"} {
+		other := t.TempDir()
+		write(t, filepath.Join(other, "data_batch_1"), bytes.Replace(python, []byte("K\x09"), []byte(label), 1))
+		if _, err := data.OpenCIFAR10(other, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("label %q: %v, want %q", label, err, want)
 		}
 	}
 	// The Python version: code is refused, and not run.

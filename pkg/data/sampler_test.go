@@ -126,6 +126,40 @@ func TestSamplerShuffles(t *testing.T) {
 	}
 }
 
+// TestShuffledBatches: a last batch with padding stays the last, whose padding is
+// counted there; the others change their places.
+func TestShuffledBatches(t *testing.T) {
+	c := data.SamplerConfig{Samples: 21, World: 2, BatchPerWorker: 2, Seed: 3, Shuffle: true, ShuffleBatches: true}
+	orders := map[string]bool{}
+	for epoch := range 8 {
+		got := sampler(t, c).Epoch(epoch)
+		if last := got[len(got)-1]; len(got) != 6 || !slices.Equal(last, []int{20, 0}) {
+			t.Fatalf("epoch %d: the last of %d batches is %v, want [20 0]", epoch, len(got), last)
+		}
+		orders[fmt.Sprint(got)] = true
+	}
+	if len(orders) < 6 { // of 120
+		t.Errorf("8 epochs have %d orders", len(orders))
+	}
+}
+
+// TestShardFirst: each rank keeps its share and shuffles it for itself.
+func TestShardFirst(t *testing.T) {
+	c := data.SamplerConfig{Samples: 40, World: 2, BatchPerWorker: 20, Seed: 3, Shuffle: true, ShardFirst: true}
+	var places [2][]int
+	for c.Rank = range c.World {
+		for _, i := range sampler(t, c).Epoch(1)[0] {
+			if i%2 != c.Rank {
+				t.Fatalf("rank %d has sample %d", c.Rank, i)
+			}
+			places[c.Rank] = append(places[c.Rank], i/2)
+		}
+	}
+	if slices.Equal(places[0], places[1]) {
+		t.Errorf("both ranks are shuffled by one permutation, %v", places[0])
+	}
+}
+
 const goldenOrder = "[3 2 6 1 5 7 4 0] [0 3 6 7 2 4 5 1]"
 
 func TestSamplerErrors(t *testing.T) {

@@ -52,12 +52,15 @@ type Config struct {
 	// Samples is how many crops of augment.crop an epoch has, of stacks, fields and
 	// volumes; 0: one a box. TestSamples is how many are held out, cut at places
 	// that stay.
-	Samples     int     `yaml:"samples,omitempty" json:"samples,omitempty"`
-	TestSamples int     `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
-	Input       string  `yaml:"input,omitempty" json:"input,omitempty"`   // of volumes: name of the input's data; empty: Nbody
-	Target      string  `yaml:"target,omitempty" json:"target,omitempty"` // of volumes: name of the target's data; empty: Hydro
-	Augment     Augment `yaml:"augment" json:"augment"`
-	DropLast    bool    `yaml:"drop_last" json:"drop_last"`
+	Samples     int    `yaml:"samples,omitempty" json:"samples,omitempty"`
+	TestSamples int    `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
+	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // of volumes: name of the input's data; empty: Nbody
+	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // of volumes: name of the target's data; empty: Hydro
+	// InputChannels and TargetChannels are those that volumes must have; 0: any.
+	InputChannels  int     `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
+	TargetChannels int     `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
+	Augment        Augment `yaml:"augment" json:"augment"`
+	DropLast       bool    `yaml:"drop_last" json:"drop_last"`
 }
 
 // Task is what a network learns from the data.
@@ -107,6 +110,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.samples and test_samples are %d and %d: use 0 for one a box", c.Samples, c.TestSamples)
 	case (c.Samples > 0 || c.TestSamples > 0) && (!c.boxes() || c.Augment.Crop == 0):
 		return fmt.Errorf("data.samples is set: only crops of stacks, fields and volumes are counted so: set data.augment.crop, or samples to 0")
+	case c.Task() == TaskRegression && (c.Augment.Brightness != 0 || c.Augment.Contrast != 0):
+		return fmt.Errorf("data.augment.brightness and contrast are %g and %g: they are of pictures, whose values are 0 to 1, and would cut a field's to these: leave them out", c.Augment.Brightness, c.Augment.Contrast)
+	case c.InputChannels < 0 || c.TargetChannels < 0:
+		return fmt.Errorf("data.input_channels and target_channels are %d and %d: use 0 for any number", c.InputChannels, c.TargetChannels)
 	case c.boxes() && c.Augment.Crop > 0 && c.TestSamples == 0:
 		return fmt.Errorf("data.test_samples is 0: with crops, say how many are held out")
 	}
@@ -177,6 +184,9 @@ func Open(c Config) (Opened, error) {
 			return Opened{}, fmt.Errorf("held-out data %s: their classes are not those of %s: %d and %d, or other names", c.testPath(), c.Path, len(test.ClassNames), len(o.ClassNames))
 		}
 		o.Train = all
+		if err := sameChannels(o.Train, o.Test, c); err != nil {
+			return Opened{}, err
+		}
 		for i := range o.Test.Len() {
 			o.TestImages = append(o.TestImages, o.Test.SampleName(i))
 		}
@@ -191,6 +201,20 @@ func Open(c Config) (Opened, error) {
 		o.Train, o.Test = Subset(all, trainIdx), Subset(all, testIdx)
 	}
 	return o, o.cut(c)
+}
+
+// sameChannels reports held-out data for which a network of the training data is
+// not made. They may be of another size.
+func sameChannels(train, test Dataset, c Config) error {
+	for _, of := range []struct {
+		what        string
+		train, test []int
+	}{{"images", train.ImageShape(), test.ImageShape()}, {"targets", train.TargetShape(), test.TargetShape()}} {
+		if len(of.train) != len(of.test) || of.train[0] != of.test[0] {
+			return fmt.Errorf("held-out data %s: their %s are %v (channels first), those of %s %v: make the channels equal", c.testPath(), of.what, of.test, c.Path, of.train)
+		}
+	}
+	return nil
 }
 
 func (c Config) testPath() string {
@@ -231,7 +255,7 @@ func (o *Opened) open(c Config, path string, test bool) (Dataset, error) {
 	case KindFields:
 		return Fields(c.fields())
 	case KindVolumes:
-		return volumesOf(OpenVolumes(path, VolumeOptions{Input: c.Input, Target: c.Target}))
+		return volumesOf(OpenVolumes(path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
 	}
 	return Cells(CellsConfig{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }

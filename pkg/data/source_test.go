@@ -93,6 +93,8 @@ func TestConfigErrors(t *testing.T) {
 		"validate fields: edge is 0":                                    {Kind: "fields", Count: 5, TestImages: 1},
 		"validate shapes: classes is 99":                                {Kind: "shapes", Count: 5, TestImages: 1, Classes: 99},
 		"resize is -3 pixels":                                           {Kind: "cifar10", Path: "x", Resize: -3},
+		"data.input_channels and target_channels are -1 and 0":          {Kind: "volumes", Path: "x", TestPath: "y", InputChannels: -1},
+		"they are of pictures, whose values are 0 to 1":                 {Kind: "fields", Count: 5, Edge: 16, TestImages: 1, Augment: data.Augment{Contrast: 0.1}},
 		"validate augmentation: brightness is 2":                        {Kind: "cifar10", Path: "x", Augment: data.Augment{Brightness: 2}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
@@ -103,6 +105,61 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 	if _, err := data.Open(data.Config{Kind: "shapes", Count: 5, TestImages: 5}); err == nil || !strings.Contains(err.Error(), "test_images is 5 of 5 images: leave at least one to train on") {
+		t.Error(err)
+	}
+}
+
+// swapped is volumes with the targets as images.
+type swapped struct{ data.Dataset }
+
+func (s swapped) ImageShape() []int  { return s.Dataset.TargetShape() }
+func (s swapped) TargetShape() []int { return s.Dataset.ImageShape() }
+
+func (s swapped) Get(i int, image, target []float32) error {
+	return s.Dataset.Get(i, target, image)
+}
+
+// TestChannels: volumes of other channels than those that are asked for, or than
+// those trained on, are refused, with the way out.
+func TestChannels(t *testing.T) {
+	dir := t.TempDir()
+	train, other := filepath.Join(dir, "train"), filepath.Join(dir, "other")
+	for path, ds := range map[string]data.Dataset{train: fields(t, 2, 12), other: swapped{fields(t, 1, 12)}} {
+		if err := data.WriteVolumes(context.Background(), path, ds, data.VolumeFormat{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := data.Config{Kind: "volumes", Path: train, TestPath: other, Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8}}
+	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "held-out data "+other+": their images are [5 12 12 12] (channels first), those of "+train+" [4 12 12 12]: make the channels equal") {
+		t.Error(err)
+	}
+	c.TestPath, c.InputChannels, c.TargetChannels = train, 4, 5
+	if _, err := data.Open(c); err != nil {
+		t.Error(err)
+	}
+	c.Path = other
+	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "Nbody has 5 channels, 4 are expected (its shape is [5 12 12 12]): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)") {
+		t.Error(err)
+	}
+	c.Path, c.Input = train, "gas"
+	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "there is no gas; there are: Hydro, Nbody (data.input and data.target name them)") {
+		t.Error(err)
+	}
+}
+
+// TestHeldOutClasses: held-out pictures are of the classes that are trained on.
+func TestHeldOutClasses(t *testing.T) {
+	train, other := t.TempDir(), t.TempDir()
+	writeClasses(t, train)
+	writeClasses(t, other)
+	if err := os.Rename(filepath.Join(other, "dog"), filepath.Join(other, "fish")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := data.Open(data.Config{Kind: "folders", Path: train, TestPath: other})
+	if want := "held-out data " + other + ": their classes are not those of " + train + ": 2 and 2, or other names"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if _, err := data.Open(data.Config{Kind: "folders", Path: train, TestPath: train}); err != nil {
 		t.Error(err)
 	}
 }

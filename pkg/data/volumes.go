@@ -122,7 +122,7 @@ func (v *Volumes) addHDF5(path string, o VolumeOptions) error {
 	for i, name := range []string{o.Input, o.Target} {
 		d, err := f.Dataset(name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w (data.input and data.target name them)", path, err)
 		}
 		both[i] = hdf5Grid{d.Reader()}
 	}
@@ -166,7 +166,7 @@ func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 		case len(c.shape) != 4:
 			return fmt.Errorf("%s: %s has shape %v: expected [C,D,H,W]", path, c.name, c.shape)
 		case c.want > 0 && c.shape[0] != c.want:
-			return fmt.Errorf("%s: %s has %d channels, %d are expected (its shape is %v): name other data, or set the channels that the network takes", path, c.name, c.shape[0], c.want, c.shape)
+			return fmt.Errorf("%s: %s has %d channels, %d are expected (its shape is %v): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)", path, c.name, c.shape[0], c.want, c.shape)
 		case slices.Min(c.shape) < 1:
 			return fmt.Errorf("%s: %s has shape %v: it is empty", path, c.name, c.shape)
 		}

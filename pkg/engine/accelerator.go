@@ -45,6 +45,12 @@ type Resident struct {
 	ImageShape, TargetShape []int // [c,h,w] or [c,d,h,w]; equal but for the channels
 	// A value is its byte over these: 255 for images, 1 or 255 for masks.
 	ImageDivisor, TargetDivisor float64
+	// Values are, in place of Target, targets that have no places to cut and turn with
+	// the image, sample after sample: the index of the class.
+	Values []float32
+	// Stored is where each sample lies: several may be parts of one, which are varied
+	// each by its own number. nil: sample i is the i-th.
+	Stored []int
 
 	Flip, Rotate         bool
 	Brightness, Contrast float64 // of the image alone

@@ -33,14 +33,25 @@ type GradSync interface {
 
 // Reducing is a GradSync that says when each bucket was reduced, for a trace.
 type Reducing interface {
-	// Reduced are the reductions of the buckets before the last Wait, valid until
-	// the next Bucket.
+	// Reduced are the reductions before the last Wait, valid until the next Bucket
+	// or ShareStatistics.
 	Reduced() []Reduction
+}
+
+// Accumulating is a GradSync that takes the mean gradient of several steps, one after
+// another: an engine whose gradients lie on a device of its own adds them up there.
+// It asks Part before a step and calls Accumulated after it, in place of Bucket and Wait.
+type Accumulating interface {
+	GradSync
+	// Part says which step of how many the next one is, from 1, and what exchanges the
+	// mean of all of them, with the last.
+	Part() (part, parts int, inner GradSync)
+	Accumulated()
 }
 
 // Reduction is the time that a bucket spent in the collective.
 type Reduction struct {
-	Bucket int
+	Bucket int // −1: no bucket, but the statistics of a batch norm
 	Begin  time.Time
 	Took   time.Duration
 }
@@ -48,7 +59,7 @@ type Reduction struct {
 // Timing says where a step's time went.
 type Timing struct {
 	Forward, Backward time.Duration
-	Wait              time.Duration // blocked in GradSync.Wait: exposed communication
+	Wait              time.Duration // blocked in GradSync.Wait or NormSync.ShareStatistics: exposed communication
 	Optimizer         time.Duration
 }
 
@@ -78,9 +89,10 @@ type Executable interface {
 	// SetInput copies v, in the logical order of the input's shape.
 	SetInput(name string, v []float32) error
 	// Step runs the forward pass, the backward pass where the program has one,
-	// hands the buckets to sync (may be nil), and applies update (may be nil:
-	// gradients only). A non-finite loss is ErrNonFinite, before any bucket is
-	// handed over and before the optimiser.
+	// hands the buckets to sync (may be nil: the worker is alone), and applies
+	// update (may be nil: gradients only). A program with synchronised batch norms
+	// needs a sync that is a NormSync. A non-finite loss is ErrNonFinite, before any
+	// bucket is handed over and before the optimiser.
 	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
 	// Loss is the loss of the last Step.
 	Loss() float64

@@ -99,7 +99,8 @@ func variables(net Network) (all []variable, flattens bool, err error) {
 // Rename turns the tensors of a file, as net's parameters and running
 // statistics under the names of from, into those under the names of to, in the
 // order of the network. Layouts follow: Keras' kernels have the output last.
-// What else a checkpoint holds, such as an optimiser's slots, is left out.
+// What else a checkpoint holds, an optimiser's slots and the parameters' averages,
+// is left out; see Averages.
 //
 // Every tensor of the network must be there, with its shape, and nothing that
 // it does not know.
@@ -192,6 +193,44 @@ func shapeOrScalar(shape []int) string {
 	return "shape " + strings.ReplaceAll(fmt.Sprint(shape), " ", "×")
 }
 
+// AveragePrefix begins the name of a parameter's average (EMA) in a checkpoint:
+// ema.<parameter>.
+const AveragePrefix = "ema."
+
+// Averages is a checkpoint with the averaged parameters in place of the trained
+// ones, in their precision; running statistics, which are not averaged, stay.
+func Averages(f *weights.File) (*weights.File, error) {
+	of := map[string]weights.Tensor{}
+	for _, t := range f.Tensors {
+		if name, ok := strings.CutPrefix(t.Name, AveragePrefix); ok {
+			of[name] = t
+		}
+	}
+	if len(of) == 0 {
+		return nil, errors.New("the file has no averages (ema.…): it is no checkpoint of a run with ema.decay")
+	}
+	out := &weights.File{Metadata: f.Metadata}
+	for _, t := range f.Tensors {
+		if a, ok := of[t.Name]; ok {
+			if a.Len() != t.Len() {
+				return nil, fmt.Errorf("the average of %s has %d values, it has %d", t.Name, a.Len(), t.Len())
+			}
+			averaged := weights.Tensor{Name: t.Name, Shape: t.Shape, F64: a.Float64s()}
+			if t.F32 != nil {
+				averaged.F32, averaged.F64 = make([]float32, t.Len()), nil
+				for i, v := range a.Float64s() {
+					averaged.F32[i] = float32(v)
+				}
+			}
+			t = averaged
+		}
+		if !strings.HasPrefix(t.Name, AveragePrefix) {
+			out.Tensors = append(out.Tensors, t)
+		}
+	}
+	return out, nil
+}
+
 // key is what a tensor's name in a file is found by; false for one that is none
 // of the network's by design.
 func key(n Naming, name string) (string, bool) {
@@ -202,9 +241,14 @@ func key(n Naming, name string) (string, bool) {
 		return strings.Join(parts[max(0, len(parts)-2):], "/"), !strings.HasPrefix(name, "optimizer")
 	case NamesPyTorch:
 		name = strings.TrimPrefix(name, "module.")
-		return name, !strings.HasSuffix(name, ".num_batches_tracked") && !strings.HasPrefix(name, "optimizer.")
+		return name, !strings.HasSuffix(name, ".num_batches_tracked") && !besides(name)
 	}
-	return name, !strings.HasPrefix(name, "optimizer.")
+	return name, !besides(name)
+}
+
+// besides says whether a checkpoint keeps a tensor beside the network's.
+func besides(name string) bool {
+	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
 // name is the key of v.

@@ -134,6 +134,52 @@ func TestRenameOverlooks(t *testing.T) {
 	}
 }
 
+// TestAverages: a checkpoint's averages are none of the network's tensors, and take
+// their place where they are asked for.
+func TestAverages(t *testing.T) {
+	net := small(t)[4]
+	trained, err := model.Rename(net, file(t, net), model.NamesLockstep, model.NamesPyTorch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := file(t, net)
+	if _, err := model.Averages(f); err == nil || !strings.Contains(err.Error(), "it is no checkpoint of a run with ema.decay") {
+		t.Errorf("without averages: %v", err)
+	}
+	first := trained[0]
+	average := weights.Tensor{Name: model.AveragePrefix + first.Name, Shape: first.Shape}
+	for _, v := range first.F32 {
+		average.F64 = append(average.F64, float64(v)/2)
+	}
+	f.Tensors = append(f.Tensors, average)
+	for naming, to := range map[model.Naming]model.Naming{model.NamesLockstep: model.NamesPyTorch, model.NamesPyTorch: model.NamesLockstep} {
+		got, err := model.Rename(net, f, naming, to)
+		if err != nil || !slices.Equal(names(got), names(trained)) || !slices.Equal(got[0].F32, first.F32) {
+			t.Errorf("beside averages: %v, %v", names(got), err)
+		}
+	}
+	averaged, err := model.Averages(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := model.Rename(net, averaged, model.NamesLockstep, model.NamesPyTorch)
+	if err != nil || !slices.Equal(names(got), names(trained)) {
+		t.Fatalf("averages: %v, %v", names(got), err)
+	}
+	for i, v := range first.F32 {
+		if got[0].F32[i] != v/2 {
+			t.Errorf("value %d is %g, want %g", i, got[0].F32[i], v/2)
+		}
+	}
+	if !slices.Equal(got[1].F32, trained[1].F32) {
+		t.Errorf("%s, which has no average, changed", got[1].Name)
+	}
+	f.Tensors[len(f.Tensors)-1].F64 = average.F64[1:]
+	if _, err := model.Averages(f); err == nil || !strings.Contains(err.Error(), "the average of conv1.weight has") {
+		t.Errorf("an average of another size: %v", err)
+	}
+}
+
 func TestRenameErrors(t *testing.T) {
 	net := small(t)[4]
 	flat, err := model.ParseSpec("a.yaml", []byte("name: n\ntask: classification\nimage: [1, 4, 4]\ntarget: [1]\nlayers: [{kind: Flatten}, {name: a, kind: Linear, out: 2}]"))

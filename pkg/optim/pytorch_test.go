@@ -105,11 +105,22 @@ func TestLayerwiseByHand(t *testing.T) {
 	if err := optim.Apply(lars, w, []float64{6, 8}); err != nil || w[0] != -12 || w[1] != -16 {
 		t.Errorf("LARS from zero: %v, %v, want -12, -16", w, err)
 	}
+	w = []float64{3, 4}
+	plain := lars
+	plain.WeightDecay = 0 // or the quotient would be ‖w‖/0
+	if err := optim.Apply(plain, w, []float64{0, 0}); err != nil || w[0] != 3 || w[1] != 4 {
+		t.Errorf("LARS without gradient: %v, %v, want 3, 4", w, err)
+	}
 	// In the first step m̂/√v̂ is the gradient's sign, here (1, 1) up to ε: ‖r‖ = √2, the step is lr·5/√2.
 	lamb := optim.Update{Rule: "lamb", LearningRate: 0.2, Step: 1, Beta1: 0.5, Beta2: 0.5, Epsilon: 1e-300}
 	w = []float64{3, 4}
 	if err := optim.Apply(lamb, w, []float64{6, 8}, make([]float64, 2), make([]float64, 2)); err != nil || math.Abs(w[0]-(3-1/math.Sqrt2)) > 1e-15 || math.Abs(w[1]-(4-1/math.Sqrt2)) > 1e-15 {
 		t.Errorf("LAMB: %v, %v", w, err)
+	}
+	// From zero weights the quotient would be 0, and they would stay there for ever.
+	w = []float64{0, 0}
+	if err := optim.Apply(lamb, w, []float64{6, 8}, make([]float64, 2), make([]float64, 2)); err != nil || math.Abs(w[0]+0.2) > 1e-15 || math.Abs(w[1]+0.2) > 1e-15 {
+		t.Errorf("LAMB from zero: %v, %v, want -0.2, -0.2", w, err)
 	}
 }
 

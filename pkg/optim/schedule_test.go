@@ -116,6 +116,9 @@ func TestCosine(t *testing.T) {
 	// By the batch: 512 samples where the rate is for 128 is twice by the root, four times linearly.
 	for scaling, want := range map[string]float64{"sqrt": 2e-2, "linear": 4e-2, "none": 1e-2} {
 		s := optim.Schedule{Scaling: scaling, BaseBatch: 128}
+		if got := s.Initial(1e-2, optim.Run{Workers: 1, GlobalBatch: 192}); scaling == "linear" && got != 1.5e-2 {
+			t.Errorf("linear with one and a half times the batch: %g, want 1.5e-2", got)
+		}
 		if got := s.At(1e-2, optim.Run{Workers: 2, GlobalBatch: 512, StepsPerEpoch: 1, Epochs: 1}, 0, 0); got != want {
 			t.Errorf("%s: %g, want %g", scaling, got, want)
 		}

@@ -17,7 +17,8 @@ import (
 //	timing, err := exe.Step(ctx, acc, nil)      // gradients only
 //	timing, err = exe.Step(ctx, acc, &update)   // of both
 //
-// It needs gradients on the host, which the reference and the CPU engine have.
+// Gradients on the host it adds up itself; an engine on a device adds them up there
+// (engine.Accumulating).
 type Accumulator struct {
 	inner engine.GradSync
 	sums  []device.Buffer // by bucket
@@ -25,7 +26,10 @@ type Accumulator struct {
 	part  int             // the present one, from 1
 }
 
-var _ engine.GradSync = (*Accumulator)(nil)
+var (
+	_ engine.Accumulating = (*Accumulator)(nil)
+	_ engine.NormSync     = (*Accumulator)(nil)
+)
 
 // NewAccumulator adds up before inner exchanges.
 func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
@@ -39,7 +43,7 @@ func (a *Accumulator) Bucket(i int, b device.Buffer, s device.Stream) error {
 		return a.inner.Bucket(i, b, s)
 	}
 	if !b.OnHost() {
-		return errors.New("accumulate gradients: this engine keeps them on its device, where they cannot be added up yet: use accumulate 1")
+		return errors.New("accumulate gradients: this engine keeps them on its device and does not add them up there: use accumulate 1")
 	}
 	for len(a.sums) <= i {
 		a.sums = append(a.sums, device.Buffer{})
@@ -69,6 +73,16 @@ func plus[T float32 | float64](to, from []T) {
 	}
 }
 
+// ShareStatistics is inner's: each part's batch norms take the statistics of all workers'
+// batches of that part.
+func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
+	g, ok := a.inner.(engine.NormSync)
+	if !ok {
+		return nil, fmt.Errorf("%T exchanges gradients alone: use sync_batchnorm=false", a.inner)
+	}
+	return g.ShareStatistics(own)
+}
+
 // Wait ends a part; the last one's waits for the exchange.
 func (a *Accumulator) Wait() error {
 	last := a.part >= a.parts
@@ -78,6 +92,14 @@ func (a *Accumulator) Wait() error {
 	}
 	return a.inner.Wait()
 }
+
+// Part implements engine.Accumulating.
+func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
+	return a.part, max(1, a.parts), a.inner
+}
+
+// Accumulated ends a part that the engine has added up.
+func (a *Accumulator) Accumulated() { a.part++ }
 
 // Reduced is inner's; before the last part nothing is reduced.
 func (a *Accumulator) Reduced() []engine.Reduction {

@@ -2,7 +2,9 @@ package strategy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,21 +23,25 @@ const (
 	FaultNone       Fault = ""
 	FaultSumForMean Fault = "sum-for-mean" // the sum of the gradients in place of their mean
 	FaultSkipBucket Fault = "skip-bucket"  // bucket 0 stays each worker's own
+	FaultOwnNorms   Fault = "own-norms"    // synchronised batch norms take each worker's own statistics
 )
 
 // Stats says what went through the collective since the last call of
 // DDP.Stats.
 type Stats struct {
-	AllReduce   time.Duration // inside the collective, whether hidden behind backward or not
-	FirstBucket time.Time     // when the first bucket was handed over; zero where none was
-	Buckets     int
-	Bytes       int
+	AllReduce time.Duration // inside the collective, whether hidden behind backward or not
+	First     time.Time     // when the first bucket or statistics were handed over; zero where none were
+	Buckets   int
+	Shared    int // statistics of batch norms
+	Bytes     int // of this worker's buckets and statistics
 }
 
 // DDP is the engine.GradSync of data parallelism. It reduces the buckets in
-// the order in which they are handed over, on a goroutine of its own or in Wait,
-// and is for one engine. The group must be used by nobody else between a step's first
-// Bucket and its Wait.
+// the order in which they are handed over, on a goroutine of its own, in Wait or
+// in ShareStatistics, and is for one engine. The statistics of synchronised batch norms
+// take their turn behind them, so that all ranks meet in the same operation,
+// whatever their pace. The group must be used by nobody else between a step's
+// first Bucket or ShareStatistics and its Wait.
 type DDP struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -51,8 +57,9 @@ type DDP struct {
 	closed  bool
 	stats   Stats
 	reduced []engine.Reduction // since the last Wait
-	waited  bool               // no bucket came since
+	waited  bool               // nothing came since
 	worker  sync.WaitGroup
+	all     []float64 // every worker's statistics
 }
 
 type bucket struct {
@@ -61,7 +68,7 @@ type bucket struct {
 }
 
 var (
-	_ engine.GradSync = (*DDP)(nil)
+	_ engine.NormSync = (*DDP)(nil)
 	_ engine.Reducing = (*DDP)(nil)
 )
 
@@ -85,22 +92,52 @@ func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.closed:
+	if d.closed {
 		return fmt.Errorf("reduce bucket %d: the strategy is closed", i)
-	case d.err != nil:
+	}
+	if d.err != nil {
 		return d.err
 	}
-	if d.stats.FirstBucket.IsZero() {
-		d.stats.FirstBucket = time.Now()
-	}
-	if d.waited {
-		d.reduced, d.waited = d.reduced[:0], false
-	}
+	d.begin()
 	d.queue = append(d.queue, bucket{i, b})
 	d.pending++
 	d.changed.Broadcast()
 	return nil
+}
+
+// begin notes that something is handed over. The lock is held.
+func (d *DDP) begin() {
+	if d.stats.First.IsZero() {
+		d.stats.First = time.Now()
+	}
+	if d.waited {
+		d.reduced, d.waited = d.reduced[:0], false
+	}
+}
+
+// ShareStatistics returns those of all workers, by rank, once the buckets that
+// were handed over before are reduced.
+func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
+	n := d.group.Size()
+	if n == 1 || d.fault == FaultOwnNorms {
+		return own, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errors.New("the strategy is closed")
+	}
+	d.begin()
+	if err := d.drain(); err != nil {
+		return nil, err
+	}
+	d.all = slices.Grow(d.all[:0], n*len(own))[:n*len(own)]
+	copy(d.all[d.group.Rank()*len(own):], own)
+	d.err = d.exchange(-1, func() error { return d.group.AllGather(d.ctx, device.Buffer{F64: d.all}) })
+	d.stats.Shared++
+	d.stats.Bytes += 8 * len(own)
+	d.changed.Broadcast()
+	return d.all, d.err
 }
 
 // Wait returns when every bucket handed over is the mean over all workers. An
@@ -110,6 +147,14 @@ func (d *DDP) Bucket(i int, b device.Buffer, _ device.Stream) error {
 func (d *DDP) Wait() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	err := d.drain()
+	d.waited = true
+	return err
+}
+
+// drain returns when every bucket handed over is reduced. The lock is held but
+// for the time inside the collective.
+func (d *DDP) drain() error {
 	for d.pending > 0 {
 		if len(d.queue) > 0 && !d.busy {
 			d.next()
@@ -117,7 +162,6 @@ func (d *DDP) Wait() error {
 		}
 		d.changed.Wait()
 	}
-	d.waited = true
 	return d.err
 }
 
@@ -128,8 +172,9 @@ func (d *DDP) Reduced() []engine.Reduction {
 	return d.reduced
 }
 
-// Capturable is false: the exchange runs on the host.
-func (d *DDP) Capturable() bool { return false }
+// Capturable is false, as the exchange runs on the host, but in a group of one,
+// which exchanges nothing.
+func (d *DDP) Capturable() bool { return d.group.Size() == 1 }
 
 // Stats returns what happened since the last call of it. Call it after Wait.
 func (d *DDP) Stats() Stats {
@@ -166,27 +211,32 @@ func (d *DDP) serve() {
 	}
 }
 
-// next reduces the first bucket of the queue. The lock is held but for the
-// time inside the collective, which busy keeps for one.
+// next reduces the first bucket of the queue.
 func (d *DDP) next() {
 	b := d.queue[0]
 	d.queue = d.queue[1:]
 	if d.err == nil {
-		d.busy = true
-		d.mu.Unlock()
-		begin := time.Now()
-		err := d.reduce(b)
-		took := time.Since(begin)
-		d.mu.Lock()
-		d.busy = false
-		d.err = err
-		d.stats.AllReduce += took
-		d.reduced = append(d.reduced, engine.Reduction{Bucket: b.index, Begin: begin, Took: took})
+		d.err = d.exchange(b.index, func() error { return d.reduce(b) })
 		d.stats.Buckets++
 		d.stats.Bytes += b.buffer.Bytes()
 	}
 	d.pending--
 	d.changed.Broadcast()
+}
+
+// exchange does an operation of the group. The lock is held but for the time in
+// it, which busy keeps for one.
+func (d *DDP) exchange(bucket int, operation func() error) error {
+	d.busy = true
+	d.mu.Unlock()
+	begin := time.Now()
+	err := operation()
+	took := time.Since(begin)
+	d.mu.Lock()
+	d.busy = false
+	d.stats.AllReduce += took
+	d.reduced = append(d.reduced, engine.Reduction{Bucket: bucket, Begin: begin, Took: took})
+	return err
 }
 
 // reduce replaces one bucket by its mean over all workers.

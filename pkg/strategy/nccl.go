@@ -185,8 +185,8 @@ func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
 	if err := n.lib.AllReduce(p, p, int64(b.Len()), typ, nccl.Avg, n.comm, cuda.Stream(s.Handle)); err != nil {
 		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, err)
 	}
-	if n.stats.FirstBucket.IsZero() {
-		n.stats.FirstBucket = time.Now()
+	if n.stats.First.IsZero() {
+		n.stats.First = time.Now()
 	}
 	n.stats.Buckets++
 	n.stats.Bytes += b.Bytes()

@@ -119,7 +119,7 @@ func checkStats(s Stats, world int, begin time.Time, bs []device.Buffer) error {
 	switch {
 	case world == 1 && s != Stats{}:
 		return fmt.Errorf("a world of one has stats %+v", s)
-	case world > 1 && (s.Buckets != 3 || s.Bytes != bytes || s.AllReduce <= 0 || s.FirstBucket.Before(begin)):
+	case world > 1 && (s.Buckets != 3 || s.Bytes != bytes || s.AllReduce <= 0 || s.First.Before(begin)):
 		return fmt.Errorf("stats are %+v, want 3 buckets of %d bytes after %v", s, bytes, begin)
 	}
 	return nil

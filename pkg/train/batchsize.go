@@ -82,7 +82,8 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 
 // LargestBatch looks for the largest batch per worker that the memory takes: by
 // powers of 2 until one does not fit, then by bisection. On the CPU a batch is
-// weighed by the memory plan, and the result by loading it; on a GPU, whose
+// weighed by the memory plan of two small ones, then the result and the next one
+// by loading them; on a GPU, whose
 // libraries take memory of their own, each batch is loaded and does one step.
 func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
@@ -101,7 +102,10 @@ func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch
 	if most < 1 {
 		return nil, fmt.Errorf("find largest batch: %d training samples are too few for %d workers", samples.Train.Len(), s.Workers)
 	}
-	w := &weigher{cfg: cfg, samples: samples, memory: s.Memory}
+	w := &weigher{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
+	if _, _, err := w.programs(1); err != nil && most > 1 {
+		w.least = 2 // batch norm may have nothing to train with in one sample
+	}
 	fits := w.byPlan
 	if _, gpu := cfg.Engine.CUDA(); gpu {
 		fits = w.byStep
@@ -120,20 +124,20 @@ func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch
 		}
 		return t.Fits, nil
 	}
-	if s.Largest, err = bisect(most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
+	if s.Largest, err = bisect(w.least, most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
 		return s, err
 	}
-	// What was reckoned is put to the proof.
-	for _, gpu := cfg.Engine.CUDA(); !gpu && s.Largest > 0; {
-		ok, err := try(s.Largest, w.byLoading)
-		if err != nil {
+	if _, gpu := cfg.Engine.CUDA(); !gpu && s.Largest > 0 {
+		loads := func(b int) (int64, bool, error) {
+			ok, err := try(b, w.byLoading)
+			if err != nil {
+				return 0, false, err
+			}
+			return s.Tests[len(s.Tests)-1].Bytes, ok, nil
+		}
+		if s.Largest, err = prove(s.Largest, most, s.Memory, weighed{w.least, w.small}, loads); err != nil {
 			return s, err
 		}
-		if ok {
-			break
-		}
-		last := s.Tests[len(s.Tests)-1].Bytes
-		s.Largest = min(s.Largest-1, int(float64(s.Largest)*float64(s.Memory)/float64(last)))
 	}
 	if s.Largest == most {
 		s.Bound = "samples"
@@ -141,12 +145,12 @@ func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch
 	return s, nil
 }
 
-// bisect is the largest number from 1 to most that fits, 0 where none does: powers
-// of 2, then halves of what is between the last that fits and the first that does
-// not.
-func bisect(most int, fits func(int) (bool, error)) (int, error) {
+// bisect is the largest number from least to most that fits, 0 where none does:
+// least, twice that and so on, then halves of what is between the last that fits
+// and the first that does not.
+func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
-	for b := 1; b <= most; b *= 2 {
+	for b := least; b <= most; b *= 2 {
 		ok, err := fits(b)
 		if err != nil {
 			return good, err
@@ -157,7 +161,7 @@ func bisect(most int, fits func(int) (bool, error)) (int, error) {
 		}
 		good = b
 	}
-	for bad-good > 1 {
+	for good > 0 && bad-good > 1 {
 		b := good + (bad-good)/2
 		ok, err := fits(b)
 		if err != nil {
@@ -172,13 +176,58 @@ func bisect(most int, fits func(int) (bool, error)) (int, error) {
 	return good, nil
 }
 
+// weighed is a batch and what it takes.
+type weighed struct {
+	batch int
+	bytes int64
+}
+
+// prove puts a batch that was reckoned to fit to the proof, and finds the largest
+// up to most that is loaded and fits, and whose next one does not: from the line
+// through two that were weighed, as near the memory's end as they can be, since
+// an engine's memory grows by steps where it changes how it computes.
+func prove(reckoned, most int, memory int64, least weighed, loads func(batch int) (int64, bool, error)) (int, error) {
+	good, bad := weighed{batch: least.batch - 1}, weighed{batch: most + 1} // bytes are 0 where not loaded
+	below := least
+	for at := reckoned; bad.batch-good.batch > 1; {
+		bytes, ok, err := loads(at)
+		switch {
+		case err != nil:
+			return 0, err
+		case !ok:
+			bad = weighed{at, bytes}
+		case good.bytes == 0:
+			good = weighed{at, bytes}
+		default:
+			below, good = good, weighed{at, bytes}
+		}
+		from, to := below, good
+		switch {
+		case good.bytes == 0:
+			from, to = least, bad
+		case bad.bytes > 0:
+			from, to = good, bad
+		}
+		next := from.batch
+		if to.batch > from.batch && to.bytes > from.bytes {
+			next += int(float64(memory-from.bytes) * float64(to.batch-from.batch) / float64(to.bytes-from.bytes))
+		}
+		at = min(max(next, good.batch+1), bad.batch-1)
+	}
+	if good.bytes == 0 {
+		return 0, nil
+	}
+	return good.batch, nil
+}
+
 // weigher says what a batch needs.
 type weigher struct {
 	cfg     Config
 	samples Samples
 	memory  int64
+	least   int // batch that the network can train with
 
-	small, each int64 // bytes of a batch of 1, and of each sample more
+	small, each int64 // bytes of the least batch, and of each sample more
 }
 
 // programs are the training program of a batch and the evaluation program.
@@ -225,17 +274,17 @@ func (w *weigher) program(image, target []int, batch int, mode nn.Mode) (*plan.P
 func (w *weigher) byPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
-		one, err := w.planned(1)
+		least, err := w.planned(w.least)
 		if err != nil {
 			return BatchTest{}, err
 		}
-		more, err := w.planned(1 + apart)
+		more, err := w.planned(w.least + apart)
 		if err != nil {
 			return BatchTest{}, err
 		}
-		w.small, w.each = one, (more-one)/apart
+		w.small, w.each = least, (more-least)/apart
 	}
-	n := w.small + int64(batch-1)*w.each
+	n := w.small + int64(batch-w.least)*w.each
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "memory plan"}, nil
 }
 

@@ -13,7 +13,7 @@ func TestBisect(t *testing.T) {
 	for most := 1; most <= 40; most++ {
 		for limit := 0; limit <= most+1; limit++ {
 			seen := map[int]bool{}
-			got, err := bisect(most, func(b int) (bool, error) {
+			got, err := bisect(1, most, func(b int) (bool, error) {
 				if seen[b] || b < 1 || b > most {
 					t.Fatalf("most %d, limit %d: batch %d is tried again or is none", most, limit, b)
 				}
@@ -28,14 +28,66 @@ func TestBisect(t *testing.T) {
 			}
 		}
 	}
+	// From a least batch of 2 on, none smaller is tried.
+	for limit := range 12 {
+		got, err := bisect(2, 9, func(b int) (bool, error) {
+			if b < 2 {
+				t.Errorf("batch %d is tried", b)
+			}
+			return b <= limit, nil
+		})
+		if want := min(limit, 9); err != nil || got != want && (limit >= 2 || got != 0) {
+			t.Errorf("least 2, limit %d: %d, %v", limit, got, err)
+		}
+	}
 	boom := errors.New("boom")
-	if _, err := bisect(8, func(b int) (bool, error) { return true, map[bool]error{true: boom}[b == 4] }); !errors.Is(err, boom) {
+	if _, err := bisect(1, 8, func(b int) (bool, error) { return true, map[bool]error{true: boom}[b == 4] }); !errors.Is(err, boom) {
 		t.Errorf("error is lost: %v", err)
 	}
 }
 
-// TestLargestBatch: what is found fits as the engine loads it, one more does not
-// by the plan, workers share the memory, and the evidence says so.
+// TestProve: whatever the memory of a batch is, straight, bent or in steps, and
+// wherever the search begins, the largest that fits is found with few loads, each
+// another, and the next one was seen not to fit.
+func TestProve(t *testing.T) {
+	for name, bytes := range map[string]func(int) int64{
+		"straight": func(b int) int64 { return 1000 + 100*int64(b) },
+		"less":     func(b int) int64 { return 1000 + 100*int64(b) - 40*int64(max(0, b-6)) },
+		"more":     func(b int) int64 { return 1000 + 100*int64(b) + 70*int64(max(0, b-6)) },
+		"steps":    func(b int) int64 { return 1000 + 100*int64(b) + 500*int64(b/16) },
+	} {
+		for _, least := range []int{1, 2} {
+			for limit := least - 1; limit <= 60; limit++ {
+				memory := bytes(limit) + 50
+				const most = 50
+				for _, reckoned := range []int{least, 10, most} {
+					seen := map[int]bool{}
+					got, err := prove(reckoned, most, memory, weighed{least, bytes(least)}, func(b int) (int64, bool, error) {
+						if seen[b] || b < least || b > most {
+							t.Fatalf("%s, limit %d: batch %d is loaded again or is none", name, limit, b)
+						}
+						seen[b] = true
+						return bytes(b), bytes(b) <= memory, nil
+					})
+					want := min(limit, most)
+					if want < least {
+						want = 0
+					}
+					if err != nil || got != want || got > 0 && !seen[got] || got < most && !seen[max(got, least-1)+1] || len(seen) > 8 {
+						t.Errorf("%s, least %d, limit %d, from %d: %d, %v after loading %v", name, least, limit, reckoned, got, err, seen)
+					}
+				}
+			}
+		}
+	}
+	boom := errors.New("boom")
+	if _, err := prove(4, 8, 1, weighed{1, 1}, func(int) (int64, bool, error) { return 0, false, boom }); !errors.Is(err, boom) {
+		t.Errorf("error is lost: %v", err)
+	}
+}
+
+// TestLargestBatch: what is found fits as the engine loads it, one more does not,
+// loaded too, workers share the memory, and the evidence says so.
 func TestLargestBatch(t *testing.T) {
 	cfg := tiny()
 	cfg.Data.Count = 205
@@ -53,8 +105,14 @@ func TestLargestBatch(t *testing.T) {
 	}
 	s := search(8<<20, 1)
 	text := s.String()
-	last := s.Tests[len(s.Tests)-1]
-	if s.Largest < 8 || s.Bound != "memory" || last.Batch != s.Largest || !last.Fits || last.Bytes > 8<<20 || last.How != "engine that loaded it" {
+	loaded := map[int]BatchTest{}
+	for _, x := range s.Tests {
+		if x.How == "engine that loaded it" {
+			loaded[x.Batch] = x
+		}
+	}
+	best, next := loaded[s.Largest], loaded[s.Largest+1]
+	if s.Largest < 8 || s.Bound != "memory" || !best.Fits || best.Bytes > 8<<20 || next.Fits || next.Bytes <= 8<<20 {
 		t.Errorf("%s", text)
 	}
 	for _, want := range []string{"batch 1: ", "batch 8: ", "does not fit", fmt.Sprintf("largest batch: %d a worker", s.Largest), "8.0 MiB"} {
@@ -70,6 +128,12 @@ func TestLargestBatch(t *testing.T) {
 	}
 	if none := search(1<<10, 1); none.Largest != 0 || !strings.Contains(none.Verdict(), "no batch fits") {
 		t.Errorf("in 1 KiB: %s", none.Verdict())
+	}
+	// Batch norm has no variance in one sample of a map of 1×1.
+	small := classes()
+	small.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
+	if s, err := LargestBatch(t.Context(), small, BatchOptions{Memory: 1 << 40}); err != nil || s.Largest != 34 || s.Tests[0].Batch != 2 {
+		t.Errorf("a network that needs a batch of 2: %+v, %v", s, err)
 	}
 	cfg.Batch = 0
 	if _, err := LargestBatch(t.Context(), cfg, BatchOptions{Memory: 1}); err == nil || !strings.Contains(err.Error(), "batch is 0") {

@@ -233,7 +233,8 @@ type checkpoint struct {
 	begun       progress // of the next epoch
 	untrained   *Scores
 	tensors     map[string][]float64
-	averages    int // updates of the averages, 0 where it holds none
+	averaged    bool // it holds averages of the parameters …
+	averages    int  // … after that many updates, with 0 those of the beginning
 	lossScale   string
 }
 
@@ -256,7 +257,8 @@ func readCheckpoint(path, modelName string) (checkpoint, error) {
 	if c.begun, err = readProgress(c.epoch, meta); err != nil {
 		return c, fmt.Errorf("checkpoint %s: %w", path, err)
 	}
-	if u := meta["averages"]; u != "" {
+	if u, ok := meta["averages"]; ok {
+		c.averaged = true
 		if c.averages, err = strconv.Atoi(u); err != nil {
 			return c, fmt.Errorf("checkpoint %s: averages: %w", path, err)
 		}

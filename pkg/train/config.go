@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"reflect"
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
@@ -28,6 +29,10 @@ type Config struct {
 	BucketMiB  float64        `yaml:"bucket_mib" json:"bucket_mib"` // gradients reduced at once, at most
 	Recompute  bool           `yaml:"recompute" json:"recompute"`   // activations are computed again in the backward pass: less memory, the same bits
 	Checkpoint Checkpoints    `yaml:"checkpoint" json:"checkpoint"`
+	// SyncBatchNorm has batch norms take the statistics of all workers' batch, as
+	// torch.nn.SyncBatchNorm: N workers then equal one with an N-fold batch there
+	// too. Each costs an exchange in the forward pass and one in the backward pass.
+	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
 }
 
 // ModelConfig is the network, without the size of its input, which the data decide.
@@ -36,16 +41,28 @@ type ModelConfig = model.Config
 // DataConfig is where samples come from and how they are cut.
 type DataConfig = data.Config
 
+// LoaderDevice is the kind of a loader that has the training set on the GPU, and is
+// an error where it cannot lie there; without a GPU it is data.LoaderInMem.
+const LoaderDevice = "device"
+
 // LoaderConfig is how batches are prepared ahead.
 type LoaderConfig struct {
-	Kind     string   `yaml:"kind,omitempty" json:"kind,omitempty"`   // "lowmem" (also when empty), "inmem" or "synthetic"
+	Kind     string   `yaml:"kind,omitempty" json:"kind,omitempty"`   // "lowmem" (also when empty), "inmem", "synthetic" or "device"
 	Workers  int      `yaml:"workers" json:"workers"`                 // goroutines per training worker; 0: in step
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // batches ready ahead
 	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // of the loader's stages, see data.LoaderConfig; empty: the usual one
+	// DeviceMiB is how much of a GPU's memory a training set of 8 bits may take, to lie
+	// there whole: its samples are then cut, turned and normalised there, to the same
+	// bits, and a step needs but their numbers. What takes more, or is not of bytes, is
+	// loaded batch by batch as without. 0: never.
+	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
 // of is the data's own config of a loader.
 func (c LoaderConfig) of(a data.Augment, seed int64) data.LoaderConfig {
+	if c.Kind == LoaderDevice {
+		c.Kind = data.LoaderInMem
+	}
 	return data.LoaderConfig{Kind: c.Kind, Workers: c.Workers, Prefetch: c.Prefetch, Order: c.Order, Augment: a, Seed: seed}
 }
 
@@ -68,7 +85,7 @@ func DefaultConfig() Config {
 		Seed:       1,
 		Optimizer:  optim.DefaultConfig(),
 		Engine:     engine.DefaultOptions(),
-		Loader:     LoaderConfig{Workers: 1, Prefetch: 2},
+		Loader:     LoaderConfig{Workers: 1, Prefetch: 2, DeviceMiB: 1024},
 		BucketMiB:  25,
 		Checkpoint: Checkpoints{Every: 1, Keep: 2},
 	}
@@ -91,20 +108,30 @@ func (c Config) Validate() error {
 		return bad("epochs is %d: use at least 1", c.Epochs)
 	case !(c.BucketMiB > 0):
 		return bad("bucket_mib is %g: use more than 0", c.BucketMiB)
+	case !(c.Loader.DeviceMiB >= 0) || c.Loader.DeviceMiB > 1<<30:
+		return bad("loader.device_mib is %g: use the MiB of a GPU's memory that the training set may take, or 0 to load each batch", c.Loader.DeviceMiB)
+	case c.Loader.Kind == LoaderDevice && c.Loader.DeviceMiB == 0:
+		return bad("loader.kind is device, but loader.device_mib is 0: say how much of the GPU's memory the training set may take")
 	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
 		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
+	}
+	if err := checkExact(reflect.ValueOf(c), ""); err != nil {
+		return bad("%w", err)
 	}
 	for _, v := range []interface{ Validate() error }{c.Data, c.Loader.of(c.Data.Augment, c.Seed), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
 		if err := v.Validate(); err != nil {
 			return bad("%w", err)
 		}
 	}
+	if _, gpu := c.Engine.CUDA(); gpu && c.SyncBatchNorm {
+		return bad("sync_batchnorm is not offered on %s: use engine.device cpu or reference, or sync_batchnorm=false", c.Engine.Device)
+	}
 	return nil
 }
 
 // lowering is how the network becomes a program.
 func (c Config) lowering() plan.Options {
-	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute}
+	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
 // parts is how many batches an optimiser step takes.

@@ -68,7 +68,7 @@ func TestPublishedConfigs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Name != sc21Names()[i] || c.Data.Samples != want.samples || c.Data.TestSamples != want.heldBack || !c.Data.DropLast || c.Data.Augment.Crop != 64 {
+		if c.Name != sc21Names()[i] || c.Data.Samples != want.samples || c.Data.TestSamples != want.heldBack || !c.Data.DropLast || c.Data.Augment.Crop != 64 || c.Data.InputChannels != 4 || c.Data.TargetChannels != 5 {
 			t.Errorf("%s: %+v", want.name, c.Data)
 		}
 		r := optim.Run{Workers: want.workers, GlobalBatch: c.Batch * want.workers, Epochs: c.Epochs}
@@ -192,6 +192,8 @@ func TestConfigErrors(t *testing.T) {
 		{"unet2d-cells", []string{"batch=many"}, []string{`set "batch=many": batch is "many": expected a whole number`}},
 		{"unet2d-cells", []string{"batch=0"}, []string{"batch is 0", "at least 1"}},
 		{"unet2d-cells", []string{"data.augment=yes"}, []string{"data.augment", "needs keys and values"}},
+		{"unet2d-cells", []string{"seed=9007199254740993"}, []string{"seed is 9007199254740993: use a number of at most 2^53"}},
+		{"unet2d-cells", []string{"data.data_seed=-9007199254740993"}, []string{"data.data_seed is -9007199254740993", "which run.json keeps exactly"}},
 		{"unet2d-cells", []string{"engine.threads=0"}, []string{"threads is 0"}},
 		{"unet2d-cells", []string{"engine.device=gpu"}, []string{`"gpu"`, "use cpu"}},
 		{"unet2d-cells", []string{"optimizer.learning_rate=.nan"}, []string{"learning", "NaN"}},
@@ -227,6 +229,22 @@ func TestOverrides(t *testing.T) {
 	}
 	if c.Batch != 8 || c.Optimizer.LearningRate != 0.5 || c.Data.Path != "a: b" || len(c.Schedule.Decay) != 1 {
 		t.Errorf("overrides did not arrive: %+v", c)
+	}
+}
+
+// TestOverrideWithNone: None sets a field to what it is where nothing sets it,
+// whatever the config has there.
+func TestOverrideWithNone(t *testing.T) {
+	c, err := Named("unet2d-study-laptop", "optimizer.clip_norm=1", "optimizer={clip_norm: None, momentum: 0.5}", "schedule=None", "data.drop_last=null", "batch=None")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Optimizer.ClipNorm != 0 || c.Optimizer.Momentum != 0.5 || c.Schedule.Scaling != "" || c.Schedule.Decay != nil || c.Data.DropLast || c.Batch != DefaultConfig().Batch {
+		t.Errorf("%+v", c)
+	}
+	// The default's sizes are a U-Net's.
+	if c, err = Named("resnet50v2-cifar10-laptop", "model.base=None", "model.stem=None"); err != nil || c.Model.Base != 0 || c.Model.Stem != "" || c.Model.Kind != "resnetv2" {
+		t.Errorf("%+v, %v", c.Model, err)
 	}
 }
 
@@ -275,6 +293,9 @@ short:
 		{"", "a: &a\n  batch: 1\n  data: &d\n    <<: *a\n", "line 4: a cycle: *a stands in &d in &a (line 1)"},
 		{"", "a: &a [*a]\n", "a cycle"},
 		{"", "batch: None\n", ""},
+		{"", "[1, 2]\n", "line 1: a config needs keys and values, not a list"},
+		{"", "batch: 2\n---\nbatch: 3\n", "line 2: a second document begins behind ---"},
+		{"", "---\nbatch: 2\n...\n", ""},
 		{"", "batch: 'None'\n", `batch is "None": expected a whole number`},
 		{"", "data: {<<: [{count: 3}, {hight: 3}]}\n", "did you mean height?"},
 	} {

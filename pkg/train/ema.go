@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/model"
 )
 
 // Average is the exponential moving average of the parameters (EMA, Polyak and
@@ -35,7 +36,7 @@ type average struct {
 }
 
 // averagePrefix begins the name of an average in a checkpoint: ema.<parameter>.
-const averagePrefix = "ema."
+const averagePrefix = model.AveragePrefix
 
 // newAverage begins with the present parameters; nil where none is asked for.
 func newAverage(c Average, exe engine.Executable) (*average, error) {
@@ -56,7 +57,7 @@ func newAverage(c Average, exe engine.Executable) (*average, error) {
 
 // startAverage begins it, or goes on with that of the checkpoint that is resumed.
 func (t *Trainer) startAverage() (err error) {
-	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || t.resumed.averages == 0 {
+	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.averaged {
 		return err
 	}
 	t.average.updates = t.resumed.averages

@@ -92,7 +92,14 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		if n.Tag == "!!null" {
 			return nil
 		}
-		return fmt.Errorf("%s%s needs keys and values, not %q", line(n), strings.TrimSuffix(at, "."), n.Value)
+		what, got := strings.TrimSuffix(at, "."), strconv.Quote(n.Value)
+		if what == "" {
+			what = "a config"
+		}
+		if n.Kind == yaml.SequenceNode {
+			got = "a list"
+		}
+		return fmt.Errorf("%s%s needs keys and values, not %s", line(n), what, got)
 	}
 	fields, names := fieldsOf(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -118,15 +125,20 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "" {
-			name = strings.ToLower(f.Name)
-		}
-		fields[name] = f.Type
+		name := keyOf(t.Field(i))
+		fields[name] = t.Field(i).Type
 		names = append(names, name)
 	}
 	return fields, names
+}
+
+// keyOf is the key of a field.
+func keyOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	if name == "" {
+		name = strings.ToLower(f.Name)
+	}
+	return name
 }
 
 func checkMerged(n *yaml.Node, t reflect.Type, at string) error {
@@ -196,7 +208,66 @@ func override(c *Config, assignment string) error {
 	for i := len(parts) - 1; i >= 0; i-- {
 		node = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: parts[i]}, node}}
 	}
-	return decodeKnown(node, c)
+	if err := decodeKnown(node, c); err != nil {
+		return err
+	}
+	without := DefaultConfig()
+	if without.Model.Kind != c.Model.Kind {
+		without.Model = ModelConfig{Kind: c.Model.Kind}
+	}
+	unset(node, reflect.ValueOf(c).Elem(), reflect.ValueOf(without))
+	return nil
+}
+
+// exactMost is the largest whole number that every reader of JSON keeps.
+const exactMost = 1 << 53
+
+// checkExact reports a whole number that run.json would give back as another, by
+// which a run could not be resumed or verified.
+func checkExact(v reflect.Value, key string) error {
+	switch {
+	case v.CanInt():
+		if n := v.Int(); n > exactMost || n < -exactMost {
+			return fmt.Errorf("%s is %d: use a number of at most 2^53 (%d), which run.json keeps exactly", key, n, int64(exactMost))
+		}
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		return checkExact(v.Elem(), key)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			if err := checkExact(v.Index(i), fmt.Sprintf("%s[%d]", key, i)); err != nil {
+				return err
+			}
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				if err := checkExact(v.Field(i), strings.TrimPrefix(key+"."+keyOf(f), ".")); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unset makes every field that n sets to null what it is where nothing is set:
+// the decoder would leave it as it was.
+func unset(n *yaml.Node, field, without reflect.Value) {
+	if n.Tag == "!!null" {
+		field.Set(without)
+		return
+	}
+	if n.Kind != yaml.MappingNode || field.Kind() != reflect.Struct {
+		return
+	}
+	t := field.Type()
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		for k := range t.NumField() {
+			if keyOf(t.Field(k)) == n.Content[i].Value {
+				unset(n.Content[i+1], field.Field(k), without.Field(k))
+			}
+		}
+	}
 }
 
 // withoutLines forgets where n stands.

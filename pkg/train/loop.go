@@ -78,6 +78,11 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err := rec.start(s); err != nil {
 			return res, err
 		}
+		if where := t.whereData(); where != "" {
+			if err := rec.log("%s", where); err != nil {
+				return res, err
+			}
+		}
 		for _, note := range t.samples.Notes {
 			if err := rec.log("note: %s", note); err != nil {
 				return res, err
@@ -152,9 +157,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if before.steps > 0 {
 		row.LearningRate = t.rate(t.epoch, before.steps-1)
 	}
-	batches := t.loader.EpochFrom(work, t.epoch, before.steps*t.cfg.parts())
-	defer batches.Close()
-	feed := t.feedFrom(batches)
+	feed := t.feedFrom(work, before.steps*t.cfg.parts())
 	defer feed.stop()
 	steps := t.steps()
 	lossSum, right := before.losses[t.group.Rank()], 0.0
@@ -187,7 +190,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 			}
 		}
 	}
-	if err := batches.Err(); err != nil {
+	if err := feed.err(); err != nil {
 		return row, fmt.Errorf("load batches: %w", err)
 	}
 	// The epoch is over when the slowest rank is done.
@@ -220,7 +223,7 @@ func (t *Trainer) update(ctx context.Context, feed *feeder, i int, rate float64,
 	for part := range parts {
 		waiting := time.Now()
 		if !feed.next() {
-			if err := feed.batches.Err(); err != nil {
+			if err := feed.err(); err != nil {
 				return span, fmt.Errorf("load batches: %w", err)
 			}
 			return span, errors.New("load batches: the epoch ended early")
@@ -270,6 +273,9 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 // adds its times and its loss to span.
 func (t *Trainer) part(ctx context.Context, image, target []float32, rate float64, last bool, span *runs.Step) error {
 	begin := time.Now()
+	if t.started.IsZero() {
+		t.started = begin
+	}
 	if image != nil {
 		if err := t.train.SetInput(model.ImageInput, image); err != nil {
 			return err
@@ -304,9 +310,10 @@ func (t *Trainer) part(ctx context.Context, image, target []float32, rate float6
 	span.Step = t.step
 	stats := t.sync.Stats()
 	span.AllReduce = stats.AllReduce.Seconds()
-	if !stats.FirstBucket.IsZero() {
-		span.UntilCollective = stats.FirstBucket.Sub(begin).Seconds()
+	if !stats.First.IsZero() {
+		span.UntilCollective = stats.First.Sub(t.started).Seconds()
 	}
+	t.started = time.Time{}
 	return t.average.after(t.step, t.train)
 }
 

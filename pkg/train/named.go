@@ -1,8 +1,11 @@
 package train
 
 import (
+	"bytes"
 	"embed"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -147,7 +150,14 @@ func decode(file, member string, text []byte) (Config, error) {
 	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
 	c := DefaultConfig()
 	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	if err := documents.Decode(&doc); err != nil && !errors.Is(err, io.EOF) { // an empty file
+		return bad(err)
+	}
+	var second yaml.Node
+	if err := documents.Decode(&second); err == nil {
+		return bad(fmt.Errorf("line %d: a second document begins behind ---, which would be overlooked: write each config to a file of its own, or all as keys with names, one of which FILE:NAME chooses", second.Line))
+	} else if !errors.Is(err, io.EOF) {
 		return bad(err)
 	}
 	node := &doc

@@ -129,3 +129,18 @@ func TestWrongTask(t *testing.T) {
 		t.Errorf("2 outputs for 4 classes: %v", err)
 	}
 }
+
+// TestLastMapOfOnePixel: a ResNet whose last feature map is 1×1 trains with any
+// batch but 1, of which batch norm has no variance; that is said.
+func TestLastMapOfOnePixel(t *testing.T) {
+	cfg := classes()
+	cfg.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
+	cfg.Epochs = 1
+	if _, err := trainAll(t, cfg, 1, Place{}); err != nil {
+		t.Error(err)
+	}
+	cfg.Batch = 1
+	if _, err := trainAll(t, cfg, 1, Place{}); err == nil || !strings.Contains(err.Error(), "no variance to train with: use a larger batch or image") {
+		t.Errorf("a batch of 1: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
@@ -36,6 +37,8 @@ type Place struct {
 	Progress  func(epoch, step, steps int) // after each step; nil: none
 	Study     string                       // for run.json
 	Series    string
+
+	open func(o engine.Options, localRank int) (engine.Engine, error) // starts the engine; nil: the usual ones
 }
 
 // Trainer is one worker of a data-parallel run.
@@ -55,8 +58,13 @@ type Trainer struct {
 	loader  *data.Loader
 	outputs []float32 // of a training batch, where they are scored
 	buckets int       // of gradients
+
+	onDevice *onDevice // the training set, where it lies on the engine's device
+	atHost   string    // why it does not, where it might
+
 	peak    float64   // FLOP/s of the engine, on rank 0; 0: not measured
 	step    int       // steps done
+	started time.Time // when the first batch of the step under way came; zero: none is
 	epoch   int       // epochs done
 	begun   progress  // of the next epoch
 
@@ -105,6 +113,9 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.load(); err != nil {
 		return t, err
 	}
+	if err = t.hold(); err != nil {
+		return t, err
+	}
 	// A step that is under way at an interrupt is done to its end.
 	work, end := lag(ctx, stepPatience)
 	t.endWork = end
@@ -136,7 +147,11 @@ func (t *Trainer) Overlaps() bool {
 // loads both on the engine with shared parameters. Held-out images keep their
 // size where augmentation crops those that are trained on.
 func (t *Trainer) load() (err error) {
-	if t.engine, err = openEngine(t.cfg.Engine, t.place.LocalRank); err != nil {
+	open := openEngine
+	if t.place.open != nil {
+		open = t.place.open
+	}
+	if t.engine, err = open(t.cfg.Engine, t.place.LocalRank); err != nil {
 		return err
 	}
 	image, target := t.loader.ImageShape(), t.loader.TargetShape()
@@ -254,7 +269,9 @@ func (t *Trainer) start() error {
 // initialise sets the parameters from the seed, or from the file of weights that
 // the config names.
 func (t *Trainer) initialise() error {
-	g, err := t.net.Graph(1, nn.Train)
+	// What the parameters begin with does not depend on the batch, but of one sample
+	// a batch norm may have nothing to train with: the graph for evaluation has them too.
+	g, err := t.net.Graph(1, nn.Eval)
 	if err != nil {
 		return err
 	}

@@ -262,10 +262,11 @@ func TestVerifyDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(variants()) + 3; len(checks) != want || want != 12 {
-		t.Errorf("%d checks, want 9 of the invariant and 3 of its faults", len(checks))
+	if want := len(variants()) + 4; len(checks) != want || want != 16 {
+		t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
 	}
-	three, err := verifyVariants(t.Context(), 3, variants()[2:4]) // float32, and all that is added at once
+	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
+	three, err := verifyVariants(t.Context(), 3, list)
 	if err != nil {
 		t.Fatal(err)
 	}

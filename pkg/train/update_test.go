@@ -53,6 +53,19 @@ func TestAccumulate(t *testing.T) {
 	if d := furthest(trained(t, whole), trained(t, cfg)); d > toleranceFloat64 {
 		t.Errorf("3 × 2 differs from 6 by %g", d)
 	}
+	// Nor do the losses differ, which are means over the step's samples.
+	var losses [2]float64
+	for i, c := range []Config{whole, cfg} {
+		c.Epochs = 1
+		res, err := trainAll(t, c, 1, Place{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses[i] = res[0].Epochs[0].TrainLoss
+	}
+	if math.Abs(losses[0]-losses[1]) > 1e-12 || losses[0] < 0.1 {
+		t.Errorf("the loss of 3 × 2 is %g, of 6 %g", losses[1], losses[0])
+	}
 	// 24 samples: 6 batches of 4 by 4 are a step of 4 and one of 2.
 	cfg.Batch, cfg.Accumulate = 4, 4
 	dir := filepath.Join(t.TempDir(), "run")
@@ -185,5 +198,104 @@ func TestResumeAll(t *testing.T) {
 	log, err := os.ReadFile(filepath.Join(whole, "out.log"))
 	if err != nil || strings.Count(string(log), "averaged parameters: val loss") != 3 {
 		t.Errorf("out.log does not score the average after each epoch (%v):\n%s", err, log)
+	}
+}
+
+// TestResumeBeforeTheFirstAverage: averages that were not yet updated when the run
+// was interrupted begin with the parameters of its beginning, not with those of
+// its resumption.
+func TestResumeBeforeTheFirstAverage(t *testing.T) {
+	cfg := tiny()
+	cfg.EMA = Average{Decay: 0.9, Every: 7} // of 15 steps, 5 an epoch
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	parts := filepath.Join(t.TempDir(), "parts")
+	if err := interruptedAt(t, cfg, 2, Place{Dir: parts}, 1, 3); err == nil {
+		t.Fatal("it was not interrupted")
+	}
+	if _, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+	if outcome(t, parts) != outcome(t, whole) {
+		t.Error("the resumed run differs")
+	}
+}
+
+// TestAverageLeavesTraining: parameters, statistics and slots are, to the bit, those
+// of a run without averages, though these stand in for them while they are scored,
+// and they are others than the averages.
+func TestAverageLeavesTraining(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 4
+	without, with := filepath.Join(t.TempDir(), "without"), filepath.Join(t.TempDir(), "with")
+	if _, err := trainAll(t, cfg, 1, Place{Dir: without}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.EMA = Average{Decay: 0.9}
+	if _, err := trainAll(t, cfg, 1, Place{Dir: with}); err != nil {
+		t.Fatal(err)
+	}
+	a, b := tensorsOf(t, without), tensorsOf(t, with)
+	for name, want := range a {
+		if !slices.Equal(b[name], want) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	averages := 0
+	for name := range b {
+		if of, ok := strings.CutPrefix(name, averagePrefix); ok {
+			averages++
+			if slices.Equal(b[name], b[of]) {
+				t.Errorf("the average of %s is it itself", of)
+			}
+		}
+	}
+	if len(a) == 0 || averages == 0 || len(b) != len(a)+averages {
+		t.Errorf("%d tensors without, %d with averages, %d of them averages", len(a), len(b), averages)
+	}
+}
+
+// TestFirstStepOfAdam: m̂/√v̂ of the first step is the sign of the gradient, so that
+// every weight that has a gradient moves by the learning rate; the bias correction
+// of another step would make it less.
+func TestFirstStepOfAdam(t *testing.T) {
+	cfg := exactConfig()
+	cfg.Optimizer = optim.Config{Name: "adam", LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-30}
+	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[string][]float64{}
+	for _, p := range tr.train.Program().Params {
+		if before[p.Name], err = tr.train.Get(p.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.someSteps(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	moved := 0
+	for name, was := range before {
+		is, err := tr.train.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range is {
+			switch d := math.Abs(is[i] - was[i]); {
+			case d == 0: // behind a ReLU that is off
+			case math.Abs(d-0.01) > 1e-9:
+				t.Fatalf("%s[%d] moved by %g, want 0.01", name, i, d)
+			default:
+				moved++
+			}
+		}
+	}
+	if moved < 100 {
+		t.Errorf("%d weights moved", moved)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -104,21 +104,23 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 		workers int
 		every   int
 		steps   []int // of epoch 2
+		norms   bool  // synchronised
 	}{
-		{"cpu", 1, 1, []int{1, 5, 9}},
-		{"cpu", 2, 1, []int{1, 2, 5}},
-		{"cpu", 3, 9, []int{2}},
-		{"reference", 2, 1, []int{3}},
+		{"cpu", 1, 1, []int{1, 5, 9}, false},
+		{"cpu", 2, 1, []int{1, 2, 5}, false},
+		{"cpu", 3, 9, []int{2}, false},
+		{"reference", 2, 1, []int{3}, false},
+		{"cpu", 2, 1, []int{2}, true},
 	} {
 		cfg := tiny()
-		cfg.Engine.Device, cfg.Checkpoint.Every = tt.device, tt.every
+		cfg.Engine.Device, cfg.Checkpoint.Every, cfg.SyncBatchNorm = tt.device, tt.every, tt.norms
 		whole := filepath.Join(t.TempDir(), "whole")
 		if _, err := trainAll(t, cfg, tt.workers, Place{Dir: whole}); err != nil {
 			t.Fatal(err)
 		}
 		want := outcome(t, whole)
 		for _, step := range tt.steps {
-			t.Run(fmt.Sprintf("%s, %d workers, step %d", tt.device, tt.workers, step), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d workers, step %d, norms %v", tt.device, tt.workers, step, tt.norms), func(t *testing.T) {
 				begin := time.Now()
 				place := Place{Dir: filepath.Join(t.TempDir(), "run")}
 				err := interruptedAt(t, cfg, tt.workers, place, 2, step)

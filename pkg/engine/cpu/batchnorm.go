@@ -1,6 +1,10 @@
 package cpu
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
 // chunkPixels is the number of pixels that are added up in float32 before the
 // sum goes on in float64.
@@ -39,8 +43,8 @@ func (c chunks) tally() *tally {
 	return t
 }
 
-// batchNorm normalises by the batch's statistics, or by the running ones. An
-// output that is normalised where it is read only gets its constants here.
+// batchNorm normalises by the batch's statistics, or by the running or the saved
+// ones. An output that is normalised where it is read only gets its constants here.
 func (x *executable) batchNorm(c call) ([]task, error) {
 	in, gamma, beta, mean, variance, y := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[0]
 	if err := checkNorm(c, y, []operand{gamma, beta, mean, variance}); err != nil {
@@ -64,12 +68,15 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 			x.needTallies(t.floats())
 			all = append(all, x.tallyChunks(in, cut, t))
 		}
-		all = append(all, x.mergeTally(c, t, norm))
+		all = append(all, x.mergeTally(c, t, norm)...)
 	} else {
 		all = append(all, task{1, func(*worker, int, int) {
 			for j := range in.Shape[1] {
-				inv := 1 / math.Sqrt(float64(variance.data[j])+c.Attr.Epsilon)
-				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], float32(inv), c.Attr.ReLU)
+				inv := variance.data[j]
+				if !c.Attr.Saved {
+					inv = float32(1 / math.Sqrt(float64(inv)+c.Attr.Epsilon))
+				}
+				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv, c.Attr.ReLU)
 			}
 		}})
 	}
@@ -100,31 +107,65 @@ func (x *executable) tallyChunks(in operand, cut chunks, t *tally) task {
 }
 
 // mergeTally makes saved and running statistics and the constants of the
-// statistics of a training batch norm's input. It is one worker's: waking the
-// others takes longer.
-func (x *executable) mergeTally(c call, t *tally, norm []float32) task {
+// statistics of a training batch norm's input.
+func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[1], c.out[2]
-	total := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
-	unbiased := total / max(1, total-1)
-	return task{1, func(*worker, int, int) {
+	channels, all := in.Shape[1], t.channels*lanes
+	x.needMoments(2 * all)
+	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
+	total := own
+	merge := func() {
 		for b := range t.channels {
 			m, m2 := t.merge(x.tallies, b)
-			for l := range lanes {
-				j, v := b*lanes+l, m2[l]/total
-				if j >= in.Shape[1] {
-					savedMean.set(j, 0)
-					savedInv.set(j, 0)
-					continue
-				}
-				inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
-				savedMean.set(j, float32(m[l]))
-				savedInv.set(j, inv)
-				mean.data[j] = float32((1-c.Attr.Momentum)*float64(mean.data[j]) + c.Attr.Momentum*m[l])
-				variance.data[j] = float32((1-c.Attr.Momentum)*float64(variance.data[j]) + c.Attr.Momentum*v*unbiased)
-				setNormOf(norm, j, gamma.data[j], beta.data[j], float32(m[l]), inv, c.Attr.ReLU)
-			}
+			copy(x.moments[b*lanes:], m[:])
+			copy(x.moments[all+b*lanes:], m2[:])
 		}
-	}}
+	}
+	exchange := func() (err error) {
+		total, err = x.norms.Moments(own, x.moments[:channels], x.moments[all:all+channels])
+		return err
+	}
+	return x.joined(c.Name, c.Attr.Sync, merge, exchange, func() {
+		unbiased := total / max(1, total-1)
+		for j := range all {
+			if j >= channels {
+				savedMean.set(j, 0)
+				savedInv.set(j, 0)
+				continue
+			}
+			m, v := x.moments[j], x.moments[all+j]/total
+			inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
+			savedMean.set(j, float32(m))
+			savedInv.set(j, inv)
+			mean.data[j] = float32((1-c.Attr.Momentum)*float64(mean.data[j]) + c.Attr.Momentum*m)
+			variance.data[j] = float32((1-c.Attr.Momentum)*float64(variance.data[j]) + c.Attr.Momentum*v*unbiased)
+			setNormOf(norm, j, gamma.data[j], beta.data[j], float32(m), inv, c.Attr.ReLU)
+		}
+	})
+}
+
+// joined is merge, which leaves a layer's statistics in x.moments, and finish,
+// which goes on from these; with sync, between them, the exchange that joins them
+// with those of the other workers. All of it is one thread's: waking the others
+// takes longer.
+func (x *executable) joined(layer string, sync bool, merge func(), exchange func() error, finish func()) []task {
+	if !sync {
+		return []task{{1, func(*worker, int, int) {
+			merge()
+			finish()
+		}}}
+	}
+	return []task{
+		{1, func(*worker, int, int) { merge() }},
+		{0, func(*worker, int, int) {
+			start := time.Now()
+			if err := exchange(); err != nil {
+				x.failed = fmt.Errorf("batch norm %s: %w", layer, err)
+			}
+			x.spent("wait for statistics", partExchange, rowExchange, start)
+		}},
+		{1, func(*worker, int, int) { finish() }},
+	}
 }
 
 // checkNorm checks what a batch norm's forward and backward have in common: an
@@ -149,7 +190,8 @@ const gradBlocks = 4
 // batchNormGradient is the gradient of a training batch norm (Ioffe and
 // Szegedy, arXiv:1502.03167, section 3): with x̂ = (x−mean)/σ and m pixels,
 // dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m). Where a ReLU is
-// fused in, dy counts where γ·x̂ + β > 0, which is computed again from x.
+// fused in, dy counts where γ·x̂ + β > 0, which is computed again from x. In a
+// synchronised one the sums and m behind dx are those over all workers.
 func (x *executable) batchNormGradient(c call) ([]task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
 	dx, dgamma, dbeta := c.out[0], c.out[1], c.out[2]
@@ -187,31 +229,11 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 			k.normSums(&from[first], &g[first], &norm[channel*normFloats], &mean.data[channel*lanes], &x.shared[i*2*lanes], pixels)
 		}
 	}}
-	total := float64(cut.images * cut.pixels)
-	merge := task{1, func(*worker, int, int) {
-		for b := range cut.channels {
-			sum, dot := addPairs(cut, b, x.shared)
-			p := params[b*gradBlocks*lanes:]
-			for l := range lanes {
-				j := b*lanes + l
-				if j >= s[1] {
-					dgamma.set(j, 0)
-					dbeta.set(j, 0)
-					continue
-				}
-				inverse := float64(inv.data[j])
-				dg := dot[l] * inverse
-				dgamma.set(j, float32(dg))
-				dbeta.set(j, float32(sum[l]))
-				a := float64(gamma.data[j]) * inverse
-				p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*dg/total), mean.data[j], float32(-a*sum[l]/total)
-			}
-		}
-	}}
+	merged := x.mergeGradient(c, cut, params)
 	if !dx.present() {
-		return []task{constants, sums, merge}, nil
+		return append([]task{constants, sums}, merged...), nil
 	}
-	return []task{constants, sums, merge, {cut.count(), func(_ *worker, lo, hi int) {
+	return append(append([]task{constants, sums}, merged...), task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.block(n, channel)
@@ -219,7 +241,44 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 			to, _ := dx.block(n, channel)
 			k.normGrad(&from[first], &g[first], &to[first], &norm[channel*normFloats], &params[channel*gradBlocks*lanes], pixels)
 		}
-	}}}, nil
+	}}), nil
+}
+
+// mergeGradient makes dγ and dβ of the chunks' sums, and params, the constants
+// that make dx, of these.
+func (x *executable) mergeGradient(c call, cut chunks, params []float32) []task {
+	gamma, mean, inv, dgamma, dbeta := c.in[1], c.in[2], c.in[3], c.out[1], c.out[2]
+	channels, all := c.in[0].Shape[1], cut.channels*lanes
+	x.needMoments(2 * all)
+	own := float64(cut.images * cut.pixels)
+	total := own
+	merge := func() {
+		for b := range cut.channels {
+			sum, dot := addPairs(cut, b, x.shared)
+			for l := range lanes {
+				j := b*lanes + l
+				dg, db := 0.0, 0.0
+				if j < channels {
+					dg, db = dot[l]*float64(inv.data[j]), sum[l]
+				}
+				dgamma.set(j, float32(dg))
+				dbeta.set(j, float32(db))
+				x.moments[j], x.moments[all+j] = dg, db
+			}
+		}
+	}
+	exchange := func() (err error) {
+		total, err = x.norms.Sums(own, x.moments[:channels], x.moments[all:all+channels])
+		return err
+	}
+	return x.joined(c.Name, c.Attr.Sync && c.out[0].present(), merge, exchange, func() {
+		for j := range channels {
+			p, l := params[j/lanes*gradBlocks*lanes:], j%lanes
+			inverse := float64(inv.data[j])
+			a := float64(gamma.data[j]) * inverse
+			p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.moments[j]/total), mean.data[j], float32(-a*x.moments[all+j]/total)
+		}
+	})
 }
 
 // addPairs adds the chunks' two sums of a channel block.

@@ -115,3 +115,26 @@ func BenchmarkAdam(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkConvolution3D is BenchmarkConvolution for 3×3×3 windows.
+func BenchmarkConvolution3D(b *testing.B) {
+	ones := []int{1, 1, 1}
+	for _, c := range []volumeCase{
+		{2, 32, 32, []int{32, 32, 32}, []int{3, 3, 3}, ones, ones},
+		{2, 64, 64, []int{16, 16, 16}, []int{3, 3, 3}, ones, ones},
+		{2, 128, 128, []int{8, 8, 8}, []int{3, 3, 3}, ones, ones},
+		{2, 256, 256, []int{4, 4, 4}, []int{3, 3, 3}, ones, ones},
+		{2, 16, 16, []int{32, 32, 32}, []int{3, 3, 3}, ones, ones},
+	} {
+		for _, convolution := range []string{"direct", "winograd"} {
+			for _, n := range c.nodes(convolution)[:3] {
+				flop := 2 * 27 * float64(c.n*c.c*c.k*elements(c.in))
+				for threads := 1; threads <= 2; threads++ {
+					b.Run(fmt.Sprintf("%s/%s/%s/threads-%d", n.op, c, convolution, threads), func(b *testing.B) {
+						n.benchmark(b, "", threads, flop, "GFLOP/s")
+					})
+				}
+			}
+		}
+	}
+}

@@ -234,9 +234,11 @@ func matches(large, small, kernel, stride, pad int, transposed bool) bool {
 
 // useWinograd says whether a convolution is computed by Winograd's method.
 func (x *executable) useWinograd(c call, large, small, weights operand) bool {
-	if x.engine.options.Convolution == "direct" ||
-		weights.space != [3]int{1, 3, 3} || !slices.Equal(c.Attr.Stride, []int{1, 1}) || !slices.Equal(c.Attr.Pad, []int{1, 1}) {
+	stride, _ := triple(c.Attr.Stride, weights.logical, 1, 1)
+	pad, _ := triple(c.Attr.Pad, weights.logical, 0, 0)
+	if x.engine.options.Convolution == "direct" || stride != [3]int{1, 1, 1} ||
+		(weights.space != [3]int{1, 3, 3} || pad != [3]int{0, 1, 1}) && (weights.space != [3]int{3, 3, 3} || pad != [3]int{1, 1, 1}) {
 		return false
 	}
-	return x.engine.options.Convolution == "winograd" || winogradPays(large, small)
+	return x.engine.options.Convolution == "winograd" || winogradPays(large, small, weights)
 }

@@ -131,7 +131,7 @@ func (c volumeCase) String() string {
 
 // nodes are the kernels of the convolution, and of the transposed one with the
 // same attributes.
-func (c volumeCase) nodes() []node {
+func (c volumeCase) nodes(convolution string) []node {
 	attr := plan.Attr{Stride: c.stride, Pad: c.pad}
 	shape := func(n, c int, s []int) []int { return append([]int{n, c}, s...) }
 	var small, large []int
@@ -141,7 +141,7 @@ func (c volumeCase) nodes() []node {
 	}
 	x, w, y := shape(c.n, c.c, c.in), shape(c.k, c.c, c.kernel), shape(c.n, c.k, small)
 	u, v := shape(c.c, c.k, c.kernel), shape(c.n, c.k, large)
-	return []node{
+	list := []node{
 		{op: plan.OpConv, attr: attr, in: [][]int{x, w, {c.k}}, out: [][]int{y}},
 		{op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}},
 		{op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}},
@@ -149,11 +149,16 @@ func (c volumeCase) nodes() []node {
 		{op: plan.OpConvTransposeBackwardData, attr: attr, in: [][]int{u, v}, out: [][]int{x}},
 		{op: plan.OpConvTransposeBackwardWeights, attr: attr, in: [][]int{x, v}, out: [][]int{u}},
 	}
+	for i := range list {
+		list[i].convolution = convolution
+	}
+	return list
 }
 
 // TestConvolution3D has the windows of the volumes' U-Net (4 with stride 2 and a
-// pad of 1), axes that differ, blocks of some slices or rows, and volumes smaller
-// than the window.
+// pad of 1), axes that differ, blocks of some slices or rows, volumes smaller
+// than the window, of one and two slices, and of more than Winograd's algorithm
+// takes at once.
 func TestConvolution3D(t *testing.T) {
 	for _, c := range []volumeCase{
 		{2, 4, 16, []int{8, 8, 8}, []int{4, 4, 4}, []int{2, 2, 2}, []int{1, 1, 1}},
@@ -165,9 +170,16 @@ func TestConvolution3D(t *testing.T) {
 		{1, 8, 3, []int{19, 18, 17}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
 		{1, 34, 3, []int{12, 14, 15}, []int{2, 2, 2}, []int{2, 2, 2}, []int{0, 0, 0}},
 		{1, 5, 8, []int{3, 40, 30}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{3, 17, 20, []int{1, 9, 6}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{1, 20, 33, []int{2, 5, 14}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{2, 40, 24, []int{9, 12, 17}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{1, 12, 10, []int{40, 8, 22}, []int{3, 3, 3}, []int{1, 1, 1}, []int{1, 1, 1}},
+		{2, 10, 18, []int{5, 9, 7}, []int{1, 3, 3}, []int{1, 1, 1}, []int{0, 1, 1}},
 	} {
-		for _, n := range c.nodes() {
-			t.Run(fmt.Sprintf("%s/%s", n.op, c), func(t *testing.T) { n.agrees(t, 1e-5) })
+		for _, convolution := range []string{"direct", "winograd"} {
+			for _, n := range c.nodes(convolution) {
+				t.Run(fmt.Sprintf("%s/%s/%s", convolution, n.op, c), func(t *testing.T) { n.agrees(t, volumeTolerance(convolution)) })
+			}
 		}
 	}
 }

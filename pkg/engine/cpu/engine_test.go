@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -10,8 +9,6 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
-	"lockstep/pkg/model"
-	"lockstep/pkg/nn"
 )
 
 // TestMain demands that every engine's goroutines end with it.
@@ -155,109 +152,6 @@ func TestCompileErrors(t *testing.T) {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("error %q does not say %s", err, w)
 			}
-		}
-	}
-}
-
-// TestShare: a program for evaluation reads what training writes, and one that
-// needs more than is there is refused.
-func TestShare(t *testing.T) {
-	e := open(t, "", 2)
-	g, train := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: true})
-	_, eval := lowered(t, smallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
-	x, err := e.Load(train, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	initialise(t, x, g)
-	y, err := e.Load(eval, x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{train.Params[0].Name, train.Tensors[train.States[0]].Name, slotPrefix + "v." + train.Params[1].Name} {
-		v, err := x.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range v {
-			v[i] = float64(i%7) + 1
-		}
-		if err := x.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := y.Get(name); err != nil || !slices.Equal(got, v) {
-			t.Errorf("%s is not shared: %v", name, err)
-		}
-	}
-	if !slices.Equal(x.Names(), y.Names()) {
-		t.Error("sharing programs name different tensors")
-	}
-	other := smallUNet()
-	other.Depth = 2
-	_, shallow := lowered(t, other, 3, nn.Train, plan.Options{})
-	z, err := e.Load(shallow, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Load(train, z); err == nil || !strings.Contains(err.Error(), "share") {
-		t.Errorf("a deeper network shares a shallower one's parameters: %v", err)
-	}
-	if _, err := open(t, "", 1).Load(eval, x); err == nil || !strings.Contains(err.Error(), "another engine") {
-		t.Errorf("engines share: %v", err)
-	}
-}
-
-// TestNames: what is unknown or has the wrong length is an error.
-func TestNames(t *testing.T) {
-	e := open(t, "", 1)
-	_, p := lowered(t, smallUNet(), 1, nn.Train, plan.Options{})
-	x, err := e.Load(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 4*len(p.Params) + len(p.States); len(x.Names()) != want {
-		t.Errorf("%d names, not %d: parameters, three slots each, and states", len(x.Names()), want)
-	}
-	before := x.MemoryBytes()
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := x.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
-		if err := x.Set(name, append(v, 0)); err == nil {
-			t.Errorf("%s takes a value too many", name)
-		}
-	}
-	// The last loop's failed sets may not make slots either.
-	if after := x.MemoryBytes(); after != before {
-		t.Errorf("zero slots took %d bytes", after-before)
-	}
-	for _, f := range []func() error{
-		func() error { _, err := x.Get("nobody"); return err },
-		func() error { return x.Set("optimizer.m.nobody", nil) },
-		func() error { _, err := x.Gradient("nobody"); return err },
-		func() error { return x.SetInput("nobody", nil) },
-		func() error { return x.SetInput(model.ImageInput, make([]float32, 3)) },
-		func() error { return x.Output("nobody", nil) },
-		func() error { return x.Output(model.LogitsOutput, make([]float32, 3)) },
-	} {
-		if err := f(); err == nil {
-			t.Error("an unknown name or a wrong length is taken")
-		}
-	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range []func() error{
-		func() error { return x.SetInput(model.ImageInput, nil) },
-		func() error { return x.Output(model.LogitsOutput, nil) },
-		func() error { _, err := x.Step(t.Context(), nil, nil); return err },
-	} {
-		if err := f(); err == nil || !strings.Contains(err.Error(), "closed") {
-			t.Errorf("a closed executable answers %v", err)
 		}
 	}
 }

@@ -45,6 +45,10 @@ type executable struct {
 	watch   bool   // the step is of the profile's window
 	spans   []span // of the step, beside the workers'
 
+	norms   engine.Statistics // of synchronised batch norms
+	moments []float64         // what these exchange
+	failed  error             // of an exchange in the step
+
 	optimizer optimizer
 }
 
@@ -58,6 +62,11 @@ func (x *executable) needScratch(n int) { x.scratch = max(x.scratch, n) }
 
 // needTallies asks for n floats for the statistics of one kernel's output.
 func (x *executable) needTallies(n int) { x.counted = max(x.counted, n) }
+
+// needMoments asks for n numbers for the statistics of one batch norm.
+func (x *executable) needMoments(n int) {
+	x.moments = append(x.moments, make([]float64, max(0, n-len(x.moments)))...)
+}
 
 // needShared asks for n floats of scratch memory for a kernel as a whole.
 func (x *executable) needShared(n int) { x.sharing = max(x.sharing, n) }
@@ -125,6 +134,12 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
+	x.failed = nil
+	if x.program.Synchronised() {
+		if err := x.norms.Begin(sync); err != nil {
+			return t, fmt.Errorf("step: %w", err)
+		}
+	}
 	copy(x.backup, x.store.states)
 	x.watched()
 	if err := x.step(ctx, sync, update, &t); err != nil {
@@ -139,17 +154,20 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 
 // step is Step without the restoring of states.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
-	start := time.Now()
+	begin := time.Now()
+	start := begin
 	if err := x.forward(ctx); err != nil {
 		return err
 	}
-	t.Forward = time.Since(start)
+	exposed := x.norms.Spent()
+	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return err
 	}
-	t.Backward = time.Since(start)
+	exposed = x.norms.Spent()
+	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	if sync != nil && len(x.buckets) > 0 {
 		start = time.Now()
@@ -163,9 +181,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		if err := sync.Wait(); err != nil {
 			return fmt.Errorf("wait for gradients: %w", err)
 		}
-		t.Wait = time.Since(start)
+		t.Wait += time.Since(start)
 		x.spent("wait for gradients", partExchange, rowExchange, start)
-		x.reduced(sync)
+		x.reduced(sync, begin)
 	}
 	if update != nil {
 		start = time.Now()
@@ -183,7 +201,9 @@ func (x *executable) forward(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		x.runKernel(i)
+		if err := x.runKernel(i); err != nil {
+			return err
+		}
 	}
 	if x.program.Loss < 0 {
 		return nil
@@ -201,7 +221,9 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	defer func() {
 		// A bucket that is under way is written to: wait before giving up.
 		if err != nil && next > 0 {
-			err = errors.Join(err, sync.Wait())
+			if w := sync.Wait(); !errors.Is(err, w) {
+				err = errors.Join(err, w)
+			}
 		}
 	}()
 	ready := func(kernel int) error {
@@ -220,7 +242,9 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		x.runKernel(i)
+		if err := x.runKernel(i); err != nil {
+			return err
+		}
 		if err := ready(i); err != nil {
 			return err
 		}
@@ -237,9 +261,9 @@ func handOver(sync engine.GradSync, i int, b []float32) error {
 }
 
 // runKernel runs a kernel's tasks one after another.
-func (x *executable) runKernel(i int) {
+func (x *executable) runKernel(i int) error {
 	for _, t := range x.steps[i] {
-		if x.watch {
+		if x.watch && t.items > 0 {
 			k, part := x.program.Kernels[i], partForward
 			if k.Backward {
 				part = partBackward
@@ -247,7 +271,11 @@ func (x *executable) runKernel(i int) {
 			t = t.timed(string(k.Op), k.Name, part)
 		}
 		x.engine.pool.run(t, x.workers)
+		if x.failed != nil {
+			return x.failed
+		}
 	}
+	return nil
 }
 
 // runTask runs a task that is no kernel of the program.
@@ -268,13 +296,13 @@ func (x *executable) MemoryBytes() int64 {
 	for _, o := range x.origins {
 		n += len(o.norm)
 	}
-	return 4*int64(n) + x.store.bytes()
+	return 4*int64(n) + 8*int64(len(x.moments)) + x.store.bytes()
 }
 
 // Close lets the executable's memory go; what it shares with others stays.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.shared, x.tallies = nil, nil, nil, nil, nil, nil, nil
-	x.origins, x.index = nil, nil
+	x.origins, x.index, x.moments = nil, nil, nil
 	return nil
 }

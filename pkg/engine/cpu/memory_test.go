@@ -22,12 +22,13 @@ func largeNetworks(t *testing.T) []model.Network {
 	v1, err2 := model.ResNetV1(c)
 	v2, err3 := model.ResNetV2(c)
 	volume, err4 := model.UNet3D(model.UNet3DConfig{Base: 16, Depth: 4, InChannels: 4, OutChannels: 8, Size: []int{32, 32, 32}})
-	for _, err := range []error{err1, err2, err3, err4} {
+	cubes, err5 := model.Own("cubes", model.Segmentation, []int{3, 24, 24, 24}, []int{2, 24, 24, 24}, cubes(8, 16, 16, 32, 16, 16))
+	for _, err := range []error{err1, err2, err3, err4, err5} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return []model.Network{unet, v1, v2, volume}
+	return []model.Network{unet, v1, v2, volume, cubes}
 }
 
 // TestMemoryIsWhatItSays: what the heap grows by, with a step's optimiser slots, is

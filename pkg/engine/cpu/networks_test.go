@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"gorgonia.org/gorgonia"
+
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -18,12 +20,28 @@ func networks(t testing.TB) []model.Network {
 	v1, err1 := model.ResNetV1(resnet)
 	v2, err2 := model.ResNetV2(resnet)
 	volume, err3 := model.UNet3D(model.UNet3DConfig{Base: 6, Depth: 3, InChannels: 4, OutChannels: 5, Size: []int{8, 16, 8}, ExpWeight: 0.01})
-	for _, err := range []error{err1, err2, err3} {
+	cubes, err4 := model.Own("cubes", model.Segmentation, []int{3, 8, 12, 8}, []int{2, 8, 12, 8}, cubes(9, 16, 17, 24, 8, 11))
+	for _, err := range []error{err1, err2, err3, err4} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return []model.Network{v1, v2, volume}
+	return []model.Network{v1, v2, volume, cubes}
+}
+
+// cubes is a small U-Net of 3×3×3 convolutions, batch norms and poolings, with
+// the channels of its convolutions a, b above, c, d below, up and e above again.
+func cubes(a, b, c, d, up, e int) model.Builder {
+	return func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
+		conv := func(name string, x *gorgonia.Node, out int) *gorgonia.Node {
+			x = g.Conv(name, x, nn.Convolution{Out: out, Kernel: []int{3}, Pad: []int{1}})
+			return g.ReLU(g.BatchNorm(name+".norm", x))
+		}
+		skip := conv("b", conv("a", x, a), b)
+		x = conv("d", conv("c", g.MaxPool(skip, nn.Pool{Kernel: []int{2}}), c), d)
+		x = g.Concat(g.ConvTranspose("up", x, nn.Convolution{Out: up, Kernel: []int{2}, Stride: []int{2}, Bias: true}), skip)
+		return g.Conv("head", conv("e", x, e), nn.Convolution{Out: 2, Kernel: []int{1}, Bias: true})
+	}
 }
 
 // loweredNetwork is the program of any network.
@@ -44,13 +62,19 @@ func loweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o 
 // reference in float64. As with the U-Net a rounding may turn a decision, so
 // 2e-3 of the greatest gradient is allowed.
 func TestNetworkGradients(t *testing.T) {
+	convolution := func(net model.Network) string {
+		if net.Name() == "cubes" {
+			return "winograd"
+		}
+		return "direct"
+	}
 	for _, net := range networks(t) {
 		for _, fuse := range []bool{true, false} {
 			g, p := loweredNetwork(t, net, 4, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})
 			want := loaded(t, truth(t), p, g)
 			t.Run(fmt.Sprintf("%s/fuse-%v", net.Name(), fuse), func(t *testing.T) {
 				everyway(t, func(t *testing.T, set string, threads int) {
-					x := loaded(t, openWith(t, set, threads, "direct"), p, g)
+					x := loaded(t, openWith(t, set, threads, convolution(net)), p, g)
 					if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-5*max(1, want.Loss())) {
 						t.Fatalf("loss is %v, the reference has %v", x.Loss(), want.Loss())
 					}

@@ -6,7 +6,8 @@ import (
 )
 
 // task is a part of a kernel whose items may be computed in any order: run
-// computes items [lo, hi) with the memory of worker number w.
+// computes items [lo, hi) with the memory of worker number w. One without items
+// does not compute, but waits for other workers: the caller calls it once.
 type task struct {
 	items int
 	run   func(w *worker, lo, hi int)

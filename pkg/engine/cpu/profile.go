@@ -196,14 +196,23 @@ func (e *Engine) Waited(name string, start time.Time) {
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
-// reduced records when the buckets of a step were reduced, where sync says it.
-func (x *executable) reduced(sync engine.GradSync) {
+// reduced records when the buckets and statistics of a step that began at begin
+// were exchanged, where sync says it; it may know of steps before, too, whose
+// gradients are added up.
+func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 	s, ok := sync.(engine.Reducing)
 	if !x.watch || !ok {
 		return
 	}
 	for _, r := range s.Reduced() {
-		x.spans = append(x.spans, span{fmt.Sprint("all-reduce of bucket ", r.Bucket), "", partExchange, rowReduce, r.Begin, r.Took})
+		if r.Begin.Before(begin) {
+			continue
+		}
+		name := "all-gather of statistics"
+		if r.Bucket >= 0 {
+			name = fmt.Sprint("all-reduce of bucket ", r.Bucket)
+		}
+		x.spans = append(x.spans, span{name, "", partExchange, rowReduce, r.Begin, r.Took})
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -27,34 +27,7 @@ type node struct {
 }
 
 // program builds n's program.
-func (n node) program() *plan.Program {
-	p := &plan.Program{Loss: -1, Forward: 1}
-	k := plan.Kernel{Op: n.op, Name: "layer", Attr: n.attr}
-	add := func(role plan.Role, name string, shape []int) int {
-		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
-		return len(p.Tensors) - 1
-	}
-	states := map[int]bool{}
-	for _, i := range n.state {
-		states[i] = true
-	}
-	for i, s := range n.in {
-		name := string(rune('a' + i))
-		if states[i] {
-			id := add(plan.State, name, s)
-			p.States, k.In = append(p.States, id), append(k.In, id)
-			continue
-		}
-		id := add(plan.Input, name, s)
-		p.Inputs, k.In = append(p.Inputs, id), append(k.In, id)
-	}
-	for i, s := range n.out {
-		id := add(plan.Output, string(rune('A'+i)), s)
-		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
-	}
-	p.Kernels = []plan.Kernel{k}
-	return p
-}
+func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
 
 // open starts an engine with a set of instructions, skipping those that this
 // processor has not.
@@ -81,18 +54,6 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 			t.Error(err)
 		}
 	})
-	return e
-}
-
-// truth is the reference engine in float64.
-func truth(t testing.TB) engine.Engine {
-	t.Helper()
-	o := engine.DefaultOptions()
-	o.Device, o.Precision = "reference", "fp64"
-	e, err := reference.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return e
 }
 
@@ -160,20 +121,6 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// near fails where got differs from want by more than tol of want's greatest.
-func near(t testing.TB, what string, got, want []float64, tol float64) {
-	t.Helper()
-	top := 1e-30
-	for _, v := range want {
-		top = max(top, math.Abs(v))
-	}
-	for i := range want {
-		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
-			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
-		}
-	}
 }
 
 // everyway calls f for each set of instructions with one and with more threads.

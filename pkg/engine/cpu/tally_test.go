@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"lockstep/pkg/engine"
@@ -18,19 +19,21 @@ func TestTally(t *testing.T) {
 		return plan.Tensor{Name: name, Shape: s, Role: role, First: 0, Last: 0}
 	}
 	last := func(t plan.Tensor, first, last int) plan.Tensor { t.First, t.Last = first, last; return t }
-	for _, s := range [][]int{{3, 9, 11, 13}, {2, 9, 61, 33}, {5, 9, 3, 2}} {
-		y := []int{s[0], 20, s[2], s[3]}
+	for _, s := range [][]int{{3, 9, 11, 13}, {2, 9, 61, 33}, {5, 9, 3, 2}, {2, 9, 7, 11, 13}, {1, 9, 1, 4, 9}, {1, 9, 70, 9, 17}} {
+		y := append([]int{s[0], 20}, s[2:]...)
+		ones := slices.Repeat([]int{1}, len(s)-2)
+		w := append([]int{20, 9}, slices.Repeat([]int{3}, len(s)-2)...)
 		p := &plan.Program{
 			Loss: -1, Forward: 2, Inputs: []int{0, 1, 2, 4, 5}, States: []int{6, 7}, Outputs: []int{8, 9, 10},
 			Tensors: []plan.Tensor{
-				shape(plan.Input, "x", s...), shape(plan.Input, "w", 20, 9, 3, 3), shape(plan.Input, "b", 20),
+				shape(plan.Input, "x", s...), shape(plan.Input, "w", w...), shape(plan.Input, "b", 20),
 				last(shape(plan.Activation, "y", y...), 0, 1),
 				last(shape(plan.Input, "gamma", 20), 1, 1), last(shape(plan.Input, "beta", 20), 1, 1),
 				last(shape(plan.State, "mean", 20), 1, 1), last(shape(plan.State, "var", 20), 1, 1),
 				last(shape(plan.Output, "z", y...), 1, 1), last(shape(plan.Output, "m", 20), 1, 1), last(shape(plan.Output, "inv", 20), 1, 1),
 			},
 			Kernels: []plan.Kernel{
-				{Op: plan.OpConv, Name: "conv", Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}, In: []int{0, 1, 2}, Out: []int{3}},
+				{Op: plan.OpConv, Name: "conv", Attr: plan.Attr{Stride: ones, Pad: ones}, In: []int{0, 1, 2}, Out: []int{3}},
 				{Op: plan.OpBatchNorm, Name: "norm", Attr: plan.Attr{Training: true, Epsilon: 1e-5, Momentum: 0.1}, In: []int{3, 4, 5, 6, 7}, Out: []int{8, 9, 10}},
 			},
 		}

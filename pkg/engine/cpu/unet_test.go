@@ -4,70 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
 )
-
-// lowered is the program of a network.
-func lowered(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
-	t.Helper()
-	u, err := model.UNet2D(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := u.Graph(batch, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Lower(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, p
-}
-
-// initialise sets every parameter and state of x.
-func initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
-	t.Helper()
-	for name, v := range g.InitialValues(3) {
-		if err := x.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// feed gives x a batch of noise and random masks.
-func feed(t testing.TB, x engine.Executable, seed uint64) {
-	t.Helper()
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for _, id := range x.Program().Inputs {
-		in := x.Program().Tensors[id]
-		v := make([]float32, in.Elements())
-		for i := range v {
-			v[i] = rng.Float32()
-			if n := x.Program().Classes(id); n > 0 {
-				v[i] = float32(rng.IntN(n))
-			} else if in.Name == model.TargetInput {
-				v[i] = float32(math.Round(float64(v[i])))
-			}
-		}
-		if err := x.SetInput(in.Name, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// smallUNet has channels that fill no block and maps smaller than a tile.
-func smallUNet() model.UNet2DConfig {
-	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
-}
 
 // TestUNetGradients compares a whole network's loss, logits, gradients and
 // running statistics with the reference in float64. Roundings may turn a
@@ -118,29 +62,6 @@ func TestUNetGradients(t *testing.T) {
 			}
 		})
 	}
-}
-
-func largest(v []float64) (m float64) {
-	for _, f := range v {
-		m = max(m, math.Abs(f))
-	}
-	return m
-}
-
-// loaded loads p, initialises it, and runs a step without update.
-func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
-	t.Helper()
-	x, err := e.Load(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	poison(x)
-	initialise(t, x, g)
-	feed(t, x, 1)
-	if _, err := x.Step(context.Background(), nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	return x
 }
 
 // TestUNetIsReproducible trains five steps with each number of threads and
@@ -221,21 +142,3 @@ func benchmarkStep(b *testing.B, x engine.Executable, batch int) {
 	b.ReportMetric(1e3*sum.Optimizer.Seconds()/n, "optimizer-ms")
 	b.ReportMetric(float64(x.MemoryBytes())/(1<<20), "MiB")
 }
-
-// deafSync takes buckets and changes nothing.
-type deafSync struct {
-	buckets []device.Buffer
-	waits   int
-	err     error
-}
-
-func (s *deafSync) Bucket(i int, b device.Buffer, _ device.Stream) error {
-	if i != len(s.buckets) {
-		return fmt.Errorf("bucket %d comes as number %d", i, len(s.buckets))
-	}
-	s.buckets = append(s.buckets, b)
-	return s.err
-}
-
-func (s *deafSync) Wait() error      { s.waits++; return nil }
-func (s *deafSync) Capturable() bool { return false }

@@ -30,103 +30,6 @@ type winogradKernels struct {
 	weights, weightGradient func(from, to, tmp *float32, ld int)
 }
 
-// tiling cuts the maps of images in tiles, numbered image by image and row by row.
-type tiling struct{ h, w, rows, cols, count int }
-
-func newTiling(n, h, w int) tiling {
-	rows, cols := ceilDiv(h, tileSide), ceilDiv(w, tileSide)
-	return tiling{h, w, rows, cols, n * rows * cols}
-}
-
-// at is where tile i begins.
-func (t tiling) at(i int) (image, top, left int) {
-	return i / (t.rows * t.cols), i / t.cols % t.rows * tileSide, i % t.cols * tileSide
-}
-
-// plane is the number of floats of a channel block of an image.
-func (t tiling) plane() int { return t.h * t.w * lanes }
-
-// transformed is how the points of a block of tiles lie, in floats: point p
-// of tile t and channel block b is at p·point + t·tile + b·block.
-type transformed struct{ point, tile, block int }
-
-// pointGap separates the points, which lie a power of two apart otherwise: the
-// cache would hold few of them at a time.
-const pointGap = 16
-
-// tileFloats is the distance of tiles with so many channels, again not a power of two.
-func tileFloats(channels int) int {
-	if channels%128 == 0 {
-		return channels + pointGap
-	}
-	return channels
-}
-
-// side is a way to transform the squares of a map: side×side vectors that begin
-// before pixels before a tile does.
-type side struct {
-	transform    func(x, v, tmp *float32, row, plane, ld, step, blocks int)
-	norm         func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // the same of what is yet to be normalised
-	side, before int
-}
-
-// transform computes the points of tiles [first, first+n) in v, of channel
-// blocks [c0, c0+count) of o.
-func (t tiling) transform(k *kernels, s side, o operand, c0, count, first, n int, v []float32, lie transformed, patch, tmp []float32) {
-	for i := range o.pieces {
-		p := &o.pieces[i]
-		if from, to := max(c0, p.first), min(c0+count, p.first+p.count); from < to {
-			t.transformPiece(k, s, p, from, to-from, first, n, v[(from-c0)*lie.block:], lie, patch, tmp)
-		}
-	}
-}
-
-// transformPiece is transform for channel blocks of one piece. Squares that
-// reach over the map's edge are cut out to patch, with zeros around.
-func (t tiling) transformPiece(k *kernels, s side, p *piece, c0, count, first, n int, v []float32, lie transformed, patch, tmp []float32) {
-	row, plane := t.w*lanes, t.plane()
-	var norm []float32
-	if p.norm != nil {
-		norm = p.norm[(c0-p.first)*normFloats:]
-	}
-	for i := range n {
-		image, top, left := t.at(first + i)
-		top, left = top-s.before, left-s.before
-		from := p.data[image*p.image+(c0-p.first)*plane:]
-		if top >= 0 && left >= 0 && top+s.side <= t.h && left+s.side <= t.w {
-			if norm == nil {
-				s.transform(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], row*4, plane*4, lie.point*4, lie.block*4, count)
-			} else {
-				s.norm(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], &norm[0], row*4, plane*4, lie.point*4, lie.block*4, count)
-			}
-			continue
-		}
-		size := s.side * s.side * lanes
-		clear(patch[:count*size])
-		y0, y1 := max(0, -top), min(s.side, t.h-top)
-		x0, x1 := max(0, -left), min(s.side, t.w-left)
-		for c := range count {
-			for y := y0; y < y1; y++ {
-				to, at := &patch[c*size+(y*s.side+x0)*lanes], &from[c*plane+(top+y)*row+(left+x0)*lanes]
-				if norm == nil {
-					copyBlocks(to, at, x1-x0)
-				} else {
-					k.normalize(at, to, &norm[c*normFloats], x1-x0)
-				}
-			}
-		}
-		s.transform(&patch[0], &v[i*lie.tile], &tmp[0], s.side*lanes*4, size*4, lie.point*4, lie.block*4, count)
-	}
-}
-
-// copyBlocks copies n vectors, one at a time: few are not worth a call of memmove.
-func copyBlocks(to, from *float32, n int) {
-	dst, src := blocksAt(to, n), blocksAt(from, n)
-	for i := range dst {
-		dst[i] = src[i]
-	}
-}
-
 // passBytes bounds the transformed weights that are held at a time, those of
 // all channels of a layer being four times as large as the weights.
 const passBytes = 19 << 20
@@ -149,41 +52,28 @@ func (p passes) blocks(i int) (first, end int) {
 // most is the number of output blocks of the largest pass.
 func (p passes) most() int { return min(p.out, 2*ceilDiv(p.pairs, p.count)) }
 
-// winograd computes a 3×3 convolution of stride 1 with a pad of 1, or its
-// transpose, tile by tile: the 36 points of inputs and of weights are
-// multiplied as 36 matrices, [tiles, in] by [in, out].
+// winograd computes a convolution of stride 1 with a window of 3×3 and a pad of 1
+// in each slice, or its transpose, tile by tile: the 36 points of inputs and of
+// weights are multiplied as 36 matrices, [tiles, in] by [in, out]. Where the
+// window has three taps along the depth too, the products of three successive
+// slices are summed before they are transformed back: the matrices are
+// [tiles, 3·in] by [3·in, out], and each slice is transformed once.
 type winograd struct {
 	x                *executable
 	in, weights, out operand
 	bias             []float32 // nil without bias
-	transposed       bool      // weights are [in,out,3,3], and turned
+	transposed       bool      // weights are [in,out,…], and turned
 	tiling           tiling
 	inC, outC        int    // channel blocks
-	block            int    // tiles of a block
 	passes           passes // over the output channels
 	groups           int    // parts that a pass is cut in
 	u, v, m          transformed
-	chunk            int     // channel blocks of one pass
-	tally            *tally  // of the output, nil where none is asked for
-	table, steps     []int32 // of the matrix kernel
+	pass             int        // steps of one pass of the matrix kernel: a channel block of a tap along the depth each
+	tally            *tally     // of the output, nil where none is asked for
+	table            []int32    // of the matrix kernel
+	steps            [2][]int32 // the same, for blocks of tiles and for the last one
 	// Where a worker's scratch memory holds these, in floats; v is at 0.
 	mAt, patch, tmp int
-}
-
-// winogradBytes bounds the transformed tiles of a block, so that they stay in
-// the second-level cache; blocks of fewer than leastTiles would read the weights
-// too often. Found by measurement on a processor with 1 MiB of that cache.
-const (
-	winogradBytes = 512 << 10
-	leastTiles    = 48
-)
-
-// tilesOfBlock is the number of tiles that are transformed at once: a block's
-// points of in and out channels together are to be small.
-func tilesOfBlock(tiles, channels int) int {
-	most := max(leastTiles, winogradBytes/(points*channels*4))
-	n := ceilDiv(tiles, ceilDiv(tiles, most))
-	return min(tiles, roundUp(n, maxRows))
 }
 
 // newWinograd prepares the convolution of in with weights into out, or its
@@ -191,45 +81,47 @@ func tilesOfBlock(tiles, channels int) int {
 func newWinograd(x *executable, in, weights, out operand, bias []float32, transposed bool) *winograd {
 	c := &winograd{
 		x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
-		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
+		tiling: newTiling(in.Shape[0], in.space, weights.space[0]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
 	}
-	inC, outC := c.inC*lanes, c.outC*lanes
-	c.block = tilesOfBlock(c.tiling.count, inC+outC)
-	c.passes = newPasses(c.inC, c.outC)
-	c.u = transformed{point: inC*c.passes.most()*lanes + pointGap, block: inC * lanes}
+	t, inC, outC := &c.tiling, c.inC*lanes, c.outC*lanes
+	t.cut(t.count, inC+outC)
+	c.passes = newPasses(c.inC*t.taps, c.outC)
+	c.u = transformed{point: t.taps*inC*c.passes.most()*lanes + pointGap, block: t.taps * inC * lanes}
 	c.v = transformed{tile: tileFloats(inC), block: lanes}
 	c.m = transformed{tile: tileFloats(outC), block: lanes}
-	c.v.point, c.m.point = c.block*c.v.tile+pointGap, c.block*c.m.tile+pointGap
+	c.v.point = (t.slices+2*t.halo())*t.block*c.v.tile + pointGap
+	c.m.point = t.slices*t.block*c.m.tile + pointGap
 	c.mAt = points * c.v.point
 	c.patch = c.mAt + points*c.m.point
 	c.tmp = c.patch + points*lanes*max(c.inC, c.outC)
 	x.needScratch(c.tmp + points*lanes + taps*lanes*lanes) // a tile of weights is turned after tmp
 	x.needShared(points * c.u.point)
 	most := weightBudget / (2 * lanes * lanes * 4)
-	c.chunk = ceilDiv(c.inC, ceilDiv(c.inC, most))
-	c.table = tileTable(c.block, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
-	for i := range c.inC {
-		c.steps = append(c.steps, int32(i*lanes*4), int32(i*lanes*lanes*4))
+	c.pass = ceilDiv(t.taps*c.inC, ceilDiv(t.taps*c.inC, most))
+	c.table = tileTable(t.slices*t.block, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
+	for i, n := range []int{t.block, t.chunk(t.chunks() - 1).n} {
+		for d := range t.taps {
+			for b := range c.inC {
+				c.steps[i] = append(c.steps[i], int32((d*n*c.v.tile+b*lanes)*4), int32((d*c.inC+b)*lanes*lanes*4))
+			}
+		}
 	}
 	c.groups = 1
-	if parts, threads := c.parts(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
+	if parts, threads := t.chunks(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
 		c.groups = min(threads, ceilDiv(c.passes.most(), 2))
 	}
 	return c
 }
 
-// parts is the number of blocks of tiles.
-func (c *winograd) parts() int { return ceilDiv(c.tiling.count, c.block) }
-
-// tasks are, pass by pass, the weights' transform, and blocks of tiles by
-// groups of output channels.
+// tasks are, pass by pass, the weights' transform, and chunks by groups of
+// output channels.
 func (c *winograd) tasks() []task {
 	var all []task
 	for i := range c.passes.count {
 		first, end := c.passes.blocks(i)
 		all = append(all,
-			task{c.inC * (end - first), func(w *worker, lo, hi int) { c.transformWeights(w, first, lo, hi) }},
-			task{c.parts() * c.groups, func(w *worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
+			task{c.tiling.taps * c.inC * (end - first), func(w *worker, lo, hi int) { c.transformWeights(w, first, lo, hi) }},
+			task{c.tiling.chunks() * c.groups, func(w *worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -240,71 +132,78 @@ func (c *winograd) transformWeights(w *worker, first, lo, hi int) {
 	const tile = lanes * lanes
 	k := c.x.engine.kernels
 	tmp := w.scratch[c.tmp:]
+	depth := c.tiling.taps
 	for i := lo; i < hi; i++ {
-		out, in := first+i/c.inC, i%c.inC
-		from := c.weights.data[(out*c.inC+in)*taps*tile:]
+		out, d, in := first+i/(depth*c.inC), i/c.inC%depth, i%c.inC
+		from := c.weights.data[((out*c.inC+in)*depth+d)*taps*tile:]
 		if c.transposed {
-			at := c.weights.data[(in*c.outC+out)*taps*tile:]
+			at := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*taps*tile:]
 			from = tmp[points*lanes:]
 			for t := range taps {
 				k.transpose(&from[(taps-1-t)*tile], &at[t*tile])
 			}
 		}
-		k.winograd.weights(&from[0], &c.x.shared[(out-first)*c.u.block+in*tile], &tmp[0], c.u.point*4)
+		k.winograd.weights(&from[0], &c.x.shared[(out-first)*c.u.block+(d*c.inC+in)*tile], &tmp[0], c.u.point*4)
 	}
 }
 
 // run computes items [lo, hi) of the pass over output blocks [first, end), an
-// item being a group of them of a block of tiles.
+// item being a group of them of a chunk.
 func (c *winograd) run(w *worker, first, end, lo, hi int) {
-	k := c.x.engine.kernels
 	v, m := w.scratch[:c.mAt], w.scratch[c.mAt:c.patch]
 	patch, tmp := w.scratch[c.patch:c.tmp], w.scratch[c.tmp:]
 	pairs := ceilDiv(end-first, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
-		b, g := item/c.groups, item%c.groups
-		t0 := b * c.block
-		n := min(c.block, c.tiling.count-t0)
-		if b != loaded {
-			c.tiling.transform(k, side{k.winograd.input, k.winograd.normInput, patchSide, 1}, c.in, 0, c.inC, t0, n, v, c.v, patch, tmp)
-			loaded = b
+		i, g := item/c.groups, item%c.groups
+		at := c.tiling.chunk(i)
+		if i != loaded {
+			c.tiling.load(c.x.engine.kernels, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
+			loaded = i
 		}
 		k0, k1 := first+g*pairs/c.groups*2, min(end, first+(g+1)*pairs/c.groups*2)
-		c.multiply(v, m, n, first, k0, k1)
-		c.write(m, patch, tmp, t0, n, k0, k1)
+		c.multiply(v, m, at, first, k0, k1)
+		c.write(m, patch, tmp, at, k0, k1)
 		if c.tally != nil {
-			c.count(b, t0, n, k0, k1)
+			c.count(i, at, k0, k1)
 		}
 	}
 }
 
-// multiply computes the products of n tiles' points for output blocks [k0, k1)
+// multiply computes the products of a chunk's points for output blocks [k0, k1)
 // of the pass that begins with block first.
-func (c *winograd) multiply(v, m []float32, n, first, k0, k1 int) {
+func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	set := &c.x.engine.kernels.gemm.deep
+	steps := c.steps[0]
+	if at.n != c.tiling.block {
+		steps = c.steps[1]
+	}
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
-			for s := 0; s < c.inC; s += c.chunk {
-				gemmRows(set[min(2, k1-k)][:], v[p*c.v.point:], c.x.shared[p*c.u.point+(k-first)*c.u.block:],
-					m[p*c.m.point+k*lanes:], c.x.zeros, c.table, c.steps[2*s:],
-					c.u.block*4, lanes*4, min(c.chunk, c.inC-s), n, s > 0)
-			}
+			weights := c.x.shared[p*c.u.point+(k-first)*c.u.block:]
+			c.tiling.eachStretch(at, func(z, slices, tap, end int) {
+				row := (z - at.z) * at.n
+				for s := tap * c.inC; s < end*c.inC; s += c.pass {
+					gemmRows(set[min(2, k1-k)][:], v[p*c.v.point+row*c.v.tile:], weights,
+						m[p*c.m.point+row*c.m.tile+k*lanes:], c.x.zeros, c.table, steps[2*s:],
+						c.u.block*4, lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
+				}
+			})
 		}
 	}
 }
 
 // write transforms the products of output blocks [k0, k1) back. A tile that
 // reaches over the map's edge is made in patch and cut.
-func (c *winograd) write(m, patch, tmp []float32, first, n, k0, k1 int) {
+func (c *winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
 	t, output := &c.tiling, c.x.engine.kernels.winograd.output
 	bias, biasStep := c.x.zeros, 0
 	if c.bias != nil {
 		bias, biasStep = c.bias[k0*lanes:], lanes*4
 	}
 	row := t.w * lanes
-	for i := range n {
-		image, top, left := t.at(first + i)
-		y := c.out.data[(image*c.outC+k0)*t.plane()+top*row+left*lanes:]
+	for i := range at.slices * at.n {
+		image, top, left := t.at(at.first + i%at.n)
+		y := c.out.data[(image*c.outC+k0)*t.plane()+(at.z+i/at.n)*t.slice()+top*row+left*lanes:]
 		from := &m[i*c.m.tile+k0*lanes]
 		if top+tileSide <= t.h && left+tileSide <= t.w {
 			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.plane()*4, biasStep, k1-k0)
@@ -336,18 +235,23 @@ const (
 // winogradPays says whether a convolution is expected to take less time by
 // tiles than product by product: that is, whether there are enough tiles to pay
 // for the weights' transform, and enough channels to pay for the tiles'.
-func winogradPays(large, small operand) bool {
-	s := large.Shape
-	c, k := s[1], small.Shape[1]
+func winogradPays(large, small, weights operand) bool {
+	c, k := large.Shape[1], small.Shape[1]
 	if min(c, k) <= flatChannels {
 		return false // the direct algorithm leaves the padding out
 	}
 	c, k = roundUp(c, lanes), roundUp(k, lanes)
-	tiles := newTiling(s[0], s[2], s[3]).count
-	direct := 9 * c * k * s[0] * s[2] * s[3]
+	images, depth := large.Shape[0], weights.space[0]
+	t := newTiling(images, large.space, depth)
+	tiles, inside := t.count*t.depth, 0
+	for z := range t.depth {
+		first, end := t.within(z)
+		inside += t.count * (end - first)
+	}
+	direct := depth * taps * c * k * images * elements(large.space[:])
 	weight := weightCost
-	if points*c*k*4 > nearBytes {
+	if points*depth*c*k*4 > nearBytes {
 		weight = farWeightCost
 	}
-	return c*k*(points*tiles+weight)+tiles*(inputCost*c+outputCost*k) < direct
+	return c*k*(points*inside+depth*weight)+tiles*(inputCost*c+outputCost*k) < direct
 }

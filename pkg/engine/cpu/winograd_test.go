@@ -33,6 +33,15 @@ func tolerance(op plan.Op, convolution string) float64 {
 	return winogradTolerance
 }
 
+// volumeTolerance is tolerance for windows of 3×3×3, whose sums have three times
+// as many products: the greatest errors seen are 3.7e-5, at 512 channels.
+func volumeTolerance(convolution string) float64 {
+	if convolution == "direct" {
+		return 1e-5
+	}
+	return winogradGradientTolerance
+}
+
 // TestWinogradTwin compares the transforms' assembly with plain Go.
 func TestWinogradTwin(t *testing.T) {
 	fast, slow := twins(t)
@@ -91,6 +100,18 @@ func (c convCase) products(op plan.Op) int {
 	return c.n * c.h * c.w
 }
 
+// products is the same for windows of 3×3×3.
+func (c volumeCase) products(op plan.Op) int {
+	taps := min(3, c.in[0]) * min(3, c.in[1]) * min(3, c.in[2])
+	switch op {
+	case plan.OpConv, plan.OpConvTransposeBackwardData:
+		return c.c * taps
+	case plan.OpConvBackwardData, plan.OpConvTranspose:
+		return c.k * taps
+	}
+	return c.n * elements(c.in)
+}
+
 // TestWinogradError measures each kernel's error against float64 over random
 // shapes, and holds it to the documented bounds.
 func TestWinogradError(t *testing.T) {
@@ -117,6 +138,52 @@ func TestWinogradError(t *testing.T) {
 	}
 }
 
+// TestWinogradError3D is the same for windows of 3×3×3.
+func TestWinogradError3D(t *testing.T) {
+	ones, window := []int{1, 1, 1}, []int{3, 3, 3}
+	for _, set := range []string{"avx2", "go"} {
+		t.Run(set, func(t *testing.T) {
+			fast, slow := openWith(t, set, 2, "winograd"), truth(t)
+			most := map[plan.Op]float64{}
+			rapid.Check(t, func(r *rapid.T) {
+				draw := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r, name) }
+				c := volumeCase{n: draw("n", 1, 2), c: draw("c", 1, 36), k: draw("k", 1, 40), in: []int{draw("d", 1, 12), draw("h", 1, 11), draw("w", 1, 11)}, kernel: window, stride: ones, pad: ones}
+				for _, n := range c.nodes("winograd")[:3] {
+					got, want := n.results(t, fast, 1), n.results(t, slow, 1)
+					for i := range want {
+						d := worst(got[i], want[i], c.products(n.op))
+						if !(d <= volumeTolerance("winograd")) {
+							r.Fatalf("%s of %s is off by %.2g of the greatest value", n.op, c, d)
+						}
+						most[n.op] = max(most[n.op], d)
+					}
+				}
+			})
+			t.Log("greatest errors:", most)
+		})
+	}
+}
+
+// TestWinogradDeep3D is TestWinogradDeep for windows of 3×3×3. The last takes two
+// passes over its output channels.
+func TestWinogradDeep3D(t *testing.T) {
+	ones, window := []int{1, 1, 1}, []int{3, 3, 3}
+	for _, c := range []volumeCase{
+		{1, 512, 8, []int{4, 4, 4}, window, ones, ones},
+		{1, 8, 512, []int{4, 4, 4}, window, ones, ones},
+		{2, 9, 8, []int{24, 30, 26}, window, ones, ones},
+		{1, 200, 232, []int{3, 4, 5}, window, ones, ones},
+	} {
+		for _, n := range c.nodes("winograd")[:3] {
+			got, want := n.results(t, openWith(t, "", 2, "winograd"), 1), n.results(t, truth(t), 1)
+			for i := range want {
+				near(t, fmt.Sprintf("%s of %s", n.op, c), got[i], want[i], volumeTolerance("winograd"))
+				t.Logf("%s of %s: %.2g", n.op, c, worst(got[i], want[i], c.products(n.op)))
+			}
+		}
+	}
+}
+
 // TestWinogradDeep holds deep layers and a wide one to the same bounds, where
 // the sums are longest.
 func TestWinogradDeep(t *testing.T) {
@@ -133,33 +200,50 @@ func TestWinogradDeep(t *testing.T) {
 
 // TestUseWinograd: the options force a choice where there is one.
 func TestUseWinograd(t *testing.T) {
-	shape := func(c, side int) operand {
-		return operand{Tensor: plan.Tensor{Shape: []int{1, c, side, side}}, layout: activationLayout}
+	shape := func(c int, space [3]int) operand {
+		return operand{Tensor: plan.Tensor{Shape: []int{1, c, space[0] * space[1], space[2]}}, space: space, layout: activationLayout}
 	}
-	weights := operand{Tensor: plan.Tensor{Shape: []int{64, 64, 3, 3}}, space: [3]int{1, 3, 3}}
+	maps := func(side int) [3]int { return [3]int{1, side, side} }
+	cube := func(side int) [3]int { return [3]int{side, side, side} }
+	square, all := [3]int{1, 3, 3}, [3]int{3, 3, 3}
 	one := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	ones := plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{1, 1, 1}}
+	flat := plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{0, 1, 1}}
 	for _, c := range []struct {
-		convolution    string
-		channels, side int
-		attr           plan.Attr
-		want           bool
+		convolution   string
+		channels      int
+		space, window [3]int
+		attr          plan.Attr
+		want          bool
 	}{
-		{"auto", 64, 64, one, true},
-		{"auto", 8, 64, one, true},
-		{"auto", 64, 8, one, true},
-		{"auto", 512, 8, one, false},
-		{"auto", 64, 4, one, false}, // a tile does not pay for the weights
-		{"auto", 1, 64, one, false},
-		{"winograd", 1, 2, one, true},
-		{"direct", 64, 64, one, false},
-		{"winograd", 64, 64, plan.Attr{Stride: []int{2, 2}, Pad: []int{1, 1}}, false},
-		{"winograd", 64, 64, plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 1}}, false},
+		{"auto", 64, maps(64), square, one, true},
+		{"auto", 8, maps(64), square, one, true},
+		{"auto", 64, maps(8), square, one, true},
+		{"auto", 512, maps(8), square, one, false},
+		{"auto", 64, maps(4), square, one, false}, // a tile does not pay for the weights
+		{"auto", 1, maps(64), square, one, false},
+		{"winograd", 1, maps(2), square, one, true},
+		{"direct", 64, maps(64), square, one, false},
+		{"winograd", 64, maps(64), square, plan.Attr{Stride: []int{2, 2}, Pad: []int{1, 1}}, false},
+		{"winograd", 64, maps(64), square, plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 1}}, false},
+		{"auto", 32, cube(32), all, ones, true},
+		{"auto", 128, cube(8), all, ones, true},
+		{"auto", 256, cube(4), all, ones, false},
+		{"auto", 3, cube(32), all, ones, false},
+		{"winograd", 256, cube(2), all, ones, true},
+		{"direct", 32, cube(32), all, ones, false},
+		{"winograd", 32, cube(32), all, flat, false},
+		{"winograd", 32, cube(32), [3]int{3, 1, 3}, plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{1, 0, 1}}, false},
+		{"winograd", 32, cube(32), all, plan.Attr{Stride: []int{2, 1, 1}, Pad: []int{1, 1, 1}}, false},
+		{"auto", 32, cube(32), square, flat, true},
 	} {
 		o := engine.DefaultOptions()
 		o.Convolution = c.convolution
 		x := &executable{engine: &Engine{options: o}}
-		if got := x.useWinograd(call{Kernel: plan.Kernel{Attr: c.attr}}, shape(c.channels, c.side), shape(c.channels, c.side), weights); got != c.want {
-			t.Errorf("%s with %d channels of side %d and %+v: %v", c.convolution, c.channels, c.side, c.attr, got)
+		large := shape(c.channels, c.space)
+		weights := operand{logical: append([]int{64, 64}, c.window[3-len(c.attr.Stride):]...), space: c.window}
+		if got := x.useWinograd(call{Kernel: plan.Kernel{Attr: c.attr}}, large, large, weights); got != c.want {
+			t.Errorf("%s with %d channels on %v, window %v and %+v: %v", c.convolution, c.channels, c.space, c.window, c.attr, got)
 		}
 	}
 }

@@ -1,33 +1,34 @@
 package cpu
 
-// takeTally asks for the statistics of the output, a part of which is a block of
-// tiles: they are taken while it is in the cache.
+// takeTally asks for the statistics of the output, a part of which is a chunk:
+// they are taken while it is in the cache.
 func (c *winograd) takeTally() *tally {
 	c.tally = &tally{channels: c.outC}
-	for b := range c.parts() {
-		pixels := 0
-		c.tiling.runs(b*c.block, min(c.block, c.tiling.count-b*c.block), func(_, _, count int) { pixels += count })
+	for i := range c.tiling.chunks() {
+		pixels, at := 0, c.tiling.chunk(i)
+		c.tiling.runs(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
 		c.tally.pixels = append(c.tally.pixels, pixels)
 	}
 	c.x.needTallies(c.tally.floats())
 	return c.tally
 }
 
-// count takes the statistics of output blocks [k0, k1) of block b, which is
-// tiles [first, first+n).
-func (c *winograd) count(b, first, n, k0, k1 int) {
+// count takes the statistics of output blocks [k0, k1) of chunk i.
+func (c *winograd) count(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
-		image, top, left := c.tiling.at(first)
+		image, top, left := c.tiling.at(at.first)
 		y, _ := c.out.block(image, k)
-		to := c.tally.begin(c.x.tallies, b, k, y[(top*c.tiling.w+left)*lanes:])
-		c.tiling.runs(first, n, func(image, at, pixels int) {
-			y, _ := c.out.block(image, k)
-			c.x.engine.kernels.deviations(&y[at*lanes], pixels, &to[0])
-		})
+		to := c.tally.begin(c.x.tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*lanes:])
+		for z := range at.slices {
+			c.tiling.runs(at.first, at.n, func(image, pixel, pixels int) {
+				y, _ := c.out.block(image, k)
+				c.x.engine.kernels.deviations(&y[(at.z+z)*c.tiling.slice()+pixel*lanes], pixels, &to[0])
+			})
+		}
 	}
 }
 
-// runs calls f for runs of adjacent pixels that tiles [first, first+n) cover:
+// runs calls f for runs of adjacent pixels of a slice that tiles [first, first+n) cover:
 // whole rows of tiles are one run, a part of one is a run for each row of pixels.
 func (t *tiling) runs(first, n int, f func(image, at, pixels int)) {
 	for end := first + n; first < end; {

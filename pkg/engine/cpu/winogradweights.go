@@ -1,14 +1,16 @@
 package cpu
 
-// winogradGradient computes the gradient of the weights of a 3×3 convolution of
-// stride 1 with a pad of 1: the 36 points of inputs and of gradients of outputs
-// are multiplied as matrices, [in, tiles] by [tiles, out], and the sums over all
-// tiles transformed back. To the matrix kernel the input channels are the rows
-// and the tiles the steps.
+// winogradGradient computes the gradient of the weights of a convolution of
+// stride 1 with a window of 3×3 and a pad of 1 in each slice: the 36 points of
+// inputs and of gradients of outputs are multiplied as matrices, [in, tiles] by
+// [tiles, out], and the sums over all tiles transformed back. To the matrix
+// kernel the input channels are the rows and the tiles the steps. A tap along the
+// depth is a matrix of its own, of the inputs so many slices before or behind.
 //
-// The tiles are cut in parts by the shapes alone. A part's sum is taken by one
-// worker in the order of the tiles, whatever their blocks, and the parts' sums
-// are added in order: the number of workers changes nothing.
+// The tiles are cut in parts and these in blocks by the shapes alone. A part's
+// sum is taken by one worker in the order of blocks, slices and tiles, however
+// many slices a chunk has, and the parts' sums are added in order: the number of
+// workers changes nothing.
 type winogradGradient struct {
 	x            *executable
 	in, dy, dw   operand
@@ -19,7 +21,6 @@ type winogradGradient struct {
 	inG, outG    int // groups that those of a pass are cut in
 	inMost       int // input channel blocks of the largest group
 	outMost      int // output channel blocks of the largest group
-	block        int // tiles of a block
 	d, v, z      transformed
 	table, steps []int32 // of the matrix kernel
 	// Where a worker's scratch memory holds these, in floats; v is at 0.
@@ -27,11 +28,11 @@ type winogradGradient struct {
 }
 
 // A gradient of many tiles and few weights is computed in gradientParts parts,
-// as long as each has leastPart tiles and their sums fill no more than
-// partFloats.
+// or half as many and so on, as long as each has leastPart tiles, which pay for
+// its sums' memory, and all sums fill no more than partFloats.
 const (
 	gradientParts = 8
-	leastPart     = 64
+	leastPart     = 192
 	partFloats    = 13 << 18
 )
 
@@ -40,11 +41,15 @@ const (
 func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 	g := &winogradGradient{
 		x: x, in: in, dy: dy, dw: dw,
-		tiling: newTiling(in.Shape[0], in.Shape[2], in.Shape[3]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
+		tiling: newTiling(in.Shape[0], in.space, dw.space[0]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
 	}
-	g.passes = newPasses(g.inC, g.outC)
-	g.d = transformed{point: g.inC*g.passes.most()*lanes*lanes + pointGap, block: g.inC * lanes * lanes}
-	g.parts = max(1, min(gradientParts, g.tiling.count/leastPart, partFloats/(points*g.d.point)))
+	t := &g.tiling
+	g.passes = newPasses(g.inC*t.taps, g.outC)
+	g.d = transformed{point: t.taps*g.inC*g.passes.most()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
+	g.parts = gradientParts
+	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(points*g.d.point)) {
+		g.parts /= 2
+	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
 	threads, pairs := x.engine.pool.threads, ceilDiv(g.passes.most(), 2)
 	g.outG, g.inG = 1, 1
@@ -53,17 +58,18 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 		g.inG = min(ceilDiv(threads, g.outG), g.inC)
 	}
 	g.inMost, g.outMost = ceilDiv(g.inC, g.inG), 2*ceilDiv(pairs, g.outG)
-	g.block = tilesOfBlock(ceilDiv(g.tiling.count, g.parts), (g.inMost+g.outMost)*lanes)
+	t.cut(ceilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes)
+	rows := t.slices * t.block
 	g.v = transformed{tile: tileFloats(g.inMost * lanes), block: lanes}
-	g.v.point = g.block*g.v.tile + pointGap
-	g.z = transformed{tile: lanes, block: g.block * lanes, point: g.block*g.outMost*lanes + pointGap}
+	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
+	g.z = transformed{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
 	g.zAt = points * g.v.point
 	g.patch = g.zAt + points*g.z.point
 	g.tmp = g.patch + points*lanes*max(g.inMost, g.outMost)
 	x.needScratch(g.tmp + points*lanes + points*lanes*lanes)
 	x.needShared(g.parts * points * g.d.point)
 	g.table = tileTable(g.inMost*lanes, func(i int) (in, out int) { return 4 * i, 4 * lanes * i })
-	g.steps = make([]int32, g.block)
+	g.steps = make([]int32, rows)
 	for i := range g.steps {
 		g.steps[i] = int32(i * g.v.tile * 4)
 	}
@@ -78,7 +84,7 @@ func (g *winogradGradient) tasks() []task {
 		first, end := g.passes.blocks(i)
 		all = append(all,
 			task{g.parts * g.inG * g.outG, func(w *worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
-			task{g.inC * (end - first), func(w *worker, lo, hi int) { g.write(w, first, lo, hi) }})
+			task{g.tiling.taps * g.inC * (end - first), func(w *worker, lo, hi int) { g.write(w, first, lo, hi) }})
 	}
 	return all
 }
@@ -96,24 +102,34 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 		d := g.x.shared[part*points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
 		k0, k1 := pass+o*pairs/g.outG*2, min(end, pass+(o+1)*pairs/g.outG*2)
-		for t0 := first; t0 < last; t0 += g.block {
-			n := min(g.block, last-t0)
-			g.tiling.transform(k, side{k.winograd.input, k.winograd.normInput, patchSide, 1}, g.in, c0, c1-c0, t0, n, v, g.v, patch, tmp)
-			g.tiling.transform(k, side{k.winograd.gradient, nil, tileSide, 0}, g.dy, k0, k1-k0, t0, n, z, g.z, patch, tmp)
-			g.multiply(d[(k0-pass)*g.d.block:], v, z, n, c0, c1, k0, k1, t0 > first)
+		for t0 := first; t0 < last; t0 += g.tiling.block {
+			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
+				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
+				g.tiling.load(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
+				for s := range at.slices {
+					g.tiling.transform(k, k.winograd.gradientSide(), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
+				}
+				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
+			}
 		}
 	}
 }
 
-// multiply adds the products of n tiles to the sums of input blocks [c0, c1)
+// multiply adds the products of a chunk to the sums of input blocks [c0, c1)
 // and output blocks [k0, k1), which d begins with.
-func (g *winogradGradient) multiply(d, v, z []float32, n, c0, c1, k0, k1 int, accumulate bool) {
+func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
 	set := &g.x.engine.kernels.gemm.flat
+	t := &g.tiling
 	for p := range points {
 		for k := k0; k < k1; k += 2 {
-			gemmRows(set[min(2, k1-k)][:], v[p*g.v.point:], z[p*g.z.point+(k-k0)*g.z.block:],
-				d[p*g.d.point+(k-k0)*g.d.block+c0*lanes*lanes:], g.x.zeros, g.table, g.steps,
-				g.z.block*4, g.d.block*4, n, (c1-c0)*lanes, accumulate)
+			for tap := range t.taps {
+				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
+				from := max(0, t.halo()-tap-at.z)
+				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
+				gemmRows(set[min(2, k1-k)][:], v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
+					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*lanes*lanes:], g.x.zeros, g.table, g.steps,
+					g.z.block*4, g.d.block*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
+			}
 		}
 	}
 }
@@ -124,11 +140,14 @@ func (g *winogradGradient) write(w *worker, pass, lo, hi int) {
 	const tile = lanes * lanes
 	k := g.x.engine.kernels
 	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+points*lanes:]
+	depth := g.tiling.taps
 	for i := lo; i < hi; i++ {
-		from, ld := &g.x.shared[i*tile], g.d.point
+		out, in, tap := i/(g.inC*depth), i/depth%g.inC, i%depth
+		sums := out*g.d.block + (tap*g.inC+in)*tile
+		from, ld := &g.x.shared[sums], g.d.point
 		if g.parts > 1 {
 			for p := range points {
-				at := func(part int) *float32 { return &g.x.shared[(part*points+p)*g.d.point+i*tile] }
+				at := func(part int) *float32 { return &g.x.shared[(part*points+p)*g.d.point+sums] }
 				k.add(at(0), at(1), &sum[p*tile], tile)
 				for part := 2; part < g.parts; part++ {
 					k.add(&sum[p*tile], at(part), &sum[p*tile], tile)
@@ -136,6 +155,6 @@ func (g *winogradGradient) write(w *worker, pass, lo, hi int) {
 			}
 			from, ld = &sum[0], tile
 		}
-		k.winograd.weightGradient(from, &g.dw.data[(pass*g.inC+i)*taps*tile], tmp, ld*4)
+		k.winograd.weightGradient(from, &g.dw.data[(pass*g.inC*depth+i)*taps*tile], tmp, ld*4)
 	}
 }

@@ -68,6 +68,10 @@ func (x *executable) launches(t task) ([]command, error) {
 		return g.calls(x.globalPool(t))
 	case plan.OpReshape:
 		return x.reshape(t)
+	case plan.OpPad, plan.OpPadBackward:
+		return g.calls(x.pad(t))
+	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
+		return g.calls(x.dice(t))
 	case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
 		return g.calls(x.entropy(t))
 	case plan.OpL1, plan.OpL1Backward:
@@ -244,15 +248,44 @@ func (x *executable) entropy(t task) ([]kernels.Launch, error) {
 
 func (x *executable) absolute(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOf(t)
+	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
 	switch {
 	case err != nil:
 		return nil, err
-	case t.attr.ExpWeight != 0:
-		return nil, fmt.Errorf("the exponential part of the loss (weight %g) is not offered on a GPU: use weight 0, or --device cpu", t.attr.ExpWeight)
 	case t.op == plan.OpL1:
-		return kernels.L1(b).Forward(typ)
+		return l.Forward(typ)
 	}
-	return kernels.L1(b).Backward(typ)
+	return l.Backward(typ)
+}
+
+func (x *executable) dice(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	d := kernels.DiceBCE{BCE: b, Points: x.places[t.in[0]].points(), Weight: t.attr.DiceWeight}
+	switch {
+	case err != nil:
+		return nil, err
+	case t.op == plan.OpDiceBCE:
+		return d.Forward(typ)
+	}
+	return d.Backward(typ)
+}
+
+// pad puts zeros around a map, or takes them off the gradient of that.
+func (x *executable) pad(t task) ([]kernels.Launch, error) {
+	in, out := x.places[t.in[0]], x.places[t.out[0]]
+	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
+		return nil, fmt.Errorf("a %s of %s to a %s of %s", in.form, in.typ, out.form, out.typ)
+	}
+	p := kernels.Padding{
+		Batch: in.rows(), Channels: in.padded(), In: volume(in.spatial(), 1), Out: volume(out.spatial(), 1), Shift: volume(t.attr.Pad, 0),
+		X: x.feature(t.in[0]), Y: x.feature(t.out[0]), Acc: x.feature(t.acc),
+	}
+	if t.op == plan.OpPadBackward {
+		for i := range p.Shift {
+			p.Shift[i] = -p.Shift[i]
+		}
+	}
+	return p.Launches(x.typ(t.in[0]))
 }
 
 func (x *executable) softmax(t task) ([]kernels.Launch, error) {
@@ -370,6 +403,9 @@ func (x *executable) scratchFor(t task) int {
 		return rows(t.in[0])
 	case plan.OpBCEWithLogits, plan.OpL1, plan.OpSoftmaxCrossEntropy:
 		return 4 * kernels.LossPartialFloats
+	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
+		z := x.places[t.in[0]]
+		return 4 * kernels.DicePartialFloats(z.pixels(), z.points(), z.channels())
 	case plan.OpReshape:
 		return 4 * elements(x.places[t.in[0]].shape)
 	}

@@ -17,7 +17,7 @@ import (
 // one GPU, which NCCL refuses.
 
 // arrangeCut makes the sections of a step with an exchange on the host.
-func (x *executable) arrangeCut(begin, end []command) (*play, error) {
+func (x *executable) arrangeCut(whole part, begin, end []command) (*play, error) {
 	g := x.gpu
 	if x.mirror.ptr == nil {
 		var err error
@@ -33,7 +33,7 @@ func (x *executable) arrangeCut(begin, end []command) (*play, error) {
 			}
 		}
 	}
-	p := &play{sections: []*section{{name: "the forward pass", parts: []part{{"forward", begin, 0}}}}}
+	p := &play{sections: []*section{{name: "the forward pass", parts: []piece{{"forward", begin, 0}}}}}
 	at := x.forward
 	for i, b := range x.buckets {
 		var list []command
@@ -45,9 +45,14 @@ func (x *executable) arrangeCut(begin, end []command) (*play, error) {
 				list = append(list, x.steps[at]...)
 			}
 		}
-		p.sections = append(p.sections, &section{name: fmt.Sprint("the backward pass to bucket ", i), parts: []part{{"backward", list, 0}}})
+		gathered, err := x.gather(whole, b.offset, b.size)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, gathered...)
+		p.sections = append(p.sections, &section{name: fmt.Sprint("the backward pass to bucket ", i), parts: []piece{{"backward", list, 0}}})
 	}
-	p.sections = append(p.sections, &section{name: "the update", parts: []part{{"optimizer", end, 0}}})
+	p.sections = append(p.sections, &section{name: "the update", parts: []piece{{"optimizer", end, 0}}})
 	return p, nil
 }
 
@@ -55,7 +60,8 @@ func (x *executable) arrangeCut(begin, end []command) (*play, error) {
 // ends it before any bucket is handed over.
 func (x *executable) cutStep(ctx context.Context, p *play, sync engine.GradSync, t *engine.Timing) error {
 	g, graph := x.gpu, x.engine.options.Graph
-	start := time.Now()
+	begin := time.Now()
+	start := begin
 	if err := p.sections[0].run(g, graph); err != nil {
 		return err
 	}
@@ -86,6 +92,7 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync engine.GradSync,
 	if err := sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)
 	}
+	g.reduced(sync, begin)
 	err := g.traced("gradients to the GPU", "", "exchange", g.compute, func() error {
 		return g.failed(g.driver.MemcpyHtoDAsync(x.grads.ptr, x.mirror.ptr, int64(4*x.lossAt), g.compute))
 	})

@@ -32,7 +32,17 @@
 //
 // Inputs arrive by SetInput, or ahead, through page-locked memory. A training set of
 // bytes can lie on the GPU whole (Hold): then a step needs but the numbers of its
-// samples (Samples), and cuts, flips and turns them in its own graph as pkg/data does.
+// samples (Samples), and cuts, flips, turns and lights them in its own graph as pkg/data
+// does, to the same bits.
+//
+// # Optimisers
+//
+// SGD (with heavy-ball or Nesterov's momentum), Adam, AdamW, LARS and LAMB run over flat
+// buffers, in fp32 on the master weights, and are part of the step's graph. Norms, which
+// clipping, LARS and LAMB need, are summed in double in a fixed order: a sum for each
+// chunk of a layer, then over its chunks. Clipping comes behind the exchange, so that it
+// is by the norm of the mean gradient. Where an update takes several batches, their
+// gradients are added up on the GPU.
 //
 // # Precision
 //

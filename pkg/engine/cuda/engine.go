@@ -23,7 +23,7 @@ type Engine struct {
 	tf32    bool // fp32 convolutions may round their inputs
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Peaked = (*Engine)(nil)
 
 // New starts an engine on the GPU that o.Device names; for "cuda" that is the
 // one of localRank, which is the worker's number on this machine: workers

@@ -31,7 +31,10 @@ type executable struct {
 	buckets []bucket
 	lossAt  int // element of grads that holds the loss
 	runs    segments
-	mirror  pinned // grads on the host, for exchanges there
+	layers  kernels.Layers // of runs, in norms
+	norms   block          // none before a rule takes some
+	sums    block          // of the gradients of an update's batches before the last; none before there are several
+	mirror  pinned         // grads on the host, for exchanges there
 
 	inputs  []*input
 	ahead   func() map[string][]float32
@@ -48,6 +51,7 @@ type executable struct {
 	loss   float64
 	after  kernels.Control // as the last step left it
 	scale  float64         // of the loss in the last step's gradients
+	clip   float64         // what the last step's update multiplied them by
 	shares [3]float64      // of forward, backward and optimiser in a step, as last measured
 	closed bool
 }

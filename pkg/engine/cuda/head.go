@@ -28,8 +28,8 @@ func headOf(p *plan.Program, k plan.Kernel) head {
 			continue
 		}
 		switch {
-		case r.Op == plan.OpBCEWithLogits && r.In[0] == z && r.In[1] != z:
-		case r.Op == plan.OpBCEWithLogitsBackward && r.In[0] == z && r.In[1] != z && h.gradient < 0:
+		case (r.Op == plan.OpBCEWithLogits || r.Op == plan.OpDiceBCE) && r.In[0] == z && r.In[1] != z:
+		case (r.Op == plan.OpBCEWithLogitsBackward || r.Op == plan.OpDiceBCEBackward) && r.In[0] == z && r.In[1] != z && h.gradient < 0:
 			h.gradient = r.Out[0]
 		default:
 			return head{gradient: -1}

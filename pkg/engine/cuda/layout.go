@@ -202,7 +202,7 @@ func chooseLosses(p *plan.Program, list []layout) {
 	for _, k := range p.Kernels {
 		switch k.Op {
 		case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward, plan.OpL1, plan.OpL1Backward,
-			plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
+			plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward, plan.OpDiceBCE, plan.OpDiceBCEBackward:
 			dense(k.In[1])
 		case plan.OpConv:
 			if h := headOf(p, k); h.ok {

@@ -98,7 +98,7 @@ func (x *executable) layGradients() {
 			r := region{at, x.layouts[q.Grad]}
 			x.gradAt[name] = r
 			size := roundUp(r.layout.size(), regionAlign)
-			x.runs.add(x.store.paramAt[name].offset, at, size)
+			x.runs.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
 		x.buckets[i].size = at - x.buckets[i].offset
@@ -208,7 +208,7 @@ func (x *executable) allocate() error {
 	if x.low == device.F16 {
 		scale = firstScale
 	}
-	x.after.LossScale, x.scale = scale, float64(scale)
+	x.after.LossScale, x.scale, x.clip = scale, float64(scale), 1
 	return x.gpu.write(x.control.ptr, x.after.Bytes())
 }
 
@@ -216,6 +216,7 @@ func (x *executable) allocate() error {
 func (x *executable) blocks() []*block {
 	return []*block{
 		&x.arena, &x.fixed, &x.grads, &x.scratch, &x.control, &x.backup, &x.staging, &x.heldImage, &x.heldTarget, &x.heldSamples,
+		&x.norms, &x.sums,
 	}
 }
 

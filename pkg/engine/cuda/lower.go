@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 
 	"lockstep/pkg/internal/device"
@@ -94,6 +95,9 @@ type lowering struct {
 // the ReLU behind it are one task, the gradients of both too, and a sum of
 // gradients is part of the task that makes its last term.
 func lower(p *plan.Program, low device.Type, fuse bool) (lowered, error) {
+	if p.Synchronised() {
+		return lowered{}, errors.New("this engine does not synchronise batch norms over workers: set sync_batchnorm to false, or use --device cpu")
+	}
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
 		return lowered{}, err
@@ -191,7 +195,7 @@ func (l *lowering) sums() {
 		switch by := l.program.Kernels[w]; {
 		case aliased || by.Out[0] != last:
 		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
-			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward:
+			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward:
 			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
 				continue
 			}

@@ -116,7 +116,8 @@ func (x *executable) Set(name string, v []float64) error {
 	return nil
 }
 
-// Gradient returns a parameter's gradient after the last Step, in logical order.
+// Gradient returns a parameter's gradient after the last Step, in logical order, as
+// clipping left it.
 func (x *executable) Gradient(param string) (v []float64, err error) {
 	err = x.do(func() error {
 		r, ok := x.gradAt[param]
@@ -127,7 +128,7 @@ func (x *executable) Gradient(param string) (v []float64, err error) {
 			return err
 		}
 		for i := range v {
-			v[i] /= x.scale // a power of two: exact
+			v[i] *= x.clip / x.scale // the scale is a power of two: exact
 		}
 		return nil
 	})

@@ -11,7 +11,10 @@ import (
 )
 
 // segment is a run of parameters whose gradients lie in the same order.
-type segment struct{ param, grad, size int }
+type segment struct {
+	param, grad, size int
+	vector            bool // of a parameter alone: it has one dimension
+}
 
 // segments are the parameters that are updated.
 type segments struct {
@@ -19,17 +22,17 @@ type segments struct {
 	parts []segment // one a parameter
 }
 
-// add adds a region, joined to the last run where both buffers go on without a
+// add adds a parameter, joined to the last run where both buffers go on without a
 // gap.
-func (s *segments) add(param, grad, size int) {
-	s.parts = append(s.parts, segment{param, grad, size})
+func (s *segments) add(p segment) {
+	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
-		if l := &s.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
-			l.size += size
+		if l := &s.runs[n-1]; l.param+l.size == p.param && l.grad+l.size == p.grad {
+			l.size += p.size
 			return
 		}
 	}
-	s.runs = append(s.runs, segment{param, grad, size})
+	s.runs = append(s.runs, p)
 }
 
 // The loss scale of fp16 grows by 2 after 2000 good steps and is halved when a
@@ -40,97 +43,160 @@ const (
 	scaleInterval = 2000
 )
 
-// rule is what of an update stays the same from step to step.
-type rule struct {
-	name                  string // "": no update
-	beta1, beta2, epsilon float64
-	momentum, decay       float64
-}
-
-func ruleOf(u *optim.Update) rule {
-	switch {
-	case u == nil:
-		return rule{}
-	case u.Rule == optim.RuleAdam:
-		return rule{name: u.Rule, beta1: u.Beta1, beta2: u.Beta2, epsilon: u.Epsilon, decay: u.WeightDecay}
+// ruleOf is what of an update stays the same from step to step; without update its
+// Rule is empty.
+func ruleOf(u *optim.Update) optim.Update {
+	if u == nil {
+		return optim.Update{}
 	}
-	return rule{name: u.Rule, momentum: u.Momentum, decay: u.WeightDecay}
+	r := *u
+	r.LearningRate, r.Step = 0, 0
+	return r
 }
 
 // canUpdate says whether an update of this kind is possible here.
 func (x *executable) canUpdate(u *optim.Update) error {
-	switch {
-	case u == nil:
+	if u == nil {
 		return nil
-	case u.Rule != optim.RuleAdam && u.Rule != optim.RuleSGD:
-		return fmt.Errorf("update parameters: this engine has no rule %q: use adam or sgd", u.Rule)
-	case !u.Simple():
-		return errors.New("update parameters: this engine neither clips gradients nor has Nesterov's momentum: set optimizer.clip_norm to 0 and optimizer.nesterov to false")
-	case u.Rule == optim.RuleAdam && u.Step < 1:
-		return fmt.Errorf("update parameters: adam's step is %d: count from 1", u.Step)
-	case len(x.runs.runs) == 0:
+	}
+	if err := u.Validate(); err != nil {
+		return fmt.Errorf("update parameters: %w", err)
+	}
+	if len(x.runs.runs) == 0 {
 		return errors.New("update parameters: the program computes no gradients: give no update")
 	}
 	return nil
 }
 
-// optimize are the launches of an update: Adam after Kingma and Ba
-// (arXiv:1412.6980, algorithm 1), SGD with momentum, over the flat buffers.
-func (x *executable) optimize(r rule) ([]command, error) {
-	control := kernels.Pointer(x.control.ptr)
-	var list []command
-	var first error
-	add := func(launches []kernels.Launch, err error) {
-		if err == nil {
-			var calls []command
-			calls, err = x.gpu.calls(launches, nil)
-			list = append(list, calls...)
-		}
-		first = errors.Join(first, err)
+// launched gathers the calls of kernels; its first error stays.
+type launched struct {
+	gpu  *gpu
+	list []command
+	err  error
+}
+
+func (l *launched) add(launches []kernels.Launch, err error) {
+	if err == nil {
+		var calls []command
+		calls, err = l.gpu.calls(launches, nil)
+		l.list = append(l.list, calls...)
 	}
-	add(kernels.StepBegin(control, r.beta1, r.beta2))
+	l.err = errors.Join(l.err, err)
+}
+
+// optimize are the launches of an update over the flat buffers: see optim.Apply64
+// for the formulas.
+func (x *executable) optimize(r optim.Update) ([]command, error) {
+	control := kernels.Pointer(x.control.ptr)
+	l := launched{gpu: x.gpu}
+	l.add(kernels.StepBegin(control, r.Beta1, r.Beta2))
 	// In fp16 every gradient is looked at; else the loss alone, which lies behind
 	// them. What is not finite leaves the update out.
 	if x.low == device.F16 {
-		add(kernels.GradCheck(kernels.Pointer(x.grads.ptr), x.lossAt+1, control))
+		l.add(kernels.GradCheck(kernels.Pointer(x.grads.ptr), x.lossAt+1, control))
 	} else {
-		add(kernels.GradCheck(kernels.Pointer(x.lossTail()), 1, control))
+		l.add(kernels.GradCheck(kernels.Pointer(x.lossTail()), 1, control))
 	}
-	pieces := x.runs.parts
-	if x.engine.options.FusedOptimizer {
-		pieces = x.runs.runs
+	if err := x.prepareNorms(r); err != nil {
+		return nil, err
+	}
+	if r.ClipNorm > 0 || r.Rule == optim.RuleLARS {
+		weights := kernels.Pointer(0)
+		if r.Rule == optim.RuleLARS {
+			weights = kernels.Pointer(x.store.masters.ptr)
+		}
+		l.add(x.layers.Squares(weights, kernels.Pointer(x.grads.ptr)))
+	}
+	if r.ClipNorm > 0 {
+		l.add(x.layers.Clip(r.ClipNorm, control))
 	}
 	slots := map[string]driver.Ptr{}
-	for _, name := range (optim.Update{Rule: r.name, Momentum: r.momentum}).Slots() {
+	for _, name := range r.Slots() {
 		b, err := x.store.slot(name)
 		if err != nil {
 			return nil, err
 		}
 		slots[name] = b.ptr
 	}
-	at := func(flat driver.Ptr, elements, size int) kernels.Pointer {
+	whole := kernels.Update{
+		W: kernels.Pointer(x.store.masters.ptr), G: kernels.Pointer(x.grads.ptr), Low: kernels.Pointer(x.store.copies.ptr),
+		M: kernels.Pointer(slots["m"]), V: kernels.Pointer(slots["v"]), Buffer: kernels.Pointer(slots["momentum"]), Control: control,
+		Beta1: r.Beta1, Beta2: r.Beta2, Epsilon: r.Epsilon, Momentum: r.Momentum, Nesterov: r.Nesterov,
+		WeightDecay: r.WeightDecay, Decoupled: r.Rule == optim.RuleAdamW,
+	}
+	if byLayer(r.Rule) {
+		x.optimizeLayers(&l, r, whole)
+	} else {
+		x.optimizeFlat(&l, r, whole)
+	}
+	if x.low == device.F16 {
+		l.add(kernels.ScaleUpdate(control, scaleGrowth, scaleBackoff, scaleInterval))
+	}
+	return l.list, l.err
+}
+
+// byLayer says whether a rule takes norms of each layer.
+func byLayer(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
+
+// optimizeFlat updates runs of weights, whatever layers they belong to.
+func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Update) {
+	pieces := x.runs.parts
+	if x.engine.options.FusedOptimizer {
+		pieces = x.runs.runs
+	}
+	at := func(flat kernels.Pointer, elements, size int) kernels.Pointer {
 		if flat == 0 {
 			return 0
 		}
-		return kernels.Pointer(flat.Add(int64(elements * size)))
+		return flat + kernels.Pointer(elements*size)
 	}
 	for _, s := range pieces {
-		u := kernels.Update{
-			N: s.size, W: at(x.store.masters.ptr, s.param, 4), G: at(x.grads.ptr, s.grad, 4),
-			M: at(slots["m"], s.param, 4), V: at(slots["v"], s.param, 4), Buffer: at(slots["momentum"], s.param, 4),
-			Low: at(x.store.copies.ptr, s.param, x.low.Size()), Control: control,
-			Beta1: r.beta1, Beta2: r.beta2, Epsilon: r.epsilon, Momentum: r.momentum, WeightDecay: r.decay,
-		}
-		if r.name == optim.RuleAdam {
-			add(u.Adam(kernelType(x.low)))
+		u := whole
+		u.N, u.W, u.G, u.Low = s.size, at(whole.W, s.param, 4), at(whole.G, s.grad, 4), at(whole.Low, s.param, x.low.Size())
+		u.M, u.V, u.Buffer = at(whole.M, s.param, 4), at(whole.V, s.param, 4), at(whole.Buffer, s.param, 4)
+		if r.Rule == optim.RuleSGD {
+			l.add(u.SGD(kernelType(x.low)))
 		} else {
-			add(u.SGD(kernelType(x.low)))
+			l.add(u.Adam(kernelType(x.low)))
 		}
 	}
-	if x.low == device.F16 {
-		add(kernels.ScaleUpdate(control, scaleGrowth, scaleBackoff, scaleInterval))
+}
+
+// optimizeLayers updates by the rules that take norms of each layer.
+func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.Update) {
+	step := len(x.runs.parts)
+	if !x.engine.options.FusedOptimizer {
+		step = 1
 	}
-	return list, first
+	for first := 0; first < len(x.runs.parts); first += step {
+		if r.Rule == optim.RuleLARS {
+			l.add(x.layers.LARS(kernelType(x.low), whole, r.Trust, first, first+step))
+		} else {
+			l.add(x.layers.LAMB(kernelType(x.low), whole, first, first+step))
+		}
+	}
+}
+
+// prepareNorms gets the memory of norms, where r takes some.
+func (x *executable) prepareNorms(r optim.Update) error {
+	if x.norms.ptr != 0 || r.ClipNorm == 0 && !byLayer(r.Rule) {
+		return nil
+	}
+	var list []kernels.Layer
+	for _, s := range x.runs.parts {
+		list = append(list, kernels.Layer{Weight: s.param, Gradient: s.grad, Size: s.size, Vector: s.vector})
+	}
+	layers, err := kernels.NewLayers(list)
+	if err != nil {
+		return err
+	}
+	x.norms.bytes = int64(layers.Bytes)
+	if err := x.gpu.allocate(&x.norms); err != nil {
+		return err
+	}
+	layers.Memory = kernels.Pointer(x.norms.ptr)
+	x.layers = layers
+	return x.gpu.write(x.norms.ptr, layers.Table)
 }
 
 // lossTail is where the loss lies behind the gradients.

@@ -244,3 +244,29 @@ func TestMissingRank(t *testing.T) {
 		}
 	}
 }
+
+// TestAloneIsOneLaunch: a worker that is alone has no exchange, so that its gradients
+// stay on the GPU and a step is one launch, which leaves loss and control block alone.
+func TestAloneIsOneLaunch(t *testing.T) {
+	m := fake.New(fake.Options{}) // kernels that do nothing: the calls count
+	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
+	x, err := openOn(t, m, gpuOptions("bf16")).Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialise(t, x, g)
+	sync := strategy.NewDDP(context.Background(), collective.Single(), strategy.FaultNone)
+	for step := 1; step <= 3; step++ {
+		m.Reset()
+		if _, err := x.Step(context.Background(), sync, adam(step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := strings.Join(m.Calls(), "\n")
+	if launches, copies := strings.Count(calls, "cuGraphLaunch"), strings.Count(calls, "cuMemcpy"); launches != 1 || copies != 0 {
+		t.Errorf("a step takes %d launches and %d copies beside them:\n%s", launches, copies, calls)
+	}
+	if err := sync.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -7,17 +7,36 @@ import (
 	"lockstep/pkg/engine"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
 )
 
 // playKey says what a step does beside forward and backward: whatever changes
 // the launches.
 type playKey struct {
-	rule rule
+	rule optim.Update    // see ruleOf
+	part part            // of an update that takes several batches
 	sync engine.GradSync // one that is recorded; nil for none, or one that is not
 	cut  bool            // at the buckets
 	ways uint64          // see executable.onWays
 	held bool            // the inputs come from the set that lies on the GPU
 }
+
+// part is what a step is of an update that takes several batches; the zero part is a
+// whole update.
+type part struct {
+	kind  partKind
+	parts int // of the last one: how many there were
+}
+
+// partKind is where in an update a step stands.
+type partKind uint8
+
+const (
+	onlyPart   partKind = iota
+	firstPart           // its gradients begin the sums
+	middlePart          // they are added to them
+	lastPart            // they become the mean of all parts, which is exchanged and applied
+)
 
 // play is a step: sections, one after another, that only the host comes between.
 type play struct{ sections []*section }
@@ -25,15 +44,15 @@ type play struct{ sections []*section }
 // section is a run of commands that is launched at once.
 type section struct {
 	name  string
-	parts []part
+	parts []piece
 	runs  int
 	exec  driver.GraphExec
 	// replayed says whether the last run was the graph's.
 	replayed bool
 }
 
-// part is a named piece of a section, for the profile.
-type part struct {
+// piece is a named part of a section, for the profile.
+type piece struct {
 	name     string // "forward", "backward", "optimizer"
 	commands []command
 	after    driver.Event // recorded behind it where the section is not a graph; 0: none
@@ -47,7 +66,7 @@ func (s *section) run(g *gpu, graph bool) error {
 	if !graph || s.runs == 1 || g.profile.tracer != nil {
 		s.replayed = false
 		for _, p := range s.parts {
-			if err := s.runPart(g, p); err != nil {
+			if err := s.runPiece(g, p); err != nil {
 				return err
 			}
 			if p.after != 0 {
@@ -67,8 +86,8 @@ func (s *section) run(g *gpu, graph bool) error {
 	return g.failed(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-// runPart runs the commands of a part one by one.
-func (s *section) runPart(g *gpu, p part) error {
+// runPiece runs the commands of a piece one by one.
+func (s *section) runPiece(g *gpu, p piece) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
 	if g.profile.tracer == nil {

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"lockstep/pkg/engine"
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
@@ -92,8 +94,10 @@ func (g *gpu) streamNames() []struct {
 // stream.
 type tracer struct {
 	base  driver.Event // in the compute stream, when the window opened
+	began time.Time    // by the host's clock
 	free  []driver.Event
 	spans []span
+	host  []event // what happened there
 }
 
 // span is a command between two events.
@@ -120,10 +124,15 @@ func (g *gpu) beginStep() error {
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
-		var err error
+		// Nothing is under way, so that the two clocks begin together.
+		err := g.synchronize()
+		if err != nil {
+			return err
+		}
 		if p.tracer.base, err = g.mark(g.compute); err != nil {
 			return err
 		}
+		p.tracer.began = time.Now()
 	}
 	return g.failed(g.driver.ProfilerStart())
 }
@@ -177,6 +186,25 @@ func (g *gpu) traced(name, layer, part string, s driver.Stream, f func() error) 
 	return err
 }
 
+// reduced records when the buckets of a step that began at begin were exchanged on the
+// host, where sync says it; it may know of steps before, too.
+func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
+	t := g.profile.tracer
+	s, ok := sync.(engine.Reducing)
+	if t == nil || !ok {
+		return
+	}
+	for _, r := range s.Reduced() {
+		if r.Begin.Before(begin) || r.Bucket < 0 {
+			continue
+		}
+		t.host = append(t.host, event{
+			span{name: fmt.Sprint("all-reduce of bucket ", r.Bucket), part: "exchange"},
+			float64(r.Begin.Sub(t.began).Nanoseconds()) / 1e3, float64(r.Took.Nanoseconds()) / 1e3,
+		})
+	}
+}
+
 // resolve reads the times of all spans; everything that was enqueued must be
 // done.
 func (g *gpu) resolve() ([]event, error) {
@@ -215,6 +243,7 @@ func (g *gpu) writeTrace() error {
 	if p.done, err = g.resolve(); err != nil {
 		return err
 	}
+	host := p.tracer.host
 	events := []driver.Event{p.tracer.base}
 	for _, s := range p.tracer.spans {
 		events = append(events, s.begin, s.end)
@@ -236,6 +265,13 @@ func (g *gpu) writeTrace() error {
 			Name: e.name, Category: e.part, Phase: "X", Start: e.start, Duration: e.took,
 			Process: g.number, Thread: rows[e.stream], Arguments: map[string]string{"layer": e.layer},
 		})
+	}
+	if len(host) > 0 {
+		row := len(rows) + 1
+		lines = append(lines, chromeEvent{Name: "thread_name", Phase: "M", Process: g.number, Thread: row, Arguments: map[string]string{"name": "host"}})
+		for _, e := range host {
+			lines = append(lines, chromeEvent{Name: e.name, Category: e.part, Phase: "X", Start: e.start, Duration: e.took, Process: g.number, Thread: row})
+		}
 	}
 	text, err := json.Marshal(map[string]any{"traceEvents": lines, "displayTimeUnit": "ms"})
 	if err != nil {

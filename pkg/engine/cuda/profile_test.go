@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/strategy"
 )
 
 // TestProfile: the window is what profilers see, the trace has a row a stream and
@@ -223,4 +226,89 @@ func mustGraph(t *testing.T) *nn.Graph {
 	t.Helper()
 	g, _ := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	return g
+}
+
+// tracedRanks trains two ranks with a window of two steps and returns rank 0's trace: how
+// many spans each row has by name.
+func tracedRanks(t *testing.T, ranks []rank) map[string]int {
+	t.Helper()
+	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
+	if len(p.Buckets) < 3 {
+		t.Fatalf("the test needs several buckets, not %d", len(p.Buckets))
+	}
+	file := filepath.Join(t.TempDir(), "trace.json")
+	if err := ranks[0].engine.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
+		t.Fatal(err)
+	}
+	together(t, len(ranks), func(i int) error {
+		x, err := ranks[i].engine.Load(p, nil)
+		if err != nil {
+			return err
+		}
+		initialise(t, x, g)
+		return errors.Join(shardedSteps(x, ranks[i].sync, i, len(ranks), 6), x.Close(), ranks[i].sync.Close())
+	})
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []chromeEvent `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(text, &trace); err != nil {
+		t.Fatal(err)
+	}
+	rows, spans := map[int]string{}, map[string]int{}
+	for _, e := range trace.TraceEvents {
+		if e.Name == "thread_name" {
+			rows[e.Thread] = e.Arguments["name"]
+		}
+	}
+	for _, e := range trace.TraceEvents {
+		if e.Phase == "X" && e.Category == "exchange" {
+			spans[rows[e.Thread]+": "+e.Name]++
+			if e.Start < 0 || e.Duration < 0 {
+				t.Errorf("%s begins at %g and takes %g", e.Name, e.Start, e.Duration)
+			}
+		}
+	}
+	return spans
+}
+
+// TestExchangeTraced: each bucket has a span in each step of the window, in the stream
+// that NCCL works in, or in the host's row where the exchange runs there.
+func TestExchangeTraced(t *testing.T) {
+	o := gpuOptions("fp32")
+	for row, ranks := range map[string][]rank{
+		"exchange: exchange bucket %d":  onTheirOwn(t, 2, o, strategy.NCCLOptions{}, simulated),
+		"host: all-reduce of bucket %d": onOneGPU(t, 2, o),
+	} {
+		spans := tracedRanks(t, ranks)
+		for bucket := range 3 {
+			if name := fmt.Sprintf(row, bucket); spans[name] != 2 {
+				t.Errorf("%s has %d spans in 2 steps: %v", name, spans[name], spans)
+			}
+		}
+	}
+}
+
+// TestPeak: what a run measures at its start is a rate, whatever the precision and the
+// libraries, and 0 on an engine that is closed.
+func TestPeak(t *testing.T) {
+	for _, c := range []struct {
+		precision string
+		machine   fake.Options
+	}{{"fp32", fake.Options{}}, {"bf16", fake.Options{}}, {"fp16", fake.Options{Absent: []clib.Name{clib.CublasLt}}}, {"bf16", fake.Options{Memory: 4 << 20}}} {
+		e := openOn(t, fake.New(c.machine), gpuOptions(c.precision))
+		if peak := e.PeakFLOPS(); !(peak > 0) || math.IsInf(peak, 0) {
+			t.Errorf("%s, %+v: %g FLOP/s", c.precision, c.machine, peak)
+		}
+	}
+	e := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if peak := e.PeakFLOPS(); peak != 0 {
+		t.Errorf("a closed engine has %g FLOP/s", peak)
+	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/kernels/hostsim"
-	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 )
@@ -28,34 +28,7 @@ type node struct {
 }
 
 // program builds n's program.
-func (n node) program() *plan.Program {
-	p := &plan.Program{Loss: -1, Forward: 1}
-	k := plan.Kernel{Op: n.op, Name: "layer", Attr: n.attr}
-	add := func(role plan.Role, name string, shape []int) int {
-		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
-		return len(p.Tensors) - 1
-	}
-	states := map[int]bool{}
-	for _, i := range n.state {
-		states[i] = true
-	}
-	for i, s := range n.in {
-		name := string(rune('a' + i))
-		if states[i] {
-			id := add(plan.State, name, s)
-			p.States, k.In = append(p.States, id), append(k.In, id)
-			continue
-		}
-		id := add(plan.Input, name, s)
-		p.Inputs, k.In = append(p.Inputs, id), append(k.In, id)
-	}
-	for i, s := range n.out {
-		id := add(plan.Output, string(rune('A'+i)), s)
-		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
-	}
-	p.Kernels = []plan.Kernel{k}
-	return p
-}
+func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
 
 // kernelsOnHost are the kernels, compiled for this processor once.
 var kernelsOnHost = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
@@ -129,18 +102,6 @@ func open(t testing.TB, o engine.Options) *Engine {
 	return openOn(t, simulated(t, fake.Options{}), o)
 }
 
-// truth is the reference engine in float64.
-func truth(t testing.TB) engine.Engine {
-	t.Helper()
-	o := engine.DefaultOptions()
-	o.Device, o.Precision = "reference", "fp64"
-	e, err := reference.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 // results runs n on e with values from seed, twice, so that what the first run
 // leaves in memory shows in the second, and returns outputs and states. Feature
 // maps and weights are rounded to a precision first.
@@ -212,20 +173,6 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 		t.Fatal(err)
 	}
 	return all
-}
-
-// near fails where got differs from want by more than tol of want's greatest.
-func near(t testing.TB, what string, got, want []float64, tol float64) {
-	t.Helper()
-	top := 1e-30
-	for _, v := range want {
-		top = max(top, math.Abs(v))
-	}
-	for i := range want {
-		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
-			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
-		}
-	}
 }
 
 // tolerance is what a precision may be off, relative to the greatest value: the

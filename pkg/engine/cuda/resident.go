@@ -8,6 +8,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/device"
 )
 
 var _ engine.Resider = (*executable)(nil)
@@ -18,10 +19,12 @@ var _ engine.Resider = (*executable)(nil)
 type resident struct {
 	set           engine.Resident // without its bytes
 	image, target *input
+	stored        int // samples in memory
 	samples       int
+	values        bool // the targets are values that stay as they are
 	on            bool // the next step reads it
 	epoch         int64
-	host          pinned // int32 a place of the batch
+	host          pinned // int32 a place of the batch: the samples, then where they lie
 }
 
 // Hold implements engine.Resider.
@@ -35,10 +38,14 @@ func (x *executable) Hold(image, target string, set engine.Resident) error {
 			return err
 		}
 		batch := x.places[r.image.id].rows()
+		targets := set.Target
+		if set.Values != nil {
+			targets = encode(device.F32, set.Values)
+		}
 		for _, b := range []struct {
 			to   *block
 			data []byte
-		}{{&x.heldImage, set.Image}, {&x.heldTarget, set.Target}, {&x.heldSamples, make([]byte, 4*batch)}} {
+		}{{&x.heldImage, set.Image}, {&x.heldTarget, targets}, {&x.heldSamples, make([]byte, 8*batch)}} {
 			*b.to = block{bytes: int64(len(b.data))}
 			if err := x.gpu.allocate(b.to); err != nil {
 				*b.to = block{}
@@ -48,10 +55,10 @@ func (x *executable) Hold(image, target string, set engine.Resident) error {
 				return err
 			}
 		}
-		if r.host, err = x.gpu.pin(int64(4 * batch)); err != nil {
+		if r.host, err = x.gpu.pin(int64(8 * batch)); err != nil {
 			return errors.Join(err, x.letGo())
 		}
-		r.set.Image, r.set.Target = nil, nil
+		r.set.Image, r.set.Target, r.set.Values = nil, nil, nil
 		x.held = r
 		return nil
 	})
@@ -63,45 +70,85 @@ func (x *executable) Hold(image, target string, set engine.Resident) error {
 
 // resident checks a set against the program.
 func (x *executable) resident(image, target string, set engine.Resident) (*resident, error) {
-	r := &resident{set: set}
-	for _, part := range []struct {
-		name  string
-		input **input
-		shape []int
-		data  []byte
-		div   float64
-	}{{image, &r.image, set.ImageShape, set.Image, set.ImageDivisor}, {target, &r.target, set.TargetShape, set.Target, set.TargetDivisor}} {
-		at := slices.IndexFunc(x.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == part.name })
-		if at < 0 {
-			return nil, fmt.Errorf("the program has no input %q", part.name)
-		}
-		*part.input = x.inputs[at]
-		wants := x.program.Tensors[x.inputs[at].id].Shape
-		size := elements(part.shape)
-		switch {
-		case len(part.shape) != 3 && len(part.shape) != 4 || len(part.shape) != len(wants)-1 || part.shape[0] != wants[1]:
-			return nil, fmt.Errorf("samples of %q have shape %v, the program takes %v: give [c,h,w] or [c,d,h,w] with its channels", part.name, part.shape, wants)
-		case size <= 0 || len(part.data) == 0 || len(part.data)%size != 0:
-			return nil, fmt.Errorf("%d bytes of %q are no samples of shape %v", len(part.data), part.name, part.shape)
-		case !(part.div > 0):
-			return nil, fmt.Errorf("the divisor of %q is %g: use 255 for pictures", part.name, part.div)
-		}
-		for i, n := range part.shape[1:] {
-			if wants[2+i] > n {
-				return nil, fmt.Errorf("samples of %q have shape %v: no window of %v lies in them", part.name, part.shape, wants[2:])
-			}
-		}
-		if n := len(part.data) / size; r.samples == 0 {
-			r.samples = n
-		} else if n != r.samples {
-			return nil, fmt.Errorf("%d images and %d targets", r.samples, n)
-		}
+	r := &resident{set: set, values: set.Values != nil}
+	var err error
+	if r.image, r.stored, err = x.bytesOf(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
+		return nil, err
+	}
+	var targets int
+	if set.Values != nil {
+		r.target, targets, err = x.valuesOf(target, set.Values)
+	} else {
+		r.target, targets, err = x.bytesOf(target, set.TargetShape, set.Target, set.TargetDivisor)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case targets != r.stored:
+		return nil, fmt.Errorf("%d images and %d targets", r.stored, targets)
 	}
 	a, b := x.program.Tensors[r.image.id].Shape, x.program.Tensors[r.target.id].Shape
-	if !slices.Equal(set.ImageShape[1:], set.TargetShape[1:]) || a[0] != b[0] || !slices.Equal(a[2:], b[2:]) {
+	if set.Values == nil && (!slices.Equal(set.ImageShape[1:], set.TargetShape[1:]) || a[0] != b[0] || !slices.Equal(a[2:], b[2:])) {
 		return nil, fmt.Errorf("images of shape %v and targets of shape %v: both must have the same places, to be cut and turned together", set.ImageShape, set.TargetShape)
 	}
+	r.samples = r.stored
+	if set.Stored != nil {
+		r.samples = len(set.Stored)
+		if at := slices.IndexFunc(set.Stored, func(s int) bool { return s < 0 || s >= r.stored }); at >= 0 {
+			return nil, fmt.Errorf("sample %d is said to be stored as number %d of %d", at, set.Stored[at], r.stored)
+		}
+	}
 	return r, nil
+}
+
+// inputNamed is the input of that name, with its shape.
+func (x *executable) inputNamed(name string) (*input, []int, error) {
+	at := slices.IndexFunc(x.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
+	if at < 0 {
+		return nil, nil, fmt.Errorf("the program has no input %q", name)
+	}
+	return x.inputs[at], x.program.Tensors[x.inputs[at].id].Shape, nil
+}
+
+// bytesOf checks samples that are cut and turned, and counts them.
+func (x *executable) bytesOf(name string, shape []int, data []byte, divisor float64) (*input, int, error) {
+	in, wants, err := x.inputNamed(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	size := elements(shape)
+	switch {
+	case len(shape) != 3 && len(shape) != 4 || len(shape) != len(wants)-1 || shape[0] != wants[1]:
+		return nil, 0, fmt.Errorf("samples of %q have shape %v, the program takes %v: give [c,h,w] or [c,d,h,w] with its channels", name, shape, wants)
+	case len(shape) == 4 && shape[1] == 1:
+		return nil, 0, fmt.Errorf("samples of %q have shape %v: volumes one slice deep are varied as pictures here, and not on the host", name, shape)
+	case size <= 0 || len(data) == 0 || len(data)%size != 0:
+		return nil, 0, fmt.Errorf("%d bytes of %q are no samples of shape %v", len(data), name, shape)
+	case !(divisor > 0):
+		return nil, 0, fmt.Errorf("the divisor of %q is %g: use 255 for pictures", name, divisor)
+	}
+	for i, n := range shape[1:] {
+		if wants[2+i] > n {
+			return nil, 0, fmt.Errorf("samples of %q have shape %v: no window of %v lies in them", name, shape, wants[2:])
+		}
+	}
+	return in, len(data) / size, nil
+}
+
+// valuesOf checks targets that stay as they are, and counts them.
+func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
+	in, wants, err := x.inputNamed(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	size := elements(wants[1:])
+	switch {
+	case !x.places[in.id].isPlanar() || x.places[in.id].points() != 1:
+		return nil, 0, fmt.Errorf("targets of shape %v have places: give them as bytes", wants)
+	case len(v)%size != 0:
+		return nil, 0, fmt.Errorf("%d values of %q are no samples of shape %v", len(v), name, wants[1:])
+	}
+	return in, len(v) / size, x.checkClasses(in, v)
 }
 
 // letGo gives up what is held.
@@ -140,8 +187,13 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 			if s < 0 || s >= r.samples {
 				return fmt.Errorf("sample %d is none: the set has %d, from 0", s, r.samples)
 			}
+			stored := s
+			if r.set.Stored != nil {
+				stored = r.set.Stored[s]
+			}
 			// No step is under way that would read it.
 			binary.LittleEndian.PutUint32(to[4*i:], uint32(s))
+			binary.LittleEndian.PutUint32(to[4*(len(indexes)+i):], uint32(stored))
 		}
 		r.on, r.epoch = true, int64(epoch)
 		return nil
@@ -165,6 +217,11 @@ func (r *resident) leaves(in *input) {
 // vary is what brings the samples that are named into an input.
 func (x *executable) vary(in *input) ([]command, error) {
 	r, p := x.held, x.places[in.id]
+	batch := x.places[r.image.id].rows()
+	stored := kernels.Pointer(x.heldSamples.ptr.Add(int64(4 * batch)))
+	if in == r.target && r.values {
+		return x.gpu.calls(kernels.TakeRows(kernels.Pointer(x.heldTarget.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
+	}
 	src, shape, divisor := x.heldImage, r.set.ImageShape, r.set.ImageDivisor
 	a := kernels.Augment{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
 	if in == r.target {
@@ -172,7 +229,7 @@ func (x *executable) vary(in *input) ([]command, error) {
 		a.Brightness, a.Contrast = 0, 0
 	}
 	a.Pixels = kernels.Pixels{Channels: p.channels(), Padded: p.padded(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
-	a.Batch, a.Size, a.Out = p.rows(), volume(shape[1:], 1), volume(p.spatial(), 1)
-	a.Src, a.Samples, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.heldSamples.ptr), kernels.Pointer(x.control.ptr)
+	a.Batch, a.Size, a.Out = batch, volume(shape[1:], 1), volume(p.spatial(), 1)
+	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.heldSamples.ptr), stored, kernels.Pointer(x.control.ptr)
 	return x.gpu.calls(a.Launches(kernelType(p.typ)))
 }

@@ -43,7 +43,7 @@ func drawnSet(samples, channels, height, width int) maskSet {
 func (s maskSet) resident(seed int64) engine.Resident {
 	return engine.Resident{
 		Image: s.pixels, Target: s.masks, ImageShape: s.image, TargetShape: s.TargetShape(),
-		ImageDivisor: 255, TargetDivisor: 1, Flip: true, Rotate: true, Seed: seed,
+		ImageDivisor: 255, TargetDivisor: 1, Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Seed: seed,
 	}
 }
 
@@ -59,7 +59,7 @@ func TestResident(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop}, Seed: seed})
+	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Crop: crop}, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +137,8 @@ func TestResidentErrors(t *testing.T) {
 		"256 bytes of \"image\" are no samples":   func(s *engine.Resident) { s.ImageShape, s.TargetShape = []int{1, 9, 9}, []int{1, 9, 9} },
 		"4 images and 3 targets":                  func(s *engine.Resident) { s.Target = s.Target[64:] },
 		"the same places":                         func(s *engine.Resident) { s.TargetShape = []int{1, 16, 8}; s.Target = append(s.Target, s.Target...) },
+		"stored as number 4 of 4":                 func(s *engine.Resident) { s.Stored = []int{0, 4} },
+		"have places: give them as bytes":         func(s *engine.Resident) { s.Values = make([]float32, 4*64) },
 		"the divisor of \"image\" is 0":           func(s *engine.Resident) { s.ImageDivisor = 0 },
 	} {
 		s := set.resident(1)
@@ -148,7 +150,7 @@ func TestResidentErrors(t *testing.T) {
 	if err := r.Hold("picture", model.TargetInput, set.resident(1)); err == nil || !strings.Contains(err.Error(), `no input "picture"`) {
 		t.Errorf("another name: %v", err)
 	}
-	want := x.MemoryBytes() + int64(len(set.pixels)+len(set.masks)+2*4)
+	want := x.MemoryBytes() + int64(len(set.pixels)+len(set.masks)+2*8)
 	for range 2 { // the second takes the place of the first
 		if err := r.Hold(model.ImageInput, model.TargetInput, set.resident(1)); err != nil {
 			t.Fatal(err)

@@ -94,7 +94,7 @@ func StepWork(exe engine.Executable, update *optim.Update) ([]Work, error) {
 }
 
 // updateWork is the optimiser's: weights and slots read and written, gradients
-// read, copies written.
+// read, copies written; and what it reads before for norms.
 func (x *executable) updateWork(u *optim.Update) Work {
 	n := 0
 	for _, s := range x.runs.runs {
@@ -106,6 +106,15 @@ func (x *executable) updateWork(u *optim.Update) Work {
 	}
 	if x.low == device.F16 {
 		bytes += 4 // they are looked at first
+	}
+	switch u.Rule {
+	case optim.RuleLAMB:
+		bytes += 12 // weights, m and v once more
+	case optim.RuleLARS:
+		bytes += 8 // weights and gradients once more
+	}
+	if u.ClipNorm > 0 && u.Rule != optim.RuleLARS {
+		bytes += 4
 	}
 	return Work{Task: u.Rule, Part: "optimizer", FLOPs: 12 * float64(n), Bytes: float64(n * bytes)}
 }
@@ -149,6 +158,9 @@ const (
 	ceilingBytes      = 1 << 30
 	ceilingIterations = 1 << 14
 	ceilingRuns       = 10
+	// What a training run measures at its start: shorter, and beside what it holds.
+	peakIterations = 1 << 12
+	peakRuns       = 3
 )
 
 // Ceilings measures the GPU: a copy in memory, multiply-adds in registers, and
@@ -166,6 +178,64 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 		return c, fmt.Errorf("measure the ceilings of %s: %w", e.Name(), err)
 	}
 	return c, nil
+}
+
+// PeakFLOPS is how fast the GPU multiplies matrices in the engine's precision, as
+// Ceilings has it, measured in some 20 ms: by cuBLASLt where it is there and has the
+// memory, and in registers. 0 where it cannot be measured.
+func (e *Engine) PeakFLOPS() float64 {
+	var flops float64
+	_ = e.thread.do(func() (err error) { // a closed or lost GPU has none
+		flops, err = e.gpu.peak(context.Background(), lowType(e.options.Precision), e.tf32)
+		return err
+	})
+	return flops
+}
+
+func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
+	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
+	if err != nil {
+		return 0, g.failed(err)
+	}
+	// 8 blocks of 256 threads a multiprocessor, each of which leaves a number.
+	memory := block{bytes: int64(8 * processors * 256 * 4)}
+	if err := g.allocate(&memory); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, g.free(memory)) }()
+	flops, _, err = g.registers(ctx, low, memory, 8*processors, peakIterations, peakRuns)
+	if err != nil || low == device.F32 && !tf32 || g.stack.CublasLt == nil {
+		return flops, err
+	}
+	free, _, err := g.driver.MemGetInfo()
+	if err != nil {
+		return flops, g.failed(err)
+	}
+	large := block{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignment * alignment}
+	if g.allocate(&large) != nil {
+		return flops, nil // training goes on with what there is
+	}
+	defer func() { err = errors.Join(err, g.free(large)) }()
+	product, _, err := g.product(ctx, low, large, peakRuns)
+	return max(flops, product), err
+}
+
+// registers is the speed of the GPU's arithmetic in registers: products of matrices
+// where low has 16 bits, else multiply-adds.
+func (g *gpu) registers(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
+	var c kernels.Ceiling
+	if low == device.F32 {
+		by = "multiply-adds"
+		c, err = kernels.FMACeiling(kernels.Pointer(memory.ptr), blocks, iterations)
+	} else {
+		by = "mma in registers"
+		c, err = kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), blocks, iterations)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	seconds, err := g.best(ctx, runs, c.Launch)
+	return c.FLOP / seconds, by, err
 }
 
 func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceilings, err error) {
@@ -187,37 +257,25 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	if err != nil {
 		return c, err
 	}
-	seconds, err := g.best(ctx, launches...)
+	seconds, err := g.best(ctx, ceilingRuns, launches...)
 	if err != nil {
 		return c, err
 	}
 	c.BytesPerSecond = 2 * float64(half) / seconds
-	fma, err := kernels.FMACeiling(kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
-	if err != nil {
+	c.FLOPS, c.TensorBy, err = g.registers(ctx, device.F32, memory, 8*processors, ceilingIterations, ceilingRuns)
+	if c.TensorFLOPS = c.FLOPS; err != nil || low == device.F32 && !tf32 {
 		return c, err
-	}
-	if seconds, err = g.best(ctx, fma.Launch); err != nil {
-		return c, err
-	}
-	c.FLOPS = fma.FLOP / seconds
-	c.TensorFLOPS, c.TensorBy = c.FLOPS, "multiply-adds"
-	if low == device.F32 && !tf32 {
-		return c, nil
 	}
 	if low != device.F32 {
-		mma, err := kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), 8*processors, ceilingIterations)
+		c.TensorFLOPS, c.TensorBy, err = g.registers(ctx, low, memory, 8*processors, ceilingIterations, ceilingRuns)
 		if err != nil {
 			return c, err
 		}
-		if seconds, err = g.best(ctx, mma.Launch); err != nil {
-			return c, err
-		}
-		c.TensorFLOPS, c.TensorBy = mma.FLOP/seconds, "mma in registers"
 	}
 	if g.stack.CublasLt == nil {
 		return c, nil
 	}
-	product, edge, err := g.product(ctx, low, memory)
+	product, edge, err := g.product(ctx, low, memory, ceilingRuns)
 	if err != nil {
 		return c, err
 	}
@@ -236,7 +294,7 @@ const (
 
 // product is cuBLASLt's speed with square matrices of low (TF32 of fp32), as large as
 // memory allows, full of noise: zeros cost less power.
-func (g *gpu) product(ctx context.Context, low device.Type, memory block) (flops float64, edge int64, err error) {
+func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
 	if low == device.F32 {
@@ -266,7 +324,7 @@ func (g *gpu) product(ctx context.Context, low device.Type, memory block) (flops
 	}
 	defer func() { err = errors.Join(err, lt.Close(plan)) }()
 	a := memory.ptr
-	seconds, err := g.bestOf(ctx, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
+	seconds, err := g.bestOf(ctx, runs, &productCall{lt, h, plan, a, a.Add(matrix()), a.Add(2 * matrix()), a.Add(3 * matrix())})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -274,17 +332,18 @@ func (g *gpu) product(ctx context.Context, low device.Type, memory block) (flops
 	return 2 * n * n * n / seconds, edge, nil
 }
 
-// best is the least time of launches, in seconds.
-func (g *gpu) best(ctx context.Context, launches ...kernels.Launch) (float64, error) {
+// best is the least time of launches in so many runs, in seconds.
+func (g *gpu) best(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
 	calls, err := g.calls(launches, nil)
 	if err != nil {
 		return 0, err
 	}
-	return g.bestOf(ctx, calls...)
+	return g.bestOf(ctx, runs, calls...)
 }
 
-// bestOf is the least time of commands, in seconds.
-func (g *gpu) bestOf(ctx context.Context, calls ...command) (seconds float64, err error) {
+// bestOf is the least time of commands in so many runs, behind one that is not counted,
+// in seconds.
+func (g *gpu) bestOf(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event
 	for i := range events {
 		if events[i], err = g.driver.EventCreate(driver.EventDefault); err != nil {
@@ -292,7 +351,7 @@ func (g *gpu) bestOf(ctx context.Context, calls ...command) (seconds float64, er
 		}
 		defer func() { err = errors.Join(err, g.failed(g.driver.EventDestroy(events[i]))) }()
 	}
-	for run := range ceilingRuns + 1 {
+	for run := range runs + 1 {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}

@@ -46,9 +46,10 @@ func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 }
 
 // augment2DCheck compares with the batches of pkg/data's loader, of the same seed
-// and epochs.
+// and epochs, bit for bit.
 func augment2DCheck(p *probe) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
+	const brightness, contrast = 0.2, 0.4
 	set := byteSet{[]int{channels, height, width}, p.noiseBytesOf(samples * channels * height * width), samples}
 	seed := int64(p.random.Uint32())
 	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
@@ -56,7 +57,7 @@ func augment2DCheck(p *probe) float64 {
 		p.err = firstOf(p.err, err)
 		return 0
 	}
-	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop}, Seed: seed})
+	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop, Brightness: brightness, Contrast: contrast}, Seed: seed})
 	if err != nil {
 		p.err = firstOf(p.err, err)
 		return 0
@@ -73,8 +74,9 @@ func augment2DCheck(p *probe) float64 {
 				Pixels: kernels.Pixels{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 				Batch:  batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
 				Src: src, Samples: p.samples(b.Indices), Control: p.put(control.Bytes()), Flip: true, Rotate: true,
+				Brightness: brightness, Contrast: contrast,
 			}.Launches(p.typ))
-			want := rowsOf(b.Image, channels, padded, crop*crop)
+			want := rowsOf(p.rounded(b.Image), channels, padded, crop*crop)
 			worst = max(worst, mismatch(p.read(to, p.low, len(want)), want))
 		}
 		p.err = firstOf(p.err, it.Err())

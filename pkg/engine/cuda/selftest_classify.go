@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"math"
+	"slices"
 
 	"lockstep/pkg/internal/plan"
 )
@@ -47,7 +48,12 @@ func (t *tester) classification() []operation {
 			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.bound(2)},
 			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.terms(elements(s), 1)},
 			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
+			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.terms(elements(s), 1), fill: small8},
+			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exact(2), fill: small8},
+			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.exact(2), fill: masks},
+			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.exact(2), fill: masks},
 		)
+		all = append(all, pads(s)...)
 	}
 	for _, s := range t.maps() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
@@ -82,6 +88,30 @@ func (t *tester) classification() []operation {
 		}
 	}
 	return all
+}
+
+// small8 makes numbers whose exponentials, and the gradients of those, fp16 can hold
+// with its loss scale.
+func small8(i int, v []float32, _ [][]float32) {
+	for j := range v {
+		if i < 2 {
+			v[j] /= 8
+		}
+	}
+}
+
+// pads put unequal numbers of zeros around maps: exact, and so is the gradient.
+func pads(s []int) []operation {
+	n := len(s) - 2
+	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}
+	y := slices.Clone(s)
+	for i := range n {
+		y[2+i] += attr.Pad[i] + attr.PadEnd[i]
+	}
+	return []operation{
+		{op: plan.OpPad, attr: attr, in: [][]int{s}, out: [][]int{y}},
+		{op: plan.OpPadBackward, attr: attr, in: [][]int{y}, out: [][]int{s}},
+	}
 }
 
 // paddedPool is a ResNet's first pooling: overlapping windows of 3 with padding of 1.

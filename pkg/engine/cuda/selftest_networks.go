@@ -21,7 +21,7 @@ func testedUNets() []model.UNet2DConfig {
 	return []model.UNet2DConfig{
 		{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"},
 		{Base: 8, Depth: 2, InChannels: 1, OutChannels: 1, Height: 16, Width: 16, Norm: "batch"},
-		{Base: 6, Depth: 2, InChannels: 1, OutChannels: 1, Height: 12, Width: 20, Bias: true, Norm: "none"},
+		{Base: 6, Depth: 2, InChannels: 1, OutChannels: 1, Height: 12, Width: 20, Bias: true, Norm: "none", DiceWeight: 0.5},
 	}
 }
 
@@ -62,7 +62,7 @@ func (t *tester) networks() error {
 			return err
 		}
 	}
-	return nil
+	return t.rules()
 }
 
 // testedBatch is the batch of the networks.
@@ -188,6 +188,28 @@ func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed ui
 	return t.train(e, g, p, seed)
 }
 
+// feedNoise gives x a batch of noise, with masks or classes.
+func feedNoise(x engine.Executable, seed uint64) error {
+	p, random := x.Program(), rand.New(rand.NewPCG(seed, 1))
+	for _, name := range []string{model.ImageInput, model.TargetInput} {
+		id := p.Lookup(plan.Input, name)
+		v := make([]float32, p.Tensors[id].Elements())
+		for i := range v {
+			v[i] = random.Float32()
+			if name == model.TargetInput {
+				v[i] = float32(math.Round(float64(v[i])))
+			}
+			if classes := p.Classes(id); classes > 0 {
+				v[i] = float32(random.IntN(classes))
+			}
+		}
+		if err := x.SetInput(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // train does some steps with Adam, and one with SGD, on data of seed.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
 	x, err := e.Load(p, nil)
@@ -206,23 +228,9 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 			return all, err
 		}
 	}
-	random := rand.New(rand.NewPCG(seed, 1))
 	for step := 1; step <= networkSteps; step++ {
-		for _, name := range []string{model.ImageInput, model.TargetInput} {
-			id := p.Lookup(plan.Input, name)
-			v := make([]float32, p.Tensors[id].Elements())
-			for i := range v {
-				v[i] = random.Float32()
-				if name == model.TargetInput {
-					v[i] = float32(math.Round(float64(v[i])))
-				}
-				if classes := p.Classes(id); classes > 0 {
-					v[i] = float32(random.IntN(classes))
-				}
-			}
-			if err := x.SetInput(name, v); err != nil {
-				return all, err
-			}
+		if err := feedNoise(x, seed+uint64(step)); err != nil {
+			return all, err
 		}
 		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
 		if step == networkSteps {

@@ -222,7 +222,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 
 // scaled says whether op is the gradient of a loss, which fp16 carries scaled.
 func scaled(op plan.Op) bool {
-	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward
+	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }
 
 // everyPlan runs each plan that cuDNN has for the convolution that x is, into an

@@ -35,7 +35,7 @@ func TestSelfTest(t *testing.T) {
 			t.Errorf("%s, %s, %s: %v, may be %v: %s", c.Name, c.Type, c.Shape, c.Error, c.Bound, c.Detail)
 		}
 	}
-	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier"} {
+	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier", "dice", "pad", "by lamb"} {
 		for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
 			if !c.OK || strings.HasSuffix(c.Name, "every plan") && !strings.Contains(c.Detail, "plans") {
 				t.Errorf("%+v", c)
@@ -96,11 +96,17 @@ func TestSelfTestSeesFaults(t *testing.T) {
 			}
 		})
 	}
+	// What cuDNN's statistics need is fp16's alone.
+	for precision, want := range map[string]bool{"fp32": true, "bf16": true, "fp16": false} {
+		if got := (&tester{low: lowType(precision)}).elsewhere("bn_sums"); got != want {
+			t.Errorf("%s: the kernel behind cuDNN's statistics is run elsewhere: %v", precision, got)
+		}
+	}
 	// A kernel that nothing runs is a failed check.
 	e := open(t, gpuOptions("bf16"))
 	tester := &tester{precision: "bf16", low: lowType("bf16"), engine: e, ran: map[string]bool{}}
 	for _, k := range kernels.List(kernels.F32, kernels.BF16) {
-		tester.ran[k.Name] = k.Name != "bn_apply_bf16"
+		tester.ran[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
 	}
 	tester.complete()
 	if len(tester.checks) != 1 || tester.checks[0].OK || tester.checks[0].Name != "bn_apply_bf16" {

@@ -58,8 +58,15 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if len(x.buckets) == 0 {
 		sync = nil
 	}
+	var whole part
+	if a, ok := sync.(engine.Accumulating); ok {
+		defer a.Accumulated()
+		if whole, sync = gathering(a); whole.kind == lastPart && x.sums.ptr == 0 {
+			return errors.New("the last of several batches comes before the first: begin with that one")
+		}
+	}
 	cut := sync != nil && !sync.Capturable()
-	key := playKey{rule: ruleOf(update), cut: cut, ways: x.onWays(), held: x.holds()}
+	key := playKey{rule: ruleOf(update), part: whole, cut: cut, ways: x.onWays(), held: x.holds()}
 	if !cut {
 		key.sync = sync
 	}
@@ -107,7 +114,51 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err != nil {
 		return errors.Join(err, x.restore())
 	}
+	x.clip = 1
+	if update != nil && update.ClipNorm > 0 {
+		x.clip = float64(x.after.Clip)
+	}
 	return nil
+}
+
+// gathering says what the next step is of an update of several batches, and what
+// exchanges its gradients: nothing, but with the last.
+func gathering(a engine.Accumulating) (part, engine.GradSync) {
+	at, parts, inner := a.Part()
+	switch {
+	case parts <= 1:
+		return part{}, inner
+	case at >= parts:
+		return part{lastPart, parts}, inner
+	case at == 1:
+		return part{kind: firstPart}, nil
+	}
+	return part{kind: middlePart}, nil
+}
+
+// gather are the launches that add the gradients of a batch to those before, or make
+// the mean of all of them, over n elements from one on.
+func (x *executable) gather(p part, from, n int) ([]command, error) {
+	grads := kernels.Pointer(x.grads.ptr.Add(int64(4 * from)))
+	sums := kernels.Pointer(x.sums.ptr.Add(int64(4 * from)))
+	switch p.kind {
+	case firstPart:
+		return []command{&copyCall{x.sums.ptr.Add(int64(4 * from)), x.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+	case middlePart:
+		return x.gpu.calls(kernels.GradAdd(sums, grads, n))
+	case lastPart:
+		return x.gpu.calls(kernels.GradMean(grads, sums, n, p.parts))
+	}
+	return nil, nil
+}
+
+// prepareSums gets the memory of the sums of gradients.
+func (x *executable) prepareSums(p part) error {
+	if p.kind == onlyPart || x.sums.ptr != 0 {
+		return nil
+	}
+	x.sums.bytes = int64(4 * x.lossAt)
+	return x.gpu.allocate(&x.sums)
 }
 
 // arrange lists the commands of a step.
@@ -133,8 +184,11 @@ func (x *executable) arrange(key playKey) (*play, error) {
 			begin = append(begin, &copyCall{x.lossTail(), x.address(x.program.Loss), 4})
 		}
 	}
+	if err := x.prepareSums(key.part); err != nil {
+		return nil, err
+	}
 	var end []command
-	if key.rule.name != "" {
+	if key.rule.Rule != "" {
 		if end, err = x.optimize(key.rule); err != nil {
 			return nil, err
 		}
@@ -144,25 +198,32 @@ func (x *executable) arrange(key playKey) (*play, error) {
 	}
 	end = append(end, &downCall{x.result.part(resultControl, kernels.ControlBytes), x.control.ptr, kernels.ControlBytes})
 	if key.cut {
-		return x.arrangeCut(begin, end)
+		return x.arrangeCut(key.part, begin, end)
 	}
-	backward, err := x.arrangeBackward(key.sync)
+	backward, err := x.arrangeBackward(key.part, key.sync)
 	if err != nil {
 		return nil, err
 	}
-	return &play{[]*section{{name: "a step", parts: []part{
+	return &play{[]*section{{name: "a step", parts: []piece{
 		{"forward", begin, x.middle}, {"backward", backward, x.third}, {"optimizer", end, 0},
 	}}}}, nil
 }
 
 // arrangeBackward is the backward pass; sync (may be nil) gets each bucket in it
 // as soon as it is final.
-func (x *executable) arrangeBackward(sync engine.GradSync) ([]command, error) {
-	var list []command
+func (x *executable) arrangeBackward(p part, sync engine.GradSync) (list []command, err error) {
 	next := 0
-	hand := func(upTo int) {
-		for ; sync != nil && next < len(x.buckets) && x.buckets[next].ready <= upTo; next++ {
+	hand := func(upTo int) error {
+		for ; next < len(x.buckets) && x.buckets[next].ready <= upTo; next++ {
 			b := x.buckets[next]
+			gathered, err := x.gather(p, b.offset, b.size)
+			if err != nil {
+				return err
+			}
+			list = append(list, gathered...)
+			if sync == nil {
+				continue
+			}
 			size := b.size
 			if next == len(x.buckets)-1 {
 				size += regionAlign // and the loss behind the last
@@ -171,18 +232,28 @@ func (x *executable) arrangeBackward(sync engine.GradSync) ([]command, error) {
 				Pointer: uintptr(x.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
 			}, x.fork})
 		}
+		return nil
 	}
 	for i := x.forward; i < len(x.steps); i++ {
 		list = append(list, x.steps[i]...)
-		if x.engine.options.Overlap {
-			hand(i)
+		// Without an exchange all gradients are taken at once.
+		if sync != nil && x.engine.options.Overlap {
+			if err := hand(i); err != nil {
+				return nil, err
+			}
 		}
 	}
-	hand(math.MaxInt)
-	if next > 0 {
-		list = append(list, &joinCall{x.join})
+	if sync == nil {
+		if p.kind == onlyPart {
+			return list, nil
+		}
+		gathered, err := x.gather(p, 0, x.lossAt)
+		return append(list, gathered...), err
 	}
-	return list, nil
+	if err := hand(math.MaxInt); err != nil {
+		return nil, err
+	}
+	return append(list, &joinCall{x.join}), nil
 }
 
 // watched is a strategy that looks after a step which may wait for another rank

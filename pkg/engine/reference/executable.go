@@ -23,6 +23,7 @@ type executable[T number] struct {
 	tensors  [][]T // by tensor id
 	buckets  [][]T // the gradients, in order
 	before   [][]T // the states as they were before the step
+	norms    engine.Statistics
 	loss     float64
 	elements int64 // allocated beside the store
 }
@@ -98,6 +99,11 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 	for i, id := range x.program.States {
 		copy(x.before[i], x.tensors[id])
 	}
+	if x.program.Synchronised() {
+		if err := x.norms.Begin(sync); err != nil {
+			return t, fmt.Errorf("step: %w", err)
+		}
+	}
 	start := time.Now()
 	x.scaleLoss()
 	if err := x.forward(ctx); err != nil {
@@ -106,20 +112,22 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 		}
 		return t, fmt.Errorf("step: %w", err)
 	}
-	t.Forward = time.Since(start)
+	exposed := x.norms.Spent()
+	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return t, fmt.Errorf("step: %w", err)
 	}
-	t.Backward = time.Since(start)
+	exposed = x.norms.Spent()
+	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	if sync != nil && len(x.buckets) > 0 {
 		start = time.Now()
 		if err := sync.Wait(); err != nil {
 			return t, fmt.Errorf("step: reduce gradients: %w", err)
 		}
-		t.Wait = time.Since(start)
+		t.Wait += time.Since(start)
 	}
 	start = time.Now()
 	if update != nil && x.unscale() {
@@ -166,7 +174,9 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 	defer func() {
 		// A bucket that is under way is written to: wait before giving up.
 		if err != nil && next > 0 {
-			err = errors.Join(err, sync.Wait())
+			if w := sync.Wait(); !errors.Is(err, w) {
+				err = errors.Join(err, w)
+			}
 		}
 	}()
 	for at := x.program.Forward; at < len(x.program.Kernels); at++ {

@@ -68,9 +68,13 @@ func (x *executable[T]) compute(k plan.Kernel) error {
 	case plan.OpBiasBackward:
 		c.biasBackward()
 	case plan.OpBatchNorm:
-		c.batchNorm()
+		if err := c.batchNorm(&x.norms); err != nil {
+			return fmt.Errorf("batch norm %s: %w", k.Name, err)
+		}
 	case plan.OpBatchNormBackward:
-		c.batchNormBackward()
+		if err := c.batchNormBackward(&x.norms); err != nil {
+			return fmt.Errorf("batch norm %s: %w", k.Name, err)
+		}
 	case plan.OpReLU:
 		c.relu()
 	case plan.OpReLUBackward:

@@ -1,28 +1,23 @@
 package reference
 
-import "math"
+import (
+	"math"
+
+	"lockstep/pkg/engine"
+)
 
 // batchNorm: y = gamma·(x − mean)·invstd + beta per channel.
-func (c *call[T]) batchNorm() {
-	x, gamma, beta, runningMean, runningVar := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
-	y := c.out[0]
+func (c *call[T]) batchNorm(s *engine.Statistics) error {
+	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
+	mean, invstd, err := c.normalisers(s)
+	if err != nil {
+		return err
+	}
 	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
-		mean, variance := float64(runningMean[k]), float64(runningVar[k])
-		if c.attr.Training {
-			var m float64
-			mean, variance, m = moments(x, parts)
-			a := c.attr.Momentum
-			runningMean[k] = T((1-a)*float64(runningMean[k]) + a*mean)
-			runningVar[k] = T((1-a)*float64(runningVar[k]) + a*variance*m/(m-1))
-		}
-		invstd := 1 / math.Sqrt(variance+c.attr.Epsilon)
-		if c.attr.Training {
-			c.out[1][k], c.out[2][k] = T(mean), T(invstd)
-		}
-		scale := T(invstd) * gamma[k]
+		scale := invstd[k] * gamma[k]
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
-				v := (x[i]-T(mean))*scale + beta[k]
+				v := (x[i]-mean[k])*scale + beta[k]
 				if c.attr.ReLU && v < 0 {
 					v = 0
 				}
@@ -30,11 +25,48 @@ func (c *call[T]) batchNorm() {
 			}
 		}
 	})
+	return nil
 }
 
-// moments are mean and biased variance of the ranges of x, and how many
-// elements they hold. Two passes: the variance is of differences to the mean.
-func moments[T number](x []T, parts [][2]int) (mean, variance, m float64) {
+// normalisers are the mean and 1/√(var+ε) of each channel: those of the batch,
+// which then are saved and move the running ones, or of the running ones, or
+// those that were saved.
+func (c *call[T]) normalisers(s *engine.Statistics) (mean, invstd []T, err error) {
+	if c.attr.Saved {
+		return c.in[3], c.in[4], nil
+	}
+	runningMean, runningVar := c.in[3], c.in[4]
+	if !c.attr.Training {
+		invstd = make([]T, len(runningVar))
+		for k, v := range runningVar {
+			invstd[k] = T(1 / math.Sqrt(float64(v)+c.attr.Epsilon))
+		}
+		return runningMean, invstd, nil
+	}
+	means, squares := make([]float64, len(runningMean)), make([]float64, len(runningMean))
+	var m float64
+	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+		means[k], squares[k], m = moments(c.in[0], parts)
+	})
+	if c.attr.Sync {
+		if m, err = s.Moments(m, means, squares); err != nil {
+			return nil, nil, err
+		}
+	}
+	mean, invstd = c.out[1], c.out[2]
+	a := c.attr.Momentum
+	for k := range means {
+		variance := squares[k] / m
+		runningMean[k] = T((1-a)*float64(runningMean[k]) + a*means[k])
+		runningVar[k] = T((1-a)*float64(runningVar[k]) + a*variance*m/(m-1))
+		mean[k], invstd[k] = T(means[k]), T(1/math.Sqrt(variance+c.attr.Epsilon))
+	}
+	return mean, invstd, nil
+}
+
+// moments are the mean of the ranges of x, the sum of squared differences from
+// it, and how many elements they hold. Two passes: so nothing cancels.
+func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 	for _, p := range parts {
 		for _, v := range x[p[0]:p[1]] {
 			mean += float64(v)
@@ -45,17 +77,18 @@ func moments[T number](x []T, parts [][2]int) (mean, variance, m float64) {
 	for _, p := range parts {
 		for _, v := range x[p[0]:p[1]] {
 			d := float64(v) - mean
-			variance += d * d
+			squares += d * d
 		}
 	}
-	return mean, variance / m, m
+	return mean, squares, m
 }
 
 // batchNormBackward: with x̂ = (x − mean)·invstd and m values a channel,
 // dbeta = Σ dy, dgamma = Σ dy·x̂ and
 // dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m)
-// (Ioffe and Szegedy 2015, section 3).
-func (c *call[T]) batchNormBackward() {
+// (Ioffe and Szegedy 2015, section 3). With Attr.Sync the sums and m behind dx
+// are those over all workers.
+func (c *call[T]) batchNormBackward(s *engine.Statistics) error {
 	x, gamma, mean, invstd, dy := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
 	arriving := func(i int) T { return dy[i] }
 	if c.attr.ReLU {
@@ -67,30 +100,43 @@ func (c *call[T]) batchNormBackward() {
 			return 0
 		}
 	}
+	dgamma, dbeta := make([]float64, len(gamma)), make([]float64, len(gamma))
+	var m float64
 	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
-		var dgamma, dbeta, m float64
+		m = 0
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
 				d := float64(arriving(i))
-				dbeta += d
-				dgamma += d * float64((x[i]-mean[k])*invstd[k])
+				dbeta[k] += d
+				dgamma[k] += d * float64((x[i]-mean[k])*invstd[k])
 			}
 			m += float64(p[1] - p[0])
 		}
-		for i, v := range []float64{dgamma, dbeta} {
-			if c.out[1+i] != nil {
+	})
+	for i, sums := range [][]float64{dgamma, dbeta} {
+		if c.out[1+i] != nil {
+			for k, v := range sums {
 				c.out[1+i][k] = T(v)
 			}
 		}
-		dx := c.out[0]
-		if dx == nil {
-			return // The input needs no gradient.
+	}
+	dx := c.out[0]
+	if dx == nil {
+		return nil // The input needs no gradient.
+	}
+	if c.attr.Sync {
+		var err error
+		if m, err = s.Sums(m, dgamma, dbeta); err != nil {
+			return err
 		}
-		scale, meanD, meanDX := gamma[k]*invstd[k], T(dbeta/m), T(dgamma/m)
+	}
+	eachChannel(c.inShape[0], func(k int, parts [][2]int) {
+		scale, meanD, meanDX := gamma[k]*invstd[k], T(dbeta[k]/m), T(dgamma[k]/m)
 		for _, p := range parts {
 			for i := p[0]; i < p[1]; i++ {
 				dx[i] = scale * (arriving(i) - meanD - (x[i]-mean[k])*invstd[k]*meanDX)
 			}
 		}
 	})
+	return nil
 }

@@ -122,11 +122,13 @@ func (a Attr) String() string {
 	if a.Offset > 0 {
 		s = append(s, fmt.Sprint("offset ", a.Offset))
 	}
-	if a.Training {
-		s = append(s, "training")
-	}
-	if a.ReLU {
-		s = append(s, "relu")
+	for _, v := range []struct {
+		name string
+		set  bool
+	}{{"training", a.Training}, {"sync", a.Sync}, {"saved", a.Saved}, {"relu", a.ReLU}} {
+		if v.set {
+			s = append(s, v.name)
+		}
 	}
 	for _, v := range []struct {
 		name  string

@@ -17,6 +17,7 @@ type Options struct {
 	BucketBytes      int  // a bucket is closed when it holds this much or more; 0: DefaultBucketBytes
 	FirstBucketBytes int  // the same for the first; 0: DefaultFirstBucketBytes, at most BucketBytes
 	Recompute        bool // activations are computed again in the backward pass, not kept: see Recompute
+	SyncBatchNorm    bool // a training batch norm takes the statistics of all workers' batch
 }
 
 // The sizes of buckets, those of PyTorch's DistributedDataParallel: a small

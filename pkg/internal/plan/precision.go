@@ -132,7 +132,7 @@ func (m *mixing) onlyLosses(id int) bool {
 
 // headOf says whether k is the head of a segmentation network, and which tensor
 // is the gradient of its logits (−1 without backward pass): a convolution with a
-// window of 1 to one channel, whose result only a binary cross-entropy reads. A
+// window of 1 to one channel, whose result only a binary cross-entropy reads, with a Dice term or without. A
 // GPU's library would pad the one channel to eight; kernels of its engine's own
 // multiply by the fp32 weights and keep logits and their gradient in fp32.
 func (m *mixing) headOf(k Kernel) (gradient int, ok bool) {
@@ -143,8 +143,8 @@ func (m *mixing) headOf(k Kernel) (gradient int, ok bool) {
 	}
 	for _, r := range m.Kernels {
 		switch {
-		case !slices.Contains(r.In, z) || r.Op == OpBCEWithLogits:
-		case r.Op == OpBCEWithLogitsBackward && gradient < 0:
+		case !slices.Contains(r.In, z) || r.Op == OpBCEWithLogits || r.Op == OpDiceBCE:
+		case (r.Op == OpBCEWithLogitsBackward || r.Op == OpDiceBCEBackward) && gradient < 0:
 			gradient = r.Out[0]
 		default:
 			return -1, false

@@ -7,7 +7,11 @@
 // lies in memory is the engine's own affair.
 package plan
 
-import "lockstep/pkg/internal/device"
+import (
+	"slices"
+
+	"lockstep/pkg/internal/device"
+)
 
 // Op names a kernel. The comment of each gives inputs → outputs with shapes,
 // n the batch, c input channels, k output channels; weights lie as in PyTorch.
@@ -39,11 +43,15 @@ const (
 	// and updates the two running tensors in place (running ← (1−momentum)·running
 	// + momentum·batch, the variance unbiased by m/(m−1), as PyTorch does);
 	// without, by the running tensors, and the two saved outputs are absent.
-	// Attr.ReLU applies max(0,·) to y.
+	// Attr.ReLU applies max(0,·) to y. With Attr.Sync the batch is that of all
+	// workers; with Attr.Saved the last two inputs are a saved mean and 1/√(var+ε),
+	// by which it normalises.
 	OpBatchNorm Op = "batch_norm"
 	// OpBatchNormBackward: x, gamma, saved mean, saved 1/√(var+ε), dy (, y and
 	// beta [c] with Attr.ReLU: dy counts where y > 0) → dx [n,c,h,w], dgamma [c],
-	// dbeta [c]. With beta an engine that has not kept y can compute it again;
+	// dbeta [c]. With Attr.Sync dx is that of the statistics of all workers' batch,
+	// while dgamma and dbeta are sums over this worker's, as of any parameter:
+	// GradSync makes the mean of them. With beta an engine that has not kept y can compute it again;
 	// a program may leave beta out.
 	OpBatchNormBackward Op = "batch_norm_backward"
 	// OpReLU: x → y = max(0, x).
@@ -138,6 +146,8 @@ type Attr struct {
 	PadZeros bool    // max pool: the padding is zeros that take part, not −∞
 	Offset   int     // first channel of a slice
 	Training bool    // batch norm: statistics of the batch, not the running ones
+	Sync     bool    // batch norm: the batch whose statistics count is that of all workers
+	Saved    bool    // batch norm: statistics that were saved; it runs again, see Recompute
 	ReLU     bool    // batch norm: the activation is fused in
 	Epsilon  float64 // batch norm: added to the variance
 	Momentum float64 // batch norm: weight of the batch in the running statistics
@@ -226,6 +236,11 @@ type Program struct {
 	Loss    int // tensor id of the scalar loss, −1 without one
 	// Forward is the number of kernels of the forward pass: Kernels[:Forward].
 	Forward int
+}
+
+// Synchronised says whether p has batch norms that exchange their statistics.
+func (p *Program) Synchronised() bool {
+	return slices.ContainsFunc(p.Kernels, func(k Kernel) bool { return k.Attr.Sync })
 }
 
 // Lookup is the id of the tensor of that name and role, −1 where there is none.

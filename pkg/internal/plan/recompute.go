@@ -19,7 +19,8 @@ import (
 // have the same bits. A training batch norm that runs again updates constants in
 // place of the running statistics, which move once a step. Where an engine takes
 // a batch norm's statistics with the convolution just before it, the two run
-// again together.
+// again together. A synchronised one takes the statistics that it has saved, so
+// that they are not exchanged again.
 //
 // Apply it before MixedPrecision.
 func Recompute(p *Program) (*Program, error) {
@@ -238,7 +239,12 @@ func (b *rebuilding) copy(k Kernel) {
 			k.In[i] = c
 		}
 	}
-	if k.Op == OpBatchNorm && k.Attr.Training {
+	switch {
+	case k.Op == OpBatchNorm && k.Attr.Sync:
+		k.In[3], k.In[4] = k.Out[1], k.Out[2]
+		k.Out = k.Out[:1]
+		k.Attr.Training, k.Attr.Sync, k.Attr.Saved = false, false, true
+	case k.Op == OpBatchNorm && k.Attr.Training:
 		channels := b.Tensors[k.In[3]].Elements()
 		scratch, ok := b.running[channels]
 		if !ok {

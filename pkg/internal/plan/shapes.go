@@ -272,6 +272,8 @@ func normShapes(k Kernel, in [][]int) ([][]int, error) {
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {
 		return nil, fmt.Errorf("%d results with training %v", len(k.Out), k.Attr.Training)
+	} else if k.Attr.Training && k.Attr.Saved || k.Attr.Sync && !k.Attr.Training {
+		return nil, fmt.Errorf("training %v with saved statistics %v and synchronised ones %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
 	}
 	if err := equal(append(slices.Clone(vectors), c)...); err != nil {
 		return nil, err

@@ -72,6 +72,7 @@ func sumLayer(n *gorgonia.Node) string {
 func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	u := unit{op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n), attr: attributes(call.Attr)}
+	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("operation %q is not known to package plan", call.Kind)
 	}

@@ -148,6 +148,40 @@ func (a CopyChannels) Launches(t Type) ([]Launch, error) {
 	return l.done()
 }
 
+// Padding moves the maps of Batch samples: Y at a position is X at the one that lies
+// Shift before it, zero where that is outside X, plus Acc. Positive shifts put zeros in
+// front, and a larger Out puts some behind; negative ones take the middle of a map, which
+// is the gradient. Sizes are depth, height and width.
+type Padding struct {
+	Batch, Channels int
+	In, Out, Shift  [3]int
+	X, Y, Acc       Map // Acc optional
+}
+
+// Launches is pad: 2 transfers an element, 3 with Acc.
+func (a Padding) Launches(t Type) ([]Launch, error) {
+	c := check{op: "pad"}
+	c.positive("batch", a.Batch)
+	c.channels(a.Channels)
+	for i := range 3 {
+		c.require(a.In[i] > 0 && a.Out[i] > 0, "sizes %v to %v", a.In, a.Out)
+	}
+	c.activation("x", a.X, a.Channels)
+	c.activation("y", a.Y, a.Channels)
+	c.optional("acc", a.Acc, a.Channels)
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := Pool{Batch: a.Batch, Channels: a.Channels}.lines(a.Out)
+	args := []any{a.X.Data, a.X.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch, a.Channels, a.Batch}
+	for _, s := range [][3]int{a.In, a.Out, a.Shift} {
+		args = append(args, s[0], s[1], s[2])
+	}
+	var l list
+	l.typed(t, "pad", grid, block, 0, args...)
+	return l.done()
+}
+
 // Pool is a max-pooling over Batch samples; sizes are depth, height and width (a
 // depth of 1 in 2-D). The padding never is the maximum, or with PadZeros a zero like
 // others, to which no gradient goes; of equal maxima the first in row order counts, a

@@ -206,14 +206,17 @@ func (a SoftmaxCE) Backward(t Type) ([]Launch, error) {
 	return l.done()
 }
 
-// L1 is the mean of |z − t| over Rows × Channels elements. Its fields are BCE's; it
-// counts nothing.
-type L1 BCE
+// L1 is the mean of |z − t| over Rows × Channels elements, plus ExpWeight times the mean
+// over channel 0 of |e^14z − e^14t|. It counts nothing.
+type L1 struct {
+	BCE
+	ExpWeight float64
+}
 
 // Forward are l1 and bce_finalize: z and t are read once.
 func (a L1) Forward(t Type) ([]Launch, error) {
 	c := check{op: "l1"}
-	BCE(a).check(&c, t)
+	a.check(&c, t)
 	c.array("partial", a.Partial, pointAlignment)
 	c.array("loss", a.Loss, 4)
 	if c.err != nil {
@@ -221,26 +224,24 @@ func (a L1) Forward(t Type) ([]Launch, error) {
 	}
 	blocks := min(lossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
 	var l list
-	l.typed(t, "l1", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*4,
-		a.Z, a.ZPitch, a.T, a.Partial, wide(a.Rows), a.Channels)
-	l.untyped("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
+	l.typed(t, "l1", [3]uint32{uint32(blocks), 1, 1}, column, blockThreads*4,
+		a.Z, a.ZPitch, a.T, a.Partial, wide(a.Rows), a.Channels, a.ExpWeight)
+	l.untyped("bce_finalize", one, column, blockThreads*5*8,
 		a.Partial, blocks, wide(a.Rows*a.Channels), a.Loss, Pointer(0), false)
 	return l.done()
 }
 
-// Backward is l1_backward: dz = dloss·scale·sign(z − t)/elements.
+// Backward is l1_backward: dz = dloss·scale·sign(z − t)/elements, in channel 0 plus
+// dloss·scale·ExpWeight·14·e^14z·sign(z − t)/elements of channel 0.
 func (a L1) Backward(t Type) ([]Launch, error) {
 	c := check{op: "l1 backward"}
-	BCE(a).check(&c, t)
-	c.array("dz", a.DZ, Pointer(t.Bytes()))
-	c.require(a.DZPitch >= a.Channels, "dz has a pitch of %d for %d channels", a.DZPitch, a.Channels)
-	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
+	a.checkBackward(&c, t)
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flat(a.Rows*a.DZPitch, 1)
 	var l list
 	l.typed(t, "l1_backward", grid, block, 0,
-		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, wide(a.Rows), a.Channels)
+		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, wide(a.Rows), a.Channels, a.ExpWeight)
 	return l.done()
 }

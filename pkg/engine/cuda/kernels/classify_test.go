@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/metric"
 )
 
 // The truth of these tests is computed here, in float64, by the definitions.
@@ -244,11 +246,14 @@ func TestSoftmaxCE(t *testing.T) {
 }
 
 func TestL1(t *testing.T) {
-	for _, c := range []struct{ rows, channels, pitch int }{{1, 1, 1}, {20001, 1, 1}, {301, 3, 8}, {64, 8, 8}} {
-		t.Run(name(c.rows, c.channels, c.pitch), func(t *testing.T) {
+	for _, c := range []struct {
+		rows, channels, pitch int
+		weight                float64 // of the exponentials of channel 0
+	}{{1, 1, 1, 0}, {20001, 1, 1, 0}, {301, 3, 8, 0}, {64, 8, 8, 0}, {20001, 1, 1, 1e-4}, {301, 3, 8, 1e-3}} {
+		t.Run(name(c.rows, c.channels, c.pitch, "weight", c.weight), func(t *testing.T) {
 			eachDevice(t, func(d *device) {
 				n := c.rows * c.channels
-				y, target := d.normal(d.typ, c.rows*c.pitch, 0, 1), d.normal(kernels.F32, n, 0, 1)
+				y, target := d.normal(d.typ, c.rows*c.pitch, 0, 0.25), d.normal(kernels.F32, n, 0, 0.25)
 				want, wantDY := 0.0, make([]float64, c.rows*c.pitch)
 				for i := range y {
 					if i%c.pitch >= c.channels {
@@ -267,21 +272,84 @@ func TestL1(t *testing.T) {
 					case e < 0:
 						wantDY[i] = -4 / float64(n)
 					}
+					if i%c.pitch == 0 {
+						v := math.Exp(14 * float64(y[i]))
+						want += c.weight * math.Abs(v-math.Exp(14*float64(target[k]))) / float64(c.rows)
+						wantDY[i] *= 1 + c.weight*14*v*float64(c.channels)
+					}
 				}
 				loss, dy := d.flat("loss", kernels.F32, 1, nil), d.flat("dy", d.typ, len(y), nil)
 				control := kernels.Control{LossScale: 8}
 				block := d.alloc("control", kernels.ControlBytes)
 				copy(block.mem.Bytes(), control.Bytes())
-				a := kernels.L1{
+				a := kernels.L1{ExpWeight: c.weight, BCE: kernels.BCE{
 					Rows: c.rows, Channels: c.channels, Z: d.flat("y", d.typ, len(y), y).pointer(), ZPitch: c.pitch,
 					T: d.flat("t", kernels.F32, n, target).pointer(), Loss: loss.pointer(),
 					Partial: d.flat("partial", kernels.F32, kernels.LossPartialFloats, nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dy.pointer(), DZPitch: c.pitch,
-				}
+				}}
 				d.run(a.Forward(d.typ))
-				d.near("loss", kernels.F32, loss.values(1), []float64{want}, 2e-6, 1e-6)
+				d.near("loss", kernels.F32, loss.values(1), []float64{want}, 4e-6, 1e-6)
 				d.run(a.Backward(d.typ))
-				d.near("dy", d.typ, dy.values(len(y)), wantDY, 4*0x1p-24, 0)
+				d.near("dy", d.typ, dy.values(len(y)), wantDY, 64*0x1p-24, 0)
+			})
+		})
+	}
+}
+
+// TestDiceBCE compares with engine/reference: maps of several chunks and of one, several
+// channels, logits far out, a sample without foreground.
+func TestDiceBCE(t *testing.T) {
+	for _, c := range []struct {
+		samples, channels, height, width, pitch int
+		weight                                  float64
+	}{{1, 1, 1, 1, 1, 0.5}, {3, 1, 61, 70, 1, 0.5}, {2, 3, 9, 11, 8, 0.3}, {2, 8, 17, 16, 8, 1}, {1, 1, 8, 8, 8, 0.01}} {
+		t.Run(name(c.samples, c.channels, c.height, c.width, "weight", c.weight), func(t *testing.T) {
+			eachDevice(t, func(d *device) {
+				points := c.height * c.width
+				rows, shape := c.samples*points, []int{c.samples, c.channels, c.height, c.width}
+				n := rows * c.channels
+				z, target := d.normal(d.typ, n, 0, 3), make([]float32, n) // in logical order
+				spread, dense := make([]float32, rows*c.pitch), make([]float32, n)
+				for i := range spread {
+					spread[i] = float32(math.NaN())
+				}
+				at := func(i int) (row, channel int) { // of a logical index
+					return i/(points*c.channels)*points + i%points, i / points % c.channels
+				}
+				for i := range z {
+					if i%101 == 7 {
+						z[i] *= 16
+					}
+					if i >= points && d.random.IntN(3) == 0 {
+						target[i] = 1
+					}
+					row, channel := at(i)
+					spread[row*c.pitch+channel], dense[row*c.channels+channel] = z[i], target[i]
+				}
+				loss, counts, dz := d.flat("loss", kernels.F32, 1, nil), d.alloc("counts", 32), d.flat("dz", d.typ, rows*c.pitch, nil)
+				control := kernels.Control{LossScale: 8}
+				block := d.alloc("control", kernels.ControlBytes)
+				copy(block.mem.Bytes(), control.Bytes())
+				a := kernels.DiceBCE{Points: points, Weight: c.weight, BCE: kernels.BCE{
+					Rows: rows, Channels: c.channels, Z: d.flat("z", d.typ, len(spread), spread).pointer(), ZPitch: c.pitch,
+					T: d.flat("t", kernels.F32, n, dense).pointer(), Loss: loss.pointer(), Counts: counts.pointer(),
+					Partial: d.flat("partial", kernels.F32, kernels.DicePartialFloats(rows, points, c.channels), nil).pointer(),
+					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
+				}}
+				attr := plan.Attr{DiceWeight: c.weight}
+				in := []operand{{shape: shape, values: z}, {shape: shape, values: target}, {shape: []int{1}, values: []float32{4}}} // 0.5·8
+				d.run(a.Forward(d.typ))
+				d.near("loss", kernels.F32, loss.values(1), truth(d.T, plan.OpDiceBCE, attr, in[:2], []int{1})[0], 4e-6, 0)
+				d.counts(counts, metric.CountLogits(z, target))
+
+				d.run(a.Backward(d.typ))
+				want, padded := truth(d.T, plan.OpDiceBCEBackward, attr, in, shape)[0], make([]float64, rows*c.pitch)
+				for i, v := range want {
+					row, channel := at(i)
+					padded[row*c.pitch+channel] = v
+				}
+				d.near("dz", d.typ, dz.values(len(padded)), padded, 64*0x1p-24, 16*0x1p-22/float64(n))
 			})
 		})
 	}

@@ -20,7 +20,7 @@
 //
 // Parameters of a channel (scale, shift, bias, statistics) are float32 arrays of
 // padded length. Weights, gradients and optimiser slots are flat float32
-// buffers; Adam and SGD write the low-precision copy of the weights beside them,
+// buffers; optimisers write the low-precision copy of the weights beside them,
 // element for element, so weights lie in the order in which the convolution
 // wants them: KRSC with C padded.
 //
@@ -48,7 +48,10 @@
 //	head forward             1      least
 //	head backward            2      1 for dx, 1 for dw
 //	concatenation            0      by pitch; 2 by copies
-//	Adam                     30 bytes a weight, least
+//	Adam, AdamW              30 bytes a weight, least
+//	LARS with momentum       30 bytes a weight: weights and gradients twice, for their norms
+//	LAMB                     42 bytes a weight: weights and moments twice
+//	clipping                 4 bytes a weight more
 //
 // To keep 4.8 TB/s busy at 0.7 µs of latency a multiprocessor needs 25 kB of loads in
 // flight. The kernels hold 16 to 64 bytes a thread at 18 to 106 registers, which is

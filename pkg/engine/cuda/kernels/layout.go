@@ -1,5 +1,7 @@
 package kernels
 
+import "math"
+
 // CastFromF32 is cast_from_f32: n float32 to t, round to nearest even. 6 bytes an
 // element to 16 bits.
 func CastFromF32(t Type, src, dst Pointer, n int) ([]Launch, error) {
@@ -164,6 +166,7 @@ type Augment struct {
 	Size, Out            [3]int
 	Src                  Pointer
 	Samples              Pointer // int32 [Batch], indexes in the data set
+	Stored               Pointer // int32 [Batch], where they lie; 0: at their indexes
 	Control              Pointer
 	Flip, Rotate         bool
 	Brightness, Contrast float64
@@ -176,6 +179,7 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 	c.positive("batch", a.Batch)
 	c.array("source", a.Src, 1)
 	c.array("samples", a.Samples, 4)
+	c.require(a.Stored%4 == 0, "stored is not aligned to 4 bytes")
 	c.array("control", a.Control, pointAlignment)
 	c.require(a.Batch <= gridLimit, "%d samples: the grid holds %d", a.Batch, gridLimit)
 	for i := range 3 {
@@ -195,7 +199,7 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 	grid, block := flat(a.Out[0]*a.Out[1]*a.Out[2], 1)
 	grid[1] = uint32(a.Batch)
 	name := "augment_2d"
-	values := []any{a.Src, a.Samples, a.Control, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded}
+	values := []any{a.Src, a.Samples, a.Stored, a.Control, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded}
 	if a.Size[0] > 1 {
 		name = "augment_3d"
 		values = append(values, a.Size[0], a.Size[1], a.Size[2], a.Out[0], a.Out[1], a.Out[2])
@@ -203,7 +207,28 @@ func (a Augment) Launches(t Type) ([]Launch, error) {
 		values = append(values, a.Size[1], a.Size[2], a.Out[1], a.Out[2])
 	}
 	var l list
-	l.typed(t, name, grid, block, 0, append(values, flags, a.Divisor, a.Brightness, a.Contrast)...)
+	l.typed(t, name, grid, block, 0, append(values, flags, a.Divisor, bits(a.Brightness), bits(a.Contrast))...)
+	return l.done()
+}
+
+// bits hands a double to a kernel whole.
+func bits(v float64) wide { return wide(int64(math.Float64bits(v))) }
+
+// TakeRows is take_rows: row i of dst, width float32 long, is row rows[i] (int32) of
+// src, for batch rows.
+func TakeRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
+	c := check{op: "take rows"}
+	c.array("source", src, 4)
+	c.array("rows", rows, 4)
+	c.array("destination", dst, 4)
+	c.positive("batch", batch)
+	c.positive("width", width)
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(batch*width, 1)
+	var l list
+	l.untyped("take_rows", grid, block, 0, src, rows, dst, wide(batch*width), width)
 	return l.done()
 }
 

@@ -49,10 +49,7 @@ func (a BCE) Forward(t Type) ([]Launch, error) {
 // Backward is bce_backward: dz = dloss·scale·(σ(z) − t)/elements.
 func (a BCE) Backward(t Type) ([]Launch, error) {
 	c := check{op: "bce backward"}
-	a.check(&c, t)
-	c.array("dz", a.DZ, Pointer(t.Bytes()))
-	c.require(a.DZPitch >= a.Channels, "dz has a pitch of %d for %d channels", a.DZPitch, a.Channels)
-	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
+	a.checkBackward(&c, t)
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -69,6 +66,84 @@ func (a BCE) check(c *check, t Type) {
 	c.array("z", a.Z, Pointer(t.Bytes()))
 	c.array("t", a.T, 4)
 	c.require(a.ZPitch >= a.Channels, "z has a pitch of %d for %d channels", a.ZPitch, a.Channels)
+}
+
+func (a BCE) checkBackward(c *check, t Type) {
+	a.check(c, t)
+	c.array("dz", a.DZ, Pointer(t.Bytes()))
+	c.require(a.DZPitch >= a.Channels, "dz has a pitch of %d for %d channels", a.DZPitch, a.Channels)
+	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
+}
+
+// DiceBCE is Weight·D + (1−Weight)·B, with B the BCE and D the mean over maps, a channel
+// of a sample each, of 1 − (2Σpt+1)/(Σp+Σt+1), p = σ(z) (Milletari et al., V-Net, 2016,
+// arXiv:1606.04797, with plain sums below). It counts as BCE does.
+type DiceBCE struct {
+	BCE            // Partial has DicePartialFloats
+	Points int     // rows of a sample
+	Weight float64 // of the Dice term, 0 … 1
+}
+
+// DicePartialFloats is the scratch memory of DiceBCE, in floats.
+func DicePartialFloats(rows, points, channels int) int {
+	maps := rows / max(points, 1) * channels
+	return 8 * maps * (1 + diceChunks(maps, points))
+}
+
+// diceChunks is how many blocks share a map.
+func diceChunks(maps, points int) int {
+	return max(1, min(lossBlocks/max(maps, 1), (points+blockThreads-1)/blockThreads))
+}
+
+// Forward are dice_bce, dice_maps and bce_finalize: z and t are read once.
+func (a DiceBCE) Forward(t Type) ([]Launch, error) {
+	c := check{op: "dice bce"}
+	a.check(&c, t)
+	c.array("loss", a.Loss, 4)
+	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
+	if c.err != nil {
+		return nil, c.err
+	}
+	var l list
+	maps, sums := a.sums(&l, t)
+	l.untyped("bce_finalize", one, column, blockThreads*5*8,
+		sums, maps, wide(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
+	return l.done()
+}
+
+// Backward are dice_bce and dice_maps once more, and dice_bce_backward.
+func (a DiceBCE) Backward(t Type) ([]Launch, error) {
+	c := check{op: "dice bce backward"}
+	a.check(&c, t)
+	a.checkBackward(&c, t)
+	if c.err != nil {
+		return nil, c.err
+	}
+	var l list
+	_, sums := a.sums(&l, t)
+	grid, block := flat(a.Rows*a.DZPitch, 1)
+	l.typed(t, "dice_bce_backward", grid, block, 0,
+		a.Z, a.ZPitch, a.T, sums, a.DLoss, a.Control, a.DZ, a.DZPitch, wide(a.Rows), wide(a.Points), a.Channels, a.Weight)
+	return l.done()
+}
+
+func (a DiceBCE) check(c *check, t Type) {
+	a.BCE.check(c, t)
+	c.array("partial", a.Partial, pointAlignment)
+	c.require(a.Points > 0 && a.Rows%max(a.Points, 1) == 0, "%d rows of samples of %d", a.Rows, a.Points)
+	c.require(a.Points <= 0 || a.Rows/max(a.Points, 1)*a.Channels <= gridLimit, "%d maps: a grid has at most %d", a.Rows/max(a.Points, 1)*a.Channels, gridLimit)
+	c.require(a.Weight >= 0 && a.Weight <= 1, "the weight of the Dice term is %g: must be from 0 to 1", a.Weight)
+}
+
+// sums are the launches that leave the sums of each map, and where those are.
+func (a DiceBCE) sums(l *list, t Type) (maps int, at Pointer) {
+	maps = a.Rows / a.Points * a.Channels
+	chunks := diceChunks(maps, a.Points)
+	at = a.Partial + Pointer(4*8*maps*chunks)
+	l.typed(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, column, blockThreads*4*4,
+		a.Z, a.ZPitch, a.T, a.Partial, wide(a.Points), a.Channels)
+	l.untyped("dice_maps", each(maps), column, blockThreads*8*8, a.Partial, chunks, wide(a.Points), a.Weight, at)
+	return maps, at
 }
 
 // Head is a convolution of window 1 with one output channel: z = x·w + bias per

@@ -28,6 +28,7 @@ type Control struct {
 	Skipped    int32   // updates left out so far
 	Correct1   float32 // 1 − β₁ᵗ of Adam, t being Step − Skipped
 	CorrectRt2 float32 // √(1 − β₂ᵗ)
+	Clip       float32 // the factor that clipping multiplies gradients by; 1 without
 }
 
 // Bytes is the block as it lies in memory.
@@ -45,7 +46,8 @@ func (c Control) Bytes() []byte {
 	b = le.AppendUint32(b, uint32(c.Skipped))
 	b = le.AppendUint32(b, math.Float32bits(c.Correct1))
 	b = le.AppendUint32(b, math.Float32bits(c.CorrectRt2))
-	return append(b, make([]byte, 8)...)
+	b = le.AppendUint32(b, math.Float32bits(c.Clip))
+	return append(b, make([]byte, 4)...)
 }
 
 // ReadControl is the Control of a block of ControlBytes.
@@ -55,12 +57,12 @@ func ReadControl(b []byte) Control {
 	i := func(at int) int32 { return int32(le.Uint32(b[at:])) }
 	return Control{
 		LearningRate: f(0), Step: i(4), Seed: int64(le.Uint64(b[8:])), Epoch: int64(le.Uint64(b[16:])),
-		LossScale: f(32), FoundInf: i(36), GoodSteps: i(40), Skipped: i(44), Correct1: f(48), CorrectRt2: f(52),
+		LossScale: f(32), FoundInf: i(36), GoodSteps: i(40), Skipped: i(44), Correct1: f(48), CorrectRt2: f(52), Clip: f(56),
 	}
 }
 
-// StepBegin is step_begin, one thread: clears FoundInf and computes Adam's
-// corrections (pass 0 and 0 for SGD). First in the optimiser's part of a step.
+// StepBegin is step_begin, one thread: clears FoundInf, sets Clip to 1 and computes
+// Adam's corrections (pass 0 and 0 for SGD). First in the optimiser's part of a step.
 func StepBegin(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 	c := check{op: "step begin"}
 	c.array("control", control, pointAlignment)
@@ -129,12 +131,14 @@ type Update struct {
 
 	Beta1, Beta2, Epsilon float64 // Adam
 	Momentum              float64 // SGD
+	Nesterov              bool    // SGD: looks ahead along the momentum
 	WeightDecay           float64
+	Decoupled             bool // Adam: the decay shrinks the weights by 1 − lr·decay, beside the step (AdamW)
 	Unscaled              bool // the gradients are divided by the loss scale already (GradUnscale)
 }
 
 // Adam is adam: w −= lr/(1−β₁ᵗ)·m/(√v/√(1−β₂ᵗ)+ε) of the gradient divided by the
-// loss scale, as engine/reference has it. Nothing changes when FoundInf is set.
+// loss scale and clipped (Layers.Clip), as engine/reference has it. Nothing changes when FoundInf is set.
 // 28 bytes a weight (four read, three written), 30 with a copy of 16 bits.
 func (a Update) Adam(t Type) ([]Launch, error) {
 	c := check{op: "adam"}
@@ -146,23 +150,25 @@ func (a Update) Adam(t Type) ([]Launch, error) {
 	}
 	grid, block := flat(a.N, vector)
 	var l list
-	l.typed(t, "adam", grid, block, 0, a.W, a.G, a.M, a.V, a.Low, wide(a.N), a.Control, a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay, a.Unscaled)
+	l.typed(t, "adam", grid, block, 0, a.W, a.G, a.M, a.V, a.Low, wide(a.N), a.Control, a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay, a.Decoupled, a.Unscaled)
 	return l.done()
 }
 
-// SGD is sgd: buf ← momentum·buf + g; w ← w − lr·buf. 12 bytes a weight, 20 with
+// SGD is sgd: buf ← momentum·buf + g; w ← w − lr·buf, with Nesterov w − lr·(g +
+// momentum·buf). 12 bytes a weight, 20 with
 // momentum, 2 more with a copy of 16 bits.
 func (a Update) SGD(t Type) ([]Launch, error) {
 	c := check{op: "sgd"}
 	a.check(&c, t)
 	c.require(a.Buffer%4 == 0, "momentum is not aligned to 4 bytes")
 	c.require(a.Buffer != 0 || a.Momentum == 0, "momentum is %g, but has no buffer", a.Momentum)
+	c.require(a.Buffer != 0 || !a.Nesterov, "nesterov's momentum has no buffer")
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flat(a.N, vector)
 	var l list
-	l.typed(t, "sgd", grid, block, 0, a.W, a.G, a.Buffer, a.Low, wide(a.N), a.Control, a.Momentum, a.WeightDecay, a.Unscaled)
+	l.typed(t, "sgd", grid, block, 0, a.W, a.G, a.Buffer, a.Low, wide(a.N), a.Control, a.Momentum, a.WeightDecay, a.Nesterov, a.Unscaled)
 	return l.done()
 }
 

@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"lockstep/pkg/engine/cuda/kernels"
@@ -120,6 +121,50 @@ func TestMaxPoolPadded3D(t *testing.T) {
 				d.near("y", d.typ, d.logical(y), wantY, 0, 0)
 				d.run(p.Backward(d.typ))
 				d.near("dx", d.typ, d.logical(dx), wantDX, 0, 8*0x1p-24)
+			})
+		})
+	}
+}
+
+// TestPad compares zeros around images and volumes, and the gradient of that, with
+// engine/reference.
+func TestPad(t *testing.T) {
+	for _, c := range []struct{ shape, front, behind []int }{
+		{[]int{2, 3, 8, 6}, []int{1, 0}, []int{0, 2}},
+		{[]int{1, 17, 5, 300}, []int{3, 3}, []int{3, 3}},
+		{[]int{1, 520, 2, 2}, []int{0, 1}, []int{1, 0}},
+		{[]int{2, 9, 3, 4, 5}, []int{1, 2, 0}, []int{0, 1, 3}},
+	} {
+		t.Run(name(c.shape, c.front, c.behind), func(t *testing.T) {
+			eachDevice(t, func(d *device) {
+				ys := slices.Clone(c.shape)
+				p := kernels.Padding{Batch: c.shape[0], Channels: kernels.Padded(c.shape[1]), In: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1}}
+				for i := range c.front {
+					ys[2+i] += c.front[i] + c.behind[i]
+					at := 3 - len(c.front) + i
+					p.In[at], p.Out[at], p.Shift[at] = c.shape[2+i], ys[2+i], c.front[i]
+				}
+				attr := plan.Attr{Pad: c.front, PadEnd: c.behind}
+				x, dy, acc := d.normal(d.typ, elements(c.shape), 0, 1), d.normal(d.typ, elements(ys), 0, 1), d.normal(d.typ, elements(c.shape), 0, 1)
+				y, dx := d.rows("y", ys, nil), d.rows("dx", c.shape, nil)
+				p.X, p.Y = d.rows("x", c.shape, x).m(), y.m()
+				d.run(p.Launches(d.typ))
+				d.near("y", d.typ, d.logical(y), truth(d.T, plan.OpPad, attr, []operand{{shape: c.shape, values: x}}, ys)[0], 0, 0)
+
+				p.In, p.Out = p.Out, p.In
+				for i := range p.Shift {
+					p.Shift[i] = -p.Shift[i]
+				}
+				p.X, p.Y = d.rows("dy", ys, dy).m(), dx.m()
+				d.run(p.Launches(d.typ))
+				want := truth(d.T, plan.OpPadBackward, attr, []operand{{shape: ys, values: dy}}, c.shape)[0]
+				d.near("dx", d.typ, d.logical(dx), want, 0, 0)
+				p.Acc = d.rows("acc", c.shape, acc).m()
+				d.run(p.Launches(d.typ))
+				for i := range want {
+					want[i] += float64(acc[i])
+				}
+				d.near("dx and acc", d.typ, d.logical(dx), want, 0, 4*0x1p-24)
 			})
 		})
 	}

@@ -13,6 +13,9 @@ var prelude string
 //go:embed source/untyped.cu
 var untypedSource string
 
+//go:embed source/norms.cu
+var normsSource string
+
 //go:embed source/batchnorm.cu
 var batchNormSource string
 
@@ -70,6 +73,7 @@ func Source(types ...Type) string {
 	}
 	part("prelude.cu", prelude, "")
 	part("untyped.cu", untypedSource, "")
+	part("norms.cu", normsSource, "")
 	for _, t := range types {
 		// The typed files are written once, for an element type T.
 		fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])

@@ -419,7 +419,7 @@ func regroup(t *testing.T, l kernels.Launch, chunks int) (kernels.Launch, int) {
 	le := binary.LittleEndian
 	per, chunked := at["rows_per_chunk"]
 	total, strided := at["rows"], false
-	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "grad", "copy_ceiling"} {
+	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "dice_bce_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "take", "grad", "copy_ceiling"} {
 		strided = strided || strings.HasPrefix(l.Kernel, name)
 	}
 	switch {
@@ -436,7 +436,7 @@ func regroup(t *testing.T, l kernels.Launch, chunks int) (kernels.Launch, int) {
 		chunks = (rows + longChunk - 1) / longChunk
 		l.Grid[1] = uint32(chunks)
 		le.PutUint64(l.Args[per:], longChunk)
-	case strings.HasPrefix(l.Kernel, "max_pool"), strings.HasPrefix(l.Kernel, "avg_pool"):
+	case strings.HasPrefix(l.Kernel, "max_pool"), strings.HasPrefix(l.Kernel, "avg_pool"), strings.HasPrefix(l.Kernel, "pad_"):
 		l.Grid[1] = 1
 	case strided:
 		l.Grid[0] = 1

@@ -46,6 +46,11 @@ static inline float __uint_as_float(unsigned bits) {
   memcpy(&v, &bits, 4);
   return v;
 }
+static inline double __longlong_as_double(long long bits) {
+  double v;
+  memcpy(&v, &bits, 8);
+  return v;
+}
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
 }

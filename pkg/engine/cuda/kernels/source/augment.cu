@@ -1,5 +1,6 @@
 // Samples of a data set in device memory, cut, turned and mirrored as pkg/data does
-// it, into channels-last rows of element type T. layout.go says which random
+// it, bit for bit, into channels-last rows of element type T. A sample's changes are
+// drawn by its number in samples; stored says where it lies, null: at that number. layout.go says which random
 // numbers are drawn; grid.y counts the samples of the batch. Bytes: the source's
 // bytes of the window read once (scattered where axes are swapped, but within a
 // window that the cache holds), rows written in vectors.
@@ -17,7 +18,7 @@ DEVICE void TYPED(augment_rows)(const u8 *__restrict__ src, const Change &change
         v.v[j] = 0.0f;
         if (c < channels) {
           float value = (float)from[c * plane] / divisor;
-          if (jitter) value = least(most(fmaf(value - 0.5f, change.contrast, 0.5f) + change.brightness, 0.0f), 1.0f);
+          if (jitter) value = least(most(plus(plus(times(value - 0.5f, change.contrast), 0.5f), change.brightness), 0.0f), 1.0f);
           v.v[j] = standardize(value, mean, invstd, c);
         }
       }
@@ -26,16 +27,16 @@ DEVICE void TYPED(augment_rows)(const u8 *__restrict__ src, const Change &change
   }
 }
 
-KERNEL(TYPED(augment_2d))(const u8 *__restrict__ src, const int *__restrict__ samples, const Control *__restrict__ control, T *__restrict__ dst, int dst_pitch, const float *__restrict__ mean, const float *__restrict__ invstd, int channels, int padded, int height, int width, int out_height, int out_width, int flags, float divisor, float brightness, float contrast) {
-  int sample = samples[blockIdx.y];
-  Change change = change_2d((u64)control->seed, (u64)control->epoch, sample, height, width, out_height, out_width, flags, brightness, contrast);
+KERNEL(TYPED(augment_2d))(const u8 *__restrict__ src, const int *__restrict__ samples, const int *__restrict__ stored, const Control *__restrict__ control, T *__restrict__ dst, int dst_pitch, const float *__restrict__ mean, const float *__restrict__ invstd, int channels, int padded, int height, int width, int out_height, int out_width, int flags, float divisor, i64 brightness, i64 contrast) {
+  int sample = samples[blockIdx.y], from = stored ? stored[blockIdx.y] : sample;
+  Change change = change_2d((u64)control->seed, (u64)control->epoch, sample, height, width, out_height, out_width, flags, jitter_of(brightness, contrast));
   i64 plane = (i64)height * width;
-  TYPED(augment_rows)(src + (i64)sample * channels * plane, change, dst + (i64)blockIdx.y * out_height * out_width * dst_pitch, dst_pitch, mean, invstd, channels, padded, plane, 1, out_height, out_width, divisor, brightness != 0.0f || contrast != 0.0f);
+  TYPED(augment_rows)(src + (i64)from * channels * plane, change, dst + (i64)blockIdx.y * out_height * out_width * dst_pitch, dst_pitch, mean, invstd, channels, padded, plane, 1, out_height, out_width, divisor, change.brightness != 0.0f || change.contrast != 1.0f);
 }
 
-KERNEL(TYPED(augment_3d))(const u8 *__restrict__ src, const int *__restrict__ samples, const Control *__restrict__ control, T *__restrict__ dst, int dst_pitch, const float *__restrict__ mean, const float *__restrict__ invstd, int channels, int padded, int depth, int height, int width, int out_depth, int out_height, int out_width, int flags, float divisor, float brightness, float contrast) {
-  int sample = samples[blockIdx.y];
-  Change change = change_3d((u64)control->seed, (u64)control->epoch, sample, depth, height, width, out_depth, out_height, out_width, flags, brightness, contrast);
+KERNEL(TYPED(augment_3d))(const u8 *__restrict__ src, const int *__restrict__ samples, const int *__restrict__ stored, const Control *__restrict__ control, T *__restrict__ dst, int dst_pitch, const float *__restrict__ mean, const float *__restrict__ invstd, int channels, int padded, int depth, int height, int width, int out_depth, int out_height, int out_width, int flags, float divisor, i64 brightness, i64 contrast) {
+  int sample = samples[blockIdx.y], from = stored ? stored[blockIdx.y] : sample;
+  Change change = change_3d((u64)control->seed, (u64)control->epoch, sample, depth, height, width, out_depth, out_height, out_width, flags, jitter_of(brightness, contrast));
   i64 plane = (i64)depth * height * width;
-  TYPED(augment_rows)(src + (i64)sample * channels * plane, change, dst + (i64)blockIdx.y * out_depth * out_height * out_width * dst_pitch, dst_pitch, mean, invstd, channels, padded, plane, out_depth, out_height, out_width, divisor, brightness != 0.0f || contrast != 0.0f);
+  TYPED(augment_rows)(src + (i64)from * channels * plane, change, dst + (i64)blockIdx.y * out_depth * out_height * out_width * dst_pitch, dst_pitch, mean, invstd, channels, padded, plane, out_depth, out_height, out_width, divisor, change.brightness != 0.0f || change.contrast != 1.0f);
 }

@@ -210,14 +210,17 @@ KERNEL(TYPED(softmax_ce_backward))(const T *__restrict__ z, int z_pitch, const f
   }
 }
 
-// l1: partial[block] = {Σ |y − t|, 0, 0, 0, 0}. As bce.
-KERNEL(TYPED(l1))(const T *__restrict__ y, int y_pitch, const float *__restrict__ t, float *__restrict__ partial, i64 rows, int channels) {
+// l1: partial[block] = {Σ |y − t|, 0, 0, 0, 0}, and in channel 0 weight times
+// |e^14y − e^14t| for each of the channels, so that their mean is over channel 0. As bce.
+KERNEL(TYPED(l1))(const T *__restrict__ y, int y_pitch, const float *__restrict__ t, float *__restrict__ partial, i64 rows, int channels, float weight) {
   SHARED(float, shared);
   float sum[1] = {0.0f};
   i64 n = rows * channels;
   for (i64 i = (i64)blockIdx.x * blockDim.y + threadIdx.y; i < n; i += (i64)gridDim.x * blockDim.y) {
     i64 row = channels == 1 ? i : i / channels;
-    sum[0] += fabsf(to_float(y[row * y_pitch + (i - row * channels)]) - t[i]);
+    float v = to_float(y[row * y_pitch + (i - row * channels)]), target = t[i];
+    sum[0] += fabsf(v - target);
+    if (weight != 0.0f && i == row * channels) sum[0] += weight * (float)channels * fabsf(expf(14.0f * v) - expf(14.0f * target));
   }
   sum_rows<1>(sum, shared);
   if (threadIdx.y != 0) return;
@@ -226,16 +229,18 @@ KERNEL(TYPED(l1))(const T *__restrict__ y, int y_pitch, const float *__restrict_
   for (int k = 1; k < 5; k++) to[k] = 0.0f;
 }
 
-// l1_backward: dy = dloss·scale·sign(y − t)/elements, zero in the padding.
-KERNEL(TYPED(l1_backward))(const T *__restrict__ y, int y_pitch, const float *__restrict__ t, const float *__restrict__ dloss, const Control *__restrict__ control, T *__restrict__ dy, int dy_pitch, i64 rows, int channels) {
+// l1_backward: dy = dloss·scale·sign(y − t)/elements, in channel 0 times 1 + weight·14·
+// e^14y·channels; zero in the padding.
+KERNEL(TYPED(l1_backward))(const T *__restrict__ y, int y_pitch, const float *__restrict__ t, const float *__restrict__ dloss, const Control *__restrict__ control, T *__restrict__ dy, int dy_pitch, i64 rows, int channels, float weight) {
   float scale = (dloss ? dloss[0] : 1.0f) * (control ? control->loss_scale : 1.0f) / (float)(rows * channels);
   for (i64 i = flat_start(); i < rows * dy_pitch; i += flat_step()) {
     i64 row = dy_pitch == 1 ? i : i / dy_pitch;
     int channel = (int)(i - row * dy_pitch);
     float d = 0.0f;
     if (channel < channels) {
-      float v = to_float(y[row * y_pitch + channel]) - t[row * channels + channel];
+      float out = to_float(y[row * y_pitch + channel]), v = out - t[row * channels + channel];
       d = v > 0.0f ? scale : v < 0.0f ? -scale : scale * 0.0f * v; // a NaN stays one
+      if (weight != 0.0f && channel == 0) d *= 1.0f + weight * 14.0f * (float)channels * expf(14.0f * out);
     }
     dy[i] = from_float<T>(d);
   }

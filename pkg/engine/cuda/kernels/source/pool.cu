@@ -1,4 +1,4 @@
-// Max-pooling over windows of depth × height × width on channels-last maps of
+// Padding, and max-pooling over windows of depth × height × width on channels-last maps of
 // element type T. A block works along lines (n, d, h) of the map it writes: its
 // threads are channel vectors by positions along the width, so that only whole
 // lines need divisions.
@@ -101,6 +101,35 @@ KERNEL(TYPED(max_pool_backward))(const T *__restrict__ dy, int dy_pitch, const u
         EACH8(j) sum.v[j] += a.v[j];
       }
       store8(dx + row * dx_pitch + channel, sum);
+    }
+  }
+}
+
+// pad: y of an output is x of the input that lies shift before it, zero where that is
+// outside, + acc: zeros around a map, or with negative shifts the middle of one, which
+// is its gradient. Bytes: x read, y written (and acc read).
+KERNEL(TYPED(pad))(const T *__restrict__ x, int x_pitch, const T *acc, int acc_pitch, T *y, int y_pitch, int channels, int batch, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w, int shift_d, int shift_h, int shift_w) {
+  int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (channel >= channels) return;
+  i64 lines = (i64)batch * out_d * out_h;
+  for (i64 line = blockIdx.y; line < lines; line += gridDim.y) {
+    int oh = (int)(line % out_h);
+    i64 rest = line / out_h;
+    int od = (int)(rest % out_d);
+    i64 n = rest / out_d;
+    int d = od - shift_d, h = oh - shift_h;
+    bool inside = (u32)d < (u32)in_d && (u32)h < (u32)in_h;
+    const T *from = x + ((n * in_d + d) * in_h + h) * in_w * x_pitch + channel;
+    for (int ow = threadIdx.y; ow < out_w; ow += blockDim.y) {
+      int w = ow - shift_w;
+      Eight v = zeros();
+      if (inside && (u32)w < (u32)in_w) v = load8(from + (i64)w * x_pitch);
+      i64 row = line * out_w + ow;
+      if (acc) {
+        Eight a = load8(acc + row * acc_pitch + channel);
+        EACH8(j) v.v[j] += a.v[j];
+      }
+      store8(y + row * y_pitch + channel, v);
     }
   }
 }

@@ -240,8 +240,14 @@ struct Control {
   float loss_scale;
   int found_inf, good_steps, skipped;
   float correct1, correct_root2;
-  int unused2[2];
+  float clip;
+  int unused2;
 };
+
+// gradient_factor is what an optimiser multiplies gradients by.
+DEVICE float gradient_factor(const Control *control, int unscaled) {
+  return unscaled ? control->clip : control->clip / control->loss_scale;
+}
 
 DEVICE bool finite(float v) { return (__float_as_uint(v) & 0x7f800000u) != 0x7f800000u; }
 
@@ -300,18 +306,41 @@ struct Change {
 
 enum { AUGMENT_FLIP = 1, AUGMENT_ROTATE = 2, PURPOSE_AUGMENT = 3 };
 
-DEVICE void draw_jitter(Random &r, Change &c, float brightness, float contrast) {
-  c.brightness = (float)((2 * uniform(r) - 1) * (double)brightness);
-  c.contrast = (float)(1 + (2 * uniform(r) - 1) * (double)contrast);
+// Sums and products whose result is rounded each, as a host's without fused
+// multiply-adds: the compiler may not join them.
+#ifndef LOCKSTEP_HOST
+DEVICE float plus(float a, float b) { return __fadd_rn(a, b); }
+DEVICE float times(float a, float b) { return __fmul_rn(a, b); }
+DEVICE double plus(double a, double b) { return __dadd_rn(a, b); }
+DEVICE double times(double a, double b) { return __dmul_rn(a, b); }
+#else // compiled without contraction
+DEVICE float plus(float a, float b) { return a + b; }
+DEVICE float times(float a, float b) { return a * b; }
+DEVICE double plus(double a, double b) { return a + b; }
+DEVICE double times(double a, double b) { return a * b; }
+#endif
+
+// Jitter is how far values may change: doubles, as the host has them.
+struct Jitter {
+  double brightness, contrast;
+};
+DEVICE Jitter jitter_of(i64 brightness, i64 contrast) {
+  Jitter j = {__longlong_as_double(brightness), __longlong_as_double(contrast)};
+  return j;
+}
+
+DEVICE void draw_jitter(Random &r, Change &c, Jitter j) {
+  c.brightness = (float)times(j.brightness, 2 * uniform(r) - 1);
+  c.contrast = (float)plus(1.0, times(j.contrast, 2 * uniform(r) - 1));
 }
 
 // change_2d is data's draw: a step of the output's axes is ±width or ±1 bytes.
-DEVICE Change change_2d(u64 seed, u64 epoch, int sample, int height, int width, int out_h, int out_w, int flags, float brightness, float contrast) {
+DEVICE Change change_2d(u64 seed, u64 epoch, int sample, int height, int width, int out_h, int out_w, int flags, Jitter jitter) {
   Random r = keyed(seed, PURPOSE_AUGMENT, epoch, (u64)sample);
   double uy = uniform(r), ux = uniform(r);
   u32 flips = below(r, 4), turns = below(r, 4);
   Change c;
-  draw_jitter(r, c, brightness, contrast);
+  draw_jitter(r, c, jitter);
   int y = (int)(uy * (double)(height - out_h + 1)), x = (int)(ux * (double)(width - out_w + 1));
   bool flip_row = false, flip_col = false, transpose = false;
   if (flags & AUGMENT_FLIP) flip_row = flips & 1, flip_col = flips & 2;
@@ -339,12 +368,12 @@ DEVICE Change change_2d(u64 seed, u64 epoch, int sample, int height, int width, 
 // output is no cube) and mirrors. Axis k of the output runs along axis[k] of the
 // sample; a rotation mirrors an even number of axes where their permutation is
 // even, an odd number where it is odd.
-DEVICE Change change_3d(u64 seed, u64 epoch, int sample, int depth, int height, int width, int out_d, int out_h, int out_w, int flags, float brightness, float contrast) {
+DEVICE Change change_3d(u64 seed, u64 epoch, int sample, int depth, int height, int width, int out_d, int out_h, int out_w, int flags, Jitter jitter) {
   Random r = keyed(seed, PURPOSE_AUGMENT, epoch, (u64)sample);
   double uz = uniform(r), uy = uniform(r), ux = uniform(r);
   u32 flips = below(r, 8), rotation = below(r, 24);
   Change c;
-  draw_jitter(r, c, brightness, contrast);
+  draw_jitter(r, c, jitter);
   int z = (int)(uz * (double)(depth - out_d + 1)), y = (int)(uy * (double)(height - out_h + 1)), x = (int)(ux * (double)(width - out_w + 1));
   u32 mirror = 0, permutation = 0; // mirror: bit k for axis k of the output
   if (flags & AUGMENT_ROTATE) {

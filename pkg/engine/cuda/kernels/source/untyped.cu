@@ -80,12 +80,35 @@ KERNEL(bce_finalize)(const float *__restrict__ partial, int blocks, i64 elements
   for (int k = 0; k < 4; k++) counts[k] = (accumulate ? counts[k] : 0) + (i64)sums[1 + k];
 }
 
+// dice_maps adds the chunks of dice_bce up, a block a map: {(1−w)·Σ bce + w·D·points,
+// TP, FP, FN, TN, I, S, 0}, with I = 2Σpt+1, S = Σp+Σt+1, D = 1−I/S, so that
+// bce_finalize makes the loss of it. 256 threads high.
+KERNEL(dice_maps)(const float *__restrict__ partial, int chunks, i64 points, float weight, float *__restrict__ maps) {
+  SHARED(double, shared);
+  double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  for (int chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) {
+    const float *from = partial + ((i64)blockIdx.x * chunks + chunk) * 8;
+#pragma unroll
+    for (int k = 0; k < 8; k++) sums[k] += k < 1 || k > 4 ? (double)from[k] : (double)__float_as_uint(from[k]);
+  }
+  sum_rows<8>(sums, shared);
+  if (threadIdx.y != 0) return;
+  double above = 2.0 * sums[5] + 1.0, below = sums[6] + sums[7] + 1.0;
+  float *to = maps + (i64)blockIdx.x * 8;
+  to[0] = (float)((1.0 - (double)weight) * sums[0] + (double)weight * (1.0 - above / below) * (double)points);
+  for (int k = 1; k < 5; k++) to[k] = __uint_as_float((u32)sums[k]);
+  to[5] = (float)above;
+  to[6] = (float)below;
+  to[7] = 0.0f;
+}
+
 // step_begin: one thread. Updates that were left out do not count for Adam.
 KERNEL(step_begin)(Control *control, float beta1, float beta2) {
   double t = (double)(control->step - control->skipped);
   control->found_inf = 0;
   control->correct1 = (float)(1.0 - pow((double)beta1, t));
   control->correct_root2 = (float)sqrt(1.0 - pow((double)beta2, t));
+  control->clip = 1.0f;
 }
 
 // grad_check: found_inf where a gradient is not finite. Threads that find one all
@@ -132,6 +155,11 @@ KERNEL(scale_update)(Control *control, float growth, float backoff, int interval
   float grown = control->loss_scale * growth;
   if (finite(grown)) control->loss_scale = grown;
   control->good_steps = 0;
+}
+
+// take_rows: row i of dst is row rows[i] of src. Bytes: 8 an element.
+KERNEL(take_rows)(const float *__restrict__ src, const int *__restrict__ rows, float *__restrict__ dst, i64 n, int width) {
+  for (i64 i = flat_start(); i < n; i += flat_step()) dst[i] = src[(i64)rows[i / width] * width + i % width];
 }
 
 KERNEL(fill_u32)(u32 *__restrict__ dst, int value, i64 n) {

@@ -1,10 +1,10 @@
-package cuda
+package enginetest
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,71 +16,78 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// snapshot is every persistent tensor of x.
-func snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
-	t.Helper()
-	all := map[string][]float64{}
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[name] = v
-	}
-	return all
+// Deaf takes buckets and changes nothing.
+type Deaf struct {
+	Buckets []device.Buffer
+	Waits   int
+	Err     error // what Bucket answers
 }
 
-// unchanged fails where x differs from before.
-func unchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
-	t.Helper()
-	for name, v := range snapshot(t, x) {
-		if !slices.Equal(v, before[name]) {
-			t.Errorf("%s has changed", name)
-		}
+// Bucket demands that they come in order.
+func (s *Deaf) Bucket(i int, b device.Buffer, _ device.Stream) error {
+	if i != len(s.Buckets) {
+		return fmt.Errorf("bucket %d comes as number %d", i, len(s.Buckets))
 	}
+	s.Buckets = append(s.Buckets, b)
+	return s.Err
 }
+
+// Wait counts.
+func (s *Deaf) Wait() error { s.Waits++; return nil }
+
+// Capturable is false.
+func (s *Deaf) Capturable() bool { return false }
+
+// Quiet changes nothing.
+type Quiet struct{}
+
+// Bucket does nothing.
+func (Quiet) Bucket(int, device.Buffer, device.Stream) error { return nil }
+
+// Wait does nothing.
+func (Quiet) Wait() error { return nil }
+
+// Capturable is false.
+func (Quiet) Capturable() bool { return false }
 
 // doubling doubles every gradient in Wait, as a reduction of two equal workers
 // by sum would.
-type doubling struct{ deafSync }
+type doubling struct{ Deaf }
 
 func (s *doubling) Wait() error {
-	for _, b := range s.buckets {
+	for _, b := range s.Buckets {
 		for i := range b.F32 {
 			b.F32[i] *= 2
 		}
 	}
-	s.buckets = nil
-	return s.deafSync.Wait()
+	s.Buckets = nil
+	return s.Deaf.Wait()
 }
 
-// TestSync: buckets come in order, hold all gradients, and what sync does to
+// sync: buckets come in order, hold all gradients, and what sync does to
 // them is what Gradient and the optimiser see; overlapped or not.
-func TestSync(t *testing.T) {
+func (e Engine) sync(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
-		o := gpuOptions("fp32")
-		o.Overlap = overlap
-		e := open(t, o)
 		var err error
-		g, p := programOf(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
+		g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
 		if len(p.Buckets) < 3 {
 			t.Fatalf("the test needs several buckets, not %d", len(p.Buckets))
 		}
-		x := loaded(t, e, p, g)
+		x := Loaded(t, e.Open(t, func(o *engine.Options) { o.Overlap = overlap }), p, g, e.Poison)
 		alone := map[string][]float64{}
 		for _, q := range p.Params {
 			if alone[q.Name], err = x.Gradient(q.Name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		initialise(t, x, g) // the states moved
+		Initialise(t, x, g) // the states moved
 		var s doubling
 		timing, err := x.Step(context.Background(), &s, &optim.Update{Rule: "sgd", LearningRate: 0.5})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.waits != 1 || timing.Forward <= 0 || timing.Backward <= 0 || timing.Optimizer <= 0 {
-			t.Errorf("waited %d times, timing %+v", s.waits, timing)
+		if s.Waits != 1 || timing.Forward <= 0 || timing.Backward <= 0 || timing.Optimizer <= 0 {
+			t.Errorf("waited %d times, timing %+v", s.Waits, timing)
 		}
 		start := g.InitialValues(3)
 		for _, q := range p.Params {
@@ -101,16 +108,16 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestBuckets: a bucket is the memory of its own gradients and of no others.
-func TestBuckets(t *testing.T) {
-	g, p := programOf(t, smallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
-	x := loaded(t, open(t, gpuOptions("fp32")), p, g)
-	var s deafSync
+// buckets: a bucket is the memory of its own gradients and of no others.
+func (e Engine) buckets(t *testing.T) {
+	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+	x := e.loaded(t, p, g)
+	var s Deaf
 	if _, err := x.Step(context.Background(), &s, nil); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.buckets) != len(p.Buckets) {
-		t.Fatalf("%d buckets of %d", len(s.buckets), len(p.Buckets))
+	if len(s.Buckets) != len(p.Buckets) {
+		t.Fatalf("%d buckets of %d", len(s.Buckets), len(p.Buckets))
 	}
 	for i, b := range p.Buckets {
 		want := 0.0
@@ -124,7 +131,7 @@ func TestBuckets(t *testing.T) {
 			}
 		}
 		got := 0.0
-		for _, f := range s.buckets[i].F32 {
+		for _, f := range s.Buckets[i].F32 {
 			got += math.Abs(float64(f))
 		}
 		if math.Abs(got-want) > 1e-9*(1+want) {
@@ -133,74 +140,74 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestNonFinite: a loss that is not a number stops the step before buckets and
+// nonFinite: a loss that is not a number stops the step before buckets and
 // optimiser, and nothing has changed.
-func TestNonFinite(t *testing.T) {
-	g, p := programOf(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true})
-	x := loaded(t, open(t, gpuOptions("fp32")), p, g)
+func (e Engine) nonFinite(t *testing.T) {
+	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x := e.loaded(t, p, g)
 	u := &optim.Update{Rule: "adam", LearningRate: 1e-3, Step: 1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 	if _, err := x.Step(context.Background(), nil, u); err != nil {
 		t.Fatal(err)
 	}
-	before := snapshot(t, x)
+	before := Snapshot(t, x)
 	v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
 	v[5] = float32(math.Inf(1))
 	if err := x.SetInput(model.ImageInput, v); err != nil {
 		t.Fatal(err)
 	}
-	var s deafSync
+	var s Deaf
 	_, err := x.Step(context.Background(), &s, u)
-	if !errors.Is(err, engine.ErrNonFinite) || len(s.buckets) != 0 || s.waits != 0 {
-		t.Errorf("step says %v, handed over %d buckets and waited %d times", err, len(s.buckets), s.waits)
+	if !errors.Is(err, engine.ErrNonFinite) || len(s.Buckets) != 0 || s.Waits != 0 {
+		t.Errorf("step says %v, handed over %d buckets and waited %d times", err, len(s.Buckets), s.Waits)
 	}
-	unchanged(t, x, before)
-	feed(t, x, 1)
+	Unchanged(t, x, before)
+	Feed(t, x, 1)
 	if _, err := x.Step(context.Background(), nil, u); err != nil {
 		t.Errorf("the next step fails: %v", err)
 	}
-	if err := checkPadding(x); err != nil {
+	if err := e.Padding(x); err != nil {
 		t.Error(err)
 	}
 }
 
 // cancelling cancels a context at its first bucket.
 type cancelling struct {
-	deafSync
+	Deaf
 	cancel context.CancelFunc
 }
 
 func (s *cancelling) Bucket(i int, b device.Buffer, d device.Stream) error {
 	s.cancel()
-	return s.deafSync.Bucket(i, b, d)
+	return s.Deaf.Bucket(i, b, d)
 }
 
-// TestInterrupted: a cancelled context and an error of sync end the step, after
+// interrupted: a cancelled context and an error of sync end the step, after
 // waiting for what was handed over, and nothing has changed.
-func TestInterrupted(t *testing.T) {
-	g, p := programOf(t, smallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
-	x := loaded(t, open(t, gpuOptions("fp32")), p, g)
-	before := snapshot(t, x)
+func (e Engine) interrupted(t *testing.T) {
+	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+	x := e.loaded(t, p, g)
+	before := Snapshot(t, x)
 	u := &optim.Update{Rule: "sgd", LearningRate: 1}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cancelling{cancel: cancel}
-	if _, err := x.Step(ctx, c, u); !errors.Is(err, context.Canceled) || c.waits != 1 || len(c.buckets) == len(p.Buckets) {
-		t.Errorf("step says %v after %d buckets and %d waits", err, len(c.buckets), c.waits)
+	if _, err := x.Step(ctx, c, u); !errors.Is(err, context.Canceled) || c.Waits != 1 || len(c.Buckets) == len(p.Buckets) {
+		t.Errorf("step says %v after %d buckets and %d waits", err, len(c.Buckets), c.Waits)
 	}
-	unchanged(t, x, before)
+	Unchanged(t, x, before)
 	if _, err := x.Step(ctx, nil, u); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled context gives %v", err)
 	}
 	broken := errors.New("wire cut")
-	if _, err := x.Step(context.Background(), &deafSync{err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
+	if _, err := x.Step(context.Background(), &Deaf{Err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
 		t.Errorf("step says %v", err)
 	}
-	unchanged(t, x, before)
+	Unchanged(t, x, before)
 }
 
-// TestOptimizers compares five updates of every rule with the reference.
-func TestOptimizers(t *testing.T) {
-	g, p := programOf(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+// optimizers compares five updates of every rule with the reference.
+func (e Engine) optimizers(t *testing.T) {
+	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{
 		{Rule: "sgd", LearningRate: 0.1},
 		{Rule: "sgd", LearningRate: 0.1, WeightDecay: 0.01},
@@ -212,35 +219,35 @@ func TestOptimizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			initialise(t, x, g)
+			Initialise(t, x, g)
 			for step := 1; step <= 5; step++ {
-				feed(t, x, 1)
+				Feed(t, x, 1)
 				u.Step = step
 				if _, err := x.Step(context.Background(), nil, &u); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return snapshot(t, x)
+			return Snapshot(t, x)
 		}
-		want, got := train(truth(t)), train(open(t, gpuOptions("fp32")))
+		want, got := train(Reference(t)), train(e.Open(t, nil))
 		if len(want) != len(got) {
 			t.Errorf("%d names, the reference has %d", len(got), len(want))
 		}
 		for name := range want {
-			if largest(want[name]) > 1e-7 { // slots of biases before a batch norm hold roundings
-				near(t, u.Rule+" "+name, got[name], want[name], 2e-3)
+			if Largest(want[name]) > 1e-7 { // slots of biases before a batch norm hold roundings
+				Near(t, u.Rule+" "+name, got[name], want[name], 2e-3)
 			}
 		}
 	}
 }
 
-// TestUpdateErrors: an update that cannot be is refused before anything runs.
-func TestUpdateErrors(t *testing.T) {
-	g, p := programOf(t, smallUNet(), 1, nn.Train, plan.Options{})
-	e := open(t, gpuOptions("fp32"))
-	x := loaded(t, e, p, g)
-	_, q := programOf(t, smallUNet(), 1, nn.Eval, plan.Options{})
-	y, err := e.Load(q, x)
+// updateErrors: an update that cannot be is refused before anything runs.
+func (e Engine) updateErrors(t *testing.T) {
+	g, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})
+	on := e.Open(t, nil)
+	x := Loaded(t, on, p, g, e.Poison)
+	_, q := Lowered(t, SmallUNet(), 1, nn.Eval, plan.Options{})
+	y, err := on.Load(q, x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,8 +256,8 @@ func TestUpdateErrors(t *testing.T) {
 		u    optim.Update
 		want string
 	}{
-		{x, optim.Update{Rule: "lion"}, `this engine has no rule "lion"`},
-		{x, optim.Update{Rule: "adam"}, "count from 1"},
+		{x, optim.Update{Rule: "lion"}, `rule "lion" is not known`},
+		{x, optim.Update{Rule: "adam"}, "step is 0"},
 		{y, optim.Update{Rule: "sgd"}, "no gradients"},
 	} {
 		if _, err := c.x.Step(context.Background(), nil, &c.u); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -258,10 +265,3 @@ func TestUpdateErrors(t *testing.T) {
 		}
 	}
 }
-
-// quietSync changes nothing.
-type quietSync struct{}
-
-func (quietSync) Bucket(int, device.Buffer, device.Stream) error { return nil }
-func (quietSync) Wait() error                                    { return nil }
-func (quietSync) Capturable() bool                               { return false }

@@ -1,0 +1,57 @@
+package cpu
+
+import (
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/internal/enginetest"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+)
+
+// What the tests of all engines share, by the names that this package's tests use.
+var (
+	near       = enginetest.Near
+	largest    = enginetest.Largest
+	snapshot   = enginetest.Snapshot
+	truth      = enginetest.Reference
+	initialise = enginetest.Initialise
+	feed       = enginetest.Feed
+	smallUNet  = enginetest.SmallUNet
+	lowered    = enginetest.Lowered
+)
+
+type (
+	deafSync  = enginetest.Deaf
+	quietSync = enginetest.Quiet
+)
+
+// loaded is p on e, with one step done.
+func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
+	t.Helper()
+	return enginetest.Loaded(t, e, p, g, poisoned)
+}
+
+// TestEngine runs the checks that every engine must pass.
+func TestEngine(t *testing.T) {
+	enginetest.Engine{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
+		o := engine.DefaultOptions()
+		o.Threads = 2
+		if change != nil {
+			change(&o)
+		}
+		e, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}, Poison: poisoned, Padding: checkPadding}.Check(t)
+}
+
+// poisoned is poison, as all engines' tests call it.
+func poisoned(_ testing.TB, x engine.Executable) { poison(x) }

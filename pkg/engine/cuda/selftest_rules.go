@@ -1,0 +1,161 @@
+package cuda
+
+import (
+	"math"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/optim"
+)
+
+// rulesChecks are the optimiser's rules that take norms, and clipping, against
+// optim.Apply64.
+func rulesChecks() []directCheck {
+	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
+	var all []directCheck
+	for _, c := range []struct {
+		name   string
+		change func(u *optim.Update)
+	}{
+		{"adamw", func(u *optim.Update) { u.Rule = optim.RuleAdamW }},
+		{"adam, clipped by the norm", func(u *optim.Update) { u.Rule, u.ClipNorm = optim.RuleAdam, 3 }},
+		{"sgd with nesterov's momentum", func(u *optim.Update) { u.Rule, u.Momentum, u.Nesterov = optim.RuleSGD, 0.9, true }},
+		{"lars", func(u *optim.Update) { u.Rule, u.Momentum = optim.RuleLARS, 0.9 }},
+		{"lars without momentum, clipped", func(u *optim.Update) { u.Rule, u.ClipNorm = optim.RuleLARS, 0.5 }},
+		{"lamb", func(u *optim.Update) { u.Rule = optim.RuleLAMB }},
+		{"lamb, clipped", func(u *optim.Update) { u.Rule, u.ClipNorm = optim.RuleLAMB, 0.5 }},
+	} {
+		u := base
+		c.change(&u)
+		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *probe) float64 { return ruleCheck(p, u) }})
+	}
+	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gatherCheck})
+}
+
+// ruleLayers are a weight of several chunks, a bias, a weight that fills no chunk, and
+// one of zeros, with gradients in another order.
+func ruleLayers() (list []kernels.Layer, n int) {
+	const big = 3 * 8192
+	return []kernels.Layer{
+		{Weight: 0, Gradient: 128, Size: big},
+		{Weight: big, Gradient: 0, Size: 64, Vector: true},
+		{Weight: big + 64, Gradient: big + 128, Size: 8392},
+		{Weight: big + 8456, Gradient: 64, Size: 64},
+	}, big + 8520
+}
+
+// ruleCheck follows optim.Apply64 over steps, the third of which has an infinite
+// gradient, and so is left out.
+func ruleCheck(p *probe, u optim.Update) float64 {
+	list, n := ruleLayers()
+	w := make([]float32, n)
+	for i := range list[3].Weight {
+		w[i] = float32(p.random.NormFloat64())
+	}
+	const scale = 1024
+	zero := make([]byte, 4*n)
+	layers, err := kernels.NewLayers(list)
+	if err != nil {
+		p.err = firstOf(p.err, err)
+		return 0
+	}
+	layers.Memory = p.inOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
+	control := p.inOut((kernels.Control{LossScale: scale}).Bytes())
+	a := kernels.Update{
+		W: p.inOut(encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.room(n * p.low.Size()), Control: control,
+		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
+		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
+	}
+	if u.Momentum != 0 {
+		a.Buffer = a.M
+	}
+	want, slots := widened(w), [2][]float64{make([]float64, n), make([]float64, n)}
+	for step := 1; step <= 4 && p.err == nil; step++ {
+		g, carried := make([]float64, n), make([]float32, n)
+		for i := range g {
+			carried[i] = float32(p.random.NormFloat64()) * scale
+			g[i] = float64(carried[i]) / scale
+		}
+		if step == 3 {
+			carried[7] = float32(math.Inf(1))
+		}
+		c := kernels.ReadControl(p.raw(control, kernels.ControlBytes))
+		c.LearningRate, c.Step = float32(u.LearningRate), int32(step)
+		p.err = firstOf(p.err, p.gpu.write(driver.Ptr(control), c.Bytes()))
+		p.err = firstOf(p.err, p.gpu.write(driver.Ptr(a.G), encode(device.F32, carried)))
+		p.run(kernels.StepBegin(control, u.Beta1, u.Beta2))
+		p.run(kernels.GradCheck(a.G, n, control))
+		ruleLaunches(p, layers, list, a, u)
+		p.run(kernels.ScaleUpdate(control, 1, 1, 2000))
+		if step == 3 {
+			continue
+		}
+		u.Step++
+		var tensors []optim.Tensor64
+		for _, l := range list {
+			t := optim.Tensor64{Weights: want[l.Weight:][:l.Size], Gradient: g[l.Gradient:][:l.Size], Vector: l.Vector}
+			for i := range u.Slots() {
+				t.Slots = append(t.Slots, slots[i][l.Weight:][:l.Size])
+			}
+			tensors = append(tensors, t)
+		}
+		p.err = firstOf(p.err, optim.Apply64(u, tensors))
+	}
+	s := weights{n: n, w: a.W, update: a, want: want}
+	return s.compare(p)
+}
+
+// ruleLaunches are those of one update.
+func ruleLaunches(p *probe, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
+	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
+		p.run(layers.Squares(a.W, a.G))
+	}
+	if u.ClipNorm > 0 {
+		p.run(layers.Clip(u.ClipNorm, a.Control))
+	}
+	switch u.Rule {
+	case optim.RuleLARS:
+		p.run(layers.LARS(p.typ, a, u.Trust, 0, len(list)))
+		return
+	case optim.RuleLAMB:
+		p.run(layers.LAMB(p.typ, a, 0, len(list)))
+		return
+	}
+	at := func(flat kernels.Pointer, i, size int) kernels.Pointer {
+		if flat == 0 {
+			return 0
+		}
+		return flat + kernels.Pointer(i*size)
+	}
+	for _, l := range list {
+		b := a
+		b.N, b.W, b.G, b.Low = l.Size, at(a.W, l.Weight, 4), at(a.G, l.Gradient, 4), at(a.Low, l.Weight, p.low.Size())
+		b.M, b.V, b.Buffer = at(a.M, l.Weight, 4), at(a.V, l.Weight, 4), at(a.Buffer, l.Weight, 4)
+		if u.Rule == optim.RuleSGD {
+			p.run(b.SGD(p.typ))
+		} else {
+			p.run(b.Adam(p.typ))
+		}
+	}
+}
+
+// gatherCheck makes the mean of the gradients of three batches, as float32 has it.
+func gatherCheck(p *probe) float64 {
+	const n = 4124
+	var batches [3][]float32
+	for i := range batches {
+		batches[i] = make([]float32, n)
+		for j := range batches[i] {
+			batches[i][j] = float32(p.random.NormFloat64())
+		}
+	}
+	sum, last := p.inOut(encode(device.F32, batches[0])), p.inOut(encode(device.F32, batches[2]))
+	p.run(kernels.GradAdd(sum, p.floats(batches[1]), n))
+	p.run(kernels.GradMean(last, sum, n, len(batches)))
+	want := make([]float64, n)
+	for i := range want {
+		want[i] = float64((batches[2][i] + (batches[0][i] + batches[1][i])) / 3)
+	}
+	return mismatch(p.read(last, device.F32, n), want)
+}

@@ -1,0 +1,163 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// adding is an engine.Accumulating with nobody to exchange with, which adds up on the
+// host what an engine hands over.
+type adding struct {
+	part, parts int
+	sums        [][]float64
+}
+
+func (a *adding) Part() (part, parts int, inner engine.GradSync) { return a.part, a.parts, nil }
+func (a *adding) Accumulated()                                   { a.part++ }
+func (a *adding) Capturable() bool                               { return false }
+
+// Bucket gets the reference's gradients, which are float64.
+func (a *adding) Bucket(i int, b device.Buffer, _ device.Stream) error {
+	if a.part == 1 {
+		if i == len(a.sums) {
+			a.sums = append(a.sums, nil)
+		}
+		a.sums[i] = append(a.sums[i][:0], b.F64...)
+		return nil
+	}
+	for k := range b.F64 {
+		a.sums[i][k] += b.F64[k]
+		b.F64[k] = a.sums[i][k] / float64(a.parts)
+	}
+	return nil
+}
+
+func (a *adding) Wait() error {
+	a.part++
+	return nil
+}
+
+// rules checks updates of two batches each by every rule of the optimisers, as they are
+// and recorded.
+func (t *tester) rules() error {
+	list := []optim.Update{
+		{Rule: optim.RuleSGD, Momentum: 0.9, Nesterov: true, ClipNorm: 0.05},
+		{Rule: optim.RuleAdamW, WeightDecay: 0.1, ClipNorm: 0.05},
+		{Rule: optim.RuleLARS, Momentum: 0.9, Trust: 0.02, WeightDecay: 0.01},
+		{Rule: optim.RuleLAMB, WeightDecay: 0.01, ClipNorm: 0.05},
+	}
+	u, err := model.UNet2D(testedUNets()[1])
+	if err != nil {
+		return err
+	}
+	g, err := u.Graph(testedBatch, nn.Train)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096})
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		r.LearningRate, r.Beta1, r.Beta2, r.Epsilon = 1e-2, 0.9, 0.99, 1e-3
+		name := "updates of 2 batches by " + r.Rule
+		if r.ClipNorm > 0 {
+			name += ", clipped"
+		}
+		if !t.wanted(name) {
+			continue
+		}
+		if err := t.rule(name, r, g, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
+	shape := fmt.Sprintf("U-Net, batch %d, %d updates", testedBatch, networkSteps)
+	seed := t.random.Uint64()
+	want, err := t.updates(t.truth, u, g, p, seed)
+	if err != nil {
+		return err
+	}
+	var runs [2]trace // as they are, and recorded
+	for i, graph := range []bool{false, true} {
+		e, err := t.start(func(o *engine.Options) { o.Graph = graph })
+		if err == nil {
+			runs[i], err = t.updates(e, u, g, p, seed)
+			err = errors.Join(err, e.Close())
+		}
+		if err != nil {
+			return t.failed(Check{Name: name, Shape: shape}, err)
+		}
+	}
+	off := 0.0
+	for i := range want.losses {
+		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i]))
+	}
+	t.add(Check{
+		Name: name + ": losses", Shape: shape, Error: off,
+		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision], Kernels: runs[0].kernels,
+	})
+	t.add(Check{
+		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
+		Error: float64(differing(runs[0].after, runs[1].after) + differing(runs[0].losses, runs[1].losses)),
+	})
+	return nil
+}
+
+// updates trains on data of seed.
+func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	x, err := e.Load(p, nil)
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	ours, onGPU := x.(*executable)
+	if onGPU {
+		if err := ours.poisonAll(); err != nil {
+			return all, err
+		}
+	}
+	for name, v := range g.InitialValues(int64(seed >> 1)) {
+		if err := x.Set(name, v); err != nil {
+			return all, err
+		}
+	}
+	sum := &adding{parts: 2}
+	for u.Step = 1; u.Step <= networkSteps; u.Step++ {
+		for sum.part = 1; sum.part <= sum.parts; {
+			if err := feedNoise(x, seed+uint64(2*u.Step+sum.part)); err != nil {
+				return all, err
+			}
+			var update *optim.Update
+			if sum.part == sum.parts {
+				update = &u
+			}
+			if _, err := x.Step(t.ctx, sum, update); err != nil {
+				return all, err
+			}
+			all.losses = append(all.losses, x.Loss())
+		}
+	}
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			return all, err
+		}
+		all.after = append(all.after, v...)
+	}
+	if onGPU {
+		all.kernels = t.launched(ours.ofExecutable()...)
+	}
+	return all, nil
+}

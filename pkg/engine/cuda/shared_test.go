@@ -1,0 +1,43 @@
+package cuda
+
+import (
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/internal/enginetest"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+)
+
+// What the tests of all engines share, by the names that this package's tests use.
+var (
+	near       = enginetest.Near
+	largest    = enginetest.Largest
+	snapshot   = enginetest.Snapshot
+	unchanged  = enginetest.Unchanged
+	truth      = enginetest.Reference
+	initialise = enginetest.Initialise
+	feed       = enginetest.Feed
+	smallUNet  = enginetest.SmallUNet
+	batchOf    = enginetest.Batch
+	programOf  = enginetest.Lowered
+)
+
+type quietSync = enginetest.Quiet
+
+// loaded is p on e, with one step done.
+func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
+	t.Helper()
+	return enginetest.Loaded(t, e, p, g, poison)
+}
+
+// TestEngine runs the checks that every engine must pass.
+func TestEngine(t *testing.T) {
+	enginetest.Engine{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
+		o := gpuOptions("fp32")
+		if change != nil {
+			change(&o)
+		}
+		return open(t, o)
+	}, Poison: poison, Padding: checkPadding}.Check(t)
+}

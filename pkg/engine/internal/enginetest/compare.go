@@ -1,0 +1,55 @@
+package enginetest
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"lockstep/pkg/engine"
+)
+
+// Near fails where got differs from want by more than tol of want's greatest.
+func Near(t testing.TB, what string, got, want []float64, tol float64) {
+	t.Helper()
+	top := 1e-30
+	for _, v := range want {
+		top = max(top, math.Abs(v))
+	}
+	for i := range want {
+		if d := math.Abs(got[i] - want[i]); !(d <= tol*top) {
+			t.Fatalf("%s[%d] is %v, the reference has %v (greatest %v)", what, i, got[i], want[i], top)
+		}
+	}
+}
+
+// Largest is the greatest magnitude of v.
+func Largest(v []float64) (m float64) {
+	for _, f := range v {
+		m = max(m, math.Abs(f))
+	}
+	return m
+}
+
+// Snapshot is every persistent tensor of x.
+func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
+	t.Helper()
+	all := map[string][]float64{}
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = v
+	}
+	return all
+}
+
+// Unchanged fails where x differs from before.
+func Unchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
+	t.Helper()
+	for name, v := range Snapshot(t, x) {
+		if !slices.Equal(v, before[name]) {
+			t.Errorf("%s has changed", name)
+		}
+	}
+}

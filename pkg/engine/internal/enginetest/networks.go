@@ -1,0 +1,116 @@
+package enginetest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+)
+
+// SmallUNet has channels that fill no block and maps smaller than a tile.
+func SmallUNet() model.UNet2DConfig {
+	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
+}
+
+// Lowered is the program of a network.
+func Lowered(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
+	t.Helper()
+	u, err := model.UNet2D(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := u.Graph(batch, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Lower(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, p
+}
+
+// Reference is the reference engine in float64.
+func Reference(t testing.TB) engine.Engine {
+	t.Helper()
+	o := engine.DefaultOptions()
+	o.Device, o.Precision = "reference", "fp64"
+	e, err := reference.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Initialise sets every parameter and state of x.
+func Initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
+	t.Helper()
+	for name, v := range g.InitialValues(3) {
+		if err := x.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Feed gives x a batch: see Batch.
+func Feed(t testing.TB, x engine.Executable, seed uint64) {
+	t.Helper()
+	image, target := Batch(x, seed)
+	if err := x.SetInput(model.ImageInput, image); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.SetInput(model.TargetInput, target); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Batch is a batch of noise, and random masks or classes, for x.
+func Batch(x engine.Executable, seed uint64) (image, target []float32) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := x.Program()
+	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+	for i := range image {
+		image[i] = rng.Float32()
+	}
+	target = make([]float32, p.Tensors[p.Lookup(plan.Input, model.TargetInput)].Elements())
+	classes := max(2, p.Classes(p.Lookup(plan.Input, model.TargetInput)))
+	for i := range target {
+		target[i] = float32(rng.IntN(classes))
+	}
+	return image, target
+}
+
+// Program is one kernel as a program of its own: its operands are the program's inputs
+// a, b, c …, or states where state says so, its results the outputs A, B, C ….
+func Program(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
+	p := &plan.Program{Loss: -1, Forward: 1}
+	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}
+	add := func(role plan.Role, name string, shape []int) int {
+		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+		return len(p.Tensors) - 1
+	}
+	states := map[int]bool{}
+	for _, i := range state {
+		states[i] = true
+	}
+	for i, s := range in {
+		name := string(rune('a' + i))
+		if states[i] {
+			id := add(plan.State, name, s)
+			p.States, k.In = append(p.States, id), append(k.In, id)
+			continue
+		}
+		id := add(plan.Input, name, s)
+		p.Inputs, k.In = append(p.Inputs, id), append(k.In, id)
+	}
+	for i, s := range out {
+		id := add(plan.Output, string(rune('A'+i)), s)
+		p.Outputs, k.Out = append(p.Outputs, id), append(k.Out, id)
+	}
+	p.Kernels = []plan.Kernel{k}
+	return p
+}

@@ -1,0 +1,114 @@
+package enginetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+)
+
+// share: a program for evaluation reads what training writes, and one that
+// needs more than is there is refused.
+func (e Engine) share(t *testing.T) {
+	on := e.Open(t, nil)
+	g, train := Lowered(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
+	_, eval := Lowered(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
+	x, err := on.Load(train, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Initialise(t, x, g)
+	y, err := on.Load(eval, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{train.Params[0].Name, train.Tensors[train.States[0]].Name, "optimizer.v." + train.Params[1].Name} {
+		v, err := x.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range v {
+			v[i] = float64(i%7) + 1
+		}
+		if err := x.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := y.Get(name); err != nil || !slices.Equal(got, v) {
+			t.Errorf("%s is not shared: %v", name, err)
+		}
+	}
+	if !slices.Equal(x.Names(), y.Names()) {
+		t.Error("sharing programs name different tensors")
+	}
+	other := SmallUNet()
+	other.Depth = 2
+	_, shallow := Lowered(t, other, 3, nn.Train, plan.Options{})
+	z, err := on.Load(shallow, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := on.Load(train, z); err == nil || !strings.Contains(err.Error(), "share") {
+		t.Errorf("a deeper network shares a shallower one's parameters: %v", err)
+	}
+	if _, err := e.Open(t, nil).Load(eval, x); err == nil || !strings.Contains(err.Error(), "another engine") {
+		t.Errorf("engines share: %v", err)
+	}
+}
+
+// names: what is unknown or has the wrong length is an error.
+func (e Engine) names(t *testing.T) {
+	on := e.Open(t, nil)
+	_, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})
+	x, err := on.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 4*len(p.Params) + len(p.States); len(x.Names()) != want {
+		t.Errorf("%d names, not %d: parameters, three slots each, and states", len(x.Names()), want)
+	}
+	before := x.MemoryBytes()
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Set(name, append(v, 0)); err == nil {
+			t.Errorf("%s takes a value too many", name)
+		}
+	}
+	// The last loop's failed sets may not make slots either.
+	if after := x.MemoryBytes(); after != before {
+		t.Errorf("zero slots took %d bytes", after-before)
+	}
+	for _, f := range []func() error{
+		func() error { _, err := x.Get("nobody"); return err },
+		func() error { return x.Set("optimizer.m.nobody", nil) },
+		func() error { _, err := x.Gradient("nobody"); return err },
+		func() error { return x.SetInput("nobody", nil) },
+		func() error { return x.SetInput(model.ImageInput, make([]float32, 3)) },
+		func() error { return x.Output("nobody", nil) },
+		func() error { return x.Output(model.LogitsOutput, make([]float32, 3)) },
+	} {
+		if err := f(); err == nil {
+			t.Error("an unknown name or a wrong length is taken")
+		}
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []func() error{
+		func() error { return x.SetInput(model.ImageInput, nil) },
+		func() error { return x.Output(model.LogitsOutput, nil) },
+		func() error { _, err := x.Step(t.Context(), nil, nil); return err },
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), "closed") {
+			t.Errorf("a closed executable answers %v", err)
+		}
+	}
+}

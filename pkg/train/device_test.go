@@ -1,0 +1,202 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/kernels/hostsim"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/model"
+)
+
+// simulatedKernels are the GPU's kernels, compiled for this processor once.
+var simulatedKernels = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
+
+// simulatedGPU is a place on a simulated GPU, which all workers share.
+func simulatedGPU(t *testing.T, place Place) Place {
+	t.Helper()
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	sim, err := simulatedKernels()
+	if errors.Is(err, hostsim.ErrNoCompiler) {
+		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := fake.New(fake.Options{Execute: func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+		if strings.Contains(name, "ceiling") {
+			return nil // what measures a GPU takes a processor long
+		}
+		return sim.Run(name, grid, block, shared, args)
+	}})
+	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
+		s, err := m.Stack()
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewOn(s, o, localRank)
+	}
+	return place
+}
+
+// onGPU is a config for a simulated GPU, which takes cuDNN's first suggestions.
+func onGPU(c Config) Config {
+	c.Engine.Device, c.Engine.Convolution = "cuda", "heuristic"
+	c.Epochs = 2
+	return c
+}
+
+// boxes is a set of volumes of bytes, with masks.
+type boxes struct {
+	samples, edge int
+	image, mask   []byte
+}
+
+func newBoxes(samples, edge int) *boxes {
+	b := &boxes{samples: samples, edge: edge, image: make([]byte, samples*edge*edge*edge), mask: make([]byte, samples*edge*edge*edge)}
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range b.image {
+		b.image[i], b.mask[i] = byte(r.IntN(256)), byte(r.IntN(2))
+	}
+	return b
+}
+
+func (b *boxes) Len() int                { return b.samples }
+func (b *boxes) ImageShape() []int       { return []int{1, b.edge, b.edge, b.edge} }
+func (b *boxes) TargetShape() []int      { return b.ImageShape() }
+func (b *boxes) SampleName(i int) string { return fmt.Sprint("box ", i) }
+func (b *boxes) Get(i int, image, target []float32) error {
+	for k := range image {
+		image[k], target[k] = float32(b.image[i*len(image)+k])/255, float32(b.mask[i*len(image)+k])
+	}
+	return nil
+}
+
+// TestTrainingSetOnTheGPU: training on a set that lies on the GPU gives the bits of
+// training on the loader's batches: masks, classes, and parts of volumes that an epoch
+// has several of; varied in every way that there is; with gradients of several batches,
+// with two workers, and gone on with within an epoch.
+func TestTrainingSetOnTheGPU(t *testing.T) {
+	every := data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
+	pictures := onGPU(tiny())
+	pictures.Data.Augment = every
+	pictures.Data.Augment.Crop, pictures.Accumulate = 16, 2
+	pictures.Engine.Precision = "bf16"
+
+	labels := onGPU(classes())
+	labels.Model = ModelConfig{Kind: model.KindResNet, Classes: 4, Base: 4, Blocks: []int{1, 1}, Stem: "cifar"}
+	labels.Data.Augment, labels.Data.Augment.Crop = every, 8
+
+	volumes := onGPU(tiny())
+	volumes.Model = ModelConfig{Kind: "unet3d", Base: 4, Depth: 1}
+	volumes.Data = DataConfig{Kind: data.KindFields, Count: 3, Edge: 8, TestImages: 1, Samples: 7, TestSamples: 2}
+	volumes.Data.Augment = data.Augment{Flip: true, Rotate: true, Crop: 4}
+	train, err := data.Repeat(newBoxes(3, 8), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, err := data.Crops(newBoxes(1, 8), 4, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		place   Place
+		workers int
+		mib     string
+	}{
+		{"pictures", pictures, Place{}, 1, "17 samples"},
+		{"pictures of two workers", pictures, Place{}, 2, "17 samples"},
+		{"classes", labels, Place{}, 1, "34 samples"},
+		{"volumes", volumes, Place{Samples: &Samples{data.Opened{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			place := simulatedGPU(t, c.place)
+			loaded, held := c.cfg, c.cfg
+			loaded.Loader.DeviceMiB, held.Loader.Kind = 0, LoaderDevice
+			var said []string
+			want, got, parts := place, place, place
+			want.Dir, got.Dir, parts.Dir = t.TempDir(), t.TempDir(), t.TempDir()
+			got.Log = func(l string) { said = append(said, l) }
+			if _, err := trainAll(t, loaded, c.workers, want); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := trainAll(t, held, c.workers, got); err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(said, "\n"); !strings.Contains(text, "the training set lies on the GPU: "+c.mib) {
+				t.Errorf("the log does not say what is held:\n%s", text)
+			}
+			if outcome(t, want.Dir) != outcome(t, got.Dir) {
+				t.Error("training on the set that lies on the GPU led elsewhere")
+			}
+			if c.workers > 1 {
+				return
+			}
+			if err := interruptedAt(t, held, c.workers, parts, 2, 1); err == nil {
+				t.Fatal("it was not interrupted")
+			}
+			parts.Resume = true
+			if _, err := trainAll(t, held, c.workers, parts); err != nil {
+				t.Fatal(err)
+			}
+			if outcome(t, want.Dir) != outcome(t, parts.Dir) {
+				t.Error("the run that was resumed led elsewhere")
+			}
+		})
+	}
+}
+
+// TestTrainingSetTooLarge: what does not fit, or is not of bytes, is loaded, and the
+// log says why; where the loader is to be of that kind, it is an error.
+func TestTrainingSetTooLarge(t *testing.T) {
+	fields := onGPU(tiny())
+	fields.Model = ModelConfig{Kind: "unet3d", Base: 4, Depth: 1}
+	fields.Data = DataConfig{Kind: data.KindFields, Count: 2, Edge: 8, TestImages: 1}
+	fields.Batch = 1
+	large := onGPU(tiny())
+	large.Loader.DeviceMiB = 0.001
+	kept := onGPU(tiny())
+	kept.Loader.Order = []string{"shuffle", "shard", "batch", "map", "cache"}
+	for want, cfg := range map[string]Config{
+		"17 samples take 34816 bytes, 1048 are allowed": large,
+		"no whole 255ths":              fields,
+		"keeps what was varied in epo": kept,
+	} {
+		cfg.Epochs = 1
+		var said []string
+		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, Place{Dir: t.TempDir(), Log: func(l string) { said = append(said, l) }})); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "does not lie on the GPU") {
+			t.Errorf("the log does not say %q:\n%s", want, text)
+		}
+		cfg.Loader.Kind = LoaderDevice
+		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, Place{})); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "loader.kind device") {
+			t.Errorf("a loader of that kind: %v", err)
+		}
+	}
+	cpu := tiny()
+	cpu.Loader.Kind, cpu.Epochs = LoaderDevice, 1
+	if _, err := trainAll(t, cpu, 1, Place{}); err != nil {
+		t.Errorf("without a GPU: %v", err)
+	}
+	for _, bad := range []string{"loader.device_mib=-1", "loader.device_mib=.inf"} {
+		if _, err := tiny().With(bad); err == nil || !strings.Contains(err.Error(), "device_mib") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	if _, err := tiny().With("loader.kind=device", "loader.device_mib=0"); err == nil || !strings.Contains(err.Error(), "device_mib is 0") {
+		t.Errorf("no memory: %v", err)
+	}
+}

@@ -1,0 +1,191 @@
+package train
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/runs"
+)
+
+// measuredAs is a setting with given rates.
+func measuredAs(kind string, workers int, memory int64, rates ...float64) LoaderTrial {
+	return LoaderTrial{
+		Setting: LoaderConfig{Kind: kind, Workers: workers, Prefetch: 2}, Rates: rates, rounds: rates, Rate: medianRate(rates),
+		MemoryBytes: memory, Final: true,
+	}
+}
+
+// TestRatio: the mean of ln 2 and ln 8 is ln 4; their standard deviation is ln 4
+// over √2, Student's quantile for one degree of freedom 12.7062 (tables of the
+// distribution), so that the half-width is 12.7062·ln 4/2.
+func TestRatio(t *testing.T) {
+	nan := math.NaN()
+	r := ratio([]float64{2, nan, 8, 5}, []float64{1, 1, 1})
+	half := 12.7062 * math.Log(4) / 2
+	if math.Abs(r.Value-4) > 1e-12 || math.Abs(math.Log(r.High/4)-half) > 1e-3 || math.Abs(math.Log(4/r.Low)-half) > 1e-3 || r.Rounds != 2 {
+		t.Errorf("%+v", r)
+	}
+	if one := ratio([]float64{3}, []float64{2}); one.Value != 1.5 || !math.IsNaN(one.Low) || one.String() != "1.50" {
+		t.Errorf("one round: %v", one)
+	}
+	text, err := json.Marshal(ratio(nil, nil))
+	if err != nil || string(text) != `{"value":null,"low":null,"high":null,"rounds":0}` {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestJudgeLoaders: the verdict on given rates.
+func TestJudgeLoaders(t *testing.T) {
+	other := measuredAs("lowmem", 0, 1, 900, 900, 900)
+	other.OtherBatches = true
+	for name, c := range map[string]struct {
+		all               []LoaderTrial
+		fastest, smallest int
+		alone             bool
+	}{
+		"one is faster": {[]LoaderTrial{
+			measuredAs("lowmem", 0, 10, 100, 101, 99), measuredAs("lowmem", 2, 30, 200, 203, 198), measuredAs("inmem", 1, 900, 150, 151, 149),
+		}, 1, 1, true},
+		"as fast within noise": {[]LoaderTrial{ // 8 workers have the highest median, 2 of them are told apart from it in no round
+			measuredAs("lowmem", 8, 90, 200, 210, 190), measuredAs("lowmem", 2, 30, 204, 198, 195), measuredAs("lowmem", 1, 20, 120, 118, 121), measuredAs("lowmem", 4, 50, 199, 201, 197),
+		}, 0, 1, false},
+		"a hundredth less is as fast": {[]LoaderTrial{
+			measuredAs("lowmem", 4, 50, 200, 200.1, 200.2), measuredAs("lowmem", 1, 20, 198, 198.1, 198.2),
+		}, 0, 1, false},
+		"noise is no proof": {[]LoaderTrial{ // of 0.6 times the rate in so few rounds no interval excludes 1
+			measuredAs("lowmem", 4, 50, 200, 100, 200), measuredAs("lowmem", 0, 20, 60, 110, 100),
+		}, 0, 0, false},
+		"equal workers, less memory": {[]LoaderTrial{
+			measuredAs("inmem", 1, 900, 200, 201, 199), measuredAs("lowmem", 1, 20, 199, 201, 200),
+		}, 0, 1, false},
+		"other batches and too few rounds do not count": {[]LoaderTrial{
+			other, measuredAs("lowmem", 0, 1, 500), measuredAs("lowmem", 2, 30, 200, 203, 198),
+		}, 2, 2, true},
+	} {
+		fastest, smallest, alone := judge(c.all)
+		if fastest != c.fastest || smallest != c.smallest || alone != c.alone {
+			t.Errorf("%s: fastest %d, smallest %d, alone %v; want %d, %d, %v", name, fastest, smallest, alone, c.fastest, c.smallest, c.alone)
+		}
+	}
+}
+
+// TestLoaderAdvice: what is advised, and why, on given numbers.
+func TestLoaderAdvice(t *testing.T) {
+	now, fast := measuredAs("lowmem", 1, 10<<20, 50, 51, 49), measuredAs("inmem", 2, 30<<20, 5000, 5100, 4900)
+	in := measuredAs("inmem", 0, 20<<20, 4000, 4100, 3900)
+	trial := func(name string, rate float64) runs.Trial { return runs.Trial{Name: name, Rate: rate} }
+	at := func(value float64) Ratio { return Ratio{value, 0.98 * value, 1.02 * value, 5} }
+	for name, c := range map[string]struct {
+		training         float64 // without loading
+		full, gain       Ratio
+		said, set, spare string
+	}{
+		"input bounds it": {
+			30, at(0.6), at(1.6), "inmem, 0 workers, which gives 133 times that, makes the training 1.60 [1.57, 1.63] times as fast: use it",
+			"--set loader.kind=inmem --set loader.workers=0 --set loader.prefetch=2", "the loader alone gives 1.67 times what the training takes",
+		},
+		"no gain": {
+			30, at(0.9),
+			Ratio{1.01, 0.97, 1.05, 5},
+			"times as fast, no gain beyond noise: keep the config's",
+			"--set loader.kind=lowmem --set loader.workers=1 --set loader.prefetch=2", "0.90 [0.88, 0.92] of that",
+		},
+		"no bottleneck": {
+			30, at(0.99), at(1), "but the loader is not the bottleneck: with the config's the training runs at 29.7 samples/s (FULL), without loading at 30 (SYNTHETIC)",
+			"--set loader.kind=lowmem --set loader.workers=1 --set loader.prefetch=2", "keep the config's",
+		},
+		"a hundred times as much": {
+			0.4,
+			Ratio{0.7, 0.3, 0.95, 3},
+			at(1), "but the loader is not the bottleneck: ",
+			"--set loader.kind=lowmem", "the loader alone gives 125 times what the training takes",
+		},
+	} {
+		l := &LoaderTuning{Batch: 4, Trials: []LoaderTrial{fast, in, now}, Now: 2, Full: c.full, Gain: c.gain}
+		l.Fastest, l.Smallest, l.Alone = judge(l.Trials)
+		l.Enough = enough(l.Trials, c.training)
+		l.Training = []runs.Trial{trial("IO", now.Rate), trial("SYNTHETIC", c.training), trial("FULL", c.full.Value*c.training)}
+		for _, want := range []string{c.said, c.spare} {
+			if !strings.Contains(l.Sentence(), want) {
+				t.Errorf("%s: %q lacks %q", name, l.Sentence(), want)
+			}
+		}
+		if !strings.HasPrefix(l.Flags(), c.set) {
+			t.Errorf("%s: %s", name, l.Flags())
+		}
+	}
+	l := &LoaderTuning{Trials: []LoaderTrial{fast, now}, Now: 1, Alone: true, Enough: -1}
+	l.Trials[0].Setting.Order = []string{"shuffle", "shard", "map", "batch", "prefetch"}
+	if want := "--set loader.kind=inmem --set loader.workers=2 --set loader.prefetch=2 --set 'loader.order=[shuffle,shard,map,batch,prefetch]'"; l.Flags() != want {
+		t.Errorf("flags %s", l.Flags())
+	}
+	if _, err := tiny().With(Set(l.Advised())...); err != nil {
+		t.Errorf("the advised flags: %v", err)
+	}
+	if !strings.Contains(l.Sentence(), "no other is as fast within noise; whether the training waits for it was not measured.") {
+		t.Error(l.Sentence())
+	}
+}
+
+// TestTuneLoader: on real data every kind and number of workers is there, and
+// the verdict follows from the rounds.
+func TestTuneLoader(t *testing.T) {
+	cfg := tiny()
+	dir := t.TempDir()
+	shapes, err := data.Shapes(data.ShapesConfig{Count: 24, Classes: 2, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := data.WriteFolders(t.Context(), dir, shapes, "png"); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Data = DataConfig{Kind: data.KindFolders, Path: dir, TestImages: 4}
+	cfg.Loader.Workers = 3
+	res, err := TuneLoader(t.Context(), cfg, TuneOptions{Budget: time.Second, LoaderOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, l := range res.Trials {
+		seen[SettingText(l.Setting)] = true
+		if l.Rate <= 0 || l.MemoryBytes <= 0 || len(l.Rates) > 0 && medianRate(l.Rates) != l.Rate {
+			t.Errorf("%+v", l)
+		}
+	}
+	for _, want := range []string{"lowmem, 0 workers", "lowmem, 3 workers, prefetch 2", "lowmem, 16 workers, prefetch 2", "inmem, 0 workers", "inmem, 4 workers, prefetch 2"} {
+		if !seen[want] && !strings.Contains(strings.Join(res.Notes, "\n"), want+": left out") {
+			t.Errorf("%s is missing among %v, notes %v", want, seen, res.Notes)
+		}
+	}
+	// What is kept of 20 pictures of 32×32×3 bytes, beside buffers.
+	for _, l := range res.Trials {
+		if l.Setting.Kind == data.LoaderInMem && l.MemoryBytes < 20*32*32*3 {
+			t.Errorf("%s holds %d bytes", SettingText(l.Setting), l.MemoryBytes)
+		}
+	}
+	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < leastTuned || SettingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
+		t.Errorf("fastest %+v, now %+v", f, res.Trials[res.Now])
+	}
+	if _, err := json.Marshal(res); err != nil {
+		t.Error(err)
+	}
+	cfg.Loader.Kind = data.LoaderSynthetic
+	if _, err := TuneLoader(t.Context(), cfg, TuneOptions{}); err == nil || !strings.Contains(err.Error(), "loader.kind is synthetic, which loads nothing in a step: set loader.kind=lowmem, or inmem") {
+		t.Errorf("synthetic: %v", err)
+	}
+}
+
+// TestTuneLoaderTraining: the training is measured with and without the loader.
+func TestTuneLoaderTraining(t *testing.T) {
+	res, err := TuneLoader(t.Context(), tiny(), TuneOptions{Budget: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Training) != 3 || !(res.Full.Value > 0) || len(res.Training[1].Rates) < leastTuned || !strings.Contains(strings.Join(res.Notes, "\n"), "in memory already") {
+		t.Errorf("training %+v, full %v, notes %v", res.Training, res.Full, res.Notes)
+	}
+}

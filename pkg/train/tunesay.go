@@ -1,0 +1,138 @@
+package train
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"lockstep/pkg/data"
+)
+
+func orderSet(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
+
+// SettingText is a setting in a few words.
+func SettingText(s LoaderConfig) string {
+	kind := s.Kind
+	if kind == "" {
+		kind = data.LoaderLowMem
+	}
+	text := fmt.Sprintf("%s, %d workers, prefetch %d", kind, s.Workers, s.Prefetch)
+	switch s.Workers {
+	case 0:
+		text = kind + ", 0 workers"
+	case 1:
+		text = fmt.Sprintf("%s, 1 worker, prefetch %d", kind, s.Prefetch)
+	}
+	if len(s.Order) > 0 && !slices.Equal(s.Order, data.DefaultOrder()) {
+		text += ", " + strings.Join(s.Order, " ")
+	}
+	return text
+}
+
+// rateText is samples a second for people.
+func rateText(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+// Sentence is which setting to use, with the proof.
+func (l *LoaderTuning) Sentence() string {
+	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
+	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", SettingText(fastest.Setting), rateText(fastest.Rate))
+	switch {
+	case l.Fastest == l.Now:
+		text += ", which is the config's"
+	case fastest.Times.Low > 1:
+		text += fmt.Sprintf(", %v times as fast as the config's (%s)", fastest.Times, SettingText(now.Setting))
+	default:
+		text += fmt.Sprintf(", %v times as fast as the config's (%s), no difference beyond noise", fastest.Times, SettingText(now.Setting))
+	}
+	switch {
+	case l.Alone:
+		text += "; no other is as fast within noise"
+	case l.Smallest == l.Fastest:
+		text += "; it is the smallest of those that are as fast within noise"
+	case l.Smallest == l.Now:
+		text += "; the config's is as fast within noise, and the smallest such"
+	default:
+		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", SettingText(smallest.Setting), rateText(smallest.Rate))
+	}
+	return text + "; " + l.sayTraining() + "."
+}
+
+// sayTraining is what the training has of it.
+func (l *LoaderTuning) sayTraining() string {
+	if l.Training == nil {
+		return "whether the training waits for it was not measured"
+	}
+	synthetic, full := l.Training[1].Rate, l.Training[2].Rate
+	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
+		rateText(full), rateText(synthetic), l.Full, l.Spare())
+	switch {
+	case l.free():
+		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
+	case l.best() == l.Now:
+		return cost + ": loading costs that, and no setting is faster"
+	}
+	best := "the smallest such"
+	if l.Enough >= 0 {
+		best = fmt.Sprintf("%s, which gives %.3g times that,", SettingText(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
+	}
+	if l.Gain.Low > 1 {
+		return fmt.Sprintf("%s; %s makes the training %v times as fast: use it", cost, best, l.Gain)
+	}
+	return fmt.Sprintf("%s; %s makes the training %v times as fast, no gain beyond noise: keep the config's", cost, best, l.Gain)
+}
+
+// Write writes the table, the sentence and the flags to paste.
+func (l *LoaderTuning) Write(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "loader\tsamples/s\ttimes the config's\tmemory\trounds\t")
+	for i, t := range l.Trials {
+		var marks []string
+		for _, m := range []struct {
+			is   bool
+			text string
+		}{
+			{i == l.Now, "the config's"},
+			{i == l.Fastest, "fastest"},
+			{i == l.Smallest, "smallest as fast"},
+			{i == l.Enough, "enough"},
+			{t.OtherBatches, "other batches: not advised"},
+		} {
+			if m.is {
+				marks = append(marks, m.text)
+			}
+		}
+		times := t.Times
+		if i == l.Now {
+			times.Low = math.NaN()
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", SettingText(t.Setting), rateText(t.Rate), times, mebibytes(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, n := range l.Notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	_, err := fmt.Fprintf(w, "medians of rounds in turns, with 95 %% intervals of the ratio in the same round (Student's t)\n%s\n%s\n", l.Sentence(), l.Flags())
+	return err
+}
+
+// Flags are the --set of the advised setting, to paste behind train or launch.
+func (l *LoaderTuning) Flags() string {
+	var flags []string
+	for _, kv := range Set(l.Advised()) {
+		if strings.ContainsAny(kv, "[") {
+			kv = "'" + kv + "'"
+		}
+		flags = append(flags, "--set "+kv)
+	}
+	return strings.Join(flags, " ")
+}
