@@ -47,6 +47,7 @@ func constructors() []constructor {
 		{name: "fit", draw: Options.Fit},
 		{name: "pareto", draw: Options.Pareto, asked: compared},
 		{name: "quality", draw: Options.Quality},
+		{name: "quality_by_rate", draw: Options.QualityByRate, asked: func(*scaling.Study) bool { return false }}, // of a sweep over learning rates alone
 		{name: "time_use", draw: Options.TimeUse},
 		{name: "timeline", draw: Options.Timeline},
 	}
@@ -212,6 +213,9 @@ func Pareto(study *scaling.Study) (*Figure, error) { return Options{}.Pareto(stu
 
 // Quality draws the quality of the model against the global batch; see Options.Quality.
 func Quality(study *scaling.Study) (*Figure, error) { return Options{}.Quality(study) }
+
+// QualityByRate draws the quality of the model over the learning rate, a curve a global batch; see Options.QualityByRate.
+func QualityByRate(study *scaling.Study) (*Figure, error) { return Options{}.QualityByRate(study) }
 
 // TimeUse draws where the time of a step goes, as stacked bars; see Options.TimeUse.
 func TimeUse(study *scaling.Study) (*Figure, error) { return Options{}.TimeUse(study) }

@@ -162,6 +162,9 @@ func (r *run) trainArguments() []string {
 	for _, kv := range append(append([]string{}, s.Set...), r.variant.set...) {
 		args = append(args, "--set", kv)
 	}
+	if s.Profile != "" {
+		args = append(args, "--profile", s.Profile)
+	}
 	if r.resume {
 		args = append(args, "--resume")
 	}

@@ -48,6 +48,10 @@ type Sweep struct {
 	// combination of values, named ddp-overlap-true. Runs to compare follow each
 	// other, so that a machine that gets slower does so for all. Config only.
 	Vary []string
+	// Profile is a window of steps that every worker looks into, as
+	// epoch=1,steps=0-9 or FIRST:STEPS (see train.ParseProfile); on the CPU rank
+	// R's trace is trace-<R>.json of the run folder. Config only.
+	Profile string
 	// Resume goes on with runs that were interrupted and leaves out those that
 	// are done. Without it a run folder that exists is an error.
 	Resume bool
@@ -83,8 +87,8 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("config %q and command %q: give one of the two", s.Config, strings.Join(s.Command, " "))
 	case !s.foreign() && s.Config == "":
 		return errors.New(`nothing to run: name a config (Config, --config), or give a command (Command, -- CMD)`)
-	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0):
-		return fmt.Errorf("data, epochs, set and vary belong to a config: pass them to %s as its own arguments", s.Command[0])
+	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
+		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
 		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
 	case s.Timeout < 0:

@@ -63,6 +63,10 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 			if r.Info.Parameters < 1 {
 				continue
 			}
+			if synchronised, _ := r.Info.Config["sync_batchnorm"].(bool); synchronised {
+				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronised (sync_batchnorm), so that its all_reduce_seconds are not of the gradients alone"})
+				continue
+			}
 			steps, problems := s.stepsOf(r)
 			c.Problems = append(c.Problems, problems...)
 			var shortest []float64

@@ -153,6 +153,17 @@ func TestCollective(t *testing.T) {
 	if table := c.Table(); table.Err != nil || table.Nrow() != 6 || len(c.Problems) > 0 {
 		t.Error(c)
 	}
+	// What synchronised batch norms exchange is not of the model.
+	writeSteps(t, filepath.Join(dir, "ddp-synchronised"), 2, 2, runs.Info{Parameters: parameters, Config: map[string]any{"sync_batchnorm": true}}, func(int, int) runs.Step {
+		return runs.Step{AllReduce: 1}
+	})
+	s, err = Read(dir)
+	check(t, err)
+	c, err = s.Collective("")
+	check(t, err)
+	if len(c.Rows) != 6 || len(c.Problems) != 1 || !strings.Contains(c.Problems[0].Reason, "its batch norms are synchronised") {
+		t.Errorf("%d rows, problems %v", len(c.Rows), c.Problems)
+	}
 	s, err = s.WithRule(Rule{Epochs: "9"}) // no step counts
 	check(t, err)
 	if _, err := s.Collective("ddp"); err == nil || !strings.Contains(err.Error(), "need 5 runs with step spans at 3 or more numbers of workers") {

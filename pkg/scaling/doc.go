@@ -30,6 +30,7 @@
 //	Bottleneck, Overhead                     input or computation; what communication costs
 //	Breakdown, TimeUse, Stragglers           where a step's time goes; who keeps the others waiting
 //	Quality, TimeTo, Curve                   what large batches do; time to a target; values over time
+//	ScalingRule                              how the best learning rate grows with the batch, and up to which
 //	Follow                                   the same, live
 //
 // Nothing is left out in silence: runs that failed are counted in their own

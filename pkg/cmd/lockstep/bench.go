@@ -84,7 +84,8 @@ with each number of threads, in plain Go (LOCKSTEP_CPU=go) on one, and with seve
 workers of one thread that exchange gradients, against gloo. Both must have the
 same parameters and FLOPs; PyTorch uses the faster of its memory formats. Peak
 memory is that of each side's processes. The networks are a 2-D U-Net, Keras'
-ResNet50V2 at 32×32, and the 3-D U-Net at 32×32×32.
+ResNet50V2 at 32×32, and at 32×32×32 the 3-D U-Net of strided convolutions and
+that of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 
   lockstep bench engine --json
   lockstep bench engine --model resnet50v2 --plain-repeats 0

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +82,9 @@ the same seed. Kinds, and the formats that --format chooses from:
 				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
 					return usage(fmt.Errorf("%s cannot be made as %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
 				}
+				if err := checkEmpty(args[1]); err != nil {
+					return err
+				}
 				trains, err := m.make(c, args[1], f)
 				if err != nil {
 					return err
@@ -102,6 +107,21 @@ the same seed. Kinds, and the formats that --format chooses from:
 	flags.IntVar(&f.chunk, "chunk", 0, "edge of a chunk in HDF5 files; 0: in one piece")
 	flags.BoolVar(&f.gzip, "gzip", false, "pack the chunks of HDF5 files")
 	return c
+}
+
+// checkEmpty refuses a folder that holds something: data of the user's would be
+// written over, or mixed with what is made.
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("make data: %w", err)
+	case len(entries) > 0:
+		return fmt.Errorf("make data: %s is not empty (it holds %s), and would be written over or mixed with what is made: name a new folder, or remove this one", dir, entries[0].Name())
+	}
+	return nil
 }
 
 // or is v, or without where it is 0.
@@ -185,7 +205,10 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 			return "", err
 		}
 	}
-	crop := or(f.edge, 64) / 2
+	crop := 1 // a power of 2, as U-Nets need it
+	for 4*crop <= or(f.edge, 64) {
+		crop *= 2
+	}
 	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, test_images: 0, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil
 }
 

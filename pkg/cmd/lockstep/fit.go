@@ -16,7 +16,7 @@ import (
 // table.
 type analysisFlags struct {
 	series                                                          []string
-	explain, overhead, without, timeTo                              string
+	explain, overhead, without, timeTo, scalingRule                 string
 	fit, breakdown, timeUse, stragglers, bottleneck, quality, modes bool
 	epochSpread                                                     bool
 	cost, budget                                                    float64
@@ -35,6 +35,8 @@ func (a *analysisFlags) add(c *cobra.Command) {
 	fs.StringVar(&a.overhead, "overhead", "", "what communication costs this series, from the one of --without")
 	fs.StringVar(&a.without, "without", "", "the series of --overhead without its communication")
 	fs.BoolVar(&a.quality, "quality", false, "IoU, accuracy and loss against workers and global batch")
+	fs.StringVar(&a.scalingRule, "scaling-rule", "", "how the best learning rate grows with the global batch, and up to which, by the first measure of quality that the runs tell or by =MEASURE")
+	fs.Lookup("scaling-rule").NoOptDefVal = firstMeasure
 	fs.StringVar(&a.timeTo, "time-to", "", "when each run reached a target: METRIC=VALUE, such as val_loss=0.0075")
 	fs.Float64Var(&a.cost, "cost", 0, "cost against time, for this price of a device-hour (0: hours alone)")
 	fs.Float64Var(&a.budget, "budget", 0, "how many workers for so many device-hours")
@@ -43,10 +45,13 @@ func (a *analysisFlags) add(c *cobra.Command) {
 	a.chosen = fs.Changed
 }
 
+// firstMeasure stands for the first measure of quality that the runs tell.
+const firstMeasure = "auto"
+
 // validate refuses two analyses at once.
 func (a *analysisFlags) validate() error {
 	var given []string
-	for _, name := range []string{"explain", "fit", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "time-to", "cost", "budget", "modes", "epoch-spread"} {
+	for _, name := range []string{"explain", "fit", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"} {
 		if a.chosen(name) {
 			given = append(given, "--"+name)
 		}
@@ -97,6 +102,9 @@ func (a *analysisFlags) results(s *scaling.Study, notes io.Writer) ([]result, er
 		return one(o, err)
 	case a.quality:
 		return one(s.Quality(), nil)
+	case a.chosen("scaling-rule"):
+		r, err := scalingRule(s, a.scalingRule)
+		return one(r, err)
 	case a.chosen("time-to"):
 		metric, value, ok := strings.Cut(a.timeTo, "=")
 		target, err := strconv.ParseFloat(value, 64)

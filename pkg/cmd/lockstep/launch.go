@@ -26,6 +26,8 @@ its run ends, and the error says which worker and why.
   lockstep launch --config unet2d-cells --workers 1,2 --seeds 1,2
   lockstep launch --config em-membrane --data DIR --workers 1,2
   lockstep launch --workers 1,2 --vary engine.overlap=true,false
+  lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004
+  lockstep launch --workers 2 --profile epoch=1,steps=0-9
   lockstep launch --workers 1,2 -- python train.py --epochs 3
 
 Behind -- any program can stand: it gets the same variables, a run folder and
@@ -52,6 +54,9 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 				}
 				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
 			}
+			if _, err := train.ParseProfile(s.Profile); err != nil {
+				return usage(err)
+			}
 			return runSweep(c, s, lines)
 		},
 	}
@@ -69,6 +74,7 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.StringVar(&device, "device", "", "cpu, reference, cuda (each worker the GPU of its local rank) or cuda:1, instead of the config's")
 	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
 	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: a series for each value, repeatable")
+	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker looks into, as trace-<rank>.json of its run folder (see lockstep train --help)")
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
 	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")

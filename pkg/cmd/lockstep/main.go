@@ -79,7 +79,7 @@ this machine; 130 interrupted. "lockstep gate" has its own: see its help.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), trialsCommand(), batchsizeCommand(), launchCommand(), scalingCommand(), compareCommand(), gateCommand(), plotCommand(), reportCommand(), readCommand(), modelCommand(),
+		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), scalingCommand(), compareCommand(), gateCommand(), plotCommand(), reportCommand(), readCommand(), modelCommand(),
 		verifyCommand(), dataCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
 	)
 	return root

@@ -13,12 +13,14 @@ import (
 func convertCommand() *cobra.Command {
 	var f modelFlags
 	var name, from, to string
+	var averages bool
 	c := &cobra.Command{
 		Use:   "convert IN.safetensors OUT.safetensors --model NAME --to pytorch",
 		Short: "Rename a network's weights: a checkpoint, PyTorch's or Keras' names",
 		Long: `Writes the weights of IN under other names, and in the layout that goes with
 them, after checking that every tensor of the network is there with its shape.
-What else a checkpoint holds, such as an optimiser's slots, is left out.
+What else a checkpoint holds, an optimiser's slots and the parameters' averages,
+is left out; --averages writes the averages (ema.decay) in the parameters' place.
 
   lockstep   layer.weight [out,in,kernel], as in checkpoints
   pytorch    the same; of resnet50 the names of torchvision
@@ -43,6 +45,11 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 			in, err := weights.Read(args[0])
 			if err != nil {
 				return err
+			}
+			if averages {
+				if in, err = model.Averages(in); err != nil {
+					return fmt.Errorf("%s: %w", args[0], err)
+				}
 			}
 			naming := model.Naming(from)
 			if from == "" {
@@ -69,6 +76,7 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 	f.add(c)
 	c.Flags().StringVar(&name, "model", "", "the network: a name (lockstep model --help lists them) or a spec's file")
 	c.Flags().StringVar(&from, "from", "", "names in IN: lockstep, pytorch or keras (default: seen from the file)")
+	c.Flags().BoolVar(&averages, "averages", false, "the averaged parameters of a checkpoint in place of the trained ones")
 	c.Flags().StringVar(&to, "to", string(model.NamesLockstep), "names in OUT")
 	return c
 }

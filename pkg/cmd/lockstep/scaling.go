@@ -80,11 +80,16 @@ One of these flags shows something else of the same runs:
   --bottleneck           input or computation, from the trials IO, SYNTHETIC and FULL
   --overhead A --without B   what communication costs series A, from B without it
   --quality              IoU, accuracy and loss against workers and global batch
+  --scaling-rule         the rule between learning rate and batch (none, √, linear), and up to which batch
   --time-to iou=0.8      when each run reached a target
   --cost 2.50            device-hours and their price against time, and the Pareto front
   --budget 100           how many workers for so many device-hours
   --epoch-spread         how much the epochs scatter, of single runs too
   --modes                weak or strong scaling, and why
+
+The scaling rule is that of a sweep over batches and learning rates, such as
+
+  lockstep launch --seeds 1,2,3 --vary batch=2,4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008
 
 What overlap gives is seen beside a series without it:
 

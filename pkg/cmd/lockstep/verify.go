@@ -27,10 +27,12 @@ func verifyDPCommand() *cobra.Command {
 		Short: "N workers equal 1 worker with an N-fold batch, and broken exchanges are noticed",
 		Long: `Trains the same network with 1 worker and an N-fold batch and with N workers,
 compares every parameter after 20 steps (float64: 1e-10; float32 SGD: 1e-5), and
-shows that a sum in place of the mean, a bucket left out and equal shards make
-the comparison fail: with SGD, Adam, AdamW, LARS and LAMB, and with Nesterov's
-momentum, clipping, accumulation and averaged parameters at once; with BCE, soft
-Dice, smoothed labels and L1. Batch norm is left out: its statistics are a shard's.`,
+shows that a sum in place of the mean, a bucket left out, equal shards and batch
+norms that do not exchange their statistics make the comparison fail: with SGD,
+Adam, AdamW, LARS and LAMB, and with Nesterov's momentum, clipping, accumulation
+and averaged parameters at once; with BCE, soft Dice, smoothed labels and L1; with
+synchronised batch norms. Those that are not synchronised take a shard's
+statistics, so that they are left out.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := train.VerifyDP(c.Context(), workers)

@@ -1,0 +1,320 @@
+package scaling
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// draws are resampled centres of each rate's quality: a row a resample, a column
+// one of Tried (NaN for rates that diverged). Nil where no rate has two runs.
+func (o *BatchRule) draws(s *Study) [][]float64 {
+	b := s.intervals(false)
+	var variance, n float64
+	for _, t := range o.Tried {
+		if len(t.values) > 1 {
+			variance += stat.Variance(t.values, nil)
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	pooled := math.Sqrt(variance / n)
+	out := make([][]float64, resamples)
+	for i := range out {
+		out[i] = make([]float64, len(o.Tried))
+	}
+	for k, t := range o.Tried {
+		if !finite(t.Quality.Value) {
+			for i := range out {
+				out[i][k] = math.NaN()
+			}
+			continue
+		}
+		one := b.sample(t.values)
+		if len(t.values) == 1 {
+			one.noise = pooled
+		}
+		one.rolled(b.dice, 2+k) // independent of the other rates'
+		for i := range out {
+			out[i][k] = b.draw(&one, i)
+		}
+	}
+	return out
+}
+
+// of are the rates of a batch, as a range of Tried.
+func (o *BatchRule) of(batch int) (from, to int) {
+	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
+	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
+	}
+	return from, to
+}
+
+// best is the best rate of a batch by the qualities of Tried: the log2 of the
+// interpolated one, the index of the best tried, and whether that is at an end.
+// Index −1: all rates diverged.
+func (o *BatchRule) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
+	from, to := o.of(batch)
+	score := func(k int) float64 {
+		v := quality(k)
+		switch {
+		case math.IsNaN(v):
+			return math.Inf(-1)
+		case o.higher:
+			return v
+		}
+		return -v
+	}
+	at = -1
+	for k := from; k < to; k++ {
+		if !math.IsInf(score(k), -1) && (at < 0 || score(k) > score(at)) {
+			at = k
+		}
+	}
+	if at < 0 {
+		return math.NaN(), -1, ""
+	}
+	x := func(k int) float64 { return math.Log2(o.Tried[k].LearningRate) }
+	switch {
+	case to-from == 1:
+		return x(at), at, BoundOnly
+	case at == from:
+		return x(at), at, BoundLowest
+	case at == to-1:
+		return x(at), at, BoundHighest
+	case math.IsInf(score(at-1), -1) || math.IsInf(score(at+1), -1): // a rate that diverges bounds the best, and has no quality
+		return x(at), at, ""
+	}
+	var xs, scores []float64
+	for k := max(from, at-around); k <= min(to-1, at+around); k++ {
+		if !math.IsInf(score(k), -1) {
+			xs, scores = append(xs, x(k)-x(at)), append(scores, score(k))
+		}
+	}
+	return x(at) + min(max(vertex(xs, scores), x(at-1)-x(at)), x(at+1)-x(at)), at, ""
+}
+
+// around is how many rates on each side of the best one tell where the best is
+// between them. With noise, two halve the error of the exponent that one leaves:
+// what a curve that is not symmetric shifts is the same at every batch.
+const around = 2
+
+// vertex is where the parabola that fits points best, by least squares, has its
+// top (the second-order model of Box and Wilson, On the Experimental Attainment of
+// Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951); 0
+// where it has none. There are at least three points.
+func vertex(x, y []float64) float64 {
+	var s [5]float64 // sums of powers of x
+	var t [3]float64 // the same times y
+	for i, v := range x {
+		power := 1.0
+		for k := range s {
+			s[k] += power
+			if k < len(t) {
+				t[k] += power * y[i]
+			}
+			power *= v
+		}
+	}
+	// Cramer's rule for the normal equations; the common denominator cancels.
+	det := func(a, b, c [3]float64) float64 {
+		return a[0]*(b[1]*c[2]-b[2]*c[1]) - b[0]*(a[1]*c[2]-a[2]*c[1]) + c[0]*(a[1]*b[2]-a[2]*b[1])
+	}
+	one, linear, square := [3]float64(s[0:3]), [3]float64(s[1:4]), [3]float64(s[2:5])
+	whole := det(one, linear, square)
+	slope, bend := det(one, t, square)/whole, det(one, linear, t)/whole
+	if !(bend < 0) {
+		return 0
+	}
+	return -slope / (2 * bend)
+}
+
+// rates makes the rows.
+func (o *BatchRule) rates(s *Study, batches []int, draws [][]float64) error {
+	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
+	var base *TriedRate
+	var baseRate float64
+	for _, batch := range batches {
+		row := RateRow{GlobalBatch: batch, Best: nothing(), Quality: nothing(), Change: nothing(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
+		from, to := o.of(batch)
+		row.Rates = to - from
+		for _, t := range o.Tried[from:to] {
+			row.Runs, row.Diverged = row.Runs+t.Runs, row.Diverged+t.Diverged
+		}
+		log2, at, bound := o.best(batch, tried)
+		if at < 0 {
+			if base == nil {
+				return errors.New("at the smallest batch every learning rate diverged: run lower ones")
+			}
+			o.Rows = append(o.Rows, row)
+			continue
+		}
+		t := &o.Tried[at]
+		row.Bound, row.Quality = bound, t.Quality
+		row.Best.Value, row.Best.N = math.Exp2(log2), t.Runs
+		if draws != nil {
+			around := make([]float64, len(draws))
+			for i, d := range draws {
+				around[i], _, _ = o.best(batch, func(k int) float64 { return d[k] })
+				around[i] -= log2
+			}
+			low, high := o.interval(around, o.freedom(batch))
+			row.Best.Low, row.Best.High = math.Exp2(log2+low), math.Exp2(log2+high)
+		}
+		if base == nil {
+			base, baseRate = t, row.Best.Value
+		}
+		row.Change.Value = t.Quality.Value - base.Quality.Value
+		if t != base {
+			row.Change.Low, row.Change.High = s.intervals(false).difference(t.values, base.values)
+		}
+		for i, to := range []*float64{&row.Constant, &row.Sqrt, &row.Linear} {
+			*to = rateRules()[i].at(batch, base.GlobalBatch, baseRate)
+		}
+		o.Rows = append(o.Rows, row)
+	}
+	o.good()
+	return nil
+}
+
+// good finds up to which batch the quality does not fall.
+func (o *BatchRule) good() {
+	for _, r := range o.Rows {
+		if !finite(r.Quality.Value) || o.worse(r.Change) {
+			o.Falls = r.GlobalBatch
+			return
+		}
+		o.Good = r.GlobalBatch
+	}
+}
+
+// worse says whether a change of quality is for the worse, beyond noise.
+func (o *BatchRule) worse(change Span) bool {
+	if o.higher {
+		return change.High < 0
+	}
+	return change.Low > 0
+}
+
+// freedom are the degrees of freedom of the deviations behind the rates of some
+// batches.
+func (o *BatchRule) freedom(batches ...int) float64 {
+	n := 0
+	for _, t := range o.Tried {
+		if slices.Contains(batches, t.GlobalBatch) {
+			n += max(0, len(t.values)-1)
+		}
+	}
+	return float64(max(1, n))
+}
+
+// interval is that of resampled distances from a value, widened as bootstrap's.
+func (o *BatchRule) interval(distances []float64, freedom float64) (low, high float64) {
+	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
+	if len(distances) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	slices.Sort(distances)
+	tail := (1 - o.rule.level()) / 2
+	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
+	return wider * stat.Quantile(tail, stat.LinInterp, distances, nil), wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
+}
+
+// fit finds the exponent over the batches that tell a best rate of their own.
+func (o *BatchRule) fit(draws [][]float64) {
+	o.Exponent = nothing()
+	var x []float64
+	for _, r := range o.Rows {
+		if r.Bound == "" && finite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
+			o.fitted = append(o.fitted, r.GlobalBatch)
+			x = append(x, math.Log2(float64(r.GlobalBatch)))
+		}
+	}
+	if len(x) < 2 {
+		return
+	}
+	slope := func(quality func(k int) float64) (p float64, atEnd bool) {
+		y := make([]float64, len(x))
+		for i, batch := range o.fitted {
+			var bound string
+			y[i], _, bound = o.best(batch, quality)
+			atEnd = atEnd || bound != ""
+		}
+		_, p = stat.LinearRegression(x, y, nil, false)
+		return p, atEnd
+	}
+	o.Exponent.N = len(x)
+	o.Exponent.Value, _ = slope(func(k int) float64 { return o.Tried[k].Quality.Value })
+	if draws == nil {
+		return
+	}
+	distances := make([]float64, len(draws))
+	for i, d := range draws {
+		p, atEnd := slope(func(k int) float64 { return d[k] })
+		distances[i] = p - o.Exponent.Value
+		if atEnd {
+			o.edge += 1 / float64(len(draws))
+		}
+	}
+	low, high := o.interval(distances, o.freedom(o.fitted...))
+	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
+}
+
+// nearRate is the relative distance within which a rate that was tried stands
+// for one that a rule makes.
+const nearRate = 0.05
+
+// compareRules looks how each rule's rates fared, from the best rate tried at
+// the smallest batch.
+func (o *BatchRule) compareRules(s *Study) {
+	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
+	_, base, _ := o.best(o.Rows[0].GlobalBatch, tried)
+	first := o.Tried[base]
+	for _, rule := range rateRules() {
+		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: nothing()}
+		for _, r := range o.Rows[1:] {
+			_, best, _ := o.best(r.GlobalBatch, tried)
+			from, to := o.of(r.GlobalBatch)
+			want := rule.at(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
+			for k := from; k < to && best >= 0; k++ {
+				t := o.Tried[k]
+				if math.Abs(t.LearningRate/want-1) > nearRate {
+					continue
+				}
+				row.Batches = append(row.Batches, r.GlobalBatch)
+				row.take(o, s, t, o.Tried[best])
+				break
+			}
+		}
+		o.Rules = append(o.Rules, row)
+	}
+}
+
+// take counts the rate t of a rule against the best one of its batch.
+func (r *RuleRow) take(o *BatchRule, s *Study, t, best TriedRate) {
+	loss := Span{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
+	rejected := t.Diverged > 0
+	switch {
+	case rejected:
+		loss.Value = math.Inf(-1)
+		if !o.higher {
+			loss.Value = math.Inf(1)
+		}
+	case t.LearningRate != best.LearningRate:
+		loss.Low, loss.High = s.intervals(false).difference(t.values, best.values)
+		rejected = o.worse(loss)
+	default:
+		loss.Low, loss.High = 0, 0
+	}
+	if math.IsNaN(r.Worst.Value) || math.Abs(loss.Value) > math.Abs(r.Worst.Value) {
+		r.Worst, r.WorstBatch = loss, t.GlobalBatch
+	}
+	if r.Rejected = r.Rejected || rejected; !r.Rejected {
+		r.Holds = t.GlobalBatch
+	}
+}

@@ -1,0 +1,401 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Values of BatchRule.How.
+const (
+	HowRates   = "best rates"
+	HowQuality = "quality"
+)
+
+// oftenAtEnd is the share of resamples with a best rate at an end of those tried
+// from which on the interval of the exponent is cut off there, and cannot be
+// trusted.
+const oftenAtEnd = 0.05
+
+// decide names the rule, where the runs tell it from the others.
+func (o *BatchRule) decide() {
+	if !math.IsNaN(o.Exponent.Value) {
+		left := o.within()
+		switch {
+		case math.IsNaN(o.Exponent.Low) || o.edge > oftenAtEnd || len(left) > 1:
+		case len(left) == 1:
+			o.Rule, o.How = left[0].name, HowRates
+		default:
+			o.Rule, o.How = RateOther, HowRates
+		}
+		return
+	}
+	left, rejected := o.standing()
+	if len(left) == 1 && len(rejected) > 0 {
+		o.Rule, o.How = left[0].Rule, HowQuality
+	}
+}
+
+// within are the rules whose exponent the interval holds.
+func (o *BatchRule) within() []rateRule {
+	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
+		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
+	})
+}
+
+// standing are the rules whose rates were tried: those that lose nothing beyond
+// noise, and those that do.
+func (o *BatchRule) standing() (left, rejected []RuleRow) {
+	for _, r := range o.Rules {
+		switch {
+		case len(r.Batches) == 0:
+		case r.Rejected:
+			rejected = append(rejected, r)
+		default:
+			left = append(left, r)
+		}
+	}
+	return left, rejected
+}
+
+// say is the result in a sentence.
+func (o *BatchRule) say() string {
+	text := []string{o.sayRule(), o.sayGood()}
+	if o.Rule == "" {
+		text = append(text, "the runs do not decide: "+strings.Join(o.next.why, "; "))
+	}
+	return strings.Join(text, "; ") + "."
+}
+
+// sayRule is what the runs say of the rule.
+func (o *BatchRule) sayRule() string {
+	switch {
+	case !math.IsNaN(o.Exponent.Value):
+		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", short(o.Exponent.Value))
+		if !math.IsNaN(o.Exponent.Low) {
+			text += " " + o.Exponent.interval()
+		}
+		text += fmt.Sprintf(" (batches %s)", commas(numbers(o.fitted)))
+		var left []string
+		for _, r := range o.within() {
+			left = append(left, r.words)
+		}
+		switch {
+		case o.Rule == RateOther:
+			return text + ", which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"
+		case o.Rule != "":
+			return fmt.Sprintf("%s holds: %s", left[0], text)
+		case len(left) > 1:
+			return text + ", which can be " + either(left)
+		}
+		return text
+	case o.Rule != "":
+		left, rejected := o.standing()
+		return fmt.Sprintf("%s is the best of those tried: %s", wordsOf(left[0].Rule), o.sayRejected(rejected))
+	}
+	left, rejected := o.standing()
+	switch {
+	case len(left)+len(rejected) == 0:
+		return "no batch has learning rates enough to tell its best one, and none beyond the smallest has the rate of a rule"
+	case len(left) == 0:
+		return "every rule that was tried loses: " + o.sayRejected(rejected)
+	}
+	var names []string
+	for _, r := range left {
+		names = append(names, wordsOf(r.Rule))
+	}
+	text := fmt.Sprintf("%s is the only rule whose rates were tried", names[0])
+	if len(names) > 1 {
+		text = commas(names) + " do equally well within noise"
+	}
+	if len(rejected) > 0 {
+		text += "; " + o.sayRejected(rejected)
+	}
+	return text
+}
+
+func wordsOf(rule string) string {
+	for _, r := range rateRules() {
+		if r.name == rule {
+			return r.words
+		}
+	}
+	return rule
+}
+
+// sayRejected is what the rules that lose cost.
+func (o *BatchRule) sayRejected(rows []RuleRow) string {
+	var text []string
+	for _, r := range rows {
+		if math.IsInf(r.Worst.Value, 0) {
+			text = append(text, fmt.Sprintf("%s diverges at batch %d", wordsOf(r.Rule), r.WorstBatch))
+			continue
+		}
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", wordsOf(r.Rule), o.Measure, r.WorstBatch, short(r.Worst.Value), r.Worst.interval()))
+	}
+	return commas(text)
+}
+
+// sayGood is up to which batch the quality stays.
+func (o *BatchRule) sayGood() string {
+	first := o.Rows[0]
+	at := func(batch int) RateRow {
+		return o.Rows[slices.IndexFunc(o.Rows, func(r RateRow) bool { return r.GlobalBatch == batch })]
+	}
+	if o.Falls > 0 {
+		r := at(o.Falls)
+		if !finite(r.Quality.Value) {
+			return fmt.Sprintf("the %s holds up to batch %d: at %d every rate diverged", o.Measure, o.Good, o.Falls)
+		}
+		return fmt.Sprintf("the %s holds up to batch %d: at %d it is worse than at %d beyond noise (%s to %s, a change of %s %s)",
+			o.Measure, o.Good, o.Falls, first.GlobalBatch, short(first.Quality.Value), short(r.Quality.Value), short(r.Change.Value), r.Change.interval())
+	}
+	last := at(o.Good)
+	text := fmt.Sprintf("no batch up to the largest, %d, shows a worse %s beyond noise (%s at %d, %s at %d",
+		o.Good, o.Measure, short(first.Quality.Value), first.GlobalBatch, short(last.Quality.Value), last.GlobalBatch)
+	if math.IsNaN(last.Change.Low) {
+		return text + "; single runs tell no noise)"
+	}
+	return text + fmt.Sprintf(", a change of %s %s)", short(last.Change.Value), last.Change.interval())
+}
+
+// sweep is what is to be run next.
+type sweep struct {
+	study   string
+	config  string
+	workers int
+	each    int // samples of a global batch for one of the config's batch
+	fixed   []string
+	batches []int
+	rates   []float64
+	seeds   []int64
+	why     []string
+}
+
+// Numbers of seeds that an advice asks for.
+const (
+	fewSeeds  = 3
+	mostSeeds = 12
+)
+
+// advise plans the runs that would decide.
+func (o *BatchRule) advise() {
+	if o.Rule != "" {
+		return
+	}
+	n := &o.next
+	o.place(n)
+	low, high := math.Inf(1), 0.0
+	for _, r := range o.Rows {
+		n.batches = append(n.batches, r.GlobalBatch)
+	}
+	for _, t := range o.Tried {
+		low, high = min(low, t.LearningRate), max(high, t.LearningRate)
+		if !slices.ContainsFunc(n.rates, func(v float64) bool { return math.Abs(v-t.LearningRate) < 1e-6*v }) {
+			n.rates = append(n.rates, t.LearningRate)
+		}
+	}
+	o.moreRates(n, low, high)
+	o.moreSeeds(n)
+	slices.Sort(n.rates)
+	slices.Sort(n.batches)
+}
+
+// moreRates adds the rates between which the best one must lie.
+func (o *BatchRule) moreRates(n *sweep, low, high float64) {
+	var few, above, below []string
+	for _, r := range o.Rows {
+		name := strconv.Itoa(r.GlobalBatch)
+		switch {
+		case r.Rates < 3:
+			few = append(few, name)
+		case r.Bound == BoundHighest:
+			above = append(above, name)
+		case r.Bound == BoundLowest:
+			below = append(below, name)
+		}
+	}
+	if len(few) > 0 {
+		n.why = append(n.why, fmt.Sprintf("%s %s fewer than three learning rates, which show no best one", batchNames(few), has(few)))
+		first := o.Rows[0]
+		reach := float64(o.Rows[len(o.Rows)-1].GlobalBatch) / float64(first.GlobalBatch)
+		_, at, _ := o.best(first.GlobalBatch, func(k int) float64 { return o.Tried[k].Quality.Value })
+		best := o.Tried[at].LearningRate
+		n.rates = n.rates[:0] // all of them again, so that every batch has the same
+		for rate := best / 2; rate < 2.1*reach*best; rate *= 2 {
+			n.rates = append(n.rates, rate)
+		}
+		return
+	}
+	if len(above) > 0 {
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the highest tried, so that a higher one may be better", batchNames(above)))
+		n.rates = append(n.rates, 2*high, 4*high)
+	}
+	if len(below) > 0 {
+		n.why = append(n.why, fmt.Sprintf("the best rate of %s is the lowest tried, so that a lower one may be better", batchNames(below)))
+		n.rates = append(n.rates, low/2, low/4)
+	}
+	if len(above)+len(below) == 0 && o.edge > oftenAtEnd {
+		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", percent(math.Round(100*o.edge)/100)))
+		n.rates = append(n.rates, low/2, 2*high)
+	}
+}
+
+func batchNames(names []string) string {
+	if len(names) == 1 {
+		return "batch " + names[0]
+	}
+	return "batches " + commas(names)
+}
+
+func has(names []string) string {
+	if len(names) == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+// either joins alternatives.
+func either(names []string) string {
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// moreSeeds adds the seeds that would narrow the interval to one rule: by half
+// the distance between two of them, if the spread stays.
+func (o *BatchRule) moreSeeds(n *sweep) {
+	now := 0
+	for _, t := range o.Tried {
+		if now == 0 || t.Runs < now {
+			now = t.Runs
+		}
+	}
+	want := now
+	switch half := (o.Exponent.High - o.Exponent.Low) / 2; {
+	case now < 2:
+		n.why = append(n.why, "single runs tell no noise")
+		want = fewSeeds
+	case len(n.why) > 0: // other rates come first
+	case half > 0:
+		const enough = 0.2 // of exponents that are 1/2 apart
+		want = min(mostSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
+		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", plural(now, "seed")))
+		if want == mostSeeds {
+			n.why = append(n.why, "a wider range of batches tells it better than many more seeds")
+			n.batches = append(n.batches, o.further(n.each))
+		}
+	default:
+		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", plural(now, "seed")))
+		want = min(mostSeeds, 2*now)
+	}
+	for seed := int64(1); len(n.seeds) < want; seed++ {
+		if !slices.Contains(n.seeds, seed) {
+			n.seeds = append(n.seeds, seed)
+		}
+	}
+	slices.Sort(n.seeds)
+}
+
+// further is a batch that widens the range over which the exponent is found:
+// beyond the largest, or where the quality falls there below the smallest, if
+// there is one that the workers can share (each samples at a time).
+func (o *BatchRule) further(each int) int {
+	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
+		return half
+	}
+	return 2 * o.Rows[len(o.Rows)-1].GlobalBatch
+}
+
+// place takes from the runs what the next ones share with them.
+func (o *BatchRule) place(n *sweep) {
+	scaled := false
+	for _, t := range o.Tried {
+		for _, r := range t.places {
+			if r.Info.Seed > 0 && !slices.Contains(n.seeds, r.Info.Seed) {
+				n.seeds = append(n.seeds, r.Info.Seed)
+			}
+			if n.study == "" {
+				n.study, n.config = r.Info.Study, r.Info.Study
+				if name, ok := r.Info.Config["name"].(string); ok {
+					n.config = name
+				}
+			}
+			if n.workers == 0 || r.Info.Workers < n.workers {
+				n.workers = r.Info.Workers
+			}
+			optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
+			if given, ok := optimizer["learning_rate"].(float64); ok && math.Abs(given-t.LearningRate) > 1e-6*given {
+				scaled = true
+			}
+			accumulate, _ := r.Info.Config["accumulate"].(float64)
+			n.each = max(n.each, int(accumulate))
+		}
+	}
+	n.workers, n.each = max(1, n.workers), max(1, n.each)
+	n.each *= n.workers
+	for _, r := range o.Rows {
+		if r.GlobalBatch%n.each != 0 {
+			n.workers, n.each = 1, 1
+			n.fixed = append(n.fixed, "accumulate=1")
+			break
+		}
+	}
+	if scaled { // the rates of the command are those that are trained with
+		n.fixed = append(n.fixed, "schedule.scaling=none")
+		n.study += "-rates"
+	}
+}
+
+// Next is the command whose runs would decide, empty where these do. Runs that
+// are there already are left out by its --resume.
+func (o *BatchRule) Next() string {
+	n := o.next
+	if o.Rule != "" || len(n.batches) == 0 {
+		return ""
+	}
+	command := o.Launch
+	if command == "" {
+		command = "lockstep launch"
+		if n.config != "" {
+			command += " --config " + n.config
+		}
+	}
+	for _, kv := range n.fixed {
+		command += " --set " + kv
+	}
+	if n.study != "" {
+		command += " --study " + n.study
+	}
+	batches := make([]int, len(n.batches))
+	for i, b := range n.batches {
+		batches[i] = b / n.each
+	}
+	var seeds, rates []string
+	for _, s := range n.seeds {
+		seeds = append(seeds, strconv.FormatInt(s, 10))
+	}
+	for _, r := range n.rates {
+		rates = append(rates, rateText(r))
+	}
+	return fmt.Sprintf("%s --workers %d --seeds %s --vary batch=%s --vary optimizer.learning_rate=%s --resume",
+		command, n.workers, strings.Join(seeds, ","), strings.Join(numbers(batches), ","), strings.Join(rates, ","))
+}
+
+// rateText is a learning rate for people and for a command.
+func rateText(v float64) string {
+	text := strconv.FormatFloat(v, 'g', 4, 64)
+	exact, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.Abs(v) >= 1e-4 && math.Abs(v) < 1e6 {
+		return strconv.FormatFloat(exact, 'f', -1, 64)
+	}
+	return text
+}
+
+func numbers(values []int) []string {
+	var out []string
+	for _, v := range values {
+		out = append(out, strconv.Itoa(v))
+	}
+	return out
+}
