@@ -82,9 +82,9 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 
 // LargestBatch looks for the largest batch per worker that the memory takes: by
 // powers of 2 until one does not fit, then by bisection. On the CPU a batch is
-// weighed by the memory plan of two small ones, then the result and the next one
-// by loading them; on a GPU, whose
-// libraries take memory of their own, each batch is loaded and does one step.
+// weighed by the memory plans of two small ones, then the result and the next one
+// by loading them; on a GPU, whose libraries take memory of their own, each batch is
+// loaded and does one step.
 func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
