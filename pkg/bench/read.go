@@ -72,7 +72,7 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
 	b := readBench{
-		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", taskRead),
+		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
 		record: Record{Machine: machine(), Commit: commit(ctx), Peer: "required"},
 	}
 	for _, measure := range []func(context.Context) ([]Record, error){b.besidePandas, b.firstFigure, b.rates, b.memory} {

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// taskRead is that of a worker that reads logs.
-const taskRead = "read"
+// TaskRead is the task (WorkerOptions.Task) of a worker that reads logs.
+const TaskRead = "read"
 
 // What a worker of that task is asked; the words have tabs between them.
 const (

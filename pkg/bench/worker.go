@@ -59,7 +59,7 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 // on out until in ends. With RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
 // LOCKSTEP_TOKEN in the environment it is one of several.
 func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
-	if o.Task == taskRead {
+	if o.Task == TaskRead {
 		return readWork(ctx, in, out)
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
@@ -78,7 +78,7 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	case taskAllReduce:
 		w.about = greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
-		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, taskTrain, taskAllReduce, taskRead)
+		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, taskTrain, taskAllReduce, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {

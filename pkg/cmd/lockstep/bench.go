@@ -220,11 +220,14 @@ func benchWorkerCommand() *cobra.Command {
 		Use: "worker", Hidden: true, Args: cobra.NoArgs,
 		Short: "Answer requests from standard input until it ends",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if o.Task == bench.TaskRead {
+				collectRarely() // as the commands that read
+			}
 			return bench.Work(c.Context(), o, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Task, "task", "train", "train or allreduce")
+	f.StringVar(&o.Task, "task", "train", "train, allreduce or read")
 	f.IntVar(&o.Engine.Threads, "threads", 1, "of this worker")
 	f.StringVar(&o.Engine.Convolution, "convolution", o.Engine.Convolution, "algorithm")
 	f.BoolVar(&o.Engine.Fuse, "fuse", o.Engine.Fuse, "batch norm and ReLU in one kernel")

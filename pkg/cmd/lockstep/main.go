@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
@@ -79,8 +80,24 @@ this machine; 130 interrupted. "lockstep gate" has its own: see its help.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), scalingCommand(), compareCommand(), gateCommand(), plotCommand(), reportCommand(), readCommand(), modelCommand(),
+		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), modelCommand(),
+		forReading(scalingCommand()), forReading(compareCommand()), forReading(gateCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
 		verifyCommand(), dataCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
 	)
 	return root
+}
+
+// forReading is c with a collector of garbage that runs more rarely: a command
+// that reads logs ends before most of what it allocates could be collected, and
+// what its readers hold at once is bounded. GOGC overrides.
+func forReading(c *cobra.Command) *cobra.Command {
+	c.PreRun = func(*cobra.Command, []string) { collectRarely() }
+	return c
+}
+
+func collectRarely() {
+	const percent = 400
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
