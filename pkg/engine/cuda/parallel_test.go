@@ -44,12 +44,13 @@ func together(t *testing.T, n int, f func(i int) error) {
 	}
 }
 
-// onOneGPU are ranks that share a GPU and exchange through the host.
+// onOneGPU are ranks that share a GPU and exchange through the host. Each has a
+// machine of its own, as each is a process with a context of its own: in one
+// context a rank must not copy while another records.
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
-	m := simulated(t, fake.Options{})
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, m, o)})
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, simulated(t, fake.Options{}), o)})
 	}
 	return ranks
 }
