@@ -23,8 +23,10 @@ import (
 // each other.
 
 const (
-	leastAhead  = 1 << 19 // bytes of a piece
-	aheadPieces = 8       // a processor, so that all are done at the same time
+	leastAhead = 1 << 17 // bytes of a piece
+	// aheadShare is how many pieces of its length a processor would have to read of
+	// what is left: pieces become shorter, so that all are done at the same time.
+	aheadShare = 2
 	// usualFrom is of how many bytes in usual form a log must be, to be read so.
 	usualFrom = 1 << 15
 	// aheadProbe is in how many bytes a line of an epoch's time must begin, for
@@ -39,8 +41,9 @@ type ahead struct {
 	heading string
 	room    []runs.Epoch // with a place for the epochs of each piece
 	pieces  []aheadPiece
-	joined  int          // how many were passed
-	next    atomic.Int64 // the first that nobody has begun with
+	joined  int           // how many were passed
+	ready   chan struct{} // closed when the pieces are known
+	next    atomic.Int64  // the first that nobody has begun with
 	stopped atomic.Bool
 	wg      sync.WaitGroup
 }
@@ -78,11 +81,15 @@ func (t *textLog) epochLines(ctx context.Context) {
 	f, l := &t.fast, t.l
 	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
 	f.epochs, f.blank, f.line = tr.epochs, tr.blank, l.number
-	n := f.read(l.buf[l.start:l.end], math.MaxInt)
+	limit := math.MaxInt
+	if t.ahead == nil { // which is what all wait for
+		limit = int(usualFrom)
+	}
+	n := f.read(l.buf[l.start:l.end], limit)
 	l.start += n
 	t.takeEpochs(f)
 	t.usualBytes += int64(n)
-	if t.ahead == nil && t.usualBytes >= min(usualFrom, t.in.pieceBytes()) && t.usualBytes > l.got*3/4 {
+	if t.ahead == nil && t.usualBytes >= min(usualFrom, t.in.pieceBytes()) && t.usualBytes > (l.got-int64(l.end-l.start))*3/4 {
 		t.goAhead(ctx)
 	}
 }
@@ -102,32 +109,35 @@ func (t *textLog) takeEpochs(f *epochLines) {
 // goAhead begins to read the rest of the file in pieces, if it is worth it.
 func (t *textLog) goAhead(ctx context.Context) {
 	in, tr := t.in, t.usualTrack()
-	a := &ahead{ctx: ctx, at: in.at, heading: string(t.heading)}
+	a := &ahead{ctx: ctx, at: in.at, heading: string(t.heading), ready: make(chan struct{})}
 	t.ahead = a // it is tried once
-	if in.at == nil || in.abreast < 2 || len(tr.epochs) < 2 {
+	if in.at == nil || in.abreast < 2 || len(tr.epochs) < 2 || in.size-t.l.got < in.pieceBytes() {
 		return
 	}
+	for range min(int64(in.abreast-1), (in.size-t.l.got)/in.pieceBytes()) { // they begin while the pieces are cut
+		a.wg.Go(func() {
+			buf := make([]byte, min(chunk, in.size))
+			<-a.ready
+			for a.one(buf) {
+			}
+		})
+	}
+	defer close(a.ready)
 	pieces, places := t.cut(tr.epochs)
 	if len(pieces) == 0 {
 		return
 	}
 	a.pieces, a.room = pieces, make([]runs.Epoch, places)
+	days := make([]calendar, len(pieces))
 	for i := range pieces {
 		p := &pieces[i]
 		p.read, p.done = p.from, make(chan struct{})
 		p.lines = t.fast
-		p.lines.anew(a.room[p.place:p.place:a.end(i)])
+		p.lines.anew(&days[i], a.room[p.place:p.place:a.end(i)])
 		p.lines.line = p.above
 	}
 	tr.epochs = a.room[:copy(a.room, tr.epochs):pieces[0].place]
 	t.l.r = io.LimitReader(t.l.r, pieces[0].from-t.l.got)
-	for range min(in.abreast-1, len(pieces)) {
-		a.wg.Go(func() {
-			buf := make([]byte, min(chunk, in.size))
-			for a.one(buf) {
-			}
-		})
-	}
 }
 
 // pieceBytes is the least length of a piece.
@@ -142,18 +152,20 @@ func (in *input) pieceBytes() int64 {
 // be in all; none where it is too short, or where it does not look as if it went
 // on like the epochs that were read.
 func (t *textLog) cut(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
-	in, got := t.in, t.l.got
-	rest := in.size - got
-	n := min(rest/in.pieceBytes(), int64(in.abreast)*aheadPieces)
+	in, taken := t.in, t.l.got-int64(t.l.end-t.l.start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // of an epoch
-	each := float64(got) / float64(len(epochs))     // its bytes
+	each := float64(taken) / float64(len(epochs))   // its bytes
 	places = len(epochs) - 1
-	buf := make([]byte, aheadProbe)
-	for i := int64(1); i < n; i++ {
-		from := got + rest/n*i
-		k, err := in.at.ReadAt(buf, from)
-		begins, number := t.fast.findTime(buf[:k])
+	probe := make([]byte, aheadProbe)
+	for next := t.l.got; ; {
+		share := max((in.size-next)/int64(aheadShare*in.abreast), in.pieceBytes())
+		from := next
+		if next += share; next > in.size {
+			break
+		}
+		k, err := in.at.ReadAt(probe, from)
+		begins, number := t.fast.findTime(probe[:k])
 		more := number - last.Epoch
 		p := aheadPiece{from: from + int64(begins), to: in.size, place: len(epochs) + more - 1, above: last.Line + more*lines - 1}
 		switch {
@@ -183,21 +195,21 @@ func (a *ahead) end(i int) int {
 }
 
 // anew makes s read into epochs, which are those of another stretch of the log.
-func (s *epochLines) anew(epochs []runs.Epoch) {
-	s.day, s.stamp, s.ended, s.epochs = &calendar{}, [3]uint64{}, noStamp, epochs
+func (s *epochLines) anew(day *calendar, epochs []runs.Epoch) {
+	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
 // findTime is where the first line of an epoch's time begins in b, behind
 // another line, and the epoch's number; 0 where there is none.
 func (s *epochLines) findTime(b []byte) (begins, number int) {
-	one, epochs := *s, [1]runs.Epoch{}
+	one, day, epochs := *s, calendar{}, [1]runs.Epoch{}
 	for {
 		i := bytes.IndexByte(b[begins:], '\n')
 		if i < 0 {
 			return 0, 0
 		}
 		begins += i + 1
-		one.anew(epochs[:0])
+		one.anew(&day, epochs[:0])
 		if one.read(b[begins:], 1); len(one.epochs) > 0 {
 			return begins, epochs[0].Epoch
 		}

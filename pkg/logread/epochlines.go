@@ -19,16 +19,39 @@ const (
 	// epochLine is more than such a line has bytes: up to the end of a line no
 	// reading has to ask whether the text goes on.
 	epochLine = 256
-	// maxHeading bounds the heading, and maxIndent the blanks behind it.
-	maxHeading, maxIndent = 32, 8
+	// maxOpening bounds what stands between the stamp and a line's first number.
+	maxOpening = 56
 	// noStamp is before every stamp, and no difference from it overflows.
 	noStamp = -1 << 62
 )
 
+// usualForm is one of the forms that lines have, in the order in which they come.
+type usualForm int
+
+const (
+	epochTimeLine usualForm = iota
+	trainLossLine
+	valLossLine
+	valTimeLine
+	usualForms // so many
+)
+
+// opening is what stands between the stamp and the first number of such a line.
+type opening struct {
+	text, mask [maxOpening / 8]uint64
+	length     int
+}
+
+// is says whether h begins with o.
+func (o *opening) is(h *[maxOpening]byte) bool {
+	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
+	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
+}
+
 // epochLines reads such lines into epochs.
 type epochLines struct {
-	heading, mask [maxHeading / 8]uint64 // what stands between stamp and message
-	length        int                    // of it
+	openings [usualForms]opening
+	next     usualForm // that is the likeliest
 
 	day            *calendar
 	stamp          [3]uint64 // of the line before, whose time is ended
@@ -42,19 +65,21 @@ type epochLines struct {
 // setHeading sets what stands between the stamp and the message; false where it
 // is too long.
 func (s *epochLines) setHeading(heading []byte) bool {
-	var text, mask [maxHeading]byte
-	s.length = 1 + len(heading)
-	if s.length > maxHeading {
-		return false
-	}
-	text[0] = ' '
-	copy(text[1:], heading)
-	for i := range s.length {
-		mask[i] = 0xff
-	}
-	for i := range s.heading {
-		s.heading[i] = binary.LittleEndian.Uint64(text[8*i:])
-		s.mask[i] = binary.LittleEndian.Uint64(mask[8*i:])
+	messages := [usualForms]string{"Time taken for epoch ", "  Avg train loss=", "  Avg val loss=", "  Total validation time: "}
+	for i, message := range messages {
+		o := &s.openings[i]
+		if o.length = 1 + len(heading) + len(message); o.length > maxOpening {
+			return false
+		}
+		var text, mask [maxOpening]byte
+		copy(text[copy(text[:], " ")+copy(text[1:], heading):], message)
+		for i := range o.length {
+			mask[i] = 0xff
+		}
+		for i := range o.text {
+			o.text[i] = binary.LittleEndian.Uint64(text[8*i:])
+			o.mask[i] = binary.LittleEndian.Uint64(mask[8*i:])
+		}
 	}
 	return true
 }
@@ -66,7 +91,7 @@ func (s *epochLines) read(b []byte, limit int) int {
 	limit = min(limit, len(b)-epochLine+1)
 	for at < limit {
 		ended := s.ended
-		n := s.oneLine(b[at : at+epochLine : at+epochLine])
+		n := s.oneLine((*[epochLine]byte)(b[at:]))
 		if n == 0 {
 			s.ended, s.stamp = ended, [3]uint64{} // the line's stamp may count for nothing
 			return at
@@ -79,31 +104,29 @@ func (s *epochLines) read(b []byte, limit int) int {
 
 // oneLine reads the line that p begins with and returns its length; 0 where it is
 // of no usual form.
-func (s *epochLines) oneLine(p []byte) int {
-	w0, w1, w2 := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[15:])
+func (s *epochLines) oneLine(p *[epochLine]byte) int {
+	w0, w1, w2 := binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[15:])
 	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.newStamp(p, w0, w1, w2) {
 		return 0
 	}
-	h := p[stampBytes : stampBytes+maxHeading]
-	if (binary.LittleEndian.Uint64(h)^s.heading[0])&s.mask[0]|
-		(binary.LittleEndian.Uint64(h[8:])^s.heading[1])&s.mask[1]|
-		(binary.LittleEndian.Uint64(h[16:])^s.heading[2])&s.mask[2]|
-		(binary.LittleEndian.Uint64(h[24:])^s.heading[3])&s.mask[3] != 0 {
-		return 0
-	}
-	k := stampBytes + s.length
-	for p[k] == ' ' && k < stampBytes+maxHeading+maxIndent {
-		k++
-	}
-	if n := s.message(p[k:]); n > 0 {
-		return k + n
+	h := (*[maxOpening]byte)(p[stampBytes:])
+	for range usualForms {
+		form := s.next & (usualForms - 1)
+		s.next = form + 1
+		if o := &s.openings[form]; o.is(h) {
+			k := stampBytes + o.length
+			if n := s.numbers(form, p[k:]); n > 0 {
+				return k + n
+			}
+			return 0
+		}
 	}
 	return 0
 }
 
 // newStamp takes the stamp that p begins with, whose words are w0, w1 and w2;
 // false where it is of another form, or where it goes back by more than a second.
-func (s *epochLines) newStamp(p []byte, w0, w1, w2 uint64) bool {
+func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
 	const date = 1<<24 - 1 // of w1: two digits and the blank
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.newDay(p) {
 		return false
@@ -128,7 +151,7 @@ func (s *epochLines) newStamp(p []byte, w0, w1, w2 uint64) bool {
 	if s.ended == noStamp {
 		s.started = now
 	}
-	s.ended, s.stamp = now, [3]uint64{w0, w1, w2}
+	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // word by word, as they are read
 	return true
 }
 
@@ -148,7 +171,7 @@ func wholeStamp(s []byte) bool {
 }
 
 // newDay takes the day that p begins with.
-func (s *epochLines) newDay(p []byte) bool {
+func (s *epochLines) newDay(p *[epochLine]byte) bool {
 	if p[4] != '-' || p[7] != '-' || p[10] != ' ' || !digit(p[0]) {
 		return false
 	}
@@ -158,43 +181,39 @@ func (s *epochLines) newDay(p []byte) bool {
 	return !s.day.bad
 }
 
-// message reads the message that m begins with up to the end of its line, and
-// returns its length; 0 where it is of no usual form.
-func (s *epochLines) message(m []byte) int {
-	switch {
-	case has(m, "Time tak"):
+// numbers reads the numbers that m begins with up to the end of a line of that
+// form, and returns their length with it; 0 where they are of no usual form.
+func (s *epochLines) numbers(form usualForm, m []byte) int {
+	if form == epochTimeLine {
 		return s.time(m)
-	case len(s.epochs) == 0:
-	case has(m, "Avg trai") && has(m[7:], "in loss="):
-		v, n := decimal(m[15:])
-		if n > 0 && m[15+n] == '\n' {
-			s.epochs[len(s.epochs)-1].TrainLoss = v
-			return 15 + n + 1
-		}
-	case has(m, "Avg val ") && has(m[8:], "loss="):
-		v, n := decimal(m[13:])
-		if n > 0 && m[13+n] == '\n' {
-			s.epochs[len(s.epochs)-1].ValLoss = v
-			return 13 + n + 1
-		}
-	case has(m, "Total va") && has(m[8:], "lidation") && has(m[15:], "n time: "):
-		v, n := decimal(m[23:])
-		if n > 0 && has(m[23+n:], " sec\n") {
-			s.epochs[len(s.epochs)-1].ValSeconds = v
-			return 23 + n + len(" sec\n")
-		}
 	}
-	return 0
-}
-
-// time reads the line with an epoch's time, which adds the epoch.
-func (s *epochLines) time(m []byte) int {
-	if !has(m[8:], "en for e") || !has(m[13:], "r epoch ") {
+	v, n := decimal(m)
+	if n == 0 || len(s.epochs) == 0 {
 		return 0
 	}
-	k := len("Time taken for epoch ")
-	number, n := shortCount(m[k:])
-	if k += n; n == 0 || !has(m[k:], " is ") {
+	e := &s.epochs[len(s.epochs)-1]
+	if form == valTimeLine {
+		if !has(m[n:], " sec\n") {
+			return 0
+		}
+		e.ValSeconds = v
+		return n + len(" sec\n")
+	}
+	switch {
+	case m[n] != '\n':
+		return 0
+	case form == trainLossLine:
+		e.TrainLoss = v
+	default:
+		e.ValLoss = v
+	}
+	return n + 1
+}
+
+// time reads the numbers of an epoch's time, which add the epoch.
+func (s *epochLines) time(m []byte) int {
+	number, k := shortCount(m)
+	if k == 0 || !has(m[k:], " is ") {
 		return 0
 	}
 	k += len(" is ")

@@ -115,6 +115,13 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	for _, t := range tasks {
 		t.abreast = processors / len(tasks)
 	}
+	if len(tasks) == 1 { // nobody to hand it to
+		parts, err := readTask(ctx, tasks[0])
+		if progress != nil && err == nil {
+			progress(total, total)
+		}
+		return parts, err
+	}
 	for range min(processors, len(tasks)) {
 		go func() {
 			for i := range next {
