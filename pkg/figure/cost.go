@@ -267,14 +267,14 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	countAxis(&f.plot.X, batches, o.logarithmic(batches))
 	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
-	if strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy") {
+	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isShare(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsAPoint(n)
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	f.caption += notDrawn(study)
+	f.caption += cut(f.plot, reach) + notDrawn(study)
 	f.makeRoom()
 	return f, nil
 }

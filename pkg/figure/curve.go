@@ -119,8 +119,9 @@ func (f *Figure) curveAxes(o Options, axis string, x, y extent) (origin, unit fl
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
 	log := o.LogY && y.lo > 0
-	if !log && y.lo > 0.5*y.hi { // far from 0: a step of the curve is seen only without it
-		room := max((y.hi-y.lo)*0.06, 1e-9*y.hi)
+	const visible = 1e-3                                     // of the value: what changes less is drawn as the constant that it is
+	if !log && y.lo > 0.5*y.hi && y.hi-y.lo > visible*y.hi { // far from 0: a step of the curve is seen only without it
+		room := (y.hi - y.lo) * 0.06
 		f.plot.Y.Min, f.plot.Y.Max = y.lo-room, y.hi+room
 		return origin, unit
 	}
@@ -161,14 +162,22 @@ func (o Options) groups(set *scaling.CurveSet) []group {
 
 func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group) string {
 	drawn := 0
+	of := map[string]bool{} // runs
 	for _, g := range groups {
 		drawn += len(g.lines)
+		for _, l := range g.lines {
+			of[l.Run] = true
+		}
+	}
+	each := "a line a run"
+	if drawn > len(of) { // of a run each rank may have logged
+		each = "a line a run and rank"
 	}
 	axis := set.AxisLabel
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
 		axis = "time"
 	}
-	c := fmt.Sprintf("%s against the %s; a line a run, n = %d runs.", title, axis, drawn) + o.smoothText()
+	c := fmt.Sprintf("%s against the %s; %s, n = %d runs.", title, axis, each, len(of)) + o.smoothText()
 	if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}

@@ -37,8 +37,13 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	right := &rightAxis{plot: newPlot("", "", quality.axis)}
+	shares := nowhere()
 	for i, series := range b.study.Series() {
-		drawn, err := line(b.points(series, func(p scaling.Point) float64 { return quality.span(p).Value }), qualityLook(i))
+		xy := b.points(series, func(p scaling.Point) float64 { return quality.span(p).Value })
+		for _, v := range xy {
+			shares.add(v.Y)
+		}
+		drawn, err := line(xy, qualityLook(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
@@ -53,9 +58,16 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	f := b.finish(math.NaN())
 	f.right = right
 	right.plot.X.Min, right.plot.X.Max, right.plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
-	right.plot.Y.Min, right.plot.Y.Max = 0, 1
+	valueAxis(&right.plot.Y, shares, nowhere(), false, false)
+	if isShare(shares) {
+		right.plot.Y.Min, right.plot.Y.Max = 0, 1
+	}
 	return f, nil
 }
+
+// isShare says whether values are from 0 to 1, as an IoU is; an accuracy may
+// have been logged in per cent.
+func isShare(values extent) bool { return values.lo >= 0 && values.hi <= 1 }
 
 // qualityLook is that of the right axis: the series' colour, dashed, with a
 // ring in place of the glyph.

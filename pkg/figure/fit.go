@@ -142,6 +142,10 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 		if o.Law != "" {
 			law = all.Law(o.Law)
 		}
+		if why := all.Refused(o.Law); law == nil && why != "" {
+			failed[s] = fmt.Errorf("series %s: %s", s, why)
+			continue
+		}
 		if law == nil {
 			failed[s] = fmt.Errorf("series %s: the law %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL)
 			continue
@@ -207,7 +211,7 @@ func (b *builder) law(f fitted, name string, l look, sizes []int, banded bool) (
 		}
 		b.plot.Add(drawn...)
 	}
-	b.plot.Add(b.marks(f.law, l, sizes[len(sizes)-1])...)
+	b.plot.Add(b.marks(f.law, l, sizes[len(sizes)-1], banded)...)
 	icons := []plot.Thumbnailer{key{solid, l.glyph}}
 	if banded {
 		icons = []plot.Thumbnailer{area, icons[0]}
@@ -233,8 +237,9 @@ func lawName(law string) string {
 }
 
 // marks are where another worker adds less than half of itself, and where the
-// throughput peaks, if that is inside the picture.
-func (b *builder) marks(law *scaling.Fit, l look, end int) []plot.Plotter {
+// throughput peaks, if that is inside the picture; named where the texts of all
+// laws have room.
+func (b *builder) marks(law *scaling.Fit, l look, end int, named bool) []plot.Plotter {
 	var out []plot.Plotter
 	style := textStyle(fontSize - 2)
 	style.Color = l.line.Color
@@ -250,6 +255,9 @@ func (b *builder) marks(law *scaling.Fit, l look, end int) []plot.Plotter {
 			return
 		}
 		out = append(out, drawn...)
+		if !named {
+			return
+		}
 		out = append(out, notes{{x: float64(size), y: at, text: text + " " + strconv.Itoa(size), shift: vg.Point{X: 3, Y: -6}, style: style, ground: true}})
 	}
 	size, ok := law.Half()

@@ -208,7 +208,7 @@ func eye() draw.GlyphStyle {
 
 // selected leaves the curves that the options name, or where there are too
 // many to be told apart the fewest and the most workers of each series and
-// some evenly between.
+// some evenly between; of very many series the most workers.
 func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
@@ -217,6 +217,9 @@ func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCur
 		return all
 	}
 	each := max(2, mostCurves/series)
+	if series > mostCurves { // that with the most workers alone
+		each = 1
+	}
 	var out []scaling.LossCurve
 	for start := 0; start < len(all); {
 		end := start
@@ -225,9 +228,9 @@ func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCur
 		}
 		n := end - start
 		for k := range min(each, n) {
-			i := start
-			if n > 1 {
-				i += k * (n - 1) / (min(each, n) - 1)
+			i := end - 1
+			if m := min(each, n); m > 1 {
+				i = start + k*(n-1)/(m-1)
 			}
 			out = append(out, all[i])
 		}

@@ -35,6 +35,9 @@ func (w whiskers) Plot(c draw.Canvas, p *plot.Plot) {
 			continue
 		}
 		x, lo, hi := tx(v.x), ty(v.lo), ty(v.hi)
+		if lo > c.Max.Y || hi < c.Min.Y { // no part of it
+			continue
+		}
 		c.StrokeLine2(w.style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
 		for _, y := range []vg.Length{lo, hi} {
 			if c.ContainsY(y) {

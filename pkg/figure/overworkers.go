@@ -293,18 +293,28 @@ func (b *builder) idealFrom() error {
 }
 
 // finish sets the axes and the caption. A high that is finite is the end of
-// the axis of the values.
+// the axis of the values, where they are between 0 and it.
 func (b *builder) finish(high float64) *Figure {
 	countAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional
 	valueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
-	if finite(high) && !log {
+	if finite(high) && !log && b.values.lo >= 0 && b.values.hi <= high { // else it is not of that unit
 		b.plot.Y.Max = high
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
 	}
-	b.caption = b.captionText()
+	b.caption = b.captionText() + cut(b.plot, b.reach)
 	b.makeRoom()
 	return b.Figure
+}
+
+// cut says that what shows the reach of values ends at the edge of the plot.
+func cut(p *plot.Plot, reach extent) string {
+	const rounding = 1e-9
+	room := rounding * (p.Y.Max - p.Y.Min)
+	if reach.hi > p.Y.Max+room || reach.lo < p.Y.Min-room {
+		return " Bars and bands that reach beyond the axis are cut."
+	}
+	return ""
 }
 
 // captionText says what, by which rule, how repeats are drawn, and of how many

@@ -107,6 +107,47 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestCollective writes step spans of the ring's model, 20 µs and 10 GB/s, at
+// three numbers of workers.
+func TestCollective(t *testing.T) {
+	const alpha, beta, parameters = 20e-6, 1e-10, 2_000_000
+	dir := t.TempDir()
+	nan := math.NaN()
+	for _, n := range []int{2, 4, 8} {
+		for seed := range 2 {
+			place := filepath.Join(dir, fmt.Sprintf("ddp-n%d-s%d", n, seed))
+			w, err := runs.Create(place, runs.Info{Study: "cells", Series: "ddp", Workers: n, Seed: int64(seed), Parameters: parameters, Status: runs.StatusRunning})
+			check(t, err)
+			for rank := range n {
+				steps, err := runs.OpenSteps(place, rank, runs.Worker{Rank: rank, WorldSize: n})
+				check(t, err)
+				for i := range 8 {
+					f := float64(n)
+					check(t, steps.Step(runs.Step{Epoch: i/4 + 1, Step: i + 1, Forward: 0.1, AllReduce: 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta}))
+				}
+				check(t, steps.Close())
+			}
+			for e := range 2 {
+				check(t, w.Epoch(runs.Epoch{
+					Epoch: e + 1, Seconds: 1, Samples: 16 * n, SamplesPerSecond: nan, TrainLoss: 1, ValLoss: nan,
+					IoU: nan, Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
+				}))
+			}
+			check(t, w.Finish(runs.StatusDone, nil))
+		}
+	}
+	study, err := scaling.Read(dir)
+	check(t, err)
+	r, err := New(study, Options{})
+	check(t, err)
+	page := r.Page()
+	for _, part := range []string{`<section id="collective"`, "a message of the all-reduce takes 20.00 µs to start, and a rank moves 10.00", `<a href="#collective">`} {
+		if !strings.Contains(html.UnescapeString(page), part) {
+			t.Errorf("the page does not say %q: %q", part, r.Sentences)
+		}
+	}
+}
+
 // TestSelfContained: nothing on the page is fetched, and nothing runs.
 func TestSelfContained(t *testing.T) {
 	r, err := New(invented(t, "ddp"), Options{})

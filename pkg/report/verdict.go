@@ -21,7 +21,7 @@ type result struct {
 func (b *builder) analyses() []result {
 	var out []result
 	for _, of := range []func() (result, bool){
-		b.fits, b.comparisons, b.bottleneck, b.overhead, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
+		b.fits, b.comparisons, b.bottleneck, b.overhead, b.collective, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
 	} {
 		if r, ok := of(); ok {
 			out = append(out, r)
@@ -218,6 +218,23 @@ func (b *builder) overhead() (result, bool) {
 	return r, len(parts) > 0
 }
 
+// collective is the latency and the bandwidth of the all-reduce of each series
+// with enough runs that tell its time.
+func (b *builder) collective() (result, bool) {
+	r := result{id: "collective", title: "Latency and bandwidth of the all-reduce"}
+	var parts []string
+	for _, name := range b.study.Series() {
+		c, err := b.study.Collective(name)
+		if err != nil {
+			continue // too few runs
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "All-reduce", Text: c.Sentence})
+		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+c.HTML())
+	}
+	r.html = strings.Join(parts, "\n")
+	return r, len(parts) > 0
+}
+
 // timeUse is where a step's time goes, from step spans and traces.
 func (b *builder) timeUse() (result, bool) {
 	t := b.study.TimeUse()
@@ -294,7 +311,15 @@ func (b *builder) budget() (result, bool) {
 	if err != nil {
 		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	return result{id: "budget", title: title, html: x.HTML(), verdicts: []verdict{{About: "Budget", Text: x.Sentence}}}, true
+	r := result{id: "budget", title: title, html: x.HTML()}
+	for i, row := range x.Rows {
+		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // by its law, behind what was measured
+			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence
+			continue
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Budget", Text: row.Sentence})
+	}
+	return r, true
 }
 
 // escape is text as it may stand in a page.

@@ -76,7 +76,7 @@ func LocateLogs(path string) (string, error) {
 	}
 	switch {
 	case err != nil:
-		return "", err
+		return "", fmt.Errorf("there is nothing at %s; %w", here, err)
 	case place == here:
 		return "", fmt.Errorf("there is nothing at %s; train first, or name another folder of logs", here)
 	}

@@ -26,6 +26,7 @@ type Budget struct {
 	Basis       string // what the hours pay for: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
 	Sentence    string
+	unlike      []string // series whose rows are not the same work
 }
 
 // farthestPredicted is how many times the most workers measured a budget is
@@ -43,7 +44,7 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
-	b := &Budget{DeviceHours: deviceHours, Basis: cost.Rows[0].Basis}
+	b := &Budget{DeviceHours: deviceHours, Basis: cost.Rows[0].Basis, unlike: cost.unlike}
 	var sentences []string
 	for _, series := range s.Series() {
 		rows := s.budgetRows(series, cost.Rows, deviceHours)
@@ -91,7 +92,7 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 // predicted is the fastest number of workers within the budget by the series'
 // best law, if it is faster than what was measured.
 func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
-	if s.Rule.Per == PerNode { // a law of nodes says nothing of workers
+	if s.Rule.Per == PerNode || s.Mode(series).Samples == perWorkerFixed { // a law of nodes says nothing of workers
 		return BudgetRow{}, false
 	}
 	fits, err := s.Fit(series)
@@ -126,7 +127,7 @@ func (b *Budget) grid() grid[BudgetRow] {
 	for _, r := range b.Rows {
 		g.remarks = append(g.remarks, r.Sentence)
 	}
-	g.remarks = append(g.remarks, "hours are of "+b.Basis)
+	g.remarks = append(append(g.remarks, "hours are of "+b.Basis), unlikeWork(b.unlike)...)
 	return g
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/gonum/stat"
@@ -88,7 +89,21 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 			pairs[i].nameA, pairs[i].nameB = p.a+" in "+a.place(), p.b+" in "+b.place()
 		}
 	}
-	return comparePoints(a, b, pairs)
+	c, err := comparePoints(a, b, pairs)
+	if err != nil {
+		return nil, err
+	}
+	for _, side := range []struct {
+		has, lacks *Study
+		of         func(pair) string
+	}{{a, b, func(p pair) string { return p.a }}, {b, a, func(p pair) string { return p.b }}} {
+		for _, name := range side.has.Series() {
+			if !slices.ContainsFunc(pairs, func(p pair) bool { return side.of(p) == name }) {
+				c.Problems = append(c.Problems, fmt.Sprintf("%s has no series %s, which %s has", side.lacks.place(), name, side.has.place()))
+			}
+		}
+	}
+	return c, nil
 }
 
 // place is how a sentence tells a study from another: the folder it was read
@@ -126,6 +141,8 @@ func pairsOf(a, b *Study) ([]pair, error) {
 func comparePoints(sa, sb *Study, pairs []pair) (*Comparisons, error) {
 	out := &Comparisons{rule: sa.Rule}
 	for _, pr := range pairs {
+		unlike := map[string][]string{} // the workers at which a difference is met
+		var differ []string
 		for _, name := range []struct {
 			s    *Study
 			name string
@@ -149,6 +166,15 @@ func comparePoints(sa, sb *Study, pairs []pair) (*Comparisons, error) {
 				continue
 			}
 			out.Rows = append(out.Rows, *c)
+			for _, d := range differences(sa.cells[i], sb.cells[j]) {
+				if unlike[d] == nil {
+					differ = append(differ, d)
+				}
+				unlike[d] = append(unlike[d], strconv.Itoa(p.Workers))
+			}
+		}
+		for _, d := range differ {
+			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.nameA, pr.nameB, d, workersText(unlike[d])))
 		}
 		for _, q := range sb.Points {
 			if q.Series == pr.b && !slices.ContainsFunc(sa.Points, func(p Point) bool { return p.Series == pr.a && p.Workers == q.Workers }) {
@@ -160,6 +186,14 @@ func comparePoints(sa, sb *Study, pairs []pair) (*Comparisons, error) {
 		return nil, fmt.Errorf("compare: nothing can be compared: %s", commas(out.Problems))
 	}
 	return out, nil
+}
+
+// workersText lists numbers of workers: "1 and 2 workers".
+func workersText(sizes []string) string {
+	if len(sizes) == 1 && sizes[0] == "1" {
+		return "1 worker"
+	}
+	return commas(sizes) + " workers"
 }
 
 // compareCells compares two cells by the best measure that both have.

@@ -161,6 +161,7 @@ func TestGate(t *testing.T) {
 		{"slower, but allowed", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 14.01, 14.09, 13.92, 14)), 0.25, OutcomePass, "within the allowed 25 %"},
 		{"faster", study(t, seeds("ddp", 1, 8.02, 8.08, 7.93, 8), seeds("ddp", 2, 9, 9.09, 8.92, 9)), 0.05, OutcomePass, "faster"},
 		{"noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 13.5, 12.6, 13.9, 13.1)), 0.05, OutcomeUnknown, "runs of each would"},
+		{"less than allowed, and noise", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10), seeds("ddp", 2, 12.9, 11.6, 12.6, 12)), 0.05, OutcomeUnknown, "the allowed 5 % lies between"},
 		{"one run", study(t, seeds("ddp", 1, 20), seeds("ddp", 2, 24)), 0.05, OutcomeUnknown, "run at least 3 seeds of each"},
 		{"crashed at 2", study(t, seeds("ddp", 1, 10.02, 10.08, 9.93, 10)), 0.05, OutcomeUnknown, "the candidate has no run with a throughput that counts"},
 	} {
@@ -173,6 +174,110 @@ func TestGate(t *testing.T) {
 	for _, limit := range []float64{-0.1, 1, math.NaN()} {
 		if _, err := Gate(base, base, limit); err == nil || !strings.Contains(err.Error(), "such as 0.05") {
 			t.Errorf("limit %g: error %v", limit, err)
+		}
+	}
+}
+
+// TestGateNeedsEverySeries: a candidate that lacks a series of the baseline has
+// crashed there, whatever the others say.
+func TestGateNeedsEverySeries(t *testing.T) {
+	native := seeds("native", 1, 10, 10.1, 9.9)
+	base := study(t, native, seeds("horovod", 1, 11, 11.1, 10.9), seeds("horovod", 2, 12, 12.1, 11.9))
+	g, err := Gate(base, study(t, native), 0.05)
+	check(t, err)
+	if g.Outcome != OutcomeUnknown || len(g.Rows) != 3 || !strings.Contains(g.Sentence, "cannot tell at 2 of 3 places") || !strings.HasSuffix(g.Sentence, "; run what the candidate lacks") {
+		t.Errorf("%s", g)
+	}
+	wantLine(t, strings.Split(g.String(), "\n"), "horovod at 2 workers: the candidate has no series of this name, and so no throughput")
+	if g, err = Gate(study(t, native), base, 0.05); err != nil || g.Outcome != OutcomePass { // more than the baseline is no fault
+		t.Errorf("%s, %v", g, err)
+	}
+	c, err := CompareStudies(base, study(t, native))
+	check(t, err)
+	wantLine(t, c.Problems, "has no series horovod")
+}
+
+// TestGateOfManyRows: each of several rows has a wider interval than it would
+// have alone (Bonferroni), and the rule that is shown is the caller's.
+func TestGateOfManyRows(t *testing.T) {
+	one, other := seeds("ddp", 1, 10, 10.1, 9.9, 10.05), seeds("ddp", 1, 10.3, 10.2, 10.5, 10.1)
+	more := seeds("ddp", 2, 12, 12.1, 11.9, 12.05)
+	alone, err := Gate(study(t, one), study(t, other), 0.05)
+	check(t, err)
+	both, err := Gate(study(t, one, more), study(t, other, more), 0.05)
+	check(t, err)
+	a, b := alone.Rows[0].Regression, both.Rows[0].Regression
+	if a.Value != b.Value || !(b.Low < a.Low && b.High > a.High) {
+		t.Errorf("alone %v [%v, %v], beside another [%v, %v]", a.Value, a.Low, a.High, b.Low, b.High)
+	}
+	strict := DefaultRule()
+	strict.Confidence = 0.975
+	base, err := study(t, one).WithRule(strict)
+	check(t, err)
+	candidate, err := study(t, other).WithRule(strict)
+	check(t, err)
+	if alone, err = Gate(base, candidate, 0.05); err != nil || alone.Rows[0].Regression != b {
+		t.Errorf("%v, %v: at 97.5 %% %+v, expected what two rows have at 95 %%: %+v", alone, err, alone.Rows[0].Regression, b)
+	}
+}
+
+// TestUnequalWorkIsNamed compares runs of another batch, of other data and of
+// another host.
+func TestUnequalWorkIsNamed(t *testing.T) {
+	with := func(change func(*runs.Run), all []runs.Run) []runs.Run {
+		for i := range all {
+			change(&all[i])
+		}
+		return all
+	}
+	native := with(func(r *runs.Run) { r.Info.Host.Name = "node01" }, append(seeds("native", 1, 10, 10), seeds("native", 2, 10, 10)...))
+	other := with(func(r *runs.Run) {
+		r.Info.BatchPerWorker, r.Info.Host.Name = 8, "node02"
+		r.Info.Config = map[string]any{"data": map[string]any{"path": "cells", "crops": 64, "augmentation": strings.Repeat("flip ", 20)}}
+	}, append(seeds("horovod", 1, 11, 11), seeds("horovod", 2, 11, 11)...))
+	twin := with(func(r *runs.Run) {
+		r.Info.Host.Name = []string{"node01", "node03"}[r.Info.Seed%2]
+		for i := range r.Epochs {
+			r.Epochs[i].Samples++
+		}
+	}, seeds("twin", 1, 10, 10))
+	s := study(t, native, other, twin)
+	c, err := s.CompareSeries("native", "horovod")
+	check(t, err)
+	wantLine(t, c.Problems, "native and horovod differ in batch per worker (4 and 8), at 1 and 2 workers: compare their times with care")
+	wantLine(t, c.Problems, "differ in host (node01 and node02), at 1 and 2 workers")
+	if len(c.Problems) != 2 { // where one does not tell its data, nothing is known to differ
+		t.Errorf("%q", c.Problems)
+	}
+	if c, err = s.CompareSeries("native", "twin"); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, c.Problems, "differ in the samples of an epoch (100 and 101), at 1 worker:")
+	if len(c.Problems) != 2 { // this, and that twin has no run at 2 workers; of the hosts one is the same
+		t.Errorf("%q", c.Problems)
+	}
+	for i := range native {
+		native[i].Info.Config = map[string]any{"data": "others"}
+	}
+	g, err := Gate(study(t, native), study(t, other), 0.5)
+	check(t, err)
+	if text := g.String(); !strings.Contains(text, "problem: horovod and native differ in data, at 1 and 2 workers") { // a document is not written out
+		t.Error(text)
+	}
+}
+
+// TestVerdictNeedsBoth: an interval without 1 is no verdict where the test
+// finds no difference, nor the other way round.
+func TestVerdictNeedsBoth(t *testing.T) {
+	m := measuresOfSpeed()[0]
+	for _, c := range []struct {
+		low, high, p float64
+		verdict      string
+	}{{1.01, 1.2, 0.01, VerdictFaster}, {1.01, 1.2, 0.2, VerdictNone}, {0.99, 1.2, 0.01, VerdictNone}} {
+		x := Comparison{A: "a", B: "b", Workers: 2, RunsA: 3, RunsB: 3, Ratio: Span{Value: 1.1, Low: c.low, High: c.high, N: 3}, P: c.p, PermutationP: math.NaN()}
+		x.judge(m, 0.95)
+		if x.Verdict != c.verdict {
+			t.Errorf("from %g to %g with p %g: %s, expected %s", c.low, c.high, c.p, x.Verdict, c.verdict)
 		}
 	}
 }

@@ -38,6 +38,16 @@ type Cost struct {
 	Rows     []CostRow
 	Sentence string
 	rule     Rule
+	unlike   []string // series whose rows are not the same work
+}
+
+// unlikeWork says of series that more workers do more.
+func unlikeWork(series []string) []string {
+	var out []string
+	for _, name := range series {
+		out = append(out, fmt.Sprintf("series %s: the samples of an epoch grow with the workers, so that its rows are not the same work; compare its throughput", name))
+	}
+	return out
 }
 
 // Cost sets the hours of the clock against the device-hours, for a price per
@@ -71,6 +81,11 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 			x, y := o.DeviceHours.Value, r.DeviceHours.Value
 			return a <= b && x <= y && (a < b || x < y)
 		})
+	}
+	for _, name := range s.Series() {
+		if s.Mode(name).Samples == perWorkerFixed {
+			c.unlike = append(c.unlike, name)
+		}
 	}
 	c.Sentence = c.say()
 	return c, nil
@@ -153,6 +168,7 @@ func (c *Cost) grid() grid[CostRow] {
 	g.columns = append(g.columns, spanColumns("energy_kwh", true, func(r CostRow) Span { return r.EnergyKWh })...)
 	g.columns = append(g.columns, column[CostRow]{name: "pareto", brief: true, flag: func(r CostRow) bool { return r.Pareto }})
 	g.remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.counting()}
+	g.remarks = append(g.remarks, unlikeWork(c.unlike)...)
 	return g
 }
 

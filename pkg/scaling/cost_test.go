@@ -170,3 +170,45 @@ func TestCollective(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestBudgetIsPredictedToTwiceTheMost: what no budget bounds, the law is asked
+// for up to twice as many workers as were measured, and no farther.
+func TestBudgetIsPredictedToTwiceTheMost(t *testing.T) {
+	var all []runs.Run
+	for _, n := range []int{1, 2, 4, 6, 8} {
+		f := float64(n)
+		r := weak(n, 1, 9, 8*(1+0.01*(f-1))/f, 8*(1+0.01*(f-1))/f)
+		for i := range r.Epochs {
+			r.Epochs[i].Samples = 800
+		}
+		all = append(all, r)
+	}
+	b, err := study(t, all).Budget(1e6)
+	check(t, err)
+	if len(b.Rows) != 2 || b.Rows[0].Workers != 8 || b.Rows[0].Predicted || b.Rows[1].Workers != 16 || !b.Rows[1].Predicted {
+		t.Errorf("%s", b)
+	}
+	// Where the samples of an epoch grow with the workers, more workers do more,
+	// and no law says what the work of another row would cost.
+	s := lawStudy(t, func(n float64) float64 { return n / (1 + 0.01*(n-1)) }, 0, 1, 1, 2, 4, 6, 8)
+	if b, err = s.Budget(1e6); err != nil || len(b.Rows) != 1 {
+		t.Errorf("%v: %s", err, b)
+	}
+	c, err := s.Cost(0)
+	check(t, err)
+	wantLine(t, strings.Split(c.String(), "\n"), "series ddp: the samples of an epoch grow with the workers, so that its rows are not the same work")
+	if text := b.String(); !strings.Contains(text, "are not the same work") {
+		t.Error(text)
+	}
+}
+
+// TestParetoOfEqualTimes: of two that are as fast the dearer one is beaten.
+func TestParetoOfEqualTimes(t *testing.T) {
+	one, two := weak(1, 1, 10, 10), weak(2, 1, 10, 10)
+	two.Epochs[0].Samples, two.Epochs[1].Samples = 100, 100
+	c, err := study(t, []runs.Run{one, two}).Cost(0)
+	check(t, err)
+	if !c.Rows[0].Pareto || c.Rows[1].Pareto || len(c.Front()) != 1 {
+		t.Errorf("%s", c)
+	}
+}

@@ -61,8 +61,13 @@ func TestTimeTo(t *testing.T) {
 	if _, err := s.TimeTo("val_loss", math.NaN()); err == nil {
 		t.Error("no target")
 	}
-	if below("iou") || below("Accuracy/val") || !below("Loss/valid") || !below("epoch_loss") {
-		t.Error("which way is better")
+	for metric, want := range map[string]bool{
+		"iou": false, "Accuracy/val": false, "metrics/mAP50(B)": false, "mAP": false, "val_jaccard": false, "eval_top1": false, "tps": false,
+		"Loss/valid": true, "epoch_loss": true, "eval_mape": true, "accumulated_loss": true, "wer": true, "maps_loss": true,
+	} {
+		if below(metric) != want {
+			t.Errorf("less of %s is better: %t, expected %t", metric, !want, want)
+		}
 	}
 }
 
@@ -155,4 +160,21 @@ func TestQualityWithSeeds(t *testing.T) {
 	}
 	wantLine(t, []string{last.Sentence}, "at 4 workers (global batch 16), a change of -0.195 [-0.2")
 	wantLine(t, s.remarks(), "problem: 5: the training loss of epoch 2 is not a finite number: the run diverged; its time counts, its loss does not")
+}
+
+// TestQualityOfUnknownBatch: a batch that no log tells is no batch of 0.
+func TestQualityOfUnknownBatch(t *testing.T) {
+	one, two := weak(1, 1, 10, 10), weak(2, 1, 10, 10)
+	two.Info.BatchPerWorker = 0
+	q := study(t, []runs.Run{one, two}).Quality()
+	if q.Rows[0].GlobalBatch != 4 || q.Rows[1].GlobalBatch != 0 {
+		t.Fatalf("batches %d and %d", q.Rows[0].GlobalBatch, q.Rows[1].GlobalBatch)
+	}
+	lines := strings.Split(q.String(), "\n")
+	if first, second := strings.Fields(lines[1]), strings.Fields(lines[2]); first[2] != "4" || second[2] != "-" {
+		t.Errorf("global_batch is %q and %q, expected 4 and -:\n%s", first[2], second[2], q)
+	}
+	if sentence := q.Rows[1].Sentence; !strings.Contains(sentence, "at 1 worker (global batch 4) to") || strings.Contains(sentence, "batch 0") {
+		t.Error(sentence)
+	}
 }

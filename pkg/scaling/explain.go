@@ -298,13 +298,17 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: s.whyNot(r, j)}
+			n := s.samplesIn(e)
+			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
+				in.Counted, in.Why = false, "the log does not tell its samples"
+			}
 			if hasTimes {
 				add(in)
 			}
-			if measureName != "throughput" {
+			if measureName != "throughput" || hasTimes && n == 0 {
 				continue
 			}
-			switch n := s.samplesIn(e); {
+			switch {
 			case !hasTimes && e.SamplesPerSecond > 0:
 				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", counts(j)
 			case e.Samples == 0 && e.SamplesPerSecond > 0:

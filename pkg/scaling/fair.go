@@ -9,35 +9,53 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// compare notes where the runs of a series differ in what must be equal for
-// their times to be compared, and runs that look like the same one twice.
-func (s *Study) compare(g seriesRuns) {
-	for _, c := range []struct {
-		what  string
-		value func(runs.Run) string // empty where unknown
-	}{
+// trait is something that runs have.
+type trait struct {
+	what  string
+	value func(runs.Run) string // empty where unknown
+}
+
+// work are the traits that must be equal for times to be compared, whatever the
+// runs were made to compare.
+func work() []trait {
+	return []trait{
 		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
 		{"training samples", func(r runs.Run) string { return known(r.Info.SamplesPerEpoch) }},
 		{"parameters", func(r runs.Run) string { return known(r.Info.Parameters) }},
 		{"model", func(r runs.Run) string { return document(r, "model") }},
 		{"data", func(r runs.Run) string { return document(r, "data") }},
-		{"engine", func(r runs.Run) string { return r.Info.Engine }},
-		{"collective", func(r runs.Run) string {
+		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
+		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
+	}
+}
+
+// batchOfWorker and samplesOfEpoch must be equal at equal numbers of workers.
+func batchOfWorker() trait {
+	return trait{"batch per worker", func(r runs.Run) string {
+		each, _ := batches(r)
+		return known(each)
+	}}
+}
+
+func samplesOfEpoch() trait {
+	return trait{"the samples of an epoch", func(r runs.Run) string { return known(samplesOf(r)) }}
+}
+
+// compare notes where the runs of a series differ in what must be equal for
+// their times to be compared, and runs that look like the same one twice.
+func (s *Study) compare(g seriesRuns) {
+	for _, c := range append(work(),
+		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		trait{"collective", func(r runs.Run) string {
 			if r.Info.Workers < 2 { // it has none
 				return ""
 			}
 			return r.Info.Collective
-		}},
-		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
-		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
-	} {
-		s.compareValue(g, c.what, c.value)
+		}}) {
+		s.compareValue(g, c)
 	}
 	if s.Mode(g.name).Batch == neitherFixed || sameCount(g) { // weak and strong scaling let one of them grow
-		s.compareValue(g, "batch per worker", func(r runs.Run) string {
-			each, _ := batches(r)
-			return known(each)
-		})
+		s.compareValue(g, batchOfWorker())
 	}
 	s.compareSamples(g)
 	s.compareRepeats(g)
@@ -75,7 +93,7 @@ func sameCount(g seriesRuns) bool {
 // every run nor in proportion to the workers, or differ between repeats.
 func (s *Study) compareSamples(g seriesRuns) {
 	if s.Mode(g.name).Samples == neitherFixed {
-		s.compareValue(g, "the samples of an epoch", func(r runs.Run) string { return known(samplesOf(r)) })
+		s.compareValue(g, samplesOfEpoch())
 		return
 	}
 	byWorkers := map[int]runs.Run{}
@@ -94,10 +112,10 @@ func (s *Study) compareSamples(g seriesRuns) {
 }
 
 // compareValue notes the values of one thing, and the first run with each.
-func (s *Study) compareValue(g seriesRuns, what string, value func(runs.Run) string) {
+func (s *Study) compareValue(g seriesRuns, c trait) {
 	var values, where []string
 	for _, r := range g.runs {
-		v := value(r)
+		v := c.value(r)
 		if v != "" && !slices.Contains(values, v) {
 			values = append(values, v)
 			if len(v) > 40 { // a document: its text says too much for a line
@@ -108,8 +126,42 @@ func (s *Study) compareValue(g seriesRuns, what string, value func(runs.Run) str
 		}
 	}
 	if len(values) > 1 {
-		s.note("series %s: %s differs between runs (%s); compare their times with care", g.name, what, strings.Join(where, ", "))
+		s.note("series %s: %s differs between runs (%s); compare their times with care", g.name, c.what, strings.Join(where, ", "))
 	}
+}
+
+// differences are the traits in which two cells of equally many workers differ
+// though they should not, with the values where these are short.
+func differences(a, b cell) []string {
+	var out []string
+	for _, c := range append([]trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
+		x, y := c.values(a.runs), c.values(b.runs)
+		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
+			continue
+		}
+		if c.what == "host" && slices.ContainsFunc(x, func(v string) bool { return slices.Contains(y, v) }) {
+			continue // jobs of a cluster get other nodes each time
+		}
+		one, other := strings.Join(x, ", "), strings.Join(y, ", ")
+		if len(one)+len(other) > 60 { // documents
+			out = append(out, c.what)
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s (%s and %s)", c.what, one, other))
+	}
+	return out
+}
+
+// values are the different ones that runs have, sorted.
+func (c trait) values(all []runs.Run) []string {
+	var out []string
+	for _, r := range all {
+		if v := c.value(r); v != "" && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, runs.NaturalCompare)
+	return out
 }
 
 // known is n as text, empty for 0.

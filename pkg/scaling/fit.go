@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/gonum/mat"
@@ -260,6 +261,17 @@ func (f *Fits) Law(name string) *Fit {
 		return nil
 	}
 	return &f.Rows[i]
+}
+
+// Refused is why a law was not fitted, empty where it was or where there is no
+// such law.
+func (f *Fits) Refused(law string) string {
+	for _, why := range f.refused {
+		if strings.HasPrefix(why, law+" ") || strings.HasPrefix(why, "fit "+law+":") {
+			return why
+		}
+	}
+	return ""
 }
 
 // Rate is the fitted throughput at a size.

@@ -166,3 +166,19 @@ func TestFitPublished(t *testing.T) {
 	check(t, err)
 	wantLine(t, []string{f.Sentence}, "Gustafson's law", "every further worker buys 42.", "of itself")
 }
+
+// TestAICc checks the criterion of each law against its formula (Hurvich and
+// Tsai 1989): the parameters are λ, the law's and the variance.
+func TestAICc(t *testing.T) {
+	f, err := lawStudy(t, func(n float64) float64 { return n / (1 + 0.02*(n-1)) }, 0.05, 1, 1, 2, 4, 8, 16, 32).Fit("")
+	check(t, err)
+	if len(f.Rows) != 4 {
+		t.Fatalf("%s", f)
+	}
+	for _, r := range f.Rows {
+		n, k := float64(r.N), float64(len(r.Parameters)+1)
+		if want := n*math.Log(r.RSS/n) + 2*k + 2*k*(k+1)/(n-k-1); math.Abs(r.AICc-want) > 1e-9*math.Abs(want) || !(r.RSS > 1e-6) {
+			t.Errorf("%s: AICc %g of %g runs with RSS %g, expected %g", r.Law, r.AICc, n, r.RSS, want)
+		}
+	}
+}

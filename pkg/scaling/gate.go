@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/go-gota/gota/dataframe"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -72,7 +73,8 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
 	}
-	for _, r := range missing(baseline, candidate, pairs) {
+	lacking := missing(baseline, candidate, pairs)
+	for _, r := range lacking {
 		g.Rows = append(g.Rows, r)
 		count[r.Outcome]++
 	}
@@ -87,7 +89,15 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 		g.Sentence = fmt.Sprintf("regression: at %d of %d places the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), percent(maxRegression))
 	case count[OutcomeUnknown] > 0:
 		g.Outcome = OutcomeUnknown
-		g.Sentence = fmt.Sprintf("cannot tell at %d of %d places whether the candidate is more than %s slower; add seeds to both", count[OutcomeUnknown], len(g.Rows), percent(maxRegression))
+		cure := "add seeds to both"
+		switch len(lacking) {
+		case 0:
+		case count[OutcomeUnknown]:
+			cure = "run what the candidate lacks"
+		default:
+			cure += ", and run what the candidate lacks"
+		}
+		g.Sentence = fmt.Sprintf("cannot tell at %d of %d places whether the candidate is more than %s slower; %s", count[OutcomeUnknown], len(g.Rows), percent(maxRegression), cure)
 	default:
 		g.Sentence = fmt.Sprintf("pass: the candidate is nowhere more than %s slower", percent(maxRegression))
 	}
@@ -95,9 +105,20 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 }
 
 // missing are the places of the baseline where the candidate has nothing that
-// counts: a candidate that crashes must not pass for it.
+// counts: a candidate that crashes must not pass for it, nor one that lacks a
+// series.
 func missing(baseline, candidate *Study, pairs []pair) []GateRow {
 	var rows []GateRow
+	for i, p := range baseline.Points {
+		m, timed := measureOf(baseline.cells[i : i+1])
+		if !timed || slices.ContainsFunc(pairs, func(pr pair) bool { return pr.b == p.Series }) {
+			continue
+		}
+		rows = append(rows, GateRow{
+			Series: p.Series, Workers: p.Workers, BaselineRuns: p.Runs, Regression: nothing(), Outcome: OutcomeUnknown,
+			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the name that it has in the baseline", p.Series, plural(p.Workers, "worker"), m.words),
+		})
+	}
 	for _, pr := range pairs {
 		for i, p := range baseline.Points {
 			m, timed := measureOf(baseline.cells[i : i+1])

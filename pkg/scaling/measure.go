@@ -25,30 +25,40 @@ func (s *Study) measure(r runs.Run) measured {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
 	}
 	var n int
-	var samples, total float64
+	var samples, told, total float64 // told: the seconds of the epochs whose samples are known
 	counts := s.counting(r)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		if !counts(i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 			continue
 		}
+		n, total = n+1, total+e.Seconds
 		trained := s.samplesIn(e)
-		if s.Rule.Epochs == Median {
-			seconds, rates = append(seconds, e.Seconds), append(rates, trained/e.Seconds)
+		if trained > 0 {
+			samples, told = samples+trained, told+e.Seconds
 		}
-		n, samples, total = n+1, samples+trained, total+e.Seconds
+		if s.Rule.Epochs != Median {
+			continue
+		}
+		seconds = append(seconds, e.Seconds)
+		if trained > 0 {
+			rates = append(rates, trained/e.Seconds)
+		}
 	}
 	m := measured{seconds: math.NaN(), rate: math.NaN(), wall: wallSeconds(r), epochs: n, last: lastOf(r)}
 	if m.epochs == 0 {
 		return s.measureWhole(r, m)
 	}
+	m.seconds = total / float64(n)
 	if s.Rule.Epochs == Median {
-		m.seconds, m.rate = median(seconds), median(rates)
-	} else { // the mean rate over time, not over epochs: samples / seconds
-		m.seconds, m.rate = total/float64(n), samples/total
+		m.seconds = median(seconds)
 	}
-	if samples == 0 {
-		m.rate = math.NaN()
+	switch {
+	case samples == 0:
+	case s.Rule.Epochs == Median:
+		m.rate = median(rates)
+	default: // the mean rate over time, not over epochs
+		m.rate = samples / told
 	}
 	return m
 }

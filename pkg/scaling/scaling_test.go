@@ -393,3 +393,49 @@ func Example() {
 	// native  1 1.000 1.000
 	// native 14 11.970 0.855
 }
+
+// TestThroughputOfEpochsThatTellSamples: an epoch whose samples nobody knows has
+// a time, and is no part of the throughput.
+func TestThroughputOfEpochsThatTellSamples(t *testing.T) {
+	r := weak(1, 1, 40, 10, 20, 30)
+	r.Epochs[2].Samples = 0
+	for _, epochs := range []string{Mean, Median} {
+		s, err := FromRuns([]runs.Run{r})
+		check(t, err)
+		s, err = s.WithRule(Rule{DropFirst: 1, Epochs: epochs})
+		check(t, err)
+		p := s.Points[0]
+		near(t, "seconds", p.EpochSeconds.Value, 20)
+		want := 200.0 / 40 // of epochs 2 and 4
+		if epochs == Median {
+			want = (100.0/10 + 100.0/30) / 2
+		}
+		near(t, epochs+" of the throughput", p.Throughput.Value, want)
+		e, err := s.Explain("throughput", 1)
+		check(t, err)
+		for _, in := range e.Items[0].Inputs {
+			if in.Epoch == 3 && (in.Counted || in.Why != "the log does not tell its samples") || in.Epoch == 4 && !in.Counted {
+				t.Errorf("%+v", in)
+			}
+		}
+		if e, err = s.Explain("epoch_seconds", 1); err != nil || !e.Items[0].Inputs[2].Counted {
+			t.Errorf("%v, %v", e, err)
+		}
+	}
+}
+
+// TestFailedRepeatIsNoUnfairness: what a run that does not count had for samples
+// is nobody's concern.
+func TestFailedRepeatIsNoUnfairness(t *testing.T) {
+	whole, broken := weak(2, 1, 20, 10), weak(2, 2, 20, 10)
+	broken.Epochs[1].Samples = 77
+	for _, status := range []string{runs.StatusDone, runs.StatusFailed} {
+		broken.Info.Status = status
+		s, err := FromRuns([]runs.Run{weak(1, 1, 20, 10), whole, broken})
+		check(t, err)
+		noted := slices.ContainsFunc(s.Notes, func(n string) bool { return strings.Contains(n, "the samples of an epoch") })
+		if noted != (status == runs.StatusDone) {
+			t.Errorf("%s: noted %t: %q", status, noted, s.Notes)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-gota/gota/dataframe"
 
@@ -38,13 +39,20 @@ type TimeTo struct {
 
 // below says whether less of a metric is better.
 func below(metric string) bool {
-	low := strings.ToLower(metric)
-	for _, high := range []string{"iou", "dice", "acc", "f1", "auc", "precision", "recall", "psnr", "ssim", "per_second", "per sec", "throughput"} {
+	low := strings.ReplaceAll(strings.ToLower(metric), "accum", "") // of gradients, which is no accuracy
+	for _, high := range []string{
+		"iou", "jaccard", "dice", "acc", "f1", "auc", "precision", "recall", "top1", "top5", "bleu", "rouge", "score",
+		"psnr", "ssim", "per_second", "per sec", "throughput",
+	} {
 		if strings.Contains(low, high) {
 			return false
 		}
 	}
-	return true
+	words := strings.FieldsFunc(low, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return !slices.ContainsFunc(words, func(word string) bool {
+		// Mean average precision, at a threshold too, and rates of torchtitan's, timm's and others' logs.
+		return slices.Contains([]string{"map", "map50", "map75", "map95", "ap", "r2", "mfu", "tps", "ips", "fps", "tflops"}, word)
+	})
 }
 
 // TimeTo says when each run first reached a target of a metric (one of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -142,7 +143,8 @@ func traceUse(r runs.Run) ([]use, int) {
 	}
 	var sums []use
 	var ranks []int
-	for _, spans := range byRank {
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // in order: rounding must not differ from one program to the next
+		spans := byRank[rank]
 		compute := coverOf(spans, runs.SpanCompute)
 		talk, data := coverOf(spans, runs.SpanCommunication), coverOf(spans, runs.SpanData)
 		exposed, hidden := talk.minus(compute), talk.and(compute)
@@ -219,10 +221,12 @@ func overSteps(series [][]use, part int, level float64) Span {
 		seed = append(seed, sums[i][len(steps)])
 	}
 	out.Value /= float64(out.N)
-	if out.N < 2*len(series) || out.Min == out.Max {
-		if out.Min == out.Max {
-			out.Low, out.High = out.Value, out.Value
-		}
+	const rounding = 1e-12 // of sums over spans: so little is no difference
+	switch {
+	case out.Max-out.Min <= rounding*math.Abs(out.Value):
+		out.Low, out.High = out.Value, out.Value
+		return out
+	case out.N < 2*len(series):
 		return out
 	}
 	rng := rand.New(rand.NewPCG(seedOf(seed), uint64(part)))

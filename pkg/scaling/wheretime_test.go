@@ -339,3 +339,45 @@ func TestStragglers(t *testing.T) {
 		t.Error(none)
 	}
 }
+
+// TestStragglersTraceWithoutCollective: a step in which a rank has no collective
+// tells nothing; the one of its next step is not taken for it.
+func TestStragglersTraceWithoutCollective(t *testing.T) {
+	var spans []runs.Span
+	for rank := range 2 {
+		for step := range 6 {
+			from := float64(step)
+			spans = append(spans, runs.Span{Rank: rank, Kind: runs.SpanOther, Name: "ProfilerStep#1", Start: from, Seconds: 1})
+			if rank == 1 && step%2 == 0 { // and in each step that follows it comes first by far
+				continue
+			}
+			spans = append(spans, runs.Span{Rank: rank, Kind: runs.SpanCommunication, Name: "nccl", Start: from + 0.2, Seconds: 0.1 + 0.3*float64(rank)})
+		}
+	}
+	g := study(t, []runs.Run{{Dir: "trace", Kind: "trace", Spans: spans, Info: runs.Info{Series: "ddp", Workers: 2, Status: runs.StatusDone}}}).Stragglers()
+	if len(g.Rows) != 2 || g.Rows[0].Steps != 3 || g.Rows[0].Last != 3 || g.Rows[1].Last != 0 {
+		t.Fatalf("%s", g)
+	}
+	near(t, "late", g.Rows[0].LateSeconds, 0.3)
+}
+
+// TestTimeUseRepeats: the sums over the ranks are in one order, so that the
+// draws of the intervals, which the sums choose, are the same each time.
+func TestTimeUseRepeats(t *testing.T) {
+	var spans []runs.Span
+	for rank := range 7 {
+		for step := range 9 {
+			from := float64(step) * 1.1
+			spans = append(spans,
+				runs.Span{Rank: rank, Kind: runs.SpanOther, Name: "ProfilerStep#1", Start: from, Seconds: 1.1},
+				runs.Span{Rank: rank, Kind: runs.SpanCompute, Name: "a", Start: from, Seconds: 0.1/3 + float64(rank*step%5)/7})
+		}
+	}
+	s := study(t, []runs.Run{{Dir: "trace", Kind: "trace", Spans: spans, Info: runs.Info{Series: "ddp", Workers: 7, Status: runs.StatusDone}}})
+	first := s.TimeUse().Rows[0]
+	for range 40 {
+		if again := s.TimeUse().Rows[0]; again != first {
+			t.Fatalf("%+v, and then %+v", first, again)
+		}
+	}
+}

@@ -18,7 +18,7 @@ type analysisFlags struct {
 	series                                                          []string
 	explain, overhead, without, timeTo, scalingRule                 string
 	fit, breakdown, timeUse, stragglers, bottleneck, quality, modes bool
-	epochSpread                                                     bool
+	collective, epochSpread                                         bool
 	cost, budget                                                    float64
 	chosen                                                          func(name string) bool
 }
@@ -28,6 +28,7 @@ func (a *analysisFlags) add(c *cobra.Command) {
 	fs.StringArrayVar(&a.series, "series", nil, "show this series alone; may be repeated")
 	fs.StringVar(&a.explain, "explain", "", "how a number came about: METRIC@WORKERS, such as speedup@14")
 	fs.BoolVar(&a.fit, "fit", false, "the laws of scaling, fitted to each series, with what they say")
+	fs.BoolVar(&a.collective, "collective", false, "latency and bandwidth of the all-reduce, fitted to step spans")
 	fs.BoolVar(&a.breakdown, "breakdown", false, "where the time of a step goes, and what of the communication is exposed")
 	fs.BoolVar(&a.timeUse, "time-use", false, "the same from step spans and traces, with intervals")
 	fs.BoolVar(&a.stragglers, "stragglers", false, "which rank comes last to the collective, and what it costs")
@@ -51,7 +52,7 @@ const firstMeasure = "auto"
 // validate refuses two analyses at once.
 func (a *analysisFlags) validate() error {
 	var given []string
-	for _, name := range []string{"explain", "fit", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"} {
+	for _, name := range []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"} {
 		if a.chosen(name) {
 			given = append(given, "--"+name)
 		}
@@ -86,7 +87,9 @@ func (a *analysisFlags) results(s *scaling.Study, notes io.Writer) ([]result, er
 		e, err := s.Explain(metric, workers)
 		return one(e, err)
 	case a.fit:
-		return fits(s, notes)
+		return fits(s, notes, func(series string) (result, error) { return s.Fit(series) })
+	case a.collective:
+		return fits(s, notes, func(series string) (result, error) { return s.Collective(series) })
 	case a.timeUse:
 		return one(s.TimeUse(), nil)
 	case a.stragglers:
@@ -129,11 +132,11 @@ func (a *analysisFlags) results(s *scaling.Study, notes io.Writer) ([]result, er
 
 // fits are the fits of every series that has enough points; it is an error
 // that none has.
-func fits(s *scaling.Study, notes io.Writer) ([]result, error) {
+func fits(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
 	var out []result
 	var refused []error
 	for _, name := range s.Series() {
-		f, err := s.Fit(name)
+		f, err := fit(name)
 		if err != nil {
 			refused = append(refused, err)
 			continue

@@ -74,6 +74,7 @@ One of these flags shows something else of the same runs:
 
   --explain speedup@14   how a number came about: formula, runs, file and line of each input
   --fit                  Amdahl's, Gustafson's and the universal scalability law, the best by AICc
+  --collective           latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers
   --breakdown            where a step's time goes, from the step spans of every rank
   --time-use             the same of step spans and traces: data, compute, exposed and hidden communication, idle
   --stragglers           which rank the others wait for, and what it costs
