@@ -183,11 +183,13 @@ apt_progress() {
 
 # fetch_nvrtc puts NVIDIA's run-time compiler into the cache folder: the tests
 # compile the GPU kernels with it, which needs no GPU, no driver and no root. It
-# comes from the non-free section of the Debian that this machine's apt knows.
+# comes from the non-free section of the Debian that this machine's apt knows. With
+# it come the driver's libraries, whose functions are compared with those that we
+# call; they answer that there is no device.
 # Where that cannot be had, those tests are skipped by name.
 fetch_nvrtc() {
-  local folder=$CACHE/nvrtc repository work options keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-  if [ -e "$folder/lib/libnvrtc.so.11.2" ]; then
+  local folder=$CACHE/nvrtc driver=$CACHE/driver repository work options keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  if [ -e "$folder/lib/libnvrtc.so.11.2" ] && [ -e "$driver/lib/libcuda.so.1" ]; then
     say "nothing to fetch"
     return
   fi
@@ -211,14 +213,16 @@ fetch_nvrtc() {
     -o "Dir::Cache=$work" -o Debug::NoLocking=1 -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o APT::Sandbox::User=)
   if (
     cd "$work"
-    apt-get "${options[@]}" update && apt-get "${options[@]}" download libnvrtc11.2 libnvrtc-builtins11.8 &&
+    apt-get "${options[@]}" update && apt-get "${options[@]}" download libnvrtc11.2 libnvrtc-builtins11.8 libcuda1 libnvidia-ml1 libnvtoolsext1 &&
       for package in *.deb; do dpkg-deb --extract "$package" unpacked; done
   ) </dev/null >"$CACHE/nvrtc.log" 2>&1; then
-    mkdir -p "$folder"
-    rm -rf "${folder:?}/lib"
+    mkdir -p "$folder" "$driver"
+    rm -rf "${folder:?}/lib" "${driver:?}/lib"
     # Debian's folder is named after the machine, x86_64-linux-gnu.
+    mv "$work"/unpacked/usr/lib/*-linux-gnu/nvidia/current "$driver/lib"
+    mv "$work"/unpacked/usr/lib/*-linux-gnu/libnvToolsExt.so.1* "$driver/lib"
     mv "$work"/unpacked/usr/lib/*-linux-gnu "$folder/lib"
-    say "fetched into $folder/lib"
+    say "fetched into $folder/lib and $driver/lib"
   else
     say "could not be fetched (the log is $CACHE/nvrtc.log): the tests that compile GPU kernels will be skipped"
   fi

@@ -14,12 +14,14 @@ that two programs can be measured in turns:
     steps 50  -> {"seconds": 2.9, "loss": 0.52}      fifty steps in a row, the device idle before and after
     memory    -> {"peak_bytes": 989855744}           most memory that its tensors took on the device
 
-A step is forward, backward and Adam (fused) on images and masks that lie on the
-device already, another batch each time. The network is channels-last with
-cudnn.benchmark on. Precision bf16 and fp16 are autocast (fp16 with a gradient
-scaler), tf32 lets matrix products and convolutions use TF32, fp32 forbids it.
-Mode eager runs as written; default and max-autotune go through torch.compile,
-whose compilation happens before the first line is printed.
+A step is forward, loss, backward and Adam (fused) on images and masks that lie on
+the device already, in their layout, another batch each time. The network is
+channels-last with cudnn.benchmark on (over as many algorithms as PyTorch tries by
+itself). Precision bf16 and fp16 are autocast (fp16 with a gradient scaler), tf32
+lets matrix products and convolutions use TF32, fp32 forbids it. Mode eager runs as
+written; default and max-autotune put network and loss, with their gradients,
+through torch.compile as one graph, whose compilation happens before the first line
+is printed; max-autotune also records CUDA graphs.
 
 With --device cpu it runs without a GPU, to test the script itself.
 
@@ -27,7 +29,7 @@ Exit code 3: PyTorch, or the GPU, is missing.
 """
 
 import argparse
-import contextlib
+import gc
 import json
 import os
 import sys
@@ -56,6 +58,7 @@ ARGS = arguments()
 
 try:
     import torch
+    import torch.nn as nn
 
     from torch_networks import build
 except ImportError as e:
@@ -73,12 +76,33 @@ def idle():
         torch.cuda.synchronize()
 
 
+class Loss(nn.Module):
+    """Network and loss, so that they are compiled together."""
+
+    def __init__(self, network, loss):
+        super().__init__()
+        self.network, self.loss = network, loss
+        self.device, self.kind = ARGS.device, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(ARGS.precision)
+
+    def forward(self, image, target):
+        with torch.autocast(self.device, dtype=self.kind or torch.bfloat16, enabled=self.kind is not None):
+            return self.loss(self.network(image).float(), target)
+
+
+def grad_scaler(enabled):
+    """torch.amp.GradScaler, or what it was called before PyTorch 2.3."""
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(ARGS.device, enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)
+
+
 class Train:
     """Steps of training."""
 
     def __init__(self):
         torch.manual_seed(0)
         tf32 = ARGS.precision == "tf32"
+        # These two names are in every version; with only them no two settings disagree.
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
@@ -86,10 +110,14 @@ class Train:
         flops = net.flops_per_image()
         layout = torch.channels_last if len(net.image) == 3 else torch.channels_last_3d
         model = net.model.to(ARGS.device, memory_format=layout)
-        self.loss = net.loss
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **({"fused": True} if ARGS.device == "cuda" else {}))
-        self.model = model if ARGS.mode == "eager" else torch.compile(model, mode=ARGS.mode)
-        self.scaler = torch.cuda.amp.GradScaler(enabled=ARGS.precision == "fp16" and ARGS.device == "cuda")
+        self.loss = Loss(model, net.loss)
+        self.mark = lambda: None
+        if ARGS.mode != "eager":
+            self.loss = torch.compile(self.loss, mode=ARGS.mode, dynamic=False)
+            # What the step before gave may be overwritten by the recorded graphs.
+            self.mark = torch.compiler.cudagraph_mark_step_begin
+        self.scaler = grad_scaler(ARGS.precision == "fp16" and ARGS.device == "cuda")
         self.images, self.targets = [], []
         for _ in range(BATCHES):
             self.images.append(torch.rand((ARGS.batch, *net.image), device=ARGS.device).contiguous(memory_format=layout))
@@ -112,10 +140,6 @@ class Train:
         if ARGS.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
-    def autocast(self):
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(ARGS.precision)
-        return torch.autocast(ARGS.device, dtype=kind) if kind else contextlib.nullcontext()
-
     def run(self, steps):
         loss = None
         for _ in range(steps):
@@ -123,14 +147,15 @@ class Train:
             target = self.targets[self.count % BATCHES]
             self.count += 1
             self.optimizer.zero_grad(set_to_none=True)
-            with self.autocast():
-                loss = self.loss(self.model(image).float(), target)
+            self.mark()
+            loss = self.loss(image, target)
             self.scaler.scale(loss).backward()
             self.scaler.step(self.optimizer)
             self.scaler.update()
         return loss
 
     def steps(self, count):
+        gc.collect()  # now, and not among the steps
         idle()
         begin = time.perf_counter()
         loss = self.run(int(count))

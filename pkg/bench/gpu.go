@@ -31,20 +31,36 @@ func GPUModels() []string {
 type gpuModel struct {
 	name  string
 	shape Shape
-	// The ratios that throughput must reach, against PyTorch as it is and
-	// compiled, and the fraction of the roofline.
+	// The ratios that throughput must reach, against PyTorch as it is and compiled, and
+	// the fraction of the roofline.
 	eager, compiled, roofline float64
+	// half is the ratio against PyTorch compiled in fp16, where cuDNN has batch norm in
+	// its convolutions; 0: as compiled.
+	half float64
+}
+
+// target is the ratio that must be reached against a mode of PyTorch; 0: none.
+func (m gpuModel) target(mode, precision string) float64 {
+	switch {
+	case mode == "eager":
+		return m.eager
+	case mode != "max-autotune": // which is the one to reach
+		return 0
+	case precision == "fp16" && m.half > 0:
+		return m.half
+	}
+	return m.compiled
 }
 
 func gpuModels() []gpuModel {
 	return []gpuModel{
-		{"unet-512", Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0.6},
-		{"unet-128", Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6},
+		{"unet-512", Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0.6, 0},
+		{"unet-128", Shape{Base: 64, Depth: 4, Size: 128, Batch: 16}, 1.3, 1, 0.6, 0},
 		// The U-Net study's network on its images.
-		{"unet-study", Shape{Base: 8, Depth: 4, Size: 768, Width: 1024, Batch: 16, Biases: true}, 1.1, 1, 0.6},
-		{"resnet50v2", Shape{Network: "resnet50v2", Batch: 256}, 1.4, 1.2, 0.6},
-		{"resnet152v2", Shape{Network: "resnet152v2", Batch: 256}, 1.4, 1.2, 0.6},
-		{"unet3d-sc21", Shape{Network: "unet3d-sc21", Batch: 64}, 1.1, 1, 0.45},
+		{"unet-study", Shape{Base: 8, Depth: 4, Size: 768, Width: 1024, Batch: 16, Biases: true}, 1.1, 1, 0.6, 0},
+		{"resnet50v2", Shape{Network: "resnet50v2", Batch: 256}, 1.4, 1, 0.6, 1.2},
+		{"resnet152v2", Shape{Network: "resnet152v2", Batch: 256}, 1.4, 1, 0.6, 1.2},
+		{"unet3d-sc21", Shape{Network: "unet3d-sc21", Batch: 64}, 1.1, 1, 0.45, 0},
 	}
 }
 
@@ -57,6 +73,7 @@ type GPUOptions struct {
 	Repeats   int    // measurements; 0: 7
 	Steps     int    // of training in each, in a row; 0: 20
 	Trace     string // file for a trace of GPURuns; empty: none is kept
+	Kernels   bool   // of GPURuns: ask CUPTI for the kernels of recorded steps
 	Modes     []string
 	Peer      PeerOptions
 	Output    io.Writer // lines on how it goes; nil: none
@@ -278,13 +295,7 @@ func (b *gpuPeers) measure() ([]Record, error) {
 		peer := b.sides[i+1]
 		r := b.record
 		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.about.Name
-		r.Target = b.model.compiled
-		if mode == "eager" {
-			r.Target = b.model.eager
-		}
-		if mode == "default" {
-			r.Target = 0 // max-autotune is the one to reach
-		}
+		r.Target = b.model.target(mode, b.Precision)
 		r = compared(r, perSecond(images, seconds[0]), perSecond(images, seconds[i+1]))
 		say(b.Output, "%s: %.2f ms a step, %s: %.2f ms", b.sides[0].about.Name, 1e3*median(seconds[0])/float64(b.Steps), peer.about.Name, 1e3*median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)

@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
+	names "lockstep/pkg/internal/clib"
 	clib "lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/model"
 )
@@ -32,7 +35,7 @@ func TestGPURuns(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	var lines strings.Builder
-	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Output: &lines, shape: &tiny, open: onSimulatedGPU})
+	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Kernels: true, Output: &lines, shape: &tiny, open: onSimulatedGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +77,44 @@ func TestGPURuns(t *testing.T) {
 		t.Error(err)
 	}
 	var text strings.Builder
-	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") {
+	// Kernels of a recorded step: batch norm's statistics, of which the tiny network has
+	// one each, and cuDNN's.
+	sum := 0.0
+	for _, k := range r.Kernels {
+		if sum += k.Milliseconds; !(k.Calls >= 1) || !(k.Milliseconds > 0) {
+			t.Errorf("kernel %+v", k)
+		}
+	}
+	if at := slices.IndexFunc(r.Kernels, func(k GPUKernel) bool { return k.Name == "bn_stats_bf16" }); at < 0 || r.Kernels[at].Calls != 6 || math.Abs(sum-r.KernelMilliseconds) > 1e-9 || r.NoKernels != "" {
+		t.Errorf("kernels by CUPTI: %+v, %g ms, %s", r.Kernels, r.KernelMilliseconds, r.NoKernels)
+	}
+	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") || !strings.Contains(text.String(), "kernels of a recorded step, by CUPTI: ") {
 		t.Errorf("%v:\n%s", err, text.String())
 	}
 	text.Reset()
 	var again GPUReport
 	if err := errors.Join(r.Write(&text, true), json.Unmarshal([]byte(text.String()), &again)); err != nil || len(again.Layers) != len(r.Layers) {
 		t.Errorf("%v:\n%s", err, text.String())
+	}
+}
+
+// TestGPUKernelsLeftOut: where CUPTI is not there the rest is measured all the same.
+func TestGPUKernelsLeftOut(t *testing.T) {
+	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
+	open := func(o engine.Options) (engine.Engine, error) {
+		libraries, err := clib.New(clib.Options{Memory: 64 << 20, Absent: []names.Name{names.CUPTI}}).Stack()
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewOn(libraries, o, 0)
+	}
+	var lines strings.Builder
+	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Layers) == 0 || len(r.Kernels) != 0 || !strings.Contains(r.NoKernels, "CUPTI") || !strings.Contains(lines.String(), "left out") {
+		t.Errorf("the report says %q, %d kernels; lines are %s", r.NoKernels, len(r.Kernels), lines.String())
 	}
 }
 
@@ -169,17 +203,33 @@ func TestGPUPeerRuns(t *testing.T) {
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
 	for _, m := range gpuModels() {
-		eager, compiled, roofline, batch := 1.1, 1.0, 0.6, 16
+		eager, half, roofline, batch := 1.1, 1.0, 0.6, 16
 		switch m.name {
 		case "unet-128":
 			eager = 1.3
 		case "resnet50v2", "resnet152v2":
-			eager, compiled, batch = 1.4, 1.2, 256
+			eager, half, batch = 1.4, 1.2, 256
 		case "unet3d-sc21":
 			roofline, batch = 0.45, 64
 		}
-		if m.eager != eager || m.compiled != compiled || m.roofline != roofline || m.shape.Batch != batch {
+		if m.roofline != roofline || m.shape.Batch != batch {
 			t.Errorf("%+v", m)
+		}
+		for _, c := range []struct {
+			mode, precision string
+			want            float64
+		}{
+			{"eager", "bf16", eager},
+			{"eager", "fp16", eager},
+			{"default", "bf16", 0},
+			{"default", "fp16", 0},
+			{"max-autotune", "bf16", 1},
+			{"max-autotune", "fp32", 1},
+			{"max-autotune", "fp16", half},
+		} {
+			if got := m.target(c.mode, c.precision); got != c.want {
+				t.Errorf("%s, %s, %s: must reach %v, want %v", m.name, c.mode, c.precision, got, c.want)
+			}
 		}
 		if net, err := m.shape.network(); err != nil || net.Parameters() == 0 {
 			t.Errorf("%s: %v", m.name, err)

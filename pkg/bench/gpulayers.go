@@ -45,6 +45,12 @@ type GPUReport struct {
 	FLOPS          float64    `json:"flops"`
 	BytesPerSecond float64    `json:"bytes_per_second"`
 	Layers         []GPULayer `json:"layers"` // those that took longest first
+	// Kernels are those of a recorded step, cuDNN's too, as CUPTI saw them, where it was
+	// asked; KernelMilliseconds is their sum, and what a step takes beyond it the GPU
+	// waits. NoKernels says why CUPTI said nothing.
+	Kernels            []GPUKernel `json:"graph_kernels,omitempty"`
+	KernelMilliseconds float64     `json:"graph_kernel_milliseconds,omitempty"`
+	NoKernels          string      `json:"no_graph_kernels,omitempty"`
 }
 
 // GPULayer is one task of a step: what it took, and what it must take at least.
@@ -55,15 +61,17 @@ type GPULayer struct {
 	Milliseconds      float64     `json:"milliseconds"`
 	FLOPs             float64     `json:"flops"`
 	Bytes             float64     `json:"bytes"`
+	BytesBehind       float64     `json:"bytes_behind"` // of them, by kernels behind a product of matrices
 	BoundMilliseconds float64     `json:"bound_milliseconds"`
 	Fraction          float64     `json:"fraction"` // of the roofline: bound over time; 0 where there is no bound
 	Kernels           []GPUKernel `json:"kernels"`
 }
 
-// GPUKernel is a kernel of a layer.
+// GPUKernel is a kernel of a layer, or all of that name of a step.
 type GPUKernel struct {
 	Name         string  `json:"name"`
-	Milliseconds float64 `json:"milliseconds"`
+	Calls        float64 `json:"calls,omitempty"` // a step
+	Milliseconds float64 `json:"milliseconds"`    // a step
 }
 
 // roofline is what the comparison in GPURuns is with.
@@ -129,6 +137,13 @@ func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err er
 	seconds, err := o.times(train)
 	if err == nil {
 		err = o.layers(r, e, exe, train)
+	}
+	if err == nil && o.Kernels {
+		// Last, and no failure of the measurement: a machine may forbid it.
+		if err := o.graphKernels(r, e, train); err != nil {
+			r.NoKernels = err.Error()
+			say(o.Output, "the kernels of recorded steps are left out: %v", err)
+		}
 	}
 	if err = errors.Join(err, exe.Close()); err != nil { // room for measuring the memory
 		return nil, err
@@ -229,13 +244,39 @@ func (o GPUOptions) layers(r *GPUReport, e *cuda.Engine, exe engine.Executable, 
 	return nil
 }
 
+// graphKernels asks CUPTI for the kernels of steps that run as they always do.
+func (o GPUOptions) graphKernels(r *GPUReport, e *cuda.Engine, train func(int) error) error {
+	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
+		return err
+	}
+	if err := train(tracedSteps); err != nil {
+		return err
+	}
+	times, err := e.KernelTimes()
+	if err != nil {
+		return err
+	}
+	for _, k := range times {
+		if k.Part != "graph" {
+			continue
+		}
+		ms := k.Milliseconds / tracedSteps
+		r.Kernels = append(r.Kernels, GPUKernel{k.Kernel, float64(k.Calls) / tracedSteps, ms})
+		r.KernelMilliseconds += ms
+	}
+	if len(r.Kernels) == 0 {
+		return errors.New("CUPTI saw no kernel of a CUDA graph")
+	}
+	return nil
+}
+
 // joinLayers puts each kernel to the task that it belongs to. A convolution of
 // cuDNN's names its task; other kernels belong to the one other task of their
 // layer and part, to the convolution that they complete, or stand for themselves.
 func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer {
 	var list []GPULayer
 	for _, w := range work {
-		list = append(list, GPULayer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes})
+		list = append(list, GPULayer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.Behind})
 	}
 	tensor := func(i int) bool { return i < len(work) && work[i].Tensor }
 	for _, k := range times {
@@ -257,7 +298,10 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer
 		if at < 0 && (strings.HasPrefix(k.Kernel, "bias_act") || strings.HasPrefix(k.Kernel, "bn_") || strings.HasPrefix(k.Kernel, "sum_chunks")) {
 			// The bias or the statistics of a product of matrices, where no graph of
 			// cuDNN has both.
-			at = slices.IndexFunc(work, func(w cuda.Work) bool { return w.Tensor && w.Part == k.Part && w.Layer == k.Layer })
+			// Backward these are behind the gradient of the data.
+			at = slices.IndexFunc(work, func(w cuda.Work) bool {
+				return w.Tensor && w.Part == k.Part && w.Layer == k.Layer && (k.Part == "backward") == strings.HasSuffix(w.Task, "_data")
+			})
 		}
 		if at < 0 {
 			list = append(list, GPULayer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
@@ -265,7 +309,7 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer
 		}
 		ms := k.Milliseconds / float64(steps)
 		list[at].Milliseconds += ms
-		list[at].Kernels = append(list[at].Kernels, GPUKernel{k.Kernel, ms})
+		list[at].Kernels = append(list[at].Kernels, GPUKernel{Name: k.Kernel, Milliseconds: ms})
 	}
 	slices.SortStableFunc(list, func(a, b GPULayer) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
 	return list
@@ -303,7 +347,7 @@ func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes})
+		l.BoundMilliseconds = 1e3 * c.Bound(cuda.Work{Tensor: strings.Contains(l.Task, "conv") || strings.Contains(l.Task, "linear"), FLOPs: l.FLOPs, Bytes: l.Bytes, Behind: l.BytesBehind})
 		if l.Milliseconds > 0 {
 			l.Fraction = l.BoundMilliseconds / l.Milliseconds
 		}
@@ -323,7 +367,7 @@ func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []
 	r.Records = []Record{throughput, memory}
 }
 
-// layersShown are the layers of the table for people.
+// layersShown are the layers, and the kernels, of the tables for people.
 const layersShown = 25
 
 // Write writes the report as a table, or as JSON.
@@ -347,6 +391,17 @@ func (r *GPUReport) Write(w io.Writer, asJSON bool) error {
 			break
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%.0f %%\n", l.Part, l.Layer, l.Task, l.Milliseconds, l.BoundMilliseconds, 100*l.Fraction)
+	}
+	if len(r.Kernels) > 0 {
+		fmt.Fprintf(t, "\nkernels of a recorded step, by CUPTI: %.3f ms of %.3f ms\n", r.KernelMilliseconds, r.StepMilliseconds)
+		fmt.Fprintln(t, "ms\tcalls\tkernel")
+		for i, k := range r.Kernels {
+			if i == layersShown {
+				fmt.Fprintf(t, "and %d more (--json has all)\n", len(r.Kernels)-i)
+				break
+			}
+			fmt.Fprintf(t, "%.4f\t%.4g\t%s\n", k.Milliseconds, k.Calls, k.Name)
+		}
 	}
 	return t.Flush()
 }

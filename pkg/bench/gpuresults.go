@@ -22,6 +22,7 @@ import (
 type GPUResults struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
+	failed   string          // the newest folder in which every stage failed
 	Machine  *engine.Machine // nil: the stage was not run, as the others
 	Reports  []GPUReport
 	Peers    []Record
@@ -29,7 +30,7 @@ type GPUResults struct {
 }
 
 // ReadGPUResults reads the newest folder of results below root, which is logs/gpu of
-// the checkout. A folder that is not there, or holds none, is no error; a file that
+// the checkout: one where a stage was done. A folder that is not there, or holds none, is no error; a file that
 // cannot be read is.
 func ReadGPUResults(root string) (*GPUResults, error) {
 	r := &GPUResults{root: root}
@@ -43,7 +44,12 @@ func ReadGPUResults(root string) (*GPUResults, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read results of a GPU: %w", err)
 		}
+		all := len(files)
+		files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, ".failed.json") })
 		if len(files) == 0 {
+			if all > 0 && r.failed == "" {
+				r.failed = day
+			}
 			continue
 		}
 		r.Folder = day
@@ -63,8 +69,6 @@ func (r *GPUResults) read(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
 	switch {
-	case strings.HasSuffix(name, ".failed"):
-		return nil
 	case name == "versions":
 		r.Machine = new(engine.Machine)
 		to = r.Machine
@@ -93,6 +97,9 @@ func (r *GPUResults) read(path string) error {
 
 // none says that a stage was not run.
 func (r *GPUResults) none(stage string) string {
+	if r.Folder == "" && r.failed != "" {
+		return fmt.Sprintf("No stage has been done on a GPU yet: %s holds those that failed. environment/gpu-check %s runs this one again.\n", r.failed, stage)
+	}
 	if r.Folder == "" {
 		return fmt.Sprintf("Nothing has been run on a GPU yet: %s holds no results. On a machine with a GPU, environment/gpu-check %s fills it.\n", r.root, stage)
 	}

@@ -26,6 +26,26 @@ func TestGPUResultsOfNothing(t *testing.T) {
 	}
 }
 
+// TestGPUResultsOfFailures: stages that failed are no results, and not nothing either.
+func TestGPUResultsOfFailures(t *testing.T) {
+	root := t.TempDir()
+	for _, day := range []string{"2026-03-01", "2026-03-02"} {
+		if err := os.Mkdir(filepath.Join(root, day), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, day, "versions.failed.json"), []byte(`{"no_gpu": "no driver"}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := ReadGPUResults(root)
+	if err != nil || r.Folder != "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if text := r.Versions(); !strings.Contains(text, "No stage has been done on a GPU yet") || !strings.Contains(text, "2026-03-02 holds those that failed") || !strings.Contains(text, "environment/gpu-check versions") {
+		t.Errorf("it says %q", text)
+	}
+}
+
 // TestGPUResults: the newest folder counts, failed stages do not, and the run folders
 // come out of their archive.
 func TestGPUResults(t *testing.T) {
@@ -42,6 +62,7 @@ func TestGPUResults(t *testing.T) {
 	}
 	write("2026-01-01", "train.json", `{"pairs": [{"series": "old"}]}`)
 	write("2026-03-01", "versions.log", "begun, and nothing came of it")
+	write("2026-03-02", "versions.failed.json", `{"no_gpu": "no driver"}`)
 	write("2026-02-01", "versions.json", `{"devices": [{"name": "NVIDIA H200", "kind": "cuda"}]}`)
 	write("2026-02-01", "bench-unet-128.json", `{"model": "unet-128", "precision": "bf16", "step_milliseconds": 3, "records": [{"value": 5333, "ratio": 0.61, "target": 0.6}]}`)
 	write("2026-02-01", "bench-unet-512.failed.json", `{`)

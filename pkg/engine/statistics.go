@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"lockstep/pkg/internal/device"
 )
 
 // NormSync is a GradSync that also exchanges what synchronised batch norms
@@ -16,6 +18,15 @@ type NormSync interface {
 	// as many numbers. It waits for the buckets that were handed over before. The
 	// result is valid until the next call, and own is not kept.
 	ShareStatistics(own []float64) (all []float64, err error)
+}
+
+// DeviceNormSync is a GradSync that adds up what synchronised batch norms count on the
+// workers' devices, beside the buckets and in one order with them.
+type DeviceNormSync interface {
+	GradSync
+	// SumStatistics puts in s the sum of v, float64 on the device, over all workers,
+	// in place; all give as many numbers.
+	SumStatistics(v device.Buffer, s device.Stream) error
 }
 
 // Statistics joins the statistics of an executable's synchronised batch norms

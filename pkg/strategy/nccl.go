@@ -73,7 +73,7 @@ type NCCL struct {
 	stats Stats
 }
 
-var _ engine.GradSync = (*NCCL)(nil)
+var _ engine.DeviceNormSync = (*NCCL)(nil)
 
 // NewNCCL makes a communicator of the ranks of group: rank 0's id goes to the
 // others through it. Every rank calls it at the same time. The engine's first
@@ -190,6 +190,30 @@ func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
 	}
 	n.stats.Buckets++
 	n.stats.Bytes += b.Bytes()
+	return nil
+}
+
+// SumStatistics puts the sum of v over all ranks in the stream s, in place. All that a
+// communicator does must be put in streams in the same order by all ranks: the engine
+// keeps that of the program, with the buckets, in one stream.
+func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
+	if v.Type != device.F64 {
+		return fmt.Errorf("sum statistics by NCCL: they are %s: must be fp64 on the GPU", v.Type)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.comm == 0 {
+		return fmt.Errorf("sum statistics by NCCL: %w", cmp.Or(n.err, errors.New("the strategy is closed")))
+	}
+	p := cuda.Ptr(v.Pointer)
+	if err := n.lib.AllReduce(p, p, int64(v.Len()), nccl.Float64, nccl.Sum, n.comm, cuda.Stream(s.Handle)); err != nil {
+		return fmt.Errorf("sum statistics by NCCL: %w", err)
+	}
+	if n.stats.First.IsZero() {
+		n.stats.First = time.Now()
+	}
+	n.stats.Shared++
+	n.stats.Bytes += v.Bytes()
 	return nil
 }
 

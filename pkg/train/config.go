@@ -123,9 +123,6 @@ func (c Config) Validate() error {
 			return bad("%w", err)
 		}
 	}
-	if _, gpu := c.Engine.CUDA(); gpu && c.SyncBatchNorm {
-		return bad("sync_batchnorm is not offered on %s: use engine.device cpu or reference, or sync_batchnorm=false", c.Engine.Device)
-	}
 	return nil
 }
 

@@ -24,19 +24,14 @@ var simulatedKernels = sync.OnceValues(func() (*hostsim.Simulator, error) { retu
 func simulatedGPU(t *testing.T, place Place) Place {
 	t.Helper()
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
-	sim, err := simulatedKernels()
+	_, err := simulatedKernels()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
 		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := fake.New(fake.Options{Execute: func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
-		if strings.Contains(name, "ceiling") {
-			return nil // what measures a GPU takes a processor long
-		}
-		return sim.Run(name, grid, block, shared, args)
-	}})
+	m := fake.New(fake.Options{Execute: executeKernel})
 	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
 		s, err := m.Stack()
 		if err != nil {
@@ -45,6 +40,18 @@ func simulatedGPU(t *testing.T, place Place) Place {
 		return cuda.NewOn(s, o, localRank)
 	}
 	return place
+}
+
+// executeKernel runs a kernel on this processor.
+func executeKernel(name string, grid, block [3]uint32, shared uint32, args []byte) error {
+	if strings.Contains(name, "ceiling") {
+		return nil // what measures a GPU takes a processor long
+	}
+	sim, err := simulatedKernels()
+	if err != nil {
+		return err
+	}
+	return sim.Run(name, grid, block, shared, args)
 }
 
 // onGPU is a config for a simulated GPU, which takes cuDNN's first suggestions.

@@ -266,11 +266,11 @@ func TestVerifyDP(t *testing.T) {
 		t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
 	}
 	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
-	three, err := verifyVariants(t.Context(), 3, list)
+	three, err := verifyVariants(t.Context(), 3, list, Place{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	faults, err := verifyFaults(t.Context(), 3)
+	faults, err := verifyFaults(t.Context(), 3, faulty, Place{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // trained is the parameters after the verification's 20 steps of one worker.
 func trained(t *testing.T, cfg Config) map[string][]float64 {
 	t.Helper()
-	r, err := replicas(t.Context(), cfg, 1, fault{}, nil)
+	r, err := replicas(t.Context(), cfg, 1, fault{}, Place{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
@@ -126,6 +127,12 @@ func variants() []variant {
 	}
 }
 
+// faulty is what VerifyDP breaks.
+func faulty(c *Config) {
+	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
+	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
+}
+
 // normed gives c's network synchronised batch norms.
 func normed(c *Config) { c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true }
 
@@ -163,23 +170,70 @@ func smoothed(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 // it breaks the exchange in four ways and shows that each is noticed. The
 // checks of a broken exchange are OK when the difference is above the limit.
 func VerifyDP(ctx context.Context, workers int) ([]Check, error) {
+	return verifyOn(ctx, workers, variants(), faulty, Place{})
+}
+
+// VerifyDPOn is VerifyDP on a GPU ("cuda", or "cuda:1" for all workers on that one), in
+// fp32 without TF32. The workers exchange as those of a run do: by NCCL where each has a
+// GPU, else through the host, as do all that are broken on purpose.
+func VerifyDPOn(ctx context.Context, workers int, device string) ([]Check, error) {
+	o := engine.Options{Device: device}
+	if _, gpu := o.CUDA(); !gpu {
+		return nil, fmt.Errorf("verify data parallelism: device %q is no GPU: use cuda, or leave it out for the CPU", device)
+	}
+	return verifyOn(ctx, workers, variantsOnGPU(device), onGPU32(device), Place{})
+}
+
+// verifyOn compares the ways to train, and breaks the one that base makes.
+func verifyOn(ctx context.Context, workers int, list []variant, base func(c *Config), place Place) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: workers is %d: use at least 2", workers)
 	}
-	checks, err := verifyVariants(ctx, workers, variants())
+	checks, err := verifyVariants(ctx, workers, list, place)
 	if err != nil {
 		return checks, err
 	}
-	broken, err := verifyFaults(ctx, workers)
+	broken, err := verifyFaults(ctx, workers, base, place)
 	return append(checks, broken...), err
 }
 
-func verifyVariants(ctx context.Context, workers int, list []variant) ([]Check, error) {
+// onGPU32 has SGD compute in fp32 on a GPU, with cuDNN's first suggestions, which are the
+// same for every worker, and small images: nothing of this is about speed.
+func onGPU32(device string) func(c *Config) {
+	return func(c *Config) {
+		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
+		c.Data.Height, c.Data.Width = 16, 16
+		c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
+	}
+}
+
+// variantsOnGPU are those that VerifyDPOn compares.
+func variantsOnGPU(device string) []variant {
+	on := func(more func(c *Config)) func(c *Config) {
+		return func(c *Config) {
+			onGPU32(device)(c)
+			more(c)
+		}
+	}
+	return []variant{
+		{"SGD with momentum, float32 on the GPU", toleranceFloat32, onGPU32(device), nil},
+		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *Config) {
+			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, 0.5, 2
+		}), nil},
+		{"synchronised batch norm, float32 on the GPU", toleranceFloat32, on(func(c *Config) { c.Data, c.SyncBatchNorm = labelled(), true }), smooth},
+		{"synchronised batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *Config) {
+			c.Data, c.SyncBatchNorm, c.Accumulate, c.Recompute = labelled(), true, 2, true
+		}), smooth},
+	}
+}
+
+func verifyVariants(ctx context.Context, workers int, list []variant, place Place) ([]Check, error) {
 	var checks []Check
 	for _, v := range list {
 		cfg := verifyConfig()
 		v.change(&cfg)
-		diff, moved, err := compare(ctx, cfg, workers, fault{}, v.build)
+		place.Build = v.build
+		diff, moved, err := compare(ctx, cfg, workers, fault{}, place)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -194,10 +248,13 @@ func verifyVariants(ctx context.Context, workers int, list []variant) ([]Check, 
 
 // verifyFaults uses SGD: Adam divides a common factor of all gradients out, so
 // that a sum in place of the mean would hardly show.
-func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
+func verifyFaults(ctx context.Context, workers int, base func(c *Config), place Place) ([]Check, error) {
 	cfg := verifyConfig()
-	cfg.Engine.Device, cfg.Engine.Precision = "reference", "fp64"
-	cfg.Optimizer.Name, cfg.Optimizer.LearningRate, cfg.Optimizer.Momentum = "sgd", 0.05, 0.9
+	base(&cfg)
+	limit := toleranceFloat64
+	if cfg.Engine.Precision != "fp64" {
+		limit = toleranceFloat32
+	}
 	norms := cfg
 	normed(&norms)
 	var checks []Check
@@ -211,12 +268,12 @@ func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
 		{"equal shards on all ranks", fault{equalShards: true}, cfg},
 		{"batch norms that do not exchange their statistics", fault{sync: strategy.FaultOwnNorms}, norms},
 	} {
-		diff, _, err := compare(ctx, m.cfg, workers, m.f, nil)
+		diff, _, err := compare(ctx, m.cfg, workers, m.f, place)
 		if err != nil {
 			return checks, fmt.Errorf("verify that %s is noticed: %w", m.name, err)
 		}
 		checks = append(checks, Check{
-			Name: m.name + " is noticed", OK: !(diff <= toleranceFloat64), Value: diff, Limit: toleranceFloat64,
+			Name: m.name + " is noticed", OK: !(diff <= limit), Value: diff, Limit: limit,
 			Detail: "the same comparison with this fault must exceed the tolerance",
 		})
 	}
@@ -226,14 +283,14 @@ func verifyFaults(ctx context.Context, workers int) ([]Check, error) {
 // compare is the largest relative difference (2-norm) of a parameter between
 // one worker with the whole batch and workers with a part each, and the least
 // relative distance that a parameter went.
-func compare(ctx context.Context, cfg Config, workers int, f fault, build model.Builder) (diff, moved float64, err error) {
+func compare(ctx context.Context, cfg Config, workers int, f fault, place Place) (diff, moved float64, err error) {
 	whole := cfg
 	whole.Batch = cfg.Batch * workers
-	one, err := replicas(ctx, whole, 1, fault{}, build)
+	one, err := replicas(ctx, whole, 1, fault{}, place)
 	if err != nil {
 		return 0, 0, err
 	}
-	many, err := replicas(ctx, cfg, workers, f, build)
+	many, err := replicas(ctx, cfg, workers, f, place)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -264,7 +321,7 @@ type replicated struct{ before, after map[string][]float64 }
 
 // replicas trains verifySteps steps with a goroutine per rank, and returns
 // each rank's parameters.
-func replicas(ctx context.Context, cfg Config, workers int, f fault, build model.Builder) ([]replicated, error) {
+func replicas(ctx context.Context, cfg Config, workers int, f fault, place Place) ([]replicated, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	groups := collective.InProcess(workers)
@@ -272,8 +329,10 @@ func replicas(ctx context.Context, cfg Config, workers int, f fault, build model
 	var wg sync.WaitGroup
 	for rank, g := range groups {
 		wg.Go(func() {
+			place := place
+			place.LocalRank = rank
 			var err error
-			if params[rank], err = replica(ctx, cfg, g, f, build); err != nil {
+			if params[rank], err = replica(ctx, cfg, g, f, place); err != nil {
 				cancel(fmt.Errorf("rank %d: %w", rank, err))
 			}
 		})
@@ -282,8 +341,8 @@ func replicas(ctx context.Context, cfg Config, workers int, f fault, build model
 	return params, context.Cause(ctx)
 }
 
-func replica(ctx context.Context, cfg Config, g collective.Group, f fault, build model.Builder) (r replicated, err error) {
-	t, err := newTrainer(ctx, cfg, g, Place{Build: build}, f)
+func replica(ctx context.Context, cfg Config, g collective.Group, f fault, place Place) (r replicated, err error) {
+	t, err := newTrainer(ctx, cfg, g, place, f)
 	if err != nil {
 		return r, err
 	}

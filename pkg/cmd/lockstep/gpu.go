@@ -28,7 +28,7 @@ func gpuCommand() *cobra.Command {
 exit code is 3, and the message says where its libraries were looked for; lockstep
 doctor lists them. environment/gpu-check runs all of it and keeps what came out.`,
 	}
-	c.AddCommand(gpuVersionsCommand(), gpuSelfTestCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
+	c.AddCommand(gpuVersionsCommand(), gpuSelfTestCommand(), gpuPlanCommand(), gpuBenchCommand(), gpuPeersCommand(), gpuCurvesCommand())
 	return c
 }
 
@@ -221,6 +221,7 @@ and bytes of its own kernels over ceilings that are measured in the same call.
 	}
 	gpuFlags(c.Flags(), &o, &out)
 	c.Flags().StringVar(&o.Trace, "trace", "", "file for the times of all kernels of some steps, as Chrome's trace viewer reads it")
+	c.Flags().BoolVar(&o.Kernels, "kernels", false, "also ask CUPTI for the kernels of recorded steps (not under a profiler of NVIDIA's)")
 	return c
 }
 

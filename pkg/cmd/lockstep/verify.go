@@ -21,6 +21,7 @@ func verifyCommand() *cobra.Command {
 
 func verifyDPCommand() *cobra.Command {
 	var workers int
+	var device string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "dp",
@@ -32,10 +33,16 @@ norms that do not exchange their statistics make the comparison fail: with SGD,
 Adam, AdamW, LARS and LAMB, and with Nesterov's momentum, clipping, accumulation
 and averaged parameters at once; with BCE, soft Dice, smoothed labels and L1; with
 synchronised batch norms. Those that are not synchronised take a shard's
-statistics, so that they are left out.`,
+statistics, so that they are left out. With --device cuda on the GPU, in float32.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			checks, err := train.VerifyDP(c.Context(), workers)
+			var checks []train.Check
+			var err error
+			if device == "" || device == "cpu" {
+				checks, err = train.VerifyDP(c.Context(), workers)
+			} else {
+				checks, err = train.VerifyDPOn(c.Context(), workers, device)
+			}
 			if err != nil {
 				return err
 			}
@@ -43,6 +50,7 @@ statistics, so that they are left out.`,
 		},
 	}
 	c.Flags().IntVar(&workers, "workers", 2, "N")
+	c.Flags().StringVar(&device, "device", "", "a GPU: cuda, or cuda:1 for all workers on that one; cpu, as without, for the CPU and the reference engine")
 	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
 	return c
 }

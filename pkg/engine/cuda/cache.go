@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 )
 
 // cacheVariable is the environment variable that names the folder of the tuning
@@ -20,14 +21,18 @@ const cacheFormat = 1
 
 // choice is the algorithm of one convolution, as tuning found it.
 type choice struct {
-	Plan         string  `json:"plan"`    // as cuDNN writes it; it refuses one of another version or device
-	Variant      int     `json:"variant"` // of the ways to compute this convolution
-	Engine       int64   `json:"engine"`  // for people, as what follows
+	Plan         string  `json:"plan,omitempty"`    // as cuDNN writes it; it refuses one of another version or device
+	Choices      string  `json:"choices,omitempty"` // the engine and its knobs, which name it where cuDNN cannot write it
+	Variant      int     `json:"variant"`           // of the ways to compute this convolution
+	Engine       int64   `json:"engine"`            // for people, as what follows
 	Mode         string  `json:"heuristic"`
 	Workspace    int64   `json:"workspace_bytes"`
 	Milliseconds float64 `json:"milliseconds"`      // when it was tuned; 0: not timed
 	Candidates   int     `json:"candidates"`        // how many were timed
 	Missing      string  `json:"missing,omitempty"` // why cuDNN had no plan for a variant
+	// Of a batch norm that convolutions may apply (Variant 1: they do), which has no plan
+	// of its own: what the other way took.
+	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
 // tuning is the file of one kind of device and library.
@@ -46,7 +51,12 @@ type cache struct {
 
 	mu      sync.Mutex
 	choices map[string]choice
+	saved   time.Time
 }
+
+// saveEvery is how long a choice waits for the file at most while others are made, so that
+// a tuning that is ended goes on where it was.
+const saveEvery = 10 * time.Second
 
 // cacheFolder is where tuning files lie, or "" for none.
 func cacheFolder(getenv func(string) string) string {
@@ -66,7 +76,7 @@ func cacheFolder(getenv func(string) string) string {
 
 // openCache reads the tuning file of key below dir.
 func openCache(dir, key string) *cache {
-	c := &cache{key: key, choices: map[string]choice{}}
+	c := &cache{key: key, choices: map[string]choice{}, saved: time.Now()}
 	if dir == "" {
 		return c
 	}
@@ -105,11 +115,16 @@ func (c *cache) get(key string) (choice, bool) {
 	return v, ok
 }
 
-// put remembers a choice until save.
+// put remembers a choice until save, which it does itself now and then. A file that cannot
+// be written costs time at the next start, no more.
 func (c *cache) put(key string, v choice) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.choices[key] = v
+	due := time.Since(c.saved) > saveEvery
+	c.mu.Unlock()
+	if due {
+		_ = c.save()
+	}
 }
 
 // save writes the file: beside it, then renamed, so that a reader finds the old
@@ -117,6 +132,7 @@ func (c *cache) put(key string, v choice) {
 func (c *cache) save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.saved = time.Now()
 	if c.file == "" {
 		return nil
 	}

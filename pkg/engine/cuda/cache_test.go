@@ -32,6 +32,18 @@ func TestCache(t *testing.T) {
 	if _, ok := openCache(dir, key+" other").get("conv a"); ok {
 		t.Error("another library reads this one's choices")
 	}
+	// What this process chose is what it goes on with, whatever another one chose.
+	own := choice{Plan: `{"engine":5}`, Engine: 5}
+	again.put("conv b", own)
+	if err := again.save(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := again.get("conv b"); got != own {
+		t.Errorf("conv b is %+v after it was saved", got)
+	}
+	if got, _ := openCache(dir, key).get("conv b"); got != own {
+		t.Errorf("conv b is saved as %+v", got)
+	}
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -39,7 +51,7 @@ func TestCache(t *testing.T) {
 	if name := files[0].Name(); strings.ContainsAny(name, " ,()/") {
 		t.Errorf("the file is named %q", name)
 	}
-	for _, damage := range []string{"", "{", `{"format":99,"key":"` + key + `","choices":{"conv a":{"engine":1}}}`, `{"format":1,"key":"x"}`, `[]`} {
+	for _, damage := range []string{"", "{", `{"format":99,"key":"` + key + `","choices":{"conv a":{"engine":1}}}`, `{"format":1,"key":"x","choices":{"conv a":{"engine":1}}}`, `[]`} {
 		if err := os.WriteFile(a.file, []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -89,5 +101,20 @@ func TestCacheFolder(t *testing.T) {
 	}
 	if err := openCache(filepath.Join(file, "below"), "key").save(); err == nil || !strings.Contains(err.Error(), "save tuning cache") {
 		t.Errorf("a folder that cannot be gives %v", err)
+	}
+}
+
+// TestCacheSavesNowAndThen: a tuning that is ended before its time has left what it found.
+func TestCacheSavesNowAndThen(t *testing.T) {
+	dir := t.TempDir()
+	c := openCache(dir, "key")
+	c.put("first", choice{Plan: "a"})
+	if c := openCache(dir, "key"); len(c.choices) != 0 {
+		t.Error("every choice is written by itself")
+	}
+	c.saved = c.saved.Add(-2 * saveEvery)
+	c.put("second", choice{Plan: "b"})
+	if c := openCache(dir, "key"); len(c.choices) != 2 {
+		t.Errorf("%d choices are on disk, want 2", len(c.choices))
 	}
 }

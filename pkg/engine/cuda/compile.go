@@ -47,7 +47,10 @@ func (x *executable) launches(t task) ([]command, error) {
 	case plan.OpBatchNorm:
 		return g.calls(x.batchNorm(t))
 	case plan.OpBatchNormBackward:
-		return g.calls(x.batchNormBackward(t))
+		if t.given {
+			return g.calls(x.normGradOf(t).Apply(x.typ(t.in[0])))
+		}
+		return g.calls(x.normGradOf(t).Launches(x.typ(t.in[0])))
 	case plan.OpMaxPool:
 		p := x.pool(t, t.in[0], t.out[0])
 		p.X, p.Y, p.Index = x.feature(t.in[0]), x.feature(t.out[0]), x.pointer(t.out[1])
@@ -134,7 +137,8 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	}
 }
 
-func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
+// normOf is the batch norm that a task is.
+func (x *executable) normOf(t task) kernels.BatchNorm {
 	in := x.places[t.in[0]]
 	b := kernels.BatchNorm{
 		Rows: in.pixels(), Channels: in.padded(),
@@ -142,40 +146,94 @@ func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
 		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
 		Partial: kernels.Pointer(x.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
 	}
-	if !t.attr.Training {
-		return b.Inference(x.typ(t.in[0]))
+	switch {
+	case t.attr.Saved:
+		b.Mean, b.InvStd = b.RunningMean, b.RunningVar
+	case t.attr.Training:
+		b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
 	}
-	b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
-	if t.given {
+	return b
+}
+
+func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
+	b := x.normOf(t)
+	switch {
+	case t.prologue != nil && t.prologue.on:
+		return x.scaleShift(t, b)
+	case t.given, t.attr.Saved:
 		return b.Apply(x.typ(t.in[0]))
+	case t.attr.Training:
+		return b.Training(x.typ(t.in[0]))
 	}
-	return b.Training(x.typ(t.in[0]))
+	return b.Inference(x.typ(t.in[0]))
 }
 
-// biased are the launches that add a convolution's bias where its own kernel did not.
-func (x *executable) biased(t task) ([]command, error) {
+// scaleShift are the launches of a batch norm that the convolutions behind it apply.
+func (x *executable) scaleShift(t task, b kernels.BatchNorm) ([]kernels.Launch, error) {
+	last, err := b.ScaleShift(x.typ(t.in[0]), x.pointer(t.prologue.scale), x.pointer(t.prologue.shift))
+	if err != nil || t.given {
+		return last, err
+	}
+	first, err := b.Statistics(x.typ(t.in[0]))
+	return append(first, last...), err
+}
+
+// ending is what our kernels do behind a convolution that cuDNN does alone: its bias, what
+// is added to its result, ReLU; nothing where a task has none of them.
+func (x *executable) ending(t task) (v variant, err error) {
+	biased := t.convolutional() && len(t.in) == 3
+	if !biased && t.acc < 0 {
+		return v, nil
+	}
 	y := x.places[t.out[0]]
-	return x.gpu.calls(kernels.Bias{
-		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Y: x.feature(t.out[0]), Bias: x.pointer(t.in[2]), ReLU: t.attr.ReLU,
-	}.Launches(x.typ(t.out[0])))
+	b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Add: x.feature(t.acc), Y: x.feature(t.out[0]), ReLU: t.attr.ReLU}
+	v.behind = float64(2 * y.bytes())
+	if biased {
+		b.Bias = x.pointer(t.in[2])
+	}
+	if t.acc >= 0 {
+		v.behind += float64(x.places[t.acc].bytes())
+	}
+	v.after, err = x.gpu.calls(b.Launches(x.typ(t.out[0])))
+	return v, err
 }
 
-// summed are the launches of a convolution's statistics: from its sums, or of its
-// result.
-func (x *executable) summed(t task, sums bool) ([]command, error) {
+// statisticsOf is the first half of the batch norm behind a convolution that leaves its
+// statistics.
+func (x *executable) statisticsOf(t task) kernels.BatchNorm {
 	y, s := x.places[t.out[0]], t.stats
-	b := kernels.BatchNorm{
+	return kernels.BatchNorm{
 		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
 		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.scratch.ptr),
 		Epsilon: s.epsilon, Momentum: s.momentum,
 	}
-	if sums {
-		return x.gpu.calls(b.StatisticsOfSums(x.pointer(s.sum), x.pointer(s.square)))
-	}
-	return x.gpu.calls(b.Statistics(x.typ(t.out[0])))
 }
 
-func (x *executable) batchNormBackward(t task) ([]kernels.Launch, error) {
+// summed are the launches of a convolution's statistics: from its sums, or of its
+// result.
+func (x *executable) summed(t task, sums bool) (v variant, err error) {
+	b := x.statisticsOf(t)
+	if sums {
+		v.after, err = x.gpu.calls(b.StatisticsOfSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
+		return v, err
+	}
+	v.behind = float64(x.places[t.out[0]].bytes())
+	v.after, err = x.gpu.calls(b.Statistics(x.typ(t.out[0])))
+	return v, err
+}
+
+// normGrad is the gradient of the batch norm in front of a data gradient t, for its sums.
+func (x *executable) normGrad(t task) kernels.BatchNormGrad {
+	in, s := x.places[t.sums.x], t.sums
+	return kernels.BatchNormGrad{
+		Rows: in.pixels(), Channels: in.padded(), X: x.feature(s.x), DY: x.feature(t.out[0]), Mask: kernels.MaskRecompute,
+		Gamma: x.pointer(s.gamma), Beta: x.pointer(s.beta), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
+		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.scratch.ptr),
+	}
+}
+
+// normGradOf is the gradient of a batch norm that a task is.
+func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
 	in := x.places[t.in[0]]
 	b := kernels.BatchNormGrad{
 		Rows: in.pixels(), Channels: in.padded(),
@@ -193,7 +251,7 @@ func (x *executable) batchNormBackward(t task) ([]kernels.Launch, error) {
 	if b.Beta == 0 {
 		b.Beta = b.Gamma // not read without MaskRecompute, but wanted
 	}
-	return b.Launches(x.typ(t.in[0]))
+	return b
 }
 
 // pool is the geometry of a pooling from in to out.
@@ -411,7 +469,7 @@ func (x *executable) scratchFor(t task) int {
 	}
 	if c, ok := x.asConvolution(t); ok {
 		n := c.scratch()
-		if t.stats != nil {
+		if t.stats != nil || t.sums != nil {
 			n = max(n, rows(t.out[0]))
 		}
 		return n

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"lockstep/pkg/engine/cuda/kernels"
@@ -31,10 +32,17 @@ const (
 	idX = 1
 	idW = 2
 	idY = 3
-	// What goes into a graph behind it, or comes out.
-	idBias, idSum, idSquare = 4, 5, 6
+	// What goes into a graph beside it, or comes out.
+	idBias, idSum, idSquare, idAdd         = 4, 5, 6, 7
+	idScale, idShift                       = 21, 22
+	idMean, idInvStd, idGamma, idBeta      = 23, 24, 25, 26
+	idDGamma, idDBeta, idEqDY, idEqX, idEq = 27, 28, 29, 30, 31
+	idNormed                               = 32 // the input of the batch norm in front
 	// What stays within.
-	idRaw, idBiased = 11, 12
+	idRaw, idBiased, idAdded     = 11, 12, 13
+	idScaled, idShifted, idRead  = 14, 15, 16
+	idCentred, idUnit, idStretch = 17, 18, 19
+	idForward                    = 20
 )
 
 // convolution is one of them, or a linear layer, with its operands: x is the larger map, y the
@@ -44,7 +52,7 @@ type convolution struct {
 	x, w, y     place
 	px, pw, py  driver.Ptr
 	stride, pad []int64
-	extra       string // what is done with the result, for the tuning cache: " bias relu", " statistics"
+	extra       string // what is done with the result, for the tuning cache: " bias add relu", " statistics"
 }
 
 // asConvolution finds the operands of a task.
@@ -80,12 +88,21 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 	extra := ""
 	if t.convolutional() && len(t.in) == 3 {
 		extra += " bias"
-		if t.attr.ReLU {
-			extra += " relu"
+	}
+	if t.acc >= 0 {
+		extra += " add"
+		if p := x.places[t.acc]; p.pitch != p.padded() {
+			extra += fmt.Sprint("/", p.pitch)
 		}
+	}
+	if t.attr.ReLU {
+		extra += " relu"
 	}
 	if t.stats != nil {
 		extra += " statistics"
+	}
+	if t.sums != nil {
+		extra += " sums of a norm's gradient"
 	}
 	return convolution{
 		relation: r, extra: extra,
@@ -152,81 +169,270 @@ type variant struct {
 	ops      []cudnn.Op
 	pointers map[int64]driver.Ptr
 	after    []command
+	traffic
 }
 
-// variants are the ways to compute a task, which is convolution c.
-//
-// A weights' gradient is wanted in fp32; not every algorithm of cuDNN's writes that
-// from 16-bit maps, so that one which writes 16 bits, to scratch memory, and a cast
-// behind it, competes. What follows a convolution (a bias and ReLU, the statistics of
-// a batch norm) our own kernels do, and cuDNN in one graph with it, where it can:
-// the two compete, and where it cannot, ours is left.
+// traffic are the bytes that a convolution's graph and the commands behind it move.
+type traffic struct{ graph, behind float64 }
+
+func (t traffic) bytes() float64 { return t.graph + t.behind }
+
+// variants are the ways to compute a task, which is convolution c: cuDNN's alone with our
+// kernels behind it comes first, then those where cuDNN does in one graph what it can of
+// that: a bias, a sum, ReLU, the statistics of a batch norm. They compete, and where cuDNN
+// cannot, ours is left.
 func (x *executable) variants(t task, c convolution) ([]variant, error) {
-	direct := variant{ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py}}
-	var err error
 	switch {
-	case c.relation == filterGrad && c.w.typ != c.x.typ:
-		low := c
-		low.w.typ = c.x.typ
-		cast := variant{ops: []cudnn.Op{low.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: x.scratch.ptr, idY: c.py}}
-		cast.after, err = x.gpu.calls(kernels.CastToF32(kernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
-		return []variant{direct, cast}, err
-	case t.convolutional() && len(t.in) == 3:
-		fused := variant{ops: c.withBias(t.attr.ReLU), pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py, idBias: x.address(t.in[2])}}
-		direct.after, err = x.biased(t)
-		return []variant{direct, fused}, err
-	case t.stats != nil:
-		fused := variant{ops: c.withSums(), pointers: map[int64]driver.Ptr{
-			idX: c.px, idW: c.pw, idY: c.py, idSum: x.address(t.stats.sum), idSquare: x.address(t.stats.square),
-		}}
-		var fusedErr error
-		direct.after, err = x.summed(t, false)
-		fused.after, fusedErr = x.summed(t, true)
-		return []variant{direct, fused}, errors.Join(err, fusedErr)
+	case c.relation == filterGrad:
+		return x.filterVariants(c, variant{ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idY: c.py}})
+	case t.sums != nil:
+		return x.sumVariants(t, c)
 	}
-	return []variant{direct}, nil
+	direct := x.alone(c)
+	end, err := x.ending(t)
+	if err != nil {
+		return nil, err
+	}
+	list := []variant{direct.then(end)}
+	fused := direct
+	if len(t.in) == 3 && t.convolutional() || t.acc >= 0 {
+		fused = x.withEpilogue(t, c)
+		list = append(list, fused)
+	}
+	if t.stats == nil {
+		return list, nil
+	}
+	read, err := x.summed(t, false)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i] = list[i].then(read)
+	}
+	sums, err := x.summed(t, true)
+	if err != nil {
+		return nil, err
+	}
+	graph := fused.then(sums)
+	graph.ops, graph.pointers = c.withSums(fused.ops), x.sumsAt(t, fused.pointers)
+	return append(list, graph), nil
 }
 
-// withBias is the graph of c with a bias a channel of its result, and ReLU: what is in
-// between stays in registers, in fp32.
-func (c convolution) withBias(relu bool) []cudnn.Op {
-	result := c.y.tensor(idY)
+// alone is c by itself.
+func (x *executable) alone(c convolution) variant {
+	return variant{
+		ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
+		traffic: traffic{graph: c.bytes()},
+	}
+}
+
+// bytes are those of c's operands.
+func (c convolution) bytes() float64 { return float64(c.x.bytes() + c.w.bytes() + c.y.bytes()) }
+
+// then is v with the commands of another one behind its own.
+func (v variant) then(next variant) variant {
+	v.after = slices.Concat(v.after, next.after)
+	v.behind += next.behind
+	return v
+}
+
+// filterVariants are the ways to compute a weights' gradient, whose graph v is but for the
+// result. It is wanted in fp32; not every algorithm of cuDNN's writes that from 16-bit
+// maps, so that one which writes 16 bits, to scratch memory, and a cast behind it, competes.
+func (x *executable) filterVariants(c convolution, v variant) ([]variant, error) {
+	v.graph = c.bytes()
+	direct := v
+	direct.pointers = maps.Clone(v.pointers)
+	direct.pointers[idW] = c.pw
+	if c.w.typ == c.x.typ {
+		return []variant{direct}, nil
+	}
+	low := c
+	low.w.typ = c.x.typ
+	cast := v
+	cast.ops = slices.Clone(v.ops)
+	cast.pointers = maps.Clone(v.pointers)
+	cast.pointers[idW] = x.scratch.ptr
+	last := len(cast.ops) - 1
+	op, ok := cast.ops[last].(cudnn.ConvBackwardFilter)
+	if !ok {
+		return nil, fmt.Errorf("the graph of a weights' gradient ends with a %T", cast.ops[last])
+	}
+	op.DW = low.w.tensor(idW)
+	cast.ops[last] = op
+	var err error
+	cast.after, err = x.gpu.calls(kernels.CastToF32(kernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+	cast.graph += float64(low.w.bytes() - c.w.bytes())
+	cast.behind = float64(low.w.bytes() + c.w.bytes())
+	return []variant{direct, cast}, err
+}
+
+// sumVariants are the ways to compute a gradient of data and the sums of that of the batch
+// norm in front.
+func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
+	s := t.sums
+	direct, fused := x.alone(c), x.alone(c)
+	var err error
+	direct.after, err = x.gpu.calls(x.normGrad(t).Reduce(kernelType(c.x.typ)))
+	direct.behind = float64(2 * c.x.bytes())
+	fused.ops = c.withNormSums()
+	fused.graph += float64(c.x.bytes())
+	fused.pointers = maps.Clone(direct.pointers)
+	for id, tensor := range map[int64]int{
+		idNormed: s.x, idMean: s.mean, idInvStd: s.invstd, idGamma: s.gamma, idBeta: s.beta, idDGamma: s.dgamma, idDBeta: s.dbeta,
+		idEqDY: s.factors[0], idEqX: s.factors[1], idEq: s.factors[2],
+	} {
+		fused.pointers[id] = x.address(tensor)
+	}
+	return []variant{direct, fused}, err
+}
+
+// result is the place that a convolution writes.
+func (c convolution) result() place {
+	switch c.relation {
+	case dataGrad:
+		return c.x
+	case filterGrad:
+		return c.w
+	}
+	return c.y
+}
+
+// resultID is the id of that in a graph.
+func (c convolution) resultID() int64 {
 	if c.relation == dataGrad {
-		result = c.x.tensor(idX)
+		return idX
 	}
-	between := func(id int64) cudnn.Tensor {
-		v := result
-		v.ID, v.Type, v.Virtual = id, cudnn.Float32, true
-		return v
-	}
-	bias := cudnn.Tensor{ID: idBias, Type: cudnn.Float32, Dims: vectorDims(result)}
-	var first cudnn.Op
+	return idY
+}
+
+// within is a tensor like t that stays in registers.
+func within(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
+	t.ID, t.Type, t.Virtual, t.Strides = id, typ, true, nil
+	return t
+}
+
+// vector is a number for each channel of t.
+func vector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
+	return cudnn.Tensor{ID: id, Type: typ, Dims: vectorDims(t)}
+}
+
+// withEpilogue is c with a bias a channel of its result, another map added to that, and
+// ReLU, as far as t has them: what is in between stays in registers, in fp32.
+func (x *executable) withEpilogue(t task, c convolution) variant {
+	v := x.alone(c)
+	result := c.result().tensor(c.resultID())
+	raw := within(result, idRaw, cudnn.Float32)
 	switch op := c.op().(type) {
 	case cudnn.ConvForward:
-		op.Y = between(idRaw)
-		first = op
+		op.Y = raw
+		v.ops = []cudnn.Op{op}
 	case cudnn.ConvBackwardData:
-		op.DX = between(idRaw)
-		first = op
+		op.DX = raw
+		v.ops = []cudnn.Op{op}
 	}
-	if !relu {
-		return []cudnn.Op{first, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: result}}
+	var steps []cudnn.Pointwise
+	if t.convolutional() && len(t.in) == 3 {
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: vector(result, idBias, cudnn.Float32), Y: within(result, idBiased, cudnn.Float32)})
+		v.pointers[idBias] = x.address(t.in[2])
+	}
+	if t.acc >= 0 {
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.places[t.acc].tensor(idAdd), Y: within(result, idAdded, cudnn.Float32)})
+		v.pointers[idAdd] = x.address(t.acc)
+		v.graph += float64(x.places[t.acc].bytes())
+	}
+	if t.attr.ReLU {
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseReLU})
+	}
+	at := raw
+	for i, s := range steps {
+		s.X = at
+		if i == len(steps)-1 {
+			s.Y = result
+		}
+		at = s.Y
+		v.ops = append(v.ops, s)
+	}
+	return v
+}
+
+// withSums is a graph of c with the sums of its result, and of its squares, over all but
+// the channels.
+func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
+	y := c.y.tensor(idY)
+	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: vector(y, idSum, cudnn.Float32), SqSum: vector(y, idSquare, cudnn.Float32)})
+}
+
+// sumsAt adds the addresses of a task's sums.
+func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
+	pointers = maps.Clone(pointers)
+	if t.stats != nil {
+		pointers[idSum], pointers[idSquare] = x.address(t.stats.sum), x.address(t.stats.square)
+	} else {
+		unwanted := t.prologue.unwanted[t.out[0]]
+		pointers[idSum], pointers[idSquare] = x.address(unwanted[0]), x.address(unwanted[1])
+	}
+	return pointers
+}
+
+// withNormSums is the graph of a data gradient through ReLU, whose input is computed again
+// from that of the batch norm, with the sums of the batch norm's gradient.
+func (c convolution) withNormSums() []cudnn.Op {
+	dx := c.x.tensor(idX)
+	x := dx
+	x.ID = idNormed
+	stay := func(id int64) cudnn.Tensor { return within(dx, id, cudnn.Float32) }
+	one := func(id int64) cudnn.Tensor { return vector(dx, id, cudnn.Float32) }
+	conv := cudnn.ConvBackwardData{
+		Conv: cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}, DX: stay(idRaw), W: c.w.tensor(idW), DY: c.y.tensor(idY),
 	}
 	return []cudnn.Op{
-		first,
-		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: between(idRaw), B: bias, Y: between(idBiased)},
-		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: between(idBiased), Y: result},
+		conv,
+		cudnn.Pointwise{Mode: cudnn.PointwiseSub, X: x, B: one(idMean), Y: stay(idCentred)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: stay(idCentred), B: one(idInvStd), Y: stay(idUnit)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: stay(idUnit), B: one(idGamma), Y: stay(idStretch)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: stay(idStretch), B: one(idBeta), Y: stay(idForward)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLUBack, X: stay(idForward), DY: stay(idRaw), DX: dx},
+		cudnn.BNBackwardWeights{
+			X: x, Mean: one(idMean), InvStd: one(idInvStd), Scale: one(idGamma), DY: dx,
+			DScale: one(idDGamma), DBias: one(idDBeta), EqDY: one(idEqDY), EqX: one(idEqX), EqBias: one(idEq),
+		},
 	}
 }
 
-// withSums is the graph of c with the sums of its result, and of its squares, over all
-// but the channels.
-func (c convolution) withSums() []cudnn.Op {
-	y := c.y.tensor(idY)
-	vector := func(id int64) cudnn.Tensor {
-		return cudnn.Tensor{ID: id, Type: cudnn.Float32, Dims: vectorDims(y)}
+// withPrologue are the ways to compute a task that reads the result of a batch norm with
+// ReLU without that: cuDNN computes it of the norm's input as it reads that.
+func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
+	p := t.prologue
+	in := c.x.tensor(idX)
+	read := within(in, idRead, cudnn.Float16)
+	front := []cudnn.Op{
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: in, B: vector(in, idScale, cudnn.Float16), Y: within(in, idScaled, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: within(in, idScaled, cudnn.Float16), B: vector(in, idShift, cudnn.Float16), Y: within(in, idShifted, cudnn.Float16)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: within(in, idShifted, cudnn.Float16), Y: read},
 	}
-	return []cudnn.Op{c.op(), cudnn.Genstats{X: y, Sum: vector(idSum), SqSum: vector(idSquare)}}
+	pointers := map[int64]driver.Ptr{idX: x.address(p.x), idScale: x.address(p.scale), idShift: x.address(p.shift), idY: c.py}
+	switch op := c.op().(type) {
+	case cudnn.ConvBackwardFilter:
+		op.X = read
+		return x.filterVariants(c, variant{ops: append(front, op), pointers: pointers})
+	case cudnn.ConvForward:
+		op.X = read
+		v := variant{ops: append(front, op), pointers: x.sumsAt(t, pointers), traffic: traffic{graph: c.bytes()}}
+		v.ops, v.pointers[idW] = c.withSums(v.ops), c.pw
+		end, err := x.ending(t)
+		if err != nil {
+			return nil, err
+		}
+		if t.stats == nil {
+			return []variant{v.then(end)}, nil
+		}
+		// cuDNN's sums are those of the convolution: with a bias or a sum behind it the
+		// statistics are taken afterwards.
+		sums, err := x.summed(t, len(end.after) == 0)
+		return []variant{v.then(end).then(sums)}, err
+	}
+	return nil, errors.New("a data gradient reads no batch norm")
 }
 
 // vectorDims are the dimensions of a number for each channel of t.
@@ -269,6 +475,62 @@ const (
 	maxFused = 4
 )
 
+// suggested is the first plan that may be used, of the first variant that has one. No more
+// are made than that takes.
+func (x *executable) suggested(c convolution, list []variant) (candidate, error) {
+	var first error
+	for i, v := range list {
+		graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.ops...)
+		if err != nil {
+			first = errors.Join(first, err)
+			continue
+		}
+		p, err := x.suggestedOf(c, graph)
+		first = errors.Join(first, err)
+		if err := graph.Close(); err != nil {
+			return candidate{}, err
+		}
+		if p != nil {
+			return candidate{p, i}, nil
+		}
+	}
+	return candidate{}, x.noAlgorithm(c, first)
+}
+
+// suggestedOf is the first plan of a graph that may be used, nil and why without one.
+func (x *executable) suggestedOf(c convolution, graph *cudnn.Graph) (*cudnn.Plan, error) {
+	var why error
+	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
+		for _, most := range []int{1, 8, maxPlans} {
+			plans, _, err := graph.PlansAtMost(most, mode)
+			if err != nil {
+				why = err
+				continue
+			}
+			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return x.allowed(p, c.x.typ) })
+			for i, p := range plans {
+				if i != at {
+					if err := p.Close(); err != nil {
+						return nil, err
+					}
+				}
+			}
+			if at >= 0 {
+				return plans[at], nil
+			}
+		}
+	}
+	return nil, why
+}
+
+// noAlgorithm explains that a convolution has none.
+func (x *executable) noAlgorithm(c convolution, why error) error {
+	if why == nil {
+		why = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
+	}
+	return fmt.Errorf("no algorithm computes this convolution (%s): %w", c.key(x.engine.tf32), why)
+}
+
 // candidates makes the plans of all variants; those that may not be used are
 // closed again. missing says why a variant has none.
 func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.HeurMode) (all []candidate, missing error, err error) {
@@ -299,10 +561,7 @@ func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.He
 		}
 	}
 	if len(all) == 0 {
-		if first == nil {
-			first = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
-		}
-		return nil, nil, fmt.Errorf("no algorithm computes this convolution (%s): %w", c.key(x.engine.tf32), first)
+		return nil, nil, x.noAlgorithm(c, first)
 	}
 	return all, first, nil
 }

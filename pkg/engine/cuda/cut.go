@@ -14,55 +14,94 @@ import (
 // A strategy whose exchange runs on the host cuts the step: forward; backward up
 // to each bucket, which then goes to page-locked memory while backward goes on;
 // the exchange there; the way back; the update. This is how several ranks share
-// one GPU, which NCCL refuses.
+// one GPU, which NCCL refuses. Synchronised batch norms cut it further: see meetings.
 
 // arrangeCut makes the sections of a step with an exchange on the host.
-func (x *executable) arrangeCut(whole part, begin, end []command) (*play, error) {
-	g := x.gpu
-	if x.mirror.ptr == nil {
-		var err error
-		if x.mirror, err = g.pin(x.grads.bytes); err != nil {
+func (x *executable) arrangeCut(key playKey, begin, end []command) (*play, error) {
+	first, err := x.cutAtMeetings("the forward pass", "forward", begin)
+	if err != nil {
+		return nil, err
+	}
+	p := &play{sections: first, forward: len(first)}
+	backward := func(name string, list []command, ready int) error {
+		more, err := x.cutAtMeetings(name, "backward", list)
+		if err != nil {
+			return err
+		}
+		more[len(more)-1].ready = ready
+		p.sections = append(p.sections, more...)
+		return nil
+	}
+	at := x.forward
+	if key.part.exchanged() {
+		if err := x.prepareMirror(); err != nil {
 			return nil, err
 		}
-		for i := range x.buckets {
-			b := &x.buckets[i]
-			for _, e := range []*driver.Event{&b.sent, &b.filled} {
-				if *e, err = g.driver.EventCreate(driver.EventDisableTiming); err != nil {
-					return nil, g.failed(err)
-				}
+		for i, b := range x.buckets {
+			var list []command
+			last := b.ready
+			if i == len(x.buckets)-1 {
+				last = len(x.steps) - 1
+			}
+			for ; at <= last; at++ {
+				list = append(list, x.stepOf(at, key)...)
+			}
+			gathered, err := x.gather(key.part, b.offset, b.size)
+			if err != nil {
+				return nil, err
+			}
+			if err := backward(fmt.Sprint("the backward pass to bucket ", i), append(list, gathered...), i+1); err != nil {
+				return nil, err
 			}
 		}
 	}
-	p := &play{sections: []*section{{name: "the forward pass", parts: []piece{{"forward", begin, 0}}}}}
-	at := x.forward
-	for i, b := range x.buckets {
+	if at < len(x.steps) {
+		// Nothing is exchanged but statistics.
 		var list []command
-		for ; at <= b.ready && at < len(x.steps); at++ {
-			list = append(list, x.steps[at]...)
+		for ; at < len(x.steps); at++ {
+			list = append(list, x.stepOf(at, key)...)
 		}
-		if i == len(x.buckets)-1 {
-			for ; at < len(x.steps); at++ {
-				list = append(list, x.steps[at]...)
-			}
-		}
-		gathered, err := x.gather(whole, b.offset, b.size)
+		gathered, err := x.gather(key.part, 0, x.lossAt)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, gathered...)
-		p.sections = append(p.sections, &section{name: fmt.Sprint("the backward pass to bucket ", i), parts: []piece{{"backward", list, 0}}})
+		if err := backward("the backward pass", append(list, gathered...), 0); err != nil {
+			return nil, err
+		}
 	}
 	p.sections = append(p.sections, &section{name: "the update", parts: []piece{{"optimizer", end, 0}}})
 	return p, nil
 }
 
-// cutStep runs a step whose exchange is on the host. A loss that is not finite
+// prepareMirror gets the gradients' memory on the host, and the buckets' events.
+func (x *executable) prepareMirror() error {
+	g := x.gpu
+	if x.mirror.ptr != nil || len(x.buckets) == 0 {
+		return nil
+	}
+	var err error
+	if x.mirror, err = g.pin(x.grads.bytes); err != nil {
+		return err
+	}
+	for i := range x.buckets {
+		b := &x.buckets[i]
+		for _, e := range []*driver.Event{&b.sent, &b.filled} {
+			if *e, err = g.driver.EventCreate(driver.EventDisableTiming); err != nil {
+				return g.failed(err)
+			}
+		}
+	}
+	return nil
+}
+
+// cutStep runs a step with an exchange on the host: of gradients by sync (nil: they stay
+// here, to be added to others), of statistics by carrier. A loss that is not finite
 // ends it before any bucket is handed over.
-func (x *executable) cutStep(ctx context.Context, p *play, sync engine.GradSync, t *engine.Timing) error {
-	g, graph := x.gpu, x.engine.options.Graph
+func (x *executable) cutStep(ctx context.Context, p *play, sync, carrier engine.GradSync, t *engine.Timing) error {
+	g, c := x.gpu, crossing{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin
-	if err := p.sections[0].run(g, graph); err != nil {
+	if err := c.run(ctx, p.sections[:p.forward]); err != nil {
 		return err
 	}
 	if err := g.synchronize(); err != nil {
@@ -71,38 +110,30 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync engine.GradSync,
 	if err := x.readLoss(); err != nil {
 		return err
 	}
-	t.Forward = time.Since(start)
+	exposed := x.meet.statistics.Spent()
+	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 
 	start = time.Now()
-	if err := x.sendBuckets(p); err != nil {
+	if err := c.backward(ctx, p.sections[p.forward:len(p.sections)-1]); err != nil {
 		return err
 	}
-	if err := x.feedNext(); err != nil {
-		return err
-	}
-	if err := x.handOver(ctx, sync); err != nil {
-		return err
-	}
-	t.Backward = time.Since(start)
+	exposed = x.meet.statistics.Spent()
+	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	start = time.Now()
-	if err := sync.Wait(); err != nil {
-		return fmt.Errorf("wait for gradients: %w", err)
+	if sync != nil {
+		if err := c.end(); err != nil {
+			return err
+		}
+		t.Wait += time.Since(start)
+		start = time.Now()
 	}
-	g.reduced(sync, begin)
-	err := g.traced("gradients to the GPU", "", "exchange", g.compute, func() error {
-		return g.failed(g.driver.MemcpyHtoDAsync(x.grads.ptr, x.mirror.ptr, int64(4*x.lossAt), g.compute))
-	})
-	if err != nil {
-		return err
-	}
-	t.Wait = time.Since(start)
+	g.reduced(carrier, begin)
 
-	start = time.Now()
-	if err := p.sections[len(p.sections)-1].run(g, graph); err != nil {
+	if err := p.sections[len(p.sections)-1].run(g, x.engine.options.Graph); err != nil {
 		return err
 	}
 	if err := g.synchronize(); err != nil {
@@ -112,61 +143,119 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync engine.GradSync,
 	return x.results(false)
 }
 
-// sendBuckets enqueues the backward pass, and each bucket's way to the host
-// behind the section that completes it.
-func (x *executable) sendBuckets(p *play) error {
-	g := x.gpu
-	for i := range x.buckets {
-		b := &x.buckets[i]
-		if err := p.sections[1+i].run(g, x.engine.options.Graph); err != nil {
+// crossing is a step that the host takes part in.
+type crossing struct {
+	*executable
+	sync   engine.GradSync
+	sent   int // buckets on their way to the host
+	handed int // buckets handed over
+}
+
+// run enqueues sections, and each bucket's way to the host behind the section that
+// completes it. Where workers meet it waits for the GPU, and hands over the buckets that
+// were complete before: all ranks meet in the order of the program.
+func (c *crossing) run(ctx context.Context, sections []*section) error {
+	o := c.engine.options
+	for _, s := range sections {
+		if err := s.run(c.gpu, o.Graph); err != nil {
 			return err
 		}
-		if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
-			return g.failed(err)
+		for ; c.sent < s.ready; c.sent++ {
+			if err := c.send(c.sent); err != nil {
+				return err
+			}
 		}
-		if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
-			return g.failed(err)
+		if s.meeting == nil {
+			continue
 		}
-		host := x.mirror.part(4*b.offset, 4*b.size)
-		err := g.traced(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
-			return g.failed(g.driver.MemcpyDtoHAsync(host.ptr, x.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
-		})
-		if err != nil {
+		if o.Overlap {
+			if err := c.handOver(ctx); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := g.driver.EventRecord(b.sent, g.exchange); err != nil {
-			return g.failed(err)
+		if err := c.meetOnHost(s.meeting); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// handOver gives sync each bucket as it arrives on the host; without overlap all
-// of them when the backward pass is over.
-func (x *executable) handOver(ctx context.Context, sync engine.GradSync) (err error) {
-	g, handed := x.gpu, 0
+// send enqueues a bucket's way to the host.
+func (c *crossing) send(i int) error {
+	g, b := c.gpu, c.buckets[i]
+	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
+		return g.failed(err)
+	}
+	if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
+		return g.failed(err)
+	}
+	host := c.mirror.part(4*b.offset, 4*b.size)
+	err := g.traced(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
+		return g.failed(g.driver.MemcpyDtoHAsync(host.ptr, c.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
+	})
+	if err != nil {
+		return err
+	}
+	return g.failed(g.driver.EventRecord(b.sent, g.exchange))
+}
+
+// backward runs the backward pass and hands over what is left; without overlap all of
+// the buckets when it is over.
+func (c *crossing) backward(ctx context.Context, sections []*section) (err error) {
 	defer func() {
 		// A bucket that is under way is written to: wait before giving up.
-		if err != nil && handed > 0 {
-			err = errors.Join(err, sync.Wait())
+		if err != nil && c.handed > 0 {
+			if waitErr := c.sync.Wait(); waitErr != nil && !errors.Is(err, waitErr) {
+				err = errors.Join(err, waitErr)
+			}
 		}
 	}()
-	if !x.engine.options.Overlap {
-		if err := g.synchronize(); err != nil {
+	if err := c.run(ctx, sections); err != nil {
+		return err
+	}
+	if err := c.feedNext(); err != nil {
+		return err
+	}
+	if c.sync == nil || !c.engine.options.Overlap {
+		if err := c.gpu.synchronize(); err != nil {
 			return err
 		}
 	}
-	for i, b := range x.buckets {
+	if err := c.handOver(ctx); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// handOver gives sync the buckets that were sent, each as it arrives on the host.
+func (c *crossing) handOver(ctx context.Context) error {
+	for c.handed < c.sent {
+		i := c.handed
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := g.driver.EventSynchronize(b.sent); err != nil {
-			return g.failed(err)
+		b := c.buckets[i]
+		if err := c.gpu.driver.EventSynchronize(b.sent); err != nil {
+			return c.gpu.failed(err)
 		}
-		handed++
-		if err := sync.Bucket(i, device.Buffer{F32: x.mirror.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
+		c.handed++
+		if err := c.sync.Bucket(i, device.Buffer{F32: c.mirror.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
 			return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
 		}
 	}
-	return ctx.Err()
+	return nil
+}
+
+// end waits for the exchange of gradients, and brings them back.
+func (c *crossing) end() error {
+	if err := c.sync.Wait(); err != nil {
+		return fmt.Errorf("wait for gradients: %w", err)
+	}
+	g := c.gpu
+	return g.traced("gradients to the GPU", "", "exchange", g.compute, func() error {
+		return g.failed(g.driver.MemcpyHtoDAsync(c.grads.ptr, c.mirror.ptr, int64(4*c.lossAt), g.compute))
+	})
 }

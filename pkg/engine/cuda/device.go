@@ -7,7 +7,6 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
-	"lockstep/pkg/internal/clib/nvrtc"
 	"lockstep/pkg/internal/clib/stack"
 	"lockstep/pkg/internal/device"
 )
@@ -24,7 +23,7 @@ type gpu struct {
 	uuid       [16]byte
 	capability int // 90 of 9.0
 	device     driver.Device
-	module     driver.Module
+	modules    []driver.Module
 	functions  map[string]driver.Function
 	dnn        cudnn.Handle
 
@@ -37,15 +36,16 @@ type gpu struct {
 }
 
 // openGPU makes a device ready: context, streams, kernels, cuDNN.
-func openGPU(s *stack.Stack, number int, types []kernels.Type) (*gpu, error) {
+// Machine code of kernels is kept in folder, where that is not empty.
+func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
-	if err := g.open(types); err != nil {
+	if err := g.open(types, folder); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
 }
 
-func (g *gpu) open(types []kernels.Type) error {
+func (g *gpu) open(types []kernels.Type, folder string) error {
 	d := g.driver
 	n, err := d.DeviceCount()
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *gpu) open(types []kernels.Type) error {
 			return err
 		}
 	}
-	if err := g.compile(types); err != nil {
+	if err := g.compile(types, folder); err != nil {
 		return err
 	}
 	if g.dnn, err = g.cudnn.Create(); err != nil {
@@ -94,36 +94,40 @@ func (g *gpu) open(types []kernels.Type) error {
 	return g.cudnn.SetStream(g.dnn, g.compute)
 }
 
-// compile compiles our kernels for the device and loads them.
-func (g *gpu) compile(types []kernels.Type) error {
-	source := kernels.Source(types...)
-	// Machine code for this device; PTX where the compiler is older than it.
-	out, err := g.stack.NVRTC.Compile(source, "lockstep.cu", []string{fmt.Sprintf("--gpu-architecture=sm_%d", g.capability), "--std=c++17"})
-	if errors.Is(err, nvrtc.ErrorInvalidOption) {
-		var known []int
-		if known, err = g.stack.NVRTC.Architectures(); err != nil {
-			return err
-		}
-		best := 0
-		for _, a := range known {
-			if a <= g.capability {
-				best = max(best, a)
-			}
-		}
-		out, err = g.stack.NVRTC.Compile(source, "lockstep.cu", []string{fmt.Sprintf("--gpu-architecture=compute_%d", best), "--std=c++17"})
+// compile compiles our kernels for the device, unless they are kept in folder, and
+// loads them.
+func (g *gpu) compile(types []kernels.Type, folder string) error {
+	c, err := newCompiler(g.stack, folder)
+	if err != nil {
+		return err
 	}
+	images, err := c.images(kernels.Units(types...), g.capability)
 	if err != nil {
 		return fmt.Errorf("compile the engine's kernels: %w", err)
 	}
-	if g.module, err = g.driver.ModuleLoadData(out.Image()); err != nil {
-		return fmt.Errorf("load the engine's kernels: %w", err)
+	for _, image := range images {
+		m, err := g.driver.ModuleLoadData(image)
+		if err != nil {
+			return fmt.Errorf("load the engine's kernels: %w", err)
+		}
+		g.modules = append(g.modules, m)
 	}
 	for _, k := range kernels.List(types...) {
-		if g.functions[k.Name], err = g.driver.ModuleGetFunction(g.module, k.Name); err != nil {
+		if err := g.load(k.Name); err != nil {
 			return fmt.Errorf("load kernel %s: %w", k.Name, err)
 		}
 	}
 	return nil
+}
+
+// load finds a kernel among the modules.
+func (g *gpu) load(name string) (err error) {
+	for _, m := range g.modules {
+		if g.functions[name], err = g.driver.ModuleGetFunction(m, name); !errors.Is(err, driver.ErrorNotFound) {
+			return err
+		}
+	}
+	return err
 }
 
 // close gives everything back; what was never opened is passed over.
@@ -133,8 +137,8 @@ func (g *gpu) close() error {
 	if g.dnn != 0 {
 		errs = append(errs, g.cudnn.Destroy(g.dnn))
 	}
-	if g.module != 0 {
-		errs = append(errs, d.ModuleUnload(g.module))
+	for _, m := range g.modules {
+		errs = append(errs, d.ModuleUnload(m))
 	}
 	for _, s := range []driver.Stream{g.compute, g.copies, g.exchange} {
 		if s != 0 {

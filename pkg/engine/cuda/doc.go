@@ -23,10 +23,21 @@
 // # Fusion
 //
 // With Fuse, batch norm and ReLU, sums of gradients and copies of concatenations are
-// part of other kernels. A bias and ReLU behind a convolution, and in fp16 the
-// statistics of a batch norm behind one, are done by cuDNN in one graph with it where
-// it has a plan that is faster than its convolution and our kernel; the tuning file
-// says which was chosen, and why a graph had no plan.
+// part of other kernels. A bias and ReLU behind a convolution, a residual sum or another
+// gradient that is added to its result, and in fp16 the statistics of a batch norm behind
+// one, are done by cuDNN in one graph with it where it has a plan that is faster than its
+// convolution and our kernel; the tuning file says which was chosen, and why a graph had
+// no plan.
+//
+// With FuseNorm, in fp16 and on images, convolutions and the gradients of their weights
+// may also apply the batch norm and ReLU in front of them as they read: where cuDNN has
+// that for all readers of a batch norm's result (ConvBNfprop and ConvBNwgrad in its
+// developer guide), and they are faster so than with the batch norm in front, the result
+// is never written. The gradient of the data may sum for the gradient of the batch norm
+// in front (DgradDreluBNBwdWeight). Scale and shift are fp16 then, and two more roundings
+// to fp16 come in front of ReLU; statistics stay fp32. Synchronised batch norms and
+// recomputed activations are left out. Both choices, and the times, are in the tuning file.
+// PlannedWork counts what all this moves, without a GPU.
 //
 // # Data
 //
@@ -57,7 +68,8 @@
 // At Load every launch is fixed: memory is planned by lifetimes in one arena, and
 // each convolution gets the fastest of all algorithms that cuDNN has for its
 // shape, timed on the spot and kept in a file below the user's cache folder
-// (LOCKSTEP_TUNING_CACHE names another one, or "off"). Algorithms that give other
+// (LOCKSTEP_TUNING_CACHE names another one, or "off"), where the machine code of our
+// own kernels, which takes NVRTC seconds, is kept too. Algorithms that give other
 // bits from run to run are left out, so that a step repeats bit for bit. The
 // first step of a kind runs as it is, the second is recorded as a CUDA graph,
 // and from then on a step is one launch. What changes from step to step (learning
@@ -69,6 +81,9 @@
 // recorded (NCCL) is handed each bucket in a stream beside backward; one that
 // exchanges through the host cuts the step at its buckets, which travel through
 // page-locked memory while backward goes on: so several ranks can share a GPU.
+// Synchronised batch norms add their sums up over the ranks in the same way: by NCCL
+// within the recorded step, in one order with the buckets, or on the host, which cuts
+// the step at each of them.
 //
 // # Profiles
 //

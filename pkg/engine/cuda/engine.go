@@ -74,7 +74,7 @@ func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) 
 			}
 		}
 		var err error
-		e.gpu, err = openGPU(s, number, types)
+		e.gpu, err = openGPU(s, number, types, cacheFolder(getenv))
 		return err
 	}
 	end := func() { _ = e.gpu.close() } // The process lets go of what is left.

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/pkg/internal/plan"
-	"lockstep/pkg/nn"
 )
 
 // TestMain demands that every engine's goroutines end with it.
@@ -41,10 +40,6 @@ func TestLoadErrors(t *testing.T) {
 				t.Errorf("error %q does not say %q", err, w)
 			}
 		}
-	}
-	_, synchronised := programOf(t, smallUNet(), 2, nn.Train, plan.Options{SyncBatchNorm: true})
-	if _, err := e.Load(synchronised, nil); err == nil || !strings.Contains(err.Error(), "sync_batchnorm") || !strings.Contains(err.Error(), "--device cpu") {
-		t.Errorf("synchronised batch norms: %v", err)
 	}
 	if _, err := e.Load(nil, nil); err == nil {
 		t.Error("nil loads")

@@ -23,6 +23,7 @@ type executable struct {
 	bases  [noSpace]driver.Ptr
 
 	arena, fixed, grads, scratch, workspace, control, backup, staging block
+	hold                                                              block // see timeOf; none but while tuning
 
 	held                               *resident // the training set, where it lies on the GPU
 	heldImage, heldTarget, heldSamples block
@@ -33,14 +34,15 @@ type executable struct {
 	runs    segments
 	layers  kernels.Layers // of runs, in norms
 	norms   block          // none before a rule takes some
+	meet    meetings       // of workers, in synchronised batch norms
 	sums    block          // of the gradients of an update's batches before the last; none before there are several
 	mirror  pinned         // grads on the host, for exchanges there
 
 	inputs  []*input
 	ahead   func() map[string][]float32
-	steps   [][]command // by task
-	forward int         // tasks of the forward pass
-	plans   []*cudnn.Plan
+	steps   [][]command    // by task
+	forward int            // tasks of the forward pass
+	picks   map[int]chosen // by task: the convolutions' algorithms
 	packs   []*cudnn.Pack
 	plays   map[playKey]*play
 
@@ -145,8 +147,8 @@ func (x *executable) close() error {
 	for _, p := range x.packs {
 		errs = append(errs, p.Close())
 	}
-	for _, p := range x.plans {
-		errs = append(errs, p.Close())
+	for _, c := range x.picks {
+		errs = append(errs, c.plan.Close())
 	}
 	events := []driver.Event{x.begin, x.middle, x.third, x.end, x.fork, x.join, x.fed}
 	for _, b := range x.buckets {
@@ -160,13 +162,13 @@ func (x *executable) close() error {
 	if x.held != nil {
 		errs = append(errs, g.unpin(x.held.host))
 	}
-	for _, p := range []pinned{x.hostControl, x.result, x.mirror} {
+	for _, p := range []pinned{x.hostControl, x.result, x.mirror, x.meet.host} {
 		errs = append(errs, g.unpin(p))
 	}
 	for _, in := range x.inputs {
 		errs = append(errs, g.unpin(in.ways[0].host), g.unpin(in.ways[1].host))
 	}
-	for _, b := range append(x.blocks(), &x.workspace) {
+	for _, b := range append(x.blocks(), &x.workspace, &x.hold) {
 		errs = append(errs, g.free(*b))
 		*b = block{}
 	}

@@ -29,11 +29,20 @@ func TestCalls(t *testing.T) {
 	for _, c := range []struct {
 		name, precision string
 		sync            string // "", "host" or "nccl"; "resident": none, and the data on the GPU
-	}{{"fp32", "fp32", ""}, {"resident", "bf16", "resident"}, {"fp16", "fp16", ""}, {"bf16-nccl", "bf16", "nccl"}, {"bf16-host", "bf16", "host"}} {
+		norms           bool   // synchronised batch norms
+	}{
+		{"fp32", "fp32", "", false},
+		{"resident", "bf16", "resident", false},
+		{"fp16", "fp16", "", false},
+		{"bf16-nccl", "bf16", "nccl", false},
+		{"bf16-host", "bf16", "host", false},
+		{"norms-nccl", "fp16", "nccl", true},
+		{"norms-host", "bf16", "host", true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := fake.New(fake.Options{}) // kernels that do nothing: the calls count
 			e := openOn(t, m, tunedOptions(c.precision))
-			_, p := programOf(t, net, 2, nn.Train, plan.Options{Fuse: true, FirstBucketBytes: 8192, BucketBytes: 8192})
+			_, p := programOf(t, net, 2, nn.Train, plan.Options{Fuse: true, FirstBucketBytes: 8192, BucketBytes: 8192, SyncBatchNorm: c.norms})
 			loaded, err := e.Load(p, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -50,7 +59,7 @@ func TestCalls(t *testing.T) {
 			for name, b := range map[string]block{
 				"arena": x.arena, "inputs": x.fixed, "gradients": x.grads, "scratch": x.scratch, "workspace": x.workspace,
 				"control": x.control, "backup": x.backup, "staging": x.staging,
-				"images": x.heldImage, "masks": x.heldTarget, "samples": x.heldSamples, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
+				"images": x.heldImage, "masks": x.heldTarget, "samples": x.heldSamples, "statistics": x.meet.vector, "sums": x.meet.room, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
 			} {
 				if b.ptr != 0 {
 					m.Name(b.ptr, name)
@@ -72,6 +81,9 @@ func TestCalls(t *testing.T) {
 				sync = s
 			case "host":
 				sync = quietSync{}
+				if c.norms {
+					sync = &sharing{ranks: 2}
+				}
 			}
 			step := func(i int) {
 				if c.sync == "resident" {

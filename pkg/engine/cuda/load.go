@@ -28,11 +28,11 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 		return nil, e.gpu.lost
 	}
 	low := lowType(e.options.Precision)
-	l, err := lower(p, low, e.options.Fuse)
+	l, err := lower(p, low, e.options.Fuse, e.options.FuseNorm)
 	if err != nil {
 		return nil, err
 	}
-	x = &executable{engine: e, gpu: e.gpu, program: p, lowered: l, low: low, gradAt: map[string]region{}, plays: map[playKey]*play{}}
+	x = &executable{engine: e, gpu: e.gpu, program: p, lowered: l, low: low, gradAt: map[string]region{}, picks: map[int]chosen{}, plays: map[playKey]*play{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.close())
@@ -50,10 +50,10 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err := x.prepareInputs(); err != nil {
 		return x, err
 	}
-	if err := x.fillConstants(); err != nil {
+	if err := x.build(); err != nil {
 		return x, err
 	}
-	if err := x.build(); err != nil {
+	if err := x.prepareMeetings(); err != nil {
 		return x, err
 	}
 	return x, x.gpu.synchronize()
@@ -216,7 +216,7 @@ func (x *executable) allocate() error {
 func (x *executable) blocks() []*block {
 	return []*block{
 		&x.arena, &x.fixed, &x.grads, &x.scratch, &x.control, &x.backup, &x.staging, &x.heldImage, &x.heldTarget, &x.heldSamples,
-		&x.norms, &x.sums,
+		&x.norms, &x.sums, &x.meet.vector, &x.meet.room,
 	}
 }
 
@@ -243,24 +243,27 @@ func (x *executable) fillConstants() error {
 // build readies every launch, chooses the convolutions' algorithms, and gives
 // these the workspace that the greediest one needs.
 func (x *executable) build() error {
-	picks := make([]chosen, len(x.tasks))
-	convolutions := make([]bool, len(x.tasks))
-	workspace := int64(0)
 	if err := x.disturb(); err != nil {
 		return err
 	}
-	for i, t := range x.tasks {
-		c, ok := x.asConvolution(t)
-		if !ok {
-			continue
-		}
-		var err error
-		if picks[i], err = x.choose(t, c); err != nil {
-			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
-		}
-		x.plans = append(x.plans, picks[i].plan)
-		convolutions[i] = true
-		workspace = max(workspace, picks[i].plan.Workspace)
+	// Statistics that run behind a convolution while it is timed move the running ones,
+	// which other executables may have.
+	if err := x.keepStates(x.backup.ptr, x.store.states.ptr); err != nil {
+		return err
+	}
+	if err := x.chooseAll(); err != nil {
+		return err
+	}
+	if err := x.keepStates(x.store.states.ptr, x.backup.ptr); err != nil {
+		return err
+	}
+	if err := x.gpu.free(x.hold); err != nil {
+		return err
+	}
+	x.hold = block{}
+	workspace := int64(0)
+	for _, c := range x.picks {
+		workspace = max(workspace, c.plan.Workspace)
 	}
 	// What tuning left in the memory is noise: all begins with zeros again.
 	if err := x.clear(); err != nil {
@@ -270,7 +273,8 @@ func (x *executable) build() error {
 		return x.needs(err)
 	}
 	for i, t := range x.tasks {
-		if !convolutions[i] {
+		c, ok := x.picks[i]
+		if !ok {
 			list, err := x.compile(t)
 			if err != nil {
 				return err
@@ -278,18 +282,48 @@ func (x *executable) build() error {
 			x.steps = append(x.steps, x.layer(i, list))
 			continue
 		}
-		pack, err := x.gpu.cudnn.NewPack(picks[i].where, x.workspace.ptr)
+		pack, err := x.gpu.cudnn.NewPack(c.where, x.workspace.ptr)
 		if err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
 		x.packs = append(x.packs, pack)
-		call := &planCall{string(t.op), picks[i].plan, pack}
-		x.steps = append(x.steps, x.layer(i, append([]command{call}, picks[i].after...)))
+		call := &planCall{string(t.op), c.plan, pack}
+		x.steps = append(x.steps, x.layer(i, append([]command{call}, c.after...)))
 	}
 	for x.forward = 0; x.forward < len(x.tasks) && x.tasks[x.forward].kernel < x.program.Forward; x.forward++ {
 	}
 	// A cache that cannot be written costs time at the next start, no more.
 	_ = x.engine.cache.save()
+	return nil
+}
+
+// keepStates copies the states to where they are kept, or back.
+func (x *executable) keepStates(to, from driver.Ptr) error {
+	if x.backup.bytes == 0 {
+		return nil
+	}
+	return x.gpu.failed(x.gpu.driver.MemcpyDtoDAsync(to, from, x.backup.bytes, x.gpu.compute))
+}
+
+// chooseAll chooses the algorithm of each convolution by itself, then which batch norms
+// are applied by those that read them.
+func (x *executable) chooseAll() error {
+	for i, t := range x.tasks {
+		c, ok := x.asConvolution(t)
+		if !ok {
+			continue
+		}
+		pick, err := x.choose(t, c)
+		if err != nil {
+			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+		}
+		x.picks[i] = pick
+	}
+	for _, p := range x.prologues {
+		if err := x.decide(p); err != nil {
+			return fmt.Errorf("kernel %s %q: %w", x.tasks[p.norm].op, x.tasks[p.norm].name, err)
+		}
+	}
 	return nil
 }
 
@@ -305,13 +339,33 @@ func (x *executable) layer(task int, list []command) []command {
 // noiseBytes is how much noise is made on the host; the rest is copies of it.
 const noiseBytes = 1 << 20
 
-// disturb fills the arena with noise: what a convolution takes depends on its
-// operands' bits, since zeros cost less power.
+// disturb fills what convolutions read with noise: what one takes depends on its
+// operands' bits, since zeros cost less power. Weights that somebody else has stay.
 func (x *executable) disturb() error {
 	if x.engine.options.Convolution != "auto" {
 		return nil
 	}
-	return x.gpu.noise(x.arena, x.low)
+	for _, b := range x.noisy() {
+		if err := x.gpu.noise(b.block, b.typ); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// typed is memory for numbers of a type.
+type typed struct {
+	block
+	typ device.Type
+}
+
+// noisy is the memory whose contents are of no account while a program is loaded.
+func (x *executable) noisy() []typed {
+	list := []typed{{x.arena, x.low}, {x.fixed, x.low}}
+	if x.store.users == 1 { // nobody has set or trained these yet
+		list = append(list, typed{x.store.masters, device.F32}, typed{x.store.copies, x.low})
+	}
+	return list
 }
 
 // noise fills memory with numbers between −1 and 1.
@@ -339,10 +393,14 @@ func (g *gpu) noise(b block, typ device.Type) error {
 	return nil
 }
 
-// clear sets what tuning wrote to zero: the arena, the gradients and the scratch
-// memory. Weights and inputs are only read.
+// clear sets what tuning wrote, and what was noise for it, to zero; constants are as they
+// were.
 func (x *executable) clear() error {
-	for _, b := range []block{x.arena, x.grads, x.scratch} {
+	list := []typed{{block: x.grads}, {block: x.scratch}, {block: x.arena}}
+	if x.engine.options.Convolution == "auto" {
+		list = append(list, x.noisy()...)
+	}
+	for _, b := range list {
 		if b.bytes == 0 {
 			continue
 		}
@@ -350,7 +408,7 @@ func (x *executable) clear() error {
 			return x.gpu.failed(err)
 		}
 	}
-	return nil
+	return x.fillConstants()
 }
 
 // needs explains a lack of memory: how much the program takes, and the batch

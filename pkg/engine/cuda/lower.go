@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"slices"
 
 	"lockstep/pkg/internal/device"
@@ -37,13 +36,18 @@ type task struct {
 	name    string
 	attr    plan.Attr
 	in, out []int // tensor ids
-	acc     int   // id of a tensor that is added to the gradient, −1 without
+	acc     int   // id of a tensor that is added to the result, −1 without
 	slice   bool  // opCopy: Attr.Offset counts in x, not in y
 	// A convolution, or a linear layer, whose third operand is a bias adds it, and with
 	// Attr.ReLU applies that. With stats it leaves the statistics of its result, for the
-	// batch norm behind it, which is given them then.
+	// batch norm behind it, which is given them then. The gradient of its data leaves the
+	// sums of the gradient of the batch norm in front, which is given them likewise.
 	stats *statistics
+	sums  *normSums
 	given bool
+	// What a convolution reads may be computed as it reads: see prologue. The batch norm's
+	// own task has it too.
+	prologue *prologue
 }
 
 // statistics are what a batch norm in training needs of its input: tensor ids.
@@ -51,6 +55,16 @@ type statistics struct {
 	mean, invstd, runningMean, runningVar int
 	sum, square                           int // of the elements of each channel, where cuDNN makes them
 	epsilon, momentum                     float64
+	layer                                 string // the batch norm's
+	sync                                  bool   // which is synchronised
+}
+
+// normSums are the operands and the results of the sums over the gradient of a batch norm
+// with ReLU: tensor ids.
+type normSums struct {
+	x, gamma, beta, mean, invstd int
+	dgamma, dbeta                int
+	factors                      [3]int // what cuDNN leaves beside; unused
 }
 
 // touched are the tensors that a task reads or writes, −1 for none.
@@ -58,6 +72,16 @@ func (t task) touched() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
 		all = append(all, s.mean, s.invstd, s.sum, s.square)
+	}
+	if s := t.sums; s != nil {
+		all = append(all, s.x, s.mean, s.invstd, s.dgamma, s.dbeta)
+		all = append(all, s.factors[:]...)
+	}
+	if p := t.prologue; p != nil {
+		all = append(all, p.x, p.scale, p.shift)
+		if sums, ok := p.unwanted[t.out[0]]; ok {
+			all = append(all, sums[0], sums[1])
+		}
 	}
 	return all
 }
@@ -72,9 +96,10 @@ type alias struct{ of, channel int }
 
 // lowered is a program as this engine runs it.
 type lowered struct {
-	tasks   []task
-	layouts []layout // of the program's tensors, then of the engine's own
-	aliases map[int]alias
+	tasks     []task
+	layouts   []layout // of the program's tensors, then of the engine's own
+	aliases   map[int]alias
+	prologues []*prologue
 }
 
 // lowering turns a program into tasks.
@@ -93,11 +118,9 @@ type lowering struct {
 // lower turns p into tasks, in order. Concatenations and slices along multiples
 // of eight channels become aliases: they take no time. With fuse, a bias and
 // the ReLU behind it are one task, the gradients of both too, and a sum of
-// gradients is part of the task that makes its last term.
-func lower(p *plan.Program, low device.Type, fuse bool) (lowered, error) {
-	if p.Synchronised() {
-		return lowered{}, errors.New("this engine does not synchronise batch norms over workers: set sync_batchnorm to false, or use --device cpu")
-	}
+// gradients, or of a residual block, is part of the task that makes its last term. With
+// norms too, convolutions in fp16 may do the work of batch norms: see prologue.
+func lower(p *plan.Program, low device.Type, fuse, norms bool) (lowered, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
 		return lowered{}, err
@@ -127,6 +150,10 @@ func lower(p *plan.Program, low device.Type, fuse bool) (lowered, error) {
 	}
 	if fuse && low == device.F16 {
 		l.statistics()
+		if norms {
+			l.gradientSums()
+			l.findPrologues()
+		}
 	}
 	return l.lowered, nil
 }
@@ -174,7 +201,8 @@ func (l *lowering) movable(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// sums finds the sums of gradients that the kernel of their last term can make.
+// sums finds the sums, of gradients or of a residual block, that the kernel of their last
+// term can make.
 func (l *lowering) sums() {
 	if !l.fuse {
 		return
@@ -195,13 +223,19 @@ func (l *lowering) sums() {
 		switch by := l.program.Kernels[w]; {
 		case aliased || by.Out[0] != last:
 		case by.Op == plan.OpMaxPoolBackward, by.Op == plan.OpReLUBackward, by.Op == plan.OpBatchNormBackward,
-			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward:
+			by.Op == plan.OpAvgPoolBackward, by.Op == plan.OpGlobalAvgPoolBackward, by.Op == plan.OpLeakyReLUBackward, by.Op == plan.OpTanhBackward, by.Op == plan.OpPadBackward,
+			(by.Op == plan.OpConv || by.Op == plan.OpConvBackwardData) && l.alike(last, other) && l.alike(last, k.Out[0]):
 			if by.Op == plan.OpReLUBackward && l.biasOf(last) >= 0 {
 				continue
 			}
 			l.moved[last], l.added[last], l.done[at] = k.Out[0], other, true
 		}
 	}
+}
+
+// alike says whether two tensors are feature maps of one type.
+func (l *lowering) alike(a, b int) bool {
+	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
 // kernel appends the tasks of one kernel.
@@ -288,7 +322,7 @@ func (l *lowering) statistics() {
 	for i := range l.tasks {
 		t := &l.tasks[i]
 		y := t.out[0]
-		if t.op != plan.OpConv || len(t.in) != 2 || y < 0 || len(l.layouts[y].shape) != 4 {
+		if t.op != plan.OpConv || t.attr.ReLU || y < 0 || len(l.layouts[y].shape) != 4 {
 			continue
 		}
 		if _, aliased := l.aliases[y]; aliased {
@@ -299,10 +333,14 @@ func (l *lowering) statistics() {
 			continue
 		}
 		n := &l.tasks[at]
+		if n.attr.Sync && (len(t.in) != 2 || t.acc >= 0) {
+			continue // statistics that are exchanged are those of a convolution alone
+		}
 		vector := l.layouts[n.out[1]]
 		t.stats = &statistics{
 			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
 			sum: l.own(vector), square: l.own(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
+			layer: n.name, sync: n.attr.Sync,
 		}
 		n.given = true
 	}

@@ -16,9 +16,13 @@ type playKey struct {
 	rule optim.Update    // see ruleOf
 	part part            // of an update that takes several batches
 	sync engine.GradSync // one that is recorded; nil for none, or one that is not
-	cut  bool            // at the buckets
-	ways uint64          // see executable.onWays
-	held bool            // the inputs come from the set that lies on the GPU
+	cut  bool            // at the buckets, and where workers meet
+	// meets says whether workers meet in synchronised batch norms; norms is how, nil on
+	// the host.
+	meets bool
+	norms engine.DeviceNormSync
+	ways  uint64 // see executable.onWays
+	held  bool   // the inputs come from the set that lies on the GPU
 }
 
 // part is what a step is of an update that takes several batches; the zero part is a
@@ -27,6 +31,9 @@ type part struct {
 	kind  partKind
 	parts int // of the last one: how many there were
 }
+
+// exchanged says whether gradients go to the other workers behind it.
+func (p part) exchanged() bool { return p.kind == onlyPart || p.kind == lastPart }
 
 // partKind is where in an update a step stands.
 type partKind uint8
@@ -39,7 +46,10 @@ const (
 )
 
 // play is a step: sections, one after another, that only the host comes between.
-type play struct{ sections []*section }
+type play struct {
+	sections []*section
+	forward  int // sections of the forward pass, where the step is cut
+}
 
 // section is a run of commands that is launched at once.
 type section struct {
@@ -47,6 +57,11 @@ type section struct {
 	parts []piece
 	runs  int
 	exec  driver.GraphExec
+	// recording is profiler.recordings when exec was made.
+	recording int
+	// Behind it, where the step is cut: so many buckets are complete, and workers meet.
+	ready   int
+	meeting *meetCall
 	// replayed says whether the last run was the graph's.
 	replayed bool
 }
@@ -77,7 +92,14 @@ func (s *section) run(g *gpu, graph bool) error {
 		}
 		return nil
 	}
+	if s.exec != 0 && s.recording != g.profile.recordings { // a profile must see it being made
+		if err := g.driver.GraphExecDestroy(s.exec); err != nil {
+			return g.failed(err)
+		}
+		s.exec = 0
+	}
 	if s.exec == 0 {
+		s.recording = g.profile.recordings
 		if err := s.record(g); err != nil {
 			return fmt.Errorf("record %s as a graph (--set engine.graph=false does without): %w", s.name, err)
 		}
@@ -94,12 +116,14 @@ func (s *section) runPiece(g *gpu, p piece) error {
 		return g.runAll(p.commands, g.compute)
 	}
 	for _, c := range p.commands {
-		layer := ""
+		layer, inner := "", c
 		if n, ok := c.(*named); ok {
-			layer = n.layer
+			layer, inner = n.layer, n.command
 		}
 		var err error
-		if b, ok := c.(*bucketCall); ok {
+		if b, ok := inner.(interface {
+			traced(g *gpu, s driver.Stream) error
+		}); ok {
 			err = b.traced(g, g.compute)
 		} else {
 			err = g.traced(c.label(), layer, p.name, g.compute, func() error { return c.run(g, g.compute) })

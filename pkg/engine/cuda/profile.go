@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/engine"
 	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cupti"
 )
 
 // Profile is a window of training steps to look into. While it lasts,
@@ -26,6 +27,10 @@ type Profile struct {
 	// unrecorded, with an event between any two kernels: what they take
 	// together is more than what a step takes, what each takes is true.
 	Trace string
+	// Kernels asks CUPTI when each kernel runs while the steps run as they always do,
+	// inside CUDA graphs too, which are recorded anew for it; KernelTimes has them then.
+	// Not together with Trace, or under a profiler of NVIDIA's, which uses CUPTI itself.
+	Kernels bool
 }
 
 // Validate reports the first field that cannot be.
@@ -35,33 +40,43 @@ func (p Profile) Validate() error {
 		return fmt.Errorf("validate profile: the first step is %d: count from 1", p.First)
 	case p.Steps < 1:
 		return fmt.Errorf("validate profile: %d steps: use at least 1", p.Steps)
+	case p.Kernels && p.Trace != "":
+		return errors.New("validate profile: a trace, whose steps are not recorded, and the kernels of recorded steps: ask for one of them")
 	}
 	return nil
 }
 
 // KernelTime is what one kernel, or one convolution, took in a profile.
 type KernelTime struct {
-	Kernel       string // "bn_apply_bf16", "cudnn conv"
-	Layer        string // "down.0.a.norm"
-	Part         string // "forward", "backward", "optimizer", "input", "exchange"
+	Kernel       string // "bn_apply_bf16", "cudnn conv"; of a profile of Kernels as the library calls it
+	Layer        string // "down.0.a.norm"; empty in a profile of Kernels
+	Part         string // "forward", "backward", "optimizer", "input", "exchange"; of Kernels "graph", or "launched" outside of graphs
 	Calls        int
 	Milliseconds float64 // of all calls
 }
 
 // Profile sets the window of the engine's training steps. Call it before they
-// begin.
+// begin. An error wraps a *clib.NotFoundError where Kernels are asked for and CUPTI is
+// not there.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	return e.thread.do(func() error {
-		e.gpu.profile = profiler{window: p}
+		next := profiler{window: p, recordings: e.gpu.profile.recordings}
+		if p.Kernels {
+			var err error
+			if next.cupti, err = e.gpu.stack.CUPTI(); err != nil {
+				return fmt.Errorf("profile kernels: %w", err)
+			}
+		}
+		e.gpu.profile = next
 		return nil
 	})
 }
 
-// KernelTimes are the kernels of the last profile with a trace, those that took
-// longest first.
+// KernelTimes are the kernels of the last profile with a trace, or of Kernels, those
+// that took longest first.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
 		list = e.gpu.profile.times()
@@ -76,7 +91,11 @@ type profiler struct {
 	step   int  // under way, from 1
 	on     bool // the window is open
 	tracer *tracer
+	cupti  *cupti.Library // nil: kernels are not asked for
 	done   []event
+	// recordings counts the windows in which CUPTI had to see graphs being made:
+	// those from before are recorded again.
+	recordings int
 }
 
 // streamNames are the rows of a trace.
@@ -121,6 +140,16 @@ func (g *gpu) beginStep() error {
 	if p.window.Steps == 0 || p.step != p.window.First {
 		return nil
 	}
+	err := g.openWindow()
+	if err != nil {
+		g.stack.NVTX.Pop() // the step ends here
+	}
+	return err
+}
+
+// openWindow begins what the window is for.
+func (g *gpu) openWindow() error {
+	p := &g.profile
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
@@ -134,6 +163,13 @@ func (g *gpu) beginStep() error {
 		}
 		p.tracer.began = time.Now()
 	}
+	if p.cupti != nil {
+		if err := p.cupti.Start(); err != nil {
+			p.on = false
+			return fmt.Errorf("profile kernels: %w", g.failed(err))
+		}
+		p.recordings++
+	}
 	return g.failed(g.driver.ProfilerStart())
 }
 
@@ -146,10 +182,56 @@ func (g *gpu) endStep() error {
 	}
 	p.on = false
 	err := g.failed(g.driver.ProfilerStop())
-	if p.tracer == nil {
-		return err
+	switch {
+	case p.tracer != nil:
+		return errors.Join(err, g.writeTrace())
+	case p.cupti != nil:
+		return errors.Join(err, g.takeKernels())
 	}
-	return errors.Join(err, g.writeTrace())
+	return err
+}
+
+// takeKernels ends CUPTI's recording.
+func (g *gpu) takeKernels() error {
+	p := &g.profile
+	err := g.synchronize()
+	list, stopErr := p.cupti.Stop()
+	if err = errors.Join(err, stopErr); err != nil {
+		return fmt.Errorf("profile kernels: %w", err)
+	}
+	p.done = nil
+	for _, k := range list {
+		part := "launched"
+		if k.GraphNode != 0 {
+			part = "graph"
+		}
+		p.done = append(p.done, event{span{name: k.Name, part: part}, float64(k.Start) / 1e3, float64(k.End-k.Start) / 1e3})
+	}
+	return nil
+}
+
+// What is put in front of a traced step: bytes to clear, some 10 ms on an H200, and
+// calls at most.
+const (
+	holdBytes = 40 << 30
+	holdCalls = 64
+)
+
+// holdBack keeps the GPU busy while the host puts the first part of a traced step in
+// the stream. A step that is not recorded is put there kernel by kernel, two events
+// with each: where the GPU waits for that, the time between the events is the host's.
+// The arena holds nothing between two steps.
+func (x *executable) holdBack() error {
+	g := x.gpu
+	if g.profile.tracer == nil || x.arena.bytes == 0 {
+		return nil
+	}
+	for range min(holdCalls, 1+holdBytes/x.arena.bytes) {
+		if err := g.driver.MemsetD8Async(x.arena.ptr, 0, x.arena.bytes, g.compute); err != nil {
+			return g.failed(err)
+		}
+	}
+	return nil
 }
 
 // mark records an event of the tracer's in a stream.
@@ -195,11 +277,15 @@ func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
 		return
 	}
 	for _, r := range s.Reduced() {
-		if r.Begin.Before(begin) || r.Bucket < 0 {
+		if r.Begin.Before(begin) {
 			continue
 		}
+		name := fmt.Sprint("all-reduce of bucket ", r.Bucket)
+		if r.Bucket < 0 {
+			name = "all-gather of statistics"
+		}
 		t.host = append(t.host, event{
-			span{name: fmt.Sprint("all-reduce of bucket ", r.Bucket), part: "exchange"},
+			span{name: name, part: "exchange"},
 			float64(r.Begin.Sub(t.began).Nanoseconds()) / 1e3, float64(r.Took.Nanoseconds()) / 1e3,
 		})
 	}

@@ -15,6 +15,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cupti"
 	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
@@ -267,7 +268,8 @@ func tracedRanks(t *testing.T, ranks []rank) map[string]int {
 	for _, e := range trace.TraceEvents {
 		if e.Phase == "X" && e.Category == "exchange" {
 			spans[rows[e.Thread]+": "+e.Name]++
-			if e.Start < 0 || e.Duration < 0 {
+			// The window opens before the first step: what the host does comes later.
+			if e.Start < 0 || e.Duration < 0 || rows[e.Thread] == "host" && e.Start == 0 {
 				t.Errorf("%s begins at %g and takes %g", e.Name, e.Start, e.Duration)
 			}
 		}
@@ -310,5 +312,160 @@ func TestPeak(t *testing.T) {
 	}
 	if peak := e.PeakFLOPS(); peak != 0 {
 		t.Errorf("a closed engine has %g FLOP/s", peak)
+	}
+}
+
+// TestKernels: CUPTI's kernels of recorded steps are those of the step, each as often as
+// there are steps; graphs that were made before are made once more, and no more.
+func TestKernels(t *testing.T) {
+	m := fake.New(fake.Options{})
+	e := openOn(t, m, gpuOptions("bf16"))
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := 0
+	train := func(n int) {
+		t.Helper()
+		for range n {
+			step++
+			feed(t, x, 1)
+			if _, err := x.Step(t.Context(), nil, adam(step)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	train(4)
+	m.Reset()
+	if err := e.Profile(Profile{First: 2, Steps: 3, Kernels: true}); err != nil {
+		t.Fatal(err)
+	}
+	train(6)
+	calls := strings.Join(m.Calls(), "\n")
+	for call, n := range map[string]int{
+		"cuptiActivityEnable": 1, "cuptiActivityDisable": 1, "cuGraphExecDestroy": 1, "cuGraphInstantiate": 1, "cuGraphLaunch": 6,
+	} {
+		if got := strings.Count(calls, call); got != n {
+			t.Errorf("%s: %d times, want %d", call, got, n)
+		}
+	}
+	times, err := e.KernelTimes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launched := map[string]int{}
+	for _, commands := range x.(*executable).ofExecutable() {
+		for _, c := range commands {
+			if n, ok := c.(*named); ok {
+				c = n.command
+			}
+			if k, ok := c.(*kernelCall); ok {
+				launched[k.Kernel]++
+			}
+		}
+	}
+	plans := 0
+	for _, k := range times {
+		if k.Part != "graph" || k.Layer != "" || !(k.Milliseconds > 0) {
+			t.Errorf("%+v", k)
+		}
+		if n := launched[k.Kernel]; n == 0 {
+			plans++ // of cuDNN's
+		} else if k.Calls != 3*n {
+			t.Errorf("%s ran %d times in 3 steps that have %d of it", k.Kernel, k.Calls, n)
+		}
+		delete(launched, k.Kernel)
+	}
+	if len(launched) > 0 || plans == 0 {
+		t.Errorf("CUPTI did not see %v, and %d plans", launched, plans)
+	}
+
+	if err := (Profile{First: 1, Steps: 1, Kernels: true, Trace: "x"}).Validate(); err == nil || !strings.Contains(err.Error(), "ask for one of them") {
+		t.Errorf("a trace of kernels: %v", err)
+	}
+	e = openOn(t, fake.New(fake.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))
+	var missing *clib.NotFoundError
+	if err := e.Profile(Profile{First: 1, Steps: 1, Kernels: true}); !errors.As(err, &missing) || missing.Library != clib.CUPTI {
+		t.Errorf("without CUPTI: %v", err)
+	}
+}
+
+// TestKernelsRefused: where CUPTI may not look, the step says so and leaves all as it
+// was, and the next one goes on without.
+func TestKernelsRefused(t *testing.T) {
+	m := fake.New(fake.Options{})
+	libraries, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	libraries.CUPTI = func() (*cupti.Library, error) {
+		l, err := m.CUPTI()
+		l.Start = func() error { return cupti.InsufficientPrivileges }
+		return l, err
+	}
+	e, err := start(libraries, gpuOptions("bf16"), 0, noEnvironment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed(t, x, 1)
+	if err := e.Profile(Profile{First: 1, Steps: 1, Kernels: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Step(t.Context(), nil, adam(1)); !errors.Is(err, cupti.InsufficientPrivileges) || !strings.Contains(err.Error(), "NVreg_RestrictProfilingToAdminUsers") {
+		t.Errorf("the step says %v", err)
+	}
+	for i := 1; i <= 3; i++ {
+		if _, err := x.Step(t.Context(), nil, adam(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := strings.Join(m.Calls(), "\n")
+	if begun, ended := strings.Count(calls, "nvtxRangePush"), strings.Count(calls, "nvtxRangePop"); begun != ended {
+		t.Errorf("%d ranges are begun, %d ended", begun, ended)
+	}
+}
+
+// TestTracedStepIsHeldBack: a traced step is put in the stream behind work that takes the
+// GPU longer than the host needs; one that is not traced is not.
+func TestTracedStepIsHeldBack(t *testing.T) {
+	m := fake.New(fake.Options{})
+	e := openOn(t, m, gpuOptions("bf16"))
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Profile(Profile{First: 3, Steps: 1, Trace: filepath.Join(t.TempDir(), "trace.json")}); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i <= 4; i++ {
+		feed(t, x, 1)
+		m.Reset()
+		if _, err := x.Step(t.Context(), nil, adam(i)); err != nil {
+			t.Fatal(err)
+		}
+		held := 0
+		for _, c := range m.Calls() {
+			if strings.HasPrefix(c, "cuLaunchKernel") || strings.HasPrefix(c, "cuGraphLaunch") {
+				break
+			}
+			if strings.HasPrefix(c, "cuMemsetD8Async") {
+				held++
+			}
+		}
+		if want := map[bool]int{true: holdCalls}[i == 3]; i > 1 && held != want { // the first also gets memory for slots
+			t.Errorf("step %d begins behind %d calls, want %d", i, held, want)
+		}
 	}
 }

@@ -26,6 +26,9 @@ type Work struct {
 	// Bytes are those that its kernels read and write, each of their passes
 	// counted, as if nothing stayed in the caches from one to the next.
 	Bytes float64
+	// Behind are those of Bytes that kernels move behind the operations, not beside
+	// them: of a convolution's bias where cuDNN has no graph with both.
+	Behind float64
 }
 
 // Ceilings are what a GPU can do, measured.
@@ -45,13 +48,13 @@ func (c Ceilings) Validate() error {
 }
 
 // Bound is the least time of w in seconds: the longer of its operations' and its
-// bytes'.
+// bytes', and that of the bytes behind.
 func (c Ceilings) Bound(w Work) float64 {
 	peak := c.FLOPS
 	if w.Tensor {
 		peak = c.TensorFLOPS
 	}
-	return max(w.FLOPs/peak, w.Bytes/c.BytesPerSecond)
+	return max(w.FLOPs/peak, (w.Bytes-w.Behind)/c.BytesPerSecond) + w.Behind/c.BytesPerSecond
 }
 
 // Bounds are the least times of all tasks, and of all together: they run one
@@ -72,25 +75,28 @@ func StepWork(exe engine.Executable, update *optim.Update) ([]Work, error) {
 	if !ok {
 		return nil, fmt.Errorf("list the work of a step: the executable is a %T, none of engine/cuda", exe)
 	}
-	var list []Work
+	return x.stepWork(update), nil
+}
+
+func (x *executable) stepWork(update *optim.Update) (list []Work) {
 	for i, t := range x.tasks {
-		w := x.work(t)
+		w := x.work(i, t)
 		w.Part = "forward"
-		if i >= x.forward {
+		if t.kernel >= x.program.Forward {
 			w.Part = "backward"
 		}
 		list = append(list, w)
 	}
-	for _, in := range x.inputs {
+	for _, id := range x.program.Inputs {
 		list = append(list, Work{
-			Task: "pack", Layer: x.program.Tensors[in.id].Name, Part: "forward",
-			Bytes: float64(x.inputBytes(in.id) + x.places[in.id].bytes()),
+			Task: "pack", Layer: x.program.Tensors[id].Name, Part: "forward",
+			Bytes: float64(x.inputBytes(id) + x.places[id].bytes()),
 		})
 	}
 	if update != nil {
 		list = append(list, x.updateWork(update))
 	}
-	return list, nil
+	return list
 }
 
 // updateWork is the optimiser's: weights and slots read and written, gradients
@@ -122,13 +128,18 @@ func (x *executable) updateWork(u *optim.Update) Work {
 // work is a task's without its part. Operations other than products of matrices
 // are counted in passes over memory alone: none of them comes near the
 // processors' limit.
-func (x *executable) work(t task) Work {
+func (x *executable) work(i int, t task) Work {
 	w := Work{Task: string(t.op), Layer: t.name}
 	size := func(id int) float64 {
 		if id < 0 {
 			return 0
 		}
 		return float64(x.places[id].bytes())
+	}
+	if c, ok := x.picks[i]; ok {
+		w.Tensor, w.FLOPs = true, float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
+		w.Bytes, w.Behind = c.bytes(), c.behind
+		return w
 	}
 	for _, id := range t.in {
 		w.Bytes += size(id)
@@ -139,15 +150,16 @@ func (x *executable) work(t task) Work {
 	w.Bytes += size(t.acc)
 	switch t.op {
 	case plan.OpBatchNorm:
-		if t.attr.Training {
+		if t.attr.Training && !t.given {
 			w.Bytes += size(t.in[0]) // once for the statistics, once for the result
 		}
+		if t.prologue != nil && t.prologue.on {
+			w.Bytes -= size(t.in[0]) + size(t.out[0])
+		}
 	case plan.OpBatchNormBackward:
-		w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // for the sums, then for dx
-	}
-	if _, ok := x.asConvolution(t); ok {
-		w.Tensor = true
-		w.FLOPs = float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
+		if !t.given {
+			w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // for the sums, then for dx
+		}
 	}
 	return w
 }

@@ -3,13 +3,16 @@ package cuda
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
+	"lockstep/pkg/strategy"
 )
 
 // setControl changes the control block of x.
@@ -98,6 +101,30 @@ func TestLossScale(t *testing.T) {
 	}
 }
 
+// TestLossScaleOfANewTraining: updates that were left out in one training do not count
+// in Adam's corrections of the next, however few steps it has done: the first update
+// of it is the same as on a new executable.
+func TestLossScaleOfANewTraining(t *testing.T) {
+	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	e := open(t, gpuOptions("fp16"))
+	first := func(x engine.Executable) []float64 {
+		initialise(t, x, g)
+		feed(t, x, 1)
+		if _, err := x.Step(context.Background(), nil, adam(1)); err != nil {
+			t.Fatal(err)
+		}
+		return mustGet(t, x, "head.weight")
+	}
+	want := first(loaded(t, e, p, g))
+	for skipped := int32(1); skipped <= 3; skipped++ {
+		x := setControl(t, loaded(t, e, p, g), func(x *executable) { x.after.Skipped = skipped })
+		near(t, "a weight after the first update", first(x), want, 0)
+		if x.after.Skipped != 0 {
+			t.Errorf("%d updates are said to be left out", x.after.Skipped)
+		}
+	}
+}
+
 func mustGet(t *testing.T, x engine.Executable, name string) []float64 {
 	t.Helper()
 	v, err := x.Get(name)
@@ -137,6 +164,122 @@ func TestNonFiniteEverywhere(t *testing.T) {
 				t.Errorf("%s: step says %v", precision, err)
 			}
 			unchanged(t, x, before)
+		}
+	}
+}
+
+// TestInfiniteLossOfFiniteGradients: the gradients of L1 are signs, however large its
+// loss: where that overflows, all stays as it was, although every gradient is finite.
+func TestInfiniteLossOfFiniteGradients(t *testing.T) {
+	g, err := testedVolumes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, precision := range []string{"fp32", "fp16"} {
+		x, err := open(t, gpuOptions(precision)).Load(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		initialise(t, x, g)
+		for step := 1; step <= 3; step++ { // as it is, recorded, launched
+			if err := feedNoise(x, uint64(step)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.Step(t.Context(), nil, adam(2*step-1)); err != nil {
+				t.Fatal(err)
+			}
+			before := snapshot(t, x)
+			v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.TargetInput)].Elements())
+			for i := range v {
+				v[i] = 3e38
+			}
+			if err := x.SetInput(model.TargetInput, v); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.Step(t.Context(), nil, adam(2*step)); !errors.Is(err, engine.ErrNonFinite) {
+				t.Errorf("%s: step says %v", precision, err)
+			}
+			unchanged(t, x, before)
+		}
+		for _, q := range p.Params {
+			for _, v := range mustGradient(t, x, q.Name) {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					t.Fatalf("%s: the gradient of %s is %v: the test means nothing", precision, q.Name, v)
+				}
+			}
+		}
+	}
+}
+
+// TestSetAfterAStep: weights that are set after an update are those that the next step
+// multiplies by, their copies of 16 bits too.
+func TestSetAfterAStep(t *testing.T) {
+	g, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x, err := open(t, gpuOptions("bf16")).Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var losses [2]float64
+	for i := range losses {
+		initialise(t, x, g)
+		feed(t, x, 1)
+		for step := 1; step <= 3; step++ {
+			u := adam(3*i + step)
+			u.LearningRate = 0.1 // far enough for the copies to change
+			if _, err := x.Step(t.Context(), nil, u); err != nil {
+				t.Fatal(err)
+			}
+			if step == 1 {
+				losses[i] = x.Loss()
+			}
+		}
+		if x.Loss() == losses[i] {
+			t.Fatal("training changes nothing: the test means nothing")
+		}
+	}
+	if losses[0] != losses[1] {
+		t.Errorf("the same weights have the losses %v and %v", losses[0], losses[1])
+	}
+}
+
+// TestNonFiniteOfAnotherRank: where one rank's loss is not finite, every rank says so,
+// and none takes the update.
+func TestNonFiniteOfAnotherRank(t *testing.T) {
+	ranks := onTheirOwn(t, 2, gpuOptions("fp32"), strategy.NCCLOptions{}, simulated)
+	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
+	exes := make([]engine.Executable, len(ranks))
+	for i, r := range ranks {
+		x, err := r.engine.Load(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		initialise(t, x, g)
+		exes[i] = x
+	}
+	before := snapshot(t, exes[0])
+	together(t, len(ranks), func(i int) error {
+		feed(t, exes[i], 1)
+		if i == 1 {
+			v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+			v[3] = float32(math.NaN())
+			if err := exes[i].SetInput(model.ImageInput, v); err != nil {
+				return err
+			}
+		}
+		_, err := exes[i].Step(t.Context(), ranks[i].sync, adam(1))
+		if !errors.Is(err, engine.ErrNonFinite) || (i == 0) != strings.Contains(err.Error(), "the loss of another rank") {
+			return fmt.Errorf("rank %d: step says %w", i, err)
+		}
+		return nil
+	})
+	for i, x := range exes {
+		unchanged(t, x, before)
+		if err := errors.Join(x.Close(), ranks[i].sync.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }

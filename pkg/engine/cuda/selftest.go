@@ -160,7 +160,7 @@ func (t *tester) all() (err error) {
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
 	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(SelfTestPrecisions(), t.precision))))
-	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.statistics, t.direct, t.networks} {
+	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.residuals, t.statistics, t.normGraphs, t.direct, t.networks, t.exchange, t.synchronised} {
 		if err := f(); err != nil {
 			return err
 		}
@@ -189,10 +189,10 @@ func (t *tester) complete() {
 }
 
 // elsewhere says whether a kernel is one that the checks of another precision run: in 16
-// bits those of fp32, and what goes behind statistics of cuDNN's, which it has in fp16.
+// bits those of fp32, and what goes with batch norms in cuDNN's graphs, which it has in fp16.
 func (t *tester) elsewhere(name string) bool {
-	if name == "bn_sums" {
-		return t.low != device.F16
+	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {
+		return t.low != device.F16 || strings.HasSuffix(name, "_"+kernels.F32.String())
 	}
 	return t.low != device.F32 && strings.HasSuffix(name, "_"+kernels.F32.String())
 }

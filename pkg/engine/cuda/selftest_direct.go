@@ -39,7 +39,7 @@ func (t *tester) direct() error {
 		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, augment2DCheck},
 		{"take_rows", "40 rows of 3, 700 times", 0, takeRowsCheck},
 		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.exact(1) + 1e-6, augment3DCheck},
-	}, rulesChecks()...) {
+	}, append(rulesChecks(), syncNormChecks(t)...)...) {
 		if err := t.ctx.Err(); err != nil {
 			return err
 		}

@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/clib"
+	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/nccl"
 )
 
 func selfTested(t *testing.T, o fake.Options, s SelfTestOptions) []Check {
@@ -35,12 +38,49 @@ func TestSelfTest(t *testing.T) {
 			t.Errorf("%s, %s, %s: %v, may be %v: %s", c.Name, c.Type, c.Shape, c.Error, c.Bound, c.Detail)
 		}
 	}
-	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier", "dice", "pad", "by lamb"} {
+	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier", "dice", "pad", "by lamb", "exchange by NCCL"} {
 		for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
 			if !c.OK || strings.HasSuffix(c.Name, "every plan") && !strings.Contains(c.Detail, "plans") {
 				t.Errorf("%+v", c)
 			}
 		}
+	}
+}
+
+// TestSelfTestOfNCCL: one rank's exchange is recorded and changes nothing; one that
+// changes a gradient is found, a library that is not there is named.
+func TestSelfTestOfNCCL(t *testing.T) {
+	o := SelfTestOptions{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
+	m := simulated(t, fake.Options{})
+	libraries, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := SelfTestOn(t.Context(), libraries, o)
+	if err != nil || len(checks) != 1 || !checks[0].OK || checks[0].Detail != "" {
+		t.Fatalf("%+v, %v", checks, err)
+	}
+	calls := strings.Join(m.Calls(), "\n")
+	if n := strings.Count(calls, "ncclCommInitRankScalable 1, 0"); n != 2 || strings.Count(calls, "ncclCommDestroy") != n {
+		t.Errorf("%d communicators were made, %d destroyed", n, strings.Count(calls, "ncclCommDestroy"))
+	}
+	// Several buckets a step, in 5 steps as they are, and in 1 of those that are recorded behind 1 as it is.
+	if n := strings.Count(calls, "ncclAllReduce"); n < 2*(5+2) {
+		t.Errorf("%d buckets were reduced", n)
+	}
+	reduce := libraries.NCCL.AllReduce
+	libraries.NCCL.AllReduce = func(send, recv driver.Ptr, n int64, typ nccl.DataType, op nccl.ReduceOp, c nccl.Comm, s driver.Stream) error {
+		return errors.Join(reduce(send, recv, n, typ, op, c, s), libraries.Driver.MemsetD32Async(recv, 0, 1, s))
+	}
+	if checks, err = SelfTestOn(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
+		t.Errorf("an exchange that changes gradients: %+v, %v", checks, err)
+	}
+	libraries, err = simulated(t, fake.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checks, err = SelfTestOn(t.Context(), libraries, o); err != nil || len(checks) != 1 || !strings.Contains(checks[0].Detail, "left out: ") {
+		t.Errorf("without NCCL: %+v, %v", checks, err)
 	}
 }
 

@@ -39,7 +39,10 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 		if err := x.gpu.beginStep(); err != nil {
 			return err
 		}
-		err := x.step(ctx, sync, update, &t)
+		err := x.holdBack()
+		if err == nil {
+			err = x.step(ctx, sync, update, &t)
+		}
 		return errors.Join(err, x.gpu.endStep())
 	})
 	if err != nil {
@@ -55,6 +58,10 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err := x.canUpdate(update); err != nil {
 		return err
 	}
+	carrier := sync // of statistics, which every batch of an update has
+	if a, ok := carrier.(engine.Accumulating); ok {
+		_, _, carrier = a.Part()
+	}
 	if len(x.buckets) == 0 {
 		sync = nil
 	}
@@ -65,8 +72,12 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return errors.New("the last of several batches comes before the first: begin with that one")
 		}
 	}
-	cut := sync != nil && !sync.Capturable()
-	key := playKey{rule: ruleOf(update), part: whole, cut: cut, ways: x.onWays(), held: x.holds()}
+	meets, norms, err := x.carries(carrier)
+	if err != nil {
+		return err
+	}
+	cut := sync != nil && !sync.Capturable() || meets && norms == nil
+	key := playKey{rule: ruleOf(update), part: whole, cut: cut, meets: meets, norms: norms, ways: x.onWays(), held: x.holds()}
 	if !cut {
 		key.sync = sync
 	}
@@ -105,10 +116,12 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 			return x.gpu.failed(err)
 		}
 	}
-	var err error
-	if cut {
-		err = x.cutStep(ctx, p, sync, t)
-	} else {
+	switch {
+	case cut:
+		err = x.cutStep(ctx, p, sync, carrier, t)
+	case norms != nil:
+		err = x.wholeStep(ctx, p, norms, t)
+	default:
 		err = x.wholeStep(ctx, p, sync, t)
 	}
 	if err != nil {
@@ -175,8 +188,8 @@ func (x *executable) arrange(key playKey) (*play, error) {
 		return nil, err
 	}
 	begin = append(begin, packing...)
-	for _, list := range x.steps[:x.forward] {
-		begin = append(begin, list...)
+	for i := range x.forward {
+		begin = append(begin, x.stepOf(i, key)...)
 	}
 	if x.program.Loss >= 0 {
 		begin = append(begin, &downCall{x.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
@@ -198,21 +211,21 @@ func (x *executable) arrange(key playKey) (*play, error) {
 	}
 	end = append(end, &downCall{x.result.part(resultControl, kernels.ControlBytes), x.control.ptr, kernels.ControlBytes})
 	if key.cut {
-		return x.arrangeCut(key.part, begin, end)
+		return x.arrangeCut(key, begin, end)
 	}
-	backward, err := x.arrangeBackward(key.part, key.sync)
+	backward, err := x.arrangeBackward(key)
 	if err != nil {
 		return nil, err
 	}
-	return &play{[]*section{{name: "a step", parts: []piece{
+	return &play{sections: []*section{{name: "a step", parts: []piece{
 		{"forward", begin, x.middle}, {"backward", backward, x.third}, {"optimizer", end, 0},
 	}}}}, nil
 }
 
-// arrangeBackward is the backward pass; sync (may be nil) gets each bucket in it
+// arrangeBackward is the backward pass; key.sync (may be nil) gets each bucket in it
 // as soon as it is final.
-func (x *executable) arrangeBackward(p part, sync engine.GradSync) (list []command, err error) {
-	next := 0
+func (x *executable) arrangeBackward(key playKey) (list []command, err error) {
+	p, sync, next := key.part, key.sync, 0
 	hand := func(upTo int) error {
 		for ; next < len(x.buckets) && x.buckets[next].ready <= upTo; next++ {
 			b := x.buckets[next]
@@ -235,7 +248,7 @@ func (x *executable) arrangeBackward(p part, sync engine.GradSync) (list []comma
 		return nil
 	}
 	for i := x.forward; i < len(x.steps); i++ {
-		list = append(list, x.steps[i]...)
+		list = append(list, x.stepOf(i, key)...)
 		// Without an exchange all gradients are taken at once.
 		if sync != nil && x.engine.options.Overlap {
 			if err := hand(i); err != nil {

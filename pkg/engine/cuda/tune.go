@@ -24,6 +24,8 @@ type chosen struct {
 	plan  *cudnn.Plan
 	where map[int64]driver.Ptr
 	after []command
+	ms    float64 // that it took when it was tuned; 0: not timed
+	traffic
 }
 
 // choose finds the algorithm of a convolution: the tuning cache's, else the
@@ -34,19 +36,23 @@ func (x *executable) choose(t task, c convolution) (chosen, error) {
 	if err != nil {
 		return chosen{}, err
 	}
+	return x.pick(c, c.key(x.engine.tf32), list)
+}
+
+// pick is choose among a list of variants.
+func (x *executable) pick(c convolution, key string, list []variant) (chosen, error) {
 	e := x.engine
-	key := c.key(e.tf32)
 	if e.options.Convolution == "heuristic" {
-		all, _, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurFallback)
+		first, err := x.suggested(c, list)
 		if err != nil {
 			return chosen{}, err
 		}
-		return all[0].take(list), closeOthers(all, 0)
+		return first.take(list, 0), nil
 	}
 	if known, ok := e.cache.get(key); ok && known.Variant >= 0 && known.Variant < len(list) {
-		// A text that cuDNN refuses is of another version, or damaged: tune anew.
-		if p, err := x.gpu.cudnn.PlanFromJSON(x.gpu.dnn, known.Plan); err == nil {
-			return candidate{p, known.Variant}.take(list), nil
+		// What cuDNN refuses is of another version, or damaged: tune anew.
+		if p, err := x.recall(known, list[known.Variant]); err == nil {
+			return candidate{p, known.Variant}.take(list, known.Milliseconds), nil
 		}
 	}
 	all, missing, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
@@ -55,27 +61,48 @@ func (x *executable) choose(t task, c convolution) (chosen, error) {
 	}
 	best, ms, timed, err := x.fastest(all, list)
 	if err != nil {
-		return chosen{}, fmt.Errorf("tune convolution %s: %w", key, err)
+		return chosen{}, errors.Join(fmt.Errorf("tune convolution %s: %w", key, err), closeOthers(all, -1))
 	}
 	p := all[best].plan
-	// A plan that cannot be written is tuned again in the next process.
-	if text, err := p.JSON(); err == nil && text != "" {
+	text, err := p.JSON()
+	if err != nil {
+		text = "" // cuDNN writes the plans of some engines only
+	}
+	// A plan that cannot be named either is tuned again in the next process.
+	if text != "" || p.Choices != "" {
 		without := ""
 		if missing != nil {
 			without = missing.Error()
 		}
 		e.cache.put(key, choice{
 			Missing: without,
-			Plan:    text, Variant: all[best].variant, Engine: p.Engine, Mode: p.Mode.String(),
+			Plan:    text, Choices: p.Choices, Variant: all[best].variant, Engine: p.Engine, Mode: p.Mode.String(),
 			Workspace: p.Workspace, Milliseconds: ms, Candidates: timed,
 		})
 	}
-	return all[best].take(list), closeOthers(all, best)
+	return all[best].take(list, ms), closeOthers(all, best)
 }
 
-func (c candidate) take(list []variant) chosen {
+// recall makes a plan that the tuning cache knows: of its text, or, where cuDNN could not
+// write it, of its engine and knobs.
+func (x *executable) recall(known choice, v variant) (*cudnn.Plan, error) {
+	if known.Plan != "" {
+		return x.gpu.cudnn.PlanFromJSON(x.gpu.dnn, known.Plan)
+	}
+	graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.ops...)
+	if err != nil {
+		return nil, err
+	}
+	p, err := graph.PlanOf(known.Choices)
+	if err != nil {
+		return nil, errors.Join(err, graph.Close())
+	}
+	return p, graph.Close()
+}
+
+func (c candidate) take(list []variant, ms float64) chosen {
 	v := list[c.variant]
-	return chosen{c.plan, v.pointers, v.after}
+	return chosen{c.plan, v.pointers, v.after, ms, v.traffic}
 }
 
 // closeOthers closes all plans but one.
@@ -127,16 +154,43 @@ func (x *executable) fastest(all []candidate, list []variant) (best int, ms floa
 
 // time is the least time of a candidate in milliseconds.
 func (x *executable) time(c candidate, v variant, limit float64) (float64, error) {
-	g := x.gpu
-	pack, err := g.cudnn.NewPack(v.pointers, x.workspace.ptr)
+	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.workspace.ptr)
 	if err != nil {
 		return 0, err
 	}
-	run := append([]command{&planCall{c.plan.String(), c.plan, pack}}, v.after...)
+	ms, err := x.timeOf(append([]command{&planCall{c.plan.String(), c.plan, pack}}, v.after...), limit)
+	return ms, errors.Join(err, pack.Close())
+}
+
+// holdLimit is the most memory that is cleared in front of what is timed.
+const holdLimit = 128 << 20
+
+// timeOf is the least time of commands in milliseconds, of tuneRuns behind one that is not
+// counted, unless that takes longer than limit (0: none). The stream is at work when they
+// come, so that the GPU does not wait for the host between the two events, and what it
+// clears takes the caches, as the rest of a step does.
+func (x *executable) timeOf(run []command, limit float64) (float64, error) {
+	g := x.gpu
+	if x.hold.bytes == 0 {
+		x.hold.bytes = min(holdLimit, x.arena.bytes)
+		if err := g.allocate(&x.hold); err != nil {
+			if g.lost != nil {
+				return 0, err
+			}
+			x.hold = block{} // an algorithm may need it more
+		}
+	}
 	var times []float64
 	for i := range tuneRuns + 1 {
+		for range 2 {
+			if x.hold.bytes > 0 {
+				if err := g.driver.MemsetD8Async(x.hold.ptr, 0, x.hold.bytes, g.compute); err != nil {
+					return 0, g.failed(err)
+				}
+			}
+		}
 		if err := g.driver.EventRecord(x.begin, g.compute); err != nil {
-			return 0, errors.Join(g.failed(err), pack.Close())
+			return 0, g.failed(err)
 		}
 		err := g.runAll(run, g.compute)
 		if err == nil {
@@ -150,7 +204,7 @@ func (x *executable) time(c candidate, v variant, limit float64) (float64, error
 			took, err = g.driver.EventElapsed(x.begin, x.end)
 		}
 		if err != nil {
-			return 0, errors.Join(err, pack.Close())
+			return 0, err
 		}
 		if i > 0 {
 			times = append(times, float64(took))
@@ -159,7 +213,7 @@ func (x *executable) time(c candidate, v variant, limit float64) (float64, error
 			break
 		}
 	}
-	return slices.Min(times), pack.Close()
+	return slices.Min(times), nil
 }
 
 // grow makes the workspace at least so large.

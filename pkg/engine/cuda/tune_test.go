@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
@@ -15,12 +17,15 @@ import (
 
 // executions loads the U-Net on a new machine with a cache folder, and returns how
 // often an algorithm was run to be timed.
-func executions(t *testing.T, dir string, on fake.Options, o engine.Options) int {
+func executions(t *testing.T, dir string, on fake.Options, o engine.Options, change ...func(*cudnn.Library)) int {
 	t.Helper()
 	m := fake.New(on)
 	s, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(s.CUDNN)
 	}
 	e, err := start(s, o, 0, func(name string) string {
 		if name == cacheVariable {
@@ -93,6 +98,13 @@ func TestTuning(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, c := range known.Choices {
+		if strings.Contains(key, "norm and relu of") {
+			// A choice between ways, each of which has plans of its own.
+			if !(c.Milliseconds > 0 && c.Against > 0) || c.Plan != "" {
+				t.Errorf("%s: %+v", key, c)
+			}
+			continue
+		}
 		if !(c.Milliseconds > 0) || c.Candidates < 1 || c.Plan == "" {
 			t.Errorf("%s: %+v", key, c)
 		}
@@ -155,7 +167,8 @@ func TestTF32(t *testing.T) {
 			t.Fatalf("loaded a %T", loaded)
 		}
 		rounding := 0
-		for _, plan := range x.plans {
+		for _, pick := range x.picks {
+			plan := pick.plan
 			for _, note := range plan.Numerical {
 				if note == 0 || note == noteDownConvert { // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
 					rounding++
@@ -167,10 +180,96 @@ func TestTF32(t *testing.T) {
 			}
 		}
 		if (rounding > 0) != c.want {
-			t.Errorf("tf32 %v with NVIDIA_TF32_OVERRIDE=%q: %d of %d algorithms round", c.option, c.override, rounding, len(x.plans))
+			t.Errorf("tf32 %v with NVIDIA_TF32_OVERRIDE=%q: %d of %d algorithms round", c.option, c.override, rounding, len(x.picks))
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestHeuristicMakesFewPlans: what is not timed is not made: a plan for each convolution,
+// and one for each that may apply a batch norm.
+func TestHeuristicMakesFewPlans(t *testing.T) {
+	m := fake.New(fake.Options{Shallow: true})
+	e := openOn(t, m, gpuOptions("fp16"))
+	_, p := smallResNet(t, true)
+	m.Reset()
+	x := loadedOn(t, e, p)
+	most := len(x.picks)
+	for _, site := range x.prologues {
+		most += len(site.readers)
+	}
+	if n := strings.Count(strings.Join(m.Calls(), "\n"), "cudnn plan: "); n < len(x.picks) || n > most {
+		t.Errorf("%d plans for %d convolutions, at most %d are needed", n, len(x.picks), most)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTuningMemory: what is tuned with is noise, and nothing of it is left.
+func TestTuningMemory(t *testing.T) {
+	m := fake.New(fake.Options{})
+	noise := 0
+	e := openOn(t, m, tunedOptions("bf16"))
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x := loadedOn(t, e, p)
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range v {
+			if f != 0 {
+				noise++
+			}
+		}
+	}
+	if noise > 0 {
+		t.Errorf("%d numbers of tuning's noise are left in weights and states", noise)
+	}
+	if x.hold.ptr != 0 {
+		t.Error("tuning's own memory is kept")
+	}
+	for id, q := range p.Tensors {
+		if q.Role != plan.Constant {
+			continue
+		}
+		var memory []byte
+		err := x.do(func() (err error) {
+			memory, err = x.gpu.read(x.address(id), int64(x.places[id].bytes()))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := decode(x.places[id].typ, memory); float64(v[0]) != q.Value {
+			t.Errorf("constant %v is %v", q.Value, v[0])
+		}
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where cuDNN cannot write a plan, which it may for some engines only, the tuning cache
+// names it by its engine and knobs.
+func TestTuningOfPlansWithoutText(t *testing.T) {
+	silent := func(lib *cudnn.Library) {
+		get := lib.GetAttribute
+		lib.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
+			if name == cudnn.AttrPlanJSON {
+				return cudnn.NotSupported
+			}
+			return get(d, name, typ, want, got, values)
+		}
+	}
+	dir, bf16 := t.TempDir(), tunedOptions("bf16")
+	if n := executions(t, dir, fake.Options{}, bf16, silent); n < 100 {
+		t.Errorf("%d runs to tune a U-Net", n)
+	}
+	if n := executions(t, dir, fake.Options{}, bf16, silent); n != 0 {
+		t.Errorf("%d runs although the cache knows all", n)
 	}
 }

@@ -16,8 +16,15 @@
 //  5. the site-packages of VIRTUAL_ENV and of python3: nvidia/cu13/lib, nvidia/*/lib, torch/lib
 //  6. the usual system folders
 //
+// What cuDNN needs (NVRTC, cuBLAS) is looked for where cuDNN itself lies before the
+// loader's path, since it must be of the CUDA version that cuDNN was built with.
+//
 // A library that is not there is an ordinary error (NotFoundError) that lists
 // where it was looked for; what runs on the CPU goes on without it.
+//
+// The numbers, structures and signatures of the packages below are those of NVIDIA's
+// headers. TestHeaders compares all of them with the headers of the machine it runs on,
+// TestRealLibraries asks its libraries for every function.
 //
 // unsafe is used throughout below: C takes addresses. Two rules keep it sound. A
 // Go address is given to C for the length of one call only (Call keeps what its

@@ -11,17 +11,16 @@ type Name string
 // The libraries, in the order in which they must be opened: cuDNN's engines that
 // are compiled at run time need NVRTC, its matrix engines cublasLt.
 const (
-	CUDA          Name = "CUDA driver"
-	NVJitLink     Name = "nvJitLink"
-	NVRTCBuiltins Name = "NVRTC builtins"
-	NVRTC         Name = "NVRTC"
-	CublasLt      Name = "cuBLASLt"
-	Cublas        Name = "cuBLAS"
-	CUDNN         Name = "cuDNN"
-	NCCL          Name = "NCCL"
-	NVML          Name = "NVML"
-	NVTX          Name = "NVTX"
-	CUPTI         Name = "CUPTI"
+	CUDA      Name = "CUDA driver"
+	NVJitLink Name = "nvJitLink"
+	NVRTC     Name = "NVRTC"
+	CublasLt  Name = "cuBLASLt"
+	Cublas    Name = "cuBLAS"
+	CUDNN     Name = "cuDNN"
+	NCCL      Name = "NCCL"
+	NVML      Name = "NVML"
+	NVTX      Name = "NVTX"
+	CUPTI     Name = "CUPTI"
 )
 
 // spec says how a library is called on disk, what it needs opened before it, and
@@ -29,6 +28,8 @@ const (
 type spec struct {
 	sonames []string // the first that is found is used
 	needs   []Name   // opened before it where they are found
+	beside  string   // pattern of files in its folder that it opens by their plain names when it is used
+	toolkit bool     // cuDNN opens it too, by the plain name of the version that it was built with
 	advice  string
 }
 
@@ -46,26 +47,23 @@ func specOf(n Name) spec {
 	case NVML:
 		return spec{sonames: []string{"libnvidia-ml.so.1"}, advice: driverAdvice}
 	case NVJitLink:
-		return spec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, advice: wheel("nvidia-nvjitlink")}
-	case NVRTCBuiltins:
-		return spec{
-			sonames: []string{"libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.1", "libnvrtc-builtins.so.12.9", "libnvrtc-builtins.so.12.8", "libnvrtc-builtins.so.12.6", "libnvrtc-builtins.so.12.4", "libnvrtc-builtins.so.12.1", "libnvrtc-builtins.so.11.8"},
-			advice:  wheel("nvidia-cuda-nvrtc"),
-		}
+		return spec{sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, toolkit: true, advice: wheel("nvidia-nvjitlink")}
 	case NVRTC:
 		return spec{
 			sonames: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
-			needs:   []Name{NVJitLink, NVRTCBuiltins},
+			needs:   []Name{NVJitLink},
+			beside:  "libnvrtc-builtins.so.*",
+			toolkit: true,
 			advice:  wheel("nvidia-cuda-nvrtc"),
 		}
 	case CublasLt:
-		return spec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, advice: wheel("nvidia-cublas")}
+		return spec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case Cublas:
-		return spec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, advice: wheel("nvidia-cublas")}
+		return spec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case CUDNN:
 		return spec{
 			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened to say that it is too old
-			needs:   []Name{NVJitLink, NVRTCBuiltins, NVRTC, CublasLt, Cublas},
+			needs:   []Name{NVJitLink, NVRTC, CublasLt, Cublas},
 			advice:  wheel("nvidia-cudnn-cu13"),
 		}
 	case NCCL:
@@ -80,7 +78,7 @@ func specOf(n Name) spec {
 
 // Names lists the libraries in the order in which they are opened.
 func Names() []Name {
-	return []Name{CUDA, NVML, NVJitLink, NVRTCBuiltins, NVRTC, CublasLt, Cublas, CUDNN, NCCL, NVTX, CUPTI}
+	return []Name{CUDA, NVML, NVJitLink, NVRTC, CublasLt, Cublas, CUDNN, NCCL, NVTX, CUPTI}
 }
 
 // Library is an open library.

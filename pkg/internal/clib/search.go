@@ -101,8 +101,26 @@ func (s *Search) open(n Name) (*Library, error) {
 		// library itself opens without.
 		_, _ = s.open(need)
 	}
-	o.lib, o.err = s.find(n, sp)
+	if o.lib, o.err = s.find(n, sp); o.err == nil && sp.beside != "" {
+		s.openBeside(o.lib, sp.beside)
+	}
 	return o.lib, o.err
+}
+
+// openBeside opens the files that l itself will open by their plain names: the loader
+// does not look into l's folder for them, but takes what is open already.
+func (s *Search) openBeside(l *Library, pattern string) {
+	if !filepath.IsAbs(l.Path) {
+		return // the loader did not say where it is
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(l.Path)), pattern))
+	if err != nil {
+		return
+	}
+	for _, file := range files {
+		// What cannot be opened is told by the call that needs it.
+		_, _ = s.env.Open(file)
+	}
 }
 
 func (s *Search) find(n Name, sp spec) (*Library, error) {
@@ -121,6 +139,9 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 		return &Library{Name: n, Path: path, handle: h, lookup: s.env.Lookup}
 	}
 	places := s.look()
+	if sp.toolkit {
+		places = s.withCUDNN(places)
+	}
 	for _, place := range places {
 		for _, soname := range sp.sonames {
 			if place.Source == loaderPath {
@@ -141,6 +162,31 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 		}
 	}
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
+}
+
+// withCUDNN is the places with that of cuDNN moved in front of all but PathVariable's:
+// cuDNN needs the libraries of the CUDA version that it was built for, which are
+// installed with it, and others may be on the loader's path (a cluster's module of CUDA
+// 12 beside a PyTorch for CUDA 13).
+func (s *Search) withCUDNN(places []Place) []Place {
+	has := func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, specOf(CUDNN).sonames[0]))
+		return err == nil
+	}
+	for i, place := range places {
+		folders := place.Folders
+		if place.Source == loaderPath {
+			folders = filepath.SplitList(s.env.Getenv("LD_LIBRARY_PATH"))
+		}
+		if !slices.ContainsFunc(folders, has) {
+			continue
+		}
+		if i > 1 {
+			return slices.Concat(places[:1], places[i:i+1], places[1:i], places[i+1:])
+		}
+		break
+	}
+	return places
 }
 
 // loaderPath is the place that the loader itself searches.

@@ -88,7 +88,9 @@ func TestOrderOfPlaces(t *testing.T) {
 // finds what it needs.
 func TestOrderOfLibraries(t *testing.T) {
 	dir := t.TempDir()
-	want := []string{"libnvJitLink.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9"}
+	// The builtins of whatever version lie beside NVRTC, which opens them by their plain
+	// name when it compiles.
+	want := []string{"libnvJitLink.so.13", "libnvrtc.so.13", "libnvrtc-builtins.so.13.7", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9"}
 	for _, name := range want {
 		touch(t, dir, name)
 	}
@@ -107,6 +109,42 @@ func TestOrderOfLibraries(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("opened %v, want %v", got, want)
+	}
+}
+
+// The libraries that cuDNN needs come from where it is, whatever the loader's path holds;
+// only a folder that was named goes before.
+func TestLibrariesOfCUDNNsVersion(t *testing.T) {
+	root := t.TempDir()
+	module, site := filepath.Join(root, "cuda12"), filepath.Join(root, "site")
+	touch(t, module, "libnvrtc.so.12")
+	touch(t, site, "nvidia", "cudnn", "lib", "libcudnn.so.9")
+	wheel := touch(t, site, "nvidia", "cu13", "lib", "libnvrtc.so.13")
+	vars := map[string]string{"LD_LIBRARY_PATH": module, "CUDA_HOME": root}
+	open := func(path string) (uintptr, error) {
+		if path == "libnvrtc.so.12" || filepath.IsAbs(path) {
+			return 1, nil
+		}
+		return 0, errors.New("not there")
+	}
+	found := func() string {
+		lib, err := machine(t, vars, []string{site}, open).Open(NVRTC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lib.Path
+	}
+	if got := found(); got != wheel {
+		t.Errorf("beside cuDNN lies %s, opened %s", wheel, got)
+	}
+	vars[PathVariable] = module
+	if got := found(); got != filepath.Join(module, "libnvrtc.so.12") {
+		t.Errorf("the folder that was named holds NVRTC 12, opened %s", got)
+	}
+	delete(vars, PathVariable)
+	touch(t, module, "libcudnn.so.9")
+	if got := found(); got != "libnvrtc.so.12" {
+		t.Errorf("cuDNN is on the loader's path, opened %s", got)
 	}
 }
 

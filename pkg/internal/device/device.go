@@ -11,6 +11,7 @@ const (
 	F32
 	F16
 	BF16
+	F64
 )
 
 // Size is the bytes of one element, 0 for Host.
@@ -20,13 +21,15 @@ func (t Type) Size() int {
 		return 4
 	case F16, BF16:
 		return 2
+	case F64:
+		return 8
 	}
 	return 0
 }
 
-// String is "fp32", "fp16", "bf16" or "host".
+// String is "fp32", "fp16", "bf16", "fp64" or "host".
 func (t Type) String() string {
-	return [...]string{"host", "fp32", "fp16", "bf16"}[t&3]
+	return [...]string{"host", "fp32", "fp16", "bf16", "fp64"}[t%5]
 }
 
 // Buffer is a contiguous run of floating-point numbers in a device's memory:

@@ -61,13 +61,19 @@ type Transpose struct {
 	Pitch                    int
 }
 
-// ToRows is nchw_to_nhwc.
+// ToRows is nchw_to_nhwc, or for rows of one vector nchw_to_rows.
 func (a Transpose) ToRows(t Type) ([]Launch, error) {
 	grid, block, err := a.geometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
 		return nil, err
 	}
 	var l list
+	if a.Padded == vector && a.Pitch%vector == 0 && a.Rows%pointAlignment == 0 {
+		grid, block = flat(a.Spatial, 1)
+		grid[1] = uint32(a.Batch)
+		l.typed(t, "nchw_to_rows", grid, block, 0, a.Planar, a.Rows, a.Pitch, a.Channels, wide(a.Spatial))
+		return l.done()
+	}
 	l.typed(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, wide(a.Spatial))
 	return l.done()
 }

@@ -30,6 +30,9 @@ func TestBCE(t *testing.T) {
 					if d.random.IntN(3) == 0 {
 						target[i] = 1
 					}
+					if i%13 == 5 {
+						target[i] = 0.5 // a soft mask's, which is no foreground yet
+					}
 				}
 				spread := make([]float32, c.rows*c.pitch)
 				for i := range spread {

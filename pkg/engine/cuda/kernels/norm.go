@@ -117,6 +117,23 @@ func (a BatchNorm) Apply(t Type) ([]Launch, error) {
 	return l.done()
 }
 
+// ScaleShift is bn_scale_shift: Training's y is act(x·scale + shift), two vectors of t
+// for each channel, where a convolution applies that itself as it reads x. Neither x nor y
+// is touched. Scale and shift are rounded to t each: in fp16 y is off by up to
+// 2⁻¹¹·(|x·scale| + |shift|).
+func (a BatchNorm) ScaleShift(t Type, scale, shift Pointer) ([]Launch, error) {
+	c := check{op: "batch norm scale and shift"}
+	c.channels(a.Channels)
+	c.vectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd, "scale": scale, "shift": shift})
+	if c.err != nil {
+		return nil, c.err
+	}
+	grid, block := flat(a.Channels, 1)
+	var l list
+	l.typed(t, "bn_scale_shift", grid, block, 0, a.Mean, a.InvStd, a.Gamma, a.Beta, scale, shift, a.Channels)
+	return l.done()
+}
+
 // Inference is bn_infer: y of the running statistics; 2 transfers an element.
 func (a BatchNorm) Inference(t Type) ([]Launch, error) {
 	c := check{op: "batch norm inference"}
@@ -154,43 +171,73 @@ type BatchNormGrad struct {
 	Mask           Mask
 }
 
-// Launches are bn_backward_reduce, sum_chunks and bn_backward_apply. x and dy
-// are read twice and dx written once, 5 transfers an element with MaskRecompute;
-// MaskOutput reads y twice more.
+// Launches are Reduce and, where DX is there, Apply: 5 transfers an element with
+// MaskRecompute; MaskOutput reads y twice more.
 func (a BatchNormGrad) Launches(t Type) ([]Launch, error) {
 	c := check{op: "batch norm backward"}
-	c.positive("rows", a.Rows)
-	c.channels(a.Channels)
-	c.activation("x", a.X, a.Channels)
-	c.activation("dy", a.DY, a.Channels)
-	c.optional("y", a.Y, a.Channels)
-	c.optional("acc", a.Acc, a.Channels)
-	c.optional("dx", a.DX, a.Channels)
-	c.optional("dadd", a.DAdd, a.Channels)
-	c.require(a.Mask >= MaskNone && a.Mask <= MaskOutput, "mask %d is not known", a.Mask)
-	c.require(a.Mask != MaskOutput || a.Y.Data != 0, "the mask is taken from y, which is absent")
 	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is not")
-	c.require(a.DAdd.Data == 0 || a.DAdd.Data != a.DX.Data, "dadd and dx are one tensor")
-	c.vectors(map[string]Pointer{
-		"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd,
-		"dgamma": a.DGamma, "dbeta": a.DBeta, "partial": a.Partial,
-	})
 	if c.err != nil {
 		return nil, c.err
 	}
-	r, m := tiles(a.Rows, a.Channels, reduceBlocks), tiles(a.Rows, a.Channels, mapBlocks)
+	first, err := a.Reduce(t)
+	if err != nil || a.DX.Data == 0 {
+		return first, err
+	}
+	second, err := a.Apply(t)
+	return append(first, second...), err
+}
+
+// Reduce is bn_backward_reduce and sum_chunks: dgamma and dbeta. x and dy, with
+// MaskOutput also y, are read once.
+func (a BatchNormGrad) Reduce(t Type) ([]Launch, error) {
+	c := check{op: "batch norm backward"}
+	a.check(&c)
+	c.vectors(map[string]Pointer{"partial": a.Partial})
+	if c.err != nil {
+		return nil, c.err
+	}
+	r := tiles(a.Rows, a.Channels, reduceBlocks)
 	var l list
 	l.typed(t, "bn_backward_reduce", r.grid, r.block, r.shared(2*vector),
 		a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Partial,
 		wide(a.Rows), wide(r.rowsPerChunk), a.Channels, int(a.Mask))
 	l.sum(a.Partial, 2*a.Channels, r.chunks, a.DBeta, a.Channels, a.DGamma, a.Channels)
-	if a.DX.Data != 0 {
-		l.typed(t, "bn_backward_apply", m.grid, m.block, 0,
-			a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta,
-			a.DGamma, a.DBeta, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.DAdd.Data, a.DAdd.Pitch,
-			wide(a.Rows), wide(m.rowsPerChunk), a.Channels, int(a.Mask))
-	}
 	return l.done()
+}
+
+// Apply is bn_backward_apply, behind Reduce or what else made dgamma and dbeta: x and dy
+// read once, dx written. A dy that is masked already is not changed by a mask.
+func (a BatchNormGrad) Apply(t Type) ([]Launch, error) {
+	c := check{op: "batch norm backward"}
+	a.check(&c)
+	c.activation("dx", a.DX, a.Channels)
+	c.optional("acc", a.Acc, a.Channels)
+	c.optional("dadd", a.DAdd, a.Channels)
+	c.require(a.DAdd.Data == 0 || a.DAdd.Data != a.DX.Data, "dadd and dx are one tensor")
+	if c.err != nil {
+		return nil, c.err
+	}
+	m := tiles(a.Rows, a.Channels, mapBlocks)
+	var l list
+	l.typed(t, "bn_backward_apply", m.grid, m.block, 0,
+		a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta,
+		a.DGamma, a.DBeta, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.DAdd.Data, a.DAdd.Pitch,
+		wide(a.Rows), wide(m.rowsPerChunk), a.Channels, int(a.Mask))
+	return l.done()
+}
+
+// check verifies what both halves take.
+func (a BatchNormGrad) check(c *check) {
+	c.positive("rows", a.Rows)
+	c.channels(a.Channels)
+	c.activation("x", a.X, a.Channels)
+	c.activation("dy", a.DY, a.Channels)
+	c.optional("y", a.Y, a.Channels)
+	c.require(a.Mask >= MaskNone && a.Mask <= MaskOutput, "mask %d is not known", a.Mask)
+	c.require(a.Mask != MaskOutput || a.Y.Data != 0, "the mask is taken from y, which is absent")
+	c.vectors(map[string]Pointer{
+		"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd, "dgamma": a.DGamma, "dbeta": a.DBeta,
+	})
 }
 
 // columnThreads is the width and the height of the blocks that add chunks up:

@@ -123,17 +123,30 @@ func TestPTX(t *testing.T) {
 	}
 }
 
-// TestOnePrecision: the source of one type, with float32 beside it, compiles alone.
+// TestOnePrecision: the units of one type, with float32 beside it, compile each by
+// itself, and side by side.
 func TestOnePrecision(t *testing.T) {
 	lib := openCompiler(t)
 	types := []kernels.Type{kernels.F32, kernels.BF16}
-	out, err := lib.Compile(kernels.Source(types...), "kernels.cu", []string{"--gpu-architecture=compute_80"})
-	if err != nil {
-		t.Fatal(err)
+	units := kernels.Units(types...)
+	found := make([]int, len(units))
+	var all sync.WaitGroup
+	for i, u := range units {
+		all.Go(func() {
+			out, err := lib.Compile(u.Source, u.Name, []string{"--gpu-architecture=compute_80"})
+			if err != nil || strings.Trim(out.Log, "\x00\n ") != "" {
+				t.Errorf("%s: %v; the compiler says %s", u.Name, err, out.Log)
+			}
+			found[i] = len(entry.FindAllStringSubmatch(string(out.PTX), -1))
+		})
 	}
-	found := entry.FindAllStringSubmatch(string(out.PTX), -1)
-	if want := kernels.List(types...); len(found) != len(want) || len(want) >= len(kernels.List()) {
-		t.Errorf("%d kernels, want %d", len(found), len(want))
+	all.Wait()
+	sum := 0
+	for _, n := range found {
+		sum += n
+	}
+	if want := kernels.List(types...); sum != len(want) || len(want) >= len(kernels.List()) {
+		t.Errorf("%d kernels, want %d", sum, len(want))
 	}
 }
 

@@ -169,3 +169,25 @@ func TestPad(t *testing.T) {
 		})
 	}
 }
+
+// TestMoreLinesThanBlocks: a grid is at most 65535 blocks high; of more lines a block
+// takes several.
+func TestMoreLinesThanBlocks(t *testing.T) {
+	shape := []int{65539, 3, 2, 2}
+	eachDevice(t, func(d *device) {
+		p, ys := pool2(shape, 2, 2)
+		x := d.coarse(elements(shape))
+		y := d.rows("y", ys, nil)
+		p.X, p.Y = d.rows("x", shape, x).m(), y.m()
+		launches, err := p.Forward(d.typ)
+		if err != nil || len(launches) != 1 || launches[0].Grid[1] != 65535 {
+			t.Fatalf("%v, %v", launches, err)
+		}
+		d.run(launches, nil)
+		want := make([]float64, elements(ys))
+		for i := range want {
+			want[i] = float64(max(x[4*i], x[4*i+1], x[4*i+2], x[4*i+3]))
+		}
+		d.near("y", d.typ, d.logical(y), want, 0, 0)
+	})
+}

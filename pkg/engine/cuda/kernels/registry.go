@@ -13,6 +13,7 @@ type signature struct{ name, params string }
 var typed = [...]signature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
+	{"bn_scale_shift", "p:mean p:invstd p:gamma p:beta p:scale p:shift i:channels"},
 	{"bn_infer", "p:x i:x_pitch p:add i:add_pitch p:running_mean p:running_var p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu f:epsilon"},
 	{"bn_backward_reduce", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:partial l:rows l:rows_per_chunk i:channels i:mask"},
 	{"bn_backward_apply", "p:x i:x_pitch p:dy i:dy_pitch p:y i:y_pitch p:mean p:invstd p:gamma p:beta p:dgamma p:dbeta p:acc i:acc_pitch p:dx i:dx_pitch p:dadd i:dadd_pitch l:rows l:rows_per_chunk i:channels i:mask"},
@@ -50,6 +51,7 @@ var typed = [...]signature{
 	{"cast_from_f32", "p:src p:dst l:n"},
 	{"cast_to_f32", "p:src p:dst l:n"},
 	{"nchw_to_nhwc", "p:src p:dst i:dst_pitch i:channels i:padded l:spatial"},
+	{"nchw_to_rows", "p:src p:dst i:dst_pitch i:channels l:spatial"},
 	{"nhwc_to_nchw", "p:src i:src_pitch p:dst i:channels l:spatial"},
 	{"normalize_u8", "p:src p:dst i:dst_pitch p:mean p:invstd i:channels i:padded l:spatial f:divisor"},
 	{"augment_2d", "p:src p:samples p:stored p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:height i:width i:out_height i:out_width i:flags f:divisor l:brightness l:contrast"},
@@ -63,6 +65,10 @@ const window = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d 
 var untyped = [...]signature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
+	{"bn_moments", "p:partial i:chunks l:rows l:rows_per_chunk i:channels p:vector"},
+	{"bn_join", "p:vector i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
+	{"statistics_pack", "p:a p:b l:rows i:channels p:vector"},
+	{"statistics_unpack", "p:vector l:rows i:channels p:a p:b"},
 	{"sum_chunks", "p:partial i:partial_pitch i:chunks p:out0 i:n0 p:out1 i:n1"},
 	{"bce_finalize", "p:partial i:blocks l:elements p:loss p:counts i:accumulate"},
 	{"dice_maps", "p:partial i:chunks l:points f:weight p:maps"},

@@ -27,6 +27,26 @@ func TestRegistryIsTheSource(t *testing.T) {
 	if !slices.Equal(inSource, inList) {
 		t.Errorf("the source has %d kernels\n%v\nthe registry %d\n%v", len(inSource), inSource, len(inList), inList)
 	}
+	inList = nil
+	for _, k := range kernels.List(kernels.F32, kernels.F16) {
+		inList = append(inList, k.Name)
+	}
+	var inUnits []string
+	names := map[string]bool{}
+	for _, u := range kernels.Units(kernels.F32, kernels.F16) {
+		for _, m := range regexp.MustCompile(`extern "C" __global__ void __launch_bounds__\(\d+, 2\) (\w+)\(`).FindAllStringSubmatch(u.Source, -1) {
+			inUnits = append(inUnits, m[1])
+		}
+		if names[u.Name] {
+			t.Errorf("two units are named %s", u.Name)
+		}
+		names[u.Name] = true
+	}
+	slices.Sort(inUnits)
+	slices.Sort(inList)
+	if !slices.Equal(inUnits, inList) {
+		t.Errorf("the units have %d kernels\n%v\nthe registry %d\n%v", len(inUnits), inUnits, len(inList), inList)
+	}
 	if strings.Contains(kernels.Source(), "#include") {
 		t.Error("the source includes a header, which the run-time compiler does not have")
 	}

@@ -16,6 +16,9 @@ var untypedSource string
 //go:embed source/norms.cu
 var normsSource string
 
+//go:embed source/syncnorm.cu
+var syncNormSource string
+
 //go:embed source/batchnorm.cu
 var batchNormSource string
 
@@ -50,6 +53,56 @@ var (
 	typedName  = regexp.MustCompile(`TYPED\((\w+)\)`)
 )
 
+// file is a part of the text behind the prelude.
+type file struct{ name, text string }
+
+// untypedFiles are written out once, typedFiles for each element type T. What is in
+// front of another one may be used by it: the optimisers need the norms.
+func untypedFiles() []file {
+	return []file{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
+}
+
+func typedFiles() []file {
+	return []file{
+		{"batchnorm.cu", batchNormSource},
+		{"pointwise.cu", pointwiseSource},
+		{"pool.cu", poolSource},
+		{"loss.cu", lossSource},
+		{"classify.cu", classifySource},
+		{"head.cu", headSource},
+		{"layout.cu", layoutSource},
+		{"augment.cu", augmentSource},
+		{"optimizer.cu", optimizerSource},
+	}
+}
+
+// part writes a file out for an element type, "" for none.
+func (f file) part(suffix string) string {
+	text := typedName.ReplaceAllString(f.text, "${1}_"+suffix)
+	text = kernelHead.ReplaceAllStringFunc(text, func(head string) string {
+		m := kernelHead.FindStringSubmatch(head)
+		// Two blocks a multiprocessor at least: without that number the compiler
+		// spills registers of some kernels to memory for the sake of a third.
+		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnThreads * columnThreads}[m[1]]
+		return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
+	})
+	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)
+}
+
+// of writes files out for an element type.
+func (t Type) of(files ...file) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
+	for _, f := range files {
+		b.WriteString(f.part(t.String()))
+	}
+	b.WriteString("#undef T\n")
+	return b.String()
+}
+
+// begin is what every text begins with.
+func begin() string { return file{"prelude.cu", prelude}.part("") }
+
 // Source is the CUDA C++ text that holds the kernels of List(types...): one
 // translation unit without any include, in which every kernel begins with
 // extern "C" __global__ void. Without types it holds all three; a program that
@@ -60,33 +113,45 @@ func Source(types ...Type) string {
 		types = []Type{F32, F16, BF16}
 	}
 	var b strings.Builder
-	part := func(name, text, suffix string) {
-		text = typedName.ReplaceAllString(text, "${1}_"+suffix)
-		text = kernelHead.ReplaceAllStringFunc(text, func(head string) string {
-			m := kernelHead.FindStringSubmatch(head)
-			// Two blocks a multiprocessor at least: without that number the compiler
-			// spills registers of some kernels to memory for the sake of a third.
-			threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnThreads * columnThreads}[m[1]]
-			return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
-		})
-		fmt.Fprintf(&b, "#line 1 %q\n%s\n", name, text)
+	b.WriteString(begin())
+	for _, f := range untypedFiles() {
+		b.WriteString(f.part(""))
 	}
-	part("prelude.cu", prelude, "")
-	part("untyped.cu", untypedSource, "")
-	part("norms.cu", normsSource, "")
 	for _, t := range types {
-		// The typed files are written once, for an element type T.
-		fmt.Fprintf(&b, "#define T %s\n", map[Type]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
-		part("batchnorm.cu", batchNormSource, t.String())
-		part("pointwise.cu", pointwiseSource, t.String())
-		part("pool.cu", poolSource, t.String())
-		part("loss.cu", lossSource, t.String())
-		part("classify.cu", classifySource, t.String())
-		part("head.cu", headSource, t.String())
-		part("optimizer.cu", optimizerSource, t.String())
-		part("layout.cu", layoutSource, t.String())
-		part("augment.cu", augmentSource, t.String())
-		b.WriteString("#undef T\n")
+		b.WriteString(t.of(typedFiles()...))
 	}
 	return b.String()
+}
+
+// Unit is a translation unit of its own.
+type Unit struct {
+	Name   string // "batchnorm_bf16.cu"
+	Source string
+}
+
+// Units hold the kernels of List(types...) in pieces, each of them once: a compiler
+// that takes them side by side is done sooner than with Source.
+func Units(types ...Type) []Unit {
+	if len(types) == 0 {
+		types = []Type{F32, F16, BF16}
+	}
+	var all []Unit
+	rules := "" // the optimisers of all types, with the norms before them
+	for _, f := range untypedFiles() {
+		if f.name == "norms.cu" {
+			rules = begin() + f.part("")
+			continue
+		}
+		all = append(all, Unit{f.name, begin() + f.part("")})
+	}
+	for _, t := range types {
+		for _, f := range typedFiles() {
+			if f.name == "optimizer.cu" {
+				rules += t.of(f)
+				continue
+			}
+			all = append(all, Unit{strings.TrimSuffix(f.name, ".cu") + "_" + t.String() + ".cu", begin() + t.of(f)})
+		}
+	}
+	return append(all, Unit{"optimizer.cu", rules})
 }

@@ -419,11 +419,11 @@ func regroup(t *testing.T, l kernels.Launch, chunks int) (kernels.Launch, int) {
 	le := binary.LittleEndian
 	per, chunked := at["rows_per_chunk"]
 	total, strided := at["rows"], false
-	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "dice_bce_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "take", "grad", "copy_ceiling"} {
+	for _, name := range []string{"copy_channels", "bce_backward", "softmax_ce_backward", "l1_backward", "dice_bce_backward", "head_forward", "adam", "sgd", "cast", "normalize", "augment", "fill", "take", "grad", "copy_ceiling", "bn_join", "statistics_"} {
 		strided = strided || strings.HasPrefix(l.Kernel, name)
 	}
 	switch {
-	case l.Kernel == "bn_finalize":
+	case l.Kernel == "bn_finalize", l.Kernel == "bn_moments":
 		le.PutUint32(l.Args[at["chunks"]:], uint32(chunks))
 		le.PutUint64(l.Args[per:], longChunk)
 	case l.Kernel == "sum_chunks":

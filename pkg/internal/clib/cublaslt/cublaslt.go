@@ -7,7 +7,8 @@
 //
 // Source: cuBLAS documentation, version 13, "Using the cuBLASLt API". Every number,
 // structure and signature was compared with the headers of CUDA 12.6.3, the numbers
-// also with bindings made from those of CUDA 13.2.
+// also with bindings made from those of CUDA 13.2, the sizes of the attributes with what
+// the library of 11.8 accepts.
 package cublaslt
 
 import (

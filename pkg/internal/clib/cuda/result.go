@@ -145,7 +145,12 @@ func (r Result) describedLate() described {
 }
 
 // Name is the result's name in cuda.h.
-func (r Result) Name() string { return "CUDA_ERROR_" + r.described().name }
+func (r Result) Name() string {
+	if r == Success {
+		return "CUDA_SUCCESS"
+	}
+	return "CUDA_ERROR_" + r.described().name
+}
 
 func (r Result) Error() string {
 	return fmt.Sprintf("%s (%d): %s", r.Name(), int32(r), r.described().text)

@@ -94,6 +94,7 @@ const (
 	TypeVoidPtr         AttributeType = 6  // 8
 	TypeConvolutionMode AttributeType = 7  // 4
 	TypeHeurMode        AttributeType = 8  // 4
+	TypeKnobType        AttributeType = 9  // 4
 	TypeNumericalNote   AttributeType = 11 // 4
 	TypePointwiseMode   AttributeType = 14 // 4
 	TypeDescriptor      AttributeType = 15 // 8
@@ -113,6 +114,7 @@ const (
 	DescEngineConfig DescriptorType = 3
 	DescEngineHeur   DescriptorType = 4
 	DescPlan         DescriptorType = 5
+	DescKnobChoice   DescriptorType = 7
 	DescConvForward  DescriptorType = 10
 	DescConvFilter   DescriptorType = 11
 	DescConvData     DescriptorType = 12
@@ -121,6 +123,8 @@ const (
 	DescGraph        DescriptorType = 15
 	DescPack         DescriptorType = 16
 	DescTensor       DescriptorType = 17
+	// DescBNBackwardWeights is the gradient of a batch norm's parameters.
+	DescBNBackwardWeights DescriptorType = 23
 )
 
 // Attribute is cudnnBackendAttributeName_t.
@@ -144,11 +148,15 @@ const (
 	AttrHeurResults Attribute = 202
 
 	AttrConfigEngine Attribute = 300
+	AttrConfigKnobs  Attribute = 302
 
 	AttrPlanHandle    Attribute = 400
 	AttrPlanConfig    Attribute = 401
 	AttrPlanWorkspace Attribute = 402
 	AttrPlanJSON      Attribute = 405
+
+	AttrKnobType  Attribute = 600
+	AttrKnobValue Attribute = 601
 
 	AttrForwardAlpha Attribute = 700
 	AttrForwardBeta  Attribute = 701
@@ -200,9 +208,22 @@ const (
 	AttrPackPointers  Attribute = 1001
 	AttrPackWorkspace Attribute = 1003
 
+	AttrEngineGraph     Attribute = 1300
 	AttrEngineIndex     Attribute = 1301
 	AttrEngineNumerical Attribute = 1303
 	AttrEngineBehavior  Attribute = 1305
+
+	AttrBNBackwardPrec   Attribute = 1620
+	AttrBNBackwardMean   Attribute = 1621
+	AttrBNBackwardInvStd Attribute = 1622
+	AttrBNBackwardScale  Attribute = 1623
+	AttrBNBackwardX      Attribute = 1624
+	AttrBNBackwardDY     Attribute = 1625
+	AttrBNBackwardDScale Attribute = 1626
+	AttrBNBackwardDBias  Attribute = 1627
+	AttrBNBackwardEqDY   Attribute = 1628
+	AttrBNBackwardEqX    Attribute = 1629
+	AttrBNBackwardEqBias Attribute = 1630
 )
 
 // HeurMode is cudnnBackendHeurMode_t: how engine configurations are suggested.
@@ -237,6 +258,7 @@ type PointwiseMode int32
 const (
 	PointwiseAdd      PointwiseMode = 0
 	PointwiseMul      PointwiseMode = 1
+	PointwiseSub      PointwiseMode = 9
 	PointwiseReLU     PointwiseMode = 100
 	PointwiseReLUBack PointwiseMode = 200
 )

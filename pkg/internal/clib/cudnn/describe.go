@@ -104,7 +104,7 @@ type ConvBackwardFilter struct {
 	Alpha, Beta float32
 }
 
-// Pointwise works on each element: Y = X + B, X·B or max(X, 0), where B may have
+// Pointwise works on each element: Y = X + B, X − B, X·B or max(X, 0), where B may have
 // dimensions of 1 that are repeated; or, for PointwiseReLUBack, DX = DY where X > 0.
 type Pointwise struct {
 	Mode    PointwiseMode
@@ -118,6 +118,18 @@ type Pointwise struct {
 type Genstats struct {
 	X, Sum, SqSum Tensor
 	Compute       DataType
+}
+
+// BNBackwardWeights are the gradients of a batch norm's scale and bias, DBias = Σ DY and
+// DScale = Σ DY·(X − Mean)·InvStd over all but the channels, and the numbers with which
+// the gradient of its input is EqDY·DY + EqX·X + EqBias. All but X and DY are 1,C,1,(1,)1
+// of fp32. cuDNN has it behind a convolution's data gradient and ReLU's
+// (DgradDreluBNBwdWeight in its developer guide).
+type BNBackwardWeights struct {
+	X, Mean, InvStd, Scale, DY Tensor
+	DScale, DBias              Tensor
+	EqDY, EqX, EqBias          Tensor
+	Compute                    DataType
 }
 
 // builder makes descriptors and remembers the first thing that went wrong.

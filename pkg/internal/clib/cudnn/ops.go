@@ -93,7 +93,7 @@ func (o Pointwise) describe(b *builder) Descriptor {
 	var second, out Descriptor
 	secondAttr, outAttr := AttrOpB, AttrOpY
 	switch o.Mode {
-	case PointwiseAdd, PointwiseMul:
+	case PointwiseAdd, PointwiseMul, PointwiseSub:
 		second, out = b.tensor(o.B), b.tensor(o.Y)
 	case PointwiseReLUBack:
 		second, out = b.tensor(o.DY), b.tensor(o.DX)
@@ -122,5 +122,34 @@ func (o Genstats) describe(b *builder) Descriptor {
 	b.descriptors(d, AttrGenstatsSum, sum)
 	b.descriptors(d, AttrGenstatsSqSum, square)
 	b.finalize(d, "statistics")
+	return d
+}
+
+func (o BNBackwardWeights) describe(b *builder) Descriptor {
+	operands := []struct {
+		name   Attribute
+		tensor Tensor
+	}{
+		{AttrBNBackwardMean, o.Mean},
+		{AttrBNBackwardInvStd, o.InvStd},
+		{AttrBNBackwardScale, o.Scale},
+		{AttrBNBackwardX, o.X},
+		{AttrBNBackwardDY, o.DY},
+		{AttrBNBackwardDScale, o.DScale},
+		{AttrBNBackwardDBias, o.DBias},
+		{AttrBNBackwardEqDY, o.EqDY},
+		{AttrBNBackwardEqX, o.EqX},
+		{AttrBNBackwardEqBias, o.EqBias},
+	}
+	made := make([]Descriptor, len(operands))
+	for i, t := range operands {
+		made[i] = b.tensor(t.tensor)
+	}
+	d := b.create(DescBNBackwardWeights)
+	b.enum(d, AttrBNBackwardPrec, TypeDataType, int32(o.Compute))
+	for i, t := range operands {
+		b.descriptors(d, t.name, made[i])
+	}
+	b.finalize(d, "gradient of a batch norm's parameters")
 	return d
 }

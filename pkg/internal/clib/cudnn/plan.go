@@ -50,6 +50,7 @@ type Plan struct {
 	Engine        int64 // the engine's number, -1 where unknown
 	Numerical     []int32
 	Behavior      []int32
+	Choices       string // the engine and its knobs, for Graph.PlanOf; "" where unknown
 	lib           *Library
 	desc          Descriptor
 	configuration *builder // keeps what the plan was made of
@@ -75,9 +76,9 @@ type Rejected struct {
 }
 
 // Plans makes a plan of each engine configuration that the modes suggest and the
-// machine supports, in that order. An engine that is suggested twice with the
-// same knobs cannot be told apart and gives two plans. The error is that of a
-// library or device that cannot go on; no plan at all is an error too.
+// machine supports, in that order; a configuration that a second mode suggests again
+// is left out where the library tells its knobs. The error is that of a library or
+// device that cannot go on; no plan at all is an error too.
 func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	return g.PlansAtMost(maxConfigs, modes...)
 }
@@ -87,8 +88,9 @@ func (g *Graph) Plans(modes ...HeurMode) ([]*Plan, []Rejected, error) {
 func (g *Graph) PlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected, error) {
 	var plans []*Plan
 	var rejected []Rejected
+	seen := map[string]bool{}
 	for _, mode := range modes {
-		more, not, err := g.plansOf(mode, min(n, maxConfigs))
+		more, not, err := g.plansOf(mode, min(n, maxConfigs), seen)
 		plans, rejected = append(plans, more...), append(rejected, not...)
 		if err != nil {
 			return nil, rejected, errors.Join(err, closePlans(plans))
@@ -115,8 +117,9 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// plansOf asks one heuristic.
-func (g *Graph) plansOf(mode HeurMode, most int) (plans []*Plan, rejected []Rejected, err error) {
+// plansOf asks one heuristic; configurations that were seen before are left out, since
+// to make their plans would take as long again.
+func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []*Plan, rejected []Rejected, err error) {
 	lib := g.b.lib
 	b := lib.builder()
 	defer func() { err = errors.Join(err, b.release()) }()
@@ -147,13 +150,21 @@ func (g *Graph) plansOf(mode HeurMode, most int) (plans []*Plan, rejected []Reje
 			err = errors.Join(err, owner.release())
 			continue
 		}
+		choices := lib.choices(configs[i])
+		if choices != "" {
+			if seen[choices] {
+				err = errors.Join(err, owner.release())
+				continue
+			}
+			seen[choices] = true
+		}
 		p, planErr := lib.planOf(g.handle, owner, configs[i])
 		if planErr != nil {
 			rejected = append(rejected, Rejected{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
 			err = errors.Join(fatal(planErr), owner.release())
 			continue
 		}
-		p.Mode, p.Rank = mode, i
+		p.Mode, p.Rank, p.Choices = mode, i, choices
 		plans = append(plans, p)
 	}
 	if err != nil {
@@ -162,11 +173,12 @@ func (g *Graph) plansOf(mode HeurMode, most int) (plans []*Plan, rejected []Reje
 	return plans, rejected, nil
 }
 
-// fatal is err unless it only means that an engine does not support something.
-// A heuristic or an engine may also find a parameter wrong that another accepts.
+// fatal is err unless it only means that an engine does not support something. A
+// heuristic or an engine may also find a parameter wrong that another accepts, or fail
+// inside, as another does not; where all fail, that is told anyway.
 func fatal(err error) error {
 	var e *Error
-	if errors.As(err, &e) && (e.Status.Unsupported() || (e.Status >= BadParam && e.Status < NotSupported) || e.Status == InternalError) {
+	if errors.As(err, &e) && (e.Status.Unsupported() || (e.Status >= BadParam && e.Status < NotSupported) || (e.Status >= InternalError && e.Status < ExecutionFailed)) {
 		return nil
 	}
 	return err
@@ -176,7 +188,9 @@ func fatal(err error) error {
 // for the engine's number.
 func (l *Library) planOf(h Handle, b *builder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
-	l.describeEngine(p, config)
+	if err := l.describeEngine(p, config); err != nil {
+		return p, err
+	}
 	p.desc = b.create(DescPlan)
 	b.handle(p.desc, AttrPlanHandle, h)
 	b.descriptors(p.desc, AttrPlanConfig, config)
@@ -197,31 +211,39 @@ func (p *Plan) measure() error {
 	return nil
 }
 
-// describeEngine reads the engine's number and notes. They only inform: what
-// cannot be read stays unknown.
-func (l *Library) describeEngine(p *Plan, config Descriptor) {
+// describeEngine reads the engine's number and notes. The numerical notes decide whether
+// an engine may be used (Deterministic), so that one which does not tell them may not;
+// the rest only informs.
+func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	b := l.builder()
 	engine := b.create(DescEngine)
 	defer func() { _ = b.release() }()
+	if b.err != nil {
+		return b.err
+	}
 	var n int64
-	if b.err != nil || l.GetAttribute(config, AttrConfigEngine, TypeDescriptor, 1, &n, unsafe.Pointer(&engine)) != Success {
-		return
+	if s := l.GetAttribute(config, AttrConfigEngine, TypeDescriptor, 1, &n, unsafe.Pointer(&engine)); s != Success {
+		return l.failed("cudnnBackendGetAttribute of a configuration's engine", s)
 	}
 	var index int64
 	if l.GetAttribute(engine, AttrEngineIndex, TypeInt64, 1, &n, unsafe.Pointer(&index)) == Success {
 		p.Engine = index
 	}
-	p.Numerical = l.notes(engine, AttrEngineNumerical, TypeNumericalNote)
-	p.Behavior = l.notes(engine, AttrEngineBehavior, TypeBehaviorNote)
+	var s Status
+	if p.Numerical, s = l.notes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
+		return l.failed("cudnnBackendGetAttribute of an engine's numerical notes", s)
+	}
+	p.Behavior, _ = l.notes(engine, AttrEngineBehavior, TypeBehaviorNote)
+	return nil
 }
 
-func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) []int32 {
-	buf := make([]int32, 64)
+func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) ([]int32, Status) {
+	buf := make([]int32, 64) // cuDNN 9 has about ten
 	var n int64
-	if l.GetAttribute(engine, name, t, int64(len(buf)), &n, unsafe.Pointer(&buf[0])) != Success || n < 0 || n > int64(len(buf)) {
-		return nil
+	if s := l.GetAttribute(engine, name, t, int64(len(buf)), &n, unsafe.Pointer(&buf[0])); s != Success {
+		return nil, s
 	}
-	return buf[:n]
+	return buf[:min(max(n, 0), int64(len(buf)))], Success
 }
 
 // JSON is the plan as text, from which PlanFromJSON makes it again on a machine

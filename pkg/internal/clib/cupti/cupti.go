@@ -47,15 +47,52 @@ type Result int32
 // Results that are met.
 const (
 	Success                Result = 0
-	InsufficientPrivileges Result = 35
 	maxLimitReached        Result = 12 // no more records in a buffer
+	NotInitialized         Result = 15
+	InsufficientPrivileges Result = 35
+	MultipleSubscribers    Result = 39
 )
 
-func (r Result) Error() string {
-	if r == InsufficientPrivileges {
-		return "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35): the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
+// Name is the result's name in cupti_result.h.
+func (r Result) Name() string {
+	switch r {
+	case Success:
+		return "CUPTI_SUCCESS"
+	case 1:
+		return "CUPTI_ERROR_INVALID_PARAMETER"
+	case 8:
+		return "CUPTI_ERROR_OUT_OF_MEMORY"
+	case maxLimitReached:
+		return "CUPTI_ERROR_MAX_LIMIT_REACHED"
+	case 14:
+		return "CUPTI_ERROR_NOT_COMPATIBLE"
+	case NotInitialized:
+		return "CUPTI_ERROR_NOT_INITIALIZED"
+	case 27:
+		return "CUPTI_ERROR_NOT_SUPPORTED"
+	case 33:
+		return "CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED"
+	case InsufficientPrivileges:
+		return "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+	case MultipleSubscribers:
+		return "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+	case 999:
+		return "CUPTI_ERROR_UNKNOWN"
 	}
-	return fmt.Sprintf("CUPTI result %d", int32(r))
+	return "CUPTI_RESULT"
+}
+
+func (r Result) Error() string {
+	advice := ""
+	switch r {
+	case NotInitialized:
+		advice = ": the driver has no device, or is older than this CUPTI"
+	case InsufficientPrivileges:
+		advice = ": the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
+	case MultipleSubscribers:
+		advice = ": another profiler is at work in this process, such as nsys or ncu"
+	}
+	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
 }
 
 // Error is a failed call.

@@ -96,6 +96,7 @@ func (c *capture) unjoined() *stream {
 // replay runs a graph: stream by stream, the last one first, and each piece of
 // work only after those that it was recorded to come after.
 func (m *Machine) replay(g *graph) {
+	defer m.enter(g)()
 	done := make([]bool, len(g.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -240,6 +241,9 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			h, name := m.handle("exec")
 			e = cuda.GraphExec(h)
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
+			if m.watched != nil {
+				m.watched.known[m.execs[e]] = true
+			}
 			m.note("cuGraphInstantiate %s = %s", g.name, name)
 			return nil
 		})

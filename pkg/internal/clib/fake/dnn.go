@@ -109,6 +109,12 @@ func specs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 			cudnn.AttrGenstatsMode: one(cudnn.TypeGenstatsMode), cudnn.AttrGenstatsPrec: one(cudnn.TypeDataType),
 			cudnn.AttrGenstatsX: ref(tensor...), cudnn.AttrGenstatsSum: ref(tensor...), cudnn.AttrGenstatsSqSum: ref(tensor...),
 		}
+	case cudnn.DescBNBackwardWeights:
+		all := map[cudnn.Attribute]spec{cudnn.AttrBNBackwardPrec: one(cudnn.TypeDataType)}
+		for name := cudnn.AttrBNBackwardMean; name <= cudnn.AttrBNBackwardEqBias; name++ {
+			all[name] = ref(tensor...)
+		}
+		return all
 	}
 	return lateSpecs(t)
 }
@@ -120,7 +126,7 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 	}
 	switch t {
 	case cudnn.DescGraph:
-		ops := one(cudnn.TypeDescriptor, cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats)
+		ops := one(cudnn.TypeDescriptor, cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats, cudnn.DescBNBackwardWeights)
 		ops.most = 64
 		return map[cudnn.Attribute]spec{cudnn.AttrGraphHandle: one(cudnn.TypeHandle), cudnn.AttrGraphOps: ops}
 	case cudnn.DescEngineHeur:
@@ -139,8 +145,18 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 		return map[cudnn.Attribute]spec{
 			cudnn.AttrPackIDs: ids, cudnn.AttrPackPointers: pointers, cudnn.AttrPackWorkspace: workspace,
 		}
-	case cudnn.DescEngine, cudnn.DescEngineConfig:
-		return map[cudnn.Attribute]spec{}
+	case cudnn.DescEngine:
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrEngineGraph: one(cudnn.TypeDescriptor, cudnn.DescGraph), cudnn.AttrEngineIndex: one(cudnn.TypeInt64),
+		}
+	case cudnn.DescKnobChoice:
+		return map[cudnn.Attribute]spec{cudnn.AttrKnobType: one(cudnn.TypeKnobType), cudnn.AttrKnobValue: one(cudnn.TypeInt64)}
+	case cudnn.DescEngineConfig:
+		knobs := one(cudnn.TypeDescriptor, cudnn.DescKnobChoice)
+		knobs.required, knobs.most = false, 64
+		return map[cudnn.Attribute]spec{
+			cudnn.AttrConfigEngine: one(cudnn.TypeDescriptor, cudnn.DescEngine), cudnn.AttrConfigKnobs: knobs,
+		}
 	}
 	return nil
 }
@@ -334,10 +350,12 @@ func (d *dnn) finalize(x cudnn.Descriptor) cudnn.Status {
 		status = d.finalizeTensor(desc)
 	case cudnn.DescConvolution:
 		status = d.finalizeConvolution(desc)
-	case cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats:
+	case cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats, cudnn.DescBNBackwardWeights:
 		status = d.finalizeOperation(desc)
 	case cudnn.DescGraph:
 		status = d.finalizeGraph(desc)
+	case cudnn.DescEngineConfig:
+		status = d.finalizeConfig(desc)
 	case cudnn.DescPlan:
 		status = d.finalizePlan(desc)
 	case cudnn.DescPack:

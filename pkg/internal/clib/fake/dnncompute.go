@@ -139,6 +139,8 @@ func (o *operation) evaluate(in []*dense) []*dense {
 		return []*dense{o.elementwise(in)}
 	case cudnn.DescGenstats:
 		return statistics(in[0])
+	case cudnn.DescBNBackwardWeights:
+		return normSums(in)
 	}
 	out := &dense{dims: o.Out[0].Dims, v: make([]float32, count(o.Out[0].Dims))}
 	switch o.Kind {
@@ -234,6 +236,8 @@ func (o *operation) elementwise(in []*dense) *dense {
 			result.v[i] = a + b
 		case cudnn.PointwiseMul:
 			result.v[i] = a * b
+		case cudnn.PointwiseSub:
+			result.v[i] = a - b
 		case cudnn.PointwiseReLU:
 			result.v[i] = max(a, 0)
 		default: // the gradient b passes where a is positive

@@ -21,10 +21,15 @@ type engine struct {
 	status    cudnn.Status
 	notes     []int32
 	behaviour []int32
+	tile      int64 // its one knob's value
 }
 
+// tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
+const tileKnob = 2
+
 // engines lists what each heuristic suggests: the fastest is not the first, one is
-// not supported here, one cannot be compiled, one is not deterministic.
+// not supported here, one cannot be compiled, one is not deterministic. Modes A and B
+// suggest engine 1 with different tiles.
 func engines(mode cudnn.HeurMode) []engine {
 	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
 	fast := engine{Index: 1, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
@@ -36,6 +41,7 @@ func engines(mode cudnn.HeurMode) []engine {
 	case cudnn.HeurA, cudnn.HeurInstant:
 		return []engine{plain, refused, fast}
 	case cudnn.HeurB:
+		fast.tile = 1
 		return []engine{fast, atomic}
 	case cudnn.HeurFallback:
 		return []engine{compiled, fallback}
@@ -92,6 +98,17 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 		}
 		e.engine, e.finalised, *got = desc.engine, true, 1
 		return cudnn.Success
+	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigKnobs && t == cudnn.TypeDescriptor && want > 0 && p != nil:
+		k := d.all[*(*cudnn.Descriptor)(p)]
+		if k == nil || k.kind != cudnn.DescKnobChoice {
+			return d.fail(cudnn.WrongDescriptorType, "attribute %d wants knobs to write to", name)
+		}
+		k.engine, k.finalised, *got = desc.engine, true, 1
+		return cudnn.Success
+	case desc.kind == cudnn.DescKnobChoice && name == cudnn.AttrKnobType:
+		return out(cudnn.TypeKnobType, int32Bytes([]int32{tileKnob}))
+	case desc.kind == cudnn.DescKnobChoice && name == cudnn.AttrKnobValue:
+		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.tile)))
 	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineIndex:
 		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.Index)))
 	case desc.kind == cudnn.DescEngine && name == cudnn.AttrEngineNumerical:
@@ -140,6 +157,29 @@ func (d *dnn) suggest(heur *descriptor, t cudnn.AttributeType, want int64, got *
 	}
 	*got = int64(n)
 	return cudnn.Success
+}
+
+// finalizeConfig finds the engine that a configuration names by its number and tile.
+func (d *dnn) finalizeConfig(desc *descriptor) cudnn.Status {
+	named := d.ref(desc, cudnn.AttrConfigEngine)
+	index, tile := named.int64(cudnn.AttrEngineIndex), int64(0)
+	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
+		for _, k := range d.refs(desc, cudnn.AttrConfigKnobs) {
+			if k.int32(cudnn.AttrKnobType) != tileKnob {
+				return d.fail(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32(cudnn.AttrKnobType))
+			}
+			tile = k.int64(cudnn.AttrKnobValue)
+		}
+	}
+	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
+		for _, e := range engines(mode) {
+			if e.Index == index && e.tile == tile {
+				desc.engine, desc.ops = &e, d.ref(named, cudnn.AttrEngineGraph).ops
+				return cudnn.Success
+			}
+		}
+	}
+	return d.fail(cudnn.NotSupported, "there is no engine %d with tile %d", index, tile)
 }
 
 func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {

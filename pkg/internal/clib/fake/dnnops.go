@@ -42,10 +42,11 @@ func (o *operation) String() string {
 	name := map[cudnn.DescriptorType]string{
 		cudnn.DescConvForward: "conv forward", cudnn.DescConvData: "conv data gradient",
 		cudnn.DescConvFilter: "conv filter gradient", cudnn.DescGenstats: "statistics",
+		cudnn.DescBNBackwardWeights: "batch norm sums",
 	}[o.Kind]
 	if o.Kind == cudnn.DescPointwiseOp {
 		name = map[cudnn.PointwiseMode]string{
-			cudnn.PointwiseAdd: "add", cudnn.PointwiseMul: "multiply", cudnn.PointwiseReLU: "ReLU", cudnn.PointwiseReLUBack: "ReLU backward",
+			cudnn.PointwiseAdd: "add", cudnn.PointwiseMul: "multiply", cudnn.PointwiseSub: "subtract", cudnn.PointwiseReLU: "ReLU", cudnn.PointwiseReLUBack: "ReLU backward",
 		}[o.Mode]
 	}
 	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
@@ -89,6 +90,8 @@ func (d *dnn) finalizeOperation(desc *descriptor) cudnn.Status {
 		o, status = d.convolution(desc, cudnn.AttrFilterConv, cudnn.AttrFilterX, cudnn.AttrFilterDW, cudnn.AttrFilterDY, cudnn.AttrFilterAlpha, cudnn.AttrFilterBeta)
 	case cudnn.DescPointwiseOp:
 		o, status = d.pointwise(desc)
+	case cudnn.DescBNBackwardWeights:
+		o, status = d.normSums(desc)
 	default:
 		o, status = d.genstats(desc)
 	}
@@ -146,7 +149,7 @@ func (d *dnn) pointwise(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
 	switch mode {
-	case cudnn.PointwiseAdd, cudnn.PointwiseMul:
+	case cudnn.PointwiseAdd, cudnn.PointwiseMul, cudnn.PointwiseSub:
 		second = cudnn.AttrOpB
 	case cudnn.PointwiseReLU:
 	case cudnn.PointwiseReLUBack:
@@ -195,19 +198,16 @@ func (d *dnn) genstats(desc *descriptor) (*operation, cudnn.Status) {
 }
 
 // finalizeGraph checks that what is virtual is made before it is used, and that
-// the pattern is one that is simulated: any operation, and pointwise operations
-// or statistics after it.
+// the pattern is one that is simulated: an operation with pointwise operations or
+// statistics after it, or one of those in fused.
 func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
 		return d.fail(cudnn.NullPointer, "no such handle")
 	}
 	made := map[int64]bool{}
-	for i, r := range d.refs(desc, cudnn.AttrGraphOps) {
+	for _, r := range d.refs(desc, cudnn.AttrGraphOps) {
 		o := r.ops[0]
-		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
-			return d.fail(cudnn.GraphNotSupported, "%v after another operation", o)
-		}
 		for _, t := range o.In {
 			if t.Virtual && !made[t.ID] {
 				return d.fail(cudnn.GraphNotSupported, "tensor %d is virtual and nothing makes it", t.ID)
@@ -221,5 +221,5 @@ func (d *dnn) finalizeGraph(desc *descriptor) cudnn.Status {
 		}
 		desc.ops = append(desc.ops, o)
 	}
-	return cudnn.Success
+	return d.pattern(desc.ops)
 }

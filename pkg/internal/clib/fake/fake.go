@@ -108,7 +108,8 @@ type Machine struct {
 	functions   map[cuda.Function]*function
 	graphs      map[cuda.Graph]*graph
 	execs       map[cuda.GraphExec]*graph
-	clock       float64 // microseconds
+	clock       float64  // microseconds
+	watched     *watched // what CUPTI sees; nil: it does not look
 	dnn         *dnn
 }
 
@@ -146,7 +147,7 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	if err := m.require(clib.CUDNN, cudnn.Symbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), Missing: map[clib.Name]error{}}
+	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), CUPTI: m.CUPTI, Missing: map[clib.Name]error{}}
 	if err := m.require(clib.NCCL, nccl.Symbols()); err != nil {
 		st.Missing[clib.NCCL] = err
 	} else {

@@ -99,8 +99,10 @@ func (m *Machine) perform(o *op) {
 	if m.lost != nil {
 		return
 	}
+	begin := m.clock
 	m.clock += o.cost
 	err := o.run()
+	m.watch(o.label, begin)
 	if err == nil {
 		if damage := m.memory.intact(); damage != nil {
 			err = fail(o.label, cuda.ErrorIllegalAddress, "%v", damage)

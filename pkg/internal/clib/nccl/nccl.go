@@ -7,7 +7,7 @@
 // stream; it may be captured in a CUDA graph.
 //
 // Source: NCCL documentation, version 2.28. Every number was compared with nccl.h of
-// 2.30.7.
+// 2.28.9 and 2.30.7.
 package nccl
 
 import (

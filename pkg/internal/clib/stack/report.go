@@ -39,8 +39,8 @@ type Device struct {
 	MemoryBytes     int64
 	Compute         [2]int // compute capability
 	Multiprocessors int
-	ClockMHz        int
-	BusID           string
+	ClockMHz        int    // 0 where the driver does not tell
+	BusID           string // "" where the driver does not tell
 }
 
 // Probe opens every library, each on its own, and asks the driver for its
@@ -183,19 +183,22 @@ func devices(d *cuda.Driver) ([]Device, error) {
 			return nil, err
 		}
 		x := Device{Index: i}
-		var errs [7]error
-		var kilohertz int
+		var errs [5]error
 		x.Name, errs[0] = d.DeviceName(dev)
 		x.MemoryBytes, errs[1] = d.DeviceTotalMem(dev)
 		x.Compute[0], errs[2] = d.DeviceAttribute(dev, cuda.ComputeCapabilityMajor)
 		x.Compute[1], errs[3] = d.DeviceAttribute(dev, cuda.ComputeCapabilityMinor)
 		x.Multiprocessors, errs[4] = d.DeviceAttribute(dev, cuda.MultiprocessorCount)
-		kilohertz, errs[5] = d.DeviceAttribute(dev, cuda.ClockRate)
-		x.BusID, errs[6] = d.DevicePCIBusID(dev)
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
-		x.ClockMHz = kilohertz / 1000
+		// A virtual GPU may not tell these, and does its work all the same.
+		if kilohertz, err := d.DeviceAttribute(dev, cuda.ClockRate); err == nil {
+			x.ClockMHz = kilohertz / 1000
+		}
+		if x.BusID, err = d.DevicePCIBusID(dev); err != nil {
+			x.BusID = ""
+		}
 		all = append(all, x)
 	}
 	return all, nil

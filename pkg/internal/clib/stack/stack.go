@@ -5,11 +5,13 @@ package stack
 
 import (
 	"fmt"
+	"sync"
 
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/cublaslt"
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/cupti"
 	"lockstep/pkg/internal/clib/nccl"
 	"lockstep/pkg/internal/clib/nvml"
 	"lockstep/pkg/internal/clib/nvrtc"
@@ -26,14 +28,21 @@ type Stack struct {
 	NCCL     *nccl.Library     // nil: ranks exchange through the host
 	NVML     *nvml.Library     // nil: no utilisation, power and energy
 	NVTX     *nvtx.Library     // never nil; marks nothing where it is absent
+	// CUPTI opens NVIDIA's profiling interface, which hooks into the driver: only when it
+	// is asked for.
+	CUPTI func() (*cupti.Library, error)
 
 	Missing map[clib.Name]error
+
+	// Images is what NVRTC made in this process: engines that are started one after
+	// another have the same kernels.
+	Images sync.Map
 }
 
 // Open opens and checks the libraries and initialises the driver. The error names
 // the first of Driver, NVRTC and CUDNN that cannot be used, and what to do.
 func Open(s *clib.Search) (*Stack, error) {
-	st := &Stack{Missing: map[clib.Name]error{}}
+	st := &Stack{Missing: map[clib.Name]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
 	var err error
 	if st.Driver, err = cuda.Open(s); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)

@@ -23,6 +23,17 @@ KERNEL(TYPED(nchw_to_nhwc))(const float *__restrict__ src, T *__restrict__ dst, 
   }
 }
 
+// nchw_to_rows is nchw_to_nhwc of up to 8 channels: a row, which is one vector, a thread.
+KERNEL(TYPED(nchw_to_rows))(const float *__restrict__ src, T *__restrict__ dst, int dst_pitch, int channels, i64 spatial) {
+  src += (i64)blockIdx.y * channels * spatial;
+  dst += (i64)blockIdx.y * spatial * dst_pitch;
+  for (i64 i = flat_start(); i < spatial; i += flat_step()) {
+    Eight v;
+    EACH8(j) v.v[j] = j < channels ? src[j * spatial + i] : 0.0f;
+    store8(dst + i * dst_pitch, v);
+  }
+}
+
 KERNEL(TYPED(nhwc_to_nchw))(const T *__restrict__ src, int src_pitch, float *__restrict__ dst, int channels, i64 spatial) {
   SHARED(float, tile);
   i64 position0 = (i64)blockIdx.x * 32;

@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// GPUPlanOptions say what GPUPlan counts.
+type GPUPlanOptions struct {
+	Model     string  // of GPUModels
+	Precision string  // "bf16", "fp16" or "fp32"; empty: "bf16"
+	Batch     int     // images a step; 0: the model's
+	TFLOPS    float64 // of products of matrices in the precision, 10¹² a second; 0: an H200's in bf16
+	TBPS      float64 // of memory, 10¹² bytes a second; 0: an H200's
+}
+
+// What one H200 reached elsewhere: dense products in bf16 and fp16, and a copy in memory.
+const (
+	planTFLOPS = 790
+	planTBPS   = 4.3
+	// fp32 outside of the tensor cores.
+	planFLOPS = 60e12
+)
+
+// GPUPlanReport is what the kernels of a step must do, counted without a GPU.
+type GPUPlanReport struct {
+	Model     string       `json:"model"`
+	Network   string       `json:"network"`
+	Precision string       `json:"precision"`
+	Batch     int          `json:"batch"`
+	Ceilings  GPUCeilings  `json:"ceilings"`
+	Ways      []GPUPlanWay `json:"ways"`
+}
+
+// GPUCeilings are assumed, not measured.
+type GPUCeilings struct {
+	TensorFLOPS    float64 `json:"tensor_flops"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+}
+
+// GPUPlanWay is a step with some of the engine's fusions.
+type GPUPlanWay struct {
+	Name            string             `json:"name"`
+	Tasks           int                `json:"tasks"`
+	FLOPs           float64            `json:"flops"`
+	Bytes           float64            `json:"bytes"`
+	PartBytes       map[string]float64 `json:"part_bytes"` // forward, backward, optimizer
+	TaskBytes       map[string]float64 `json:"task_bytes"` // by task: conv, batch_norm, …
+	AtLeastMS       float64            `json:"at_least_milliseconds"`
+	ImagesPerSecond float64            `json:"images_per_second"` // at most
+	Layers          []GPUPlanLayer     `json:"layers"`
+}
+
+// GPUPlanLayer is one task.
+type GPUPlanLayer struct {
+	Part      string  `json:"part"`
+	Layer     string  `json:"layer"`
+	Task      string  `json:"task"`
+	FLOPs     float64 `json:"flops"`
+	Bytes     float64 `json:"bytes"`
+	AtLeastMS float64 `json:"at_least_milliseconds"`
+}
+
+// Validate reports the first option that cannot be.
+func (o GPUPlanOptions) Validate() error {
+	if o.Batch < 0 || o.TFLOPS < 0 || o.TBPS < 0 {
+		return fmt.Errorf("plan for a GPU: batch %d, %g TFLOP/s, %g TB/s: use numbers above 0", o.Batch, o.TFLOPS, o.TBPS)
+	}
+	return GPUOptions{Model: o.Model, Precision: o.Precision}.Validate()
+}
+
+// GPUPlan counts what the kernels of a training step with Adam read, write and multiply,
+// and what that takes at least: with nothing fused, fused, and in fp16 with convolutions
+// that do the work of batch norms. It counts as if cuDNN had every graph that it is asked
+// for: what loading the model on a GPU finds missing, costs more.
+func GPUPlan(o GPUPlanOptions) (*GPUPlanReport, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.Precision = cmp.Or(o.Precision, "bf16")
+	c := cuda.Ceilings{TensorFLOPS: 1e12 * cmp.Or(o.TFLOPS, planTFLOPS), BytesPerSecond: 1e12 * cmp.Or(o.TBPS, planTBPS), FLOPS: planFLOPS}
+	m, err := GPUOptions{Model: o.Model}.model()
+	if err != nil {
+		return nil, err
+	}
+	m.shape.Batch = cmp.Or(o.Batch, m.shape.Batch)
+	if o.Precision == "fp32" && o.TFLOPS == 0 {
+		c.TensorFLOPS = planFLOPS
+	}
+	r := &GPUPlanReport{
+		Model: m.name, Network: m.shape.String(), Precision: o.Precision, Batch: m.shape.Batch,
+		Ceilings: GPUCeilings{c.TensorFLOPS, c.BytesPerSecond},
+	}
+	net, err := m.shape.network()
+	if err != nil {
+		return nil, err
+	}
+	g, err := net.Graph(m.shape.Batch, nn.Train)
+	if err != nil {
+		return nil, err
+	}
+	for _, way := range []struct {
+		name       string
+		fuse, norm bool
+	}{{"nothing fused", false, false}, {"fused", true, false}, {"fused, norms in convolutions", true, true}} {
+		if way.norm && o.Precision != "fp16" {
+			continue
+		}
+		p, err := plan.Lower(g, plan.Options{Fuse: way.fuse})
+		if err != nil {
+			return nil, err
+		}
+		e := GPUOptions{Precision: o.Precision}.withDefaults().engine()
+		e.Fuse, e.FuseNorm = way.fuse, way.norm
+		update := optim.DefaultConfig().Update(1e-3, 1)
+		work, err := cuda.PlannedWork(p, e, &update)
+		if err != nil {
+			return nil, fmt.Errorf("plan for a GPU, %s: %w", m.name, err)
+		}
+		r.Ways = append(r.Ways, planWay(way.name, work, c, m.shape.Batch))
+	}
+	return r, nil
+}
+
+func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) GPUPlanWay {
+	w := GPUPlanWay{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
+	each, sum := c.Bounds(work)
+	for i, t := range work {
+		w.FLOPs += t.FLOPs
+		w.Bytes += t.Bytes
+		w.PartBytes[t.Part] += t.Bytes
+		w.TaskBytes[t.Task] += t.Bytes
+		w.Layers = append(w.Layers, GPUPlanLayer{t.Part, t.Layer, t.Task, t.FLOPs, t.Bytes, 1e3 * each[i]})
+	}
+	w.AtLeastMS, w.ImagesPerSecond = 1e3*sum, float64(batch)/sum
+	return w
+}
+
+// Write writes the report as tables, with every task of the last way where layers says
+// so, or as JSON.
+func (r *GPUPlanReport) Write(w io.Writer, asJSON, layers bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	fmt.Fprintf(w, "%s, %s; counted, not measured; %.0f TFLOP/s and %.2f TB/s assumed, and every graph that cuDNN is asked for\n\n",
+		r.Network, r.Precision, r.Ceilings.TensorFLOPS/1e12, r.Ceilings.BytesPerSecond/1e12)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "a step\ttasks\tTFLOP\tGB\tforward\tbackward\toptimizer\tms at least\timages/s at most")
+	for _, y := range r.Ways {
+		fmt.Fprintf(t, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\n", y.Name, y.Tasks, y.FLOPs/1e12, y.Bytes/1e9,
+			y.PartBytes["forward"]/1e9, y.PartBytes["backward"]/1e9, y.PartBytes["optimizer"]/1e9, y.AtLeastMS, y.ImagesPerSecond)
+	}
+	names := map[string]float64{}
+	for _, y := range r.Ways {
+		for task, b := range y.TaskBytes {
+			names[task] = max(names[task], b)
+		}
+	}
+	fmt.Fprintln(t, "\nGB of each task\tnothing fused\tfused\tnorms in convolutions")
+	for _, task := range slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(names[b], names[a]), cmp.Compare(a, b)) }) {
+		fmt.Fprint(t, task)
+		for _, y := range r.Ways {
+			fmt.Fprintf(t, "\t%.3f", y.TaskBytes[task]/1e9)
+		}
+		fmt.Fprintln(t)
+	}
+	if layers {
+		fmt.Fprintln(t, "\npart\tlayer\ttask\tGFLOP\tMB\tms at least")
+		for _, l := range r.Ways[len(r.Ways)-1].Layers {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%.1f\t%.4f\n", l.Part, l.Layer, l.Task, l.FLOPs/1e9, l.Bytes/1e6, l.AtLeastMS)
+		}
+	}
+	return t.Flush()
+}

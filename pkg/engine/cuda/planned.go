@@ -1,0 +1,102 @@
+package cuda
+
+import (
+	"fmt"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/optim"
+)
+
+// PlannedWork lists the tasks of a training step of p as StepWork does, without a GPU:
+// as if cuDNN had every graph that this engine would offer it with options o, and each
+// that moves fewer bytes were chosen. It is a bound for what loading p on a GPU can give.
+func PlannedWork(p *plan.Program, o engine.Options, update *optim.Update) ([]Work, error) {
+	x, err := planned(p, o)
+	if err != nil {
+		return nil, fmt.Errorf("plan a step: %w", err)
+	}
+	return x.stepWork(update), nil
+}
+
+// planned is an executable without memory, and without a GPU: its addresses are none.
+func planned(p *plan.Program, o engine.Options) (*executable, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := plan.Validate(p); err != nil {
+		return nil, err
+	}
+	low := lowType(o.Precision)
+	l, err := lower(p, low, o.Fuse, o.FuseNorm)
+	if err != nil {
+		return nil, err
+	}
+	g := &gpu{functions: map[string]driver.Function{}}
+	for _, k := range kernels.List(kernels.F32, kernelType(low)) {
+		g.functions[k.Name] = 0
+	}
+	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low, gradAt: map[string]region{}, picks: map[int]chosen{}}
+	if x.store, err = newStore(g, p, l.layouts, low); err != nil {
+		return nil, err
+	}
+	x.layGradients()
+	x.layActivations()
+	for i := range x.bases {
+		x.bases[i] = driver.Ptr(i+1) << 44 // apart, and aligned
+	}
+	x.scratch.ptr = driver.Ptr(len(x.bases)+1) << 44
+	for i, t := range x.tasks {
+		if c, ok := x.asConvolution(t); ok {
+			list, err := x.variants(t, c)
+			if err != nil {
+				return nil, fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+			}
+			x.picks[i] = lightest(list)
+		}
+	}
+	for _, s := range x.prologues {
+		if err := x.plan(s); err != nil {
+			return nil, fmt.Errorf("kernel %s %q: %w", x.tasks[s.norm].op, x.tasks[s.norm].name, err)
+		}
+	}
+	return x, nil
+}
+
+// lightest is the variant that moves the fewest bytes.
+func lightest(list []variant) chosen {
+	best := 0
+	for i, v := range list {
+		if v.bytes() < list[best].bytes() {
+			best = i
+		}
+	}
+	return candidate{variant: best}.take(list, 0)
+}
+
+// plan chooses by bytes whether the readers of a batch norm apply it.
+func (x *executable) plan(p *prologue) error {
+	fused := map[int]chosen{}
+	var with, without cost
+	for _, r := range p.readers {
+		c, _ := x.asConvolution(x.tasks[r])
+		list, err := x.withPrologue(x.tasks[r], c)
+		if err != nil {
+			return err
+		}
+		fused[r] = lightest(list)
+		with.add(fused[r])
+		without.add(x.picks[r])
+	}
+	if err := x.normCosts(p, false, &with, &without); err != nil {
+		return err
+	}
+	if p.on = with.bytes < without.bytes; p.on {
+		for _, r := range p.readers {
+			x.picks[r] = fused[r]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// prologue is a batch norm in training with ReLU whose result only convolutions, and the
+// gradients of their weights, read. cuDNN has graphs that compute max(0, x·scale + shift)
+// as a convolution reads x (ConvBNfprop and ConvBNwgrad in its developer guide): where all
+// readers have a plan, and take less time together than without and the batch norm, the
+// result is never written, nor read. It has them in fp16, for maps of two dimensions that
+// lie for themselves; with statistics behind each forward one, which are thrown away where
+// nobody wants them.
+type prologue struct {
+	norm         int // task of the batch norm
+	readers      []int
+	x, y         int // tensor ids: the norm's input and result
+	scale, shift int
+	unwanted     map[int][2]int // by a forward reader's result: sums that nobody reads
+	on           bool           // chosen
+}
+
+// packed says whether a tensor is a map of two dimensions in 16 bits of IEEE's that lies
+// for itself.
+func (l *lowering) packed(id int) bool {
+	if id < 0 || l.layouts[id].form != mapForm || l.layouts[id].typ != device.F16 || len(l.layouts[id].shape) != 4 {
+		return false
+	}
+	_, aliased := l.aliases[id]
+	return !aliased
+}
+
+// findPrologues finds them. A program that computes activations again keeps none: what is
+// computed twice must have the same bits both times.
+func (l *lowering) findPrologues() {
+	if slices.ContainsFunc(l.program.Kernels, func(k plan.Kernel) bool { return k.Again }) {
+		return
+	}
+	for i := range l.tasks {
+		n := &l.tasks[i]
+		if n.op != plan.OpBatchNorm || !n.attr.Training || !n.attr.ReLU || n.attr.Sync || n.acc >= 0 {
+			continue
+		}
+		x, y := n.in[0], n.out[0]
+		if !l.packed(x) || !l.packed(y) || l.program.Tensors[y].Role != plan.Activation {
+			continue
+		}
+		readers, ok := l.prologueReaders(i, y)
+		if !ok {
+			continue
+		}
+		vector := layout{form: vectorForm, typ: device.F16, shape: l.layouts[n.out[1]].shape}
+		p := &prologue{norm: i, readers: readers, x: x, y: y, scale: l.own(vector), shift: l.own(vector), unwanted: map[int][2]int{}}
+		for _, r := range readers {
+			t := &l.tasks[r]
+			t.prologue = p
+			if t.op == plan.OpConv && t.stats == nil {
+				sums := layout{form: vectorForm, typ: device.F32, shape: []int{l.layouts[t.out[0]].channels()}}
+				p.unwanted[t.out[0]] = [2]int{l.own(sums), l.own(sums)}
+			}
+		}
+		n.prologue = p
+		l.prologues = append(l.prologues, p)
+	}
+}
+
+// prologueReaders are the tasks that read y, the result of a batch norm; false where one
+// of them cannot compute it as it reads, or no forward one does.
+func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
+	forward := false
+	for j := range l.tasks {
+		t := &l.tasks[j]
+		if j == norm || !slices.Contains(t.touched(), y) {
+			continue
+		}
+		other := t.out[0]
+		switch t.op {
+		case plan.OpConv:
+			forward = true
+		case plan.OpConvBackwardWeights:
+			other = t.in[1]
+		default:
+			return nil, false
+		}
+		if t.in[0] != y || slices.Contains(t.in[1:], y) || t.acc == y || !l.packed(other) {
+			return nil, false
+		}
+		readers = append(readers, j)
+	}
+	return readers, forward
+}
+
+// gradientSums finds the data gradients of convolutions that alone feed the gradient of a
+// batch norm with ReLU: its sums become theirs. cuDNN has that in 16 bits of IEEE's, on
+// maps of two dimensions that lie for themselves (DgradDreluBNBwdWeight in its developer
+// guide), and writes the gradient with ReLU's part applied.
+func (l *lowering) gradientSums() {
+	for i := range l.tasks {
+		b := &l.tasks[i]
+		if b.op != plan.OpBatchNormBackward || !b.attr.ReLU || b.attr.Sync || b.in[5] >= 0 || b.in[6] < 0 || b.out[0] < 0 || !l.packed(b.in[0]) {
+			continue
+		}
+		dy := b.in[4]
+		if !l.packed(dy) || l.program.Tensors[dy].Role != plan.Activation {
+			continue
+		}
+		from, others := -1, 0
+		for j := range l.tasks {
+			switch t := &l.tasks[j]; {
+			case j == i || !slices.Contains(t.touched(), dy):
+			case t.op == plan.OpConvBackwardData && t.out[0] == dy && t.acc < 0:
+				from = j
+			default:
+				others++
+			}
+		}
+		if from < 0 || others > 0 {
+			continue
+		}
+		vector := l.layouts[b.in[1]]
+		l.tasks[from].sums = &normSums{
+			x: b.in[0], gamma: b.in[1], mean: b.in[2], invstd: b.in[3], beta: b.in[6], dgamma: b.out[1], dbeta: b.out[2],
+			factors: [3]int{l.own(vector), l.own(vector), l.own(vector)},
+		}
+		b.given = true
+	}
+}
+
+// errUnfused is why a batch norm is not applied by the convolutions behind it.
+var errUnfused = errors.New("cuDNN has no plan for a convolution that applies the batch norm in front")
+
+// decide chooses whether the readers of a batch norm apply it: where cuDNN has a plan for
+// each, and these take less time than the batch norm and the readers' others ("heuristic":
+// move fewer bytes). The choice is kept in the tuning file.
+func (x *executable) decide(p *prologue) error {
+	key, cache := x.prologueKey(p), x.engine.cache
+	timed := x.engine.options.Convolution != "heuristic"
+	known, cached := cache.get(key)
+	cached = cached && timed
+	if cached && known.Variant == 0 {
+		return nil
+	}
+	fused, err := x.fusedPicks(p)
+	if errors.Is(err, errUnfused) {
+		if timed {
+			cache.put(key, choice{Missing: err.Error()})
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var with, without cost
+	for _, r := range p.readers {
+		with.add(fused[r])
+		without.add(x.picks[r])
+	}
+	if err := x.normCosts(p, timed && !cached, &with, &without); err != nil {
+		return errors.Join(err, closeAll(fused))
+	}
+	p.on = with.bytes < without.bytes
+	switch {
+	case cached:
+		p.on = true
+	case timed:
+		p.on = with.ms < without.ms || with.ms == without.ms && p.on
+		c := choice{Milliseconds: without.ms, Against: with.ms, Candidates: 2}
+		if p.on {
+			c = choice{Variant: 1, Milliseconds: with.ms, Against: without.ms, Candidates: 2}
+		}
+		cache.put(key, c)
+	}
+	if !p.on {
+		return closeAll(fused)
+	}
+	var errs []error
+	for _, r := range p.readers {
+		errs = append(errs, x.picks[r].plan.Close())
+		x.picks[r] = fused[r]
+	}
+	return errors.Join(errs...)
+}
+
+// cost is what tasks take together.
+type cost struct{ ms, bytes float64 }
+
+func (c *cost) add(p chosen) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
+
+// normCosts adds the batch norm itself: without its readers' help it reads and writes a
+// map; with it it computes two vectors.
+func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) error {
+	without.bytes += float64(x.places[p.x].bytes() + x.places[p.y].bytes())
+	if !timed {
+		return nil
+	}
+	defer func() { p.on = false }()
+	for _, c := range []*cost{without, with} {
+		p.on = c == with
+		run, err := x.compile(x.tasks[p.norm])
+		if err != nil {
+			return err
+		}
+		ms, err := x.timeOf(run, 0)
+		if err != nil {
+			return err
+		}
+		c.ms += ms
+	}
+	return nil
+}
+
+// fusedPicks are the readers' algorithms that apply the batch norm; an error that wraps
+// errUnfused where one has none.
+func (x *executable) fusedPicks(p *prologue) (map[int]chosen, error) {
+	picks := map[int]chosen{}
+	for _, r := range p.readers {
+		t := x.tasks[r]
+		c, _ := x.asConvolution(t)
+		list, err := x.withPrologue(t, c)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(picks))
+		}
+		pick, err := x.pick(c, c.key(x.engine.tf32)+" of a norm and relu", list)
+		if err != nil {
+			if x.gpu.lost == nil {
+				err = fmt.Errorf("%w: %s %q: %w", errUnfused, t.op, t.name, err)
+			}
+			return nil, errors.Join(err, closeAll(picks))
+		}
+		picks[r] = pick
+	}
+	return picks, nil
+}
+
+// closeAll gives algorithms back that were not chosen.
+func closeAll(picks map[int]chosen) error {
+	var errs []error
+	for _, c := range picks {
+		errs = append(errs, c.plan.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// prologueKey names the choice for the tuning cache: all that decides what is faster.
+func (x *executable) prologueKey(p *prologue) string {
+	key := fmt.Sprint("norm and relu of ", x.places[p.x].typ, x.places[p.x].shape, " read by")
+	if x.tasks[p.norm].given {
+		key = "given " + key
+	}
+	for _, r := range p.readers {
+		c, _ := x.asConvolution(x.tasks[r])
+		key += " [" + c.key(x.engine.tf32) + "]"
+	}
+	return key
+}
+
+// folded is the number of batch norms that their readers apply.
+func (x *executable) folded() (on int) {
+	for _, p := range x.prologues {
+		if p.on {
+			on++
+		}
+	}
+	return on
+}

@@ -1,0 +1,132 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// oneRank exchanges the buckets of a single rank by NCCL: their mean is what they are.
+type oneRank struct {
+	lib  *nccl.Library
+	comm nccl.Comm
+}
+
+func (r oneRank) Bucket(i int, b device.Buffer, s device.Stream) error {
+	p := driver.Ptr(b.Pointer)
+	if err := r.lib.AllReduce(p, p, int64(b.Len()), nccl.Float32, nccl.Avg, r.comm, driver.Stream(s.Handle)); err != nil {
+		return fmt.Errorf("reduce bucket %d: %w", i, err)
+	}
+	return nil
+}
+
+func (oneRank) Wait() error      { return nil }
+func (oneRank) Capturable() bool { return true }
+
+// exchange checks what one GPU can show of an exchange by NCCL: its communicator, its
+// calls in a stream beside the backward pass, and that they can be recorded with it.
+// One rank's mean leaves every bit as it is.
+func (t *tester) exchange() error {
+	const name = "steps that exchange by NCCL, one rank"
+	if !t.wanted(name) {
+		return nil
+	}
+	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", testedBatch, networkSteps)}
+	if t.stack.NCCL == nil {
+		c.Detail = fmt.Sprintf("left out: %v", t.stack.Missing[clib.NCCL])
+		t.add(c)
+		return nil
+	}
+	u, err := model.UNet2D(testedUNets()[1])
+	if err != nil {
+		return err
+	}
+	g, err := u.Graph(testedBatch, nn.Train)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: true, BucketBytes: 4096})
+	if err != nil {
+		return err
+	}
+	seed := t.random.Uint64()
+	var runs [3]trace // alone, exchanged as it is, exchanged and recorded
+	for i := range runs {
+		if runs[i], err = t.exchanged(g, p, seed, i > 0, i > 1); err != nil {
+			return t.failed(c, err)
+		}
+	}
+	c.Kernels = runs[2].kernels
+	for _, r := range runs[1:] {
+		c.Error += float64(differing(runs[0].after, r.after) + differing(runs[0].losses, r.losses))
+	}
+	t.add(c)
+	return nil
+}
+
+// exchanged trains on data of seed, with an exchange or without.
+func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trace, err error) {
+	e, err := t.start(func(o *engine.Options) { o.Graph = graph })
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	var sync engine.GradSync
+	if exchange {
+		r := oneRank{lib: t.stack.NCCL}
+		err := e.Do(func() error {
+			id, err := r.lib.GetUniqueID()
+			if err == nil {
+				r.comm, err = r.lib.CommInit(1, 0, id)
+			}
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+		defer func() { err = errors.Join(err, e.Do(func() error { return r.lib.CommDestroy(r.comm) })) }()
+		sync = r
+	}
+	x, err := e.Load(p, nil)
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	ours := x.(*executable) // this engine's own
+	if err := ours.poisonAll(); err != nil {
+		return all, err
+	}
+	for name, v := range g.InitialValues(int64(seed >> 1)) {
+		if err := x.Set(name, v); err != nil {
+			return all, err
+		}
+	}
+	for step := 1; step <= networkSteps; step++ {
+		if err := feedNoise(x, seed+uint64(step)); err != nil {
+			return all, err
+		}
+		u := optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
+		if _, err := x.Step(t.ctx, sync, &u); err != nil {
+			return all, err
+		}
+		all.losses = append(all.losses, x.Loss())
+	}
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			return all, err
+		}
+		all.after = append(all.after, v...)
+	}
+	all.kernels = t.launched(ours.ofExecutable()...)
+	return all, nil
+}

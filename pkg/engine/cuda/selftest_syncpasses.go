@@ -1,0 +1,140 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"math"
+
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+)
+
+// syncNormChecks are the kernels of synchronised batch norms, against loops.
+func syncNormChecks(t *tester) []directCheck {
+	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.exact(4), syncNormCheck}}
+}
+
+// syncNormCheck normalises the rows of two workers by the statistics of all of them, and
+// takes the gradient of that. The second worker's sums are there already, as cuDNN makes
+// them.
+func syncNormCheck(p *probe) float64 {
+	const channels, epsilon, momentum = 24, 1e-5, 0.1
+	rows := [2]int{200, 137}
+	all := rows[0] + rows[1]
+	x, dy := p.normal(all*channels), p.normal(all*channels)
+	for i := range x {
+		x[i] += 3
+	}
+	x = p.rounded(x)
+	vector := func() kernels.Pointer { return p.room(8 * kernels.VectorDoubles(channels)) }
+	filled := func(v float32) kernels.Pointer {
+		list := make([]float32, channels)
+		for i := range list {
+			list[i] = v
+		}
+		return p.inOut(encode(device.F32, list))
+	}
+	var norms [2]kernels.BatchNorm
+	var grads [2]kernels.BatchNormGrad
+	var vectors [2]kernels.Pointer
+	from := 0
+	for i, n := range rows {
+		part := func(v []float32) kernels.Map {
+			return kernels.Map{Data: p.numbers(v[from*channels:][:n*channels]), Pitch: channels}
+		}
+		result := func() kernels.Map { return kernels.Map{Data: p.room(n * channels * p.low.Size()), Pitch: channels} }
+		norms[i] = kernels.BatchNorm{
+			Rows: n, Channels: channels, X: part(x), Y: result(), Gamma: filled(1.5), Beta: filled(0.25), RunningMean: filled(0.5), RunningVar: filled(2),
+			Mean: filled(0), InvStd: filled(0), Partial: p.room(4 * kernels.PartialFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
+		}
+		grads[i] = kernels.BatchNormGrad{
+			Rows: n, Channels: channels, X: norms[i].X, DY: part(dy), DX: result(), Mean: norms[i].Mean, InvStd: norms[i].InvStd,
+			Gamma: norms[i].Gamma, Beta: norms[i].Beta, DGamma: filled(0), DBeta: filled(0), Partial: norms[i].Partial,
+		}
+		vectors[i] = vector()
+		from += n
+	}
+	var sum, square [channels]float64
+	for i, v := range x[rows[0]*channels:] {
+		sum[i%channels] += float64(v)
+		square[i%channels] += float64(v) * float64(v)
+	}
+	p.run(norms[0].Moments(p.typ, vectors[0]))
+	p.run(norms[1].MomentsOfSums(p.floats(narrowed(sum[:])), p.floats(narrowed(square[:])), vectors[1]))
+	p.meet(vectors[:], kernels.VectorDoubles(channels))
+	for i := range norms {
+		p.run(norms[i].Join(vectors[i]))
+		p.run(norms[i].Apply(p.typ))
+		p.run(grads[i].Sums(p.typ, vectors[i]))
+	}
+	p.meet(vectors[:], kernels.VectorDoubles(channels))
+	for i := range grads {
+		p.run(grads[i].Joined(p.typ, vectors[i], p.room(4*2*channels)))
+	}
+	return p.comparePasses(norms, grads, widened(x), widened(dy))
+}
+
+func narrowed(v []float64) []float32 {
+	w := make([]float32, len(v))
+	for i := range v {
+		w[i] = float32(v[i])
+	}
+	return w
+}
+
+// meet adds up vectors of n float64, as an exchange does.
+func (p *probe) meet(vectors []kernels.Pointer, n int) {
+	total := make([]float64, n)
+	for _, v := range vectors {
+		for i, b := 0, p.raw(v, 8*n); i < n; i++ {
+			total[i] += math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	}
+	var data []byte
+	for _, v := range total {
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
+	}
+	for _, v := range vectors {
+		if p.err == nil {
+			p.err = p.gpu.write(driver.Ptr(v), data)
+		}
+	}
+}
+
+// comparePasses compares both workers' passes with loops over all of their rows.
+func (p *probe) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
+	c := norms[0].Channels
+	n := float64(len(x) / c)
+	mean, inv, a, b := make([]float64, c), make([]float64, c), make([]float64, c), make([]float64, c)
+	runningMean, runningVar := make([]float64, c), make([]float64, c)
+	for i, v := range x {
+		mean[i%c] += v / n
+	}
+	for i, v := range x {
+		d := v - mean[i%c]
+		inv[i%c] += d * d
+	}
+	const momentum = 0.1 // and 0.5, 2, 1.5 and 0.25 of syncNormCheck
+	for k := range c {
+		runningMean[k], runningVar[k] = (1-momentum)*0.5+momentum*mean[k], (1-momentum)*2+momentum*inv[k]/(n-1)
+		inv[k] = 1 / math.Sqrt(inv[k]/n+norms[0].Epsilon)
+	}
+	y, dx := make([]float64, len(x)), make([]float64, len(x))
+	for i, v := range x {
+		y[i] = 1.5*(v-mean[i%c])*inv[i%c] + 0.25
+		a[i%c] += dy[i] / n
+		b[i%c] += dy[i] * (v - mean[i%c]) * inv[i%c] / n
+	}
+	for i, v := range x {
+		dx[i] = 1.5 * inv[i%c] * (dy[i] - a[i%c] - (v-mean[i%c])*inv[i%c]*b[i%c])
+	}
+	worst, from := 0.0, 0
+	for i := range norms {
+		size := norms[i].Rows * c
+		worst = max(worst,
+			mismatch(p.read(norms[i].Y.Data, p.low, size), y[from:][:size]), mismatch(p.read(grads[i].DX.Data, p.low, size), dx[from:][:size]),
+			mismatch(p.read(norms[i].RunningMean, device.F32, c), runningMean), mismatch(p.read(norms[i].RunningVar, device.F32, c), runningVar))
+		from += size
+	}
+	return worst
+}

@@ -1,0 +1,298 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// Synchronised batch norms (plan.Attr.Sync) take the statistics of all workers' batch.
+// Every pass over one has a meeting: this worker's rows and two sums a channel, in
+// float64 in one vector on the GPU, are added up over the workers before anything reads
+// them. Forward they are Σ x and Σ x², behind the kernel that sums (ours, or cuDNN's
+// within the convolution in front); backward Σ dy and Σ dy·x̂, from which dx is made,
+// while dgamma and dbeta stay this worker's own, as of any parameter. Workers may have
+// batches of different sizes: the rows are added up too.
+//
+// By NCCL, a meeting is an all-reduce within the recorded step, in the exchange stream,
+// for which the compute stream waits. The order must be the same on all ranks, or they
+// wait for each other for ever. It is, since all that a rank exchanges, buckets and
+// vectors, goes through one communicator, in one stream, issued by one thread in the
+// order of the program, which is the same program on all ranks but for the batch: the
+// all-reduces are a chain, which the recording keeps. The first of them waits for
+// nothing but a rank's own computing; if all before the n-th end on all ranks, the n-th
+// is next on all of them, and what it waits for in the compute stream waits for those
+// before alone: so it ends too. A second communicator would let a vector pass a bucket
+// that is under way, but two all-reduces at once may each hold the multiprocessors that
+// the other lacks on another GPU. Therefore a vector waits for the buckets before it.
+// A rank records a step when the others do, as NCCL demands: on the second time.
+//
+// On the host, where ranks share a GPU or NCCL is missing, a step is cut at each meeting:
+// the vector goes to page-locked memory, engine.NormSync carries it, the sum comes back.
+// What lies between two meetings is a graph of its own. That costs two more launches, a
+// copy each way and a wait of the host for a batch norm and step, during which the GPU
+// has nothing to do; see cutStep.
+//
+// A worker that is alone has no meetings, and the bits of a batch norm that is not
+// synchronised.
+
+// meetings are what an executable has for its synchronised batch norms.
+type meetings struct {
+	steps  map[int][]command // by task: its commands, a meetCall among them, in place of executable.steps
+	vector block             // float64
+	room   block             // the sums behind dx, for the time of a task
+	host   pinned            // vector, for an exchange there
+
+	statistics engine.Statistics // of the step under way
+}
+
+// meetCall is where workers meet. As it is it only marks the place; with by it is the
+// exchange between GPUs.
+type meetCall struct {
+	layer   string
+	vector  driver.Ptr
+	doubles int
+	by      engine.DeviceNormSync
+	fork    driver.Event
+	join    driver.Event
+}
+
+func (c *meetCall) run(g *gpu, s driver.Stream) error {
+	if err := c.begin(g, s); err != nil {
+		return err
+	}
+	if err := c.hand(g); err != nil {
+		return err
+	}
+	return c.end(g, s)
+}
+
+// traced is run, with the exchange between two events.
+func (c *meetCall) traced(g *gpu, s driver.Stream) error {
+	if err := c.begin(g, s); err != nil {
+		return err
+	}
+	if err := g.traced(c.label(), c.layer, "exchange", g.exchange, func() error { return c.hand(g) }); err != nil {
+		return err
+	}
+	return c.end(g, s)
+}
+
+// begin lets the exchange wait for the vector.
+func (c *meetCall) begin(g *gpu, s driver.Stream) error {
+	if err := g.driver.EventRecord(c.fork, s); err != nil {
+		return g.failed(err)
+	}
+	return g.failed(g.driver.StreamWaitEvent(g.exchange, c.fork))
+}
+
+func (c *meetCall) hand(g *gpu) error {
+	if err := c.by.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
+		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
+	}
+	return nil
+}
+
+// end lets the compute stream wait for the exchange.
+func (c *meetCall) end(g *gpu, s driver.Stream) error {
+	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
+		return g.failed(err)
+	}
+	return g.failed(g.driver.StreamWaitEvent(s, c.join))
+}
+
+func (c *meetCall) label() string { return "exchange statistics" }
+
+// meetingOf is the meeting that c is, nil for none.
+func meetingOf(c command) *meetCall {
+	if n, ok := c.(*named); ok {
+		c = n.command
+	}
+	m, _ := c.(*meetCall)
+	return m
+}
+
+// prepareMeetings gets the memory of the vectors, and makes the commands of the tasks in
+// which workers meet.
+func (x *executable) prepareMeetings() error {
+	channels := 0
+	for _, k := range x.program.Kernels {
+		if k.Attr.Sync {
+			channels = max(channels, x.places[k.In[0]].padded())
+		}
+	}
+	if channels == 0 {
+		return nil
+	}
+	x.meet.vector.bytes = int64(8 * kernels.VectorDoubles(channels))
+	x.meet.room.bytes = int64(4 * 2 * channels)
+	for _, b := range []*block{&x.meet.vector, &x.meet.room} {
+		if err := x.gpu.allocate(b); err != nil {
+			return x.needs(err)
+		}
+	}
+	x.meet.steps = map[int][]command{}
+	for i, t := range x.tasks {
+		list, err := x.meets(i, t)
+		if err != nil {
+			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
+		}
+		if list != nil {
+			x.meet.steps[i] = x.layer(i, list)
+		}
+	}
+	return nil
+}
+
+// meeting is where the workers' vectors of channels meet.
+func (x *executable) meeting(layer string, channels int) command {
+	return &meetCall{layer: layer, vector: x.meet.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.fork, join: x.join}
+}
+
+// vector is the address of the vector as our kernels take it.
+func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.meet.vector.ptr) }
+
+// meets are the commands of a task in which workers meet; none of another.
+func (x *executable) meets(i int, t task) ([]command, error) {
+	switch {
+	case t.stats != nil && t.stats.sync:
+		return x.meetsBehind(i)
+	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.given:
+		b := x.normOf(t)
+		moments, err1 := x.gpu.calls(b.Moments(x.typ(t.in[0]), x.vector()))
+		join, err2 := x.gpu.calls(b.Join(x.vector()))
+		apply, err3 := x.gpu.calls(b.Apply(x.typ(t.in[0])))
+		return around(x.meeting(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
+	case t.op == plan.OpBatchNormBackward && t.attr.Sync && t.out[0] >= 0:
+		b := x.normGradOf(t)
+		sums, err1 := x.gpu.calls(b.Sums(x.typ(t.in[0]), x.vector()))
+		joined, err2 := x.gpu.calls(b.Joined(x.typ(t.in[0]), x.vector(), kernels.Pointer(x.meet.room.ptr)))
+		return around(x.meeting(t.name, b.Channels), sums, joined, err1, err2)
+	}
+	return nil, nil
+}
+
+// meetsBehind are the commands of a convolution that leaves statistics, where workers
+// meet for them: whichever kernel sums, the place is the same.
+func (x *executable) meetsBehind(i int) ([]command, error) {
+	t, list := x.tasks[i], slices.Clone(x.steps[i])
+	for k, c := range list {
+		if n, ok := c.(*named); ok {
+			list[k] = n.command // prepareMeetings names them
+		}
+	}
+	at := slices.IndexFunc(list, func(c command) bool { return c.label() == "bn_sums" || strings.HasPrefix(c.label(), "bn_stats_") })
+	if at < 0 {
+		return nil, errors.New("nothing behind it makes statistics")
+	}
+	b := x.statisticsOf(t)
+	var moments []command
+	var err error
+	if list[at].label() == "bn_sums" {
+		moments, err = x.gpu.calls(b.MomentsOfSums(x.pointer(t.stats.sum), x.pointer(t.stats.square), x.vector()))
+	} else {
+		moments, err = x.gpu.calls(b.Moments(x.typ(t.out[0]), x.vector()))
+	}
+	join, joinErr := x.gpu.calls(b.Join(x.vector()))
+	return around(x.meeting(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
+}
+
+// around are commands with a meeting between them, unless one of errs is set.
+func around(meeting command, before, after []command, errs ...error) ([]command, error) {
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return slices.Concat(before, []command{meeting}, after), nil
+}
+
+// carries says how the statistics of a step go to the other workers by sync: not at all
+// (the program has none, or the worker is alone), or by device, or, where that is nil,
+// through the host.
+func (x *executable) carries(sync engine.GradSync) (meets bool, device engine.DeviceNormSync, err error) {
+	if sync == nil || !x.program.Synchronised() {
+		return false, nil, nil
+	}
+	if d, ok := sync.(engine.DeviceNormSync); ok && sync.Capturable() {
+		return true, d, nil
+	}
+	if err := x.meet.statistics.Begin(sync); err != nil {
+		return false, nil, err
+	}
+	// What goes through the host cannot be recorded, but where nothing is exchanged.
+	return !sync.Capturable(), nil, nil
+}
+
+// stepOf are the commands of a task in a step of that kind.
+func (x *executable) stepOf(task int, key playKey) []command {
+	list := x.meet.steps[task]
+	switch {
+	case list == nil || !key.meets:
+		return x.steps[task]
+	case key.norms == nil:
+		return list
+	}
+	list = slices.Clone(list)
+	for i, c := range list {
+		if m := meetingOf(c); m != nil {
+			call := *m
+			call.by = key.norms
+			list[i] = &named{&call, call.layer, task}
+		}
+	}
+	return list
+}
+
+// cutAtMeetings makes sections of a list of commands of a part of a step: each but the
+// last ends with the vector on its way to the host, each but the first begins with its
+// way back.
+func (x *executable) cutAtMeetings(name, part string, list []command) ([]*section, error) {
+	var all []*section
+	var now []command
+	for _, c := range list {
+		m := meetingOf(c)
+		if m == nil {
+			now = append(now, c)
+			continue
+		}
+		if err := x.pinVector(); err != nil {
+			return nil, err
+		}
+		bytes := int64(8 * m.doubles)
+		now = append(now, &named{&downCall{x.meet.host, m.vector, bytes}, m.layer, 0})
+		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), parts: []piece{{part, now, 0}}, meeting: m})
+		now = []command{&named{&upCall{m.vector, x.meet.host, bytes}, m.layer, 0}}
+	}
+	return append(all, &section{name: name, parts: []piece{{part, now, 0}}}), nil
+}
+
+// pinVector gets the page-locked memory of the vector.
+func (x *executable) pinVector() (err error) {
+	if x.meet.host.ptr == nil {
+		x.meet.host, err = x.gpu.pin(x.meet.vector.bytes)
+	}
+	return err
+}
+
+// meetOnHost adds up the vectors of all workers, of which this one's is on its way to
+// the host.
+func (x *executable) meetOnHost(m *meetCall) error {
+	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
+		return x.gpu.failed(err)
+	}
+	v := unsafe.Slice((*float64)(x.meet.host.ptr), m.doubles)
+	n := (m.doubles - 1) / 2
+	rows, err := x.meet.statistics.Sums(v[0], v[1:1+n], v[1+n:])
+	if err != nil {
+		return fmt.Errorf("batch norm %s: %w", m.layer, err)
+	}
+	v[0] = rows
+	return nil
+}

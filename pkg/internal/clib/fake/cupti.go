@@ -1,0 +1,77 @@
+package fake
+
+import (
+	"errors"
+	"strings"
+
+	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/cupti"
+)
+
+// watched are the kernels that ran since CUPTI was started.
+type watched struct {
+	kernels []cupti.Kernel
+	in      *graph // that runs; nil: none
+	// Of graphs that were made before, CUPTI says nothing: see cupti.Library.Start.
+	known map[*graph]bool
+}
+
+// CUPTI is a table that says when each kernel ran by the machine's clock, those of
+// graphs only where they were made while it looked.
+func (m *Machine) CUPTI() (*cupti.Library, error) {
+	if err := m.require(clib.CUPTI, cupti.Symbols()); err != nil {
+		return nil, err
+	}
+	return &cupti.Library{
+		Path:    simulated,
+		Version: func() (int, error) { return 130000, nil },
+		Start: func() error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.watched != nil {
+				return errors.New("CUPTI is started twice")
+			}
+			m.note("cuptiActivityEnable")
+			m.watched = &watched{known: map[*graph]bool{}}
+			return nil
+		},
+		Stop: func() ([]cupti.Kernel, error) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.watched == nil {
+				return nil, errors.New("CUPTI is stopped, but was not started")
+			}
+			m.note("cuptiActivityDisable")
+			list := m.watched.kernels
+			m.watched = nil
+			return list, nil
+		},
+	}, nil
+}
+
+// watch notes a kernel, or a plan of cuDNN's, that ran from a time on.
+func (m *Machine) watch(label string, begin float64) {
+	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
+	if !ok {
+		name, ok = strings.CutPrefix(label, "cudnnBackendExecute ")
+	}
+	w := m.watched
+	if !ok || w == nil || w.in != nil && !w.known[w.in] {
+		return
+	}
+	k := cupti.Kernel{Name: name, Start: uint64(1e3 * begin), End: uint64(1e3 * m.clock)}
+	if w.in != nil {
+		k.GraphNode = uint64(len(w.kernels) + 1)
+	}
+	w.kernels = append(w.kernels, k)
+}
+
+// enter notes that a graph runs, until leave.
+func (m *Machine) enter(g *graph) (leave func()) {
+	w := m.watched
+	if w == nil {
+		return func() {}
+	}
+	w.in = g
+	return func() { w.in = nil }
+}

@@ -1,0 +1,184 @@
+package fake
+
+import (
+	"slices"
+
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// pattern refuses graphs that cuDNN has no engine for: those of its developer guide's
+// section on specialised engines are taken, by the restrictions that it names, and what
+// run-time compilation does behind an operation.
+func (d *dnn) pattern(ops []*operation) cudnn.Status {
+	conv := slices.IndexFunc(ops, func(o *operation) bool { return o.convolution() })
+	sums := slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights })
+	switch {
+	case sums:
+		return d.gradientSums(ops)
+	case conv > 0:
+		return d.prologue(ops, conv)
+	}
+	for i, o := range ops {
+		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
+			return d.fail(cudnn.GraphNotSupported, "%v after another operation", o)
+		}
+	}
+	return cudnn.Success
+}
+
+func (o *operation) convolution() bool {
+	return o.Kind == cudnn.DescConvForward || o.Kind == cudnn.DescConvData || o.Kind == cudnn.DescConvFilter
+}
+
+// kinds are the operations of a graph, pointwise ones by their mode.
+func kinds(ops []*operation) []any {
+	var list []any
+	for _, o := range ops {
+		if o.Kind == cudnn.DescPointwiseOp {
+			list = append(list, o.Mode)
+		} else {
+			list = append(list, o.Kind)
+		}
+	}
+	return list
+}
+
+// fusesNorms says whether the device is one that has the graphs of convolutions with
+// batch norms: compute capability 8.0 and above, but for 8.9.
+func (d *dnn) fusesNorms() bool {
+	c := d.m.opt.Capability
+	return c[0] >= 8 && c != [2]int{8, 9}
+}
+
+// prologue checks a graph with operations in front of a convolution: ConvBNfprop and
+// ConvBNwgrad. From compute capability 9.0 on each has to be whole: scale, bias, ReLU,
+// convolution, and behind a forward one the statistics.
+func (d *dnn) prologue(ops []*operation, conv int) cudnn.Status {
+	o := ops[conv]
+	want := []any{cudnn.PointwiseMul, cudnn.PointwiseAdd, cudnn.PointwiseReLU, o.Kind}
+	if o.Kind == cudnn.DescConvForward {
+		want = append(want, cudnn.DescGenstats)
+	}
+	switch {
+	case !d.fusesNorms():
+		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no convolution behind a batch norm", d.m.opt.Capability)
+	case o.Kind == cudnn.DescConvData || !slices.Equal(kinds(ops), want):
+		return d.fail(cudnn.GraphNotSupported, "%s: of convolutions behind other operations only the whole patterns ConvBNfprop and ConvBNwgrad are there", describeOps(ops))
+	case o.In[0].ID != ops[2].Out[0].ID || ops[2].In[0].ID != ops[1].Out[0].ID || ops[1].In[0].ID != ops[0].Out[0].ID:
+		return d.fail(cudnn.GraphNotSupported, "%s: not one behind the other", describeOps(ops))
+	}
+	for _, p := range ops[:3] {
+		if !p.Out[0].Virtual {
+			return d.fail(cudnn.GraphNotSupported, "%v is not virtual", p.Out[0])
+		}
+	}
+	x, scale, bias := ops[0].In[0], ops[0].In[1], ops[1].In[1]
+	half := []*tensor{x, scale, bias, o.In[1]}
+	if o.Kind == cudnn.DescConvForward {
+		half = append(half, o.Out[0])
+		if o.Out[0].Virtual {
+			return d.fail(cudnn.GraphNotSupported, "%v is virtual", o.Out[0])
+		}
+	}
+	return d.halves(half, x.Dims[1], scale, bias)
+}
+
+// halves checks that tensors are of fp16, packed channels-last with four dimensions and
+// aligned, and that vectors have an element for each of c channels.
+func (d *dnn) halves(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
+	for _, t := range list {
+		switch {
+		case t.Type != cudnn.Float16:
+			return d.fail(cudnn.TypeNotSupported, "%v is not fp16", t)
+		case len(t.Dims) != 4:
+			return d.fail(cudnn.ShapeNotSupported, "%v has not four dimensions", t)
+		case !slices.Equal(t.Strides, cudnn.ChannelsLast(t.Dims)):
+			return d.fail(cudnn.LayoutNotSupported, "%v with strides %v is not packed, channels last", t, t.Strides)
+		}
+	}
+	for _, t := range list {
+		if t.Align%16 != 0 {
+			return d.fail(cudnn.NotSupported, "%v is aligned to %d bytes, not 16", t, t.Align)
+		}
+	}
+	for _, t := range vectors {
+		if !slices.Equal(t.Dims, []int64{1, c, 1, 1}) {
+			return d.fail(cudnn.ShapeNotSupported, "%v is not a number for each of %d channels", t, c)
+		}
+	}
+	return cudnn.Success
+}
+
+// gradientSums checks DgradDreluBNBwdWeight.
+func (d *dnn) gradientSums(ops []*operation) cudnn.Status {
+	want := []any{
+		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
+		cudnn.PointwiseReLUBack, cudnn.DescBNBackwardWeights,
+	}
+	switch {
+	case !d.fusesNorms() || d.m.opt.Capability[0] > 9:
+		return d.fail(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the sums of a batch norm's", d.m.opt.Capability)
+	case d.m.opt.CUDNNVersion < 90800:
+		return d.fail(cudnn.GraphNotSupported, "version %s has no such graph", cudnn.VersionText(d.m.opt.CUDNNVersion))
+	case !slices.Equal(kinds(ops), want):
+		return d.fail(cudnn.GraphNotSupported, "%s: not the pattern DgradDreluBNBwdWeight", describeOps(ops))
+	}
+	conv, normed, back, sums := ops[0], ops[4], ops[5], ops[6]
+	for _, o := range ops[:5] {
+		if !o.Out[0].Virtual {
+			return d.fail(cudnn.GraphNotSupported, "%v is not virtual", o.Out[0])
+		}
+	}
+	x, mean, invstd, scale := sums.In[0], sums.In[1], sums.In[2], sums.In[3]
+	chain := back.In[0].ID == normed.Out[0].ID && back.In[1].ID == conv.Out[0].ID && sums.In[4].ID == back.Out[0].ID &&
+		ops[1].In[0].ID == x.ID && ops[1].In[1].ID == mean.ID && ops[2].In[1].ID == invstd.ID && ops[3].In[1].ID == scale.ID
+	if !chain || back.Out[0].Virtual {
+		return d.fail(cudnn.GraphNotSupported, "%s: not one behind the other", describeOps(ops))
+	}
+	vectors := append([]*tensor{mean, invstd, scale, normed.In[1]}, sums.Out...)
+	for _, t := range vectors {
+		if t.Type != cudnn.Float32 {
+			return d.fail(cudnn.TypeNotSupported, "%v is not fp32", t)
+		}
+	}
+	return d.halves([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
+}
+
+// normSums reads the gradient of a batch norm's parameters.
+func (d *dnn) normSums(desc *descriptor) (*operation, cudnn.Status) {
+	o := &operation{Kind: desc.kind}
+	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
+		o.In = append(o.In, d.tensor(desc, name))
+	}
+	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardDScale, cudnn.AttrBNBackwardDBias, cudnn.AttrBNBackwardEqDY, cudnn.AttrBNBackwardEqX, cudnn.AttrBNBackwardEqBias} {
+		o.Out = append(o.Out, d.tensor(desc, name))
+	}
+	x, dy := o.In[0], o.In[4]
+	if !slices.Equal(x.Dims, dy.Dims) {
+		return nil, d.fail(cudnn.ShapeMismatch, "%v and its gradient %v", x, dy)
+	}
+	return o, d.types(o)
+}
+
+// normSums sums the gradient dy of a batch norm over all but the channels (Ioffe and
+// Szegedy, Batch Normalization, 2015, arXiv:1502.03167, section 3), and gives what its
+// input's gradient is made with: eqDY·dy + eqX·x + eqBias.
+func normSums(in []*dense) []*dense {
+	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
+	c := x.dims[1]
+	vector := func() *dense { return &dense{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }
+	dscale, dbias, eqDY, eqX, eqBias := vector(), vector(), vector(), vector(), vector()
+	for i, g := range dy.v {
+		k := int64(i) % c
+		dbias.v[k] += g
+		dscale.v[k] += g * (x.v[i] - mean[k]) * invstd[k]
+	}
+	n := float32(int64(len(x.v)) / c)
+	for k := range c {
+		a := scale[k] * invstd[k]
+		eqDY.v[k] = a
+		eqX.v[k] = -a * invstd[k] * dscale.v[k] / n
+		eqBias.v[k] = -a*dbias.v[k]/n - eqX.v[k]*mean[k]
+	}
+	return []*dense{dscale, dbias, eqDY, eqX, eqBias}
+}

@@ -1,0 +1,274 @@
+package fake_test
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/clib/fake"
+)
+
+// halfBits are eighths in fp16, which holds them exactly: sign, exponent and mantissa by
+// IEEE 754-2008, section 3.4.
+func halfBits(f float32) uint16 {
+	if f == 0 {
+		return 0
+	}
+	b := math.Float32bits(f)
+	return uint16(b>>16&0x8000) | uint16((b>>13&0x3ffff)-(112<<10))
+}
+
+func (g *gpu) halves(name string, v []float32) cuda.Ptr {
+	g.t.Helper()
+	p := g.alloc(name, int64(2*len(v)))
+	raw := make([]byte, 2*len(v))
+	for i, f := range v {
+		binary.LittleEndian.PutUint16(raw[2*i:], halfBits(f))
+	}
+	check(g.t, g.Driver.MemcpyHtoD(p, unsafe.Pointer(&raw[0]), int64(len(raw))))
+	return p
+}
+
+func (g *gpu) readHalves(p cuda.Ptr, n int) []float32 {
+	g.t.Helper()
+	raw := make([]byte, 2*n)
+	check(g.t, g.Driver.MemcpyDtoH(unsafe.Pointer(&raw[0]), p, int64(len(raw))))
+	out := make([]float32, n)
+	for i := range out {
+		h := uint32(binary.LittleEndian.Uint16(raw[2*i:]))
+		if h&0x7fff != 0 {
+			out[i] = math.Float32frombits(h&0x8000<<16 | (h&0x7fff+112<<10)<<13)
+		}
+	}
+	return out
+}
+
+// The operands of the three graphs with a batch norm.
+var (
+	normX = []int64{2, 8, 5, 4}
+	normW = []int64{16, 8, 3, 3}
+	normY = []int64{2, 16, 5, 4}
+)
+
+func halfTensor(id int64, dims []int64) cudnn.Tensor {
+	return cudnn.Tensor{ID: id, Type: cudnn.Float16, Dims: dims}
+}
+
+func virtual(id int64, typ cudnn.DataType, dims []int64) cudnn.Tensor {
+	return cudnn.Tensor{ID: id, Type: typ, Dims: dims, Virtual: true}
+}
+
+func channels(id int64, typ cudnn.DataType, c int64) cudnn.Tensor {
+	return cudnn.Tensor{ID: id, Type: typ, Dims: []int64{1, c, 1, 1}}
+}
+
+// front is max(0, x·scale + shift).
+func front(x cudnn.Tensor, scale, shift cudnn.Tensor) []cudnn.Op {
+	a, b, r := virtual(11, cudnn.Float16, x.Dims), virtual(12, cudnn.Float16, x.Dims), virtual(13, cudnn.Float16, x.Dims)
+	return []cudnn.Op{
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: x, B: scale, Y: a},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: a, B: shift, Y: b},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: b, Y: r},
+	}
+}
+
+func forwardGraph() []cudnn.Op {
+	y := halfTensor(3, normY)
+	return append(front(halfTensor(1, normX), channels(4, cudnn.Float16, 8), channels(5, cudnn.Float16, 8)),
+		cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{1, 1}}, X: virtual(13, cudnn.Float16, normX), W: halfTensor(2, normW), Y: y},
+		cudnn.Genstats{X: y, Sum: channels(6, cudnn.Float32, 16), SqSum: channels(7, cudnn.Float32, 16)})
+}
+
+func filterGraph() []cudnn.Op {
+	return append(front(halfTensor(1, normX), channels(4, cudnn.Float16, 8), channels(5, cudnn.Float16, 8)),
+		cudnn.ConvBackwardFilter{Conv: cudnn.Conv{Pad: []int64{1, 1}}, X: virtual(13, cudnn.Float16, normX), DW: cudnn.Tensor{ID: 2, Dims: normW}, DY: halfTensor(3, normY)})
+}
+
+func dataGraph() []cudnn.Op {
+	x, dx := halfTensor(1, normX), halfTensor(8, normX)
+	v := func(id int64) cudnn.Tensor { return virtual(id, cudnn.Float32, normX) }
+	one := func(id int64) cudnn.Tensor { return channels(id, cudnn.Float32, 8) }
+	return []cudnn.Op{
+		cudnn.ConvBackwardData{Conv: cudnn.Conv{Pad: []int64{1, 1}}, DX: v(11), W: halfTensor(2, normW), DY: halfTensor(3, normY)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseSub, X: x, B: one(4), Y: v(12)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: v(12), B: one(5), Y: v(13)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseMul, X: v(13), B: one(6), Y: v(14)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseAdd, X: v(14), B: one(7), Y: v(15)},
+		cudnn.Pointwise{Mode: cudnn.PointwiseReLUBack, X: v(15), DY: v(11), DX: dx},
+		cudnn.BNBackwardWeights{
+			X: x, Mean: one(4), InvStd: one(5), Scale: one(6), DY: dx,
+			DScale: one(20), DBias: one(21), EqDY: one(22), EqX: one(23), EqBias: one(24),
+		},
+	}
+}
+
+func normShape() shape {
+	return shape{x: normX, w: normW, y: normY, pad: []int64{1, 1}, stride: []int64{1, 1}, dilation: []int64{1, 1}}
+}
+
+// TestNormsInConvolutions compares the three graphs with their definitions in float64.
+// Eighths and their products with 1 and 2 are exact in fp16, so that only what is summed
+// up is rounded.
+func TestNormsInConvolutions(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	g := ready(t, fake.Options{})
+	h, s := g.handle()
+	x, w, dy := random(r, product(normX)), random(r, product(normW)), random(r, product(normY))
+	scale, shift := []float32{1, 2, -1, 1, 2, 1, -2, 1}, random(r, 8)
+	read := make([]float64, len(x))
+	for i := range read {
+		read[i] = max(0, float64(x[i])*float64(scale[i%8])+float64(shift[i%8]))
+	}
+	px, pw, pdy := g.halves("x", x), g.halves("w", w), g.halves("dy", dy)
+	{ // forward
+		py, sum, square := g.alloc("y", int64(2*len(dy))), g.alloc("sum", 64), g.alloc("square", 64)
+		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: pw, 3: py, 4: g.halves("scale", scale), 5: g.halves("shift", shift), 6: sum, 7: square}, forwardGraph()...)
+		want := make([]float64, len(dy))
+		normShape().visit(func(i, j, k int) { want[k] += read[i] * float64(w[j]) })
+		got := g.readHalves(py, len(want))
+		var sums, squares [16]float64
+		for i, v := range want {
+			if d := math.Abs(float64(got[i]) - v); d > 1e-3*(1+math.Abs(v)) { // the rounding of y, 2⁻¹¹
+				t.Fatalf("y[%d] = %v, want %v", i, got[i], v)
+			}
+			sums[i%16] += v
+			squares[i%16] += v * v
+		}
+		near(t, "sum", g.floats(sum, 16), sums[:])
+		near(t, "squares", g.floats(square, 16), squares[:])
+	}
+	{ // weights
+		dw := g.alloc("dw", int64(4*len(w)))
+		g.run(h, s, map[int64]cuda.Ptr{1: px, 2: dw, 3: pdy, 4: g.halves("scale", scale), 5: g.halves("shift", shift)}, filterGraph()...)
+		want := make([]float64, len(w))
+		normShape().visit(func(i, j, k int) { want[j] += read[i] * float64(dy[k]) })
+		near(t, "dw", g.floats(dw, len(w)), want)
+	}
+	{ // data
+		mean, invstd, gamma, beta := random(r, 8), []float32{1, 2, 1, 1, 0.5, 1, 1, 2}, []float32{1, -1, 2, 1, 1, 1, -2, 1}, random(r, 8)
+		at := map[int64]cuda.Ptr{1: px, 2: pw, 3: pdy, 4: g.tensor("mean", mean), 5: g.tensor("invstd", invstd), 6: g.tensor("gamma", gamma), 7: g.tensor("beta", beta), 8: g.alloc("dx", int64(2*len(x)))}
+		for id := int64(20); id < 25; id++ {
+			at[id] = g.alloc("sums", 32)
+		}
+		g.run(h, s, at, dataGraph()...)
+		d := make([]float64, len(x))
+		normShape().visit(func(i, j, k int) { d[i] += float64(w[j]) * float64(dy[k]) })
+		var dscale, dbias [8]float64
+		for i := range d {
+			c := i % 8
+			unit := (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
+			if unit*float64(gamma[c])+float64(beta[c]) <= 0 {
+				d[i] = 0
+			}
+		}
+		got := g.readHalves(at[8], len(x))
+		for i, v := range d {
+			c := i % 8
+			if math.Abs(float64(got[i])-v) > 1e-3*(1+math.Abs(v)) {
+				t.Fatalf("dx[%d] = %v, want %v", i, got[i], v)
+			}
+			dbias[c] += v
+			dscale[c] += v * (float64(x[i]) - float64(mean[c])) * float64(invstd[c])
+		}
+		near(t, "dscale", g.floats(at[20], 8), dscale[:])
+		near(t, "dbias", g.floats(at[21], 8), dbias[:])
+		// eqDY·dy + eqX·x + eqBias is the gradient of the batch norm's input.
+		a, b, c := g.floats(at[22], 8), g.floats(at[23], 8), g.floats(at[24], 8)
+		n := float64(len(x) / 8)
+		for i, v := range d {
+			k := i % 8
+			unit := (float64(x[i]) - float64(mean[k])) * float64(invstd[k])
+			want := float64(gamma[k]) * float64(invstd[k]) * (v - dbias[k]/n - unit*dscale[k]/n)
+			if got := float64(a[k])*v + float64(b[k])*float64(x[i]) + float64(c[k]); math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
+				t.Fatalf("gradient %d is %v, want %v", i, got, want)
+			}
+		}
+	}
+}
+
+// TestNormGraphsThatAreRefused: what cuDNN's developer guide leaves out of the three
+// patterns has no plan.
+func TestNormGraphsThatAreRefused(t *testing.T) {
+	edited := func(graph []cudnn.Op, at int, edit func(op cudnn.Op) cudnn.Op) []cudnn.Op {
+		graph[at] = edit(graph[at])
+		return graph
+	}
+	pointwise := func(edit func(p *cudnn.Pointwise)) func(cudnn.Op) cudnn.Op {
+		return func(op cudnn.Op) cudnn.Op {
+			p := op.(cudnn.Pointwise)
+			edit(&p)
+			return p
+		}
+	}
+	brain := func() []cudnn.Op { // x and what reads it in bf16
+		graph := forwardGraph()
+		return edited(graph, 0, pointwise(func(p *cudnn.Pointwise) { p.X.Type = cudnn.BFloat16 }))
+	}
+	for name, c := range map[string]struct {
+		on    fake.Options
+		graph []cudnn.Op
+		words []string
+	}{
+		"Ada":               {fake.Options{Capability: [2]int{8, 9}}, forwardGraph(), []string{"8 9"}},
+		"Ada, backward":     {fake.Options{Capability: [2]int{8, 9}}, dataGraph(), []string{"8 9"}},
+		"Blackwell":         {fake.Options{Capability: [2]int{10, 0}}, dataGraph(), []string{"10 0"}},
+		"an older version":  {fake.Options{CUDNNVersion: 90700}, dataGraph(), []string{"9.7.0"}},
+		"bf16":              {fake.Options{}, brain(), []string{"not fp16"}},
+		"fp32 scale":        {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.B.Type = cudnn.Float32 })), []string{"not fp16"}},
+		"no statistics":     {fake.Options{}, forwardGraph()[:4], []string{"whole patterns"}},
+		"no ReLU":           {fake.Options{}, noReLU(), []string{"whole patterns"}},
+		"a pitch":           {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Strides = []int64{320, 1, 64, 16} })), []string{"not packed"}},
+		"alignment":         {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Align = 8 })), []string{"aligned to 8"}},
+		"a stored half way": {fake.Options{}, stored(), []string{"not virtual"}},
+		"three dimensions":  {fake.Options{}, volume(), []string{"four dimensions"}},
+		"fp16 mean":         {fake.Options{}, halfMean(), []string{"not fp32"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := ready(t, c.on)
+			h, _ := g.handle()
+			_, err := g.CUDNN.NewGraph(h, c.graph...)
+			wants(t, err, append(c.words, "NOT_SUPPORTED")...)
+			if !strings.Contains(err.Error(), "operation graph") {
+				t.Errorf("refused with %v", err)
+			}
+		})
+	}
+}
+
+func noReLU() []cudnn.Op {
+	graph := forwardGraph()
+	conv := graph[3].(cudnn.ConvForward)
+	conv.X = virtual(12, cudnn.Float16, normX)
+	return []cudnn.Op{graph[0], graph[1], conv, graph[4]}
+}
+
+func stored() []cudnn.Op {
+	graph := forwardGraph()
+	relu, conv := graph[2].(cudnn.Pointwise), graph[3].(cudnn.ConvForward)
+	relu.Y.Virtual, conv.X.Virtual = false, false
+	graph[2], graph[3] = relu, conv
+	return graph
+}
+
+func halfMean() []cudnn.Op {
+	graph := dataGraph()
+	sub, sums := graph[1].(cudnn.Pointwise), graph[6].(cudnn.BNBackwardWeights)
+	sub.B.Type, sums.Mean.Type = cudnn.Float16, cudnn.Float16
+	graph[1], graph[6] = sub, sums
+	return graph
+}
+
+func volume() []cudnn.Op {
+	x, w, y := []int64{1, 8, 3, 3, 3}, []int64{8, 8, 1, 1, 1}, []int64{1, 8, 3, 3, 3}
+	one := func(id int64, typ cudnn.DataType) cudnn.Tensor {
+		return cudnn.Tensor{ID: id, Type: typ, Dims: []int64{1, 8, 1, 1, 1}}
+	}
+	return append(front(halfTensor(1, x), one(4, cudnn.Float16), one(5, cudnn.Float16)),
+		cudnn.ConvForward{Conv: cudnn.Conv{Pad: []int64{0, 0, 0}}, X: virtual(13, cudnn.Float16, x), W: halfTensor(2, w), Y: halfTensor(3, y)},
+		cudnn.Genstats{X: halfTensor(3, y), Sum: one(6, cudnn.Float32), SqSum: one(7, cudnn.Float32)})
+}

@@ -1,0 +1,473 @@
+package strategy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/nccl"
+	"lockstep/pkg/internal/device"
+)
+
+// gpu is a rank's simulated GPU, with a thread that holds its context.
+type gpu struct {
+	machine *fake.Machine
+	driver  *cuda.Driver
+	library *nccl.Library
+	missing error // in place of library
+	uuid    byte
+	stream  cuda.Stream
+	calls   chan func()
+}
+
+// newGPU starts GPU number i of a network.
+func newGPU(t *testing.T, network *fake.Network, i int) *gpu {
+	t.Helper()
+	m := fake.New(fake.Options{Network: network, Devices: i + 1})
+	libraries, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gpu{machine: m, driver: libraries.Driver, library: libraries.NCCL, uuid: byte(i) + 1, calls: make(chan func())}
+	go func() {
+		runtime.LockOSThread()
+		for f := range g.calls {
+			f()
+		}
+	}()
+	t.Cleanup(func() { close(g.calls) })
+	err = g.Do(func() error {
+		c, err := g.driver.PrimaryCtxRetain(0)
+		if err != nil {
+			return err
+		}
+		if err := g.driver.CtxSetCurrent(c); err != nil {
+			return err
+		}
+		g.stream, err = g.driver.StreamCreate(cuda.StreamNonBlocking, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *gpu) NCCL() (*nccl.Library, error) { return g.library, g.missing }
+func (g *gpu) UUID() [16]byte               { return [16]byte{15: g.uuid} }
+
+func (g *gpu) Do(f func() error) error {
+	ended := make(chan error)
+	g.calls <- func() { ended <- f() }
+	return <-ended
+}
+
+// gpus are a GPU for each of n ranks.
+func gpus(t *testing.T, n int) []*gpu {
+	t.Helper()
+	network := fake.NewNetwork()
+	all := make([]*gpu, n)
+	for i := range all {
+		all[i] = newGPU(t, network, i)
+	}
+	return all
+}
+
+// exchanged puts v in the GPU's memory, has hand put an exchange of it in the stream, and
+// reads what it led to.
+func (g *gpu) exchanged(v []byte, hand func(p uintptr, s device.Stream) error) (out []byte, err error) {
+	err = g.Do(func() error {
+		p, err := g.driver.MemAlloc(int64(len(v)))
+		if err != nil {
+			return err
+		}
+		memory, err := g.machine.Bytes(p, int64(len(v)))
+		if err != nil {
+			return err
+		}
+		copy(memory, v)
+		if err := hand(uintptr(p), device.Stream{Handle: uintptr(g.stream)}); err != nil {
+			return err
+		}
+		if err := g.driver.StreamSynchronize(g.stream); err != nil {
+			return err
+		}
+		out = slices.Clone(memory)
+		return nil
+	})
+	return out, err
+}
+
+// TestNCCL: buckets become the mean over three ranks, statistics the sum, in the order
+// in which they are put in the stream; what was put there is counted.
+func TestNCCL(t *testing.T) {
+	all := gpus(t, 3)
+	err := together(collective.InProcess(3), func(group collective.Group) error {
+		rank, g := group.Rank(), all[group.Rank()]
+		n, err := NewNCCL(t.Context(), g, group, NCCLOptions{})
+		if err != nil {
+			return err
+		}
+		if !n.Capturable() || n.Name() != "nccl" || n.Wait() != nil {
+			return fmt.Errorf("capturable %v, name %q, wait %w", n.Capturable(), n.Name(), n.Wait())
+		}
+		bucket := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(10*rank)))
+		mean, err := g.exchanged(bucket, func(p uintptr, s device.Stream) error {
+			return n.Bucket(0, device.Buffer{Pointer: p, Type: device.F32, Elements: 1}, s)
+		})
+		if err != nil {
+			return err
+		}
+		if v := math.Float32frombits(binary.LittleEndian.Uint32(mean)); v != 10 { // of 0, 10 and 20
+			return fmt.Errorf("rank %d: the mean is %v", rank, v)
+		}
+		statistics := binary.LittleEndian.AppendUint64(nil, math.Float64bits(1))
+		statistics = binary.LittleEndian.AppendUint64(statistics, math.Float64bits(float64(rank)+0x1p-40)) // which float32 would lose
+		sum, err := g.exchanged(statistics, func(p uintptr, s device.Stream) error {
+			return n.SumStatistics(device.Buffer{Pointer: p, Type: device.F64, Elements: 2}, s)
+		})
+		if err != nil {
+			return err
+		}
+		count, v := math.Float64frombits(binary.LittleEndian.Uint64(sum)), math.Float64frombits(binary.LittleEndian.Uint64(sum[8:]))
+		if count != 3 || v != 3+3*0x1p-40 {
+			return fmt.Errorf("rank %d: the sums are %v and %v", rank, count, v)
+		}
+		if s := n.Stats(); s.Buckets != 1 || s.Shared != 1 || s.Bytes != 4+16 || s.First.IsZero() {
+			return fmt.Errorf("stats are %+v", s)
+		}
+		if s := n.Stats(); s != (Stats{}) {
+			return fmt.Errorf("then stats are %+v", s)
+		}
+		for want, refused := range map[string]func() error{
+			"reduce bucket 4 by NCCL: it lies on the host": func() error { return n.Bucket(4, device.Buffer{F32: make([]float32, 1)}, device.Stream{}) },
+			"they are fp32: must be fp64 on the GPU":       func() error { return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}) },
+			"ncclAllReduce": func() error {
+				return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F64, Elements: 1}, device.Stream{})
+			},
+			"reduce bucket 1 by NCCL: ncclAllReduce": func() error {
+				return n.Bucket(1, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
+			},
+		} {
+			if err := g.Do(refused); err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("want %q: %w", want, err)
+			}
+		}
+		if err := errors.Join(n.Close(), n.Close()); err != nil {
+			return err
+		}
+		for _, refused := range []func() error{
+			func() error {
+				return n.Bucket(0, device.Buffer{Pointer: 1, Type: device.F32, Elements: 1}, device.Stream{})
+			},
+			func() error {
+				return n.SumStatistics(device.Buffer{Pointer: 1, Type: device.F64, Elements: 1}, device.Stream{})
+			},
+		} {
+			if err := refused(); err == nil || !strings.Contains(err.Error(), "the strategy is closed") {
+				return fmt.Errorf("after Close: %w", err)
+			}
+		}
+		if calls := strings.Join(g.machine.Calls(), "\n"); strings.Count(calls, "ncclCommDestroy") != 1 {
+			return errors.New("the communicator was not destroyed once")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// onGPU is an engine with a GPU.
+type onGPU struct {
+	engine.Engine
+	*gpu
+}
+
+func (onGPU) Name() string { return "a GPU" }
+
+// TestNew: NCCL where every rank has a GPU of its own and the library, else the group on
+// the host, the same on all ranks.
+func TestNew(t *testing.T) {
+	plain, err := cpu.New(engine.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := plain.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	broken := errors.New("libnccl.so.2 is of another world")
+	for _, c := range []struct {
+		name   string
+		ranks  int
+		change func(all []*gpu)
+		fault  Fault
+		want   string // what carries the gradients; empty: an error
+	}{
+		{"a GPU each", 3, func([]*gpu) {}, FaultNone, "nccl"},
+		{"alone", 1, func([]*gpu) {}, FaultNone, "in-process"},
+		{"broken on purpose", 2, func([]*gpu) {}, FaultSumForMean, "in-process"},
+		{"one GPU", 3, func(all []*gpu) { all[2].uuid = all[0].uuid }, FaultNone, "in-process"},
+		{"one without the library", 2, func(all []*gpu) { all[1].library, all[1].missing = nil, broken }, FaultNone, "in-process"},
+		{"no id", 2, func(all []*gpu) {
+			all[0].library.GetUniqueID = func() (nccl.UniqueID, error) { return nccl.UniqueID{}, broken }
+		}, FaultNone, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := gpus(t, c.ranks)
+			c.change(all)
+			var mu sync.Mutex
+			var said []string
+			err := together(collective.InProcess(c.ranks), func(group collective.Group) error {
+				x, err := New(t.Context(), onGPU{plain, all[group.Rank()]}, group, c.fault)
+				if err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					said = append(said, err.Error())
+					return nil
+				}
+				if x.Name() != c.want {
+					err = fmt.Errorf("rank %d exchanges by %q", group.Rank(), x.Name())
+				}
+				return errors.Join(err, x.Close())
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if (len(said) > 0) != (c.want == "") {
+				t.Errorf("errors are %q", said)
+			}
+			slices.Sort(said)
+			if c.want == "" && (len(said) != 2 || !strings.Contains(said[0], "make an id: 1 of the other ranks cannot") || !strings.Contains(said[1], "make an id: "+broken.Error())) {
+				t.Errorf("errors are %q", said)
+			}
+		})
+	}
+	// Without a GPU there is nothing to ask.
+	x, err := New(t.Context(), plain, collective.Single(), FaultNone)
+	if err != nil || x.Name() != "none" || !x.Capturable() {
+		t.Errorf("%v: %v", x, err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNewNCCLErrors: what keeps ranks from NCCL is said, with the ranks.
+func TestNewNCCLErrors(t *testing.T) {
+	left := errors.New("not installed")
+	for _, c := range []struct {
+		name   string
+		change func(all []*gpu)
+		is     error
+		want   []string // by rank
+	}{
+		{"no library", func(all []*gpu) { all[1].missing = left }, ErrNoNCCL, []string{"1 of the other ranks cannot", "not installed"}},
+		{"one GPU", func(all []*gpu) { all[1].uuid = all[0].uuid }, ErrSharedGPU, []string{"ranks 0 and 1", "ranks 0 and 1"}},
+		{"no communicator", func(all []*gpu) {
+			for _, g := range all {
+				g.library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }
+			}
+		}, left, []string{"exchange gradients by NCCL: not installed", "not installed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := gpus(t, 2)
+			c.change(all)
+			err := together(collective.InProcess(2), func(group collective.Group) error {
+				_, err := NewNCCL(t.Context(), all[group.Rank()], group, NCCLOptions{})
+				if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want[group.Rank()]) {
+					return fmt.Errorf("rank %d says %w", group.Rank(), err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// A rank that has left before it begins.
+	groups := collective.InProcess(2)
+	if err := groups[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNCCL(t.Context(), gpus(t, 1)[0], groups[0], NCCLOptions{}); err == nil || !strings.Contains(err.Error(), "rank 1 has left the group") {
+		t.Errorf("a rank has left: %v", err)
+	}
+}
+
+// TestNCCLWatch: a step that ends in time ends without an error; one that waits for a
+// rank that does not come, or whose communicator has an error, is ended with an error that
+// names that rank, once, and stays.
+func TestNCCLWatch(t *testing.T) {
+	stuck := errors.New("the network is down")
+	for _, c := range []struct {
+		name   string
+		away   int // a rank that does not come; −1: none
+		change func(l *nccl.Library)
+		want   []string // nil: nothing is wrong
+	}{
+		{"in time", -1, func(*nccl.Library) {}, nil},
+		{"a missing rank", 1, func(*nccl.Library) {}, []string{"a step takes longer than 100ms", "rank 1"}},
+		{"an error", -1, func(l *nccl.Library) { l.AsyncError = func(nccl.Comm) error { return stuck } }, []string{"exchange gradients by NCCL: the network is down"}},
+		{"an error, and no end", -1, func(l *nccl.Library) {
+			abort := l.CommAbort
+			l.AsyncError = func(nccl.Comm) error { return stuck }
+			l.CommAbort = func(c nccl.Comm) error { return errors.Join(abort(c), errors.New("abort: no")) }
+		}, []string{"the network is down", "abort: no"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := gpus(t, 3)
+			for _, g := range all {
+				c.change(g.library)
+			}
+			options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, Search: 500 * time.Millisecond}
+			if c.want == nil {
+				options.Timeout = 0 // what most take
+			}
+			err := together(collective.InProcess(3), func(group collective.Group) error {
+				g := all[group.Rank()]
+				n, err := NewNCCL(t.Context(), g, group, options)
+				if err != nil {
+					return err
+				}
+				if group.Rank() == c.away {
+					return n.Close()
+				}
+				stop := n.Watch(t.Context())
+				_, err = g.exchanged(make([]byte, 8), func(p uintptr, s device.Stream) error {
+					if c.want != nil && c.away < 0 { // the rank is at other things meanwhile
+						time.Sleep(100 * time.Millisecond)
+						return nil
+					}
+					return n.SumStatistics(device.Buffer{Pointer: p, Type: device.F64, Elements: 1}, s)
+				})
+				watched := stop()
+				if err != nil {
+					return err
+				}
+				for _, w := range c.want {
+					if watched == nil || strings.Count(watched.Error(), w) != 1 {
+						return fmt.Errorf("rank %d does not say %q once: %w", group.Rank(), w, watched)
+					}
+				}
+				if c.want == nil {
+					return errors.Join(watched, n.Close())
+				}
+				if !errors.Is(n.Wait(), watched) {
+					return fmt.Errorf("then Wait says %w", n.Wait())
+				}
+				if err := n.Bucket(0, device.Buffer{Pointer: 1, Type: device.F32}, device.Stream{}); !errors.Is(err, watched) {
+					return fmt.Errorf("then Bucket says %w", err)
+				}
+				return n.Close() // there is nothing left to destroy
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestNCCLWatchEnds: a step whose context ends is not watched any more.
+func TestNCCLWatchEnds(t *testing.T) {
+	n, err := NewNCCL(t.Context(), gpus(t, 1)[0], collective.Single(), NCCLOptions{Timeout: time.Millisecond, Poll: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Watch(ctx)(); err != nil {
+		t.Error(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAccumulatorOfADevice: an engine that adds up itself asks which part is next, and
+// what exchanges the last.
+func TestAccumulatorOfADevice(t *testing.T) {
+	d := NewDDP(t.Context(), collective.Single(), FaultNone)
+	a := NewAccumulator(d)
+	a.Begin(2)
+	for want := 1; want <= 2; want++ {
+		part, parts, inner := a.Part()
+		if part != want || parts != 2 || inner != engine.GradSync(d) {
+			t.Errorf("part %d of %d by %v", part, parts, inner)
+		}
+		if r := a.Reduced(); r != nil {
+			t.Errorf("before the end %v is reduced", r)
+		}
+		a.Accumulated()
+	}
+	d.reduced = []engine.Reduction{{Bucket: 3}}
+	if r := a.Reduced(); len(r) != 1 || r[0].Bucket != 3 {
+		t.Errorf("reduced %v", r)
+	}
+	if all, err := a.ShareStatistics([]float64{1, 2}); err != nil || !slices.Equal(all, []float64{1, 2}) {
+		t.Errorf("statistics %v, %v", all, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// failingTensors is an executable that fails at a tensor.
+type failingTensors struct {
+	engine.Executable
+	get, set string
+}
+
+func (e failingTensors) Get(name string) ([]float64, error) {
+	if name == e.get {
+		return nil, errors.New("no memory")
+	}
+	return []float64{1}, nil
+}
+
+func (e failingTensors) Set(name string, _ []float64) error {
+	if name == e.set {
+		return errors.New("read only")
+	}
+	return nil
+}
+
+// TestBroadcastTensorsErrors: the error names the tensor.
+func TestBroadcastTensorsErrors(t *testing.T) {
+	for want, e := range map[string]failingTensors{"broadcast b: no memory": {get: "b"}, "broadcast a: read only": {set: "a"}} {
+		groups := collective.InProcess(2)
+		said := make([]error, 2)
+		err := together(groups, func(g collective.Group) error {
+			said[g.Rank()] = BroadcastTensors(t.Context(), e, g, []string{"a", "b"})
+			return g.Close()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if said[1] == nil || said[1].Error() != want {
+			t.Errorf("want %q: %v", want, said[1])
+		}
+	}
+	groups := collective.InProcess(2)
+	if err := groups[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := BroadcastTensors(t.Context(), failingTensors{}, groups[0], []string{"a"}); err == nil || !strings.Contains(err.Error(), "broadcast a: ") {
+		t.Error(err)
+	}
+}
