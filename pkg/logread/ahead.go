@@ -27,6 +27,9 @@ const (
 	// aheadShare is how many pieces of its length a processor would have to read of
 	// what is left: pieces become shorter, so that all are done at the same time.
 	aheadShare = 2
+	// aheadChunk is how much of a piece is read at once: more than elsewhere, for behind
+	// a call of the system the scanner is slow for a while.
+	aheadChunk = 1 << 20
 	// usualFrom is of how many bytes in usual form a log must be, to be read so.
 	usualFrom = 1 << 15
 	// aheadProbe is in how many bytes a line of an epoch's time must begin, for
@@ -116,7 +119,7 @@ func (t *textLog) goAhead(ctx context.Context) {
 	}
 	for range min(int64(in.abreast-1), (in.size-t.l.got)/in.pieceBytes()) { // they begin while the pieces are cut
 		a.wg.Go(func() {
-			buf := make([]byte, min(chunk, in.size))
+			buf := make([]byte, min(aheadChunk, in.size))
 			<-a.ready
 			for a.one(buf) {
 			}

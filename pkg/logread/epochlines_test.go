@@ -68,6 +68,10 @@ func textResult(parts []*part, report *Report, counts [2]int64) string {
 		}
 		run := p.run
 		run.Epochs = nil
+		if run.Info.Test != nil {
+			fmt.Fprintln(&b, *run.Info.Test)
+			run.Info.Test = nil
+		}
 		fmt.Fprintln(&b, run)
 	}
 	fmt.Fprintln(&b, report.String(), report.Records, report.Lines, report.LinesUsed, counts)

@@ -56,6 +56,9 @@ func fuzzKind(t *testing.T, name, path string, text []byte) []*part {
 	if len(report.Unused) > maxUnused || len(report.Ignored) > maxIgnored {
 		t.Errorf("%d problems, %d reasons", len(report.Unused), len(report.Ignored))
 	}
+	if name == textKind && report.LinesUsed+report.LinesIgnored() > report.Lines {
+		t.Errorf("%d lines used and %d ignored, of %d", report.LinesUsed, report.LinesIgnored(), report.Lines)
+	}
 	if report.LinesUsed < 0 || report.Lines > int64(lines) || report.LinesUsed > report.Lines {
 		t.Errorf("%d of %d lines used, the file has %d", report.LinesUsed, report.Lines, lines)
 	}
@@ -151,6 +154,9 @@ func FuzzReadBenchyJSON(f *testing.F) {
 
 func FuzzReadKeras(f *testing.F) {
 	seed(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log")
+	const bar = "\x1b[1m9/9\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m0s\x1b[0m 245ms/step - accuracy: 0.25 - loss: 2.0000\n"
+	f.Add([]byte("Epoch 1/2\n" + bar + bar + "Epoch 2/2\n9/9 - 0s - loss: 1.0\n9/9 - 1s - loss: 1.0 - val_loss: 2.0\n" + bar + bar))
+	f.Add([]byte("5/5 - 1s - loss: 1.0\nEpoch 1/1\nEpoch 1/1\n9/9 - 1s - loss: 1.0\n9/9 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\nEpoch 1/1\n9/9 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzKind(t, textKind, "job-501.out", text) })
 }
 
@@ -166,6 +172,7 @@ func FuzzReadRates(f *testing.F) {
 
 func FuzzReadHorovod(f *testing.F) {
 	seed(f, "horovod/synthetic.log")
+	f.Add([]byte("Model: a\nBatch size: 5\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\nModel: b\nBatch size: 5\nreal 0m5s\nBatch size: 5\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzKind(t, textKind, "synthetic.log", text) })
 }
 
@@ -196,10 +203,12 @@ func FuzzReadHuggingFace(f *testing.F) {
 
 func FuzzReadSacct(f *testing.F) {
 	seed(f, "slurm/accounting.txt")
+	f.Add([]byte("JobID|State|Elapsed\n42_1|FAILED|00:02:00\n42_[2-9]|PENDING|00:00:00\n43|PENDING|00:00:00\n43|COMPLETED|00:01:00\n43|PENDING|00:00:00\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzKind(t, sacctKind, "sacct.txt", text) })
 }
 
 func FuzzReadTorchrun(f *testing.F) {
+	f.Add([]byte("0: [default1]:[titan] 2021-11-12 00:32:26,118 - root - INFO - step:  1  loss:  8.1\n5000: [default2000]:Epoch 1/1\n1: [rank7]: [titan] step: 2 loss: 1\n[prterun-a-1@1,3]<stdout>:Epoch 1/1\n"))
 	seed(f, "torchrun/ddp_4gpus.log", "titan/llama_8gpu.log")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzKind(t, textKind, "ddp.log", text) })
 }

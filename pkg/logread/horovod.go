@@ -27,7 +27,16 @@ type horovodState struct {
 	perGPU     float64
 	spread     float64
 	summary    int // the line of the total; 0 where it has not come
+	// What stands above the rates, which is of other programs where none come.
+	model     string
+	batch     int // of a GPU
+	settings  int // lines of these
+	settingAt int // the first
 }
+
+// otherSettings is why settings above no rates are ignored: of a batch nobody
+// knows whether it is of a worker or of all.
+const otherSettings = "a batch size or a model that no rates of Horovod's benchmark follow: other programs print them, too"
 
 // maxRates bounds how many single rates are kept of a trial.
 const maxRates = 1 << 16
@@ -120,24 +129,44 @@ func (t *textLog) horovodSetting(m []byte) verdict {
 	}
 	c := cursor{b: value}
 	n := c.count()
+	h := &t.cur.rates
 	switch {
 	case string(key) == "Model":
-		t.set("model", text)
+		h.model = text
 	case !c.end() || n < 1:
 		return unknown
 	case string(key) == "Batch size":
-		t.cur.run.Info.BatchPerWorker = n
-	case n <= maxWorkers:
-		t.cur.run.Info.Workers = n
+		h.batch = n
+	default:
+		if n <= maxWorkers {
+			t.cur.run.Info.Workers = n
+		}
+		return used
 	}
-	return used
+	if h.settings++; h.settings == 1 {
+		h.settingAt = t.l.number
+	}
+	return pending
 }
 
 // finishHorovod makes the trial of the run whole.
 func (r *textRun) finishHorovod(report *Report) {
 	h := r.rates
 	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {
+		if h.settings > 0 {
+			report.ignoreMore(Ignored{Reason: otherSettings, Lines: int64(h.settings), First: h.settingAt})
+		}
 		return
+	}
+	report.LinesUsed += int64(h.settings)
+	if h.batch > 0 {
+		r.run.Info.BatchPerWorker = h.batch
+	}
+	if h.model != "" {
+		if r.run.Info.Config == nil {
+			r.run.Info.Config = map[string]any{}
+		}
+		r.run.Info.Config["model"] = h.model
 	}
 	tr := r.trials["SYNTHETIC"]
 	n := float64(r.run.Info.Workers)

@@ -82,7 +82,7 @@ func (d *identifier) run(p *part) {
 		info.Series = p.told.series
 	}
 	if info.Series == "" {
-		info.Series = d.series(p.run.File)
+		info.Series, p.pathSeries = d.series(p.run.File), true
 		p.report.assume("series %q: from the path", info.Series)
 	} else if info.Study == "" {
 		info.Study = d.study(p.run.File, info.Series)
@@ -310,8 +310,10 @@ func (d *identifier) bare(name string) string {
 }
 
 // jobOf takes the number of a Slurm job from the name of the file that Slurm
-// wrote: slurm-1234.out, name-1234.out.
-func jobOf(p *part) {
+// wrote: slurm-1234.out, name-1234.out, and for a task of a job array
+// slurm-1234_5.out. Which of two numbers is a job's the known ones say, which
+// were accounted.
+func jobOf(p *part, known map[string]bool) {
 	if p.run.Info.JobIDs[slurmJob] != "" {
 		return
 	}
@@ -323,8 +325,21 @@ func jobOf(p *part) {
 		return
 	}
 	i := strings.LastIndexAny(stem, "-_.")
+	if i <= 0 {
+		return
+	}
 	id := stem[i+1:]
-	if i <= 0 || len(id) < 3 || strings.Trim(id, "0123456789") != "" {
+	if strings.Trim(id, "0123456789") != "" || id == "" {
+		return
+	}
+	if k := strings.LastIndexAny(stem[:i], "-_."); stem[i] == '_' && !known[id] { // a task: its array's job stands in front
+		task := stem[k+1:]
+		job := stem[k+1 : i]
+		if len(job) >= 3 && strings.Trim(job, "0123456789") == "" && (known[task] || stem[:k+1] == "slurm-") {
+			id = task
+		}
+	}
+	if len(id) < 3 {
 		return
 	}
 	if p.run.Info.JobIDs == nil {

@@ -2,6 +2,7 @@ package logread
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,6 +37,7 @@ func TestPatterns(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "expected the end of a path", "a=": "name of a series", "{n}.csv": `"{n}" is not known; use {workers}`,
 		"{workers}_{workers}.csv": "stands there twice", "a=x {series}": "not in front", "a{": "is not known",
+		"log_{workers}.csv=X {nonsense}": `"{nonsense}" is not known`, "log_{workers}.csv=X {workers}": `"{workers}" is not known`, "{series}/a.csv={series": `"{series" is not known`,
 	} {
 		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected %q", text, err, want)
@@ -89,6 +91,26 @@ func TestIdentityFromPaths(t *testing.T) {
 		if got.why = ""; got != want {
 			t.Errorf("%s: %+v, expected %+v", path, got, want)
 		}
+	}
+}
+
+// TestStudyOfSeries: files of one series in one folder are of one study, whether
+// they say their series or their path does.
+func TestStudyOfSeries(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sc21", "base", "4GPU", "00")
+	stamp := "2021-11-12 00:32:26,118 - root - INFO - "
+	write(t, dir, map[string]string{
+		"out.log":     stamp + "Configuration name: base\n" + stamp + "Time taken for epoch 1 is 5.0 sec, avg 2.0 samples/sec\n",
+		"benchy.json": `{"nranks":4,"IO":{"rates":[[5.0]],"avg_iter_throughput":[5.0],"trial_throughput":[5.0],"trial_time":[1.0]}}`,
+	})
+	logs, _ := explained(t, dir)
+	for _, r := range logs.Runs {
+		if r.Info.Series != "base" || r.Info.Study != "sc21" {
+			t.Errorf("%s: series %s of study %s, expected base of sc21", r.Dir, r.Info.Series, r.Info.Study)
+		}
+	}
+	if len(logs.Runs) != 2 {
+		t.Errorf("%d runs, expected 2", len(logs.Runs))
 	}
 }
 

@@ -14,24 +14,37 @@ import (
 //	 - 89s - loss: 1.9173 - acc: 0.2980 - val_loss: 1.6662 - val_acc: 0.4036
 //	196/196 - 49s - 245ms/step - accuracy: 0.2506 - loss: 2.0408
 //	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
+//	196/196 ━━━━━━━━━━━━━━━━━━━━ 49s 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//
+// The last is Keras 3's, with colours as a rule.
 //
 // Several ranks write their lines between each other. Each rank writes "Epoch
 // N/M" before the line with that epoch's values, so of the epochs that are
-// open, a line of values belongs to the one that was opened first.
+// open, a line of values belongs to the one that was opened first. A line for
+// which none is open is of an evaluation (kerastest.go).
 
 // kerasState is what a run's Keras lines have said so far.
 type kerasState struct {
 	ranks map[int]*kerasRank // by label
 	label int                // of the rank whose line came last
 	cur   *kerasRank         // that rank
+	// behind are the evaluations that came behind the last epoch.
+	behind []kerasEvaluation
+	zeros  int          // epochs of 0 s
+	labels map[int]bool // that have had a line "Epoch N/M", in any run of the log
 }
 
 // kerasRank is what the lines with one label, or those without, have said.
 type kerasRank struct {
-	open  []int // epochs whose values have not come, in order
-	first int   // of these, in open
-	last  int   // the last epoch whose values came
-	count tally // how many ranks' values of an epoch have come
+	opened bool  // lines "Epoch N/M" come with this label
+	open   []int // epochs whose values have not come, in order
+	first  int   // of these, in open
+	last   int   // the last epoch whose values came
+	count  tally // how many ranks' values of an epoch have come
+	again  tally // how many of them have come again
+	// unfinished counts the epochs whose values are of a bar with 0 s to go, and
+	// steps is how many such a bar has.
+	unfinished, steps int
 }
 
 // of is the state of the rank with that label.
@@ -44,7 +57,7 @@ func (k *kerasState) of(label int) *kerasRank {
 		if k.ranks == nil {
 			k.ranks = map[int]*kerasRank{}
 		}
-		r = &kerasRank{}
+		r = &kerasRank{opened: k.labels[label]}
 		k.ranks[label] = r
 	}
 	k.label, k.cur = label, r
@@ -68,7 +81,8 @@ func (r *kerasRank) next() int {
 // maxOpen bounds the epochs that are open: a rank is at most in one.
 const maxOpen = 1 << 16
 
-// kerasEpoch opens an epoch. Epoch 1 behind a later one begins a run.
+// kerasEpoch opens an epoch. Epoch 1 behind a later one, or behind an
+// evaluation, begins a run.
 func (t *textLog) kerasEpoch(m []byte) verdict {
 	c := cursor{b: m}
 	n := c.lit("Epoch ").count()
@@ -76,10 +90,15 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 	if !c.end() || n < 1 || total < n {
 		return unknown
 	}
-	if r := t.cur.keras.of(t.rank); n == 1 && r.last > 1 && len(r.open) == 0 {
+	if r := t.cur.keras.of(t.rank); !r.opened {
+		t.kerasFirst(r)
+	}
+	if r := t.cur.keras.of(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.behind) > 0) && len(r.open) == 0 {
 		t.begin()
 	}
-	r := t.form(formKeras).keras.of(t.rank)
+	k := &t.form(formKeras).keras
+	k.leave(t.in.report, kerasBetween)
+	r := k.of(t.rank)
 	if len(r.open)-r.first >= maxOpen {
 		t.in.problem(t.l.number, "more than %d epochs are open; this one is left out", maxOpen)
 		return unused
@@ -101,8 +120,8 @@ func (r *kerasRank) opens(n int) {
 // epoch, or is of the shape of the line of values before.
 func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	if !has(b, "Epoch ") {
-		shapes := &t.kerasShapes
-		if c := b[0]; shapes.n == 0 || c != '-' && !digit(c) {
+		shapes, k := &t.kerasShapes, &t.cur.keras
+		if c := b[0]; shapes.n == 0 || c != '-' && !digit(c) || k.cur == nil || k.label != t.rank || k.cur.orphan() {
 			return 0, unknown
 		}
 		s := &shapes.known[shapes.last]
@@ -123,18 +142,20 @@ func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.of(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen {
+	if r := t.cur.keras.of(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.behind) > 0 {
 		return 0, unknown
 	}
 	t.form(formKeras).keras.of(t.rank).opens(epoch)
 	return k + 1, used
 }
 
-// kerasSummary is "196/196 - …" or "196/196 [===] - …": the first number must
-// be the second, else the epoch is not at its end.
+// kerasSummary is "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …": the
+// first number must be the second, else the epoch is not at its end.
 func (t *textLog) kerasSummary(m []byte) verdict {
-	if s := t.kerasShapes.match(m); s != nil {
-		return t.kerasShaped(s)
+	if !t.kerasOrphan() {
+		if s := t.kerasShapes.match(m); s != nil {
+			return t.kerasShaped(s)
+		}
 	}
 	c := cursor{b: m}
 	done := c.count()
@@ -142,21 +163,27 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	if c.failed {
 		return unknown
 	}
-	c.blank()
-	if c.opt("[") || c.opt("\x1b") { // the bar
+	if c.blank(); has(c.b, "\x1b") {
+		c.b = skipBlanks(withoutColours(c.b))
+	}
+	bar := has(c.b, "━")
+	switch {
+	case bar: // of Keras 3
+		c.b = skipBlanks(bytes.TrimLeft(c.b, "━"))
+	case c.opt("["):
 		i := bytes.Index(c.b, []byte(" - "))
 		if i < 0 {
 			return unknown
 		}
 		c.b = c.b[i+1:]
 	}
-	if !has(c.b, "- ") {
+	if !bar && !c.opt("- ") || bar && !bytes.Contains(c.b, []byte("/step - ")) {
 		return unknown
 	}
 	if done != total {
 		return idle
 	}
-	return t.kerasTail(m, c.b)
+	return t.kerasTail(m, c, total, bar)
 }
 
 // What the slots of a line of values are.
@@ -232,14 +259,16 @@ func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
 		return nil
 	}
 	e := t.epoch(n, nth)
-	e.Seconds, e.Line = t.took(seconds), t.l.number
+	if e.Seconds, e.Line = seconds, t.l.number; !(seconds > 0) {
+		e.Seconds = t.kerasTook(seconds)
+	}
 	return e
 }
 
-// kerasTail is "- 49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line.
-func (t *textLog) kerasTail(line, m []byte) verdict {
-	c := cursor{b: m}
-	text, field := c.lit("- ").b, kerasSeconds
+// kerasTail is "49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line
+// that says how many steps there were, or 0.
+func (t *textLog) kerasTail(line []byte, c cursor, steps int, bar bool) verdict {
+	text, field := c.b, kerasSeconds
 	seconds := c.num()
 	switch {
 	case c.failed:
@@ -263,18 +292,43 @@ func (t *textLog) kerasTail(line, m []byte) verdict {
 	if c.failed || !has(c.b, "- ") || !bytes.Contains(c.b, []byte("loss: ")) {
 		return unknown
 	}
+	if t.kerasOrphan() {
+		e := unmeasured(0, t.l.number)
+		e.Seconds = seconds
+		t.kerasItems(c.b[len("- "):], &e, nil)
+		return t.kerasBelow(e, steps, bar)
+	}
 	e := t.kerasValues(seconds)
 	if e == nil {
 		return unused
 	}
-	shape := t.kerasShapes.learn(line)
+	var shape *shape
+	if bar { // such lines are long, and few of them are the last of an epoch
+		if seconds == 0 {
+			r := t.cur.keras.of(t.rank)
+			r.unfinished, r.steps = r.unfinished+1, steps
+		}
+	} else {
+		shape = t.kerasShapes.learn(line)
+	}
 	shape.add(slotNumber, text, field, nil)
 	if _, n := decimal(perStep); n > 0 {
 		shape.add(slotNumber, perStep, 0, nil)
 	}
-	for rest := c.b[len("- "):]; len(rest) > 0; {
+	if !t.kerasItems(c.b[len("- "):], e, shape) {
+		shape = nil
+	}
+	t.kerasShapes.keep(shape)
+	return used
+}
+
+// kerasItems takes "loss: 2.0408 - accuracy: 0.2506 …" into e, and learns the
+// shape of it; false where one is not as it should be.
+func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *shape) bool {
+	good := true
+	for len(items) > 0 {
 		var item []byte
-		item, rest, _ = bytes.Cut(rest, []byte(" - "))
+		item, items, _ = bytes.Cut(items, []byte(" - "))
 		key, text, ok := bytes.Cut(item, []byte(": "))
 		if !ok { // 24s/epoch, 121ms/step
 			if _, n := decimal(item); n > 0 {
@@ -285,14 +339,13 @@ func (t *textLog) kerasTail(line, m []byte) verdict {
 		number := cursor{b: text}
 		v := number.num()
 		if number.failed {
-			t.in.problem(t.l.number, "%s of epoch %d: expected a number, got %.40q", key, e.Epoch, text)
-			shape = nil
+			t.in.problem(t.l.number, "%s: expected a number, got %.40q", key, text)
+			shape, good = nil, false
 			continue
 		}
 		field := kerasField(key)
 		kerasSet(e, field, v)
 		shape.add(slotNumber, text, field, nil)
 	}
-	t.kerasShapes.keep(shape)
-	return used
+	return good
 }

@@ -10,7 +10,7 @@ const (
 	// maxLine bounds a line that a reader sees: what follows is skipped.
 	maxLine = 1 << 20
 	// chunk is how much is read at once.
-	chunk = 1 << 16
+	chunk = 1 << 18
 )
 
 // lines gives a text line by line, without a copy and in bounded memory.

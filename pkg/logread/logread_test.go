@@ -253,3 +253,15 @@ func Example() {
 	}
 	// Output: horovod 4 2 205.381887 0
 }
+
+// TestReportOfUnread: of a file that cannot be opened there is no kind to say.
+func TestReportOfUnread(t *testing.T) {
+	r := Report{Path: "a.log"}
+	r.problem(0, "open a.log: permission denied")
+	if got, want := r.String(), "a.log: not read: open a.log: permission denied\n"; got != want {
+		t.Errorf("%q, expected %q", got, want)
+	}
+	if html := (Reports{r}).HTML(); !strings.Contains(html, "not read: open a.log") || strings.Contains(html, "not used") {
+		t.Errorf("%s", html)
+	}
+}

@@ -24,8 +24,8 @@ import (
 //     without such a run make one by themselves, all those of a folder
 //     together; so do those in train/ and validation/ beside each other.
 //   - A configuration file adds to the runs of its folder what they do not say.
-//   - A job's accounting belongs to the runs whose file is named by the job's
-//     id; without such a run it is one by itself.
+//   - A job's accounting belongs to the run whose file is named by the job's id;
+//     without such a run it is one by itself.
 type role int
 
 const (
@@ -38,11 +38,12 @@ const (
 
 // part is what one file tells of one run.
 type part struct {
-	run      runs.Run
-	role     role
-	line     int  // where the run begins in its file; 0 for the whole of it
-	seedTold bool // run.Info.Seed is what the content says
-	rateSums bool // Epoch.SamplesPerSecond is of one rank: that of all is the sum
+	run        runs.Run
+	role       role
+	line       int  // where the run begins in its file; 0 for the whole of it
+	seedTold   bool // run.Info.Seed is what the content says
+	pathSeries bool // run.Info.Series is what the path says
+	rateSums   bool // Epoch.SamplesPerSecond is of one rank: that of all is the sum
 	// state and stateOf order several files that hold states of one run.
 	state   int64
 	stateOf string
@@ -92,13 +93,19 @@ func (m *merger) merge(parts []*part) []runs.Run {
 	mains = joinCopies(mains)
 	mains = append(mains, m.joinCompanions(joinTraces(joinEvents(of(companion))), mains)...)
 	joinConfig(of(config), mains)
-	for _, p := range mains {
-		jobOf(p)
+	jobs := of(accounting)
+	known := map[string]bool{}
+	for _, p := range jobs {
+		known[p.run.Info.JobIDs[slurmJob]] = true
 	}
-	mains = append(mains, joinAccounting(of(accounting), mains)...)
+	for _, p := range mains {
+		jobOf(p, known)
+	}
+	mains = append(mains, joinAccounting(jobs, mains)...)
 	for _, p := range mains {
 		m.names.run(p)
 	}
+	joinStudies(mains)
 	attachProblems(mains)
 	isMain := map[*part]bool{}
 	for _, p := range mains {
@@ -284,25 +291,74 @@ func joinConfig(configs, mains []*part) {
 	}
 }
 
-// joinAccounting adds what a cluster accounted to the job's runs; jobs without
-// a log are returned as runs.
+// joinAccounting adds what a cluster accounted to the job's run; jobs without a
+// log are returned as runs. Where a job holds several runs its time and energy
+// are of none of them, and it ended as the last of them did.
 func joinAccounting(jobs, mains []*part) []*part {
 	var own []*part
 	for _, job := range jobs {
 		id := job.run.Info.JobIDs[slurmJob]
-		n := 0
+		var all, measured []*part
 		for _, p := range mains {
-			if id != "" && p.run.Info.JobIDs[slurmJob] == id {
-				addMissing(&p.run, job.run)
-				p.report.assume("job %s is accounted in %s", id, job.run.File)
-				n++
+			if id == "" || p.run.Info.JobIDs[slurmJob] != id {
+				continue
+			}
+			all = append(all, p)
+			if len(p.run.Epochs)+len(p.run.Curves)+len(p.run.Trials)+len(p.run.Spans) > 0 || p.run.WallSeconds > 0 {
+				measured = append(measured, p)
 			}
 		}
-		if n == 0 {
+		if len(all) == 0 {
 			own = append(own, job)
+			continue
+		}
+		if len(measured) == 0 { // they only say how it ended
+			measured = all
+		}
+		for _, p := range all {
+			p.report.assumeOnce("job %s is accounted in %s", id, job.run.File)
+		}
+		if len(measured) == 1 {
+			addMissing(&measured[0].run, job.run)
+			continue
+		}
+		common := runs.Info{Series: job.run.Info.Series} // of each of them
+		if job.run.Info.Nodes == 1 {
+			common.Nodes = 1
+		}
+		if job.run.Info.Workers == 1 {
+			common.Workers = 1
+		}
+		last := measured[len(measured)-1]
+		addMissing(&last.run, runs.Run{Info: runs.Info{Status: job.run.Info.Status, Error: job.run.Info.Error}})
+		for _, p := range measured {
+			addMissing(&p.run, runs.Run{Info: common})
+			p.report.assumeOnce("job %s holds %d runs; its time and energy are of all of them, and of none", id, len(measured))
+			if job.run.Info.Error != "" {
+				p.report.assumeOnce("job %s ended as the last of its %d runs did, the one of %s", id, len(measured), last.run.Dir)
+			}
 		}
 	}
 	return own
+}
+
+// joinStudies puts a run whose path says its series into the study of the runs
+// of that series in the same folder that say it themselves: a study is a folder
+// above that is not named for the series, which the path alone cannot tell.
+func joinStudies(mains []*part) {
+	type place struct{ folder, series string }
+	studies := map[place]string{}
+	for _, p := range mains {
+		if !p.pathSeries {
+			studies[place{filepath.Dir(p.run.File), p.run.Info.Series}] = p.run.Info.Study
+		}
+	}
+	for _, p := range mains {
+		if study := studies[place{filepath.Dir(p.run.File), p.run.Info.Series}]; p.pathSeries && study != "" && study != p.run.Info.Study {
+			p.run.Info.Study = study
+			p.report.assume("study %q: that of series %q in the same folder", study, p.run.Info.Series)
+		}
+	}
 }
 
 // attachProblems gives each run those of its file, by line where a file holds

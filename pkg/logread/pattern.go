@@ -74,6 +74,12 @@ func ParsePattern(text string) (Pattern, error) {
 		rest = rest[length:]
 	}
 	b.WriteByte('$')
+	if _, rest, other := strings.Cut(strings.ReplaceAll(series, "{series}", ""), "{"); other {
+		if name, _, closed := strings.Cut(rest, "}"); closed {
+			rest = name + "}"
+		}
+		return Pattern{}, fmt.Errorf("parse pattern %q: %q is not known behind the =; use {series}", text, "{"+rest)
+	}
 	if strings.Contains(series, "{series}") && !seen["series"] {
 		return Pattern{}, fmt.Errorf("parse pattern %q: {series} stands behind the =, and not in front of it", text)
 	}

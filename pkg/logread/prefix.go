@@ -10,7 +10,10 @@ import (
 //
 //	 0: line                             srun -l
 //	[1,0]<stdout>:line                   mpirun --tag-output, horovodrun
+//	[prterun-node1-123@1,0]<stdout>:line  the same of Open MPI 5
 //	[rank0]:line                         torchrun
+//	0: [default1]:line                   srun -l of torchrun --tee, on each node
+//	[titan] 2021-11-12 00:32:26,118 - root - INFO - line
 //	2021-11-12 00:32:26,118 - root - INFO - line
 //	2018-10-07 20:36:09,348 INFO line
 func (t *textLog) strip(line []byte) []byte {
@@ -20,6 +23,9 @@ func (t *textLog) strip(line []byte) []byte {
 	}
 	if digit(m[0]) || m[0] == '[' {
 		m = t.label(m)
+		if len(m) > 0 && m[0] == '[' {
+			m = t.inner(m)
+		}
 		if len(m) > 20 && (digit(m[0]) || m[0] == '-') {
 			m = t.timeStamp(m)
 		}
@@ -47,6 +53,11 @@ func (t *textLog) label(m []byte) []byte {
 		rank := c.count()
 		c.lit("]:")
 		return t.labelled(m, c, rank)
+	case c.opt("prterun-"):
+		at := bytes.IndexByte(c.b[:min(len(c.b), 300)], '@') // behind the host's name and a process
+		c.failed = at < 0
+		c.b = c.b[at+1:]
+		fallthrough
 	case len(m) > 2 && digit(m[1]):
 		rank := c.count()
 		if c.opt(",") {
@@ -67,6 +78,35 @@ func (t *textLog) labelled(m []byte, c cursor, rank int) []byte {
 	}
 	t.rank = rank
 	return skipBlanks(c.b)
+}
+
+// nodeRanks is how far the numbers of two nodes' ranks are apart where labels
+// count within a node and nothing says how many each has.
+const nodeRanks = 1 << 10
+
+// inner takes off what stands between a label, or nothing, and a program's own
+// line: the label of a rank in the lines of a node, and torchtitan's name.
+// torchrun's [defaultN] counts the ranks of a node, its [rankN] those of all.
+func (t *textLog) inner(m []byte) []byte {
+	if node := t.rank; node >= 0 {
+		local := has(m, "[default")
+		t.rank = -1
+		m = t.label(m)
+		switch {
+		case t.rank < 0, local && (t.rank >= nodeRanks || node > maxWorkers/nodeRanks-1):
+			t.rank = node
+		case local && node > 0:
+			t.rank += nodeRanks * node
+			if !t.nodes {
+				t.nodes = true
+				t.in.report.assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N on", nodeRanks)
+			}
+		}
+	}
+	if has(m, "[titan] ") {
+		m = skipBlanks(m[len("[titan] "):])
+	}
+	return m
 }
 
 // skipBlanks leaves out blanks and tabs at the beginning: bytes.TrimLeft would

@@ -3,6 +3,7 @@ package logread
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 
 	"github.com/go-gota/gota/dataframe"
@@ -89,6 +90,13 @@ func (r *Report) assume(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
 
+// assumeOnce is assume, but says nothing twice.
+func (r *Report) assumeOnce(format string, a ...any) {
+	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
+		r.Assumed = append(r.Assumed, text)
+	}
+}
+
 // problems are those of the file, and one that counts what was not kept.
 func (r *Report) problems() []runs.Problem {
 	if r.UnusedMore == 0 {
@@ -98,12 +106,21 @@ func (r *Report) problems() []runs.Problem {
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
+// unread is why the file was not read; empty where it was. One that cannot be
+// opened is a problem, and one of no known kind is not.
+func (r Report) unread() string {
+	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
+		return r.Unused[0].Reason
+	}
+	return r.Skipped
+}
+
 // String is the report as lines of text.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", r.Path)
-	if r.Skipped != "" {
-		fmt.Fprintf(&b, "not read: %s\n", r.Skipped)
+	if why := r.unread(); why != "" {
+		fmt.Fprintf(&b, "not read: %s\n", why)
 		return b.String()
 	}
 	b.WriteString(r.Kind)
@@ -183,8 +200,9 @@ func (r Reports) HTML() string {
 			kind += " (" + one.Compression + ")"
 		}
 		var notes []string
-		if one.Skipped != "" {
-			notes = append(notes, "not read: "+one.Skipped)
+		if why := one.unread(); why != "" {
+			notes = append(notes, "not read: "+why)
+			one.Unused = nil
 		}
 		notes = append(notes, one.Assumed...)
 		for _, i := range one.Ignored {

@@ -64,7 +64,7 @@ func readSacct(_ context.Context, in *input) ([]*part, error) {
 		return nil, fmt.Errorf("read %s after line %d: %w", in.path, l.number, l.err)
 	}
 	if len(parts) == 0 && len(in.report.Unused) == 0 {
-		in.problem(0, "no job stands there")
+		in.problem(0, "no job that has begun stands there")
 	}
 	in.report.Records = int64(len(parts))
 	return parts, nil
@@ -88,6 +88,10 @@ func sacctRow(in *input, line int, row map[string]string, parts []*part, byID ma
 	}
 	if job == "" || strings.Trim(job[:1], "0123456789") != "" {
 		in.problem(line, "expected a job's number, got %.40q", id)
+		return parts
+	}
+	if strings.Contains(job, "_[") || row["State"] == "PENDING" && byID[job] == nil {
+		in.report.ignore(line, "jobs and tasks that have not begun")
 		return parts
 	}
 	if byID[job] != nil {

@@ -94,6 +94,10 @@ func FuzzShapes(f *testing.F) {
 func shapeLogResult(log *textLog) string {
 	var b strings.Builder
 	for _, p := range log.finish() {
+		if test := p.run.Info.Test; test != nil {
+			fmt.Fprintln(&b, *test)
+			p.run.Info.Test = nil
+		}
 		fmt.Fprintln(&b, p.run)
 	}
 	fmt.Fprintln(&b, log.in.report.String(), log.counts)

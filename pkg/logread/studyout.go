@@ -53,7 +53,7 @@ func (t *textLog) studyLoss(m []byte) verdict {
 	}
 	if !train {
 		t.form(formStudy)
-		test := t.test()
+		test := t.cur.test()
 		test.Loss, test.Seconds = loss, seconds
 		return used
 	}
@@ -85,13 +85,13 @@ func (t *textLog) studyIoU(m []byte) verdict {
 		return unknown
 	}
 	t.form(formStudy)
-	t.test().IoU = v
+	t.cur.test().IoU = v
 	return used
 }
 
 // test is the test of the run.
-func (t *textLog) test() *runs.Test {
-	info := &t.cur.run.Info
+func (r *textRun) test() *runs.Test {
+	info := &r.run.Info
 	if info.Test == nil {
 		x := nan()
 		info.Test = &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}

@@ -60,6 +60,7 @@ const (
 	used                   // its values are taken
 	idle                   // of a known form, without a value
 	unused                 // should hold a value; a problem says why it is not used
+	pending                // what becomes of it is known, and counted, at the end of its run
 )
 
 // Reasons for which lines are ignored.
@@ -83,10 +84,11 @@ type textLog struct {
 	counts  [2]int64 // of lines of other form, and idle ones
 	firsts  [2]int
 	inBlock block
-	pending failure
+	failing failure
 	day     calendar // of the last time stamp
 	heading []byte   // the last "- name - LEVEL - "
 	zoned   bool     // the report says of which zone the stamps are taken to be
+	nodes   bool     // the report says how the ranks of several nodes are numbered
 	// usual is the form of the line if more that differ from it in their numbers
 	// alone may follow at once, and else formCommand. Those of epochs fast reads,
 	// and ahead in the pieces of the file to come.
@@ -232,7 +234,7 @@ func (t *textLog) take(line []byte) {
 		t.count(0)
 	case idle:
 		t.count(1)
-	case unused:
+	case unused, pending:
 	}
 }
 
@@ -333,15 +335,22 @@ func (t *textLog) dispatch(m []byte) verdict {
 			return t.rootCause()
 		}
 	case '-':
-		if s := t.kerasShapes.match(m); s != nil {
-			return t.kerasShaped(s)
+		if !t.kerasOrphan() {
+			if s := t.kerasShapes.match(m); s != nil {
+				return t.kerasShaped(s)
+			}
 		}
-		return t.kerasTail(m, m)
+		if has(m, "- ") {
+			return t.kerasTail(m, cursor{b: m[len("- "):]}, 0, false)
+		}
 	case 'r', 'u', 's', 'p', '+', '$', 'm', 'h', 't', 'd', 'a':
 		return t.lowerCase(m)
 	case 0x1b:
 		if bytes.Contains(m, []byte("step:")) {
 			return t.titan(m)
+		}
+		if plain := skipBlanks(withoutColours(m)); len(plain) > 0 && digit(plain[0]) {
+			return t.kerasSummary(plain) // Keras 3's bar
 		}
 	default:
 		if digit(c) {

@@ -80,7 +80,9 @@ func (t *textLog) begin() {
 		} else {
 			t.in.problem(t.l.number, "the file holds more than %d runs; the one that ends here is not kept", maxRuns)
 		}
+		labels := t.cur.keras.labels
 		t.cur = t.newRun(t.l.number)
+		t.cur.keras.labels = labels
 	}
 	t.setConfig(t.config)
 	t.config = nil
@@ -187,6 +189,8 @@ func (t *textLog) finish() []*part {
 	}
 	if t.cur.lines > 0 {
 		t.runs = append(t.runs, t.cur)
+	} else {
+		t.cur.finishHorovod(t.in.report) // settings at the end, of nothing
 	}
 	var parts []*part
 	kinds := map[string]bool{}
@@ -210,6 +214,7 @@ func (t *textLog) finish() []*part {
 func (r *textRun) part(report *Report) *part {
 	r.finishHorovod(report)
 	r.finishMLPerf(report)
+	r.finishKeras(report)
 	if r.timed {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
 	}

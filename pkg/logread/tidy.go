@@ -321,6 +321,9 @@ func runValues(run runs.Run) []value {
 			{"test_dice_untrained", t.DiceUntrained},
 			{"test_seconds", t.Seconds},
 		}
+		if t.Accuracy > 0 { // else of a task without, or not known
+			values = append(values, value{"test_accuracy", t.Accuracy})
+		}
 	}
 	if s, ok := info.Config[TrainingSeconds].(float64); ok {
 		values = append(values, value{TrainingSeconds, s})

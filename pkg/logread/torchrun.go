@@ -27,7 +27,7 @@ type failure struct {
 
 func (t *textLog) rootCause() verdict {
 	t.failed()
-	t.pending = failure{line: t.l.number}
+	t.failing = failure{line: t.l.number}
 	t.inBlock = failureBlock
 	return used
 }
@@ -46,14 +46,14 @@ func (t *textLog) failureLine(m []byte) verdict {
 	text := strings.TrimSpace(string(value))
 	switch string(bytes.TrimSpace(key)) {
 	case "rank":
-		t.pending.rank, _, _ = strings.Cut(text, " ")
+		t.failing.rank, _, _ = strings.Cut(text, " ")
 	case "host":
-		t.pending.host = text
+		t.failing.host = text
 	case "exitcode":
-		t.pending.code, _, _ = strings.Cut(text, " (pid")
+		t.failing.code, _, _ = strings.Cut(text, " (pid")
 	case "traceback", "msg", "message":
 		if !strings.HasPrefix(text, "To enable traceback") {
-			t.pending.why = text
+			t.failing.why = text
 		}
 	case "time", "error_file", "[0]":
 	default:
@@ -64,11 +64,11 @@ func (t *textLog) failureLine(m []byte) verdict {
 
 // failed sets the run to failed once its block is read.
 func (t *textLog) failed() {
-	p := t.pending
+	p := t.failing
 	if p.line == 0 {
 		return
 	}
-	t.pending = failure{}
+	t.failing = failure{}
 	run := t.form(formFailure)
 	text := "torchrun: a rank failed"
 	if p.rank != "" {

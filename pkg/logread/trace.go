@@ -88,6 +88,9 @@ func readTrace(_ context.Context, in *input) ([]*part, error) {
 	if n := t.set.nested; n > 0 {
 		in.report.assume("%d spans lie in others of their kind, which stand for them", n)
 	}
+	if n := t.set.drawn; n > 0 {
+		in.report.assume("%d marks of steps are drawn over a device's stream; the host's count", n)
+	}
 	if len(t.spans) == 0 {
 		in.problem(0, "none of the %d events of the trace is a span", t.events)
 		return nil, nil

@@ -88,6 +88,27 @@ func TestTraceKineto(t *testing.T) {
 	}
 }
 
+// TestTraceStepsOfDevice: Kineto marks a step on the host and again over each
+// stream; the host's is the step.
+func TestTraceStepsOfDevice(t *testing.T) {
+	run, report, err := traceOf("rank0.json", strings.NewReader(`[
+{"name":"ProfilerStep#10","cat":"user_annotation","ph":"X","ts":0,"dur":100,"pid":1,"tid":1},
+{"name":"ProfilerStep#10","cat":"gpu_user_annotation","ph":"X","ts":5,"dur":90,"pid":0,"tid":7},
+{"name":"ProfilerStep#10","cat":"gpu_user_annotation","ph":"X","ts":20,"dur":50,"pid":0,"tid":20},
+{"name":"forward","cat":"gpu_user_annotation","ph":"X","ts":5,"dur":40,"pid":0,"tid":7},
+{"name":"gemm","cat":"kernel","ph":"X","ts":10,"dur":80,"pid":0,"tid":7}
+]`))
+	check(t, err)
+	want := []runs.Span{
+		one(0, "0/7", runs.SpanOther, "forward", 5e-6, 40e-6),
+		one(0, "0/7", runs.SpanCompute, "gemm", 10e-6, 80e-6),
+		one(0, "1/1", runs.SpanOther, "ProfilerStep#10", 0, 100e-6),
+	}
+	if d := cmp.Diff(want, run.Spans); d != "" || len(run.Problems) > 0 || !strings.Contains(report.String(), "2 marks of steps are drawn over a device's stream; the host's count") {
+		t.Errorf("%v (-want +got)\n%s%s", run.Problems, d, report)
+	}
+}
+
 // TestTraceHost: without kernels the host's operators are the computing and
 // what gloo's threads do the communication, not the call that hands it over;
 // the rank is in the name.

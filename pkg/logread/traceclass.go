@@ -2,6 +2,13 @@ package logread
 
 import "strings"
 
+const (
+	// deviceAnnotation is the category of what Kineto draws over each stream that
+	// works for an annotation of the host.
+	deviceAnnotation = "gpu_user_annotation"
+	stepName         = "ProfilerStep#"
+)
+
 // classOf classifies a span by the category and the name that its writer gave
 // it. Sources: libkineto's ActivityType.cpp (categories), PyTorch's
 // torch/profiler and torch/utils/data (annotations), horovod/common/common.h
@@ -20,11 +27,16 @@ func classOf(cat, name string) spanClass {
 		return classCompute
 	case "gpu_memcpy", "Memcpy":
 		return copyClass(low)
-	case "gpu_user_annotation", "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
-		return classOther // annotations of the host drawn over a stream; calls that hand over work
+	case deviceAnnotation:
+		if strings.HasPrefix(name, stepName) {
+			return classIgnored // a step, which the host's annotation of that name marks: a second step of the same would count twice
+		}
+		return classOther // the host's annotation, drawn over a stream
+	case "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
+		return classOther // calls that hand over work
 	}
 	switch {
-	case strings.HasPrefix(name, "ProfilerStep#"):
+	case strings.HasPrefix(name, stepName):
 		return classStep
 	}
 	// The parts of a step, in a trace of this project's engines: where a GPU

@@ -42,7 +42,7 @@ type spanSet struct {
 	compactAt               int
 	full                    bool
 
-	nested, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
+	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
 
 type compactSpan struct {
@@ -91,6 +91,9 @@ func (s *spanSet) add(e *traceEvent) {
 	}
 	n := s.nameOf(e)
 	if n.class == classIgnored && e.ph == 'X' {
+		if string(e.cat) == deviceAnnotation {
+			s.drawn++
+		}
 		return
 	}
 	at, ok := s.laneOf(e)

@@ -136,3 +136,11 @@ func (t *tally) add(n int) int {
 	t.sparse[n]++
 	return t.sparse[n] - 1
 }
+
+// of is how often n came.
+func (t *tally) of(n int) int {
+	if n >= 0 && n < len(t.dense) {
+		return int(t.dense[n])
+	}
+	return t.sparse[n]
+}

@@ -1,0 +1,204 @@
+package logread
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// kerasEpochs are the epochs of a run as text: number, line, seconds, loss,
+// accuracy, and where they are there the loss and accuracy of the validation.
+func kerasEpochs(r runs.Run) string {
+	var b strings.Builder
+	for _, e := range r.Epochs {
+		fmt.Fprintf(&b, "%d@%d %gs %g %g", e.Epoch, e.Line, e.Seconds, e.TrainLoss, e.Accuracy)
+		if !math.IsNaN(e.ValLoss) {
+			fmt.Fprintf(&b, " %g %g", e.ValLoss, e.ValAccuracy)
+		}
+		b.WriteString("; ")
+	}
+	if x := r.Info.Test; x != nil {
+		fmt.Fprintf(&b, "test %gs %g %g", x.Seconds, x.Loss, x.Accuracy)
+	}
+	return b.String()
+}
+
+// readReport reads a file alone, and gives the report about it too.
+func readReport(t *testing.T, name, text string) ([]runs.Run, Report) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{name: text})
+	logs, reports := explained(t, dir)
+	return logs.Runs, reports[name]
+}
+
+const twoEpochs = "Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\nEpoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n"
+
+// TestKerasEvaluation: in a log of lines "Epoch N/M" a line of values for which
+// none is open is of an evaluation: the test's where it is the only one behind
+// the epochs, and else left out with the reason.
+func TestKerasEvaluation(t *testing.T) {
+	const epochs = "1@2 49s 2 0.25; 2@4 45s 1.8 0.35; "
+	const evaluated = "313/313 - 2s - loss: 1.7777 - accuracy: 0.4111\n"
+	for name, c := range map[string]struct {
+		text string
+		want []string // of each run
+		says string
+	}{
+		"behind":  {twoEpochs + evaluated, []string{epochs + "test 2s 1.7777 0.4111"}, "the test is the evaluation in line 5"},
+		"Keras 3": {twoEpochs + "313/313 - 1s - 4ms/step - accuracy: 0.39 - loss: 1.81\n", []string{epochs + "test 1s 1.81 0.39"}, "line 5"},
+		"bar":     {twoEpochs + "313/313 [=====] - 1s 4ms/step - loss: 1.81 - accuracy: 0.39\n", []string{epochs + "test 1s 1.81 0.39"}, "line 5"},
+		"as many steps": {
+			twoEpochs + "196/196 - 2s - loss: 1.7777 - accuracy: 0.4111\n", []string{epochs + "test 2s 1.7777 0.4111"}, "line 5",
+		},
+		"in front": {
+			evaluated + evaluated + twoEpochs, []string{"1@4 49s 2 0.25; 2@6 45s 1.8 0.35; "}, "2 lines, the first is line 1: of Keras, above the first line \"Epoch N/M\"",
+		},
+		"of 0 s in front": {
+			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 runs, 2 records, 4 of 5 lines used\n    taken: 4 workers: the name \"e_n4\"\n    taken: series",
+		},
+		"between": {
+			"Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\n" + evaluated + "Epoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n",
+			[]string{"1@2 49s 2 0.25; 2@5 45s 1.8 0.35; "},
+			"1 lines, the first is line 3: of Keras, between epochs",
+		},
+		"two": {
+			twoEpochs + evaluated + evaluated, []string{epochs}, "2 lines, the first is line 5: of several evaluations of Keras's behind the epochs",
+		},
+		"of each rank": { // the mean, the slowest
+			"[0]<stdout>:Epoch 1/1\n[1]<stdout>:Epoch 1/1\n[0]<stdout>:9/9 - 5s - loss: 2.0 - accuracy: 0.25\n[1]<stdout>:9/9 - 6s - loss: 2.0 - accuracy: 0.25\n" +
+				"[0]<stdout>:9/9 - 1s - loss: 1.0 - accuracy: 0.5\n[1]<stdout>:9/9 - 2s - loss: 2.0 - accuracy: 0.25\n",
+			[]string{"1@3 6s 2 0.25; test 2s 1.5 0.375"},
+			"line 5",
+		},
+		"of each rank without labels": {
+			"Epoch 1/1\nEpoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n9/9 - 6s - loss: 2.0 - accuracy: 0.25\n9/9 - 1s - loss: 1.0 - accuracy: 0.5\n9/9 - 2s - loss: 2.0 - accuracy: 0.25\n",
+			[]string{"1@3 6s 2 0.25; test 2s 1.5 0.375"},
+			"line 5",
+		},
+		"of one rank of two": {
+			"Epoch 1/1\nEpoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n9/9 - 6s - loss: 2.0 - accuracy: 0.25\n" + evaluated, []string{"1@3 6s 2 0.25; test 2s 1.7777 0.4111"}, "line 5",
+		},
+		"fitted again": { // a run each, not ranks
+			strings.Repeat("Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n"+evaluated, 2), []string{"1@2 5s 2 0.25; test 2s 1.7777 0.4111", "1@5 5s 2 0.25; test 2s 1.7777 0.4111"}, "",
+		},
+		"alone below a command": {
+			twoEpochs + "+ python evaluate.py\n" + evaluated, []string{epochs}, "1 lines, the first is line 6: an evaluation of Keras's without epochs above it",
+		},
+		"in the middle of an epoch": { // of a callback: the line with the validation's values is the epoch's
+			"Epoch 1/1\n" + evaluated + "196/196 - 49s - loss: 2.0 - accuracy: 0.25 - val_loss: 1.5 - val_accuracy: 0.5\n",
+			[]string{"1@3 49s 2 0.25 1.5 0.5; "},
+			"1 lines, the first is line 2: of Keras's values of an epoch, which stand again below",
+		},
+		"without lines of epochs": { // they count on
+			"196/196 - 49s - loss: 2.0 - accuracy: 0.25\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n", []string{"1@1 49s 2 0.25; 2@2 45s 1.8 0.35; "}, "",
+		},
+		"torn line of an epoch": {
+			"Epoch 1/2\n9/9 - 5s - loss: 2.0 - accuracy: 0.25 - val_loss: 1.5 - val_accuracy: 0.5\npoch 2/2\n9/9 - 4s - loss: 1.0 - accuracy: 0.5 - val_loss: 0.5 - val_accuracy: 0.75\n",
+			[]string{"1@2 5s 2 0.25 1.5 0.5; 2@4 4s 1 0.5 0.5 0.75; "},
+			"line 4: the values of an epoch without its line \"Epoch N/M\": taken for epoch 2",
+		},
+		"not a number": {twoEpochs + "313/313 - 2s - loss: nan - accuracy: x\n", []string{epochs + "test 2s NaN 0"}, "accuracy: expected a number"},
+	} {
+		found, report := readReport(t, "e_n4.log", c.text)
+		var got []string
+		for _, r := range found {
+			got = append(got, kerasEpochs(r))
+		}
+		if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", c.want) || !strings.Contains(report.String(), c.says) || strings.Contains(report.String(), "epochs of 0 s") {
+			t.Errorf("%s: %q, expected %q\n%s, expected %q", name, got, c.want, report, c.says)
+		}
+		if n := report.LinesUsed + report.LinesIgnored() + int64(len(report.Unused)); n < report.Lines || report.LinesUsed+report.LinesIgnored() > report.Lines {
+			t.Errorf("%s: %d lines used, %d ignored, %d problems, of %d", name, report.LinesUsed, report.LinesIgnored(), len(report.Unused), report.Lines)
+		}
+	}
+}
+
+// TestTestAccuracy: what a test's accuracy is stands in the table of all values.
+func TestTestAccuracy(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"e_n4.log": twoEpochs + "313/313 - 2s - loss: 1.5 - accuracy: 0.5\n"})
+	var b strings.Builder
+	_, err := Write(&b, FormatCSV, All, dir)
+	check(t, err)
+	if !strings.Contains(b.String(), ",test_loss,1.5\n") || !strings.Contains(b.String(), ",test_accuracy,0.5\n") {
+		t.Errorf("%s", b.String())
+	}
+}
+
+// bar3 is the bar of Keras 3 (keras/src/utils/progbar.py) as it is written for
+// a terminal.
+func bar3(step, steps int, took, tail string) string {
+	done, left := 20*step/steps, ""
+	if done > 0 {
+		left = "\x1b[32m" + strings.Repeat("━", done) + "\x1b[0m"
+	}
+	return fmt.Sprintf("\x1b[1m%3d/%d\x1b[0m %s\x1b[37m%s\x1b[0m \x1b[1m%s\x1b[0m 245ms/step%s", step, steps, left, strings.Repeat("━", 20-done), took, tail)
+}
+
+// TestKeras3Bars: what Keras 3 writes by default: over itself with \b and \r, or
+// each step on a line of its own, the last twice: as a step, of which 0 s are
+// left, and as the end of the epoch.
+func TestKeras3Bars(t *testing.T) {
+	const first, second = " - accuracy: 0.3100 - loss: 2.2000", " - accuracy: 0.3200 - loss: 2.1000"
+	const validated = " - val_accuracy: 0.3000 - val_loss: 2.0000   "
+	over := strings.Repeat("\b", 60) + "\r"
+	plain := func(text string) string { return string(withoutColours([]byte(text))) }
+	lines := "Epoch 1/2\n\n" + bar3(1, 196, "47s", first) + "\n" + bar3(98, 196, "1:10", first) + "\n" + bar3(196, 196, "0s", " - accuracy: 0.1 - loss: 9.1") + "\n" + bar3(196, 196, "45s", first) +
+		"\nEpoch 2/2\n\n" + bar3(196, 196, "0s", " - accuracy: 0.1 - loss: 9.1") + "\n" + bar3(196, 196, "40s", second) + "\n"
+	const want = "1@6 45s 2.2 0.31; 2@10 40s 2.1 0.32; "
+	for name, c := range map[string]struct {
+		text, want string
+	}{
+		"terminal": {
+			"Epoch 1/2\n" + over + bar3(1, 196, "47s", first) + over + bar3(196, 196, "0s", first) + over + bar3(196, 196, "45s", first) +
+				"\nEpoch 2/2\n" + over + bar3(98, 196, "20s", first) + over + bar3(196, 196, "40s", second) + "  \n",
+			"1@2 45s 2.2 0.31; 2@4 40s 2.1 0.32; ",
+		},
+		"file":            {lines, want},
+		"without colours": {plain(lines), want},
+		"rank":            {strings.ReplaceAll(strings.ReplaceAll(lines, "\n\x1b[1m", "\n[rank0]: \x1b[1m"), "Epoch", "[rank0]: Epoch"), ""},
+		"validation": {
+			"Epoch 1/1\n\n" + bar3(196, 196, "0s", first) + "\n" + bar3(196, 196, "45s", second+validated) + "\n", "1@4 45s 2.1 0.32 2 0.3; ",
+		},
+		"evaluation": {
+			lines + "\n" + bar3(100, 313, "1s", first) + "\n" + bar3(313, 313, "0s", first) + "\n" + bar3(313, 313, "2s", " - accuracy: 0.4111 - loss: 1.7777") + "\n", want + "test 2s 1.7777 0.4111",
+		},
+		"evaluation of as many steps": {
+			lines + "\n" + bar3(196, 196, "0s", first) + "\n" + bar3(196, 196, "2s", " - accuracy: 0.4111 - loss: 1.7777") + "\n", want + "test 2s 1.7777 0.4111",
+		},
+		"evaluation at a terminal": {
+			lines + over + bar3(313, 313, "0s", first) + over + bar3(313, 313, "2s", " - accuracy: 0.4111 - loss: 1.7777") + "\n", want + "test 2s 1.7777 0.4111",
+		},
+		"two ranks": {
+			"Epoch 1/1\nEpoch 1/1\n" + bar3(9, 9, "0s", first) + "\n" + bar3(9, 9, "0s", second) + "\n" + bar3(9, 9, "5s", first) + "\n" + bar3(9, 9, "6s", second) + "\n", "1@5 6s 2.1500000000000004 0.315; ",
+		},
+		"killed": {"Epoch 1/2\n" + over + bar3(196, 196, "45s", first) + "\nEpoch 2/2\n" + over + bar3(98, 196, "20s", first), "1@2 45s 2.2 0.31; "},
+	} {
+		found, report := readReport(t, "job_2gpu.out", c.text)
+		if c.want == "" {
+			c.want = want
+		}
+		if len(found) != 1 || kerasEpochs(found[0]) != c.want || len(found[0].Problems) > 0 {
+			t.Errorf("%s: %d runs, expected %q; %+v\n%s", name, len(found), c.want, found, report)
+			continue
+		}
+		if n := report.LinesUsed + report.LinesIgnored(); n != report.Lines {
+			t.Errorf("%s: %d lines used or ignored, of %d: %s", name, n, report.Lines, report)
+		}
+	}
+}
+
+// TestKerasOfNoTime: Keras rounds to whole seconds.
+func TestKerasOfNoTime(t *testing.T) {
+	for _, line := range []string{"9/9 - 0s - loss: 2.0 - accuracy: 0.25", bar3(9, 9, "0s", " - accuracy: 0.25 - loss: 2.0")} {
+		found, _ := readReport(t, "job_2gpu.out", strings.Repeat("Epoch 1/2\n"+line+"\nEpoch 2/2\n"+line+"\n", 1))
+		if len(found) != 1 || kerasEpochs(found[0]) != "1@2 NaNs 2 0.25; 2@4 NaNs 2 0.25; " ||
+			!strings.Contains(fmt.Sprint(found[0].Problems), "2 epochs of 0 s: Keras rounds to whole seconds; their time is not used") {
+			t.Errorf("%q: %+v", line, found)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package logread
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestSettingsOfBenchmark: "Batch size" and "Model" are of Horovod's benchmark
+// where its rates follow; other programs print them and mean other things.
+func TestSettingsOfBenchmark(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, want string
+		says       string
+	}{
+		"Keras": {
+			"Number of devices: 2\nBatch size: 256\nModel: \"sequential\"\n" + oneEpoch, "0 0 <nil>",
+			"2 lines, the first is line 2: a batch size or a model that no rates of Horovod's benchmark follow",
+		},
+		"Horovod": {"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n", "32 64 ResNet50", "5 of 5 lines used"},
+		"ends early": {
+			"Model: ResNet50\nBatch size: 32\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nIter #1: 5.5 img/sec per GPU\n", "32 64 ResNet50", "5 of 5 lines used",
+		},
+		"nothing else": {"Batch size: 256\nreal 0m5s\n", "0 0 <nil>", "a batch size or a model"},
+	} {
+		found, report := readReport(t, "job_n2.log", c.text)
+		if len(found) != 1 {
+			t.Errorf("%s: %d runs\n%s", name, len(found), report)
+			continue
+		}
+		i := found[0].Info
+		if got := fmt.Sprintf("%d %d %v", i.BatchPerWorker, i.GlobalBatch, i.Config["model"]); got != c.want || !strings.Contains(report.String(), c.says) {
+			t.Errorf("%s: %s, expected %s\n%s, expected %q", name, got, c.want, report, c.says)
+		}
+		if n := report.LinesUsed + report.LinesIgnored(); n != report.Lines {
+			t.Errorf("%s: %d lines used or ignored, of %d", name, n, report.Lines)
+		}
+	}
+	if _, report := readReport(t, "job_n2.log", oneEpoch+"Total img/sec on 2 GPU(s): 11.0 +-0.5\nModel: \"sequential\"\n"); report.LinesUsed != 3 || report.LinesIgnored() != 1 {
+		t.Errorf("a setting at the end: %s", report)
+	}
+	// Two benchmarks in one file have settings each.
+	one := "Model: ResNet50\nBatch size: %d\nNumber of GPUs: 2\nIter #0: 5.5 img/sec per GPU\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\n"
+	found, _ := readReport(t, "job.log", fmt.Sprintf(one, 32)+fmt.Sprintf(one, 64))
+	if len(found) != 2 || found[0].Info.BatchPerWorker != 32 || found[1].Info.BatchPerWorker != 64 {
+		t.Errorf("two benchmarks: %+v", found)
+	}
+}
+
+// TestLabelsInLabels: srun -l around torchrun --tee, whose labels count the
+// ranks of a node.
+func TestLabelsInLabels(t *testing.T) {
+	text := ""
+	for _, line := range []string{"Epoch 1/1", "9/9 - 5s - loss: 2.0 - accuracy: 0.25"} {
+		for node := range 2 {
+			for rank := range 2 {
+				text += fmt.Sprintf("%d: [default%d]:%s\n", node, rank, line)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		text    string
+		workers int
+	}{
+		"two nodes":     {text, 4},
+		"one node":      {strings.Join(strings.SplitAfter(text, "\n")[:2], "") + strings.Join(strings.SplitAfter(text, "\n")[4:6], ""), 2},
+		"ranks of all":  {strings.NewReplacer("0: [default", "0: [rank", "1: [default", "1: [rank1").Replace(text), 4}, // rank0, rank1, rank10, rank11
+		"without nodes": {strings.NewReplacer("0: [default", "[default", "1: [default", "[rank1").Replace(text), 4},
+	} {
+		found, report := readReport(t, "job.log", c.text)
+		if len(found) != 1 || found[0].Info.Workers != c.workers || len(found[0].Epochs) != 1 || found[0].Epochs[0].Seconds != 5 {
+			t.Errorf("%s: %+v\n%s", name, found, report)
+		}
+	}
+	found, report := readReport(t, "job.log", text)
+	if len(found) == 1 && !strings.Contains(report.String(), "count within a node") {
+		t.Errorf("two nodes: %s", report)
+	}
+}
+
+// TestLabelsOfPRRTE: mpirun --tag-output of Open MPI 5 names its daemon, too.
+func TestLabelsOfPRRTE(t *testing.T) {
+	for _, blank := range []string{"", " "} {
+		text := ""
+		for _, line := range []string{"Epoch 1/1", "9/9 - 5s - loss: 2.0 - accuracy: 0.25"} {
+			for rank := range 2 {
+				text += fmt.Sprintf("[prterun-node-1-123@1,%d]<stdout>:%s%s\n", rank, blank, line)
+			}
+		}
+		found, report := readReport(t, "job.log", text)
+		if len(found) != 1 || found[0].Info.Workers != 2 || len(found[0].Epochs) != 1 || report.LinesUsed != 4 {
+			t.Errorf("%+v\n%s", found, report)
+		}
+	}
+}
+
+// TestTitanOfToday: torchtitan's logger writes its name in front of the stamp.
+func TestTitanOfToday(t *testing.T) {
+	text := ""
+	for step := range 3 {
+		text += fmt.Sprintf("[rank0]:[titan] 2025-05-04 10:00:%02d,123 - root - INFO - \x1b[31mstep: %2d  \x1b[32mloss:  %.4f  \x1b[35mtps: 7,123  \x1b[36mtflops: 10.1  \x1b[37mmfu: 35.20%%\x1b[39m\n", step+1, step+1, 8.5-float64(step))
+	}
+	for name, text := range map[string]string{"labelled": text, "alone": strings.ReplaceAll(text, "[rank0]:", ""), "blank": strings.ReplaceAll(text, "[rank0]:", "[rank0]: ")} {
+		found, report := readReport(t, "llama_n8.log", text)
+		if len(found) != 1 || found[0].Kind != "torchtitan" || len(found[0].Curves) != 4 || report.LinesUsed != 3 {
+			t.Fatalf("%s: %+v\n%s", name, found, report)
+		}
+		if c := found[0].Curves[0]; c.Name != "loss" || fmt.Sprint(c.Steps, c.Values) != "[1 2 3] [8.5 7.5 6.5]" || c.Times[1]-c.Times[0] != 1 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
