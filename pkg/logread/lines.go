@@ -102,7 +102,7 @@ func (l *lines) line(text []byte, ended, cut bool) []byte {
 
 // room is for how many more values to make room where the text has given n so
 // far: as many as its rest gives if it goes on so, but at first not more than
-// fifteen times n, for the size may be wrong, and 63 times where n says more;
+// fifteen times n, for the size may be wrong, and 255 times where n says more;
 // twice as many in all where it is not known.
 func (l *lines) room(n int) int {
 	more := n
@@ -110,7 +110,7 @@ func (l *lines) room(n int) int {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)
 		most := 15 * float64(n)
 		if n >= 4096 {
-			most = 63 * float64(n)
+			most = 255 * float64(n)
 		}
 		more = int(min(max(rest, float64(n)/2), most))
 	}

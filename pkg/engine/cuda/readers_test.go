@@ -1,0 +1,62 @@
+package cuda
+
+import (
+	"slices"
+	"testing"
+
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
+)
+
+// TestReLUOfOneReader: a ReLU is part of the convolution in front of it where nothing
+// else reads what the convolution makes; else both results are made.
+func TestReLUOfOneReader(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		p := &plan.Program{Loss: -1}
+		tensor := func(role plan.Role, name string, shape ...int) int {
+			p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+			return len(p.Tensors) - 1
+		}
+		x, w, b := tensor(plan.Input, "x", 2, 8, 6, 6), tensor(plan.Input, "w", 8, 8, 3, 3), tensor(plan.Input, "b", 8)
+		y, r := tensor(plan.Activation, "y", 2, 8, 6, 6), tensor(plan.Activation, "r", 2, 8, 6, 6)
+		z := tensor(plan.Output, "z", 2, 8, 6, 6)
+		other := x
+		if shared {
+			other = y
+		}
+		p.Inputs, p.Outputs = []int{x, w, b}, []int{z}
+		p.Kernels = []plan.Kernel{
+			{Op: plan.OpConv, Name: "conv", In: []int{x, w, b}, Out: []int{y}, Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}},
+			{Op: plan.OpReLU, Name: "relu", In: []int{y}, Out: []int{r}},
+			{Op: plan.OpAdd, Name: "add", In: []int{other, r}, Out: []int{z}},
+		}
+		p.Forward = len(p.Kernels)
+		l, err := lower(p, device.BF16, true, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := slices.ContainsFunc(l.tasks, func(t task) bool { return t.op == plan.OpReLU })
+		if alone != shared {
+			t.Errorf("another reader of the convolution: %v; a ReLU of its own: %v", shared, alone)
+		}
+	}
+}
+
+// TestSegments: parameters are updated in one run only where parameters and gradients
+// both go on without a gap.
+func TestSegments(t *testing.T) {
+	var s segments
+	for _, p := range []segment{
+		{param: 0, grad: 0, size: 8},
+		{param: 8, grad: 8, size: 8},   // goes on
+		{param: 16, grad: 24, size: 8}, // a gap between the gradients
+		{param: 32, grad: 32, size: 8}, // one between the parameters
+		{param: 40, grad: 40, size: 4}, // goes on
+	} {
+		s.add(p)
+	}
+	want := []segment{{param: 0, grad: 0, size: 16}, {param: 16, grad: 24, size: 8}, {param: 32, grad: 32, size: 12}}
+	if !slices.Equal(s.runs, want) || len(s.parts) != 5 {
+		t.Errorf("runs %v of %d parameters, expected %v of 5", s.runs, len(s.parts), want)
+	}
+}
