@@ -148,8 +148,12 @@ func (p pareto) ranges(f *Figure, xs, ys extent) {
 	}
 }
 
+// distance is that between two points.
+func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
+
 // labels puts the number of workers beside each point, on the side where no
-// other label or point is.
+// other label or point is, and where no other point is nearly as near: whose number
+// it is must be seen.
 func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) notes {
 	style := textStyle(fontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
@@ -158,8 +162,10 @@ func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) note
 		return vg.Point{X: vg.Length(f.plot.X.Norm(p.x(r))) * w, Y: vg.Length(f.plot.Y.Norm(p.y(r))) * h}
 	}
 	var taken []vg.Rectangle
+	var points []vg.Point
 	for _, r := range cost.Rows {
 		c, half := at(r), vg.Point{X: 4, Y: 4}
+		points = append(points, c)
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
 	}
 	series := study.Series()
@@ -172,9 +178,13 @@ func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) note
 		gap := half.X + 5
 		best, least := vg.Point{X: gap}, math.Inf(1)
 		for _, shift := range []vg.Point{
-			{X: gap, Y: 6}, {X: -gap, Y: -6}, {X: gap, Y: -6}, {X: -gap, Y: 6}, {Y: 10}, {Y: -10}, {X: gap + 1}, {X: -gap - 1},
+			{Y: 10}, {Y: -10}, {X: gap, Y: 6}, {X: -gap, Y: -6}, {X: gap, Y: -6}, {X: -gap, Y: 6}, {X: gap + 1}, {X: -gap - 1},
 		} {
 			c := at(r).Add(shift)
+			own := distance(c, at(r))
+			if slices.ContainsFunc(points, func(p vg.Point) bool { return distance(p, at(r)) > 5 && distance(c, p) < 1.4*own }) {
+				continue // points on top of each other count as one
+			}
 			box := vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)}
 			covered := 0.0
 			for _, t := range taken {
