@@ -235,6 +235,20 @@ func TestTimeoutNamesTheMissingRankAndWhatItLastDid(t *testing.T) {
 	}
 }
 
+// endsInside is a context that ends once it was asked for the first time, 20 ms later:
+// the call that has asked has begun.
+type endsInside struct {
+	context.Context
+	cancel func()
+	once   sync.Once
+}
+
+func (c *endsInside) Err() error {
+	err := c.Context.Err()
+	c.once.Do(func() { time.AfterFunc(20*time.Millisecond, c.cancel) })
+	return err
+}
+
 func TestEndedContextEndsTheWait(t *testing.T) {
 	for name, make := range memoryGroups {
 		t.Run(name, func(t *testing.T) {
@@ -242,8 +256,9 @@ func TestEndedContextEndsTheWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(context.Background())
-			time.AfterFunc(20*time.Millisecond, cancel)
+			inner, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			ctx := &endsInside{Context: inner, cancel: cancel}
 			begin := time.Now()
 			err = groups[0].Barrier(ctx)
 			wantError(t, err, "barrier 1: context canceled while waiting for rank 1 (not seen in any operation)")
