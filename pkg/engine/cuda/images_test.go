@@ -57,7 +57,7 @@ func countingCompiler(t *testing.T) (s *stack.Stack, compiled func() int) {
 	}
 	var mu sync.Mutex
 	n := 0
-	return &stack.Stack{NVRTC: &nvrtc.Library{
+	library := &nvrtc.Library{
 		Path: file, Version: func() (int, int, error) { return 13, 0, nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 90}, nil },
 		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
@@ -72,7 +72,8 @@ func countingCompiler(t *testing.T) (s *stack.Stack, compiled func() int) {
 			}
 			return nvrtc.Output{PTX: []byte(options[0] + " " + source)}, nil
 		},
-	}}, func() int {
+	}
+	return &stack.Stack{NVRTC: library}, func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		defer func() { n = 0 }()

@@ -13,10 +13,7 @@ import (
 func TestReLUOfOneReader(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		p := &plan.Program{Loss: -1}
-		tensor := func(role plan.Role, name string, shape ...int) int {
-			p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
-			return len(p.Tensors) - 1
-		}
+		tensor := func(role plan.Role, name string, shape ...int) int { return declare(p, role, name, shape) }
 		x, w, b := tensor(plan.Input, "x", 2, 8, 6, 6), tensor(plan.Input, "w", 8, 8, 3, 3), tensor(plan.Input, "b", 8)
 		y, r := tensor(plan.Activation, "y", 2, 8, 6, 6), tensor(plan.Activation, "r", 2, 8, 6, 6)
 		z := tensor(plan.Output, "z", 2, 8, 6, 6)
@@ -24,7 +21,6 @@ func TestReLUOfOneReader(t *testing.T) {
 		if shared {
 			other = y
 		}
-		p.Inputs, p.Outputs = []int{x, w, b}, []int{z}
 		p.Kernels = []plan.Kernel{
 			{Op: plan.OpConv, Name: "conv", In: []int{x, w, b}, Out: []int{y}, Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}},
 			{Op: plan.OpReLU, Name: "relu", In: []int{y}, Out: []int{r}},

@@ -96,20 +96,12 @@ func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, 
 		defer func() { err = errors.Join(err, e.Do(func() error { return r.lib.CommDestroy(r.comm) })) }()
 		sync = r
 	}
-	x, err := e.Load(p, nil)
+	x, err := fresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours := x.(*executable) // this engine's own
-	if err := ours.poisonAll(); err != nil {
-		return all, err
-	}
-	for name, v := range g.InitialValues(int64(seed >> 1)) {
-		if err := x.Set(name, v); err != nil {
-			return all, err
-		}
-	}
 	for step := 1; step <= networkSteps; step++ {
 		if err := feedNoise(x, seed+uint64(step)); err != nil {
 			return all, err

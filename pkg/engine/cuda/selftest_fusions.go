@@ -46,19 +46,7 @@ func (t *tester) residuals() error {
 // of its weights, of x, gamma and beta.
 func normedGradients(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int {
-		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
-		id := len(p.Tensors) - 1
-		switch role {
-		case plan.Input:
-			p.Inputs = append(p.Inputs, id)
-		case plan.State:
-			p.States = append(p.States, id)
-		case plan.Output:
-			p.Outputs = append(p.Outputs, id)
-		}
-		return id
-	}
+	add := func(role plan.Role, name string, shape ...int) int { return declare(p, role, name, shape) }
 	n, c, h, w, k, window, stride := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
 	attr := plan.Attr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
 	norm := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}

@@ -210,24 +210,32 @@ func feedNoise(x engine.Executable, seed uint64) error {
 	return nil
 }
 
+// fresh loads p with the values of g from seed; on a GPU all memory is poisoned first.
+func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
+	x, err := e.Load(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if ours, onGPU := x.(*executable); onGPU {
+		err = ours.poisonAll()
+	}
+	for name, v := range g.InitialValues(int64(seed >> 1)) {
+		err = errors.Join(err, x.Set(name, v))
+	}
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
 // train does some steps with Adam, and one with SGD, on data of seed.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := e.Load(p, nil)
+	x, err := fresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(*executable)
-	if onGPU {
-		if err := ours.poisonAll(); err != nil {
-			return all, err
-		}
-	}
-	for name, v := range g.InitialValues(int64(seed >> 1)) {
-		if err := x.Set(name, v); err != nil {
-			return all, err
-		}
-	}
 	for step := 1; step <= networkSteps; step++ {
 		if err := feedNoise(x, seed+uint64(step)); err != nil {
 			return all, err

@@ -29,22 +29,25 @@ func (t *tester) statistics() error {
 	return nil
 }
 
+// declare adds a tensor to p.
+func declare(p *plan.Program, role plan.Role, name string, shape []int) int {
+	p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
+	id := len(p.Tensors) - 1
+	switch role {
+	case plan.Input:
+		p.Inputs = append(p.Inputs, id)
+	case plan.State:
+		p.States = append(p.States, id)
+	case plan.Output:
+		p.Outputs = append(p.Outputs, id)
+	}
+	return id
+}
+
 // normedProgram is a convolution and a batch norm in training behind it.
 func normedProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int {
-		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
-		id := len(p.Tensors) - 1
-		switch role {
-		case plan.Input:
-			p.Inputs = append(p.Inputs, id)
-		case plan.State:
-			p.States = append(p.States, id)
-		case plan.Output:
-			p.Outputs = append(p.Outputs, id)
-		}
-		return id
-	}
+	add := func(role plan.Role, name string, shape ...int) int { return declare(p, role, name, shape) }
 	n, c, h, w, k, window := s[0], s[1], s[2], s[3], s[4], s[5]
 	x, weights := add(plan.Input, "in0", n, c, h, w), add(plan.Input, "in1", k, c, window, window)
 	gamma, beta := add(plan.Input, "in2", k), add(plan.Input, "in3", k)

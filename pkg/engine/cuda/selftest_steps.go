@@ -117,22 +117,12 @@ func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program)
 
 // updates trains on data of seed.
 func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
-	x, err := e.Load(p, nil)
+	x, err := fresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(*executable)
-	if onGPU {
-		if err := ours.poisonAll(); err != nil {
-			return all, err
-		}
-	}
-	for name, v := range g.InitialValues(int64(seed >> 1)) {
-		if err := x.Set(name, v); err != nil {
-			return all, err
-		}
-	}
 	sum := &adding{parts: 2}
 	for u.Step = 1; u.Step <= networkSteps; u.Step++ {
 		for sum.part = 1; sum.part <= sum.parts; {

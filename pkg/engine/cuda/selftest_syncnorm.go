@@ -125,22 +125,11 @@ type ranked struct {
 
 // trainRank does some steps with Adam on a rank's part of batches of seed.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r ranked, seed uint64) (all trace, err error) {
-	x, err := e.Load(p, nil)
+	x, err := fresh(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	ours, onGPU := x.(*executable)
-	if onGPU {
-		if err := ours.poisonAll(); err != nil {
-			return all, err
-		}
-	}
-	for name, v := range g.InitialValues(int64(seed >> 1)) {
-		if err := x.Set(name, v); err != nil {
-			return all, err
-		}
-	}
 	// What waits for the whole GPU must not come while the other rank records.
 	meet := func() error {
 		if r.meet == nil {
