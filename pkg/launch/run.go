@@ -171,9 +171,10 @@ func (r *run) trainArguments() []string {
 	return args
 }
 
-// finish writes how the run ended where run.json still says that it runs, or
-// that it was canceled: so says a rank 0 that was asked to end because another
-// rank had failed.
+// finish writes how the run ended where run.json still says that it runs, or says
+// what rank 0 alone could not know: that it was canceled, of one that was asked to end
+// because another rank had failed; or that it failed, of one that lost a rank which was
+// interrupted a moment before it was itself.
 func (r *run) finish(status string, cause error) error {
 	if err := runs.RemoveTemporary(r.dir); err != nil {
 		return err
@@ -183,7 +184,11 @@ func (r *run) finish(status string, cause error) error {
 		return nil // it never began
 	}
 	asked := before.Info.Status == runs.StatusCanceled && status == runs.StatusFailed
-	if before.Info.Status != runs.StatusRunning && !asked {
+	left := before.Info.Status == runs.StatusFailed && status == runs.StatusCanceled
+	switch {
+	case left:
+		cause = fmt.Errorf("%w; rank 0 then said: %s", cause, before.Info.Error)
+	case before.Info.Status != runs.StatusRunning && !asked:
 		return nil // it has said so itself
 	}
 	w, _, err := runs.Resume(r.dir)
