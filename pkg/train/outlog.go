@@ -73,23 +73,38 @@ func (r *recorder) scored(row runs.Epoch) (short, long string) {
 // exactRate gives seconds and samples a second whose product, as float64, is
 // samples to the last bit, for those who multiply the two numbers of the log.
 // The quotient alone misses it by a rounding now and then; then the last digit
-// (of 16) of one of the two gives way.
+// (of 16) of one of the two gives way. Where the two have nearly the same digits (29
+// samples in 176385.25 s), their neighbours' products all miss it alike, and the
+// seconds give way by up to 4e-9 of them.
 func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
 		return seconds, n / seconds
 	}
+	exact := func(s float64) (rate float64, ok bool) {
+		r := n / s
+		for _, near := range []float64{r, math.Nextafter(r, 0), math.Nextafter(r, math.Inf(1))} {
+			if s*near == n {
+				return near, true
+			}
+		}
+		return 0, false
+	}
 	up, down := seconds, seconds
 	for range 64 { // the next float64 upwards and downwards, in turn
 		for _, s := range []float64{up, down} {
-			r := n / s
-			for _, near := range []float64{r, math.Nextafter(r, 0), math.Nextafter(r, math.Inf(1))} {
-				if s*near == n {
-					return s, near
-				}
+			if r, ok := exact(s); ok {
+				return s, r
 			}
 		}
 		up, down = math.Nextafter(up, math.Inf(1)), math.Nextafter(down, 0)
+	}
+	for part := 0x1p-46; part <= 0x1p-28; part *= 2 {
+		for _, s := range []float64{seconds + part*seconds, seconds - part*seconds} {
+			if r, ok := exact(s); ok {
+				return s, r
+			}
+		}
 	}
 	return seconds, n / seconds
 }

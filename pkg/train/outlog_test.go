@@ -2,6 +2,8 @@ package train
 
 import (
 	"bytes"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -130,10 +132,28 @@ func TestExactRate(t *testing.T) {
 		if s*rate != float64(samples) {
 			t.Errorf("%v × %v = %v", s, rate, s*rate)
 		}
-		if diff := (s - seconds) / seconds; diff > 1e-14 || diff < -1e-14 {
+		// Nearly always the last digit gives way; see below.
+		if diff := (s - seconds) / seconds; diff > 4e-9 || diff < -4e-9 {
 			t.Errorf("%v s became %v", seconds, s)
 		}
 	})
+	rng, far := rand.New(rand.NewPCG(1, 2)), 0
+	for range 100_000 {
+		samples, seconds := 1+rng.IntN(1<<20), 1e5*rng.Float64()
+		s, rate := exactRate(samples, seconds)
+		if s*rate != float64(samples) {
+			t.Errorf("%v × %v = %v", s, rate, s*rate)
+		}
+		if math.Abs(s-seconds) > 1e-14*seconds {
+			far++
+		}
+	}
+	if far > 50 {
+		t.Errorf("of 100000 seconds %d became others by more than 1e-14 of them, expected a few", far)
+	}
+	if s, rate := exactRate(29, 176385.25); s*rate != 29 || math.Abs(s-176385.25) > 1e-6 {
+		t.Errorf("29 samples in 176385.25 s: %v × %v = %v", s, rate, s*rate)
+	}
 	if s, rate := exactRate(4, 0); s != 0 || rate < 1e308 { // a clock without a tick
 		t.Errorf("no time gives %v s, %v samples/s", s, rate)
 	}
