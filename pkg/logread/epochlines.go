@@ -33,7 +33,7 @@ const (
 	trainLossLine
 	valLossLine
 	valTimeLine
-	usualForms // so many
+	usualForms // so many: a power of two
 )
 
 // opening is what stands between the stamp and the first number of such a line.

@@ -250,6 +250,9 @@ func TestAheadTakes(t *testing.T) {
 	if len(epochs) != 4000 || &epochs[0] != &a.room[0] {
 		t.Errorf("%d epochs, expected 4000, in the room that was made for them", len(epochs))
 	}
+	if len(a.room) > 4000*5/4 {
+		t.Errorf("room for %d epochs was made of 4000", len(a.room))
+	}
 	for i, p := range a.pieces {
 		if i < len(a.pieces)-1 && p.read != p.to {
 			t.Errorf("piece %d of [%d, %d) was read up to %d", i, p.from, p.to, p.read)

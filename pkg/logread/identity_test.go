@@ -164,3 +164,15 @@ func TestConfigurationBesideNothing(t *testing.T) {
 		t.Errorf("runs %v, problems %v, %s", logs.Runs, logs.Problems, reports["hparams.yaml"])
 	}
 }
+
+// TestEveryDigitTells: a name without a digit is passed over, and with any it is not.
+func TestEveryDigitTells(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		if told := identifiers().path(fmt.Sprintf("logs/%dGPU/out.log", n)); told.workers != n {
+			t.Errorf("%dGPU tells %d workers", n, told.workers)
+		}
+	}
+	if !numbered("a0") || numbered("out") {
+		t.Error("a0 has a digit, and out has none")
+	}
+}
