@@ -186,7 +186,10 @@ func TestRate(t *testing.T) {
 }
 
 func TestScheduleValidate(t *testing.T) {
-	for _, s := range []optim.Schedule{{}, optim.StudySchedule(), {Scaling: "sqrt", WarmupSteps: 128}} {
+	for _, s := range []optim.Schedule{
+		{}, optim.StudySchedule(), optim.StudyScheduleTensorFlow(), optim.StudySchedulePyTorch(), {Scaling: "sqrt", WarmupSteps: 128},
+		{WarmupEpochs: 2, WarmupFrom: "unscaled", SetAfterEpoch: true}, {WarmupSteps: 2, WarmupFrom: "zero"},
+	} {
 		if err := s.Validate(); err != nil {
 			t.Errorf("%+v: %v", s, err)
 		}
@@ -204,6 +207,11 @@ func TestScheduleValidate(t *testing.T) {
 		{optim.Schedule{WarmupEpochs: -1}, "warmup_epochs is -1"},
 		{optim.Schedule{WarmupSteps: -1}, "warmup_steps is -1"},
 		{optim.Schedule{WarmupEpochs: 1, WarmupSteps: 1}, "set one of them"},
+		{optim.Schedule{WarmupEpochs: 1, WarmupFrom: "base"}, `unknown warmup_from "base": use zero or unscaled`},
+		{optim.Schedule{WarmupSteps: 5, WarmupFrom: "unscaled"}, "set warmup_epochs"},
+		{optim.Schedule{SetAfterEpoch: true, Anneal: "cosine"}, "anneal is cosine, which changes the rate within an epoch"},
+		{optim.Schedule{SetAfterEpoch: true, WarmupEpochs: 2}, "use warmup_from: unscaled"},
+		{optim.Schedule{SetAfterEpoch: true, WarmupSteps: 2}, "use warmup_from: unscaled"},
 		{m(optim.Milestone{Epoch: -1, Factor: 1}), "decay[0].epoch is -1"},
 		{m(optim.Milestone{Epoch: 5, Factor: 1}, optim.Milestone{Epoch: 5, Factor: 0.5}), "decay[1].epoch is 5"},
 		{m(optim.Milestone{Epoch: 5}), "decay[0].factor is 0"},
@@ -220,7 +228,8 @@ func TestDocuments(t *testing.T) {
 		Optimizer optim.Config   `yaml:"optimizer" json:"optimizer"`
 		Schedule  optim.Schedule `yaml:"schedule" json:"schedule"`
 	}
-	want := document{optim.DefaultConfig(), optim.StudySchedule()}
+	want := document{optim.DefaultConfig(), optim.StudySchedulePyTorch()}
+	want.Schedule.WarmupEpochs, want.Schedule.WarmupFrom = 10, optim.WarmupFromUnscaled
 	text, err := yaml.Marshal(want)
 	if err != nil {
 		t.Fatal(err)

@@ -21,16 +21,29 @@ const (
 	AnnealCosineSC21 = "cosine-sc21" // that of the SC21 tutorial on deep learning at scale; see At
 )
 
+// Where a warm-up starts.
+const (
+	WarmupFromZero     = "zero"     // the rate rises at every step
+	WarmupFromUnscaled = "unscaled" // from the rate of the config to the scaled rate, rising at every epoch; see At
+)
+
 // Schedule is the learning rate over a training run. The zero value is a
 // constant rate that does not depend on the number of workers.
 type Schedule struct {
-	Scaling      string      `yaml:"scaling" json:"scaling"`             // "none" (also when empty), "linear" or "sqrt"
-	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`       // samples of the global batch that the rate is for; 0: that of one worker
-	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"` // the rate rises from 0 in equal steps over this many epochs …
-	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`   // … or over this many steps; at most one of the two
-	Decay        []Milestone `yaml:"decay" json:"decay"`                 // by ascending epoch
-	Anneal       string      `yaml:"anneal" json:"anneal"`               // "none" (also when empty), "cosine" or "cosine-sc21"; not beside decay
-	EndRate      float64     `yaml:"end_rate" json:"end_rate"`           // what it anneals to
+	Scaling      string      `yaml:"scaling" json:"scaling"`                             // "none" (also when empty), "linear" or "sqrt"
+	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`                       // samples of the global batch that the rate is for; 0: that of one worker
+	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"`                 // the rate rises in equal steps over this many epochs …
+	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`                   // … or over this many steps; at most one of the two
+	WarmupFrom   string      `yaml:"warmup_from,omitempty" json:"warmup_from,omitempty"` // "zero" (also when empty), or "unscaled", which needs warmup_epochs
+	Decay        []Milestone `yaml:"decay" json:"decay"`                                 // by ascending epoch
+	Anneal       string      `yaml:"anneal" json:"anneal"`                               // "none" (also when empty), "cosine" or "cosine-sc21"; not beside decay
+	EndRate      float64     `yaml:"end_rate" json:"end_rate"`                           // what it anneals to
+
+	// SetAfterEpoch computes the rate of each epoch from the number of the epoch
+	// before it, and trains epoch 0 at the unscaled rate of the config. This is
+	// what a program does that sets the rate at the end of each epoch. It needs a
+	// rate that is constant within an epoch.
+	SetAfterEpoch bool `yaml:"set_after_epoch,omitempty" json:"set_after_epoch,omitempty"`
 }
 
 // Milestone is a factor on the scaled rate from an epoch on, until the next
@@ -40,10 +53,27 @@ type Milestone struct {
 	Factor float64 `yaml:"factor" json:"factor"`
 }
 
-// StudySchedule is that of the 2-D U-Net scaling study: linear scaling, a half
-// from epoch 80, a quarter from 120, an eighth from 150.
+// StudySchedule returns the schedule that the 2-D U-Net scaling study describes:
+// linear scaling, a half from epoch 80, a quarter from 120, an eighth from 150.
 func StudySchedule() Schedule {
 	return Schedule{Scaling: ScalingLinear, Decay: []Milestone{{80, 1. / 2}, {120, 1. / 4}, {150, 1. / 8}}}
+}
+
+// StudyScheduleTensorFlow returns StudySchedule as the study's TensorFlow program
+// executes it: the quarter lasts through epoch 150.
+func StudyScheduleTensorFlow() Schedule {
+	s := StudySchedule()
+	s.Decay[2].Epoch = 151
+	return s
+}
+
+// StudySchedulePyTorch returns StudySchedule as the study's PyTorch program
+// executes it: the program sets the rate after each epoch, so epoch 0 has the
+// unscaled rate and every milestone takes effect one epoch later.
+func StudySchedulePyTorch() Schedule {
+	s := StudySchedule()
+	s.SetAfterEpoch = true
+	return s
 }
 
 // Validate reports the first value that cannot be.
@@ -63,6 +93,19 @@ func (s Schedule) Validate() error {
 		return bad("warmup_steps is %d: use 0 for no warm-up", s.WarmupSteps)
 	case s.WarmupEpochs > 0 && s.WarmupSteps > 0:
 		return bad("warmup_epochs is %d and warmup_steps %d: set one of them", s.WarmupEpochs, s.WarmupSteps)
+	}
+	switch s.WarmupFrom {
+	case "", WarmupFromZero, WarmupFromUnscaled:
+	default:
+		return bad("unknown warmup_from %q: use %s or %s", s.WarmupFrom, WarmupFromZero, WarmupFromUnscaled)
+	}
+	switch {
+	case s.WarmupFrom == WarmupFromUnscaled && s.WarmupEpochs == 0:
+		return bad("warmup_from is %s, which rises by the epoch: set warmup_epochs, such as 10", WarmupFromUnscaled)
+	case s.SetAfterEpoch && s.annealed():
+		return bad("set_after_epoch is set, but anneal is %s, which changes the rate within an epoch: use decay, or leave set_after_epoch out", s.Anneal)
+	case s.SetAfterEpoch && s.WarmupFrom != WarmupFromUnscaled && s.WarmupEpochs+s.WarmupSteps > 0:
+		return bad("set_after_epoch is set, but the warm-up changes the rate within an epoch: use warmup_from: %s with warmup_epochs, or leave set_after_epoch out", WarmupFromUnscaled)
 	}
 	switch s.Anneal {
 	case "", AnnealNone, AnnealCosine, AnnealCosineSC21:
@@ -130,13 +173,26 @@ func (s Schedule) Initial(base float64, r Run) float64 {
 //
 // The last is the SC21 tutorial's to the letter: it does not reach the end rate
 // where it has a warm-up.
+//
+// A warm-up from the unscaled rate over E epochs has in epoch e the rate
+// base + (init − base)·min(e/E, 1), which for linear scaling with N workers is
+// base·(1 + (N−1)·min(e/E, 1)).
 func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
+	if s.SetAfterEpoch {
+		if epoch == 0 {
+			return base
+		}
+		epoch--
+	}
 	rate := s.Initial(base, r)
 	factor := 1.0
 	for _, m := range s.Decay {
 		if epoch >= m.Epoch {
 			factor = m.Factor
 		}
+	}
+	if s.WarmupFrom == WarmupFromUnscaled && epoch < s.WarmupEpochs {
+		return (base + (rate-base)*float64(epoch)/float64(s.WarmupEpochs)) * factor
 	}
 	rate *= factor
 	warmup, total := s.WarmupSteps, r.Epochs*r.StepsPerEpoch

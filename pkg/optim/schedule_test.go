@@ -95,6 +95,82 @@ func TestStudy(t *testing.T) {
 	}
 }
 
+// TestStudyPrograms holds the two programs' schedules to the rates that their step
+// functions give. TensorFlow's is called before epoch e and returns lr·N for e < 80,
+// a half for e < 120, a quarter for e <= 150 and an eighth else. PyTorch's is called
+// after epoch e, with e < 150 for the quarter, and takes effect in epoch e + 1.
+// Every epoch of 200 is compared with a golden list of (first epoch, rate/lr).
+func TestStudyPrograms(t *testing.T) {
+	type from struct {
+		epoch int
+		rate  float64 // over lr
+	}
+	for _, c := range []struct {
+		name    string
+		s       optim.Schedule
+		workers int
+		want    []from
+	}{
+		{"tensorflow", optim.StudyScheduleTensorFlow(), 1, []from{{0, 1}, {80, 0.5}, {120, 0.25}, {151, 0.125}}},
+		{"tensorflow", optim.StudyScheduleTensorFlow(), 4, []from{{0, 4}, {80, 2}, {120, 1}, {151, 0.5}}},
+		{"tensorflow", optim.StudyScheduleTensorFlow(), 14, []from{{0, 14}, {80, 7}, {120, 3.5}, {151, 1.75}}},
+		{"pytorch", optim.StudySchedulePyTorch(), 1, []from{{0, 1}, {81, 0.5}, {121, 0.25}, {151, 0.125}}},
+		{"pytorch", optim.StudySchedulePyTorch(), 4, []from{{0, 1}, {1, 4}, {81, 2}, {121, 1}, {151, 0.5}}},
+		{"pytorch", optim.StudySchedulePyTorch(), 14, []from{{0, 1}, {1, 14}, {81, 7}, {121, 3.5}, {151, 1.75}}},
+	} {
+		run := optim.Run{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
+		next := 0
+		for epoch := range 200 {
+			if next+1 < len(c.want) && epoch >= c.want[next+1].epoch {
+				next++
+			}
+			for _, step := range []int{0, 4} {
+				want := 1e-3 * c.want[next].rate
+				if got := c.s.At(1e-3, run, epoch, step); math.Abs(got-want) > 1e-15 {
+					t.Errorf("%s, %d workers, epoch %d, step %d: %g, want %g", c.name, c.workers, epoch, step, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestStudyWarmup holds the study's warm-up to lr·(1 + (N−1)·min(e/10, 1)), worked
+// out by hand for N = 4 and N = 14.
+func TestStudyWarmup(t *testing.T) {
+	tensorflow, pytorch := optim.StudyScheduleTensorFlow(), optim.StudySchedulePyTorch()
+	for _, s := range []*optim.Schedule{&tensorflow, &pytorch} {
+		s.WarmupEpochs, s.WarmupFrom = 10, optim.WarmupFromUnscaled
+	}
+	for _, c := range []struct {
+		name    string
+		s       optim.Schedule
+		workers int
+		want    map[int]float64 // rate/lr by epoch
+	}{
+		{"tensorflow", tensorflow, 1, map[int]float64{0: 1, 5: 1, 10: 1, 79: 1, 80: 0.5}},
+		{"tensorflow", tensorflow, 4, map[int]float64{0: 1, 1: 1.3, 5: 2.5, 9: 3.7, 10: 4, 79: 4, 80: 2, 150: 1, 151: 0.5}},
+		{"tensorflow", tensorflow, 14, map[int]float64{0: 1, 1: 2.3, 5: 7.5, 9: 12.7, 10: 14, 119: 7, 120: 3.5}},
+		{"pytorch", pytorch, 4, map[int]float64{0: 1, 1: 1, 2: 1.3, 6: 2.5, 10: 3.7, 11: 4, 80: 4, 81: 2}},
+	} {
+		run := optim.Run{Workers: c.workers, GlobalBatch: 16 * c.workers, StepsPerEpoch: 5, Epochs: 200}
+		for epoch, want := range c.want {
+			for _, step := range []int{0, 4} {
+				if got := c.s.At(1e-3, run, epoch, step); math.Abs(got-1e-3*want) > 1e-15 {
+					t.Errorf("%s, %d workers, epoch %d, step %d: %g, want %g", c.name, c.workers, epoch, step, got, 1e-3*want)
+				}
+			}
+		}
+	}
+	// A cosine begins where the warm-up ends: at the scaled rate, and reaches 0 with the last step.
+	cosine := optim.Schedule{Scaling: "linear", WarmupEpochs: 2, WarmupFrom: "unscaled", Anneal: "cosine"}
+	run := optim.Run{Workers: 2, GlobalBatch: 8, StepsPerEpoch: 10, Epochs: 6}
+	for i, want := range map[int]float64{0: 1e-3, 9: 1e-3, 10: 1.5e-3, 19: 1.5e-3, 39: 1e-3, 59: 0} {
+		if got := cosine.At(1e-3, run, i/10, i%10); math.Abs(got-want) > 1e-15 {
+			t.Errorf("cosine, step %d: %g, want %g", i, got, want)
+		}
+	}
+}
+
 // TestCosine: it ends at the end rate, with the last step, and not below.
 func TestCosine(t *testing.T) {
 	s := optim.Schedule{Anneal: "cosine", EndRate: 1e-5, WarmupEpochs: 1}

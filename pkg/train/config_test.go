@@ -26,7 +26,7 @@ func twinned() []string {
 
 func TestShippedConfigsAreValid(t *testing.T) {
 	names := Names()
-	want := []string{"em-membrane", "unet2d-cells"}
+	want := []string{"em-membrane", "unet2d-cells", "unet2d-study-pytorch", "unet2d-study-tensorflow", "unet2d-study-warmup"}
 	for _, n := range twinned() {
 		want = append(want, n, n+"-laptop")
 	}
@@ -111,6 +111,54 @@ func TestPublishedConfigs(t *testing.T) {
 		if net.Parameters() != want.parameters {
 			t.Errorf("%s: %d parameters, want %d", want.name, net.Parameters(), want.parameters)
 		}
+	}
+}
+
+// TestStudyConfigs compares the schedules in YAML with those of package optim, and
+// the rest of the variants with unet2d-study.
+func TestStudyConfigs(t *testing.T) {
+	study, err := Named("unet2d-study", "data.path=somewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	warmup := optim.StudyScheduleTensorFlow()
+	warmup.WarmupEpochs, warmup.WarmupFrom = 10, optim.WarmupFromUnscaled
+	for name, want := range map[string]optim.Schedule{
+		"unet2d-study": optim.StudySchedule(), "unet2d-study-tensorflow": optim.StudyScheduleTensorFlow(),
+		"unet2d-study-pytorch": optim.StudySchedulePyTorch(), "unet2d-study-warmup": warmup,
+	} {
+		c, err := Named(name, "data.path=somewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, c.Schedule); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		c.Name, c.Schedule = study.Name, study.Schedule
+		if diff := cmp.Diff(study, c); diff != "" {
+			t.Errorf("%s differs from unet2d-study by more than its schedule:\n%s", name, diff)
+		}
+	}
+}
+
+// TestSetAfterEpoch trains two workers by the study's PyTorch schedule and compares
+// the rates in the run's epochs: lr, then lr·2, then half of it one epoch after its milestone.
+func TestSetAfterEpoch(t *testing.T) {
+	c, err := Named("unet2d-study-laptop", "epochs=4", "data.count=12", "data.test_images=4", "batch=2", "data.height=16", "data.width=16",
+		"schedule={scaling: linear, set_after_epoch: true, decay: [{epoch: 2, factor: 0.5}]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := trainAll(t, c, 2, Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for _, e := range res[0].Epochs {
+		got = append(got, e.LearningRate)
+	}
+	if diff := cmp.Diff([]float64{1e-3, 2e-3, 2e-3, 1e-3}, got); diff != "" {
+		t.Errorf("rates (-want +got):\n%s", diff)
 	}
 }
 
