@@ -30,6 +30,10 @@ type Config struct {
 	Blocks         []int   `yaml:"blocks" json:"blocks,omitempty"`                   // resnet, resnetv2: blocks of each stage; empty: 3, 4, 6, 3
 	LabelSmoothing float64 `yaml:"label_smoothing" json:"label_smoothing,omitempty"` // ResNets: in [0,1)
 	ExpWeight      float64 `yaml:"exp_weight" json:"exp_weight,omitempty"`           // unet3d: λ of the loss' second term
+	// BatchNormMomentum is the weight of a batch in the running statistics of a
+	// ResNet's batch norms, in [0,1]. 0 is the kind's own: 0.1 as in PyTorch, or for
+	// V2 networks 0.01, which Keras writes as a momentum of 0.99.
+	BatchNormMomentum float64 `yaml:"batchnorm_momentum,omitempty" json:"batchnorm_momentum,omitempty"`
 
 	Task Task   `yaml:"task" json:"task,omitempty"` // own: what it learns; the others know
 	File string `yaml:"file" json:"file,omitempty"` // spec: the YAML file that Resolve reads
@@ -66,9 +70,9 @@ func uses(kind string) []string {
 	case KindUNet3D:
 		return []string{"base", "depth", "exp_weight"}
 	case KindResNet50V2, KindResNet152V2, KindResNet50:
-		return []string{"base", "classes", "stem", "label_smoothing"}
+		return []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	case KindResNetV2, KindResNet:
-		return []string{"base", "blocks", "classes", "stem", "label_smoothing"}
+		return []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	case KindSpec:
 		return []string{"file", "spec"}
 	}
@@ -94,6 +98,7 @@ func (c Config) Validate() error {
 		{"blocks", len(c.Blocks) > 0},
 		{"label_smoothing", c.LabelSmoothing != 0},
 		{"exp_weight", c.ExpWeight != 0},
+		{"batchnorm_momentum", c.BatchNormMomentum != 0},
 		{"task", c.Task != ""},
 		{"file", c.File != ""},
 		{"spec", c.Spec != nil},
@@ -196,6 +201,7 @@ func (c Config) resNet(image, target []int) (build func() (Network, error), err 
 	r := ResNetConfig{
 		Blocks: c.Blocks, Base: cmp.Or(c.Base, resNetBase), Classes: cmp.Or(c.Classes, 10), Stem: cmp.Or(c.Stem, StemImageNet),
 		InChannels: image[0], Height: image[1], Width: image[2], LabelSmoothing: c.LabelSmoothing,
+		BatchNormMomentum: c.BatchNormMomentum,
 	}
 	switch {
 	case c.Kind == KindResNet152V2:
@@ -237,7 +243,7 @@ func (c Config) Resolve(dir string) (Config, error) {
 // names another kind begins anew: the sizes of a U-Net are none of a ResNet's.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
-	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "task", "file", "spec", "weights"); err != nil {
+	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "batchnorm_momentum", "task", "file", "spec", "weights"); err != nil {
 		return err
 	}
 	var named struct {

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 )
 
 // TestConfigYAML: what a document leaves out stays, unless it names another
@@ -45,13 +47,15 @@ func TestConfigErrors(t *testing.T) {
 		want          string
 	}{
 		{"no kind", model.Config{}, nil, nil, `model.kind "" is not known: use one of unet2d, unet3d, resnet50v2`},
-		{"in vain", model.Config{Kind: "resnet50v2", Depth: 3}, nil, nil, "model.depth has no use with model.kind resnet50v2: leave it out (this kind has base, classes, stem, label_smoothing)"},
+		{"in vain", model.Config{Kind: "resnet50v2", Depth: 3}, nil, nil, "model.depth has no use with model.kind resnet50v2: leave it out (this kind has base, classes, stem, label_smoothing, batchnorm_momentum)"},
 		{"blocks in vain", model.Config{Kind: "resnet50", Blocks: []int{1}}, nil, nil, "model.blocks has no use with model.kind resnet50"},
 		{"base", model.Config{Kind: "unet3d", Base: -1}, nil, nil, "validate unet3d: base is -1: use 1 to 4096"},
 		{"exp weight", model.Config{Kind: "unet3d", ExpWeight: -1}, nil, nil, "exp weight is -1"},
 		{"dice", model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Dice: 2}, nil, nil, "weight of Dice is 2: use 0 to 1"},
 		{"stem", model.Config{Kind: "resnet50", Stem: "big"}, nil, nil, `stem "big" is not known: use imagenet or cifar`},
 		{"smoothing", model.Config{Kind: "resnet50", LabelSmoothing: 1}, nil, nil, "label smoothing is 1"},
+		{"batch norm momentum", model.Config{Kind: "resnetv2", BatchNormMomentum: 99}, nil, nil, "batchnorm_momentum is 99: use the weight of a batch"},
+		{"no batch norm momentum", model.Config{Kind: "unet2d", Base: 4, Depth: 2, Norm: "batch", BatchNormMomentum: 0.1}, nil, nil, "model.batchnorm_momentum has no use with model.kind unet2d"},
 		{"classes", model.Config{Kind: "resnet50", Classes: -3}, nil, nil, "classes is -3"},
 		{"no blocks", model.Config{Kind: "resnet", Blocks: []int{1, 0}}, nil, nil, "blocks are [1 0]: use 1 to 1000 a stage"},
 		{"one block of V2", model.Config{Kind: "resnetv2", Blocks: []int{1, 2}}, nil, nil, "blocks are [1 2]: use at least 2 a stage"},
@@ -87,6 +91,38 @@ func TestConfigErrors(t *testing.T) {
 	}
 	if _, err := (model.Config{Kind: "spec", File: "none.yaml"}).Resolve(t.TempDir()); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("a spec that is not there: %v", err)
+	}
+}
+
+// TestBatchNormMomentum compares the weight of a batch in the running statistics of
+// every batch norm with that of the config, and else with PyTorch's 0.1 and Keras' 0.01
+// (its momentum of 0.99 is the weight of what was).
+func TestBatchNormMomentum(t *testing.T) {
+	for _, c := range []struct {
+		kind      string
+		set, want float64
+	}{{"resnetv2", 0, 0.01}, {"resnetv2", 0.2, 0.2}, {"resnet", 0, 0.1}, {"resnet", 0.2, 0.2}} {
+		net, err := model.Config{Kind: c.kind, Base: 4, Blocks: []int{2, 2}, Stem: "cifar", BatchNormMomentum: c.set}.Network([]int{3, 16, 16}, []int{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := model.SpecOf(net)
+		if err != nil {
+			t.Fatal(err)
+		}
+		norms := 0
+		for _, layer := range spec.Layers {
+			if layer.Kind != "BatchNorm" {
+				continue
+			}
+			norms++
+			if got := cmp.Or(layer.Momentum, nn.BatchNormMomentum); got != c.want {
+				t.Errorf("%s with %g: %s has momentum %g, want %g", c.kind, c.set, layer.Name, got, c.want)
+			}
+		}
+		if norms < 10 {
+			t.Errorf("%s: %d batch norms", c.kind, norms)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,10 @@ type ResNetConfig struct {
 	Width          int     // of the image
 	Stem           string  // StemImageNet or StemCIFAR
 	LabelSmoothing float64 // in [0,1): part of a label that all classes share
+
+	// BatchNormMomentum is the weight of a batch in the running statistics, in [0,1];
+	// 0: nn.BatchNormMomentum in ResNetV1, Keras' 0.01 in ResNetV2.
+	BatchNormMomentum float64
 }
 
 // expansion is how many times wider a block's output is than its inside.
@@ -55,6 +60,8 @@ func (c ResNetConfig) Validate() error {
 		return fmt.Errorf("validate resnet: blocks are %v: use 1 to %d a stage", c.Blocks, maxBlocks)
 	case c.Stem != StemImageNet && c.Stem != StemCIFAR:
 		return fmt.Errorf("validate resnet: stem %q is not known: use %s or %s", c.Stem, StemImageNet, StemCIFAR)
+	case !(c.BatchNormMomentum >= 0 && c.BatchNormMomentum <= 1):
+		return fmt.Errorf("validate resnet: batchnorm_momentum is %g: use the weight of a batch in the running statistics, above 0 and at most 1, or 0 for the network's own", c.BatchNormMomentum)
 	case !(c.LabelSmoothing >= 0 && c.LabelSmoothing < 1):
 		return fmt.Errorf("validate resnet: label smoothing is %g: use 0 or more, and less than 1", c.LabelSmoothing)
 	}
@@ -204,11 +211,14 @@ func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{kernel / 2}, Weight: nn.KaimingFanOut,
 		})
 	}
+	norm := func(name string, x *gorgonia.Node) *gorgonia.Node {
+		return g.BatchNormWith(name, x, nn.BatchNormEpsilon, cmp.Or(c.BatchNormMomentum, nn.BatchNormMomentum))
+	}
 	if c.Stem == StemImageNet {
-		x = g.ReLU(g.BatchNorm("bn1", conv("conv1", x, c.Base, 7, 2)))
+		x = g.ReLU(norm("bn1", conv("conv1", x, c.Base, 7, 2)))
 		x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}})
 	} else {
-		x = g.ReLU(g.BatchNorm("bn1", conv("conv1", x, c.Base, 3, 1)))
+		x = g.ReLU(norm("bn1", conv("conv1", x, c.Base, 3, 1)))
 	}
 	for stage, blocks := range c.Blocks {
 		inside := c.Base << stage
@@ -218,11 +228,11 @@ func (r *ResNet) torchvision(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 			if block == 0 && stage > 0 {
 				stride = 2
 			}
-			y := g.ReLU(g.BatchNorm(name+".bn1", conv(name+".conv1", x, inside, 1, 1)))
-			y = g.ReLU(g.BatchNorm(name+".bn2", conv(name+".conv2", y, inside, 3, stride)))
-			y = g.BatchNorm(name+".bn3", conv(name+".conv3", y, expansion*inside, 1, 1))
+			y := g.ReLU(norm(name+".bn1", conv(name+".conv1", x, inside, 1, 1)))
+			y = g.ReLU(norm(name+".bn2", conv(name+".conv2", y, inside, 3, stride)))
+			y = norm(name+".bn3", conv(name+".conv3", y, expansion*inside, 1, 1))
 			if block == 0 {
-				x = g.BatchNorm(name+".downsample.1", conv(name+".downsample.0", x, expansion*inside, 1, stride))
+				x = norm(name+".downsample.1", conv(name+".downsample.0", x, expansion*inside, 1, stride))
 			}
 			x = g.ReLU(g.Add(y, x))
 		}
@@ -249,7 +259,7 @@ func (r *ResNet) keras(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
 		})
 	}
 	active := func(name string, x *gorgonia.Node) *gorgonia.Node {
-		return g.ReLU(g.BatchNormWith(name, x, kerasEpsilon, kerasMomentum))
+		return g.ReLU(g.BatchNormWith(name, x, kerasEpsilon, cmp.Or(c.BatchNormMomentum, kerasMomentum)))
 	}
 	if c.Stem == StemImageNet {
 		x = conv("conv1_conv", x, c.Base, 7, 2, true)

@@ -7,8 +7,8 @@
 //
 // What a network learns, segmentation, classification or regression, is its
 // model.Task: it decides what is scored and what the log says. A network of one's
-// own is trained by Replicas in this process, or by Main, which makes a program a
-// worker.
+// own is trained by Replicas or Mirror in this process, or by Main, which makes a
+// program a worker.
 //
 //	cfg, err := train.Named("unet2d-cells")
 //	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.Place{})

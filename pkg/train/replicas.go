@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,10 +18,12 @@ import (
 // Outcome is what training in this process came to. It shows itself as a table
 // of its epochs.
 type Outcome struct {
-	Network model.Network
-	Epochs  []runs.Epoch
-	Test    runs.Test
-	tensors []weights.Tensor
+	Devices     []string // of the replicas, in the order of their ranks; nil from Replicas
+	GlobalBatch int      // samples of one pass over all replicas
+	Network     model.Network
+	Epochs      []runs.Epoch
+	Test        runs.Test
+	tensors     []weights.Tensor
 }
 
 // Weights are the parameters and running statistics at the end, by the names that
@@ -30,6 +33,9 @@ func (o *Outcome) Weights() []weights.Tensor { return o.tensors }
 // String is a line an epoch, and the scores at the end.
 func (o *Outcome) String() string {
 	var b strings.Builder
+	if len(o.Devices) > 0 {
+		fmt.Fprintf(&b, "mirrored on %s: global batch %d, %d per replica\n", strings.Join(o.Devices, ", "), o.GlobalBatch, o.GlobalBatch/len(o.Devices))
+	}
 	for _, e := range o.Epochs {
 		fmt.Fprintf(&b, "epoch %d: train loss %.6f, val loss %.6f, %.1f samples/s\n", e.Epoch, e.TrainLoss, e.ValLoss, e.SamplesPerSecond)
 	}
@@ -37,12 +43,20 @@ func (o *Outcome) String() string {
 }
 
 // Replicas trains with n workers that are goroutines of this process, so that a
-// cell can train a network of its own: build makes it (nil: the config's). It
-// writes no run folder. The result is rank 0's; all ranks have the same.
+// cell can train a network of its own: build makes it (nil: the config's). Each
+// replica takes cfg.Batch samples per pass; Mirror takes a global batch and devices.
+// Replicas writes no run folder. The result is rank 0's; all ranks have the same.
 func Replicas(ctx context.Context, cfg Config, n int, build model.Builder) (*Outcome, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("train replicas: %d workers: use at least 1", n)
 	}
+	return trainReplicas(ctx, slices.Repeat([]Config{cfg}, n), build)
+}
+
+// trainReplicas trains with one goroutine per config. The configs may differ in their
+// devices only.
+func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (*Outcome, error) {
+	n := len(configs)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	outcomes := make([]*Outcome, n)
@@ -50,7 +64,7 @@ func Replicas(ctx context.Context, cfg Config, n int, build model.Builder) (*Out
 	for rank, g := range collective.InProcess(n) {
 		wg.Go(func() {
 			var err error
-			if outcomes[rank], err = trainReplica(ctx, cfg, g, build); err != nil {
+			if outcomes[rank], err = trainReplica(ctx, configs[rank], g, build); err != nil {
 				cancel(fmt.Errorf("rank %d: %w", rank, err))
 			}
 		})
@@ -59,6 +73,7 @@ func Replicas(ctx context.Context, cfg Config, n int, build model.Builder) (*Out
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("train replicas: %w", err)
 	}
+	outcomes[0].GlobalBatch = n * configs[0].Batch
 	return outcomes[0], nil
 }
 

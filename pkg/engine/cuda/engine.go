@@ -43,6 +43,15 @@ func New(o engine.Options, localRank int) (engine.Engine, error) {
 	return start(libraries, o, localRank, os.Getenv)
 }
 
+// DeviceCount returns the number of GPUs that this process may use.
+func DeviceCount() (int, error) {
+	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
+	if err != nil {
+		return 0, fmt.Errorf("count GPUs: %w", err)
+	}
+	return libraries.Driver.DeviceCount()
+}
+
 // start is New with the libraries given.
 func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) string) (*Engine, error) {
 	if err := o.Validate(); err != nil {

@@ -1,0 +1,139 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/model"
+)
+
+// Mirrored says on which devices of this process a network is trained, with one
+// replica per device, and with how many samples per pass over all of them. The zero
+// value takes all devices of the config's kind, each with the config's batch.
+type Mirrored struct {
+	// Devices names the devices: "cpu:0", "cpu:1", or "cuda:0", "cuda:2". Replicas on
+	// the CPU share its cores and have engine.threads threads each, so the number after
+	// "cpu:" only tells them apart. nil: the first Count.
+	Devices []string
+	// Count takes the first Count devices of the config's kind (engine.device). 0
+	// without Devices: all, which on the CPU is one per engine.threads cores.
+	Count int
+	// GlobalBatch is the samples per pass over all replicas, which share it evenly. 0:
+	// the config's batch times the number of replicas.
+	GlobalBatch int
+}
+
+// Mirror trains in this process with one replica of the network per device, as
+// TensorFlow's MirroredStrategy does: the replicas share each global batch evenly and
+// average their gradients, so all have equal parameters after each step. The bits
+// are those of as many workers with the batch of one replica. build makes the network
+// (nil: the config's).
+//
+// A global batch that the replicas cannot share evenly is refused. A config with
+// schedule.scaling: linear multiplies the learning rate by the number of replicas.
+// Mirror writes no run folder.
+func Mirror(ctx context.Context, cfg Config, m Mirrored, build model.Builder) (*Outcome, error) {
+	devices, err := m.devices(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mirror: %w", err)
+	}
+	n := len(devices)
+	switch {
+	case m.GlobalBatch < 0:
+		return nil, fmt.Errorf("mirror: global batch is %d: use at least one sample per replica, or 0 for the config's batch on each", m.GlobalBatch)
+	case m.GlobalBatch%n != 0:
+		return nil, fmt.Errorf("mirror: %d replicas cannot share a global batch of %d evenly: use %s", n, m.GlobalBatch, neighbors(m.GlobalBatch, n))
+	case m.GlobalBatch > 0:
+		cfg.Batch = m.GlobalBatch / n
+	}
+	configs := make([]Config, n)
+	for i, d := range devices {
+		configs[i] = cfg
+		if configs[i].Engine.Device = d; !strings.HasPrefix(d, "cuda:") {
+			configs[i].Engine.Device, _, _ = strings.Cut(d, ":")
+		}
+	}
+	o, err := trainReplicas(ctx, configs, build)
+	if err != nil {
+		return nil, err
+	}
+	o.Devices = devices
+	return o, nil
+}
+
+// neighbors returns the multiples of n next to batch, as text.
+func neighbors(batch, n int) string {
+	above := (batch/n + 1) * n
+	if batch < n {
+		return strconv.Itoa(above)
+	}
+	return fmt.Sprintf("%d or %d", above-n, above)
+}
+
+// devices returns the names of the devices in the order of the replicas.
+func (m Mirrored) devices(cfg Config) ([]string, error) {
+	switch {
+	case m.Count < 0:
+		return nil, fmt.Errorf("count is %d: use the number of devices, or 0 for all", m.Count)
+	case m.Devices != nil && m.Count != 0:
+		return nil, errors.New("both devices and a count are given: use one of them")
+	case m.Devices != nil:
+		return m.Devices, checkDevices(m.Devices)
+	}
+	kind, number, _ := strings.Cut(cfg.Engine.Device, ":")
+	if number != "" && m.Count != 1 {
+		return nil, fmt.Errorf("engine.device is %s, which is one device: name the devices, for example %s:0 and %s:1, or set engine.device to %s", cfg.Engine.Device, kind, kind, kind)
+	}
+	if number != "" {
+		return []string{cfg.Engine.Device}, nil
+	}
+	count := m.Count
+	if kind == "cuda" {
+		n, err := cuda.DeviceCount()
+		if err != nil {
+			return nil, err
+		}
+		if count > n {
+			return nil, fmt.Errorf("count is %d, but this machine has %d GPUs: use at most %d", count, n, n)
+		}
+		if count == 0 {
+			count = n
+		}
+	}
+	if count == 0 {
+		count = max(1, runtime.NumCPU()/max(1, cfg.Engine.Threads))
+	}
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s:%d", kind, i)
+	}
+	return names, nil
+}
+
+// checkDevices reports the first name that is no device, that occurs twice, or that
+// is of another kind than the first.
+func checkDevices(names []string) error {
+	if len(names) == 0 {
+		return errors.New("the list of devices is empty: name at least one, or leave it out for all")
+	}
+	first, _, _ := strings.Cut(names[0], ":")
+	for i, name := range names {
+		kind, number, _ := strings.Cut(name, ":")
+		if n, err := strconv.Atoi(number); !slices.Contains([]string{"cpu", "cuda", "reference"}, kind) || err != nil || number != strconv.Itoa(n) || n < 0 {
+			return fmt.Errorf("unknown device %q: use a kind and a number, such as cpu:0 or cuda:1", name)
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("device %s is named twice: each device has one replica", name)
+		}
+		if kind != first {
+			return fmt.Errorf("devices %s and %s are of two kinds, which do not compute the same bits: use devices of one kind", names[0], name)
+		}
+	}
+	return nil
+}
