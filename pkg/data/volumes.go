@@ -64,7 +64,7 @@ func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
 	}
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("there is no %s: name %s", path, volumeLayout)
+		return nil, fmt.Errorf("there is no %s: name %s (Data, --data DIR)", path, volumeLayout)
 	}
 	if err != nil {
 		return nil, err

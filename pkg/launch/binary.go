@@ -68,10 +68,15 @@ func sameFile(a, b string) bool {
 
 // buildOf asks a lockstep command for its build id.
 func buildOf(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionTime)
+	limited, cancel := context.WithTimeout(ctx, versionTime)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, path, "version", "--json").Output()
-	if err != nil {
+	text, err := exec.CommandContext(limited, path, "version", "--json").Output()
+	switch {
+	case err != nil && ctx.Err() != nil: // which says nothing of the command
+		return "", context.Cause(ctx)
+	case err != nil && limited.Err() != nil:
+		return "", fmt.Errorf("ask %s for its build id: no answer within %v; is it the lockstep command?", path, versionTime)
+	case err != nil:
 		return "", fmt.Errorf("ask %s for its build id: %w; is it the lockstep command?", path, err)
 	}
 	var v struct {

@@ -55,12 +55,19 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
+	all := s.plan(dir)
+	if !s.foreign() {
+		if err := s.check(ctx, binary, all); err != nil {
+			return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+		}
+	}
 	if err := makeFolder(dir); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	all, err := s.plan(dir)
-	if err != nil {
-		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+	for _, r := range all {
+		if err := r.look(); err != nil {
+			return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+		}
 	}
 	j := &Job{dir: dir, runs: all, done: make(chan struct{}), now: make(chan struct{})}
 	for _, r := range all {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
 // transcript is an Output that a test reads while it grows.
@@ -175,12 +176,36 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	}
 	gone(t, out.pids(t))
 
-	_, err = Local(context.Background(), s)
-	wantError(t, err, "launch sums: run ddp-n1-s7: ", "already holds a run", "--series", "--resume")
-	s.Resume = true // all are done
+	// Finished runs are not run again, with Resume or without.
 	before := out.String()
-	if _, err := launch(t, s); err != nil || out.String() != before {
-		t.Errorf("%v; a finished run was started again:\n%s", err, out.String()[len(before):])
+	for _, s.Resume = range []bool{false, true} {
+		if _, err := launch(t, s); err != nil || out.String() != before {
+			t.Errorf("%v; a finished run was started again:\n%s", err, out.String()[len(before):])
+		}
+	}
+	s.Set = []string{"batch=5"}
+	_, err = Local(context.Background(), s)
+	wantError(t, err, "launch sums: run ddp-n1-s7: ", "holds a run of another config", "set is batch=4 there, batch=5 in this sweep", "--series")
+	s.Set, s.Epochs = []string{"batch=4"}, 3 // more epochs are no other config
+	s.Resume = false
+	_, err = Local(context.Background(), s)
+	wantError(t, err, "already holds a run that was not finished", "Resume, --resume")
+}
+
+// TestCheckBeforeAnythingStarts: what the workers' command finds wrong with the
+// largest count is Local's error, and no folder is made.
+func TestCheckBeforeAnythingStarts(t *testing.T) {
+	s, _ := own(t, "wrong", 1, 3, 2)
+	t.Setenv("RANK", "9") // the check is of no rank
+	t.Setenv("WORLD_SIZE", "")
+	_, err := Local(context.Background(), s)
+	wantError(t, err, "launch wrong: ", "3 workers are wrong")
+	var usage *train.UsageError
+	if !errors.As(err, &usage) {
+		t.Errorf("%v is no usage error", err)
+	}
+	if left, err := os.ReadDir(s.Logs); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }
 
@@ -416,6 +441,27 @@ func TestBinary(t *testing.T) {
 				t.Errorf("got %s, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestBinaryIsNotBlamedForACancellation by a context that was canceled before the
+// call, or while the command takes its time.
+func TestBinaryIsNotBlamedForACancellation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lockstep")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LOCKSTEP_BIN", path)
+	for _, after := range []time.Duration{0, 100 * time.Millisecond} {
+		ctx, cancel := context.WithCancel(context.Background())
+		if after == 0 {
+			cancel()
+		}
+		time.AfterFunc(after, cancel)
+		_, err := Binary(ctx)
+		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "build id") || strings.Contains(err.Error(), path) {
+			t.Errorf("canceled after %v: got %v, want a cancellation that blames nobody", after, err)
+		}
 	}
 }
 

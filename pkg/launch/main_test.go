@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -51,11 +52,13 @@ func TestMain(m *testing.M) {
 // sums is the worker's command line. What it does hangs on the config's name.
 type sums struct {
 	config, dir string
+	data        string
 	seed        int64
 	threads     int
 	epochs      int
 	resume      bool
 	set         string
+	check       int
 }
 
 func trainSums(ctx context.Context, args []string) error {
@@ -68,8 +71,16 @@ func trainSums(ctx context.Context, args []string) error {
 	fs.IntVar(&f.epochs, "epochs", 2, "")
 	fs.BoolVar(&f.resume, "resume", false, "")
 	fs.StringVar(&f.set, "set", "", "")
+	fs.IntVar(&f.check, "check", 0, "")
+	fs.StringVar(&f.data, "data", "", "")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if f.check > 0 {
+		if f.config == "wrong" {
+			return fmt.Errorf("%d workers are wrong", f.check)
+		}
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{"epochs": f.epochs, "set": f.set, "data": map[string]any{"path": f.data}})
 	}
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -89,7 +100,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 		if f.resume {
 			w, _, err = runs.Resume(f.dir)
 		} else {
-			w, err = runs.Create(f.dir, runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs}})
+			w, err = runs.Create(f.dir, runs.Info{Workers: g.Size(), Seed: f.seed, Config: map[string]any{"epochs": f.epochs, "set": f.set}})
 		}
 		if err != nil {
 			return err

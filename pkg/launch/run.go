@@ -26,6 +26,7 @@ type run struct {
 	workers int
 	seed    int64
 	variant variant
+	config  map[string]any // as run.json keeps it; nil for a program that is not ours
 	resume  bool
 	skip    bool // it is done already
 	out     *output
@@ -41,40 +42,40 @@ type run struct {
 	stamp   string   // of epochs.csv when it was
 }
 
-// plan is the runs of a sweep, in their order, each checked against what is
-// there already.
-func (s *Sweep) plan(dir string) ([]*run, error) {
+// plan lists the runs of a sweep, in their order.
+func (s *Sweep) plan(dir string) []*run {
 	var all []*run
 	out := &output{w: s.Output}
 	for _, seed := range s.Seeds {
 		for _, n := range s.Workers {
 			for _, v := range s.variants() {
 				name := fmt.Sprintf("%s-n%d-s%d", v.series, n, seed)
-				r := &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting}
-				if err := r.look(); err != nil {
-					return nil, err
-				}
-				all = append(all, r)
+				all = append(all, &run{sweep: s, name: name, dir: filepath.Join(dir, name), workers: n, seed: seed, variant: v, out: out, state: StateWaiting})
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // look decides what a folder that is there already means.
 func (r *run) look() error {
 	before, err := runs.Read(r.dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
-	case !r.sweep.Resume:
-		return fmt.Errorf("run %s: %s already holds a run: choose another series or seed (--series, --seeds), go on with it (Resume, --resume), or delete the folder", r.name, r.dir)
-	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.sweep.Epochs:
+	}
+	if err := r.differs(before.Info); err != nil {
+		return err
+	}
+	switch {
+	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.epochs():
 		r.skip, r.state, r.read = true, StateDone, before
 	case r.sweep.foreign():
 		return fmt.Errorf("run %s: %s was not finished, and only a config's runs can be resumed: delete the folder to run it again", r.name, r.dir)
+	case !r.sweep.Resume:
+		return fmt.Errorf("run %s: %s already holds a run that was not finished: go on with it (Resume, --resume), choose another series or seed (--series, --seeds), or delete the folder", r.name, r.dir)
 	default:
 		r.resume = true
 	}

@@ -52,8 +52,8 @@ type Sweep struct {
 	// epoch=1,steps=0-9 or FIRST:STEPS (see train.ParseProfile); on the CPU rank
 	// R's trace is trace-<R>.json of the run folder. Config only.
 	Profile string
-	// Resume goes on with runs that were interrupted and leaves out those that
-	// are done. Without it a run folder that exists is an error.
+	// Resume goes on with runs that were interrupted. Without it the folder of an
+	// unfinished run is an error. Finished runs are never run again.
 	Resume bool
 	// Timeout bounds each run; 0: no bound.
 	Timeout time.Duration

@@ -8,9 +8,11 @@ import (
 )
 
 // Context returns the context to hand to every call that may take long. In a
-// notebook the interrupt button cancels it, and after that a new call of
-// Context returns a fresh one: ask for it in the cell that uses it. In a
-// terminal Ctrl-C (SIGINT) cancels it; a second Ctrl-C ends the program.
+// notebook the interrupt button cancels it for the cell that runs and for
+// nothing else: what earlier cells started goes on, and in the next cell the
+// context is alive again. It may therefore be kept in a variable. A context
+// that is derived from it belongs to the cell that derived it. In a terminal
+// Ctrl-C (SIGINT) cancels it; a second Ctrl-C ends the program.
 func Context() context.Context {
 	if h := hook.Load(); h != nil {
 		return h.Context()

@@ -7,8 +7,8 @@ import (
 
 // A Hook is what a kernel offers to the code that runs in its cells.
 type Hook struct {
-	// Context returns the context of the cell that runs now. It is cancelled by
-	// an interrupt, and a cell after an interrupt finds a fresh one.
+	// Context returns a context that an interrupt cancels for the cell that runs
+	// then, and that is alive again in the next cell.
 	Context func() context.Context
 
 	// Display shows v in the output of the cell that runs now. With an id other

@@ -56,6 +56,7 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	flags := flag.NewFlagSet(cfg.Name, flag.ContinueOnError)
 	flags.SetOutput(errs)
 	w.register(flags)
+	check := flags.Int("check", 0, "check whether `N` workers could train, and print the config; train nothing")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -63,6 +64,8 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 		return exitUsage // it has said why
 	case flags.NArg() > 0:
 		return exitCode(context.Background(), &UsageError{fmt.Errorf("what is %q? there are flags alone: see --help", flags.Arg(0))}, errs)
+	case *check != 0:
+		return exitCode(context.Background(), w.Check(*check, out), errs)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -60,7 +60,7 @@ func TestMain30Lines(t *testing.T) {
 		{[]string{"--sets", "x"}, 2, "flag provided but not defined: -sets"},
 		{[]string{"more"}, 2, `what is "more"?`},
 		{[]string{"--set", "batch=0"}, 2, "batch is 0"},
-		{[]string{"--config", "nothing"}, 2, "no shipped config has this name"},
+		{[]string{"--config", "nothing"}, 2, `unknown config "nothing"`},
 		{[]string{"--run", dir}, 1, "it already holds a run"},
 	} {
 		out.Reset()

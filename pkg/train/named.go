@@ -110,7 +110,7 @@ func load(name string) (Config, error) {
 		member = name
 		text, err = shipped.ReadFile(in)
 	} else {
-		err = fmt.Errorf("no shipped config has this name%s: use one of %s, or a .yaml file", nearest(name, Names()), strings.Join(Names(), ", "))
+		return Config{}, fmt.Errorf("unknown config %q%s: use one of %s, or a .yaml file", name, nearest(name, Names()), strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return Config{}, fmt.Errorf("read config %s: %w", name, err)

@@ -33,9 +33,9 @@ func (t *Trainer) checkResumed() error {
 	if err != nil {
 		return err
 	}
-	if key, was, is := firstDifference(before.Info.Config, now, ""); key != "" {
+	if d := Differences(before.Info.Config, now); len(d) > 0 {
 		return fmt.Errorf("resume %s: it was begun with %s %v, not %v: use the config that it was begun with (only %s may change), or another run folder",
-			t.place.Dir, key, was, is, strings.Join(mayDiffer[:], ", "))
+			t.place.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(mayDiffer[:], ", "))
 	}
 	return nil
 }
@@ -53,29 +53,22 @@ func (c Config) document() (map[string]any, error) {
 	return doc, nil
 }
 
-// firstDifference is the first key, in alphabetical order, whose values differ.
-// Keys that an earlier version did not have count as equal.
-func firstDifference(was, is map[string]any, at string) (key string, before, now any) {
-	var keys []string
-	for k := range was {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		v, ok := is[k]
+// differences lists the keys whose values differ. Keys that an earlier version
+// did not have count as equal.
+func differences(was, is map[string]any, at string) (all []Difference) {
+	for k, v := range is {
+		before, ok := was[k]
 		if !ok || slices.Contains(mayDiffer[:], at+k) {
 			continue
 		}
-		a, inner := was[k].(map[string]any)
+		a, inner := before.(map[string]any)
 		b, both := v.(map[string]any)
 		switch {
 		case inner && both:
-			if key, before, now := firstDifference(a, b, at+k+"."); key != "" {
-				return key, before, now
-			}
-		case !reflect.DeepEqual(was[k], v):
-			return at + k, was[k], v
+			all = append(all, differences(a, b, at+k+".")...)
+		case !reflect.DeepEqual(before, v):
+			all = append(all, Difference{at + k, before, v})
 		}
 	}
-	return "", nil, nil
+	return all
 }

@@ -1,5 +1,5 @@
-// Package session is the life of a kernel's cells as an interrupt sees it: one
-// cell runs or none, and a context that the interrupt cancels.
+// Package session keeps track of the cell that a kernel runs, of its interrupt,
+// and of the context that the interrupt cancels.
 package session
 
 import (
@@ -26,33 +26,29 @@ type Session struct {
 	Again func()
 
 	mu        sync.Mutex
-	ctx       context.Context
-	cancel    context.CancelFunc
-	interrupt func()        // stops the running cell; nil when none runs
-	ended     chan struct{} // closed at the end of the running cell
-	hit       atomic.Bool   // the running cell was interrupted
-	cell      int           // counts the cells
-	cause     error         // why it was stopped, if not by an interrupt
+	cell      atomic.Pointer[cell] // the running cell, or the last one
+	interrupt func()               // stops the running cell; nil when none runs
+	ended     chan struct{}        // closed at the end of the running cell
+	hit       atomic.Bool          // the running cell was interrupted
+	count     int                  // of the cells
+	cause     error                // why it was stopped, if not by an interrupt
 }
 
 // New returns a session in which no cell runs.
 func New() *Session {
 	s := &Session{SlowAfter: 3 * time.Second}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.cell.Store(newCell())
 	return s
 }
 
 // Begin starts a cell. Its interrupt function is called when the cell is to be
-// stopped, possibly more than once. If an earlier interrupt cancelled the
-// session's context, the cell gets a fresh one.
+// stopped, possibly more than once.
 func (s *Session) Begin(interrupt func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		s.ctx, s.cancel = context.WithCancel(context.Background())
-	}
+	s.cell.Store(newCell())
 	s.interrupt, s.ended = interrupt, make(chan struct{})
-	s.cell++
+	s.count++
 	s.cause = nil
 	s.hit.Store(false)
 }
@@ -70,7 +66,7 @@ func (s *Session) End() (interrupted bool) {
 func (s *Session) Cell() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cell
+	return s.count
 }
 
 // Fail stops a cell, as an interrupt does, because of an error. It reports false
@@ -78,7 +74,7 @@ func (s *Session) Cell() int {
 func (s *Session) Fail(cell int, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.interrupt == nil || s.cell != cell {
+	if s.interrupt == nil || s.count != cell {
 		return false
 	}
 	if s.cause == nil && !s.hit.Load() {
@@ -95,25 +91,25 @@ func (s *Session) Cause() error {
 	return s.cause
 }
 
-// Context returns the context that the next interrupt cancels. What one cell
-// started with it goes on behind later cells until then.
-func (s *Session) Context() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ctx
-}
+// Context returns the context that an interrupt of the running cell cancels. It
+// may be kept: in the next cell it is alive again.
+func (s *Session) Context() context.Context { return cellContext{s} }
 
-// Interrupt cancels the context and stops the cell that runs, if any.
+// Interrupt stops the cell that runs and cancels its context. Between two cells
+// it does nothing: what earlier cells started goes on.
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.interrupt != nil && s.hit.Load() && s.Again != nil {
+	if s.interrupt == nil {
+		return
+	}
+	if s.hit.Load() && s.Again != nil {
 		s.Again()
 	}
 	s.stop()
 }
 
-// stop stops the cell that runs and cancels the context. The caller holds mu.
+// stop stops the cell that runs and cancels its context. The caller holds mu.
 func (s *Session) stop() {
 	// The cell is stopped first: a call that returns because its context is
 	// cancelled must not find a cell that goes on.
@@ -122,7 +118,7 @@ func (s *Session) stop() {
 		s.interrupt()
 		go s.insist(s.interrupt, s.ended)
 	}
-	s.cancel()
+	s.cell.Load().cancel()
 }
 
 // insist repeats the interrupt until the cell has ended.

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,47 +19,102 @@ func wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestInterruptCancelsAndANewCellIsFresh(t *testing.T) {
+func TestInterruptCancelsTheContextOfItsCell(t *testing.T) {
 	s := New()
+	kept := s.Context() // before any cell
 	var hits atomic.Int32
 	s.Begin(func() { hits.Add(1) })
-	first := s.Context()
-	if first.Err() != nil {
-		t.Fatal("a new cell's context is cancelled")
+	if kept.Err() != nil {
+		t.Fatal("a new cell's context is canceled")
 	}
+	done := kept.Done()
 	s.Interrupt()
-	if first.Err() == nil || hits.Load() != 1 {
-		t.Errorf("after an interrupt the context has error %v and the cell was told %d times", first.Err(), hits.Load())
+	if kept.Err() == nil || hits.Load() != 1 {
+		t.Errorf("after an interrupt the context has error %v and the cell was told %d times", kept.Err(), hits.Load())
 	}
-	if s.Context() != first {
-		t.Error("the interrupted cell finds another context before its end")
+	select {
+	case <-done:
+	default:
+		t.Error("a call that waits for the context is not woken")
+	}
+	if s.Context().Err() == nil {
+		t.Error("the interrupted cell finds a live context before its end")
 	}
 	if !s.Interrupted() || !s.End() {
 		t.Error("End does not say that the cell was interrupted")
 	}
 	s.Begin(func() {})
-	if s.Interrupted() || s.Context().Err() != nil {
-		t.Error("the cell after an interrupt finds a cancelled context")
+	if s.Interrupted() || kept.Err() != nil || s.Context().Err() != nil {
+		t.Error("the cell after an interrupt finds a canceled context")
 	}
-	if s.End() {
-		t.Error("End says that the second cell was interrupted")
+	select {
+	case <-kept.Done():
+		t.Error("a kept context is done in the next cell")
+	default:
 	}
+	s.Interrupt()
+	if kept.Err() == nil {
+		t.Error("a kept context does not notice the interrupt of a later cell")
+	}
+	s.End()
 }
 
-func TestContextLivesOnBehindTheCell(t *testing.T) {
+// TestInterruptReachesNoOtherCell: what an earlier cell derived and left running
+// goes on, and what this cell derives from a kept context ends.
+func TestInterruptReachesNoOtherCell(t *testing.T) {
 	s := New()
+	kept := s.Context()
+	derive := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.WithValue(kept, "key", 1), time.Hour)
+		t.Cleanup(cancel)
+		return ctx
+	}
 	s.Begin(func() {})
-	ctx := s.Context()
+	background := derive()
 	s.End()
 	s.Begin(func() {})
-	if s.Context() != ctx || ctx.Err() != nil {
-		t.Error("the end of a cell takes its context away")
+	foreground := derive()
+	s.Interrupt()
+	wait(t, "the derived context", func() bool { return foreground.Err() != nil })
+	if background.Err() != nil {
+		t.Error("an interrupt cancels what an earlier cell started")
 	}
 	s.End()
-	s.Interrupt() // with no cell running it still ends what was left behind
-	if ctx.Err() == nil {
-		t.Error("an interrupt between two cells cancels nothing")
+	s.Interrupt() // no cell runs
+	s.Begin(func() {})
+	if background.Err() != nil || kept.Err() != nil || derive().Err() != nil {
+		t.Error("an interrupt between two cells cancels something")
 	}
+	if foreground.Err() == nil {
+		t.Error("what was canceled is alive again")
+	}
+	s.End()
+}
+
+// TestKeptContextInGoroutines is for the race detector: goroutines derive from
+// the context while cells begin, are interrupted and end.
+func TestKeptContextInGoroutines(t *testing.T) {
+	s := New()
+	kept := s.Context()
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for !stop.Load() {
+				if kept.Err() == nil {
+					ctx, cancel := context.WithCancel(kept)
+					_ = ctx.Err()
+					cancel()
+				}
+			}
+		})
+	}
+	for range 200 {
+		s.Begin(func() {})
+		s.End()
+	}
+	stop.Store(true)
+	all.Wait()
 }
 
 func TestInterruptInsists(t *testing.T) {

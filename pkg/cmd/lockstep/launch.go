@@ -92,6 +92,10 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 		return usage(err)
 	}
 	job, err := launch.Local(c.Context(), s)
+	var wrong *train.UsageError
+	if errors.As(err, &wrong) {
+		return usage(err)
+	}
 	if err != nil {
 		return err
 	}

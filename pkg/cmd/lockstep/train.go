@@ -13,6 +13,7 @@ import (
 
 func trainCommand() *cobra.Command {
 	var w train.Worker
+	var check int
 	c := &cobra.Command{
 		Use:   "train",
 		Short: "Train, as one worker",
@@ -25,7 +26,17 @@ LOCAL_RANK, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN in the environment
 
 Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return work(c, w) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if check == 0 {
+				return work(c, w)
+			}
+			err := w.Check(check, c.OutOrStdout())
+			var wrong *train.UsageError
+			if errors.As(err, &wrong) {
+				return usage(err)
+			}
+			return err
+		},
 	}
 	c.Flags().StringVar(&w.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
 	c.Flags().StringVar(&w.Run, "run", "", "run folder (default: logs/<config>/ddp-n<world>-s<seed>)")
@@ -38,6 +49,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU too the time of every kernel in the --profile, as trace-<rank>.json")
 	c.Flags().StringArrayVar(&w.Set, "set", nil, "key=value in the config, repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&w.Resume, "resume", false, "go on from the newest checkpoint of the run folder")
+	c.Flags().IntVar(&check, "check", 0, "check whether so many workers could train with this config and these data, and print the config; train nothing")
 	return c
 }
 

@@ -1,0 +1,81 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"lockstep/pkg/collective"
+)
+
+// Check reports whether a run of w with that many workers could begin: it reads
+// the config, opens the data and checks the network's sizes, but trains nothing
+// and writes nothing. The config is written to out as JSON, as run.json keeps it;
+// without the network if that is a program's own. A mistake is a UsageError.
+func (w Worker) Check(workers int, out io.Writer) error {
+	cfg, err := w.config()
+	if err != nil {
+		return &UsageError{err}
+	}
+	if err := w.checkSizes(cfg, workers); err != nil {
+		return &UsageError{err}
+	}
+	doc, err := cfg.document()
+	if err != nil {
+		return err
+	}
+	if w.Build != nil {
+		delete(doc, "model") // run.json has the spec that the program made
+	}
+	return json.NewEncoder(out).Encode(doc)
+}
+
+func (w Worker) checkSizes(cfg Config, workers int) (err error) {
+	if workers < 1 {
+		return fmt.Errorf("check %d workers: use at least 1", workers)
+	}
+	t := &Trainer{cfg: cfg, place: Place{Build: w.Build}, group: firstOf{size: workers}}
+	if t.samples, err = OpenSamples(cfg.Data); err != nil {
+		return err
+	}
+	t.cfg.Loader.Kind = "" // the samples are not read
+	if err := t.feed(fault{}); err != nil {
+		return err
+	}
+	defer t.loader.Close()
+	if _, err := t.network(t.loader.ImageShape(), t.loader.TargetShape()); err != nil {
+		return err
+	}
+	_, err = t.network(t.samples.Test.ImageShape(), t.samples.Test.TargetShape())
+	return err
+}
+
+// firstOf is rank 0 of a group of which nothing but the size matters.
+type firstOf struct {
+	collective.Group
+	size int
+}
+
+func (g firstOf) Rank() int { return 0 }
+func (g firstOf) Size() int { return g.size }
+
+// A Difference is a key of a config with its values in two runs.
+type Difference struct {
+	Key      string
+	Was, Now any
+}
+
+// Differences lists the keys in which now differs from was, the config in run.json
+// of a run that is to be resumed, in alphabetical order. Keys that may change
+// between the two, and keys that only one of them has, are left out.
+func Differences(was, now map[string]any) []Difference {
+	all := differences(was, now, "")
+	slices.SortFunc(all, func(a, b Difference) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
