@@ -177,7 +177,12 @@ func (r *run) trainArguments() []string {
 // because another rank had failed; or that it failed, of one that lost a rank which was
 // interrupted a moment before it was itself.
 func (r *run) finish(status string, cause error) error {
-	if err := runs.RemoveTemporary(r.dir); err != nil {
+	err := runs.RemoveTemporary(r.dir)
+	var owned *runs.OwnedError
+	if errors.As(err, &owned) {
+		return nil // the workers were refused; its owner writes how the run ends
+	}
+	if err != nil {
 		return err
 	}
 	before, err := runs.Read(r.dir)

@@ -196,7 +196,15 @@ func TestTreeOfBothKinds(t *testing.T) {
 		"pytorch/log_10.csv": twoRows, "pytorch/log_2.csv": twoRows, "pytorch/log_hvd_2.csv": twoRows,
 		"pytorch/notes.txt": "x", "pytorch/other.csv": "a,b\n1,2\n", ".git/log_1.csv": twoRows,
 		"damaged/run.json": "{", "orphan/epochs.csv": "epoch\n1\n",
+		"begun/owners.jsonl": `{"host":"a","pid":1,"started":"2026-11-22T12:03:00Z","heartbeat":"2026-11-22T12:03:05Z"}` + "\n", // a lock without a run
 	})
+	tasks, err := list(root)
+	check(t, err)
+	for _, task := range tasks {
+		if strings.Contains(task.path, "begun") {
+			t.Errorf("%s is no log", task.path)
+		}
+	}
 	w, err := runs.Create(filepath.Join(root, "ours", "ddp-n2-s1"), runs.Info{Study: "ours", Series: "ddp", Workers: 2})
 	check(t, err)
 	check(t, w.Finish(runs.StatusDone, nil))

@@ -68,6 +68,8 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 		path := filepath.Join(dir, e.Name())
 		t := &task{path: path, report: Report{Path: path}}
 		switch {
+		case e.Name() == runs.OwnersFile: // a lock that was taken before there was a run
+			continue
 		case strings.HasPrefix(e.Name(), "."):
 			t.report.Skipped = "it is hidden: its name begins with a dot"
 		case e.IsDir():

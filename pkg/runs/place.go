@@ -112,3 +112,13 @@ func procField(path, key string) string {
 	}
 	return ""
 }
+
+// procLine reads the only line of a file of /proc; it is empty if there is no
+// such file.
+func procLine(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "" // not Linux
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -8,6 +8,10 @@
 //	    out.log                lines for people, as Python's logging writes them
 //	    events.out.tfevents.*  scalars for TensorBoard
 //	    checkpoints/
+//	    owners.jsonl           the run's lock, and an Owner a line
+//
+// One process at a time owns a run and writes it; see Lock. Reading needs no
+// lock.
 package runs
 
 import (

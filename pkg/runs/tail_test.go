@@ -158,7 +158,7 @@ func TestTail(t *testing.T) {
 // TestTailForeign: a file of another header is none of ours, however it grows.
 func TestTailForeign(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Create(filepath.Join(dir, "a"), Info{})
+	w, err := Create(filepath.Join(dir, "a"), Info{})
 	check(t, err)
 	path := filepath.Join(dir, "a", "epochs.csv")
 	check(t, os.WriteFile(path, []byte("a,b\n1,2\n"), 0o644))
@@ -171,4 +171,5 @@ func TestTailForeign(t *testing.T) {
 	if run := tail.Run(); len(run.Epochs) > 0 || len(run.Problems) != 1 {
 		t.Errorf("%d epochs, %v", len(run.Epochs), run.Problems)
 	}
+	check(t, w.Finish(StatusDone, nil))
 }

@@ -24,10 +24,13 @@ const (
 )
 
 // Writer writes the part of a run folder that belongs to the run as a whole;
-// one process (rank 0, or the launcher of another program) holds it. Its
-// methods may be called from several goroutines.
+// the process that owns the run (rank 0, or the launcher of another program)
+// holds it, with the run's Lock. Its methods may be called from several
+// goroutines; once another process has taken the run over, they return an
+// *OwnedError and write nothing.
 type Writer struct {
 	dir    string
+	lock   *Lock
 	opened time.Time // with the monotonic clock
 	mu     sync.Mutex
 	info   Info
@@ -39,15 +42,29 @@ type Writer struct {
 // Create makes the run folder dir, with run.json, an epochs.csv that holds
 // only its header, and an empty out.log. Info's Schema is set; an empty Status
 // becomes StatusRunning and a zero Started the time of the call. A folder that
-// already holds a run is refused: nothing of a run is ever written over.
+// already holds a run is refused: nothing of a run is ever written over. If
+// another process owns the folder, the error is an *OwnedError.
 func Create(dir string, info Info) (*Writer, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, unwritable("create run folder", dir, err)
+	l, err := Acquire(dir, false)
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range []string{infoFile, epochsFile} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return nil, occupied(dir, name)
-		}
+	w, err := l.Create(info)
+	if err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
+	return w, nil
+}
+
+// Create is the function of this name, for the run folder that l locks. The
+// Writer's Finish releases l; after an error the caller releases it.
+func (l *Lock) Create(info Info) (*Writer, error) {
+	dir := l.dir
+	if err := vacant(dir); err != nil {
+		return nil, err
+	}
+	if err := removeTemporary(dir); err != nil { // of a process that was killed before there was a run
+		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
 	info.Schema = SchemaVersion
 	if info.Status == "" {
@@ -56,10 +73,10 @@ func Create(dir string, info Info) (*Writer, error) {
 	if info.Started.IsZero() {
 		info.Started = time.Now()
 	}
-	w := &Writer{dir: dir, opened: time.Now(), info: info}
+	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: info}
 	// run.json comes first and whole: whenever a kill comes, there is either no
 	// run yet or one that reads and can be resumed.
-	if err := w.claim(); err != nil {
+	if err := w.firstInfo(); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(w.path(epochsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -79,9 +96,20 @@ func Create(dir string, info Info) (*Writer, error) {
 	return w, nil
 }
 
-// claim makes run.json, where there is none. The link decides between two
-// processes that create the same folder at once.
-func (w *Writer) claim() error {
+// vacant returns an error if dir holds a run.
+func vacant(dir string) error {
+	for _, name := range []string{infoFile, epochsFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return occupied(dir, name)
+		}
+	}
+	return nil
+}
+
+// firstInfo makes run.json, where there is none. The link decides between two
+// processes that create the same folder at once where the lock does not: on
+// two machines whose file system has no locks.
+func (w *Writer) firstInfo() error {
 	text, err := w.encodeInfo()
 	if err != nil {
 		return err
@@ -112,17 +140,35 @@ func (w *Writer) claim() error {
 
 // Resume opens the run folder dir to append to it, and returns what it holds.
 // A last line of epochs.csv that was torn by a kill is cut off (and stands in
-// Run.Problems), and half-written files that it left are deleted. Nobody else
-// may be writing the run.
+// Run.Problems), and half-written files that it left are deleted. If another
+// process owns the run, the error is an *OwnedError.
 func Resume(dir string) (*Writer, Run, error) {
+	if _, err := readInfo(dir); err != nil { // before a folder that is none gets a lock
+		return nil, Run{Dir: dir}, fmt.Errorf("resume: %w", err)
+	}
+	l, err := Acquire(dir, true)
+	if err != nil {
+		return nil, Run{Dir: dir}, err
+	}
+	w, run, err := l.Resume()
+	if err != nil {
+		return nil, run, errors.Join(err, l.Release())
+	}
+	return w, run, nil
+}
+
+// Resume is the function of this name, for the run folder that l locks. The
+// Writer's Finish releases l; after an error the caller releases it.
+func (l *Lock) Resume() (*Writer, Run, error) {
+	dir := l.dir
 	run, err := Read(dir)
 	if err != nil {
 		return nil, run, fmt.Errorf("resume: %w", err)
 	}
-	if err := RemoveTemporary(dir); err != nil {
+	if err := removeTemporary(dir); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
-	w := &Writer{dir: dir, opened: time.Now(), info: run.Info}
+	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: run.Info}
 	if err := mend(w.path(epochsFile), epochHeader); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
@@ -136,23 +182,44 @@ func Resume(dir string) (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// openLog opens out.log; on an error it closes what is open.
+// openLog opens out.log, and notes there what the lock has to say; on an error
+// it closes what is open.
 func (w *Writer) openLog() (err error) {
 	w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return errors.Join(unwritable("open", w.path(logFile), err), w.epochs.Close())
 	}
+	for _, notice := range w.lock.Notices() {
+		if err := w.Log("note: %s", notice); err != nil {
+			return errors.Join(err, w.epochs.Close(), w.log.Close())
+		}
+	}
 	return nil
 }
+
+// Notices returns what a person should know about how the run was locked; see
+// Lock.Notices.
+func (w *Writer) Notices() []string { return w.lock.Notices() }
 
 // pending is the name of a file that renameio was writing for run.json,
 // epochs.csv or a checkpoint when it was killed.
 var pending = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
 
 // RemoveTemporary deletes the half-written files that a kill left in the run folder dir
-// and its checkpoints, whether or not there is a run yet. Nobody may be writing
-// the run. Resume does it too.
+// and its checkpoints, whether or not there is a run yet. Create and Resume do
+// it too. If a process owns the run, the error is an *OwnedError.
 func RemoveTemporary(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, OwnersFile)); errors.Is(err, fs.ErrNotExist) {
+		return removeTemporary(dir) // it never had an owner
+	}
+	l, err := thisMachine().lockFolder(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(removeTemporary(dir), l.file.Close())
+}
+
+func removeTemporary(dir string) error {
 	for _, place := range []string{dir, filepath.Join(dir, "checkpoints")} {
 		entries, err := os.ReadDir(place)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -187,6 +254,9 @@ func (w *Writer) Info() Info {
 func (w *Writer) Epoch(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lock.Check(); err != nil {
+		return err
+	}
 	// One write call: a kill can tear the row only in the middle of it, which
 	// the missing end of line shows to every reader.
 	if _, err := w.epochs.WriteString(formatEpoch(e) + "\n"); err != nil {
@@ -203,6 +273,9 @@ func (w *Writer) Epoch(e Epoch) error {
 func (w *Writer) Truncate(epoch int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lock.Check(); err != nil {
+		return err
+	}
 	f, err := os.Open(w.epochs.Name())
 	if err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
@@ -236,6 +309,9 @@ func (w *Writer) Truncate(epoch int) error {
 func (w *Writer) Log(format string, a ...any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lock.Check(); err != nil {
+		return err
+	}
 	stamp := time.Now().Format("2006-01-02 15:04:05,000")
 	line := stamp + " - root - INFO - " + fmt.Sprintf(format, a...) + "\n"
 	if _, err := w.log.WriteString(line); err != nil {
@@ -249,12 +325,16 @@ func (w *Writer) Log(format string, a ...any) error {
 func (w *Writer) Update(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.lock.Check(); err != nil {
+		return err
+	}
 	change(&w.info)
 	return w.writeInfo()
 }
 
 // Finish writes how the run ended (one of the Status constants, and the error
-// of a run that failed) and closes the writer. A second call does nothing.
+// of a run that failed), closes the writer and releases the run's lock. A
+// second call does nothing.
 func (w *Writer) Finish(status string, failure error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -267,7 +347,15 @@ func (w *Writer) Finish(status string, failure error) error {
 	if failure != nil {
 		w.info.Error = failure.Error()
 	}
-	return errors.Join(w.writeInfo(), w.epochs.Close(), w.log.Close())
+	err := w.lock.Check()
+	if err == nil {
+		err = w.writeInfo()
+	}
+	err = errors.Join(err, w.epochs.Close(), w.log.Close())
+	if release := w.lock.Release(); err == nil { // which also says who took the run over
+		err = release
+	}
+	return err
 }
 
 func (w *Writer) path(name string) string { return filepath.Join(w.dir, name) }

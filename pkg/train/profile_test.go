@@ -65,7 +65,7 @@ func TestProfile(t *testing.T) {
 		t.Errorf("without a folder: %v", err)
 	}
 	cfg.Engine.Device = "reference"
-	if _, err := New(t.Context(), cfg, collective.Single(), Place{Dir: dir, Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
+	if _, err := New(t.Context(), cfg, collective.Single(), Place{Dir: t.TempDir(), Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
 		t.Errorf("New says %v", err)
 	}
 }

@@ -59,23 +59,26 @@ func (r *recorder) weigh(epoch int, lasted time.Duration) error {
 		r.t.place.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
-func (t *Trainer) record(ctx context.Context) (*recorder, error) {
-	r := &recorder{t: t, untrained: t.untrained, saved: t.saved}
+func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
+	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
 	if t.place.Dir == "" {
 		return r, nil
 	}
+	defer func() {
+		if err != nil {
+			r, err = nil, r.close(ctx, err)
+		}
+	}()
 	if t.group.Rank() == 0 {
 		// While the others wait at the barrier below.
 		if e, ok := t.engine.(engine.Peaked); ok {
 			t.peak = e.PeakFLOPS()
 		}
-		if err := r.open(); err != nil {
-			return nil, err
-		}
+		err = r.open()
 	}
 	// No rank writes before rank 0 has made the folder, or has refused it.
-	if err := t.group.Barrier(ctx); err != nil {
-		return nil, err
+	if err := t.agree(ctx, err); err != nil {
+		return r, err
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -116,26 +119,23 @@ func (r *recorder) energy(ctx context.Context) error {
 // open makes the run folder, or opens the one that is resumed.
 func (r *recorder) open() (err error) {
 	t := r.t
-	if t.place.Resume {
-		if err := runs.RemoveTemporary(t.place.Dir); err != nil {
-			return err
-		}
-	}
 	_, err = os.Stat(filepath.Join(t.place.Dir, "run.json"))
 	if !t.place.Resume || errors.Is(err, fs.ErrNotExist) {
 		info, err := t.info()
 		if err != nil {
 			return err
 		}
-		if r.w, err = runs.Create(t.place.Dir, info); err != nil {
+		if r.w, err = t.lock.Create(info); err != nil {
 			return err
 		}
+		t.lock = nil // the writer's
 		return r.openLogs()
 	}
 	var before runs.Run
-	if r.w, before, err = runs.Resume(t.place.Dir); err != nil {
+	if r.w, before, err = t.lock.Resume(); err != nil {
 		return err
 	}
+	t.lock = nil
 	for _, e := range before.Epochs {
 		if e.Epoch <= t.epoch {
 			r.epochs = append(r.epochs, e)
@@ -156,8 +156,11 @@ func (r *recorder) open() (err error) {
 
 // openLogs begins what other programs read.
 func (r *recorder) openLogs() (err error) {
+	for _, notice := range r.w.Notices() { // which are in out.log already
+		r.say("note: %s", notice)
+	}
 	if r.events, err = runs.OpenEvents(r.t.place.Dir, r.t.step); err != nil {
-		return errors.Join(err, r.w.Finish(runs.StatusFailed, err))
+		return err
 	}
 	return r.begin()
 }

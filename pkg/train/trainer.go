@@ -18,6 +18,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
 
@@ -47,6 +48,7 @@ type Trainer struct {
 	place   Place
 	group   collective.Group
 	net     model.Network
+	lock    *runs.Lock // of the run folder, on rank 0 until its writer has it
 	engine  engine.Engine
 	train   engine.Executable
 	eval    engine.Executable
@@ -123,7 +125,7 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 		return t, err
 	}
 	t.gather = strategy.NewAccumulator(t.sync)
-	if err = t.start(); err != nil {
+	if err = t.start(ctx); err != nil {
 		return t, err
 	}
 	if err = t.profile(); err != nil {
@@ -256,11 +258,17 @@ func (t *Trainer) feed(f fault) (err error) {
 // start sets the parameters: from the newest checkpoint with Place.Resume,
 // else from the seed. Ranks other than 0 get theirs by the broadcast that
 // follows.
-func (t *Trainer) start() error {
+func (t *Trainer) start(ctx context.Context) error {
 	if t.place.Resume {
 		if err := t.checkResumed(); err != nil {
 			return err
 		}
+	}
+	// Before the checkpoint is read: the run's owner may be about to write the next.
+	if err := t.own(ctx); err != nil {
+		return err
+	}
+	if t.place.Resume {
 		return t.restore()
 	}
 	return t.initialise()
@@ -297,6 +305,9 @@ func (t *Trainer) Close() error {
 	var errs []error
 	if t.loader != nil {
 		t.loader.Close()
+	}
+	if t.lock != nil {
+		errs = append(errs, t.lock.Release())
 	}
 	if t.sync != nil {
 		errs = append(errs, t.sync.Close())

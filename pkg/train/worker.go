@@ -122,6 +122,9 @@ func (w Worker) Work(ctx context.Context) error {
 	if dir, err = runs.ResolveLogs(dir); err != nil {
 		return err
 	}
+	if err := checkFree(dir); err != nil {
+		return err
+	}
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
 	if err != nil {
 		return err

@@ -1,0 +1,65 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/runs"
+)
+
+// own makes this run the only one that writes the run folder: rank 0 takes its
+// lock, and every rank fails if it cannot.
+func (t *Trainer) own(ctx context.Context) (err error) {
+	if t.place.Dir == "" {
+		return nil
+	}
+	if t.group.Rank() == 0 {
+		t.lock, err = runs.Acquire(t.place.Dir, t.place.Resume)
+	}
+	return t.agree(ctx, err)
+}
+
+// agree makes an error of rank 0 one of every rank. All ranks must call it; err
+// of the others does not count.
+func (t *Trainer) agree(ctx context.Context, err error) error {
+	if t.group.Size() == 1 {
+		return err
+	}
+	root := t.group.Rank() == 0
+	text := ""
+	if root && err != nil {
+		text = err.Error()
+	}
+	length := []float64{float64(len(text))}
+	if serr := t.sum(ctx, length); serr != nil {
+		return errors.Join(err, serr)
+	}
+	if length[0] == 0 {
+		return nil
+	}
+	// A sum of zeros and one rank's bytes is that rank's bytes.
+	letters := make([]float64, int(length[0]))
+	for i := range len(text) {
+		letters[i] = float64(text[i])
+	}
+	if serr := t.sum(ctx, letters); serr != nil || root {
+		return errors.Join(err, serr)
+	}
+	bytes := make([]byte, len(letters))
+	for i, v := range letters {
+		bytes[i] = byte(v)
+	}
+	return fmt.Errorf("rank 0: %s", bytes)
+}
+
+// checkFree returns an *runs.OwnedError if another process owns the run folder
+// dir. It is a first look, so that a worker need not load anything to say so;
+// own decides.
+func checkFree(dir string) error {
+	owner, alive, err := runs.OwnerOf(dir)
+	if err != nil || !alive {
+		return err
+	}
+	return &runs.OwnedError{Dir: dir, Owner: owner}
+}
