@@ -138,9 +138,12 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 			failed[s] = err
 			continue
 		}
-		law := all.Best()
+		law := all.Named()
 		if o.Law != "" {
 			law = all.Law(o.Law)
+		} else if law == nil {
+			failed[s] = errors.New(strings.TrimSuffix(all.Sentence, "."))
+			continue
 		}
 		if why := all.Refused(o.Law); law == nil && why != "" {
 			failed[s] = fmt.Errorf("series %s: %s", s, why)
@@ -151,7 +154,7 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 			continue
 		}
 		sentence := all.Sentence
-		if law != all.Best() {
+		if law != all.Named() {
 			sentence = ""
 		}
 		out[s] = fitted{law, sentence}

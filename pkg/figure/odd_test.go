@@ -154,7 +154,7 @@ func TestTwelveSeries(t *testing.T) {
 	if !strings.Contains(f.Caption(), "12 of 60 curves are drawn") {
 		t.Error(f.Caption())
 	}
-	if _, err := (Options{Law: scaling.LawUSL}).Fit(study); err == nil || !strings.Contains(err.Error(), "series 3: usl has 4 parameters and needs 6 runs") {
+	if _, err := (Options{Law: scaling.LawUSL}).Fit(study); err == nil || !strings.Contains(err.Error(), "series 3: usl has 3 parameters and needs 6 runs") {
 		t.Errorf("error %v, expected one that says what the law needs", err)
 	}
 	if _, err := (Options{Law: "moore"}).Fit(study); err == nil || !strings.Contains(err.Error(), "use linear, amdahl, gustafson or usl") {

@@ -117,7 +117,7 @@ func TestFitCaption(t *testing.T) {
 	if said := notFitted(failed); said != " Not fitted (lockstep scaling --fit says why): a, b, c, d." {
 		t.Error(said)
 	}
-	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few points") {
+	if _, err := one.Fit(published(t, "sc21-one-gpu.csv")); err == nil || !strings.Contains(err.Error(), "too few worker counts to name a law") {
 		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,28 @@ func TestPage(t *testing.T) {
 	}
 	if got := strings.Count(page, "<svg "); got != len(r.Figures) || got < 8 {
 		t.Errorf("%d pictures of %d figures", got, len(r.Figures))
+	}
+}
+
+// TestLawNeedsCounts: two worker counts name no law, and the page says so
+// instead of contradicting its own percentage of the ideal.
+func TestLawNeedsCounts(t *testing.T) {
+	all := invented(t, "ddp").Runs
+	study, err := scaling.FromRuns(slices.DeleteFunc(slices.Clone(all), func(r runs.Run) bool { return r.Info.Workers > 2 }))
+	check(t, err)
+	r, err := New(study, Options{})
+	check(t, err)
+	said := r.String()
+	if !strings.Contains(said, "ddp: too few worker counts to name a law: there are 2.") || strings.Contains(said, "every further worker") {
+		t.Error(said)
+	}
+	if page := r.Page(); !strings.Contains(page, `<section id="fits"`) || !strings.Contains(page, "got 6 runs at 2") {
+		t.Error("the page does not say what a law needs")
+	}
+	one, err := scaling.FromRuns(slices.DeleteFunc(slices.Clone(all), func(r runs.Run) bool { return r.Info.Workers > 1 }))
+	check(t, err)
+	if r, err = New(one, Options{}); err != nil || strings.Contains(r.String(), "law") {
+		t.Errorf("one worker count says nothing of scaling: %s, %v", r, err)
 	}
 }
 

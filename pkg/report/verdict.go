@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"html"
 	"regexp"
@@ -113,20 +114,35 @@ func (b *builder) modes() []verdict {
 	return out
 }
 
-// fits are the laws of each series that has enough points.
+// fits returns the law of each series, or why none is named.
 func (b *builder) fits() (result, bool) {
 	r := result{id: "fits", title: "Laws of scaling"}
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
+		if n := b.counts(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
+			r.verdicts = append(r.verdicts, verdict{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
+			parts = append(parts, "<p>"+escape(err.Error())+"</p>")
+		}
 		if err != nil {
-			continue // too few points: nothing can be said
+			continue
 		}
 		r.verdicts = append(r.verdicts, verdict{About: "Law", Text: f.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
 	}
 	r.html = strings.Join(parts, "\n")
 	return r, len(parts) > 0
+}
+
+// counts returns at how many worker counts a series has a speed.
+func (b *builder) counts(series string) int {
+	n := 0
+	for _, p := range b.study.Points {
+		if p.Series == series && (known(p.Throughput.Value) || known(p.EpochSeconds.Value) || known(p.WallSeconds.Value)) {
+			n++
+		}
+	}
+	return n
 }
 
 // comparisons are of series with each other, where there are few.

@@ -99,7 +99,10 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 	if err != nil {
 		return BudgetRow{}, false
 	}
-	fit := fits.Best()
+	fit := fits.Named()
+	if fit == nil { // a law that the data contradict predicts nothing
+		return BudgetRow{}, false
+	}
 	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours}
 	for n := 1; n <= farthestPredicted*fit.largest; n++ {
 		hours := from.Hours.Value * fit.Rate(float64(from.Workers)) / fit.Rate(float64(n))

@@ -51,8 +51,13 @@ type Fits struct {
 	Rows            []Fit
 	Sentence        string
 	refused         []string
+	measured        []observation // the study's throughput at each size, ascending
+	named           string        // law that Named returns; empty if no law is named
 	rule            Rule
 }
+
+// ErrTooFew reports that a series has too few worker counts to name a law.
+var ErrTooFew = errors.New("too few worker counts to name a law")
 
 // BandPoint is what a fit predicts at a size: the value, and the band in which
 // the next run falls with the rule's confidence if the law holds.
@@ -71,9 +76,10 @@ const exact = 1e-6
 // least squares of the logarithm of the throughput, a run an observation, and
 // ranks them by AICc. Intervals and bands are those of nonlinear regression by
 // the delta method (Bates and Watts, Nonlinear Regression Analysis and Its
-// Applications, 1988, §2.3). A law with k parameters, the variance among them,
-// needs k+2 runs, at k different sizes; a law with fewer is left out, and it is
-// an error that there are too few for any.
+// Applications, 1988, §2.3). A law with p parameters (λ is one of them) needs
+// p+3 runs at p+2 different sizes and is left out if there are fewer. Fit
+// returns ErrTooFew if no law has enough. [Fits.Named] returns the law that the
+// data support, and Sentence says so or says why there is none.
 func (s *Study) Fit(series string) (*Fits, error) {
 	name, err := s.oneSeries(series)
 	if err != nil {
@@ -85,15 +91,12 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	}
 	data, unit := s.observations(name, m)
 	f := &Fits{Series: name, Measure: m.name, Runs: len(data), rule: s.Rule}
-	sizes := map[float64]bool{}
-	for _, d := range data {
-		sizes[d.size] = true
-	}
+	f.measured = s.centers(data)
 	for _, l := range laws() {
-		k := len(l.parameters) + 2 // with λ and the variance
-		if len(data) < k+2 || len(sizes) < k {
-			f.refused = append(f.refused, fmt.Sprintf("%s has %d parameters and needs %d runs at %d or more different numbers of %ss; there are %d at %d",
-				l.name, k, k+2, k, s.Rule.unit(), len(data), len(sizes)))
+		p := len(l.parameters) + 1 // with λ
+		if len(data) < p+3 || len(f.measured) < p+2 {
+			f.refused = append(f.refused, fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
+				l.name, plural(p, "parameter"), p+3, p+2, s.Rule.unit(), plural(len(data), "run"), len(f.measured)))
 			continue
 		}
 		fit, err := newFit(l, data, s.Rule.level())
@@ -105,9 +108,10 @@ func (s *Study) Fit(series string) (*Fits, error) {
 		f.Rows = append(f.Rows, fit)
 	}
 	if len(f.Rows) == 0 {
-		return nil, fmt.Errorf("fit series %s: too few points: %s; run more numbers of %ss, or more seeds", name, f.refused[0], s.Rule.unit())
+		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", name, ErrTooFew, f.refused[0], s.Rule.unit())
 	}
 	f.rank()
+	f.name()
 	f.Sentence = f.say()
 	return f, nil
 }
@@ -162,7 +166,7 @@ func newFit(l law, data []observation, level float64) (Fit, error) {
 	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
 	_, total := laws()[0].lambda(flat(data), nil)
 	f.R2 = 1 - rss/total
-	if total == 0 {
+	if total <= n*exact*exact { // the same throughput at every size
 		f.R2 = math.NaN()
 	}
 	k := p + 1
@@ -246,7 +250,8 @@ func (f *Fits) rank() {
 	}
 }
 
-// Best is the law with the lowest AICc, nil of no fits.
+// Best returns the law with the lowest AICc, nil if none was fitted. The data
+// may contradict even the best law; Named leaves such a law out.
 func (f *Fits) Best() *Fit {
 	if len(f.Rows) == 0 {
 		return nil

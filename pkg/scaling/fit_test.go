@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -123,12 +124,12 @@ func TestFitBandCoverage(t *testing.T) {
 func TestFitRefuses(t *testing.T) {
 	s := lawStudy(t, usl(0.05, 0), 0, 1, 1, 2, 4)
 	_, err := s.Fit("ddp")
-	if err == nil || !strings.Contains(err.Error(), "too few points: linear has 2 parameters and needs 4 runs at 2 or more different numbers of workers; there are 3 at 3") {
+	if !errors.Is(err, ErrTooFew) || !strings.Contains(err.Error(), "too few worker counts to name a law: linear has 1 parameter and needs 4 runs at 3 different worker counts, got 3 runs at 3") {
 		t.Errorf("error %v", err)
 	}
 	five, err := lawStudy(t, usl(0.05, 0), 0, 1, 1, 2, 4, 8, 16).Fit("ddp")
 	check(t, err)
-	if five.Law(LawUSL) != nil || five.Best().Law != LawAmdahl || !strings.Contains(five.String(), "not fitted: usl has 4 parameters and needs 6 runs") {
+	if five.Law(LawUSL) != nil || five.Best().Law != LawAmdahl || !strings.Contains(five.String(), "not fitted: usl has 3 parameters and needs 6 runs at 5 different worker counts, got 5 runs at 5") {
 		t.Error(five)
 	}
 	if _, err := s.Fit("native"); err == nil || !strings.Contains(err.Error(), `there are: "ddp"`) {

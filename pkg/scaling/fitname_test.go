@@ -1,0 +1,146 @@
+package scaling
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+)
+
+// rated returns runs of one series, each epoch of which takes what the
+// throughput (in samples per second at 100 samples per worker) says.
+func rated(rates map[int]float64, repeats int) []runs.Run {
+	var all []runs.Run
+	for n, rate := range rates {
+		times := make([]float64, repeats)
+		for i := range times {
+			times[i] = 100 * float64(n) / rate
+		}
+		all = append(all, seeds("ddp", n, times...)...)
+	}
+	return all
+}
+
+// TestLawNeedsCounts: with as many worker counts as a law has parameters, and
+// one more, anything fits. The report once said "66.3 % of the ideal" and, in
+// the next line, "every further worker buys as much as the first".
+func TestLawNeedsCounts(t *testing.T) {
+	two := study(t, rated(map[int]float64{1: 100, 2: 132.6}, 3))
+	if _, err := two.Fit("ddp"); !errors.Is(err, ErrTooFew) || !strings.Contains(err.Error(), "got 6 runs at 2") {
+		t.Errorf("two counts: error %v", err)
+	}
+	three, err := study(t, rated(map[int]float64{1: 100, 2: 199, 4: 396}, 3)).Fit("ddp")
+	check(t, err)
+	if n := three.Named(); n == nil || n.Law != LawLinear || len(three.Rows) != 1 {
+		t.Errorf("three counts can tell one parameter:\n%s", three)
+	}
+	wantLine(t, []string{three.Sentence}, "the linear law", "every further worker buys about as much as the first")
+	for law, counts := range map[string]int{LawLinear: 3, LawAmdahl: 4, LawGustafson: 4, LawUSL: 5} {
+		rates := map[int]float64{}
+		for n := 1; n < counts; n++ {
+			rates[n] = 100 * usl(0.05, 1e-3)(float64(n))
+		}
+		f, err := study(t, rated(rates, 3)).Fit("ddp")
+		if err == nil && f.Law(law) != nil {
+			t.Errorf("%s was fitted to %d counts:\n%s", law, counts-1, f)
+		}
+		rates[counts] = 100 * usl(0.05, 1e-3)(float64(counts))
+		if f, err = study(t, rated(rates, 3)).Fit("ddp"); err != nil || f.Law(law) == nil {
+			t.Errorf("%s was not fitted to %d counts: %v\n%s", law, counts, err, f)
+		}
+	}
+}
+
+// TestLawContradicted: data that no law describes get no law, but the reason.
+func TestLawContradicted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rates map[int]float64
+		says  string
+	}{
+		{"two thirds of the ideal at three counts", map[int]float64{1: 100, 2: 165, 4: 264}, "from 1 to 4 workers the measured speed-up is 2.640, the law's 4.000"},
+		{"slower with every worker, three counts", map[int]float64{1: 100, 2: 80, 4: 50}, "R² is -"},
+		{"superlinear", map[int]float64{1: 100, 2: 240, 4: 560, 8: 1300}, "from 1 to 8 workers the measured speed-up is 13.00, the law's 8.000"},
+		{"one count off", map[int]float64{1: 100, 2: 190, 4: 180, 8: 720, 16: 1420}, "the measured speed-up is"},
+		{"the same at every count", map[int]float64{1: 100, 2: 100, 4: 100, 8: 100}, "throughput is the same at every count"},
+	} {
+		f, err := study(t, rated(c.rates, 2)).Fit("ddp")
+		check(t, err)
+		if f.Named() != nil || !strings.Contains(f.Sentence, "no law is named") || !strings.Contains(f.Sentence, c.says) || f.Unnamed() == "" {
+			t.Errorf("%s: expected no law and %q:\n%s", c.name, c.says, f)
+		}
+	}
+}
+
+// TestLawTrend: a small misfit that grows with the count, as a law's that lacks
+// a parameter, is a reason from 6 counts up and not before.
+func TestLawTrend(t *testing.T) {
+	rates := func(counts ...int) map[int]float64 {
+		out := map[int]float64{}
+		for _, n := range counts { // 0.5 % more than ideal for each doubling
+			out[n] = 100 * math.Pow(float64(n), 1.007)
+		}
+		return out
+	}
+	five, err := study(t, rated(rates(1, 2, 4, 8, 16), 2)).Fit("ddp")
+	check(t, err)
+	if five.Named() == nil {
+		t.Errorf("5 counts say nothing of a trend: %s", five)
+	}
+	six, err := study(t, rated(rates(1, 2, 4, 8, 16, 32), 2)).Fit("ddp")
+	check(t, err)
+	if six.Named() != nil || !strings.Contains(six.Sentence, "residuals have a trend over the worker counts (Spearman's ρ = 1.000, p < 0.0001)") {
+		t.Errorf("6 counts with a trend: %s", six)
+	}
+}
+
+// TestBudgetNeedsALaw: no budget is predicted by a law that the data contradict.
+func TestBudgetNeedsALaw(t *testing.T) {
+	var all []runs.Run
+	for n, rate := range map[int]float64{1: 100, 2: 180, 8: 360} {
+		for _, r := range seeds("ddp", n, 800/rate, 800/rate) {
+			for i := range r.Epochs { // strong scaling: 800 samples of an epoch in all
+				r.Epochs[i].Samples = 800
+			}
+			all = append(all, r)
+		}
+	}
+	s := study(t, all)
+	f, err := s.Fit("ddp")
+	check(t, err)
+	if f.Named() != nil {
+		t.Fatalf("%s", f)
+	}
+	b, err := s.Budget(1000)
+	check(t, err)
+	for _, r := range b.Rows {
+		if r.Predicted {
+			t.Errorf("predicted without a law: %s", r.Sentence)
+		}
+	}
+}
+
+// TestSpearman compares with scipy.stats.spearmanr of SciPy 1.10.1. The third
+// row are the residuals of Gustafson's law for PyTorch with Horovod in
+// logs/published/unet2d-v100.csv.
+func TestSpearman(t *testing.T) {
+	for _, c := range []struct {
+		x, y   []float64
+		rho, p float64
+	}{
+		{[]float64{1, 2, 3, 4, 5}, []float64{5, 6, 7, 8, 7}, 0.8207826816681233, 0.08858700531354381},
+		{[]float64{1, 2, 4, 8, 16, 32}, []float64{6, 1, 2, 3, 4, 5}, 0.14285714285714288, 0.7871720116618075},
+		{[]float64{1, 2, 4, 6, 8, 10, 12, 14}, []float64{0.116, -0.132, -0.089, -0.023, -0.001, 0.042, 0.052, 0.034}, 0.261904761904762, 0.530922861565801},
+		{[]float64{1, 2, 4, 8, 16, 32}, []float64{0.002, 0.008, 0.008, -0.003, -0.007, -0.007}, -0.7944613465542746, 0.05902759992532669},
+		{[]float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, 3, 4, 6, 5}, 0.942857142857143, 0.004804664723032055},
+		{[]float64{1, 2, 3, 4}, []float64{9, 7, 5, 3}, -1, 0},
+		{[]float64{1, 2, 3, 4}, []float64{5, 5, 5, 5}, 0, 1},
+	} {
+		rho, p := spearman(c.x, c.y)
+		if math.Abs(rho-c.rho) > 1e-12 || math.Abs(p-c.p) > 1e-12 {
+			t.Errorf("%v, %v: ρ %.15g, p %.15g, expected %.15g and %.15g", c.x, c.y, rho, p, c.rho, c.p)
+		}
+	}
+}
