@@ -154,7 +154,11 @@ func (b *builder) comparisons() (result, bool) {
 		if err != nil || len(c.Rows) == 0 {
 			continue
 		}
-		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: c.Rows[len(c.Rows)-1].Sentence})
+		said := c.Rows[len(c.Rows)-1].Sentence
+		if len(c.Pooled) > 0 {
+			said = c.Pooled[0].Sentence
+		}
+		r.verdicts = append(r.verdicts, verdict{About: "Comparison", Text: said})
 		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escape(pair[0]), escape(pair[1]), c.HTML()))
 	}
 	r.html = strings.Join(parts, "\n")

@@ -42,12 +42,15 @@ type Comparison struct {
 	Test            string // what was tested and how, in words
 	Verdict         string // "faster", "slower", "no difference shown" or "cannot tell"
 	Sentence        string
+
+	same bool // both sides are the same runs
 }
 
 // Comparisons are those at every number of workers that both have. A cell
 // shows them as a table.
 type Comparisons struct {
 	Rows     []Comparison
+	Pooled   []Pooled // over the worker counts, one for each pair of series that has several
 	Problems []string // what could not be compared
 	rule     Rule
 }
@@ -141,6 +144,7 @@ func pairsOf(a, b *Study) ([]pair, error) {
 func comparePoints(sa, sb *Study, pairs []pair) (*Comparisons, error) {
 	out := &Comparisons{rule: sa.Rule}
 	for _, pr := range pairs {
+		first := len(out.Rows)
 		unlike := map[string][]string{} // the workers at which a difference is met
 		var differ []string
 		for _, name := range []struct {
@@ -181,6 +185,9 @@ func comparePoints(sa, sb *Study, pairs []pair) (*Comparisons, error) {
 				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.nameA, plural(q.Workers, "worker")))
 			}
 		}
+		if p, ok := pool(out.Rows[first:], sa.Rule.level()); ok {
+			out.Pooled = append(out.Pooled, p)
+		}
 	}
 	if len(out.Rows) == 0 {
 		return nil, fmt.Errorf("compare: nothing can be compared: %s", commas(out.Problems))
@@ -212,12 +219,40 @@ func (s *Study) compareCells(a, b string, workers int, ca, cb cell) (*Comparison
 	c.Measure = m.name
 	x, y := c0(ca.values(m.value)), c0(cb.values(m.value))
 	c.RunsA, c.RunsB = len(x), len(y)
+	if sameRuns(ca, cb, x, y) {
+		c.same = true
+		c.Ratio = Span{Value: 1, Min: 1, Max: 1, Low: 1, High: 1, N: len(x)}
+		c.Verdict, c.Test = VerdictNone, "none: they are the same runs"
+		c.Sentence = fmt.Sprintf("%s and %s hold the same %s at %s.", a, b, plural(len(x), "run"), plural(workers, "worker"))
+		return c, nil
+	}
 	c.Ratio = m.speed(s, ca, cb)
 	if len(x) > 1 && len(y) > 1 {
 		c.P, c.PermutationP = welchTest(x, y), permutationTest(x, y)
 	}
 	c.judge(m, s.Rule.level())
 	return c, nil
+}
+
+// sameRuns reports whether two cells hold the same runs, with the same measured
+// values: a folder that is compared with itself.
+func sameRuns(a, b cell, x, y []float64) bool {
+	places := func(c cell) []string {
+		out := make([]string, len(c.runs))
+		for i, r := range c.runs {
+			path := r.Dir
+			if full, err := filepath.Abs(path); err == nil {
+				path = full
+			}
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				path = real
+			}
+			out[i] = fmt.Sprintf("%s, series %s, seed %d", path, r.Info.Series, r.Info.Seed)
+		}
+		slices.Sort(out)
+		return out
+	}
+	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
 // judge makes the verdict and says it.
@@ -352,8 +387,21 @@ func (c *Comparisons) grid() grid[Comparison] {
 		column[Comparison]{name: "permutation_p", value: func(c Comparison) float64 { return c.PermutationP }},
 		column[Comparison]{name: "verdict", brief: true, text: func(c Comparison) string { return c.Verdict }},
 		column[Comparison]{name: "sentence", text: func(c Comparison) string { return c.Sentence }})
+	for _, p := range c.Pooled {
+		g.remarks = append(g.remarks, p.Sentence)
+	}
+	var alone []string // worker counts that cannot tell alone
 	for _, r := range c.Rows {
+		if r.Verdict == VerdictUnknown && slices.ContainsFunc(c.Pooled, func(p Pooled) bool { return p.A == r.A && p.B == r.B }) {
+			if n := strconv.Itoa(r.Workers); !slices.Contains(alone, n) {
+				alone = append(alone, n)
+			}
+			continue
+		}
 		g.remarks = append(g.remarks, r.Sentence)
+	}
+	if len(alone) > 0 {
+		g.remarks = append(g.remarks, fmt.Sprintf("a single run of a side at %s cannot tell a difference from chance there: run at least 3 seeds of each", workersText(alone)))
 	}
 	g.remarks = append(g.remarks, "rule: "+c.rule.counting())
 	for _, p := range c.Problems {
@@ -366,7 +414,7 @@ func (c *Comparisons) grid() grid[Comparison] {
 // ratio, ratio_low, ratio_high, p, permutation_p, verdict, sentence.
 func (c *Comparisons) Table() dataframe.DataFrame { return c.grid().table() }
 
-// String is the table for people, with a sentence for each row.
+// String is the table for people, with the pooled sentences and those of the rows.
 func (c *Comparisons) String() string { return c.grid().String() }
 
 // HTML is the table for a notebook's cell.

@@ -153,6 +153,9 @@ func gateRow(c Comparison, limit float64) GateRow {
 	change := fmt.Sprintf("%s at %s: %s", r.Series, plural(r.Workers, "worker"), changeText(lost.Value))
 	bounds := fmt.Sprintf("between %s and %s", changeText(lost.Low), changeText(lost.High))
 	switch {
+	case c.same:
+		r.Outcome = OutcomePass
+		r.Sentence = fmt.Sprintf("%s at %s: %s, the same in baseline and candidate", r.Series, plural(r.Workers, "worker"), plural(c.RunsA, "run"))
 	case math.IsNaN(lost.Low):
 		r.Outcome = OutcomeUnknown
 		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run says nothing of the noise; run at least 3 seeds of each", change, plural(c.RunsB, "run"), plural(c.RunsA, "run"))

@@ -15,12 +15,14 @@ func compareCommand() *cobra.Command {
 		Long: `Compares the speed of two folders of logs, or with PATHs of two series in them,
 at each number of workers that both have: how many times A is as fast as B, the
 interval of that from repeated runs (seeds), Welch's test of the logarithms and
-the exact permutation test, and the verdict in a sentence.
+the exact permutation test, and the verdict in a sentence. Over all worker counts
+it gives one answer by Wilcoxon's signed-rank test, whose pairs are the counts.
 
   lockstep compare logs/before logs/after
   lockstep compare horovod native logs/unet2d-cells
 
-One run of each says nothing of noise: the verdict is then "cannot tell".`,
+One run of each says nothing of noise: the verdict at that count is then "cannot
+tell". Six worker counts or more have a pooled answer without repeated runs.`,
 		Args: func(c *cobra.Command, args []string) error {
 			return someArgs("name two folders, or two series and the folder that has them: lockstep compare A B [PATH…]")(c, args[:max(0, len(args)-1)])
 		},
