@@ -22,15 +22,23 @@ func (logScale) Normalize(lo, hi, x float64) float64 {
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// valueTicks marks about five round values, without marks between them.
-type valueTicks struct{}
+// valueTicks marks about five round values, or at most as many as most says,
+// without marks between them.
+type valueTicks struct{ most int }
+
+// usualTicks is how many marks an axis has where there is room.
+const usualTicks = 6
 
 // Ticks implements plot.Ticker.
-func (valueTicks) Ticks(lo, hi float64) []plot.Tick {
+func (t valueTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(hi > lo) {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
-	step, digits := roundStep((hi - lo) / 6)
+	most := t.most
+	if most == 0 {
+		most = usualTicks
+	}
+	step, digits := roundStep((hi - lo) / float64(most))
 	var ticks []plot.Tick
 	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
 		v := float64(k) * step
@@ -64,17 +72,26 @@ func roundStep(rough float64) (step float64, digits int) {
 
 // logTicks marks round values of a logarithmic axis: powers of two, or of ten
 // with as many of 2 and 5 between them as have room.
-type logTicks struct{ two bool }
+type logTicks struct {
+	two  bool
+	most int // marks; 0 for as many as usual
+}
+
+// usualLogTicks is how many marks a logarithmic axis has where there is room.
+const usualLogTicks = 8
 
 // Ticks implements plot.Ticker.
 func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(lo > 0) || !(hi > lo) {
 		return valueTicks{}.Ticks(lo, hi)
 	}
-	const most = 8
+	most := l.most
+	if most == 0 {
+		most = usualLogTicks
+	}
 	if l.two {
 		octaves := math.Log2(hi / lo)
-		step := max(1, int(math.Ceil(octaves/most)))
+		step := max(1, int(math.Ceil(octaves/float64(most))))
 		var ticks []plot.Tick
 		for k := int(math.Ceil(math.Log2(lo) - 1e-9)); math.Exp2(float64(k)) <= hi*(1+1e-9); k++ {
 			t := plot.Tick{Value: math.Exp2(float64(k))}
@@ -101,7 +118,7 @@ func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 		}
 	}
 	if len(ticks) < 2 { // a short axis
-		return valueTicks{}.Ticks(lo, hi)
+		return valueTicks{min(most, usualTicks)}.Ticks(lo, hi)
 	}
 	if step := (len(ticks) + most - 1) / most; step > 1 { // many decades
 		for i := range ticks {
@@ -126,6 +143,9 @@ func logLabel(v float64) string {
 type countTicks struct {
 	counts []int // ascending
 	log    bool
+	// width returns that of a label as a part of the axis; nil for the width in
+	// a figure of usual size.
+	width func(label string) float64
 }
 
 // Ticks implements plot.Ticker.
@@ -135,7 +155,11 @@ func (w countTicks) Ticks(lo, hi float64) []plot.Tick {
 		at = func(v float64) float64 { return logScale{}.Normalize(lo, hi, v) }
 	}
 	half := func(i int) float64 { // of a label, in axes: a digit is about 1.6 % of one wide
-		return 0.008 + 0.009*float64(len(strconv.Itoa(w.counts[i])))
+		label := strconv.Itoa(w.counts[i])
+		if w.width != nil {
+			return w.width(label) / 2
+		}
+		return 0.008 + 0.009*float64(len(label))
 	}
 	ticks := make([]plot.Tick, len(w.counts))
 	left := math.Inf(1) // edge of what is labelled so far
@@ -153,13 +177,16 @@ func (w countTicks) Ticks(lo, hi float64) []plot.Tick {
 }
 
 // epochTicks marks whole epochs: about ten of them, fewer where their labels
-// are long.
-type epochTicks struct{}
+// are long or as few as most says.
+type epochTicks struct{ most int }
 
 // Ticks implements plot.Ticker.
-func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
+func (e epochTicks) Ticks(lo, hi float64) []plot.Tick {
 	step := 1
 	most := 11.0
+	if e.most > 0 {
+		most = float64(e.most)
+	}
 	if digits := len(strconv.Itoa(int(hi))); digits > 4 {
 		most = 44 / float64(digits)
 	}
@@ -175,18 +202,6 @@ func (epochTicks) Ticks(lo, hi float64) []plot.Tick {
 		if v := float64(n); v >= lo && n >= 1 {
 			ticks = append(ticks, plot.Tick{Value: v, Label: strconv.Itoa(n)})
 		}
-	}
-	return ticks
-}
-
-// categoryTicks labels bars 0, 1, 2, …
-type categoryTicks []string
-
-// Ticks implements plot.Ticker.
-func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
-	ticks := make([]plot.Tick, len(c))
-	for i, label := range c {
-		ticks[i] = plot.Tick{Value: float64(i), Label: label}
 	}
 	return ticks
 }
@@ -231,7 +246,7 @@ func (e *extent) on(log bool, values ...float64) {
 // countAxis makes x the axis of counts, with room beside the fewest and most.
 func countAxis(a *plot.Axis, counts []int, log bool) {
 	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
-	a.Tick.Marker = countTicks{counts, log}
+	a.Tick.Marker = countTicks{counts: counts, log: log}
 	switch {
 	case log:
 		a.Scale = logScale{}

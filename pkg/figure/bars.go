@@ -36,18 +36,18 @@ func (f *Figure) categories(names []string) {
 	const axes = 70 // what the vertical axis and the margins take
 	beside := 0.3 * float64(max(0, 4-len(names)))
 	f.plot.X.Min, f.plot.X.Max = -0.5-beside, float64(len(names))-0.5+beside
-	room := (f.Width - axes) / vg.Length(f.plot.X.Max-f.plot.X.Min)
+	zoom := f.zoom(f.Width, f.natural)
+	room := (f.Width/zoom - axes) / vg.Length(f.plot.X.Max-f.plot.X.Min)
 	style := f.plot.X.Tick.Label
-	labels := make([]string, len(names))
-	lines := 1
-	for i, name := range names {
-		labels[i] = wrap(name, room-4, style.Width)
-		lines = max(lines, strings.Count(labels[i], "\n")+1)
-	}
-	f.plot.X.Tick.Marker = categoryTicks(labels)
+	ticks := newCategoryTicks(names, room-4, style.Width)
+	f.plot.X.Tick.Marker = ticks
 	f.plot.X.Tick.Length = 0
-	if !f.fixed {
-		f.Height += vg.Length(lines-1) * style.FontExtents().Height
+	if f.options.HeightInches == 0 {
+		lines := 1
+		for _, label := range ticks.lines {
+			lines = max(lines, strings.Count(label, "\n")+1)
+		}
+		f.Height += vg.Length(lines-1) * style.FontExtents().Height * zoom
 	}
 }
 
@@ -113,7 +113,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Span { return r.Full }},
 	} {
 		bars := boxes{fill: palette()[[]int{4, 5, 0}[j]], edge: barEdge()}
-		bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}}
+		bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}, within: barWidth / 3}
 		for i, r := range rows {
 			v := trial.span(r)
 			if !finite(v.Value) {
@@ -136,8 +136,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	}
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %d runs; bars on top: ± the spread over the trials that the log tells.", len(rows))
 	f.caption += sentences(rows)
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // inOrderOfRuns sorts rows as the logs have the runs, which is the order in
@@ -228,8 +227,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		f.caption += " The logs tell no time of the test."
 	}
 	f.caption += notDrawn(study)
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // timeBars draws the bars of TrainTestTime.
@@ -247,7 +245,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, sizes []i
 		bars.fill = pale(bars.fill, 120)
 	}
 	tests := boxes{fill: color.White, edge: barEdge()}
-	bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}}
+	bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}, within: barWidth / float64(n)}
 	for _, p := range study.Points {
 		v := d.train(p)
 		if p.Series != series || !finite(v.Value) {
@@ -339,8 +337,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	values.add(0)
 	valueAxis(&f.plot.Y, values, nowhere(), false, false)
 	f.caption = useCaption(study, use)
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // briefUse leaves the values of a wide table.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -31,6 +32,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	f.brief = briefUse(f.table)
 	x, values, reach := nowhere(), nowhere(), nowhere()
 	var n []int
+	var all []measured
 	var tops []polyline // below the best rates
 	for i, row := range rule.Rows {
 		l := lookOf(i)
@@ -56,8 +58,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		f.plot.Add(bounds)
-		f.plot.Add(drawn...)
+		all = append(all, measured{bounds, drawn})
 		if row.Bound == "" && finite(row.Best.Value) {
 			tops = append(tops, polyline{xy: plotter.XYs{{X: row.Best.Value}, {X: row.Best.Value, Y: row.Quality.Value}}, style: dotted(l.line.Color), lo: xy[0], hi: xy[0]})
 		}
@@ -66,6 +67,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	if len(n) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run has a value of %s", name, label)
 	}
+	note := f.addMeasured(all)
 	f.plot.X.Scale, f.plot.X.Tick.Marker = logScale{}, logTicks{}
 	room := math.Pow(max(x.hi/x.lo, 2), 0.05)
 	f.plot.X.Min, f.plot.X.Max = x.lo/room, x.hi*room
@@ -75,7 +77,6 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(t)
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsAPoint(n) +
-		" Bars: lowest and highest. Dotted: the best rate, between those tried." + notDrawn(study)
-	f.makeRoom()
-	return f, nil
+		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawn(study)
+	return f.sized()
 }

@@ -31,7 +31,7 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(math.NaN()), nil
+	return b.finish(math.NaN()).sized()
 }
 
 // Throughput draws the samples per second of all workers together, and for
@@ -50,7 +50,7 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	if err := b.idealFrom(); err != nil {
 		return nil, fmt.Errorf("draw figure throughput: %w", err)
 	}
-	return b.finish(math.NaN()), nil
+	return b.finish(math.NaN()).sized()
 }
 
 func speedup() quantity {
@@ -71,7 +71,7 @@ func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 	if err := b.idealSpeedup(); err != nil {
 		return nil, fmt.Errorf("draw figure speedup: %w", err)
 	}
-	return b.finish(math.NaN()), nil
+	return b.finish(math.NaN()).sized()
 }
 
 // Efficiency draws the speed-up over the ideal one, in per cent.
@@ -98,7 +98,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: style}}})
 	}
 	b.values.add(100)
-	return b.finish(math.NaN()), nil
+	return b.finish(math.NaN()).sized()
 }
 
 func iou() quantity {
@@ -120,7 +120,7 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	if err := b.references(); err != nil {
 		return nil, err
 	}
-	return b.finish(1), nil
+	return b.finish(1).sized()
 }
 
 // Accuracy draws the accuracy on the validation set after training, or where
@@ -131,7 +131,7 @@ func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(1), nil
+	return b.finish(1).sized()
 }
 
 func accuracy(study *scaling.Study) quantity {

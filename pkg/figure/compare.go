@@ -173,12 +173,18 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 	if len(unknown) > 0 {
 		f.caption += " The logs do not tell what stays the same in: " + few(unknown) + "."
 	}
-	return f, nil
+	return f.sized()
 }
 
 // scalingLines draws series and their ideals.
 func (b *builder) scalingLines(kind scalingKind, left []string) error {
 	looks := b.o.pairLooks(b.study)
+	b.placeBars(func(series string) []interval {
+		if slices.Contains(left, series) {
+			return nil
+		}
+		return b.reaches(series)
+	})
 	named := false
 	for _, series := range b.study.Series() {
 		if slices.Contains(left, series) {
@@ -234,6 +240,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	var sizes []int
 	var said []string
 	values, reach := nowhere(), nowhere()
+	var all []measured
 	for i, p := range pairs {
 		over, err := study.Overhead(p[0], p[1])
 		if err != nil {
@@ -259,8 +266,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		f.plot.Add(bounds)
-		f.plot.Add(drawn...)
+		all = append(all, measured{bounds, drawn})
 		f.legend = append(f.legend, entry{name: p[0], icons: []plot.Thumbnailer{key(lookOf(i))}})
 		if over.Sentence != "" {
 			said = append(said, strings.TrimSuffix(over.Sentence, ".")+".")
@@ -269,6 +275,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if len(sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("the pairs have no number of workers with a speed in common"))
 	}
+	note := f.addMeasured(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	countAxis(&f.plot.X, sizes, o.logarithmic(sizes))
@@ -277,9 +284,8 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if drawn, err := line(zero, lineAlone(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.lo < 0 {
 		f.plot.Add(drawn...)
 	}
-	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(said, " ") + " " + study.IntervalNote() + "." + notDrawn(study)
-	f.makeRoom()
-	return f, nil
+	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(said, " ") + " " + study.IntervalNote() + "." + note + notDrawn(study)
+	return f.sized()
 }
 
 // addOverhead appends the rows of a pair to the table.

@@ -73,8 +73,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
 	}
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // pareto is what Pareto draws on its axes.
@@ -157,7 +156,8 @@ func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float
 func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) notes {
 	style := textStyle(fontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
-	w, h := f.Width-70, f.Height-70 // about what the data have
+	zoom := f.zoom(f.Width, f.Height)
+	w, h := f.Width/zoom-70, f.Height/zoom-70 // about what the data have
 	at := func(r scaling.CostRow) vg.Point {
 		return vg.Point{X: vg.Length(f.plot.X.Norm(p.x(r))) * w, Y: vg.Length(f.plot.Y.Norm(p.y(r))) * h}
 	}
@@ -230,6 +230,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	f.table = quality.Table()
 	f.brief = briefUse(f.table)
 	var batches, n []int
+	var all []measured
 	values, reach := nowhere(), nowhere()
 	intervals, unbatched := false, 0
 	for i, s := range study.Series() {
@@ -260,8 +261,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		f.plot.Add(bounds)
-		f.plot.Add(drawn...)
+		all = append(all, measured{bounds, drawn})
 		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(lookOf(i))}})
 	}
 	if len(batches) == 0 {
@@ -275,6 +275,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if len(batches) < 2 {
 		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; two batches are the least that show an effect", name, batches[0])
 	}
+	note := strings.Replace(f.addMeasured(all), "counts", "batches", 1)
 	countAxis(&f.plot.X, batches, o.logarithmic(batches))
 	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isShare(values) {
@@ -284,9 +285,8 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	f.caption += cut(f.plot, reach) + notDrawn(study)
-	f.makeRoom()
-	return f, nil
+	f.caption += note + cut(f.plot, reach) + notDrawn(study)
+	return f.sized()
 }
 
 // qualityOf is a measure by its name, nil for one that there is not.

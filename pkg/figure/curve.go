@@ -72,8 +72,7 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	f.caption = o.curveCaption(study, set, title, groups)
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // lines draws the groups, and names them in the legend.

@@ -11,6 +11,9 @@
 //
 // Axes carry their units. Colours are those of Okabe and Ito, and every series
 // also has its own glyph and dash, so that figures can be read with any colour
-// vision and in print. The legend stands above the plot, where it covers
-// nothing. Captions say how a value came about and of how many runs it is.
+// vision and in print. The legend is beside the plot, where it covers
+// nothing: above it, or where a small picture has more room for it. A picture
+// of the size of a paper's column, Options{WidthInches: 3.5, HeightInches: 2.4},
+// has smaller text and fewer ticks; one that nobody could read is a SizeError. Captions
+// say how a value came about and of how many runs it is.
 package figure

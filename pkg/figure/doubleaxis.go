@@ -55,6 +55,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	b.legend = append(b.legend,
 		entry{name: "speed-up (left)", icons: []plot.Thumbnailer{key{line: solid, glyph: draw.GlyphStyle{Color: grey(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
 		entry{name: wanted + " (right)", icons: []plot.Thumbnailer{key(dashed)}})
+	b.plot.Add(roomFor{right})
 	f := b.finish(math.NaN())
 	f.right = right
 	right.plot.X.Min, right.plot.X.Max, right.plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
@@ -62,7 +63,24 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if isShare(shares) {
 		right.plot.Y.Min, right.plot.Y.Max = 0, 1
 	}
-	return f, nil
+	return f.sized()
+}
+
+// roomFor keeps the marks of the right axis away from the edge of the plot.
+type roomFor struct{ *rightAxis }
+
+// Plot implements plot.Plotter; the marks are drawn with the axis.
+func (roomFor) Plot(draw.Canvas, *plot.Plot) {}
+
+// GlyphBoxes implements plot.GlyphBoxer.
+func (r roomFor) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
+	var boxes []plot.GlyphBox
+	for _, p := range r.plotters {
+		if boxer, ok := p.(plot.GlyphBoxer); ok {
+			boxes = append(boxes, boxer.GlyphBoxes(r.plot)...)
+		}
+	}
+	return boxes
 }
 
 // isShare says whether values are from 0 to 1, as an IoU is; an accuracy may

@@ -7,7 +7,6 @@ import (
 	"html"
 	"image/color"
 	"io"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,7 +37,9 @@ type Figure struct {
 	brief   *dataframe.DataFrame // what TeX shows of a long table; nil for the table
 	fill    func()               // makes table and brief when somebody asks for them; nil where they are there
 	caption string
-	fixed   bool // the height is the caller's: the legend takes from the plot's
+	heading string    // the title, also where the picture shows none
+	natural vg.Length // height at which text has its usual size
+	options Options   // by which it was made
 
 	// Of a page of panels, which has no plot of its own.
 	panels  []panel
@@ -73,8 +74,10 @@ func (f *Figure) filled() {
 }
 
 // Plot is the figure's plot, to change its title, axes and styles, or to add
-// to it. The legend is not part of it: the figure draws it above the plot,
-// where it covers nothing. A page of panels has none, and it is nil.
+// to it. Sizes of text, lines and marks are those of a figure of usual size; a
+// smaller one draws them smaller. The legend is not part of the plot: the
+// figure draws it beside the data, where it covers nothing. A page of panels
+// has no plot, and Plot returns nil.
 func (f *Figure) Plot() *plot.Plot { return f.plot }
 
 // SVG is the picture as a document that can stand in a page. What cannot be
@@ -124,6 +127,9 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 	}()
 	if f.plot == nil && len(f.panels) == 0 {
 		return errors.New("draw figure: it is empty; make one with figure.Speedup(study) or another constructor")
+	}
+	if err := f.readable(); err != nil {
+		return err
 	}
 	canvas, err := f.canvas(format)
 	if err != nil {
@@ -183,53 +189,4 @@ type straight color.NRGBA
 func (s straight) RGBA() (r, g, b, a uint32) {
 	const whole = 0x101 // makes 16 bits of 8
 	return uint32(s.R) * whole, uint32(s.G) * whole, uint32(s.B) * whole, uint32(s.A) * whole
-}
-
-// draw puts title, legend and plot below each other.
-func (f *Figure) draw(c draw.Canvas) {
-	if len(f.panels) > 0 {
-		f.drawPanels(c)
-		return
-	}
-	c.SetColor(f.plot.BackgroundColor)
-	c.Fill(c.Rectangle.Path())
-	f.drawPlot(c)
-}
-
-// drawPlot draws what stands on the ground.
-func (f *Figure) drawPlot(c draw.Canvas) {
-	c = draw.Crop(c, margin, -margin, margin, -margin)
-	title := f.plot.Title
-	if title.Text != "" {
-		style := title.TextStyle
-		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y}, title.Text)
-		c.Max.Y -= style.Rectangle(title.Text).Size().Y + title.Padding
-	}
-	p := *f.plot
-	p.Title.Text, p.BackgroundColor = "", nil // the ground is there
-	if f.right != nil {
-		c.Max.X -= f.right.width()
-	}
-	// Gonum makes room for the label of a vertical axis as if it stood at the
-	// middle of the values, which a logarithmic axis has near its top. The
-	// label stands at the middle of the axis, and is drawn here.
-	label, edge := p.Y.Label, c.Min.X
-	p.Y.Label.Text = ""
-	if label.Text != "" {
-		c.Min.X += label.TextStyle.Height(label.Text) + label.TextStyle.FontExtents().Descent + label.Padding
-	}
-	data := p.DataCanvas(c)
-	legend := draw.Crop(c, data.Min.X-c.Min.X, 0, 0, 0)
-	if f.right != nil {
-		legend.Max.X += f.right.width()
-	}
-	c.Max.Y -= drawLegend(legend, f.legend)
-	p.Draw(c)
-	style := label.TextStyle
-	style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
-	data = p.DataCanvas(c)
-	c.FillText(style, vg.Point{X: edge, Y: data.Center().Y}, label.Text)
-	if f.right != nil {
-		f.right.draw(p.DataCanvas(c))
-	}
 }

@@ -78,7 +78,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	if len(failed) > 0 {
 		f.caption += notFitted(failed)
 	}
-	return f, nil
+	return f.sized()
 }
 
 // saidOf is what the laws of the series say, of the first that a caption has

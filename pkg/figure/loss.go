@@ -102,8 +102,7 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	f.trainOrVal(drawnTrain, drawnVal)
 	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + oneCount(study)
 	f.lossAxes(o, axis, values)
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // timeAxis names the unit in which the longest curve is legible, and returns

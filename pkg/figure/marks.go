@@ -24,23 +24,34 @@ type interval struct{ x, lo, hi float64 }
 type whiskers struct {
 	at    []interval
 	style draw.LineStyle
+	// within is the width of the bar that they stand on, in units of the axis; 0
+	// without one.
+	within float64
+	beside beside
 }
 
 // Plot implements plot.Plotter.
 func (w whiskers) Plot(c draw.Canvas, p *plot.Plot) {
-	const cap = vg.Length(2.6)
+	cap := vg.Length(2.6) // half of its width
 	tx, ty := p.Transforms(&c)
+	if w.within > 0 {
+		cap = min(cap, 0.4*(tx(w.within)-tx(0)))
+	}
+	if w.beside.of > 1 {
+		cap = min(cap, 0.46*w.beside.step(c, p))
+	}
+	shift := w.beside.shift(c, p)
 	for _, v := range w.at {
 		if !(v.hi > v.lo) {
 			continue
 		}
-		x, lo, hi := tx(v.x), ty(v.lo), ty(v.hi)
-		if lo > c.Max.Y || hi < c.Min.Y { // no part of it
+		x, lo, hi := tx(v.x)+shift, ty(v.lo), ty(v.hi)
+		if on := frame(c); lo > on.Max.Y || hi < on.Min.Y { // no part of it
 			continue
 		}
 		c.StrokeLine2(w.style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
 		for _, y := range []vg.Length{lo, hi} {
-			if c.ContainsY(y) {
+			if frame(c).ContainsY(y) {
 				c.StrokeLine2(w.style, x-cap, y, x+cap, y)
 			}
 		}
@@ -177,12 +188,13 @@ func line(xy plotter.XYs, l look) ([]plot.Plotter, error) {
 		out = append(out, p)
 	}
 	if l.glyph.Shape != nil {
-		p, err := plotter.NewScatter(xy)
-		if err != nil {
+		if len(xy) == 0 {
+			return nil, plotter.ErrNoData
+		}
+		if err := plotter.CheckFloats(flat(xy)...); err != nil {
 			return nil, err
 		}
-		p.GlyphStyle = l.glyph
-		out = append(out, p)
+		out = append(out, dots{xy, l.glyph})
 	}
 	return out, nil
 }
@@ -194,6 +206,41 @@ func flat(xy plotter.XYs) []float64 {
 		v = append(v, p.X, p.Y)
 	}
 	return v
+}
+
+// frame returns c with the edge of the plot inside it: what lies on the edge is
+// drawn, on whichever side of it rounding puts it.
+func frame(c draw.Canvas) *draw.Canvas {
+	const rounding = vg.Length(0.01)
+	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
+	return &c
+}
+
+// dots are glyphs at points.
+type dots struct {
+	xy    plotter.XYs
+	style draw.GlyphStyle
+}
+
+// Plot implements plot.Plotter.
+func (d dots) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	on := frame(c)
+	for _, v := range d.xy {
+		on.DrawGlyph(d.style, vg.Point{X: tx(v.X), Y: ty(v.Y)})
+	}
+}
+
+// DataRange implements plot.DataRanger.
+func (d dots) DataRange() (xmin, xmax, ymin, ymax float64) { return plotter.XYRange(d.xy) }
+
+// GlyphBoxes implements plot.GlyphBoxer.
+func (d dots) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+	boxes := make([]plot.GlyphBox, len(d.xy))
+	for i, v := range d.xy {
+		boxes[i] = plot.GlyphBox{X: p.X.Norm(v.X), Y: p.Y.Norm(v.Y), Rectangle: d.style.Rectangle()}
+	}
+	return boxes
 }
 
 // polyline is a line through points. It is gonum's but that it asks for the
@@ -212,7 +259,7 @@ func (l polyline) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, v := range l.xy {
 		at[i] = vg.Point{X: tx(v.X), Y: ty(v.Y)}
 	}
-	c.StrokeLines(l.style, c.ClipLinesXY(at)...)
+	c.StrokeLines(l.style, frame(c).ClipLinesXY(at)...)
 }
 
 // DataRange implements plot.DataRanger.

@@ -87,7 +87,8 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 
 // All makes every figure that the study has numbers for. Those it has none for
 // (a throughput without sample counts, an IoU of another task) are left out;
-// it is an error only if none can be drawn.
+// it is an error only if none can be drawn, or if one cannot be read at the
+// size of the options.
 func (o Options) All(study *scaling.Study) ([]*Figure, error) { return o.First(study, math.MaxInt) }
 
 // First makes the first n figures of those that All makes.
@@ -108,6 +109,9 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 			continue
 		}
 		f, err := c.draw(o, study)
+		if small := (*SizeError)(nil); errors.As(err, &small) {
+			return nil, err
+		}
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue

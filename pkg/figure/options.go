@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot/vg"
 
@@ -31,7 +32,8 @@ const (
 // counts for the figures that have what it is about. Every constructor of the
 // package is also a method: figure.Options{Scale: figure.Log2}.Speedup(study).
 type Options struct {
-	// Series are the only series drawn, by name; empty draws all.
+	// Series are the only series drawn, by name and in this order; empty draws
+	// all, in the order of their names.
 	Series []string
 	// Workers are the only worker counts that have a curve (losses, learning
 	// rate); empty draws as many as can be told apart.
@@ -69,11 +71,21 @@ type Options struct {
 	// Measure is what Quality draws: iou, dice, accuracy, val_accuracy,
 	// train_loss, val_loss, test_loss; empty for the study's.
 	Measure string
-	// NoTitle leaves the title out, for a paper that has a caption.
-	NoTitle bool
+	// NoTitle leaves the title out, for a paper that has a caption. Title and
+	// the labels replace those of the figure; empty keeps them.
+	NoTitle                           bool
+	Title, XLabel, YLabel, RightLabel string
+	// Legend is where the legend is: "top" (above the plot), "bottom", "right",
+	// "none", or empty for where the data keep most room.
+	Legend string
 	// WidthInches and HeightInches are the size of the whole picture; 0 for one
-	// that is legible in a notebook.
+	// that is legible in a notebook. A size at which the figure cannot be read
+	// is a SizeError.
 	WidthInches, HeightInches float64
+	// FontSize is the size of the labels in points; lines and marks go with it.
+	// 0 is 12 points in a picture of usual size, and less in a smaller one (8.4
+	// points on a column of 3.5 inches).
+	FontSize float64
 
 	study string // its name, which a study of some of its series has no more
 }
@@ -92,6 +104,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("options: rate is %g, expected the price of a device-hour", o.Rate)
 	case !nonNegative(o.WidthInches) || !nonNegative(o.HeightInches) || o.WidthInches > 100 || o.HeightInches > 100:
 		return fmt.Errorf("options: %g by %g inches, expected 0 to 100", o.WidthInches, o.HeightInches)
+	case !nonNegative(o.FontSize) || o.FontSize > 0 && o.FontSize < leastText || o.FontSize > 100:
+		return fmt.Errorf("options: font size is %g points, expected %g to 100, or 0 for one that suits the size", o.FontSize, float64(leastText))
+	case o.Legend != "" && !slices.Contains(legendPositions(), o.Legend):
+		return fmt.Errorf("options: unknown legend position %q; use %s, or nothing for where there is most room", o.Legend, strings.Join(legendPositions(), ", "))
 	case o.Beyond < 0 || o.Steps < 0 || o.FirstStep < 0:
 		return errors.New("options: beyond, steps and first step cannot be negative")
 	}
@@ -122,15 +138,25 @@ func (o *Options) of(study *scaling.Study, name string) (*scaling.Study, error) 
 
 // figure is an empty figure of the options' size.
 func (o Options) figure(name, title, x, y string) *Figure {
-	f := &Figure{Width: width, Height: height, name: name, fixed: o.HeightInches > 0}
-	f.plot = newPlot(o.titled(title), x, y)
+	f := &Figure{Width: width, Height: height, name: name, options: o, heading: o.titled(title)}
+	f.plot = newPlot(f.heading, x, y)
 	if o.WidthInches > 0 {
 		f.Width = vg.Length(o.WidthInches) * vg.Inch
+		f.Height = min(height, f.Width*height/width)
 	}
+	f.natural = f.Height
 	if o.HeightInches > 0 {
-		f.Height = vg.Length(o.HeightInches) * vg.Inch
+		f.Height, f.natural = vg.Length(o.HeightInches)*vg.Inch, height
 	}
 	return f
+}
+
+// replaced returns the text that the options have for another one, if any.
+func replaced(text, by string) string {
+	if by != "" {
+		return by
+	}
+	return text
 }
 
 // logarithmic says whether counts stand on a logarithmic axis.
@@ -157,8 +183,8 @@ func (o Options) reach(v scaling.Span) (lo, hi float64, interval, ok bool) {
 // titled is a title with the study's name.
 func (o Options) titled(title string) string {
 	switch {
-	case o.NoTitle:
-		return ""
+	case o.Title != "":
+		return o.Title
 	case o.study != "" && len(o.study) <= 40:
 		return title + " (" + o.study + ")"
 	}

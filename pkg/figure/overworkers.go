@@ -47,6 +47,7 @@ type builder struct {
 	ranges        bool     // lowest and highest are drawn
 	banded        bool
 	spreads       bool // of epochs are drawn
+	besides       map[string]beside
 }
 
 // overWorkers draws a quantity's points, a line for each series.
@@ -79,6 +80,9 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	b.banded = q.band && len(study.Series()) <= mostBands
 	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
 		b.epochBars()
+	}
+	if !b.banded && b.besides == nil {
+		b.placeBars(b.reaches)
 	}
 	for i, series := range study.Series() {
 		b.bars(series, lookOf(i))
@@ -128,8 +132,9 @@ func (b *builder) epochBars() {
 		b.reach.on(b.o.LogY || b.log, v.Low, v.High)
 		b.spreads = true
 	}
+	b.placeBars(func(name string) []interval { return at[name] })
 	for i, name := range b.study.Series() {
-		b.plot.Add(whiskers{at: at[name], style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}})
+		b.plot.Add(whiskers{at: at[name], style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}, beside: b.besides[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -166,7 +171,31 @@ func (b *builder) bars(series string, l look) {
 		b.plot.Add(band{at: at, fill: pale(l.line.Color, 45)})
 		return
 	}
-	b.plot.Add(whiskers{at: at, style: draw.LineStyle{Color: l.line.Color, Width: 1}})
+	b.plot.Add(whiskers{at: at, style: draw.LineStyle{Color: l.line.Color, Width: 1}, beside: b.besides[series]})
+}
+
+// placeBars makes room for the bars of several series at equal x.
+func (b *builder) placeBars(at func(series string) []interval) {
+	names := b.study.Series()
+	bars := make([][]interval, len(names))
+	for i, name := range names {
+		bars[i] = at(name)
+	}
+	b.besides = map[string]beside{}
+	for i, place := range besides(bars) {
+		b.besides[names[i]] = place
+	}
+}
+
+// reaches returns the reach of each value of a series.
+func (b *builder) reaches(series string) []interval {
+	var at []interval
+	for _, p := range b.study.Points {
+		if lo, hi, _, ok := b.o.reach(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
+			at = append(at, interval{float64(p.Size), lo, hi})
+		}
+	}
+	return at
 }
 
 // points are those of a series that have a value.
@@ -204,7 +233,7 @@ func (b *builder) line(series string, l look) error {
 	if err != nil {
 		return err
 	}
-	b.plot.Add(drawn...)
+	b.plot.Add(b.besides[series].moveAll(drawn)...)
 	if !b.q.points { // those are named with the line that joins them
 		b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key(l)}})
 	}
@@ -303,7 +332,6 @@ func (b *builder) finish(high float64) *Figure {
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
 	}
 	b.caption = b.captionText() + cut(b.plot, b.reach)
-	b.makeRoom()
 	return b.Figure
 }
 
@@ -356,10 +384,23 @@ func (b *builder) repeats() string {
 		}
 		c += "."
 	}
+	if b.moved() {
+		c += sideBySide
+	}
 	if b.spreads {
 		c += " Bars are a " + b.study.SpreadNote() + "."
 	}
 	return c + notDrawn(b.study)
+}
+
+// moved reports whether any series is drawn beside another.
+func (b *builder) moved() bool {
+	for _, place := range b.besides {
+		if place.of > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // runsAPoint says n.

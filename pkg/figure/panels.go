@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -18,19 +19,11 @@ import (
 type panel interface {
 	extent() (w, h vg.Length)
 	drawOnWhite(c draw.Canvas)
+	tooSmall(w, h vg.Length) string
+	zoom(w, h vg.Length) vg.Length
 }
 
 func (f *Figure) extent() (w, h vg.Length) { return f.Width, f.Height }
-
-// drawOnWhite draws the figure where the ground is white already, which it
-// mostly wants.
-func (f *Figure) drawOnWhite(c draw.Canvas) {
-	if f.plot != nil && f.plot.BackgroundColor == color.White {
-		f.drawPlot(c)
-		return
-	}
-	f.draw(c)
-}
 
 // Panels puts figures onto one page, two beside each other, each with a letter
 // that the caption names. The page is a figure as well: it can be shown and
@@ -53,6 +46,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 		page.Height += page.rowHeight(row)
 	}
 	page.Height += page.titleHeight()
+	page.natural = page.Height
 	var caption strings.Builder
 	for i, c := range captions {
 		fmt.Fprintf(&caption, "(%s) %s ", letters[i], c)
@@ -93,46 +87,61 @@ func (f *Figure) titleHeight() vg.Length {
 	if f.title == "" {
 		return 0
 	}
-	return textStyle(fontSize+3).FontExtents().Height + margin
+	return f.titleStyle().FontExtents().Height + margin
 }
 
-// drawPanels draws the page. A caller who changed its size gets panels that
-// are larger or smaller in proportion; letters keep their size.
-func (f *Figure) drawPanels(c draw.Canvas) {
-	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
-	if f.title != "" {
-		style := textStyle(fontSize + 3)
-		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
-		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - margin/2}, f.title)
-		c.Max.Y -= f.titleHeight()
-	}
+// titleStyle returns the style of a page's title, which is smaller on a small
+// page.
+func (f *Figure) titleStyle() text.Style {
+	smaller := min(1, f.Width/(vg.Length(f.columns)*f.panelWidth()))
+	return textStyle((fontSize + 3) * max(leastZoom, smaller))
+}
+
+// belowTitle returns what the title of a page leaves for the panels.
+func (f *Figure) belowTitle(whole vg.Rectangle) vg.Rectangle {
+	whole.Max.Y -= f.titleHeight()
+	return whole
+}
+
+// places returns where the panels are in a rectangle. A caller who changed the
+// page's size gets panels that are larger or smaller in proportion.
+func (f *Figure) places(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
 	for row := range f.rows() {
 		natural += f.rowHeight(row)
 	}
-	size := c.Size()
-	top := c.Max.Y
+	size, top := all.Size(), all.Max.Y
+	places := make([]vg.Rectangle, len(f.panels))
+	for i := range f.panels {
+		row, column := i/f.columns, i%f.columns
+		w, h := size.X/vg.Length(f.columns), f.rowHeight(row)/natural*size.Y
+		x := all.Min.X + vg.Length(column)*w
+		places[i] = vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}
+		if column == f.columns-1 {
+			top -= h
+		}
+	}
+	return places
+}
+
+// drawPanels draws the page.
+func (f *Figure) drawPanels(c draw.Canvas) {
+	c.SetColor(color.White)
+	c.Fill(c.Rectangle.Path())
+	if f.title != "" {
+		style := f.titleStyle()
+		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
+		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - margin/2}, f.title)
+	}
 	var drawing atOnce
 	defer drawing.wait()
-	for row := range f.rows() {
-		h := f.rowHeight(row) / natural * size.Y
-		for column := range f.columns {
-			i := row*f.columns + column
-			if i >= len(f.panels) {
-				break
-			}
-			w := size.X / vg.Length(f.columns)
-			x := c.Min.X + vg.Length(column)*w
-			place := vg.Rectangle{Min: vg.Point{X: x, Y: top - h}, Max: vg.Point{X: x + w, Y: top}}
-			if page, ok := c.Canvas.(*pixels); ok {
-				tile, at := page.tile(place)
-				drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
-				continue
-			}
-			f.drawPanel(i, draw.Canvas{Canvas: c.Canvas, Rectangle: place})
+	for i, place := range f.places(f.belowTitle(c.Rectangle)) {
+		if page, ok := c.Canvas.(*pixels); ok {
+			tile, at := page.tile(place)
+			drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
+			continue
 		}
-		top -= h
+		f.drawPanel(i, draw.Canvas{Canvas: c.Canvas, Rectangle: place})
 	}
 }
 
@@ -169,7 +178,8 @@ func (a *atOnce) wait() {
 func (f *Figure) drawPanel(i int, place draw.Canvas) {
 	f.panels[i].drawOnWhite(place)
 	if len(f.panels) > 1 {
-		style := textStyle(fontSize + 1)
+		w, h := place.Size().X, place.Size().Y
+		style := textStyle((fontSize + 1) * f.panels[i].zoom(w, h))
 		style.YAlign = draw.YTop
 		place.FillText(style, vg.Point{X: place.Min.X + margin, Y: place.Max.Y - margin}, "("+letter(i)+")")
 	}

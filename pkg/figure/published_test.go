@@ -194,15 +194,15 @@ func TestLegendCoversNothing(t *testing.T) {
 			entries = append(entries, entry{name: name})
 		}
 		const width = 380
-		columns := legendColumns(entries, width)
-		for i, e := range entries {
-			left := columns[i%len(columns)]
-			right := left + iconWidth + iconGap + legendStyle().Width(e.name)
-			if len(columns) > 1 && right > width {
-				t.Errorf("%d entries: %q ends at %g of %d", n+1, e.name, right.Points(), width)
+		l := newLegend(entries, LegendTop, width, width, 1)
+		for i, name := range l.names {
+			left := l.columns[i%len(l.columns)]
+			right := left + l.icon() + l.style.Width(name)
+			if right > width {
+				t.Errorf("%d entries: %q ends at %g of %d", n+1, name, right.Points(), width)
 			}
-			if k := i%len(columns) + 1; k < len(columns) && right > columns[k] {
-				t.Errorf("%d entries: %q covers its neighbour", n+1, e.name)
+			if k := i%len(l.columns) + 1; k < len(l.columns) && right > l.columns[k] {
+				t.Errorf("%d entries: %q covers its neighbour", n+1, name)
 			}
 		}
 	}

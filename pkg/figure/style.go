@@ -66,21 +66,52 @@ func textStyle(size vg.Length) text.Style {
 	}
 }
 
-// newPlot is an empty plot in the style of all figures.
+// newPlot returns an empty plot in the style of all figures.
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	Style(p)
+	return p
+}
+
+// Style gives a plot of your own the fonts, ticks, grid and legend of this
+// package's figures. Call it before you add data, which the grid would cover
+// otherwise. LineStyle and GlyphStyle are the looks of the series. A scale or
+// ticks that are not gonum's defaults stay as they are.
+//
+//	p := plot.New()
+//	figure.Style(p)
+//	line.LineStyle, points.GlyphStyle = figure.LineStyle(0), figure.GlyphStyle(0)
+//	p.Add(line, points)
+func Style(p *plot.Plot) {
+	if p == nil {
+		return
+	}
 	p.Title.TextStyle.Font = textStyle(fontSize + 1).Font
 	p.Title.Padding = 4
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font = textStyle(fontSize).Font
 		a.Tick.Label.Font = textStyle(fontSize - 1).Font
 		a.Label.Padding = 3
-		a.Tick.Marker = valueTicks{}
+		switch a.Tick.Marker.(type) {
+		case plot.DefaultTicks:
+			a.Tick.Marker = valueTicks{}
+		case plot.LogTicks:
+			a.Tick.Marker = logTicks{}
+		}
 	}
+	p.Legend.TextStyle.Font = textStyle(fontSize - 1).Font
+	p.Legend.ThumbnailWidth, p.Legend.Padding, p.Legend.Top = iconWidth, 2, true
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
 	grid.Horizontal = draw.LineStyle{Color: color.NRGBA{R: 225, G: 225, B: 225, A: 255}, Width: 0.6}
 	p.Add(grid)
-	return p
 }
+
+// LineStyle returns color, width and dashes of the i-th series of a figure,
+// counted from 0.
+func LineStyle(i int) draw.LineStyle { return lookOf(max(0, i)).line }
+
+// GlyphStyle returns color, radius and shape of the marks of the i-th series
+// of a figure, counted from 0.
+func GlyphStyle(i int) draw.GlyphStyle { return lookOf(max(0, i)).glyph }

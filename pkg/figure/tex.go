@@ -30,7 +30,8 @@ func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 // mostTeXRows is how long a table of a paper can be.
 const mostTeXRows = 40
 
-// TeX is the table for LaTeX: a table with caption and label, in a plain
+// TeX is the table for LaTeX: a table with a caption of its own (that of the
+// figure describes the picture) and a label, in a plain
 // tabular with \hline, which needs no package. Numbers have four digits, what
 // was not measured is a dash. Columns without any number are left out, and so
 // are lowest and highest where there are intervals; a long table ends after 40
@@ -47,7 +48,7 @@ func (f *Figure) TeX() string {
 	names := texColumns(table)
 	rows := min(table.Nrow(), mostTeXRows)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", texEscape(f.caption), strings.ReplaceAll(texName(f.name), "_", "-"))
+	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", texEscape(f.tableCaption()), strings.ReplaceAll(texName(f.name), "_", "-"))
 	for _, name := range names {
 		if table.Col(name).Type() == series.String {
 			b.WriteString("l")
@@ -74,6 +75,15 @@ func (f *Figure) TeX() string {
 	}
 	b.WriteString("\\end{table}\n")
 	return b.String()
+}
+
+// tableCaption says what the table holds.
+func (f *Figure) tableCaption() string {
+	heading := f.heading
+	if heading == "" {
+		heading = f.name
+	}
+	return heading + ": the plotted values."
 }
 
 // texColumns are the columns with something in them.

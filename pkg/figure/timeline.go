@@ -89,8 +89,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	if t.left > 0 {
 		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.left)
 	}
-	f.makeRoom()
-	return f, nil
+	return f.sized()
 }
 
 // runWithSpans is the run that the options name, or that with the most ranks.
@@ -329,17 +328,17 @@ func (t *timeline) draw(f *Figure) {
 			f.legend = append(f.legend, entry{name: k[1], icons: []plot.Thumbnailer{b}})
 		}
 	}
-	ticks := make(plot.ConstantTicks, len(t.rows))
+	ticks := make(rowTicks, len(t.rows))
 	for i, name := range t.rows {
-		ticks[i] = plot.Tick{Value: -float64(i), Label: shortened(name, 110, f.plot.Y.Tick.Label.Width)}
+		ticks[i] = shortened(name, 110, f.plot.Y.Tick.Label.Width)
 	}
 	f.plot.Y.Tick.Marker = ticks
 	f.plot.Y.Tick.Length = 0
 	f.plot.Y.Min, f.plot.Y.Max = -float64(len(t.rows))+0.4, 0.6
 	f.plot.X.Min, f.plot.X.Max = 0, (at.hi-at.lo)/unit
-	if !f.fixed {
+	if f.options.HeightInches == 0 {
 		const rowHeight, axes = 20, 75
-		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows)))
+		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows))) * f.zoom(f.Width, f.natural)
 	}
 	f.table = t.table()
 }

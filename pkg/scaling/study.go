@@ -31,6 +31,7 @@ type Study struct {
 	cells    []cell             // what Points were made of, one each
 	modes    []Mode             // by series
 	several  bool               // studies
+	order    []string           // of the series; nil for that of their names
 	dice     *dice
 	losses   *lossCurves
 }
@@ -85,10 +86,10 @@ func (s *Study) WithRule(rule Rule) (*Study, error) {
 		same.Rule = rule
 		return &same, nil
 	}
-	return s.with(s.Runs, rule)
+	return s.with(s.Runs, rule, s.order)
 }
 
-// Only is a study of some of the series, in their order in this one.
+// Only returns a study of the named series, in the order of the names.
 func (s *Study) Only(series ...string) (*Study, error) {
 	var kept []runs.Run
 	for _, name := range series {
@@ -109,12 +110,13 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	if len(kept) == 0 {
 		return nil, fmt.Errorf("choose series: none named; there are: %s", quoted(s.Series()))
 	}
-	return s.with(kept, s.Rule)
+	return s.with(kept, s.Rule, series)
 }
 
-// with is a study of runs of this one.
-func (s *Study) with(all []runs.Run, rule Rule) (*Study, error) {
-	out, err := newStudy(all, s.unread, rule)
+// with is a study of runs of this one, with the series in an order; nil for
+// that of their names.
+func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) {
+	out, err := orderedStudy(all, s.unread, rule, order)
 	if err != nil {
 		return nil, err
 	}
@@ -124,13 +126,19 @@ func (s *Study) with(all []runs.Run, rule Rule) (*Study, error) {
 
 // newStudy computes a study.
 func newStudy(all []runs.Run, problems []runs.Problem, rule Rule) (*Study, error) {
+	return orderedStudy(all, problems, rule, nil)
+}
+
+// orderedStudy computes a study whose series are in an order; nil for that of
+// their names.
+func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
 		return nil, errors.New("make study: no runs")
 	}
-	s := &Study{Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice(), losses: &lossCurves{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice(), losses: &lossCurves{}}
 	for _, r := range all {
 		s.several = s.several || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)
@@ -151,7 +159,8 @@ type seriesRuns struct {
 	runs []runs.Run
 }
 
-// grouped sorts the runs into series, in natural order of their names. The
+// grouped sorts the runs into series, in natural order of their names or in
+// the order that Only was given. The
 // study's name is part of a series' name where there are several studies:
 // their runs are not each other's repeats.
 func (s *Study) grouped() []seriesRuns {
@@ -168,7 +177,12 @@ func (s *Study) grouped() []seriesRuns {
 		}
 		groups[i].runs = append(groups[i].runs, r)
 	}
-	slices.SortStableFunc(groups, func(a, b seriesRuns) int { return runs.NaturalCompare(a.name, b.name) })
+	slices.SortStableFunc(groups, func(a, b seriesRuns) int {
+		if s.order != nil {
+			return slices.Index(s.order, a.name) - slices.Index(s.order, b.name)
+		}
+		return runs.NaturalCompare(a.name, b.name)
+	})
 	return groups
 }
 

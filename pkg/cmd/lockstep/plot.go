@@ -39,7 +39,7 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.options.LogY, "log-y", false, "logarithmic axis of the values")
 	flags.Float64Var(&f.options.Smooth, "smooth", 0, "TensorBoard's smoothing of curves, 0 to below 1")
 	flags.StringVar(&f.options.Intervals, "intervals", "", "what bars show: confidence interval (default), range, epochs (their spread, of single runs too), or none")
-	flags.StringArrayVar(&f.options.Series, "series", nil, "only this series; may be repeated")
+	flags.StringArrayVar(&f.options.Series, "series", nil, "only this series; may be repeated, in the order in which they are drawn")
 	flags.IntSliceVar(&f.options.Workers, "curves", nil, "only these numbers of workers have curves of loss")
 	flags.StringVar(&f.options.Law, "law", "", "law that --fit draws: linear, amdahl, gustafson or usl; the best without")
 	flags.IntVar(&f.options.Beyond, "beyond", 0, "workers up to which a law is drawn; twice the most without")
@@ -49,6 +49,13 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.options.FirstStep, "first-step", 0, "first step of the timeline; in the middle of the run without")
 	flags.IntVar(&f.options.Steps, "steps", 0, "steps of the timeline; 3 without")
 	flags.IntVar(&f.dpi, "dpi", 0, "pixels an inch of a PNG; 150 without")
+	flags.Float64Var(&f.options.WidthInches, "width", 0, "inches of a picture, such as 3.5 for a column of a paper; with --panels of the page; 6.4 without")
+	flags.Float64Var(&f.options.HeightInches, "height", 0, "inches of a picture; what the figure needs without")
+	flags.Float64Var(&f.options.FontSize, "font-size", 0, "points of the labels; what suits the size without")
+	flags.StringVar(&f.options.Legend, "legend", "", "where the legend is: top, bottom, right or none; where there is most room without")
+	flags.StringVar(&f.options.Title, "title", "", "title of the one figure or page that is drawn")
+	flags.StringVar(&f.options.XLabel, "x-label", "", "label of the horizontal axis of the one figure that is drawn")
+	flags.StringVar(&f.options.YLabel, "y-label", "", "label of the vertical axis of the one figure that is drawn")
 	flags.BoolVar(&f.options.NoTitle, "no-title", false, "no titles, for a paper that has captions")
 }
 
@@ -69,6 +76,8 @@ func (f *plotFlags) validate() error {
 		return fmt.Errorf("--out %s is one file: draw one figure with --only, or a page with --panels", f.out)
 	case f.file() && f.formats != nil:
 		return fmt.Errorf("--out %s says the format already: leave --format out, or name a folder", f.out)
+	case f.options.Title != "" && !f.panels && len(f.only) != 1 || f.options.XLabel+f.options.YLabel != "" && (f.panels || len(f.only) != 1):
+		return errors.New("--title, --x-label and --y-label are those of one figure: name it with --only")
 	case f.dpi < 0:
 		return fmt.Errorf("--dpi is %d: use pixels an inch, such as 300", f.dpi)
 	case f.log2 && f.linear:
