@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -61,6 +62,10 @@ type Config struct {
 	TargetChannels int     `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 	Augment        Augment `yaml:"augment" json:"augment"`
 	DropLast       bool    `yaml:"drop_last" json:"drop_last"`
+	// Stage is a folder of each node, such as /dev/shm or $TMPDIR, to which training
+	// copies the files of Path and TestPath once per node before it begins, and from
+	// which it removes them at its end. Empty: files are read where they are.
+	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
 // Task is what a network learns from the data.
@@ -92,6 +97,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.kind %q is not known: use %s", c.Kind, strings.Join(Kinds(), ", "))
 	case !generated && c.Path == "":
 		return fmt.Errorf("data.path is empty: name %s (--data DIR)", layouts[c.Kind])
+	case generated && c.Stage != "":
+		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read: leave it out", c.Stage, c.Kind)
+	case c.Stage != "" && !filepath.IsAbs(c.Stage) && !strings.HasPrefix(c.Stage, "$"):
+		return fmt.Errorf("data.stage is %q: use an absolute path, such as /dev/shm, or $TMPDIR", c.Stage)
 	case !slices.Contains([]string{"", "white", "black"}, c.Foreground):
 		return fmt.Errorf("data.foreground %q is not known: use white or black", c.Foreground)
 	case c.Kind == KindCells && (c.Count < 1 || c.Height < 1 || c.Width < 1):

@@ -56,6 +56,7 @@ type Trainer struct {
 	gather  *strategy.Accumulator
 	average *average
 	samples Samples
+	staged  *data.Staged // what samples are read from; nil: the config's own place
 	sampler *data.Sampler
 	loader  *data.Loader
 	outputs []float32 // of a training batch, where they are scored
@@ -106,7 +107,7 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	}()
 	if place.Samples != nil {
 		t.samples = *place.Samples
-	} else if t.samples, err = OpenSamples(cfg.Data); err != nil {
+	} else if err = t.openSamples(ctx); err != nil {
 		return t, err
 	}
 	if err = t.feed(f); err != nil {
@@ -306,6 +307,7 @@ func (t *Trainer) Close() error {
 	if t.loader != nil {
 		t.loader.Close()
 	}
+	errs = append(errs, t.staged.Close())
 	if t.lock != nil {
 		errs = append(errs, t.lock.Release())
 	}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"lockstep/pkg/collective"
@@ -31,6 +34,11 @@ type Trials struct {
 	Ranks   int
 	Seconds map[string][]float64 // of each trial, by name
 	Results []runs.Trial
+
+	// Original are IO and FULL of the files where they are, if the config stages them
+	// (data.stage): Results are then of the copy. Staged describes the copy.
+	Original []runs.Trial
+	Staged   string
 }
 
 // JSON is benchy's document.
@@ -77,7 +85,64 @@ func RunTrials(ctx context.Context, cfg Config, group collective.Group, o TrialO
 		res.Seconds[trial.name] = seconds
 		res.Results = append(res.Results, m.summary(trial.name, seconds))
 	}
+	if t.staged != nil {
+		res.Staged = describeStaged(t.staged)
+		if res.Original, err = m.original(ctx); err != nil {
+			return nil, fmt.Errorf("run trials of files that are not staged: %w", err)
+		}
+	}
 	return res, nil
+}
+
+// original measures IO and FULL with the files where they are.
+func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
+	c := m.t.cfg
+	samples, err := OpenSamples(c.Data)
+	if err != nil {
+		return nil, err
+	}
+	loader, err := data.NewLoader(samples.Train, m.t.sampler, c.Loader.of(c.Data.Augment, c.Seed))
+	if err != nil {
+		return nil, err
+	}
+	defer loader.Close()
+	o := &measurer{t: m.t, o: m.o, loader: loader}
+	o.o.Line = nil // readers of benchy's lines know three names
+	defer o.close()
+	var trials []runs.Trial
+	for _, trial := range []struct {
+		name  string
+		batch func(ctx context.Context) error
+	}{{"IO", o.load}, {"FULL", o.both}} {
+		seconds, err := o.measure(ctx, trial.name, trial.batch)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", trial.name, err)
+		}
+		trials = append(trials, o.summary(trial.name, seconds))
+	}
+	return trials, nil
+}
+
+// Table compares staged files with those where they are, one row each; it is empty if
+// the config does not stage its data.
+func (t *Trials) Table() string {
+	if len(t.Original) == 0 {
+		return ""
+	}
+	find := func(trials []runs.Trial, name string) string {
+		i := slices.IndexFunc(trials, func(r runs.Trial) bool { return r.Name == name })
+		if i < 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f ± %.1f", trials[i].Rate, trials[i].Spread)
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "files\tIO samples/s\tFULL samples/s")
+	fmt.Fprintf(w, "staged\t%s\t%s\n", find(t.Results, "IO"), find(t.Results, "FULL"))
+	fmt.Fprintf(w, "not staged\t%s\t%s\n", find(t.Original, "IO"), find(t.Original, "FULL"))
+	_ = w.Flush() // a Builder takes everything
+	return b.String() + t.Staged + "\n"
 }
 
 func orDefault(v, d int) int {
@@ -91,6 +156,7 @@ func orDefault(v, d int) int {
 type measurer struct {
 	t       *Trainer
 	o       TrialOptions
+	loader  *data.Loader   // in place of t's; nil: that
 	batches *data.Iterator // of the epoch under way
 	epoch   int
 	cached  data.Batch // the one of SYNTHETIC
@@ -106,7 +172,11 @@ func (m *measurer) close() {
 func (m *measurer) load(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
-			m.batches = m.t.loader.Epoch(ctx, m.epoch)
+			loader := m.loader
+			if loader == nil {
+				loader = m.t.loader
+			}
+			m.batches = loader.Epoch(ctx, m.epoch)
 			m.epoch++
 		}
 		if m.batches.Next() {

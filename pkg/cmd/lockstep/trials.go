@@ -30,6 +30,10 @@ that is there already (SYNTHETIC), and of both (FULL), prints benchy's lines and
 says in a sentence what bounds the training, with the numbers that prove it.
 --out writes benchy's JSON, which "lockstep read" and "lockstep scaling" take.
 
+With data.stage in the config it measures the staged copy, then IO and FULL of the
+files where they are, and compares both in a table. Files that were read a moment
+ago are in memory too: a difference shows on a slow or a cold file system only.
+
 With RANK, WORLD_SIZE, … in the environment it is one worker of several:
 
   lockstep trials --config unet2d-cells
@@ -85,6 +89,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out str
 			return err
 		}
 	}
+	fmt.Fprint(c.OutOrStdout(), t.Table())
 	return sayBottleneck(c, cfg, group, t)
 }
 

@@ -1,0 +1,254 @@
+package stage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	copiers    = 8        // files copied at once: small ones wait for the disk more than they move bytes
+	chunkBytes = 64 << 20 // between two looks at the context
+	touchEvery = time.Second
+)
+
+// files is what the sources hold.
+type files struct {
+	base  []string // of each source: its name in the copy
+	all   []file
+	bytes int64
+	key   string
+}
+
+// file is one regular file, or an empty folder.
+type file struct {
+	from, to string // to is relative to the copy
+	bytes    int64
+	folder   bool
+}
+
+// name returns the name of the copy's folder: a hash of what it is made of.
+func (s *files) name() string { return s.key }
+
+// isName reports whether a folder has the name of a copy, or of one being removed.
+func isName(name string) bool {
+	b, err := hex.DecodeString(strings.TrimSuffix(name, goneSuffix))
+	return err == nil && len(b) == keyBytes
+}
+
+const keyBytes = 16
+
+// list finds the files of the sources. Links are followed.
+func list(ctx context.Context, sources []string) (*files, error) {
+	set := &files{}
+	h := sha256.New()
+	// After a crash of the machine a copy on a disk may be torn: it is not taken then.
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	fmt.Fprintf(h, "%s\n", boot)
+	for i, source := range sources {
+		path, err := filepath.Abs(source)
+		if err != nil {
+			return nil, err
+		}
+		base := fmt.Sprintf("%d-%s", i, filepath.Base(path))
+		set.base = append(set.base, base)
+		fmt.Fprintf(h, "%d %q\n", i, path)
+		if err := set.add(ctx, path, base, nil, h); err != nil {
+			return nil, err
+		}
+	}
+	set.key = hex.EncodeToString(h.Sum(nil)[:keyBytes])
+	return set, nil
+}
+
+// add adds a file, or a folder with what is in it; inside are the folders around it.
+func (s *files) add(ctx context.Context, from, to string, inside []os.FileInfo, h io.Writer) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	switch {
+	case info.Mode().IsRegular():
+		s.all = append(s.all, file{from: from, to: to, bytes: info.Size()})
+		s.bytes += info.Size()
+		fmt.Fprintf(h, "%q %d %d\n", to, info.Size(), info.ModTime().UnixNano())
+		return nil
+	case !info.IsDir():
+		return fmt.Errorf("%s is neither a file nor a folder", from)
+	case slices.ContainsFunc(inside, func(f os.FileInfo) bool { return os.SameFile(f, info) }):
+		return fmt.Errorf("%s is a link to a folder around it: remove the link, or leave data.stage out", from)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	s.all = append(s.all, file{to: to, folder: true})
+	fmt.Fprintf(h, "%q\n", to)
+	inside = append(slices.Clip(inside), info)
+	for _, e := range entries {
+		if err := s.add(ctx, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()), inside, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// need returns the bytes that the copy takes in blocks of a file system.
+func (s *files) need() int64 {
+	const block = 4096
+	var sum int64
+	for _, f := range s.all {
+		sum += (f.bytes + block - 1) / block * block
+	}
+	return sum
+}
+
+// free returns the bytes that a user may still write to the file system of dir.
+func free(dir string) (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+// copy makes the copy in dir, whose lock the caller has.
+func (o stager) copy(ctx context.Context, dir string, set *files) error {
+	part := filepath.Join(dir, partName)
+	if err := os.RemoveAll(part); err != nil { // of a process that was killed while it copied
+		return err
+	}
+	room, err := o.free(dir)
+	if err != nil {
+		return err
+	}
+	if need := set.need(); need > room {
+		return fmt.Errorf("the data set needs %s, and %s are free there: make room, name another folder in data.stage, or leave it out", size(need), size(room))
+	}
+	for _, f := range set.all {
+		to := filepath.Join(part, f.to)
+		if !f.folder {
+			to = filepath.Dir(to)
+		}
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			return err
+		}
+	}
+	if o.began != nil {
+		o.began()
+	}
+	p := progress{path: filepath.Join(dir, progressName)}
+	if err := p.touch(); err != nil {
+		return err
+	}
+	if err := copyAll(ctx, part, set.all, &p); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(dir, dataName))
+}
+
+// copyAll copies files in parallel. The first error ends it.
+func copyAll(ctx context.Context, part string, all []file, p *progress) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range copiers {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(all) {
+					return
+				}
+				if all[i].folder {
+					continue
+				}
+				if err := copyFile(ctx, all[i], filepath.Join(part, all[i].to), p); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
+	in, err := os.Open(f.from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	var written int64
+	for {
+		n, err := io.CopyN(out, in, chunkBytes)
+		written += n
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("copy %s: %w", f.from, err)
+		}
+		if err := p.touch(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if written != f.bytes {
+		return fmt.Errorf("copy %s: it had %d bytes, and %d when it was copied: try again when nobody writes to it", f.from, f.bytes, written)
+	}
+	return p.touch()
+}
+
+// progress is the file whose time says that the copy goes on.
+type progress struct {
+	path string
+	mu   sync.Mutex
+	last time.Time
+}
+
+// touch sets the file's time to now, at most once a second.
+func (p *progress) touch() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.last) < touchEvery {
+		return nil
+	}
+	p.last = now
+	f, err := os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Chtimes(p.path, now, now))
+}
+
+// size writes bytes in the largest binary unit of which there is at least one.
+func size(bytes int64) string {
+	v, units := float64(bytes), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	for v >= 1024 && len(units) > 1 {
+		v, units = v/1024, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", v, units[0])
+}

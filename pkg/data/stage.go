@@ -1,0 +1,103 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"lockstep/pkg/data/internal/stage"
+)
+
+// Staged is a copy of a config's files on this machine.
+type Staged struct {
+	Config  Config // reads the copy
+	Dir     string
+	Bytes   int64         // of all files
+	Seconds time.Duration // that copying took; 0 if another process has copied
+	Copied  bool          // by this process
+
+	copy *stage.Stage
+}
+
+// Stage copies the files of c to c.Stage, or takes the copy that another process of
+// this machine has made, and waits while one makes it. Staged.Close ends its use. The
+// copy is removed when no process uses it: by the last Close, or if its last users
+// were killed by the next process that stages data in this folder.
+func Stage(ctx context.Context, c Config) (*Staged, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	folder, err := expandStage(c.Stage)
+	if err != nil {
+		return nil, err
+	}
+	if c.Kind == KindImageNet {
+		if err := checkRelative(c.Path); err != nil {
+			return nil, err
+		}
+	}
+	sources := []string{c.Path}
+	if c.TestPath != "" {
+		sources = append(sources, c.TestPath)
+	}
+	copied, err := stage.Open(ctx, folder, sources)
+	if err != nil {
+		return nil, err
+	}
+	s := &Staged{Config: c, Dir: copied.Dir(), Bytes: copied.Bytes, Seconds: copied.Seconds, Copied: copied.Copied, copy: copied}
+	s.Config.Path, s.Config.Stage = copied.Path(0), ""
+	if c.TestPath != "" {
+		s.Config.TestPath = copied.Path(1)
+	}
+	return s, nil
+}
+
+// Close ends the use of the copy. The data that were opened from it must not be read
+// any more.
+func (s *Staged) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.copy.Close()
+}
+
+// expandStage replaces the variables of this machine's environment in a folder.
+func expandStage(folder string) (string, error) {
+	var missing string
+	path := os.Expand(folder, func(name string) string {
+		v := os.Getenv(name)
+		if v == "" {
+			missing = name
+		}
+		return v
+	})
+	switch {
+	case missing != "":
+		return "", fmt.Errorf("stage data to %s: $%s is not set on this machine: set it, or name a folder such as /dev/shm in data.stage", folder, missing)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("stage data to %s: %s is not an absolute path: name a folder such as /dev/shm in data.stage", folder, path)
+	}
+	return path, nil
+}
+
+// checkRelative reports an ImageNet list that names pictures by absolute paths, which
+// a copy of the folder would not change.
+func checkRelative(dir string) error {
+	file := filepath.Join(dir, "train_data.pkl")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("stage data: %w", err)
+	}
+	paths, _, err := readClassList(text)
+	if err != nil {
+		return fmt.Errorf("stage data: %s: %w", file, err)
+	}
+	for _, path := range paths {
+		if filepath.IsAbs(path) {
+			return fmt.Errorf("stage data: %s names pictures by absolute paths such as %s, which would not be read from the copy: make the paths relative, or leave data.stage out", file, path)
+		}
+	}
+	return nil
+}

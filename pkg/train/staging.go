@@ -1,0 +1,90 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+	"lockstep/pkg/strategy"
+)
+
+// agreeEvery is how often ranks that stage data tell each other that they still do.
+const agreeEvery = time.Second
+
+// openSamples opens the config's data, or with data.stage their copy on this machine.
+func (t *Trainer) openSamples(ctx context.Context) (err error) {
+	c, note := t.cfg.Data, ""
+	if c.Stage != "" {
+		if t.staged, err = stageTogether(ctx, t.group, c); err != nil {
+			return err
+		}
+		c, note = t.staged.Config, describeStaged(t.staged)
+	}
+	if t.samples, err = OpenSamples(c); err == nil && note != "" {
+		t.samples.Notes = append(t.samples.Notes, note)
+	}
+	return err
+}
+
+func describeStaged(s *data.Staged) string {
+	mib := float64(s.Bytes) / (1 << 20)
+	if s.Copied {
+		return fmt.Sprintf("data staged to %s: %.1f MiB copied in %.2f s", s.Dir, mib, s.Seconds.Seconds())
+	}
+	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
+}
+
+// stageTogether stages the data on every rank and returns when all have them. Nodes
+// may take longer than ranks wait for each other, so each rank keeps telling the others
+// that it is still copying.
+func stageTogether(ctx context.Context, group collective.Group, c DataConfig) (*data.Staged, error) {
+	staging, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var staged *data.Staged
+	var stageErr error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		staged, stageErr = data.Stage(staging, c)
+	}()
+	err := agree(ctx, group, ended, &stageErr)
+	if err != nil {
+		cancel()
+	}
+	<-ended
+	if stageErr != nil && !errors.Is(stageErr, context.Canceled) {
+		err = stageErr
+	}
+	if err != nil {
+		return nil, errors.Join(err, staged.Close())
+	}
+	return staged, nil
+}
+
+// agree returns when ended is closed on every rank, and with an error as soon as one
+// rank has a failure, which *failure is once ended is closed.
+func agree(ctx context.Context, group collective.Group, ended <-chan struct{}, failure *error) error {
+	for {
+		var state [2]float64 // ranks that have ended, and those of them that failed
+		select {
+		case <-ended:
+			state[0] = 1
+			if *failure != nil {
+				state[1] = 1
+			}
+		case <-time.After(agreeEvery):
+		}
+		if err := strategy.AllReduceFloat64s(ctx, group, state[:]); err != nil {
+			return fmt.Errorf("wait for the data of all ranks: %w", err)
+		}
+		switch {
+		case state[1] > 0:
+			return fmt.Errorf("stage data: %g of %d ranks failed, see their messages", state[1], group.Size())
+		case state[0] == float64(group.Size()):
+			return nil
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+)
+
+// TestStagedReplicas trains two replicas of this process from one copy, to the bits that
+// the original files give.
+func TestStagedReplicas(t *testing.T) {
+	dir, folder := filepath.Join(t.TempDir(), "set"), t.TempDir()
+	if err := data.WriteCells(t.Context(), dir, data.CellsConfig{Count: 8, Height: 16, Width: 16, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tiny()
+	cfg.Epochs, cfg.Batch = 1, 2
+	cfg.Data = data.Config{Kind: data.KindPairs, Path: dir, TestImages: 2}
+	want, err := Replicas(t.Context(), cfg, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Data.Stage = folder
+	got, err := Replicas(t.Context(), cfg, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range got.Weights() {
+		if !slices.Equal(w.Float64s(), want.Weights()[i].Float64s()) {
+			t.Errorf("%s has other bits", w.Name)
+		}
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	cfg.Data.Stage = filepath.Join(folder, "none")
+	if _, err := Replicas(t.Context(), cfg, 2, nil); err == nil || !strings.Contains(err.Error(), "there is no such folder on this machine") {
+		t.Errorf("a stage that is not there: %v", err)
+	}
+}
+
+// TestAgree ends the wait of a rank that is still copying when another has failed.
+func TestAgree(t *testing.T) {
+	ended, still := make(chan struct{}), make(chan struct{})
+	close(ended)
+	failure := errors.New("no room")
+	var never error
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(2) {
+		wg.Go(func() {
+			if rank == 0 {
+				errs[rank] = agree(t.Context(), g, still, &never)
+			} else {
+				errs[rank] = agree(t.Context(), g, ended, &failure)
+			}
+		})
+	}
+	wg.Wait()
+	for rank, err := range errs {
+		if got := fmt.Sprint(err); got != "stage data: 1 of 2 ranks failed, see their messages" {
+			t.Errorf("rank %d: %s", rank, got)
+		}
+	}
+}
