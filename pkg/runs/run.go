@@ -124,6 +124,7 @@ type Worker struct {
 	Host      string    `json:"host"`
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
+	FromStep  int       `json:"from_step,omitempty"` // steps that were done in the checkpoint it goes on from; 0 where it begins
 }
 
 // Step is the span of one step of one rank, in seconds.

@@ -23,20 +23,34 @@ type StepWriter struct {
 	epoch int
 }
 
+// ErrStepsInUse is wrapped by the error of OpenSteps if another process has the
+// file open.
+var ErrStepsInUse = errors.New("another process writes this file")
+
 // OpenSteps opens steps-<rank>.jsonl in the run folder dir, which must exist,
 // and writes worker as a line at once. A file that is there already (a resumed
 // run) is appended to, after a torn last line was cut off.
+//
+// The file is locked as long as it is open: when rank 0 of a run was killed, its
+// lock of the run is free a moment before the other ranks notice and end.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsFile(dir, rank)
-	if err := mend(path, ""); err != nil {
-		return nil, unwritable("open", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, unwritable("open", path, err)
 	}
+	held, err := lockFile(f)
+	switch {
+	case held:
+		err = fmt.Errorf("open %s: %w; wait until it has ended", path, ErrStepsInUse)
+	case err == nil || errors.Is(err, errors.ErrUnsupported):
+		err = mend(path, "")
+	}
 	s := &StepWriter{f: f, b: bufio.NewWriterSize(f, 1<<15)}
-	if err := errors.Join(s.write(worker), s.Flush()); err != nil {
+	if err == nil {
+		err = errors.Join(s.write(worker), s.Flush())
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil
@@ -105,6 +119,32 @@ func readSteps(r io.Reader, name string) (Worker, []Step, []Problem, error) {
 		steps = append(superseded(steps, sr.step.Step), sr.step)
 	}
 	return sr.worker, steps, sr.lines.problems, sr.lines.err
+}
+
+// StepPart is what one process wrote to a steps file.
+type StepPart struct {
+	Worker Worker // the zero Worker where its line is missing
+	Steps  []Step // in the order of the file
+}
+
+// ReadStepParts reads steps-<rank>.jsonl of the run folder dir as it was
+// written: a part for every process, with steps that a later part repeats.
+func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
+	path := stepsFile(dir, rank)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
+	}
+	sr := &stepReader{lines: newLineReader(f, path)}
+	var parts []StepPart
+	for sr.next() {
+		if len(parts) == 0 || sr.worker != parts[len(parts)-1].Worker {
+			parts = append(parts, StepPart{Worker: sr.worker})
+		}
+		last := &parts[len(parts)-1]
+		last.Steps = append(last.Steps, sr.step)
+	}
+	return parts, sr.lines.problems, errors.Join(sr.lines.err, f.Close())
 }
 
 // stepReader reads a steps file line by line.

@@ -38,6 +38,10 @@ const (
 	slowTime  = 500 * time.Millisecond
 )
 
+// predecessorPatience is how long a rank waits for the process that wrote its
+// steps before: longer than that waits for its own peers.
+const predecessorPatience = stepPatience + 4*time.Second
+
 // timed does what write does, and counts how long it takes.
 func (r *recorder) timed(write func() error) error {
 	begin := time.Now()
@@ -80,15 +84,7 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 	if err := t.agree(ctx, err); err != nil {
 		return r, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	r.steps, err = runs.OpenSteps(t.place.Dir, t.group.Rank(), runs.Worker{
-		Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
-		PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID,
-	})
-	if err != nil {
+	if r.steps, err = t.openSteps(ctx); err != nil {
 		return r, err
 	}
 	var note string
@@ -96,6 +92,29 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 		err = r.log("note: %s", note)
 	}
 	return r, err
+}
+
+// openSteps opens this rank's steps file. The process that had it before, whose
+// rank 0 was killed a moment ago, gets some seconds to notice that and end.
+func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	for begin := time.Now(); ; {
+		s, err := runs.OpenSteps(t.place.Dir, t.group.Rank(), runs.Worker{
+			Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
+			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step,
+		})
+		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorPatience {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, context.Cause(ctx))
+		case <-time.After(predecessorPatience / 100):
+		}
+	}
 }
 
 // energy adds up what the devices of all ranks drew. All ranks must call it.

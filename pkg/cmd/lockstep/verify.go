@@ -62,8 +62,10 @@ func verifyRunCommand() *cobra.Command {
 		Use:   "run DIR",
 		Short: "Recompute what a run folder claims",
 		Long: `Recomputes what a run folder claims: its samples and world size from the steps
-of each rank, that each rank was a process of its own, that the checkpoint
-loads, and IoU, Dice and loss from the checkpoint and the data.`,
+of each rank, that each rank was a process of its own, that one process at a time
+owned the run and every step that was done again was replayed from a checkpoint,
+that the checkpoint loads, and IoU, Dice and loss from the checkpoint and the
+data.`,
 		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, err := runs.ResolveLogs(args[0])

@@ -1,0 +1,359 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/runs"
+)
+
+// process is a worker in a process of its own.
+type process struct {
+	*exec.Cmd
+	out bytes.Buffer
+}
+
+// startTrain starts "lockstep train" as this test binary, as one rank of world.
+func startTrain(t *testing.T, rank, world, port int, args ...string) *process {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(program, append([]string{"train"}, args...)...)}
+	p.Env = os.Environ()
+	if world > 1 {
+		p.Env = append(p.Env, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", world),
+			fmt.Sprintf("LOCAL_RANK=%d", rank), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", world),
+			"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "LOCKSTEP_TOKEN=secret")
+	}
+	p.Stdout, p.Stderr = &p.out, &p.out
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill() // it may have ended
+		_ = p.Wait()
+	})
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// waitForEpochs waits until the run has so many rows.
+func waitForEpochs(t *testing.T, dir string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if run, err := runs.Read(dir); err == nil && len(run.Epochs) >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has no %d epochs after a minute", dir, n)
+		}
+	}
+}
+
+// verified fails unless every check of the folder passes, but for those named.
+func verified(t *testing.T, dir string, but ...string) {
+	t.Helper()
+	checks, err := VerifyRun(t.Context(), dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		if !c.OK && !slices.Contains(but, c.Name) {
+			t.Error(c)
+		}
+	}
+}
+
+// TestTrainTwice: while worlds of one and of two train, a second training of the
+// folder is refused on every rank and changes nothing; when a rank was killed,
+// the run goes on, and its folder is sound.
+func TestTrainTwice(t *testing.T) {
+	for _, world := range []int{1, 2} {
+		t.Run(fmt.Sprint(world), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			start := func(args ...string) (all []*process) {
+				port := freePort(t)
+				for rank := range world {
+					all = append(all, startTrain(t, rank, world, port, append([]string{"--run", dir, "--epochs", "40", "--set", "checkpoint.every=2"}, args...)...))
+				}
+				return all
+			}
+			first := start()
+			waitForEpochs(t, dir, 3)
+			before, err := os.ReadFile(filepath.Join(dir, "run.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{nil, {"--resume"}} {
+				for rank, p := range start(args...) {
+					err := p.Wait()
+					want := fmt.Sprintf("pid %d owns it since ", first[0].Process.Pid)
+					if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.out.String(), want) || !strings.Contains(p.out.String(), "--resume") {
+						t.Errorf("rank %d with %q: %v, %s; want exit code 1 and %q", rank, args, err, &p.out, want)
+					}
+				}
+			}
+			after, err := os.ReadFile(filepath.Join(dir, "run.json"))
+			if err != nil || !bytes.Equal(before, after) {
+				t.Errorf("run.json was changed (%v):\n%s", err, after)
+			}
+			if err := first[0].Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = first[0].Wait()
+			if _, alive, err := runs.OwnerOf(dir); alive || err != nil {
+				t.Errorf("a killed owner is alive, %v", err)
+			}
+			for rank, p := range start("--resume") { // the other ranks of the first world are still ending
+				if err := p.Wait(); err != nil {
+					t.Errorf("resume, rank %d: %v: %s", rank, err, &p.out)
+				}
+			}
+			verified(t, dir)
+			owners, _, err := runs.Owners(dir)
+			if err != nil || len(owners) != 2 || owners[0].PID != first[0].Process.Pid {
+				t.Errorf("owners %+v, %v", owners, err)
+			}
+			parts, _, err := runs.ReadStepParts(dir, world-1)
+			if err != nil || len(parts) != 2 || parts[1].Worker.FromStep == 0 {
+				t.Errorf("%d parts, %v: expected the second to go on from a checkpoint", len(parts), err)
+			}
+		})
+	}
+}
+
+// TestOwnedOnEveryRank: that rank 0 does not get the lock is each rank's error.
+func TestOwnedOnEveryRank(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	w, err := runs.Create(dir, runs.Info{Workers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(3) {
+		wg.Go(func() {
+			tr, err := New(t.Context(), tiny(), g, Place{Dir: dir})
+			if err == nil {
+				err = errors.Join(errors.New("no error"), tr.Close())
+			}
+			if want := "this process (pid "; !strings.Contains(err.Error(), want) {
+				t.Errorf("rank %d: %v; want %q", rank, err, want)
+			}
+			var owned *runs.OwnedError
+			if rank == 0 && !errors.As(err, &owned) {
+				t.Errorf("rank 0: %v is no OwnedError", err)
+			}
+		})
+	}
+	wg.Wait()
+	after, err := os.ReadDir(dir)
+	if err != nil || len(after) != len(entries) {
+		t.Errorf("%d files, %v; there were %d", len(after), err, len(entries))
+	}
+	if err := w.Finish(runs.StatusDone, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReleasedUntrained: a trainer that is closed before it trains owns nothing.
+func TestReleasedUntrained(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	tr, err := New(t.Context(), tiny(), collective.Single(), Place{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, alive, err := runs.OwnerOf(dir); !alive || err != nil {
+		t.Errorf("nobody owns it, %v", err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, alive, err := runs.OwnerOf(dir); alive || err != nil {
+		t.Errorf("somebody owns it, %v", err)
+	}
+}
+
+// TestWaitsForStragglers: the last steps of a rank that is still ending come
+// before those of the rank that goes on.
+func TestWaitsForStragglers(t *testing.T) {
+	dir := t.TempDir()
+	straggler, err := runs.OpenSteps(dir, 0, runs.Worker{WorldSize: 1, PID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runs.OpenSteps(dir, 0, runs.Worker{WorldSize: 1, PID: 2}); !errors.Is(err, runs.ErrStepsInUse) {
+		t.Fatalf("a second writer: %v", err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		time.Sleep(300 * time.Millisecond)
+		if err := errors.Join(straggler.Step(runs.Step{Epoch: 1, Step: 1}), straggler.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := tiny()
+	cfg.Epochs = 1
+	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	parts, _, err := runs.ReadStepParts(dir, 0)
+	if err != nil || len(parts) != 2 || parts[0].Worker.PID != 1 || len(parts[0].Steps) != 1 || parts[1].Worker.PID != os.Getpid() {
+		t.Errorf("parts %+v, %v", parts, err)
+	}
+	// A run that is canceled does not wait.
+	straggler, err = runs.OpenSteps(dir, 0, runs.Worker{WorldSize: 1, PID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	tr := &Trainer{group: collective.Single(), place: Place{Dir: dir}}
+	if _, err := tr.openSteps(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, runs.ErrStepsInUse) {
+		t.Errorf("canceled: %v", err)
+	}
+	if err := straggler.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// stepsOf is a steps file of rank 0: a part for each process, with the numbers
+// of its steps, nine of each epoch.
+func stepsOf(t *testing.T, dir string, parts ...runs.StepPart) {
+	t.Helper()
+	var text []byte
+	add := func(v any) {
+		line, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, line...), '\n')
+	}
+	for _, p := range parts {
+		add(p.Worker)
+		for _, s := range p.Steps {
+			add(s)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "steps-0.jsonl"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVerifyOwners: two trainings in one folder, and the records that contradict
+// each other.
+func TestVerifyOwners(t *testing.T) {
+	cfg := tiny() // 17 training samples in batches of 2: 9 steps each of 3 epochs
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	verified(t, dir)
+	parts, _, err := runs.ReadStepParts(dir, 0)
+	if err != nil || len(parts) != 1 || len(parts[0].Steps) != 27 {
+		t.Fatalf("parts %+v, %v", parts, err)
+	}
+	owners, _, err := runs.Owners(dir)
+	if err != nil || len(owners) != 1 {
+		t.Fatalf("owners %+v, %v", owners, err)
+	}
+	all, self, me := parts[0].Steps, parts[0].Worker, owners[0]
+	worker := func(pid, from int) runs.Worker {
+		w := self
+		w.PID, w.FromStep, w.Started = pid, from, me.Started.Add(time.Duration(pid-1)*time.Second)
+		return w
+	}
+	owner := func(pid int, from, to time.Duration) runs.Owner {
+		o := me
+		o.PID, o.Started, o.Heartbeat = pid, me.Started.Add(from), me.Started.Add(to)
+		return o
+	}
+	part := func(w runs.Worker, steps ...[]runs.Step) runs.StepPart {
+		return runs.StepPart{Worker: w, Steps: slices.Concat(steps...)}
+	}
+	const order, alone = "each step follows the one before it or is replayed from a checkpoint", "one process at a time owned the run"
+	elsewhere := owner(2, time.Second, time.Hour)
+	elsewhere.BootID = "another"
+	for _, c := range []struct {
+		name   string
+		parts  []runs.StepPart
+		owners []runs.Owner // nil: as of a version that kept no record
+		fails  string       // empty: nothing
+		says   string
+	}{
+		{"resumed from the checkpoint of epoch 2", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, "", ""},
+		{"resumed by another machine whose clock is 20 s behind", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, 21*time.Second), elsewhere}, "", ""},
+		{"resumed by an older version", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 0), all[18:])}, nil, "", ""},
+		{"begun anew before there was a checkpoint", []runs.StepPart{part(worker(1, 0), all[:5]), part(worker(2, 0), all)},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, "", ""},
+		{"two trainings of an older version", []runs.StepPart{part(worker(1, 0), all[:18]), part(worker(2, 0), all[9:18], all[18:27], all[18:27])},
+			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as where two processes write one file"},
+		{"two trainings", []runs.StepPart{part(worker(1, 0), all[:9]), part(worker(2, 0), all[9:18], all[:9], all[18:], all[9:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, time.Hour)}, order, "pid 2 on " + self.Host + ": step 18 is followed by step 1"},
+		{"not from its checkpoint", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 9), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, order, "pid 2 on " + self.Host + ": began with step 19, but its checkpoint is of step 9"},
+		{"without owning it", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(3, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, order, "pid 3 on " + self.Host + ": trained without owning the run"},
+		{"owners at the same time", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, 10*time.Second), owner(2, time.Second, 3*time.Second)}, alone, "pid 2 on " + self.Host + " owned it from "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stepsOf(t, dir, c.parts...)
+			var text []byte
+			for _, o := range c.owners {
+				line, err := json.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(append(text, line...), '\n')
+			}
+			path := filepath.Join(dir, runs.OwnersFile)
+			err := os.WriteFile(path, text, 0o644)
+			if c.owners == nil {
+				err = os.Remove(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			verified(t, dir, c.fails)
+			checks, err := VerifyRun(t.Context(), dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(checks, func(k Check) bool { return k.Name == c.fails })
+			if c.fails != "" && (i < 0 || checks[i].OK || !strings.Contains(checks[i].Detail, c.says)) {
+				t.Errorf("%q did not fail with %q: %+v", c.fails, c.says, checks)
+			}
+		})
+	}
+}

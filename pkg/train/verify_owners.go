@@ -1,0 +1,88 @@
+package train
+
+import (
+	"fmt"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// clockSkew is how far the clocks of two machines may differ before the times
+// of their records contradict each other.
+const clockSkew = time.Minute
+
+// owners checks that one process at a time owned the run. Folders that were
+// written before there was a record of owners have none to check.
+func (v *verifier) owners() ([]runs.Owner, error) {
+	owners, problems, err := runs.Owners(v.run.Dir)
+	if err != nil || len(owners)+len(problems) == 0 {
+		return nil, err
+	}
+	v.claim("every owner of the run reads", len(problems) == 0, "%d lines do not: %v", len(problems), problems)
+	detail, ok := fmt.Sprintf("%d after each other", len(owners)), true
+	for i := 1; ok && i < len(owners); i++ {
+		before, next := owners[i-1], owners[i]
+		skew := time.Duration(0)
+		if before.BootID != next.BootID || before.BootID == "" {
+			skew = clockSkew
+		}
+		if overlap := before.Heartbeat.Sub(next.Started); overlap > skew {
+			ok = false
+			detail = fmt.Sprintf("pid %d on %s owned it from %s on, when pid %d on %s still did, until %s",
+				next.PID, next.Host, next.Started.Format(time.DateTime), before.PID, before.Host, before.Heartbeat.Format(time.DateTime))
+		}
+	}
+	v.claim("one process at a time owned the run", ok, "%s", detail)
+	return owners, nil
+}
+
+// order checks that the steps of each rank follow each other, and that a process
+// that did not begin with the first one went on from a checkpoint.
+func (v *verifier) order(owners []runs.Owner) error {
+	detail, processes, steps := "", 0, 0
+	for rank := range v.run.Info.Workers {
+		parts, _, err := runs.ReadStepParts(v.run.Dir, rank)
+		if err != nil {
+			return err
+		}
+		for _, p := range parts {
+			processes++
+			steps += len(p.Steps)
+			if detail == "" {
+				detail = wrongOrder(p, owners)
+			}
+		}
+	}
+	ok := detail == ""
+	if ok {
+		detail = fmt.Sprintf("%d steps of %d processes", steps, processes)
+	}
+	v.claim("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
+	return nil
+}
+
+// wrongOrder says what is wrong with what a process wrote; empty: nothing.
+func wrongOrder(p runs.StepPart, owners []runs.Owner) string {
+	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
+	for i := 1; i < len(p.Steps); i++ {
+		if a, b := p.Steps[i-1].Step, p.Steps[i].Step; b != a+1 {
+			return fmt.Sprintf("%s: step %d is followed by step %d, as where two processes write one file", who, a, b)
+		}
+	}
+	// What a version without a record of owners wrote does not say where it began.
+	if len(owners) == 0 || p.Worker.Started.Before(owners[0].Started) {
+		return ""
+	}
+	if first := p.Steps[0].Step; first != p.Worker.FromStep+1 {
+		return fmt.Sprintf("%s: began with step %d, but its checkpoint is of step %d", who, first, p.Worker.FromStep)
+	}
+	if p.Worker.Rank > 0 {
+		return ""
+	}
+	for _, o := range owners {
+		if o.PID == p.Worker.PID && o.Host == p.Worker.Host && !o.Started.After(p.Worker.Started) {
+			return ""
+		}
+	}
+	return who + ": trained without owning the run"
+}
