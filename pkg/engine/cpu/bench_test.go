@@ -67,7 +67,7 @@ func BenchmarkConvolution(b *testing.B) {
 				if len(n.in) == 3 {
 					continue // a bias costs nothing
 				}
-				for _, set := range []string{"avx2", "go"} {
+				for _, set := range []string{"avx512", "avx2", "go"} {
 					for threads := 1; threads <= 2; threads++ {
 						b.Run(fmt.Sprintf("%s/%s/%s/%s/threads-%d", n.op, c, convolution, set, threads), func(b *testing.B) {
 							n.benchmark(b, set, threads, flop, "GFLOP/s")
@@ -100,7 +100,7 @@ func BenchmarkBatchNorm(b *testing.B) {
 // and writes w, m and v.
 func BenchmarkAdam(b *testing.B) {
 	const size = 8 << 20
-	for _, set := range []string{"avx2", "go"} {
+	for _, set := range []string{"avx512", "avx2", "go"} {
 		b.Run(set, func(b *testing.B) {
 			k, err := chooseKernels(set)
 			if err != nil {

@@ -44,9 +44,10 @@ type tap3 struct{ slice, row, col, index int }
 // be nil. The axes say whether it is a cross-correlation or a transpose.
 func newConvolution(x *executable, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
 	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
-	s = s.cutting(in)
+	set := &x.engine.kernels.gemm
+	s = s.cutting(in, set.rows)
 	c.window = newWindow(x.engine.kernels, in, s, blockPixels, !transposed)
-	c.once = transposed && !c.flat && s.isCut()
+	c.once = (transposed || set.joined) && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
 	s.eachPhase(func(d, h, w axisPhase) {
 		p := c.phase(d, h, w)
@@ -57,10 +58,10 @@ func newConvolution(x *executable, in, weights, out operand, bias []float32, s s
 	switch {
 	case c.once:
 		c.packed = scratch
-		scratch += 2 * blocks(in.Shape[1]) * c.taps * lanes * lanes
-	case c.flat || transposed:
+		scratch += set.blocks * blocks(in.Shape[1]) * c.taps * lanes * lanes
+	case c.flat || transposed || set.joined:
 		c.packed = scratch
-		scratch += 2 * chunk * c.depth() * lanes
+		scratch += set.blocks * chunk * c.depth() * lanes
 	}
 	x.needScratch(scratch)
 	parts := c.window.blocks()
@@ -81,7 +82,7 @@ func (c *convolution) depth() int {
 
 // phase builds the tables of one phase.
 func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
-	v := &c.window
+	v, set := &c.window, &c.x.engine.kernels.gemm
 	rowOut := c.out.space[2]
 	sliceOut := c.out.space[1] * rowOut
 	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
@@ -96,11 +97,11 @@ func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
 	} else {
 		const tile = lanes * lanes * 4 // bytes
 		n := max(1, v.channels*len(p.taps))
-		p.chunk = ceilDiv(n, ceilDiv(n, weightBudget/(2*tile)))
+		p.chunk = ceilDiv(n, ceilDiv(n, weightBudget/(set.blocks*tile)))
 		for k := range v.channels {
 			for _, t := range p.taps {
 				weights := (k*c.taps + t.index) * tile
-				if c.transposed && !c.once {
+				if (c.transposed || set.joined) && !c.once {
 					weights = len(p.steps) / 2 % p.chunk * tile
 				}
 				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.slice, t.row, t.col)), int32(weights))
@@ -109,7 +110,7 @@ func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
 	}
 	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
 	outImage := blocks(c.out.Shape[1]) * c.out.plane()
-	p.table = tileTable(v.images*slices*rows*p.cols, func(i int) (in, out int) {
+	p.table = tileTable(v.images*slices*rows*p.cols, set.rows, func(i int) (in, out int) {
 		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
 		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
 		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*lanes*4
@@ -130,13 +131,14 @@ func joinTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
 	return list
 }
 
-// tileTable lists the byte offsets of n rows in tiles, as gemmFunc reads them.
-func tileTable(n int, at func(i int) (in, out int)) []int32 {
-	table := make([]int32, ceilDiv(n, maxRows)*2*maxRows)
+// tileTable lists the byte offsets of n rows in tiles of so many rows, as gemmFunc
+// reads them.
+func tileTable(n, rows int, at func(i int) (in, out int)) []int32 {
+	table := make([]int32, ceilDiv(n, rows)*2*rows)
 	for i := range n {
 		in, out := at(i)
-		tile := table[i/maxRows*2*maxRows:]
-		tile[i%maxRows], tile[maxRows+i%maxRows] = int32(in), int32(out)
+		tile := table[i/rows*2*rows:]
+		tile[i%rows], tile[rows+i%rows] = int32(in), int32(out)
 	}
 	return table
 }
@@ -202,14 +204,15 @@ func (c *convolution) run(w *worker, lo, hi int) {
 			loaded = b
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
-		for k := k0; k < k1; k += 2 {
-			vectors := min(2, k1-k)
+		for k := k0; k < k1; {
+			wide := c.x.engine.kernels.gemm.wide(k1 - k)
 			if c.once {
-				c.packAll(w.scratch[c.packed:], k, vectors)
+				c.packAll(w.scratch[c.packed:], k, wide)
 			}
 			for i := range c.phases {
-				c.runPhase(w, &c.phases[i], x, p, k, vectors)
+				c.runPhase(w, &c.phases[i], x, p, k, wide)
 			}
+			k += wide
 		}
 		if c.tally != nil {
 			c.count(b, p, k0, k1)
@@ -217,16 +220,17 @@ func (c *convolution) run(w *worker, lo, hi int) {
 	}
 }
 
-// runPhase computes output blocks k to k+vectors−1 of a phase in block p.
-func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, vectors int) {
+// runPhase computes output blocks k to k+wide−1 of a phase in block p.
+func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
 		return
 	}
 	plane, rowOut := c.out.plane(), c.out.space[2]
-	set, width := &c.x.engine.kernels.gemm.deep, 2
+	set := &c.x.engine.kernels.gemm
+	tiles, width := &set.deep[wide], 2
 	if c.flat {
-		set, width = &c.x.engine.kernels.gemm.flat, 1
+		tiles, width = &set.flat[wide], 1
 	}
 	y := c.out.data[(p.n0*blocks(c.out.Shape[1])+k)*plane+f.first+
 		(p.z0*c.window.d.stepOut*c.out.space[1]+p.q0*c.window.h.stepOut)*rowOut*lanes:]
@@ -237,18 +241,19 @@ func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, 
 	all := len(f.steps) / width
 	for s := 0; s == 0 || s < all; s += f.chunk {
 		n := min(f.chunk, all-s)
-		weights, next := c.chunk(w, f, k, vectors, s, n)
-		gemmRows(set[vectors][:], x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
+		weights, next := c.chunk(w, f, k, wide, s, n)
+		gemmRows(tiles, set.rows, x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
 	}
 }
 
-// gemmRows calls the matrix kernel for the first n rows of a table.
-func gemmRows(set []gemmFunc, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
-	if tiles := n / maxRows; tiles > 0 {
-		set[maxRows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
+// gemmRows calls the matrix kernel for the first n rows of a table whose full
+// tiles have so many rows.
+func gemmRows(set *[maxRows + 1]gemmFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
+	if tiles := n / rows; tiles > 0 {
+		set[rows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
 	}
-	if rest := n % maxRows; rest > 0 {
-		set[rest](first(x), first(w), first(y), first(bias), &table[n/maxRows*2*maxRows], first(steps), wNext, yNext, nstep, 1, accumulate)
+	if rest := n % rows; rest > 0 {
+		set[rest](first(x), first(w), first(y), first(bias), &table[n/rows*2*rows], first(steps), wNext, yNext, nstep, 1, accumulate)
 	}
 }
 
@@ -261,8 +266,8 @@ func first[T any](s []T) *T {
 }
 
 // chunk returns the weights of steps [s, s+n) of a phase for output blocks k to
-// k+vectors−1, and the number of floats from one of these blocks to the next.
-func (c *convolution) chunk(w *worker, f *convPhase, k, vectors, s, n int) (weights []float32, next int) {
+// k+wide−1, and what gemmFunc calls wNext, in floats.
+func (c *convolution) chunk(w *worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
 	all := c.window.channels * c.taps * lanes * lanes
 	switch {
 	case c.packed < 0:
@@ -271,61 +276,83 @@ func (c *convolution) chunk(w *worker, f *convPhase, k, vectors, s, n int) (weig
 		return w.scratch[c.packed:], all
 	}
 	next = n * c.depth() * lanes
-	for v := range vectors {
-		to := w.scratch[c.packed+v*next:][:next]
+	to := w.scratch[c.packed:][:wide*next]
+	from, step := c.packing(next, wide)
+	for v := range min(wide, len(to)) { // a phase may have no steps
 		if c.flat {
-			c.packFlat(to, f, k+v)
+			c.packFlat(to[v*from:], f, k+v, step)
 		} else {
-			c.packTransposed(to, f, k+v, s)
+			c.packSteps(to[v*from:], f, k+v, s, n, step)
 		}
 	}
-	return w.scratch[c.packed:], next
+	if c.flat && from == lanes {
+		next = step
+	}
+	return to, next
 }
 
-// packAll lays out all weights for output blocks k to k+vectors−1.
-func (c *convolution) packAll(to []float32, k, vectors int) {
-	const tile = lanes * lanes
-	outer := blocks(c.weights.Shape[1])
-	transpose := c.x.engine.kernels.transpose
-	for v := range vectors {
+// packing is how weights are laid out anew for wide output blocks of next floats
+// each: the floats from block to block, and from vector to vector of a block.
+func (c *convolution) packing(next, wide int) (from, step int) {
+	if c.x.engine.kernels.gemm.joined {
+		return lanes, wide * lanes
+	}
+	return next, lanes
+}
+
+// packAll lays out all weights for output blocks k to k+wide−1.
+func (c *convolution) packAll(to []float32, k, wide int) {
+	all := c.window.channels * c.taps
+	from, step := c.packing(all*lanes*lanes, wide)
+	for v := range wide {
 		for j := range c.window.channels {
-			from := c.weights.data[(j*outer+k+v)*c.taps*tile:]
 			for t := range c.taps {
-				transpose(&to[((v*c.window.channels+j)*c.taps+t)*tile], &from[t*tile])
+				c.packTile(to[v*from+(j*c.taps+t)*lanes*step:], j, k+v, t, step)
 			}
 		}
 	}
 }
 
-// packTransposed lays out the steps from s on that fill to, for output block k.
-func (c *convolution) packTransposed(to []float32, f *convPhase, k, s int) {
-	const tile = lanes * lanes
-	outer := blocks(c.weights.Shape[1])
-	transpose := c.x.engine.kernels.transpose
-	n := max(1, len(f.taps))
-	j, t := s/n, s%n
-	for at := 0; at < len(to); at += tile {
-		transpose(&to[at], &c.weights.data[((j*outer+k)*c.taps+f.taps[t].index)*tile])
-		if t++; t == n {
+// packSteps lays out n steps from s on for output block k.
+func (c *convolution) packSteps(to []float32, f *convPhase, k, s, n, step int) {
+	taps := max(1, len(f.taps))
+	j, t := s/taps, s%taps
+	for i := range n {
+		c.packTile(to[i*lanes*step:], j, k, f.taps[t].index, step)
+		if t++; t == taps {
 			j, t = j+1, 0
 		}
 	}
 }
 
+// packTile lays out the tile of 8×8 weights from input block j to output block k
+// at a tap, its vectors step floats apart.
+func (c *convolution) packTile(to []float32, j, k, tap, step int) {
+	const tile = lanes * lanes
+	if c.transposed {
+		outer := blocks(c.weights.Shape[1])
+		c.x.engine.kernels.transpose(&to[0], &c.weights.data[((j*outer+k)*c.taps+tap)*tile], step*4)
+	} else {
+		c.x.engine.kernels.spread(&to[0], &c.weights.data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, lanes)
+	}
+}
+
 // packFlat lays out all steps for output block k, without the padding of the
 // few input channels.
-func (c *convolution) packFlat(to []float32, f *convPhase, k int) {
+func (c *convolution) packFlat(to []float32, f *convPhase, k, step int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
 	for t, tp := range f.taps {
 		from := c.weights.data[(k*c.taps+tp.index)*tile:][:tile]
-		dst := to[t*channels*lanes:][:channels*lanes]
-		if !c.transposed {
-			copy(dst, from)
-			continue
-		}
-		for i := range dst {
-			dst[i] = from[i%lanes*lanes+i/lanes]
+		for j := range channels {
+			dst := to[(t*channels+j)*step:][:lanes]
+			if !c.transposed {
+				copy(dst, from[j*lanes:])
+				continue
+			}
+			for i := range dst {
+				dst[i] = from[i*lanes+j]
+			}
 		}
 	}
 }

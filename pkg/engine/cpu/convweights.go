@@ -24,6 +24,7 @@ type weightGradient struct {
 	groups    int
 	parts     int // that a group's rows are cut in
 	dyScratch int // where a worker's copy of dy begins, −1 when dy is read in place
+	joinedAt  int // where a worker joins several blocks of dy, if the matrix kernel needs it
 }
 
 // weightClass is the taps that are inside the input for the same outputs; where
@@ -40,25 +41,31 @@ type weightClass struct {
 func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradient {
 	channels := blocks(in.Shape[1])
 	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
-	axes := s.cutting(in)
+	set := &x.engine.kernels.gemm
+	axes := s.cutting(in, set.rows)
 	g.window = newWindow(x.engine.kernels, in, axes, weightPixels, true)
 	g.groups = 1
-	pairs := g.pairs()
+	units := g.units()
 	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)
-	for g.groups < channels && (g.groups*pairs%threads != 0 || bytes/g.groups > weightBytes) {
+	for g.groups < channels && (g.groups*units%threads != 0 || bytes/g.groups > weightBytes) {
 		g.groups++
 	}
 	g.group = ceilDiv(channels, g.groups)
 	g.groups = ceilDiv(channels, g.group)
 	g.classify(s, axes.isCut())
-	if g.parts = 1; g.groups*pairs < threads {
-		g.parts = max(1, min(ceilDiv(threads, g.groups*pairs), ceilDiv(g.rows(&g.classes[0], g.group), maxRows)))
+	if g.parts = 1; g.groups*units < threads {
+		g.parts = max(1, min(ceilDiv(threads, g.groups*units), ceilDiv(g.rows(&g.classes[0], g.group), set.rows)))
 	}
 	v := &g.window
 	scratch := v.scratch()
+	most := v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * lanes // floats of a block of dy
 	if v.images > 1 || !dy.whole() || axes.isCut() {
 		g.dyScratch = scratch
-		scratch += 2 * v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * lanes
+		scratch += set.blocks * most
+	}
+	if set.joined {
+		g.joinedAt = roundUp(scratch, regionAlign)
+		scratch = g.joinedAt + set.blocks*most
 	}
 	x.needScratch(scratch)
 	for i := range g.classes {
@@ -112,7 +119,7 @@ func (g *weightGradient) tabulate(c *weightClass) {
 	if g.flat {
 		perTap = g.channels
 	}
-	c.table = tileTable(g.rows(c, g.group), func(i int) (in, out int) {
+	c.table = tileTable(g.rows(c, g.group), g.x.engine.kernels.gemm.rows, func(i int) (in, out int) {
 		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
 		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
 	})
@@ -140,10 +147,10 @@ func (g *weightGradient) rows(c *weightClass, channels int) int {
 	return channels * len(c.taps) * lanes
 }
 
-// tasks are the gradient's parts: rows of a group of input channels, by pairs
+// tasks are the gradient's parts: rows of a group of input channels, by units
 // of output blocks.
 func (g *weightGradient) tasks() []task {
-	run := task{g.groups * g.parts * g.pairs(), g.run}
+	run := task{g.groups * g.parts * g.units(), g.run}
 	if !g.cleared() {
 		return []task{run}
 	}
@@ -158,25 +165,28 @@ func (g *weightGradient) tasks() []task {
 // cleared says whether the gradients are zero at first, and all is added to them.
 func (g *weightGradient) cleared() bool { return g.flat || g.dead }
 
-// pairs is the number of pairs of output blocks.
-func (g *weightGradient) pairs() int { return ceilDiv(blocks(g.dy.Shape[1]), 2) }
+// units is the number of units of output blocks, of as many blocks as a tile of
+// the matrix kernel has at most.
+func (g *weightGradient) units() int {
+	return ceilDiv(blocks(g.dy.Shape[1]), g.x.engine.kernels.gemm.blocks)
+}
 
-// run computes items [lo, hi), an item being a pair of output blocks of a part.
+// run computes items [lo, hi), an item being a unit of output blocks of a part.
 func (g *weightGradient) run(w *worker, lo, hi int) {
-	pairs := g.pairs()
+	units := g.units()
 	for item := lo; item < hi; {
-		part := item / pairs
-		end := min(hi, (part+1)*pairs)
-		g.runPart(w, part/g.parts, part%g.parts, item%pairs, end-part*pairs)
+		part := item / units
+		end := min(hi, (part+1)*units)
+		g.runPart(w, part/g.parts, part%g.parts, item%units, end-part*units)
 		item = end
 	}
 }
 
-// runPart computes pairs [from, to) of output blocks for a part of the rows of
+// runPart computes units [from, to) of output blocks for a part of the rows of
 // a group of input channels, block after block, so that a block's inputs and
 // gradients are read while they are in the cache.
 func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
-	v := &g.window
+	v, set := &g.window, &g.x.engine.kernels.gemm
 	kBlocks := blocks(g.dy.Shape[1])
 	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
@@ -185,25 +195,45 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 	for b := range v.blocks() {
 		p := v.part(b)
 		x := v.load(w.scratch, p, c0, count)
-		for k := from * 2; k < min(to*2, kBlocks); k += 2 {
-			set, dw := &g.x.engine.kernels.gemm.flat[min(2, kBlocks-k)], g.dw.data[k*perBlock+c0*perChannel:]
+		for k := from * set.blocks; k < min(to*set.blocks, kBlocks); {
+			wide := set.wide(kBlocks - k)
+			dw := g.dw.data[k*perBlock+c0*perChannel:]
 			for i := range g.classes {
 				c := &g.classes[i]
-				tiles := ceilDiv(g.rows(c, count), maxRows)
+				tiles := ceilDiv(g.rows(c, count), set.rows)
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
-				if rows := min(last*maxRows, g.rows(c, count)) - first*maxRows; rows > 0 {
-					dy, next, n := g.gradients(w, c, p, k)
-					gemmRows(set[:], x, dy, dw, g.x.zeros, c.table[first*2*maxRows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
+				if rows := min(last*set.rows, g.rows(c, count)) - first*set.rows; rows > 0 {
+					dy, next, n := g.gradients(w, c, p, k, wide)
+					gemmRows(&set.flat[wide], set.rows, x, dy, dw, g.x.zeros, c.table[first*2*set.rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
 				}
 			}
+			k += wide
 		}
 	}
 }
 
-// gradients returns the block's dy of a class's outputs and of output blocks k
-// and k+1, pixel after pixel, the number of floats from the one to the other,
-// and that of the pixels.
-func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k int) (dy []float32, next, pixels int) {
+// gradients returns the block's dy of a class's outputs and of output blocks k to
+// k+wide−1, pixel after pixel, what gemmFunc calls wNext, in floats, and the
+// number of pixels.
+func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
+	dy, next, pixels = g.blockGradients(w, c, p, k, wide)
+	switch {
+	case !g.x.engine.kernels.gemm.joined:
+		return dy, next, pixels
+	case wide == 1:
+		return dy, lanes, pixels
+	}
+	to := w.scratch[g.joinedAt:]
+	for b := range wide {
+		g.x.engine.kernels.spread(&to[b*lanes], &dy[b*next], wide*lanes*4, pixels)
+	}
+	return to, wide * lanes, pixels
+}
+
+// blockGradients returns the block's dy of a class's outputs and of output blocks
+// k to k+wide−1, pixel after pixel, the number of floats from block to block, and
+// the number of pixels.
+func (g *weightGradient) blockGradients(w *worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
 	rows, cols := g.dy.space[1], g.dy.space[2]
 	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
 	// The outputs in a plane are runs of pixels that are next to each other.
@@ -221,7 +251,7 @@ func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k int) (dy
 	}
 	dy = w.scratch[g.dyScratch:]
 	to := dy
-	for j := range min(2, blocks(g.dy.Shape[1])-k) {
+	for j := range wide {
 		for i := range p.images {
 			from, norm := g.dy.block(p.n0+i, k+j)
 			for z := range slices {

@@ -1,17 +1,22 @@
 package cpu
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 )
 
-// variable is the environment variable that chooses the instruction set:
-// "avx2", "go" (plain Go), or unset for the best that the processor has.
+// variable is the environment variable that chooses the instruction set, one of
+// instructionSets; unset, the engine takes the best that the processor has.
 const variable = "LOCKSTEP_CPU"
+
+// instructionSets are the sets that kernels are or will be written for. "go" is
+// plain Go, which every processor has.
+var instructionSets = []string{"go", "avx2", "avx512", "neon"}
 
 // Engine loads programs on this machine's processor. It owns the goroutines
 // that compute; Close ends them.
@@ -28,8 +33,8 @@ var (
 )
 
 // New starts an engine with o.Threads goroutines (the caller's is one of
-// them). The environment variable LOCKSTEP_CPU ("avx2" or "go") overrides the
-// choice of instruction set; it is read here and nowhere else.
+// them). The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
+// the choice of instruction set; it is read here and nowhere else.
 func New(o engine.Options) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -47,22 +52,21 @@ func New(o engine.Options) (engine.Engine, error) {
 // chooseKernels returns the kernels of the instruction set that is asked for,
 // the best that there is where none is.
 func chooseKernels(set string) (*kernels, error) {
-	fast := assemblyKernels()
-	switch set {
-	case "":
-		if fast != nil {
-			return fast, nil
-		}
-		return goKernels(), nil
-	case "go":
-		return goKernels(), nil
-	case "avx2":
-		if fast == nil {
-			return nil, errors.New(variable + "=avx2, but this processor lacks AVX2 or FMA: unset it or use " + variable + "=go")
-		}
-		return fast, nil
+	have := append(assemblySets(), goKernels())
+	if set == "" {
+		return have[0], nil
 	}
-	return nil, fmt.Errorf("%s=%q is not known: use avx2 or go, or unset it", variable, set)
+	names := make([]string, len(have))
+	for i, k := range have {
+		if names[i] = k.name; k.name == set {
+			return k, nil
+		}
+	}
+	list := strings.Join(names, ", ")
+	if slices.Contains(instructionSets, set) {
+		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", variable, set, list)
+	}
+	return nil, fmt.Errorf("%s=%q is not known: use one of %s, or unset it", variable, set, list)
 }
 
 // Name is "cpu" with the instruction set, such as "cpu (avx2)".

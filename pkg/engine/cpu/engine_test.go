@@ -38,13 +38,15 @@ func TestNew(t *testing.T) {
 		}
 	}
 	t.Setenv(variable, "sse")
-	refuses(o, `LOCKSTEP_CPU="sse" is not known: use avx2 or go`)
+	refuses(o, `LOCKSTEP_CPU="sse" is not known: use one of `)
+	t.Setenv(variable, "neon")
+	refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
 	t.Setenv(variable, "")
 	o.Device = "reference"
 	refuses(o, `use cpu`)
 	o.Device, o.Threads = "cpu", 0
 	refuses(o, "threads is 0")
-	if runtime.GOARCH == "amd64" && assemblyKernels() != nil {
+	if runtime.GOARCH == "amd64" && len(assemblySets()) > 0 {
 		if e := open(t, "avx2", 1); e.Name() != "cpu (avx2)" {
 			t.Errorf("engine is %s", e.Name())
 		}

@@ -34,7 +34,7 @@ type executable struct {
 	workers []worker
 	shared  []float32 // scratch of the kernel that runs
 	tallies []float32 // statistics of the output of the kernel that runs, for the next
-	zeros   []float32 // two blocks
+	zeros   []float32 // maxBlocks blocks
 	same    []float32 // constants that normalise to the same value
 	scratch int       // floats that a worker needs
 	sharing int       // floats that the shared scratch needs

@@ -15,41 +15,54 @@ func blockAt(p *float32, off int) *block {
 	return (*block)(unsafe.Add(unsafe.Pointer(p), off))
 }
 
-// goGemmSet is the matrix kernel in plain Go.
-func goGemmSet() gemmSet {
-	var s gemmSet
-	for vectors := 1; vectors <= 2; vectors++ {
-		for rows := 1; rows <= maxRows; rows++ {
-			s.deep[vectors][rows] = goGemm(rows, vectors, lanes)
-			s.flat[vectors][rows] = goGemm(rows, vectors, 1)
+// goGemmSet returns the matrix kernel in plain Go, for full tiles of so many rows
+// and at most so many blocks of outputs.
+func goGemmSet(rows, blocks int, joined bool) gemmSet {
+	s := gemmSet{rows: rows, blocks: blocks, joined: joined}
+	for b := 1; b <= blocks; b *= 2 {
+		for m := 1; m <= rows; m++ {
+			s.deep[b][m] = goGemm(m, b, lanes, rows, joined)
+			s.flat[b][m] = goGemm(m, b, 1, rows, joined)
 		}
 	}
 	return s
 }
 
-// goGemm returns the matrix kernel for tiles of so many rows, vectors of
-// outputs and floats a step.
-func goGemm(mr, vectors, depth int) gemmFunc {
+// goGemm returns the matrix kernel for tiles of mr rows, so many blocks of
+// outputs and floats per step. full is the number of rows of a full tile.
+func goGemm(mr, blocks, depth, full int, joined bool) gemmFunc {
 	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
-		const width = 2 * maxRows
+		width := 2 * full
 		offsets := unsafe.Slice(rows, tiles*width)
 		list := unsafe.Slice(steps, nstep*stepWidth(depth))
+		lay := weightLay{block: wNext, next: 4 * lanes, scale: 1}
+		if joined {
+			lay = weightLay{block: 4 * lanes, next: 4 * lanes * blocks, scale: blocks}
+			if depth == 1 {
+				lay.next = wNext
+			}
+		}
 		for tile := range tiles {
 			in := offsets[tile*width:][:mr]
-			out := offsets[tile*width+maxRows:][:mr]
-			for v := range vectors {
+			out := offsets[tile*width+full:][:mr]
+			for b := range blocks {
 				for i := range mr {
-					to := blockAt(y, int(out[i])+v*yNext)
+					to := blockAt(y, int(out[i])+b*yNext)
 					start := to
 					if !accumulate {
-						start = blockAt(bias, v*4*lanes)
+						start = blockAt(bias, b*4*lanes)
 					}
-					gemmRow(to, start, at(x, int(in[i])), at(w, v*wNext), list, depth)
+					gemmRow(to, start, at(x, int(in[i])), at(w, b*lay.block), list, depth, lay)
 				}
 			}
 		}
 	}
 }
+
+// weightLay is the layout of the matrix kernel's weights: the bytes from block to
+// block and from one vector of a block to the next, and the factor of the steps'
+// offsets.
+type weightLay struct{ block, next, scale int }
 
 // stepWidth is the number of offsets of a step.
 func stepWidth(depth int) int {
@@ -61,13 +74,13 @@ func stepWidth(depth int) int {
 
 // gemmRow computes eight outputs of one row. Its eight sums are variables of
 // their own, so that they stay in registers.
-func gemmRow(to, start *block, x, w *float32, steps []int32, depth int) {
+func gemmRow(to, start *block, x, w *float32, steps []int32, depth int, lay weightLay) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]
 	off, width := 0, stepWidth(depth)
 	for i := 0; i < len(steps); i += width {
 		if width > 1 {
-			off = int(steps[i+1])
+			off = int(steps[i+1]) * lay.scale
 		}
 		for k := range depth {
 			v := *at(x, int(steps[i])+4*k)
@@ -80,7 +93,7 @@ func gemmRow(to, start *block, x, w *float32, steps []int32, depth int) {
 			f += v * u[5]
 			g += v * u[6]
 			h += v * u[7]
-			off += 4 * lanes
+			off += lay.next
 		}
 	}
 	*to = block{a, b, c, d, e, f, g, h}

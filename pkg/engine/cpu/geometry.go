@@ -158,12 +158,12 @@ func (s space) eachPhase(f func(d, h, w axisPhase)) {
 }
 
 // cost is what a channel of so many images takes, in rows of the matrix kernel:
-// a tile of few rows takes as long as one of leastRows.
-func (s space) cost(images int) (sum int) {
+// a tile of few rows takes as long as one of leastRows, and full ones have so many.
+func (s space) cost(images, most int) (sum int) {
 	const leastRows = 4
 	s.eachPhase(func(d, h, w axisPhase) {
 		rows := images * d.count * h.count * w.count
-		full := rows / maxRows * maxRows
+		full := rows / most * most
 		if rest := rows - full; rest > 0 {
 			full += max(leastRows, rest)
 		}
@@ -172,15 +172,15 @@ func (s space) cost(images int) (sum int) {
 	return sum
 }
 
-// cutting returns the space, cut where that is less work: where images are
-// small, so that much of a window lies outside of them.
-func (s space) cutting(in operand) space {
+// cutting returns the space, cut where that is less work for tiles of so many
+// rows: where images are small, so that much of a window lies outside of them.
+func (s space) cutting(in operand, rows int) space {
 	const worth = 0.92
 	if s.inside() || blocks(in.Shape[1])*in.plane() > 4*blockFloats || s.outputs() > cutPixels {
 		return s
 	}
 	c, images := s.cut(), min(in.Shape[0], cutPixels/s.outputs())
-	if float64(c.cost(images)) > worth*float64(s.cost(images)) {
+	if float64(c.cost(images, rows)) > worth*float64(s.cost(images, rows)) {
 		return s
 	}
 	return c

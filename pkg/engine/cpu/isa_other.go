@@ -2,5 +2,5 @@
 
 package cpu
 
-// assemblyKernels is nil: there is assembly for amd64 alone.
-func assemblyKernels() *kernels { return nil }
+// assemblySets is nil: there is assembly for amd64 alone.
+func assemblySets() []*kernels { return nil }

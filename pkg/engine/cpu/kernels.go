@@ -1,45 +1,73 @@
 package cpu
 
-// maxRows is the number of rows of the matrix kernel's full tile. Six rows of
-// sixteen floats are twelve vector registers of sums, which leaves four of the
-// sixteen for the operands.
-const maxRows = 6
+// maxRows and maxBlocks are the greatest numbers of rows and of blocks of eight
+// outputs that a tile of any instruction set's matrix kernel has.
+const (
+	maxRows   = 12
+	maxBlocks = 4
+)
 
 // gemmFunc adds up outer products of gathered rows and weights. For each of
-// tiles tiles of up to six rows (the number is the function's own), for row i
-// of the tile and output lane j of the function's eight or sixteen:
+// tiles tiles of up to gemmSet.rows rows (the number is the function's own), for
+// row i of the tile and output lane j of the function's blocks of eight:
 //
 //	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + at(t) + 4c] · w[t][c][j]
 //
-// x and y with byte offsets from their bases. rows holds, for each tile, six
-// offsets in(0…5) and six offsets out(0…5), of which only the first of each
-// are used where the tile has fewer rows. depth, the number of consecutive
+// x and y with byte offsets from their bases. rows holds, for each tile,
+// gemmSet.rows offsets in(i) and as many offsets out(i), of which only the first
+// of each are used where the tile has fewer rows. depth, the number of consecutive
 // floats of x that a step takes, is eight or one, again the function's own.
+// Block b of a row's outputs is b·yNext bytes after the first. start is bias[j],
+// or what y holds already if accumulate is set. nstep may be zero.
 //
-// Where depth is one, steps holds the offsets at(t), and w [nstep][8] for the
-// first eight lanes. Where it is eight, steps holds pairs of offsets, at(t) and
-// where in w the step's [8][8] weights lie. The weights of the second eight lanes
-// are wNext bytes further; the second eight outputs of a row lie yNext bytes
-// after the first. start is bias[j], or what y holds already if
-// accumulate is set. nstep may be zero.
+// Where depth is one, steps holds the offsets at(t), and w the weights of the
+// steps in order. Where it is eight, steps holds pairs of offsets, at(t) and
+// the offset in w of the step's weights. How several blocks' weights are laid
+// out depends on gemmSet.joined:
+//
+//   - Not joined, a block's weights are [nstep][8] or [8][8] at the step's offset,
+//     and those of block b are b·wNext bytes further.
+//   - Joined, the blocks' weights of a step are next to each other, [8·blocks] or
+//     [8][8·blocks]. Where depth is one, the steps are wNext bytes apart. Where
+//     it is eight, offsets in w are those of one block and are multiplied by the
+//     number of blocks.
 type gemmFunc func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)
 
 // gemmSet holds the matrix kernel for every shape of tile.
 type gemmSet struct {
-	// deep[v][m] takes m rows, eight floats a step, v vectors of eight
-	// outputs; flat[v][m] takes one float a step. Index 0 is unused.
-	deep, flat [3][maxRows + 1]gemmFunc
+	rows   int  // rows of a full tile
+	blocks int  // the most blocks of eight outputs of a tile, 2 or 4
+	joined bool // the layout of several blocks' weights, see gemmFunc
+
+	// deep[b][m] takes m rows, eight floats per step, b blocks of eight
+	// outputs; flat[b][m] takes one float per step. b is 1, 2 or 4.
+	deep, flat [maxBlocks + 1][maxRows + 1]gemmFunc
+}
+
+// wide returns how many of n blocks of outputs the next tile takes: 1, 2 or 4.
+func (s *gemmSet) wide(n int) int {
+	switch {
+	case n >= 4 && s.blocks >= 4:
+		return 4
+	case n >= 2:
+		return 2
+	}
+	return 1
 }
 
 // kernels are the inner loops of one instruction set. Where a function takes
 // pixels, its pointers lead to that many blocks of eight channels.
 type kernels struct {
 	name     string
+	vector   int // floats of a vector register, 8 or 16
 	gemm     gemmSet
 	winograd winogradKernels
 
-	// transpose writes dst[j·8+i] = src[i·8+j] of a tile of 8×8.
-	transpose func(dst, src *float32)
+	// transpose writes the columns of a tile of 8×8 to rows that are stride bytes
+	// apart.
+	transpose func(dst, src *float32, stride int)
+	// spread copies n vectors of eight floats to places that are stride bytes apart.
+	spread func(dst, src *float32, stride, n int)
 
 	// deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2], of
 	// three blocks of eight channels' floats.

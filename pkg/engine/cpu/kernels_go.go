@@ -5,10 +5,19 @@ import (
 	"unsafe"
 )
 
-// goKernels are the plain Go twins of the assembly.
+// wideGoKernels returns the plain Go twins of the AVX-512 assembly, which differ
+// from goKernels in the layout of the matrix kernel's tiles.
+func wideGoKernels() *kernels {
+	k := goKernels()
+	k.vector, k.gemm = 2*lanes, goGemmSet(12, 4, true)
+	k.winograd.weightPair, k.winograd.weightGradientPair = goWinogradWeightPair, goWinogradWeightGradientPair
+	return k
+}
+
+// goKernels returns the plain Go twins of the AVX2 assembly.
 func goKernels() *kernels {
 	return &kernels{
-		name: "go", gemm: goGemmSet(), winograd: goWinograd(), transpose: goTranspose,
+		name: "go", vector: lanes, gemm: goGemmSet(6, 2, false), winograd: goWinograd(), transpose: goTranspose, spread: goSpread,
 		deviations: goDeviations, normalize: goNormalize, normSums: goNormSums, normGrad: goNormGrad,
 		sums: goSums, maxPool: goMaxPool, maxPoolGrad: goMaxPoolGrad,
 		bce: goBCE, bceGrad: goBCEGrad, leaky: goLeaky, tanhGrad: goTanhGrad, distances: goDistances, signs: goSigns,
@@ -21,12 +30,17 @@ func blocksAt(p *float32, n int) []block {
 	return unsafe.Slice((*block)(unsafe.Pointer(p)), n)
 }
 
-func goTranspose(dst, src *float32) {
-	from, to := blocksAt(src, lanes), blocksAt(dst, lanes)
-	for i := range from {
-		for j := range to {
-			to[j][i] = from[i][j]
+func goTranspose(dst, src *float32, stride int) {
+	for i, from := range blocksAt(src, lanes) {
+		for j, v := range from {
+			blockAt(dst, j*stride)[i] = v
 		}
+	}
+}
+
+func goSpread(dst, src *float32, stride, n int) {
+	for i, v := range blocksAt(src, n) {
+		*blockAt(dst, i*stride) = v
 	}
 }
 

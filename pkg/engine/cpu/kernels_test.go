@@ -7,13 +7,21 @@ import (
 	"testing"
 )
 
-// twins returns the assembly and its plain Go twins.
-func twins(t *testing.T) (fast, slow *kernels) {
+// eachTwin runs f for each instruction set that this processor has assembly for and
+// its plain Go twins.
+func eachTwin(t *testing.T, f func(t *testing.T, fast, slow *kernels)) {
 	t.Helper()
-	if fast = assemblyKernels(); fast == nil {
-		t.Skip("this processor has no AVX2 and FMA")
+	all := assemblySets()
+	if len(all) == 0 {
+		t.Skip("there is no assembly for this processor")
 	}
-	return fast, goKernels()
+	for _, fast := range all {
+		slow := goKernels()
+		if fast.gemm.joined {
+			slow = wideGoKernels()
+		}
+		t.Run(fast.name, func(t *testing.T) { f(t, fast, slow) })
+	}
 }
 
 // guard is the number of floats before and after what a kernel may write.
@@ -51,22 +59,24 @@ func same(t *testing.T, what string, fast, slow []float32, tol float64) {
 }
 
 // TestGemmTwin has every shape of tile, with odd numbers of steps and tiles.
-func TestGemmTwin(t *testing.T) {
-	fast, slow := twins(t)
+func TestGemmTwin(t *testing.T) { eachTwin(t, checkGemmTwin) }
+
+func checkGemmTwin(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, deep := range []bool{true, false} {
-		for vectors := 1; vectors <= 2; vectors++ {
-			for rows := 1; rows <= maxRows; rows++ {
+		for wide := 1; wide <= fast.gemm.blocks; wide *= 2 {
+			for rows := 1; rows <= fast.gemm.rows; rows++ {
 				for _, nstep := range []int{0, 1, 3, 4, 5, 9} {
 					for _, tiles := range []int{1, 3} {
-						f, s, depth := fast.gemm.flat[vectors][rows], slow.gemm.flat[vectors][rows], 1
+						full, depth := fast.gemm.rows, 1
+						f, s := fast.gemm.flat[wide][rows], slow.gemm.flat[wide][rows]
 						if deep {
-							f, s, depth = fast.gemm.deep[vectors][rows], slow.gemm.deep[vectors][rows], lanes
+							f, s, depth = fast.gemm.deep[wide][rows], slow.gemm.deep[wide][rows], lanes
 						}
 						x, _ := values(rng, 4096)
 						wNext := nstep*depth*lanes + 8
-						w, _ := values(rng, 2*wNext+lanes*lanes)
-						bias, _ := values(rng, 2*lanes)
+						w, _ := values(rng, wide*(wNext+lanes*lanes)+nstep*wNext)
+						bias, _ := values(rng, wide*lanes)
 						steps := make([]int32, nstep+1)
 						for i := range steps {
 							steps[i] = int32(4 * rng.IntN(2000))
@@ -78,22 +88,24 @@ func TestGemmTwin(t *testing.T) {
 							}
 							steps = pairs
 						}
-						table := make([]int32, tiles*2*maxRows)
-						places := rng.Perm(tiles * maxRows) // rows of the output, each once
+						table := make([]int32, tiles*2*full)
+						places := rng.Perm(tiles * full) // rows of the output, each once
 						for i := range table {
 							table[i] = int32(4 * rng.IntN(2000))
-							if i%(2*maxRows) >= maxRows {
-								table[i] = int32(32 * places[i/(2*maxRows)*maxRows+i%maxRows])
+							if i%(2*full) >= full {
+								table[i] = int32(32 * wide * places[i/(2*full)*full+i%full])
 							}
 						}
-						yNext := tiles * maxRows * lanes
-						for _, accumulate := range []bool{false, true} {
-							y, all := values(rng, 2*yNext)
-							z, twin := copied(y)
-							copy(twin, all)
-							f(&x[0], &w[0], &y[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
-							s(&x[0], &w[0], &z[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
-							same(t, "y", all, twin, 1e-5)
+						// The blocks of a row's outputs are next to each other, or apart.
+						for _, yNext := range []int{lanes, tiles * full * wide * lanes} {
+							for _, accumulate := range []bool{false, true} {
+								y, all := values(rng, wide*wide*tiles*full*lanes)
+								z, twin := copied(y)
+								copy(twin, all)
+								f(&x[0], &w[0], &y[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
+								s(&x[0], &w[0], &z[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
+								same(t, "y", all, twin, 1e-5)
+							}
 						}
 					}
 				}
@@ -103,8 +115,9 @@ func TestGemmTwin(t *testing.T) {
 }
 
 // TestPixelTwins has numbers of pixels that fill no unrolled loop.
-func TestPixelTwins(t *testing.T) {
-	fast, slow := twins(t)
+func TestPixelTwins(t *testing.T) { eachTwin(t, checkPixelTwins) }
+
+func checkPixelTwins(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, pixels := range []int{1, 2, 3, 4, 5, 7, 8, 31, 512} {
 		n := pixels * lanes
@@ -146,21 +159,32 @@ func TestPixelTwins(t *testing.T) {
 }
 
 // TestTransposeTwin is exact.
-func TestTransposeTwin(t *testing.T) {
-	fast, slow := twins(t)
+func TestTransposeTwin(t *testing.T) { eachTwin(t, checkTransposeTwin) }
+
+func checkTransposeTwin(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x, _ := values(rng, lanes*lanes)
 	a, all := values(rng, lanes*lanes)
 	b, twin := copied(a)
 	copy(twin, all)
-	fast.transpose(&a[0], &x[0])
-	slow.transpose(&b[0], &x[0])
+	fast.transpose(&a[0], &x[0], 4*lanes)
+	slow.transpose(&b[0], &x[0], 4*lanes)
 	same(t, "tile", all, twin, 0)
+	c, all := values(rng, 3*lanes*lanes)
+	d, twin := copied(c)
+	copy(twin, all)
+	fast.transpose(&c[0], &x[0], 3*4*lanes)
+	slow.transpose(&d[0], &x[0], 3*4*lanes)
+	same(t, "tile with gaps", all, twin, 0)
+	fast.spread(&c[0], &x[0], 2*4*lanes, 5)
+	slow.spread(&d[0], &x[0], 2*4*lanes, 5)
+	same(t, "spread vectors", all, twin, 0)
 }
 
 // TestPoolTwins has windows that touch, overlap and leave gaps, and equal maxima.
-func TestPoolTwins(t *testing.T) {
-	fast, slow := twins(t)
+func TestPoolTwins(t *testing.T) { eachTwin(t, checkPoolTwins) }
+
+func checkPoolTwins(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, w := range [][3]int{{2, 2, 2}, {3, 2, 1}, {1, 3, 4}, {1, 1, 1}, {16, 16, 3}} {
 		kh, kw, stride := w[0], w[1], w[2]
@@ -193,8 +217,9 @@ func TestPoolTwins(t *testing.T) {
 }
 
 // TestUpdateTwins runs each optimiser on lengths of one vector and more.
-func TestUpdateTwins(t *testing.T) {
-	fast, slow := twins(t)
+func TestUpdateTwins(t *testing.T) { eachTwin(t, checkUpdateTwins) }
+
+func checkUpdateTwins(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	c := []float32{0.01, 0.9, 0.1, 0.999, 0.001, 1.5, 1e-8, 0.02}
 	for _, n := range []int{8, 24, 1000} {

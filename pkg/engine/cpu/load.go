@@ -23,7 +23,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(2 * lanes), same: alignedFloats(normFloats), gradAt: map[string]region{}}
+	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(maxBlocks * lanes), same: alignedFloats(normFloats), gradAt: map[string]region{}}
 	for i := range lanes {
 		setNorm(x.same, i, 1, 0, float32(math.Inf(-1)))
 	}

@@ -307,7 +307,7 @@ func outputs(t *testing.T, e engine.Engine, p *plan.Program) map[string][]float6
 // it, but for the roundings of statistics, and the same bits for any number of
 // threads. The seeds are fixed, since a rounding may turn a decision of a ReLU or a pooling.
 func TestFusionIsInvisible(t *testing.T) {
-	for _, set := range []string{"avx2", "go"} {
+	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
 			one, three, stored := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
 			met := map[how]int{}

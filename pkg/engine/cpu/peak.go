@@ -7,10 +7,10 @@ import (
 
 // The measurement of a peak.
 const (
-	peakTries = 5
-	peakTime  = 4 * time.Millisecond // of a try
-	peakSteps = 32                   // of eight floats: the weights fill half of a first-level cache
-	peakTiles = 16                   // a call, all of the same rows
+	peakTries   = 5
+	peakTime    = 4 * time.Millisecond // of a try
+	peakWeights = 4096                 // they fill half of a first-level cache
+	peakTiles   = 16                   // a call, all of the same rows
 )
 
 // PeakFLOPS measures how many floating-point operations a second the engine's
@@ -20,25 +20,28 @@ const (
 // median of its calls: a processor that is taken away for part of a try lowers
 // nothing. Do not step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
-	const rows, outputs, depth = maxRows, 2 * lanes, lanes
-	const call = 2 * rows * outputs * depth * peakSteps * peakTiles // operations
-	gemm := e.kernels.gemm.deep[2][rows]
+	const depth = lanes
+	set := &e.kernels.gemm
+	rows, outputs := set.rows, set.blocks*lanes
+	peakSteps := peakWeights / (depth * outputs)
+	call := float64(2 * rows * outputs * depth * peakSteps * peakTiles) // operations
+	gemm := set.deep[set.blocks][rows]
 	threads := e.pool.threads
 	median := make([]time.Duration, threads) // of a call
 	measure := task{threads, func(_ *worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
-			x, w, y := alignedFloats(rows*depth*peakSteps), alignedFloats(2*depth*lanes*peakSteps), alignedFloats(rows*outputs)
+			x, w, y := alignedFloats(rows*depth*peakSteps), alignedFloats(depth*outputs*peakSteps), alignedFloats(rows*outputs)
 			bias := alignedFloats(outputs)
 			var steps, list []int32
-			for s := range int32(peakSteps) {
-				steps = append(steps, s*4*depth, s*4*depth*lanes)
+			for s := range peakSteps {
+				steps = append(steps, int32(s*4*depth), int32(s*4*depth*lanes))
 			}
 			for range peakTiles {
-				for i := range int32(rows) {
-					list = append(list, i*4*depth*peakSteps)
+				for i := range rows {
+					list = append(list, int32(i*4*depth*peakSteps))
 				}
-				for i := range int32(rows) {
-					list = append(list, i*4*outputs)
+				for i := range rows {
+					list = append(list, int32(i*4*outputs))
 				}
 			}
 			took := make([]time.Duration, 0, 1<<12)

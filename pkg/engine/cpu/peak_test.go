@@ -7,7 +7,7 @@ import "testing"
 // detector and the padding of alignedFloats do not see assembly: the Go kernel
 // has the bounds).
 func TestPeakFLOPS(t *testing.T) {
-	for _, set := range []string{"go", "avx2"} {
+	for _, set := range sets {
 		for _, threads := range []int{1, 2} {
 			e, ok := open(t, set, threads).(*Engine)
 			if !ok {

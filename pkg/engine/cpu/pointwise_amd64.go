@@ -40,4 +40,9 @@ func signsAVX2(a *float32, b *float32, y *float32, scale *float32, n int)
 // transposeAVX2 writes the transpose of a tile of 8×8.
 //
 //go:noescape
-func transposeAVX2(dst *float32, src *float32)
+func transposeAVX2(dst *float32, src *float32, stride int)
+
+// spreadAVX2 copies n vectors to places that are stride bytes apart.
+//
+//go:noescape
+func spreadAVX2(dst *float32, src *float32, stride int, n int)

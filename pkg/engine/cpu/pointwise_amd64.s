@@ -197,11 +197,12 @@ vector_done:
 	VZEROUPPER
 	RET
 
-// func transposeAVX2(dst *float32, src *float32)
+// func transposeAVX2(dst *float32, src *float32, stride int)
 // Requires: AVX
-TEXT ·transposeAVX2(SB), NOSPLIT, $0-16
+TEXT ·transposeAVX2(SB), NOSPLIT, $0-24
 	MOVQ       dst+0(FP), AX
 	MOVQ       src+8(FP), CX
+	MOVQ       stride+16(FP), DX
 	VMOVUPS    (CX), Y0
 	VMOVUPS    32(CX), Y2
 	VMOVUPS    64(CX), Y4
@@ -235,12 +236,42 @@ TEXT ·transposeAVX2(SB), NOSPLIT, $0-16
 	VPERM2F128 $0x20, Y12, Y5, Y6
 	VPERM2F128 $0x31, Y12, Y5, Y12
 	VMOVUPS    Y1, (AX)
-	VMOVUPS    Y3, 32(AX)
-	VMOVUPS    Y2, 64(AX)
-	VMOVUPS    Y6, 96(AX)
-	VMOVUPS    Y8, 128(AX)
-	VMOVUPS    Y10, 160(AX)
-	VMOVUPS    Y9, 192(AX)
-	VMOVUPS    Y12, 224(AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y3, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y2, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y6, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y8, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y10, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y9, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y12, (AX)
+	ADDQ       DX, AX
+	VZEROUPPER
+	RET
+
+// func spreadAVX2(dst *float32, src *float32, stride int, n int)
+// Requires: AVX
+TEXT ·spreadAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ stride+16(FP), DX
+	MOVQ n+24(FP), BX
+
+vector:
+	CMPQ    BX, $+1
+	JLT     vector_done
+	VMOVUPS (CX), Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+32, CX
+	ADDQ    DX, AX
+	SUBQ    $+1, BX
+	JMP     vector
+
+vector_done:
 	VZEROUPPER
 	RET

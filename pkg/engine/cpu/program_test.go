@@ -39,8 +39,12 @@ func open(t testing.TB, set string, threads int) engine.Engine {
 // openWith is open with a choice of the convolutions' algorithm.
 func openWith(t testing.TB, set string, threads int, convolution string) engine.Engine {
 	t.Helper()
-	if set == "avx2" && assemblyKernels() == nil {
-		t.Skip("this processor has no AVX2 and FMA")
+	wide := set == wideGo
+	if wide {
+		set = "go"
+	}
+	if _, err := chooseKernels(set); err != nil {
+		t.Skip(err)
 	}
 	t.Setenv(variable, set)
 	o := engine.DefaultOptions()
@@ -49,6 +53,9 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	if err != nil {
 		t.Fatal(err)
 	}
+	if wide {
+		e.(*Engine).kernels = wideGoKernels()
+	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -56,6 +63,14 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	})
 	return e
 }
+
+// wideGo is plain Go with the matrix kernel's tiles of AVX-512: it tests all but
+// the assembly on processors without AVX-512.
+const wideGo = "go, wide"
+
+// sets are the instruction sets that tests run with; openWith skips those that
+// this processor lacks.
+var sets = []string{"go", wideGo, "avx2", "avx512"}
 
 // results runs n on e with values from seed, twice, so that what the first run
 // leaves in memory shows in the second, and returns outputs and states.
@@ -125,7 +140,7 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 
 // everyway calls f for each set of instructions with one and with more threads.
 func everyway(t *testing.T, f func(t *testing.T, set string, threads int)) {
-	for _, set := range []string{"go", "avx2"} {
+	for _, set := range sets {
 		for _, threads := range []int{1, 3} {
 			t.Run(set+"/"+string(rune('0'+threads)), func(t *testing.T) { f(t, set, threads) })
 		}

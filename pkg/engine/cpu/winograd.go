@@ -13,7 +13,8 @@ const (
 
 // winogradKernels are the transforms, M·d·Mᵀ with a constant matrix M, of
 // squares of vectors of eight channels. Distances are in bytes. tmp is scratch
-// memory of 36 vectors.
+// memory of 36 vectors of kernels.vector floats. Where these are sixteen, the
+// transforms take two blocks at a time, and step must be 32.
 type winogradKernels struct {
 	// input takes, from each of so many channel blocks plane bytes apart, 6×6
 	// vectors in rows row bytes apart; point p of block b goes to v + p·ld + b·step.
@@ -28,29 +29,40 @@ type winogradKernels struct {
 	// weights takes a tile [3][3][8][8] of weights to u + p·ld, eight vectors each;
 	// weightGradient takes products that lie so to a tile of gradients.
 	weights, weightGradient func(from, to, tmp *float32, ld int)
+	// weightPair and weightGradientPair do so for two tiles of weights, next bytes
+	// apart, whose points are joined: vectors of sixteen, row bytes apart. They are
+	// nil where gemmSet.joined is not set.
+	weightPair, weightGradientPair func(from, to, tmp *float32, next, ld, row int)
 }
 
 // passBytes bounds the transformed weights that are held at a time, those of
 // all channels of a layer being four times as large as the weights.
 const passBytes = 19 << 20
 
-// passes cuts the output blocks in passes of whole pairs, each with few enough
-// weights; the inputs are transformed again in each.
-type passes struct{ count, pairs, out int }
+// passes cuts the output blocks in passes of whole units of so many blocks, each
+// with few enough weights; the inputs are transformed again in each.
+type passes struct{ count, units, unit, out int }
 
-func newPasses(inC, outC int) passes {
-	pairs := ceilDiv(outC, 2)
-	count := ceilDiv(pairs, max(1, passBytes/(points*inC*2*lanes*lanes*4)))
-	return passes{count, pairs, outC}
+func newPasses(inC, outC, unit int) passes {
+	units := ceilDiv(outC, unit)
+	count := ceilDiv(units, max(1, passBytes/(points*inC*unit*lanes*lanes*4)))
+	return passes{count, units, unit, outC}
 }
 
 // blocks are the output blocks [first, end) of pass i.
 func (p passes) blocks(i int) (first, end int) {
-	return i * p.pairs / p.count * 2, min(p.out, (i+1)*p.pairs/p.count*2)
+	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
 // most is the number of output blocks of the largest pass.
-func (p passes) most() int { return min(p.out, 2*ceilDiv(p.pairs, p.count)) }
+func (p passes) most() int { return min(p.out, p.unit*ceilDiv(p.units, p.count)) }
+
+// group returns the output blocks [k0, k1) of group g of so many that the pass
+// over blocks [first, end) is cut in, by whole units.
+func (p passes) group(first, end, g, groups int) (k0, k1 int) {
+	units := ceilDiv(end-first, p.unit)
+	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
+}
 
 // winograd computes a convolution of stride 1 with a window of 3×3 and a pad of 1
 // in each slice, or its transpose, tile by tile: the 36 points of inputs and of
@@ -83,22 +95,22 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 		x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
 		tiling: newTiling(in.Shape[0], in.space, weights.space[0]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
 	}
-	t, inC, outC := &c.tiling, c.inC*lanes, c.outC*lanes
-	t.cut(t.count, inC+outC)
-	c.passes = newPasses(c.inC*t.taps, c.outC)
+	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, x.engine.kernels
+	t.cut(t.count, inC+outC, k.gemm.rows)
+	c.passes = newPasses(c.inC*t.taps, c.outC, k.gemm.blocks)
 	c.u = transformed{point: t.taps*inC*c.passes.most()*lanes + pointGap, block: t.taps * inC * lanes}
-	c.v = transformed{tile: tileFloats(inC), block: lanes}
-	c.m = transformed{tile: tileFloats(outC), block: lanes}
+	c.v = transformed{tile: tileFloats(inC, k.vector), block: lanes}
+	c.m = transformed{tile: tileFloats(outC, k.vector), block: lanes}
 	c.v.point = (t.slices+2*t.halo())*t.block*c.v.tile + pointGap
 	c.m.point = t.slices*t.block*c.m.tile + pointGap
 	c.mAt = points * c.v.point
 	c.patch = c.mAt + points*c.m.point
 	c.tmp = c.patch + points*lanes*max(c.inC, c.outC)
-	x.needScratch(c.tmp + points*lanes + taps*lanes*lanes) // a tile of weights is turned after tmp
+	x.needScratch(c.tmp + points*k.vector + 2*taps*lanes*lanes) // tiles of weights are turned after tmp
 	x.needShared(points * c.u.point)
-	most := weightBudget / (2 * lanes * lanes * 4)
+	most := weightBudget / (k.gemm.blocks * lanes * lanes * 4)
 	c.pass = ceilDiv(t.taps*c.inC, ceilDiv(t.taps*c.inC, most))
-	c.table = tileTable(t.slices*t.block, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
+	c.table = tileTable(t.slices*t.block, k.gemm.rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
 	for i, n := range []int{t.block, t.chunk(t.chunks() - 1).n} {
 		for d := range t.taps {
 			for b := range c.inC {
@@ -108,7 +120,7 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 	}
 	c.groups = 1
 	if parts, threads := t.chunks(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, ceilDiv(c.passes.most(), 2))
+		c.groups = min(threads, ceilDiv(c.passes.most(), k.gemm.blocks))
 	}
 	return c
 }
@@ -120,31 +132,72 @@ func (c *winograd) tasks() []task {
 	for i := range c.passes.count {
 		first, end := c.passes.blocks(i)
 		all = append(all,
-			task{c.tiling.taps * c.inC * (end - first), func(w *worker, lo, hi int) { c.transformWeights(w, first, lo, hi) }},
+			task{c.tiling.taps * c.inC * ceilDiv(end-first, c.x.weightUnit()), func(w *worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
 			task{c.tiling.chunks() * c.groups, func(w *worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
 	}
 	return all
 }
 
-// transformWeights computes the points of tiles of 8×8 weights of the pass
-// whose first output block is given.
-func (c *winograd) transformWeights(w *worker, first, lo, hi int) {
-	const tile = lanes * lanes
-	k := c.x.engine.kernels
-	tmp := w.scratch[c.tmp:]
-	depth := c.tiling.taps
-	for i := lo; i < hi; i++ {
-		out, d, in := first+i/(depth*c.inC), i/c.inC%depth, i%c.inC
-		from := c.weights.data[((out*c.inC+in)*depth+d)*taps*tile:]
-		if c.transposed {
-			at := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*taps*tile:]
-			from = tmp[points*lanes:]
-			for t := range taps {
-				k.transpose(&from[(taps-1-t)*tile], &at[t*tile])
-			}
-		}
-		k.winograd.weights(&from[0], &c.x.shared[(out-first)*c.u.block+(d*c.inC+in)*tile], &tmp[0], c.u.point*4)
+// weightUnit is the number of output blocks whose weights Winograd's transforms
+// take together.
+func (x *executable) weightUnit() int {
+	if set := &x.engine.kernels.gemm; set.joined {
+		return set.blocks
 	}
+	return 1
+}
+
+// transformWeights computes the points of tiles of 8×8 weights of the pass over
+// output blocks [first, end).
+func (c *winograd) transformWeights(w *worker, first, end, lo, hi int) {
+	unit, depth := c.x.weightUnit(), c.tiling.taps
+	for i := lo; i < hi; i++ {
+		d, in := i/c.inC%depth, i%c.inC
+		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
+			wide := 1
+			if unit > 1 {
+				wide = c.x.engine.kernels.gemm.wide(last - k)
+			}
+			c.transformBlocks(w, k-first, k, wide, d, in)
+			k += wide
+		}
+	}
+}
+
+// transformBlocks is transformWeights for the tiles of tap d along the depth from
+// input block in to wide output blocks from out on, number at of the pass.
+func (c *winograd) transformBlocks(w *worker, at, out, wide, d, in int) {
+	const tile = lanes * lanes
+	k, depth := c.x.engine.kernels, c.tiling.taps
+	tmp := w.scratch[c.tmp:]
+	u := c.x.shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
+	if wide == 1 {
+		k.winograd.weights(c.tile(tmp[points*k.vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
+		return
+	}
+	for b := 0; b < wide; b += 2 {
+		from, next := c.tile(tmp[points*k.vector:], d, in, out+b), c.inC*depth*taps*tile
+		if c.transposed {
+			next = taps * tile
+			c.tile(tmp[points*k.vector+next:], d, in, out+b+1)
+		}
+		k.winograd.weightPair(from, &u[b*lanes], &tmp[0], next*4, c.u.point*4, wide*lanes*4)
+	}
+}
+
+// tile returns the 3×3 tiles of 8×8 weights of tap d along the depth from input
+// block in to output block out, turned in scratch if the convolution is transposed.
+func (c *winograd) tile(scratch []float32, d, in, out int) *float32 {
+	const tile = lanes * lanes
+	depth := c.tiling.taps
+	if !c.transposed {
+		return &c.weights.data[((out*c.inC+in)*depth+d)*taps*tile]
+	}
+	from := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*taps*tile:]
+	for t := range taps {
+		c.x.engine.kernels.transpose(&scratch[(taps-1-t)*tile], &from[t*tile], lanes*4)
+	}
+	return &scratch[0]
 }
 
 // run computes items [lo, hi) of the pass over output blocks [first, end), an
@@ -152,7 +205,6 @@ func (c *winograd) transformWeights(w *worker, first, lo, hi int) {
 func (c *winograd) run(w *worker, first, end, lo, hi int) {
 	v, m := w.scratch[:c.mAt], w.scratch[c.mAt:c.patch]
 	patch, tmp := w.scratch[c.patch:c.tmp], w.scratch[c.tmp:]
-	pairs := ceilDiv(end-first, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
 		i, g := item/c.groups, item%c.groups
 		at := c.tiling.chunk(i)
@@ -160,7 +212,7 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 			c.tiling.load(c.x.engine.kernels, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
-		k0, k1 := first+g*pairs/c.groups*2, min(end, first+(g+1)*pairs/c.groups*2)
+		k0, k1 := c.passes.group(first, end, g, c.groups)
 		c.multiply(v, m, at, first, k0, k1)
 		c.write(m, patch, tmp, at, k0, k1)
 		if c.tally != nil {
@@ -172,22 +224,24 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 // multiply computes the products of a chunk's points for output blocks [k0, k1)
 // of the pass that begins with block first.
 func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
-	set := &c.x.engine.kernels.gemm.deep
+	set := &c.x.engine.kernels.gemm
 	steps := c.steps[0]
 	if at.n != c.tiling.block {
 		steps = c.steps[1]
 	}
 	for p := range points {
-		for k := k0; k < k1; k += 2 {
+		for k := k0; k < k1; {
+			wide := set.wide(k1 - k)
 			weights := c.x.shared[p*c.u.point+(k-first)*c.u.block:]
 			c.tiling.eachStretch(at, func(z, slices, tap, end int) {
 				row := (z - at.z) * at.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
-					gemmRows(set[min(2, k1-k)][:], v[p*c.v.point+row*c.v.tile:], weights,
+					gemmRows(&set.deep[wide], set.rows, v[p*c.v.point+row*c.v.tile:], weights,
 						m[p*c.m.point+row*c.m.tile+k*lanes:], c.x.zeros, c.table, steps[2*s:],
 						c.u.block*4, lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
 				}
 			})
+			k += wide
 		}
 	}
 }

@@ -31,3 +31,33 @@ func winogradWeightsAVX2(w *float32, u *float32, tmp *float32, ld int)
 //
 //go:noescape
 func winogradWeightGradientAVX2(d *float32, dw *float32, tmp *float32, ld int)
+
+// winogradInputAVX512 transforms a 6×6 patch of every channel block: Bᵀ·x·B.
+//
+//go:noescape
+func winogradInputAVX512(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+
+// winogradNormInputAVX512 transforms a normalised 6×6 patch of every channel block: Bᵀ·max(x·p[0] + p[1], p[2])·B.
+//
+//go:noescape
+func winogradNormInputAVX512(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
+
+// winogradGradientAVX512 transforms a 4×4 tile of every channel block: A·x·Aᵀ.
+//
+//go:noescape
+func winogradGradientAVX512(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+
+// winogradOutputAVX512 transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.
+//
+//go:noescape
+func winogradOutputAVX512(m *float32, y *float32, bias *float32, tmp *float32, ld int, row int, plane int, biasStep int, blocks int)
+
+// winogradWeightsPairAVX512 transforms eight rows of eight weights with nine taps each: G·w·Gᵀ.
+//
+//go:noescape
+func winogradWeightsPairAVX512(w *float32, u *float32, tmp *float32, next int, ld int, row int)
+
+// winogradWeightGradientPairAVX512 transforms products to eight rows of eight weights with nine taps each: Gᵀ·d·G.
+//
+//go:noescape
+func winogradWeightGradientPairAVX512(d *float32, dw *float32, tmp *float32, next int, ld int, row int)

@@ -5,8 +5,8 @@
 // func winogradInputAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 // Requires: AVX, FMA3
 TEXT ·winogradInputAVX2(SB), NOSPLIT, $0-64
-	VBROADCASTSS inputFour<>+0(SB), Y0
-	VBROADCASTSS inputFive<>+0(SB), Y1
+	VBROADCASTSS inputFourAVX2<>+0(SB), Y0
+	VBROADCASTSS inputFiveAVX2<>+0(SB), Y1
 	MOVQ         x+0(FP), AX
 	MOVQ         v+8(FP), CX
 	MOVQ         tmp+16(FP), DX
@@ -417,17 +417,17 @@ block_done:
 	VZEROUPPER
 	RET
 
-DATA inputFour<>+0(SB)/4, $(4.0)
-GLOBL inputFour<>(SB), RODATA|NOPTR, $4
+DATA inputFourAVX2<>+0(SB)/4, $(4.0)
+GLOBL inputFourAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA inputFive<>+0(SB)/4, $(5.0)
-GLOBL inputFive<>(SB), RODATA|NOPTR, $4
+DATA inputFiveAVX2<>+0(SB)/4, $(5.0)
+GLOBL inputFiveAVX2<>(SB), RODATA|NOPTR, $4
 
 // func winogradNormInputAVX2(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
 // Requires: AVX, FMA3
 TEXT ·winogradNormInputAVX2(SB), NOSPLIT, $0-72
-	VBROADCASTSS normInputFour<>+0(SB), Y0
-	VBROADCASTSS normInputFive<>+0(SB), Y1
+	VBROADCASTSS normInputFourAVX2<>+0(SB), Y0
+	VBROADCASTSS normInputFiveAVX2<>+0(SB), Y1
 	MOVQ         p+24(FP), AX
 	MOVQ         x+0(FP), CX
 	MOVQ         v+8(FP), DX
@@ -915,17 +915,17 @@ block_done:
 	VZEROUPPER
 	RET
 
-DATA normInputFour<>+0(SB)/4, $(4.0)
-GLOBL normInputFour<>(SB), RODATA|NOPTR, $4
+DATA normInputFourAVX2<>+0(SB)/4, $(4.0)
+GLOBL normInputFourAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA normInputFive<>+0(SB)/4, $(5.0)
-GLOBL normInputFive<>(SB), RODATA|NOPTR, $4
+DATA normInputFiveAVX2<>+0(SB)/4, $(5.0)
+GLOBL normInputFiveAVX2<>(SB), RODATA|NOPTR, $4
 
 // func winogradGradientAVX2(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
 // Requires: AVX, FMA3
 TEXT ·winogradGradientAVX2(SB), NOSPLIT, $0-64
-	VBROADCASTSS gradientFour<>+0(SB), Y0
-	VBROADCASTSS gradientEight<>+0(SB), Y1
+	VBROADCASTSS gradientFourAVX2<>+0(SB), Y0
+	VBROADCASTSS gradientEightAVX2<>+0(SB), Y1
 	MOVQ         x+0(FP), AX
 	MOVQ         v+8(FP), CX
 	MOVQ         tmp+16(FP), DX
@@ -1174,11 +1174,11 @@ block_done:
 	VZEROUPPER
 	RET
 
-DATA gradientFour<>+0(SB)/4, $(4.0)
-GLOBL gradientFour<>(SB), RODATA|NOPTR, $4
+DATA gradientFourAVX2<>+0(SB)/4, $(4.0)
+GLOBL gradientFourAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA gradientEight<>+0(SB)/4, $(8.0)
-GLOBL gradientEight<>(SB), RODATA|NOPTR, $4
+DATA gradientEightAVX2<>+0(SB)/4, $(8.0)
+GLOBL gradientEightAVX2<>(SB), RODATA|NOPTR, $4
 
 // func winogradOutputAVX2(m *float32, y *float32, bias *float32, tmp *float32, ld int, row int, plane int, biasStep int, blocks int)
 // Requires: AVX, FMA3
@@ -1189,27 +1189,25 @@ TEXT ·winogradOutputAVX2(SB), NOSPLIT, $0-72
 	MOVQ         tmp+24(FP), BX
 	MOVQ         ld+32(FP), SI
 	MOVQ         row+40(FP), DI
-	MOVQ         plane+48(FP), R8
-	MOVQ         biasStep+56(FP), R9
-	MOVQ         blocks+64(FP), R10
-	VBROADCASTSS outputTwo<>+0(SB), Y0
-	VBROADCASTSS outputFour<>+0(SB), Y1
-	VBROADCASTSS outputEight<>+0(SB), Y2
-	LEAQ         (SI)(SI*2), R12
-	ADDQ         R12, R12
-	LEAQ         (R12)(R12*2), R13
-	LEAQ         (R12)(R12*4), R14
+	MOVQ         blocks+64(FP), R8
+	VBROADCASTSS outputTwoAVX2<>+0(SB), Y0
+	VBROADCASTSS outputFourAVX2<>+0(SB), Y1
+	VBROADCASTSS outputEightAVX2<>+0(SB), Y2
+	LEAQ         (SI)(SI*2), R10
+	ADDQ         R10, R10
+	LEAQ         (R10)(R10*2), R11
+	LEAQ         (R10)(R10*4), R12
 
 block:
-	CMPQ        R10, $+1
+	CMPQ        R8, $+1
 	JLT         block_done
-	MOVQ        AX, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	MOVQ        AX, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1227,13 +1225,13 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 576(BX)
-	ADDQ        SI, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	ADDQ        SI, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1251,13 +1249,13 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 608(BX)
-	ADDQ        SI, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	ADDQ        SI, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1275,13 +1273,13 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 640(BX)
-	ADDQ        SI, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	ADDQ        SI, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1299,13 +1297,13 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 672(BX)
-	ADDQ        SI, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	ADDQ        SI, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1323,13 +1321,13 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 704(BX)
-	ADDQ        SI, R11
-	VMOVUPS     (R11), Y3
-	VMOVUPS     (R11)(R12*1), Y4
-	VMOVUPS     (R11)(R12*2), Y5
-	VMOVUPS     (R11)(R13*1), Y6
-	VMOVUPS     (R11)(R12*4), Y7
-	VMOVUPS     (R11)(R14*1), Y8
+	ADDQ        SI, R9
+	VMOVUPS     (R9), Y3
+	VMOVUPS     (R9)(R10*1), Y4
+	VMOVUPS     (R9)(R10*2), Y5
+	VMOVUPS     (R9)(R11*1), Y6
+	VMOVUPS     (R9)(R10*4), Y7
+	VMOVUPS     (R9)(R12*1), Y8
 	VADDPS      Y5, Y4, Y9
 	VSUBPS      Y5, Y4, Y4
 	VADDPS      Y7, Y6, Y5
@@ -1347,8 +1345,8 @@ block:
 	VMOVAPS     Y3, Y3
 	VFMADD231PS Y2, Y6, Y3
 	VMOVUPS     Y3, 736(BX)
-	ADDQ        SI, R11
-	MOVQ        CX, R11
+	ADDQ        SI, R9
+	MOVQ        CX, R9
 	VMOVUPS     (DX), Y3
 	VMOVUPS     (BX), Y4
 	VMOVUPS     32(BX), Y5
@@ -1363,21 +1361,21 @@ block:
 	VADDPS      Y10, Y4, Y4
 	VADDPS      Y6, Y4, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, (R11)
+	VMOVUPS     Y4, (R9)
 	VMOVAPS     Y5, Y4
 	VFMADD231PS Y0, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 32(R11)
+	VMOVUPS     Y4, 32(R9)
 	VMOVAPS     Y10, Y4
 	VFMADD231PS Y1, Y6, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 64(R11)
+	VMOVUPS     Y4, 64(R9)
 	VADDPS      Y9, Y5, Y4
 	VMOVAPS     Y4, Y4
 	VFMADD231PS Y2, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 96(R11)
-	ADDQ        DI, R11
+	VMOVUPS     Y4, 96(R9)
+	ADDQ        DI, R9
 	VMOVUPS     192(BX), Y4
 	VMOVUPS     224(BX), Y5
 	VMOVUPS     256(BX), Y6
@@ -1391,21 +1389,21 @@ block:
 	VADDPS      Y10, Y4, Y4
 	VADDPS      Y6, Y4, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, (R11)
+	VMOVUPS     Y4, (R9)
 	VMOVAPS     Y5, Y4
 	VFMADD231PS Y0, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 32(R11)
+	VMOVUPS     Y4, 32(R9)
 	VMOVAPS     Y10, Y4
 	VFMADD231PS Y1, Y6, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 64(R11)
+	VMOVUPS     Y4, 64(R9)
 	VADDPS      Y9, Y5, Y4
 	VMOVAPS     Y4, Y4
 	VFMADD231PS Y2, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 96(R11)
-	ADDQ        DI, R11
+	VMOVUPS     Y4, 96(R9)
+	ADDQ        DI, R9
 	VMOVUPS     384(BX), Y4
 	VMOVUPS     416(BX), Y5
 	VMOVUPS     448(BX), Y6
@@ -1419,21 +1417,21 @@ block:
 	VADDPS      Y10, Y4, Y4
 	VADDPS      Y6, Y4, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, (R11)
+	VMOVUPS     Y4, (R9)
 	VMOVAPS     Y5, Y4
 	VFMADD231PS Y0, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 32(R11)
+	VMOVUPS     Y4, 32(R9)
 	VMOVAPS     Y10, Y4
 	VFMADD231PS Y1, Y6, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 64(R11)
+	VMOVUPS     Y4, 64(R9)
 	VADDPS      Y9, Y5, Y4
 	VMOVAPS     Y4, Y4
 	VFMADD231PS Y2, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 96(R11)
-	ADDQ        DI, R11
+	VMOVUPS     Y4, 96(R9)
+	ADDQ        DI, R9
 	VMOVUPS     576(BX), Y4
 	VMOVUPS     608(BX), Y5
 	VMOVUPS     640(BX), Y6
@@ -1447,39 +1445,39 @@ block:
 	VADDPS      Y10, Y4, Y4
 	VADDPS      Y6, Y4, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, (R11)
+	VMOVUPS     Y4, (R9)
 	VMOVAPS     Y5, Y4
 	VFMADD231PS Y0, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 32(R11)
+	VMOVUPS     Y4, 32(R9)
 	VMOVAPS     Y10, Y4
 	VFMADD231PS Y1, Y6, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 64(R11)
+	VMOVUPS     Y4, 64(R9)
 	VADDPS      Y9, Y5, Y4
 	VMOVAPS     Y4, Y4
 	VFMADD231PS Y2, Y7, Y4
 	VADDPS      Y3, Y4, Y4
-	VMOVUPS     Y4, 96(R11)
-	ADDQ        DI, R11
+	VMOVUPS     Y4, 96(R9)
+	ADDQ        DI, R9
+	ADDQ        plane+48(FP), CX
+	ADDQ        biasStep+56(FP), DX
 	ADDQ        $+32, AX
-	ADDQ        R8, CX
-	ADDQ        R9, DX
-	SUBQ        $+1, R10
+	SUBQ        $+1, R8
 	JMP         block
 
 block_done:
 	VZEROUPPER
 	RET
 
-DATA outputTwo<>+0(SB)/4, $(2.0)
-GLOBL outputTwo<>(SB), RODATA|NOPTR, $4
+DATA outputTwoAVX2<>+0(SB)/4, $(2.0)
+GLOBL outputTwoAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA outputFour<>+0(SB)/4, $(4.0)
-GLOBL outputFour<>(SB), RODATA|NOPTR, $4
+DATA outputFourAVX2<>+0(SB)/4, $(4.0)
+GLOBL outputFourAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA outputEight<>+0(SB)/4, $(8.0)
-GLOBL outputEight<>(SB), RODATA|NOPTR, $4
+DATA outputEightAVX2<>+0(SB)/4, $(8.0)
+GLOBL outputEightAVX2<>(SB), RODATA|NOPTR, $4
 
 // func winogradWeightsAVX2(w *float32, u *float32, tmp *float32, ld int)
 // Requires: AVX, FMA3
@@ -1488,10 +1486,10 @@ TEXT ·winogradWeightsAVX2(SB), NOSPLIT, $0-32
 	MOVQ         u+8(FP), CX
 	MOVQ         tmp+16(FP), DX
 	MOVQ         ld+24(FP), BX
-	VBROADCASTSS weightsQuarter<>+0(SB), Y0
-	VBROADCASTSS weightsSixth<>+0(SB), Y1
-	VBROADCASTSS weightsTwelfth<>+0(SB), Y2
-	VBROADCASTSS weightsTwentyFourth<>+0(SB), Y3
+	VBROADCASTSS weightsQuarterAVX2<>+0(SB), Y0
+	VBROADCASTSS weightsSixthAVX2<>+0(SB), Y1
+	VBROADCASTSS weightsTwelfthAVX2<>+0(SB), Y2
+	VBROADCASTSS weightsTwentyFourthAVX2<>+0(SB), Y3
 	LEAQ         (BX)(BX*2), R9
 	LEAQ         (BX)(BX*4), R10
 	LEAQ         (R10)(BX*1), DI
@@ -1723,29 +1721,29 @@ row_done:
 	VZEROUPPER
 	RET
 
-DATA weightsQuarter<>+0(SB)/4, $(0.25)
-GLOBL weightsQuarter<>(SB), RODATA|NOPTR, $4
+DATA weightsQuarterAVX2<>+0(SB)/4, $(0.25)
+GLOBL weightsQuarterAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA weightsSixth<>+0(SB)/4, $(0.16666667)
-GLOBL weightsSixth<>(SB), RODATA|NOPTR, $4
+DATA weightsSixthAVX2<>+0(SB)/4, $(0.16666667)
+GLOBL weightsSixthAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA weightsTwelfth<>+0(SB)/4, $(0.083333336)
-GLOBL weightsTwelfth<>(SB), RODATA|NOPTR, $4
+DATA weightsTwelfthAVX2<>+0(SB)/4, $(0.083333336)
+GLOBL weightsTwelfthAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA weightsTwentyFourth<>+0(SB)/4, $(0.041666668)
-GLOBL weightsTwentyFourth<>(SB), RODATA|NOPTR, $4
+DATA weightsTwentyFourthAVX2<>+0(SB)/4, $(0.041666668)
+GLOBL weightsTwentyFourthAVX2<>(SB), RODATA|NOPTR, $4
 
 // func winogradWeightGradientAVX2(d *float32, dw *float32, tmp *float32, ld int)
 // Requires: AVX, FMA3
 TEXT ·winogradWeightGradientAVX2(SB), NOSPLIT, $0-32
-	MOVQ         d+0(FP), AX
-	MOVQ         dw+8(FP), CX
+	MOVQ         dw+8(FP), AX
+	MOVQ         d+0(FP), CX
 	MOVQ         tmp+16(FP), DX
 	MOVQ         ld+24(FP), BX
-	VBROADCASTSS backQuarter<>+0(SB), Y0
-	VBROADCASTSS backSixth<>+0(SB), Y1
-	VBROADCASTSS backTwelfth<>+0(SB), Y2
-	VBROADCASTSS backTwentyFourth<>+0(SB), Y3
+	VBROADCASTSS backQuarterAVX2<>+0(SB), Y0
+	VBROADCASTSS backSixthAVX2<>+0(SB), Y1
+	VBROADCASTSS backTwelfthAVX2<>+0(SB), Y2
+	VBROADCASTSS backTwentyFourthAVX2<>+0(SB), Y3
 	LEAQ         (BX)(BX*2), DI
 	ADDQ         DI, DI
 	LEAQ         (DI)(DI*2), R9
@@ -1755,7 +1753,7 @@ TEXT ·winogradWeightGradientAVX2(SB), NOSPLIT, $0-32
 row:
 	CMPQ         R8, $+1
 	JLT          row_done
-	MOVQ         AX, SI
+	MOVQ         CX, SI
 	VMOVUPS      (SI), Y4
 	VMOVUPS      (SI)(DI*1), Y5
 	VMOVUPS      (SI)(DI*2), Y6
@@ -1921,15 +1919,15 @@ row:
 	VFMADD231PS  Y0, Y4, Y8
 	VMOVAPS      Y8, Y4
 	VFNMADD231PS Y1, Y10, Y4
-	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y4, (AX)
 	VMULPS       Y2, Y7, Y4
 	VMOVAPS      Y4, Y4
 	VFMADD231PS  Y1, Y5, Y4
-	VMOVUPS      Y4, 256(CX)
+	VMOVUPS      Y4, 256(AX)
 	VSUBPS       Y10, Y6, Y4
 	VMOVAPS      Y9, Y5
 	VFMADD231PS  Y1, Y4, Y5
-	VMOVUPS      Y5, 512(CX)
+	VMOVUPS      Y5, 512(AX)
 	VMOVUPS      192(DX), Y4
 	VMOVUPS      224(DX), Y5
 	VMOVUPS      256(DX), Y6
@@ -1945,15 +1943,15 @@ row:
 	VFMADD231PS  Y0, Y4, Y8
 	VMOVAPS      Y8, Y4
 	VFNMADD231PS Y1, Y10, Y4
-	VMOVUPS      Y4, 768(CX)
+	VMOVUPS      Y4, 768(AX)
 	VMULPS       Y2, Y7, Y4
 	VMOVAPS      Y4, Y4
 	VFMADD231PS  Y1, Y5, Y4
-	VMOVUPS      Y4, 1024(CX)
+	VMOVUPS      Y4, 1024(AX)
 	VSUBPS       Y10, Y6, Y4
 	VMOVAPS      Y9, Y5
 	VFMADD231PS  Y1, Y4, Y5
-	VMOVUPS      Y5, 1280(CX)
+	VMOVUPS      Y5, 1280(AX)
 	VMOVUPS      384(DX), Y4
 	VMOVUPS      416(DX), Y5
 	VMOVUPS      448(DX), Y6
@@ -1969,15 +1967,15 @@ row:
 	VFMADD231PS  Y0, Y4, Y8
 	VMOVAPS      Y8, Y4
 	VFNMADD231PS Y1, Y10, Y4
-	VMOVUPS      Y4, 1536(CX)
+	VMOVUPS      Y4, 1536(AX)
 	VMULPS       Y2, Y7, Y4
 	VMOVAPS      Y4, Y4
 	VFMADD231PS  Y1, Y5, Y4
-	VMOVUPS      Y4, 1792(CX)
+	VMOVUPS      Y4, 1792(AX)
 	VSUBPS       Y10, Y6, Y4
 	VMOVAPS      Y9, Y5
 	VFMADD231PS  Y1, Y4, Y5
-	VMOVUPS      Y5, 2048(CX)
+	VMOVUPS      Y5, 2048(AX)
 	ADDQ         $+32, AX
 	ADDQ         $+32, CX
 	SUBQ         $+1, R8
@@ -1987,14 +1985,2214 @@ row_done:
 	VZEROUPPER
 	RET
 
-DATA backQuarter<>+0(SB)/4, $(0.25)
-GLOBL backQuarter<>(SB), RODATA|NOPTR, $4
+DATA backQuarterAVX2<>+0(SB)/4, $(0.25)
+GLOBL backQuarterAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA backSixth<>+0(SB)/4, $(0.16666667)
-GLOBL backSixth<>(SB), RODATA|NOPTR, $4
+DATA backSixthAVX2<>+0(SB)/4, $(0.16666667)
+GLOBL backSixthAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA backTwelfth<>+0(SB)/4, $(0.083333336)
-GLOBL backTwelfth<>(SB), RODATA|NOPTR, $4
+DATA backTwelfthAVX2<>+0(SB)/4, $(0.083333336)
+GLOBL backTwelfthAVX2<>(SB), RODATA|NOPTR, $4
 
-DATA backTwentyFourth<>+0(SB)/4, $(0.041666668)
-GLOBL backTwentyFourth<>(SB), RODATA|NOPTR, $4
+DATA backTwentyFourthAVX2<>+0(SB)/4, $(0.041666668)
+GLOBL backTwentyFourthAVX2<>(SB), RODATA|NOPTR, $4
+
+// func winogradInputAVX512(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+// Requires: AVX, AVX512F
+TEXT ·winogradInputAVX512(SB), NOSPLIT, $0-64
+	VBROADCASTSS inputFourAVX512<>+0(SB), Z0
+	VBROADCASTSS inputFiveAVX512<>+0(SB), Z1
+	MOVQ         x+0(FP), AX
+	MOVQ         v+8(FP), CX
+	MOVQ         tmp+16(FP), DX
+	MOVQ         row+24(FP), BX
+	MOVQ         ld+40(FP), SI
+	LEAQ         (BX)(BX*2), DI
+	LEAQ         (BX)(BX*4), R8
+	LEAQ         (SI)(SI*2), R9
+	LEAQ         (SI)(SI*4), R10
+
+block:
+	CMPQ blocks+56(FP), $+1
+	JLT  block_done
+	MOVL $0x0000ffff, R11
+	CMPQ blocks+56(FP), $+2
+	JGE  pair
+	MOVL $0x000000ff, R11
+
+pair:
+	KMOVW           R11, K1
+	SHRL            $0x08, R11
+	KMOVW           R11, K2
+	ANDL            $0x000000f0, R11
+	KMOVW           R11, K2
+	MOVQ            AX, R11
+	ADDQ            plane+32(FP), R11
+	VBROADCASTF64X4 (AX), Z2
+	VBROADCASTF64X4 (R11), K2, Z2
+	VBROADCASTF64X4 (AX)(BX*1), Z3
+	VBROADCASTF64X4 (R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 (AX)(BX*2), Z4
+	VBROADCASTF64X4 (R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 (AX)(DI*1), Z5
+	VBROADCASTF64X4 (R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 (AX)(BX*4), Z6
+	VBROADCASTF64X4 (R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 (AX)(R8*1), Z7
+	VBROADCASTF64X4 (R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, (DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 384(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 768(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1152(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1536(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 1920(DX)
+	VBROADCASTF64X4 32(AX), Z2
+	VBROADCASTF64X4 32(R11), K2, Z2
+	VBROADCASTF64X4 32(AX)(BX*1), Z3
+	VBROADCASTF64X4 32(R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 32(AX)(BX*2), Z4
+	VBROADCASTF64X4 32(R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 32(AX)(DI*1), Z5
+	VBROADCASTF64X4 32(R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 32(AX)(BX*4), Z6
+	VBROADCASTF64X4 32(R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 32(AX)(R8*1), Z7
+	VBROADCASTF64X4 32(R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, 64(DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 448(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 832(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1216(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1600(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 1984(DX)
+	VBROADCASTF64X4 64(AX), Z2
+	VBROADCASTF64X4 64(R11), K2, Z2
+	VBROADCASTF64X4 64(AX)(BX*1), Z3
+	VBROADCASTF64X4 64(R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 64(AX)(BX*2), Z4
+	VBROADCASTF64X4 64(R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 64(AX)(DI*1), Z5
+	VBROADCASTF64X4 64(R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 64(AX)(BX*4), Z6
+	VBROADCASTF64X4 64(R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 64(AX)(R8*1), Z7
+	VBROADCASTF64X4 64(R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, 128(DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 512(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 896(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1280(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1664(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 2048(DX)
+	VBROADCASTF64X4 96(AX), Z2
+	VBROADCASTF64X4 96(R11), K2, Z2
+	VBROADCASTF64X4 96(AX)(BX*1), Z3
+	VBROADCASTF64X4 96(R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 96(AX)(BX*2), Z4
+	VBROADCASTF64X4 96(R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 96(AX)(DI*1), Z5
+	VBROADCASTF64X4 96(R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 96(AX)(BX*4), Z6
+	VBROADCASTF64X4 96(R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 96(AX)(R8*1), Z7
+	VBROADCASTF64X4 96(R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, 192(DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 576(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 960(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1344(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1728(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 2112(DX)
+	VBROADCASTF64X4 128(AX), Z2
+	VBROADCASTF64X4 128(R11), K2, Z2
+	VBROADCASTF64X4 128(AX)(BX*1), Z3
+	VBROADCASTF64X4 128(R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 128(AX)(BX*2), Z4
+	VBROADCASTF64X4 128(R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 128(AX)(DI*1), Z5
+	VBROADCASTF64X4 128(R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 128(AX)(BX*4), Z6
+	VBROADCASTF64X4 128(R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 128(AX)(R8*1), Z7
+	VBROADCASTF64X4 128(R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, 256(DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 640(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 1024(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1408(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1792(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 2176(DX)
+	VBROADCASTF64X4 160(AX), Z2
+	VBROADCASTF64X4 160(R11), K2, Z2
+	VBROADCASTF64X4 160(AX)(BX*1), Z3
+	VBROADCASTF64X4 160(R11)(BX*1), K2, Z3
+	VBROADCASTF64X4 160(AX)(BX*2), Z4
+	VBROADCASTF64X4 160(R11)(BX*2), K2, Z4
+	VBROADCASTF64X4 160(AX)(DI*1), Z5
+	VBROADCASTF64X4 160(R11)(DI*1), K2, Z5
+	VBROADCASTF64X4 160(AX)(BX*4), Z6
+	VBROADCASTF64X4 160(R11)(BX*4), K2, Z6
+	VBROADCASTF64X4 160(AX)(R8*1), Z7
+	VBROADCASTF64X4 160(R11)(R8*1), K2, Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, 320(DX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, 704(DX)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, 1088(DX)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, 1472(DX)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, 1856(DX)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, 2240(DX)
+	MOVQ            CX, AX
+	VMOVUPS         (DX), Z2
+	VMOVUPS         64(DX), Z3
+	VMOVUPS         128(DX), Z4
+	VMOVUPS         192(DX), Z5
+	VMOVUPS         256(DX), Z6
+	VMOVUPS         320(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         384(DX), Z2
+	VMOVUPS         448(DX), Z3
+	VMOVUPS         512(DX), Z4
+	VMOVUPS         576(DX), Z5
+	VMOVUPS         640(DX), Z6
+	VMOVUPS         704(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         768(DX), Z2
+	VMOVUPS         832(DX), Z3
+	VMOVUPS         896(DX), Z4
+	VMOVUPS         960(DX), Z5
+	VMOVUPS         1024(DX), Z6
+	VMOVUPS         1088(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1152(DX), Z2
+	VMOVUPS         1216(DX), Z3
+	VMOVUPS         1280(DX), Z4
+	VMOVUPS         1344(DX), Z5
+	VMOVUPS         1408(DX), Z6
+	VMOVUPS         1472(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1536(DX), Z2
+	VMOVUPS         1600(DX), Z3
+	VMOVUPS         1664(DX), Z4
+	VMOVUPS         1728(DX), Z5
+	VMOVUPS         1792(DX), Z6
+	VMOVUPS         1856(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1920(DX), Z2
+	VMOVUPS         1984(DX), Z3
+	VMOVUPS         2048(DX), Z4
+	VMOVUPS         2112(DX), Z5
+	VMOVUPS         2176(DX), Z6
+	VMOVUPS         2240(DX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (AX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (AX)(SI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (AX)(R9*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (AX)(R10*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	MOVQ            R11, AX
+	ADDQ            plane+32(FP), AX
+	ADDQ            $+64, CX
+	DECQ            blocks+56(FP)
+	SUBQ            $+1, blocks+56(FP)
+	JMP             block
+
+block_done:
+	VZEROUPPER
+	RET
+
+DATA inputFourAVX512<>+0(SB)/4, $(4.0)
+GLOBL inputFourAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA inputFiveAVX512<>+0(SB)/4, $(5.0)
+GLOBL inputFiveAVX512<>(SB), RODATA|NOPTR, $4
+
+// func winogradNormInputAVX512(x *float32, v *float32, tmp *float32, p *float32, row int, plane int, ld int, step int, blocks int)
+// Requires: AVX, AVX512F
+TEXT ·winogradNormInputAVX512(SB), NOSPLIT, $0-72
+	VBROADCASTSS normInputFourAVX512<>+0(SB), Z0
+	VBROADCASTSS normInputFiveAVX512<>+0(SB), Z1
+	MOVQ         p+24(FP), AX
+	MOVQ         x+0(FP), CX
+	MOVQ         v+8(FP), DX
+	MOVQ         tmp+16(FP), BX
+	MOVQ         row+32(FP), SI
+	MOVQ         ld+48(FP), DI
+	LEAQ         (SI)(SI*2), R8
+	LEAQ         (SI)(SI*4), R9
+	LEAQ         (DI)(DI*2), R10
+	LEAQ         (DI)(DI*4), R11
+
+block:
+	CMPQ blocks+64(FP), $+1
+	JLT  block_done
+	MOVL $0x0000ffff, R12
+	CMPQ blocks+64(FP), $+2
+	JGE  pair
+	MOVL $0x000000ff, R12
+
+pair:
+	KMOVW           R12, K1
+	SHRL            $0x08, R12
+	KMOVW           R12, K2
+	ANDL            $0x000000f0, R12
+	KMOVW           R12, K2
+	MOVQ            CX, R12
+	ADDQ            plane+40(FP), R12
+	VBROADCASTF64X4 (AX), Z2
+	VBROADCASTF64X4 96(AX), K2, Z2
+	VBROADCASTF64X4 32(AX), Z3
+	VBROADCASTF64X4 128(AX), K2, Z3
+	VBROADCASTF64X4 64(AX), Z4
+	VBROADCASTF64X4 160(AX), K2, Z4
+	ADDQ            $+192, AX
+	VBROADCASTF64X4 (CX), Z5
+	VBROADCASTF64X4 (R12), K2, Z5
+	VBROADCASTF64X4 (CX)(SI*1), Z6
+	VBROADCASTF64X4 (R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 (CX)(SI*2), Z7
+	VBROADCASTF64X4 (R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 (CX)(R8*1), Z8
+	VBROADCASTF64X4 (R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 (CX)(SI*4), Z9
+	VBROADCASTF64X4 (R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 (CX)(R9*1), Z10
+	VBROADCASTF64X4 (R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z11
+	VFNMADD231PS    Z1, Z7, Z11
+	VMOVAPS         Z11, Z11
+	VFMADD231PS     Z0, Z5, Z11
+	VMOVUPS         Z11, (BX)
+	VMOVAPS         Z9, Z5
+	VFNMADD231PS    Z0, Z7, Z5
+	VMOVAPS         Z8, Z11
+	VFNMADD231PS    Z0, Z6, Z11
+	VADDPS          Z11, Z5, Z12
+	VMOVUPS         Z12, 384(BX)
+	VSUBPS          Z11, Z5, Z5
+	VMOVUPS         Z5, 768(BX)
+	VSUBPS          Z7, Z9, Z5
+	VSUBPS          Z6, Z8, Z7
+	VADDPS          Z7, Z7, Z7
+	VADDPS          Z7, Z5, Z9
+	VMOVUPS         Z9, 1152(BX)
+	VSUBPS          Z7, Z5, Z5
+	VMOVUPS         Z5, 1536(BX)
+	VMOVAPS         Z10, Z5
+	VFNMADD231PS    Z1, Z8, Z5
+	VMOVAPS         Z5, Z5
+	VFMADD231PS     Z0, Z6, Z5
+	VMOVUPS         Z5, 1920(BX)
+	VBROADCASTF64X4 32(CX), Z5
+	VBROADCASTF64X4 32(R12), K2, Z5
+	VBROADCASTF64X4 32(CX)(SI*1), Z6
+	VBROADCASTF64X4 32(R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 32(CX)(SI*2), Z7
+	VBROADCASTF64X4 32(R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 32(CX)(R8*1), Z8
+	VBROADCASTF64X4 32(R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 32(CX)(SI*4), Z9
+	VBROADCASTF64X4 32(R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 32(CX)(R9*1), Z10
+	VBROADCASTF64X4 32(R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z11
+	VFNMADD231PS    Z1, Z7, Z11
+	VMOVAPS         Z11, Z11
+	VFMADD231PS     Z0, Z5, Z11
+	VMOVUPS         Z11, 64(BX)
+	VMOVAPS         Z9, Z5
+	VFNMADD231PS    Z0, Z7, Z5
+	VMOVAPS         Z8, Z11
+	VFNMADD231PS    Z0, Z6, Z11
+	VADDPS          Z11, Z5, Z12
+	VMOVUPS         Z12, 448(BX)
+	VSUBPS          Z11, Z5, Z5
+	VMOVUPS         Z5, 832(BX)
+	VSUBPS          Z7, Z9, Z5
+	VSUBPS          Z6, Z8, Z7
+	VADDPS          Z7, Z7, Z7
+	VADDPS          Z7, Z5, Z9
+	VMOVUPS         Z9, 1216(BX)
+	VSUBPS          Z7, Z5, Z5
+	VMOVUPS         Z5, 1600(BX)
+	VMOVAPS         Z10, Z5
+	VFNMADD231PS    Z1, Z8, Z5
+	VMOVAPS         Z5, Z5
+	VFMADD231PS     Z0, Z6, Z5
+	VMOVUPS         Z5, 1984(BX)
+	VBROADCASTF64X4 64(CX), Z5
+	VBROADCASTF64X4 64(R12), K2, Z5
+	VBROADCASTF64X4 64(CX)(SI*1), Z6
+	VBROADCASTF64X4 64(R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 64(CX)(SI*2), Z7
+	VBROADCASTF64X4 64(R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 64(CX)(R8*1), Z8
+	VBROADCASTF64X4 64(R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 64(CX)(SI*4), Z9
+	VBROADCASTF64X4 64(R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 64(CX)(R9*1), Z10
+	VBROADCASTF64X4 64(R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z11
+	VFNMADD231PS    Z1, Z7, Z11
+	VMOVAPS         Z11, Z11
+	VFMADD231PS     Z0, Z5, Z11
+	VMOVUPS         Z11, 128(BX)
+	VMOVAPS         Z9, Z5
+	VFNMADD231PS    Z0, Z7, Z5
+	VMOVAPS         Z8, Z11
+	VFNMADD231PS    Z0, Z6, Z11
+	VADDPS          Z11, Z5, Z12
+	VMOVUPS         Z12, 512(BX)
+	VSUBPS          Z11, Z5, Z5
+	VMOVUPS         Z5, 896(BX)
+	VSUBPS          Z7, Z9, Z5
+	VSUBPS          Z6, Z8, Z7
+	VADDPS          Z7, Z7, Z7
+	VADDPS          Z7, Z5, Z9
+	VMOVUPS         Z9, 1280(BX)
+	VSUBPS          Z7, Z5, Z5
+	VMOVUPS         Z5, 1664(BX)
+	VMOVAPS         Z10, Z5
+	VFNMADD231PS    Z1, Z8, Z5
+	VMOVAPS         Z5, Z5
+	VFMADD231PS     Z0, Z6, Z5
+	VMOVUPS         Z5, 2048(BX)
+	VBROADCASTF64X4 96(CX), Z5
+	VBROADCASTF64X4 96(R12), K2, Z5
+	VBROADCASTF64X4 96(CX)(SI*1), Z6
+	VBROADCASTF64X4 96(R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 96(CX)(SI*2), Z7
+	VBROADCASTF64X4 96(R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 96(CX)(R8*1), Z8
+	VBROADCASTF64X4 96(R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 96(CX)(SI*4), Z9
+	VBROADCASTF64X4 96(R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 96(CX)(R9*1), Z10
+	VBROADCASTF64X4 96(R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z11
+	VFNMADD231PS    Z1, Z7, Z11
+	VMOVAPS         Z11, Z11
+	VFMADD231PS     Z0, Z5, Z11
+	VMOVUPS         Z11, 192(BX)
+	VMOVAPS         Z9, Z5
+	VFNMADD231PS    Z0, Z7, Z5
+	VMOVAPS         Z8, Z11
+	VFNMADD231PS    Z0, Z6, Z11
+	VADDPS          Z11, Z5, Z12
+	VMOVUPS         Z12, 576(BX)
+	VSUBPS          Z11, Z5, Z5
+	VMOVUPS         Z5, 960(BX)
+	VSUBPS          Z7, Z9, Z5
+	VSUBPS          Z6, Z8, Z7
+	VADDPS          Z7, Z7, Z7
+	VADDPS          Z7, Z5, Z9
+	VMOVUPS         Z9, 1344(BX)
+	VSUBPS          Z7, Z5, Z5
+	VMOVUPS         Z5, 1728(BX)
+	VMOVAPS         Z10, Z5
+	VFNMADD231PS    Z1, Z8, Z5
+	VMOVAPS         Z5, Z5
+	VFMADD231PS     Z0, Z6, Z5
+	VMOVUPS         Z5, 2112(BX)
+	VBROADCASTF64X4 128(CX), Z5
+	VBROADCASTF64X4 128(R12), K2, Z5
+	VBROADCASTF64X4 128(CX)(SI*1), Z6
+	VBROADCASTF64X4 128(R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 128(CX)(SI*2), Z7
+	VBROADCASTF64X4 128(R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 128(CX)(R8*1), Z8
+	VBROADCASTF64X4 128(R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 128(CX)(SI*4), Z9
+	VBROADCASTF64X4 128(R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 128(CX)(R9*1), Z10
+	VBROADCASTF64X4 128(R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z11
+	VFNMADD231PS    Z1, Z7, Z11
+	VMOVAPS         Z11, Z11
+	VFMADD231PS     Z0, Z5, Z11
+	VMOVUPS         Z11, 256(BX)
+	VMOVAPS         Z9, Z5
+	VFNMADD231PS    Z0, Z7, Z5
+	VMOVAPS         Z8, Z11
+	VFNMADD231PS    Z0, Z6, Z11
+	VADDPS          Z11, Z5, Z12
+	VMOVUPS         Z12, 640(BX)
+	VSUBPS          Z11, Z5, Z5
+	VMOVUPS         Z5, 1024(BX)
+	VSUBPS          Z7, Z9, Z5
+	VSUBPS          Z6, Z8, Z7
+	VADDPS          Z7, Z7, Z7
+	VADDPS          Z7, Z5, Z9
+	VMOVUPS         Z9, 1408(BX)
+	VSUBPS          Z7, Z5, Z5
+	VMOVUPS         Z5, 1792(BX)
+	VMOVAPS         Z10, Z5
+	VFNMADD231PS    Z1, Z8, Z5
+	VMOVAPS         Z5, Z5
+	VFMADD231PS     Z0, Z6, Z5
+	VMOVUPS         Z5, 2176(BX)
+	VBROADCASTF64X4 160(CX), Z5
+	VBROADCASTF64X4 160(R12), K2, Z5
+	VBROADCASTF64X4 160(CX)(SI*1), Z6
+	VBROADCASTF64X4 160(R12)(SI*1), K2, Z6
+	VBROADCASTF64X4 160(CX)(SI*2), Z7
+	VBROADCASTF64X4 160(R12)(SI*2), K2, Z7
+	VBROADCASTF64X4 160(CX)(R8*1), Z8
+	VBROADCASTF64X4 160(R12)(R8*1), K2, Z8
+	VBROADCASTF64X4 160(CX)(SI*4), Z9
+	VBROADCASTF64X4 160(R12)(SI*4), K2, Z9
+	VBROADCASTF64X4 160(CX)(R9*1), Z10
+	VBROADCASTF64X4 160(R12)(R9*1), K2, Z10
+	VFMADD213PS     Z3, Z2, Z5
+	VMAXPS          Z5, Z4, Z5
+	VFMADD213PS     Z3, Z2, Z6
+	VMAXPS          Z6, Z4, Z6
+	VFMADD213PS     Z3, Z2, Z7
+	VMAXPS          Z7, Z4, Z7
+	VFMADD213PS     Z3, Z2, Z8
+	VMAXPS          Z8, Z4, Z8
+	VFMADD213PS     Z3, Z2, Z9
+	VMAXPS          Z9, Z4, Z9
+	VFMADD213PS     Z3, Z2, Z10
+	VMAXPS          Z10, Z4, Z10
+	VMOVAPS         Z9, Z2
+	VFNMADD231PS    Z1, Z7, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z5, Z2
+	VMOVUPS         Z2, 320(BX)
+	VMOVAPS         Z9, Z2
+	VFNMADD231PS    Z0, Z7, Z2
+	VMOVAPS         Z8, Z3
+	VFNMADD231PS    Z0, Z6, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 704(BX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1088(BX)
+	VSUBPS          Z7, Z9, Z2
+	VSUBPS          Z6, Z8, Z3
+	VADDPS          Z3, Z3, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 1472(BX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1856(BX)
+	VMOVAPS         Z10, Z2
+	VFNMADD231PS    Z1, Z8, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z6, Z2
+	VMOVUPS         Z2, 2240(BX)
+	MOVQ            DX, CX
+	VMOVUPS         (BX), Z2
+	VMOVUPS         64(BX), Z3
+	VMOVUPS         128(BX), Z4
+	VMOVUPS         192(BX), Z5
+	VMOVUPS         256(BX), Z6
+	VMOVUPS         320(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	VMOVUPS         384(BX), Z2
+	VMOVUPS         448(BX), Z3
+	VMOVUPS         512(BX), Z4
+	VMOVUPS         576(BX), Z5
+	VMOVUPS         640(BX), Z6
+	VMOVUPS         704(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	VMOVUPS         768(BX), Z2
+	VMOVUPS         832(BX), Z3
+	VMOVUPS         896(BX), Z4
+	VMOVUPS         960(BX), Z5
+	VMOVUPS         1024(BX), Z6
+	VMOVUPS         1088(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	VMOVUPS         1152(BX), Z2
+	VMOVUPS         1216(BX), Z3
+	VMOVUPS         1280(BX), Z4
+	VMOVUPS         1344(BX), Z5
+	VMOVUPS         1408(BX), Z6
+	VMOVUPS         1472(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	VMOVUPS         1536(BX), Z2
+	VMOVUPS         1600(BX), Z3
+	VMOVUPS         1664(BX), Z4
+	VMOVUPS         1728(BX), Z5
+	VMOVUPS         1792(BX), Z6
+	VMOVUPS         1856(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	VMOVUPS         1920(BX), Z2
+	VMOVUPS         1984(BX), Z3
+	VMOVUPS         2048(BX), Z4
+	VMOVUPS         2112(BX), Z5
+	VMOVUPS         2176(BX), Z6
+	VMOVUPS         2240(BX), Z7
+	VMOVAPS         Z6, Z8
+	VFNMADD231PS    Z1, Z4, Z8
+	VMOVAPS         Z8, Z8
+	VFMADD231PS     Z0, Z2, Z8
+	VMOVUPS         Z8, K1, (CX)
+	VMOVAPS         Z6, Z2
+	VFNMADD231PS    Z0, Z4, Z2
+	VMOVAPS         Z5, Z8
+	VFNMADD231PS    Z0, Z3, Z8
+	VADDPS          Z8, Z2, Z9
+	VMOVUPS         Z9, K1, (CX)(DI*1)
+	VSUBPS          Z8, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*2)
+	VSUBPS          Z4, Z6, Z2
+	VSUBPS          Z3, Z5, Z4
+	VADDPS          Z4, Z4, Z4
+	VADDPS          Z4, Z2, Z6
+	VMOVUPS         Z6, K1, (CX)(R10*1)
+	VSUBPS          Z4, Z2, Z2
+	VMOVUPS         Z2, K1, (CX)(DI*4)
+	VMOVAPS         Z7, Z2
+	VFNMADD231PS    Z1, Z5, Z2
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z3, Z2
+	VMOVUPS         Z2, K1, (CX)(R11*1)
+	LEAQ            (CX)(DI*4), CX
+	LEAQ            (CX)(DI*2), CX
+	MOVQ            R12, CX
+	ADDQ            plane+40(FP), CX
+	ADDQ            $+64, DX
+	DECQ            blocks+64(FP)
+	SUBQ            $+1, blocks+64(FP)
+	JMP             block
+
+block_done:
+	VZEROUPPER
+	RET
+
+DATA normInputFourAVX512<>+0(SB)/4, $(4.0)
+GLOBL normInputFourAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA normInputFiveAVX512<>+0(SB)/4, $(5.0)
+GLOBL normInputFiveAVX512<>(SB), RODATA|NOPTR, $4
+
+// func winogradGradientAVX512(x *float32, v *float32, tmp *float32, row int, plane int, ld int, step int, blocks int)
+// Requires: AVX, AVX512F
+TEXT ·winogradGradientAVX512(SB), NOSPLIT, $0-64
+	VBROADCASTSS gradientFourAVX512<>+0(SB), Z0
+	VBROADCASTSS gradientEightAVX512<>+0(SB), Z1
+	MOVQ         x+0(FP), AX
+	MOVQ         v+8(FP), CX
+	MOVQ         tmp+16(FP), DX
+	MOVQ         row+24(FP), BX
+	MOVQ         ld+40(FP), SI
+	LEAQ         (BX)(BX*2), DI
+	LEAQ         (BX)(BX*4), R8
+	LEAQ         (SI)(SI*2), R8
+	LEAQ         (SI)(SI*4), R9
+
+block:
+	CMPQ blocks+56(FP), $+1
+	JLT  block_done
+	MOVL $0x0000ffff, R10
+	CMPQ blocks+56(FP), $+2
+	JGE  pair
+	MOVL $0x000000ff, R10
+
+pair:
+	KMOVW           R10, K1
+	SHRL            $0x08, R10
+	KMOVW           R10, K2
+	ANDL            $0x000000f0, R10
+	KMOVW           R10, K2
+	MOVQ            AX, R10
+	ADDQ            plane+32(FP), R10
+	VBROADCASTF64X4 (AX), Z2
+	VBROADCASTF64X4 (R10), K2, Z2
+	VBROADCASTF64X4 (AX)(BX*1), Z3
+	VBROADCASTF64X4 (R10)(BX*1), K2, Z3
+	VBROADCASTF64X4 (AX)(BX*2), Z4
+	VBROADCASTF64X4 (R10)(BX*2), K2, Z4
+	VBROADCASTF64X4 (AX)(DI*1), Z5
+	VBROADCASTF64X4 (R10)(DI*1), K2, Z5
+	VMOVUPS         Z2, (DX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, 384(DX)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, 768(DX)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 1152(DX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1536(DX)
+	VMOVUPS         Z5, 1920(DX)
+	VBROADCASTF64X4 32(AX), Z2
+	VBROADCASTF64X4 32(R10), K2, Z2
+	VBROADCASTF64X4 32(AX)(BX*1), Z3
+	VBROADCASTF64X4 32(R10)(BX*1), K2, Z3
+	VBROADCASTF64X4 32(AX)(BX*2), Z4
+	VBROADCASTF64X4 32(R10)(BX*2), K2, Z4
+	VBROADCASTF64X4 32(AX)(DI*1), Z5
+	VBROADCASTF64X4 32(R10)(DI*1), K2, Z5
+	VMOVUPS         Z2, 64(DX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, 448(DX)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, 832(DX)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 1216(DX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1600(DX)
+	VMOVUPS         Z5, 1984(DX)
+	VBROADCASTF64X4 64(AX), Z2
+	VBROADCASTF64X4 64(R10), K2, Z2
+	VBROADCASTF64X4 64(AX)(BX*1), Z3
+	VBROADCASTF64X4 64(R10)(BX*1), K2, Z3
+	VBROADCASTF64X4 64(AX)(BX*2), Z4
+	VBROADCASTF64X4 64(R10)(BX*2), K2, Z4
+	VBROADCASTF64X4 64(AX)(DI*1), Z5
+	VBROADCASTF64X4 64(R10)(DI*1), K2, Z5
+	VMOVUPS         Z2, 128(DX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, 512(DX)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, 896(DX)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 1280(DX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1664(DX)
+	VMOVUPS         Z5, 2048(DX)
+	VBROADCASTF64X4 96(AX), Z2
+	VBROADCASTF64X4 96(R10), K2, Z2
+	VBROADCASTF64X4 96(AX)(BX*1), Z3
+	VBROADCASTF64X4 96(R10)(BX*1), K2, Z3
+	VBROADCASTF64X4 96(AX)(BX*2), Z4
+	VBROADCASTF64X4 96(R10)(BX*2), K2, Z4
+	VBROADCASTF64X4 96(AX)(DI*1), Z5
+	VBROADCASTF64X4 96(R10)(DI*1), K2, Z5
+	VMOVUPS         Z2, 192(DX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, 576(DX)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, 960(DX)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, 1344(DX)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, 1728(DX)
+	VMOVUPS         Z5, 2112(DX)
+	MOVQ            CX, AX
+	VMOVUPS         (DX), Z2
+	VMOVUPS         64(DX), Z3
+	VMOVUPS         128(DX), Z4
+	VMOVUPS         192(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         384(DX), Z2
+	VMOVUPS         448(DX), Z3
+	VMOVUPS         512(DX), Z4
+	VMOVUPS         576(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         768(DX), Z2
+	VMOVUPS         832(DX), Z3
+	VMOVUPS         896(DX), Z4
+	VMOVUPS         960(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1152(DX), Z2
+	VMOVUPS         1216(DX), Z3
+	VMOVUPS         1280(DX), Z4
+	VMOVUPS         1344(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1536(DX), Z2
+	VMOVUPS         1600(DX), Z3
+	VMOVUPS         1664(DX), Z4
+	VMOVUPS         1728(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	VMOVUPS         1920(DX), Z2
+	VMOVUPS         1984(DX), Z3
+	VMOVUPS         2048(DX), Z4
+	VMOVUPS         2112(DX), Z5
+	VMOVUPS         Z2, K1, (AX)
+	VADDPS          Z4, Z2, Z6
+	VADDPS          Z5, Z3, Z7
+	VADDPS          Z7, Z6, Z8
+	VMOVUPS         Z8, K1, (AX)(SI*1)
+	VSUBPS          Z7, Z6, Z6
+	VMOVUPS         Z6, K1, (AX)(SI*2)
+	VMOVAPS         Z2, Z2
+	VFMADD231PS     Z0, Z4, Z2
+	VADDPS          Z3, Z3, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VADDPS          Z3, Z2, Z4
+	VMOVUPS         Z4, K1, (AX)(R8*1)
+	VSUBPS          Z3, Z2, Z2
+	VMOVUPS         Z2, K1, (AX)(SI*4)
+	VMOVUPS         Z5, K1, (AX)(R9*1)
+	LEAQ            (AX)(SI*4), AX
+	LEAQ            (AX)(SI*2), AX
+	MOVQ            R10, AX
+	ADDQ            plane+32(FP), AX
+	ADDQ            $+64, CX
+	DECQ            blocks+56(FP)
+	SUBQ            $+1, blocks+56(FP)
+	JMP             block
+
+block_done:
+	VZEROUPPER
+	RET
+
+DATA gradientFourAVX512<>+0(SB)/4, $(4.0)
+GLOBL gradientFourAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA gradientEightAVX512<>+0(SB)/4, $(8.0)
+GLOBL gradientEightAVX512<>(SB), RODATA|NOPTR, $4
+
+// func winogradOutputAVX512(m *float32, y *float32, bias *float32, tmp *float32, ld int, row int, plane int, biasStep int, blocks int)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·winogradOutputAVX512(SB), NOSPLIT, $0-72
+	MOVQ         m+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         bias+16(FP), DX
+	MOVQ         tmp+24(FP), BX
+	MOVQ         ld+32(FP), SI
+	MOVQ         row+40(FP), DI
+	VBROADCASTSS outputTwoAVX512<>+0(SB), Z0
+	VBROADCASTSS outputFourAVX512<>+0(SB), Z1
+	VBROADCASTSS outputEightAVX512<>+0(SB), Z2
+	LEAQ         (SI)(SI*2), R9
+	ADDQ         R9, R9
+	LEAQ         (R9)(R9*2), R10
+	LEAQ         (R9)(R9*4), R11
+
+block:
+	CMPQ blocks+64(FP), $+1
+	JLT  block_done
+	MOVL $0x0000ffff, R8
+	CMPQ blocks+64(FP), $+2
+	JGE  pair
+	MOVL $0x000000ff, R8
+
+pair:
+	KMOVW           R8, K1
+	SHRL            $0x08, R8
+	KMOVW           R8, K2
+	ANDL            $0x000000f0, R8
+	KMOVW           R8, K1
+	MOVQ            DX, R12
+	ADDQ            biasStep+56(FP), R12
+	MOVQ            AX, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, (BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 384(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 768(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1152(BX)
+	ADDQ            SI, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, 64(BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 448(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 832(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1216(BX)
+	ADDQ            SI, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, 128(BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 512(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 896(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1280(BX)
+	ADDQ            SI, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, 192(BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 576(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 960(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1344(BX)
+	ADDQ            SI, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, 256(BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 640(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 1024(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1408(BX)
+	ADDQ            SI, R8
+	VMOVUPS         (R8), Z3
+	VMOVUPS         (R8)(R9*1), Z4
+	VMOVUPS         (R8)(R9*2), Z5
+	VMOVUPS         (R8)(R10*1), Z6
+	VMOVUPS         (R8)(R9*4), Z7
+	VMOVUPS         (R8)(R11*1), Z8
+	VADDPS          Z5, Z4, Z9
+	VSUBPS          Z5, Z4, Z4
+	VADDPS          Z7, Z6, Z5
+	VSUBPS          Z7, Z6, Z6
+	VADDPS          Z9, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VMOVUPS         Z3, 320(BX)
+	VMOVAPS         Z4, Z3
+	VFMADD231PS     Z0, Z6, Z3
+	VMOVUPS         Z3, 704(BX)
+	VMOVAPS         Z9, Z3
+	VFMADD231PS     Z1, Z5, Z3
+	VMOVUPS         Z3, 1088(BX)
+	VADDPS          Z8, Z4, Z3
+	VMOVAPS         Z3, Z3
+	VFMADD231PS     Z2, Z6, Z3
+	VMOVUPS         Z3, 1472(BX)
+	ADDQ            SI, R8
+	MOVQ            CX, R8
+	VBROADCASTF64X4 (DX), Z3
+	VBROADCASTF64X4 (R12), K1, Z3
+	MOVQ            CX, R12
+	ADDQ            plane+48(FP), R12
+	VMOVUPS         (BX), Z4
+	VMOVUPS         64(BX), Z5
+	VMOVUPS         128(BX), Z6
+	VMOVUPS         192(BX), Z7
+	VMOVUPS         256(BX), Z8
+	VMOVUPS         320(BX), Z9
+	VADDPS          Z6, Z5, Z10
+	VSUBPS          Z6, Z5, Z5
+	VADDPS          Z8, Z7, Z6
+	VSUBPS          Z8, Z7, Z7
+	VADDPS          Z10, Z4, Z4
+	VADDPS          Z6, Z4, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, (R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, (R12)
+	VMOVAPS         Z5, Z4
+	VFMADD231PS     Z0, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 32(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 32(R12)
+	VMOVAPS         Z10, Z4
+	VFMADD231PS     Z1, Z6, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 64(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 64(R12)
+	VADDPS          Z9, Z5, Z4
+	VMOVAPS         Z4, Z4
+	VFMADD231PS     Z2, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 96(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 96(R12)
+	ADDQ            DI, R8
+	ADDQ            DI, R12
+	VMOVUPS         384(BX), Z4
+	VMOVUPS         448(BX), Z5
+	VMOVUPS         512(BX), Z6
+	VMOVUPS         576(BX), Z7
+	VMOVUPS         640(BX), Z8
+	VMOVUPS         704(BX), Z9
+	VADDPS          Z6, Z5, Z10
+	VSUBPS          Z6, Z5, Z5
+	VADDPS          Z8, Z7, Z6
+	VSUBPS          Z8, Z7, Z7
+	VADDPS          Z10, Z4, Z4
+	VADDPS          Z6, Z4, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, (R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, (R12)
+	VMOVAPS         Z5, Z4
+	VFMADD231PS     Z0, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 32(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 32(R12)
+	VMOVAPS         Z10, Z4
+	VFMADD231PS     Z1, Z6, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 64(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 64(R12)
+	VADDPS          Z9, Z5, Z4
+	VMOVAPS         Z4, Z4
+	VFMADD231PS     Z2, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 96(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 96(R12)
+	ADDQ            DI, R8
+	ADDQ            DI, R12
+	VMOVUPS         768(BX), Z4
+	VMOVUPS         832(BX), Z5
+	VMOVUPS         896(BX), Z6
+	VMOVUPS         960(BX), Z7
+	VMOVUPS         1024(BX), Z8
+	VMOVUPS         1088(BX), Z9
+	VADDPS          Z6, Z5, Z10
+	VSUBPS          Z6, Z5, Z5
+	VADDPS          Z8, Z7, Z6
+	VSUBPS          Z8, Z7, Z7
+	VADDPS          Z10, Z4, Z4
+	VADDPS          Z6, Z4, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, (R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, (R12)
+	VMOVAPS         Z5, Z4
+	VFMADD231PS     Z0, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 32(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 32(R12)
+	VMOVAPS         Z10, Z4
+	VFMADD231PS     Z1, Z6, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 64(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 64(R12)
+	VADDPS          Z9, Z5, Z4
+	VMOVAPS         Z4, Z4
+	VFMADD231PS     Z2, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 96(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 96(R12)
+	ADDQ            DI, R8
+	ADDQ            DI, R12
+	VMOVUPS         1152(BX), Z4
+	VMOVUPS         1216(BX), Z5
+	VMOVUPS         1280(BX), Z6
+	VMOVUPS         1344(BX), Z7
+	VMOVUPS         1408(BX), Z8
+	VMOVUPS         1472(BX), Z9
+	VADDPS          Z6, Z5, Z10
+	VSUBPS          Z6, Z5, Z5
+	VADDPS          Z8, Z7, Z6
+	VSUBPS          Z8, Z7, Z7
+	VADDPS          Z10, Z4, Z4
+	VADDPS          Z6, Z4, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, (R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, (R12)
+	VMOVAPS         Z5, Z4
+	VFMADD231PS     Z0, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 32(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 32(R12)
+	VMOVAPS         Z10, Z4
+	VFMADD231PS     Z1, Z6, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 64(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y4
+	VMOVUPS         Y4, K2, 64(R12)
+	VADDPS          Z9, Z5, Z4
+	VMOVAPS         Z4, Z4
+	VFMADD231PS     Z2, Z7, Z4
+	VADDPS          Z3, Z4, Z4
+	VMOVUPS         Y4, 96(R8)
+	VEXTRACTF64X4   $0x01, Z4, Y3
+	VMOVUPS         Y3, K2, 96(R12)
+	ADDQ            DI, R8
+	ADDQ            DI, R12
+	ADDQ            plane+48(FP), CX
+	ADDQ            biasStep+56(FP), DX
+	ADDQ            plane+48(FP), CX
+	ADDQ            biasStep+56(FP), DX
+	ADDQ            $+64, AX
+	DECQ            blocks+64(FP)
+	SUBQ            $+1, blocks+64(FP)
+	JMP             block
+
+block_done:
+	VZEROUPPER
+	RET
+
+DATA outputTwoAVX512<>+0(SB)/4, $(2.0)
+GLOBL outputTwoAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA outputFourAVX512<>+0(SB)/4, $(4.0)
+GLOBL outputFourAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA outputEightAVX512<>+0(SB)/4, $(8.0)
+GLOBL outputEightAVX512<>(SB), RODATA|NOPTR, $4
+
+// func winogradWeightsPairAVX512(w *float32, u *float32, tmp *float32, next int, ld int, row int)
+// Requires: AVX, AVX512F
+TEXT ·winogradWeightsPairAVX512(SB), NOSPLIT, $0-48
+	MOVQ         w+0(FP), AX
+	MOVQ         u+8(FP), CX
+	MOVQ         tmp+16(FP), DX
+	MOVQ         ld+32(FP), BX
+	MOVQ         AX, SI
+	ADDQ         next+24(FP), SI
+	VBROADCASTSS weightsQuarterAVX512<>+0(SB), Z0
+	VBROADCASTSS weightsSixthAVX512<>+0(SB), Z1
+	VBROADCASTSS weightsTwelfthAVX512<>+0(SB), Z2
+	VBROADCASTSS weightsTwentyFourthAVX512<>+0(SB), Z3
+	LEAQ         (BX)(BX*2), R10
+	LEAQ         (BX)(BX*4), R11
+	LEAQ         (R11)(BX*1), R8
+	MOVQ         $+8, R9
+
+row:
+	CMPQ            R9, $+1
+	JLT             row_done
+	VBROADCASTF64X4 (AX), Z4
+	VINSERTF64X4    $0x01, (SI), Z4, Z4
+	VBROADCASTF64X4 768(AX), Z5
+	VINSERTF64X4    $0x01, 768(SI), Z5, Z5
+	VBROADCASTF64X4 1536(AX), Z6
+	VINSERTF64X4    $0x01, 1536(SI), Z6, Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DX)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z8, Z8, Z8
+	VSUBPS          Z7, Z8, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, 384(DX)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, 768(DX)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, 1152(DX)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, 1536(DX)
+	VMOVUPS         Z6, 1920(DX)
+	VBROADCASTF64X4 256(AX), Z4
+	VINSERTF64X4    $0x01, 256(SI), Z4, Z4
+	VBROADCASTF64X4 1024(AX), Z5
+	VINSERTF64X4    $0x01, 1024(SI), Z5, Z5
+	VBROADCASTF64X4 1792(AX), Z6
+	VINSERTF64X4    $0x01, 1792(SI), Z6, Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, 64(DX)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z9, Z9, Z9
+	VSUBPS          Z7, Z9, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, 448(DX)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, 832(DX)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, 1216(DX)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, 1600(DX)
+	VMOVUPS         Z6, 1984(DX)
+	VBROADCASTF64X4 512(AX), Z4
+	VINSERTF64X4    $0x01, 512(SI), Z4, Z4
+	VBROADCASTF64X4 1280(AX), Z5
+	VINSERTF64X4    $0x01, 1280(SI), Z5, Z5
+	VBROADCASTF64X4 2048(AX), Z6
+	VINSERTF64X4    $0x01, 2048(SI), Z6, Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, 128(DX)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z10, Z10, Z10
+	VSUBPS          Z7, Z10, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, 512(DX)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, 896(DX)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, 1280(DX)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, 1664(DX)
+	VMOVUPS         Z6, 2048(DX)
+	MOVQ            CX, DI
+	VMOVUPS         (DX), Z4
+	VMOVUPS         64(DX), Z5
+	VMOVUPS         128(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z11, Z11, Z11
+	VSUBPS          Z7, Z11, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	VMOVUPS         384(DX), Z4
+	VMOVUPS         448(DX), Z5
+	VMOVUPS         512(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z12, Z12, Z12
+	VSUBPS          Z7, Z12, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	VMOVUPS         768(DX), Z4
+	VMOVUPS         832(DX), Z5
+	VMOVUPS         896(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z13, Z13, Z13
+	VSUBPS          Z7, Z13, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	VMOVUPS         1152(DX), Z4
+	VMOVUPS         1216(DX), Z5
+	VMOVUPS         1280(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z14, Z14, Z14
+	VSUBPS          Z7, Z14, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	VMOVUPS         1536(DX), Z4
+	VMOVUPS         1600(DX), Z5
+	VMOVUPS         1664(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z15, Z15, Z15
+	VSUBPS          Z7, Z15, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	VMOVUPS         1920(DX), Z4
+	VMOVUPS         1984(DX), Z5
+	VMOVUPS         2048(DX), Z6
+	VMULPS          Z0, Z4, Z7
+	VMOVUPS         Z7, (DI)
+	VADDPS          Z6, Z4, Z7
+	VMULPS          Z1, Z7, Z7
+	VMULPS          Z1, Z5, Z17
+	VPXORD          Z16, Z16, Z16
+	VSUBPS          Z7, Z16, Z18
+	VSUBPS          Z17, Z18, Z18
+	VMOVUPS         Z18, (DI)(BX*1)
+	VSUBPS          Z7, Z17, Z7
+	VMOVUPS         Z7, (DI)(BX*2)
+	VMULPS          Z1, Z6, Z7
+	VMOVAPS         Z7, Z7
+	VFMADD231PS     Z3, Z4, Z7
+	VMULPS          Z2, Z5, Z4
+	VADDPS          Z4, Z7, Z5
+	VMOVUPS         Z5, (DI)(R10*1)
+	VSUBPS          Z4, Z7, Z4
+	VMOVUPS         Z4, (DI)(BX*4)
+	VMOVUPS         Z6, (DI)(R11*1)
+	ADDQ            R8, DI
+	ADDQ            $+32, AX
+	ADDQ            $+32, SI
+	ADDQ            row+40(FP), CX
+	SUBQ            $+1, R9
+	JMP             row
+
+row_done:
+	VZEROUPPER
+	RET
+
+DATA weightsQuarterAVX512<>+0(SB)/4, $(0.25)
+GLOBL weightsQuarterAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA weightsSixthAVX512<>+0(SB)/4, $(0.16666667)
+GLOBL weightsSixthAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA weightsTwelfthAVX512<>+0(SB)/4, $(0.083333336)
+GLOBL weightsTwelfthAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA weightsTwentyFourthAVX512<>+0(SB)/4, $(0.041666668)
+GLOBL weightsTwentyFourthAVX512<>(SB), RODATA|NOPTR, $4
+
+// func winogradWeightGradientPairAVX512(d *float32, dw *float32, tmp *float32, next int, ld int, row int)
+// Requires: AVX, AVX512F
+TEXT ·winogradWeightGradientPairAVX512(SB), NOSPLIT, $0-48
+	MOVQ         dw+8(FP), AX
+	MOVQ         d+0(FP), CX
+	MOVQ         tmp+16(FP), DX
+	MOVQ         ld+32(FP), BX
+	MOVQ         AX, SI
+	ADDQ         next+24(FP), SI
+	VBROADCASTSS backQuarterAVX512<>+0(SB), Z0
+	VBROADCASTSS backSixthAVX512<>+0(SB), Z1
+	VBROADCASTSS backTwelfthAVX512<>+0(SB), Z2
+	VBROADCASTSS backTwentyFourthAVX512<>+0(SB), Z3
+	LEAQ         (BX)(BX*2), R8
+	ADDQ         R8, R8
+	LEAQ         (R8)(R8*2), R10
+	LEAQ         (R8)(R8*4), R11
+	MOVQ         $+8, R9
+
+row:
+	CMPQ          R9, $+1
+	JLT           row_done
+	MOVQ          CX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, (DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 384(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 768(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, 64(DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 448(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 832(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, 128(DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 512(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 896(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, 192(DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 576(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 960(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, 256(DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 640(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 1024(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DI), Z4
+	VMOVUPS       (DI)(R8*1), Z5
+	VMOVUPS       (DI)(R8*2), Z6
+	VMOVUPS       (DI)(R10*1), Z7
+	VMOVUPS       (DI)(R8*4), Z8
+	VMOVUPS       (DI)(R11*1), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Z4, 320(DX)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Z4, 704(DX)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Z5, 1088(DX)
+	ADDQ          BX, DI
+	VMOVUPS       (DX), Z4
+	VMOVUPS       64(DX), Z5
+	VMOVUPS       128(DX), Z6
+	VMOVUPS       192(DX), Z7
+	VMOVUPS       256(DX), Z8
+	VMOVUPS       320(DX), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Y4, (AX)
+	VEXTRACTF64X4 $0x01, Z4, (SI)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Y4, 256(AX)
+	VEXTRACTF64X4 $0x01, Z4, 256(SI)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Y5, 512(AX)
+	VEXTRACTF64X4 $0x01, Z5, 512(SI)
+	VMOVUPS       384(DX), Z4
+	VMOVUPS       448(DX), Z5
+	VMOVUPS       512(DX), Z6
+	VMOVUPS       576(DX), Z7
+	VMOVUPS       640(DX), Z8
+	VMOVUPS       704(DX), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Y4, 768(AX)
+	VEXTRACTF64X4 $0x01, Z4, 768(SI)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Y4, 1024(AX)
+	VEXTRACTF64X4 $0x01, Z4, 1024(SI)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Y5, 1280(AX)
+	VEXTRACTF64X4 $0x01, Z5, 1280(SI)
+	VMOVUPS       768(DX), Z4
+	VMOVUPS       832(DX), Z5
+	VMOVUPS       896(DX), Z6
+	VMOVUPS       960(DX), Z7
+	VMOVUPS       1024(DX), Z8
+	VMOVUPS       1088(DX), Z9
+	VADDPS        Z6, Z5, Z10
+	VSUBPS        Z5, Z6, Z5
+	VADDPS        Z8, Z7, Z6
+	VSUBPS        Z8, Z7, Z7
+	VMULPS        Z3, Z6, Z8
+	VMOVAPS       Z8, Z8
+	VFMADD231PS   Z0, Z4, Z8
+	VMOVAPS       Z8, Z4
+	VFNMADD231PS  Z1, Z10, Z4
+	VMOVUPS       Y4, 1536(AX)
+	VEXTRACTF64X4 $0x01, Z4, 1536(SI)
+	VMULPS        Z2, Z7, Z4
+	VMOVAPS       Z4, Z4
+	VFMADD231PS   Z1, Z5, Z4
+	VMOVUPS       Y4, 1792(AX)
+	VEXTRACTF64X4 $0x01, Z4, 1792(SI)
+	VSUBPS        Z10, Z6, Z4
+	VMOVAPS       Z9, Z5
+	VFMADD231PS   Z1, Z4, Z5
+	VMOVUPS       Y5, 2048(AX)
+	VEXTRACTF64X4 $0x01, Z5, 2048(SI)
+	ADDQ          $+32, AX
+	ADDQ          $+32, SI
+	ADDQ          row+40(FP), CX
+	SUBQ          $+1, R9
+	JMP           row
+
+row_done:
+	VZEROUPPER
+	RET
+
+DATA backQuarterAVX512<>+0(SB)/4, $(0.25)
+GLOBL backQuarterAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA backSixthAVX512<>+0(SB)/4, $(0.16666667)
+GLOBL backSixthAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA backTwelfthAVX512<>+0(SB)/4, $(0.083333336)
+GLOBL backTwelfthAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA backTwentyFourthAVX512<>+0(SB)/4, $(0.041666668)
+GLOBL backTwentyFourthAVX512<>(SB), RODATA|NOPTR, $4

@@ -88,6 +88,29 @@ func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	}
 }
 
+// goWinogradWeightPair does goWinogradWeights for two tiles whose points are joined.
+func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
+	for half := range 2 {
+		for c := range lanes {
+			square(3, 6, weightsWay,
+				func(i, j int) *block { return blockAt(w, half*next+((3*i+j)*lanes+c)*4*lanes) },
+				func(i, j int) *block { return blockAt(u, (6*i+j)*ld+c*row+half*4*lanes) })
+		}
+	}
+}
+
+// goWinogradWeightGradientPair does goWinogradWeightGradient for two tiles whose
+// points are joined.
+func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
+	for half := range 2 {
+		for c := range lanes {
+			square(6, 3, weightGradientWay,
+				func(i, j int) *block { return blockAt(d, (6*i+j)*ld+c*row+half*4*lanes) },
+				func(i, j int) *block { return blockAt(dw, half*next+((3*i+j)*lanes+c)*4*lanes) })
+		}
+	}
+}
+
 // inputWay is Bᵀ.
 func inputWay(d, to *[6]block) {
 	for l := range lanes {

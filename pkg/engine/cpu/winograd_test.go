@@ -43,13 +43,14 @@ func volumeTolerance(convolution string) float64 {
 }
 
 // TestWinogradTwin compares the transforms' assembly with plain Go.
-func TestWinogradTwin(t *testing.T) {
-	fast, slow := twins(t)
+func TestWinogradTwin(t *testing.T) { eachTwin(t, checkWinogradTwin) }
+
+func checkWinogradTwin(t *testing.T, fast, slow *kernels) {
 	rng := rand.New(rand.NewPCG(4, 4))
-	tmp := alignedFloats(points * lanes)
+	tmp := alignedFloats(points * fast.vector)
 	run := func(name string, size int, f func(k *winogradKernels, from, to *float32)) {
 		t.Helper()
-		from, _ := values(rng, 4096)
+		from, _ := values(rng, 10000)
 		a, allA := values(rng, size)
 		b, allB := copied(a)
 		copy(allB, allA)
@@ -75,6 +76,11 @@ func TestWinogradTwin(t *testing.T) {
 		}
 	}
 	const ld = lanes*lanes + pointGap
+	if fast.winograd.weightPair != nil {
+		const ld, next, row = 4*lanes*lanes + pointGap, 10 * lanes * lanes, 4 * lanes
+		run("weight pair", points*ld, func(k *winogradKernels, w, u *float32) { k.weightPair(w, u, &tmp[0], 4*next, 4*ld, 4*row) })
+		run("weight gradient pair", 2*next, func(k *winogradKernels, d, dw *float32) { k.weightGradientPair(d, dw, &tmp[0], 4*next, 4*ld, 4*row) })
+	}
 	run("weights", points*ld, func(k *winogradKernels, w, u *float32) { k.weights(w, u, &tmp[0], 4*ld) })
 	run("weight gradient", 9*lanes*lanes, func(k *winogradKernels, d, dw *float32) { k.weightGradient(d, dw, &tmp[0], 4*ld) })
 }
@@ -115,7 +121,7 @@ func (c volumeCase) products(op plan.Op) int {
 // TestWinogradError measures each kernel's error against float64 over random
 // shapes, and holds it to the documented bounds.
 func TestWinogradError(t *testing.T) {
-	for _, set := range []string{"avx2", "go"} {
+	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
 			fast, slow := openWith(t, set, 2, "winograd"), truth(t)
 			most := map[plan.Op]float64{}
@@ -141,7 +147,7 @@ func TestWinogradError(t *testing.T) {
 // TestWinogradError3D is the same for windows of 3×3×3.
 func TestWinogradError3D(t *testing.T) {
 	ones, window := []int{1, 1, 1}, []int{3, 3, 3}
-	for _, set := range []string{"avx2", "go"} {
+	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
 			fast, slow := openWith(t, set, 2, "winograd"), truth(t)
 			most := map[plan.Op]float64{}

@@ -37,13 +37,14 @@ const (
 )
 
 // cut chooses chunks for the first tiles of a slice: a chunk's points of inputs
-// and outputs, of so many channels together, are to be small. The channels change
+// and outputs, of so many channels together, are to be small, and its tiles fill
+// tiles of so many rows of the matrix kernel. The channels change
 // nothing of the order of blocks, slices and tiles: a volume's blocks do not
 // depend on them, and a map has one slice.
-func (t *tiling) cut(tiles, channels int) {
+func (t *tiling) cut(tiles, channels, rows int) {
 	most := max(leastTiles, winogradBytes/(points*channels*4))
 	if t.depth == 1 {
-		t.block = min(tiles, roundUp(ceilDiv(tiles, ceilDiv(tiles, most)), maxRows))
+		t.block = min(tiles, roundUp(ceilDiv(tiles, ceilDiv(tiles, most)), rows))
 		t.slices = 1
 		return
 	}
@@ -105,8 +106,10 @@ type transformed struct{ point, tile, block int }
 // cache would hold few of them at a time.
 const pointGap = 16
 
-// tileFloats is the distance of tiles with so many channels, again not a power of two.
-func tileFloats(channels int) int {
+// tileFloats is the distance of tiles with so many channels, whole vectors of so
+// many floats, again not a power of two.
+func tileFloats(channels, vector int) int {
+	channels = roundUp(channels, vector)
 	if channels%128 == 0 {
 		return channels + pointGap
 	}

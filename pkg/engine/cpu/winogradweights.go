@@ -12,17 +12,18 @@ package cpu
 // many slices a chunk has, and the parts' sums are added in order: the number of
 // workers changes nothing.
 type winogradGradient struct {
-	x            *executable
-	in, dy, dw   operand
-	tiling       tiling
-	parts        int // that the tiles are cut in
-	inC, outC    int // channel blocks
-	passes       passes
-	inG, outG    int // groups that those of a pass are cut in
-	inMost       int // input channel blocks of the largest group
-	outMost      int // output channel blocks of the largest group
-	d, v, z      transformed
-	table, steps []int32 // of the matrix kernel
+	x          *executable
+	in, dy, dw operand
+	tiling     tiling
+	parts      int // that the tiles are cut in
+	inC, outC  int // channel blocks
+	passes     passes
+	inG, outG  int // groups that those of a pass are cut in
+	inMost     int // input channel blocks of the largest group
+	outMost    int // output channel blocks of the largest group
+	d, v, z    transformed
+	steps      []int32                // of the matrix kernel
+	tables     [maxBlocks + 1][]int32 // the matrix kernel's rows, by the blocks of outputs of a tile
 	// Where a worker's scratch memory holds these, in floats; v is at 0.
 	zAt, patch, tmp int
 }
@@ -43,32 +44,42 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 		x: x, in: in, dy: dy, dw: dw,
 		tiling: newTiling(in.Shape[0], in.space, dw.space[0]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
 	}
-	t := &g.tiling
-	g.passes = newPasses(g.inC*t.taps, g.outC)
+	t, k := &g.tiling, x.engine.kernels
+	g.passes = newPasses(g.inC*t.taps, g.outC, k.gemm.blocks)
 	g.d = transformed{point: t.taps*g.inC*g.passes.most()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
 	g.parts = gradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(points*g.d.point)) {
 		g.parts /= 2
 	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, pairs := x.engine.pool.threads, ceilDiv(g.passes.most(), 2)
+	threads, units := x.engine.pool.threads, ceilDiv(g.passes.most(), k.gemm.blocks)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
-		g.outG = min(threads, pairs)
+		g.outG = min(threads, units)
 		g.inG = min(ceilDiv(threads, g.outG), g.inC)
 	}
-	g.inMost, g.outMost = ceilDiv(g.inC, g.inG), 2*ceilDiv(pairs, g.outG)
-	t.cut(ceilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes)
+	g.inMost, g.outMost = ceilDiv(g.inC, g.inG), k.gemm.blocks*ceilDiv(units, g.outG)
+	t.cut(ceilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.gemm.rows)
 	rows := t.slices * t.block
-	g.v = transformed{tile: tileFloats(g.inMost * lanes), block: lanes}
+	g.v = transformed{tile: tileFloats(g.inMost*lanes, k.vector), block: lanes}
 	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
 	g.z = transformed{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
+	if k.gemm.joined {
+		g.z = transformed{tile: tileFloats(g.outMost*lanes, k.vector), block: lanes}
+		g.z.point = rows*g.z.tile + pointGap
+	}
 	g.zAt = points * g.v.point
 	g.patch = g.zAt + points*g.z.point
 	g.tmp = g.patch + points*lanes*max(g.inMost, g.outMost)
-	x.needScratch(g.tmp + points*lanes + points*lanes*lanes)
+	x.needScratch(g.tmp + points*k.vector + points*lanes*lanes*x.weightUnit())
 	x.needShared(g.parts * points * g.d.point)
-	g.table = tileTable(g.inMost*lanes, func(i int) (in, out int) { return 4 * i, 4 * lanes * i })
+	for b := 1; b <= k.gemm.blocks; b *= 2 {
+		out := 4 * lanes
+		if k.gemm.joined {
+			out *= b
+		}
+		g.tables[b] = tileTable(g.inMost*lanes, k.gemm.rows, func(i int) (int, int) { return 4 * i, out * i })
+	}
 	g.steps = make([]int32, rows)
 	for i := range g.steps {
 		g.steps[i] = int32(i * g.v.tile * 4)
@@ -84,7 +95,7 @@ func (g *winogradGradient) tasks() []task {
 		first, end := g.passes.blocks(i)
 		all = append(all,
 			task{g.parts * g.inG * g.outG, func(w *worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
-			task{g.tiling.taps * g.inC * (end - first), func(w *worker, lo, hi int) { g.write(w, first, lo, hi) }})
+			task{g.tiling.taps * g.inC * ceilDiv(end-first, g.x.weightUnit()), func(w *worker, lo, hi int) { g.write(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -95,13 +106,12 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 	k := g.x.engine.kernels
 	v, z := w.scratch[:g.zAt], w.scratch[g.zAt:g.patch]
 	patch, tmp := w.scratch[g.patch:g.tmp], w.scratch[g.tmp:]
-	pairs := ceilDiv(end-pass, 2)
 	for item := lo; item < hi; item++ {
 		part, i, o := item/(g.inG*g.outG), item/g.outG%g.inG, item%g.outG
 		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
 		d := g.x.shared[part*points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
-		k0, k1 := pass+o*pairs/g.outG*2, min(end, pass+(o+1)*pairs/g.outG*2)
+		k0, k1 := g.passes.group(pass, end, o, g.outG)
 		for t0 := first; t0 < last; t0 += g.tiling.block {
 			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
 				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
@@ -118,43 +128,70 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 // multiply adds the products of a chunk to the sums of input blocks [c0, c1)
 // and output blocks [k0, k1), which d begins with.
 func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
-	set := &g.x.engine.kernels.gemm.flat
-	t := &g.tiling
+	const tile = lanes * lanes
+	set, t := &g.x.engine.kernels.gemm, &g.tiling
 	for p := range points {
-		for k := k0; k < k1; k += 2 {
+		for k := k0; k < k1; {
+			wide := set.wide(k1 - k)
+			wNext, yNext, row := g.z.block, g.d.block, tile
+			if set.joined {
+				wNext, yNext, row = g.z.tile, lanes, tile*wide
+			}
 			for tap := range t.taps {
 				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
 				from := max(0, t.halo()-tap-at.z)
 				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
-				gemmRows(set[min(2, k1-k)][:], v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
-					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*lanes*lanes:], g.x.zeros, g.table, g.steps,
-					g.z.block*4, g.d.block*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
+				gemmRows(&set.flat[wide], set.rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
+					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.x.zeros, g.tables[wide], g.steps,
+					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
 			}
+			k += wide
 		}
 	}
 }
 
 // write adds the parts' sums and transforms them, for tiles of 8×8 weights of
-// the pass whose first output block is given.
-func (g *winogradGradient) write(w *worker, pass, lo, hi int) {
-	const tile = lanes * lanes
-	k := g.x.engine.kernels
-	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+points*lanes:]
-	depth := g.tiling.taps
+// the pass over output blocks [pass, end).
+func (g *winogradGradient) write(w *worker, pass, end, lo, hi int) {
+	unit, depth := g.x.weightUnit(), g.tiling.taps
 	for i := lo; i < hi; i++ {
-		out, in, tap := i/(g.inC*depth), i/depth%g.inC, i%depth
-		sums := out*g.d.block + (tap*g.inC+in)*tile
-		from, ld := &g.x.shared[sums], g.d.point
-		if g.parts > 1 {
-			for p := range points {
-				at := func(part int) *float32 { return &g.x.shared[(part*points+p)*g.d.point+sums] }
-				k.add(at(0), at(1), &sum[p*tile], tile)
-				for part := 2; part < g.parts; part++ {
-					k.add(&sum[p*tile], at(part), &sum[p*tile], tile)
-				}
+		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
+		for k, last := pass+out, min(end, pass+out+unit); k < last; {
+			wide := 1
+			if unit > 1 {
+				wide = g.x.engine.kernels.gemm.wide(last - k)
 			}
-			from, ld = &sum[0], tile
+			g.writeBlocks(w, k-pass, k, wide, in, tap)
+			k += wide
 		}
-		k.winograd.weightGradient(from, &g.dw.data[(pass*g.inC*depth+i)*taps*tile], tmp, ld*4)
+	}
+}
+
+// writeBlocks is write for the tiles of a tap along the depth from input block in
+// to wide output blocks from out on, number at of the pass.
+func (g *winogradGradient) writeBlocks(w *worker, at, out, wide, in, tap int) {
+	const tile = lanes * lanes
+	k, depth := g.x.engine.kernels, g.tiling.taps
+	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+points*k.vector:]
+	sums, size := at*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
+	from, ld := g.x.shared[sums:], g.d.point
+	if g.parts > 1 {
+		for p := range points {
+			at := func(part int) *float32 { return &g.x.shared[(part*points+p)*g.d.point+sums] }
+			k.add(at(0), at(1), &sum[p*size], size)
+			for part := 2; part < g.parts; part++ {
+				k.add(&sum[p*size], at(part), &sum[p*size], size)
+			}
+		}
+		from, ld = sum, size
+	}
+	next := g.inC * depth * taps * tile
+	dw := g.dw.data[((out*g.inC+in)*depth+tap)*taps*tile:]
+	if wide == 1 {
+		k.winograd.weightGradient(&from[0], &dw[0], tmp, ld*4)
+		return
+	}
+	for b := 0; b < wide; b += 2 {
+		k.winograd.weightGradientPair(&from[b*lanes], &dw[b*next], tmp, next*4, ld*4, wide*lanes*4)
 	}
 }

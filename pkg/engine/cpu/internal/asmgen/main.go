@@ -25,12 +25,13 @@ import (
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"gemm":      gemm,
+		"gemmwide":  gemmWide,
 		"loss":      loss,
 		"norm":      norm,
 		"pooling":   pooling,
 		"pointwise": pointwise,
 		"update":    update,
-		"winograd":  winograd,
+		"winograd":  bothSets(winograd),
 	}
 }
 
@@ -46,7 +47,7 @@ func main() {
 // generate writes all families to dir.
 func generate(dir string) error {
 	for name, write := range families() {
-		a := &assembler{build.NewContext(), map[string]operand.Mem{}}
+		a := &assembler{Context: build.NewContext(), singles: map[string]operand.Mem{}}
 		write(a)
 		file, err := a.Result()
 		if err != nil {
@@ -73,6 +74,40 @@ func generate(dir string) error {
 type assembler struct {
 	*build.Context
 	singles map[string]operand.Mem // constants that are written already
+	wide    bool                   // AVX-512: vectors of sixteen floats, two blocks of eight channels
+}
+
+// set is the instruction set that functions are named for.
+func (a *assembler) set() string {
+	if a.wide {
+		return "AVX512"
+	}
+	return "AVX2"
+}
+
+// bytes is the size of a vector register.
+func (a *assembler) bytes() int {
+	if a.wide {
+		return 2 * vector
+	}
+	return vector
+}
+
+// vec returns a new vector register.
+func (a *assembler) vec() reg.VecVirtual {
+	if a.wide {
+		return a.ZMM()
+	}
+	return a.YMM()
+}
+
+// bothSets writes a family for AVX2 and for AVX-512.
+func bothSets(family func(*assembler)) func(*assembler) {
+	return func(a *assembler) {
+		family(a)
+		a.wide = true
+		family(a)
+	}
 }
 
 // function begins a function of a signature, such as "func(x *float32, n int)".
@@ -99,8 +134,12 @@ func (a *assembler) params(names ...string) []reg.GPVirtual {
 
 // zero returns a vector register of zeros.
 func (a *assembler) zero() reg.VecVirtual {
-	v := a.YMM()
-	a.VXORPS(v, v, v)
+	v := a.vec()
+	if a.wide {
+		a.VPXORD(v, v, v) // AVX512F alone
+	} else {
+		a.VXORPS(v, v, v)
+	}
 	return v
 }
 
@@ -111,9 +150,9 @@ func (a *assembler) end() {
 	a.RET()
 }
 
-// loop repeats body while count, a register, is at least step, and takes step
+// loop repeats body while count, a register or memory, is at least step, and takes step
 // from it each time. Labels begin with name.
-func (a *assembler) loop(name string, count reg.GPVirtual, step int, body func()) {
+func (a *assembler) loop(name string, count operand.Op, step int, body func()) {
 	a.Label(name)
 	a.CMPQ(count, imm(step))
 	a.JLT(operand.LabelRef(name + "_done"))
@@ -136,5 +175,5 @@ func indexed(base, index reg.Register, offset int) operand.Mem {
 // imm is a constant to add, subtract or compare with.
 func imm(n int) operand.Op { return operand.I32(n) }
 
-// vector is the number of bytes of a vector register, eight floats.
+// vector is the number of bytes of eight floats, a vector register of AVX2.
 const vector = 32

@@ -74,12 +74,17 @@ func deviations(a *assembler) {
 	a.end()
 }
 
-// constants loads so many blocks of eight constants.
+// constants loads so many blocks of eight constants, into both halves of a vector
+// of sixteen floats.
 func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
-		v[i] = a.YMM()
-		a.VMOVUPS(mem(p, i*vector), v[i])
+		v[i] = a.vec()
+		if a.wide {
+			a.VBROADCASTF64X4(mem(p, i*vector), v[i])
+		} else {
+			a.VMOVUPS(mem(p, i*vector), v[i])
+		}
 	}
 	return v
 }

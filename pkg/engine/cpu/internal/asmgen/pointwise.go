@@ -116,8 +116,8 @@ func (a *assembler) overFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body f
 // transpose exchanges rows and columns of a tile of 8×8 in three rounds, of
 // pairs within 64 bits, of pairs within 128 bits, and of halves.
 func transpose(a *assembler) {
-	a.function("transposeAVX2", "func(dst, src *float32)", "writes the transpose of a tile of 8×8.")
-	p := a.params("dst", "src")
+	a.function("transposeAVX2", "func(dst, src *float32, stride int)", "writes the transpose of a tile of 8×8.")
+	p := a.params("dst", "src", "stride")
 	var r, t [8]reg.VecVirtual
 	for i := range r {
 		r[i], t[i] = a.YMM(), a.YMM()
@@ -138,7 +138,19 @@ func transpose(a *assembler) {
 		a.VPERM2F128(operand.Imm(0x31), r[i+4], r[i], t[i+4])
 	}
 	for i := range t {
-		a.VMOVUPS(t[i], mem(p[0], i*vector))
+		a.VMOVUPS(t[i], mem(p[0], 0))
+		a.ADDQ(p[2], p[0])
 	}
+	a.end()
+
+	a.function("spreadAVX2", "func(dst, src *float32, stride, n int)", "copies n vectors to places that are stride bytes apart.")
+	q := a.params("dst", "src", "stride", "n")
+	a.loop("vector", q[3], 1, func() {
+		v := a.YMM()
+		a.VMOVUPS(mem(q[1], 0), v)
+		a.VMOVUPS(v, mem(q[0], 0))
+		a.ADDQ(imm(vector), q[1])
+		a.ADDQ(q[2], q[0])
+	})
 	a.end()
 }

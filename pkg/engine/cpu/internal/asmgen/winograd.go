@@ -7,10 +7,12 @@ import (
 
 // winograd writes the transforms of Winograd's F(4×4,3×3). Each is a product
 // M·d·Mᵀ of a small constant matrix with a square of vectors: the columns are
-// transformed to scratch memory, then its rows to their places.
+// transformed to scratch memory, then its rows to their places. With AVX-512 the
+// vectors are of two channel blocks (or of two blocks of output channels, of
+// weights); a mask leaves the second one out where there is one alone.
 func winograd(a *assembler) {
-	winogradInput(a, "winogradInputAVX2", false)
-	winogradInput(a, "winogradNormInputAVX2", true)
+	winogradInput(a, "winogradInput"+a.set(), false)
+	winogradInput(a, "winogradNormInput"+a.set(), true)
 	winogradGradient(a)
 	winogradOutput(a)
 	winogradWeights(a)
@@ -19,24 +21,87 @@ func winograd(a *assembler) {
 
 // spreadConstant is a register with value in every lane.
 func (a *assembler) spreadConstant(name string, value float32) reg.VecVirtual {
-	v := a.YMM()
-	a.VBROADCASTSS(a.ConstData(name, operand.F32(value)), v)
+	v := a.vec()
+	a.VBROADCASTSS(a.ConstData(name+a.set(), operand.F32(value)), v)
 	return v
 }
 
 // vectors loads n vectors.
-func (a *assembler) vectors(n int, at func(i int) operand.Mem) []reg.VecVirtual {
+func (a *assembler) vectors(n int, at func(i int) place) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
-		v[i] = a.YMM()
-		a.VMOVUPS(at(i), v[i])
+		v[i] = a.vec()
+		a.load(at(i), v[i])
 	}
 	return v
 }
 
+// place is where a vector lies in memory. If second is set, its two blocks are
+// apart. If masks is set, they leave out the second block where there is none.
+type place struct {
+	first  operand.Mem
+	second *operand.Mem
+	masks  *pairMasks
+}
+
+// whole is the place of a vector in successive bytes.
+func whole(m operand.Mem) place { return place{first: m} }
+
+func (a *assembler) load(p place, v reg.VecVirtual) {
+	if p.second == nil {
+		a.VMOVUPS(p.first, v)
+		return
+	}
+	a.VBROADCASTF64X4(p.first, v) // the second half is written next, or has no meaning
+	if p.masks == nil {
+		a.VINSERTF64X4(operand.Imm(1), *p.second, v, v)
+	} else {
+		a.VBROADCASTF64X4(*p.second, p.masks.pairs, v)
+	}
+}
+
+func (a *assembler) store(v reg.VecVirtual, p place) {
+	switch {
+	case p.second == nil && p.masks == nil:
+		a.VMOVUPS(v, p.first)
+	case p.second == nil:
+		a.VMOVUPS(v, p.masks.lanes, p.first)
+	case p.masks == nil:
+		a.VMOVUPS(v.AsY(), p.first)
+		a.VEXTRACTF64X4(operand.Imm(1), v, *p.second)
+	default:
+		high := a.YMM()
+		a.VMOVUPS(v.AsY(), p.first)
+		a.VEXTRACTF64X4(operand.Imm(1), v, high)
+		a.VMOVUPS(high, p.masks.second, *p.second)
+	}
+}
+
+// pairMasks are masks for the lanes of two channel blocks or, where there is one
+// alone, of that one: of all their floats, of their pairs of floats in the second
+// half, and of the second block's eight floats.
+type pairMasks struct{ lanes, pairs, second reg.OpmaskVirtual }
+
+func (a *assembler) newMasks() pairMasks { return pairMasks{a.K(), a.K(), a.K()} }
+
+// setMasks sets the masks for the number of blocks that are left.
+func (a *assembler) setMasks(m pairMasks, blocks operand.Op) {
+	bits := a.GP32()
+	a.MOVL(operand.U32(0xffff), bits)
+	a.CMPQ(blocks, imm(2))
+	a.JGE(operand.LabelRef("pair"))
+	a.MOVL(operand.U32(0x00ff), bits)
+	a.Label("pair")
+	a.KMOVW(bits, m.lanes)
+	a.SHRL(operand.Imm(8), bits)
+	a.KMOVW(bits, m.second)
+	a.ANDL(operand.U32(0xf0), bits)
+	a.KMOVW(bits, m.pairs)
+}
+
 // product computes to = x·factor + add, or add − x·factor where negative.
 func (a *assembler) product(x, factor, add reg.VecVirtual, negative bool) reg.VecVirtual {
-	to := a.YMM()
+	to := a.vec()
 	a.VMOVAPS(add, to)
 	if negative {
 		a.VFNMADD231PS(factor, x, to)
@@ -48,19 +113,19 @@ func (a *assembler) product(x, factor, add reg.VecVirtual, negative bool) reg.Ve
 
 // sum is x + y, difference is x − y, scaled is x·factor.
 func (a *assembler) sum(x, y reg.VecVirtual) reg.VecVirtual {
-	to := a.YMM()
+	to := a.vec()
 	a.VADDPS(y, x, to)
 	return to
 }
 
 func (a *assembler) difference(x, y reg.VecVirtual) reg.VecVirtual {
-	to := a.YMM()
+	to := a.vec()
 	a.VSUBPS(y, x, to)
 	return to
 }
 
 func (a *assembler) scaled(x, factor reg.VecVirtual) reg.VecVirtual {
-	to := a.YMM()
+	to := a.vec()
 	a.VMULPS(factor, x, to)
 	return to
 }
@@ -90,8 +155,8 @@ func (s strided) at(i, offset int) operand.Mem {
 }
 
 // inputRow is Bᵀ·d (Lavin and Gray, equation 10 for m = 4).
-func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, store func(i int) operand.Mem) {
-	put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
+func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, store func(i int) place) {
+	put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 	put(0, a.product(d[0], four, a.product(d[2], five, d[4], true), false))
 	even, odd := a.product(d[2], four, d[4], true), a.product(d[1], four, d[3], true)
 	put(1, a.sum(even, odd))
@@ -103,10 +168,13 @@ func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, stor
 	put(5, a.product(d[1], four, a.product(d[3], five, d[5], true), false))
 }
 
-const (
-	squareRow = 6 * vector // bytes of a row of the scratch memory
-	points    = 36         // of a transformed tile
-)
+// points is the number of vectors of a transformed tile.
+const points = 36
+
+// square is where vector i of a row of the scratch memory lies.
+func (a *assembler) square(tmp reg.GPVirtual, row, i int) place {
+	return whole(mem(tmp, (6*row+i)*a.bytes()))
+}
 
 // winogradInput writes the transform of inputs. Where norm is set it takes them
 // from before a batch norm: each is normalised as it is read.
@@ -124,12 +192,11 @@ func winogradInput(a *assembler, name string, norm bool) {
 	if norm {
 		p = a.params("p")[0]
 	}
-	a.transform(6, func() {
+	a.transform(6, func(m pairMasks) {
 		if norm {
-			c = a.constants(p, normBlocks)
-			a.ADDQ(imm(normBlocks*vector), p)
+			c = a.blockConstants(p, m)
 		}
-	}, func(first bool, load, store func(i int) operand.Mem) {
+	}, func(first bool, load, store func(i int) place) {
 		d := a.vectors(6, load)
 		if first && norm {
 			for _, v := range d {
@@ -140,26 +207,63 @@ func winogradInput(a *assembler, name string, norm bool) {
 	})
 }
 
+// blockConstants loads the constants that normalise the channel blocks of a vector
+// and moves p on.
+func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtual {
+	if !a.wide {
+		c := a.constants(p, normBlocks)
+		a.ADDQ(imm(normBlocks*vector), p)
+		return c
+	}
+	c := make([]reg.VecVirtual, normBlocks)
+	for i := range c {
+		c[i] = a.vec()
+		second := mem(p, (normBlocks+i)*vector)
+		a.load(place{mem(p, i*vector), &second, &m}, c[i])
+	}
+	a.ADDQ(imm(2*normBlocks*vector), p)
+	return c
+}
+
 // transform reads squares of n×n vectors whose rows are row and whose blocks
 // are plane bytes apart, and writes squares of 6×6 with ld bytes from vector to
 // vector and step bytes from block to block: x, v, tmp, row, plane, ld, step and
-// blocks are the function's parameters. begin is written before each block;
-// oneWay for its columns first and then for its rows.
-func (a *assembler) transform(n int, begin func(), oneWay func(first bool, load, store func(i int) operand.Mem)) {
-	p := a.params("x", "v", "tmp", "row", "ld", "blocks")
-	x, v, tmp, row, ld, blocks := p[0], p[1], p[2], p[3], p[4], p[5]
+// blocks are the function's parameters. begin is written before each vector's
+// blocks; oneWay for its columns first and then for its rows. With AVX-512 step
+// must be the size of a block.
+func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first bool, load, store func(i int) place)) {
+	p := a.params("x", "v", "tmp", "row", "ld")
+	x, v, tmp, row, ld, blocks := p[0], p[1], p[2], p[3], p[4], a.blocksLeft()
 	rows, to := a.newStrided(x, row), a.GP64()
 	points := a.newStrided(to, ld)
+	next := rows // the rows of the second block
+	var m pairMasks
+	if a.wide {
+		m, next.base = a.newMasks(), a.GP64()
+	}
 	a.loop("block", blocks, 1, func() {
-		begin()
+		if a.wide {
+			a.setMasks(m, blocks)
+			a.MOVQ(x, next.base)
+			a.ADDQ(a.parameter("plane"), next.base)
+		}
+		begin(m)
 		for j := range n {
-			oneWay(true, func(i int) operand.Mem { return rows.at(i, j*vector) }, func(i int) operand.Mem { return mem(tmp, i*squareRow+j*vector) })
+			oneWay(true, func(i int) place { return a.inBlocks(rows.at(i, j*vector), next.at(i, j*vector), m) },
+				func(i int) place { return a.square(tmp, i, j) })
 		}
 		a.MOVQ(v, to)
 		for i := range 6 {
-			oneWay(false, func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int) operand.Mem { return points.at(k, 0) })
+			oneWay(false, func(k int) place { return a.square(tmp, i, k) }, func(k int) place { return a.inLanes(points.at(k, 0), m) })
 			a.LEAQ(operand.Mem{Base: to, Index: ld, Scale: 4}, to)
 			a.LEAQ(operand.Mem{Base: to, Index: ld, Scale: 2}, to)
+		}
+		if a.wide {
+			a.MOVQ(next.base, x)
+			a.ADDQ(a.parameter("plane"), x)
+			a.ADDQ(imm(2*vector), v)
+			a.DECQ(blocks)
+			return
 		}
 		far := a.params("plane", "step") // from the stack: they are more than there are registers
 		a.ADDQ(far[0], x)
@@ -168,12 +272,38 @@ func (a *assembler) transform(n int, begin func(), oneWay func(first bool, load,
 	a.end()
 }
 
+// blocksLeft is where the number of blocks that are left is counted: on the stack
+// with AVX-512, whose transforms need one register more.
+func (a *assembler) blocksLeft() operand.Op {
+	if a.wide {
+		return a.parameter("blocks")
+	}
+	return a.params("blocks")[0]
+}
+
+// inBlocks is the place of a vector in memory where the channel blocks are apart.
+func (a *assembler) inBlocks(first, second operand.Mem, m pairMasks) place {
+	if a.wide {
+		return place{first, &second, &m}
+	}
+	return whole(first)
+}
+
+// inLanes is the place of a vector in memory where the channel blocks are next to
+// each other.
+func (a *assembler) inLanes(first operand.Mem, m pairMasks) place {
+	if a.wide {
+		return place{first: first, masks: &m}
+	}
+	return whole(first)
+}
+
 func winogradGradient(a *assembler) {
-	a.function("winogradGradientAVX2", "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
+	a.function("winogradGradient"+a.set(), "func(x, v, tmp *float32, row, plane, ld, step, blocks int)", "transforms a 4×4 tile of every channel block: A·x·Aᵀ.")
 	four, eight := a.spreadConstant("gradientFour", 4), a.spreadConstant("gradientEight", 8)
-	a.transform(4, func() {}, func(_ bool, load, store func(i int) operand.Mem) {
+	a.transform(4, func(pairMasks) {}, func(_ bool, load, store func(i int) place) {
 		d := a.vectors(4, load)
-		put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
+		put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 		put(0, d[0])
 		even, odd := a.sum(d[0], d[2]), a.sum(d[1], d[3])
 		put(1, a.sum(even, odd))
@@ -186,16 +316,16 @@ func winogradGradient(a *assembler) {
 }
 
 func winogradOutput(a *assembler) {
-	a.function("winogradOutputAVX2", "func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)", "transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.")
-	p := a.params("m", "y", "bias", "tmp", "ld", "row", "plane", "biasStep", "blocks")
-	m, y, bias, tmp, ld, row, plane, biasStep, blocks := p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]
+	a.function("winogradOutput"+a.set(), "func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)", "transforms products to a 4×4 tile of every channel block: Aᵀ·m·A + bias.")
+	p := a.params("m", "y", "bias", "tmp", "ld", "row")
+	m, y, bias, tmp, ld, row, blocks := p[0], p[1], p[2], p[3], p[4], p[5], a.blocksLeft()
 	two, four, eight := a.spreadConstant("outputTwo", 2), a.spreadConstant("outputFour", 4), a.spreadConstant("outputEight", 8)
 	from, to, across := a.GP64(), a.GP64(), a.GP64()
 	a.LEAQ(operand.Mem{Base: ld, Index: ld, Scale: 2}, across)
 	a.ADDQ(across, across)
 	points := a.newStrided(from, across)
-	shift := a.YMM()
-	oneWay := func(load func(i int) operand.Mem, put func(i int, v reg.VecVirtual)) {
+	shift := a.vec()
+	oneWay := func(load func(i int) place, put func(i int, v reg.VecVirtual)) {
 		d := a.vectors(6, load)
 		p, q, r, t := a.sum(d[1], d[2]), a.difference(d[1], d[2]), a.sum(d[3], d[4]), a.difference(d[3], d[4])
 		put(0, a.sum(a.sum(d[0], p), r))
@@ -203,24 +333,47 @@ func winogradOutput(a *assembler) {
 		put(2, a.product(r, four, p, false))
 		put(3, a.product(t, eight, a.sum(q, d[5]), false))
 	}
+	next := a.GP64() // the row of the second block, and its bias
+	var masks pairMasks
+	if a.wide {
+		masks = a.newMasks()
+	}
 	a.loop("block", blocks, 1, func() {
+		if a.wide {
+			a.setMasks(masks, blocks)
+			a.MOVQ(bias, next)
+			a.ADDQ(a.parameter("biasStep"), next)
+		}
 		a.MOVQ(m, from)
 		for j := range 6 {
-			oneWay(func(i int) operand.Mem { return points.at(i, 0) }, func(i int, v reg.VecVirtual) { a.VMOVUPS(v, mem(tmp, i*squareRow+j*vector)) })
+			// What follows a single block of products is read, for it is memory of its own point.
+			oneWay(func(i int) place { return whole(points.at(i, 0)) }, func(i int, v reg.VecVirtual) { a.store(v, a.square(tmp, i, j)) })
 			a.ADDQ(ld, from)
 		}
 		a.MOVQ(y, to)
-		a.VMOVUPS(mem(bias, 0), shift)
+		a.load(a.inBlocks(mem(bias, 0), mem(next, 0), masks), shift)
+		if a.wide {
+			a.MOVQ(y, next)
+			a.ADDQ(a.parameter("plane"), next)
+		}
 		for i := range 4 {
-			oneWay(func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int, v reg.VecVirtual) {
+			oneWay(func(k int) place { return a.square(tmp, i, k) }, func(k int, v reg.VecVirtual) {
 				a.VADDPS(shift, v, v)
-				a.VMOVUPS(v, mem(to, k*vector))
+				a.store(v, a.inBlocks(mem(to, k*vector), mem(next, k*vector), masks))
 			})
 			a.ADDQ(row, to)
+			if a.wide {
+				a.ADDQ(row, next)
+			}
 		}
-		a.ADDQ(imm(vector), m)
-		a.ADDQ(plane, y)
-		a.ADDQ(biasStep, bias)
+		for range a.bytes() / vector {
+			a.ADDQ(a.parameter("plane"), y)
+			a.ADDQ(a.parameter("biasStep"), bias)
+		}
+		a.ADDQ(imm(a.bytes()), m)
+		if a.wide {
+			a.DECQ(blocks)
+		}
 	})
 	a.end()
 }
@@ -228,15 +381,42 @@ func winogradOutput(a *assembler) {
 // tapBytes is the way from tap to tap of a tile of 8×8 weights.
 const tapBytes = 8 * vector
 
+// weightParams begins a transform of weights, of one tile with AVX2 and with
+// AVX-512 of a pair whose points are joined. Of the parameters tile and points, the
+// tile is of weights. It returns the registers of these, of tmp and of ld, the
+// place of eight weights at a tap, and what goes on to the next row of weights.
+func (a *assembler) weightParams(name, parameters, tile, points, doc string) (r []reg.GPVirtual, tap func(t int) place, next func()) {
+	if !a.wide {
+		a.function(name+a.set(), "func("+parameters+", tmp *float32, ld int)", doc)
+		r = a.params(tile, points, "tmp", "ld")
+		return r, func(t int) place { return whole(mem(r[0], t*tapBytes)) }, func() {
+			a.ADDQ(imm(vector), r[0])
+			a.ADDQ(imm(vector), r[1])
+		}
+	}
+	a.function(name+"Pair"+a.set(), "func("+parameters+", tmp *float32, next, ld, row int)", doc)
+	r = a.params(tile, points, "tmp", "ld")
+	second := a.GP64()
+	a.MOVQ(r[0], second)
+	a.ADDQ(a.parameter("next"), second)
+	return r, func(t int) place {
+			m := mem(second, t*tapBytes)
+			return place{first: mem(r[0], t*tapBytes), second: &m}
+		}, func() {
+			a.ADDQ(imm(vector), r[0])
+			a.ADDQ(imm(vector), second)
+			a.ADDQ(a.parameter("row"), r[1])
+		}
+}
+
 func winogradWeights(a *assembler) {
-	a.function("winogradWeightsAVX2", "func(w, u, tmp *float32, ld int)", "transforms eight rows of eight weights with nine taps each: G·w·Gᵀ.")
-	p := a.params("w", "u", "tmp", "ld")
-	w, u, tmp, ld := p[0], p[1], p[2], p[3]
+	p, weights, nextRow := a.weightParams("winogradWeights", "w, u", "w", "u", "transforms eight rows of eight weights with nine taps each: G·w·Gᵀ.")
+	u, tmp, ld := p[1], p[2], p[3]
 	quarter, sixth := a.spreadConstant("weightsQuarter", 1./4), a.spreadConstant("weightsSixth", 1./6)
 	twelfth, small := a.spreadConstant("weightsTwelfth", 1./12), a.spreadConstant("weightsTwentyFourth", 1./24)
-	oneWay := func(load, store func(i int) operand.Mem) {
+	oneWay := func(load, store func(i int) place) {
 		d := a.vectors(3, load)
-		put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
+		put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 		put(0, a.scaled(d[0], quarter))
 		even, odd, zero := a.scaled(a.sum(d[0], d[2]), sixth), a.scaled(d[1], sixth), a.zero()
 		negative := a.difference(zero, even)
@@ -253,29 +433,27 @@ func winogradWeights(a *assembler) {
 	a.MOVQ(imm(8), rows)
 	a.loop("row", rows, 1, func() {
 		for j := range 3 {
-			oneWay(func(i int) operand.Mem { return mem(w, (3*i+j)*tapBytes) }, func(i int) operand.Mem { return mem(tmp, i*squareRow+j*vector) })
+			oneWay(func(i int) place { return weights(3*i + j) }, func(i int) place { return a.square(tmp, i, j) })
 		}
 		a.MOVQ(u, to)
 		for i := range 6 {
-			oneWay(func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int) operand.Mem { return points.at(k, 0) })
+			oneWay(func(k int) place { return a.square(tmp, i, k) }, func(k int) place { return whole(points.at(k, 0)) })
 			a.ADDQ(next, to)
 		}
-		a.ADDQ(imm(vector), w)
-		a.ADDQ(imm(vector), u)
+		nextRow()
 	})
 	a.end()
 }
 
 func winogradWeightGradient(a *assembler) {
-	a.function("winogradWeightGradientAVX2", "func(d, dw, tmp *float32, ld int)", "transforms products to eight rows of eight weights with nine taps each: Gᵀ·d·G.")
-	p := a.params("d", "dw", "tmp", "ld")
-	d, dw, tmp, ld := p[0], p[1], p[2], p[3]
+	p, weights, nextRow := a.weightParams("winogradWeightGradient", "d, dw", "dw", "d", "transforms products to eight rows of eight weights with nine taps each: Gᵀ·d·G.")
+	d, tmp, ld := p[1], p[2], p[3]
 	quarter, sixth := a.spreadConstant("backQuarter", 1./4), a.spreadConstant("backSixth", 1./6)
 	twelfth, small := a.spreadConstant("backTwelfth", 1./12), a.spreadConstant("backTwentyFourth", 1./24)
-	oneWay := func(load, store func(i int) operand.Mem) {
+	oneWay := func(load, store func(i int) place) {
 		v := a.vectors(6, load)
 		p, q, r, t := a.sum(v[1], v[2]), a.difference(v[2], v[1]), a.sum(v[3], v[4]), a.difference(v[3], v[4])
-		put := func(i int, v reg.VecVirtual) { a.VMOVUPS(v, store(i)) }
+		put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 		put(0, a.product(p, sixth, a.product(v[0], quarter, a.scaled(r, small), false), true))
 		put(1, a.product(q, sixth, a.scaled(t, twelfth), false))
 		put(2, a.product(a.difference(r, p), sixth, v[5], false))
@@ -288,14 +466,13 @@ func winogradWeightGradient(a *assembler) {
 	a.loop("row", rows, 1, func() {
 		a.MOVQ(d, from)
 		for j := range 6 {
-			oneWay(func(i int) operand.Mem { return points.at(i, 0) }, func(i int) operand.Mem { return mem(tmp, i*squareRow+j*vector) })
+			oneWay(func(i int) place { return whole(points.at(i, 0)) }, func(i int) place { return a.square(tmp, i, j) })
 			a.ADDQ(ld, from)
 		}
 		for i := range 3 {
-			oneWay(func(k int) operand.Mem { return mem(tmp, i*squareRow+k*vector) }, func(k int) operand.Mem { return mem(dw, (3*i+k)*tapBytes) })
+			oneWay(func(k int) place { return a.square(tmp, i, k) }, func(k int) place { return weights(3*i + k) })
 		}
-		a.ADDQ(imm(vector), d)
-		a.ADDQ(imm(vector), dw)
+		nextRow()
 	})
 	a.end()
 }

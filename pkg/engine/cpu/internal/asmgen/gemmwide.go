@@ -1,0 +1,277 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// wideRows is the number of rows of a full tile of the AVX-512 matrix kernel.
+// Twelve rows of two vectors of sixteen outputs are 24 registers of sums, which
+// leaves eight of the 32 for the operands.
+const wideRows = 12
+
+// gemmWide writes the AVX-512 matrix kernel for every number of rows and one, two
+// or four blocks of eight outputs, eight floats per step ("Deep") and one ("Flat").
+func gemmWide(a *assembler) {
+	for _, blocks := range []int{1, 2, 4} {
+		for rows := 1; rows <= wideRows; rows++ {
+			wideTile{assembler: a, rows: rows, blocks: blocks, deep: true}.write()
+			wideTile{assembler: a, rows: rows, blocks: blocks}.write()
+		}
+	}
+}
+
+// wideTile writes one of them. Registers are named by hand: twelve hold the rows'
+// addresses (see wideRow), AX the offset of a step and DI its weights; what else
+// changes is on the stack. Registers 0-23 hold the sums, 24 and 25 weights, 26-31
+// inputs.
+type wideTile struct {
+	*assembler
+	rows, blocks       int
+	deep               bool
+	table, tiles       operand.Mem // on the stack: the tile's rows, and how many tiles are left
+	stepsAt, stepsLeft operand.Mem
+}
+
+// wideRow is the register of row i's address.
+func wideRow(i int) reg.GPPhysical {
+	return []reg.GPPhysical{
+		reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13,
+		reg.R15, reg.RBX, reg.RCX, reg.RDX, reg.RSI, reg.R14,
+	}[i]
+}
+
+// spare is a register that only full tiles need.
+const spare = wideRows - 1
+
+// vectors is the number of vector registers of a row's outputs.
+func (g wideTile) vectors() int { return max(1, g.blocks/2) }
+
+// register is vector register i, of eight floats where there is one block.
+func (g wideTile) register(i int) reg.VecPhysical {
+	if g.blocks == 1 {
+		return yRegisters[i]
+	}
+	return zRegisters[i]
+}
+
+// sum is the register of row i's outputs v.
+func (g wideTile) sum(i, v int) reg.VecPhysical { return g.register(i*g.vectors() + v) }
+
+// rowBytes is the size of the weights of one float of x.
+func (g wideTile) rowBytes() int { return g.blocks * vector }
+
+func (g wideTile) write() {
+	kind, depth := "Flat", 1
+	if g.deep {
+		kind, depth = "Deep", 8
+	}
+	g.function(fmt.Sprintf("gemm%s%dx%dAVX512", kind, g.rows, 8*g.blocks),
+		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
+		fmt.Sprintf("is a joined gemmFunc for %d rows, %d outputs and %d floats per step.", g.rows, 8*g.blocks, depth))
+	g.table, g.tiles, g.stepsAt, g.stepsLeft = g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8)
+	g.param("tiles", reg.RAX)
+	g.MOVQ(reg.RAX, g.tiles)
+	g.param("rows", reg.RAX)
+	g.MOVQ(reg.RAX, g.table)
+	g.Label("tile")
+	g.start()
+	g.Comment("The rows' inputs.")
+	g.param("steps", reg.RAX)
+	g.MOVQ(reg.RAX, g.stepsAt)
+	g.param("nstep", reg.RAX)
+	g.MOVQ(reg.RAX, g.stepsLeft)
+	g.addresses("x", 0)
+	if g.deep {
+		g.deepSteps()
+	} else {
+		g.flatSteps()
+	}
+	g.Label("store")
+	g.addresses("y", wideRows)
+	g.outputs("store", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(v, m) },
+		func(low, high operand.Mem, v reg.VecPhysical) {
+			g.VMOVUPS(v.AsY(), low)
+			g.VEXTRACTF64X4(operand.Imm(1), v, high)
+		})
+	g.ADDQ(imm(2*wideRows*4), g.table)
+	g.DECQ(g.tiles)
+	g.JNZ(operand.LabelRef("tile"))
+	g.end()
+}
+
+// addresses adds to the base, a parameter, the rows' offsets, the table's from
+// entry first on.
+func (g wideTile) addresses(base string, first int) {
+	g.MOVQ(g.table, reg.RDI)
+	g.param(base, reg.RAX)
+	for i := range g.rows {
+		g.MOVLQSX(mem(reg.RDI, 4*(first+i)), wideRow(i))
+		g.ADDQ(reg.RAX, wideRow(i))
+	}
+}
+
+// outputs calls whole with each sum and its place if the blocks of a row are next
+// to each other, else halves with the places of its two blocks. The rows'
+// registers hold the outputs' addresses. Labels begin with name.
+func (g wideTile) outputs(name string, whole func(m operand.Mem, sum reg.VecPhysical), halves func(low, high operand.Mem, sum reg.VecPhysical)) {
+	if g.blocks == 1 {
+		for i := range g.rows {
+			whole(mem(wideRow(i), 0), g.sum(i, 0))
+		}
+		return
+	}
+	g.param("yNext", reg.RAX)
+	g.CMPQ(reg.RAX, imm(vector))
+	g.JNE(operand.LabelRef(name + "_apart"))
+	for i := range g.rows {
+		for v := range g.vectors() {
+			whole(mem(wideRow(i), 2*v*vector), g.sum(i, v))
+		}
+	}
+	g.JMP(operand.LabelRef(name + "_done"))
+	g.Label(name + "_apart")
+	g.LEAQ(operand.Mem{Base: reg.RAX, Index: reg.RAX, Scale: 2}, reg.RDI)
+	for i := range g.rows {
+		row := wideRow(i)
+		halves(mem(row, 0), indexed(row, reg.RAX, 0), g.sum(i, 0))
+		if g.vectors() > 1 {
+			halves(operand.Mem{Base: row, Index: reg.RAX, Scale: 2}, indexed(row, reg.RDI, 0), g.sum(i, 1))
+		}
+	}
+	g.Label(name + "_done")
+}
+
+// start sets the sums to the bias, or to what is there.
+func (g wideTile) start() {
+	g.param("accumulate", reg.AL)
+	g.TESTB(reg.AL, reg.AL)
+	g.JZ(operand.LabelRef("fresh"))
+	g.addresses("y", wideRows)
+	g.outputs("load", func(m operand.Mem, v reg.VecPhysical) { g.VMOVUPS(m, v) },
+		func(low, high operand.Mem, v reg.VecPhysical) {
+			g.VMOVUPS(low, v.AsY())
+			g.VINSERTF64X4(operand.Imm(1), high, v, v)
+		})
+	g.JMP(operand.LabelRef("started"))
+	g.Label("fresh")
+	g.param("bias", reg.RAX)
+	for v := range g.vectors() {
+		g.VMOVUPS(mem(reg.RAX, 2*v*vector), g.sum(0, v))
+		for i := 1; i < g.rows; i++ {
+			g.VMOVAPS(g.sum(0, v), g.sum(i, v))
+		}
+	}
+	g.Label("started")
+}
+
+// product adds the outer product of the rows' floats at AX + offset and the
+// weights at DI + weights.
+func (g wideTile) product(offset, weights int) {
+	for v := range g.vectors() {
+		g.VMOVUPS(mem(reg.RDI, weights+2*v*vector), g.register(24+v))
+	}
+	for i := range g.rows {
+		x := g.register(26 + i%6)
+		g.VBROADCASTSS(indexed(wideRow(i), reg.RAX, offset), x)
+		for v := range g.vectors() {
+			g.VFMADD231PS(g.register(24+v), x, g.sum(i, v))
+		}
+	}
+}
+
+func (g wideTile) deepSteps() {
+	g.CMPQ(g.stepsLeft, imm(0))
+	g.JE(operand.LabelRef("store"))
+	g.Label("step")
+	g.MOVQ(g.stepsAt, reg.RDI)
+	g.MOVLQSX(mem(reg.RDI, 0), reg.RAX)
+	g.MOVLQSX(mem(reg.RDI, 4), reg.RDI)
+	if g.blocks > 1 {
+		g.SHLQ(operand.Imm(uint64(g.blocks/2)), reg.RDI) // times 2 or 4
+	}
+	g.ADDQ(g.parameter("w"), reg.RDI)
+	g.ADDQ(imm(8), g.stepsAt)
+	if g.rows == wideRows {
+		for k := range 8 {
+			g.product(4*k, k*g.rowBytes())
+		}
+	} else {
+		const unrolled = 2 // of the eight floats: these tiles are the last of a call, and many
+		g.MOVQ(imm(8/unrolled), wideRow(spare))
+		g.Label("floats")
+		for k := range unrolled {
+			g.product(4*k, k*g.rowBytes())
+		}
+		g.ADDQ(imm(4*unrolled), reg.RAX)
+		g.ADDQ(imm(unrolled*g.rowBytes()), reg.RDI)
+		g.DECQ(wideRow(spare))
+		g.JNZ(operand.LabelRef("floats"))
+	}
+	g.DECQ(g.stepsLeft)
+	g.JNZ(operand.LabelRef("step"))
+}
+
+func (g wideTile) flatSteps() {
+	g.param("w", reg.RDI)
+	if g.rows < wideRows {
+		steps := wideRow(spare)
+		g.MOVQ(g.stepsAt, steps)
+		g.CMPQ(g.stepsLeft, imm(0))
+		g.JE(operand.LabelRef("store"))
+		g.Label("step")
+		g.MOVLQSX(mem(steps, 0), reg.RAX)
+		g.product(0, 0)
+		g.ADDQ(imm(4), steps)
+		g.ADDQ(g.parameter("wNext"), reg.RDI)
+		g.DECQ(g.stepsLeft)
+		g.JNZ(operand.LabelRef("step"))
+		return
+	}
+	one := func(k int) {
+		g.MOVQ(g.stepsAt, reg.RAX)
+		g.MOVLQSX(mem(reg.RAX, 4*k), reg.RAX)
+		g.product(0, 0)
+		g.ADDQ(g.parameter("wNext"), reg.RDI)
+	}
+	g.SUBQ(imm(unroll), g.stepsLeft)
+	g.JLT(operand.LabelRef("rest"))
+	g.Label("steps")
+	for k := range unroll {
+		one(k)
+	}
+	g.ADDQ(imm(4*unroll), g.stepsAt)
+	g.SUBQ(imm(unroll), g.stepsLeft)
+	g.JGE(operand.LabelRef("steps"))
+	g.Label("rest")
+	g.ADDQ(imm(unroll), g.stepsLeft)
+	g.JZ(operand.LabelRef("store"))
+	g.Label("step")
+	one(0)
+	g.ADDQ(imm(4), g.stepsAt)
+	g.DECQ(g.stepsLeft)
+	g.JNZ(operand.LabelRef("step"))
+}
+
+// parameter is where a parameter lies on the stack.
+func (a *assembler) parameter(name string) operand.Mem {
+	b, err := a.Param(name).Resolve()
+	if err != nil {
+		panic(err) // the name is not in the signature
+	}
+	return b.Addr
+}
+
+// yRegisters and zRegisters are the vector registers of eight and of sixteen floats.
+var (
+	yRegisters = []reg.VecPhysical{
+		reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
+		reg.Y16, reg.Y17, reg.Y18, reg.Y19, reg.Y20, reg.Y21, reg.Y22, reg.Y23, reg.Y24, reg.Y25, reg.Y26, reg.Y27, reg.Y28, reg.Y29, reg.Y30, reg.Y31,
+	}
+	zRegisters = []reg.VecPhysical{
+		reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+		reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+	}
+)
