@@ -37,12 +37,20 @@ type Record struct {
 	Target    float64    `json:"target"`  // what Ratio must reach; 0: none is set
 	Repeats   int        `json:"repeats"` // interleaved measurements of each side
 	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
-	Machine   string     `json:"machine"`
-	Commit    string     `json:"commit"`
+	// Within is the interval in which Value must be, in place of a target; nil: none is set.
+	Within *[2]float64 `json:"within,omitempty"`
+
+	Machine string `json:"machine"`
+	Commit  string `json:"commit"`
 }
 
-// Met says whether the target is reached.
-func (r Record) Met() bool { return r.Ratio >= r.Target }
+// Met reports whether the target is reached, and the value is within its interval.
+func (r Record) Met() bool {
+	if w := r.Within; w != nil && !(r.Value >= w[0] && r.Value <= w[1]) {
+		return false
+	}
+	return r.Ratio >= r.Target
+}
 
 // Write writes records as a table, or as JSON.
 func Write(w io.Writer, records []Record, asJSON bool) error {
@@ -59,6 +67,12 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 			target = fmt.Sprintf("≥ %.2f, missed", r.Target)
 			if r.Met() {
 				target = fmt.Sprintf("≥ %.2f, reached", r.Target)
+			}
+		}
+		if w := r.Within; w != nil {
+			target = fmt.Sprintf("%.4g … %.4g, missed", w[0], w[1])
+			if r.Met() {
+				target = fmt.Sprintf("%.4g … %.4g, reached", w[0], w[1])
 			}
 		}
 		fmt.Fprintf(t, "%s\t%.4g %s\t%s\t%.4g %s\t%.3f\t%.3f … %.3f\t%s\t%d\n",

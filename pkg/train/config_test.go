@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep/pkg/data"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
 )
 
@@ -194,6 +196,36 @@ func TestLaptopTwins(t *testing.T) {
 				t.Errorf("%s has IoU %g, accuracy %g and %g", c.Data.Task(), e.IoU, e.Accuracy, e.ValAccuracy)
 			}
 		})
+	}
+}
+
+// TestTwinsSettle holds the twins to sizes with which four workers come to the quality of
+// one, which 'lockstep bench twins' measures: at least 100 optimizer steps, and running
+// statistics that have forgotten their initial values (to 1 %) in half of these.
+func TestTwinsSettle(t *testing.T) {
+	for _, name := range twinned() {
+		c, err := Named(name + "-laptop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples := c.Data.Samples
+		if samples == 0 {
+			samples = c.Data.Count - c.Data.TestImages
+		}
+		steps := c.Epochs * (samples / (4 * c.Batch * c.parts()))
+		if steps < 100 {
+			t.Errorf("%s: %d steps with 4 workers, want at least 100", c.Name, steps)
+		}
+		momentum := nn.BatchNormMomentum
+		if c.Model.Kind == model.KindResNetV2 {
+			momentum = 0.01
+		}
+		if c.Model.BatchNormMomentum > 0 {
+			momentum = c.Model.BatchNormMomentum
+		}
+		if left := math.Pow(1-momentum, float64(steps)/2); left > 0.01 {
+			t.Errorf("%s: after half of %d steps initial statistics have the weight %.2g in the running ones", c.Name, steps, left)
+		}
 	}
 }
 

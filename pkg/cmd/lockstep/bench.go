@@ -19,7 +19,7 @@ func benchCommand() *cobra.Command {
 an idle machine. Peers are installed by ` + bench.Advice + `; one that is
 missing is exit code 3.`,
 	}
-	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchWorkerCommand())
+	c.AddCommand(benchEngineCommand(), benchAblationCommand(), benchAllReduceCommand(), benchReadCommand(), benchLoaderCommand(), benchScalingCommand(), benchTwinsCommand(), benchWorkerCommand())
 	return c
 }
 
@@ -178,6 +178,40 @@ turns: bytes of the buffer a second.
 	f.IntSliceVar(&o.Sizes, "sizes", bench.DefaultSizes(), "bytes of the buffer")
 	f.IntVar(&o.Repeats, "repeats", 5, "of each size and side")
 	peerFlags(f, &o.Peer)
+	out.flags(f)
+	return c
+}
+
+func benchTwinsCommand() *cobra.Command {
+	var o bench.TwinOptions
+	var out benchOutput
+	c := &cobra.Command{
+		Use:   "twins [CONFIG…]",
+		Short: "Quality of the -laptop configs with more workers beside one worker",
+		Long: `Trains the configs for a laptop (or those that are named) to their end with one
+worker and with more, once per seed, and compares IoU, accuracy on held-out images or
+held-out loss with those of one worker. A value is to be within one worker's 95 %
+interval over the seeds: quality does not depend on the number of workers, as the
+courses teach. Workers may outnumber the cores: no times are compared.
+
+  lockstep bench twins
+  lockstep bench twins resnet50v2-cifar10-laptop --seeds 1,2,3,4,5 -v`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Configs = args
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			if out.verbose {
+				o.Output = c.ErrOrStderr()
+			}
+			records, err := bench.TwinRuns(c.Context(), o)
+			return out.write(c, records, err)
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVar(&o.Workers, "workers", []int{2, 4}, "worker counts to compare with one worker")
+	f.Int64SliceVar(&o.Seeds, "seeds", []int64{1, 2, 3}, "a run of each worker count for each")
+	f.StringArrayVar(&o.Set, "set", nil, "key=value in each config, repeatable")
 	out.flags(f)
 	return c
 }
