@@ -172,6 +172,7 @@ func driveKernel(t *testing.T, dir string, steps ...step) ([]answer, float64) {
 	}
 	cmd := exec.Command(py, filepath.Join("testdata", "driver.py"), prefix)
 	cmd.Stdin = bytes.NewReader(in)
+	cmd.Env = append(os.Environ(), "LOCKSTEP_LOCKS="+t.TempDir())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

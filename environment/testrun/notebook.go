@@ -26,7 +26,7 @@ func notebooks(ctx context.Context, r *runner) error {
 		}
 	}
 	report := filepath.Join(out, "report.html")
-	env := append(jupyterEnv(), "TMPDIR="+temporary, "LOCKSTEP_LOGS="+logs, "LOCKSTEP_DEMO_FIGURES="+figures,
+	env := append(jupyterEnv(), "TMPDIR="+temporary, "LOCKSTEP_LOGS="+logs, "LOCKSTEP_LOCKS="+filepath.Join(out, "locks"), "LOCKSTEP_DEMO_FIGURES="+figures,
 		"LOCKSTEP_DEMO_WORKERS=1,2", "LOCKSTEP_DEMO_EPOCHS=2", "LOCKSTEP_YOUR_REPORT="+report)
 	all, err := filepath.Glob("notebooks/*.ipynb")
 	if err != nil {

@@ -122,7 +122,7 @@ func sideBySide(ctx context.Context, o ScalingOptions, logs string, repeat, n in
 func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat int) (map[int]float64, error) {
 	job, err := launch.Local(ctx, launch.Sweep{
 		Config: o.Config, Workers: o.Workers, Seeds: []int64{int64(repeat)}, Epochs: o.Epochs, Threads: o.Threads,
-		Logs: logs, Study: fmt.Sprintf("repeat-%d", repeat), Output: o.Output,
+		Logs: logs, Study: fmt.Sprintf("repeat-%d", repeat), Output: o.Output, Now: true,
 	})
 	if err != nil {
 		return nil, err

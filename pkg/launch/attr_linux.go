@@ -7,3 +7,7 @@ import "syscall"
 func workerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
+
+// sessionAttr gives a process a session of its own, so that neither a notebook's
+// interrupt nor the end of a terminal reaches it.
+func sessionAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -47,14 +47,19 @@ func Binary(ctx context.Context) (string, error) {
 	if sameFile(found, self) {
 		return found, nil
 	}
+	return found, checkBuild(ctx, found, self)
+}
+
+// checkBuild refuses a command that was built from other sources than self.
+func checkBuild(ctx context.Context, found, self string) error {
 	theirs, err := buildOf(ctx, found)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if theirs != buildid.ID {
-		return "", fmt.Errorf("use %s for workers: it is build %q, this program is build %q: build both from the same sources, or set %s to the one that belongs to this program", found, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: it is build %q, this program is build %q: build both from the same sources, or set %s to the one that belongs to this program", found, theirs, buildid.ID, binaryVariable)
 	}
-	return found, nil
+	return nil
 }
 
 func sameFile(a, b string) bool {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"time"
 
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 )
 
@@ -22,101 +20,167 @@ const (
 	StateCanceled = runs.StatusCanceled
 )
 
-// Job is a sweep that runs in the background.
+// Job is a sweep that runs in the background, in this process or in another.
 type Job struct {
-	dir    string
-	runs   []*run
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // once done is closed
-	now    chan struct{}
-	kill   sync.Once // closes now
+	dir  string
+	name string // of the study
+	note string
+	of   sweepProcess
+}
+
+// sweepProcess is what a Job knows of the process that runs its sweep.
+type sweepProcess interface {
+	status() []RunStatus
+	waits() string         // what the sweep waits for, "" if for nothing
+	ended() (bool, error)  // whether the sweep has ended, and how
+	wake() <-chan struct{} // closed when the sweep has ended; nil: nobody tells
+	mine() bool            // whether end does anything
+	ending() bool          // whether the sweep was asked to end by this process
+	end(atOnce bool) error // asks the sweep to end
 }
 
 // Local starts the runs of s on this machine and returns at once; they go on
-// one after another until all are done, one fails, or ctx ends. What can be
-// known to be wrong before is an error, and then nothing was started.
+// one after another until all are done or one fails. What can be known to be
+// wrong before is an error, and then nothing was started.
+//
+// In a notebook the sweep has a process of its own, ctx is used for the start
+// alone, and an interrupt of the cell leaves the sweep alone: Cancel ends it. It
+// ends with the notebook's kernel unless Detach is set. Elsewhere this process
+// runs it, and the end of ctx ends it.
+//
+// While another sweep of this user runs on this machine, this one waits, because
+// times that were measured beside it would be wrong; see Sweep.Now. If runs of
+// the sweep are being trained already, the Job is that of their owner. Finished
+// runs are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
+	if notebook.InNotebook() {
+		return startProcess(ctx, s)
 	}
-	s = s.withDefaults()
-	dir, err := s.dir()
-	if err != nil {
-		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+	job, err := start(ctx, s, newID(time.Now()), 0)
+	if err == nil && job.note != "" && s.Output != nil {
+		(&output{w: s.Output}).line(job.note)
 	}
-	var binary string
-	if s.foreign() {
-		_, err = exec.LookPath(s.Command[0])
-	} else {
-		binary, err = Binary(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
-	}
-	all := s.plan(dir)
-	if !s.foreign() {
-		if err := s.check(ctx, binary, all); err != nil {
-			return nil, fmt.Errorf("launch %s: %w", s.Study, err)
-		}
-	}
-	if err := makeFolder(dir); err != nil {
-		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
-	}
-	for _, r := range all {
-		if err := r.look(); err != nil {
-			return nil, fmt.Errorf("launch %s: %w", s.Study, err)
-		}
-	}
-	j := &Job{dir: dir, runs: all, done: make(chan struct{}), now: make(chan struct{})}
-	for _, r := range all {
-		r.now = j.now
-	}
-	j.ctx, j.cancel = context.WithCancel(ctx)
-	go j.work(binary)
-	return j, nil
+	return job, err
 }
 
-func (j *Job) work(binary string) {
-	// See run.start.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer close(j.done)
-	defer j.cancel()
-	for _, r := range j.runs {
-		if j.err = r.do(j.ctx, binary); j.err != nil {
-			return
-		}
+// start runs s in this process, if there is something to do. kernel is the pid of
+// the notebook's kernel for which it does, 0 if for none.
+func start(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
+	job, l, err := examine(ctx, &s)
+	if err != nil || job.of != l {
+		return job, err
 	}
+	owner, err := l.begin(ctx, s, job.dir, id, kernel)
+	if err != nil {
+		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
+	}
+	if job.note = l.waits(); owner != nil { // since a moment ago
+		job.of, job.note = attached(owner), owner.shown()
+	}
+	return job, nil
 }
+
+// examine checks s and completes it. The job's process is l if l has something to
+// do, and otherwise shows the sweep that has the runs, or those that are done.
+func examine(ctx context.Context, s *Sweep) (job *Job, l *local, err error) {
+	if err := s.Validate(); err != nil {
+		return nil, nil, err
+	}
+	*s = s.withDefaults()
+	if job, l, err = s.examine(ctx); err != nil {
+		return nil, nil, fmt.Errorf("launch %s: %w", s.Study, err)
+	}
+	return job, l, nil
+}
+
+func (s *Sweep) examine(ctx context.Context) (job *Job, l *local, err error) {
+	dir, err := s.dir()
+	if err != nil {
+		return nil, nil, err
+	}
+	if l, err = prepare(ctx, s, dir); err != nil {
+		return nil, nil, err
+	}
+	if err := l.compare(); err != nil {
+		return nil, nil, err
+	}
+	folder, err := locksFolder()
+	if err != nil {
+		return nil, nil, err
+	}
+	job = &Job{dir: dir, name: s.Study, of: l}
+	owner, err := ownerOf(folder, dir, l.all)
+	if err != nil {
+		return nil, nil, err
+	}
+	if owner != nil {
+		job.of, job.note = attached(owner), owner.shown()
+		return job, l, nil
+	}
+	nothing, err := l.look()
+	if nothing {
+		job.of, job.note = finished{l}, count(len(l.all), "run")+" done; nothing to do"
+	}
+	return job, l, err
+}
+
+// finished is a sweep all of whose runs were done before.
+type finished struct{ *local }
+
+func (finished) ended() (bool, error)  { return true, nil }
+func (finished) wake() <-chan struct{} { return nil }
+func (finished) end(bool) error        { return nil }
+
+// Note says what a user should know about the start: which sweep this one waits
+// for, that the runs are being trained already, or that all were done before. It
+// is empty for a sweep that simply started.
+func (j *Job) Note() string { return j.note }
+
+// Attached reports whether the job belongs to somebody else, so that Cancel leaves
+// it alone.
+func (j *Job) Attached() bool { return !j.of.mine() }
 
 // Dir is the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
 // Cancel ends the job: its workers are asked to end, and after some seconds
-// made to. Wait returns when they have.
-func (j *Job) Cancel() { j.cancel() }
+// made to. Wait returns when they have. A job that belongs to somebody else,
+// such as a sweep in a terminal, is left alone, and the error says who can end it.
+func (j *Job) Cancel() error { return j.of.end(false) }
 
-// Kill ends the job at once: its workers are not asked.
-func (j *Job) Kill() {
-	j.cancel()
-	j.kill.Do(func() { close(j.now) })
-}
+// Kill is Cancel, but the workers are not asked.
+func (j *Job) Kill() error { return j.of.end(true) }
 
 // Wait returns when the job has ended, with the error of the run that failed,
-// or when ctx ends; the job goes on then, unless ctx was Local's too.
-func (j *Job) Wait(ctx context.Context) error {
-	select {
-	case <-j.done:
-		return j.err
-	case <-ctx.Done():
+// or when ctx ends; the job goes on then, unless ctx was Local's too and this
+// process runs it.
+func (j *Job) Wait(ctx context.Context) error { return j.wait(ctx, func() {}) }
+
+// wait is Wait with a function that is called every watchTime and at the end.
+func (j *Job) wait(ctx context.Context, show func()) error {
+	tick := time.NewTicker(watchTime)
+	defer tick.Stop()
+	defer show()
+	stop := ctx.Done()
+	for {
+		if over, err := j.of.ended(); over {
+			return err
+		}
+		show()
+		select {
+		case <-j.of.wake():
+		case <-tick.C:
+		case <-stop:
+			if !j.of.ending() {
+				how := ""
+				if j.of.mine() {
+					how = ": Cancel ends it"
+				}
+				return fmt.Errorf("wait for %s: %w; it goes on%s", j.name, context.Cause(ctx), how)
+			}
+			stop = nil // what was started must be gone first
+		}
 	}
-	if j.ctx.Err() != nil { // it is ending: what was started must be gone first
-		<-j.done
-		return j.err
-	}
-	return fmt.Errorf("wait for %s: %w; it goes on: Cancel ends it", filepath.Base(j.dir), context.Cause(ctx))
 }
 
 // RunStatus is how far a run is.
@@ -135,21 +199,17 @@ type RunStatus struct {
 	// Lines is the number of lines that rank 0 has written, Line the last.
 	Lines int
 	Line  string
+
+	foreign bool // the workers are not ours
 }
 
 // Status is how far the runs are, in their order.
-func (j *Job) Status() []RunStatus {
-	all := make([]RunStatus, len(j.runs))
-	for i, r := range j.runs {
-		all[i] = r.status()
-	}
-	return all
-}
+func (j *Job) Status() []RunStatus { return j.of.status() }
 
 func (r *run) status() RunStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs}
+	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.foreign()}
 	if r.speaks != nil {
 		s.Lines, s.Line = r.speaks.latest()
 	}

@@ -177,10 +177,14 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	gone(t, out.pids(t))
 
 	// Finished runs are not run again, with Resume or without.
-	before := out.String()
 	for _, s.Resume = range []bool{false, true} {
-		if _, err := launch(t, s); err != nil || out.String() != before {
+		before := out.String()
+		again, err := launch(t, s)
+		if err != nil || out.String() != before+"4 runs done; nothing to do\n" {
 			t.Errorf("%v; a finished run was started again:\n%s", err, out.String()[len(before):])
+		}
+		if st := again.Status(); len(st) != 4 || st[3].State != StateDone || st[3].Epoch != 2 {
+			t.Errorf("the finished runs are not shown: %+v", st)
 		}
 	}
 	s.Set = []string{"batch=5"}
@@ -287,7 +291,9 @@ func TestNoProcessIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.await(t, "up\n", 4)
-	j.Cancel()
+	if err := j.Cancel(); err != nil {
+		t.Error(err)
+	}
 	wantError(t, j.Wait(context.Background()), "run script-n2-s1: context canceled")
 	pids := out.pids(t)
 	// A grandchild is not ours to wait for: its new parent takes a moment.

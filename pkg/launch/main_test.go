@@ -18,6 +18,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -35,6 +36,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 2 && os.Args[1] == "launch" && os.Args[2] == "--watched" {
+		os.Exit(serve())
+	}
+	if len(os.Args) > 2 && os.Args[1] == "notebook" {
+		os.Exit(standInKernel(os.Args[2]))
+	}
 	if len(os.Args) > 2 && os.Args[1] == "launch" {
 		j, err := Local(context.Background(), Sweep{
 			Command: []string{"/bin/sh", "-c", "echo pid $$ up; exec sleep 600"}, Workers: []int{2},
@@ -46,7 +53,60 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "launcher:", err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(ownLocks(m))
+}
+
+// ownLocks runs the tests with a folder of locks that no other test has.
+func ownLocks(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "launch-locks-")
+	if err == nil {
+		err = os.Setenv("LOCKSTEP_LOCKS", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// serve is "lockstep launch --watched".
+func serve() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	j, err := Serve(ctx, os.Stdin, os.Stdout, os.Stderr)
+	if err == nil && j != nil {
+		err = j.Wait(ctx)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// standInKernel is a notebook's kernel whose one cell launches the sweep that is
+// written in JSON, and which then runs until it is killed.
+func standInKernel(text string) int {
+	notebook.SetHook(notebook.Hook{
+		Context: context.Background,
+		Display: func(v any, _ string, _ bool) error { fmt.Println("shows:", v); return nil },
+	})
+	var s Sweep
+	err := json.Unmarshal([]byte(text), &s)
+	s.Output, s.grace = os.Stdout, time.Second
+	if err == nil {
+		_, err = Local(notebook.Context(), s)
+	}
+	fmt.Println("cell ended:", err)
+	time.Sleep(time.Hour)
+	return 0
 }
 
 // sums is the worker's command line. What it does hangs on the config's name.

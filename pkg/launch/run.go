@@ -31,6 +31,7 @@ type run struct {
 	skip    bool // it is done already
 	out     *output
 	now     <-chan struct{} // closed when workers are to be killed
+	changed func()          // called after each change of state
 
 	mu      sync.Mutex
 	speaks  *lines // of rank 0, once it runs
@@ -135,15 +136,17 @@ func (r *run) doOwn(ctx context.Context, binary string) error {
 }
 
 // makeFolder makes a folder, or says where else one may.
-func makeFolder(dir string) error {
-	err := os.MkdirAll(dir, 0o755)
+func makeFolder(dir string) error { return unwritable("make folder", os.MkdirAll(dir, 0o755)) }
+
+// unwritable adds to err what was done, and where else one may write.
+func unwritable(what string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
 		if errors.Is(err, cause) {
-			return fmt.Errorf("make folder: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", err)
+			return fmt.Errorf("%s: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", what, err)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("make folder: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
@@ -273,6 +276,7 @@ func (r *run) seen(l *lines) {
 }
 
 func (r *run) set(state string, err error) {
+	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.state = state; state == StateRunning {

@@ -58,10 +58,22 @@ type Sweep struct {
 	// Timeout bounds each run; 0: no bound.
 	Timeout time.Duration
 
+	// Now starts the sweep though another sweep of this user runs on this machine.
+	// Without it the sweep waits until that has ended: times that are measured
+	// beside other work are wrong. A sweep in a run of another (LOCKSTEP_RUN is
+	// set) or in a scheduler's job never waits.
+	Now bool
+	// NoWait makes Local return a *BusyError where the sweep would have to wait.
+	NoWait bool
+	// Detach lets a sweep that a notebook launched go on when the notebook's kernel
+	// has ended or was restarted; Attach finds it again. Without it the sweep ends
+	// with the kernel.
+	Detach bool
+
 	// Output gets every worker's lines, with "[n2 s1 rank 0] " in front. nil:
 	// they are only in the run folders. It is written to by one goroutine at a
 	// time.
-	Output io.Writer
+	Output io.Writer `json:"-"`
 
 	// grace is how long workers may take to end in order.
 	grace time.Duration
@@ -91,6 +103,8 @@ func (s Sweep) validate(cores int) error {
 		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
 		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
+	case s.Now && s.NoWait:
+		return errors.New("now and no-wait: give one of the two")
 	case s.Timeout < 0:
 		return fmt.Errorf("time-out is %v: use a positive one, or 0 for none", s.Timeout)
 	}

@@ -14,34 +14,30 @@ import (
 const watchTime = 300 * time.Millisecond
 
 // Watch shows a line a run, live, in a cell or a terminal: epochs done, loss,
-// IoU, samples per second. It returns like Wait.
+// IoU, samples per second; before, what the sweep waits for. It returns like
+// Wait.
 func (j *Job) Watch(ctx context.Context) error {
-	bars := make([]*notebook.Progress, len(j.runs))
-	show := func() {
-		for i, r := range j.runs {
-			s := r.status()
+	var bars []*notebook.Progress
+	var waits string
+	var place *notebook.Live
+	return j.wait(ctx, func() {
+		if text := j.of.waits(); text != waits && text != "" {
+			if waits == "" {
+				place = notebook.NewLive()
+			}
+			waits = text
+			_ = place.Show(text) // what cannot be shown must not end what it shows
+		}
+		for i, s := range j.of.status() {
+			if i == len(bars) {
+				bars = append(bars, nil)
+			}
 			// How many epochs there will be is known when the run folder is there.
-			known := s.Epochs > 0 || r.sweep.foreign() || s.State != StateRunning
-			if s.State != StateWaiting && known {
+			if s.State != StateWaiting && (s.Epochs > 0 || s.foreign || s.State != StateRunning) {
 				bars[i] = s.show(bars[i])
 			}
 		}
-	}
-	tick := time.NewTicker(watchTime)
-	defer tick.Stop()
-	for {
-		select {
-		case <-j.done:
-			show()
-			return j.err
-		case <-ctx.Done():
-			err := j.Wait(ctx)
-			show()
-			return err
-		case <-tick.C:
-			show()
-		}
-	}
+	})
 }
 
 // show brings a run's line up to date. A run that has ended is shown once.

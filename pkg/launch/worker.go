@@ -74,7 +74,7 @@ func (r *run) startWorker(argv []string, rank int, env []string) (*worker, error
 	if r.resume {
 		mode = os.O_APPEND
 	}
-	log, err := os.OpenFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
+	log, err := os.OpenFile(filepath.Join(r.dir, workerLog(rank)), os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
@@ -235,3 +235,6 @@ func signaled(x *exec.ExitError) syscall.Signal {
 	}
 	return 0
 }
+
+// workerLog is the name of the file with the lines of a worker.
+func workerLog(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }

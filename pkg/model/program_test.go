@@ -53,6 +53,7 @@ func TestProgramIsAWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LOCKSTEP_BIN", program)
+	t.Setenv("LOCKSTEP_LOCKS", filepath.Join(dir, "locks"))
 	job, err := launch.Local(t.Context(), launch.Sweep{Config: config, Logs: filepath.Join(dir, "logs"), Workers: []int{2}, Oversubscribe: true})
 	if err != nil {
 		t.Fatal(err)

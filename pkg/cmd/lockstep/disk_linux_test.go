@@ -204,10 +204,10 @@ func TestReadOnlyLogs(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"launch", "--config", p.config, "--seeds", "2"}, []string{"tiny/ddp-n1-s2", "read-only file system", "LOCKSTEP_LOGS"}},
+		{[]string{"launch", "--config", p.config, "--seeds", "2"}, []string{"logs/tiny", "read-only file system", "LOCKSTEP_LOGS"}},
 		{[]string{"launch", "--config", p.config, "--study", "other"}, []string{"other", "read-only file system", "LOCKSTEP_LOGS"}},
 		{[]string{"train", "--config", p.config, "--run", p.run(1, 3)}, []string{"ddp-n1-s3", "read-only file system", "LOCKSTEP_LOGS"}},
-		{[]string{"launch", "--config", p.config, "--epochs", "12", "--resume"}, []string{"ddp-n1-s1", "read-only file system"}},
+		{[]string{"launch", "--config", p.config, "--epochs", "12", "--resume"}, []string{"logs/tiny", "read-only file system"}},
 		{[]string{"train", "--config", p.config, "--run", p.run(1, 1), "--epochs", "12", "--resume"}, []string{"ddp-n1-s1", "read-only file system"}},
 	} {
 		out.Reset()

@@ -27,6 +27,7 @@ func TestFailingRunsLeaveNothing(t *testing.T) {
 	}
 	t.Setenv("LOCKSTEP_BIN", binary)
 	t.Setenv("TMPDIR", p.temp)
+	t.Setenv("LOCKSTEP_LOCKS", p.locks())
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -65,11 +65,14 @@ func (p *place) command(out *bytes.Buffer, args ...string) *exec.Cmd {
 		p.t.Fatal(err)
 	}
 	c := exec.Command(binary, args...)
-	c.Env = append(os.Environ(), "LOCKSTEP_BIN="+binary, "LOCKSTEP_LOGS="+p.logs, "TMPDIR="+p.temp)
+	c.Env = append(os.Environ(), "LOCKSTEP_BIN="+binary, "LOCKSTEP_LOGS="+p.logs, "LOCKSTEP_LOCKS="+p.locks(), "TMPDIR="+p.temp)
 	c.Stdout, c.Stderr = out, out
 	c.WaitDelay = 20 * time.Second
 	return c
 }
+
+// locks is the folder in which the sweeps of this place find each other.
+func (p *place) locks() string { return filepath.Join(p.dir, "locks") }
 
 // launch is the command that trains one run.
 func (p *place) launch(out *bytes.Buffer, workers int, seed int64, more ...string) *exec.Cmd {
@@ -169,7 +172,7 @@ func (p *place) leavesNothing(ports []string) {
 func pendingIn(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if strings.HasPrefix(filepath.Base(path), ".") {
+		if base := filepath.Base(path); strings.HasPrefix(base, ".") && base != ".launch" { // where launch keeps its sweeps
 			found = append(found, path)
 		}
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 
 func launchCommand() *cobra.Command {
 	var s launch.Sweep
-	var lines bool
+	var lines, watched bool
 	var device string
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
@@ -36,11 +37,21 @@ its wall time in it.
 Workers of one machine exchange gradients through shared memory, those of
 several by TCP; LOCKSTEP_COLLECTIVE=shm, unix or tcp says otherwise.
 
+One sweep runs at a time: while another one of this user runs on this machine,
+this one waits, since times that were measured beside it would be wrong. --now
+starts it anyway, --no-wait ends with exit code 4. In a run of another sweep and
+in a scheduler's job nothing waits. lockstep jobs lists the sweeps. LOCKSTEP_LOCKS
+is the folder in which they find each other (default: $XDG_RUNTIME_DIR/lockstep).
+Finished runs are not run again; runs that are being trained are shown.
+
 Ctrl-C ends the run after the step under way and saves it, and --resume goes on
 with the next step; a second Ctrl-C ends it at once. After a kill, --resume does
 again what came after the last checkpoint: see checkpoint.every and every_steps
 of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if watched {
+				return serveSweep(c)
+			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage(fmt.Errorf("%q is no flag: put the command to launch behind --", args[0]))
 			}
@@ -77,6 +88,10 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker looks into, as trace-<rank>.json of its run folder (see lockstep train --help)")
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
+	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")
+	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
+	f.BoolVar(&watched, "watched", false, "")
+	_ = f.MarkHidden("watched") // only a notebook's kernel uses it; it is there
 	f.BoolVar(&lines, "lines", false, "show the workers' lines in a terminal too, in place of a bar a run")
 	return c
 }
@@ -93,19 +108,40 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	}
 	job, err := launch.Local(c.Context(), s)
 	var wrong *train.UsageError
-	if errors.As(err, &wrong) {
+	var busy *launch.BusyError
+	switch {
+	case errors.As(err, &wrong):
 		return usage(err)
-	}
-	if err != nil {
+	case errors.As(err, &busy):
+		return &exitError{exitBusy, err}
+	case err != nil:
 		return err
 	}
-	onSecondInterrupt(c.Context(), job.Kill)
+	if s.Output == nil && job.Note() != "" {
+		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Note()); err != nil {
+			return err
+		}
+	}
+	if job.Attached() { // its lines go elsewhere
+		end = (*launch.Job).Watch
+	}
+	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // of another's job nothing is ended
 	if err := end(job, c.Context()); err != nil {
-		if len(s.Command) > 0 {
+		if len(s.Command) > 0 || job.Attached() {
 			return err
 		}
 		return goOn(c.Context(), err)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "logs: %s\nnext: lockstep scaling %s\n", job.Dir(), job.Dir())
 	return err
+}
+
+// serveSweep runs the sweep that a notebook's kernel orders.
+func serveSweep(c *cobra.Command) error {
+	job, err := launch.Serve(c.Context(), os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
+	if err != nil || job == nil {
+		return err
+	}
+	onSecondInterrupt(c.Context(), func() { _ = job.Kill() }) // its own sweep, which it can end
+	return job.Wait(c.Context())
 }

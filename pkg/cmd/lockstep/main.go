@@ -1,7 +1,8 @@
 // Command lockstep trains, launches, reads and plots; see lockstep help.
 //
 // Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that
-// the command needs is missing on this machine; 130 interrupted.
+// the command needs is missing on this machine; 4 another sweep runs (launch
+// --no-wait); 130 interrupted.
 package main
 
 import (
@@ -19,6 +20,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitMissing     = 3
+	exitBusy        = 4
 	exitInterrupted = 130
 )
 
@@ -74,13 +76,13 @@ func newRoot() *cobra.Command {
 they leave, and draws epoch time, throughput, speed-up and IoU.
 
 Exit codes: 0 done; 1 failed; 2 wrong use; 3 something needed is missing on
-this machine; 130 interrupted. "lockstep gate" has its own: see its help.`,
+this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockstep gate" has its own: see its help.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), modelCommand(),
+		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), jobsCommand(), modelCommand(),
 		forReading(scalingCommand()), forReading(compareCommand()), forReading(gateCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
 		verifyCommand(), dataCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
 	)

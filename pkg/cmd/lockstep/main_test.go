@@ -18,6 +18,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("LOCKSTEP_LOGS", e.WorkDir+"/logs")
+			e.Setenv("LOCKSTEP_LOCKS", e.WorkDir+"/locks")
 			checkout, err := filepath.Abs("../../..")
 			if err != nil {
 				return err

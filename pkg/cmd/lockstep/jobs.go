@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/launch"
+)
+
+func jobsCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "jobs",
+		Short: "List your sweeps on this machine",
+		Long: `Lists your sweeps on this machine, the newest first: those that wait or run, with
+the process that runs them, and the last ones that have ended since the machine
+was started. launch.Attach(STUDY) shows one in a notebook; so does the command
+that launched it, given again.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			jobs, err := launch.Jobs()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(c.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(jobs)
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), jobs)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	return c
+}

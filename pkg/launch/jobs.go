@@ -1,0 +1,138 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"lockstep/pkg/runs"
+)
+
+// JobInfo is a sweep of this user on this machine, as Jobs lists it.
+type JobInfo struct {
+	Study   string
+	Dir     string // the study's folder; Attach takes it
+	State   string // one of the State constants
+	PID     int    // of the process that runs it
+	Started time.Time
+	Ended   time.Time // zero before
+	Runs    int
+	Done    int    // runs that are done
+	Waits   string // what a waiting sweep waits for
+	Error   string // of a sweep that failed or was canceled
+	Detach  bool   // it does not end with the notebook that launched it
+}
+
+// JobList is a list of sweeps that shows itself as a table.
+type JobList []JobInfo
+
+// Jobs lists the sweeps of this user on this machine, the newest first: those
+// that wait or run, and the last ones that have ended since the machine was
+// started.
+func Jobs() (JobList, error) {
+	folder, err := locksFolder()
+	if err != nil {
+		return nil, err
+	}
+	all, err := entries(folder)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(all)
+	list := JobList{}
+	for _, e := range all {
+		r, err := readRecord(e.Record)
+		if err != nil {
+			continue // the study was deleted
+		}
+		m := attached(r)
+		if _, err := m.ended(); err != nil && m.record.Error == "" {
+			return nil, err
+		}
+		list = append(list, m.record.info())
+	}
+	return list, nil
+}
+
+func (r *record) info() JobInfo {
+	info := JobInfo{
+		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
+		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach,
+	}
+	for _, n := range r.Runs {
+		if n.State == StateDone {
+			info.Done++
+		}
+	}
+	return info
+}
+
+// String is the list as a table, a line per sweep.
+func (l JobList) String() string {
+	if len(l) == 0 {
+		return "no sweeps"
+	}
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "study\tstate\truns done\tsince\tpid\tfolder\t")
+	for _, j := range l {
+		pid, note := "", ""
+		switch {
+		case j.State == StateWaiting:
+			pid, note = fmt.Sprint(j.PID), j.Waits
+		case j.State == StateRunning:
+			pid = fmt.Sprint(j.PID)
+		case j.Error != "":
+			note, _, _ = strings.Cut(j.Error, "\n")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, clock(j.Started), pid, j.Dir, note)
+	}
+	_ = w.Flush() // into memory
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Attach returns the job of a study that was launched by another process, such as
+// the notebook's kernel before it was restarted, a terminal, or "lockstep train".
+// The study is the name of its folder in logs, or a path. If no sweep of it runs,
+// the last one that did is returned.
+func Attach(study string) (*Job, error) {
+	dir, err := runs.ResolveLogs(study)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", study, err)
+	}
+	job := &Job{dir: dir, name: filepath.Base(dir)}
+	all := records(dir)
+	for _, r := range all {
+		if !r.over() && r.alive() {
+			job.of = attached(r)
+			return job, nil
+		}
+	}
+	found, err := runs.Find(dir)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w; lockstep jobs (launch.Jobs) lists the sweeps", study, err)
+	}
+	for _, run := range found {
+		owner, alive, err := runs.OwnerOf(run)
+		if err != nil {
+			return nil, fmt.Errorf("attach %s: %w", study, err)
+		}
+		if alive {
+			job.of = attached(ownedRun(run, owner))
+			return job, nil
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("attach %s: no sweep was launched into %s, and nothing trains in it; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
+	}
+	job.of = attached(all[0])
+	return job, nil
+}
