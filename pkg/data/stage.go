@@ -12,11 +12,11 @@ import (
 
 // Staged is a copy of a config's files on this machine.
 type Staged struct {
-	Config  Config // reads the copy
-	Dir     string
-	Bytes   int64         // of all files
-	Seconds time.Duration // that copying took; 0 if another process has copied
-	Copied  bool          // by this process
+	Config Config // reads the copy
+	Dir    string
+	Bytes  int64         // of all files
+	Took   time.Duration // by copying; 0 if another process has copied
+	Copied bool          // by this process
 
 	copy *stage.Stage
 }
@@ -46,7 +46,7 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Staged{Config: c, Dir: copied.Dir(), Bytes: copied.Bytes, Seconds: copied.Seconds, Copied: copied.Copied, copy: copied}
+	s := &Staged{Config: c, Dir: copied.Dir(), Bytes: copied.Bytes, Took: copied.Took, Copied: copied.Copied, copy: copied}
 	s.Config.Path, s.Config.Stage = copied.Path(0), ""
 	if c.TestPath != "" {
 		s.Config.TestPath = copied.Path(1)

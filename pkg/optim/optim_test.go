@@ -187,8 +187,11 @@ func TestRate(t *testing.T) {
 
 func TestScheduleValidate(t *testing.T) {
 	for _, s := range []optim.Schedule{
-		{}, optim.StudySchedule(), optim.StudyScheduleTensorFlow(), optim.StudySchedulePyTorch(), {Scaling: "sqrt", WarmupSteps: 128},
-		{WarmupEpochs: 2, WarmupFrom: "unscaled", SetAfterEpoch: true}, {WarmupSteps: 2, WarmupFrom: "zero"},
+		{},
+		optim.StudySchedule(), optim.StudyScheduleTensorFlow(), optim.StudySchedulePyTorch(),
+		{Scaling: "sqrt", WarmupSteps: 128},
+		{WarmupEpochs: 2, WarmupFrom: "unscaled", SetAfterEpoch: true},
+		{WarmupSteps: 2, WarmupFrom: "zero"},
 	} {
 		if err := s.Validate(); err != nil {
 			t.Errorf("%+v: %v", s, err)

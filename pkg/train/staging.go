@@ -32,7 +32,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 func describeStaged(s *data.Staged) string {
 	mib := float64(s.Bytes) / (1 << 20)
 	if s.Copied {
-		return fmt.Sprintf("data staged to %s: %.1f MiB copied in %.2f s", s.Dir, mib, s.Seconds.Seconds())
+		return fmt.Sprintf("data staged to %s: %.1f MiB copied in %.2f s", s.Dir, mib, s.Took.Seconds())
 	}
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }

@@ -40,9 +40,9 @@ const (
 
 // Stage is a copy that this process uses.
 type Stage struct {
-	Bytes   int64         // of all files
-	Seconds time.Duration // that copying took; 0 where another process copied
-	Copied  bool          // by this process
+	Bytes  int64         // of all files
+	Took   time.Duration // by copying; 0 if another process has copied
+	Copied bool          // by this process
 
 	dir  string
 	lock *os.File
@@ -143,7 +143,7 @@ func (o stager) try(ctx context.Context, s *Stage, set *files) (done bool, err e
 		if err := o.copy(ctx, s.dir, set); err != nil {
 			return false, errors.Join(err, removeUnused(s.dir, lock))
 		}
-		s.Copied, s.Seconds = true, time.Since(begin)
+		s.Copied, s.Took = true, time.Since(begin)
 	}
 	// The kernel lets go of the exclusive lock before it gives the shared one, so that
 	// another process may remove the copy in between: it is then made again.

@@ -25,14 +25,17 @@ func TestMain(m *testing.M) {
 	default:
 		s := stager{patience: time.Minute, free: free}
 		if how == "copy" {
-			s.began = func() { fmt.Println("ready"); select {} } // in the middle of a copy
+			s.began = func() { // in the middle of a copy
+				fmt.Println("ready")
+				time.Sleep(time.Hour)
+			}
 		}
 		if _, err := s.open(context.Background(), os.Getenv("STAGE_FOLDER"), []string{os.Getenv("STAGE_SOURCE")}); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
 		fmt.Println("ready")
-		select {}
+		time.Sleep(time.Hour)
 	}
 }
 
