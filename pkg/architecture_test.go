@@ -34,8 +34,8 @@ var floors = [][]string{
 	8: {"cmd/lockstep"},
 }
 
-// cellar is what every room may use and what uses none: constants of a build.
-var cellar = []string{"internal/buildid"}
+// cellar is what every room may use and what uses none: constants of a build, names that were misspelled.
+var cellar = []string{"internal/buildid", "internal/nearest"}
 
 // The two flows meet in runs; what belongs to one never imports the other.
 var (

@@ -3,6 +3,7 @@ package figure
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,81 +169,106 @@ func sentences(rows []scaling.BottleneckRow) string {
 	return text
 }
 
-// TrainTestTime draws the time of the whole training, and on top of it that of
-// the test, as bars: a group for each number of workers, a bar for each series.
+// TrainTestTime draws the time of the whole training and that of the test as
+// bars: a group for each number of workers, a bar for each series with the test
+// on top. Where training takes hours and the test seconds, the bar of the test
+// stands beside that of the training on a logarithmic axis, where both are seen.
 func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	const name = "train_test_time"
 	study, err := o.of(study, name)
 	if err != nil {
 		return nil, err
 	}
-	train := func(p scaling.Point) scaling.Span { return p.TrainSeconds }
-	test := func(p scaling.Point) scaling.Span { return p.TestSeconds }
-	longest, tested := nowhere(), false
-	var sizes, n []int
-	for _, p := range study.Points {
-		if finite(train(p).Value) {
-			total := train(p).Value
-			if finite(test(p).Value) {
-				total, tested = total+test(p).Value, true
-			}
-			longest.add(total)
-			sizes, n = append(sizes, p.Workers), append(n, train(p).N)
-		}
+	d := timeBars{
+		o: o, unit: 1, values: nowhere(), reach: nowhere(), least: math.Inf(1), longest: nowhere(),
+		train: func(p scaling.Point) scaling.Span { return p.TrainSeconds },
+		test:  func(p scaling.Point) scaling.Span { return p.TestSeconds },
 	}
-	if len(sizes) == 0 {
+	d.measure(study)
+	if len(d.sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run tells the time of its training%s", name, why(study, name))
 	}
-	slices.Sort(sizes)
-	sizes = slices.Compact(sizes)
-	unitName, unit := timeUnit(longest.hi)
 	title := "Training time"
-	if tested {
+	if d.tested() {
 		title = "Training and test time"
 	}
-	f := o.figure(name, title, "workers", "time ("+unitName+")")
+	f := o.figure(name, title, "workers", d.axis())
 	f.table = study.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
-	names := make([]string, len(sizes))
-	for i, size := range sizes {
+	names := make([]string, len(d.sizes))
+	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
 	}
 	f.categories(names)
-	d := timeBars{o: o, unit: unit, values: nowhere(), reach: nowhere(), train: train, test: test}
 	for j, s := range study.Series() {
-		d.add(f, study, s, sizes, j, len(study.Series()))
+		d.add(f, study, s, j, len(study.Series()))
 	}
-	if tested {
+	if d.tested() {
 		f.legend = append(f.legend, entry{name: "test", icons: []plot.Thumbnailer{boxes{fill: color.White, edge: barEdge()}}})
 	}
-	valueAxis(&f.plot.Y, d.values, d.reach, false, false)
-	f.caption = "Time of the whole training"
-	if tested {
-		f.caption += ", and on top of it (white) of the test"
+	valueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
+	if d.log { // the lowest bar is seen too
+		f.plot.Y.Min = d.values.lo / 2
 	}
-	f.caption += ". " + runsAPoint(n)
-	if d.intervals {
-		f.caption += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
-	}
-	if !tested {
-		f.caption += " The logs tell no time of the test."
-	}
-	f.caption += notDrawn(study)
+	f.caption = d.caption(study) + notDrawn(study)
 	return f.sized()
 }
 
 // timeBars draws the bars of TrainTestTime.
 type timeBars struct {
 	o             Options
+	log           bool
 	unit          float64
 	values, reach extent
 	train, test   func(scaling.Point) scaling.Span
 	intervals     bool
+	sizes, n      []int
+	longest       extent  // of training and test together, seconds
+	least         float64 // time of a test, seconds; infinite without any
 }
 
-func (d *timeBars) add(f *Figure, study *scaling.Study, series string, sizes []int, j, n int) {
+func (d *timeBars) tested() bool { return finite(d.least) }
+
+// measure finds the worker counts and how long things took.
+func (d *timeBars) measure(study *scaling.Study) {
+	shortest := nowhere()
+	for _, p := range study.Points {
+		if !finite(d.train(p).Value) {
+			continue
+		}
+		total := d.train(p).Value
+		shortest.add(total)
+		if test := d.test(p).Value; finite(test) {
+			total += test
+			shortest.add(test)
+			d.least = min(d.least, test)
+		}
+		d.longest.add(total)
+		d.sizes, d.n = append(d.sizes, p.Workers), append(d.n, d.train(p).N)
+	}
+	slices.Sort(d.sizes)
+	d.sizes = slices.Compact(d.sizes)
+	const visible = 0.02 // of the highest bar
+	d.log = shortest.lo > 0 && (d.o.LogY || d.tested() && d.least < visible*d.longest.hi)
+}
+
+// axis returns the label of the axis, and sets its unit.
+func (d *timeBars) axis() string {
+	if d.log {
+		return "time (s), logarithmic"
+	}
+	name, unit := timeUnit(d.longest.hi)
+	d.unit = unit
+	return "time (" + name + ")"
+}
+
+func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int) {
 	bars := boxes{fill: palette()[j%len(palette())], edge: barEdge()}
 	if j >= len(palette()) { // the colours come round: the next ones are paler
 		bars.fill = pale(bars.fill, 120)
+	}
+	beside := d.log && d.tested() // a bar of the test stands beside each other one
+	if beside {
+		j, n = 2*j, 2*n
 	}
 	tests := boxes{fill: color.White, edge: barEdge()}
 	bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}, within: barWidth / float64(n)}
@@ -251,22 +277,47 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, sizes []i
 		if p.Series != series || !finite(v.Value) {
 			continue
 		}
-		i := slices.Index(sizes, p.Workers)
+		i := slices.Index(d.sizes, p.Workers)
 		at := groupBox(i, j, n, 0, v.Value/d.unit)
 		bars.at = append(bars.at, at)
 		d.values.add(at.y1)
 		if t := d.test(p); finite(t.Value) {
-			tests.at = append(tests.at, groupBox(i, j, n, at.y1, at.y1+t.Value/d.unit))
-			d.values.add(at.y1 + t.Value/d.unit)
+			on := groupBox(i, j, n, at.y1, at.y1+t.Value/d.unit)
+			if beside {
+				on = groupBox(i, j+1, n, 0, t.Value/d.unit)
+			}
+			tests.at = append(tests.at, on)
+			d.values.add(on.y1)
 		}
 		if lo, hi, confident, ok := d.o.reach(v); ok {
 			bounds.at = append(bounds.at, interval{at.middleOf(), lo / d.unit, hi / d.unit})
-			d.reach.add(lo/d.unit, hi/d.unit)
+			d.reach.on(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
 		}
 	}
 	f.plot.Add(bars, tests, bounds)
 	f.legend = append(f.legend, entry{name: series, icons: []plot.Thumbnailer{bars}})
+}
+
+// caption says what is drawn, and on what axis.
+func (d *timeBars) caption(study *scaling.Study) string {
+	c := "Time of the whole training"
+	switch {
+	case d.tested() && d.log:
+		c += ", and beside it (white) of the test, on a logarithmic axis"
+	case d.tested():
+		c += ", and on top of it (white) of the test"
+	case d.log:
+		c += ", on a logarithmic axis"
+	}
+	c += ". " + runsAPoint(d.n)
+	if d.intervals {
+		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
+	}
+	if !d.tested() {
+		c += " The logs tell no time of the test."
+	}
+	return c
 }
 
 // TimeUse draws where the time of a step goes as stacked bars: data, compute,

@@ -156,7 +156,7 @@ func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.P
 	bare := a.dataOf(area)
 	taken := area.Size().Sub(bare.Size()) // by the axes
 	room := inner.Max.X - bare.Min.X
-	a.legend = f.chooseLegend(a, room, inner.Size().X, func(l legend) float64 {
+	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l legend) float64 {
 		left := l.take(area).Size().Sub(taken).Scale(a.zoom)  // less than 0 on both sides is no area
 		if !(left.X >= leastWidth && left.Y >= leastHeight) { // NaN where nothing is left
 			return 0

@@ -152,13 +152,13 @@ func legendPositions() []string {
 // it, and last to shortened names; the first that leaves the data enough is
 // taken, else the one that leaves most. share returns the part of the picture
 // that the data have beside a legend.
-func (f *Figure) chooseLegend(a *arrangement, top, whole vg.Length, share func(legend) float64) legend {
+func (f *Figure) chooseLegend(a *arrangement, height, top, whole vg.Length, share func(legend) float64) legend {
 	none := legend{position: LegendNone}
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return none
 	}
 	enough := float64(goodShare)
-	if f.Height == f.natural && f.options.HeightInches == 0 { // its height was made for the legend
+	if height >= f.natural && f.options.HeightInches == 0 { // the height was made for the legend
 		enough = leastShare
 	}
 	best, most := none, -1.0

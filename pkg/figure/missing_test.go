@@ -79,7 +79,7 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		figure, part string
 		o            Options
 	}{
-		{"speedups", "use epoch_time, throughput", Options{}},
+		{"speedups", "unknown figure \"speedups\" (did you mean speedup?); use epoch_time, throughput", Options{}},
 		{"overhead", "name them in Options.Pairs", Options{}},
 		{"speedup", "there are: \"ddp\"", Options{Series: []string{"none"}}},
 		{"speedup", "scale \"log\" is not known", Options{Scale: "log"}},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -82,7 +83,12 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	if i := strings.LastIndex(name, " by "); i > 0 {
 		return o.Curve(study, name[:i], name[i+len(" by "):])
 	}
-	return nil, fmt.Errorf("draw figure %s: there is none of this name; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, strings.Join(Names(), ", "))
+	return nil, unknown(name)
+}
+
+// unknown is the error of a name that no figure has.
+func unknown(name string) error {
+	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }
 
 // All makes every figure that the study has numbers for. Those it has none for

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/internal/nearest"
 )
 
 // decodeKnown decodes doc into the struct that dst points to, and refuses a
@@ -112,7 +114,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		ft, ok := fields[k.Value]
 		if !ok {
-			return fmt.Errorf("%sunknown key %q%s; known here: %s", line(k), at+k.Value, nearest(k.Value, names), strings.Join(names, ", "))
+			return fmt.Errorf("%sunknown key %q%s; known here: %s", line(k), at+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
 		}
 		if err := checkKeys(v, ft, at+k.Value+"."); err != nil {
 			return err
@@ -276,39 +278,4 @@ func withoutLines(n *yaml.Node) {
 	for _, c := range n.Content {
 		withoutLines(c)
 	}
-}
-
-// nearest is " (did you mean x?)" for the known name with the smallest edit
-// distance, or nothing when none is near.
-func nearest(name string, known []string) string {
-	best, at := len(name)/2+1, ""
-	for _, k := range known {
-		if d := editDistance(name, k); d < best {
-			best, at = d, k
-		}
-	}
-	if at == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s?)", at)
-}
-
-// editDistance is Levenshtein's, by the two-row form of the Wagner-Fischer algorithm.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/internal/nearest"
 )
 
 //go:embed configs/*.yaml
@@ -110,7 +112,7 @@ func load(name string) (Config, error) {
 		member = name
 		text, err = shipped.ReadFile(in)
 	} else {
-		return Config{}, fmt.Errorf("unknown config %q%s: use one of %s, or a .yaml file", name, nearest(name, Names()), strings.Join(Names(), ", "))
+		return Config{}, fmt.Errorf("unknown config %q%s: use one of %s, or a .yaml file", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return Config{}, fmt.Errorf("read config %s: %w", name, err)
@@ -172,7 +174,7 @@ func decode(file, member string, text []byte) (Config, error) {
 		case member == "":
 			return bad(fmt.Errorf("it holds several configs: name one of them: %s:%s", file, strings.Join(names, ", :")))
 		case !ok:
-			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest(member, names), strings.Join(names, ", ")))
+			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
 		}
 		// The whole file is looked at: what is merged may stand anywhere in it.
 		if err := checkCycles(&doc, nil, map[*yaml.Node]bool{}); err != nil {

@@ -29,7 +29,7 @@ tell". Six worker counts or more have a pooled answer without repeated runs.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var result *scaling.Comparisons
 			if len(args) > 2 {
-				s, err := f.read(c.Context(), args[2:])
+				s, err := f.read(c, args[2:])
 				if err != nil {
 					return err
 				}
@@ -38,11 +38,11 @@ tell". Six worker counts or more have a pooled answer without repeated runs.`,
 				}
 				return result.Write(c.OutOrStdout(), format)
 			}
-			a, err := f.read(c.Context(), args[:1])
+			a, err := f.read(c, args[:1])
 			if err != nil {
 				return err
 			}
-			b, err := f.read(c.Context(), args[1:])
+			b, err := f.read(c, args[1:])
 			if err != nil {
 				return err
 			}

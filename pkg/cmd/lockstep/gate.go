@@ -72,11 +72,11 @@ func (f *ruleFlags) gate(c *cobra.Command, baseline, candidate, limit string) (*
 	if err != nil {
 		return nil, fmt.Errorf("--max-regression %w", err)
 	}
-	a, err := f.read(c.Context(), []string{baseline})
+	a, err := f.read(c, []string{baseline})
 	if err != nil {
 		return nil, fmt.Errorf("baseline: %w", err)
 	}
-	b, err := f.read(c.Context(), []string{candidate})
+	b, err := f.read(c, []string{candidate})
 	if err != nil {
 		return nil, fmt.Errorf("candidate: %w", err)
 	}

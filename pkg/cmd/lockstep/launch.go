@@ -106,6 +106,9 @@ func runSweep(c *cobra.Command, s launch.Sweep, lines bool) error {
 	if err := s.Validate(); err != nil {
 		return usage(err)
 	}
+	if s.Logs != "" {
+		sayWritten(c, s.Logs)
+	}
 	job, err := launch.Local(c.Context(), s)
 	var wrong *train.UsageError
 	var busy *launch.BusyError

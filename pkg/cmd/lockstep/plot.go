@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"gonum.org/v1/plot/vg"
 
 	"lockstep/pkg/figure"
 	"lockstep/pkg/scaling"
@@ -25,6 +26,9 @@ type plotFlags struct {
 	linear  bool
 	dpi     int
 	options figure.Options
+	// Of the page of --panels.
+	title                 string
+	pageWidth, pageHeight float64 // inches; 0 for that of the panels
 }
 
 func (f *plotFlags) add(c *cobra.Command) {
@@ -32,7 +36,7 @@ func (f *plotFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.out, "out", ".", "folder to draw into, made if it is not there; or the file of one figure or page, such as speedup.pdf")
 	flags.StringSliceVar(&f.formats, "format", nil, strings.Join(figure.Formats(), ", ")+" (txt: the caption); png without")
 	flags.StringSliceVar(&f.only, "only", nil, "only these figures: "+strings.Join(figure.Names(), ", ")+", or a logged metric as \"Loss/train by step\"")
-	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: those of --only, or the first four")
+	flags.BoolVar(&f.panels, "panels", false, "draw the figures as panels of one page, panels.png: those of --only, or those of the U-Net study: speed-up with IoU, time per epoch, losses, training and test time")
 	flags.BoolVar(&f.fit, "fit", false, "draw the fitted law of scaling beyond what was measured; an error where nothing can be fitted")
 	flags.BoolVar(&f.log2, "log2", false, "logarithmic axis of the workers; by itself from a range of 16 on")
 	flags.BoolVar(&f.linear, "linear", false, "linear axis of the workers")
@@ -66,10 +70,8 @@ func (f *plotFlags) validate() error {
 			return fmt.Errorf("format %q is not known: use %s", x, strings.Join(figure.Formats(), ", "))
 		}
 	}
-	for _, name := range f.only {
-		if !slices.Contains(figure.Names(), name) && !strings.Contains(name, " by ") {
-			return fmt.Errorf("figure %q is not known: use %s, or a metric and an axis as in \"Loss/train by step\"", name, strings.Join(figure.Names(), ", "))
-		}
+	if unknown := f.unknown(); len(f.only) > 0 && len(unknown) == len(f.only) {
+		return errors.Join(unknown...)
 	}
 	switch {
 	case f.file() && !f.panels && (len(f.only) != 1 || f.fit):
@@ -87,7 +89,32 @@ func (f *plotFlags) validate() error {
 	case f.linear:
 		f.options.Scale = figure.Linear
 	}
-	return f.options.Validate()
+	if err := f.options.Validate(); err != nil {
+		return err
+	}
+	if f.panels { // they are of the page
+		f.title, f.pageWidth, f.pageHeight = f.options.Title, f.options.WidthInches, f.options.HeightInches
+		f.options.Title, f.options.WidthInches, f.options.HeightInches = "", 0, 0
+	}
+	return nil
+}
+
+// known reports whether there is a figure of a name, or whether it is that of a
+// logged metric, which the logs may have.
+func known(name string) bool {
+	return slices.Contains(figure.Names(), name) || strings.Contains(name, " by ")
+}
+
+// unknown returns an error for each name of --only that no figure has.
+func (f *plotFlags) unknown() []error {
+	var all []error
+	for _, name := range f.only {
+		if !known(name) {
+			_, err := figure.Make(name, nil)
+			all = append(all, err)
+		}
+	}
+	return all
 }
 
 // file says whether one file is drawn, and not into a folder.
@@ -110,42 +137,146 @@ func (f *plotFlags) paths(name string) []string {
 	return all
 }
 
-// onPage is how many panels a page has where none are named.
+// onPage is how many panels a page has at least where none are named, if there
+// are as many.
 const onPage = 4
 
-// figures draws what was asked for. One that was named is an error where it
-// cannot be drawn; without names it is left out.
-func (f *plotFlags) figures(s *scaling.Study) ([]*figure.Figure, error) {
-	names := f.only
-	if f.fit && !slices.Contains(names, "fit") {
-		names = append(slices.Clone(names), "fit")
+// studyPanels are the panels of the U-Net scaling study.
+func studyPanels() []string {
+	return []string{"speedup_iou", "epoch_time", "loss_by_epoch", "loss_by_time", "train_test_time"}
+}
+
+// panelFigures draws the panels of a page for which none were named: those of the
+// U-Net study, and where the logs lack some of them the first others.
+func (f *plotFlags) panelFigures(s *scaling.Study) ([]*figure.Figure, error) {
+	all, err := f.options.First(s, math.MaxInt)
+	if err != nil {
+		return nil, err
 	}
-	if len(f.only) == 0 {
-		n := math.MaxInt
-		if f.panels {
-			n = onPage
+	var page, others []*figure.Figure
+	for _, x := range all {
+		if slices.Contains(studyPanels(), x.Name()) {
+			page = append(page, x)
+		} else {
+			others = append(others, x)
 		}
-		all, err := f.options.First(s, n)
+	}
+	slices.SortFunc(page, func(a, b *figure.Figure) int {
+		return slices.Index(studyPanels(), a.Name()) - slices.Index(studyPanels(), b.Name())
+	})
+	if missing := onPage - len(page); missing > 0 {
+		page = append(page, others[:min(missing, len(others))]...)
+	}
+	return page, nil
+}
+
+// figures draws what was asked for and can be drawn. notDrawn says why figures
+// that were named have no picture; it is an error if none has. Without names
+// they are left out.
+func (f *plotFlags) figures(s *scaling.Study) (figures []*figure.Figure, notDrawn []error, err error) {
+	if len(f.only) == 0 {
+		figures, err = f.all(s)
+		return figures, nil, err
+	}
+	for _, name := range f.only {
+		if !known(name) {
+			continue
+		}
+		one, err := f.options.Make(name, s)
+		if err != nil {
+			notDrawn = append(notDrawn, err)
+			continue
+		}
+		figures = append(figures, one)
+	}
+	if f.fit && !slices.Contains(f.only, "fit") {
+		fit, err := f.options.Fit(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		figures = append(figures, fit)
+	}
+	if len(figures) == 0 {
+		return nil, nil, errors.Join(notDrawn...)
+	}
+	return figures, notDrawn, nil
+}
+
+// all draws what the study has numbers for, and the fitted law if it was asked
+// for.
+func (f *plotFlags) all(s *scaling.Study) ([]*figure.Figure, error) {
+	draw := f.panelFigures
+	if !f.panels {
+		draw = f.options.All
+	}
+	all, err := draw(s)
+	if err != nil {
+		return nil, err
+	}
+	if f.fit && !slices.ContainsFunc(all, func(x *figure.Figure) bool { return x.Name() == "fit" }) {
+		fit, err := f.options.Fit(s)
 		if err != nil {
 			return nil, err
 		}
-		if f.fit && !slices.ContainsFunc(all, func(x *figure.Figure) bool { return x.Name() == "fit" }) {
-			fit, err := f.options.Fit(s)
-			if err != nil {
-				return nil, err
+		all = append(all, fit)
+	}
+	return all, nil
+}
+
+// page puts the figures onto one page of the size that was asked for.
+func (f *plotFlags) page(title string, figures []*figure.Figure) (*figure.Figure, error) {
+	switch {
+	case f.options.NoTitle:
+		title = ""
+	case f.title != "":
+		title = f.title
+	}
+	page, err := figure.Panels(title, figures...)
+	if err != nil {
+		return nil, err
+	}
+	if f.pageWidth > 0 { // the height follows, if it is not given
+		page.Height *= vg.Length(f.pageWidth) * vg.Inch / page.Width
+		page.Width = vg.Length(f.pageWidth) * vg.Inch
+	}
+	if f.pageHeight > 0 {
+		page.Height = vg.Length(f.pageHeight) * vg.Inch
+	}
+	return page, nil
+}
+
+// rest says which figures that were named have no picture. What the logs lack
+// is a notice; a name that no figure has, or a size at which a figure cannot be
+// read, is an error.
+func (f *plotFlags) rest(c *cobra.Command, notDrawn []error) error {
+	var failed []error
+	for _, err := range notDrawn {
+		var small *figure.SizeError
+		if errors.As(err, &small) {
+			failed = append(failed, err)
+			continue
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "lockstep: not drawn: %v\n", err)
+	}
+	unknown := f.unknown()
+	if err := errors.Join(append(failed, unknown...)...); len(unknown) > 0 {
+		return usage(err)
+	}
+	return errors.Join(failed...)
+}
+
+// draw writes the files of the figures, and names them.
+func (f *plotFlags) draw(c *cobra.Command, figures []*figure.Figure) error {
+	for _, fig := range figures {
+		fig.DPI = f.dpi
+		for _, path := range f.paths(fig.Name()) {
+			if err := fig.Save(path); err != nil {
+				return err
 			}
-			all = append(all, fit)
-		}
-		return all, nil
-	}
-	figures := make([]*figure.Figure, len(names))
-	for i, name := range names {
-		var err error
-		if figures[i], err = f.options.Make(name, s); err != nil {
-			return nil, err
+			fmt.Fprintln(c.OutOrStdout(), path)
 		}
 	}
-	return figures, nil
+	return nil
 }
 
 func plotCommand() *cobra.Command {
@@ -164,6 +295,9 @@ the batch, where a step's time goes, and a timeline of the ranks.
   lockstep plot logs/unet2d-cells --only speedup,iou --format pdf,csv,txt,tex
   lockstep plot logs/unet2d-cells --panels --out page.png
 
+A figure that --only names and that cannot be drawn is no reason to leave the
+others out: what the logs lack is said, an unknown name ends with exit code 2.
+
 txt is the caption, which says how the numbers came about and of how many runs;
 tex is a table for LaTeX.`,
 		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
@@ -171,31 +305,25 @@ tex is a table for LaTeX.`,
 			if err := f.validate(); err != nil {
 				return usage(err)
 			}
-			s, err := rule.read(c.Context(), args)
+			s, err := rule.read(c, args)
 			if err != nil {
 				return err
 			}
-			figures, err := f.figures(s)
+			figures, notDrawn, err := f.figures(s)
 			if err != nil {
 				return err
 			}
 			if f.panels {
-				page, err := figure.Panels(s.Name(), figures...)
+				page, err := f.page(s.Name(), figures)
 				if err != nil {
 					return err
 				}
 				figures = []*figure.Figure{page}
 			}
-			for _, fig := range figures {
-				fig.DPI = f.dpi
-				for _, path := range f.paths(fig.Name()) {
-					if err := fig.Save(path); err != nil {
-						return err
-					}
-					fmt.Fprintln(c.OutOrStdout(), path)
-				}
+			if err := f.draw(c, figures); err != nil {
+				return err
 			}
-			return nil
+			return f.rest(c, notDrawn)
 		},
 	}
 	f.add(c)

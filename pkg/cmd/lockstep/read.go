@@ -139,6 +139,7 @@ func isTerminal(w io.Writer) bool {
 
 // run writes the rows, or the reports, to where they should go.
 func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
+	sayRead(c, paths...)
 	if f.out == "" {
 		return f.write(c.Context(), c.OutOrStdout(), o, paths)
 	}

@@ -77,7 +77,7 @@ chromium (apt-get install chromium); without it the exit code is 3.`,
 			if err := f.validate(); err != nil {
 				return err
 			}
-			s, err := rule.read(c.Context(), args)
+			s, err := rule.read(c, args)
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func (f *ruleFlags) addMeasures(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.as, "as", nil, "what paths tell, such as 'log_hvd_{workers}.csv=PyTorch Horovod'; may be repeated")
 }
 
-func (f *ruleFlags) read(ctx context.Context, paths []string) (*scaling.Study, error) {
+func (f *ruleFlags) read(c *cobra.Command, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
 		return nil, usage(err)
 	}
@@ -47,7 +46,8 @@ func (f *ruleFlags) read(ctx context.Context, paths []string) (*scaling.Study, e
 		}
 		options.As = append(options.As, p)
 	}
-	s, err := scaling.ReadWith(ctx, options, paths...)
+	sayRead(c, paths...)
+	s, err := scaling.ReadWith(c.Context(), options, paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ What overlap gives is seen beside a series without it:
 			if err := a.validate(); err != nil {
 				return err
 			}
-			s, err := f.read(c.Context(), args)
+			s, err := f.read(c, args)
 			if err != nil {
 				return err
 			}

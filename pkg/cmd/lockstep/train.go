@@ -55,6 +55,9 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 
 func work(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
+	if w.Run != "" && !train.Launched() {
+		sayWritten(c, w.Run)
+	}
 	err := w.Work(c.Context())
 	var wrong *train.UsageError
 	switch {
