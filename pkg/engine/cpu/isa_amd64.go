@@ -42,6 +42,10 @@ func avx512Kernels() *kernels {
 		weights: winogradWeightsAVX2, weightGradient: winogradWeightGradientAVX2,
 		weightPair: winogradWeightsPairAVX512, weightGradientPair: winogradWeightGradientPairAVX512,
 	}
+	k.deviations, k.normalize, k.normSums, k.normGrad, k.sums = deviationsAVX512, normalizeAVX512, normSumsAVX512, normGradAVX512, sumsAVX512
+	k.add, k.relu, k.reluGrad, k.leaky, k.tanhGrad = addAVX512, reluAVX512, reluGradAVX512, leakyAVX512, tanhGradAVX512
+	k.distances, k.signs, k.bce, k.bceGrad = distancesAVX512, signsAVX512, bceAVX512, bceGradAVX512
+	k.adam, k.momentum, k.sgd = adamAVX512, momentumAVX512, sgdAVX512
 	return k
 }
 

@@ -11,3 +11,13 @@ func bceAVX2(z *float32, t *float32, out *float32, n int)
 //
 //go:noescape
 func bceGradAVX2(z *float32, t *float32, dz *float32, scale *float32, n int)
+
+// bceAVX512 writes eight sums of max(z,0) − z·t + log(1+e^−|z|).
+//
+//go:noescape
+func bceAVX512(z *float32, t *float32, out *float32, n int)
+
+// bceGradAVX512 computes dz = scale·(1/(1+e^−z) − t).
+//
+//go:noescape
+func bceGradAVX512(z *float32, t *float32, dz *float32, scale *float32, n int)

@@ -14,40 +14,40 @@ TEXT ·bceAVX2(SB), NOSPLIT, $0-32
 vector:
 	CMPQ         BX, $+8
 	JLT          vector_done
-	VMOVUPS      (AX), Y1
 	VXORPS       Y3, Y3, Y3
+	VMOVUPS      (AX), Y1
 	VSUBPS       Y1, Y3, Y3
 	VMINPS       Y1, Y3, Y2
-	VMOVUPS      lossLeast<>+0(SB), Y3
+	VMOVUPS      lossLeastAVX2<>+0(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       lossPerOctave<>+0(SB), Y2, Y3
+	VMULPS       lossPerOctaveAVX2<>+0(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
-	VFNMADD231PS lossHigh<>+0(SB), Y3, Y2
-	VFNMADD231PS lossLow<>+0(SB), Y3, Y2
-	VMOVUPS      lossExpA<>+0(SB), Y4
-	VFMADD213PS  lossExpB<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpC<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpD<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpE<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpF<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpG<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpH<>+0(SB), Y2, Y4
+	VFNMADD231PS lossHighAVX2<>+0(SB), Y3, Y2
+	VFNMADD231PS lossLowAVX2<>+0(SB), Y3, Y2
+	VMOVUPS      lossExpAAVX2<>+0(SB), Y4
+	VFMADD213PS  lossExpBAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpCAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpDAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpEAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpFAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpGAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpHAVX2<>+0(SB), Y2, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
-	VADDPS       lossTwo<>+0(SB), Y4, Y2
+	VADDPS       lossTwoAVX2<>+0(SB), Y4, Y2
 	VDIVPS       Y2, Y4, Y2
 	VMULPS       Y2, Y2, Y3
-	VMOVUPS      lossLogA<>+0(SB), Y4
-	VFMADD213PS  lossLogB<>+0(SB), Y3, Y4
-	VFMADD213PS  lossLogC<>+0(SB), Y3, Y4
-	VFMADD213PS  lossLogD<>+0(SB), Y3, Y4
-	VFMADD213PS  lossLogE<>+0(SB), Y3, Y4
-	VFMADD213PS  lossLogF<>+0(SB), Y3, Y4
-	VFMADD213PS  lossLogG<>+0(SB), Y3, Y4
+	VMOVUPS      lossLogAAVX2<>+0(SB), Y4
+	VFMADD213PS  lossLogBAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  lossLogCAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  lossLogDAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  lossLogEAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  lossLogFAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  lossLogGAVX2<>+0(SB), Y3, Y4
 	VFMADD231PS  Y2, Y4, Y0
-	VXORPS       Y4, Y4, Y4
-	VMAXPS       Y1, Y4, Y4
+	VXORPS       Y2, Y2, Y2
+	VMAXPS       Y1, Y2, Y4
 	VADDPS       Y4, Y0, Y0
 	VFNMADD231PS (CX), Y1, Y0
 	ADDQ         $+32, AX
@@ -60,205 +60,205 @@ vector_done:
 	VZEROUPPER
 	RET
 
-DATA lossLeast<>+0(SB)/4, $(-87.0)
-DATA lossLeast<>+4(SB)/4, $(-87.0)
-DATA lossLeast<>+8(SB)/4, $(-87.0)
-DATA lossLeast<>+12(SB)/4, $(-87.0)
-DATA lossLeast<>+16(SB)/4, $(-87.0)
-DATA lossLeast<>+20(SB)/4, $(-87.0)
-DATA lossLeast<>+24(SB)/4, $(-87.0)
-DATA lossLeast<>+28(SB)/4, $(-87.0)
-GLOBL lossLeast<>(SB), RODATA|NOPTR, $32
+DATA lossLeastAVX2<>+0(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+4(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+8(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+12(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+16(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+20(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+24(SB)/4, $(-87.0)
+DATA lossLeastAVX2<>+28(SB)/4, $(-87.0)
+GLOBL lossLeastAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossPerOctave<>+0(SB)/4, $(1.442695)
-DATA lossPerOctave<>+4(SB)/4, $(1.442695)
-DATA lossPerOctave<>+8(SB)/4, $(1.442695)
-DATA lossPerOctave<>+12(SB)/4, $(1.442695)
-DATA lossPerOctave<>+16(SB)/4, $(1.442695)
-DATA lossPerOctave<>+20(SB)/4, $(1.442695)
-DATA lossPerOctave<>+24(SB)/4, $(1.442695)
-DATA lossPerOctave<>+28(SB)/4, $(1.442695)
-GLOBL lossPerOctave<>(SB), RODATA|NOPTR, $32
+DATA lossPerOctaveAVX2<>+0(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+4(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+8(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+12(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+16(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+20(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+24(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX2<>+28(SB)/4, $(1.442695)
+GLOBL lossPerOctaveAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossHigh<>+0(SB)/4, $(0.6933594)
-DATA lossHigh<>+4(SB)/4, $(0.6933594)
-DATA lossHigh<>+8(SB)/4, $(0.6933594)
-DATA lossHigh<>+12(SB)/4, $(0.6933594)
-DATA lossHigh<>+16(SB)/4, $(0.6933594)
-DATA lossHigh<>+20(SB)/4, $(0.6933594)
-DATA lossHigh<>+24(SB)/4, $(0.6933594)
-DATA lossHigh<>+28(SB)/4, $(0.6933594)
-GLOBL lossHigh<>(SB), RODATA|NOPTR, $32
+DATA lossHighAVX2<>+0(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+4(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+8(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+12(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+16(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+20(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+24(SB)/4, $(0.6933594)
+DATA lossHighAVX2<>+28(SB)/4, $(0.6933594)
+GLOBL lossHighAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLow<>+0(SB)/4, $(-0.00021219444)
-DATA lossLow<>+4(SB)/4, $(-0.00021219444)
-DATA lossLow<>+8(SB)/4, $(-0.00021219444)
-DATA lossLow<>+12(SB)/4, $(-0.00021219444)
-DATA lossLow<>+16(SB)/4, $(-0.00021219444)
-DATA lossLow<>+20(SB)/4, $(-0.00021219444)
-DATA lossLow<>+24(SB)/4, $(-0.00021219444)
-DATA lossLow<>+28(SB)/4, $(-0.00021219444)
-GLOBL lossLow<>(SB), RODATA|NOPTR, $32
+DATA lossLowAVX2<>+0(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+4(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+8(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+12(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+16(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+20(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+24(SB)/4, $(-0.00021219444)
+DATA lossLowAVX2<>+28(SB)/4, $(-0.00021219444)
+GLOBL lossLowAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpA<>+0(SB)/4, $(0.00019875691)
-DATA lossExpA<>+4(SB)/4, $(0.00019875691)
-DATA lossExpA<>+8(SB)/4, $(0.00019875691)
-DATA lossExpA<>+12(SB)/4, $(0.00019875691)
-DATA lossExpA<>+16(SB)/4, $(0.00019875691)
-DATA lossExpA<>+20(SB)/4, $(0.00019875691)
-DATA lossExpA<>+24(SB)/4, $(0.00019875691)
-DATA lossExpA<>+28(SB)/4, $(0.00019875691)
-GLOBL lossExpA<>(SB), RODATA|NOPTR, $32
+DATA lossExpAAVX2<>+0(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+4(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+8(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+12(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+16(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+20(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+24(SB)/4, $(0.00019875691)
+DATA lossExpAAVX2<>+28(SB)/4, $(0.00019875691)
+GLOBL lossExpAAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpB<>+0(SB)/4, $(0.0013981999)
-DATA lossExpB<>+4(SB)/4, $(0.0013981999)
-DATA lossExpB<>+8(SB)/4, $(0.0013981999)
-DATA lossExpB<>+12(SB)/4, $(0.0013981999)
-DATA lossExpB<>+16(SB)/4, $(0.0013981999)
-DATA lossExpB<>+20(SB)/4, $(0.0013981999)
-DATA lossExpB<>+24(SB)/4, $(0.0013981999)
-DATA lossExpB<>+28(SB)/4, $(0.0013981999)
-GLOBL lossExpB<>(SB), RODATA|NOPTR, $32
+DATA lossExpBAVX2<>+0(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+4(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+8(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+12(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+16(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+20(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+24(SB)/4, $(0.0013981999)
+DATA lossExpBAVX2<>+28(SB)/4, $(0.0013981999)
+GLOBL lossExpBAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpC<>+0(SB)/4, $(0.008333452)
-DATA lossExpC<>+4(SB)/4, $(0.008333452)
-DATA lossExpC<>+8(SB)/4, $(0.008333452)
-DATA lossExpC<>+12(SB)/4, $(0.008333452)
-DATA lossExpC<>+16(SB)/4, $(0.008333452)
-DATA lossExpC<>+20(SB)/4, $(0.008333452)
-DATA lossExpC<>+24(SB)/4, $(0.008333452)
-DATA lossExpC<>+28(SB)/4, $(0.008333452)
-GLOBL lossExpC<>(SB), RODATA|NOPTR, $32
+DATA lossExpCAVX2<>+0(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+4(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+8(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+12(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+16(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+20(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+24(SB)/4, $(0.008333452)
+DATA lossExpCAVX2<>+28(SB)/4, $(0.008333452)
+GLOBL lossExpCAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpD<>+0(SB)/4, $(0.041665796)
-DATA lossExpD<>+4(SB)/4, $(0.041665796)
-DATA lossExpD<>+8(SB)/4, $(0.041665796)
-DATA lossExpD<>+12(SB)/4, $(0.041665796)
-DATA lossExpD<>+16(SB)/4, $(0.041665796)
-DATA lossExpD<>+20(SB)/4, $(0.041665796)
-DATA lossExpD<>+24(SB)/4, $(0.041665796)
-DATA lossExpD<>+28(SB)/4, $(0.041665796)
-GLOBL lossExpD<>(SB), RODATA|NOPTR, $32
+DATA lossExpDAVX2<>+0(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+4(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+8(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+12(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+16(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+20(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+24(SB)/4, $(0.041665796)
+DATA lossExpDAVX2<>+28(SB)/4, $(0.041665796)
+GLOBL lossExpDAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpE<>+0(SB)/4, $(0.16666666)
-DATA lossExpE<>+4(SB)/4, $(0.16666666)
-DATA lossExpE<>+8(SB)/4, $(0.16666666)
-DATA lossExpE<>+12(SB)/4, $(0.16666666)
-DATA lossExpE<>+16(SB)/4, $(0.16666666)
-DATA lossExpE<>+20(SB)/4, $(0.16666666)
-DATA lossExpE<>+24(SB)/4, $(0.16666666)
-DATA lossExpE<>+28(SB)/4, $(0.16666666)
-GLOBL lossExpE<>(SB), RODATA|NOPTR, $32
+DATA lossExpEAVX2<>+0(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+4(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+8(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+12(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+16(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+20(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+24(SB)/4, $(0.16666666)
+DATA lossExpEAVX2<>+28(SB)/4, $(0.16666666)
+GLOBL lossExpEAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpF<>+0(SB)/4, $(0.5)
-DATA lossExpF<>+4(SB)/4, $(0.5)
-DATA lossExpF<>+8(SB)/4, $(0.5)
-DATA lossExpF<>+12(SB)/4, $(0.5)
-DATA lossExpF<>+16(SB)/4, $(0.5)
-DATA lossExpF<>+20(SB)/4, $(0.5)
-DATA lossExpF<>+24(SB)/4, $(0.5)
-DATA lossExpF<>+28(SB)/4, $(0.5)
-GLOBL lossExpF<>(SB), RODATA|NOPTR, $32
+DATA lossExpFAVX2<>+0(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+4(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+8(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+12(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+16(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+20(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+24(SB)/4, $(0.5)
+DATA lossExpFAVX2<>+28(SB)/4, $(0.5)
+GLOBL lossExpFAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpG<>+0(SB)/4, $(1.0)
-DATA lossExpG<>+4(SB)/4, $(1.0)
-DATA lossExpG<>+8(SB)/4, $(1.0)
-DATA lossExpG<>+12(SB)/4, $(1.0)
-DATA lossExpG<>+16(SB)/4, $(1.0)
-DATA lossExpG<>+20(SB)/4, $(1.0)
-DATA lossExpG<>+24(SB)/4, $(1.0)
-DATA lossExpG<>+28(SB)/4, $(1.0)
-GLOBL lossExpG<>(SB), RODATA|NOPTR, $32
+DATA lossExpGAVX2<>+0(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+4(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+8(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+12(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+16(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+20(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+24(SB)/4, $(1.0)
+DATA lossExpGAVX2<>+28(SB)/4, $(1.0)
+GLOBL lossExpGAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossExpH<>+0(SB)/4, $(1.0)
-DATA lossExpH<>+4(SB)/4, $(1.0)
-DATA lossExpH<>+8(SB)/4, $(1.0)
-DATA lossExpH<>+12(SB)/4, $(1.0)
-DATA lossExpH<>+16(SB)/4, $(1.0)
-DATA lossExpH<>+20(SB)/4, $(1.0)
-DATA lossExpH<>+24(SB)/4, $(1.0)
-DATA lossExpH<>+28(SB)/4, $(1.0)
-GLOBL lossExpH<>(SB), RODATA|NOPTR, $32
+DATA lossExpHAVX2<>+0(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+4(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+8(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+12(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+16(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+20(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+24(SB)/4, $(1.0)
+DATA lossExpHAVX2<>+28(SB)/4, $(1.0)
+GLOBL lossExpHAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossTwo<>+0(SB)/4, $(2.0)
-DATA lossTwo<>+4(SB)/4, $(2.0)
-DATA lossTwo<>+8(SB)/4, $(2.0)
-DATA lossTwo<>+12(SB)/4, $(2.0)
-DATA lossTwo<>+16(SB)/4, $(2.0)
-DATA lossTwo<>+20(SB)/4, $(2.0)
-DATA lossTwo<>+24(SB)/4, $(2.0)
-DATA lossTwo<>+28(SB)/4, $(2.0)
-GLOBL lossTwo<>(SB), RODATA|NOPTR, $32
+DATA lossTwoAVX2<>+0(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+4(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+8(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+12(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+16(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+20(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+24(SB)/4, $(2.0)
+DATA lossTwoAVX2<>+28(SB)/4, $(2.0)
+GLOBL lossTwoAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogA<>+0(SB)/4, $(0.15384616)
-DATA lossLogA<>+4(SB)/4, $(0.15384616)
-DATA lossLogA<>+8(SB)/4, $(0.15384616)
-DATA lossLogA<>+12(SB)/4, $(0.15384616)
-DATA lossLogA<>+16(SB)/4, $(0.15384616)
-DATA lossLogA<>+20(SB)/4, $(0.15384616)
-DATA lossLogA<>+24(SB)/4, $(0.15384616)
-DATA lossLogA<>+28(SB)/4, $(0.15384616)
-GLOBL lossLogA<>(SB), RODATA|NOPTR, $32
+DATA lossLogAAVX2<>+0(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+4(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+8(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+12(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+16(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+20(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+24(SB)/4, $(0.15384616)
+DATA lossLogAAVX2<>+28(SB)/4, $(0.15384616)
+GLOBL lossLogAAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogB<>+0(SB)/4, $(0.18181819)
-DATA lossLogB<>+4(SB)/4, $(0.18181819)
-DATA lossLogB<>+8(SB)/4, $(0.18181819)
-DATA lossLogB<>+12(SB)/4, $(0.18181819)
-DATA lossLogB<>+16(SB)/4, $(0.18181819)
-DATA lossLogB<>+20(SB)/4, $(0.18181819)
-DATA lossLogB<>+24(SB)/4, $(0.18181819)
-DATA lossLogB<>+28(SB)/4, $(0.18181819)
-GLOBL lossLogB<>(SB), RODATA|NOPTR, $32
+DATA lossLogBAVX2<>+0(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+4(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+8(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+12(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+16(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+20(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+24(SB)/4, $(0.18181819)
+DATA lossLogBAVX2<>+28(SB)/4, $(0.18181819)
+GLOBL lossLogBAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogC<>+0(SB)/4, $(0.22222222)
-DATA lossLogC<>+4(SB)/4, $(0.22222222)
-DATA lossLogC<>+8(SB)/4, $(0.22222222)
-DATA lossLogC<>+12(SB)/4, $(0.22222222)
-DATA lossLogC<>+16(SB)/4, $(0.22222222)
-DATA lossLogC<>+20(SB)/4, $(0.22222222)
-DATA lossLogC<>+24(SB)/4, $(0.22222222)
-DATA lossLogC<>+28(SB)/4, $(0.22222222)
-GLOBL lossLogC<>(SB), RODATA|NOPTR, $32
+DATA lossLogCAVX2<>+0(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+4(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+8(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+12(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+16(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+20(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+24(SB)/4, $(0.22222222)
+DATA lossLogCAVX2<>+28(SB)/4, $(0.22222222)
+GLOBL lossLogCAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogD<>+0(SB)/4, $(0.2857143)
-DATA lossLogD<>+4(SB)/4, $(0.2857143)
-DATA lossLogD<>+8(SB)/4, $(0.2857143)
-DATA lossLogD<>+12(SB)/4, $(0.2857143)
-DATA lossLogD<>+16(SB)/4, $(0.2857143)
-DATA lossLogD<>+20(SB)/4, $(0.2857143)
-DATA lossLogD<>+24(SB)/4, $(0.2857143)
-DATA lossLogD<>+28(SB)/4, $(0.2857143)
-GLOBL lossLogD<>(SB), RODATA|NOPTR, $32
+DATA lossLogDAVX2<>+0(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+4(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+8(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+12(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+16(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+20(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+24(SB)/4, $(0.2857143)
+DATA lossLogDAVX2<>+28(SB)/4, $(0.2857143)
+GLOBL lossLogDAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogE<>+0(SB)/4, $(0.4)
-DATA lossLogE<>+4(SB)/4, $(0.4)
-DATA lossLogE<>+8(SB)/4, $(0.4)
-DATA lossLogE<>+12(SB)/4, $(0.4)
-DATA lossLogE<>+16(SB)/4, $(0.4)
-DATA lossLogE<>+20(SB)/4, $(0.4)
-DATA lossLogE<>+24(SB)/4, $(0.4)
-DATA lossLogE<>+28(SB)/4, $(0.4)
-GLOBL lossLogE<>(SB), RODATA|NOPTR, $32
+DATA lossLogEAVX2<>+0(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+4(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+8(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+12(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+16(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+20(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+24(SB)/4, $(0.4)
+DATA lossLogEAVX2<>+28(SB)/4, $(0.4)
+GLOBL lossLogEAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogF<>+0(SB)/4, $(0.6666667)
-DATA lossLogF<>+4(SB)/4, $(0.6666667)
-DATA lossLogF<>+8(SB)/4, $(0.6666667)
-DATA lossLogF<>+12(SB)/4, $(0.6666667)
-DATA lossLogF<>+16(SB)/4, $(0.6666667)
-DATA lossLogF<>+20(SB)/4, $(0.6666667)
-DATA lossLogF<>+24(SB)/4, $(0.6666667)
-DATA lossLogF<>+28(SB)/4, $(0.6666667)
-GLOBL lossLogF<>(SB), RODATA|NOPTR, $32
+DATA lossLogFAVX2<>+0(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+4(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+8(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+12(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+16(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+20(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+24(SB)/4, $(0.6666667)
+DATA lossLogFAVX2<>+28(SB)/4, $(0.6666667)
+GLOBL lossLogFAVX2<>(SB), RODATA|NOPTR, $32
 
-DATA lossLogG<>+0(SB)/4, $(2.0)
-DATA lossLogG<>+4(SB)/4, $(2.0)
-DATA lossLogG<>+8(SB)/4, $(2.0)
-DATA lossLogG<>+12(SB)/4, $(2.0)
-DATA lossLogG<>+16(SB)/4, $(2.0)
-DATA lossLogG<>+20(SB)/4, $(2.0)
-DATA lossLogG<>+24(SB)/4, $(2.0)
-DATA lossLogG<>+28(SB)/4, $(2.0)
-GLOBL lossLogG<>(SB), RODATA|NOPTR, $32
+DATA lossLogGAVX2<>+0(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+4(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+8(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+12(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+16(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+20(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+24(SB)/4, $(2.0)
+DATA lossLogGAVX2<>+28(SB)/4, $(2.0)
+GLOBL lossLogGAVX2<>(SB), RODATA|NOPTR, $32
 
 // func bceGradAVX2(z *float32, t *float32, dz *float32, scale *float32, n int)
 // Requires: AVX, AVX2, FMA3
@@ -273,31 +273,33 @@ TEXT ·bceGradAVX2(SB), NOSPLIT, $0-40
 vector:
 	CMPQ         SI, $+8
 	JLT          vector_done
-	VMOVUPS      (AX), Y1
 	VXORPS       Y3, Y3, Y3
+	VMOVUPS      (AX), Y1
 	VSUBPS       Y1, Y3, Y3
 	VMINPS       Y1, Y3, Y2
-	VMOVUPS      lossLeast<>+0(SB), Y3
+	VMOVUPS      lossLeastAVX2<>+0(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       lossPerOctave<>+0(SB), Y2, Y3
+	VMULPS       lossPerOctaveAVX2<>+0(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
-	VFNMADD231PS lossHigh<>+0(SB), Y3, Y2
-	VFNMADD231PS lossLow<>+0(SB), Y3, Y2
-	VMOVUPS      lossExpA<>+0(SB), Y4
-	VFMADD213PS  lossExpB<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpC<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpD<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpE<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpF<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpG<>+0(SB), Y2, Y4
-	VFMADD213PS  lossExpH<>+0(SB), Y2, Y4
+	VFNMADD231PS lossHighAVX2<>+0(SB), Y3, Y2
+	VFNMADD231PS lossLowAVX2<>+0(SB), Y3, Y2
+	VMOVUPS      lossExpAAVX2<>+0(SB), Y4
+	VFMADD213PS  lossExpBAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpCAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpDAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpEAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpFAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpGAVX2<>+0(SB), Y2, Y4
+	VFMADD213PS  lossExpHAVX2<>+0(SB), Y2, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
-	VADDPS       lossOne<>+0(SB), Y4, Y2
-	VMOVUPS      lossOne<>+0(SB), Y3
-	VBLENDVPS    Y1, Y4, Y3, Y3
-	VDIVPS       Y2, Y3, Y2
+	VADDPS       lossOneAVX2<>+0(SB), Y4, Y2
+	VMOVUPS      lossOneAVX2<>+0(SB), Y3
+	VXORPS       Y5, Y5, Y5
+	VCMPPS       $0x11, Y5, Y1, Y1
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VDIVPS       Y2, Y1, Y2
 	VSUBPS       (CX), Y2, Y2
 	VMULPS       Y0, Y2, Y2
 	VMOVUPS      Y2, (DX)
@@ -311,12 +313,583 @@ vector_done:
 	VZEROUPPER
 	RET
 
-DATA lossOne<>+0(SB)/4, $(1.0)
-DATA lossOne<>+4(SB)/4, $(1.0)
-DATA lossOne<>+8(SB)/4, $(1.0)
-DATA lossOne<>+12(SB)/4, $(1.0)
-DATA lossOne<>+16(SB)/4, $(1.0)
-DATA lossOne<>+20(SB)/4, $(1.0)
-DATA lossOne<>+24(SB)/4, $(1.0)
-DATA lossOne<>+28(SB)/4, $(1.0)
-GLOBL lossOne<>(SB), RODATA|NOPTR, $32
+DATA lossOneAVX2<>+0(SB)/4, $(1.0)
+DATA lossOneAVX2<>+4(SB)/4, $(1.0)
+DATA lossOneAVX2<>+8(SB)/4, $(1.0)
+DATA lossOneAVX2<>+12(SB)/4, $(1.0)
+DATA lossOneAVX2<>+16(SB)/4, $(1.0)
+DATA lossOneAVX2<>+20(SB)/4, $(1.0)
+DATA lossOneAVX2<>+24(SB)/4, $(1.0)
+DATA lossOneAVX2<>+28(SB)/4, $(1.0)
+GLOBL lossOneAVX2<>(SB), RODATA|NOPTR, $32
+
+// func bceAVX512(z *float32, t *float32, out *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·bceAVX512(SB), NOSPLIT, $0-32
+	MOVQ   z+0(FP), AX
+	MOVQ   t+8(FP), CX
+	MOVQ   out+16(FP), DX
+	MOVQ   n+24(FP), BX
+	VPXORD Z0, Z0, Z0
+
+vector:
+	CMPQ         BX, $+16
+	JLT          vector_done
+	VPXORD       Z3, Z3, Z3
+	VMOVUPS      (AX), Z1
+	VSUBPS       Z1, Z3, Z3
+	VMINPS       Z1, Z3, Z2
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z3
+	VMAXPS       Z2, Z3, Z2
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z2, Z3
+	VRNDSCALEPS  $0x00, Z3, Z3
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z3, Z2
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z3, Z2
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z4
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z2, Z4
+	VCVTPS2DQ    Z3, Z3
+	VPSLLD       $0x17, Z3, Z3
+	VPADDD       Z3, Z4, Z4
+	VADDPS       lossTwoAVX512<>+0(SB), Z4, Z2
+	VDIVPS       Z2, Z4, Z2
+	VMULPS       Z2, Z2, Z4
+	VMOVUPS      lossLogAAVX512<>+0(SB), Z8
+	VFMADD213PS  lossLogBAVX512<>+0(SB), Z4, Z8
+	VFMADD213PS  lossLogCAVX512<>+0(SB), Z4, Z8
+	VFMADD213PS  lossLogDAVX512<>+0(SB), Z4, Z8
+	VFMADD213PS  lossLogEAVX512<>+0(SB), Z4, Z8
+	VFMADD213PS  lossLogFAVX512<>+0(SB), Z4, Z8
+	VFMADD213PS  lossLogGAVX512<>+0(SB), Z4, Z8
+	VFMADD231PS  Z2, Z8, Z0
+	VPXORD       Z5, Z5, Z5
+	VMAXPS       Z1, Z5, Z8
+	VADDPS       Z8, Z0, Z0
+	VFNMADD231PS (CX), Z1, Z0
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	SUBQ         $+16, BX
+	JMP          vector
+
+vector_done:
+	TESTQ        BX, BX
+	JZ           vector_end
+	MOVL         $0x000000ff, BX
+	KMOVW        BX, K1
+	VPXORD       Z6, Z6, Z6
+	VMOVUPS.Z    (AX), K1, Z1
+	VSUBPS       Z1, Z6, Z6
+	VMINPS       Z1, Z6, Z2
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z6
+	VMAXPS       Z2, Z6, Z2
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z2, Z6
+	VRNDSCALEPS  $0x00, Z6, Z6
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z6, Z2
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z6, Z2
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z3
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z2, Z3
+	VCVTPS2DQ    Z6, Z6
+	VPSLLD       $0x17, Z6, Z6
+	VPADDD       Z6, Z3, Z3
+	VADDPS       lossTwoAVX512<>+0(SB), Z3, Z2
+	VDIVPS       Z2, Z3, Z2
+	VMULPS       Z2, Z2, Z3
+	VMOVUPS      lossLogAAVX512<>+0(SB), Z4
+	VFMADD213PS  lossLogBAVX512<>+0(SB), Z3, Z4
+	VFMADD213PS  lossLogCAVX512<>+0(SB), Z3, Z4
+	VFMADD213PS  lossLogDAVX512<>+0(SB), Z3, Z4
+	VFMADD213PS  lossLogEAVX512<>+0(SB), Z3, Z4
+	VFMADD213PS  lossLogFAVX512<>+0(SB), Z3, Z4
+	VFMADD213PS  lossLogGAVX512<>+0(SB), Z3, Z4
+	VFMADD231PS  Z2, Z4, K1, Z0
+	VPXORD       Z7, Z7, Z7
+	VMAXPS       Z1, Z7, Z4
+	VADDPS       Z4, Z0, Z0
+	VMOVUPS.Z    (CX), K1, Z2
+	VFNMADD231PS Z2, Z1, Z0
+
+vector_end:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
+	VMOVUPS       Y1, (DX)
+	VZEROUPPER
+	RET
+
+DATA lossLeastAVX512<>+0(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+4(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+8(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+12(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+16(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+20(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+24(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+28(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+32(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+36(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+40(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+44(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+48(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+52(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+56(SB)/4, $(-87.0)
+DATA lossLeastAVX512<>+60(SB)/4, $(-87.0)
+GLOBL lossLeastAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossPerOctaveAVX512<>+0(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+4(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+8(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+12(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+16(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+20(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+24(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+28(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+32(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+36(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+40(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+44(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+48(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+52(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+56(SB)/4, $(1.442695)
+DATA lossPerOctaveAVX512<>+60(SB)/4, $(1.442695)
+GLOBL lossPerOctaveAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossHighAVX512<>+0(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+4(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+8(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+12(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+16(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+20(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+24(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+28(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+32(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+36(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+40(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+44(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+48(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+52(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+56(SB)/4, $(0.6933594)
+DATA lossHighAVX512<>+60(SB)/4, $(0.6933594)
+GLOBL lossHighAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLowAVX512<>+0(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+4(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+8(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+12(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+16(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+20(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+24(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+28(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+32(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+36(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+40(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+44(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+48(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+52(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+56(SB)/4, $(-0.00021219444)
+DATA lossLowAVX512<>+60(SB)/4, $(-0.00021219444)
+GLOBL lossLowAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpAAVX512<>+0(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+4(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+8(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+12(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+16(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+20(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+24(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+28(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+32(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+36(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+40(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+44(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+48(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+52(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+56(SB)/4, $(0.00019875691)
+DATA lossExpAAVX512<>+60(SB)/4, $(0.00019875691)
+GLOBL lossExpAAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpBAVX512<>+0(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+4(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+8(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+12(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+16(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+20(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+24(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+28(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+32(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+36(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+40(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+44(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+48(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+52(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+56(SB)/4, $(0.0013981999)
+DATA lossExpBAVX512<>+60(SB)/4, $(0.0013981999)
+GLOBL lossExpBAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpCAVX512<>+0(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+4(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+8(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+12(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+16(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+20(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+24(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+28(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+32(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+36(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+40(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+44(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+48(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+52(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+56(SB)/4, $(0.008333452)
+DATA lossExpCAVX512<>+60(SB)/4, $(0.008333452)
+GLOBL lossExpCAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpDAVX512<>+0(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+4(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+8(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+12(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+16(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+20(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+24(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+28(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+32(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+36(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+40(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+44(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+48(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+52(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+56(SB)/4, $(0.041665796)
+DATA lossExpDAVX512<>+60(SB)/4, $(0.041665796)
+GLOBL lossExpDAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpEAVX512<>+0(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+4(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+8(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+12(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+16(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+20(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+24(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+28(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+32(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+36(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+40(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+44(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+48(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+52(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+56(SB)/4, $(0.16666666)
+DATA lossExpEAVX512<>+60(SB)/4, $(0.16666666)
+GLOBL lossExpEAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpFAVX512<>+0(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+4(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+8(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+12(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+16(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+20(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+24(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+28(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+32(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+36(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+40(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+44(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+48(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+52(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+56(SB)/4, $(0.5)
+DATA lossExpFAVX512<>+60(SB)/4, $(0.5)
+GLOBL lossExpFAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpGAVX512<>+0(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+4(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+8(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+12(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+16(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+20(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+24(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+28(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+32(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+36(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+40(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+44(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+48(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+52(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+56(SB)/4, $(1.0)
+DATA lossExpGAVX512<>+60(SB)/4, $(1.0)
+GLOBL lossExpGAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossExpHAVX512<>+0(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+4(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+8(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+12(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+16(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+20(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+24(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+28(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+32(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+36(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+40(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+44(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+48(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+52(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+56(SB)/4, $(1.0)
+DATA lossExpHAVX512<>+60(SB)/4, $(1.0)
+GLOBL lossExpHAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossTwoAVX512<>+0(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+4(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+8(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+12(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+16(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+20(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+24(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+28(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+32(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+36(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+40(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+44(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+48(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+52(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+56(SB)/4, $(2.0)
+DATA lossTwoAVX512<>+60(SB)/4, $(2.0)
+GLOBL lossTwoAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogAAVX512<>+0(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+4(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+8(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+12(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+16(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+20(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+24(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+28(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+32(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+36(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+40(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+44(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+48(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+52(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+56(SB)/4, $(0.15384616)
+DATA lossLogAAVX512<>+60(SB)/4, $(0.15384616)
+GLOBL lossLogAAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogBAVX512<>+0(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+4(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+8(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+12(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+16(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+20(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+24(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+28(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+32(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+36(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+40(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+44(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+48(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+52(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+56(SB)/4, $(0.18181819)
+DATA lossLogBAVX512<>+60(SB)/4, $(0.18181819)
+GLOBL lossLogBAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogCAVX512<>+0(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+4(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+8(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+12(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+16(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+20(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+24(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+28(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+32(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+36(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+40(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+44(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+48(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+52(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+56(SB)/4, $(0.22222222)
+DATA lossLogCAVX512<>+60(SB)/4, $(0.22222222)
+GLOBL lossLogCAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogDAVX512<>+0(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+4(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+8(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+12(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+16(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+20(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+24(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+28(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+32(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+36(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+40(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+44(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+48(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+52(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+56(SB)/4, $(0.2857143)
+DATA lossLogDAVX512<>+60(SB)/4, $(0.2857143)
+GLOBL lossLogDAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogEAVX512<>+0(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+4(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+8(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+12(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+16(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+20(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+24(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+28(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+32(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+36(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+40(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+44(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+48(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+52(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+56(SB)/4, $(0.4)
+DATA lossLogEAVX512<>+60(SB)/4, $(0.4)
+GLOBL lossLogEAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogFAVX512<>+0(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+4(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+8(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+12(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+16(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+20(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+24(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+28(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+32(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+36(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+40(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+44(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+48(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+52(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+56(SB)/4, $(0.6666667)
+DATA lossLogFAVX512<>+60(SB)/4, $(0.6666667)
+GLOBL lossLogFAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA lossLogGAVX512<>+0(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+4(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+8(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+12(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+16(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+20(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+24(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+28(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+32(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+36(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+40(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+44(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+48(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+52(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+56(SB)/4, $(2.0)
+DATA lossLogGAVX512<>+60(SB)/4, $(2.0)
+GLOBL lossLogGAVX512<>(SB), RODATA|NOPTR, $64
+
+// func bceGradAVX512(z *float32, t *float32, dz *float32, scale *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·bceGradAVX512(SB), NOSPLIT, $0-40
+	MOVQ         z+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         dz+16(FP), DX
+	MOVQ         scale+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS (BX), Z0
+
+vector:
+	CMPQ         SI, $+16
+	JLT          vector_done
+	VPXORD       Z3, Z3, Z3
+	VMOVUPS      (AX), Z1
+	VSUBPS       Z1, Z3, Z3
+	VMINPS       Z1, Z3, Z2
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z3
+	VMAXPS       Z2, Z3, Z2
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z2, Z3
+	VRNDSCALEPS  $0x00, Z3, Z3
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z3, Z2
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z3, Z2
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z4
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z2, Z4
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z2, Z4
+	VCVTPS2DQ    Z3, Z3
+	VPSLLD       $0x17, Z3, Z3
+	VPADDD       Z3, Z4, Z4
+	VADDPS       lossOneAVX512<>+0(SB), Z4, Z2
+	VMOVUPS      lossOneAVX512<>+0(SB), Z10
+	VPXORD       Z5, Z5, Z5
+	VCMPPS       $0x11, Z5, Z1, K1
+	VBLENDMPS    Z4, Z10, K1, Z6
+	VDIVPS       Z2, Z6, Z2
+	VSUBPS       (CX), Z2, Z2
+	VMULPS       Z0, Z2, Z2
+	VMOVUPS      Z2, (DX)
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+16, SI
+	JMP          vector
+
+vector_done:
+	TESTQ        SI, SI
+	JZ           vector_end
+	MOVL         $0x000000ff, BX
+	KMOVW        BX, K1
+	VPXORD       Z7, Z7, Z7
+	VMOVUPS.Z    (AX), K1, Z1
+	VSUBPS       Z1, Z7, Z7
+	VMINPS       Z1, Z7, Z2
+	VMOVUPS      lossLeastAVX512<>+0(SB), Z7
+	VMAXPS       Z2, Z7, Z2
+	VMULPS       lossPerOctaveAVX512<>+0(SB), Z2, Z7
+	VRNDSCALEPS  $0x00, Z7, Z7
+	VFNMADD231PS lossHighAVX512<>+0(SB), Z7, Z2
+	VFNMADD231PS lossLowAVX512<>+0(SB), Z7, Z2
+	VMOVUPS      lossExpAAVX512<>+0(SB), Z3
+	VFMADD213PS  lossExpBAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpCAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpDAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpEAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpFAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpGAVX512<>+0(SB), Z2, Z3
+	VFMADD213PS  lossExpHAVX512<>+0(SB), Z2, Z3
+	VCVTPS2DQ    Z7, Z7
+	VPSLLD       $0x17, Z7, Z7
+	VPADDD       Z7, Z3, Z3
+	VADDPS       lossOneAVX512<>+0(SB), Z3, Z2
+	VMOVUPS      lossOneAVX512<>+0(SB), Z4
+	VPXORD       Z8, Z8, Z8
+	VCMPPS       $0x11, Z8, Z1, K1, K2
+	VBLENDMPS    Z3, Z4, K2, Z9
+	VDIVPS       Z2, Z9, Z2
+	VMOVUPS.Z    (CX), K1, Z1
+	VSUBPS       Z1, Z2, Z2
+	VMULPS       Z0, Z2, Z2
+	VMOVUPS      Z2, K1, (DX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA lossOneAVX512<>+0(SB)/4, $(1.0)
+DATA lossOneAVX512<>+4(SB)/4, $(1.0)
+DATA lossOneAVX512<>+8(SB)/4, $(1.0)
+DATA lossOneAVX512<>+12(SB)/4, $(1.0)
+DATA lossOneAVX512<>+16(SB)/4, $(1.0)
+DATA lossOneAVX512<>+20(SB)/4, $(1.0)
+DATA lossOneAVX512<>+24(SB)/4, $(1.0)
+DATA lossOneAVX512<>+28(SB)/4, $(1.0)
+DATA lossOneAVX512<>+32(SB)/4, $(1.0)
+DATA lossOneAVX512<>+36(SB)/4, $(1.0)
+DATA lossOneAVX512<>+40(SB)/4, $(1.0)
+DATA lossOneAVX512<>+44(SB)/4, $(1.0)
+DATA lossOneAVX512<>+48(SB)/4, $(1.0)
+DATA lossOneAVX512<>+52(SB)/4, $(1.0)
+DATA lossOneAVX512<>+56(SB)/4, $(1.0)
+DATA lossOneAVX512<>+60(SB)/4, $(1.0)
+GLOBL lossOneAVX512<>(SB), RODATA|NOPTR, $64

@@ -26,3 +26,28 @@ func normGradAVX2(x *float32, dy *float32, dx *float32, p *float32, q *float32, 
 //
 //go:noescape
 func sumsAVX2(x *float32, pixels int, out *float32)
+
+// deviationsAVX512 adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].
+//
+//go:noescape
+func deviationsAVX512(x *float32, pixels int, out *float32)
+
+// normalizeAVX512 computes y = max(x·p[0] + p[1], p[2]).
+//
+//go:noescape
+func normalizeAVX512(x *float32, y *float32, p *float32, pixels int)
+
+// normSumsAVX512 writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].
+//
+//go:noescape
+func normSumsAVX512(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
+
+// normGradAVX512 computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].
+//
+//go:noescape
+func normGradAVX512(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
+
+// sumsAVX512 writes the sums of the pixels' channels.
+//
+//go:noescape
+func sumsAVX512(x *float32, pixels int, out *float32)

@@ -17,9 +17,10 @@ TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
+	SHLQ    $0x03, CX
 
 pixel_many:
-	CMPQ        CX, $+4
+	CMPQ        CX, $+32
 	JLT         pixel_many_done
 	VMOVUPS     (AX), Y9
 	VSUBPS      Y0, Y9, Y9
@@ -38,22 +39,22 @@ pixel_many:
 	VADDPS      Y9, Y4, Y4
 	VFMADD231PS Y9, Y9, Y8
 	ADDQ        $+128, AX
-	SUBQ        $+4, CX
+	SUBQ        $+32, CX
 	JMP         pixel_many
 
 pixel_many_done:
-pixel_one:
-	CMPQ        CX, $+1
-	JLT         pixel_one_done
+pixel:
+	CMPQ        CX, $+8
+	JLT         pixel_done
 	VMOVUPS     (AX), Y9
 	VSUBPS      Y0, Y9, Y9
 	VADDPS      Y9, Y1, Y1
 	VFMADD231PS Y9, Y9, Y5
 	ADDQ        $+32, AX
-	SUBQ        $+1, CX
-	JMP         pixel_one
+	SUBQ        $+8, CX
+	JMP         pixel
 
-pixel_one_done:
+pixel_done:
 	VADDPS  Y2, Y1, Y1
 	VADDPS  Y4, Y3, Y3
 	VADDPS  Y3, Y1, Y1
@@ -77,9 +78,10 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS (DX), Y0
 	VMOVUPS 32(DX), Y1
 	VMOVUPS 64(DX), Y2
+	SHLQ    $0x03, BX
 
 pixel_many:
-	CMPQ        BX, $+4
+	CMPQ        BX, $+32
 	JLT         pixel_many_done
 	VMOVUPS     (AX), Y3
 	VFMADD213PS Y1, Y0, Y3
@@ -99,23 +101,23 @@ pixel_many:
 	VMOVUPS     Y3, 96(CX)
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
-	SUBQ        $+4, BX
+	SUBQ        $+32, BX
 	JMP         pixel_many
 
 pixel_many_done:
-pixel_one:
-	CMPQ        BX, $+1
-	JLT         pixel_one_done
+pixel:
+	CMPQ        BX, $+8
+	JLT         pixel_done
 	VMOVUPS     (AX), Y3
 	VFMADD213PS Y1, Y0, Y3
 	VMAXPS      Y3, Y2, Y3
 	VMOVUPS     Y3, (CX)
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
-	SUBQ        $+1, BX
-	JMP         pixel_one
+	SUBQ        $+8, BX
+	JMP         pixel
 
-pixel_one_done:
+pixel_done:
 	VZEROUPPER
 	RET
 
@@ -140,9 +142,10 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VXORPS  Y9, Y9, Y9
 	VXORPS  Y10, Y10, Y10
 	VXORPS  Y11, Y11, Y11
+	SHLQ    $0x03, DI
 
 pixel_many:
-	CMPQ        DI, $+4
+	CMPQ        DI, $+32
 	JLT         pixel_many_done
 	VMOVUPS     (AX), Y12
 	VMOVAPS     Y12, Y13
@@ -178,13 +181,13 @@ pixel_many:
 	VFMADD231PS Y12, Y13, Y11
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
-	SUBQ        $+4, DI
+	SUBQ        $+32, DI
 	JMP         pixel_many
 
 pixel_many_done:
-pixel_one:
-	CMPQ        DI, $+1
-	JLT         pixel_one_done
+pixel:
+	CMPQ        DI, $+8
+	JLT         pixel_done
 	VMOVUPS     (AX), Y12
 	VMOVAPS     Y12, Y13
 	VFMADD213PS Y1, Y0, Y13
@@ -195,10 +198,10 @@ pixel_one:
 	VFMADD231PS Y12, Y13, Y8
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
-	SUBQ        $+1, DI
-	JMP         pixel_one
+	SUBQ        $+8, DI
+	JMP         pixel
 
-pixel_one_done:
+pixel_done:
 	VADDPS  Y5, Y4, Y4
 	VADDPS  Y7, Y6, Y6
 	VADDPS  Y6, Y4, Y4
@@ -226,9 +229,10 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-48
 	VMOVUPS 32(SI), Y4
 	VMOVUPS 64(SI), Y5
 	VMOVUPS 96(SI), Y6
+	SHLQ    $0x03, DI
 
 pixel_many:
-	CMPQ        DI, $+4
+	CMPQ        DI, $+32
 	JLT         pixel_many_done
 	VMOVUPS     (AX), Y7
 	VMOVAPS     Y7, Y8
@@ -269,13 +273,13 @@ pixel_many:
 	ADDQ        $+128, AX
 	ADDQ        $+128, CX
 	ADDQ        $+128, DX
-	SUBQ        $+4, DI
+	SUBQ        $+32, DI
 	JMP         pixel_many
 
 pixel_many_done:
-pixel_one:
-	CMPQ        DI, $+1
-	JLT         pixel_one_done
+pixel:
+	CMPQ        DI, $+8
+	JLT         pixel_done
 	VMOVUPS     (AX), Y7
 	VMOVAPS     Y7, Y8
 	VFMADD213PS Y1, Y0, Y8
@@ -288,10 +292,10 @@ pixel_one:
 	ADDQ        $+32, AX
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
-	SUBQ        $+1, DI
-	JMP         pixel_one
+	SUBQ        $+8, DI
+	JMP         pixel
 
-pixel_one_done:
+pixel_done:
 	VZEROUPPER
 	RET
 
@@ -305,31 +309,436 @@ TEXT ·sumsAVX2(SB), NOSPLIT, $0-24
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	SHLQ   $0x03, CX
 
 pixel_many:
-	CMPQ   CX, $+4
+	CMPQ   CX, $+32
 	JLT    pixel_many_done
 	VADDPS (AX), Y0, Y0
 	VADDPS 32(AX), Y1, Y1
 	VADDPS 64(AX), Y2, Y2
 	VADDPS 96(AX), Y3, Y3
 	ADDQ   $+128, AX
-	SUBQ   $+4, CX
+	SUBQ   $+32, CX
 	JMP    pixel_many
 
 pixel_many_done:
-pixel_one:
-	CMPQ   CX, $+1
-	JLT    pixel_one_done
+pixel:
+	CMPQ   CX, $+8
+	JLT    pixel_done
 	VADDPS (AX), Y0, Y0
 	ADDQ   $+32, AX
-	SUBQ   $+1, CX
-	JMP    pixel_one
+	SUBQ   $+8, CX
+	JMP    pixel
 
-pixel_one_done:
+pixel_done:
 	VADDPS  Y1, Y0, Y0
 	VADDPS  Y3, Y2, Y2
 	VADDPS  Y2, Y0, Y0
 	VMOVUPS Y0, (DX)
+	VZEROUPPER
+	RET
+
+// func deviationsAVX512(x *float32, pixels int, out *float32)
+// Requires: AVX, AVX512F
+TEXT ·deviationsAVX512(SB), NOSPLIT, $0-24
+	MOVQ            x+0(FP), AX
+	MOVQ            pixels+8(FP), CX
+	MOVQ            out+16(FP), DX
+	VBROADCASTF64X4 (DX), Z0
+	VPXORD          Z1, Z1, Z1
+	VPXORD          Z2, Z2, Z2
+	VPXORD          Z3, Z3, Z3
+	VPXORD          Z4, Z4, Z4
+	VPXORD          Z5, Z5, Z5
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	VPXORD          Z8, Z8, Z8
+	SHLQ            $0x03, CX
+
+pixel_many:
+	CMPQ        CX, $+64
+	JLT         pixel_many_done
+	VMOVUPS     (AX), Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z1, Z1
+	VFMADD231PS Z9, Z9, Z5
+	VMOVUPS     64(AX), Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z2, Z2
+	VFMADD231PS Z9, Z9, Z6
+	VMOVUPS     128(AX), Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z3, Z3
+	VFMADD231PS Z9, Z9, Z7
+	VMOVUPS     192(AX), Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z4, Z4
+	VFMADD231PS Z9, Z9, Z8
+	ADDQ        $+256, AX
+	SUBQ        $+64, CX
+	JMP         pixel_many
+
+pixel_many_done:
+pixel:
+	CMPQ        CX, $+16
+	JLT         pixel_done
+	VMOVUPS     (AX), Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z1, Z1
+	VFMADD231PS Z9, Z9, Z5
+	ADDQ        $+64, AX
+	SUBQ        $+16, CX
+	JMP         pixel
+
+pixel_done:
+	TESTQ       CX, CX
+	JZ          pixel_end
+	MOVL        $0x000000ff, CX
+	KMOVW       CX, K1
+	VMOVUPS.Z   (AX), K1, Z9
+	VSUBPS      Z0, Z9, Z9
+	VADDPS      Z9, Z1, K1, Z1
+	VFMADD231PS Z9, Z9, K1, Z5
+
+pixel_end:
+	VADDPS        Z2, Z1, Z1
+	VADDPS        Z4, Z3, Z3
+	VADDPS        Z3, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VADDPS        32(DX), Y0, Y0
+	VMOVUPS       Y0, 32(DX)
+	VADDPS        Z6, Z5, Z5
+	VADDPS        Z8, Z7, Z7
+	VADDPS        Z7, Z5, Z5
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y5, Y0, Y0
+	VADDPS        64(DX), Y0, Y0
+	VMOVUPS       Y0, 64(DX)
+	VZEROUPPER
+	RET
+
+// func normalizeAVX512(x *float32, y *float32, p *float32, pixels int)
+// Requires: AVX, AVX512F
+TEXT ·normalizeAVX512(SB), NOSPLIT, $0-32
+	MOVQ            x+0(FP), AX
+	MOVQ            y+8(FP), CX
+	MOVQ            p+16(FP), DX
+	MOVQ            pixels+24(FP), BX
+	VBROADCASTF64X4 (DX), Z0
+	VBROADCASTF64X4 32(DX), Z1
+	VBROADCASTF64X4 64(DX), Z2
+	SHLQ            $0x03, BX
+
+pixel_many:
+	CMPQ        BX, $+64
+	JLT         pixel_many_done
+	VMOVUPS     (AX), Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, (CX)
+	VMOVUPS     64(AX), Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, 64(CX)
+	VMOVUPS     128(AX), Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, 128(CX)
+	VMOVUPS     192(AX), Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, 192(CX)
+	ADDQ        $+256, AX
+	ADDQ        $+256, CX
+	SUBQ        $+64, BX
+	JMP         pixel_many
+
+pixel_many_done:
+pixel:
+	CMPQ        BX, $+16
+	JLT         pixel_done
+	VMOVUPS     (AX), Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, (CX)
+	ADDQ        $+64, AX
+	ADDQ        $+64, CX
+	SUBQ        $+16, BX
+	JMP         pixel
+
+pixel_done:
+	TESTQ       BX, BX
+	JZ          pixel_end
+	MOVL        $0x000000ff, DX
+	KMOVW       DX, K1
+	VMOVUPS.Z   (AX), K1, Z3
+	VFMADD213PS Z1, Z0, Z3
+	VMAXPS      Z3, Z2, Z3
+	VMOVUPS     Z3, K1, (CX)
+
+pixel_end:
+	VZEROUPPER
+	RET
+
+// func normSumsAVX512(x *float32, dy *float32, p *float32, mean *float32, out *float32, pixels int)
+// Requires: AVX, AVX512F
+TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
+	MOVQ            x+0(FP), AX
+	MOVQ            dy+8(FP), CX
+	MOVQ            p+16(FP), DX
+	MOVQ            mean+24(FP), BX
+	MOVQ            out+32(FP), SI
+	MOVQ            pixels+40(FP), DI
+	VBROADCASTF64X4 (DX), Z0
+	VBROADCASTF64X4 32(DX), Z1
+	VBROADCASTF64X4 64(DX), Z2
+	VBROADCASTF64X4 (BX), Z3
+	VPXORD          Z4, Z4, Z4
+	VPXORD          Z5, Z5, Z5
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	VPXORD          Z8, Z8, Z8
+	VPXORD          Z9, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	VPXORD          Z11, Z11, Z11
+	SHLQ            $0x03, DI
+
+pixel_many:
+	CMPQ        DI, $+64
+	JLT         pixel_many_done
+	VMOVUPS     (AX), Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1
+	VMOVUPS.Z   (CX), K1, Z13
+	VADDPS      Z13, Z4, Z4
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z13, Z8
+	VMOVUPS     64(AX), Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1
+	VMOVUPS.Z   64(CX), K1, Z13
+	VADDPS      Z13, Z5, Z5
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z13, Z9
+	VMOVUPS     128(AX), Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1
+	VMOVUPS.Z   128(CX), K1, Z13
+	VADDPS      Z13, Z6, Z6
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z13, Z10
+	VMOVUPS     192(AX), Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1
+	VMOVUPS.Z   192(CX), K1, Z13
+	VADDPS      Z13, Z7, Z7
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z13, Z11
+	ADDQ        $+256, AX
+	ADDQ        $+256, CX
+	SUBQ        $+64, DI
+	JMP         pixel_many
+
+pixel_many_done:
+pixel:
+	CMPQ        DI, $+16
+	JLT         pixel_done
+	VMOVUPS     (AX), Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1
+	VMOVUPS.Z   (CX), K1, Z13
+	VADDPS      Z13, Z4, Z4
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z13, Z8
+	ADDQ        $+64, AX
+	ADDQ        $+64, CX
+	SUBQ        $+16, DI
+	JMP         pixel
+
+pixel_done:
+	TESTQ       DI, DI
+	JZ          pixel_end
+	MOVL        $0x000000ff, DX
+	KMOVW       DX, K1
+	VMOVUPS.Z   (AX), K1, Z12
+	VMOVAPS     Z12, Z13
+	VFMADD213PS Z1, Z0, Z13
+	VCMPPS      $0x11, Z13, Z2, K1, K1
+	VMOVUPS.Z   (CX), K1, Z0
+	VADDPS      Z0, Z4, Z4
+	VSUBPS      Z3, Z12, Z12
+	VFMADD231PS Z12, Z0, Z8
+
+pixel_end:
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z7, Z6, Z6
+	VADDPS        Z6, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y4, Y0, Y0
+	VMOVUPS       Y0, (SI)
+	VADDPS        Z9, Z8, Z8
+	VADDPS        Z11, Z10, Z10
+	VADDPS        Z10, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y8, Y0, Y0
+	VMOVUPS       Y0, 32(SI)
+	VZEROUPPER
+	RET
+
+// func normGradAVX512(x *float32, dy *float32, dx *float32, p *float32, q *float32, pixels int)
+// Requires: AVX, AVX512F
+TEXT ·normGradAVX512(SB), NOSPLIT, $0-48
+	MOVQ            x+0(FP), AX
+	MOVQ            dy+8(FP), CX
+	MOVQ            dx+16(FP), DX
+	MOVQ            p+24(FP), BX
+	MOVQ            q+32(FP), SI
+	MOVQ            pixels+40(FP), DI
+	VBROADCASTF64X4 (BX), Z0
+	VBROADCASTF64X4 32(BX), Z1
+	VBROADCASTF64X4 64(BX), Z2
+	VBROADCASTF64X4 (SI), Z3
+	VBROADCASTF64X4 32(SI), Z4
+	VBROADCASTF64X4 64(SI), Z5
+	VBROADCASTF64X4 96(SI), Z6
+	SHLQ            $0x03, DI
+
+pixel_many:
+	CMPQ        DI, $+64
+	JLT         pixel_many_done
+	VMOVUPS     (AX), Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1
+	VMOVUPS.Z   (CX), K1, Z8
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z8, Z3, Z7
+	VMOVUPS     Z7, (DX)
+	VMOVUPS     64(AX), Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1
+	VMOVUPS.Z   64(CX), K1, Z8
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z8, Z3, Z7
+	VMOVUPS     Z7, 64(DX)
+	VMOVUPS     128(AX), Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1
+	VMOVUPS.Z   128(CX), K1, Z8
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z8, Z3, Z7
+	VMOVUPS     Z7, 128(DX)
+	VMOVUPS     192(AX), Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1
+	VMOVUPS.Z   192(CX), K1, Z8
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z8, Z3, Z7
+	VMOVUPS     Z7, 192(DX)
+	ADDQ        $+256, AX
+	ADDQ        $+256, CX
+	ADDQ        $+256, DX
+	SUBQ        $+64, DI
+	JMP         pixel_many
+
+pixel_many_done:
+pixel:
+	CMPQ        DI, $+16
+	JLT         pixel_done
+	VMOVUPS     (AX), Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1
+	VMOVUPS.Z   (CX), K1, Z8
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z8, Z3, Z7
+	VMOVUPS     Z7, (DX)
+	ADDQ        $+64, AX
+	ADDQ        $+64, CX
+	ADDQ        $+64, DX
+	SUBQ        $+16, DI
+	JMP         pixel
+
+pixel_done:
+	TESTQ       DI, DI
+	JZ          pixel_end
+	MOVL        $0x000000ff, BX
+	KMOVW       BX, K1
+	VMOVUPS.Z   (AX), K1, Z7
+	VMOVAPS     Z7, Z8
+	VFMADD213PS Z1, Z0, Z8
+	VCMPPS      $0x11, Z8, Z2, K1, K2
+	VMOVUPS.Z   (CX), K2, Z0
+	VSUBPS      Z5, Z7, Z7
+	VFMADD213PS Z6, Z4, Z7
+	VFMADD231PS Z0, Z3, Z7
+	VMOVUPS     Z7, K1, (DX)
+
+pixel_end:
+	VZEROUPPER
+	RET
+
+// func sumsAVX512(x *float32, pixels int, out *float32)
+// Requires: AVX, AVX512F
+TEXT ·sumsAVX512(SB), NOSPLIT, $0-24
+	MOVQ   x+0(FP), AX
+	MOVQ   pixels+8(FP), CX
+	MOVQ   out+16(FP), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	SHLQ   $0x03, CX
+
+pixel_many:
+	CMPQ   CX, $+64
+	JLT    pixel_many_done
+	VADDPS (AX), Z0, Z0
+	VADDPS 64(AX), Z1, Z1
+	VADDPS 128(AX), Z2, Z2
+	VADDPS 192(AX), Z3, Z3
+	ADDQ   $+256, AX
+	SUBQ   $+64, CX
+	JMP    pixel_many
+
+pixel_many_done:
+pixel:
+	CMPQ   CX, $+16
+	JLT    pixel_done
+	VADDPS (AX), Z0, Z0
+	ADDQ   $+64, AX
+	SUBQ   $+16, CX
+	JMP    pixel
+
+pixel_done:
+	TESTQ     CX, CX
+	JZ        pixel_end
+	MOVL      $0x000000ff, CX
+	KMOVW     CX, K1
+	VMOVUPS.Z (AX), K1, Z4
+	VADDPS    Z4, Z0, Z0
+
+pixel_end:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
+	VMOVUPS       Y1, (DX)
 	VZEROUPPER
 	RET

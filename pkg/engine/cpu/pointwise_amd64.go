@@ -46,3 +46,38 @@ func transposeAVX2(dst *float32, src *float32, stride int)
 //
 //go:noescape
 func spreadAVX2(dst *float32, src *float32, stride int, n int)
+
+// addAVX512 computes y = a + b.
+//
+//go:noescape
+func addAVX512(a *float32, b *float32, y *float32, n int)
+
+// reluAVX512 computes y = max(x, 0).
+//
+//go:noescape
+func reluAVX512(x *float32, y *float32, n int)
+
+// reluGradAVX512 computes dx = dy where y > 0, else 0.
+//
+//go:noescape
+func reluGradAVX512(y *float32, dy *float32, dx *float32, n int)
+
+// leakyAVX512 computes y = b where a > 0, else slope·b.
+//
+//go:noescape
+func leakyAVX512(a *float32, b *float32, y *float32, slope *float32, n int)
+
+// tanhGradAVX512 computes dx = dy·(1 − y²).
+//
+//go:noescape
+func tanhGradAVX512(y *float32, dy *float32, dx *float32, n int)
+
+// distancesAVX512 writes to out eight sums of |a − b|.
+//
+//go:noescape
+func distancesAVX512(a *float32, b *float32, out *float32, n int)
+
+// signsAVX512 computes y = scale times the sign of a − b.
+//
+//go:noescape
+func signsAVX512(a *float32, b *float32, y *float32, scale *float32, n int)

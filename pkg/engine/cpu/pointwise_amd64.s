@@ -90,8 +90,8 @@ vector:
 	VCMPPS    $0x11, (AX), Y1, Y2
 	VMOVUPS   (CX), Y3
 	VMULPS    Y3, Y0, Y4
-	VBLENDVPS Y2, Y3, Y4, Y4
-	VMOVUPS   Y4, (DX)
+	VBLENDVPS Y2, Y3, Y4, Y2
+	VMOVUPS   Y2, (DX)
 	ADDQ      $+32, AX
 	ADDQ      $+32, CX
 	ADDQ      $+32, DX
@@ -114,7 +114,7 @@ vector:
 	CMPQ         BX, $+8
 	JLT          vector_done
 	VMOVUPS      (AX), Y0
-	VMOVUPS      lossOne<>+0(SB), Y1
+	VMOVUPS      lossOneAVX2<>+0(SB), Y1
 	VFNMADD231PS Y0, Y0, Y1
 	VMULPS       (CX), Y1, Y1
 	VMOVUPS      Y1, (DX)
@@ -128,15 +128,15 @@ vector_done:
 	VZEROUPPER
 	RET
 
-DATA lossOne<>+0(SB)/4, $(1.0)
-DATA lossOne<>+4(SB)/4, $(1.0)
-DATA lossOne<>+8(SB)/4, $(1.0)
-DATA lossOne<>+12(SB)/4, $(1.0)
-DATA lossOne<>+16(SB)/4, $(1.0)
-DATA lossOne<>+20(SB)/4, $(1.0)
-DATA lossOne<>+24(SB)/4, $(1.0)
-DATA lossOne<>+28(SB)/4, $(1.0)
-GLOBL lossOne<>(SB), RODATA|NOPTR, $32
+DATA lossOneAVX2<>+0(SB)/4, $(1.0)
+DATA lossOneAVX2<>+4(SB)/4, $(1.0)
+DATA lossOneAVX2<>+8(SB)/4, $(1.0)
+DATA lossOneAVX2<>+12(SB)/4, $(1.0)
+DATA lossOneAVX2<>+16(SB)/4, $(1.0)
+DATA lossOneAVX2<>+20(SB)/4, $(1.0)
+DATA lossOneAVX2<>+24(SB)/4, $(1.0)
+DATA lossOneAVX2<>+28(SB)/4, $(1.0)
+GLOBL lossOneAVX2<>(SB), RODATA|NOPTR, $32
 
 // func distancesAVX2(a *float32, b *float32, out *float32, n int)
 // Requires: AVX
@@ -182,8 +182,8 @@ vector:
 	VMOVUPS (AX), Y1
 	VMOVUPS (CX), Y2
 	VCMPPS  $0x11, Y1, Y2, Y3
-	VCMPPS  $0x11, Y2, Y1, Y1
 	VANDPS  Y0, Y3, Y3
+	VCMPPS  $0x11, Y2, Y1, Y1
 	VANDPS  Y0, Y1, Y1
 	VSUBPS  Y1, Y3, Y3
 	VMOVUPS Y3, (DX)
@@ -273,5 +273,287 @@ vector:
 	JMP     vector
 
 vector_done:
+	VZEROUPPER
+	RET
+
+// func addAVX512(a *float32, b *float32, y *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addAVX512(SB), NOSPLIT, $0-32
+	MOVQ a+0(FP), AX
+	MOVQ b+8(FP), CX
+	MOVQ y+16(FP), DX
+	MOVQ n+24(FP), BX
+
+vector:
+	CMPQ    BX, $+16
+	JLT     vector_done
+	VMOVUPS (AX), Z0
+	VADDPS  (CX), Z0, Z0
+	VMOVUPS Z0, (DX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	SUBQ    $+16, BX
+	JMP     vector
+
+vector_done:
+	TESTQ     BX, BX
+	JZ        vector_end
+	MOVL      $0x000000ff, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (CX), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (DX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func reluAVX512(x *float32, y *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·reluAVX512(SB), NOSPLIT, $0-24
+	MOVQ   x+0(FP), AX
+	MOVQ   y+8(FP), CX
+	MOVQ   n+16(FP), DX
+	VPXORD Z0, Z0, Z0
+
+vector:
+	CMPQ    DX, $+16
+	JLT     vector_done
+	VMAXPS  (AX), Z0, Z1
+	VMOVUPS Z1, (CX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	SUBQ    $+16, DX
+	JMP     vector
+
+vector_done:
+	TESTQ     DX, DX
+	JZ        vector_end
+	MOVL      $0x000000ff, DX
+	KMOVW     DX, K1
+	VMOVUPS.Z (AX), K1, Z1
+	VMAXPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (CX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func reluGradAVX512(y *float32, dy *float32, dx *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·reluGradAVX512(SB), NOSPLIT, $0-32
+	MOVQ   y+0(FP), AX
+	MOVQ   dy+8(FP), CX
+	MOVQ   dx+16(FP), DX
+	MOVQ   n+24(FP), BX
+	VPXORD Z0, Z0, Z0
+
+vector:
+	CMPQ      BX, $+16
+	JLT       vector_done
+	VCMPPS    $0x11, (AX), Z0, K1
+	VMOVUPS.Z (CX), K1, Z1
+	VMOVUPS   Z1, (DX)
+	ADDQ      $+64, AX
+	ADDQ      $+64, CX
+	ADDQ      $+64, DX
+	SUBQ      $+16, BX
+	JMP       vector
+
+vector_done:
+	TESTQ     BX, BX
+	JZ        vector_end
+	MOVL      $0x000000ff, BX
+	KMOVW     BX, K1
+	VCMPPS    $0x11, (AX), Z0, K1, K2
+	VMOVUPS.Z (CX), K2, Z0
+	VMOVUPS   Z0, K1, (DX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func leakyAVX512(a *float32, b *float32, y *float32, slope *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·leakyAVX512(SB), NOSPLIT, $0-40
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         slope+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VPXORD       Z1, Z1, Z1
+	VBROADCASTSS (BX), Z0
+
+vector:
+	CMPQ      SI, $+16
+	JLT       vector_done
+	VCMPPS    $0x11, (AX), Z1, K1
+	VMOVUPS   (CX), Z2
+	VMULPS    Z2, Z0, Z3
+	VBLENDMPS Z2, Z3, K1, Z4
+	VMOVUPS   Z4, (DX)
+	ADDQ      $+64, AX
+	ADDQ      $+64, CX
+	ADDQ      $+64, DX
+	SUBQ      $+16, SI
+	JMP       vector
+
+vector_done:
+	TESTQ     SI, SI
+	JZ        vector_end
+	MOVL      $0x000000ff, BX
+	KMOVW     BX, K1
+	VCMPPS    $0x11, (AX), Z1, K1, K2
+	VMOVUPS.Z (CX), K1, Z1
+	VMULPS    Z1, Z0, Z0
+	VBLENDMPS Z1, Z0, K2, Z5
+	VMOVUPS   Z5, K1, (DX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func tanhGradAVX512(y *float32, dy *float32, dx *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·tanhGradAVX512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ dy+8(FP), CX
+	MOVQ dx+16(FP), DX
+	MOVQ n+24(FP), BX
+
+vector:
+	CMPQ         BX, $+16
+	JLT          vector_done
+	VMOVUPS      (AX), Z0
+	VMOVUPS      lossOneAVX512<>+0(SB), Z1
+	VFNMADD231PS Z0, Z0, Z1
+	VMULPS       (CX), Z1, Z1
+	VMOVUPS      Z1, (DX)
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+16, BX
+	JMP          vector
+
+vector_done:
+	TESTQ        BX, BX
+	JZ           vector_end
+	MOVL         $0x000000ff, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (AX), K1, Z0
+	VMOVUPS      lossOneAVX512<>+0(SB), Z1
+	VFNMADD231PS Z0, Z0, Z1
+	VMOVUPS.Z    (CX), K1, Z0
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, K1, (DX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+DATA lossOneAVX512<>+0(SB)/4, $(1.0)
+DATA lossOneAVX512<>+4(SB)/4, $(1.0)
+DATA lossOneAVX512<>+8(SB)/4, $(1.0)
+DATA lossOneAVX512<>+12(SB)/4, $(1.0)
+DATA lossOneAVX512<>+16(SB)/4, $(1.0)
+DATA lossOneAVX512<>+20(SB)/4, $(1.0)
+DATA lossOneAVX512<>+24(SB)/4, $(1.0)
+DATA lossOneAVX512<>+28(SB)/4, $(1.0)
+DATA lossOneAVX512<>+32(SB)/4, $(1.0)
+DATA lossOneAVX512<>+36(SB)/4, $(1.0)
+DATA lossOneAVX512<>+40(SB)/4, $(1.0)
+DATA lossOneAVX512<>+44(SB)/4, $(1.0)
+DATA lossOneAVX512<>+48(SB)/4, $(1.0)
+DATA lossOneAVX512<>+52(SB)/4, $(1.0)
+DATA lossOneAVX512<>+56(SB)/4, $(1.0)
+DATA lossOneAVX512<>+60(SB)/4, $(1.0)
+GLOBL lossOneAVX512<>(SB), RODATA|NOPTR, $64
+
+// func distancesAVX512(a *float32, b *float32, out *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·distancesAVX512(SB), NOSPLIT, $0-32
+	MOVQ   a+0(FP), AX
+	MOVQ   b+8(FP), CX
+	MOVQ   out+16(FP), DX
+	MOVQ   n+24(FP), BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+vector:
+	CMPQ    BX, $+16
+	JLT     vector_done
+	VMOVUPS (AX), Z2
+	VSUBPS  (CX), Z2, Z2
+	VSUBPS  Z2, Z1, Z3
+	VMAXPS  Z2, Z3, Z3
+	VADDPS  Z3, Z0, Z0
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	SUBQ    $+16, BX
+	JMP     vector
+
+vector_done:
+	TESTQ     BX, BX
+	JZ        vector_end
+	MOVL      $0x000000ff, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (AX), K1, Z2
+	VMOVUPS.Z (CX), K1, Z3
+	VSUBPS    Z3, Z2, Z2
+	VSUBPS    Z2, Z1, Z1
+	VMAXPS    Z2, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+
+vector_end:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
+	VMOVUPS       Y1, (DX)
+	VZEROUPPER
+	RET
+
+// func signsAVX512(a *float32, b *float32, y *float32, scale *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·signsAVX512(SB), NOSPLIT, $0-40
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         scale+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS (BX), Z0
+
+vector:
+	CMPQ      SI, $+16
+	JLT       vector_done
+	VMOVUPS   (AX), Z1
+	VMOVUPS   (CX), Z2
+	VCMPPS    $0x11, Z1, Z2, K1
+	VMOVUPS.Z Z0, K1, Z3
+	VCMPPS    $0x11, Z2, Z1, K1
+	VMOVUPS.Z Z0, K1, Z1
+	VSUBPS    Z1, Z3, Z3
+	VMOVUPS   Z3, (DX)
+	ADDQ      $+64, AX
+	ADDQ      $+64, CX
+	ADDQ      $+64, DX
+	SUBQ      $+16, SI
+	JMP       vector
+
+vector_done:
+	TESTQ     SI, SI
+	JZ        vector_end
+	MOVL      $0x000000ff, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (AX), K1, Z1
+	VMOVUPS.Z (CX), K1, Z2
+	VCMPPS    $0x11, Z1, Z2, K1, K2
+	VMOVUPS.Z Z0, K2, Z3
+	VCMPPS    $0x11, Z2, Z1, K1, K2
+	VMOVUPS.Z Z0, K2, Z0
+	VSUBPS    Z0, Z3, Z3
+	VMOVUPS   Z3, K1, (DX)
+
+vector_end:
 	VZEROUPPER
 	RET

@@ -16,3 +16,18 @@ func momentumAVX2(w *float32, grad *float32, buf *float32, c *float32, n int)
 //
 //go:noescape
 func sgdAVX2(w *float32, grad *float32, c *float32, n int)
+
+// adamAVX512 is one step of Adam.
+//
+//go:noescape
+func adamAVX512(w *float32, grad *float32, m *float32, v *float32, c *float32, n int)
+
+// momentumAVX512 is one step of gradient descent with momentum.
+//
+//go:noescape
+func momentumAVX512(w *float32, grad *float32, buf *float32, c *float32, n int)
+
+// sgdAVX512 is one step of gradient descent.
+//
+//go:noescape
+func sgdAVX512(w *float32, grad *float32, c *float32, n int)

@@ -109,3 +109,160 @@ vector:
 vector_done:
 	VZEROUPPER
 	RET
+
+// func adamAVX512(w *float32, grad *float32, m *float32, v *float32, c *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·adamAVX512(SB), NOSPLIT, $0-48
+	MOVQ         w+0(FP), AX
+	MOVQ         grad+8(FP), CX
+	MOVQ         m+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         c+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSS (SI), Z0
+	VBROADCASTSS 4(SI), Z1
+	VBROADCASTSS 8(SI), Z2
+	VBROADCASTSS 12(SI), Z3
+	VBROADCASTSS 16(SI), Z4
+	VBROADCASTSS 20(SI), Z5
+	VBROADCASTSS 24(SI), Z6
+	VBROADCASTSS 28(SI), Z7
+
+vector:
+	CMPQ        DI, $+16
+	JLT         vector_done
+	VMOVUPS     (AX), Z8
+	VMOVUPS     (CX), Z9
+	VFMADD231PS Z8, Z0, Z9
+	VMULPS      Z9, Z2, Z10
+	VFMADD231PS (DX), Z1, Z10
+	VMOVUPS     Z10, (DX)
+	VMULPS      Z9, Z9, Z9
+	VMULPS      Z9, Z4, Z9
+	VFMADD231PS (BX), Z3, Z9
+	VMOVUPS     Z9, (BX)
+	VSQRTPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMULPS      Z7, Z10, Z10
+	VDIVPS      Z9, Z10, Z10
+	VSUBPS      Z10, Z8, Z8
+	VMOVUPS     Z8, (AX)
+	ADDQ        $+64, AX
+	ADDQ        $+64, CX
+	ADDQ        $+64, DX
+	ADDQ        $+64, BX
+	SUBQ        $+16, DI
+	JMP         vector
+
+vector_done:
+	TESTQ       DI, DI
+	JZ          vector_end
+	MOVL        $0x000000ff, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (AX), K1, Z8
+	VMOVUPS.Z   (CX), K1, Z9
+	VFMADD231PS Z8, Z0, Z9
+	VMULPS      Z9, Z2, Z0
+	VMOVUPS.Z   (DX), K1, Z2
+	VFMADD231PS Z2, Z1, Z0
+	VMOVUPS     Z0, K1, (DX)
+	VMULPS      Z9, Z9, Z9
+	VMULPS      Z9, Z4, Z1
+	VMOVUPS.Z   (BX), K1, Z2
+	VFMADD231PS Z2, Z3, Z1
+	VMOVUPS     Z1, K1, (BX)
+	VSQRTPS     Z1, Z1
+	VFMADD213PS Z6, Z5, Z1
+	VMULPS      Z7, Z0, Z0
+	VDIVPS      Z1, Z0, Z0
+	VSUBPS      Z0, Z8, Z8
+	VMOVUPS     Z8, K1, (AX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func momentumAVX512(w *float32, grad *float32, buf *float32, c *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·momentumAVX512(SB), NOSPLIT, $0-40
+	MOVQ         w+0(FP), AX
+	MOVQ         grad+8(FP), CX
+	MOVQ         buf+16(FP), DX
+	MOVQ         c+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS (BX), Z0
+	VBROADCASTSS 4(BX), Z1
+	VBROADCASTSS 8(BX), Z2
+
+vector:
+	CMPQ         SI, $+16
+	JLT          vector_done
+	VMOVUPS      (AX), Z3
+	VMOVUPS      (CX), Z4
+	VFMADD231PS  Z3, Z0, Z4
+	VFMADD231PS  (DX), Z1, Z4
+	VMOVUPS      Z4, (DX)
+	VFNMADD231PS Z4, Z2, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+16, SI
+	JMP          vector
+
+vector_done:
+	TESTQ        SI, SI
+	JZ           vector_end
+	MOVL         $0x000000ff, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (AX), K1, Z3
+	VMOVUPS.Z    (CX), K1, Z4
+	VFMADD231PS  Z3, Z0, Z4
+	VMOVUPS.Z    (DX), K1, Z0
+	VFMADD231PS  Z0, Z1, Z4
+	VMOVUPS      Z4, K1, (DX)
+	VFNMADD231PS Z4, Z2, Z3
+	VMOVUPS      Z3, K1, (AX)
+
+vector_end:
+	VZEROUPPER
+	RET
+
+// func sgdAVX512(w *float32, grad *float32, c *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·sgdAVX512(SB), NOSPLIT, $0-32
+	MOVQ         w+0(FP), AX
+	MOVQ         grad+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z1
+
+vector:
+	CMPQ         BX, $+16
+	JLT          vector_done
+	VMOVUPS      (AX), Z2
+	VMOVUPS      (CX), Z3
+	VFMADD231PS  Z2, Z0, Z3
+	VFNMADD231PS Z3, Z1, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	SUBQ         $+16, BX
+	JMP          vector
+
+vector_done:
+	TESTQ        BX, BX
+	JZ           vector_end
+	MOVL         $0x000000ff, DX
+	KMOVW        DX, K1
+	VMOVUPS.Z    (AX), K1, Z2
+	VMOVUPS.Z    (CX), K1, Z3
+	VFMADD231PS  Z2, Z0, Z3
+	VFNMADD231PS Z3, Z1, Z2
+	VMOVUPS      Z2, K1, (AX)
+
+vector_end:
+	VZEROUPPER
+	RET

@@ -8,39 +8,37 @@ import (
 
 // loss writes the binary cross-entropy of logits and its gradient.
 func loss(a *assembler) {
-	a.function("bceAVX2", "func(z, t, out *float32, n int)", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|).")
+	a.function("bce"+a.set(), "func(z, t, out *float32, n int)", "writes eight sums of max(z,0) − z·t + log(1+e^−|z|).")
 	r := a.params("z", "t", "out", "n")
 	sum := a.zero()
 	a.overPairs(r, func(z, u reg.VecVirtual) {
 		// log(1+u) is 2·artanh(s) with s = u/(2+u) of at most 1/3.
-		s, q, p := a.YMM(), a.YMM(), a.YMM()
+		s, q, p := a.vec(), a.vec(), a.vec()
 		a.VADDPS(a.single("Two", 2), u, s)
 		a.VDIVPS(s, u, s)
 		a.VMULPS(s, s, q)
 		a.polynomial("Log", q, p, 2./13, 2./11, 2./9, 2./7, 2./5, 2./3, 2)
-		a.VFMADD231PS(s, p, sum)
-		a.VXORPS(p, p, p)
-		a.VMAXPS(z, p, p)
+		a.VFMADD231PS(a.counted(s, p, sum)...)
+		a.VMAXPS(z, a.zero(), p)
 		a.VADDPS(p, sum, sum)
-		a.VFNMADD231PS(mem(r[1], 0), z, sum)
+		a.VFNMADD231PS(a.source(mem(r[1], 0)), z, sum)
 	}, r[:2])
-	a.VMOVUPS(sum, mem(r[2], 0))
+	a.VMOVUPS(a.folded(sum), mem(r[2], 0))
 	a.end()
 
-	a.function("bceGradAVX2", "func(z, t, dz, scale *float32, n int)", "computes dz = scale·(1/(1+e^−z) − t).")
+	a.function("bceGrad"+a.set(), "func(z, t, dz, scale *float32, n int)", "computes dz = scale·(1/(1+e^−z) − t).")
 	r = a.params("z", "t", "dz", "scale", "n")
-	scale := a.YMM()
+	scale := a.vec()
 	a.VBROADCASTSS(mem(r[3], 0), scale)
 	a.overPairs([]reg.GPVirtual{r[0], r[1], r[2], r[4]}, func(z, u reg.VecVirtual) {
-		d := a.YMM()
+		d, one := a.vec(), a.vec()
 		a.VADDPS(a.single("One", 1), u, d)
-		top := a.YMM()
-		a.VMOVUPS(a.single("One", 1), top)
-		a.VBLENDVPS(z, u, top, top) // 1/(1+u) where z is positive, u/(1+u) where it is not
+		a.VMOVUPS(a.single("One", 1), one)
+		top := a.either(a.below(z, a.zero()), u, one) // 1/(1+u) where z is positive, u/(1+u) where it is not
 		a.VDIVPS(d, top, d)
-		a.VSUBPS(mem(r[1], 0), d, d)
+		a.VSUBPS(a.source(mem(r[1], 0)), d, d)
 		a.VMULPS(scale, d, d)
-		a.VMOVUPS(d, mem(r[2], 0))
+		a.write(d, mem(r[2], 0))
 	}, r[:3])
 	a.end()
 }
@@ -48,17 +46,20 @@ func loss(a *assembler) {
 // overPairs runs body for vectors of logits z (the first of r; the last is
 // their number) with u = e^−|z|, and moves the pointers on.
 func (a *assembler) overPairs(r []reg.GPVirtual, body func(z, u reg.VecVirtual), moved []reg.GPVirtual) {
-	a.loop("vector", r[len(r)-1], vector/4, func() {
-		z, x, n, u := a.YMM(), a.YMM(), a.YMM(), a.YMM()
-		a.VMOVUPS(mem(r[0], 0), z)
-		a.VXORPS(n, n, n)
+	a.over("vector", r[len(r)-1], 1, moved, func(int) {
+		z, x, n, u := a.vec(), a.vec(), a.zero(), a.vec()
+		a.read(mem(r[0], 0), z)
 		a.VSUBPS(z, n, n)
 		a.VMINPS(z, n, x)
 		a.VMOVUPS(a.single("Least", -87), n)
 		a.VMAXPS(x, n, x) // NaN stays NaN
 		// e^x = 2^n·e^x', |x'| ≤ log(2)/2; the constants are those of Moshier's Cephes, expf.
 		a.VMULPS(a.single("PerOctave", 1.44269504088896341), x, n)
-		a.VROUNDPS(operand.Imm(0), n, n)
+		if a.wide {
+			a.VRNDSCALEPS(operand.Imm(0), n, n)
+		} else {
+			a.VROUNDPS(operand.Imm(0), n, n)
+		}
 		a.VFNMADD231PS(a.single("High", 0.693359375), n, x)
 		a.VFNMADD231PS(a.single("Low", -2.12194440e-4), n, x)
 		a.polynomial("Exp", x, u, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 1)
@@ -66,9 +67,6 @@ func (a *assembler) overPairs(r []reg.GPVirtual, body func(z, u reg.VecVirtual),
 		a.VPSLLD(operand.Imm(23), n, n)
 		a.VPADDD(n, u, u)
 		body(z, u)
-		for _, p := range moved {
-			a.ADDQ(imm(vector), p)
-		}
 	})
 }
 
@@ -86,12 +84,12 @@ func (a *assembler) polynomial(name string, x, to reg.VecVirtual, c ...float32) 
 
 // single is a vector in memory with value in every lane.
 func (a *assembler) single(name string, value float32) operand.Mem {
-	name = "loss" + name
+	name = "loss" + name + a.set()
 	m, ok := a.singles[name]
 	if !ok {
 		m = a.StaticGlobal(name)
 		a.DataAttributes(attr.RODATA | attr.NOPTR)
-		for range vector / 4 {
+		for range a.bytes() / 4 {
 			a.AppendDatum(operand.F32(value))
 		}
 		a.singles[name] = m

@@ -26,11 +26,11 @@ func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"gemm":      gemm,
 		"gemmwide":  gemmWide,
-		"loss":      loss,
-		"norm":      norm,
+		"loss":      bothSets(loss),
+		"norm":      bothSets(norm),
 		"pooling":   pooling,
-		"pointwise": pointwise,
-		"update":    update,
+		"pointwise": bothSets(pointwise),
+		"update":    bothSets(update),
 		"winograd":  bothSets(winograd),
 	}
 }
@@ -75,6 +75,7 @@ type assembler struct {
 	*build.Context
 	singles map[string]operand.Mem // constants that are written already
 	wide    bool                   // AVX-512: vectors of sixteen floats, two blocks of eight channels
+	tail    *reg.OpmaskVirtual     // wide: the lanes of the last eight floats, where code is written for these
 }
 
 // set is the instruction set that functions are named for.
@@ -141,6 +142,127 @@ func (a *assembler) zero() reg.VecVirtual {
 		a.VXORPS(v, v, v)
 	}
 	return v
+}
+
+// read loads a vector, zeros beyond the tail.
+func (a *assembler) read(m operand.Mem, v reg.VecVirtual) {
+	if a.tail != nil {
+		a.VMOVUPS_Z(m, *a.tail, v)
+	} else {
+		a.VMOVUPS(m, v)
+	}
+}
+
+// source is the vector at m as an operand, zeros beyond the tail.
+func (a *assembler) source(m operand.Mem) operand.Op {
+	if a.tail == nil {
+		return m
+	}
+	v := a.vec()
+	a.read(m, v)
+	return v
+}
+
+// write stores a vector, of the tail what belongs to it.
+func (a *assembler) write(v reg.VecVirtual, m operand.Mem) { a.VMOVUPS(a.counted(v, m)...) }
+
+// counted are the operands of an instruction that leaves its destination, the last
+// one, as it is beyond the tail.
+func (a *assembler) counted(list ...operand.Op) []operand.Op {
+	if a.tail != nil {
+		n := len(list) - 1
+		list = append(list[:n:n], *a.tail, list[n])
+	}
+	return list
+}
+
+// over runs body for count floats, a multiple of eight, several vectors of them at a
+// time and then one: body gets the number of the vector. It moves the pointers on.
+// With AVX-512 the last eight floats may be half a vector: the tail.
+func (a *assembler) over(name string, count reg.GPVirtual, several int, pointers []reg.GPVirtual, body func(i int)) {
+	floats := a.bytes() / 4
+	turn := func(n int) {
+		for i := range n {
+			body(i)
+		}
+		for _, p := range pointers {
+			a.ADDQ(imm(n*a.bytes()), p)
+		}
+	}
+	if several > 1 {
+		a.loop(name+"_many", count, several*floats, func() { turn(several) })
+	}
+	a.loop(name, count, floats, func() { turn(1) })
+	if !a.wide {
+		return
+	}
+	a.TESTQ(count, count)
+	a.JZ(operand.LabelRef(name + "_end"))
+	mask, bits := a.K(), a.GP32()
+	a.MOVL(operand.U32(0xff), bits)
+	a.KMOVW(bits, mask)
+	a.tail = &mask
+	body(0)
+	a.tail = nil
+	a.Label(name + "_end")
+}
+
+// choice is the result of a comparison: a vector with AVX2, a mask with AVX-512.
+type choice struct {
+	vector reg.VecVirtual
+	mask   reg.OpmaskVirtual
+}
+
+// less is the predicate of VCMPPS for first < second, false for NaN.
+const less = 0x11
+
+// below compares first < second; beyond the tail it is false.
+func (a *assembler) below(first reg.VecVirtual, second operand.Op) (c choice) {
+	if !a.wide {
+		c.vector = a.YMM()
+		a.VCMPPS(operand.Imm(less), second, first, c.vector)
+		return c
+	}
+	c.mask = a.K()
+	if a.tail != nil {
+		a.VCMPPS(operand.Imm(less), second, first, *a.tail, c.mask)
+	} else {
+		a.VCMPPS(operand.Imm(less), second, first, c.mask)
+	}
+	return c
+}
+
+// kept is v where the choice is true, else zero.
+func (a *assembler) kept(c choice, v operand.Op) reg.VecVirtual {
+	to := a.vec()
+	if a.wide {
+		a.VMOVUPS_Z(v, c.mask, to)
+	} else {
+		a.VANDPS(v, c.vector, to)
+	}
+	return to
+}
+
+// either is yes where the choice is true, else no.
+func (a *assembler) either(c choice, yes, no reg.VecVirtual) reg.VecVirtual {
+	to := a.vec()
+	if a.wide {
+		a.VBLENDMPS(yes, no, c.mask, to)
+	} else {
+		a.VBLENDVPS(c.vector, yes, no, to)
+	}
+	return to
+}
+
+// folded is v with AVX2; with AVX-512 it is the sum of its two halves.
+func (a *assembler) folded(v reg.VecVirtual) reg.Register {
+	if !a.wide {
+		return v
+	}
+	sum := a.YMM()
+	a.VEXTRACTF64X4(operand.Imm(1), v, sum)
+	a.VADDPS(v.AsY(), sum, sum)
+	return sum
 }
 
 // end returns to Go. The upper halves of the vector registers are cleared, for

@@ -34,40 +34,28 @@ func (a *assembler) join(v []reg.VecVirtual) reg.VecVirtual {
 	return v[0]
 }
 
-// overPixels runs body for every pixel, several at a time: body adds the pixel
-// offset bytes on to partial sum i. The pointers are moved on.
+// overPixels runs body for every vector of pixels, several at a time: body adds the
+// vector offset bytes on to partial sum i. The pointers are moved on.
 func (a *assembler) overPixels(name string, pixels reg.GPVirtual, pointers []reg.GPVirtual, body func(i, offset int)) {
-	a.loop(name+"_many", pixels, accumulators, func() {
-		for i := range accumulators {
-			body(i, i*vector)
-		}
-		for _, p := range pointers {
-			a.ADDQ(imm(accumulators*vector), p)
-		}
-	})
-	a.loop(name+"_one", pixels, 1, func() {
-		body(0, 0)
-		for _, p := range pointers {
-			a.ADDQ(imm(vector), p)
-		}
-	})
+	a.SHLQ(operand.Imm(3), pixels) // floats
+	a.over(name, pixels, accumulators, pointers, func(i int) { body(i, i*a.bytes()) })
 }
 
 func deviations(a *assembler) {
-	a.function("deviationsAVX2", "func(x *float32, pixels int, out *float32)",
+	a.function("deviations"+a.set(), "func(x *float32, pixels int, out *float32)",
 		"adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2].")
 	r := a.params("x", "pixels", "out")
 	x, out := r[0], r[2]
 	from, sum, squares := a.constants(out, 1)[0], a.partials(), a.partials()
 	a.overPixels("pixel", r[1], []reg.GPVirtual{x}, func(i, offset int) {
-		d := a.YMM()
-		a.VMOVUPS(mem(x, offset), d)
+		d := a.vec()
+		a.read(mem(x, offset), d)
 		a.VSUBPS(from, d, d)
-		a.VADDPS(d, sum[i], sum[i])
-		a.VFMADD231PS(d, d, squares[i])
+		a.VADDPS(a.counted(d, sum[i], sum[i])...)
+		a.VFMADD231PS(a.counted(d, d, squares[i])...)
 	})
 	for i, v := range [][]reg.VecVirtual{sum, squares} {
-		total := a.join(v)
+		total := a.folded(a.join(v))
 		a.VADDPS(mem(out, (i+1)*vector), total, total)
 		a.VMOVUPS(total, mem(out, (i+1)*vector))
 	}
@@ -99,72 +87,67 @@ func (a *assembler) normalized(v reg.VecVirtual, c []reg.VecVirtual) {
 }
 
 func normalize(a *assembler) {
-	a.function("normalizeAVX2", "func(x, y, p *float32, pixels int)", "computes y = max(x·p[0] + p[1], p[2]).")
+	a.function("normalize"+a.set(), "func(x, y, p *float32, pixels int)", "computes y = max(x·p[0] + p[1], p[2]).")
 	r := a.params("x", "y", "p", "pixels")
 	x, y, c := r[0], r[1], a.constants(r[2], normBlocks)
 	a.overPixels("pixel", r[3], []reg.GPVirtual{x, y}, func(_, offset int) {
-		v := a.YMM()
-		a.VMOVUPS(mem(x, offset), v)
+		v := a.vec()
+		a.read(mem(x, offset), v)
 		a.normalized(v, c)
-		a.VMOVUPS(v, mem(y, offset))
+		a.write(v, mem(y, offset))
 	})
 	a.end()
 }
 
-// less is the predicate of VCMPPS for first < second, false for NaN.
-const less = 0x11
-
-// counted loads dy, zero where the ReLU behind the normalised v has cut it off.
-func (a *assembler) counted(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
-	g := a.YMM()
-	a.VMOVAPS(v, g)
-	a.VFMADD213PS(c[1], c[0], g)
-	a.VCMPPS(operand.Imm(less), g, c[2], g) // c[2] < g
-	a.VANDPS(dy, g, g)
-	return g
+// passed loads dy, zero where the ReLU behind the normalised v has cut it off.
+func (a *assembler) passed(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
+	y := a.vec()
+	a.VMOVAPS(v, y)
+	a.VFMADD213PS(c[1], c[0], y)
+	return a.kept(a.below(c[2], y), dy)
 }
 
 func normSums(a *assembler) {
-	a.function("normSumsAVX2", "func(x, dy, p, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].")
+	a.function("normSums"+a.set(), "func(x, dy, p, mean, out *float32, pixels int)", "writes Σ dy and Σ dy·(x − mean), dy where x·p[0] + p[1] > p[2].")
 	r := a.params("x", "dy", "p", "mean", "out", "pixels")
 	x, dy, out := r[0], r[1], r[4]
 	c, mean := a.constants(r[2], normBlocks), a.constants(r[3], 1)[0]
 	sum, dot := a.partials(), a.partials()
 	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy}, func(i, offset int) {
-		v := a.YMM()
-		a.VMOVUPS(mem(x, offset), v)
-		g := a.counted(mem(dy, offset), v, c)
+		v := a.vec()
+		a.read(mem(x, offset), v)
+		g := a.passed(mem(dy, offset), v, c)
 		a.VADDPS(g, sum[i], sum[i])
 		a.VSUBPS(mean, v, v)
 		a.VFMADD231PS(v, g, dot[i])
 	})
-	a.VMOVUPS(a.join(sum), mem(out, 0))
-	a.VMOVUPS(a.join(dot), mem(out, vector))
+	a.VMOVUPS(a.folded(a.join(sum)), mem(out, 0))
+	a.VMOVUPS(a.folded(a.join(dot)), mem(out, vector))
 	a.end()
 }
 
 func normGrad(a *assembler) {
-	a.function("normGradAVX2", "func(x, dy, dx, p, q *float32, pixels int)", "computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].")
+	a.function("normGrad"+a.set(), "func(x, dy, dx, p, q *float32, pixels int)", "computes dx = q[0]·dy + q[1]·(x − q[2]) + q[3], dy where x·p[0] + p[1] > p[2].")
 	r := a.params("x", "dy", "dx", "p", "q", "pixels")
 	x, dy, dx := r[0], r[1], r[2]
 	c, q := a.constants(r[3], normBlocks), a.constants(r[4], 4)
 	a.overPixels("pixel", r[5], []reg.GPVirtual{x, dy, dx}, func(_, offset int) {
-		v := a.YMM()
-		a.VMOVUPS(mem(x, offset), v)
-		g := a.counted(mem(dy, offset), v, c)
+		v := a.vec()
+		a.read(mem(x, offset), v)
+		g := a.passed(mem(dy, offset), v, c)
 		a.VSUBPS(q[2], v, v)
 		a.VFMADD213PS(q[3], q[1], v)
 		a.VFMADD231PS(g, q[0], v)
-		a.VMOVUPS(v, mem(dx, offset))
+		a.write(v, mem(dx, offset))
 	})
 	a.end()
 }
 
 func sums(a *assembler) {
-	a.function("sumsAVX2", "func(x *float32, pixels int, out *float32)", "writes the sums of the pixels' channels.")
+	a.function("sums"+a.set(), "func(x *float32, pixels int, out *float32)", "writes the sums of the pixels' channels.")
 	r := a.params("x", "pixels", "out")
 	sum := a.partials()
-	a.overPixels("pixel", r[1], r[:1], func(i, offset int) { a.VADDPS(mem(r[0], offset), sum[i], sum[i]) })
-	a.VMOVUPS(a.join(sum), mem(r[2], 0))
+	a.overPixels("pixel", r[1], r[:1], func(i, offset int) { a.VADDPS(a.source(mem(r[0], offset)), sum[i], sum[i]) })
+	a.VMOVUPS(a.folded(a.join(sum)), mem(r[2], 0))
 	a.end()
 }

@@ -5,111 +5,100 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pointwise writes elementwise kernels and the transposition of a tile.
+// pointwise writes elementwise kernels and, of eight floats alone, those that move
+// weights.
 func pointwise(a *assembler) {
-	a.function("addAVX2", "func(a, b, y *float32, n int)", "computes y = a + b.")
+	a.function("add"+a.set(), "func(a, b, y *float32, n int)", "computes y = a + b.")
 	r := a.params("a", "b", "y", "n")
 	a.overFloats(r[3], r[:3], func() {
-		v := a.YMM()
-		a.VMOVUPS(mem(r[0], 0), v)
-		a.VADDPS(mem(r[1], 0), v, v)
-		a.VMOVUPS(v, mem(r[2], 0))
+		v := a.vec()
+		a.read(mem(r[0], 0), v)
+		a.VADDPS(a.source(mem(r[1], 0)), v, v)
+		a.write(v, mem(r[2], 0))
 	})
 
-	a.function("reluAVX2", "func(x, y *float32, n int)", "computes y = max(x, 0).")
+	a.function("relu"+a.set(), "func(x, y *float32, n int)", "computes y = max(x, 0).")
 	s := a.params("x", "y", "n")
 	zero := a.zero()
 	a.overFloats(s[2], s[:2], func() {
-		v := a.YMM()
-		a.VMAXPS(mem(s[0], 0), zero, v)
-		a.VMOVUPS(v, mem(s[1], 0))
+		v := a.vec()
+		a.VMAXPS(a.source(mem(s[0], 0)), zero, v)
+		a.write(v, mem(s[1], 0))
 	})
 
-	a.function("reluGradAVX2", "func(y, dy, dx *float32, n int)", "computes dx = dy where y > 0, else 0.")
+	a.function("reluGrad"+a.set(), "func(y, dy, dx *float32, n int)", "computes dx = dy where y > 0, else 0.")
 	t := a.params("y", "dy", "dx", "n")
 	none := a.zero()
 	a.overFloats(t[3], t[:3], func() {
-		g := a.YMM()
-		a.VCMPPS(operand.Imm(less), mem(t[0], 0), none, g)
-		a.VANDPS(mem(t[1], 0), g, g)
-		a.VMOVUPS(g, mem(t[2], 0))
+		a.write(a.kept(a.below(none, mem(t[0], 0)), mem(t[1], 0)), mem(t[2], 0))
 	})
 	activations(a)
 	distances(a)
-	transpose(a)
+	if !a.wide {
+		transpose(a)
+		spread(a)
+	}
 }
 
 // activations writes what other activations than ReLU need.
 func activations(a *assembler) {
-	a.function("leakyAVX2", "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
+	a.function("leaky"+a.set(), "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
 	r := a.params("a", "b", "y", "slope", "n")
-	slope, zero := a.YMM(), a.zero()
+	slope, zero := a.vec(), a.zero()
 	a.VBROADCASTSS(mem(r[3], 0), slope)
 	a.overFloats(r[4], r[:3], func() {
-		positive, v, w := a.YMM(), a.YMM(), a.YMM()
-		a.VCMPPS(operand.Imm(less), mem(r[0], 0), zero, positive)
-		a.VMOVUPS(mem(r[1], 0), v)
+		positive, v, w := a.below(zero, mem(r[0], 0)), a.vec(), a.vec()
+		a.read(mem(r[1], 0), v)
 		a.VMULPS(v, slope, w)
-		a.VBLENDVPS(positive, v, w, w)
-		a.VMOVUPS(w, mem(r[2], 0))
+		a.write(a.either(positive, v, w), mem(r[2], 0))
 	})
 
-	a.function("tanhGradAVX2", "func(y, dy, dx *float32, n int)", "computes dx = dy·(1 − y²).")
+	a.function("tanhGrad"+a.set(), "func(y, dy, dx *float32, n int)", "computes dx = dy·(1 − y²).")
 	s := a.params("y", "dy", "dx", "n")
 	one := a.single("One", 1)
 	a.overFloats(s[3], s[:3], func() {
-		v, w := a.YMM(), a.YMM()
-		a.VMOVUPS(mem(s[0], 0), v)
+		v, w := a.vec(), a.vec()
+		a.read(mem(s[0], 0), v)
 		a.VMOVUPS(one, w)
 		a.VFNMADD231PS(v, v, w)
-		a.VMULPS(mem(s[1], 0), w, w)
-		a.VMOVUPS(w, mem(s[2], 0))
+		a.VMULPS(a.source(mem(s[1], 0)), w, w)
+		a.write(w, mem(s[2], 0))
 	})
 }
 
 // distances writes the kernels of the mean absolute difference.
 func distances(a *assembler) {
-	a.function("distancesAVX2", "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
+	a.function("distances"+a.set(), "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
 	r := a.params("a", "b", "out", "n")
 	sum, zero := a.zero(), a.zero()
-	a.loop("vector", r[3], vector/4, func() {
-		v, w := a.YMM(), a.YMM()
-		a.VMOVUPS(mem(r[0], 0), v)
-		a.VSUBPS(mem(r[1], 0), v, v)
+	a.over("vector", r[3], 1, r[:2], func(int) {
+		v, w := a.vec(), a.vec()
+		a.read(mem(r[0], 0), v)
+		a.VSUBPS(a.source(mem(r[1], 0)), v, v)
 		a.VSUBPS(v, zero, w)
 		a.VMAXPS(v, w, w)
 		a.VADDPS(w, sum, sum)
-		a.ADDQ(imm(vector), r[0])
-		a.ADDQ(imm(vector), r[1])
 	})
-	a.VMOVUPS(sum, mem(r[2], 0))
+	a.VMOVUPS(a.folded(sum), mem(r[2], 0))
 	a.end()
 
-	a.function("signsAVX2", "func(a, b, y, scale *float32, n int)", "computes y = scale times the sign of a − b.")
+	a.function("signs"+a.set(), "func(a, b, y, scale *float32, n int)", "computes y = scale times the sign of a − b.")
 	s := a.params("a", "b", "y", "scale", "n")
-	scale := a.YMM()
+	scale := a.vec()
 	a.VBROADCASTSS(mem(s[3], 0), scale)
 	a.overFloats(s[4], s[:3], func() {
-		v, w, plus, minus := a.YMM(), a.YMM(), a.YMM(), a.YMM()
-		a.VMOVUPS(mem(s[0], 0), v)
-		a.VMOVUPS(mem(s[1], 0), w)
-		a.VCMPPS(operand.Imm(less), v, w, plus)  // b < a
-		a.VCMPPS(operand.Imm(less), w, v, minus) // a < b
-		a.VANDPS(scale, plus, plus)
-		a.VANDPS(scale, minus, minus)
+		v, w := a.vec(), a.vec()
+		a.read(mem(s[0], 0), v)
+		a.read(mem(s[1], 0), w)
+		plus, minus := a.kept(a.below(w, v), scale), a.kept(a.below(v, w), scale)
 		a.VSUBPS(minus, plus, plus)
-		a.VMOVUPS(plus, mem(s[2], 0))
+		a.write(plus, mem(s[2], 0))
 	})
 }
 
 // overFloats runs body for n floats, a vector at a time, and ends the function.
 func (a *assembler) overFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
-	a.loop("vector", n, vector/4, func() {
-		body()
-		for _, p := range pointers {
-			a.ADDQ(imm(vector), p)
-		}
-	})
+	a.over("vector", n, 1, pointers, func(int) { body() })
 	a.end()
 }
 
@@ -142,7 +131,9 @@ func transpose(a *assembler) {
 		a.ADDQ(p[2], p[0])
 	}
 	a.end()
+}
 
+func spread(a *assembler) {
 	a.function("spreadAVX2", "func(dst, src *float32, stride, n int)", "copies n vectors to places that are stride bytes apart.")
 	q := a.params("dst", "src", "stride", "n")
 	a.loop("vector", q[3], 1, func() {

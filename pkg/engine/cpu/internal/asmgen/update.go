@@ -9,42 +9,42 @@ import (
 // that is a register.
 func update(a *assembler) {
 	adam(a)
-	sgd(a, "momentumAVX2", true)
-	sgd(a, "sgdAVX2", false)
+	sgd(a, "momentum"+a.set(), true)
+	sgd(a, "sgd"+a.set(), false)
 }
 
 // spread loads n constants into all lanes of a register each.
 func (a *assembler) spread(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
-		v[i] = a.YMM()
+		v[i] = a.vec()
 		a.VBROADCASTSS(operand.Mem{Base: p, Disp: 4 * i}, v[i])
 	}
 	return v
 }
 
 func adam(a *assembler) {
-	a.function("adamAVX2", "func(w, grad, m, v, c *float32, n int)", "is one step of Adam.")
+	a.function("adam"+a.set(), "func(w, grad, m, v, c *float32, n int)", "is one step of Adam.")
 	r := a.params("w", "grad", "m", "v", "c", "n")
 	w, g, m, v, k := r[0], r[1], r[2], r[3], a.spread(r[4], 8)
 	a.overFloats(r[5], r[:4], func() {
-		weight, d, first, second, root := a.YMM(), a.YMM(), a.YMM(), a.YMM(), a.YMM()
-		a.VMOVUPS(mem(w, 0), weight)
-		a.VMOVUPS(mem(g, 0), d)
+		weight, d, first, second, root := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
+		a.read(mem(w, 0), weight)
+		a.read(mem(g, 0), d)
 		a.VFMADD231PS(weight, k[0], d)
 		a.VMULPS(d, k[2], first)
-		a.VFMADD231PS(mem(m, 0), k[1], first)
-		a.VMOVUPS(first, mem(m, 0))
+		a.VFMADD231PS(a.source(mem(m, 0)), k[1], first)
+		a.write(first, mem(m, 0))
 		a.VMULPS(d, d, d)
 		a.VMULPS(d, k[4], second)
-		a.VFMADD231PS(mem(v, 0), k[3], second)
-		a.VMOVUPS(second, mem(v, 0))
+		a.VFMADD231PS(a.source(mem(v, 0)), k[3], second)
+		a.write(second, mem(v, 0))
 		a.VSQRTPS(second, root)
 		a.VFMADD213PS(k[6], k[5], root)
 		a.VMULPS(k[7], first, first)
 		a.VDIVPS(root, first, first)
 		a.VSUBPS(first, weight, weight)
-		a.VMOVUPS(weight, mem(w, 0))
+		a.write(weight, mem(w, 0))
 	})
 }
 
@@ -63,15 +63,15 @@ func sgd(a *assembler, name string, momentum bool) {
 		w, g, n, k, moved = r[0], r[1], r[3], a.spread(r[2], 3), r[:2]
 	}
 	a.overFloats(n, moved, func() {
-		weight, d := a.YMM(), a.YMM()
-		a.VMOVUPS(mem(w, 0), weight)
-		a.VMOVUPS(mem(g, 0), d)
+		weight, d := a.vec(), a.vec()
+		a.read(mem(w, 0), weight)
+		a.read(mem(g, 0), d)
 		a.VFMADD231PS(weight, k[0], d)
 		if momentum {
-			a.VFMADD231PS(mem(buf, 0), k[1], d)
-			a.VMOVUPS(d, mem(buf, 0))
+			a.VFMADD231PS(a.source(mem(buf, 0)), k[1], d)
+			a.write(d, mem(buf, 0))
 		}
 		a.VFNMADD231PS(d, k[2], weight)
-		a.VMOVUPS(weight, mem(w, 0))
+		a.write(weight, mem(w, 0))
 	})
 }
