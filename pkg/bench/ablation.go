@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu"
 )
 
 // AblationOptions say what AblationRuns measures.
@@ -30,30 +31,37 @@ func (o AblationOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// ablation is an optimisation and the engine without it.
+// ablation is an optimisation and the engine without it, or two instruction sets.
 type ablation struct {
 	name, without string
 	setting       setting
 	options       engine.Options
+	set           []string // LOCKSTEP_CPU of either side; nil: the processor's best
 }
 
-// ablations are the optimisations that engine.Options switches.
+// ablations are the optimisations that engine.Options switches, after the
+// instruction sets that this processor has, each beside the next slower one.
 func (o AblationOptions) ablations() []ablation {
 	var all []ablation
 	one := setting{1, o.Threads}
+	if sets, err := cpu.InstructionSets(); err == nil {
+		for i := 1; i < len(sets); i++ {
+			all = append(all, ablation{sets[i-1], sets[i], one, engine.DefaultOptions(), []string{"LOCKSTEP_CPU=" + sets[i-1], "LOCKSTEP_CPU=" + sets[i]}})
+		}
+	}
 	for _, c := range []string{"direct", "winograd"} {
 		e := engine.DefaultOptions()
 		if e.Convolution = c; e.Validate() == nil { // the engine may not have it
-			all = append(all, ablation{"convolution auto", "convolution " + c, one, e})
+			all = append(all, ablation{"convolution auto", "convolution " + c, one, e, nil})
 		}
 	}
 	e := engine.DefaultOptions()
 	e.Fuse = false
-	all = append(all, ablation{"fuse", "fuse off", one, e})
+	all = append(all, ablation{"fuse", "fuse off", one, e, nil})
 	if o.Workers > 0 {
 		e := engine.DefaultOptions()
 		e.Overlap = false
-		all = append(all, ablation{"overlap", "overlap off", setting{o.Workers, 1}, e})
+		all = append(all, ablation{"overlap", "overlap off", setting{o.Workers, 1}, e, nil})
 	}
 	return all
 }
@@ -81,12 +89,16 @@ func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
 }
 
 func (o AblationOptions) compare(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
-	with, err := startOurs(ctx, command, o.Shape, a.setting, engine.DefaultOptions())
+	var here, there []string
+	if a.set != nil {
+		here, there = a.set[:1], a.set[1:]
+	}
+	with, err := startOurs(ctx, command, o.Shape, a.setting, engine.DefaultOptions(), here...)
 	if err != nil {
 		return Record{}, err
 	}
 	defer with.close()
-	without, err := startOurs(ctx, command, o.Shape, a.setting, a.options)
+	without, err := startOurs(ctx, command, o.Shape, a.setting, a.options, there...)
 	if err != nil {
 		return Record{}, err
 	}

@@ -57,10 +57,10 @@ func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
 			p = nil
 		}
 	}()
-	return p, p.load(cfg, filepath.Join(dir, p.Checkpoint))
+	return p, p.load(cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
 }
 
-func (p *Predictor) load(cfg Config, path string) error {
+func (p *Predictor) load(cfg Config, trainedOn, path string) error {
 	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
 	net, err := cfg.Model.Network(image, target)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Predictor) load(cfg Config, path string) error {
 		return err
 	}
 	p.epoch = file.epoch
-	if p.engine, p.Note, err = openAnywhere(cfg.Engine); err != nil {
+	if p.engine, p.Note, err = openLike(cfg.Engine, trainedOn); err != nil {
 		return err
 	}
 	g, err := net.Graph(evalBatch, nn.Eval)

@@ -164,13 +164,21 @@ func (r *recorder) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.w.Update(func(i *runs.Info) { i.Status, i.Error, i.Ended, i.Config = runs.StatusRunning, "", time.Time{}, doc }); err != nil {
+	if err := r.w.Update(func(i *runs.Info) {
+		i.Status, i.Error, i.Ended, i.Config, i.Engine = runs.StatusRunning, "", time.Time{}, doc, t.engine.Name()
+	}); err != nil {
 		return err
 	}
 	if err := r.w.Truncate(t.epoch); err != nil { // rows of epochs that no checkpoint holds are trained again
 		return err
 	}
-	return r.openLogs()
+	if err := r.openLogs(); err != nil {
+		return err
+	}
+	if note := otherSet(before.Info.Engine, t.engine.Name()); note != "" {
+		return r.log("note: %s", note)
+	}
+	return nil
 }
 
 // openLogs begins what other programs read.

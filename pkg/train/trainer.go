@@ -113,7 +113,7 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.feed(f); err != nil {
 		return t, err
 	}
-	if err = t.load(); err != nil {
+	if err = t.load(ctx); err != nil {
 		return t, err
 	}
 	if err = t.hold(); err != nil {
@@ -149,12 +149,8 @@ func (t *Trainer) Overlaps() bool {
 // load builds the network, lowers it for training and for evaluation, and
 // loads both on the engine with shared parameters. Held-out images keep their
 // size where augmentation crops those that are trained on.
-func (t *Trainer) load() (err error) {
-	open := openEngine
-	if t.place.open != nil {
-		open = t.place.open
-	}
-	if t.engine, err = open(t.cfg.Engine, t.place.LocalRank); err != nil {
+func (t *Trainer) load(ctx context.Context) (err error) {
+	if t.engine, err = t.openShared(ctx); err != nil {
 		return err
 	}
 	image, target := t.loader.ImageShape(), t.loader.TargetShape()

@@ -3,20 +3,10 @@ package cpu
 import (
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 )
-
-// variable is the environment variable that chooses the instruction set, one of
-// instructionSets; unset, the engine takes the best that the processor has.
-const variable = "LOCKSTEP_CPU"
-
-// instructionSets are the sets that kernels are or will be written for. "go" is
-// plain Go, which every processor has.
-var instructionSets = []string{"go", "avx2", "avx512", "neon"}
 
 // Engine loads programs on this machine's processor. It owns the goroutines
 // that compute; Close ends them.
@@ -34,40 +24,8 @@ var (
 
 // New starts an engine with o.Threads goroutines (the caller's is one of
 // them). The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
-// the choice of instruction set; it is read here and nowhere else.
-func New(o engine.Options) (engine.Engine, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	if o.Device != "cpu" {
-		return nil, fmt.Errorf("start cpu engine: the options ask for device %q: use cpu", o.Device)
-	}
-	k, err := chooseKernels(os.Getenv(variable))
-	if err != nil {
-		return nil, fmt.Errorf("start cpu engine: %w", err)
-	}
-	return &Engine{options: o, kernels: k, pool: newPool(o.Threads)}, nil
-}
-
-// chooseKernels returns the kernels of the instruction set that is asked for,
-// the best that there is where none is.
-func chooseKernels(set string) (*kernels, error) {
-	have := append(assemblySets(), goKernels())
-	if set == "" {
-		return have[0], nil
-	}
-	names := make([]string, len(have))
-	for i, k := range have {
-		if names[i] = k.name; k.name == set {
-			return k, nil
-		}
-	}
-	list := strings.Join(names, ", ")
-	if slices.Contains(instructionSets, set) {
-		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", variable, set, list)
-	}
-	return nil, fmt.Errorf("%s=%q is not known: use one of %s, or unset it", variable, set, list)
-}
+// the choice of instruction set.
+func New(o engine.Options) (engine.Engine, error) { return NewWith(o, os.Getenv(variable)) }
 
 // Name is "cpu" with the instruction set, such as "cpu (avx2)".
 func (e *Engine) Name() string { return "cpu (" + e.kernels.name + ")" }

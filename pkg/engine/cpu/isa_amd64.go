@@ -3,7 +3,7 @@ package cpu
 import "github.com/klauspost/cpuid/v2"
 
 // assemblySets returns the instruction sets that there is assembly for and this
-// processor has, the preferred one first.
+// processor has, the best first.
 func assemblySets() []*kernels {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
 		return nil
@@ -11,7 +11,7 @@ func assemblySets() []*kernels {
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ) {
 		return []*kernels{avx2Kernels()}
 	}
-	return []*kernels{avx2Kernels(), avx512Kernels()}
+	return []*kernels{avx512Kernels(), avx2Kernels()}
 }
 
 // avx2Kernels returns the kernels for AVX2 and FMA.

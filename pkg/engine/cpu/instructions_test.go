@@ -1,0 +1,63 @@
+package cpu
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestInstructionSets: plain Go is always there and the last; LOCKSTEP_CPU leaves
+// one, and an error if the processor lacks it.
+func TestInstructionSets(t *testing.T) {
+	t.Setenv(variable, "")
+	sets, err := InstructionSets()
+	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
+		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
+	}
+	if want := slices.DeleteFunc(SetNames(), func(s string) bool { return !slices.Contains(sets, s) }); !slices.Equal(sets, want) {
+		t.Errorf("got %v, want %v: the best first", sets, want)
+	}
+	for _, set := range sets {
+		if e := open(t, set, 1); SetOf(e.Name()) != set {
+			t.Errorf("the engine of %s is named %s", set, e.Name())
+		}
+	}
+	t.Setenv(variable, "go")
+	if sets, err := InstructionSets(); err != nil || !slices.Equal(sets, []string{"go"}) {
+		t.Errorf("with %s=go: %v, %v", variable, sets, err)
+	}
+	t.Setenv(variable, "sse")
+	if sets, err := InstructionSets(); err == nil {
+		t.Errorf("with %s=sse: %v, want an error", variable, sets)
+	}
+}
+
+func TestSetOf(t *testing.T) {
+	for name, want := range map[string]string{"cpu (avx2)": "avx2", "cpu (go)": "go", "reference (float32)": "", "": ""} {
+		if got := SetOf(name); got != want {
+			t.Errorf("SetOf(%q) is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestCommonSet: the best set that all workers have, or the preferred one if they
+// all have it.
+func TestCommonSet(t *testing.T) {
+	for _, c := range []struct {
+		have    map[string]int
+		workers int
+		prefer  string
+		want    string
+	}{
+		{map[string]int{"avx512": 2, "avx2": 2, "go": 2}, 2, "", "avx512"},
+		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "", "avx2"},
+		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "avx512", "avx2"},
+		{map[string]int{"avx512": 3, "avx2": 3, "go": 3}, 3, "avx2", "avx2"},
+		{map[string]int{"avx2": 1, "neon": 1, "go": 2}, 2, "", "go"},
+		{map[string]int{"avx512": 1, "go": 1}, 2, "", ""},
+		{map[string]int{"avx2": 2, "go": 2}, 2, "sse", "avx2"},
+	} {
+		if got := CommonSet(c.have, c.workers, c.prefer); got != c.want {
+			t.Errorf("%v of %d workers, preferred %q: got %q, want %q", c.have, c.workers, c.prefer, got, c.want)
+		}
+	}
+}
