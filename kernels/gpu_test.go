@@ -59,6 +59,35 @@ func notebookCells(t *testing.T, path string) []string {
 	return code
 }
 
+// The ordinary kernel, which is built without gorgonia.org/cu, runs the notebook
+// from top to bottom, and its cells say what they left out and why.
+func TestFirstGPUKernelWithoutCu(t *testing.T) {
+	code := notebookCells(t, filepath.Join("..", "notebooks", "first-gpu-kernel.ipynb"))
+	var shown strings.Builder
+	for i, a := range drive(t, append(cells(code...), step{Execute: "cu.StreamCreate()"})...) {
+		if i == len(code) {
+			if !strings.Contains(a.Reply.Value, "go run ./kernels/build -tags nvgpu") {
+				t.Errorf("a function that the stand-in lacks fails with %q", a.Reply.Value)
+			}
+			continue
+		}
+		if a.Reply.Status != "ok" {
+			t.Errorf("cell\n%s\nfails: %s", code[i], a.Reply.Value)
+		}
+		for _, m := range a.Messages {
+			shown.WriteString(m.Content.Text)
+		}
+	}
+	for _, want := range []string{
+		"There is no GPU that can be used here: this kernel was built without gorgonia.org/cu (to have it: run \"go run ./kernels/build -tags nvgpu\"",
+		"left out: free and total memory", "left out: load the kernel", "left out: saxpy over 16 million numbers", "gonum, one core",
+	} {
+		if !strings.Contains(shown.String(), want) {
+			t.Errorf("the notebook does not say %q:\n%s", want, shown.String())
+		}
+	}
+}
+
 // The notebook runs from top to bottom on a machine without a GPU, where every
 // part of it that needs one says so, and with a driver that runs its kernel on
 // the CPU, where the result is checked.

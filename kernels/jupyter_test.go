@@ -113,6 +113,7 @@ type step struct {
 	Detail         int      `json:"detail,omitempty"`
 	Inspect        string   `json:"inspect,omitempty"`
 	Pos            int      `json:"pos,omitempty"`
+	KernelInfo     bool     `json:"kernel_info,omitempty"`
 }
 
 // A message is one thing that the kernel published for a cell.
@@ -140,6 +141,12 @@ type answer struct {
 		Matches []string `json:"matches"`
 		Start   int      `json:"cursor_start"`
 		End     int      `json:"cursor_end"`
+
+		LanguageInfo struct {
+			Name          string `json:"name"`
+			MIMEType      string `json:"mimetype"`
+			PygmentsLexer string `json:"pygments_lexer"`
+		} `json:"language_info"`
 	} `json:"reply"`
 	Memory        int64    `json:"memory"`        // resident bytes of the kernel after the cell
 	Ready         float64  `json:"ready_seconds"` // of the first answer alone

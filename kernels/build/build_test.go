@@ -15,19 +15,19 @@ import (
 
 func TestSubstituteMatchesExactlyOnce(t *testing.T) {
 	subs := []substitution{{"a.go", "old()", "new()"}, {"b.go", "other", "x"}}
-	got, err := substitute("a.go", "x := old()\n", subs)
+	got, err := substitute("upstream", "a.go", "x := old()\n", subs)
 	if err != nil || got != "x := new()\n" {
 		t.Errorf("substitute = %q, %v", got, err)
 	}
-	if got, err := substitute("c.go", "old() other", subs); err != nil || got != "old() other" {
+	if got, err := substitute("upstream", "c.go", "old() other", subs); err != nil || got != "old() other" {
 		t.Errorf("a file without substitutions becomes %q, %v", got, err)
 	}
 	for src, n := range map[string]string{"x := older()": "0 times", "old(); old()": "2 times"} {
-		_, err := substitute("a.go", src, subs)
+		_, err := substitute("upstream", "a.go", src, subs)
 		if err == nil {
 			t.Fatalf("substitute in %q gives no error", src)
 		}
-		for _, want := range []string{"gophernotes a.go", `"old()"`, n, "want exactly once"} {
+		for _, want := range []string{"upstream a.go", `"old()"`, n, "want exactly once"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %q, want %q in it", err, want)
 			}
@@ -61,6 +61,36 @@ func TestSubstitutionsFitUpstream(t *testing.T) {
 		if strings.Contains(string(src), s.old) || strings.Count(string(src), s.new) != 1 {
 			t.Errorf("substitution of %q was not made once", s.old)
 		}
+	}
+}
+
+func TestInterpreterSubstitutionsFit(t *testing.T) {
+	b, err := newBuild(t.Context(), options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, dir, err := findModule(t.Context(), b.goTool, interpreterModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ov := newOverlay(t.TempDir())
+	if err := ov.addModule(interpreterModule, dir, "/seen", interpreterSubstitutions()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range interpreterSubstitutions() {
+		src, err := os.ReadFile(ov.replace["/seen/"+s.file])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(string(src), s.new) != 1 {
+			t.Errorf("%s: the substitution of %q was not made once", s.file, s.old)
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), s.file, src, 0); err != nil {
+			t.Errorf("after the substitutions: %v", err)
+		}
+	}
+	if err := ov.addModule(interpreterModule, dir, "/seen", []substitution{{"fast/none.go", "a", "b"}}); err == nil {
+		t.Error("a substitution in a missing file gives no error")
 	}
 }
 

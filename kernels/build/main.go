@@ -5,8 +5,9 @@
 //	go run ./kernels/build [-o DIR] [-tags nvgpu] [-add PATH,...] [-packages PATH,...]
 //
 // It works in three steps: write a registration for every package that a cell
-// can import; show the files of gophernotes, with three substitutions, beside
-// our own in kernels/lockstep-kernel by an overlay; compile. Everything that it
+// can import; show the files of gophernotes beside our own in
+// kernels/lockstep-kernel by an overlay, and those of its interpreter gomacro
+// in place of the module, both with substitutions; compile. Everything that it
 // generates lies in kernels/.build, which git and "go build ./..." ignore. A
 // second run with nothing changed does nothing.
 package main
@@ -198,6 +199,10 @@ func (b *build) all(ctx context.Context) error {
 	if err := ov.addUpstream(dir, kernelDir); err != nil {
 		return err
 	}
+	modfile, err := b.addInterpreter(ctx, ov)
+	if err != nil {
+		return err
+	}
 	paths, err := b.paths(ctx)
 	if err != nil {
 		return err
@@ -213,7 +218,7 @@ func (b *build) all(ctx context.Context) error {
 	}
 	fmt.Println(seconds(begin))
 
-	if err := b.compile(ctx, "2/3 lockstep-kernel", b.kernelFile(), kernelPath, "-overlay", overlayFile, "-tags", b.kernelTags()); err != nil {
+	if err := b.compile(ctx, "2/3 lockstep-kernel", b.kernelFile(), kernelPath, modfile, "-overlay", overlayFile, "-tags", b.kernelTags()); err != nil {
 		return err
 	}
 	if !b.command {

@@ -39,6 +39,10 @@ func substitutions() []substitution {
 			"kernel.go", "vals, types, executionErr := doEval(ir, outerr, code)",
 			"vals, types, executionErr := evalCell(ir, outerr, code)",
 		},
+		{
+			"kernel.go", "Version:       runtime.Version(),",
+			`Version: runtime.Version(), MIMEType: "text/x-go", PygmentsLexer: "go", CodeMirrorMode: "text/x-go",`,
+		},
 		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.asker.listen(sockets)"},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
 		{
@@ -51,14 +55,14 @@ func substitutions() []substitution {
 // substitute applies the substitutions meant for file to src. Each must match
 // exactly once: anything else means that upstream is not what the recipe
 // expects, and a kernel built from it would misbehave in silence.
-func substitute(file, src string, subs []substitution) (string, error) {
+func substitute(module, file, src string, subs []substitution) (string, error) {
 	for _, s := range subs {
 		if s.file != file {
 			continue
 		}
 		if n := strings.Count(src, s.old); n != 1 {
-			return "", fmt.Errorf("substitute in gophernotes %s: %q stands there %d times, want exactly once; "+
-				"the recipe in kernels/build/overlay.go fits %s only", file, s.old, n, upstreamVersion)
+			return "", fmt.Errorf("substitute in %s %s: found %q %d times, want exactly once; "+
+				"the recipe in kernels/build fits one version only", module, file, s.old, n)
 		}
 		src = strings.Replace(src, s.old, s.new, 1)
 	}
@@ -132,6 +136,12 @@ func (o *overlay) generate(path, name string, src []byte) error {
 	return writeIfChanged(real, src)
 }
 
+// keep writes a generated file that the compiler reads at its own place.
+func (o *overlay) keep(path string, src []byte) error {
+	o.written[path] = true
+	return writeIfChanged(path, src)
+}
+
 // writeIfChanged writes a file unless it holds src already.
 func writeIfChanged(path string, src []byte) error {
 	old, err := os.ReadFile(path)
@@ -158,7 +168,7 @@ func (o *overlay) addUpstream(dir, kernelDir string) error {
 		if err != nil {
 			return fmt.Errorf("read gophernotes: %w", err)
 		}
-		text, err := substitute(file, string(src), subs)
+		text, err := substitute("gophernotes", file, string(src), subs)
 		if err != nil {
 			return err
 		}

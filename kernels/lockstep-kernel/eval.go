@@ -12,6 +12,7 @@ import (
 	"log"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -93,7 +94,7 @@ func (k *kernelState) inspect(ir *interp.Interp) error {
 	if err != nil {
 		return err
 	}
-	k.inspector = introspect.Inspector{Interp: ir, Docs: table, Known: registeredPackages}
+	k.inspector = introspect.Inspector{Interp: ir, Docs: table, Known: registeredPackages, Values: fieldValues()}
 	return nil
 }
 
@@ -182,8 +183,8 @@ var errorType = reflect.TypeFor[error]()
 // results decides what a cell shows of the values of its last line.
 //
 // A call that returns an error beside other values shows the others, or fails
-// the cell; what fmt.Print returns is not shown at all; a value with a rich
-// form is replaced by its forms.
+// the cell; what fmt.Print returns is not shown at all; a value is replaced by
+// its forms, which are bounded.
 func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	n := len(vals)
 	if n == 0 || parsed.EndsWithPrint() {
@@ -198,22 +199,51 @@ func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interf
 	if parsed.EndsWithReceive() && len(vals) == 2 {
 		vals, types = vals[:1], types[:1]
 	}
-	if len(vals) != 1 {
-		return vals, types, nil
+	if len(vals) == 1 {
+		if list, ok, err := show.Elements(vals[0]); ok || err != nil {
+			return nil, nil, errors.Join(err, k.displayAll(list))
+		}
+		if implementsForm(vals[0], types[0]) {
+			return vals, types, nil // gophernotes asks the interpreter for its methods
+		}
 	}
-	if list, ok, err := show.Elements(vals[0]); ok || err != nil {
-		return nil, nil, errors.Join(err, k.displayAll(list))
-	}
-	forms, ok, err := show.Rich(vals[0])
+	forms, err := show.Several(vals)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !ok {
-		return vals, types, nil
+	if text, ok := forms[show.Text].(string); ok && len(vals) == 1 {
+		forms[show.Text] = named(text, types[0])
 	}
 	data := Data{Data: forms}
 	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
 }
+
+// named adds the name of a struct type that the interpreter made, which package
+// reflect does not know.
+func named(text string, t xreflect.Type) string {
+	pointer := ""
+	if t != nil && t.Kind() == reflect.Pointer && !t.Named() {
+		t, pointer = t.Elem(), "&"
+	}
+	if t == nil || !t.Named() || t.Kind() != reflect.Struct || !strings.HasPrefix(text, pointer+"{") {
+		return text
+	}
+	return pointer + t.Name() + text[len(pointer):]
+}
+
+// implementsForm reports whether an interpreted type has a method for a form,
+// which compiled code does not see.
+func implementsForm(v any, t xreflect.Type) bool {
+	if _, ok := v.(Data); ok {
+		return true
+	}
+	return t != nil && slices.ContainsFunc(formMethods, func(name string) bool {
+		_, n := t.MethodByName(name, "main")
+		return n > 0 && !reflect.ValueOf(v).MethodByName(name).IsValid()
+	})
+}
+
+var formMethods = []string{"Render", "SimpleRender", "HTML", "JavaScript", "JPEG", "JSON", "Latex", "Markdown", "PNG", "PDF", "SVG"}
 
 // displayAll shows the elements of a slice one below the other.
 func (k *kernelState) displayAll(list []show.Forms) error {

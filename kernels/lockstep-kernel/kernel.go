@@ -21,6 +21,7 @@ import (
 
 	interp "github.com/cosmos72/gomacro/fast"
 
+	cu "lockstep/kernels/internal/withoutcu"
 	"lockstep/pkg/notebook"
 )
 
@@ -45,6 +46,7 @@ func init() {
 	// takes types from package reflect. Export data of today's Go holds aliases
 	// and type parameters, on which the interpreter panics.
 	build.Default.GOROOT = ""
+	cu.Register()
 	display.Proxies["JSONer"] = reflect.TypeOf(jsonProxy{})
 }
 

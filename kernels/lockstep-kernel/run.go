@@ -51,7 +51,7 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	k.at, k.inner = nowhere, token.NoPos
 	defer func() {
 		if r := recover(); r != nil {
-			vals, types, err = nil, nil, k.failure(ir, rest, r)
+			vals, types, err = nil, nil, k.explained(code, k.failure(ir, rest, r))
 		}
 	}()
 	code = evalSpecialCommands(ir, outerr, code)
@@ -120,6 +120,7 @@ func compile(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
 		if r := recover(); r != nil {
+			r = placed(ir, r)
 			ir.Comp.Binds = before
 			ir.Comp.Code.Clear()
 			panic(r)

@@ -120,7 +120,7 @@ func TestDistance(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		want int
-	}{{"kitten", "sitting", 3}, {"", "abc", 3}, {"abc", "", 3}, {"plot", "plot", 0}, {"plot", "polt", 2}} {
+	}{{"kitten", "sitting", 3}, {"", "abc", 3}, {"abc", "", 3}, {"plot", "plot", 0}, {"plot", "polt", 1}} {
 		if got := distance(tt.a, tt.b); got != tt.want {
 			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
 		}

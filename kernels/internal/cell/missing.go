@@ -30,7 +30,7 @@ func (e *MissingError) Error() string {
 	path := e.Import.Path
 	var b strings.Builder
 	fmt.Fprintf(&b, "line %d: import %q: this package is not compiled into the kernel", e.Import.Line, path)
-	if near := nearest(path, e.Known); len(near) > 0 {
+	if near := Nearest(path, e.Known); len(near) > 0 {
 		for i := range near {
 			near[i] = strconv.Quote(near[i])
 		}
@@ -38,9 +38,8 @@ func (e *MissingError) Error() string {
 	}
 	fmt.Fprintf(&b, "\ncompiled in are: %s", strings.Join(Summary(e.Known), ", "))
 	switch {
-	case path == gpuPackage:
-		b.WriteString("\nto have it: run \"go run ./kernels/build -tags nvgpu\" and \"kernels/.build/bin/lockstep kernel install\", " +
-			"and restart the kernel; it needs gcc, but neither CUDA nor a GPU")
+	case path == GPUPackage || strings.HasPrefix(path, GPUPackage+"/"):
+		b.WriteString("\nto have it: " + GPUBuild)
 	case !strings.Contains("/"+path+"/", "/internal/") && strings.Contains(path, "."):
 		fmt.Fprintf(&b, "\nto have it: add its module to the project's go.mod, run \"go run ./kernels/build -add %s\" "+
 			"and \"kernels/.build/bin/lockstep kernel install\", and restart the kernel", path)
@@ -48,8 +47,14 @@ func (e *MissingError) Error() string {
 	return b.String()
 }
 
-// gpuPackage needs cgo, so a kernel has it only if it was built with a tag.
-const gpuPackage = "gorgonia.org/cu"
+const (
+	// GPUPackage needs cgo, so a kernel has it only if it was built with a tag.
+	GPUPackage = "gorgonia.org/cu"
+
+	// GPUBuild says how to make such a kernel.
+	GPUBuild = "run \"go run ./kernels/build -tags nvgpu\" and \"kernels/.build/bin/lockstep kernel install\", " +
+		"and restart the kernel; it needs gcc, but neither CUDA nor a GPU"
+)
 
 // Summary shortens a list of packages to what a reader wants to know: the
 // standard library as one, this project's by name, the rest by the folder that
@@ -90,10 +95,10 @@ func head(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// nearest returns the known paths that the writer of path may have meant, at
-// most 3, the likeliest first: those that end in the same name, then those that
-// differ by a slip of the keyboard, in all or in the last name.
-func nearest(path string, known []string) []string {
+// Nearest returns the known import paths or names that the writer of path may
+// have meant, at most 3, the likeliest first: those that end in the same name,
+// then those that differ by a slip of the keyboard, in all or in the last name.
+func Nearest(path string, known []string) []string {
 	const slip = 2 // letters
 	type candidate struct {
 		path string
@@ -123,23 +128,30 @@ func nearest(path string, known []string) []string {
 // last is the last name of an import path.
 func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// distance is the Levenshtein distance of a and b: the least number of bytes to
-// insert, delete or change.
+// distance is the least number of slips of the keyboard that turn a into b: a
+// byte inserted, deleted or changed, or two neighbors exchanged (the optimal
+// string alignment distance).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
 			cost := 1
-			if a[i] == b[j] {
+			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

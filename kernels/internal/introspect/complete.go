@@ -21,6 +21,9 @@ func (x *Inspector) Complete(code string, cursor int) (matches []string, start, 
 		if p.isImport(t) {
 			from = t.from + 1
 			matches = x.paths(p.code[from:p.cursor])
+		} else if t.tok == token.STRING {
+			from = t.from + 1
+			matches = x.values(p, t, p.code[from:p.cursor])
 		}
 	} else {
 		from, matches = x.words(p)
@@ -82,37 +85,89 @@ func (x *Inspector) words(p *place) (from int, matches []string) {
 		c := x.scopeAt(p, begin)
 		return from, visible(x.members(c, p.code[begin:list[n-1].from], prefix))
 	}
-	if prefix == "" {
-		return from, nil
+	matches = x.literalFields(p, list, prefix)
+	if prefix != "" {
+		matches = append(matches, x.scopeAt(p, from).CompleteWords([]string{prefix})...)
 	}
-	c := x.scopeAt(p, from)
-	matches = append(x.literalFields(p, c, list, prefix), c.CompleteWords([]string{prefix})...)
 	return from, visible(matches)
 }
 
-// literalFields lists the fields of the struct whose literal the cursor is in.
-func (x *Inspector) literalFields(p *place, c *interp.Comp, list []tok, prefix string) []string {
+// literalFields lists the fields of the struct whose literal the cursor is in,
+// but for those that the literal has before the cursor.
+func (x *Inspector) literalFields(p *place, list []tok, prefix string) []string {
 	stack := open(list)
 	n := len(list)
-	if len(stack) == 0 || stack[len(stack)-1].tok != token.LBRACE || list[n-1].tok != token.LBRACE && list[n-1].tok != token.COMMA {
+	if len(stack) == 0 || list[n-1].tok != token.LBRACE && list[n-1].tok != token.COMMA {
 		return nil
 	}
-	brace := stack[len(stack)-1].from
-	begin, ok := operand(p.before(brace))
+	brace := stack[len(stack)-1]
+	t := x.literalType(p, brace)
+	if t == nil {
+		return nil
+	}
+	set := map[string]bool{}
+	for i := 1; i < n; i++ {
+		if list[i].tok == token.COLON && list[i-1].from > brace.from && len(open(list[:i])) == len(stack) {
+			set[list[i-1].lit] = true
+		}
+	}
+	return slices.DeleteFunc(x.fields(t), func(name string) bool { return set[name] || !strings.HasPrefix(name, prefix) })
+}
+
+// literalType returns the struct type whose literal a brace opens, or nil.
+func (x *Inspector) literalType(p *place, brace tok) xr.Type {
+	if brace.tok != token.LBRACE {
+		return nil
+	}
+	begin, ok := operand(p.before(brace.from))
 	if !ok {
 		return nil
 	}
-	t, isType := typeOf(c, p.code[begin:brace])
+	t, isType := typeOf(x.scopeAt(p, begin), p.code[begin:brace.from])
 	if !isType || t.Kind() != reflect.Struct {
 		return nil
 	}
+	return t
+}
+
+// fields lists the fields of a struct type that a cell can name.
+func (x *Inspector) fields(t xr.Type) []string {
 	var fields []string
 	for i := range t.NumField() {
-		if name := t.Field(i).Name; strings.HasPrefix(name, prefix) && (ast.IsExported(name) || !x.compiled(t)) {
+		if name := t.Field(i).Name; ast.IsExported(name) || !x.compiled(t) {
 			fields = append(fields, name)
 		}
 	}
 	return fields
+}
+
+// values lists what a string may be that is the value of a struct's field, as
+// in Sweep{Config: "…"}, or an element of it, as in Options{Only: []string{"…"}}.
+func (x *Inspector) values(p *place, t tok, prefix string) []string {
+	list := p.before(t.from)
+	stack := open(list)
+	n := len(list)
+	if len(stack) > 1 && (list[n-1].tok == token.LBRACE || list[n-1].tok == token.COMMA) {
+		// An element: go on before the literal's []string.
+		list = p.before(stack[len(stack)-1].from)
+		stack = stack[:len(stack)-1]
+		if n = len(list); n > 3 && list[n-1].lit == "string" && list[n-2].tok == token.RBRACK && list[n-3].tok == token.LBRACK {
+			n -= 3
+		}
+	}
+	if n < 2 || len(stack) == 0 || list[n-1].tok != token.COLON || list[n-2].tok != token.IDENT {
+		return nil
+	}
+	brace := stack[len(stack)-1]
+	s := x.literalType(p, brace)
+	if s == nil {
+		return nil
+	}
+	names := x.Values[s.PkgPath()+"."+s.Name()+"."+list[n-2].lit]
+	if names == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
 // members lists what may follow a period behind an expression.

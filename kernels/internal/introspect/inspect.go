@@ -15,9 +15,9 @@ import (
 
 // Inspect describes what stands at the cursor, counted in characters: its
 // declaration and doc comment, or its type. Inside the parentheses of a call,
-// where no name stands, it describes the function. With detail 1 a type comes
-// with the comments of its fields and its methods, and a package with its
-// names. The text is "" if nothing is known there.
+// where no name stands, it describes the function. A type comes with the
+// comments of its fields; with detail 1 also with its methods, and a package
+// with its names. The text is "" if nothing is known there.
 func (x *Inspector) Inspect(code string, cursor, detail int) string {
 	p := x.at(code, cursor)
 	word, ok := p.word()
@@ -190,11 +190,16 @@ func (x *Inspector) describeType(t xr.Type, detail int) string {
 	return fmt.Sprintf("type %s %s", t.Name(), t.ReflectType())
 }
 
-// describe writes a type of a package.
+// describe writes a type of a package: its doc comment, then its declaration
+// with the comments of its fields.
 func describe(p docs.Package, name string, detail int) string {
 	e := p[name]
+	decl := e.Decl
+	if e.Full != "" {
+		decl = e.Full
+	}
 	if detail == 0 {
-		return join(e.Decl, e.Doc)
+		return join(e.Doc, decl)
 	}
 	var methods []string
 	for _, key := range p.Members(name) {
@@ -202,11 +207,7 @@ func describe(p docs.Package, name string, detail int) string {
 			methods = append(methods, d)
 		}
 	}
-	decl := e.Decl
-	if e.Full != "" {
-		decl = e.Full
-	}
-	return join(decl, e.Doc, strings.Join(methods, "\n"))
+	return join(e.Doc, decl, strings.Join(methods, "\n"))
 }
 
 func describePackage(p docs.Package, imp *interp.Import, detail int) string {

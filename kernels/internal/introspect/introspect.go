@@ -23,6 +23,10 @@ type Inspector struct {
 	Interp *interp.Interp
 	Docs   *docs.Table
 	Known  []string // import paths of what a cell can import
+
+	// Values lists what the string in a struct's field may be, by the field:
+	// "import/path.Type.Field".
+	Values map[string]func() []string
 }
 
 // A place is a position in a cell and what was found around it.
@@ -100,7 +104,13 @@ func (x *Inspector) imported(c *interp.Comp, name string) *interp.Import {
 	if n != 1 {
 		return nil
 	}
-	found, err := interp.NewComp(c, nil).ImportPackagesOrError(map[string]interp.PackageName{path: ""})
+	return x.importPath(path)
+}
+
+// importPath imports a package without the session's knowing it; nil if it
+// cannot.
+func (x *Inspector) importPath(path string) *interp.Import {
+	found, err := interp.NewComp(x.Interp.Comp, nil).ImportPackagesOrError(map[string]interp.PackageName{path: ""})
 	if err != nil {
 		return nil
 	}

@@ -20,6 +20,7 @@ func inspector(t *testing.T) *Inspector {
 	ir.Comp.Stdout, ir.Comp.Stderr = io.Discard, io.Discard
 	ir.Eval(`import ("strings"; "bytes"; "time")`)
 	ir.Eval("type Point struct { X, Y int; private string }")
+	ir.Eval("type Settings struct { Mode string; Modes []string; Other string }")
 	ir.Eval("func (p Point) Norm() float64 { return 0 }")
 	ir.Eval("func makePoint(n int) Point { return Point{} }")
 	ir.Eval("var point Point")
@@ -32,8 +33,11 @@ func inspector(t *testing.T) *Inspector {
 			"Builder":             {Decl: "type Builder struct{}", Full: "type Builder struct { /* all */ }", Doc: "A Builder builds."},
 			"Builder.WriteString": {Decl: "func (b *Builder) WriteString(s string) (int, error)", Doc: "WriteString writes."},
 		},
-		"bytes":   {"Buffer": {Decl: "type Buffer struct{}", Doc: "A Buffer is a buffer."}, "Buffer.Len": {Decl: "func (b *Buffer) Len() int", Doc: "Len is the length."}},
-		"builtin": {"append": {Decl: "func append(slice []Type, elems ...Type) []Type", Doc: "append appends."}},
+		"bytes":     {"Buffer": {Decl: "type Buffer struct{}", Doc: "A Buffer is a buffer."}, "Buffer.Len": {Decl: "func (b *Buffer) Len() int", Doc: "Len is the length."}},
+		"fmt":       {"": {Decl: "package fmt"}, "Println": {Decl: "func Println(a ...any) (n int, err error)"}},
+		"math/rand": {"": {Decl: "package rand // import \"math/rand\""}, "Intn": {Decl: "func Intn(n int) int"}},
+		"sort":      {"": {Decl: "package sort"}, "Max": {Decl: "func Max[T any](x []T) T"}, "Set": {Decl: "type Set[T any] struct{}"}},
+		"builtin":   {"append": {Decl: "func append(slice []Type, elems ...Type) []Type", Doc: "append appends."}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +46,11 @@ func inspector(t *testing.T) *Inspector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Inspector{Interp: ir, Docs: table, Known: []string{"bytes", "fmt", "math", "math/rand", "os", "sort", "strings", "time"}}
+	return &Inspector{Interp: ir, Docs: table, Known: []string{"bytes", "fmt", "math", "math/rand", "os", "sort", "strings", "time"},
+		Values: map[string]func() []string{"main.Settings.Mode": modes, "main.Settings.Modes": modes}}
 }
+
+func modes() []string { return []string{"fast", "slow"} }
 
 // split takes the cursor, written as |, out of the code.
 func split(t *testing.T, code string) (string, int) {
@@ -79,6 +86,17 @@ func TestComplete(t *testing.T) {
 		{"x := 3 * len(strings.TrimSp|", "TrimSpace", ""},
 		{"Point{X: 1}.No|", "Norm", ""},
 		{"p := Point{\n\tX: 1, pri|", "private", ""},
+		// The fields of a literal, those that it has already left out, and what a
+		// field's string may be.
+		{"Point{|", "X Y private", "Norm"},
+		{"q := &Point{X: 1, |}", "Y", "X"},
+		{"q := Point{X: f(Point{Y: 2}), |", "Y", "X"},
+		{"Point{X: |", "", "Y"},
+		{"s := Settings{Mode: \"f|", "fast", "slow"},
+		{"s := Settings{Mode: \"|\"}", "fast slow", ""},
+		{"s := &Settings{Modes: []string{\"slow\", \"fa|", "fast", "slow"},
+		{"s := []string{\"|", "", "fast"},
+		{"s := Settings{Other: \"|", "", "fast"},
 		// Variables, functions and types of the session and the cell.
 		{"poi|", "point points", "makePoint"},
 		{"make|", "makePoint make", ""},
@@ -164,8 +182,8 @@ func TestInspect(t *testing.T) {
 		{"y := strings.Cut(|)", 0, "func Cut(s, sep string) (before, after string, found bool)\n\nCut slices s."},
 		{"y := strings.Cut(\"a, |", 0, "func Cut(s, sep string) (before, after string, found bool)\n\nCut slices s."},
 		{"str|ings.Cut", 0, "package strings\n\nPackage strings cuts."},
-		{"var b strings.Build|er", 0, "type Builder struct{}\n\nA Builder builds."},
-		{"var b strings.Build|er", 1, "type Builder struct { /* all */ }\n\nA Builder builds.\n\nfunc (b *Builder) WriteString(s string) (int, error)"},
+		{"var b strings.Build|er", 0, "A Builder builds.\n\ntype Builder struct { /* all */ }"},
+		{"var b strings.Build|er", 1, "A Builder builds.\n\ntype Builder struct { /* all */ }\n\nfunc (b *Builder) WriteString(s string) (int, error)"},
 		{"var b strings.Builder\nb.WriteString|(\"a\")", 0, "func (b *Builder) WriteString(s string) (int, error)\n\nWriteString writes."},
 		{"buffer.Len|()", 0, "func (b *Buffer) Len() int\n\nLen is the length."},
 		{"type Wide struct { *bytes.Buffer }\nvar w Wide\nw.Len|()", 0, "func (b *Buffer) Len() int\n\nLen is the length."},
@@ -186,5 +204,35 @@ func TestInspect(t *testing.T) {
 	}
 	if got := x.Inspect("strings", 3, 0); strings.Contains(got, "func Cut") {
 		t.Errorf("a package gives %q", got)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	x := inspector(t)
+	for _, tt := range []struct{ code, message, want string }{
+		{"strings.Cutt|(a)", `package strings "strings" has no symbol Cutt`, "did you mean Cut?"},
+		{"strings.Zebra|(a)", `package strings "strings" has no symbol Zebra`, `package strings "strings" has no symbol Zebra`},
+		{"|fmt.Println(1)", "undefined identifier: fmt", `the package is not imported: write import "fmt" at the top of the cell`},
+		{"x := |rand.Intn(1)", "undefined identifier: rand", `the package is not imported: write import "math/rand" at the top of the cell`},
+		{"|fmtt.Println(1)", "undefined identifier: fmtt", "did you mean fmt?"},
+		{"|makPoint(1)", "undefined identifier: makPoint", "did you mean makePoint?"},
+		{"func f(velocity int) int { return |velocty }", "undefined identifier: velocty", "did you mean velocity?"},
+		{"|max(1, 2)", "undefined identifier: max", "the builtin function max is not available in cells; compare with if, or use math.Max for float64"},
+		{"|point.Normm()", `type main.Point has no field or method "Normm": point.Normm`, "did you mean Norm?"},
+		{"func f(q *Point) { |q.Normm() }", `type main.Point has no field or method "Normm": q.Normm`, "did you mean Norm?"},
+		{"|Point{private1: \"\"}", "unknown field 'private1' in struct literal of type main.Point", "did you mean private?"},
+		{"import \"sort\"\n|sort.Max(x)", `package sort "sort" has no symbol Max`, "sort.Max: generic functions are not available in cells; "},
+		{"import \"sort\"\nvar s |sort.Set", `not a type: sort.Set <*ast.SelectorExpr>`, "sort.Set: generic types are not available in cells; "},
+		{"import \"sort\"\nvar s |sort.Sex", `not a type: sort.Sex <*ast.SelectorExpr>`, "undefined: sort.Sex"},
+		{"import \"sort\"\nvar s sort.Set|[int]", "expected ';', found '['", "expected ';', found '['; sort.Set: generic types are not"},
+		{"|point.Nrom()", `type main.Point has no field or method "Nrom": point.Nrom`, "did you mean Norm?"},
+		{"|point", "runtime error", "runtime error"},
+	} {
+		code, cursor := split(t, tt.code)
+		line, column := 1+strings.Count(code[:cursor], "\n"), cursor-strings.LastIndex(code[:cursor], "\n")
+		got := x.Explain(code, line, column, tt.message)
+		if !strings.HasPrefix(got, tt.want) && got != tt.message+"; "+tt.want {
+			t.Errorf("%q: %s is explained by %q, want %q", tt.code, tt.message, got, tt.want)
+		}
 	}
 }

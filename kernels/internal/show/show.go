@@ -14,10 +14,13 @@ import (
 	"image"
 	"image/png"
 	"reflect"
+	"strings"
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 	"gonum.org/v1/plot"
+
+	"lockstep/pkg/launch"
 )
 
 // Forms maps a MIME type to the content in it: a string, []byte for pictures
@@ -113,7 +116,20 @@ func All(v any) (Forms, error) {
 	if err != nil || ok {
 		return forms, err
 	}
-	return Forms{Text: fmt.Sprint(v)}, nil
+	return Forms{Text: Plain(v)}, nil
+}
+
+// Several returns the forms of the values of one expression: one has all its
+// forms, and several are one text.
+func Several(vals []any) (Forms, error) {
+	if len(vals) == 1 {
+		return All(vals[0])
+	}
+	texts := make([]string, len(vals))
+	for i, v := range vals {
+		texts[i] = Plain(v)
+	}
+	return Forms{Text: strings.Join(texts, " ")}, nil
 }
 
 func rich(v any) (Forms, error) {
@@ -133,6 +149,12 @@ func rich(v any) (Forms, error) {
 		}
 		return nil, nil
 	}
+	if list, ok := v.([]launch.RunStatus); ok {
+		return status("", list), nil
+	}
+	if j, ok := v.(sweep); ok && !isNil(v) {
+		return status(j.Dir(), j.Status()), nil
+	}
 	if forms := byMethod(v); len(forms) > 0 {
 		return forms, nil
 	}
@@ -140,6 +162,12 @@ func rich(v any) (Forms, error) {
 		return picture(img)
 	}
 	return nil, nil
+}
+
+// isNil reports whether v is a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // byMethod collects the forms that a value has methods for.

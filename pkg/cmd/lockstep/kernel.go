@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,7 @@ taken from beside this command; go run ./kernels/build makes both.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\n", dir)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "installed the kernel \"Go (Lockstep)\" in %s\nfor the command lockstep at a shell: %s\n", dir, exportPath(dir))
 			return err
 		},
 	}
@@ -38,4 +39,9 @@ taken from beside this command; go run ./kernels/build makes both.`,
 	install.MarkFlagsMutuallyExclusive("user", "prefix", "sys")
 	c.AddCommand(install)
 	return c
+}
+
+// exportPath is the shell command after which programs in dir are found.
+func exportPath(dir string) string {
+	return `export PATH="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(dir) + `:$PATH"`
 }

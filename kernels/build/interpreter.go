@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	interpreterModule  = "github.com/cosmos72/gomacro"
+	interpreterVersion = "v0.0.0-20240506194242-2ff796e3da10"
+)
+
+// interpreterSubstitutions are the places where the kernel's interpreter
+// differs from gomacro. The first group makes an implicit conversion of a
+// constant as strict as Go's: gomacro takes "a" + 1 for "a" + "a", and
+// var s string = 65 for "A".
+func interpreterSubstitutions() []substitution {
+	return []substitution{
+		{
+			"base/untyped/lit.go",
+			`			// untyped string -> string
+			ret = strings.UnescapeString(val.ExactString())
+		case constant.Int:`,
+			`			// untyped string -> string
+			ret = constant.StringVal(val)
+		case constant.Kind(-1):`,
+		},
+		{
+			"base/untyped/lit.go",
+			`		if val.Kind() == constant.String {
+			s := strings.UnescapeString(val.ExactString())`,
+			`		if false {
+			s := strings.UnescapeString(val.ExactString())`,
+		},
+		{
+			"base/untyped/lit.go", "		ret = untyp.toMathBig(t)\n", "		// Go has no constants of type *big.Int.\n",
+		},
+		{
+			"base/untyped/lit.go", `		output.Errorf("cannot convert untyped constant %v to <%v>", untyp, t)
+		return nil
+	}
+	v := r.ValueOf(ret)`, `		output.Errorf("cannot use %s as %v value", untyp.Source(), t)
+		return nil
+	}
+	v := r.ValueOf(ret)`,
+		},
+		{
+			"base/untyped/lit.go", `		output.Errorf("cannot convert untyped constant %v to <%v>", untyp, t)
+		return nil
+	}
+	// allow inexact`, `		output.Errorf("cannot use %s as %v value", untyp.Source(), t)
+		return nil
+	}
+	// allow inexact`,
+		},
+		{
+			"base/untyped/lit.go", "func (untyp *Lit) EqualInt64(i int64) bool {", `// Source describes the constant in an error.
+func (untyp *Lit) Source() string {
+	return untyp.Val.String() + " (untyped " + untyp.Kind.String() + " constant)"
+}
+
+func (untyp *Lit) EqualInt64(i int64) bool {`,
+		},
+		{
+			"base/untyped/lit.go", `		output.Errorf("untyped constant %v overflows <%v>", untyp, t)`,
+			`		output.Errorf("cannot use %s as %v value (overflows)", untyp.Source(), t)`,
+		},
+		{"base/untyped/lit.go", `				output.Errorf("constant %v overflows <%v>", src, to)`, `				output.Errorf("constant %v overflows %v", src, to)`},
+		{
+			"base/untyped/lit.go", "	}\n	return vto.Interface()\n}", `	}
+	if kto == r.Float32 {
+		if f := vto.Float(); f-f != 0 {
+			output.Errorf("constant %v overflows %v", src, to)
+		}
+	}
+	return vto.Interface()
+}`,
+		},
+		// An explicit conversion, string(65) or []byte("text"), goes through the
+		// constant's default type.
+		{
+			"fast/convert.go", "	if e.Untyped() {\n		e.ConstTo(t)\n	}", `	if e.Untyped() {
+		if k := t.Kind(); k == r.String || k == r.Slice {
+			e.ConstTo(e.DefaultType())
+		} else {
+			e.ConstTo(t)
+		}
+	}`,
+		},
+		{
+			"fast/binary.go", "	op := node.Op\n	switch op {\n	case token.LAND, token.LOR:\n		xb", `	op := node.Op
+	checkUntyped(c, node, x, y)
+	switch op {
+	case token.LAND, token.LOR:
+		xb`,
+		},
+		{
+			"fast/binary.go", "func (c *Comp) BinaryExprUntyped(", `// checkUntyped refuses an operation on two untyped constants that Go refuses.
+func checkUntyped(c *Comp, node *ast.BinaryExpr, x, y UntypedLit) {
+	class := func(k untyped.Kind) untyped.Kind {
+		if k == untyped.String || k == untyped.Bool {
+			return k
+		}
+		return untyped.Int
+	}
+	op := tokenWithoutAssign(node.Op)
+	xc, yc := class(x.Kind), class(y.Kind)
+	ok := true
+	switch op {
+	case token.SHL, token.SHR:
+		return
+	case token.LAND, token.LOR:
+		ok = xc == untyped.Bool
+	case token.EQL, token.NEQ:
+	case token.LSS, token.LEQ, token.GTR, token.GEQ:
+		ok = xc != untyped.Bool
+	case token.ADD:
+		ok = xc != untyped.Bool
+	default:
+		ok = xc == untyped.Int
+	}
+	c.Pos = node.Pos()
+	if xc != yc {
+		c.Errorf("invalid operation: %v (mismatched types untyped %v and untyped %v)", node, x.Kind, y.Kind)
+	}
+	if !ok {
+		c.Errorf("invalid operation: operator %v not defined on %v (untyped %v constant)", op, node.X, x.Kind)
+	}
+	if (op == token.QUO || op == token.REM) && y.Val.Kind() != constant.Complex && constant.Sign(y.Val) == 0 {
+		c.Errorf("invalid operation: division by zero: %v", node)
+	}
+}
+
+// constOperand converts the constant x of an operation to the type of the other
+// operand.
+func (c *Comp) constOperand(node ast.Expr, x *Expr, t xr.Type) {
+	if u, ok := x.Value.(UntypedLit); ok {
+		var fits bool
+		switch t.Kind() {
+		case xr.Bool:
+			fits = u.Kind == untyped.Bool
+		case xr.String:
+			fits = u.Kind == untyped.String
+		default:
+			fits = !reflect.IsCategory(t.Kind(), xr.Int, xr.Uint, xr.Float64, xr.Complex128) || u.Kind != untyped.Bool && u.Kind != untyped.String
+		}
+		if !fits {
+			c.Pos = node.Pos()
+			c.Errorf("invalid operation: %v (mismatched types %v and untyped %v)", node, t, u.Kind)
+		}
+	}
+	x.ConstTo(t)
+}
+
+func (c *Comp) BinaryExprUntyped(`,
+		},
+		{
+			"fast/binary.go", "			ye.ConstTo(xe.Type)\n		}\n	} else if xconst {\n		xe.ConstTo(ye.Type)",
+			"			c.constOperand(node, ye, xe.Type)\n		}\n	} else if xconst {\n		c.constOperand(node, xe, ye.Type)",
+		},
+		{
+			"fast/binary.go", "	} else if xu {\n		xe.ConstTo(ye.Type)\n	} else if yu {\n		ye.ConstTo(xe.Type)",
+			"	} else if xu {\n		c.constOperand(node, xe, ye.Type)\n	} else if yu {\n		c.constOperand(node, ye, xe.Type)",
+		},
+		// Of an expression that may be a type, as in f(x), and is neither, the
+		// error is that of the expression.
+		{
+			"fast/expr.go", "			recover()\n			t = c.Type(expr)\n", `			err, pos := recover(), c.Pos
+			defer func() {
+				if recover() != nil {
+					c.Pos = pos
+					panic(err)
+				}
+			}()
+			t = c.Type(expr)
+`,
+		},
+	}
+}
+
+// addInterpreter shows the files of gomacro in a folder that does not exist,
+// substitutions made, and returns the flag that makes go build use them.
+func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
+	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
+	if err != nil {
+		return "", fmt.Errorf("find interpreter: %w", err)
+	}
+	if version != interpreterVersion {
+		return "", fmt.Errorf("find interpreter: go.mod selects %s %s, the recipe in kernels/build/interpreter.go fits %s only",
+			interpreterModule, version, interpreterVersion)
+	}
+	seen := filepath.Join(b.dir, "kernels", ".build", "gomacro")
+	if err := ov.addModule(interpreterModule, dir, seen, interpreterSubstitutions()); err != nil {
+		return "", err
+	}
+	mod, err := os.ReadFile(filepath.Join(b.dir, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("replace interpreter: %w", err)
+	}
+	sum, err := os.ReadFile(filepath.Join(b.dir, "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("replace interpreter: %w", err)
+	}
+	mod = fmt.Appendf(mod, "\nreplace %s => ./kernels/.build/gomacro\n", interpreterModule)
+	file := filepath.Join(ov.genDir, "go.mod")
+	if err := ov.keep(file, mod); err != nil {
+		return "", err
+	}
+	return "-modfile=" + file, ov.keep(filepath.Join(ov.genDir, "go.sum"), sum)
+}
+
+// addModule shows the files of a module in the folder dir as if they were in
+// the folder seen, with substitutions made.
+func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
+	made := map[string]bool{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if !concerns(name, subs) {
+			o.replace[filepath.Join(seen, name)] = path
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text, err := substitute(module, name, string(src), subs)
+		if err != nil {
+			return err
+		}
+		made[name] = true
+		return o.generate(filepath.Join(seen, name), filepath.Join("gomacro", name), []byte(text))
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", module, err)
+	}
+	for _, s := range subs {
+		if !made[s.file] {
+			return fmt.Errorf("substitute in %s: no file %s", module, s.file)
+		}
+	}
+	return nil
+}
+
+// concerns reports whether a substitution changes the file.
+func concerns(file string, subs []substitution) bool {
+	for _, s := range subs {
+		if s.file == file {
+			return true
+		}
+	}
+	return false
+}

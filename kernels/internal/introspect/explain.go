@@ -1,0 +1,261 @@
+package introspect
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	interp "github.com/cosmos72/gomacro/fast"
+
+	"lockstep/kernels/internal/cell"
+)
+
+// The interpreter's messages that Explain adds to.
+var (
+	undefinedName = regexp.MustCompile(`undefined identifier: (\S+)`)
+	undefinedBase = regexp.MustCompile(`undefined "(\w+)" in \w+\.(\w+)`)
+	noSymbol      = regexp.MustCompile(`package \S+ "([^"]+)" has no symbol (\w+)`)
+	notAType      = regexp.MustCompile(`not a type: (\w+)\.(\w+)`)
+	noMember      = regexp.MustCompile(`has no field or method "(\w+)": (.*)`)
+	brackets      = regexp.MustCompile(`found '\['$`)
+	noField       = regexp.MustCompile(`unknown field '(\w+)' in struct literal of type (\S+)`)
+)
+
+// Explain adds to an error of the interpreter that says a name is not known what
+// to do about it: the import that is missing, the name that was meant, or why
+// the name is not there. The error is at a line and column of code, counted
+// from 1 in bytes. Explain returns the message unchanged if it knows nothing.
+func (x *Inspector) Explain(code string, line, column int, message string) string {
+	if m := notAType.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("undefined: %s.%s", m[1], m[2])
+		if hint := x.hint(code, line, column, m[0]); strings.HasPrefix(hint, m[1]+".") {
+			return hint
+		} else if hint != "" {
+			return message + "; " + hint
+		}
+		return message
+	}
+	hint := x.hint(code, line, column, message)
+	switch {
+	case hint == "":
+		return message
+	case noSymbol.MatchString(message) && strings.Contains(hint, notInCells):
+		return hint // it says which name
+	}
+	return message + "; " + hint
+}
+
+// notInCells is what the explanation of a generic name says.
+const notInCells = "not available in cells; "
+
+// hint returns what Explain adds, or "".
+func (x *Inspector) hint(code string, line, column int, message string) string {
+	p := &place{code: withoutCommands(code), tokens: scan(withoutCommands(code))}
+	p.cursor = offsetOf(p.code, line, column)
+	if m := noSymbol.FindStringSubmatch(message); m != nil {
+		return x.explainSymbol(m[1], m[2])
+	}
+	if m := notAType.FindStringSubmatch(message); m != nil {
+		if imp := x.imported(x.scopeAt(p, p.cursor), m[1]); imp != nil {
+			return x.explainSymbol(imp.Path, m[2])
+		}
+	}
+	if before := p.before(p.cursor); brackets.MatchString(message) && len(before) > 2 && before[len(before)-2].tok == token.PERIOD {
+		// The interpreter's parser knows no type arguments.
+		n := len(before)
+		if imp := x.imported(x.scopeAt(p, before[n-3].from), before[n-3].lit); imp != nil {
+			if e, ok := x.docs(imp.Path)[before[n-1].lit]; ok && generic(e.Decl, before[n-1].lit) {
+				return x.explainSymbol(imp.Path, before[n-1].lit)
+			}
+		}
+	}
+	if m := undefinedBase.FindStringSubmatch(message); m != nil {
+		return x.explainName(p, m[1], m[2])
+	}
+	if m := undefinedName.FindStringSubmatch(message); m != nil && identifier(m[1]) {
+		return x.explainName(p, m[1], p.selected(m[1]))
+	}
+	if m := noMember.FindStringSubmatch(message); m != nil {
+		base := strings.TrimSuffix(m[2], "."+m[1])
+		return didYouMean(m[1], x.members(x.scopeAt(p, p.cursor), base, ""))
+	}
+	if m := noField.FindStringSubmatch(message); m != nil {
+		name := strings.TrimPrefix(m[2][strings.LastIndex(m[2], "/")+1:], "main.")
+		if t, isType := typeOf(x.scopeAt(p, p.cursor), name); isType && t.Kind() == reflect.Struct {
+			return didYouMean(m[1], x.fields(t))
+		}
+	}
+	return ""
+}
+
+// offsetOf returns the byte offset of a line and column.
+func offsetOf(code string, line, column int) int {
+	at := 0
+	for ; line > 1; line-- {
+		i := strings.IndexByte(code[at:], '\n')
+		if i < 0 {
+			return len(code)
+		}
+		at += i + 1
+	}
+	return min(at+max(column-1, 0), len(code))
+}
+
+// selected returns the name that the code selects from a name: Println of
+// fmt.Println. It looks from the cursor on, and in all of the code if there is
+// none; "" means that the name is not followed by a period anywhere.
+func (p *place) selected(name string) string {
+	found := ""
+	for i, t := range p.tokens {
+		if t.tok != token.IDENT || t.lit != name || i+2 >= len(p.tokens) || p.tokens[i+1].tok != token.PERIOD {
+			continue
+		}
+		if found = p.tokens[i+2].lit; t.from >= p.cursor {
+			break
+		}
+	}
+	return found
+}
+
+// explainName explains an undefined name, of which the code selects another one.
+func (x *Inspector) explainName(p *place, name, selected string) string {
+	if selected != "" {
+		if imports := x.importsOf(name, selected); len(imports) > 0 {
+			return fmt.Sprintf("the package is not imported: write %s at the top of the cell", strings.Join(imports, " or "))
+		}
+	}
+	switch name {
+	case "min", "max":
+		return fmt.Sprintf("the builtin function %s is not available in cells; compare with if, or use math.%s for float64",
+			name, strings.ToUpper(name[:1])+name[1:])
+	case "clear":
+		return "the builtin function clear is not available in cells; make a new map or slice"
+	}
+	c := x.scopeAt(p, p.cursor)
+	if selected != "" {
+		var packages []string
+		for _, path := range x.Known {
+			packages = append(packages, path[strings.LastIndex(path, "/")+1:])
+		}
+		slices.Sort(packages)
+		return didYouMean(name, append(names(c), slices.Compact(packages)...))
+	}
+	return didYouMean(name, names(c))
+}
+
+// importsOf lists the import declarations of the packages with this name that
+// have selected, or of all with this name if none has it.
+func (x *Inspector) importsOf(name, selected string) []string {
+	var all, having []string
+	for _, path := range x.Known {
+		p := x.docs(path)
+		base := path[strings.LastIndex(path, "/")+1:]
+		if base != name && !strings.HasPrefix(p[""].Decl, "package "+name+" ") {
+			continue
+		}
+		text := "import " + strconv.Quote(path)
+		all = append(all, text)
+		if _, ok := p[selected]; ok {
+			having = append(having, text)
+		}
+	}
+	if len(having) > 0 {
+		return having
+	}
+	return all
+}
+
+// names lists what can be named in a scope.
+func names(c *interp.Comp) []string {
+	var list []string
+	for ; c != nil; c = c.Outer {
+		for name := range c.Binds {
+			list = append(list, name)
+		}
+		for name := range c.Types {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return visible(slices.Compact(list))
+}
+
+// explainSymbol explains why a package does not have a name.
+func (x *Inspector) explainSymbol(path, name string) string {
+	if path == cell.GPUPackage && !slices.Contains(x.Known, path) {
+		return "this kernel has only the part of " + path + " that notebooks/first-gpu-kernel.ipynb needs; to have all of it: " + cell.GPUBuild
+	}
+	docs := x.docs(path)
+	if e, ok := docs[name]; ok {
+		short := path[strings.LastIndex(path, "/")+1:] + "." + name
+		if generic(e.Decl, name) {
+			kind := "functions"
+			if strings.HasPrefix(e.Decl, "type ") {
+				kind = "types"
+			}
+			return fmt.Sprintf("%s: generic %s are %s%s", short, kind, notInCells, insteadOf(short))
+		}
+		if strings.HasPrefix(e.Decl, "type ") {
+			return short + ": constraints are " + notInCells + "name the types themselves"
+		}
+	}
+	var known []string
+	for n, e := range docs {
+		if !generic(e.Decl, n) {
+			known = append(known, n)
+		}
+	}
+	if imp := x.importPath(path); imp != nil {
+		known = append(known, packageNames(imp, "")...)
+	}
+	slices.Sort(known)
+	known = slices.DeleteFunc(slices.Compact(known), func(n string) bool { return !ast.IsExported(n) || strings.Contains(n, ".") })
+	return didYouMean(name, known)
+}
+
+// generic reports whether a declaration of this name has type parameters.
+func generic(decl, name string) bool {
+	return strings.HasPrefix(decl, "func "+name+"[") ||
+		strings.HasPrefix(decl, "type "+name+"[") && !strings.HasPrefix(decl, "type "+name+"[]")
+}
+
+// insteadOf says what a cell can write in place of a generic function or type.
+func insteadOf(name string) string {
+	switch name {
+	case "slices.Max", "slices.Min":
+		return "write a loop, or for []float64 use floats." + strings.TrimPrefix(name, "slices.") + ` of import "gonum.org/v1/gonum/floats"`
+	case "slices.Sort":
+		return "use sort.Ints, sort.Float64s or sort.Strings"
+	case "slices.SortFunc", "slices.SortStableFunc":
+		return "use sort.Slice or sort.SliceStable"
+	case "slices.BinarySearch":
+		return "use sort.SearchInts, sort.SearchFloat64s or sort.SearchStrings"
+	case "slices.Equal", "maps.Equal":
+		return "use reflect.DeepEqual"
+	case "slices.Clone":
+		return "use append([]T(nil), s...) with the element type T"
+	case "maps.Keys", "maps.Values", "maps.All":
+		return "write a loop: for key, value := range m"
+	case "cmp.Compare", "cmp.Less":
+		return "compare with <, or use strings.Compare"
+	case "atomic.Pointer":
+		return "use atomic.Value"
+	case "sync.OnceValue", "sync.OnceValues":
+		return "use sync.Once"
+	}
+	return "write a loop, or put the call into a compiled package: kernels/README.md says how to add one to the kernel"
+}
+
+// didYouMean suggests the known names that are nearest to name.
+func didYouMean(name string, known []string) string {
+	near := cell.Nearest(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
+	if len(near) == 0 {
+		return ""
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?"
+}

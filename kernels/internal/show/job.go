@@ -1,0 +1,91 @@
+package show
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"lockstep/pkg/launch"
+)
+
+// A sweep has runs that are in progress: a *launch.Job.
+type sweep interface {
+	Dir() string
+	Status() []launch.RunStatus
+}
+
+// status writes how far the runs of a sweep are, one row per run.
+func status(dir string, runs []launch.RunStatus) Forms {
+	head := []string{"run", "workers", "seed", "state", "epoch", "seconds", "train_loss", "samples_per_second"}
+	var rows [][]string
+	failed := false
+	for _, r := range runs {
+		failed = failed || r.Err != nil
+	}
+	if failed {
+		head = append(head, "error")
+	}
+	for _, r := range runs {
+		row := []string{
+			r.Name, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10), r.State, progress(r),
+			figures(r.Seconds, r.Seconds > 0), figures(r.Last.TrainLoss, r.Epoch > 0), figures(r.Last.SamplesPerSecond, r.Epoch > 0),
+		}
+		if failed {
+			text := ""
+			if r.Err != nil {
+				text = cut(r.Err.Error(), 4*maxItems)
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	var page, text strings.Builder
+	page.WriteString("<table border=\"1\" class=\"dataframe\">\n<thead><tr>")
+	for _, h := range head {
+		fmt.Fprintf(&page, "<th>%s</th>", h)
+	}
+	page.WriteString("</tr></thead>\n<tbody>\n")
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(head, "\t"))
+	for _, row := range rows {
+		page.WriteString("<tr>")
+		for i, c := range row {
+			align := "right"
+			if i == 0 || i == 3 || i == 8 {
+				align = "left"
+			}
+			fmt.Fprintf(&page, "<td style=\"text-align: %s\">%s</td>", align, html.EscapeString(c))
+		}
+		page.WriteString("</tr>\n")
+		fmt.Fprintln(w, strings.ReplaceAll(strings.Join(row, "\t"), "\n", " "))
+	}
+	w.Flush() // into memory
+	page.WriteString("</tbody>\n</table>\n")
+	if dir != "" {
+		fmt.Fprintf(&page, "<p>%s</p>\n", html.EscapeString(dir))
+		text.WriteString(dir)
+	}
+	return Forms{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
+}
+
+// progress is the number of epochs done, or of lines where no epochs are known.
+func progress(r launch.RunStatus) string {
+	switch {
+	case r.Epochs > 0:
+		return fmt.Sprintf("%d of %d", r.Epoch, r.Epochs)
+	case r.Lines > 0:
+		return fmt.Sprintf("(%d lines)", r.Lines)
+	}
+	return ""
+}
+
+// figures writes a measured number; what is not known is empty.
+func figures(v float64, known bool) string {
+	if !known || math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', 5, 64)
+}

@@ -1,0 +1,87 @@
+// Package cu is what a cell imports as gorgonia.org/cu in a kernel that was
+// built without it: the part of its interface that
+// notebooks/first-gpu-kernel.ipynb uses. There are no devices, and every call
+// returns an error that says which kernel has the package.
+package cu
+
+import (
+	"errors"
+	"reflect"
+	"unsafe"
+
+	"github.com/cosmos72/gomacro/imports"
+
+	"lockstep/kernels/internal/cell"
+)
+
+var errWithout = errors.New("this kernel was built without " + cell.GPUPackage + " (to have it: " + cell.GPUBuild + ")")
+
+// Types of gorgonia.org/cu.
+type (
+	CUContext       struct{}
+	Device          int
+	DeviceAttribute int
+	DevicePtr       uintptr
+	Event           struct{}
+	EventFlags      byte
+	Function        struct{}
+	Module          struct{}
+	Stream          struct{}
+)
+
+// Constants of gorgonia.org/cu, with its values.
+const (
+	MultiprocessorCount DeviceAttribute = 16
+	DefaultEvent        EventFlags      = 0
+)
+
+// NoStream is the default stream.
+var NoStream = Stream{}
+
+func NumDevices() (int, error)                                  { return 0, errWithout }
+func Version() int                                              { return 0 }
+func GetDevice(int) (Device, error)                             { return 0, errWithout }
+func SetCurrentContext(CUContext) error                         { return errWithout }
+func MemInfo() (free, total int64, err error)                   { return 0, 0, errWithout }
+func MemAlloc(int64) (DevicePtr, error)                         { return 0, errWithout }
+func MemFree(DevicePtr) error                                   { return errWithout }
+func MemcpyHtoD(DevicePtr, unsafe.Pointer, int64) error         { return errWithout }
+func MemcpyDtoH(unsafe.Pointer, DevicePtr, int64) error         { return errWithout }
+func LoadData(string) (Module, error)                           { return Module{}, errWithout }
+func MakeEvent(EventFlags) (Event, error)                       { return Event{}, errWithout }
+func DestroyEvent(*Event) error                                 { return errWithout }
+func (Device) Name() (string, error)                            { return "", errWithout }
+func (Device) Attribute(DeviceAttribute) (int, error)           { return 0, errWithout }
+func (Device) ComputeCapability() (major, minor int, err error) { return 0, 0, errWithout }
+func (Device) RetainPrimaryCtx() (CUContext, error)             { return CUContext{}, errWithout }
+func (Module) Function(string) (Function, error)                { return Function{}, errWithout }
+func (Event) Record(Stream) error                               { return errWithout }
+func (Event) Elapsed(Event) (milliseconds float64, err error)   { return 0, errWithout }
+func (Function) Launch(gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes int, s Stream, parameters []unsafe.Pointer) error {
+	return errWithout
+}
+
+// Register lets cells import the package, unless the kernel has the real one.
+func Register() {
+	if _, has := imports.Packages[cell.GPUPackage]; has {
+		return
+	}
+	imports.Packages[cell.GPUPackage] = imports.Package{
+		Name: "cu",
+		Binds: map[string]reflect.Value{
+			"DefaultEvent": reflect.ValueOf(DefaultEvent), "MultiprocessorCount": reflect.ValueOf(MultiprocessorCount),
+			"NoStream":   reflect.ValueOf(&NoStream).Elem(),
+			"NumDevices": reflect.ValueOf(NumDevices), "Version": reflect.ValueOf(Version), "GetDevice": reflect.ValueOf(GetDevice),
+			"SetCurrentContext": reflect.ValueOf(SetCurrentContext), "MemInfo": reflect.ValueOf(MemInfo),
+			"MemAlloc": reflect.ValueOf(MemAlloc), "MemFree": reflect.ValueOf(MemFree),
+			"MemcpyHtoD": reflect.ValueOf(MemcpyHtoD), "MemcpyDtoH": reflect.ValueOf(MemcpyDtoH), "LoadData": reflect.ValueOf(LoadData),
+			"MakeEvent": reflect.ValueOf(MakeEvent), "DestroyEvent": reflect.ValueOf(DestroyEvent),
+		},
+		Types: map[string]reflect.Type{
+			"CUContext": reflect.TypeFor[CUContext](), "Device": reflect.TypeFor[Device](), "DeviceAttribute": reflect.TypeFor[DeviceAttribute](),
+			"DevicePtr": reflect.TypeFor[DevicePtr](), "Event": reflect.TypeFor[Event](), "EventFlags": reflect.TypeFor[EventFlags](),
+			"Function": reflect.TypeFor[Function](), "Module": reflect.TypeFor[Module](), "Stream": reflect.TypeFor[Stream](),
+		},
+		Proxies: map[string]reflect.Type{}, Untypeds: map[string]string{},
+	}
+}

@@ -1,0 +1,63 @@
+//go:build notebook
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/cosmos72/gomacro/base/output"
+	interp "github.com/cosmos72/gomacro/fast"
+
+	"lockstep/pkg/figure"
+	"lockstep/pkg/train"
+)
+
+// fieldValues lists what the string in a struct's field may be; see
+// introspect.Inspector.Values.
+func fieldValues() map[string]func() []string {
+	return map[string]func() []string{
+		"lockstep/pkg/launch.Sweep.Config": train.Names,
+		"lockstep/pkg/report.Options.Only": figure.Names,
+	}
+}
+
+// placed returns what compiling a cell panicked with, as an error that begins
+// with its place. Some of the interpreter's errors have none; they are about the
+// node that was compiled last.
+func placed(ir *interp.Interp, r any) any {
+	var e output.RuntimeError
+	err, ok := r.(error)
+	if !ok || !errors.As(err, &e) || place.MatchString(err.Error()) {
+		return r
+	}
+	pos := ir.Comp.Fileset.Position(ir.Comp.Pos)
+	if pos.Filename != cellFile || pos.Line == 0 {
+		return r
+	}
+	return &cellError{fmt.Sprintf("%s:%d:%d: %s", cellFile, pos.Line, pos.Column, err), err}
+}
+
+// explained adds what to do to the error of a cell that could not be compiled.
+func (k *kernelState) explained(code string, err error) error {
+	var c *cellError
+	if !errors.As(err, &c) {
+		return err
+	}
+	text := c.err.Error()
+	m := place.FindStringSubmatch(text)
+	if m == nil {
+		return err // the cell was running
+	}
+	line, lineErr := strconv.Atoi(m[1])
+	column, columnErr := strconv.Atoi(m[2])
+	if lineErr != nil || columnErr != nil {
+		return err
+	}
+	text = guarded(func() string { return k.inspector.Explain(code, line, column, text[len(m[0]):]) })
+	if text == "" {
+		return err
+	}
+	return &cellError{fmt.Sprintf("line %d, column %d: %s", line, column, text), err}
+}
