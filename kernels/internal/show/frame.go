@@ -75,7 +75,10 @@ func forPeople(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string
 	var read []string
 	for _, name := range mainColumns() {
 		for _, end := range []string{"", "_low", "_high"} {
-			if slices.Contains(names, name+end) && tells(df.Col(name+end), name) {
+			if !slices.Contains(names, name+end) || !tells(df.Col(name+end), name) {
+				continue
+			}
+			if end == "" || !equal(df.Col(name+end), df.Col(name)) {
 				read = append(read, name+end)
 			}
 		}
@@ -109,4 +112,16 @@ func element(e series.Element) string {
 		return "<td style=\"text-align: right\">" + html.EscapeString(e.String()) + "</td>"
 	}
 	return "<td style=\"text-align: left\">" + html.EscapeString(e.String()) + "</td>"
+}
+
+// equal reports whether an end of an interval is the value itself wherever it is
+// known, as for the speed-up of the baseline over itself.
+func equal(end, value series.Series) bool {
+	v := value.Float()
+	for i, e := range end.Float() {
+		if !math.IsNaN(e) && e != v[i] {
+			return false
+		}
+	}
+	return true
 }

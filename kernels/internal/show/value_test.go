@@ -203,6 +203,7 @@ func TestTableForPeople(t *testing.T) {
 		series.New([]int{3, 3}, series.Int, "runs"), column("epoch_seconds", 10, 6), column("throughput", 5, 9), column("speedup", 1, 1.8),
 		column("efficiency", 1, 0.9), column("iou", 0.8, 0.7), column("dice", nan, nan), column("train_loss", 0.1, 0.2),
 		column("epoch_seconds_min", 9, 5), column("epoch_seconds_low", 9.5, 5.5), column("epoch_seconds_high", 10.5, 6.5),
+		column("speedup_low", 1, nan), // the baseline over itself
 		column("iou_low", 0.7, 0.6), column("iou_high", 0.9, 0.8), series.New([]int{0, 0}, series.Int, "failed"))
 	before := df.Names()
 	f := forms(t, df)
@@ -218,10 +219,10 @@ func TestTableForPeople(t *testing.T) {
 	if !slices.Equal(head, want) {
 		t.Errorf("the table begins with %v, want %v", head, want)
 	}
-	if !strings.Contains(page, "4 more columns; Names() lists them all") {
+	if !strings.Contains(page, "5 more columns; Names() lists them all") {
 		t.Errorf("the page does not count the other columns: %s", page)
 	}
-	if text := f[Text].(string); !strings.Contains(text, "4 more columns: dice, train_loss, epoch_seconds_min, failed") {
+	if text := f[Text].(string); !strings.Contains(text, "5 more columns: dice, train_loss, epoch_seconds_min, speedup_low, failed") {
 		t.Errorf("the text does not name the other columns:\n%s", text)
 	}
 	if !slices.Equal(df.Names(), before) {
