@@ -76,7 +76,7 @@ func TestChannels(t *testing.T) {
 		"golang.org/x/sync/errgroup",
 		`execute_result "[1 2]"`, `stdout "0 false\n"`, `execute_result "3.5"`, `stdout "text <nil>\n"`, `execute_result "wuff"`, `execute_result "3"`,
 		`stdout "13 2\n"`, `execute_result "4"`, `stdout "closed 0\n"`, `stdout "none\n"`, `execute_result "[1 2 0 7 1 1 1 8 1 1]"`, `execute_result "ä;b;"`,
-		"expected a channel", "cannot send to non-channel type", "cannot convert untyped constant", "only one iteration variable", "cannot range over 3",
+		"expected a channel", "cannot send to non-channel type", "cannot use \\\"text\\\" (untyped string constant) as float64 value", "only one iteration variable", "cannot range over 3",
 		"cannot receive from send-only channel", "cannot send to receive-only channel",
 		"close of closed channel", "send on closed channel",
 	}

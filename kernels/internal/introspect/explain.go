@@ -40,6 +40,9 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 		}
 		return message
 	}
+	if strings.Contains(message, "internal error, method type is nil") {
+		return "methods of a type that refers to itself do not work in cells; write a plain function"
+	}
 	hint := x.hint(code, line, column, message)
 	switch {
 	case hint == "":

@@ -226,6 +226,7 @@ func TestExplain(t *testing.T) {
 		{"import \"sort\"\nvar s |sort.Sex", `not a type: sort.Sex <*ast.SelectorExpr>`, "undefined: sort.Sex"},
 		{"import \"sort\"\nvar s sort.Set|[int]", "expected ';', found '['", "expected ';', found '['; sort.Set: generic types are not"},
 		{"|point.Nrom()", `type main.Point has no field or method "Nrom": point.Nrom`, "did you mean Norm?"},
+		{"|point.Norm()", "compileObjGetMethod for *main.Node.Sum: internal error, method type is nil! …", "methods of a type that refers to itself do not work in cells; "},
 		{"|point", "runtime error", "runtime error"},
 	} {
 		code, cursor := split(t, tt.code)
