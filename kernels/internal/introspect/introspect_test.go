@@ -46,8 +46,10 @@ func inspector(t *testing.T) *Inspector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Inspector{Interp: ir, Docs: table, Known: []string{"bytes", "fmt", "math", "math/rand", "os", "sort", "strings", "time"},
-		Values: map[string]func() []string{"main.Settings.Mode": modes, "main.Settings.Modes": modes}}
+	return &Inspector{
+		Interp: ir, Docs: table, Known: []string{"bytes", "fmt", "math", "math/rand", "os", "sort", "strings", "time"},
+		Values: map[string]func() []string{"main.Settings.Mode": modes, "main.Settings.Modes": modes},
+	}
 }
 
 func modes() []string { return []string{"fast", "slow"} }

@@ -62,7 +62,7 @@ func status(dir string, runs []launch.RunStatus) Forms {
 		page.WriteString("</tr>\n")
 		fmt.Fprintln(w, strings.ReplaceAll(strings.Join(row, "\t"), "\n", " "))
 	}
-	w.Flush() // into memory
+	_ = w.Flush() // into memory
 	page.WriteString("</tbody>\n</table>\n")
 	if dir != "" {
 		fmt.Fprintf(&page, "<p>%s</p>\n", html.EscapeString(dir))

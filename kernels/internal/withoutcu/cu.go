@@ -2,6 +2,8 @@
 // built without it: the part of its interface that
 // notebooks/first-gpu-kernel.ipynb uses. There are no devices, and every call
 // returns an error that says which kernel has the package.
+//
+//nolint:revive,depguard // names, signatures and the use of unsafe are those of gorgonia.org/cu
 package cu
 
 import (
