@@ -114,6 +114,7 @@ type step struct {
 	Inspect        string   `json:"inspect,omitempty"`
 	Pos            int      `json:"pos,omitempty"`
 	KernelInfo     bool     `json:"kernel_info,omitempty"`
+	Restart        bool     `json:"restart,omitempty"` // kills the kernel and starts another
 }
 
 // A message is one thing that the kernel published for a cell.

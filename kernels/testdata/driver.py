@@ -5,7 +5,8 @@
 Steps: {"execute": CODE, "interrupt_after": SECONDS or null, "interrupt_on": TEXT
 or null, "again_after": SECONDS after the first for a second one or null, "input":
 LINES to answer with or null where nobody can be asked, "repeat": N, "timeout":
-SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"kernel_info": true}. A reply to an execute
+SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"kernel_info": true}, {"restart": true}, which kills the
+kernel and starts another. A reply to an execute
 step lists the messages of the cell in order, with the seconds since it was
 sent, and ends with the execute_reply.
 """
@@ -95,6 +96,10 @@ def main():
             elif "kernel_info" in step:
                 client.kernel_info()
                 replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})
+            elif step.get("restart"):
+                manager.restart_kernel(now=True)
+                client.wait_for_ready(timeout=60)
+                replies.append({"reply": {}})
             elif "inspect" in step:
                 client.inspect(step["inspect"], cursor_pos=step["pos"], detail_level=step.get("detail", 0))
                 replies.append({"reply": client.get_shell_msg(timeout=10)["content"]})

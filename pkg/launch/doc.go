@@ -3,7 +3,7 @@
 // all end when one fails, and the error says which and why.
 //
 //	ctx := notebook.Context()
-//	job, err := launch.Local(ctx, launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2}, Seeds: []int64{1, 2}})
+//	job, err := launch.Local(ctx, launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2}, Seeds: []int64{1, 2}, Resume: true})
 //	if err != nil {
 //		return err
 //	}
@@ -27,6 +27,18 @@
 //	LOCKSTEP_SEED    the run's seed
 //	OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS, GOMAXPROCS   the threads per worker
 //
-// Workers have process groups of their own, so that a notebook's interrupt
-// does not reach them; it ends the job through the context.
+// # Processes
+//
+// In a notebook each sweep is run by a process of its own, "lockstep launch", and
+// the kernel only watches it. An interrupt of a cell does not reach it; Job.Cancel
+// ends it. When the kernel ends, by a restart or even kill -9, that process asks
+// its workers to end, and kills them after 10 s. With Sweep.Detach it goes on, and
+// Attach gives its Job to the next kernel. In the lockstep command and in other Go
+// programs the sweep is run by the program itself and ends with Local's context.
+//
+// The sweeps of a user on a machine run one after another, because times that are
+// measured beside other work are wrong: Local returns at once, and the sweep waits
+// for its turn. Jobs lists them. They find each other by locks in $LOCKSTEP_LOCKS,
+// else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary directory. What a
+// sweep does is written to .launch/ in its study's folder.
 package launch
