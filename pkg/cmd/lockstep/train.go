@@ -24,6 +24,12 @@ LOCAL_RANK, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN in the environment
   lockstep train --config unet2d-cells
   lockstep train --config em-membrane --data DIR --epochs 3 --set batch=8
 
+With data.stage the files of the data are copied to a folder of this node before
+training, once for all its workers, and removed at the end:
+
+  lockstep train --config em-membrane --data DIR --set data.stage=/dev/shm
+  lockstep train --config em-membrane --data DIR --set 'data.stage=$TMPDIR'
+
 Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
