@@ -14,11 +14,15 @@ import (
 // A sweep has runs that are in progress: a *launch.Job.
 type sweep interface {
 	Dir() string
+	Note() string // what its maker has to say, such as that the sweep ran already
 	Status() []launch.RunStatus
 }
 
-// status writes how far the runs of a sweep are, one row per run.
-func status(dir string, runs []launch.RunStatus) Forms {
+var _ sweep = (*launch.Job)(nil)
+
+// status writes how far the runs of a sweep are, one row per run, and below
+// them the lines of notes that are not empty.
+func status(notes []string, runs []launch.RunStatus) Forms {
 	head := []string{"run", "workers", "seed", "state", "epoch", "seconds", "train_loss", "samples_per_second"}
 	var rows [][]string
 	failed := false
@@ -64,9 +68,11 @@ func status(dir string, runs []launch.RunStatus) Forms {
 	}
 	_ = w.Flush() // into memory
 	page.WriteString("</tbody>\n</table>\n")
-	if dir != "" {
-		fmt.Fprintf(&page, "<p>%s</p>\n", html.EscapeString(dir))
-		text.WriteString(dir)
+	for _, n := range notes {
+		if n != "" {
+			fmt.Fprintf(&page, "<p>%s</p>\n", html.EscapeString(n))
+			fmt.Fprintln(&text, n)
+		}
 	}
 	return Forms{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
 }

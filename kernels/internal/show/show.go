@@ -150,10 +150,10 @@ func rich(v any) (Forms, error) {
 		return nil, nil
 	}
 	if list, ok := v.([]launch.RunStatus); ok {
-		return status("", list), nil
+		return status(nil, list), nil
 	}
 	if j, ok := v.(sweep); ok && !isNil(v) {
-		return status(j.Dir(), j.Status()), nil
+		return status([]string{j.Note(), j.Dir()}, j.Status()), nil
 	}
 	if forms := byMethod(v); len(forms) > 0 {
 		return forms, nil

@@ -167,6 +167,7 @@ func TestLargeValuesAreElided(t *testing.T) {
 type job []launch.RunStatus
 
 func (job) Dir() string                  { return "logs/a study" }
+func (job) Note() string                 { return "already running" }
 func (j job) Status() []launch.RunStatus { return j }
 
 func TestJobsAreTables(t *testing.T) {
@@ -176,7 +177,7 @@ func TestJobsAreTables(t *testing.T) {
 	}
 	f := forms(t, j)
 	text, page := f[Text].(string), f[HTML].(string)
-	for _, want := range []string{"run        workers  seed  state   epoch   seconds  train_loss  samples_per_second  error", "ddp-n1-s1  1        1     done    3 of 3  1.25     0.5", "rank 1 <died>", "logs/a study"} {
+	for _, want := range []string{"run        workers  seed  state   epoch   seconds  train_loss  samples_per_second  error", "ddp-n1-s1  1        1     done    3 of 3  1.25     0.5", "rank 1 <died>", "\nalready running\nlogs/a study"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("a job is shown as\n%s\nwant %q", text, want)
 		}
