@@ -84,7 +84,7 @@ func (l *local) look() (nothing bool, err error) {
 		if err := r.look(); err != nil {
 			return false, err
 		}
-		nothing = nothing && r.skip
+		nothing = nothing && r.skip && r.sweep.StudyLogs == ""
 	}
 	return nothing, nil
 }

@@ -62,13 +62,16 @@ func (s *Sweep) plan(dir string) []*run {
 func (r *run) look() error {
 	before, err := runs.Read(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return r.checkStudyLog(runs.Info{})
 	}
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
 	if err := r.differs(before.Info); err != nil {
 		return err
+	}
+	if err := r.checkStudyLog(before.Info); err != nil {
+		return fmt.Errorf("run %s: %w", r.name, err)
 	}
 	switch {
 	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.epochs():
@@ -86,7 +89,7 @@ func (r *run) look() error {
 // do runs it, from its folder to its end.
 func (r *run) do(ctx context.Context, binary string) error {
 	if r.skip {
-		return nil
+		return r.writeStudyLog()
 	}
 	r.set(StateRunning, nil)
 	if r.sweep.Timeout > 0 {
@@ -103,6 +106,8 @@ func (r *run) do(ctx context.Context, binary string) error {
 	status := stateOf(err)
 	if err != nil {
 		err = fmt.Errorf("run %s: %w", r.name, err)
+	} else {
+		err = r.writeStudyLog() // the run is done nonetheless
 	}
 	r.set(status, err)
 	return err

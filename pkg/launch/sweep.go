@@ -52,6 +52,13 @@ type Sweep struct {
 	// epoch=1,steps=0-9 or FIRST:STEPS (see train.ParseProfile); on the CPU rank
 	// R's trace is trace-<R>.json of the run folder. Config only.
 	Profile string
+	// StudyLogs is a folder into which each finished run is also written in the
+	// form of the U-Net scaling study, so that the study's notebooks read it:
+	// log_<N>.csv, or log_hvd_<N>.csv for the series horovod; runs of other seeds
+	// than the first in seed<S>/, and of several series (Vary) in <series>/. A
+	// file of another run is never replaced. DefaultStudyLogs is study-logs in the
+	// study's folder; empty: none.
+	StudyLogs string
 	// Resume goes on with runs that were interrupted. Without it the folder of an
 	// unfinished run is an error. Finished runs are never run again.
 	Resume bool

@@ -87,16 +87,20 @@ type Logs struct {
 func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	logs := &Logs{}
 	for _, path := range paths {
-		if err := o.read(ctx, path, logs); err != nil {
+		if err := o.read(ctx, path, paths, logs); err != nil {
 			return nil, err
 		}
 	}
 	return logs, nil
 }
 
-func (o Options) read(ctx context.Context, path string, logs *Logs) error {
+// read reads one of all the paths that are read together.
+func (o Options) read(ctx context.Context, path string, all []string, logs *Logs) error {
 	tasks, err := list(path)
 	if err != nil {
+		return fmt.Errorf("read logs: %w", err)
+	}
+	if err := skipCopies(tasks, all); err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
 	parts, err := readAll(ctx, tasks, o.Progress)
@@ -104,7 +108,7 @@ func (o Options) read(ctx context.Context, path string, logs *Logs) error {
 		return fmt.Errorf("read logs in %s: %w", path, err)
 	}
 	if len(tasks) == 1 && tasks[0].path == path && !tasks[0].folder {
-		if r := tasks[0].report; r.Skipped != "" || r.Kind == "" {
+		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
 			if why == noKind {
 				why = "the file is of no known kind; expected a run folder or: " + strings.Join(kindNames(), ", ")

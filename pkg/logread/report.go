@@ -38,6 +38,9 @@ type Report struct {
 	// Assumed says what is not in the file's values and where it was taken from.
 	Assumed []string
 	Skipped string // why the file was not read; empty where it was
+	// CopyOf is the run folder that the file is a copy of (runs.WriteStudyLog),
+	// and that is read too; empty for other files.
+	CopyOf string
 }
 
 // Ignored counts the lines that were left alone for a reason.

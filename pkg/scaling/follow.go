@@ -74,5 +74,17 @@ func fromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 		return nil, err
 	}
 	s.Reports = logs.Reports
+	copies := 0
+	for _, r := range logs.Reports {
+		if r.CopyOf != "" {
+			copies++
+		}
+	}
+	switch {
+	case copies == 1:
+		s.Notes = append(s.Notes, "1 file is a copy of a run folder that is read too, and does not count")
+	case copies > 1:
+		s.Notes = append(s.Notes, fmt.Sprintf("%d files are copies of run folders that are read too, and do not count", copies))
+	}
 	return s, nil
 }

@@ -86,6 +86,8 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.StringArrayVar(&s.Set, "set", nil, "key=value in the config, repeatable")
 	f.StringArrayVar(&s.Vary, "vary", nil, "key=value,value…: a series for each value, repeatable")
 	f.StringVar(&s.Profile, "profile", "", "FIRST:STEPS, or epoch=1,steps=0-9: steps that each worker looks into, as trace-<rank>.json of its run folder (see lockstep train --help)")
+	f.StringVar(&s.StudyLogs, "study-logs", "", "also write each run as log_<N>.csv of the U-Net study, other seeds in seed<S>/: --study-logs for logs/<study>/study-logs, --study-logs=DIR for another folder")
+	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
 	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")

@@ -1,0 +1,56 @@
+package logread
+
+import (
+	"path/filepath"
+
+	"lockstep/pkg/runs"
+)
+
+// skipCopies leaves out the files that are copies of run folders in and under
+// the paths that are read: a run would count twice.
+func skipCopies(tasks []*task, paths []string) error {
+	var folders map[string]bool // those that are read, absolute; nil before they are needed
+	for _, t := range tasks {
+		if t.folder || t.report.Skipped != "" {
+			continue
+		}
+		if _, named := parseStudyName(t.path); !named {
+			continue
+		}
+		dir, ok := runs.StudyLogSource(t.path)
+		if !ok {
+			continue
+		}
+		if folders == nil {
+			var err error
+			if folders, err = runFolders(paths); err != nil {
+				return err
+			}
+		}
+		if place, err := filepath.Abs(dir); err == nil && folders[place] {
+			t.report.CopyOf, t.report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read"
+		}
+	}
+	return nil
+}
+
+// runFolders lists the run folders in and under the paths.
+func runFolders(paths []string) (map[string]bool, error) {
+	folders := map[string]bool{}
+	for _, path := range paths {
+		tasks, err := list(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tasks {
+			place, err := filepath.Abs(t.path)
+			if err != nil {
+				return nil, err
+			}
+			if t.folder {
+				folders[place] = true
+			}
+		}
+	}
+	return folders, nil
+}
