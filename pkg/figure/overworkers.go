@@ -419,19 +419,24 @@ func runsAPoint(n []int) string {
 	return fmt.Sprintf("n = %d to %d runs a point.", lo, hi)
 }
 
-// notDrawn counts the runs that do not count.
+// notDrawn counts the runs that do not count, and names those that other load
+// disturbed.
 func notDrawn(study *scaling.Study) string {
 	failed := 0
 	for _, p := range study.Points {
 		failed += p.Failed
 	}
+	disturbed := ""
+	if text := study.Disturbed(); text != "" {
+		disturbed = " " + text + "."
+	}
 	switch failed {
 	case 0:
-		return ""
+		return disturbed
 	case 1:
-		return " 1 failed or cancelled run is not drawn."
+		return " 1 failed or cancelled run is not drawn." + disturbed
 	}
-	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed)
+	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + disturbed
 }
 
 // repeated says whether any point stands for several runs.

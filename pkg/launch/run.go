@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
 
@@ -225,10 +226,15 @@ func (r *run) doForeign(ctx context.Context) error {
 	}
 	begin := time.Now()
 	err = w.Log("start %s with %s, %s each", strings.Join(s.Command, " "), count(r.workers, "worker"), count(s.Threads, "thread"))
+	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
+		load.Begin()
 		err = r.work(ctx, s.Command, true)
 	}
 	seconds := time.Since(begin).Seconds()
+	if measured, ok := load.End(1); ok && err == nil {
+		err = w.Load(measured)
+	}
 	if err == nil {
 		nan := math.NaN()
 		err = w.Epoch(runs.Epoch{

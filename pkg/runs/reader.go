@@ -38,6 +38,11 @@ func Read(dir string) (Run, error) {
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
 	}
+	loads, problems, err := readLoads(dir)
+	if err != nil {
+		return run, fmt.Errorf("read run %s: %w", dir, err)
+	}
+	run.Loads, run.Problems = loads, append(run.Problems, problems...)
 	found, err := Ranks(dir)
 	if err != nil {
 		return run, fmt.Errorf("read run %s: %w", dir, err)

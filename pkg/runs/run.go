@@ -5,6 +5,7 @@
 //	    run.json               Info
 //	    epochs.csv             an Epoch a row
 //	    steps-<rank>.jsonl     a Worker line, then a Step a line
+//	    load.csv               a Load a row, where the system tells it
 //	    out.log                lines for people, as Python's logging writes them
 //	    events.out.tfevents.*  scalars for TensorBoard
 //	    checkpoints/
@@ -62,6 +63,7 @@ type Info struct {
 	Accelerator      string            `json:"accelerator,omitempty"`   // device of a worker, such as "NVIDIA H200"; empty where unknown or a CPU
 	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the whole run; 0 where not recorded
 	Test             *Test             `json:"test,omitempty"`          // after training
+	Load             *LoadSummary      `json:"load,omitempty"`          // of the epochs but the first (of another program: of all); nil where unknown
 }
 
 // Host is the machine of rank 0.
@@ -149,6 +151,7 @@ type Run struct {
 	Info     Info
 	Epochs   []Epoch
 	Workers  []Worker // by rank; empty for foreign logs
+	Loads    []Load   // by epoch; empty where unknown
 	Problems []Problem
 
 	File string // that Epochs were read from; epochs.csv of a run folder

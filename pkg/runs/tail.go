@@ -28,6 +28,8 @@ type Tail struct {
 	epochs *tailLines
 	rows   *epochReader
 	list   []Epoch
+	loads  []Load    // as of the last row of epochs
+	bad    []Problem // of loads
 	steps  map[int]*tailSteps
 	read   int64 // of run.json
 }
@@ -91,6 +93,11 @@ func (t *Tail) readEpochs() (bool, error) {
 		t.rows.lines.r = bufio.NewReader(bytes.NewReader(text))
 		t.list = t.rows.rest(t.list)
 	}
+	if anew || len(text) > 0 {
+		if t.loads, t.bad, err = readLoads(t.dir); err != nil {
+			return false, err
+		}
+	}
 	return anew || len(text) > 0, nil
 }
 
@@ -138,6 +145,7 @@ func (t *Tail) Run() Run {
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
 	}
+	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.bad...)
 	var ranks []int
 	for rank := range t.steps {
 		ranks = append(ranks, rank)

@@ -349,6 +349,9 @@ func (w *Writer) Finish(status string, failure error) error {
 	}
 	err := w.lock.Check()
 	if err == nil {
+		if loads, _, err := readLoads(w.dir); err == nil { // what cannot be read is not known
+			w.info.Load = w.info.summary(loads)
+		}
 		err = w.writeInfo()
 	}
 	err = errors.Join(err, w.epochs.Close(), w.log.Close())

@@ -24,6 +24,9 @@ type Point struct {
 	Failed   int // that failed or were cancelled, and do not count
 	Diverged int // that count, and whose loss became NaN or infinite; their loss does not count
 	Epochs   int // that count, of all these runs together
+	// Disturbed is how many of the runs that count were disturbed by other load
+	// on their machine; see runs.LoadSummary.
+	Disturbed int
 
 	EpochSeconds Span // of training, without validation
 	Throughput   Span // samples per second, all workers together
@@ -104,6 +107,10 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
 		p.Epochs += m.epochs
 		if m.last.diverged != "" {
 			p.Diverged++
+		}
+		if why := s.disturbance(r); why != "" {
+			p.Disturbed++
+			s.disturbed = append(s.disturbed, filepath.Base(r.Dir)+" ("+why+")")
 		}
 	}
 	p.Runs = len(c.runs)

@@ -32,8 +32,10 @@ type Study struct {
 	modes    []Mode             // by series
 	several  bool               // studies
 	order    []string           // of the series; nil for that of their names
-	dice     *dice
-	losses   *lossCurves
+	// disturbed names the runs that count and were disturbed by other load, and says how.
+	disturbed []string
+	dice      *dice
+	losses    *lossCurves
 }
 
 // Read reads the runs in and under each path (run folders, and the logs of
@@ -150,6 +152,9 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		s.addSeries(series)
 	}
 	s.noteMeasures()
+	if text := s.Disturbed(); text != "" {
+		s.note("%s; their times say little about scaling: repeat them on an idle machine", text)
+	}
 	return s, nil
 }
 

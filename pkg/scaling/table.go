@@ -91,6 +91,7 @@ func (s *Study) grid() grid[Point] {
 	g.columns = append(g.columns,
 		column[Point]{name: "failed", count: func(p Point) int { return p.Failed }, brief: true},
 		column[Point]{name: "diverged", count: func(p Point) int { return p.Diverged }, brief: true, optional: true},
+		column[Point]{name: "disturbed", count: func(p Point) int { return p.Disturbed }, brief: true, optional: true, people: true},
 		column[Point]{name: "epochs", count: func(p Point) int { return p.Epochs }},
 		column[Point]{name: "nodes", count: func(p Point) int { return p.Nodes }, brief: s.Rule.Per == PerNode},
 		column[Point]{name: "size", count: func(p Point) int { return p.Size }},
@@ -131,6 +132,9 @@ func (s *Study) grid() grid[Point] {
 //	size, baseline         what the rule counts (workers or nodes), and that of the baseline
 //	scaling                weak, strong or unknown
 //	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 where unknown
+//
+// The table for people also has a column disturbed where other load disturbed
+// runs that count: how many.
 func (s *Study) Table() dataframe.DataFrame { return s.grid().table() }
 
 // Write writes the table as "table" (for people: rounded, the main columns,

@@ -166,6 +166,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	// All begin together: what rank 0 alone did before, such as a checkpoint,
 	// would else be the others' wait in their first step.
+	rec.beginLoad()
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
@@ -198,6 +199,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		return row, err
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
+	rec.endLoad(row.Epoch)
 	row.Samples = t.sampler.Steps() * t.cfg.Batch * t.group.Size()
 	row.PaddingSamples = t.sampler.Padding()
 	row.SamplesPerSecond = float64(row.Samples) / row.Seconds

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
 
@@ -309,23 +310,54 @@ func TestVerifyOwners(t *testing.T) {
 		fails  string       // empty: nothing
 		says   string
 	}{
-		{"resumed from the checkpoint of epoch 2", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
-			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, "", ""},
-		{"resumed by another machine whose clock is 20 s behind", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
-			[]runs.Owner{owner(1, 0, 21*time.Second), elsewhere}, "", ""},
+		{
+			"resumed from the checkpoint of epoch 2",
+			[]runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)},
+			"", "",
+		},
+		{
+			"resumed by another machine whose clock is 20 s behind",
+			[]runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, 21*time.Second), elsewhere},
+			"", "",
+		},
 		{"resumed by an older version", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 0), all[18:])}, nil, "", ""},
-		{"begun anew before there was a checkpoint", []runs.StepPart{part(worker(1, 0), all[:5]), part(worker(2, 0), all)},
-			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, "", ""},
-		{"two trainings of an older version", []runs.StepPart{part(worker(1, 0), all[:18]), part(worker(2, 0), all[9:18], all[18:27], all[18:27])},
-			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as where two processes write one file"},
-		{"two trainings", []runs.StepPart{part(worker(1, 0), all[:9]), part(worker(2, 0), all[9:18], all[:9], all[18:], all[9:])},
-			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, time.Hour)}, order, "pid 2 on " + self.Host + ": step 18 is followed by step 1"},
-		{"not from its checkpoint", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 9), all[18:])},
-			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, order, "pid 2 on " + self.Host + ": began with step 19, but its checkpoint is of step 9"},
-		{"without owning it", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(3, 18), all[18:])},
-			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)}, order, "pid 3 on " + self.Host + ": trained without owning the run"},
-		{"owners at the same time", []runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
-			[]runs.Owner{owner(1, 0, 10*time.Second), owner(2, time.Second, 3*time.Second)}, alone, "pid 2 on " + self.Host + " owned it from "},
+		{
+			"begun anew before there was a checkpoint",
+			[]runs.StepPart{part(worker(1, 0), all[:5]), part(worker(2, 0), all)},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)},
+			"", "",
+		},
+		{
+			"two trainings of an older version",
+			[]runs.StepPart{part(worker(1, 0), all[:18]), part(worker(2, 0), all[9:18], all[18:27], all[18:27])},
+			nil, order, "rank 0, pid 2 on " + self.Host + ": step 27 is followed by step 19, as where two processes write one file",
+		},
+		{
+			"two trainings",
+			[]runs.StepPart{part(worker(1, 0), all[:9]), part(worker(2, 0), all[9:18], all[:9], all[18:], all[9:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, time.Hour)},
+			order, "pid 2 on " + self.Host + ": step 18 is followed by step 1",
+		},
+		{
+			"not from its checkpoint",
+			[]runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 9), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)},
+			order, "pid 2 on " + self.Host + ": began with step 19, but its checkpoint is of step 9",
+		},
+		{
+			"without owning it",
+			[]runs.StepPart{part(worker(1, 0), all[:22]), part(worker(3, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, time.Second), owner(2, time.Second, 3*time.Second)},
+			order, "pid 3 on " + self.Host + ": trained without owning the run",
+		},
+		{
+			"owners at the same time",
+			[]runs.StepPart{part(worker(1, 0), all[:22]), part(worker(2, 18), all[18:])},
+			[]runs.Owner{owner(1, 0, 10*time.Second), owner(2, time.Second, 3*time.Second)},
+			alone, "pid 2 on " + self.Host + " owned it from ",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stepsOf(t, dir, c.parts...)
@@ -355,5 +387,48 @@ func TestVerifyOwners(t *testing.T) {
 				t.Errorf("%q did not fail with %q: %+v", c.fails, c.says, checks)
 			}
 		})
+	}
+}
+
+// TestDisturbed: what another process computes while a run trains is in its
+// folder, and what the run itself computes is not.
+func TestDisturbed(t *testing.T) {
+	if _, err := monitor.NewCPU(os.Getpid()).Sample(); err != nil {
+		t.Skipf("this machine does not say what its processes use: %v", err)
+	}
+	busy := exec.Command("sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = busy.Process.Kill()
+		_ = busy.Wait()
+	})
+	for _, world := range []int{1, 2} {
+		dir, port := filepath.Join(t.TempDir(), "run"), freePort(t)
+		var all []*process
+		for rank := range world {
+			all = append(all, startTrain(t, rank, world, port, "--run", dir, "--epochs", "30", "--set", "data.count=120")) // over several seconds
+		}
+		for _, p := range all {
+			if err := p.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, &p.out)
+			}
+		}
+		run, err := runs.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(run.Loads) != 30 || run.Info.Load == nil || !run.Info.Load.Disturbed || run.Info.Load.Epochs != 29 {
+			t.Fatalf("world of %d: %d rows, load %+v, want 30 and a disturbed run", world, len(run.Loads), run.Info.Load)
+		}
+		var own, seconds float64
+		for _, l := range run.Loads {
+			own += l.OwnSeconds
+			seconds += l.Seconds
+		}
+		if own <= 0 || own > 1.1*seconds*float64(run.Loads[0].Cores)+0.1 {
+			t.Errorf("world of %d: it used %g s of CPU time in %g s", world, own, seconds)
+		}
 	}
 }

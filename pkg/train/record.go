@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
 
@@ -19,11 +20,13 @@ import (
 // rank its steps. With no folder it writes nothing.
 type recorder struct {
 	t         *Trainer
-	w         *runs.Writer      // rank 0
-	steps     *runs.StepWriter  // every rank
-	events    *runs.EventWriter // rank 0
-	gpu       gpuWatch          // every rank that has one
-	epochs    []runs.Epoch      // of the run that is resumed
+	w         *runs.Writer       // rank 0
+	steps     *runs.StepWriter   // every rank
+	events    *runs.EventWriter  // rank 0
+	gpu       gpuWatch           // every rank that has one
+	load      *monitor.LoadMeter // rank 0, where it can be measured
+	measured  *runs.Load         // of the epoch that was trained last
+	epochs    []runs.Epoch       // of the run that is resumed
 	untrained *Scores
 	saved     string // the newest checkpoint, relative to the folder
 
@@ -85,6 +88,9 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 		return r, err
 	}
 	if r.steps, err = t.openSteps(ctx); err != nil {
+		return r, err
+	}
+	if r.load, err = t.loadMeter(ctx); err != nil {
 		return r, err
 	}
 	var note string
@@ -263,6 +269,12 @@ func (r *recorder) epoch(row runs.Epoch) error {
 	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.w != nil {
+		// The load first: a reader looks for it when there is a new row.
+		if r.measured != nil {
+			if err := r.w.Load(*r.measured); err != nil {
+				return err
+			}
+		}
 		if err := r.w.Epoch(row); err != nil {
 			return err
 		}
