@@ -297,7 +297,7 @@ func (p *pixels) FillString(f font.Face, at vg.Point, text string) {
 	}
 	face, known := p.faces[f.Font]
 	if !known {
-		face = f.FontFace(p.DPI())
+		face = kernedFace{f.FontFace(p.DPI()), f.Font.Size.Dots(p.DPI()) * 64 / float64(f.Face.UnitsPerEm())}
 		p.faces[f.Font] = face
 	}
 	fix := func(v float64) fixed.Int26_6 { return fixed.Int26_6(math.Round(v * 64)) }
@@ -306,6 +306,19 @@ func (p *pixels) FillString(f font.Face, at vg.Point, text string) {
 		Dot: fixed.Point26_6{X: fix(at.X.Dots(p.DPI())), Y: fix(p.top - at.Y.Dots(p.DPI()))},
 	}
 	d.DrawString(text)
+}
+
+// kernedFace is a face of x/image's opentype package with kerning for its size:
+// opentype.Face.Kern returns font units, whatever the size of the face, so that
+// small letters would overlap.
+type kernedFace struct {
+	ximage.Face
+	perUnit float64 // 1/64 pixels per font unit
+}
+
+// Kern implements font.Face of x/image.
+func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
+	return fixed.Int26_6(math.Round(float64(f.Face.Kern(r0, r1)) * f.perUnit))
 }
 
 // whole is the rectangle of a path that an opaque colour covers, where its

@@ -247,3 +247,30 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
+
+// TestKerning compares the right edge of drawn text with its width as the font
+// has it. "To" is kerned most: with the kerning of letters of 32 pixels, small
+// ones would overlap, and the text would end far too early.
+func TestKerning(t *testing.T) {
+	const width, height, dpi = 400, 40, 96
+	for _, size := range []vg.Length{6, 8, 12, 24} {
+		style := textStyle(size)
+		text := strings.Repeat("To", 8)
+		c := newPixels(vg.Length(width)*72/dpi, vg.Length(height)*72/dpi, dpi)
+		canvas := vgdraw.New(c)
+		canvas.FillText(style, vg.Point{X: 0, Y: 10}, text)
+		edge := 0
+		b := c.picture.Bounds()
+		for x := b.Min.X; x < b.Max.X; x++ {
+			for y := b.Min.Y; y < b.Max.Y; y++ {
+				if r, _, _, a := c.picture.At(x, y).RGBA(); a > 0 && r < 0x8000 {
+					edge = x + 1
+				}
+			}
+		}
+		want := style.Width(text).Dots(dpi)
+		if math.Abs(float64(edge)-want) > 2 {
+			t.Errorf("%g points: the text ends at pixel %d, want %.1f", size, edge, want)
+		}
+	}
+}
