@@ -25,7 +25,7 @@ const (
 const (
 	BoundInput   = "input"
 	BoundCompute = "compute"
-	BoundUnclear = "unclear" // the trials of the two scatter over each other
+	BoundUnclear = "unclear" // the trials of the two scatter over each other, or FULL is faster than the slower one
 )
 
 // BottleneckRow is what a run's trials say of where its time goes. Rates are
@@ -93,6 +93,9 @@ func bottleneck(series string, r runs.Run) (BottleneckRow, bool) {
 		row.Bound = BoundCompute
 	}
 	row.Share, row.Headroom = full/slower, faster/full
+	if slowest := row.slower(); row.Share > 1 && apart(row.Full, slowest) {
+		row.Bound = BoundUnclear
+	}
 	serial, best := 1/io+1/synthetic, 1/slower
 	row.Overlap = min(1, max(0, (serial-1/full)/(serial-best)))
 	row.Sentence = row.say()
@@ -133,26 +136,41 @@ func orValue(s Span, end func(Span) float64) float64 {
 // nearEnough is the share of the slower one at which nothing else is to blame.
 const nearEnough = 0.9
 
+// slower returns the slower of loading alone and computing alone.
+func (r BottleneckRow) slower() Span {
+	if r.IO.Value < r.Synthetic.Value {
+		return r.IO
+	}
+	return r.Synthetic
+}
+
 func (r BottleneckRow) say() string {
 	head := fmt.Sprintf("%s at %s: ", r.Series, plural(r.Workers, "worker"))
-	slower, what, cure := r.Synthetic, "the computation", "a faster loader gains nothing"
-	switch r.Bound {
-	case BoundUnclear:
+	slower, what, cure := r.slower(), "the computation", "a faster loader gains nothing"
+	if r.IO.Value < r.Synthetic.Value {
+		what, cure = "the input", "faster computation gains nothing"
+	}
+	switch {
+	case r.Share > 1 && apart(r.Full, slower):
+		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which cannot be: measure the three trials again under equal conditions.",
+			short(r.Full.Value), what, short(slower.Value))
+	case r.Bound == BoundUnclear:
 		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than their trials scatter, so that neither can be said to bound it; FULL is %s; measure again with more trials, on a machine that does nothing else.",
 			short(r.IO.Value), short(r.Synthetic.Value), short(r.Full.Value))
-	case BoundInput:
-		slower, what, cure = r.IO, "the input", "faster computation gains nothing"
 	}
-	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows; %s",
-		what, percent(min(1, r.Share)), short(slower.Value), what, cure)
+	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows", what, percent(r.Share), short(slower.Value), what)
 	switch {
 	case r.Share >= nearEnough:
+		text += "; " + cure
 	case !apart(r.Full, slower):
-		text += "; what is missing is no more than the trials scatter"
+		text += "; " + cure + "; what is missing is no more than the trials scatter"
 	default:
-		text += fmt.Sprintf(", but loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", percent(r.Overlap))
+		text += fmt.Sprintf(", because loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", percent(r.Overlap))
 	}
-	return text + fmt.Sprintf("; with %s out of the way it would be %s times as fast.", what, short(r.Headroom))
+	if r.Headroom > 1 {
+		text += fmt.Sprintf("; with %s out of the way it would be at most %s times as fast", what, short(r.Headroom))
+	}
+	return text + "."
 }
 
 func (b *Bottleneck) grid() grid[BottleneckRow] {

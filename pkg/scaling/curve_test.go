@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -39,7 +40,7 @@ func TestTimeTo(t *testing.T) {
 	}
 	near(t, "training time", x.Seconds, 4*752.95)
 	near(t, "wall time", x.WallSeconds, 4*(752.95+73.16))
-	wantLine(t, []string{r.Sentence}, "val_loss ≤ 0.0055: reached by 1 of 1 run, first by base at 1 worker after 3012 s")
+	wantLine(t, []string{r.Sentence}, "val_loss ≤ 0.0055: reached by 1 of 1 run, soonest by base at 1 worker: 3012 s, n = 1")
 	r, err = s.TimeTo("val_loss", 0.001)
 	check(t, err)
 	if r.Rows[0].Reached || !math.IsNaN(r.Rows[0].Seconds) {
@@ -176,5 +177,34 @@ func TestQualityOfUnknownBatch(t *testing.T) {
 	}
 	if sentence := q.Rows[1].Sentence; !strings.Contains(sentence, "at 1 worker (global batch 4) to") || strings.Contains(sentence, "batch 0") {
 		t.Error(sentence)
+	}
+}
+
+// TestTimeToInterval: the time of repeated runs has an interval, and none where
+// a run did not reach the target. Each epoch takes 10, 11 or 14 s and the first
+// one twice that; the loss of epoch e is 1/e, so 0.5 is reached after epoch 2.
+func TestTimeToInterval(t *testing.T) {
+	all := append(seeds("ddp", 1, 10, 11, 14), seeds("ddp", 2, 5, 5.5, 7)...)
+	slow := seeds("ddp", 4, 3, 3.3, 3.1)
+	slow[1].Epochs[1].TrainLoss, slow[1].Epochs[2].TrainLoss = 0.9, 0.9
+	s := study(t, append(all, slow...))
+	r, err := s.TimeTo("train_loss", 0.5)
+	check(t, err)
+	if len(r.Points) != 3 {
+		t.Fatalf("%+v", r.Points)
+	}
+	one := r.Points[0].Seconds // 20 + 10, 22 + 11 and 28 + 14 s
+	if one.Value != 33 || one.N != 3 || !(one.Low < 33 && one.High > 33 && one.Low > 15) {
+		t.Errorf("%+v", one)
+	}
+	if p := r.Points[2]; p.Reached != 2 || !math.IsNaN(p.Seconds.Value) {
+		t.Errorf("two of three runs: %+v", p)
+	}
+	wantLine(t, []string{r.Sentence}, "train_loss ≤ 0.500: reached by 8 of 9 runs, soonest by ddp at 2 workers: 16.50 s "+r.Points[1].Seconds.interval()+", n = 3")
+	wantLine(t, strings.Split(r.String(), "\n"), "ddp at 4 workers: reached by 2 of 3 runs")
+	var b bytes.Buffer
+	check(t, r.Write(&b, FormatCSV))
+	if !strings.Contains(b.String(), ",best,point_seconds,point_seconds_low,point_seconds_high\n") || !strings.Contains(b.String(), ",33,") {
+		t.Error(b.String())
 	}
 }

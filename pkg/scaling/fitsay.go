@@ -62,12 +62,10 @@ func (f *Fits) sayPeak(peak int) string {
 		return m.size > min(best.size, float64(peak)) && m.size < max(best.size, float64(peak))
 	})
 	switch {
-	case !agrees:
+	case !agrees, float64(peak) < last && best.size == last:
 		return fmt.Sprintf("by the law throughput is highest at %s, but measured it is highest at %g", plural(peak, unit), best.size)
 	case float64(peak) > last:
 		return fmt.Sprintf("throughput is highest at %s and falls beyond, if the law holds so far", plural(peak, unit))
-	case float64(peak) < last && best.size == last:
-		return fmt.Sprintf("by the law throughput is highest at %s; measured it still grows up to %g", plural(peak, unit), last)
 	}
 	return fmt.Sprintf("throughput is highest at about %s and falls beyond", plural(peak, unit))
 }

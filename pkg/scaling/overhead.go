@@ -58,16 +58,28 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		}
 		o.Rows = append(o.Rows, row)
 	}
+	o.Sentence = o.say()
+	return o, nil
+}
+
+// say returns what communication costs at the most workers, and at the fewest.
+func (o *Overhead) say() string {
 	last := o.Rows[len(o.Rows)-1]
-	o.Sentence = fmt.Sprintf("communication costs %s of the speed at %s", percent(last.Overhead.Value), s.Rule.units(last.Size))
-	if !math.IsNaN(last.Overhead.Low) {
-		o.Sentence += fmt.Sprintf(" (%s to %s)", percent(last.Overhead.Low), percent(last.Overhead.High))
+	text := fmt.Sprintf("communication costs %s of the speed at %s", percent(last.Overhead.Value), o.rule.units(last.Size))
+	if last.Overhead.Value < 0 {
+		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.units(last.Size), percent(-last.Overhead.Value))
+	}
+	switch {
+	case math.IsNaN(last.Overhead.Low):
+	case last.Overhead.Low <= 0 && last.Overhead.High >= 0:
+		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", percent(last.Overhead.Low), percent(last.Overhead.High))
+	default:
+		text += fmt.Sprintf(" (%s to %s)", percent(last.Overhead.Low), percent(last.Overhead.High))
 	}
 	if first := o.Rows[0]; len(o.Rows) > 1 {
-		o.Sentence += fmt.Sprintf(", and %s at %s", percent(first.Overhead.Value), s.Rule.units(first.Size))
+		text += fmt.Sprintf(", and %s at %s", percent(first.Overhead.Value), o.rule.units(first.Size))
 	}
-	o.Sentence += "."
-	return o, nil
+	return text + "."
 }
 
 // inverse is the span of 1/x.

@@ -27,12 +27,24 @@ type Reached struct {
 	Best        float64 // the best value that the run reached
 }
 
+// ReachedPoint is when the runs of a series at a worker count reached the target.
+type ReachedPoint struct {
+	Series        string
+	Workers       int
+	Runs, Reached int
+	// Seconds is the time of the repeated runs by the study's rule, with its
+	// interval: of training, or else of the clock. It is not measured (NaN) unless
+	// every run reached the target: a time of the faster ones alone would flatter.
+	Seconds Span
+}
+
 // TimeTo is the time to a target of every run. A cell shows it as a table.
 type TimeTo struct {
 	Metric   string
 	Target   float64
 	Below    bool // reached at or below the target; else at or above
 	Rows     []Reached
+	Points   []ReachedPoint
 	Problems []runs.Problem
 	Sentence string
 }
@@ -82,8 +94,36 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 		i := slices.IndexFunc(s.Runs, func(r runs.Run) bool { return r.Dir == l.Run })
 		t.Rows = append(t.Rows, t.reached(l, s.Runs[i], axis))
 	}
+	t.Points = s.reachedPoints(t.Rows)
 	t.Sentence = t.say()
 	return t, nil
+}
+
+// reachedPoints puts the runs of each series and worker count together.
+func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
+	var out []ReachedPoint
+	var times [][]float64
+	for _, r := range rows {
+		i := slices.IndexFunc(out, func(p ReachedPoint) bool { return p.Series == r.Series && p.Workers == r.Workers })
+		if i < 0 {
+			i = len(out)
+			out, times = append(out, ReachedPoint{Series: r.Series, Workers: r.Workers}), append(times, nil)
+		}
+		out[i].Runs++
+		if r.Reached {
+			out[i].Reached++
+		}
+		if v := r.time(); !math.IsNaN(v) {
+			times[i] = append(times[i], v)
+		}
+	}
+	for i := range out {
+		out[i].Seconds = nothing()
+		if len(times[i]) == out[i].Runs {
+			out[i].Seconds = s.span(times[i], true)
+		}
+	}
+	return out
 }
 
 // past says whether a value is at or past the target.
@@ -157,17 +197,31 @@ func (t *TimeTo) say() string {
 	}
 	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r Reached) bool { return !r.Reached })
 	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, short(t.Target), len(reached), plural(len(t.Rows), "run"))
-	known := slices.DeleteFunc(reached, func(r Reached) bool { return math.IsNaN(r.time()) })
-	if len(known) == 0 {
+	var soonest *ReachedPoint
+	for i, p := range t.Points {
+		if !math.IsNaN(p.Seconds.Value) && (soonest == nil || p.Seconds.Value < soonest.Seconds.Value) {
+			soonest = &t.Points[i]
+		}
+	}
+	if soonest == nil {
 		return text
 	}
-	first := slices.MinFunc(known, func(a, b Reached) int {
-		if a.time() < b.time() {
-			return -1
-		}
-		return 1
-	})
-	return text + fmt.Sprintf(", first by %s at %s after %s s", first.Series, plural(first.Workers, "worker"), short(first.time()))
+	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, plural(soonest.Workers, "worker"), soonest.text())
+}
+
+// text is the time of the point's runs for people.
+func (p ReachedPoint) text() string {
+	switch {
+	case p.Reached < p.Runs:
+		return fmt.Sprintf("reached by %d of %s", p.Reached, plural(p.Runs, "run"))
+	case math.IsNaN(p.Seconds.Value):
+		return "reached, but the logs have no time"
+	}
+	text := short(p.Seconds.Value) + " s"
+	if !math.IsNaN(p.Seconds.Low) {
+		text += " " + p.Seconds.interval()
+	}
+	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
 // time is the training time, or else that of the clock.
@@ -190,16 +244,35 @@ func (t *TimeTo) grid() grid[Reached] {
 		{name: "seconds", brief: true, optional: true, value: func(r Reached) float64 { return r.Seconds }},
 		{name: "wall_seconds", brief: true, optional: true, value: func(r Reached) float64 { return r.WallSeconds }},
 		{name: "best", brief: true, value: func(r Reached) float64 { return r.Best }},
+		{name: "point_seconds", value: func(r Reached) float64 { return t.point(r).Seconds.Value }},
+		{name: "point_seconds_low", value: func(r Reached) float64 { return t.point(r).Seconds.Low }},
+		{name: "point_seconds_high", value: func(r Reached) float64 { return t.point(r).Seconds.High }},
 	}}
-	g.remarks = []string{t.Sentence, "seconds are of training; wall_seconds hold validation too, as far as the log tells it"}
+	g.remarks = []string{t.Sentence}
+	for _, p := range t.Points {
+		g.remarks = append(g.remarks, fmt.Sprintf("%s at %s: %s", p.Series, plural(p.Workers, "worker"), p.text()))
+	}
+	g.remarks = append(g.remarks, "seconds are of training; wall_seconds include validation too, as far as the log has it")
 	for _, p := range t.Problems {
 		g.remarks = append(g.remarks, "no row: "+p.String())
 	}
 	return g
 }
 
-// Table has a row a run: series, workers, seed, run, reached, epoch, step,
-// seconds, wall_seconds, best. Epoch and step are 0 where there is none.
+// point returns the point of a run.
+func (t *TimeTo) point(r Reached) ReachedPoint {
+	for _, p := range t.Points {
+		if p.Series == r.Series && p.Workers == r.Workers {
+			return p
+		}
+	}
+	return ReachedPoint{Seconds: nothing()}
+}
+
+// Table has one row per run: series, workers, seed, run, reached, epoch, step,
+// seconds, wall_seconds, best, and point_seconds with _low and _high, which are
+// of all runs of the series at that worker count together. Epoch and step are 0
+// where there is none.
 func (t *TimeTo) Table() dataframe.DataFrame { return t.grid().table() }
 
 // String is the table for people.

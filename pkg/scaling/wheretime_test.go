@@ -54,7 +54,7 @@ func TestBottleneckPublished(t *testing.T) {
 			t.Errorf("%+v, expected %+v", r, want)
 		}
 	}
-	wantLine(t, []string{b.Rows[0].Sentence}, "the input bounds it: FULL reaches 100 % of the 89.18 samples/s", "faster computation gains nothing; with the input out of the way it would be 4.185 times as fast.")
+	wantLine(t, []string{b.Rows[0].Sentence}, "the input bounds it: FULL reaches 100.9 % of the 89.18 samples/s", "faster computation gains nothing; with the input out of the way it would be at most 4.185 times as fast.")
 	wantLine(t, []string{b.Rows[3].Sentence}, "the computation bounds it", "get into each other's way")
 	if b.Rows[0].Overlap != 1 || math.Abs(b.Rows[0].IO.Low-(89.177-1.011)) > 1e-9 {
 		t.Errorf("%+v", b.Rows[0])
