@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch"
 )
 
@@ -55,10 +56,7 @@ func (o EngineOptions) Validate() error {
 type setting struct{ workers, threads int }
 
 func (s setting) String() string {
-	threads := fmt.Sprintf("%d threads", s.threads)
-	if s.threads == 1 {
-		threads = "1 thread"
-	}
+	threads := english.Count(s.threads, "thread")
 	if s.workers == 1 {
 		return threads
 	}

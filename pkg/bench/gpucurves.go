@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -97,7 +98,7 @@ func GPUCurves(dir string) (*Curves, error) {
 		c.Pairs = append(c.Pairs, p)
 	}
 	if len(c.Pairs) == 0 {
-		return nil, fmt.Errorf("compare curves: %s holds no run on a GPU (of %d runs): give a folder that environment/gpu-check train has filled", dir, len(folders))
+		return nil, fmt.Errorf("compare curves: %s holds no run on a GPU (of %s): give a folder that environment/gpu-check train has filled", dir, english.Count(len(folders), "run"))
 	}
 	return c, nil
 }

@@ -89,7 +89,7 @@ func TestGPUCurvesPairs(t *testing.T) {
 	if _, err := GPUCurves(root); err == nil || !strings.Contains(err.Error(), "has no run on the CPU with 2 workers and seed 1") {
 		t.Errorf("a run without its pair: %v", err)
 	}
-	if _, err := GPUCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "holds no run on a GPU (of 1 runs)") {
+	if _, err := GPUCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "holds no run on a GPU (of 1 run)") {
 		t.Errorf("no run on a GPU: %v", err)
 	}
 }

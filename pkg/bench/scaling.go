@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -84,7 +85,7 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	for _, n := range o.Workers[1:] {
 		r := Record{
 			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
-			Peer: fmt.Sprintf("%d workers", base), Machine: machine(), Commit: commit(ctx),
+			Peer: english.Count(base, "worker"), Machine: machine(), Commit: commit(ctx),
 		}
 		if base == 1 && n == 2 {
 			r.Target = weakScalingTarget
@@ -144,7 +145,7 @@ func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat in
 // machine names the processor and what it offers.
 func machine() string {
 	h := runs.CollectHost()
-	return fmt.Sprintf("%s, %d cores, %s/%s", h.CPU, h.Cores, h.OS, h.Arch)
+	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 
 // commit is the checked-out commit of the source tree that the command lies

@@ -1,6 +1,10 @@
 package data
 
-import "fmt"
+import (
+	"fmt"
+
+	"lockstep/pkg/internal/english"
+)
 
 // SamplerConfig says how an epoch's samples are dealt to workers.
 type SamplerConfig struct {
@@ -23,7 +27,7 @@ type SamplerConfig struct {
 func (c SamplerConfig) Validate() error {
 	switch {
 	case c.Samples < 1:
-		return fmt.Errorf("validate sampler: the data set has %d samples: it needs at least 1", c.Samples)
+		return fmt.Errorf("validate sampler: the data set has %s: it needs at least 1", english.Count(c.Samples, "sample"))
 	case c.World < 1:
 		return fmt.Errorf("validate sampler: world size is %d: use at least 1 worker", c.World)
 	case c.Rank < 0 || c.Rank >= c.World:

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -135,7 +136,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	if o.LogY {
 		f.plot.Y.Min = values.lo / 2
 	}
-	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %d runs; bars on top: ± the spread over the trials that the log tells.", len(rows))
+	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
 	f.caption += sentences(rows)
 	return f.sized()
 }
@@ -412,6 +413,6 @@ func useCaption(study *scaling.Study, use *scaling.TimeUse) string {
 			sources = append(sources, r.Source)
 		}
 	}
-	return fmt.Sprintf("Where the time of a step goes, mean over steps and ranks, from %s; n = %d runs, %d steps.%s",
-		strings.Join(sources, " and "), runs, steps, notDrawn(study))
+	return fmt.Sprintf("Where the time of a step goes, mean over steps and ranks, from %s; n = %s, %s.%s",
+		strings.Join(sources, " and "), english.Count(runs, "run"), english.Count(steps, "step"), notDrawn(study))
 }

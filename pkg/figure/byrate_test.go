@@ -49,7 +49,7 @@ func TestQualityByRate(t *testing.T) {
 	if n := strings.Count(svg, "stroke-dasharray:1.5,3"); n != 1 {
 		t.Errorf("%d dotted lines, want that of batch 4 alone", n)
 	}
-	if !strings.Contains(f.Caption(), "n = 2 runs a point.") {
+	if !strings.Contains(f.Caption(), "n = 2 runs per point.") {
 		t.Error(f.Caption())
 	}
 	if _, err := (Options{Measure: "dice"}).QualityByRate(study); err == nil || !strings.Contains(err.Error(), "draw figure quality_by_rate: find scaling rule: no run tells its dice") {

@@ -8,6 +8,7 @@ import (
 
 	"gonum.org/v1/plot"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -176,12 +177,12 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
 		axis = "time"
 	}
-	c := fmt.Sprintf("%s against the %s; %s, n = %d runs.", title, axis, each, len(of)) + o.smoothText()
+	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(of), "run")) + o.smoothText()
 	if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}
 	if len(set.Problems) > 0 {
-		c += fmt.Sprintf(" %d runs have no such line: %s.", len(set.Problems), strings.TrimSuffix(set.Problems[0].Reason, "."))
+		c += fmt.Sprintf(" %s without such a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
 	return c + oneCount(study) + notDrawn(study)
 }

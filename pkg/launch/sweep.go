@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -148,7 +149,7 @@ func (s Sweep) validateCounts(cores int) error {
 		case n < 1:
 			return fmt.Errorf("%d workers: use at least 1", n)
 		case counts[n]:
-			return fmt.Errorf("%d workers stands twice in the list", n)
+			return fmt.Errorf("duplicate worker count %d", n)
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); times are then no measure of scaling",
 				count(n, "worker"), count(threads, "thread"), n*threads, count(cores, "core"))
@@ -158,19 +159,14 @@ func (s Sweep) validateCounts(cores int) error {
 	seeds := map[int64]bool{}
 	for _, seed := range s.Seeds {
 		if seeds[seed] {
-			return fmt.Errorf("seed %d stands twice in the list", seed)
+			return fmt.Errorf("duplicate seed %d", seed)
 		}
 		seeds[seed] = true
 	}
 	return nil
 }
 
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+func count(n int, noun string) string { return english.Count(n, noun) }
 
 func (s Sweep) withDefaults() Sweep {
 	if s.Threads == 0 {

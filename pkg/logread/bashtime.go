@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -92,7 +93,7 @@ func (t *textLog) command(m []byte) verdict {
 	run.run.Info.Command = words
 	if n := commandWorkers(words); n > 0 {
 		run.run.Info.Workers = n
-		t.in.report.assume("%d workers: the command %.100q in line %d", n, m, t.l.number)
+		t.in.report.assume("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.number)
 	}
 	if name := scriptName(words); name != "" && run.run.Info.Series == "" {
 		run.run.Info.Series = name

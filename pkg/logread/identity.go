@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -47,13 +48,13 @@ func (d *identifier) run(p *part) {
 	byPath := d.path(p.run.File)
 	if n := p.told.workers; n > 0 {
 		if info.Workers > 0 && info.Workers != n {
-			p.report.assume("%d workers by the pattern; the file itself says %d", n, info.Workers)
+			p.report.assume("%s by the pattern; the file itself says %d", english.Count(n, "worker"), info.Workers)
 		}
 		info.Workers = n
 	}
 	if info.Workers == 0 && byPath.workers > 0 {
 		info.Workers = byPath.workers
-		p.report.assume("%d workers: %s", byPath.workers, byPath.why)
+		p.report.assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
 	}
 	if info.Workers == 0 {
 		d.configured(p)
@@ -63,7 +64,7 @@ func (d *identifier) run(p *part) {
 	}
 	if n := d.pathNodes(p.run.File); info.Nodes == 0 && n > 0 {
 		info.Nodes = n
-		p.report.assume("%d nodes: from the path", n)
+		p.report.assume("%s: from the path", english.Count(n, "node"))
 	}
 	switch {
 	case p.told.seed >= 0:
@@ -205,7 +206,7 @@ func (d *identifier) configured(p *part) {
 	c := p.run.Info.Config
 	if n, ok := configNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && whole(n) {
 		p.run.Info.Workers = int(n)
-		p.report.assume("%d workers: from the configuration", int(n))
+		p.report.assume("%s: from the configuration", english.Count(int(n), "worker"))
 		return
 	}
 	devices, ok := configNumber(c, "devices", "nproc_per_node", "trainer/devices")
@@ -217,7 +218,7 @@ func (d *identifier) configured(p *part) {
 		nodes = 1
 	}
 	p.run.Info.Workers = int(devices * nodes)
-	p.report.assume("%d workers: devices %d × nodes %d of the configuration", p.run.Info.Workers, int(devices), int(nodes))
+	p.report.assume("%s: devices %d × nodes %d of the configuration", english.Count(p.run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
 func whole(v float64) bool { return v >= 1 && v <= maxWorkers && v == float64(int(v)) }

@@ -58,12 +58,12 @@ func TestKerasEvaluation(t *testing.T) {
 			evaluated + evaluated + twoEpochs, []string{"1@4 49s 2 0.25; 2@6 45s 1.8 0.35; "}, "2 lines, the first is line 1: of Keras, above the first line \"Epoch N/M\"",
 		},
 		"of 0 s in front": {
-			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 runs, 2 records, 4 of 5 lines used\n    taken: 4 workers: the name \"e_n4\"\n    taken: series",
+			"9/9 - 0s - loss: 1.5 - accuracy: 0.5\n" + twoEpochs, []string{"1@3 49s 2 0.25; 2@5 45s 1.8 0.35; "}, "1 run, 2 records, 4 of 5 lines used\n    taken: 4 workers: the name \"e_n4\"\n    taken: series",
 		},
 		"between": {
 			"Epoch 1/2\n196/196 - 49s - loss: 2.0 - accuracy: 0.25\n" + evaluated + "Epoch 2/2\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n",
 			[]string{"1@2 49s 2 0.25; 2@5 45s 1.8 0.35; "},
-			"1 lines, the first is line 3: of Keras, between epochs",
+			"1 line, the first is line 3: of Keras, between epochs",
 		},
 		"two": {
 			twoEpochs + evaluated + evaluated, []string{epochs}, "2 lines, the first is line 5: of several evaluations of Keras's behind the epochs",
@@ -86,12 +86,12 @@ func TestKerasEvaluation(t *testing.T) {
 			strings.Repeat("Epoch 1/1\n9/9 - 5s - loss: 2.0 - accuracy: 0.25\n"+evaluated, 2), []string{"1@2 5s 2 0.25; test 2s 1.7777 0.4111", "1@5 5s 2 0.25; test 2s 1.7777 0.4111"}, "",
 		},
 		"alone below a command": {
-			twoEpochs + "+ python evaluate.py\n" + evaluated, []string{epochs}, "1 lines, the first is line 6: an evaluation of Keras's without epochs above it",
+			twoEpochs + "+ python evaluate.py\n" + evaluated, []string{epochs}, "1 line, the first is line 6: an evaluation of Keras's without epochs above it",
 		},
 		"in the middle of an epoch": { // of a callback: the line with the validation's values is the epoch's
 			"Epoch 1/1\n" + evaluated + "196/196 - 49s - loss: 2.0 - accuracy: 0.25 - val_loss: 1.5 - val_accuracy: 0.5\n",
 			[]string{"1@3 49s 2 0.25 1.5 0.5; "},
-			"1 lines, the first is line 2: of Keras's values of an epoch, which stand again below",
+			"1 line, the first is line 2: of Keras's values of an epoch, which stand again below",
 		},
 		"without lines of epochs": { // they count on
 			"196/196 - 49s - loss: 2.0 - accuracy: 0.25\n196/196 - 45s - loss: 1.8 - accuracy: 0.35\n", []string{"1@1 49s 2 0.25; 2@2 45s 1.8 0.35; "}, "",

@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -151,7 +152,7 @@ func (k *kerasState) leave(report *Report, reason string) {
 func (r *textRun) finishKeras(report *Report) {
 	k := &r.keras
 	if k.zeros > 0 {
-		report.problem(r.line, "%d epochs of 0 s: Keras rounds to whole seconds; their time is not used", k.zeros)
+		report.problem(r.line, "%s of 0 s: Keras rounds to whole seconds; their time is not used", english.Count(k.zeros, "epoch"))
 	}
 	all := k.behind
 	switch {

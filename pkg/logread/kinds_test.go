@@ -261,7 +261,7 @@ func TestReports(t *testing.T) {
 	check(t, err)
 	text := reports.String()
 	for _, want := range []string{
-		"tree/sc21/base/4GPU/00/out.log: SC21 log, 1 runs, 3 records, 17 of 21 lines used\n",
+		"tree/sc21/base/4GPU/00/out.log: SC21 log, 1 run, 3 records, 17 of 21 lines used\n",
 		"tree/sc21/pm-crop64-1234567.out: SC21 log", "the same start and the same epochs as in testdata/tree/sc21/base/4GPU/00/out.log: one run",
 		"4 workers: rank 3 said it was done", `8 workers: the name "log_8gpu"`, "8 workers: devices 4 × nodes 2 of the configuration",
 		"ignored: 4 lines, the first is line 1: of no known form", "± is 1.96 standard deviations",
@@ -330,10 +330,10 @@ func ExampleExplain() {
 	}
 	fmt.Print(strings.ReplaceAll(reports.String(), dir+"/", ""))
 	// Output:
-	// baseline_4gpu.out: benchy, 1 runs, 2 records, 2 of 3 lines used
+	// baseline_4gpu.out: benchy, 1 run, 2 records, 2 of 3 lines used
 	//     taken: 4 workers: the name "baseline_4gpu"
 	//     taken: series "baseline": from the path
-	//     ignored: 1 lines, the first is line 3: of no known form
+	//     ignored: 1 line, the first is line 3: of no known form
 }
 
 // TestEpochsOutOfOrder: an epoch's number finds its values however the lines of

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -168,7 +169,7 @@ func (m *merger) joinRanks(mains []*part) []*part {
 		first.run.Epochs = joinEpochs(by, first.rateSums)
 		if first.run.Info.Workers == 0 {
 			first.run.Info.Workers = len(ranks)
-			first.report.assume("%d workers: a file a rank", len(ranks))
+			first.report.assume("%s: a file a rank", english.Count(len(ranks), "worker"))
 		}
 	}
 	return kept
@@ -287,7 +288,7 @@ func joinConfig(configs, mains []*part) {
 				n++
 			}
 		}
-		c.report.assume("a configuration, of %d runs of its folder", n)
+		c.report.assume("a configuration, of %s of its folder", english.Count(n, "run"))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -105,7 +106,7 @@ func (r *Report) problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused
 	}
-	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %d more lines that could not be used", r.UnusedMore)}
+	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %s that could not be used", english.Count(r.UnusedMore, "more line"))}
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
@@ -130,7 +131,7 @@ func (r Report) String() string {
 	if r.Compression != "" {
 		fmt.Fprintf(&b, " (%s)", r.Compression)
 	}
-	fmt.Fprintf(&b, ", %d runs, %d records", r.Runs, r.Records)
+	fmt.Fprintf(&b, ", %s, %s", english.Count(r.Runs, "run"), english.Count(int(r.Records), "record"))
 	if r.Lines > 0 {
 		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
 	}
@@ -139,7 +140,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "    taken: %s\n", a)
 	}
 	for _, i := range r.Ignored {
-		fmt.Fprintf(&b, "    ignored: %d lines, the first is line %d: %s\n", i.Lines, i.First, i.Reason)
+		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, i.Reason)
 	}
 	for _, p := range r.Unused {
 		if p.Line == 0 {
@@ -149,7 +150,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, p.Reason)
 	}
 	if r.UnusedMore > 0 {
-		fmt.Fprintf(&b, "    not used: %d more lines\n", r.UnusedMore)
+		fmt.Fprintf(&b, "    not used: %s\n", english.Count(r.UnusedMore, "more line"))
 	}
 	return b.String()
 }
@@ -209,7 +210,7 @@ func (r Reports) HTML() string {
 		}
 		notes = append(notes, one.Assumed...)
 		for _, i := range one.Ignored {
-			notes = append(notes, fmt.Sprintf("%d lines ignored from line %d: %s", i.Lines, i.First, i.Reason))
+			notes = append(notes, fmt.Sprintf("%s ignored from line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
 		}
 		for _, p := range one.Unused {
 			if p.Line == 0 {
@@ -219,7 +220,7 @@ func (r Reports) HTML() string {
 			notes = append(notes, fmt.Sprintf("line %d not used: %s", p.Line, p.Reason))
 		}
 		if one.UnusedMore > 0 {
-			notes = append(notes, fmt.Sprintf("%d more lines not used", one.UnusedMore))
+			notes = append(notes, fmt.Sprintf("%s not used", english.Count(one.UnusedMore, "more line")))
 		}
 		for i := range notes {
 			notes[i] = html.EscapeString(notes[i])

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -108,12 +109,12 @@ func readStudy(ctx context.Context, in *input) ([]*part, error) {
 	name, _ := parseStudyName(in.path)
 	if ranks := sr.last("ranks"); whole(ranks) {
 		if name.workers > 0 && name.workers != int(ranks) {
-			in.problem(0, "the name says %d workers, the column ranks %d; the column counts", name.workers, int(ranks))
+			in.problem(0, "the name says %s, the column ranks %d; the column counts", english.Count(name.workers, "worker"), int(ranks))
 		}
 		run.Info.Workers = int(ranks)
 	} else if name.workers > 0 {
 		run.Info.Workers = name.workers
-		in.report.assume("%d workers: from the name", name.workers)
+		in.report.assume("%s: from the name", english.Count(name.workers, "worker"))
 	}
 	if name.series != "" {
 		in.report.assume("series %s: from the name", name.series)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -86,7 +87,7 @@ func readTrace(_ context.Context, in *input) ([]*part, error) {
 		in.problem(0, "%s", x)
 	}
 	if n := t.set.nested; n > 0 {
-		in.report.assume("%d spans lie in others of their kind, which stand for them", n)
+		in.report.assume("%s inside others of their kind, which count instead", english.Count(int(n), "span"))
 	}
 	if n := t.set.drawn; n > 0 {
 		in.report.assume("%d marks of steps are drawn over a device's stream; the host's count", n)
@@ -148,7 +149,7 @@ func joinRankTraces(files []*part) {
 	}
 	if run.Info.Workers == 0 && len(seen) > 1 && len(seen) == highest+1 {
 		run.Info.Workers = len(seen)
-		files[0].report.assume("%d workers: the ranks of the traces", len(seen))
+		files[0].report.assume("%s: the ranks of the traces", english.Count(len(seen), "worker"))
 	}
 	slices.SortStableFunc(run.Spans, func(a, b runs.Span) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), runs.NaturalCompare(a.Lane, b.Lane), cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/figure"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -157,9 +158,4 @@ func rootOf(study *scaling.Study) string {
 }
 
 // plural is a count with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+func plural(n int, noun string) string { return english.Count(n, noun) }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 )
@@ -98,7 +99,7 @@ func (s *Study) measureWhole(r runs.Run, m measured) measured {
 	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
 		return m
 	}
-	s.note("%s tells only the whole training time; its seconds per epoch are that over its %d epochs, the first included", r.Dir, len(r.Epochs))
+	s.note("%s tells only the whole training time; its seconds per epoch are that over its %s, the first included", r.Dir, english.Count(len(r.Epochs), "epoch"))
 	m.epochs, m.seconds = len(r.Epochs), whole/float64(len(r.Epochs))
 	if s.Rule.SamplesPerEpoch > 0 {
 		m.rate = float64(s.Rule.SamplesPerEpoch) / m.seconds

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -175,7 +176,7 @@ func (s *Study) quality(p *Point, c cell) {
 // examine names what keeps a run that counts from being whole.
 func (s *Study) examine(r runs.Run, m measured) {
 	if r.Info.Status == runs.StatusRunning {
-		s.problem(r, "the run has not ended (it still runs, or was killed); its %d epochs so far count", len(r.Epochs))
+		s.problem(r, "the run has not ended (it still runs, or was killed); what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
 	}
 	switch {
 	case m.epochs > 0:

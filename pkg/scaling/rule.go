@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/english"
 )
 
 // Values of Rule.Epochs and Rule.Repeats.
@@ -144,12 +146,7 @@ func (r Rule) unit() string {
 func (r Rule) units(n int) string { return plural(n, r.unit()) }
 
 // plural is a count with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
+func plural(n int, noun string) string { return english.Count(n, noun) }
 
 // level is the level of confidence.
 func (r Rule) level() float64 {

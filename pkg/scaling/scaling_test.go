@@ -153,7 +153,7 @@ func TestBaselineIsNamed(t *testing.T) {
 	if !math.IsNaN(s.Points[0].Speedup.Value) {
 		t.Errorf("speed-up of a cancelled run: %v", s.Points[0].Speedup)
 	}
-	wantLine(t, s.Notes, "nothing counts at 1 workers", "baseline of the speed-up is 2 workers")
+	wantLine(t, s.Notes, "nothing counts at 1 worker;", "baseline of the speed-up is 2 workers")
 }
 
 func TestUnfairComparisonsAreNoted(t *testing.T) {

@@ -125,7 +125,7 @@ func (s *Study) baseline(series string, points []Point, cells []cell, m measure)
 		return 0, false
 	case want > 0:
 	case !m.known(cells[0]):
-		s.note("series %s: nothing counts at %d workers; the baseline of the speed-up is %s", series, points[0].Workers, s.Rule.units(points[found].Size))
+		s.note("series %s: nothing counts at %s; the baseline of the speed-up is %s", series, plural(points[0].Workers, "worker"), s.Rule.units(points[found].Size))
 	case points[found].Size > 1:
 		s.note("series %s: the baseline of the speed-up is %s, the fewest there are", series, s.Rule.units(points[found].Size))
 	}

@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -100,7 +101,7 @@ func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch
 		most = samples.Train.Len() / s.Workers
 	}
 	if most < 1 {
-		return nil, fmt.Errorf("find largest batch: %d training samples are too few for %d workers", samples.Train.Len(), s.Workers)
+		return nil, fmt.Errorf("find largest batch: %s are too few for %s", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
 	}
 	w := &weigher{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
 	if _, _, err := w.programs(1); err != nil && most > 1 {

@@ -33,7 +33,7 @@ func TestMain30Lines(t *testing.T) {
 	if code := mainOf([]string{"train", "--run", dir, "--set", "batch=3", "--seed", "2"}, cfg, plain, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
-	if !strings.Contains(out.String(), "tiny: 67 parameters, 1 workers × batch 3") { // 6·9+6 + 6+1
+	if !strings.Contains(out.String(), "tiny: 67 parameters, 1 worker × batch 3") { // 6·9+6 + 6+1
 		t.Errorf("output: %s", &out)
 	}
 	run, err := runs.Read(dir)

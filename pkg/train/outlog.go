@@ -41,14 +41,14 @@ func (r *recorder) logEpoch(row runs.Epoch) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
 	r.say("%s", taken)
 	short, long := r.scored(row)
-	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %g",
+	r.say("  epoch %d/%d: train loss %.6f, val loss %.6f, %slr %.6g",
 		row.Epoch, r.t.cfg.Epochs, row.TrainLoss, row.ValLoss, short, row.LearningRate)
 	for _, line := range []string{
 		taken,
 		fmt.Sprintf("  Avg train loss=%f", row.TrainLoss),
 		fmt.Sprintf("  Avg val loss=%f", row.ValLoss),
 		fmt.Sprintf("  Total validation time: %v sec", row.ValSeconds),
-		fmt.Sprintf("  %slearning rate=%g", long, row.LearningRate),
+		fmt.Sprintf("  %slearning rate=%.6g", long, row.LearningRate),
 		"  " + r.t.rateLine(r.t.rateOf(row.Samples/r.t.group.Size(), row.Seconds)),
 	} {
 		if err := r.outLog("%s", line); err != nil {

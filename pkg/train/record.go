@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -243,8 +244,8 @@ func (r *recorder) log(format string, a ...any) error {
 func (r *recorder) start(s Scores) error {
 	r.untrained = &s
 	t := r.t
-	return r.log("%s: %d parameters, %d workers × batch %d, %d threads each, %s, %d training samples, %d held out; %s",
-		t.cfg.Name, t.net.Parameters(), t.group.Size(), t.cfg.Batch, t.cfg.Engine.Threads, t.engine.Name(),
+	return r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d held out; %s",
+		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
 		t.samples.Train.Len(), t.samples.Test.Len(), s.before())
 }
 

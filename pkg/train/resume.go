@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -27,7 +28,7 @@ func (t *Trainer) checkResumed() error {
 		return fmt.Errorf("resume: %w", err)
 	}
 	if n := before.Info.Workers; n != t.group.Size() {
-		return fmt.Errorf("resume %s: it was begun with %d workers, not with %d: use as many, or another run folder", t.place.Dir, n, t.group.Size())
+		return fmt.Errorf("resume %s: it was begun with %s, not with %d: use as many, or another run folder", t.place.Dir, english.Count(n, "worker"), t.group.Size())
 	}
 	now, err := t.cfg.document()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/engine/reference"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -239,7 +240,8 @@ func (t *Trainer) feed(f fault) (err error) {
 		rank = 0
 	}
 	if n := t.samples.Train.Len(); n < t.group.Size() {
-		return fmt.Errorf("feed %d workers: there are %d training samples, so that some would train on repeated ones alone: use at most %d workers, or more data", t.group.Size(), n, n)
+		return fmt.Errorf("feed %s: there are %s, so that some would train on repeated ones alone: use at most %s, or more data",
+			english.Count(t.group.Size(), "worker"), english.Count(n, "training sample"), english.Count(n, "worker"))
 	}
 	t.sampler, err = data.NewSampler(data.SamplerConfig{
 		Samples: t.samples.Train.Len(), World: t.group.Size(), Rank: rank,

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"lockstep/pkg/data"
+	"lockstep/pkg/internal/english"
 )
 
 func orderSet(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
@@ -19,12 +20,9 @@ func SettingText(s LoaderConfig) string {
 	if kind == "" {
 		kind = data.LoaderLowMem
 	}
-	text := fmt.Sprintf("%s, %d workers, prefetch %d", kind, s.Workers, s.Prefetch)
-	switch s.Workers {
-	case 0:
+	text := fmt.Sprintf("%s, %s, prefetch %d", kind, english.Count(s.Workers, "worker"), s.Prefetch)
+	if s.Workers == 0 {
 		text = kind + ", 0 workers"
-	case 1:
-		text = fmt.Sprintf("%s, 1 worker, prefetch %d", kind, s.Prefetch)
 	}
 	if len(s.Order) > 0 && !slices.Equal(s.Order, data.DefaultOrder()) {
 		text += ", " + strings.Join(s.Order, " ")

@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -64,7 +65,7 @@ func examine(ctx context.Context) []finding {
 	fast := cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3)
 	found := []finding{
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %d cores, AVX2+FMA: %t", host.CPU, host.Cores, fast)},
+		{Name: "processor", OK: fast, Detail: fmt.Sprintf("%s, %s, AVX2+FMA: %t", host.CPU, english.Count(host.Cores, "core"), fast)},
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
 		sharedMemory(),
 		logsFolder(),
