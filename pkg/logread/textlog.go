@@ -32,6 +32,7 @@ const (
 	formSlurm
 	formBash
 	formFailure
+	formMemory
 	formStudy
 	formRates
 	formTitan
@@ -47,7 +48,7 @@ const (
 // String is the name of the form, as Run.Kind has it.
 func (f form) String() string {
 	return [forms]string{
-		"command", "Slurm", "bash time", "torchrun failure", "U-Net study stdout", "rates by rank", "torchtitan", "Horovod synthetic",
+		"command", "Slurm", "bash time", "torchrun failure", "out of memory", "U-Net study stdout", "rates by rank", "torchtitan", "Horovod synthetic",
 		"benchy", "DLLogger", "MLPerf log", "Keras log", "SC21 log",
 	}[f]
 }
@@ -224,7 +225,11 @@ func (t *textLog) take(line []byte) {
 		}
 		return
 	}
-	switch t.dispatch(message) {
+	v := t.dispatch(message)
+	if v == unknown {
+		v = t.outOfMemory(message)
+	}
+	switch v {
 	case used:
 		t.in.report.LinesUsed++
 		if len(t.stamp) > 0 {

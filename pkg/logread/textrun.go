@@ -244,6 +244,7 @@ func (r *textRun) part(report *Report) *part {
 		r.run.Trials = append(r.run.Trials, *r.trials[name])
 	}
 	finishTrials(r.run.Trials, report)
+	r.finishMemory(report)
 	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
 		return nil
 	}

@@ -162,6 +162,8 @@ type Run struct {
 	Trials      []Trial
 	Spans       []Span
 	WallSeconds float64 // of the whole job, start-up included; 0 where unknown
+	// OutOfMemory are the lines that say that memory ran out; the run ended there.
+	OutOfMemory []Problem
 }
 
 // Curve is a value that was logged by step, such as a TensorBoard tag or a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -18,7 +19,7 @@ import (
 const memoryShare = 0.8
 
 func batchsizeCommand() *cobra.Command {
-	var config, memory, device string
+	var config, memory, device, logs string
 	var workers, most int
 	var set []string
 	var asJSON bool
@@ -33,9 +34,23 @@ optimiser's slots, the loader's batches) and the result by loading it; on a GPU
 each batch is loaded and does one step. Workers of one machine share its memory.
 
   lockstep batchsize --config unet2d-cells
-  lockstep batchsize --config unet2d-study --memory 16GiB --workers 2`,
+  lockstep batchsize --config unet2d-study --memory 16GiB --workers 2
+  lockstep batchsize --logs DIR
+
+With --logs it reads the logs of jobs that were run instead (their error files
+too: PyTorch's, TensorFlow's and CUDA's messages, and Slurm's oom-kill), and
+names for each series the last batch that trained and the first that ran out of
+memory, with the files and lines that show it.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("logs") {
+				for _, name := range []string{"config", "memory", "workers", "most", "device", "set"} {
+					if c.Flags().Changed(name) {
+						return usage(fmt.Errorf("--logs and --%s: --logs reads what jobs left and tries nothing; leave --%s out", name, name))
+					}
+				}
+				return batchLimits(c, logs, asJSON)
+			}
 			if device != "" {
 				set = append([]string{"engine.device=" + train.Quoted(device)}, set...)
 			}
@@ -73,8 +88,33 @@ each batch is loaded and does one step. Workers of one machine share its memory.
 	f.IntVar(&most, "most", 0, "largest batch to try (default: as many samples as each worker gets)")
 	f.StringVar(&device, "device", "", "cpu or cuda, instead of the config's")
 	f.StringArrayVar(&set, "set", nil, "key=value in the config, repeatable")
+	f.StringVar(&logs, "logs", "", "take the evidence from the logs under this folder, instead of trying batches")
 	f.BoolVar(&asJSON, "json", false, "the result and the evidence as a JSON object")
 	return c
+}
+
+// batchLimits shows which batches the jobs under a folder trained with, and which
+// ran out of memory.
+func batchLimits(c *cobra.Command, path string, asJSON bool) error {
+	place, err := runs.LocateLogs(path)
+	if err != nil {
+		return err
+	}
+	read, err := logread.Options{}.Read(c.Context(), place)
+	if err != nil {
+		return err
+	}
+	limits := logread.BatchLimits(read.Runs)
+	if len(limits) == 0 {
+		return fmt.Errorf("find batches in %s: no job trained an epoch or ran out of memory; lockstep read --explain says what each file is", place)
+	}
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(limits)
+	}
+	for _, l := range limits {
+		fmt.Fprint(c.OutOrStdout(), l)
+	}
+	return nil
 }
 
 // parseBytes reads a size such as 8GiB, 512MiB, 16GB or 1000000.

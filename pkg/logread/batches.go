@@ -1,0 +1,234 @@
+package logread
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// BatchTried is a batch that a job trained with, or that its memory was too
+// small for.
+type BatchTried struct {
+	Batch int // per worker, or as the job's command has it, see Source
+	Fits  bool
+	Job   string         // the run's folder or file
+	From  string         // what the batch was taken from
+	Proof []runs.Problem // the lines that show it: an epoch, or the messages
+}
+
+// BatchLimit is what the jobs of a series show of the largest batch that memory
+// takes.
+type BatchLimit struct {
+	Series  string
+	Tried   []BatchTried // by batch; of equal ones those that fit come first
+	Good    int          // largest batch that trained, 0 if none did
+	Failing int          // smallest batch that ran out of memory, 0 if none did
+	Unknown []BatchTried // jobs that ran out of memory, with a batch that nothing tells
+}
+
+// BatchLimits collects from runs which batches trained and which ran out of
+// memory, by series. The files of one job (job.out and job.err) count as one.
+func BatchLimits(all []runs.Run) []BatchLimit {
+	var limits []BatchLimit
+	for _, j := range jobs(all) {
+		t, series, ok := j.tried()
+		if !ok {
+			continue
+		}
+		series = withoutBatch(series)
+		i := slices.IndexFunc(limits, func(l BatchLimit) bool { return l.Series == series })
+		if i < 0 {
+			i = len(limits)
+			limits = append(limits, BatchLimit{Series: series})
+		}
+		l := &limits[i]
+		switch {
+		case t.Batch == 0 && !t.Fits:
+			l.Unknown = append(l.Unknown, t)
+			continue
+		case t.Batch == 0:
+			continue
+		case t.Fits:
+			l.Good = max(l.Good, t.Batch)
+		case l.Failing == 0 || t.Batch < l.Failing:
+			l.Failing = t.Batch
+		}
+		l.Tried = append(l.Tried, t)
+	}
+	for i := range limits {
+		slices.SortStableFunc(limits[i].Tried, func(a, b BatchTried) int {
+			if c := cmp.Compare(a.Batch, b.Batch); c != 0 || a.Fits == b.Fits {
+				return c
+			}
+			if a.Fits {
+				return -1
+			}
+			return 1
+		})
+	}
+	return limits
+}
+
+// job is the runs of one job.
+type job struct{ runs []runs.Run }
+
+// jobs puts the files together that differ in their extension alone.
+func jobs(all []runs.Run) []job {
+	var out []job
+	at := map[string]int{}
+	for _, r := range all {
+		key := r.Dir
+		if r.Kind != runFolder {
+			file, part, _ := strings.Cut(r.Dir, "#") // a file may hold several runs
+			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
+			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file is of the last run of its job
+				for n := 2; ; n++ {
+					next := strings.TrimSuffix(key, "#"+part) + "#" + strconv.Itoa(n)
+					if _, ok := at[next]; !ok {
+						break
+					}
+					key = next
+				}
+			}
+		}
+		i, ok := at[key]
+		if !ok {
+			i = len(out)
+			at[key] = i
+			out = append(out, job{})
+		}
+		out[i].runs = append(out[i].runs, r)
+	}
+	return out
+}
+
+// tried says which batch the job tried and what became of it. ok is false if
+// the job neither trained nor ran out of memory.
+func (j job) tried() (t BatchTried, series string, ok bool) {
+	var epoch *runs.Problem
+	for _, r := range j.runs {
+		if t.Job == "" || len(r.Epochs) > 0 {
+			t.Job, series = r.Dir, r.Info.Series
+		}
+		if t.Batch == 0 {
+			t.Batch, t.From = batchOf(r)
+		}
+		t.Proof = append(t.Proof, r.OutOfMemory...)
+		if len(r.OutOfMemory) == 0 && r.Info.Status == runs.StatusFailed && memoryError(r.Info.Error) {
+			t.Proof = append(t.Proof, runs.Problem{File: r.Dir, Reason: r.Info.Error})
+		}
+		if n := len(r.Epochs); n > 0 && r.Info.Status != runs.StatusFailed {
+			e := r.Epochs[n-1]
+			epoch = &runs.Problem{File: r.File, Line: e.Line, Reason: fmt.Sprintf("epoch %d is done", e.Epoch)}
+		}
+	}
+	switch {
+	case len(t.Proof) > 0:
+	case epoch != nil:
+		t.Fits, t.Proof = true, []runs.Problem{*epoch}
+	default:
+		return t, "", false
+	}
+	return t, series, true
+}
+
+// memoryError reports whether the reason that a run left is that memory ran out.
+func memoryError(reason string) bool {
+	low := strings.ToLower(reason)
+	for _, mark := range []string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"} {
+		if strings.Contains(low, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// batchInPath is how paths name a batch: bs64, batch_64, batch-size=64, b64.
+var batchInPath = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
+
+// jobInPath is the number of a job at the end of a name.
+var jobInPath = regexp.MustCompile(`[-_.][0-9]{4,}$`)
+
+// withoutBatch takes a batch and the number of a job out of a series that was
+// named after its file, so that unet-bs32 and unet-bs64 are tries of one series.
+func withoutBatch(series string) string {
+	series = jobInPath.ReplaceAllString(series, "")
+	if at := batchInPath.FindStringSubmatchIndex(series); at != nil {
+		series = strings.TrimRight(series[:at[0]], "-_. ") + series[at[3]:]
+	}
+	return strings.Trim(series, "-_. ")
+}
+
+// batchOf returns a run's batch and what says it, 0 if nothing does.
+func batchOf(r runs.Run) (batch int, from string) {
+	if r.Info.BatchPerWorker > 0 {
+		return r.Info.BatchPerWorker, "batch per worker of the log"
+	}
+	for _, key := range []string{
+		"per_device_train_batch_size", "batch_size_per_gpu", "batch-size-per-gpu", "local_batch_size", "micro_batch_size",
+		"batch_size", "batch-size", "train_batch_size", "train-batch-size", "batch", "bs",
+	} {
+		if v, ok := r.Info.Config[key].(float64); ok && v >= 1 && v == float64(int(v)) {
+			return int(v), key + " of the command or configuration"
+		}
+	}
+	for _, name := range []string{filepath.Base(r.Dir), filepath.Base(filepath.Dir(r.Dir))} {
+		if m := batchInPath.FindStringSubmatch(name); m != nil {
+			if n, err := strconv.Atoi(m[1]); err == nil && n > 0 {
+				return n, "the name " + name
+			}
+		}
+	}
+	return 0, ""
+}
+
+// String is the evidence, a line each, and what follows from it.
+func (l BatchLimit) String() string {
+	var b strings.Builder
+	for _, t := range slices.Concat(l.Tried, l.Unknown) {
+		what, outcome := fmt.Sprintf("batch %d", t.Batch), "trained"
+		if t.Batch == 0 {
+			what = "unknown batch"
+		}
+		if !t.Fits {
+			outcome = "ran out of memory"
+		}
+		fmt.Fprintf(&b, "%s: %s in %s", what, outcome, t.Job)
+		if t.From != "" {
+			fmt.Fprintf(&b, " (%s)", t.From)
+		}
+		b.WriteByte('\n')
+		for _, p := range t.Proof {
+			fmt.Fprintf(&b, "    %s\n", p)
+		}
+	}
+	b.WriteString(l.Verdict() + "\n")
+	return b.String()
+}
+
+// Verdict is what the evidence says, in a sentence.
+func (l BatchLimit) Verdict() string {
+	head := ""
+	if l.Series != "" {
+		head = l.Series + ": "
+	}
+	switch {
+	case l.Good > 0 && l.Failing > l.Good:
+		return fmt.Sprintf("%slast good batch: %d; first failing batch: %d", head, l.Good, l.Failing)
+	case l.Good > 0 && l.Failing > 0:
+		return fmt.Sprintf("%sbatch %d trained, yet batch %d ran out of memory: the jobs differ in more than their batch; compare jobs of equal settings", head, l.Good, l.Failing)
+	case l.Good > 0 && len(l.Unknown) > 0:
+		return fmt.Sprintf("%slast good batch: %d; a job ran out of memory, but nothing says with which batch: put it in the file's name, such as bs64.err", head, l.Good)
+	case l.Good > 0:
+		return fmt.Sprintf("%slast good batch: %d; no job ran out of memory, so a larger one may fit", head, l.Good)
+	case l.Failing > 0:
+		return fmt.Sprintf("%sfirst failing batch: %d; no job with a smaller one has trained", head, l.Failing)
+	}
+	return head + "a job ran out of memory, but nothing says with which batch: put it in the file's name, such as bs64.err"
+}
