@@ -130,6 +130,35 @@ func TestLawNeedsCounts(t *testing.T) {
 	}
 }
 
+// TestSettings: the headlines and a table of their own show what differs between
+// the series, and nothing of it where nothing does.
+func TestSettings(t *testing.T) {
+	study := invented(t, "ddp", "large batches")
+	all := slices.Clone(study.Runs)
+	for i := range all {
+		if all[i].Info.Series != "ddp" {
+			all[i].Info.BatchPerWorker, all[i].Info.GlobalBatch = 16, 16*all[i].Info.Workers
+			all[i].Info.Config = map[string]any{"optimizer": map[string]any{"learning_rate": 0.30000000000000004}}
+		}
+	}
+	other, err := scaling.FromRuns(all)
+	check(t, err)
+	r, err := New(other, Options{Only: []string{"speedup"}})
+	check(t, err)
+	page := r.Page()
+	for _, want := range []string{`<section id="settings"`, "What differs between the series", "<th>learning rate</th><th class=\"number\">batch per worker</th>", "<td>0.3</td>"} {
+		if !strings.Contains(strings.ReplaceAll(page, `<th class="number">learning rate`, "<th>learning rate"), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "0.30000000000000004") {
+		t.Error("a learning rate has 17 digits")
+	}
+	if r, err = New(study, Options{Only: []string{"speedup"}}); err != nil || strings.Contains(r.Page(), "What differs between") {
+		t.Errorf("the same settings are shown as different, %v", err)
+	}
+}
+
 // TestCollective writes step spans of the ring's model, 20 µs and 10 GB/s, at
 // three numbers of workers.
 func TestCollective(t *testing.T) {

@@ -58,6 +58,10 @@ func (b *builder) top() []scaling.Point {
 	return out
 }
 
+// mostSettings is how many columns of the headlines are settings that differ
+// between the series; the table of settings has all.
+const mostSettings = 3
+
 // headlines are each series at its most workers; every number links to how it
 // came about.
 func (b *builder) headlines() table {
@@ -71,11 +75,20 @@ func (b *builder) headlines() table {
 		columns = slices.DeleteFunc(columns, func(m measure) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
 	t := table{Head: []string{"series", b.unit() + "s"}}
+	settings := b.study.Settings().Rows
+	settings = settings[:min(len(settings), mostSettings)]
+	for _, s := range settings {
+		t.Head = append(t.Head, s.Setting)
+	}
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
 	}
 	for _, p := range points {
 		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
+		at := slices.Index(b.study.Series(), p.Series)
+		for _, s := range settings {
+			row = append(row, cell{Text: s.Values[at], Number: true})
+		}
 		for _, m := range columns {
 			row = append(row, b.number(p, m, true))
 		}

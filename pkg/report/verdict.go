@@ -22,7 +22,7 @@ type result struct {
 func (b *builder) analyses() []result {
 	var out []result
 	for _, of := range []func() (result, bool){
-		b.fits, b.comparisons, b.bottleneck, b.overhead, b.collective, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
+		b.settings, b.fits, b.comparisons, b.bottleneck, b.overhead, b.collective, b.timeUse, b.stragglers, b.quality, b.cost, b.budget,
 	} {
 		if r, ok := of(); ok {
 			out = append(out, r)
@@ -112,6 +112,12 @@ func (b *builder) modes() []verdict {
 		out[i].Text = who + ": " + out[i].Text + "."
 	}
 	return out
+}
+
+// settings is what differs between the series.
+func (b *builder) settings() (result, bool) {
+	s := b.study.Settings()
+	return result{id: "settings", title: "What differs between the series", html: s.HTML()}, len(s.Rows) > 0
 }
 
 // fits returns the law of each series, or why none is named.
