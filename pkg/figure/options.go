@@ -172,7 +172,7 @@ func (o Options) logarithmic(counts []int) bool {
 func (o Options) reach(v scaling.Span) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !finite(v.Value):
-	case o.Intervals == "" && finite(v.Low) && finite(v.High):
+	case o.Intervals == "" && finite(v.Low) && finite(v.High) && v.NotDrawn() == "":
 		return v.Low, v.High, true, true
 	case finite(v.Min) && finite(v.Max) && v.Max > v.Min:
 		return v.Min, v.Max, false, true

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
 
@@ -45,6 +46,7 @@ type builder struct {
 	missing       []string // points without a value, for the caption
 	intervals     bool     // a confidence interval is drawn
 	ranges        bool     // lowest and highest are drawn
+	notDrawn      []string // why intervals are not drawn
 	banded        bool
 	spreads       bool // of epochs are drawn
 	besides       map[string]beside
@@ -156,6 +158,9 @@ func (b *builder) bars(series string, l look) {
 	for _, p := range b.study.Points {
 		if p.Series != series || p.Size <= 0 {
 			continue
+		}
+		if why := b.q.span(p).NotDrawn(); why != "" && b.o.Intervals == "" && !slices.Contains(b.notDrawn, why) {
+			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.reach(b.q.span(p))
 		if !ok {
@@ -384,6 +389,9 @@ func (b *builder) repeats() string {
 		}
 		c += "."
 	}
+	for _, why := range b.notDrawn {
+		c += " " + strings.ToUpper(why[:1]) + why[1:] + "."
+	}
 	if b.moved() {
 		c += sideBySide
 	}
@@ -414,9 +422,9 @@ func runsAPoint(n []int) string {
 	case hi == 1:
 		return "n = 1 run a point."
 	case lo == hi:
-		return fmt.Sprintf("n = %d runs a point.", lo)
+		return fmt.Sprintf("n = %s per point.", english.Count(lo, "run"))
 	}
-	return fmt.Sprintf("n = %d to %d runs a point.", lo, hi)
+	return fmt.Sprintf("n = %d to %d runs per point.", lo, hi)
 }
 
 // notDrawn counts the runs that do not count, and names those that other load

@@ -41,6 +41,12 @@ func spanFields() []spanField {
 	}
 }
 
+// deviates reports whether the field is measured in each run, so that it has a
+// standard deviation.
+func (f spanField) deviates() bool {
+	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
+}
+
 // fewest are the columns that stand in the table even where nothing was
 // measured, so that one sees what is not there.
 func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
@@ -54,11 +60,14 @@ func (s *Study) grid() grid[Point] {
 	}}
 	fields := spanFields()
 	for _, f := range fields {
-		optional := !slices.Contains(fewest(), f.name)
-		g.columns = append(g.columns, column[Point]{
-			name: f.name, brief: f.brief, optional: optional,
+		c := column[Point]{
+			name: f.name, brief: f.brief, optional: !slices.Contains(fewest(), f.name),
 			value: func(p Point) float64 { return f.span(p).Value },
-		})
+		}
+		if s.Rule.Repeats == Mean && f.deviates() {
+			c.show = func(p Point) string { return f.span(p).withDeviation() }
+		}
+		g.columns = append(g.columns, c)
 		if f.name == "speedup" {
 			g.columns = append(g.columns, column[Point]{
 				name: "speedup_interval", title: "interval", brief: true, optional: true, people: true,
@@ -101,6 +110,11 @@ func (s *Study) grid() grid[Point] {
 		column[Point]{name: "global_batch", count: func(p Point) int { return p.GlobalBatch }},
 		column[Point]{name: "samples_per_epoch", count: func(p Point) int { return p.SamplesPerEpoch }},
 		column[Point]{name: "threads_per_worker", count: func(p Point) int { return p.ThreadsPerWorker }})
+	for _, f := range fields {
+		if f.deviates() {
+			g.columns = append(g.columns, column[Point]{name: f.name + "_std", value: func(p Point) float64 { return f.span(p).Std }})
+		}
+	}
 	return g
 }
 
@@ -132,6 +146,7 @@ func (s *Study) grid() grid[Point] {
 //	size, baseline         what the rule counts (workers or nodes), and that of the baseline
 //	scaling                weak, strong or unknown
 //	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 where unknown
+//	…_std                  standard deviation over the repeated runs, of what is measured in each
 //
 // The table for people also has a column disturbed where other load disturbed
 // runs that count: how many.
@@ -155,6 +170,9 @@ func (s *Study) remarks() []string {
 	lines := []string{"rule: " + s.Rule.String()}
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
 		lines = append(lines, s.IntervalNote())
+		if s.Rule.Repeats == Mean {
+			lines = append(lines, "mean ± standard deviation over repeated runs; the interval of the speed-up is that of the line above")
+		}
 	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
 		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --epoch-spread)")
 	}
