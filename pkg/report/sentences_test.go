@@ -255,6 +255,9 @@ func (v *smallStudy) check() {
 	for _, said := range b.page(nil).Verdicts {
 		v.sentence(said.About, said.Text)
 	}
+	if odd := said(`(?:^|[^0-9.])1 (?:workers|runs|epochs|threads|seeds|counts|lines|things|samples)\b.*`, v.study.String()); odd != nil {
+		v.failf("a number does not agree with its noun: %q", odd[0])
+	}
 	v.comparisons()
 	v.gates()
 	v.timeTo()

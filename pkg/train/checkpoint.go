@@ -206,7 +206,7 @@ func (t *Trainer) restore() error {
 		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
 	}
 	if file.epoch > t.cfg.Epochs {
-		return fmt.Errorf("resume %s: already trained %s, but epochs is %d: use at least as many", t.place.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
+		return fmt.Errorf("resume %s: %s already done, epochs is %d: use at least as many", t.place.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
 	}
 	if p := file.begun; p.steps > 0 {
 		switch {

@@ -51,7 +51,7 @@ func TestResumeRefused(t *testing.T) {
 		{"data", 2, func(c *Config) { c.Data.Augment.Flip = false }, "it was begun with data.augment.flip true, not false"},
 		{"optimiser", 2, func(c *Config) { c.Optimizer.Name = "sgd" }, "it was begun with optimizer.name adam, not sgd"},
 		{"threads", 2, func(c *Config) { c.Engine.Threads = 2 }, "it was begun with engine.threads 1, not 2"},
-		{"fewer epochs", 2, func(c *Config) { c.Epochs = 1 }, "2 epochs are done already, epochs is 1: use at least as many"},
+		{"fewer epochs", 2, func(c *Config) { c.Epochs = 1 }, "2 epochs already done, epochs is 1: use at least as many"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := cfg
