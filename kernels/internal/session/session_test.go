@@ -65,7 +65,7 @@ func TestInterruptReachesNoOtherCell(t *testing.T) {
 	s := New()
 	kept := s.Context()
 	derive := func() context.Context {
-		ctx, cancel := context.WithTimeout(context.WithValue(kept, "key", 1), time.Hour)
+		ctx, cancel := context.WithTimeout(context.WithValue(kept, testKey{}, 1), time.Hour)
 		t.Cleanup(cancel)
 		return ctx
 	}
@@ -188,3 +188,6 @@ func TestSecondInterruptIsTold(t *testing.T) {
 		t.Errorf("told %d times, want once", told)
 	}
 }
+
+// testKey is the key of a value in a derived context.
+type testKey struct{}
