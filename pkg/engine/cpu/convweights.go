@@ -47,7 +47,8 @@ func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradie
 	g.groups = 1
 	units := g.units()
 	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)
-	for g.groups < channels && (g.groups*units%threads != 0 || bytes/g.groups > weightBytes) {
+	large := g.window.blocks() > 1 && bytes > weightBytes // what one block adds is not read again
+	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > weightBytes) {
 		g.groups++
 	}
 	g.group = ceilDiv(channels, g.groups)
