@@ -168,9 +168,6 @@ func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, stor
 	put(5, a.product(d[1], four, a.product(d[3], five, d[5], true), false))
 }
 
-// points is the number of vectors of a transformed tile.
-const points = 36
-
 // square is where vector i of a row of the scratch memory lies.
 func (a *assembler) square(tmp reg.GPVirtual, row, i int) place {
 	return whole(mem(tmp, (6*row+i)*a.bytes()))
