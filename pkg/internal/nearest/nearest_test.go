@@ -5,7 +5,7 @@ import "testing"
 func TestHint(t *testing.T) {
 	known := []string{"speedup", "efficiency", "iou"}
 	for name, want := range map[string]string{
-		"spedup": " (did you mean speedup?)", "Iou": " (did you mean iou?)", "efficency": " (did you mean efficiency?)",
+		"spedup": " (did you mean speedup?)", "Iou": " (did you mean iou?)", "eficiency": " (did you mean efficiency?)",
 		"timeline": "", "": "",
 	} {
 		if got := Hint(name, known); got != want {
