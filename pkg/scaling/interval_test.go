@@ -132,8 +132,10 @@ func TestMeanAndDeviation(t *testing.T) {
 		span Span
 		want string
 	}{
-		{Span{Value: 12.3456, Std: 0.00789}, "12.3456 ± 0.0079"}, {Span{Value: 1234.5, Std: 66}, "1234 ± 66"},
-		{Span{Value: 5, Std: 0}, "5.000 ± 0.000"}, {Span{Value: 0.91, Std: math.NaN()}, "0.910"},
+		{Span{Value: 12.3456, Std: 0.00789}, "12.3456 ± 0.0079"},
+		{Span{Value: 1234.5, Std: 66}, "1234 ± 66"},
+		{Span{Value: 5, Std: 0}, "5.000 ± 0.000"},
+		{Span{Value: 0.91, Std: math.NaN()}, "0.910"},
 	} {
 		if got := c.span.withDeviation(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.span, got, c.want)

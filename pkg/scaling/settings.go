@@ -78,22 +78,22 @@ func shortRate(rate float64) string {
 
 // row returns the values of each series and reports whether any two series
 // differ at a worker count that both have, or, if they have none in common, at all.
-func (t trait) row(groups []seriesRuns) (SettingRow, bool) {
-	row := SettingRow{Setting: t.what}
+func (c trait) row(groups []seriesRuns) (SettingRow, bool) {
+	row := SettingRow{Setting: c.what}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
 		byWorkers[i] = map[int][]runs.Run{}
 		for _, r := range g.runs {
 			byWorkers[i][r.Info.Workers] = append(byWorkers[i][r.Info.Workers], r)
 		}
-		text := strings.Join(t.values(g.runs), ", ")
+		text := strings.Join(c.values(g.runs), ", ")
 		if text == "" {
 			text = "-"
 		}
 		row.Values = append(row.Values, text)
 	}
 	differ := func(a, b []runs.Run) bool {
-		x, y := t.values(a), t.values(b)
+		x, y := c.values(a), c.values(b)
 		return len(x) > 0 && len(y) > 0 && !slices.Equal(x, y)
 	}
 	for i := range groups {
