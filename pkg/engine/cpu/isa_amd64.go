@@ -32,7 +32,7 @@ func avx2Kernels() *kernels {
 }
 
 // avx512Kernels returns the kernels for AVX-512 (F, VL, BW and DQ). Those that it
-// does not name are AVX2's, where wider vectors would gain nothing.
+// does not name are AVX2's: pooling, and what lays weights out anew.
 func avx512Kernels() *kernels {
 	k := avx2Kernels()
 	k.name, k.vector = "avx512", 2*lanes
