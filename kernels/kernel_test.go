@@ -18,9 +18,9 @@ func TestCells(t *testing.T) {
 
 		// A call that also returns an error shows the value, or fails.
 		{"import \"strconv\"\nstrconv.Atoi(\"12\")", `execute_result "12"`},
-		{"strconv.Atoi(\"no\")", `error "strconv.Atoi: parsing \"no\": invalid syntax"`},
+		{"strconv.Atoi(\"no\")", `error "line 1, column 1: strconv.Atoi: parsing \"no\": invalid syntax"`},
 		{"import \"os\"\nos.Setenv(\"LOCKSTEP_TEST\", \"1\")", ""},
-		{"os.Remove(\"no-such-file\")", `error "remove no-such-file: no such file or directory"`},
+		{"os.Remove(\"no-such-file\")", `error "line 1, column 1: remove no-such-file: no such file or directory"`},
 		// An error that is looked at is a value.
 		{"_, err := os.Open(\"no-such-file\")\nerr", `execute_result "open no-such-file: no such file or directory"`},
 

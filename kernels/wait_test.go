@@ -101,7 +101,7 @@ func TestWhereACellFails(t *testing.T) {
 	}
 	want := []string{
 		"",
-		`error "line 2, column 1: integer divide by zero (line 4, column 9 of an earlier cell)"`,
+		`error "line 2, column 1: integer divide by zero (line 4, column 9 of cell [1])"`,
 		`error "line 2, column 9: reflect: slice index out of range (called from line 5)"`,
 		`error "line 3, column 2: reflect: slice index out of range (called from line 2)"`,
 		`error "line 3, column 1: integer divide by zero"`,

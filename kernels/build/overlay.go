@@ -43,6 +43,10 @@ func substitutions() []substitution {
 			"kernel.go", "Version:       runtime.Version(),",
 			`Version: runtime.Version(), MIMEType: "text/x-go", PygmentsLexer: "go", CodeMirrorMode: "text/x-go",`,
 		},
+		{
+			"kernel.go", "if err := receipt.PublishExecutionError(executionErr.Error(), []string{executionErr.Error()}); err != nil {",
+			"if err := publishError(receipt, content, executionErr); err != nil {",
+		},
 		{"kernel.go", "go poll(stdin, sockets.StdinSocket.Socket)", "go lockstep.asker.listen(sockets)"},
 		{"kernel.go", "handleCompleteRequest(ir, receipt)", "replyComplete(ir, receipt)"},
 		{

@@ -48,11 +48,14 @@ type kernelState struct {
 	inner          token.Pos // the interpreted statement that panicked
 	called         bool      // it stands in a function or block
 	goroutine      uintptr   // in which cells run
+	errors         errorState
+	cells          cells
 }
 
 // newLockstep puts the output pipes in place and sets the hooks of compiled code.
 func newLockstep() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: serverLog{os.Stderr}}
+	k.errors.safe = map[string]bool{}
 	log.SetOutput(k.log)
 	var err error
 	if k.stdout, err = stream.Open(os.Stdout); err != nil {
@@ -178,23 +181,13 @@ func interrupted(err error) error {
 	return fmt.Errorf("interrupted: %w", err)
 }
 
-var errorType = reflect.TypeFor[error]()
-
 // results decides what a cell shows of the values of its last line.
 //
-// A call that returns an error beside other values shows the others, or fails
-// the cell; what fmt.Print returns is not shown at all; a value is replaced by
-// its forms, which are bounded.
+// What fmt.Print returns is not shown at all; a value is replaced by its forms,
+// which are bounded.
 func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
-	n := len(vals)
-	if n == 0 || parsed.EndsWithPrint() {
+	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
-	}
-	if parsed.EndsWithCall() && types[n-1] != nil && types[n-1].ReflectType() == errorType {
-		if err, ok := vals[n-1].(error); ok {
-			return nil, nil, err
-		}
-		vals, types = vals[:n-1], types[:n-1]
 	}
 	if parsed.EndsWithReceive() && len(vals) == 2 {
 		vals, types = vals[:1], types[:1]

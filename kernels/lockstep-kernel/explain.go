@@ -5,11 +5,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/cosmos72/gomacro/base/output"
 	interp "github.com/cosmos72/gomacro/fast"
 
+	"lockstep/kernels/internal/cell"
 	"lockstep/pkg/figure"
 	"lockstep/pkg/train"
 )
@@ -29,14 +29,14 @@ func fieldValues() map[string]func() []string {
 func placed(ir *interp.Interp, r any) any {
 	var e output.RuntimeError
 	err, ok := r.(error)
-	if !ok || !errors.As(err, &e) || place.MatchString(err.Error()) {
+	if !ok || !errors.As(err, &e) || filePlace.MatchString(err.Error()) {
 		return r
 	}
 	pos := ir.Comp.Fileset.Position(ir.Comp.Pos)
-	if pos.Filename != cellFile || pos.Line == 0 {
+	if placeOf(ir.Comp.Fileset, ir.Comp.Pos).line == 0 {
 		return r
 	}
-	return &cellError{fmt.Sprintf("%s:%d:%d: %s", cellFile, pos.Line, pos.Column, err), err}
+	return fmt.Errorf("%s:%d:%d: %w", pos.Filename, pos.Line, pos.Column, err)
 }
 
 // explained adds what to do to the error of a cell that could not be compiled.
@@ -46,18 +46,15 @@ func (k *kernelState) explained(code string, err error) error {
 		return err
 	}
 	text := c.err.Error()
-	m := place.FindStringSubmatch(text)
+	m := filePlace.FindStringSubmatch(text)
 	if m == nil {
 		return err // the cell was running
 	}
-	line, lineErr := strconv.Atoi(m[1])
-	column, columnErr := strconv.Atoi(m[2])
-	if lineErr != nil || columnErr != nil {
-		return err
-	}
-	text = guarded(func() string { return k.inspector.Explain(code, line, column, text[len(m[0]):]) })
+	p := placeIn(m)
+	text = cell.Source(text[len(m[0]):])
+	text = guarded(func() string { return k.inspector.Explain(code, p.line, p.column, text) })
 	if text == "" {
 		return err
 	}
-	return &cellError{fmt.Sprintf("line %d, column %d: %s", line, column, text), err}
+	return &cellError{name: c.name, text: fmt.Sprintf("%v: %s", p, text), err: err, places: c.places}
 }

@@ -3,25 +3,93 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
+	"go/token"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/cosmos72/gomacro/base"
 	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/go/etoken"
+
+	"lockstep/kernels/internal/cell"
 )
 
+// nowhere is the place of a declaration; see withChecks.
+const nowhere = -1
+
+// fileOf is the name of the file that the interpreter takes a cell for.
+func fileOf(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
+
+// filePlace matches what the interpreter puts before an error in a cell.
+var filePlace = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
+
+// A place is in a cell.
+type place struct {
+	cell         int // its number, as In [3] of a notebook
+	line, column int // from 1
+}
+
+func (p place) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
+
+// The cells are those that were run.
+type cells struct {
+	current int
+	code    map[int]string // by number
+}
+
+// add notes that a cell is about to run.
+func (c *cells) add(number int, code string) {
+	if c.code == nil {
+		c.code = map[int]string{}
+	}
+	c.current, c.code[number] = number, code
+}
+
+// placeOf returns the place of a node, or a place in cell 0 if it has none.
+func placeOf(files *etoken.FileSet, at token.Pos) place {
+	p := files.Position(at)
+	m := filePlace.FindStringSubmatch(fmt.Sprintf("%s:%d:%d: ", p.Filename, p.Line, p.Column))
+	if m == nil {
+		return place{}
+	}
+	return placeIn(m)
+}
+
+// placeIn returns the place that filePlace found.
+func placeIn(m []string) place {
+	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
+	return place{cell: number(m[1]), line: number(m[2]), column: number(m[3])}
+}
+
+// in names a place for a reader of this cell.
+func (c *cells) in(p place) string {
+	if p.cell == c.current {
+		return p.String()
+	}
+	return fmt.Sprintf("%v of cell [%d]", p, p.cell)
+}
+
+// A cellError is the error of a cell, with its place.
+type cellError struct {
+	name   string // what kind of error it is
+	text   string // begins with the place
+	err    error
+	places []place // what ran in the cell, then where that failed
+}
+
+func (e *cellError) Error() string { return e.text }
+func (e *cellError) Unwrap() error { return e.err }
+
+// Names of errors.
 const (
-	// cellFile is the name of the file that the interpreter takes a cell for.
-	cellFile = "cell"
-
-	// nowhere is the place of a declaration; see withChecks.
-	nowhere = -1
+	nameError   = "error" // returned by a call, and not handled by the cell
+	namePanic   = "panic"
+	nameCompile = "compile error"
 )
-
-// place matches what the interpreter puts before an error in a cell.
-var place = regexp.MustCompile(`^` + cellFile + `:(\d+):(\d+): `)
 
 // failure is the error of a cell that panicked with v, while the statement k.at
 // of nodes ran or before any did. It begins with the place in the cell.
@@ -33,31 +101,90 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 	if v == base.SigInterrupt {
 		return errInterrupted
 	}
-	text := err.Error()
-	if m := place.FindStringSubmatch(text); m != nil {
-		return &cellError{fmt.Sprintf("line %s, column %s: %s", m[1], m[2], strings.TrimPrefix(text, m[0])), err}
+	failed := &cellError{name: namePanic, err: err}
+	at, called := k.inner, k.called
+	if e, ok := v.(*ending); ok {
+		failed.name, failed.err, at, called = nameError, e.err, e.at, true
+	}
+	inner := placeOf(ir.Comp.Fileset, at)
+	text := failed.err.Error()
+	if m := filePlace.FindStringSubmatch(text); m != nil {
+		p := placeIn(m)
+		failed.name, failed.places = nameCompile, []place{p}
+		failed.text = fmt.Sprintf("%s: %s", k.cells.in(p), cell.Source(strings.TrimPrefix(text, m[0])))
+		return failed
 	}
 	if k.at < 0 || k.at >= len(nodes) {
+		if failed.name == nameError {
+			failed.text, failed.places = fmt.Sprintf("%s: %s", k.cells.in(inner), text), []place{inner}
+			return failed
+		}
 		return err
 	}
-	pos := ir.Comp.Fileset.Position(nodes[k.at].Pos())
-	inner := ir.Comp.Fileset.Position(k.inner)
-	here := ir.Comp.Fileset.File(k.inner) == ir.Comp.Fileset.File(nodes[k.at].Pos())
+	node := nodes[k.at]
+	outer := placeOf(ir.Comp.Fileset, node.Pos())
+	within := node.Pos() <= at && at < node.End()
 	switch {
-	case !k.inner.IsValid() || inner.Line == 0 || here && inner.Line == pos.Line:
-	case !here:
-		text = fmt.Sprintf("%s (line %d, column %d of an earlier cell)", text, inner.Line, inner.Column)
-	case k.called || nodes[k.at].Pos() <= k.inner && k.inner < nodes[k.at].End():
-		return &cellError{fmt.Sprintf("line %d, column %d: %s (called from line %d)", inner.Line, inner.Column, text, pos.Line), err}
+	case inner.line == 0 || inner.cell == outer.cell && inner.line == outer.line:
+		if failed.name == nameError {
+			outer = inner
+		}
+		failed.text, failed.places = fmt.Sprintf("%v: %s", outer, text), []place{outer}
+	case inner.cell != outer.cell:
+		failed.text, failed.places = fmt.Sprintf("%v: %s (%s)", outer, text, k.cells.in(inner)), []place{outer, inner}
+	case within && failed.name == nameError:
+		failed.text, failed.places = fmt.Sprintf("%v: %s", inner, text), []place{inner}
+	case within || called:
+		failed.text, failed.places = fmt.Sprintf("%v: %s (called from line %d)", inner, text, outer.line), []place{outer, inner}
+	default:
+		failed.text, failed.places = fmt.Sprintf("%v: %s", outer, text), []place{outer}
 	}
-	return &cellError{fmt.Sprintf("line %d, column %d: %s", pos.Line, pos.Column, text), err}
+	return failed
 }
 
-// A cellError is an error with its place in the cell.
-type cellError struct {
-	text string
-	err  error
+// publishError shows the error of a cell in the notebook. It stands in place of
+// PublishExecutionError in gophernotes.
+func publishError(receipt msgReceipt, reply map[string]interface{}, err error) error {
+	name, trace := lockstep.cells.trace(err)
+	reply["ename"], reply["evalue"], reply["traceback"] = name, err.Error(), trace
+	return receipt.Publish("error", MIMEMap{"ename": name, "evalue": err.Error(), "traceback": trace})
 }
 
-func (e *cellError) Error() string { return e.text }
-func (e *cellError) Unwrap() error { return e.err }
+// ANSI sequences for the colors that IPython uses.
+const (
+	red   = "\x1b[0;31m"
+	green = "\x1b[0;32m"
+	plain = "\x1b[0m"
+)
+
+// trace returns what kind of error err is, and the lines that a notebook shows
+// for it: the lines of the cell around each place, as IPython shows them, and the
+// error.
+func (c *cells) trace(err error) (name string, lines []string) {
+	name = nameError
+	var places []place
+	var failed *cellError
+	if errors.As(err, &failed) {
+		name, places = failed.name, failed.places
+	}
+	lines = []string{red + strings.Repeat("-", 75) + plain}
+	for _, p := range places {
+		lines = append(lines, c.around(p)...)
+	}
+	return name, append(lines, fmt.Sprintf("%s%s%s: %s", red, name, plain, err))
+}
+
+// around returns the lines of a cell around a place, which is marked by an arrow.
+func (c *cells) around(p place) []string {
+	const before, after = 2, 2 // lines
+	list := []string{fmt.Sprintf("Cell %sIn[%d], line %d%s", green, p.cell, p.line, plain)}
+	code := strings.Split(c.code[p.cell], "\n")
+	for i := max(1, p.line-before); i <= min(len(code), p.line+after); i++ {
+		if i == p.line {
+			list = append(list, fmt.Sprintf("%s----> %d%s %s", green, i, plain, code[i-1]))
+		} else {
+			list = append(list, fmt.Sprintf("%s%7d%s %s", green, i, plain, code[i-1]))
+		}
+	}
+	return append(list, "")
+}

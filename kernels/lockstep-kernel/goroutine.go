@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"reflect"
 
 	interp "github.com/cosmos72/gomacro/fast"
@@ -30,7 +31,7 @@ func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol
 		}
 		typ := c.Universe.FuncOf([]xreflect.Type{f.Type}, []xreflect.Type{out}, false)
 		guard := xreflect.ValueOf(reflect.MakeFunc(typ.ReflectType(), func(in []reflect.Value) []reflect.Value {
-			return []reflect.Value{k.guard(in[0], out.ReflectType())}
+			return []reflect.Value{k.guard(in[0], out.ReflectType(), node.Pos())}
 		}).Interface())
 		return &interp.Call{
 			Fun:      &interp.Expr{Lit: interp.Lit{Type: typ}, Fun: func(*interp.Env) xreflect.Value { return guard }},
@@ -48,20 +49,21 @@ func list(n int, at func(int) xreflect.Type) []xreflect.Type {
 	return types
 }
 
-// guard returns a function of type t that calls f and survives its panic.
-func (k *kernelState) guard(f reflect.Value, t reflect.Type) reflect.Value {
+// guard returns a function of type t that calls f and survives its panic. An
+// error that f returns is reported, with the place of the go statement.
+func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.Cell()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
-		for i := range t.NumOut() {
-			out = append(out, reflect.Zero(t.Out(i)))
-		}
+		out = zeros(t)
 		defer k.survive(cell)
-		if f.Type().IsVariadic() {
-			return f.CallSlice(in)
-		}
-		return f.Call(in)
+		out = call(f, in)
+		k.reportResult(at, out, inGoroutine)
+		return out
 	})
 }
+
+// inGoroutine says where an error happened that could not end the cell.
+const inGoroutine = "in a goroutine"
 
 // guardedGo is what notebook.Go does in this kernel.
 func (k *kernelState) guardedGo(f func()) {
@@ -77,6 +79,10 @@ func (k *kernelState) guardedGo(f func()) {
 func (k *kernelState) survive(cell int) {
 	r := recover()
 	if r == nil {
+		return
+	}
+	if e, ok := r.(*ending); ok {
+		k.report(e, inGoroutine)
 		return
 	}
 	err := fmt.Errorf("panic in a goroutine: %v", r)

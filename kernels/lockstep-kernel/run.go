@@ -42,6 +42,7 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	ir.DeclBuiltin(guardName, interp.Builtin{Compile: k.compileGuard(false), ArgMin: 1, ArgMax: 2})
 	ir.DeclBuiltin(spreadName, interp.Builtin{Compile: k.compileGuard(true), ArgMin: 1, ArgMax: 2})
 	k.declareWaits(ir)
+	k.declareChecks(ir)
 }
 
 // run parses, compiles and runs a cell. It returns the values of the last line
@@ -59,19 +60,22 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	// lines in its errors are those of the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
-	ir.Comp.Filepath = cellFile
+	ir.Comp.Filepath = fileOf(ExecCounter)
+	k.cells.add(ExecCounter, code)
+	k.errors.newCell()
 
 	nodes := ir.Comp.ParseBytes([]byte(code))
 	if len(nodes) == 0 {
 		return nil, nil, nil
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
-	cell.Guard(nodes, guardName, spreadName)
-	waits().Waiting(nodes)
 	plan := cell.Order(nodes)
 	if rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
 	}
+	k.errors.redeclared(nodes)
+	rewrite(ir, plan.Declarations(), false)
+	rewrite(ir, rest, ends)
 	compiled := compile(ir, plan)
 	if len(rest) == 0 {
 		return nil, nil, nil
@@ -89,6 +93,14 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 		return nil, nil, nil // nil is not worth a line
 	}
 	return vals, types, nil
+}
+
+// rewrite puts the kernel's own functions into nodes of a cell; shows is set if
+// the cell shows the last of them.
+func rewrite(ir *interp.Interp, nodes []ast.Node, shows bool) {
+	checks(ir.Comp).Apply(nodes, shows)
+	cell.Guard(nodes, guardName, spreadName)
+	waits().Waiting(nodes)
 }
 
 // runExpr is the interpreter's RunExpr, except that it notes which statement

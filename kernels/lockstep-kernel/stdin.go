@@ -118,7 +118,7 @@ func (a *asker) ask() (string, error) {
 	case line := <-a.replies:
 		return line, nil
 	case <-a.k.session.Context().Done():
-		return "", errors.New("read input: interrupted")
+		return "", fmt.Errorf("read input: %w", errInterrupted)
 	}
 }
 

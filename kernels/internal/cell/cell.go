@@ -83,13 +83,6 @@ func withoutCommands(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-// EndsWithCall reports whether the cell's last line calls a function, whose
-// error is then a failure and not a value to look at.
-func (c Cell) EndsWithCall() bool {
-	_, ok := c.call()
-	return ok
-}
-
 // EndsWithPrint reports whether the cell's last line prints with package fmt.
 // What such a call returns, a count and an error, is of no interest.
 func (c Cell) EndsWithPrint() bool {

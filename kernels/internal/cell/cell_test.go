@@ -36,33 +36,27 @@ func TestParseFindsImports(t *testing.T) {
 	}
 }
 
-func TestLastLine(t *testing.T) {
-	tests := []struct {
-		code        string
-		call, print bool
-	}{
-		{"f(1)", true, false},
-		{"x := 1\nos.Open(\"a\")\n", true, false},
-		{"(f)(1)", true, false},
-		{"fmt.Println(1)", true, true},
-		{"fmt.Printf(\"%d\\n\",\n\t1)", true, true},
-		{"fmt.Fprintln(w, 1) // done", true, true},
-		{"fmt.Sprint(1)", true, false},
-		{"log.Println(1)", true, false},
-		{"err", false, false},
-		{"fmt.Println(1)\nx", false, false},
-		{"fmt.Println(1)\nx := 1", false, false},
-		{"func f() { fmt.Println(1) }", false, false},
-		{"", false, false},
-	}
-	for _, tt := range tests {
-		c, err := Parse(tt.code)
+func TestEndsWithPrint(t *testing.T) {
+	for code, want := range map[string]bool{
+		"f(1)":                        false,
+		"fmt.Println(1)":              true,
+		"(fmt.Println(1))":            true,
+		"fmt.Printf(\"%d\\n\",\n\t1)": true,
+		"fmt.Fprintln(w, 1) // done":  true,
+		"fmt.Sprint(1)":               false,
+		"log.Println(1)":              false,
+		"fmt.Println(1)\nx":           false,
+		"fmt.Println(1)\nx := 1":      false,
+		"func f() { fmt.Println(1) }": false,
+		"":                            false,
+	} {
+		c, err := Parse(code)
 		if err != nil {
-			t.Errorf("Parse(%q): %v", tt.code, err)
+			t.Errorf("Parse(%q): %v", code, err)
 			continue
 		}
-		if c.EndsWithCall() != tt.call || c.EndsWithPrint() != tt.print {
-			t.Errorf("%q: call %v, print %v, want %v, %v", tt.code, c.EndsWithCall(), c.EndsWithPrint(), tt.call, tt.print)
+		if got := c.EndsWithPrint(); got != want {
+			t.Errorf("EndsWithPrint of %q is %v, want %v", code, got, want)
 		}
 	}
 }

@@ -52,6 +52,15 @@ func Order(nodes []ast.Node) Plan {
 	return p
 }
 
+// Declarations returns the methods and functions that come first.
+func (p Plan) Declarations() []ast.Node {
+	var nodes []ast.Node
+	for _, d := range slices.Concat(p.Methods, p.Functions) {
+		nodes = append(nodes, d)
+	}
+	return nodes
+}
+
 // Stub returns a function or method without its body, which makes it known to
 // others that are compiled before it.
 func Stub(d *ast.FuncDecl) *ast.FuncDecl {

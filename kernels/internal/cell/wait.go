@@ -78,7 +78,11 @@ func (w Waits) Waiting(nodes []ast.Node) {
 
 // call is a call of one of the functions, which no program can write.
 func call(name string, at token.Pos, args ...ast.Expr) *ast.CallExpr {
-	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: at}
+	end := at
+	for _, a := range args {
+		end = max(end, a.End()-1)
+	}
+	return &ast.CallExpr{Fun: &ast.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: end}
 }
 
 // received is the receive operation of a case, if it is one.

@@ -1,0 +1,245 @@
+package cell
+
+import (
+	"go/ast"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/ast/astutil"
+)
+
+// Checks are the names of the functions that Apply puts around the calls of a
+// cell, so that an error which the cell does not handle ends it. They decide
+// with the types of the results, which only the compiler knows.
+type Checks struct {
+	Values   string // values(f(), n): the cell uses n results of f(); n is 0 for a call that is a statement
+	Last     string // last(f()): the last line of the cell, which shows the results
+	Argument string // argument(f()): the only argument of a call, which may use any number of results
+	Ignored  string // ignored(f(), n): the results are assigned to n blank identifiers
+	Deferred string // deferred(f) in place of the function f of a defer statement
+	Body     string // body("name", func() { statements }) is the body of a function
+
+	// IsType reports whether an identifier or a selector is the name of a type, so
+	// that the expression around it is a conversion and no call.
+	IsType func(ast.Expr) bool
+}
+
+// Apply puts the functions into nodes of a cell. The nodes are changed in place,
+// or in the list. If shows is set, the last of them is the last line of the cell.
+func (c Checks) Apply(nodes []ast.Node, shows bool) {
+	w := checker{Checks: c, used: map[ast.Expr]use{}}
+	for i, n := range nodes {
+		if e, ok := n.(ast.Expr); ok {
+			w.used[e] = use{function: c.Values}
+			if shows && i == len(nodes)-1 {
+				w.used[e] = use{function: c.Last, any: true}
+			}
+		}
+		nodes[i] = astutil.Apply(n, w.enter, w.leave)
+	}
+}
+
+// A use says how a cell uses the results of a call.
+type use struct {
+	function string // one of Checks; empty for a call that stays as it is
+	results  int    // how many the cell uses
+	any      bool   // the number is not known here
+}
+
+// A checker applies Checks to one node at a time.
+type checker struct {
+	Checks
+	used      map[ast.Expr]use
+	functions []*ast.FuncType // that surround the node
+}
+
+// enter notes for the calls among the children of a node how the node uses them.
+// All others are used as one value.
+func (w *checker) enter(c *astutil.Cursor) bool {
+	switch n := c.Node().(type) {
+	case *ast.GenDecl:
+		return n.Tok == token.VAR
+	case *ast.ArrayType:
+		return false // its length is a constant
+	case *ast.FuncDecl:
+		if n.Body == nil || n.Recv != nil && Receiver(n) == "" {
+			return false // a macro or a generic function
+		}
+		w.functions = append(w.functions, n.Type)
+	case *ast.FuncLit:
+		w.functions = append(w.functions, n.Type)
+	case *ast.ExprStmt:
+		w.used[n.X] = use{function: w.Values}
+	case *ast.AssignStmt:
+		if len(n.Rhs) == 1 && (n.Tok == token.ASSIGN || n.Tok == token.DEFINE) {
+			w.used[n.Rhs[0]] = w.assigned(n.Lhs)
+		}
+	case *ast.ValueSpec:
+		if len(n.Values) == 1 {
+			var names []ast.Expr
+			for _, id := range n.Names {
+				names = append(names, id)
+			}
+			w.used[n.Values[0]] = w.assigned(names)
+		}
+	case *ast.ReturnStmt:
+		if len(n.Results) == 1 && len(w.functions) > 0 {
+			w.used[n.Results[0]] = use{function: w.Values, results: max(1, w.functions[len(w.functions)-1].Results.NumFields())}
+		}
+	case *ast.DeferStmt:
+		w.used[n.Call] = use{}
+	case *ast.GoStmt:
+		w.used[n.Call] = use{}
+	case *ast.ParenExpr:
+		if u, ok := w.used[n]; ok {
+			w.used[n.X] = u
+		}
+	case *ast.CallExpr:
+		if _, ok := w.used[n]; !ok {
+			w.used[n] = use{function: w.Values, results: 1}
+		}
+		if !w.isCall(n) {
+			w.used[n] = use{}
+		} else if len(n.Args) == 1 && !n.Ellipsis.IsValid() && w.used[n].function != "" {
+			w.used[n.Args[0]] = use{function: w.Argument, any: true}
+		}
+	}
+	return true
+}
+
+// assigned is the use of a call whose results are assigned.
+func (w *checker) assigned(left []ast.Expr) use {
+	blank := func(e ast.Expr) bool {
+		id, ok := e.(*ast.Ident)
+		return ok && id.Name == "_"
+	}
+	if !slices.ContainsFunc(left, func(e ast.Expr) bool { return !blank(e) }) {
+		return use{function: w.Ignored, results: len(left)}
+	}
+	return use{function: w.Values, results: len(left)}
+}
+
+// isCall reports whether a node calls a function which may return an error: it
+// is no conversion, and the function is not built in.
+func (w *checker) isCall(n *ast.CallExpr) bool {
+	switch f := ast.Unparen(n.Fun).(type) {
+	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
+		return false
+	case *ast.Ident:
+		return !slices.Contains(builtins(), f.Name) && !w.IsType(f)
+	case *ast.StarExpr:
+		return !w.IsType(f.X)
+	default:
+		return !w.IsType(f)
+	}
+}
+
+// leave changes a node whose children are done.
+func (w *checker) leave(c *astutil.Cursor) bool {
+	switch n := c.Node().(type) {
+	case *ast.FuncDecl:
+		w.functions = w.functions[:len(w.functions)-1]
+		if n.Recv == nil {
+			n.Body = w.body(n.Name.Name, n.Body)
+		} else {
+			n.Body = w.body("", n.Body)
+		}
+	case *ast.FuncLit:
+		w.functions = w.functions[:len(w.functions)-1]
+		n.Body = w.body("", n.Body)
+	case *ast.DeferStmt:
+		if id, ok := n.Call.Fun.(*ast.Ident); !ok || !slices.Contains(builtins(), id.Name) {
+			n.Call.Fun = call(w.Deferred, n.Call.Pos(), n.Call.Fun)
+		}
+	case *ast.CallExpr:
+		u := w.used[n]
+		switch {
+		case u.function == "":
+		case u.any:
+			c.Replace(call(u.function, n.Pos(), n))
+		default:
+			count := &ast.BasicLit{ValuePos: n.Pos(), Kind: token.INT, Value: strconv.Itoa(u.results)}
+			c.Replace(call(u.function, n.Pos(), n, count))
+		}
+	}
+	return true
+}
+
+// body hands the statements of a function to the function Body.
+func (w *checker) body(name string, b *ast.BlockStmt) *ast.BlockStmt {
+	if len(b.List) == 0 {
+		return b
+	}
+	at := b.List[0].Pos()
+	statements := &ast.FuncLit{Type: &ast.FuncType{Func: at, Params: &ast.FieldList{Opening: at, Closing: at}}, Body: b}
+	literal := &ast.BasicLit{ValuePos: at, Kind: token.STRING, Value: strconv.Quote(name)}
+	return &ast.BlockStmt{
+		Lbrace: b.Lbrace, Rbrace: b.Rbrace,
+		List: []ast.Stmt{&ast.ExprStmt{X: call(w.Body, at, literal, statements)}},
+	}
+}
+
+// Function returns the name and the statements that Apply put into a call of the
+// function Body.
+func Function(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
+	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
+	return name, c.Args[1].(*ast.FuncLit).Body
+}
+
+// Checked returns the call that Apply put into a call of another function, and
+// how many results the cell uses, or 0 where Apply does not know it.
+func Checked(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
+	inner = c.Args[0].(*ast.CallExpr)
+	if len(c.Args) > 1 {
+		results, _ = strconv.Atoi(c.Args[1].(*ast.BasicLit).Value)
+	}
+	return inner, results
+}
+
+// Source returns a message of the compiler with the source of a cell in place of
+// the functions that the kernel put into it: of their arguments the first.
+func Source(message string) string {
+	for {
+		at := strings.LastIndex(message, hidden)
+		if at < 0 {
+			return message
+		}
+		open := strings.IndexByte(message[at:], '(')
+		if open < 0 {
+			return message
+		}
+		first, end := arguments(message[at+open+1:])
+		message = message[:at] + first + message[at+open+1+end:]
+	}
+}
+
+// hidden begins the names of the functions that the kernel puts into a cell. No
+// program can write one.
+const hidden = "\u00b7"
+
+// arguments returns the first of the arguments that text begins with, and where
+// the text after their closing parenthesis begins.
+func arguments(text string) (first string, end int) {
+	depth, comma := 0, -1
+	for i := range len(text) {
+		switch text[i] {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		case ',':
+			if depth == 0 && comma < 0 {
+				comma = i
+			}
+		}
+		if depth < 0 {
+			if comma < 0 {
+				comma = i
+			}
+			return text[:comma], i + 1
+		}
+	}
+	return text, len(text)
+}

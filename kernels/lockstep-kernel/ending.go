@@ -1,0 +1,278 @@
+//go:build notebook
+
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cosmos72/gomacro/base"
+	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/go/etoken"
+	"github.com/cosmos72/gomacro/xreflect"
+
+	"lockstep/kernels/internal/cell"
+)
+
+// An ending is what a cell panics with at an error that it does not handle.
+type ending struct {
+	err error
+	at  token.Pos
+
+	// bodies is how many bodies of functions it leaves, if compiled code has called
+	// the last of them: that function returns zero values. If it is negative, the
+	// ending ends the cell, its goroutine or its deferred call.
+	bodies int
+}
+
+func (e *ending) Error() string { return e.err.Error() }
+func (e *ending) Unwrap() error { return e.err }
+
+// The errorState is what the kernel knows about errors of cells.
+type errorState struct {
+	// While a cell is compiled:
+	callee     xreflect.Type   // the function whose only argument comes next
+	mayEnd     bool            // the function that is compiled may end the cell
+	bodyMayEnd bool            // the function that was compiled last may
+	safe       map[string]bool // functions of cells that may not
+
+	mu       sync.Mutex
+	reported map[string]bool // in the output of this cell
+}
+
+// redeclared forgets the functions that a cell is about to declare.
+func (s *errorState) redeclared(nodes []ast.Node) {
+	for _, n := range nodes {
+		if d, ok := n.(*ast.FuncDecl); ok {
+			delete(s.safe, d.Name.Name)
+		}
+	}
+}
+
+// fail ends what runs at an error that nobody handles.
+func (k *kernelState) fail(at token.Pos, err error) {
+	e := &ending{err: err, at: at, bodies: bodiesToLeave()}
+	if e.bodies == 0 { // it cannot leave the compiled code in order
+		k.report(e, calledBack)
+		return
+	}
+	panic(e)
+}
+
+// calledBack says where an error happened that could not end the cell.
+const calledBack = "in a function that compiled code called, which got zero values"
+
+// bodiesToLeave looks at the stack of a goroutine that interprets a cell. It
+// returns -1 if all of it, down to where the kernel started it, is interpreted,
+// and else the number of bodies of functions above the topmost compiled code.
+func bodiesToLeave() int {
+	pcs := make([]uintptr, 256)
+	n := runtime.Callers(3, pcs)
+	for n == len(pcs) {
+		pcs = make([]uintptr, 4*len(pcs))
+		n = runtime.Callers(3, pcs)
+	}
+	frames := runtime.CallersFrames(pcs[:n])
+	for bodies := 0; ; {
+		frame, more := frames.Next()
+		name := frame.Function
+		switch {
+		case strings.HasPrefix(name, "main.(*kernelState).runBody"):
+			bodies++
+		case slices.ContainsFunc([]string{"runExpr", "guard", "guardedGo", "runDeferred"}, func(f string) bool {
+			return strings.HasPrefix(name, "main.(*kernelState)."+f)
+		}):
+			return -1
+		case !more || !slices.ContainsFunc([]string{"main.", "runtime.", "reflect.", "internal/", "github.com/cosmos72/gomacro/"}, func(p string) bool {
+			return strings.HasPrefix(name, p)
+		}):
+			return bodies
+		}
+	}
+}
+
+// report prints an error that could not end the cell, the same only once.
+func (k *kernelState) report(e *ending, where string) {
+	text := fmt.Sprintf("%s: %v (%s)", k.cells.in(placeOf(k.inspector.Interp.Comp.Fileset, e.at)), e.err, where)
+	k.errors.mu.Lock()
+	defer k.errors.mu.Unlock()
+	if !k.errors.reported[text] {
+		k.errors.reported[text] = true
+		fmt.Fprintln(k.stderr.File(), text)
+	}
+}
+
+// newCell forgets the last cell.
+func (s *errorState) newCell() {
+	s.callee, s.mayEnd = nil, false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reported = map[string]bool{}
+}
+
+// position returns the place that stands for a call in an error: in a chain of
+// calls over several lines it is that of the method.
+func position(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
+	if sel, ok := ast.Unparen(node.Fun).(*ast.SelectorExpr); ok && files.Position(sel.Sel.Pos()).Line > files.Position(node.Pos()).Line {
+		return sel.Sel.Pos()
+	}
+	return node.Pos()
+}
+
+// compileBody compiles the body of a function. If the function may end the cell,
+// its body runs in runBody.
+func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	name, body := cell.Function(node)
+	outer := k.errors.mayEnd
+	k.errors.mayEnd, k.errors.safe[name] = false, true // that it calls itself does not matter
+	defer func() {
+		k.errors.bodyMayEnd, k.errors.safe[name] = k.errors.mayEnd, !k.errors.mayEnd && name != ""
+		k.errors.mayEnd = outer
+	}()
+	start := c.Code.Len()
+	if c.Func != nil {
+		for _, s := range body.List {
+			c.Stmt(s)
+		}
+	} else {
+		c.Block(body)
+	}
+	if k.errors.mayEnd {
+		k.enclose(c, start, body.Pos())
+	}
+	// A constant is a statement that does nothing.
+	return same(c, &interp.Expr{Lit: interp.Lit{Type: c.TypeOfBool(), Value: true}})
+}
+
+// enclose replaces the statements from start on by one that runs them in runBody.
+func (k *kernelState) enclose(c *interp.Comp, start int, at token.Pos) {
+	// Statements know each other by their numbers, so they keep them.
+	code := interp.Code{List: slices.Clone(c.Code.List), DebugPos: slices.Clone(c.Code.DebugPos), WithDefers: c.Code.WithDefers}
+	if start > 0 {
+		code.List[0] = func(env *interp.Env) (interp.Stmt, *interp.Env) {
+			env.IP = start
+			return env.Code[start], env
+		}
+	}
+	body := code.Exec()
+	c.Code.Truncate(start)
+	c.Code.WithDefers = false
+	c.Append(func(env *interp.Env) (interp.Stmt, *interp.Env) {
+		k.runBody(env, body)
+		env.Run.Signals.Sync = base.SigReturn
+		return env.Run.Interrupt, env
+	}, at)
+}
+
+// runBody runs the body of a function. If compiled code has called the function,
+// an ending goes no further.
+func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
+	run := env.Run
+	interrupt, flags := run.Interrupt, run.ExecFlags
+	run.ExecFlags.SetStartDefer(flags.IsDefer()) // for a recover in the body
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case *ending:
+			if e.bodies--; e.bodies != 0 {
+				panic(e)
+			}
+			run.Interrupt, run.ExecFlags, run.Signals.Sync = interrupt, flags, base.SigNone
+			run.Panic, run.PanicFun = nil, nil
+			k.report(e, calledBack)
+		default:
+			panic(e)
+		}
+	}()
+	body(env)
+}
+
+// compileDeferred compiles deferred(f), the function of a defer statement. It
+// gives a function of the same type that calls f and reports its error.
+func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	f := c.Expr1(node.Args[0], nil)
+	t := f.Type
+	if t == nil || t.Kind() != reflect.Func {
+		c.Errorf("call of non-function: %v <%v>", node.Args[0], t)
+	}
+	mayEnd := k.mayEndCell(c, f, node.Args[0])
+	if _, ok := node.Args[0].(*ast.FuncLit); ok {
+		mayEnd = k.errors.bodyMayEnd
+	}
+	if !mayEnd && !isError(lastResult(t)) {
+		return same(c, f)
+	}
+	at := node.Pos()
+	return made(c, []xreflect.Type{t}, []xreflect.Type{t}, []*interp.Expr{f}, func(in []reflect.Value) []reflect.Value {
+		return []reflect.Value{reflect.MakeFunc(t.ReflectType(), func(args []reflect.Value) []reflect.Value {
+			return k.runDeferred(at, in[0], args)
+		})}
+	})
+}
+
+// runDeferred calls the function of a defer statement and reports its error.
+func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
+	results = zeros(f.Type())
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case *ending:
+			k.report(e, "in a deferred call")
+		default:
+			panic(e)
+		}
+	}()
+	results = call(f, args)
+	k.reportResult(at, results, "in a deferred call")
+	return results
+}
+
+// reportResult prints the error that a call returned to nobody.
+func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where string) {
+	if n := len(results); n > 0 && results[n-1].Type() == errorType {
+		if err, ok := results[n-1].Interface().(error); ok {
+			k.report(&ending{err: err, at: at}, where)
+		}
+	}
+}
+
+// zeros are the results of a function of type t that did not return.
+func zeros(t reflect.Type) (list []reflect.Value) {
+	for i := range t.NumOut() {
+		list = append(list, reflect.Zero(t.Out(i)))
+	}
+	return list
+}
+
+// call calls f with the arguments that reflect.MakeFunc gives.
+func call(f reflect.Value, args []reflect.Value) []reflect.Value {
+	if f.Type().IsVariadic() {
+		return f.CallSlice(args)
+	}
+	return f.Call(args)
+}
+
+// compileRecover returns what compiles recover in place of compile: a cell cannot
+// recover from an ending.
+func compileRecover(compile func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
+	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
+		call := compile(c, sym, node)
+		recovered := call.Fun.Value.(func(xreflect.Value) xreflect.Value)
+		none := xreflect.Zero(c.TypeOfInterface())
+		call.Fun.Value = func(v xreflect.Value) xreflect.Value {
+			if env, ok := v.Interface().(*interp.Env); ok {
+				if _, ok := env.Run.Panic.(*ending); ok {
+					return none
+				}
+			}
+			return recovered(v)
+		}
+		return call
+	}
+}

@@ -1,0 +1,270 @@
+//go:build notebook
+
+package main
+
+import (
+	"go/ast"
+	"reflect"
+
+	interp "github.com/cosmos72/gomacro/fast"
+	"github.com/cosmos72/gomacro/xreflect"
+
+	"lockstep/kernels/internal/cell"
+)
+
+// checks are the functions that the kernel puts around the calls of a cell, so
+// that an error which the cell does not handle ends it; see package cell.
+func checks(c *interp.Comp) cell.Checks {
+	return cell.Checks{
+		Values: "\u00b7values", Last: "\u00b7last", Argument: "\u00b7argument", Ignored: "\u00b7ignored",
+		Deferred: "\u00b7deferred", Body: "\u00b7body",
+		IsType: func(e ast.Expr) bool { return isType(c, e) },
+	}
+}
+
+// isType reports whether e is the name of a type.
+func isType(c *interp.Comp, e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.Ident:
+		for ; c != nil; c = c.Outer {
+			if c.Binds[e.Name] != nil {
+				return false
+			}
+			if c.Types[e.Name] != nil {
+				return true
+			}
+		}
+	case *ast.SelectorExpr:
+		imp := imported(c, e)
+		return imp != nil && imp.Types[e.Sel.Name] != nil
+	}
+	return false
+}
+
+// imported returns the package whose member e is, or nil if e is something else.
+func imported(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
+	id, ok := e.X.(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	sym := c.TryResolve(id.Name)
+	if sym == nil {
+		return nil
+	}
+	imp, _ := sym.Value.(*interp.Import)
+	return imp
+}
+
+// declareChecks lets the interpreter find the functions.
+func (k *kernelState) declareChecks(ir *interp.Interp) {
+	names := checks(ir.Comp)
+	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileValues, ArgMin: 2, ArgMax: 2})
+	ir.DeclBuiltin(names.Last, interp.Builtin{Compile: k.compileLast, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(names.Argument, interp.Builtin{Compile: k.compileArgument, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(names.Ignored, interp.Builtin{Compile: k.compileIgnored, ArgMin: 2, ArgMax: 2})
+	ir.DeclBuiltin(names.Deferred, interp.Builtin{Compile: k.compileDeferred, ArgMin: 1, ArgMax: 1})
+	ir.DeclBuiltin(names.Body, interp.Builtin{Compile: k.compileBody, ArgMin: 2, ArgMax: 2})
+
+	universe := ir.Comp.TopComp().Binds["recover"]
+	universe.Value = interp.Builtin{Compile: compileRecover(universe.Value.(interp.Builtin).Compile)}
+}
+
+// compileValues compiles a call of which the cell uses n results. If its last
+// result is an error and one more than the cell uses, the call is checked.
+func (k *kernelState) compileValues(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	inner, n := cell.Checked(node)
+	call := k.compileCall(c, inner)
+	out := len(call.OutTypes)
+	switch {
+	case !endsInError(call), out == n:
+		return unchanged(call)
+	case n == 0 || out == n+1:
+		return k.checked(c, call, inner, n)
+	}
+	c.Pos = inner.Pos()
+	c.Errorf("%v returns %d values and an error, and %d would be used: assign the values to %d variables", inner, out-1, n, out-1)
+	return nil
+}
+
+// compileLast compiles a call whose results the cell shows.
+func (k *kernelState) compileLast(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	inner, _ := cell.Checked(node)
+	call := k.compileCall(c, inner)
+	if !endsInError(call) {
+		return unchanged(call)
+	}
+	return k.checked(c, call, inner, len(call.OutTypes)-1)
+}
+
+// compileArgument compiles a call that is the only argument of another. The
+// outer function takes the error if its parameters accept all results.
+func (k *kernelState) compileArgument(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	outer := k.errors.callee
+	inner, _ := cell.Checked(node)
+	call := k.compileCall(c, inner)
+	if out := len(call.OutTypes); endsInError(call) && out > 1 && !accepts(outer, call.OutTypes) {
+		return k.checked(c, call, inner, out-1)
+	}
+	return unchanged(call)
+}
+
+// accepts reports whether a function of type f accepts arguments of these types.
+func accepts(f xreflect.Type, args []xreflect.Type) bool {
+	if f == nil || f.Kind() != reflect.Func {
+		return false
+	}
+	n := f.NumIn()
+	if len(args) != n && (!f.IsVariadic() || len(args) < n-1) {
+		return false
+	}
+	for i, a := range args {
+		var parameter xreflect.Type
+		if f.IsVariadic() && i >= n-1 {
+			parameter = f.In(n - 1).Elem()
+		} else {
+			parameter = f.In(i)
+		}
+		if a == nil || !a.AssignableTo(parameter) {
+			return false
+		}
+	}
+	return true
+}
+
+// compileIgnored compiles a call whose results are assigned to n blank
+// identifiers, which says that its error is of no interest.
+func (k *kernelState) compileIgnored(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
+	inner, n := cell.Checked(node)
+	call := k.compileCall(c, inner)
+	if endsInError(call) && len(call.OutTypes) == n+1 {
+		return first(c, finishCall(c, call), n)
+	}
+	return unchanged(call)
+}
+
+// compileCall compiles a call, or a conversion that could not be told from one.
+func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Call {
+	var fun *interp.Expr
+	if _, literal := node.Fun.(*ast.FuncLit); len(node.Args) <= 1 && !literal {
+		var t xreflect.Type
+		if fun, t = c.Expr1OrType(node.Fun); t != nil {
+			return first(c, c.CallExpr(node), 1)
+		}
+	} else {
+		fun = c.Expr1(node.Fun, nil)
+	}
+	k.errors.callee = fun.Type
+	call := prepareCall(c, node, fun)
+	k.errors.callee = nil
+	if !call.Builtin && k.mayEndCell(c, call.Fun, node.Fun) {
+		k.errors.mayEnd = true
+	}
+	return call
+}
+
+// endsInError reports whether the last result of a call is an error.
+func endsInError(call *interp.Call) bool {
+	n := len(call.OutTypes)
+	return n > 0 && isError(call.OutTypes[n-1])
+}
+
+// lastResult returns the last result type of a function, or nil.
+func lastResult(f xreflect.Type) xreflect.Type {
+	if n := f.NumOut(); n > 0 {
+		return f.Out(n - 1)
+	}
+	return nil
+}
+
+var errorType = reflect.TypeFor[error]()
+
+// isError reports whether t is the type error.
+func isError(t xreflect.Type) bool {
+	return t != nil && t.ReflectType() == errorType && t.Name() == "error"
+}
+
+// unchanged returns a call for callBuiltin of the interpreter, which will take it
+// for that of a built-in function. Those are constants.
+func unchanged(call *interp.Call) *interp.Call {
+	if !call.Builtin && call.Fun.Const() {
+		fun := *call.Fun
+		fun.WithFun()
+		fun.Value, fun.EFlags = nil, 0
+		call.Fun = &fun
+	}
+	return call
+}
+
+// checked compiles a call that ends the cell if its last result is an error that
+// is not nil, and otherwise gives the first n results.
+func (k *kernelState) checked(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
+	k.errors.mayEnd = true
+	at := position(c.Fileset, node)
+	e := finishCall(c, call)
+	last := e.NumOut() - 1
+	if last == 0 {
+		get := e.AsX1()
+		return first(c, &interp.Expr{Lit: interp.Lit{Type: e.Type}, Fun: func(env *interp.Env) xreflect.Value {
+			v := get(env)
+			if err := asError(v); err != nil {
+				k.fail(at, err)
+			}
+			return v
+		}}, 0)
+	}
+	get := e.AsXV(interp.COptDefaults)
+	return first(c, &interp.Expr{Lit: interp.Lit{Type: e.Out(0)}, Types: e.Types, Fun: func(env *interp.Env) (xreflect.Value, []xreflect.Value) {
+		v, all := get(env)
+		if err := asError(all[last]); err != nil {
+			k.fail(at, err)
+		}
+		return v, all
+	}}, n)
+}
+
+// asError returns the error in a value of type error, or nil.
+func asError(v xreflect.Value) error {
+	if !v.IsValid() || v.IsNil() {
+		return nil
+	}
+	err, _ := v.Interface().(error)
+	return err
+}
+
+// mayEndCell reports whether a function may end the cell: whether it is a function
+// of a cell that has a checked call, or may be one. Compiled functions return
+// their errors.
+func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) bool {
+	if f.Const() {
+		return false
+	}
+	if f.Sym != nil && f.Sym.Desc.Class() == interp.FuncBind {
+		return !k.errors.safe[f.Sym.Name]
+	}
+	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
+	return !ok || imported(c, sel) == nil && !compiledMethod(c, sel)
+}
+
+// compiledMethod reports whether e is a method of a variable, or a field of one,
+// whose type is compiled.
+func compiledMethod(c *interp.Comp, e *ast.SelectorExpr) (is bool) {
+	for x := e.X; ; {
+		if sel, ok := x.(*ast.SelectorExpr); ok {
+			x = sel.X
+		} else if _, ok := x.(*ast.Ident); ok {
+			break
+		} else {
+			return false
+		}
+	}
+	defer func() { _ = recover() }() // e.X has no value
+	t := c.Expr1(e.X, nil).Type.ReflectType()
+	if t.Kind() == reflect.Interface {
+		return false
+	}
+	if t.Kind() != reflect.Pointer {
+		t = reflect.PointerTo(t)
+	}
+	_, is = t.MethodByName(e.Sel.Name)
+	return is
+}
