@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -223,13 +224,13 @@ func programName(command []string) string {
 	return stem(command[0])
 }
 
-// dir is the study's folder.
+// dir returns the study's folder. The folder of logs is made if there is none.
 func (s Sweep) dir() (string, error) {
 	root := s.Logs
 	if root == "" {
 		root = "logs"
 	}
-	root, err := runs.ResolveLogs(root)
+	root, err := runs.MakeLogs(root, os.Stderr)
 	if err != nil {
 		return "", err
 	}

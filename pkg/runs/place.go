@@ -1,7 +1,10 @@
 package runs
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +14,8 @@ import (
 
 // logsVariable names the folder of all logs.
 const logsVariable = "LOCKSTEP_LOGS"
+
+var errNoLogs = errors.New("no folder of logs")
 
 // ResolveLogs says where a log path lies; nothing needs to exist there.
 //
@@ -52,10 +57,28 @@ func ResolveLogs(path string) (string, error) {
 			return filepath.Join(logs, rest), nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("resolve log path %q: $%s is not set, and neither %s nor a folder above it holds logs/; set %s, make the folder logs, or give the path with ./ or / in front",
-				path, logsVariable, wd, logsVariable)
+			return "", fmt.Errorf("resolve log path %q: %w: $%s is not set, and neither %s nor a folder above it holds logs/; set %s, make the folder logs, or give the path with ./ or / in front",
+				path, errNoLogs, logsVariable, wd, logsVariable)
 		}
 	}
+}
+
+// MakeLogs is ResolveLogs for a path that is about to be written: where there is no
+// folder of logs, it makes logs in the working directory and says so to w.
+func MakeLogs(path string, w io.Writer) (string, error) {
+	place, err := ResolveLogs(path)
+	if !errors.Is(err, errNoLogs) {
+		return place, err
+	}
+	dir, err := filepath.Abs("logs")
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may make it too
+		return "", fmt.Errorf("make folder of logs: %w", err)
+	}
+	fmt.Fprintf(w, "made %s, the folder of all runs\n", dir)
+	return ResolveLogs(path)
 }
 
 // LocateLogs says where the logs of path are: where ResolveLogs says, or else

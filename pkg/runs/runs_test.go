@@ -2,6 +2,7 @@ package runs
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -349,6 +350,30 @@ func TestResolveLogs(t *testing.T) {
 	got, err := ResolveLogs("logs/demo")
 	check(t, err)
 	equal(t, got, filepath.Join(root, "scratch", "demo"))
+}
+
+// What writes makes the folder of logs, once; what reads does not.
+func TestMakeLogs(t *testing.T) {
+	work, err := filepath.EvalSymlinks(t.TempDir())
+	check(t, err)
+	t.Chdir(work)
+	t.Setenv("LOCKSTEP_LOGS", "")
+	_, err = LocateLogs("demo")
+	wantError(t, err, "demo")
+	if _, err := os.Stat("logs"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("reading leaves logs/: %v", err)
+	}
+	logs := filepath.Join(work, "logs")
+	for _, want := range []string{"made " + logs + ", the folder of all runs\n", ""} {
+		var said strings.Builder
+		got, err := MakeLogs("demo", &said)
+		check(t, err)
+		equal(t, got, filepath.Join(logs, "demo"))
+		equal(t, said.String(), want)
+	}
+	if entries, err := os.ReadDir(logs); err != nil || len(entries) > 0 {
+		t.Errorf("logs/ holds %v, %v", entries, err)
+	}
 }
 
 func TestCollectHost(t *testing.T) {

@@ -119,7 +119,7 @@ func (w Worker) Work(ctx context.Context) error {
 	if dir == "" {
 		dir = fmt.Sprintf("logs/%s/ddp-n%d-s%d", cfg.Name, env.World, cfg.Seed)
 	}
-	if dir, err = runs.ResolveLogs(dir); err != nil {
+	if dir, err = runs.MakeLogs(dir, os.Stderr); err != nil {
 		return err
 	}
 	if err := checkFree(dir); err != nil {
