@@ -179,8 +179,10 @@ func TestRecoverAndErrors(t *testing.T) {
 		{"careful(func() int { var m map[string]int; m[\"a\"] = number(\"1\"); return 1 })", "stdout \"caught assignment to entry in nil map\\n\"\nexecute_result \"-1\""},
 		{"careful(func() int { return number(\"3\") })", `execute_result "3"`},
 		{"careful(func() int { panic(\"no\") })", "stdout \"caught no\\n\"\nexecute_result \"-1\""},
-		{"func cleaned() { defer fmt.Println(\"cleaned\"); sum([]string{\"x\"}) }\ncleaned()\nfmt.Println(\"not reached\")",
-			"stdout \"cleaned\\n\"\nerror \"line 2, column 1: strconv.Atoi: parsing \\\"x\\\": invalid syntax (line 11, column 36 of cell [1])\""},
+		{
+			"func cleaned() { defer fmt.Println(\"cleaned\"); sum([]string{\"x\"}) }\ncleaned()\nfmt.Println(\"not reached\")",
+			"stdout \"cleaned\\n\"\nerror \"line 2, column 1: strconv.Atoi: parsing \\\"x\\\": invalid syntax (line 11, column 36 of cell [1])\"",
+		},
 	})
 }
 
@@ -191,14 +193,20 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 	const bad = `strconv.Atoi: parsing \"x\": invalid syntax `
 	checkCells(t, [][2]string{
 		{prepare, ""},
-		{"words := []string{\"3\", \"x\", \"1\"}\nsort.Slice(words, func(i, j int) bool {\n\tless := number(words[i]) < 2\n\treturn less\n})\nfmt.Println(\"reached\")",
-			"stdout \"reached\\n\"\nstderr \"line 3, column 10: " + bad + called},
+		{
+			"words := []string{\"3\", \"x\", \"1\"}\nsort.Slice(words, func(i, j int) bool {\n\tless := number(words[i]) < 2\n\treturn less\n})\nfmt.Println(\"reached\")",
+			"stdout \"reached\\n\"\nstderr \"line 3, column 10: " + bad + called,
+		},
 		// All functions between the error and the compiled code end.
-		{"strings.Map(func(r rune) rune { k := sum([]string{\"x\"}); fmt.Println(\"not reached\"); return rune(k) }, \"ab\")",
-			"stderr \"line 11, column 36 of cell [1]: " + bad + called + "\nexecute_result \"\\x00\\x00\""},
+		{
+			"strings.Map(func(r rune) rune { k := sum([]string{\"x\"}); fmt.Println(\"not reached\"); return rune(k) }, \"ab\")",
+			"stderr \"line 11, column 36 of cell [1]: " + bad + called + "\nexecute_result \"\\x00\\x00\"",
+		},
 		// A callback in a callback.
-		{"strings.Map(func(r rune) rune { strings.Map(func(q rune) rune { return rune(number(\"x\")) }, \"c\"); return r + 1 }, \"ab\")",
-			"stderr \"line 1, column 77: " + bad + called + "\nexecute_result \"bc\""},
+		{
+			"strings.Map(func(r rune) rune { strings.Map(func(q rune) rune { return rune(number(\"x\")) }, \"c\"); return r + 1 }, \"ab\")",
+			"stderr \"line 1, column 77: " + bad + called + "\nexecute_result \"bc\"",
+		},
 		{"type Rows []string\nfunc (r Rows) Len() int { return len(r) }\nfunc (r Rows) Swap(i, j int) { r[i], r[j] = r[j], r[i] }\nfunc (r Rows) Less(i, j int) bool { return number(r[i]) < number(r[j]) }\n" +
 			"rows := Rows{\"3\", \"1\", \"2\"}\nsort.Sort(rows)\nrows", `execute_result "[1 2 3]"`},
 		{"sort.Sort(Rows{\"x\", \"1\"})", "stderr \"line 4, column 59 of cell [5]: " + bad + called},
@@ -206,13 +214,33 @@ func TestErrorThatCannotEndTheCell(t *testing.T) {
 		{"var wg sync.WaitGroup\nwg.Go(func() { sum([]string{\"x\"}); fmt.Println(\"not reached\") })\nwg.Wait()", "stderr \"line 11, column 36 of cell [1]: " + bad + called},
 		{"time.AfterFunc(0, func() { sum([]string{\"x\"}); fmt.Println(\"not reached\") })\ntime.Sleep(100 * time.Millisecond)", "stderr \"line 11, column 36 of cell [1]: " + bad + called},
 		// Goroutines of the cell.
-		{"wg.Add(1)\ngo func() { defer wg.Done(); sum([]string{\"x\"}); fmt.Println(\"not reached\") }()\nwg.Wait()\ntime.Sleep(100 * time.Millisecond)",
-			"stderr \"line 11, column 36 of cell [1]: " + bad + "(in a goroutine)\\n\""},
+		{
+			"wg.Add(1)\ngo func() { defer wg.Done(); sum([]string{\"x\"}); fmt.Println(\"not reached\") }()\nwg.Wait()\ntime.Sleep(100 * time.Millisecond)",
+			"stderr \"line 11, column 36 of cell [1]: " + bad + "(in a goroutine)\\n\"",
+		},
 		{"go check(-1)\ntime.Sleep(100 * time.Millisecond)", `stderr "line 1, column 4: negative (in a goroutine)\n"`},
 		{"go fmt.Println(number(\"1\"))\ntime.Sleep(100 * time.Millisecond)", `stdout "1\n"`},
 		// Deferred calls.
-		{"func f() {\n\tdefer check(-1)\n\tdefer func() { number(\"x\"); fmt.Println(\"not reached\") }()\n\tfmt.Println(\"body\")\n}\nf()\nfmt.Println(\"reached\")",
-			"stdout \"body\\nreached\\n\"\nstderr \"line 3, column 17: " + bad + "(in a deferred call)\\nline 2, column 8: negative (in a deferred call)\\n\""},
+		{
+			"func f() {\n\tdefer check(-1)\n\tdefer func() { number(\"x\"); fmt.Println(\"not reached\") }()\n\tfmt.Println(\"body\")\n}\nf()\nfmt.Println(\"reached\")",
+			"stdout \"body\\nreached\\n\"\nstderr \"line 3, column 17: " + bad + "(in a deferred call)\\nline 2, column 8: negative (in a deferred call)\\n\"",
+		},
 		{"defer check(-1)\nnumber(\"x\")", "stderr \"line 1, column 7: negative (in a deferred call)\\n\"\nerror \"line 2, column 1: " + strings.TrimSpace(bad) + `"`},
+	})
+}
+
+// An error that is assigned and not used gives a notice, and the cell goes on.
+func TestUnusedErrorIsNoticed(t *testing.T) {
+	const notice = `stderr "line %d: err is assigned and not used in this cell; without it, an error ends the cell\n"`
+	checkCells(t, [][2]string{
+		{prepare, ""},
+		{`k, err := number("x")
+fmt.Println(k)`, `stdout "0\n"` + "\n" + fmt.Sprintf(notice, 1)},
+		{`m := 1
+
+m, err = number("2")
+m`, fmt.Sprintf(notice, 3) + "\n" + `execute_result "2"`},
+		{`m, err = number("x")
+if err != nil { fmt.Println("handled") }`, `stdout "handled\n"`},
 	})
 }

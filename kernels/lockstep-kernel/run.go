@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/token"
 	"maps"
@@ -69,6 +70,7 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 		return nil, nil, nil
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
+	unused := cell.UnusedErrors(nodes)
 	plan := cell.Order(nodes)
 	if rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
@@ -77,6 +79,10 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 	rewrite(ir, plan.Declarations(), false)
 	rewrite(ir, rest, ends)
 	compiled := compile(ir, plan)
+	for _, id := range unused {
+		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned and not used in this cell; without it, an error ends the cell\n",
+			ir.Comp.Fileset.Position(id.Pos()).Line, id.Name)
+	}
 	if len(rest) == 0 {
 		return nil, nil, nil
 	}

@@ -1,0 +1,136 @@
+package cell
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+)
+
+// UnusedErrors returns the identifiers of a cell to which the last result of a
+// call is assigned, which are named as errors are (err, errRead, readErr), and
+// which the cell does not read afterwards. nodes must be as they were parsed.
+func UnusedErrors(nodes []ast.Node) []*ast.Ident {
+	u := unused{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
+	for _, n := range nodes {
+		if n != nil {
+			ast.Walk(visitor{&u, nil, token.NoPos, false}, n)
+		}
+	}
+	var list []*ast.Ident
+	for _, a := range u.assigned {
+		if !u.isRead(a) {
+			list = append(list, a.id)
+		}
+	}
+	return list
+}
+
+// unused collects where a cell assigns and reads names.
+type unused struct {
+	assigned []assignment
+	written  map[*ast.Ident]bool
+	read     map[string][]token.Pos
+	anywhere map[string]bool // read by a function literal, which may run at any time
+}
+
+// An assignment assigns the last result of a call.
+type assignment struct {
+	id   *ast.Ident
+	from token.Pos // a read from here on may see the value: of the outermost loop around it, if there is one
+}
+
+func (u *unused) isRead(a assignment) bool {
+	if u.anywhere[a.id.Name] {
+		return true
+	}
+	for _, p := range u.read[a.id.Name] {
+		if p > a.from {
+			return true
+		}
+	}
+	return false
+}
+
+// assign records the names on the left of an assignment.
+func (u *unused) assign(left []ast.Expr, right []ast.Expr, loop token.Pos) {
+	for _, e := range left {
+		if id, ok := e.(*ast.Ident); ok {
+			u.written[id] = true
+		}
+	}
+	if len(left) == 0 || len(right) != 1 {
+		return
+	}
+	id, ok := left[len(left)-1].(*ast.Ident)
+	if _, isCall := ast.Unparen(right[0]).(*ast.CallExpr); !ok || !isCall || !namesError(id.Name) {
+		return
+	}
+	from := right[0].End()
+	if loop.IsValid() {
+		from = loop
+	}
+	u.assigned = append(u.assigned, assignment{id, from})
+}
+
+// namesError reports whether name is what Go programs call an error.
+func namesError(name string) bool {
+	return name == "err" || strings.HasPrefix(name, "err") && ast.IsExported(name[3:]) || strings.HasSuffix(name, "Err")
+}
+
+// A visitor walks through a cell.
+type visitor struct {
+	*unused
+	results *ast.FieldList // of the function around the node
+	loop    token.Pos      // where the outermost loop around it begins, if there is one
+	literal bool           // it is in a function literal
+}
+
+// Visit implements ast.Visitor.
+func (v visitor) Visit(n ast.Node) ast.Visitor {
+	switch n := n.(type) {
+	case *ast.FuncDecl:
+		v.results, v.loop = n.Type.Results, token.NoPos
+	case *ast.FuncLit:
+		v.results, v.loop, v.literal = n.Type.Results, token.NoPos, true
+	case *ast.ForStmt, *ast.RangeStmt:
+		if !v.loop.IsValid() {
+			v.loop = n.Pos()
+		}
+	case *ast.AssignStmt:
+		if n.Tok == token.ASSIGN || n.Tok == token.DEFINE {
+			v.assign(n.Lhs, n.Rhs, v.loop)
+		}
+	case *ast.ValueSpec:
+		var left []ast.Expr
+		for _, id := range n.Names {
+			left = append(left, id)
+		}
+		v.assign(left, n.Values, v.loop)
+	case *ast.ReturnStmt:
+		if len(n.Results) == 0 && v.results != nil { // of all named results
+			for _, f := range v.results.List {
+				for _, id := range f.Names {
+					v.reads(id.Name, n.End())
+				}
+			}
+		}
+	case *ast.Field: // a parameter, or a field of a struct
+		for _, id := range n.Names {
+			v.written[id] = true
+		}
+	case *ast.SelectorExpr:
+		v.written[n.Sel] = true // another name, of a field or a package
+	case *ast.Ident:
+		if !v.written[n] {
+			v.reads(n.Name, n.Pos())
+		}
+	}
+	return v
+}
+
+func (v visitor) reads(name string, at token.Pos) {
+	v.read[name] = append(v.read[name], at)
+	if v.literal {
+		v.anywhere[name] = true
+	}
+}

@@ -1,0 +1,52 @@
+package cell
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cosmos72/gomacro/go/etoken"
+	"github.com/cosmos72/gomacro/go/parser"
+)
+
+// TestUnusedErrors checks which error variables of a cell get a notice.
+func TestUnusedErrors(t *testing.T) {
+	for _, c := range []struct{ code, want string }{
+		{"x, err := f()", "err"},
+		{"x, err = f()\nx", "err"},
+		{"err := f()", "err"},
+		{"var x, err = f()", "err"},
+		{"x, readErr := f()", "readErr"},
+		{"x, errRead := f()", "errRead"},
+		{"x, err := (f())", "err"},
+		{"x, err := f()\nif err != nil { panic(err) }\ny, err := g()", "err"}, // the second
+		{"func h() { x, err := f(); use(x) }", "err"},
+		{"x, err := f()\np.err", "err"},
+		{"x, err := f()\nif err != nil { panic(err) }", ""},
+		{"x, err := f()\nerr", ""},
+		{"if x, err := f(); err == nil { use(x) }", ""},
+		{"x, err := f(err)\nuse(x, err)", ""},
+		{"for { if err != nil { break }; x, err = f() }", ""},
+		{"func h() (err error) { x, err = f(); return }", ""},
+		{"func h() (n int, err error) { n, err = f(); return n, err }", ""},
+		{"defer func() { fmt.Println(err) }()\nerr = f()", ""},
+		{"x, error2 := f()\nx, terror := f()\nerrand := f()", ""},
+		{"a, err := 1, nil", ""},
+		{"x, _ := f()", ""},
+		{"s.err = f()", ""},
+	} {
+		var p parser.Parser
+		p.Configure(0, macroChar)
+		p.Init(etoken.NewFileSet(), "cell", 0, []byte(c.code))
+		nodes, err := p.Parse()
+		if err != nil {
+			t.Fatalf("%s: %v", c.code, err)
+		}
+		var names []string
+		for _, id := range UnusedErrors(nodes) {
+			names = append(names, id.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%q: %q, want %q", c.code, got, c.want)
+		}
+	}
+}
