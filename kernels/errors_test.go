@@ -244,3 +244,29 @@ m`, fmt.Sprintf(notice, 3) + "\n" + `execute_result "2"`},
 if err != nil { fmt.Println("handled") }`, `stdout "handled\n"`},
 	})
 }
+
+// A variable whose declaration failed has no value: later cells do not know it, or
+// know the value that it had before. What the cell declared before the failure
+// stays.
+func TestVariableOfAFailedStatement(t *testing.T) {
+	fails := func(code, column string) [2]string {
+		return [2]string{code, fmt.Sprintf("error %q", "line 1, column "+column+": negative")}
+	}
+	unknown := func(name string) [2]string {
+		return [2]string{name, fmt.Sprintf("error %q", "line 1, column 1: undefined identifier: "+name)}
+	}
+	checkCells(t, [][2]string{
+		{prepare, ""},
+		fails("before := 1; p := point(-1); after := 2", "19"),
+		{"before", `execute_result "1"`},
+		unknown("p"),
+		unknown("after"),
+		{"p := point(3)", ""},
+		fails("p := point(-1)", "6"),
+		{"p.X", `execute_result "3"`},
+		fails("p, n := named(-1, \"s\")", "9"),
+		{"p.X", `execute_result "3"`},
+		fails("var q = point(-1)", "9"),
+		unknown("q"),
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/cosmos72/gomacro/ast2"
@@ -51,8 +52,10 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals []interface{}, types []xreflect.Type, err error) {
 	var rest []ast.Node
 	k.at, k.inner = nowhere, token.NoPos
+	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
 		if r := recover(); r != nil {
+			forget(ir, before, rest, k.at)
 			vals, types, err = nil, nil, k.explained(code, k.failure(ir, rest, r))
 		}
 	}()
@@ -99,6 +102,24 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 		return nil, nil, nil // nil is not worth a line
 	}
 	return vals, types, nil
+}
+
+// forget makes the session know the variables that the statement at, which failed,
+// and those after it declare as they were before the cell, or not at all: they
+// have no value. If at is nowhere, a declaration failed, and which one is unknown.
+func forget(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, at int) {
+	if at == nowhere {
+		rest = slices.DeleteFunc(slices.Clone(rest), statement)
+	} else if at < len(rest) {
+		rest = rest[at:]
+	}
+	for _, name := range cell.Variables(rest) {
+		if b := before[name]; b != nil {
+			ir.Comp.Binds[name] = b
+		} else {
+			delete(ir.Comp.Binds, name)
+		}
+	}
 }
 
 // rewrite puts the kernel's own functions into nodes of a cell; shows is set if

@@ -206,3 +206,33 @@ func Guard(nodes []ast.Node, guard, spread string) {
 func builtins() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }
+
+// Variables returns the names of the variables that top-level nodes of a cell
+// declare.
+func Variables(nodes []ast.Node) []string {
+	var names []string
+	add := func(e ast.Expr) {
+		if id, ok := e.(*ast.Ident); ok && id.Name != "_" {
+			names = append(names, id.Name)
+		}
+	}
+	for _, n := range nodes {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, e := range n.Lhs {
+					add(e)
+				}
+			}
+		case *ast.GenDecl:
+			for _, s := range n.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok && n.Tok == token.VAR {
+					for _, id := range v.Names {
+						add(id)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
