@@ -303,7 +303,37 @@ func TestSweepsQueue(t *testing.T) {
 	}
 }
 
-// TestQueueSurvivesAKill of the process that runs the first sweep.
+// TestTimeoutBeginsWithTheRun has a sweep wait for longer than its time-out.
+func TestTimeoutBeginsWithTheRun(t *testing.T) {
+	ownQueue(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	first, _ := shell(t, fmt.Sprintf("while [ ! -e %s ]; do sleep 0.05; done", gate), 1)
+	first.Study = "first"
+	j1, err := Local(context.Background(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := shell(t, "true", 1)
+	second.Study, second.Timeout = "second", 4*time.Second
+	j2, err := Local(context.Background(), second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(second.Timeout + time.Second)
+	if state := j2.Status()[0].State; state != StateWaiting {
+		t.Errorf("state %q after the time-out, want %q", state, StateWaiting)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range []*Job{j1, j2} {
+		if err := waitFor(t, j); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestQueueSurvivesAKill kills the process that runs the first sweep.
 func TestQueueSurvivesAKill(t *testing.T) {
 	ownQueue(t)
 	s, _ := shell(t, `echo pid $$ up; exec sleep 600`, 1)
