@@ -147,6 +147,7 @@ func TestStudyConfigs(t *testing.T) {
 // the rates in the run's epochs: lr, then lr·2, then half of it one epoch after its milestone.
 func TestSetAfterEpoch(t *testing.T) {
 	c, err := Named("unet2d-study-laptop", "epochs=4", "data.count=12", "data.test_images=4", "batch=2", "data.height=16", "data.width=16",
+		"optimizer.learning_rate=0.001",
 		"schedule={scaling: linear, set_after_epoch: true, decay: [{epoch: 2, factor: 0.5}]}")
 	if err != nil {
 		t.Fatal(err)

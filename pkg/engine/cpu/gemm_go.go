@@ -46,13 +46,17 @@ func goGemm(mr, blocks, depth, full int, joined bool) gemmFunc {
 			in := offsets[tile*width:][:mr]
 			out := offsets[tile*width+full:][:mr]
 			for b := range blocks {
+				from := w
+				if nstep > 0 { // else there are no weights, and w is nil
+					from = at(w, b*lay.block)
+				}
 				for i := range mr {
 					to := blockAt(y, int(out[i])+b*yNext)
 					start := to
 					if !accumulate {
 						start = blockAt(bias, b*4*lanes)
 					}
-					gemmRow(to, start, at(x, int(in[i])), at(w, b*lay.block), list, depth, lay)
+					gemmRow(to, start, at(x, int(in[i])), from, list, depth, lay)
 				}
 			}
 		}
