@@ -68,10 +68,6 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 // the assembly on processors without AVX-512.
 const wideGo = "go, wide"
 
-// sets are the instruction sets that tests run with; openWith skips those that
-// this processor lacks.
-var sets = []string{"go", wideGo, "avx2", "avx512"}
-
 // results runs n on e with values from seed, twice, so that what the first run
 // leaves in memory shows in the second, and returns outputs and states.
 func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
@@ -139,12 +135,11 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 }
 
 // everyway calls f for each set of instructions with one and with more threads.
-// Under the race detector it leaves out what starts no goroutine, or the same ones
-// as another way: one thread, and plain Go with wide tiles.
+// Under the race detector it leaves out one thread, which starts no goroutine.
 func everyway(t *testing.T, f func(t *testing.T, set string, threads int)) {
 	for _, set := range sets {
 		for _, threads := range []int{1, 3} {
-			if underRace && (threads == 1 || set == wideGo) {
+			if underRace && threads == 1 {
 				continue
 			}
 			t.Run(set+"/"+string(rune('0'+threads)), func(t *testing.T) { f(t, set, threads) })

@@ -4,3 +4,7 @@ package cpu
 
 // underRace reports whether the race detector is on.
 const underRace = false
+
+// sets are the instruction sets that tests run with; openWith skips those that
+// this processor lacks.
+var sets = []string{"go", wideGo, "avx2", "avx512"}
