@@ -165,7 +165,7 @@ func TestInput(t *testing.T) {
 	a := drive(t,
 		step{Execute: "import (\"bufio\"; \"fmt\"; \"os\")\nvar name string; var age int\nfmt.Print(\"who? \")\nfmt.Scanln(&name, &age)\nfmt.Println(name, age)", Input: []string{"Zoë 30"}},
 		step{Execute: "scanner := bufio.NewScanner(os.Stdin)\nscanner.Scan()\nscanner.Text()", Input: []string{"a whole line"}},
-		step{Execute: "line, err := bufio.NewReader(os.Stdin).ReadString('\\n')\nline", Input: []string{"another"}},
+		step{Execute: "line := bufio.NewReader(os.Stdin).ReadString('\\n')\nline", Input: []string{"another"}},
 		// Where nobody can be asked there is an error, and no waiting.
 		step{Execute: "n, err := fmt.Scanln(&name)\nfmt.Println(n, err != nil)"},
 		step{Execute: "b := make([]byte, 9)\nos.Stdin.Read(b)"},

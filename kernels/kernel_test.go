@@ -87,7 +87,7 @@ df`,
 		`import ("gonum.org/v1/plot"; "gonum.org/v1/plot/plotter")
 p := plot.New()
 p.Title.Text = "Speed-up"
-line, err := plotter.NewLine(plotter.XYs{{X: 1, Y: 1}, {X: 2, Y: 1.9}})
+line := plotter.NewLine(plotter.XYs{{X: 1, Y: 1}, {X: 2, Y: 1.9}})
 p.Add(line)
 p`,
 		`type Mark struct { R int }
