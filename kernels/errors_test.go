@@ -66,7 +66,7 @@ full := make(chan int, 9)`
 // syntax is the error of number("x").
 const syntax = `strconv.Atoi: parsing "x": invalid syntax`
 
-// Wherever a call stands, its error ends the cell if nobody takes it.
+// TestErrorEndsTheCell checks that an error which nobody takes ends the cell, in every position of a call.
 func TestErrorEndsTheCell(t *testing.T) {
 	table := [][2]string{{prepare, ""}}
 	for _, use := range []struct {

@@ -167,7 +167,7 @@ func (c *Comp) BinaryExprUntyped(`,
 			"	} else if xu {\n		c.constOperand(node, xe, ye.Type)\n	} else if yu {\n		c.constOperand(node, ye, xe.Type)",
 		},
 		// Of an expression that may be a type, as in f(x), and is neither, the
-		// error is that of the expression.
+		// error is the one of compiling the expression.
 		{
 			"fast/expr.go", "			recover()\n			t = c.Type(expr)\n", `			err, pos := recover(), c.Pos
 			defer func() {
