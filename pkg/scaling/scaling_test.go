@@ -220,8 +220,8 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{nil, []string{"no path given"}},
 		{[]string{"nowhere"}, []string{"nothing at", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
-		{[]string{"empty"}, []string{"no runs in empty", "run.json", "log_<N>.csv"}},
-		{[]string{"bad"}, []string{"no runs in bad", "log_1.csv:1", "wrote nothing"}},
+		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "log_<N>.csv"}},
+		{[]string{"bad"}, []string{"no runs in " + filepath.Join(dir, "bad"), "log_1.csv:1", "wrote nothing"}},
 	} {
 		_, err := Read(c.paths...)
 		for _, part := range c.want {
