@@ -182,7 +182,7 @@ func (c *Comp) BinaryExprUntyped(`,
 	}
 }
 
-// addInterpreter shows the files of gomacro in a folder that does not exist,
+// addInterpreter shows the files of gomacro in a folder that holds no files,
 // substitutions made, and returns the flag that makes go build use them.
 func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
 	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
@@ -214,7 +214,8 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 }
 
 // addModule shows the files of a module in the folder dir as if they were in
-// the folder seen, with substitutions made.
+// the folder seen, with substitutions made. Of the folders in seen it makes
+// those of packages with assembly.
 func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
 	made := map[string]bool{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -226,6 +227,12 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 			return err
 		}
 		name = filepath.ToSlash(name)
+		if strings.HasSuffix(name, ".s") {
+			// The go command starts the assembler in the folder of the package.
+			if err := os.MkdirAll(filepath.Join(seen, filepath.Dir(name)), 0o755); err != nil {
+				return err
+			}
+		}
 		if !concerns(name, subs) {
 			o.replace[filepath.Join(seen, name)] = path
 			return nil
