@@ -200,6 +200,7 @@ func TestCrewsAddUp(t *testing.T) {
 func TestKilledRingMemberIsNoticed(t *testing.T) {
 	for _, transport := range transports[1:] {
 		t.Run(transport, func(t *testing.T) {
+			t.Attr("fault", "kill -9 of one of three ranks of a ring over "+transport)
 			c := newCrew(t, transport, 3)
 			if err := c.sum(10, 1); err != nil {
 				t.Fatal(err)
@@ -210,7 +211,9 @@ func TestKilledRingMemberIsNoticed(t *testing.T) {
 			if _, err := fmt.Fprintln(c.tasks[1], 10, 1); err != nil {
 				t.Fatal(err)
 			}
-			wantError(t, addUp(c.group, 10, 1), "all-reduce 2: rank 1 is gone: its connection has ended (last seen in all-reduce 1)")
+			err := addUp(c.group, 10, 1)
+			wantError(t, err, "all-reduce 2: rank 1 is gone: its connection has ended (last seen in all-reduce 1)")
+			t.Attr("outcome", err.Error())
 			wantError(t, c.end(), "signal: killed", "exit status 1")
 		})
 	}

@@ -57,6 +57,7 @@ func TestProcessesAddUp(t *testing.T) {
 // TestKilledProcessIsNoticedAndLeavesNothing also when nobody has waited for
 // it: then it is still in the process table.
 func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
+	t.Attr("fault", "kill -9 of a rank that exchanges through shared memory")
 	p := newPair(t)
 	if err := p.sum(10, 1); err != nil {
 		t.Fatal(err)
@@ -69,9 +70,11 @@ func TestKilledProcessIsNoticedAndLeavesNothing(t *testing.T) {
 	err := p.AllReduce(context.Background(), device.Buffer{F32: []float32{1}})
 	wantError(t, err, "all-reduce 2: rank 1 is gone: its process "+strconv.Itoa(pid)+" has ended (last seen in all-reduce 1)")
 	// DefaultTimeout is two minutes: it was seen, not timed out. (On an idle machine: 0.25 s.)
-	if d := time.Since(begin); d > 20*time.Second {
+	d := time.Since(begin)
+	if d > 20*time.Second {
 		t.Errorf("noticed after %v", d)
 	}
+	t.Attr("outcome", fmt.Sprintf("after %.1f s: %v", d.Seconds(), err))
 	if err := p.cmds[0].Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("rank 1 ended with %v", err)
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,6 +12,7 @@ import (
 // TestWorkersEndWithTheLauncher also when it was killed: Linux
 // alone tells them.
 func TestWorkersEndWithTheLauncher(t *testing.T) {
+	t.Attr("fault", "kill -9 of the launcher")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +32,10 @@ func TestWorkersEndWithTheLauncher(t *testing.T) {
 		t.Error("launcher ended well")
 	}
 	pids := out.pids(t)
+	begin := time.Now()
 	for range 500 {
 		if !slices.ContainsFunc(pids, running) {
+			t.Attr("outcome", fmt.Sprintf("its %d workers ended within %.1f s", len(pids), time.Since(begin).Seconds()))
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -63,6 +63,7 @@ func startOwner(t *testing.T, dir string) (cmd *exec.Cmd, end io.Closer, ready f
 // TestOwnerKilled: the lock of a process that was killed is free, although a
 // child of it lives on.
 func TestOwnerKilled(t *testing.T) {
+	t.Attr("fault", "kill -9 of the owner of a run folder, whose child lives on")
 	dir := filepath.Join(t.TempDir(), "run")
 	cmd, _, ready := startOwner(t, dir)
 	var child int
@@ -106,6 +107,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 	owners, _, err := Owners(dir)
 	check(t, err)
+	t.Attr("outcome", "the lock is free at once; the next owner resumes and removes what the first left half-written")
 	if len(owners) != 2 || owners[0].PID != cmd.Process.Pid || owners[0].Released || !owners[1].Released {
 		t.Errorf("owners %+v", owners)
 	}
@@ -163,6 +165,7 @@ func TestRaceForARun(t *testing.T) {
 // TestReadOnlyFolder: who may only read a run sees its owner. It holds for root
 // too; see TestCreateWithoutPermission.
 func TestReadOnlyFolder(t *testing.T) {
+	t.Attr("fault", "a user who may only read a run folder wants to resume it")
 	dir := filepath.Join(t.TempDir(), "run")
 	w, err := Create(dir, sampleInfo())
 	check(t, err)
@@ -197,6 +200,7 @@ func TestReadOnlyFolder(t *testing.T) {
 	a := look()
 	check(t, a.err)
 	wantOwned(t, a.resume, os.Getpid())
+	t.Attr("outcome", a.resume.Error())
 	if !a.alive || a.owner.PID != os.Getpid() {
 		t.Errorf("alive is %v of %+v", a.alive, a.owner)
 	}

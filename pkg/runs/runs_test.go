@@ -252,6 +252,7 @@ func TestColumnsAreFoundByName(t *testing.T) {
 // TestReadsAfterAKillAnywhere cuts each file at every length: what stands in
 // whole lines must be read, and nothing else.
 func TestReadsAfterAKillAnywhere(t *testing.T) {
+	t.Attr("fault", "epochs.csv and steps-1.jsonl end after any number of bytes")
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
 	for _, name := range []string{"epochs.csv", "steps-1.jsonl"} {
@@ -273,6 +274,9 @@ func TestReadsAfterAKillAnywhere(t *testing.T) {
 			if want := max(lines-1, 0); rows != want || (len(run.Problems) > 0) != torn {
 				t.Fatalf("%s cut after %d bytes: %d rows, expected %d; problems %v", name, n, rows, want, run.Problems)
 			}
+			if torn && n == len(text)-1 {
+				t.Attr("outcome", "whole lines are read; the rest is a problem, such as "+run.Problems[0].String())
+			}
 			for _, p := range run.Problems {
 				if p.Line != lines+1 || p.File != path {
 					t.Fatalf("%s cut after %d bytes: %+v, expected line %d", name, n, p, lines+1)
@@ -285,6 +289,7 @@ func TestReadsAfterAKillAnywhere(t *testing.T) {
 
 // TestResumesAfterAKillAnywhere cuts epochs.csv at every length and goes on.
 func TestResumesAfterAKillAnywhere(t *testing.T) {
+	t.Attr("fault", "resume of a run whose epochs.csv ends after any number of bytes")
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
 	path := filepath.Join(dir, "epochs.csv")
@@ -302,6 +307,7 @@ func TestResumesAfterAKillAnywhere(t *testing.T) {
 		equal(t, run.Epochs, append(before.Epochs, next))
 		equal(t, run.Problems, []Problem(nil))
 	}
+	t.Attr("outcome", "the whole rows are kept, the next is appended, and the folder reads without problems")
 }
 
 func TestFindInNaturalOrder(t *testing.T) {

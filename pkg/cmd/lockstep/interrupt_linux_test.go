@@ -89,6 +89,7 @@ func TestInterruptedOnce(t *testing.T) {
 		{"train", append([]string{"train", "--config", p.config, "--run", p.run(1, 1)}, long...), p.run(1, 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Attr("fault", "Ctrl-C in a terminal, once, of lockstep "+tt.name)
 			c, out := p.begin(tt.args...)
 			out.await(t, "epoch 20/150")
 			interrupt(t, c)
@@ -134,6 +135,7 @@ func TestInterruptedOnce(t *testing.T) {
 			if got, want := final(t, tt.run), final(t, undisturbed); got != want {
 				t.Errorf("it ended otherwise: %s", difference(got, want))
 			}
+			t.Attr("outcome", fmt.Sprintf("saved after %s, exit code 130; --resume ended with the same bits", strings.TrimSuffix(filepath.Base(saved[0]), ".safetensors")))
 		})
 	}
 }
@@ -162,6 +164,7 @@ func TestInterruptedTwice(t *testing.T) {
 		{"train", "", []string{"train", "--config", p.config, "--run", p.run(1, 1), "--data", hung}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Attr("fault", "Ctrl-C twice, of lockstep "+tt.name+" that does not end at the first")
 			begin := time.Now()
 			c, out := p.begin(tt.args...)
 			if tt.ready != "" {
@@ -176,9 +179,11 @@ func TestInterruptedTwice(t *testing.T) {
 			}
 			interrupt(t, c)
 			endsWith130(t, c, out)
-			if d := time.Since(begin); d > 8*time.Second { // workers have 10 s to end in order
+			d := time.Since(begin)
+			if d > 8*time.Second { // workers have 10 s to end in order
 				t.Errorf("it took %v", d)
 			}
+			t.Attr("outcome", fmt.Sprintf("ended %.1f s after its start with exit code 130, no process left", d.Seconds()))
 			p.leavesNothing(nil)
 		})
 	}

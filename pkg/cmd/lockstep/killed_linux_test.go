@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math"
@@ -224,6 +225,16 @@ func final(t *testing.T, dir string) string {
 	return b.String()
 }
 
+// lineWith returns the first line of a text that contains part, or "".
+func lineWith(text, part string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
 // difference is the first line that two texts do not share.
 func difference(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
@@ -235,12 +246,20 @@ func difference(got, want string) string {
 	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
 }
 
-// TestKilledRunsResume kills runs at random moments, 50 times: one of their
-// workers, or the launcher, by kill -9. After each the folder reads, nothing
-// is left; a run that was killed five times ends with the bits of one that
-// was left alone.
+var (
+	killCount = flag.Int("kills", 50, "how often TestKilledRunsResume kills a process")
+	killSeed  = flag.Uint64("killseed", 5, "seed of the moments at which TestKilledRunsResume kills")
+)
+
+// TestKilledRunsResume kills runs at random moments: one of their workers, or
+// the launcher, by kill -9. After each kill the folder reads, and no process,
+// port or shared memory is left. A run that was killed five times and resumed
+// ends with the bits of one that was left alone. The transport of two workers
+// changes from run to run.
 func TestKilledRunsResume(t *testing.T) {
-	const kills, each = 50, 5
+	const each = 5
+	kills := *killCount
+	t.Attr("fault", "kill -9 of a worker or of the launcher at a random moment, over shared memory, unix sockets and TCP")
 	p := newPlace(t)
 	want, duration := map[int]string{}, map[int]time.Duration{}
 	for _, workers := range []int{1, 2} {
@@ -252,10 +271,12 @@ func TestKilledRunsResume(t *testing.T) {
 		duration[workers] = time.Since(begin)
 		want[workers] = final(t, filepath.Join(p.logs, "whole", fmt.Sprintf("ddp-n%d-s1", workers)))
 	}
-	rng := rand.New(rand.NewPCG(2, 5))
+	rng := rand.New(rand.NewPCG(2, *killSeed))
 	done, launchers, early, middle := 0, 0, 0, 0
+	transports := []string{"shm", "unix", "tcp"}
 	for series := 0; done < kills; series++ {
 		workers := 1 + series%2
+		t.Setenv("LOCKSTEP_COLLECTIVE", transports[series/2%len(transports)])
 		name := fmt.Sprintf("series%d", series)
 		steps := fmt.Sprintf("checkpoint.every_steps=%d", series/2%2*2) // none, or every 2 of 6 or 3 an epoch
 		dir := filepath.Join(p.logs, "tiny", fmt.Sprintf("%s-n%d-s1", name, workers))
@@ -327,6 +348,7 @@ func TestKilledRunsResume(t *testing.T) {
 		t.Error(err)
 	}
 	p.leavesNothing(nil)
+	t.Attr("outcome", fmt.Sprintf("%d kills, %d of them of the launcher: every run resumed to the bits of one that was left alone, nothing was left behind", done, launchers))
 	t.Logf("%d kills: %d of the launcher, %d before there was a run, %d after its first epoch", done, launchers, early, middle)
 	if middle < kills/5 {
 		t.Errorf("only %d kills in the middle of a run: the moments are badly chosen", middle)

@@ -121,6 +121,7 @@ func TestStagedRun(t *testing.T) {
 // TestStagedRunKilled kills one rank, after which the other removes the copy, and then a
 // launcher, whose ranks the kernel kills: the next run removes that copy.
 func TestStagedRunKilled(t *testing.T) {
+	t.Attr("fault", "kill -9 of a rank, then of the launcher, of a run that staged its data set")
 	r := newStagedRun(t)
 	for rank := range 2 {
 		out := r.killed([]string{"first", "second"}[rank], rank)
@@ -144,4 +145,5 @@ func TestStagedRunKilled(t *testing.T) {
 	}
 	r.empty()
 	r.leavesNothing(nil)
+	t.Attr("outcome", "the other rank removed the copy; after the launcher's kill the next run did")
 }

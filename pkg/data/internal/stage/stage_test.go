@@ -208,6 +208,7 @@ func TestChangedSource(t *testing.T) {
 
 // TestKilledUser kills a process that uses a copy: one that still uses it removes it.
 func TestKilledUser(t *testing.T) {
+	t.Attr("fault", "kill -9 of one of two processes that use a staged data set")
 	folder, from := t.TempDir(), source(t)
 	user := process(t, "hold", folder, from)
 	s := open(t, folder, from)
@@ -222,6 +223,7 @@ func TestKilledUser(t *testing.T) {
 		t.Error(err)
 	}
 	empty(t, folder)
+	t.Attr("outcome", "the other keeps the copy while it uses it, and removes it")
 }
 
 // TestStale kills the only user: a later run with other data removes its copy, and
@@ -264,6 +266,7 @@ func TestStale(t *testing.T) {
 // TestKilledCopier kills a process in the middle of its copy, for which another waits:
 // that one makes the copy.
 func TestKilledCopier(t *testing.T) {
+	t.Attr("fault", "kill -9 of a process in the middle of staging, while another waits")
 	folder, from := t.TempDir(), source(t)
 	copier := process(t, "copy", folder, from)
 	type result struct {
@@ -292,6 +295,7 @@ func TestKilledCopier(t *testing.T) {
 		t.Error(err)
 	}
 	empty(t, folder)
+	t.Attr("outcome", "the waiting process made the copy")
 }
 
 // TestWaitEnds ends the wait for a copy that stands still, and at a canceled context.

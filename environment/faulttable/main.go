@@ -1,0 +1,223 @@
+// Command faulttable runs the tests that inject faults and writes what happened
+// as a Markdown table. environment/faults starts it.
+//
+//	faulttable [-out FILE] [-run REGEXP]
+//
+// A test injects a fault if its body calls t.Attr("fault", TEXT); a subtest may
+// do so for a fault of its own. What the test saw is the value of the attribute
+// "outcome". Both appear in the output of go test -json.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "faults: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, progress io.Writer) error {
+	set := flag.NewFlagSet("faults", flag.ContinueOnError)
+	out := set.String("out", "environment/faults.md", "the file to write")
+	pattern := set.String("run", "", "only tests whose names match this regular expression; prints the table")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	only, err := regexp.Compile(*pattern)
+	if err != nil {
+		return fmt.Errorf("parse -run: %w", err)
+	}
+	found, err := findTests(".", only)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("no test that matches %q injects a fault", *pattern)
+	}
+	var rows []row
+	for _, folder := range slices.Sorted(maps.Keys(found)) {
+		fmt.Fprintf(progress, "%s: %s\n", folder, strings.Join(found[folder], ", "))
+		got, err := runTests(ctx, folder, found[folder])
+		if err != nil {
+			return err
+		}
+		rows = append(rows, got...)
+	}
+	var table bytes.Buffer
+	writeTable(&table, rows)
+	if *pattern != "" {
+		_, err := table.WriteTo(progress)
+		return errors.Join(err, failed(rows))
+	}
+	if err := os.WriteFile(*out, table.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return failed(rows)
+}
+
+// failed returns an error that counts the rows whose verdict is bad, or nil.
+func failed(rows []row) error {
+	n := 0
+	for _, r := range rows {
+		if r.verdict() == verdictBad {
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d of %d rows are bad", n, len(rows))
+	}
+	return nil
+}
+
+// findTests returns the names of the test functions below root that inject
+// faults, by folder, as ./pkg/launch.
+func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
+	found := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		names, err := faultTests(path)
+		folder := "./" + filepath.ToSlash(filepath.Dir(path))
+		for _, name := range names {
+			if only.MatchString(name) {
+				found[folder] = append(found[folder], name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find tests: %w", err)
+	}
+	return found, nil
+}
+
+// faultTests returns the names of the functions of one file that call
+// t.Attr("fault", …).
+func faultTests(path string) ([]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") {
+			continue
+		}
+		injects := false
+		ast.Inspect(f, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && setsFault(call) {
+				injects = true
+			}
+			return !injects
+		})
+		if injects {
+			names = append(names, f.Name.Name)
+		}
+	}
+	return names, nil
+}
+
+// setsFault reports whether a call is x.Attr("fault", …).
+func setsFault(call *ast.CallExpr) bool {
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || method.Sel.Name != "Attr" || len(call.Args) != 2 {
+		return false
+	}
+	key, ok := call.Args[0].(*ast.BasicLit)
+	return ok && key.Value == `"`+attrFault+`"`
+}
+
+// runTests runs the named tests of one folder and returns a row for each fault.
+func runTests(ctx context.Context, folder string, names []string) ([]row, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=20m", "-run", "^("+strings.Join(names, "|")+")$", folder)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	rows, readErr := readRows(bufio.NewReader(pipe), names)
+	waitErr := cmd.Wait()
+	if readErr != nil {
+		return nil, readErr
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if waitErr != nil && !errors.As(waitErr, &exit) { // a failed test has its row
+		return nil, fmt.Errorf("run go test: %w", waitErr)
+	}
+	return rows, nil
+}
+
+// writeTable writes the document.
+func writeTable(w io.Writer, rows []row) {
+	fmt.Fprintf(w, `# Faults
+
+What Lockstep does when something breaks. `+"`environment/faults`"+` runs the tests that
+inject these faults and writes this file; the outcome is what the test saw, the
+verdict whether that is what the test demands. "not run" names what the machine
+lacks. Seconds are of the whole test, its set-up included.
+
+Written on %s, %s/%s, %d cores, %s.
+
+| fault | outcome | seconds | verdict | test |
+|---|---|---|---|---|
+`, time.Now().UTC().Format("2006-01-02"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	for _, r := range rows {
+		fmt.Fprintf(w, "| %s | %s | %.1f | %s | `%s` |\n", cell(r.fault), cell(r.outcome), r.seconds, r.verdict(), r.test)
+	}
+}
+
+const cellLimit = 300 // characters
+
+// temporary matches the name of a test's temporary folder.
+var temporary = regexp.MustCompile(`/[^\s"]*/Test\w*\d/\d{3}/`)
+
+// cell removes names of temporary folders from a text, and escapes what would end a cell of a Markdown table.
+func cell(text string) string {
+	text = temporary.ReplaceAllString(strings.Join(strings.Fields(text), " "), "")
+	if runes := []rune(text); len(runes) > cellLimit {
+		text = string(runes[:cellLimit]) + "…"
+	}
+	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text)
+}
