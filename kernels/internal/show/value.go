@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"gonum.org/v1/gonum/mat"
+	"gorgonia.org/tensor"
 )
 
 // What is shown of a value is bounded before it is formatted: a notebook keeps
@@ -43,14 +44,18 @@ func Plain(v any) string {
 }
 
 // cut shortens a text to at most n bytes and says how long it was.
-func cut(s string, n int) string {
+func cut(s string, n int) string { return cutOf(s, n, len(s)) }
+
+// cutOf is cut of a text of size bytes that begins with s, which is shorter
+// only if it is longer than n.
+func cutOf(s string, n, size int) string {
 	if len(s) <= n {
 		return s
 	}
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, len(s))
+	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, size)
 }
 
 // special returns the text of a value that has a form of its own; ok is false
@@ -240,15 +245,45 @@ func (p *printer) own(v reflect.Value) (ok bool) {
 			ok = false
 		}
 	}()
-	switch x := v.Interface().(type) {
+	x := v.Interface()
+	switch x := x.(type) {
 	case mat.Matrix:
 		p.b.WriteString(cut(matrix(x), maxText))
+		return true
+	case *strings.Builder: // its String copies nothing
+		p.b.WriteString(cut(x.String(), maxString))
+		return true
+	}
+	if _, ok := x.(error); !ok && large(v) {
+		return p.ownLarge(x)
+	}
+	switch x := x.(type) {
 	case fmt.Formatter:
 		fmt.Fprint(&p.b, x)
 	case error:
 		p.b.WriteString(cut(x.Error(), maxString))
 	case fmt.Stringer:
 		p.b.WriteString(cut(x.String(), maxString))
+	default:
+		return false
+	}
+	return true
+}
+
+// large reports whether formatting v by its own method may take long.
+func large(v reflect.Value) bool {
+	return v.Type().NumMethod() > 0 && count(v, maxLeaves, 0) > maxLeaves
+}
+
+// ownLarge writes a large value whose own method would format all of it. It
+// reports false for a type that it does not know, whose fields are written.
+func (p *printer) ownLarge(x any) bool {
+	switch x := x.(type) {
+	case *bytes.Buffer:
+		p.b.WriteString(cutOf(string(x.Bytes()[:min(x.Len(), maxString+1)]), maxString, x.Len()))
+	case tensor.Tensor:
+		fmt.Fprintf(&p.b, "%T of shape %v: ", x, x.Shape())
+		p.value(reflect.ValueOf(x.Data()), 1, false)
 	default:
 		return false
 	}

@@ -1,8 +1,10 @@
 package show
 
 import (
+	"bytes"
 	"fmt"
 	"math"
+	"math/big"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 	"gonum.org/v1/gonum/mat"
+	"gorgonia.org/tensor"
 
 	"lockstep/pkg/launch"
 	"lockstep/pkg/runs"
@@ -142,6 +145,13 @@ func TestLargeValuesAreElided(t *testing.T) {
 		{"string", strings.Repeat("é", n), "(10000 of 20000000 bytes)"},
 		{"string in a slice", []string{strings.Repeat("a", n)}, "(100 of 10000000 bytes)"},
 		{"string in a struct", inner{Name: strings.Repeat("a", n)}, "(10000000 bytes)"},
+		{"buffer", bytes.NewBuffer(make([]byte, 8*n)), "(10000 of 80000000 bytes)"},
+		{"strings.Builder", builder(8 * n), "(10000 of 80000000 bytes)"},
+		{"stringer in a slice", []fmt.Stringer{bytes.NewBuffer(make([]byte, 8*n))}, "(10000 of 80000000 bytes)"},
+		{"tensor", tensor.New(tensor.WithShape(n/100, 100), tensor.WithBacking(make([]float64, n))), "*tensor.Dense of shape (100000, 100): [0 0 "},
+		{"tensor in a struct", struct{ T tensor.Tensor }{tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(n))}, "(9999900 more of 10000000)"},
+		{"number of 16 MB", new(big.Int).Lsh(big.NewInt(1), 1<<27), "more of 2097153"},
+		{"type with a String method", (*wordy)(&numbers), "(9999900 more of 10000000)"},
 		{"map", many, "(199900 more of 200000)"},
 		{"nested slices", slices.Repeat([][]int{{1, 2, 3}}, n/10), "(999900 more of 1000000)"},
 		{"deep", deep, "…"},
@@ -162,6 +172,17 @@ func TestLargeValuesAreElided(t *testing.T) {
 			t.Errorf("%s: showing it allocates %d MiB", tt.what, mib)
 		}
 	}
+}
+
+// wordy has a String method that takes as long as its value is large.
+type wordy []int
+
+func (w *wordy) String() string { return fmt.Sprint([]int(*w)) }
+
+func builder(n int) *strings.Builder {
+	var b strings.Builder
+	b.WriteString(strings.Repeat("x", n))
+	return &b
 }
 
 type job []launch.RunStatus
