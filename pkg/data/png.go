@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"image"
@@ -9,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Write saves ds, of one channel, as PNG pairs in dir/image and dir/label
@@ -78,11 +79,7 @@ func refuseOthers(dir string, n int) error {
 }
 
 func writePNG(path string, m *image.Gray) error {
-	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		return fmt.Errorf("encode %s: %w", path, err)
-	}
-	return os.WriteFile(path, b.Bytes(), 0o666)
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(f, m) })
 }
 
 // gray is values of 0 to 1 as 8-bit grey.

@@ -18,6 +18,7 @@ import (
 
 	"lockstep/pkg/data/internal/hdf5"
 	"lockstep/pkg/data/internal/npy"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // cifarBatches is how many training batches CIFAR-10 has.
@@ -52,7 +53,7 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	for len(names) < cifarClass {
 		names = append(names, fmt.Sprintf("none%d", len(names)))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
+	if err := wholefile.WriteBytes(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
 		return fmt.Errorf("write CIFAR-10: %w", err)
 	}
 	return nil
@@ -74,7 +75,7 @@ func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error 
 			text = append(text, byte(v*255+0.5))
 		}
 	}
-	return os.WriteFile(path, text, 0o666)
+	return wholefile.WriteBytes(path, text, 0o666)
 }
 
 // WriteFolders saves pictures in a folder a class, as PNG or (format "jpeg") JPEG
@@ -98,7 +99,7 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 	return nil
 }
 
-func writeClassPicture(path string, c *Classes, i int) (err error) {
+func writeClassPicture(path string, c *Classes, i int) error {
 	m, err := c.source.picture(i)
 	if err != nil {
 		return err
@@ -109,15 +110,12 @@ func writeClassPicture(path string, c *Classes, i int) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if strings.HasSuffix(path, ".png") {
-		return png.Encode(f, m)
-	}
-	return jpeg.Encode(f, m, &jpeg.Options{Quality: 90})
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
+		if strings.HasSuffix(path, ".png") {
+			return png.Encode(f, m)
+		}
+		return jpeg.Encode(f, m, &jpeg.Options{Quality: 90})
+	})
 }
 
 // VolumeFormat says how volumes are saved.
@@ -173,44 +171,36 @@ func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
 	}
 }
 
-func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) (err error) {
+func writeHDF5(path string, format VolumeFormat, sets ...hdf5.Output) error {
 	for i, s := range sets {
 		if format.Chunk > 0 {
 			sets[i].Chunk = []int{s.Shape[0], min(format.Chunk, s.Shape[1]), min(format.Chunk, s.Shape[2]), min(format.Chunk, s.Shape[3])}
 			sets[i].Gzip = format.Gzip
 		}
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return hdf5.Write(f, sets...)
+	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(f, sets...) })
 }
 
 // writeNPY writes v, [C,D,H,W], as [D,H,W,C].
-func writeNPY(path string, v []float32, shape []int) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriterSize(f, 1<<20)
-	if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
-		return err
-	}
-	n := volume(shape[1:])
-	line := make([]byte, 0, 4*shape[0])
-	for k := range n {
-		line = line[:0]
-		for c := range shape[0] {
-			line = binary.LittleEndian.AppendUint32(line, math.Float32bits(v[c*n+k]))
-		}
-		if _, err := w.Write(line); err != nil {
+func writeNPY(path string, v []float32, shape []int) error {
+	return wholefile.Write(path, 0o666, func(f *os.File) error {
+		w := bufio.NewWriterSize(f, 1<<20)
+		if err := npy.WriteHeader(w, []int{shape[1], shape[2], shape[3], shape[0]}); err != nil {
 			return err
 		}
-	}
-	return w.Flush()
+		n := volume(shape[1:])
+		line := make([]byte, 0, 4*shape[0])
+		for k := range n {
+			line = line[:0]
+			for c := range shape[0] {
+				line = binary.LittleEndian.AppendUint32(line, math.Float32bits(v[c*n+k]))
+			}
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+		}
+		return w.Flush()
+	})
 }
 
 // WriteTIFF saves ds, of one channel, as pairs of TIFF files in dir/image and
@@ -238,14 +228,11 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	return nil
 }
 
-func writeTIFF(path string, m image.Image) (err error) {
+func writeTIFF(path string, m image.Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return tiff.Encode(f, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
+		return tiff.Encode(f, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+	})
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/go-gota/gota/series"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Formats are the extensions that Save knows: pictures (svg, pdf, png), the
@@ -44,7 +46,8 @@ func extension(path string) string {
 // Save writes the figure to a file, as its extension says: .png, .svg or .pdf
 // the picture, .csv the numbers that are drawn, .txt the caption, .tex a table
 // for LaTeX. A path without extension writes all of them. Missing folders are
-// made. The files of a figure are the same, byte for byte, each time.
+// made. Each file is there whole or not at all. The files of a figure are the
+// same, byte for byte, each time.
 func (f *Figure) Save(path string) error {
 	for _, file := range f.Files(path) {
 		b, err := f.encode(extension(file))
@@ -54,7 +57,7 @@ func (f *Figure) Save(path string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return fmt.Errorf("save figure %s: %w", f.name, err)
 		}
-		if err := os.WriteFile(file, b, 0o644); err != nil {
+		if err := wholefile.WriteBytes(file, b, 0o644); err != nil {
 			return fmt.Errorf("save figure %s: %w", f.name, err)
 		}
 	}

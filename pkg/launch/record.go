@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // recordsFolder is the folder in a study's folder that holds, for each sweep
@@ -77,8 +77,7 @@ func readRecord(path string) (*record, error) {
 func (r *record) write() error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		// Beside it, so that a kill leaves nothing in the folder of temporary files.
-		err = renameio.WriteFile(r.path, append(text, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(r.path)))
+		err = wholefile.WriteBytes(r.path, append(text, '\n'), 0o644)
 	}
 	return unwritable("write sweep", err)
 }

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"go.yaml.in/yaml/v3"
 	"gorgonia.org/gorgonia"
 
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/nn"
 )
 
@@ -248,7 +248,7 @@ func (s *Spec) Write(path string) error {
 	if err := e.Encode(s); err != nil {
 		return fmt.Errorf("write spec %s: %w", path, err)
 	}
-	if err := renameio.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := wholefile.WriteBytes(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write spec: %w", err)
 	}
 	return nil

@@ -322,8 +322,8 @@ func TestSaveHTML(t *testing.T) {
 	if string(data) != r.Page() {
 		t.Error("the file is not the page")
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.next")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v, %v; want report.html alone", entries, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Formats are the extensions that Save knows.
@@ -42,9 +45,12 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".html", ".htm":
-		err = write(path, func(next string) error { return os.WriteFile(next, []byte(r.Page()), 0o644) })
+		err = save(path, func(f *os.File) error {
+			_, err := f.WriteString(r.Page())
+			return err
+		})
 	case ".pdf":
-		err = write(path, func(next string) error { return r.print(ctx, next) })
+		err = save(path, func(f *os.File) error { return r.print(ctx, f) })
 	default:
 		err = fmt.Errorf("extension %q is not known; use .html or .pdf", ext)
 	}
@@ -54,37 +60,19 @@ func (r *Report) Save(ctx context.Context, path string) error {
 	return nil
 }
 
-// write makes a file beside its place and renames it.
-func write(path string, produce func(next string) error) error {
+// save writes a file whole, into a folder that it makes where there is none.
+func save(path string, fill func(f *os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	next := path + ".next"
-	err := produce(next)
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(next)))
-	}
-	return nil
+	return wholefile.Write(path, 0o644, fill)
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// print lets chromium print the page. Its profile is a folder of its own, so
-// that it neither reads nor leaves anything of the user's.
-func (r *Report) print(ctx context.Context, path string) error {
+// print has chromium print the page, and copies the PDF to f. Chromium's profile
+// is a folder of its own, so that it neither reads nor leaves anything of the
+// user's.
+func (r *Report) print(ctx context.Context, f *os.File) error {
 	browser, err := FindBrowser()
-	if err != nil {
-		return err
-	}
-	path, err = filepath.Abs(path)
 	if err != nil {
 		return err
 	}
@@ -93,7 +81,7 @@ func (r *Report) print(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that stays harms nobody
-	source := filepath.Join(dir, "report.html")
+	source, path := filepath.Join(dir, "report.html"), filepath.Join(dir, "report.pdf")
 	if err := os.WriteFile(source, []byte(r.render(true)), 0o600); err != nil {
 		return err
 	}
@@ -122,7 +110,12 @@ func (r *Report) print(ctx context.Context, path string) error {
 	case missing != nil || info.Size() == 0:
 		return fmt.Errorf("print with %s: it wrote no file: %s", browser, last(said))
 	}
-	return nil
+	printed, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, printed)
+	return errors.Join(err, printed.Close())
 }
 
 // last is the end of what a program said.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // seriesHorovod is the series that the U-Net study's names tell from others.
@@ -124,7 +124,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 		path string
 		text []byte
 	}{{sourcePath(file), append(source, '\n')}, {file, studyLog(run)}} {
-		if err := renameio.WriteFile(f.path, f.text, 0o644, renameio.WithTempDir(dir)); err != nil {
+		if err := wholefile.WriteBytes(f.path, f.text, 0o644); err != nil {
 			return "", fmt.Errorf("write study log: %w", err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Names of the files of a run folder.
@@ -385,7 +387,7 @@ func (w *Writer) writeInfo() error {
 // replace writes a file in one step. What a kill leaves of it lies beside it,
 // where Resume finds it, and not in the folder of temporary files.
 func (w *Writer) replace(name string, text []byte) error {
-	return renameio.WriteFile(w.path(name), text, 0o644, renameio.WithTempDir(w.dir))
+	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 
 // occupied says that dir holds a run, and what to do.

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
+	"os"
 	"slices"
 	"unicode/utf8"
 
-	"github.com/google/renameio/v2"
+	"lockstep/pkg/internal/wholefile"
 )
 
 const (
@@ -33,17 +33,8 @@ type entry struct {
 // bytes go to a temporary file beside it, reach the disk, and take the place
 // of path, old content included, in one step.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o666))
-	if err != nil {
+	if err := wholefile.Write(path, 0o666, func(f *os.File) error { return Encode(f, tensors, metadata) }); err != nil {
 		return fmt.Errorf("write weights: %w", err)
-	}
-	err = Encode(f, tensors, metadata)
-	if err == nil {
-		err = f.CloseAtomicallyReplace()
-	}
-	if err != nil {
-		_ = f.Cleanup() // the temporary file; err says what matters
-		return fmt.Errorf("write weights %s: %w", path, err)
 	}
 	return nil
 }

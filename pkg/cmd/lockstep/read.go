@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
@@ -143,15 +143,12 @@ func (f *readFlags) run(c *cobra.Command, o logread.Options, paths []string) ([]
 	if f.out == "" {
 		return f.write(c.Context(), c.OutOrStdout(), o, paths)
 	}
-	file, err := renameio.NewPendingFile(f.out, renameio.WithPermissions(0o644))
-	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", f.out, err)
-	}
-	problems, err := f.write(c.Context(), file, o, paths)
-	if err == nil {
-		err = file.CloseAtomicallyReplace()
-	}
-	return problems, errors.Join(err, file.Cleanup())
+	var problems []runs.Problem
+	err := wholefile.Write(f.out, 0o644, func(file *os.File) (err error) {
+		problems, err = f.write(c.Context(), file, o, paths)
+		return err
+	})
+	return problems, err
 }
 
 func (f *readFlags) write(ctx context.Context, w io.Writer, o logread.Options, paths []string) ([]runs.Problem, error) {

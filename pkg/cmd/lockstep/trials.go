@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 	"lockstep/pkg/train"
@@ -102,7 +103,7 @@ func writeTrials(path string, t *train.Trials) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write trials: %w", err)
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return wholefile.WriteBytes(path, append(text, '\n'), 0o644)
 }
 
 // sayBottleneck says what bounds the training.

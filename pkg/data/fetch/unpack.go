@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"lockstep/pkg/internal/wholefile"
 )
 
 // maxUnpacked bounds what an archive unpacks to, in bytes.
@@ -82,7 +84,7 @@ func unzip(ctx context.Context, path, dir string) error {
 }
 
 // place writes a file of an archive below dir.
-func place(ctx context.Context, dir, name string, r io.Reader, left *int64) (err error) {
+func place(ctx context.Context, dir, name string, r io.Reader, left *int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -94,14 +96,11 @@ func place(ctx context.Context, dir, name string, r io.Reader, left *int64) (err
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
+		n, err := io.Copy(f, io.LimitReader(r, *left+1))
+		if *left -= n; err == nil && *left < 0 {
+			err = fmt.Errorf("it unpacks to more than %d bytes: refused", int64(maxUnpacked))
+		}
 		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	n, err := io.Copy(f, io.LimitReader(r, *left+1))
-	if *left -= n; err == nil && *left < 0 {
-		err = fmt.Errorf("it unpacks to more than %d bytes: refused", int64(maxUnpacked))
-	}
-	return err
+	})
 }

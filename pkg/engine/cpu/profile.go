@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Profile is a window of training steps to look into.
@@ -290,7 +291,7 @@ func (p *profiler) write(threads int, name string) error {
 		err = os.MkdirAll(filepath.Dir(p.window.Trace), 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(p.window.Trace, append(text, '\n'), 0o644)
+		err = wholefile.WriteBytes(p.window.Trace, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
