@@ -50,6 +50,7 @@ type builder struct {
 	banded        bool
 	spreads       bool // of epochs are drawn
 	besides       map[string]beside
+	disturbed     bool // a point has a ring because other load disturbed its runs
 }
 
 // overWorkers draws a quantity's points, a line for each series.
@@ -239,10 +240,35 @@ func (b *builder) line(series string, l look) error {
 		return err
 	}
 	b.plot.Add(b.besides[series].moveAll(drawn)...)
+	b.ringDisturbed(series)
 	if !b.q.points { // those are named with the line that joins them
 		b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key(l)}})
 	}
 	return nil
+}
+
+// disturbedRing is the glyph around a point that other load disturbed.
+func disturbedRing() draw.GlyphStyle {
+	return draw.GlyphStyle{Shape: ring{}, Radius: 7, Color: grey()}
+}
+
+// ringDisturbed draws a ring around each time of a series if other load on the
+// machine disturbed at least one of the runs that it was measured in.
+func (b *builder) ringDisturbed(series string) {
+	if !b.q.ofTime {
+		return
+	}
+	var xy plotter.XYs
+	for _, p := range b.study.Points {
+		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && finite(v) {
+			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
+		}
+	}
+	if len(xy) == 0 {
+		return
+	}
+	b.plot.Add(b.besides[series].moveAll([]plot.Plotter{dots{xy, disturbedRing()}})...)
+	b.disturbed = true
 }
 
 // across draws a line from x, y to x·factor, y·factor: what would be ideal.
@@ -335,6 +361,9 @@ func (b *builder) finish(high float64) *Figure {
 	if finite(high) && !log && b.values.lo >= 0 && b.values.hi <= high { // else it is not of that unit
 		b.plot.Y.Max = high
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
+	}
+	if b.disturbed {
+		b.legend = append(b.legend, entry{name: "disturbed by other load", icons: []plot.Thumbnailer{key{glyph: disturbedRing()}}})
 	}
 	b.caption = b.captionText() + cut(b.plot, b.reach)
 	return b.Figure
