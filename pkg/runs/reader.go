@@ -83,13 +83,13 @@ func readInfo(dir string) (Info, error) {
 		return info, fmt.Errorf("read run %s: run.json has schema %d, this program reads up to %d; use a newer lockstep", dir, version.Schema, SchemaVersion)
 	}
 	if err == nil && version.Schema < 1 {
-		return info, fmt.Errorf("read run %s: run.json has no schema version, expected \"schema\": %d; it is not lockstep's", dir, SchemaVersion)
+		return info, fmt.Errorf("read run %s: run.json has no schema version, want \"schema\": %d: it is another program's or damaged; name the folder of a run, or put run.json back from a copy", dir, SchemaVersion)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &info)
 	}
 	if err != nil {
-		return info, fmt.Errorf("read %s:%d: %w", path, lineOf(text, err), err)
+		return info, fmt.Errorf("read %s:%d: %w; it is damaged: put it back from a copy, or delete the folder and train again", path, lineOf(text, err), err)
 	}
 	return info, nil
 }

@@ -198,8 +198,8 @@ func TestReadErrors(t *testing.T) {
 	}{
 		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"epochs.csv is there", "run.json is missing"}},
 		"newer schema":  {"run.json", `{"schema": 99}`, []string{"schema 99", "use a newer lockstep"}},
-		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version"}},
-		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3"}},
+		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version", "put run.json back from a copy"}},
+		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3", "put it back from a copy, or delete the folder and train again"}},
 		"wrong type":    {"run.json", "{\n\"schema\": 1,\n\"workers\": \"two\"}", []string{"run.json:3", "workers"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,13 @@ import (
 
 // checkpointDir is the folder of checkpoints in a run folder.
 const checkpointDir = "checkpoints"
+
+// checkpointFormat is the value of the key "format" in a checkpoint's metadata.
+const checkpointFormat = "lockstep checkpoint 1"
+
+// damagedSuffix ends the name of a damaged checkpoint that a resumed run set
+// aside. Nothing reads or deletes it.
+const damagedSuffix = ".damaged"
 
 // ErrNoCheckpoint is wrapped when a run folder holds no checkpoint to go on from.
 var ErrNoCheckpoint = errors.New("no checkpoint")
@@ -43,7 +51,7 @@ func (t *Trainer) capture() (state, error) {
 		return s, err
 	}
 	s.metadata = map[string]string{
-		"format": "lockstep checkpoint 1", "model": t.net.Name(),
+		"format": checkpointFormat, "model": t.net.Name(),
 		"epoch": strconv.Itoa(t.epoch), "step": strconv.Itoa(t.step), "untrained": string(counts),
 	}
 	if t.average != nil {
@@ -148,19 +156,21 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// prune deletes the oldest checkpoints beyond those to keep. One within an
-// epoch is of use only while it is the newest of all.
+// prune deletes the oldest checkpoints beyond those to keep. One within an epoch
+// is kept while it is the newest, or the one before the newest, which serves if
+// that is damaged; after the epoch one of an earlier epoch takes its place.
 func (t *Trainer) prune() error {
 	all, err := checkpoints(t.place.Dir)
 	if err != nil {
 		return err
 	}
+	within := func(name string) bool { return strings.Contains(filepath.Base(name), "-step-") }
 	var drop, whole []string
 	for i, name := range all {
-		switch within := strings.Contains(filepath.Base(name), "-step-"); {
-		case !within:
+		switch after := all[i+1:]; {
+		case !within(name):
 			whole = append(whole, name)
-		case i < len(all)-1:
+		case len(after) > 1, len(after) == 1 && !within(after[0]) && len(whole) > 0:
 			drop = append(drop, name)
 		}
 	}
@@ -189,21 +199,31 @@ func checkpoints(dir string) ([]string, error) {
 	return found, nil
 }
 
-// restore sets this trainer to the newest checkpoint, or to the beginning
-// where there is none. Every rank reads its
-// progress; the tensors that count are rank 0's, which are broadcast.
-func (t *Trainer) restore() error {
+// restore sets this trainer to the newest checkpoint that is whole, or to the
+// beginning where there is none. Every rank reads its progress; the tensors that
+// count are rank 0's, which are broadcast.
+func (t *Trainer) restore(ctx context.Context) error {
 	all, err := checkpoints(t.place.Dir)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 { // it ended before its first checkpoint, or never began
+		if err := t.sameCheckpoint(ctx, checkpoint{}); err != nil {
+			return err
+		}
 		return t.initialise()
 	}
-	t.saved = all[len(all)-1]
-	file, err := readCheckpoint(filepath.Join(t.place.Dir, t.saved), t.net.Name())
+	file, damaged, err := newestWhole(t.place.Dir, all, t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
+	}
+	t.saved = all[len(all)-1-len(damaged)]
+	// Every rank has read the damaged ones before one of them is renamed.
+	if err := t.sameCheckpoint(ctx, file); err != nil {
+		return err
+	}
+	if err := t.setAside(damaged); err != nil {
+		return err
 	}
 	if file.epoch > t.cfg.Epochs {
 		return fmt.Errorf("resume %s: %s already done, epochs is %d: use at least as many", t.place.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
@@ -227,6 +247,59 @@ func (t *Trainer) restore() error {
 	return nil
 }
 
+// newestWhole reads the newest checkpoint of all, oldest first, that is not
+// damaged. damaged are the errors of those after it.
+func newestWhole(dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
+	for _, name := range slices.Backward(all) {
+		file, err = readCheckpoint(filepath.Join(dir, name), modelName)
+		var d *weights.DamagedError
+		if !errors.As(err, &d) {
+			return file, damaged, err
+		}
+		damaged = append(damaged, d)
+	}
+	return checkpoint{}, nil, fmt.Errorf("no checkpoint is whole: %w; put a copy of it back, or delete %s to train from the beginning",
+		damaged[0], filepath.Join(dir, checkpointDir))
+}
+
+// sameCheckpoint returns an error unless every rank goes on from the same
+// checkpoint. All ranks must call it.
+func (t *Trainer) sameCheckpoint(ctx context.Context, c checkpoint) error {
+	size, rank := t.group.Size(), t.group.Rank()
+	if size == 1 {
+		return nil
+	}
+	const perRank = 3
+	all := make([]float64, perRank*size)
+	copy(all[perRank*rank:], []float64{float64(c.epoch), float64(c.step), float64(c.begun.steps)})
+	if err := t.sum(ctx, all); err != nil {
+		return err
+	}
+	for r := range size {
+		if of := all[perRank*r : perRank*(r+1)]; !slices.Equal(of, all[:perRank]) {
+			return fmt.Errorf("resume %s: rank 0 reads a checkpoint of step %.0f, rank %d one of step %.0f: the ranks need the same run folder",
+				t.place.Dir, all[1], r, of[1])
+		}
+	}
+	return nil
+}
+
+// setAside renames damaged checkpoints, on rank 0, and keeps a note of them for
+// the logs.
+func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
+	if t.group.Rank() != 0 {
+		return nil
+	}
+	for _, d := range damaged {
+		if err := os.Rename(d.Path, d.Path+damagedSuffix); err != nil {
+			return fmt.Errorf("resume %s: set a damaged checkpoint aside: %w", t.place.Dir, err)
+		}
+		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run goes on from %s",
+			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+damagedSuffix, filepath.Base(t.saved)))
+	}
+	return nil
+}
+
 // checkpoint is a checkpoint file as read.
 type checkpoint struct {
 	path        string
@@ -245,35 +318,44 @@ func readCheckpoint(path, modelName string) (checkpoint, error) {
 		return checkpoint{}, err
 	}
 	meta := file.Metadata
+	if got := meta["format"]; got != "" && got != checkpointFormat {
+		return checkpoint{}, fmt.Errorf("checkpoint %s has format %q, this program reads %q: use the lockstep that wrote it, or another run folder", path, got, checkpointFormat)
+	}
 	c := checkpoint{path: path, tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
 	if got := meta["model"]; got != modelName {
 		return c, fmt.Errorf("checkpoint %s is of %q, not of %q: use the config that it was trained with", path, got, modelName)
 	}
 	if c.epoch, err = strconv.Atoi(meta["epoch"]); err != nil {
-		return c, fmt.Errorf("checkpoint %s: epoch: %w", path, err)
+		return c, unreadable(path, "epoch", err)
 	}
 	if c.step, err = strconv.Atoi(meta["step"]); err != nil {
-		return c, fmt.Errorf("checkpoint %s: step: %w", path, err)
+		return c, unreadable(path, "step", err)
 	}
 	if c.begun, err = readProgress(c.epoch, meta); err != nil {
-		return c, fmt.Errorf("checkpoint %s: %w", path, err)
+		return c, unreadable(path, "progress", err)
 	}
 	if u, ok := meta["averages"]; ok {
 		c.averaged = true
 		if c.averages, err = strconv.Atoi(u); err != nil {
-			return c, fmt.Errorf("checkpoint %s: averages: %w", path, err)
+			return c, unreadable(path, "averages", err)
 		}
 	}
 	if s := meta["untrained"]; s != "" && s != "null" {
 		c.untrained = new(Scores)
 		if err := json.Unmarshal([]byte(s), c.untrained); err != nil {
-			return c, fmt.Errorf("checkpoint %s: untrained scores: %w", path, err)
+			return c, unreadable(path, "untrained scores", err)
 		}
 	}
 	for _, w := range file.Tensors {
 		c.tensors[w.Name] = w.Float64s()
 	}
 	return c, nil
+}
+
+// unreadable adds what to do about a checkpoint that is whole but not what this
+// program writes.
+func unreadable(path, what string, err error) error {
+	return fmt.Errorf("checkpoint %s: %s: %w; it is no checkpoint of this version of lockstep: use the version that wrote it, or delete the file to go on from the one before", path, what, err)
 }
 
 // apply sets every tensor of c; parameters and running statistics that c

@@ -70,7 +70,7 @@ func (c LoaderConfig) of(a data.Augment, seed int64) data.LoaderConfig {
 type Checkpoints struct {
 	Every      int `yaml:"every" json:"every"`             // epochs between two checkpoints; the last epoch is always saved
 	EverySteps int `yaml:"every_steps" json:"every_steps"` // optimiser steps between two within an epoch; 0: none
-	Keep       int `yaml:"keep" json:"keep"`               // newest kept, of those after an epoch; 0: all
+	Keep       int `yaml:"keep" json:"keep"`               // newest kept, of those after an epoch; 0: all; with 1 none is left if it is damaged
 }
 
 // DefaultConfig is a small U-Net on generated cells.

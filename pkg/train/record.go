@@ -193,6 +193,11 @@ func (r *recorder) openLogs() (err error) {
 	for _, notice := range r.w.Notices() { // which are in out.log already
 		r.say("note: %s", notice)
 	}
+	for _, note := range r.t.notes {
+		if err := r.log("note: %s", note); err != nil {
+			return err
+		}
+	}
 	if r.events, err = runs.OpenEvents(r.t.place.Dir, r.t.step); err != nil {
 		return err
 	}

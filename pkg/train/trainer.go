@@ -74,6 +74,7 @@ type Trainer struct {
 
 	untrained *Scores     // before the first step, once they are known
 	resumed   *checkpoint // what this run goes on from
+	notes     []string    // of how it was resumed, for the logs
 	saved     string      // newest checkpoint, relative to the run folder
 	unsaved   *state      // the last epoch that was done, where no checkpoint was due
 	endWork   context.CancelFunc
@@ -268,7 +269,7 @@ func (t *Trainer) start(ctx context.Context) error {
 		return err
 	}
 	if t.place.Resume {
-		return t.restore()
+		return t.restore(ctx)
 	}
 	return t.initialise()
 }

@@ -3,11 +3,13 @@ package train
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
 )
 
 // VerifyRun recomputes what a run folder claims: world size and distinct
@@ -124,6 +126,11 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		return nil
 	}
 	p, err := OpenPredictor(v.run.Dir, dataPath)
+	var damaged *weights.DamagedError
+	if errors.As(err, &damaged) {
+		v.claim("the checkpoint loads", false, "%v", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,30 @@ import (
 // rank's steps, each once.
 func outcome(t *testing.T, dir string) string {
 	t.Helper()
+	ranks, err := runs.Ranks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rank := range ranks {
+		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("steps-%d.jsonl", rank)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, steps, _, err := runs.ReadSteps(dir, rank)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := strings.Count(string(text), `"step":`); lines != len(steps) {
+			t.Errorf("rank %d has %d lines of %d steps", rank, lines, len(steps))
+		}
+	}
+	return replayed(t, dir)
+}
+
+// replayed is the outcome of a run that may have done steps again: those that
+// count.
+func replayed(t *testing.T, dir string) string {
+	t.Helper()
 	r, err := runs.Read(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -35,16 +59,9 @@ func outcome(t *testing.T, dir string) string {
 		fmt.Fprintln(&b, e.Epoch, e.Samples, e.PaddingSamples, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate, e.Accuracy, e.ValAccuracy)
 	}
 	for rank := range r.Info.Workers {
-		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("steps-%d.jsonl", rank)))
-		if err != nil {
-			t.Fatal(err)
-		}
 		_, steps, problems, err := runs.ReadSteps(dir, rank)
 		if err != nil || len(problems) > 0 {
 			t.Error(err, problems)
-		}
-		if lines := strings.Count(string(text), `"step":`); lines != len(steps) {
-			t.Errorf("rank %d has %d lines of %d steps", rank, lines, len(steps))
 		}
 		for _, s := range steps {
 			fmt.Fprintln(&b, rank, s.Epoch, s.Step, s.Samples, s.Loss)
@@ -150,7 +167,8 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 				if got := outcome(t, place.Dir); got != want {
 					t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 				}
-				if names := namesIn(t, place.Dir); slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) {
+				// With one epoch's checkpoint alone, that within the epoch is the one before the newest.
+				if names := namesIn(t, place.Dir); tt.every == 1 && slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) || len(names) != 2 {
 					t.Errorf("checkpoints %v are left", names)
 				}
 			})

@@ -10,19 +10,25 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Read loads a file. It is strict: lengths and offsets must fit the file,
 // tensors must fill the data without gaps or overlaps, and shapes must agree
-// with their bytes. No more memory is asked for than the file's size warrants.
+// with their bytes. Values and metadata are compared with the checksums that
+// Write left; files of other programs have none. No more memory is asked for than
+// the file's size warrants. The error about a file's content is a *DamagedError.
 func Read(path string) (*File, error) {
 	b, err := os.ReadFile(path)
+	if errors.Is(err, syscall.EIO) { // the disk cannot read its own sectors
+		return nil, &DamagedError{path, err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read weights: %w", err)
 	}
 	f, err := Decode(b)
 	if err != nil {
-		return nil, fmt.Errorf("read weights %s: %w", path, err)
+		return nil, &DamagedError{path, err}
 	}
 	return f, nil
 }
@@ -44,9 +50,16 @@ func Decode(b []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read header: %w", err)
 	}
+	sums, err := checkMetadata(metadata)
+	if err != nil {
+		return nil, err
+	}
 	f := &File{Metadata: metadata}
 	for i, name := range names {
 		t, err := decodeTensor(name, entries[i], data)
+		if err == nil && sums != nil {
+			err = checkTensor(name, entries[i], data, sums)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", name, err)
 		}

@@ -7,7 +7,8 @@
 // in JSON (name → dtype, shape, data_offsets; and strings under __metadata__),
 // and the values, little-endian in row-major order. F32 and F64 are read and
 // written; F16 and BF16 are read as F32, whole numbers and BOOL as F64, which
-// hold them exactly.
+// hold them exactly. Write puts a CRC-32C of each tensor and one of the metadata
+// among the strings.
 package weights
 
 import (

@@ -31,15 +31,20 @@ type entry struct {
 
 // Write saves tensors and metadata. The file is complete or not there: the
 // bytes go to a temporary file beside it, reach the disk, and take the place
-// of path, old content included, in one step.
+// of path, old content included, in one step. Checksums of the tensors and of the
+// metadata go with them, which Read compares.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	if err := wholefile.Write(path, 0o666, func(f *os.File) error { return Encode(f, tensors, metadata) }); err != nil {
+	metadata, err := withSums(tensors, metadata)
+	if err == nil {
+		err = wholefile.Write(path, 0o666, func(f *os.File) error { return Encode(f, tensors, metadata) })
+	}
+	if err != nil {
 		return fmt.Errorf("write weights: %w", err)
 	}
 	return nil
 }
 
-// Encode writes tensors and metadata to w. Tensors of F64 come first, so that
+// Encode writes tensors and metadata to w, without checksums. Tensors of F64 come first, so that
 // all are aligned; otherwise their order is kept.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	sorted := slices.Clone(tensors)

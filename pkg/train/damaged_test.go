@@ -1,0 +1,234 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// damages are what a disk does to a file.
+var damages = map[string]func(t *testing.T, path string){
+	"flipped bit": func(t *testing.T, path string) {
+		change(t, path, func(b []byte) []byte {
+			b[len(b)-3] ^= 4
+			return b
+		})
+	},
+	"zeroed tail": func(t *testing.T, path string) {
+		change(t, path, func(b []byte) []byte {
+			clear(b[len(b)-512:])
+			return b
+		})
+	},
+	"cut tail": func(t *testing.T, path string) {
+		change(t, path, func(b []byte) []byte { return b[:len(b)-512] })
+	},
+	"emptied": func(t *testing.T, path string) { change(t, path, func([]byte) []byte { return nil }) },
+}
+
+func change(t *testing.T, path string, how func([]byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, how(b), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedCheckpoint: a resumed run names the newest checkpoint, which is
+// damaged, sets it aside, goes on from the one before, and ends with the bits of
+// a run that was not disturbed.
+func TestDamagedCheckpoint(t *testing.T) {
+	cfg := tiny()
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	want := outcome(t, whole)
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			var lines []string
+			place := Place{Dir: filepath.Join(t.TempDir(), "run"), Log: func(line string) { lines = append(lines, line) }}
+			short := cfg
+			short.Epochs = 2
+			if _, err := trainAll(t, short, 2, place); err != nil {
+				t.Fatal(err)
+			}
+			newest := filepath.Join(place.Dir, checkpointDir, "epoch-0002.safetensors")
+			damage(t, newest)
+
+			checks, err := VerifyRun(t.Context(), place.Dir, "")
+			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == "the checkpoint loads" })
+			if err != nil || i < 0 || checks[i].OK || !strings.Contains(checks[i].Detail, newest) {
+				t.Errorf("verify says %v, %v", checks, err)
+			}
+
+			place.Resume = true
+			if _, err := trainAll(t, cfg, 2, place); err != nil {
+				t.Fatal(err)
+			}
+			if got := replayed(t, place.Dir); got != want {
+				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+			}
+			log, err := os.ReadFile(filepath.Join(place.Dir, "out.log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{strings.Join(lines, "\n"), string(log)} {
+				for _, part := range []string{"note: checkpoint epoch-0002.safetensors is damaged (", "kept as epoch-0002.safetensors.damaged, and the run goes on from epoch-0001.safetensors"} {
+					if !strings.Contains(text, part) {
+						t.Errorf("no %q in\n%s", part, text)
+					}
+				}
+			}
+			if _, err := os.Stat(newest + ".damaged"); err != nil {
+				t.Error(err)
+			}
+			checks, err = VerifyRun(t.Context(), place.Dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range checks {
+				if !c.OK && c.Name != "each rank was a process of its own" { // these are goroutines
+					t.Errorf("verify: %s: %s", c.Name, c.Detail)
+				}
+			}
+		})
+	}
+}
+
+// TestDamagedWithinAnEpoch: the checkpoint before the newest is kept within an
+// epoch too, also in the first.
+func TestDamagedWithinAnEpoch(t *testing.T) {
+	cfg := tiny()
+	cfg.Checkpoint.EverySteps = 1
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := trainAll(t, cfg, 1, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	want := outcome(t, whole)
+	for _, tt := range []struct {
+		epoch, step int
+		left        []string
+	}{
+		{1, 3, []string{"epoch-0001-step-000002.safetensors", "epoch-0001-step-000003.safetensors"}},
+		{2, 1, []string{"epoch-0001.safetensors", "epoch-0002-step-000001.safetensors"}},
+		{2, 3, []string{"epoch-0001.safetensors", "epoch-0002-step-000002.safetensors", "epoch-0002-step-000003.safetensors"}},
+	} {
+		t.Run(fmt.Sprintf("epoch %d, step %d", tt.epoch, tt.step), func(t *testing.T) {
+			place := Place{Dir: filepath.Join(t.TempDir(), "run")}
+			if err := interruptedAt(t, cfg, 1, place, tt.epoch, tt.step); err == nil {
+				t.Fatal("it was not interrupted")
+			}
+			names := namesIn(t, place.Dir)
+			if !slices.Equal(names, tt.left) {
+				t.Fatalf("checkpoints %v, want %v", names, tt.left)
+			}
+			damages["flipped bit"](t, filepath.Join(place.Dir, checkpointDir, names[len(names)-1]))
+			place.Resume = true
+			if _, err := trainAll(t, cfg, 1, place); err != nil {
+				t.Fatal(err)
+			}
+			if got := replayed(t, place.Dir); got != want {
+				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+			}
+		})
+	}
+}
+
+// TestNoWholeCheckpoint: nothing is trained from the beginning, or renamed,
+// unless somebody decides so.
+func TestNoWholeCheckpoint(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 1
+	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 2, place); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(place.Dir, checkpointDir, "epoch-0001.safetensors")
+	damages["zeroed tail"](t, path)
+	cfg.Epochs, place.Resume = 2, true
+	_, err := trainAll(t, cfg, 2, place)
+	wantError(t, err, "resume "+place.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
+	if names := namesIn(t, place.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
+		t.Errorf("checkpoints %v are left", names)
+	}
+	_, err = OpenPredictor(place.Dir, "")
+	var damaged *weights.DamagedError
+	if !errors.As(err, &damaged) {
+		t.Errorf("the predictor says %v", err)
+	}
+}
+
+// TestCheckpointWithoutChecksums: one of an earlier version is resumed from as
+// ever.
+func TestCheckpointWithoutChecksums(t *testing.T) {
+	cfg := tiny()
+	whole, place := filepath.Join(t.TempDir(), "whole"), Place{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 1, Place{Dir: whole}); err != nil {
+		t.Fatal(err)
+	}
+	short := cfg
+	short.Epochs = 2
+	if _, err := trainAll(t, short, 1, place); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range namesIn(t, place.Dir) {
+		path := filepath.Join(place.Dir, checkpointDir, name)
+		file, err := weights.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(weights.Encode(f, file.Tensors, file.Metadata), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place.Resume = true
+	if _, err := trainAll(t, cfg, 1, place); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := outcome(t, place.Dir), outcome(t, whole); got != want {
+		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+	}
+	if log, err := os.ReadFile(filepath.Join(place.Dir, "out.log")); err != nil || strings.Contains(string(log), "note: checkpoint") {
+		t.Errorf("out.log says (%v)\n%s", err, log)
+	}
+}
+
+// TestUnknownCheckpointFormat: a newer version's checkpoint is not guessed at.
+func TestUnknownCheckpointFormat(t *testing.T) {
+	cfg := tiny()
+	cfg.Epochs = 1
+	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 1, place); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(place.Dir, checkpointDir, "epoch-0001.safetensors")
+	f, err := weights.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Metadata["format"] = "lockstep checkpoint 2"
+	if err := weights.Write(path, f.Tensors, f.Metadata); err != nil {
+		t.Fatal(err)
+	}
+	place.Resume, cfg.Epochs = true, 2
+	_, err = trainAll(t, cfg, 1, place)
+	wantError(t, err, path, `has format "lockstep checkpoint 2", this program reads "lockstep checkpoint 1"`, "use the lockstep that wrote it")
+	if run, err := runs.Read(place.Dir); err != nil || len(run.Epochs) != 1 {
+		t.Errorf("%d epochs, %v", len(run.Epochs), err)
+	}
+}
