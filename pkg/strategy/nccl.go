@@ -23,6 +23,9 @@ type GPU interface {
 	UUID() [16]byte
 	// Do runs f on the thread that holds the GPU's context.
 	Do(f func() error) error
+	// Apart runs f on a new thread with the GPU's context current, so that a call which
+	// may block for ever does not block Do.
+	Apart(f func() error) error
 }
 
 // ErrSharedGPU is wrapped by NewNCCL where two ranks have the same GPU, which
@@ -35,9 +38,13 @@ var ErrNoNCCL = errors.New("NCCL is not there")
 // NCCLOptions are the constants of an exchange by NCCL. The zero value is what
 // most need.
 type NCCLOptions struct {
-	Timeout time.Duration // of a step before the missing rank is looked for; 0: collective.DefaultTimeout
+	// Timeout is how long a step, or making the communicator, may take before the missing
+	// rank is looked for; 0: collective.DefaultTimeout.
+	Timeout time.Duration
 	Poll    time.Duration // between two looks at the communicator; 0: a tenth of a second
-	Search  time.Duration // how long the missing rank is looked for; 0: ten seconds
+	// Search is how long the missing rank is looked for, and how long Close waits for
+	// NCCL; 0: ten seconds.
+	Search time.Duration
 }
 
 func (o NCCLOptions) withDefaults() NCCLOptions {
@@ -60,16 +67,22 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 // NCCL itself waits for ever for a rank that is gone. While a step runs, a
 // watchdog asks the communicator for errors; after a time-out, or an error, it
 // meets the other ranks in the group on the host, which names the one that does
-// not come, and aborts the communicator, so that the step ends with that error.
+// not come, and aborts the communicator. By NCCL's documentation the kernels that wait
+// end then, and with them the step; this was tested with simulated libraries only.
+//
+// NCCL destroys or aborts a communicator only after every graph that captured its
+// collectives: close the executables before the strategy.
 type NCCL struct {
 	gpu     GPU
 	lib     *nccl.Library
-	comm    nccl.Comm
 	group   collective.Group
 	options NCCLOptions
 
+	// mu is never held during a call of NCCL's, which may block until another rank comes.
 	mu    sync.Mutex
-	err   error // of the watchdog; it stays
+	comm  nccl.Comm
+	ended chan error // gets the result of an abort that is under way; nil: there is none
+	err   error      // of the watchdog; it stays
 	stats Stats
 }
 
@@ -101,10 +114,55 @@ func (n *NCCL) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.gpu.Do(func() (err error) {
-		n.comm, err = lib.CommInit(n.group.Size(), n.group.Rank(), id)
-		return err
-	})
+	return n.join(ctx, id)
+}
+
+// join makes the communicator. NCCL's call returns when all ranks have made it, so that
+// it runs on a thread of its own, which is left behind after the time-out.
+func (n *NCCL) join(ctx context.Context, id nccl.UniqueID) error {
+	type result struct {
+		comm nccl.Comm
+		err  error
+	}
+	joined := make(chan result)
+	parent := ctx
+	ctx, cancel := context.WithTimeout(parent, n.options.Timeout)
+	defer cancel()
+	go func() {
+		var r result
+		r.err = n.gpu.Apart(func() (err error) {
+			r.comm, err = n.lib.CommInit(n.group.Size(), n.group.Rank(), id)
+			return err
+		})
+		select {
+		case joined <- r:
+		case <-ctx.Done():
+			if r.err == nil { // too late: nobody will use it
+				_ = n.lib.CommAbort(r.comm)
+			}
+		}
+	}()
+	select {
+	case r := <-joined:
+		n.comm = r.comm
+		return r.err
+	case <-ctx.Done():
+		if err := parent.Err(); err != nil {
+			return fmt.Errorf("make the communicator: %w", err)
+		}
+		return n.search(parent, fmt.Errorf("make the communicator: not all ranks joined within %v", n.options.Timeout))
+	}
+}
+
+// search meets the other ranks in the group on the host and adds to cause which rank does
+// not come.
+func (n *NCCL) search(ctx context.Context, cause error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("it did not come to look for the missing rank"))
+	defer cancel()
+	if missing := n.group.Barrier(ctx); missing != nil {
+		return fmt.Errorf("%w: %w", cause, missing)
+	}
+	return cause
 }
 
 // agree fails on every rank where one has an error.
@@ -176,19 +234,32 @@ func (n *NCCL) Bucket(i int, b device.Buffer, s device.Stream) error {
 		return fmt.Errorf("reduce bucket %d by NCCL: it lies on the host", i)
 	}
 	typ := map[device.Type]nccl.DataType{device.F32: nccl.Float32, device.F16: nccl.Float16, device.BF16: nccl.BFloat16}[b.Type]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.comm == 0 {
-		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, cmp.Or(n.err, errors.New("the strategy is closed")))
-	}
-	p := cuda.Ptr(b.Pointer)
-	if err := n.lib.AllReduce(p, p, int64(b.Len()), typ, nccl.Avg, n.comm, cuda.Stream(s.Handle)); err != nil {
+	if err := n.allReduce(b, typ, nccl.Avg, s); err != nil {
 		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stats.Buckets++
+	return nil
+}
+
+// allReduce puts an all-reduce of b in the stream s, in place, and counts its bytes.
+func (n *NCCL) allReduce(b device.Buffer, typ nccl.DataType, op nccl.ReduceOp, s device.Stream) error {
+	n.mu.Lock()
+	comm, err := n.comm, n.err
+	n.mu.Unlock()
+	if comm == 0 {
+		return cmp.Or(err, errors.New("the strategy is closed"))
+	}
+	p := cuda.Ptr(b.Pointer)
+	if err := n.lib.AllReduce(p, p, int64(b.Len()), typ, op, comm, cuda.Stream(s.Handle)); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.stats.First.IsZero() {
 		n.stats.First = time.Now()
 	}
-	n.stats.Buckets++
 	n.stats.Bytes += b.Bytes()
 	return nil
 }
@@ -200,20 +271,12 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	if v.Type != device.F64 {
 		return fmt.Errorf("sum statistics by NCCL: they are %s: must be fp64 on the GPU", v.Type)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.comm == 0 {
-		return fmt.Errorf("sum statistics by NCCL: %w", cmp.Or(n.err, errors.New("the strategy is closed")))
-	}
-	p := cuda.Ptr(v.Pointer)
-	if err := n.lib.AllReduce(p, p, int64(v.Len()), nccl.Float64, nccl.Sum, n.comm, cuda.Stream(s.Handle)); err != nil {
+	if err := n.allReduce(v, nccl.Float64, nccl.Sum, s); err != nil {
 		return fmt.Errorf("sum statistics by NCCL: %w", err)
 	}
-	if n.stats.First.IsZero() {
-		n.stats.First = time.Now()
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.stats.Shared++
-	n.stats.Bytes += v.Bytes()
 	return nil
 }
 
@@ -250,6 +313,12 @@ func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 }
 
 func (n *NCCL) watch(ctx context.Context) {
+	n.mu.Lock()
+	comm := n.comm
+	n.mu.Unlock()
+	if comm == 0 {
+		return
+	}
 	tick := time.NewTicker(n.options.Poll)
 	defer tick.Stop()
 	begin := time.Now()
@@ -259,7 +328,7 @@ func (n *NCCL) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := n.lib.AsyncError(n.comm)
+		err := n.lib.AsyncError(comm)
 		if err == nil && time.Since(begin) > n.options.Timeout {
 			err = fmt.Errorf("a step takes longer than %v", n.options.Timeout)
 		}
@@ -270,27 +339,20 @@ func (n *NCCL) watch(ctx context.Context) {
 	}
 }
 
-// abort finds out which rank is missing and ends the communicator, and with it
-// what waits in the GPU's streams. All ranks that wait come here at about the
-// same time.
+// abort finds out which rank is missing and begins to end the communicator, and with it
+// what waits in the GPU's streams. All ranks that wait come here at about the same time.
+// Nobody waits for NCCL's call but Close, since it returns only when the graphs that
+// captured a collective are destroyed, which is after the step that waits here.
 func (n *NCCL) abort(ctx context.Context, cause error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.options.Search, errors.New("it did not come to look for the missing rank"))
-	defer cancel()
-	err := fmt.Errorf("exchange gradients by NCCL: %w", cause)
-	if missing := n.group.Barrier(ctx); missing != nil {
-		err = fmt.Errorf("%w: %w", err, missing)
-	}
+	err := fmt.Errorf("exchange gradients by NCCL: %w", n.search(ctx, cause))
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.err = err
-	comm := n.comm
-	n.comm = 0
-	n.mu.Unlock()
-	if comm != 0 {
-		if abortErr := n.lib.CommAbort(comm); abortErr != nil {
-			n.mu.Lock()
-			n.err = errors.Join(n.err, abortErr)
-			n.mu.Unlock()
-		}
+	if comm := n.comm; comm != 0 {
+		n.comm = 0
+		ended := make(chan error, 1)
+		n.ended = ended
+		go func() { ended <- n.lib.CommAbort(comm) }()
 	}
 }
 
@@ -300,15 +362,24 @@ func (n *NCCL) failure() error {
 	return n.err
 }
 
-// Close destroys the communicator; what was recorded with it must not run any
-// more. The group stays open.
+// Close destroys the communicator, or waits for the end of its abort. The executables
+// that exchanged with it must be closed before. The group stays open.
 func (n *NCCL) Close() error {
 	n.mu.Lock()
-	comm := n.comm
-	n.comm = 0
+	comm, ended := n.comm, n.ended
+	n.comm, n.ended = 0, nil
 	n.mu.Unlock()
-	if comm == 0 {
+	switch {
+	case comm != 0:
+		ended = make(chan error, 1)
+		go func() { ended <- n.gpu.Apart(func() error { return n.lib.CommDestroy(comm) }) }()
+	case ended == nil:
 		return nil
 	}
-	return n.gpu.Do(func() error { return n.lib.CommDestroy(comm) })
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(n.options.Search):
+		return fmt.Errorf("close the exchange by NCCL: the communicator did not end within %v", n.options.Search)
+	}
 }

@@ -310,17 +310,18 @@ func (t *Trainer) Close() error {
 	if t.lock != nil {
 		errs = append(errs, t.lock.Release())
 	}
-	if t.sync != nil {
-		errs = append(errs, t.sync.Close())
-	}
-	if t.endWork != nil {
-		t.endWork()
-	}
 	if t.eval != nil {
 		errs = append(errs, t.eval.Close())
 	}
 	if t.train != nil {
 		errs = append(errs, t.train.Close())
+	}
+	// After the executables: their graphs keep NCCL's communicator from ending.
+	if t.sync != nil {
+		errs = append(errs, t.sync.Close())
+	}
+	if t.endWork != nil {
+		t.endWork()
 	}
 	if t.engine != nil {
 		errs = append(errs, t.engine.Close())

@@ -468,11 +468,12 @@ type candidate struct {
 	variant int
 }
 
-// How many plans of each heuristic are made of a convolution alone, and of a graph with
-// something behind it.
+// How many plans of each heuristic are made: to be timed, of a convolution alone and of a
+// graph with something behind it; and at most, where the first may not be used.
 const (
-	maxPlans = 128
-	maxFused = 4
+	timedPlans = 10
+	timedFused = 4
+	maxPlans   = 128
 )
 
 // suggested is the first plan that may be used, of the first variant that has one. No more
@@ -541,9 +542,9 @@ func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.He
 			first = errors.Join(first, err)
 			continue
 		}
-		most, asked := maxPlans, modes
+		most, asked := timedPlans, modes
 		if len(v.ops) > 1 { // compiled one by one when they are made
-			most, asked = maxFused, modes[:1]
+			most, asked = timedFused, modes[:1]
 		}
 		plans, _, err := graph.PlansAtMost(most, asked...)
 		if err != nil {
@@ -561,7 +562,8 @@ func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.He
 		}
 	}
 	if len(all) == 0 {
-		return nil, nil, x.noAlgorithm(c, first)
+		only, err := x.suggested(c, list)
+		return []candidate{only}, first, err
 	}
 	return all, first, nil
 }

@@ -23,6 +23,7 @@ type gpu struct {
 	uuid       [16]byte
 	capability int // 90 of 9.0
 	device     driver.Device
+	context    driver.Context // the primary context
 	modules    []driver.Module
 	functions  map[string]driver.Function
 	dnn        cudnn.Handle
@@ -72,16 +73,30 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	if g.capability < 80 {
 		return fmt.Errorf("%s has compute capability %d.%d: this engine needs 8.0 (Ampere, such as A100) or later", g.name, major, minor)
 	}
-	// The primary context, which cuDNN and NCCL use too.
-	ctx, err := d.PrimaryCtxRetain(g.device)
+	// The primary context, which cuDNN and NCCL use too. It is never released: with its
+	// last reference the driver would destroy all that they hold in it, though another
+	// engine of this process may come.
+	if g.context, err = d.PrimaryCtxRetain(g.device); err != nil {
+		return err
+	}
+	if err := d.CtxSetCurrent(g.context); err != nil {
+		return err
+	}
+	_, greatest, err := d.StreamPriorities()
 	if err != nil {
 		return err
 	}
-	if err := d.CtxSetCurrent(ctx); err != nil {
-		return err
-	}
-	for _, s := range []*driver.Stream{&g.compute, &g.copies, &g.exchange} {
-		if *s, err = d.StreamCreate(driver.StreamNonBlocking, 0); err != nil {
+	for _, s := range []struct {
+		stream   *driver.Stream
+		priority int
+	}{
+		{&g.compute, 0},
+		{&g.copies, 0},
+		// Its kernels start before those of the backward pass that wait: another rank may
+		// wait for them.
+		{&g.exchange, greatest},
+	} {
+		if *s.stream, err = d.StreamCreate(driver.StreamNonBlocking, s.priority); err != nil {
 			return err
 		}
 	}
@@ -144,9 +159,6 @@ func (g *gpu) close() error {
 		if s != 0 {
 			errs = append(errs, d.StreamDestroy(s))
 		}
-	}
-	if g.compute != 0 {
-		errs = append(errs, d.PrimaryCtxRelease(g.device))
 	}
 	if g.lost != nil {
 		return nil // nothing of a lost device can be given back

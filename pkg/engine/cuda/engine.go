@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/kernels"
@@ -21,6 +22,8 @@ type Engine struct {
 	gpu     *gpu
 	cache   *cache
 	tf32    bool // fp32 convolutions may round their inputs
+
+	tuneBudget time.Duration // see the constant
 }
 
 var _ engine.Peaked = (*Engine)(nil)
@@ -61,7 +64,7 @@ func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) 
 	if !ok {
 		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
 	}
-	e := &Engine{options: o, tf32: o.TF32}
+	e := &Engine{options: o, tf32: o.TF32, tuneBudget: tuneBudget}
 	switch getenv("NVIDIA_TF32_OVERRIDE") {
 	case "0":
 		e.tf32 = false
@@ -135,6 +138,17 @@ func (e *Engine) NCCL() (*nccl.Library, error) {
 
 // UUID tells the engine's GPU from all others, on whatever machine.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
+
+// Apart runs f on a new thread with the GPU's context current, which ends with f. It does
+// not wait for the engine's thread, nor that for f.
+func (e *Engine) Apart(f func() error) error {
+	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return t.do(f)
+}
 
 // Do runs f on the thread that holds the GPU's context.
 func (e *Engine) Do(f func() error) error { return e.thread.do(f) }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -74,7 +75,7 @@ func TestCalls(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() {
-					if err := s.Close(); err != nil {
+					if err := errors.Join(x.Close(), s.Close()); err != nil {
 						t.Error(err)
 					}
 				}()

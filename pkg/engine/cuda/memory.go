@@ -93,7 +93,9 @@ func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	return dst, nil
 }
 
-// write copies src to the GPU's memory, when all that was enqueued is done.
+// write copies src to the GPU's memory, when all that was enqueued is done, and returns
+// when it has arrived. The driver's call may return before: it is work of the legacy
+// default stream, which ours, being non-blocking, do not wait for.
 func (g *gpu) write(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err
@@ -104,7 +106,8 @@ func (g *gpu) write(to driver.Ptr, src []byte) error {
 	if err := g.driver.MemcpyHtoD(to, unsafe.Pointer(&src[0]), int64(len(src))); err != nil {
 		return g.failed(fmt.Errorf("copy to the GPU: %w", err))
 	}
-	return nil
+	const legacy = driver.Stream(0)
+	return g.failed(g.driver.StreamSynchronize(legacy))
 }
 
 // sizeText is a number of bytes for people: "1.5 GiB".

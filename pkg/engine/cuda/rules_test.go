@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -196,10 +197,7 @@ func gathered(t *testing.T, kind, precision string, host bool) map[string][]floa
 			return fmt.Errorf("the sums take %d bytes", on.sums.bytes)
 		}
 		after[i] = snapshot(t, x)
-		if err := ranks[i].sync.Close(); err != nil {
-			return err
-		}
-		return x.Close()
+		return errors.Join(x.Close(), ranks[i].sync.Close())
 	})
 	for i := range after[1:] {
 		for name := range after[0] {

@@ -4,18 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// tuneRuns is how often a candidate is timed, after one run that is not.
+// tuneRuns is how often a candidate is timed, after one run that is not, since the
+// driver loads its kernels then.
 const tuneRuns = 3
+
+// tuneBudget is the time after which no further candidate of a convolution is timed.
+const tuneBudget = 20 * time.Second
 
 // tuneLimit is the most memory that an algorithm may ask for beside its operands.
 const tuneLimit = 4 << 30
 
-// slowFactor ends the timing of a candidate whose first run takes so many times
+// slowFactor ends the timing of a candidate whose first timed run takes so many times
 // the best one's.
 const slowFactor = 3
 
@@ -121,7 +126,11 @@ func closeOthers(all []candidate, but int) error {
 func (x *executable) fastest(all []candidate, list []variant) (best int, ms float64, timed int, err error) {
 	best = -1
 	var failures []error
+	begin := time.Now()
 	for i, c := range all {
+		if best >= 0 && time.Since(begin) > x.engine.tuneBudget {
+			break
+		}
 		if c.plan.Workspace > tuneLimit {
 			continue
 		}
@@ -165,8 +174,8 @@ func (x *executable) time(c candidate, v variant, limit float64) (float64, error
 // holdLimit is the most memory that is cleared in front of what is timed.
 const holdLimit = 128 << 20
 
-// timeOf is the least time of commands in milliseconds, of tuneRuns behind one that is not
-// counted, unless that takes longer than limit (0: none). The stream is at work when they
+// timeOf returns the least time of commands in milliseconds: of tuneRuns runs after one that
+// is not counted, or of the first of them alone where that takes longer than limit (0: none). The stream is at work when they
 // come, so that the GPU does not wait for the host between the two events, and what it
 // clears takes the caches, as the rest of a step does.
 func (x *executable) timeOf(run []command, limit float64) (float64, error) {
@@ -206,10 +215,11 @@ func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if i > 0 {
-			times = append(times, float64(took))
-		} else if limit > 0 && float64(took) > limit {
-			times = append(times, float64(took))
+		if i == 0 {
+			continue
+		}
+		times = append(times, float64(took))
+		if limit > 0 && float64(took) > limit {
 			break
 		}
 	}

@@ -28,6 +28,17 @@ type graph struct {
 	nodes []*node
 }
 
+// hold adds n to the graphs of each communicator whose collectives g has.
+func (g *graph) hold(n int) {
+	seen := map[*comm]bool{nil: true}
+	for _, node := range g.nodes {
+		if k := node.op.comm; !seen[k] {
+			seen[k] = true
+			k.hold(n)
+		}
+	}
+}
+
 // add appends work to a captured stream and returns its place.
 func (c *capture) add(s *stream, o *op, after ...int) int {
 	if i, ok := c.last[s]; ok {
@@ -201,7 +212,9 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 		return 0, fail(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
 	h, name := m.handle("graph")
-	m.graphs[cuda.Graph(h)] = &graph{name: name, nodes: c.nodes}
+	g := &graph{name: name, nodes: c.nodes}
+	m.graphs[cuda.Graph(h)] = g
+	g.hold(1)
 	m.note("%s %s = %s", call, s.name, name)
 	return cuda.Graph(h), nil
 }
@@ -228,6 +241,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 				return fail("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.nameOf(uintptr(id)))
 			}
 			m.note("cuGraphDestroy %s", m.nameOf(uintptr(id)))
+			m.graphs[id].hold(-1)
 			delete(m.graphs, id)
 			return nil
 		})
@@ -241,6 +255,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			h, name := m.handle("exec")
 			e = cuda.GraphExec(h)
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
+			m.execs[e].hold(1)
 			if m.watched != nil {
 				m.watched.known[m.execs[e]] = true
 			}
@@ -278,6 +293,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			}
 			m.drainAll()
 			m.note("cuGraphExecDestroy %s", m.nameOf(uintptr(id)))
+			m.execs[id].hold(-1)
 			delete(m.execs, id)
 			return nil
 		})

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"slices"
 	"unsafe"
 
 	"lockstep/pkg/internal/clib/cuda"
@@ -73,33 +74,54 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			})
 		})
 	}
+	// Copies from and to pageable memory are work of the legacy default stream. One to
+	// the GPU returns when the memory was read into a buffer of the driver's, and arrives
+	// when that stream gets to it, which streams that do not synchronize with it do not
+	// wait for (CUDA driver API, "API synchronization behavior").
 	d.MemcpyHtoD = func(dst cuda.Ptr, src unsafe.Pointer, n int64) error {
-		return m.copyNow("cuMemcpyHtoD", dst, n, func(b []byte) { copy(b, hostBytes(src, n)) })
+		const call = "cuMemcpyHtoD"
+		staged := slices.Clone(hostBytes(src, n))
+		return m.pageable(call, dst, n, func() error {
+			o, err := m.copyOp(call, func() ([]byte, []byte, error) {
+				b, err := device(dst, n)
+				return b, staged, err
+			})
+			if err != nil {
+				return err
+			}
+			return m.enqueue(call, 0, o)
+		})
 	}
 	d.MemcpyDtoH = func(dst unsafe.Pointer, src cuda.Ptr, n int64) error {
-		return m.copyNow("cuMemcpyDtoH", src, n, func(b []byte) { copy(hostBytes(dst, n), b) })
+		const call = "cuMemcpyDtoH"
+		return m.pageable(call, src, n, func() error {
+			m.drain(m.byStream[0])
+			b, err := device(src, n)
+			if err != nil {
+				return fail(call, cuda.ErrorInvalidValue, "%v", err)
+			}
+			copy(hostBytes(dst, n), b)
+			return m.settled(call)
+		})
 	}
 	m.bindSets(d)
 }
 
-// copyNow runs a copy that waits. It orders itself after the legacy default
-// stream only, so work of other streams has not run.
-func (m *Machine) copyNow(call string, p cuda.Ptr, n int64, move func([]byte)) error {
+// pageable runs a copy from or to pageable memory, after the legacy default stream.
+func (m *Machine) pageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.do(call, true, func() error {
-		for _, s := range m.streams {
-			if s.capture != nil {
-				s.capture.invalid = true
-				return fail(call, cuda.ErrorCaptureImplicit, "while %s is captured", s.name)
-			}
+		if err := m.unsafeInCapture(call); err != nil {
+			return err
+		}
+		if err := m.orderLegacy(call, m.byStream[0]); err != nil {
+			return err
 		}
 		m.drain(m.byStream[0])
-		b, err := m.memory.span(uint64(p), n, false)
-		if err != nil {
+		if _, err := m.memory.span(uint64(p), n, false); err != nil {
 			return fail(call, cuda.ErrorInvalidValue, "%v", err)
 		}
 		m.note("%s %s, %d bytes", call, m.memory.describe(uint64(p)), n)
-		move(b)
-		return m.settled(call)
+		return f()
 	})
 }
 

@@ -28,6 +28,7 @@ type descriptor struct {
 	engine    *engine // of engines, engine configurations and plans
 	ops       []*operation
 	plan      string
+	loaded    bool // the plan has run once
 }
 
 type value struct {

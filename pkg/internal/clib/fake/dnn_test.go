@@ -174,6 +174,7 @@ func TestFusedGraphInBF16(t *testing.T) {
 	put := func(name string, b []byte) cuda.Ptr {
 		p := g.alloc(name, int64(len(b)))
 		check(t, g.Driver.MemcpyHtoD(p, unsafe.Pointer(&b[0]), int64(len(b))))
+		check(t, g.Driver.StreamSynchronize(0))
 		return p
 	}
 	x, w := put("x", bf16(1, 0.00390625, -3, 0, 2, 0.0078125)), put("w", bf16(1, 1))

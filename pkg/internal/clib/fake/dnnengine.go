@@ -24,6 +24,10 @@ type engine struct {
 	tile      int64 // its one knob's value
 }
 
+// firstExecution is what the first execution of a plan takes more than others, in
+// microseconds.
+const firstExecution = 5000
+
 // tileKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileKnob = 2
 
@@ -251,7 +255,14 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 	}
 	d.m.note("cudnnBackendExecute %s %s: %s", plan.plan, d.m.streamName(*s), strings.Join(words, " "))
 	ops, label := slices.Clone(plan.ops), "cudnnBackendExecute "+plan.plan
-	err := d.m.enqueue("cudnnBackendExecute", *s, &op{label: label, cost: plan.engine.cost, run: func() error {
+	cost := plan.engine.cost
+	if !plan.loaded {
+		// The driver loads a kernel when it is launched for the first time
+		// (CUDA C++ Programming Guide, "Lazy Loading").
+		plan.loaded = true
+		cost += firstExecution
+	}
+	err := d.m.enqueue("cudnnBackendExecute", *s, &op{label: label, cost: cost, run: func() error {
 		if d.m.opt.Shallow {
 			return nil
 		}

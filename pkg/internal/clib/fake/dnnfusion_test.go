@@ -31,6 +31,7 @@ func (g *gpu) halves(name string, v []float32) cuda.Ptr {
 		binary.LittleEndian.PutUint16(raw[2*i:], halfBits(f))
 	}
 	check(g.t, g.Driver.MemcpyHtoD(p, unsafe.Pointer(&raw[0]), int64(len(raw))))
+	check(g.t, g.Driver.StreamSynchronize(0))
 	return p
 }
 

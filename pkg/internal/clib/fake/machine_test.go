@@ -96,6 +96,7 @@ func (g *gpu) event() cuda.Event {
 func (g *gpu) put(p cuda.Ptr, v ...float32) {
 	g.t.Helper()
 	check(g.t, g.Driver.MemcpyHtoD(p, unsafe.Pointer(&v[0]), int64(4*len(v))))
+	check(g.t, g.Driver.StreamSynchronize(0))
 }
 
 // floats is what lies at p after everything has run.
@@ -288,13 +289,47 @@ cuStreamEndCapture stream#1 = graph#1
 cuGraphInstantiate graph#1 = exec#1
 cuGraphDestroy graph#1
 cuMemcpyHtoD x, 8 bytes
+cuStreamSynchronize stream#0
 cuGraphLaunch exec#1, stream#1
 cuStreamSynchronize stream#1
 cuMemcpyHtoD x, 8 bytes
+cuStreamSynchronize stream#0
 cuGraphLaunch exec#1, stream#1
 cuStreamSynchronize stream#1`
 	if got := strings.Join(g.machine.Calls(), "\n"); got != want {
 		t.Errorf("calls:\n%s", got)
+	}
+}
+
+// TestPageableCopiesAreLate: a copy from pageable memory has been read when the call
+// returns, and arrives when the legacy default stream gets to it: blocking streams wait for
+// that, others do not.
+func TestPageableCopiesAreLate(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags uint32
+		wait  bool
+		late  bool
+	}{
+		{"non-blocking", cuda.StreamNonBlocking, false, true},
+		{"non-blocking after the legacy stream", cuda.StreamNonBlocking, true, false},
+		{"blocking", 0, false, false},
+	} {
+		g := withKernels(t, fake.Options{})
+		x, y, f := g.alloc("x", 4), g.alloc("y", 4), g.function("scale")
+		s, err := g.Driver.StreamCreate(c.flags, 0)
+		check(t, err)
+		v := []float32{3}
+		check(t, g.Driver.MemcpyHtoD(x, unsafe.Pointer(&v[0]), 4))
+		v[0] = 4 // the caller's again
+		if c.wait {
+			check(t, g.Driver.StreamSynchronize(0))
+		}
+		check(t, g.scale(f, s, x, y, 1, 2))
+		check(t, g.Driver.StreamSynchronize(s))
+		if got := g.floats(y, 1)[0]; (got != got) != c.late || !c.late && got != 6 {
+			t.Errorf("%s: y = %v", c.name, got)
+		}
 	}
 }
 
@@ -335,7 +370,23 @@ func TestCaptureRefuses(t *testing.T) {
 	})
 	t.Run("default stream", func(t *testing.T) {
 		g, f, _, _, x := begin(t)
+		check(t, g.scale(f, 0, x, x, 2, 1)) // which a non-blocking stream does not meet
+		blocking, err := g.Driver.StreamCreate(0, 0)
+		check(t, err)
+		check(t, g.Driver.StreamBeginCapture(blocking, cuda.CaptureThreadLocal))
 		wants(t, g.scale(f, 0, x, x, 2, 1), "STREAM_CAPTURE_IMPLICIT (906)")
+	})
+	t.Run("synchronous copy", func(t *testing.T) {
+		g, _, _, _, x := begin(t)
+		var v [8]byte
+		elsewhere := make(chan error)
+		go func() { // another thread of the process
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			elsewhere <- errors.Join(g.Driver.CtxSetCurrent(1), g.Driver.MemcpyDtoH(unsafe.Pointer(&v[0]), x, 8))
+		}()
+		check(t, <-elsewhere)
+		wants(t, g.Driver.MemcpyDtoH(unsafe.Pointer(&v[0]), x, 8), "STREAM_CAPTURE_UNSUPPORTED (900)")
 	})
 	t.Run("query", func(t *testing.T) {
 		g, _, s1, _, _ := begin(t)

@@ -21,13 +21,23 @@ type Network struct {
 // NewNetwork makes a network without groups.
 func NewNetwork() *Network { return &Network{groups: map[nccl.UniqueID]*group{}} }
 
+// Close ends the waits for ranks that do not come, as the end of their process does.
+func (n *Network) Close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range n.groups {
+		g.abort()
+	}
+}
+
 type group struct {
-	mu      sync.Mutex
-	changed *sync.Cond
-	members map[int]*Machine
-	ranks   int
-	rounds  map[int]*round
-	broken  bool
+	mu        sync.Mutex
+	changed   *sync.Cond
+	members   map[int]*Machine
+	ranks     int
+	connected int // ranks that have called their first collective
+	rounds    map[int]*round
+	broken    bool
 }
 
 // round is one collective: what each rank brought, and what all get.
@@ -40,15 +50,20 @@ type round struct {
 }
 
 type comm struct {
-	g     *group
-	rank  int
-	turn  int
-	state atomic.Int32 // nccl.Result
-	name  string
+	g         *group
+	rank      int
+	turn      int
+	state     atomic.Int32 // nccl.Result
+	name      string
+	connected bool // by its first collective
+	graphs    int  // captured graphs, and executable ones, that have its collectives
 }
 
-// NCCL is the machine's NCCL. Collectives run when their stream does, and wait
-// there for the other ranks; CommAbort ends the wait.
+// NCCL returns the machine's NCCL. CommInit, and the first collective of a
+// communicator, block the caller until all ranks have called them. Other collectives
+// wait for the other ranks when their stream runs them. CommAbort ends all these waits.
+// As in NCCL, CommDestroy and CommAbort return only when all graphs that captured a
+// collective of the communicator are destroyed (commDestroySync in its src/init.cc).
 func (m *Machine) NCCL() *nccl.Library {
 	var mu sync.Mutex
 	comms := map[nccl.Comm]*comm{}
@@ -95,8 +110,8 @@ func (m *Machine) NCCL() *nccl.Library {
 		m.note("%s %s", call, k.name)
 		if abort {
 			k.g.abort()
-			return nil
 		}
+		k.waitForGraphs()
 		mu.Lock()
 		defer mu.Unlock()
 		delete(comms, c)
@@ -184,6 +199,43 @@ func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, e
 	return g, nil
 }
 
+// hold adds n to the graphs that have a collective of k.
+func (k *comm) hold(n int) {
+	k.g.mu.Lock()
+	defer k.g.mu.Unlock()
+	k.graphs += n
+	k.g.changed.Broadcast()
+}
+
+// waitForGraphs returns when no graph has a collective of k.
+func (k *comm) waitForGraphs() {
+	k.g.mu.Lock()
+	defer k.g.mu.Unlock()
+	for k.graphs > 0 {
+		k.g.changed.Wait()
+	}
+}
+
+// connect is what the first collective of a communicator does on the host: it waits
+// until the other ranks call theirs.
+func (k *comm) connect(call string) error {
+	g := k.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !k.connected {
+		k.connected = true
+		g.connected++
+		g.changed.Broadcast()
+	}
+	for g.connected < g.ranks && !g.broken {
+		g.changed.Wait()
+	}
+	if g.connected < g.ranks {
+		return &nccl.Error{Call: call, Result: nccl.RemoteError, Detail: "a rank left before its first collective"}
+	}
+	return nil
+}
+
 func (g *group) abort() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,15 +245,30 @@ func (g *group) abort() {
 
 // collective enqueues one, which is a meeting of all ranks when it runs.
 func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *comm, s cuda.Stream, detail string, merge func(*group, map[int][]float64) []float64) error {
-	return m.do(call, true, func() error {
-		bytes := n * t.Size()
+	bytes := n * t.Size()
+	check := func() error {
 		for _, p := range []cuda.Ptr{send, recv} {
 			if _, err := m.memory.span(uint64(p), bytes, false); err != nil {
 				return &nccl.Error{Call: call, Result: nccl.InvalidArgument, Detail: err.Error()}
 			}
 		}
+		return nil
+	}
+	m.mu.Lock()
+	err := check()
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := k.connect(call); err != nil {
+		return err
+	}
+	return m.do(call, true, func() error {
+		if err := check(); err != nil {
+			return err
+		}
 		m.note("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describe(uint64(send)), m.memory.describe(uint64(recv)), n, t, detail, k.name, m.streamName(s))
-		return m.enqueue(call, s, &op{label: call, cost: 20, run: func() error {
+		return m.enqueue(call, s, &op{label: call, cost: 20, comm: k, run: func() error {
 			from, err1 := m.memory.span(uint64(send), bytes, false)
 			to, err2 := m.memory.span(uint64(recv), bytes, false)
 			if err1 != nil || err2 != nil {

@@ -72,7 +72,7 @@ func TestAllReduceAmongRanks(t *testing.T) {
 			return err
 		}
 		values := []float32{float32(i), float32(10 * i)}
-		if err := r.Driver.MemcpyHtoD(p, pointer(values), 8); err != nil {
+		if err := errors.Join(r.Driver.MemcpyHtoD(p, pointer(values), 8), r.Driver.StreamSynchronize(0)); err != nil {
 			return err
 		}
 		if err := r.NCCL.AllReduce(p, p, 2, nccl.Float32, nccl.Avg, r.comm, r.stream); err != nil {
@@ -102,28 +102,120 @@ func TestAllReduceAmongRanks(t *testing.T) {
 	}
 }
 
+// reduce enqueues an all-reduce of one number and returns its address.
+func (r rank) reduce() (cuda.Ptr, error) {
+	p, err := r.Driver.MemAlloc(4)
+	if err != nil {
+		return p, err
+	}
+	return p, r.NCCL.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.comm, r.stream)
+}
+
+// captured captures an all-reduce after one that is not, and instantiates the graph.
+func (r rank) captured() (g cuda.Graph, exec cuda.GraphExec, err error) {
+	p, err := r.reduce()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := r.Driver.StreamSynchronize(r.stream); err != nil {
+		return 0, 0, err
+	}
+	if err := r.Driver.StreamBeginCapture(r.stream, cuda.CaptureThreadLocal); err != nil {
+		return 0, 0, err
+	}
+	if err := r.NCCL.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.comm, r.stream); err != nil {
+		return 0, 0, err
+	}
+	if g, err = r.Driver.StreamEndCapture(r.stream); err != nil {
+		return 0, 0, err
+	}
+	exec, err = r.Driver.GraphInstantiate(g)
+	return g, exec, err
+}
+
+// begun runs f in a goroutine and reports whether it has returned within a moment.
+func begun(f func() error) (result chan error, early bool) {
+	result = make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		result <- f()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return result, true
+	case <-time.After(20 * time.Millisecond):
+		return result, false
+	}
+}
+
+// TestGraphsHoldTheCommunicator: neither ncclCommDestroy nor ncclCommAbort returns while a
+// graph exists that captured a collective, or one that was instantiated from it.
+func TestGraphsHoldTheCommunicator(t *testing.T) {
+	for name, end := range map[string]func(r rank) error{
+		"destroy": func(r rank) error { return r.NCCL.CommDestroy(r.comm) },
+		"abort":   func(r rank) error { return r.NCCL.CommAbort(r.comm) },
+	} {
+		for _, err := range each(t, 2, func(_ int, r rank) error {
+			g, exec, err := r.captured()
+			if err != nil {
+				return err
+			}
+			result, early := begun(func() error { return end(r) })
+			if early {
+				return errors.New("returned while both graphs exist")
+			}
+			if err := r.Driver.GraphDestroy(g); err != nil {
+				return err
+			}
+			select {
+			case <-result:
+				return errors.New("returned while the executable graph exists")
+			case <-time.After(20 * time.Millisecond):
+			}
+			return errors.Join(r.Driver.GraphExecDestroy(exec), <-result)
+		}) {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestFirstCollectiveBlocks: the call itself waits for the other ranks, not the stream;
+// an abort ends it.
+func TestFirstCollectiveBlocks(t *testing.T) {
+	errs := each(t, 2, func(i int, r rank) error {
+		if i == 1 {
+			return nil // never calls one
+		}
+		result, early := begun(func() error {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := r.Driver.CtxSetCurrent(1); err != nil {
+				return err
+			}
+			_, err := r.reduce()
+			return err
+		})
+		if early {
+			return errors.New("returned without the other rank")
+		}
+		return errors.Join(r.NCCL.CommAbort(r.comm), <-result)
+	})
+	wants(t, errs[0], "ncclRemoteError (6)", "before its first collective")
+	check(t, errs[1])
+}
+
 // A rank that never comes leaves the others waiting until a watchdog aborts, and
 // a captured collective waits when the graph is launched.
 func TestAbortEndsTheWait(t *testing.T) {
 	errs := each(t, 2, func(i int, r rank) error {
 		if i == 1 {
-			return nil // enqueues nothing
+			_, err := r.reduce() // the first, and no other
+			return errors.Join(err, r.Driver.StreamSynchronize(r.stream))
 		}
-		p, err := r.Driver.MemAlloc(4)
-		if err != nil {
-			return err
-		}
-		if err := r.Driver.StreamBeginCapture(r.stream, cuda.CaptureThreadLocal); err != nil {
-			return err
-		}
-		if err := r.NCCL.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.comm, r.stream); err != nil {
-			return err
-		}
-		g, err := r.Driver.StreamEndCapture(r.stream)
-		if err != nil {
-			return err
-		}
-		exec, err := r.Driver.GraphInstantiate(g)
+		g, exec, err := r.captured()
 		if err != nil {
 			return err
 		}
@@ -141,10 +233,8 @@ func TestAbortEndsTheWait(t *testing.T) {
 		if err := r.Driver.StreamSynchronize(r.stream); err != nil {
 			return err
 		}
-		if err := <-watchdog; err != nil {
-			return err
-		}
-		return r.NCCL.AsyncError(r.comm)
+		failed := r.NCCL.AsyncError(r.comm)
+		return errors.Join(r.Driver.GraphDestroy(g), r.Driver.GraphExecDestroy(exec), <-watchdog, failed)
 	})
 	wants(t, errs[0], "NCCL communicator", "ncclRemoteError (6)", "see that rank's log")
 	check(t, errs[1])

@@ -15,13 +15,15 @@ type op struct {
 	record *event
 	wait   *event
 	turn   uint64 // which recording of the event is meant
+	comm   *comm  // of a collective
 }
 
 type stream struct {
-	id      cuda.Stream
-	name    string
-	queue   []*op
-	capture *capture
+	id       cuda.Stream
+	name     string
+	blocking bool // synchronizes with the legacy default stream
+	queue    []*op
+	capture  *capture
 }
 
 type event struct {
@@ -54,17 +56,36 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *op) error {
 		s.capture.add(s, o)
 		return nil
 	}
-	if id == 0 {
-		for _, other := range m.streams {
-			if other.capture != nil {
-				other.capture.invalid = true
-				return fail(call, cuda.ErrorCaptureImplicit, "in the default stream while %s is captured", other.name)
-			}
-		}
+	if err := m.orderLegacy(call, s); err != nil {
+		return err
 	}
 	s.queue = append(s.queue, o)
 	if m.opt.Eager {
 		m.drain(s)
+	}
+	return nil
+}
+
+// orderLegacy orders what comes into s after the legacy default stream, or, where s is
+// that, after all blocking streams. A blocking stream that is captured leaves the legacy
+// stream unusable (CUDA driver API, "Stream synchronization behavior").
+func (m *Machine) orderLegacy(call string, s *stream) error {
+	legacy := m.byStream[0]
+	if s != legacy {
+		if s.blocking {
+			m.drain(legacy)
+		}
+		return nil
+	}
+	for _, other := range m.streams {
+		switch {
+		case !other.blocking:
+		case other.capture != nil:
+			other.capture.invalid = true
+			return fail(call, cuda.ErrorCaptureImplicit, "in the legacy default stream while %s, which synchronizes with it, is captured", other.name)
+		default:
+			m.drain(other)
+		}
 	}
 	return nil
 }
@@ -150,7 +171,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			}
 			h, name := m.handle("stream")
 			id = cuda.Stream(h)
-			s := &stream{id: id, name: name}
+			s := &stream{id: id, name: name, blocking: flags&cuda.StreamNonBlocking == 0}
 			m.streams, m.byStream[id] = append(m.streams, s), s
 			m.note("cuStreamCreateWithPriority %d, %d = %s", flags, priority, name)
 			return nil
@@ -182,6 +203,11 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		return with("cuStreamSynchronize", id, func(s *stream) error {
 			if err := m.waits("cuStreamSynchronize", s); err != nil {
 				return err
+			}
+			if id == 0 {
+				if err := m.orderLegacy("cuStreamSynchronize", s); err != nil {
+					return err
+				}
 			}
 			m.note("cuStreamSynchronize %s", s.name)
 			m.drain(s)
