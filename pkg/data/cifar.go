@@ -56,7 +56,7 @@ func openCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
 	s := &batches{}
 	var labels []int32
 	for i, path := range files {
-		text, err := os.ReadFile(path)
+		text, err := readFile(dir, path)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func cifarNames(dir string, binary bool) ([]string, error) {
 	if binary {
 		file += ".txt"
 	}
-	text, err := os.ReadFile(file)
+	text, err := readFile(dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return slices.Clone(cifarClasses[:]), nil
 	}

@@ -75,7 +75,7 @@ const maxClasses = 1 << 20
 
 func openImageNet(dir string, o ClassOptions) (*Classes, error) {
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := os.ReadFile(file)
+	text, err := readFile(dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no %s: expected a pickled dict from a picture's path to its class beside the pictures; a folder a class is data kind folders", file)
 	}
@@ -167,8 +167,17 @@ func (s *files) path(i int) string {
 	return filepath.Join(s.dir, s.paths[i])
 }
 
+// read reads a picture's file. The list of an ImageNet folder may name it by an
+// absolute path, which need not be in the folder.
+func (s *files) read(i int) ([]byte, error) {
+	if filepath.IsAbs(s.paths[i]) {
+		return readFile(filepath.Dir(s.paths[i]), s.paths[i])
+	}
+	return readFile(s.dir, s.path(i))
+}
+
 func (s *files) picture(i int) (image.Image, error) {
-	text, err := os.ReadFile(s.path(i))
+	text, err := s.read(i)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +193,7 @@ func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classe
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(s.path(0))
+	text, err := s.read(0)
 	if err != nil {
 		return nil, err
 	}

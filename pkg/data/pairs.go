@@ -100,11 +100,11 @@ func openPairs(dir string, o PairsOptions) (*Pairs, error) {
 	}
 	p := &Pairs{dir: dir}
 	for i, pair := range pairs {
-		pixels, h, w, err := readGrey(pair.image)
+		pixels, h, w, err := readGrey(dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
 		}
-		mask, mh, mw, err := readGrey(pair.mask)
+		mask, mh, mw, err := readGrey(dir, pair.mask)
 		if err != nil {
 			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
 		}

@@ -9,12 +9,12 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"lockstep/pkg/data/internal/tiff"
+	"lockstep/pkg/internal/safeopen"
 )
 
 // What a damaged header may ask for is bounded: by maxPixels, and by what the
@@ -64,9 +64,16 @@ func formatOf(text []byte) (format, error) {
 	return format{}, corrupt(kinds, err)
 }
 
-// readGrey decodes a picture file to 8-bit grey values, row by row.
-func readGrey(path string) (pixels []uint8, height, width int, err error) {
-	text, err := os.ReadFile(path)
+// maxFile bounds a file that is held in memory as a whole.
+const maxFile = 4 << 30
+
+// readFile reads the file at path, which is in the folder dir or below it. A named
+// pipe, a device, and a link out of dir are refused.
+func readFile(dir, path string) ([]byte, error) { return safeopen.ReadFile(dir, path, maxFile) }
+
+// readGrey decodes a picture file of dir to 8-bit grey values, row by row.
+func readGrey(dir, path string) (pixels []uint8, height, width int, err error) {
+	text, err := readFile(dir, path)
 	if err != nil {
 		return nil, 0, 0, err
 	}

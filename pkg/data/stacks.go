@@ -2,7 +2,6 @@ package data
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -33,11 +32,11 @@ func openStacks(dir string, o PairsOptions) (*arrays, error) {
 	s := &arrays{}
 	var first [3]int
 	for i, pair := range pairs {
-		image, size, err := readStack(pair.image)
+		image, size, err := readStack(dir, pair.image)
 		if err != nil {
 			return nil, err
 		}
-		mask, maskSize, err := readStack(pair.mask)
+		mask, maskSize, err := readStack(dir, pair.mask)
 		if err != nil {
 			return nil, err
 		}
@@ -60,9 +59,9 @@ func openStacks(dir string, o PairsOptions) (*arrays, error) {
 	return s, nil
 }
 
-// readStack reads the pages of a TIFF file, all of one size.
-func readStack(path string) (v []float32, size [3]int, err error) {
-	text, err := os.ReadFile(path)
+// readStack reads the pages of a TIFF file of dir, all of one size.
+func readStack(dir, path string) (v []float32, size [3]int, err error) {
+	text, err := readFile(dir, path)
 	if err != nil {
 		return nil, size, err
 	}

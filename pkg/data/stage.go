@@ -86,7 +86,7 @@ func expandStage(folder string) (string, error) {
 // a copy of the folder would not change.
 func checkRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := os.ReadFile(file)
+	text, err := readFile(dir, file)
 	if err != nil {
 		return fmt.Errorf("stage data: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/data/internal/hdf5"
 	"lockstep/pkg/data/internal/npy"
+	"lockstep/pkg/internal/safeopen"
 )
 
 // VolumeOptions says what is read of files of volumes.
@@ -77,8 +78,9 @@ func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
 		}
 	}()
 	if !info.IsDir() {
-		return v, v.addHDF5(path, o)
+		return v, v.addHDF5(path, safeopen.File, o)
 	}
+	inFolder := func(file string) (*os.File, error) { return safeopen.Open(path, file) }
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return v, err
@@ -90,9 +92,9 @@ func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
 		switch ext := strings.ToLower(filepath.Ext(name)); {
 		case e.IsDir():
 		case ext == ".h5" || ext == ".hdf5":
-			err = v.addHDF5(file, o)
+			err = v.addHDF5(file, inFolder, o)
 		case ext == ".npy" && hasSuffixFold(stem, o.Input):
-			err = v.addNPY(path, stem[:len(stem)-len(o.Input)], stem[len(stem)-len(o.Input):], o)
+			err = v.addNPY(path, inFolder, stem[:len(stem)-len(o.Input)], stem[len(stem)-len(o.Input):], o)
 		}
 		if err != nil {
 			return v, err
@@ -108,9 +110,16 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
+// opener opens a file, or refuses to.
+type opener func(path string) (*os.File, error)
+
 // addHDF5 adds the box of a file.
-func (v *Volumes) addHDF5(path string, o VolumeOptions) error {
-	f, err := hdf5.Open(path)
+func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
+	opened, err := open(path)
+	if err != nil {
+		return err
+	}
+	f, err := hdf5.Open(opened)
 	if err != nil {
 		if errors.Is(err, hdf5.ErrNotHDF5) {
 			return fmt.Errorf("%w; expected %s", err, volumeLayout)
@@ -130,7 +139,7 @@ func (v *Volumes) addHDF5(path string, o VolumeOptions) error {
 }
 
 // addNPY adds the box of the files prefix+input and prefix+target.
-func (v *Volumes) addNPY(dir, prefix, input string, o VolumeOptions) error {
+func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o VolumeOptions) error {
 	target := o.Target
 	if input == strings.ToLower(input) {
 		target = strings.ToLower(target)
@@ -138,10 +147,14 @@ func (v *Volumes) addNPY(dir, prefix, input string, o VolumeOptions) error {
 	var both [2]grid
 	for i, end := range []string{input, target} {
 		path := filepath.Join(dir, prefix+end+".npy")
-		f, err := npy.Open(path)
+		opened, err := open(path)
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("there is no %s beside %s%s.npy: expected %s", path, prefix, input, volumeLayout)
 		}
+		if err != nil {
+			return err
+		}
+		f, err := npy.Open(opened)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -62,8 +63,11 @@ func recordPath(dir, id string) string { return filepath.Join(dir, recordsFolder
 // writes all lines of its workers.
 func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".log") }
 
+// maxRecord bounds a sweep's record, which is held in memory.
+const maxRecord = 64 << 20
+
 func readRecord(path string) (*record, error) {
-	text, err := os.ReadFile(path)
+	text, err := safeopen.ReadFile(filepath.Dir(path), path, maxRecord)
 	if err != nil {
 		return nil, fmt.Errorf("read sweep: %w", err)
 	}

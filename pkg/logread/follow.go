@@ -344,7 +344,7 @@ func wholeDocument(kind string) bool {
 func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
-	one := &task{path: t.path, size: t.size, report: Report{Path: t.path}}
+	one := &task{path: t.path, named: t.named, size: t.size, report: Report{Path: t.path}}
 	parts, err := readTask(ctx, one)
 	f.parts, f.report = parts, one.report
 	f.again += one.report.Bytes

@@ -11,12 +11,14 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/runs"
 )
 
 // task is a run folder of ours, or a file, that a walk met.
 type task struct {
 	path   string
+	named  bool // by the user: it may be a link or a pipe
 	folder bool // a run folder
 	size   int64
 	// abreast is how many goroutines may read it, where it is a file.
@@ -36,7 +38,7 @@ func list(path string) ([]*task, error) {
 		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
 			return listFolder(nil, filepath.Dir(path))
 		}
-		return []*task{{path: path, size: info.Size(), report: Report{Path: path}}}, nil
+		return []*task{{path: path, named: true, size: info.Size(), report: Report{Path: path}}}, nil
 	}
 	return listFolder(nil, path)
 }
@@ -192,7 +194,11 @@ const runFolder = "run folder"
 
 // readFile reads a file if it is of a known kind.
 func readFile(ctx context.Context, t *task) (parts []*part, err error) {
-	f, err := os.Open(t.path)
+	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
+	if t.named {
+		open = func() (*os.File, error) { return os.Open(t.path) }
+	}
+	f, err := open()
 	if err != nil {
 		return nil, err
 	}

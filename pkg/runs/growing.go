@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 // sampleBytes is how much of what was read is compared, at its beginning and
@@ -16,6 +18,7 @@ const sampleBytes = 256
 // beginning again. It asks the file system and does not wait for events, which
 // network file systems do not have. It is for one goroutine at a time.
 type Growing struct {
+	open       func() (*os.File, error)
 	path       string
 	info       os.FileInfo // when it was last opened; nil before
 	offset     int64
@@ -24,7 +27,16 @@ type Growing struct {
 }
 
 // NewGrowing makes a reader of the file at path, of which nothing was read yet.
-func NewGrowing(path string) *Growing { return &Growing{path: path} }
+// The path may be a link.
+func NewGrowing(path string) *Growing {
+	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
+}
+
+// newGrowingIn is NewGrowing for a file of the folder dir, out of which no link
+// may lead.
+func newGrowingIn(dir, path string) *Growing {
+	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
+}
 
 // Appended is what was appended to a file. What is not read of it, or skipped,
 // comes again the next time. It must be closed.
@@ -47,7 +59,7 @@ func (g *Growing) Open() (*Appended, error) {
 	if g.info != nil && os.SameFile(g.info, info) && info.Size() == g.offset && info.ModTime().Equal(g.info.ModTime()) {
 		return nil, nil
 	}
-	f, err := os.Open(g.path)
+	f, err := g.open()
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 // loadFile has a row per epoch; see Load.
@@ -115,9 +117,12 @@ func (w *Writer) Load(l Load) error {
 // was trained again the later row counts.
 func readLoads(dir string) ([]Load, []Problem, error) {
 	path := filepath.Join(dir, loadFile)
-	f, err := os.Open(path)
+	f, err := safeopen.Open(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
+	}
+	if isRefused(err) {
+		return nil, []Problem{refusal(path, err)}, nil
 	}
 	if err != nil {
 		return nil, nil, err

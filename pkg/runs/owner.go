@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 // OwnersFile is the name of the file in a run folder that is the run's lock and
@@ -24,6 +26,8 @@ const (
 	// heartbeatTimeout is the age of the last heartbeat at which an owner counts
 	// as dead where its lock cannot be queried.
 	heartbeatTimeout = time.Minute
+	// maxOwners bounds the file, which is held in memory.
+	maxOwners = 64 << 20
 )
 
 // Owner is the process that writes a run, or has written it.
@@ -91,7 +95,7 @@ func OwnerOf(dir string) (owner Owner, alive bool, err error) {
 // cannot be read are in the problems.
 func Owners(dir string) ([]Owner, []Problem, error) {
 	path := filepath.Join(dir, OwnersFile)
-	text, err := os.ReadFile(path)
+	text, err := safeopen.ReadFile(dir, path, maxOwners)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -138,7 +142,7 @@ const (
 func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	path := filepath.Join(dir, OwnersFile)
 	for range nameTries {
-		f, err := os.Open(path)
+		f, err := safeopen.Open(dir, path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return Owner{}, false, nil
 		}

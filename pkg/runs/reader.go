@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 // Read reads a run folder. Lines that cannot be used, such as one that a kill
 // tore, are in Run.Problems with their number, and the rest is kept; of the
 // steps, which may be many, only the form of a line is looked at, and ReadSteps
-// says what is wrong inside one. An error
+// says what is wrong inside one. A file that is a named pipe or a device, or a
+// link out of the folder, is not opened and is a problem too. An error
 // means that nothing can be said about the run: no run.json, or one that is
 // damaged or newer than this program.
 func Read(dir string) (Run, error) {
@@ -25,9 +28,11 @@ func Read(dir string) (Run, error) {
 	}
 	run.Info, run.WallSeconds = info, info.WallSeconds
 	path := run.File
-	switch f, err := os.Open(path); {
+	switch f, err := safeopen.Open(dir, path); {
 	case errors.Is(err, fs.ErrNotExist): // killed before the file was made
 		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
+	case isRefused(err):
+		run.Problems = append(run.Problems, refusal(path, err))
 	case err != nil:
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	default:
@@ -49,6 +54,10 @@ func Read(dir string) (Run, error) {
 	}
 	for _, rank := range found {
 		worker, problems, err := ReadWorker(dir, rank)
+		if isRefused(err) {
+			run.Problems = append(run.Problems, refusal(stepsFile(dir, rank), err))
+			continue
+		}
 		if err != nil {
 			return run, fmt.Errorf("read run %s: %w", dir, err)
 		}
@@ -60,11 +69,32 @@ func Read(dir string) (Run, error) {
 	return run, nil
 }
 
+// isRefused reports whether err is about a file that is not opened because of
+// what it is, such as a named pipe.
+func isRefused(err error) bool {
+	var refused *safeopen.RefusedError
+	return errors.As(err, &refused)
+}
+
+// refusal returns the problem with a file for which isRefused(err).
+func refusal(path string, err error) Problem {
+	var refused *safeopen.RefusedError
+	errors.As(err, &refused)
+	return Problem{File: path, Reason: "it is not read: " + refused.Reason}
+}
+
+const (
+	// maxInfo bounds run.json, which is held in memory.
+	maxInfo = 64 << 20
+	// maxWorkers bounds the world size of a run: readers loop over the ranks.
+	maxWorkers = 1 << 20
+)
+
 // readInfo reads run.json of dir.
 func readInfo(dir string) (Info, error) {
 	var info Info
 	path := filepath.Join(dir, infoFile)
-	text, err := os.ReadFile(path)
+	text, err := safeopen.ReadFile(dir, path, maxInfo)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, e := os.Stat(filepath.Join(dir, epochsFile)); e == nil {
@@ -90,6 +120,9 @@ func readInfo(dir string) (Info, error) {
 	}
 	if err != nil {
 		return info, fmt.Errorf("read %s:%d: %w; it is damaged: put it back from a copy, or delete the folder and train again", path, lineOf(text, err), err)
+	}
+	if info.Workers < 0 || info.Workers > maxWorkers {
+		return info, fmt.Errorf("read %s: workers is %d, want 0 to %d", path, info.Workers, maxWorkers)
 	}
 	return info, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 // StepWriter writes steps-<rank>.jsonl. Each rank has its own.
@@ -104,7 +106,7 @@ func (s *StepWriter) write(v any) error {
 // checkpoint; those that count are the later ones.
 func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
 	path := stepsFile(dir, rank)
-	f, err := os.Open(path)
+	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return Worker{}, nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
 	}
@@ -131,7 +133,7 @@ type StepPart struct {
 // written: a part for every process, with steps that a later part repeats.
 func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
 	path := stepsFile(dir, rank)
-	f, err := os.Open(path)
+	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
 	}
@@ -205,7 +207,7 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 // the disk. A line that is no whole JSON object is a problem.
 func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
 	path := stepsFile(dir, rank)
-	f, err := os.Open(path)
+	f, err := safeopen.Open(dir, path)
 	if err != nil {
 		return Worker{}, nil, fmt.Errorf("read steps of rank %d: %w", rank, err)
 	}

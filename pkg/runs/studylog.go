@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -34,12 +35,15 @@ type studySource struct {
 	Started time.Time `json:"started"`
 }
 
+// maxSource bounds the file, which is held in memory.
+const maxSource = 1 << 20
+
 func sourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
 func readSource(file string) (studySource, error) {
-	text, err := os.ReadFile(sourcePath(file))
+	text, err := safeopen.ReadFile(filepath.Dir(file), sourcePath(file), maxSource)
 	if err != nil {
 		return studySource{}, err
 	}

@@ -32,11 +32,13 @@ type Tail struct {
 	bad    []Problem // of loads
 	steps  map[int]*tailSteps
 	read   int64 // of run.json
+	// refused has the problems of files that must not be opened, by their path.
+	refused map[string]Problem
 }
 
 // NewTail makes a Tail of the run folder dir, of which nothing was read yet.
 func NewTail(dir string) *Tail {
-	return &Tail{dir: dir, epochs: &tailLines{growing: NewGrowing(filepath.Join(dir, epochsFile))}, steps: map[int]*tailSteps{}}
+	return &Tail{dir: dir, epochs: &tailLines{growing: newGrowingIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*tailSteps{}, refused: map[string]Problem{}}
 }
 
 type tailSteps struct {
@@ -82,7 +84,7 @@ func (t *Tail) readInfo() (bool, error) {
 
 func (t *Tail) readEpochs() (bool, error) {
 	path := filepath.Join(t.dir, epochsFile)
-	text, anew, err := t.epochs.next()
+	text, anew, changed, err := t.next(t.epochs, path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a run that has no epoch yet
 		return false, err
 	}
@@ -98,7 +100,22 @@ func (t *Tail) readEpochs() (bool, error) {
 			return false, err
 		}
 	}
-	return anew || len(text) > 0, nil
+	return changed || anew || len(text) > 0, nil
+}
+
+// next gives what was appended to the file at path, as lines does. A file that
+// must not be opened has no lines and is in t.refused; changed reports whether
+// that is new.
+func (t *Tail) next(lines *tailLines, path string) (text []byte, anew, changed bool, err error) {
+	text, anew, err = lines.next()
+	was, before := t.refused[path]
+	delete(t.refused, path)
+	if !isRefused(err) {
+		return text, anew, before, err
+	}
+	now := refusal(path, err)
+	t.refused[path] = now
+	return nil, false, now != was, nil
 }
 
 func (t *Tail) readSteps() (changed bool, err error) {
@@ -109,6 +126,7 @@ func (t *Tail) readSteps() (changed bool, err error) {
 	for rank := range t.steps {
 		if !slices.Contains(ranks, rank) {
 			delete(t.steps, rank)
+			delete(t.refused, stepsFile(t.dir, rank))
 			changed = true
 		}
 	}
@@ -116,10 +134,10 @@ func (t *Tail) readSteps() (changed bool, err error) {
 		path := stepsFile(t.dir, rank)
 		s := t.steps[rank]
 		if s == nil {
-			s = &tailSteps{file: &tailLines{growing: NewGrowing(path)}}
+			s = &tailSteps{file: &tailLines{growing: newGrowingIn(t.dir, path)}}
 			t.steps[rank] = s
 		}
-		text, anew, err := s.file.next()
+		text, anew, refused, err := t.next(s.file, path)
 		if err != nil {
 			return changed, err
 		}
@@ -131,7 +149,7 @@ func (t *Tail) readSteps() (changed bool, err error) {
 			for s.rows.next() { // only the worker and the problems count here
 			}
 		}
-		changed = changed || anew || len(text) > 0
+		changed = changed || refused || anew || len(text) > 0
 	}
 	return changed, nil
 }
@@ -139,7 +157,9 @@ func (t *Tail) readSteps() (changed bool, err error) {
 // Run is the run so far. The caller may keep it.
 func (t *Tail) Run() Run {
 	run := Run{Dir: t.dir, File: filepath.Join(t.dir, epochsFile), Kind: "run folder", Info: t.info, Epochs: slices.Clone(t.list), WallSeconds: t.info.WallSeconds}
-	if t.epochs.growing.info == nil {
+	if p, ok := t.refused[run.File]; ok {
+		run.Problems = append(run.Problems, p)
+	} else if t.epochs.growing.info == nil {
 		run.Problems = append(run.Problems, Problem{File: run.File, Reason: "file is missing"})
 	}
 	if t.rows != nil {
@@ -153,6 +173,10 @@ func (t *Tail) Run() Run {
 	slices.Sort(ranks)
 	for _, rank := range ranks {
 		s := t.steps[rank]
+		if p, ok := t.refused[stepsFile(t.dir, rank)]; ok {
+			run.Problems = append(run.Problems, p)
+			continue
+		}
 		run.Problems = append(run.Problems, s.rows.lines.problems...)
 		if s.rows.worker.WorldSize > 0 {
 			run.Workers = append(run.Workers, s.rows.worker)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -64,6 +65,9 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 	dir := l.dir
 	if err := vacant(dir); err != nil {
 		return nil, err
+	}
+	if err := checkFiles(dir); err != nil {
+		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
 	if err := removeTemporary(dir); err != nil { // of a process that was killed before there was a run
 		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
@@ -167,6 +171,9 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	if err != nil {
 		return nil, run, fmt.Errorf("resume: %w", err)
 	}
+	if err := checkFiles(dir); err != nil {
+		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
+	}
 	if err := removeTemporary(dir); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
@@ -182,6 +189,36 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 		return nil, run, err
 	}
 	return w, run, nil
+}
+
+// checkFiles returns an error if a file of dir that a run appends to must
+// not be opened: a link out of the folder would have the run write elsewhere.
+func checkFiles(dir string) error {
+	ranks, err := Ranks(dir)
+	if err != nil {
+		return err
+	}
+	paths := []string{filepath.Join(dir, epochsFile), filepath.Join(dir, loadFile), filepath.Join(dir, logFile)}
+	for _, rank := range ranks {
+		paths = append(paths, stepsFile(dir, rank))
+	}
+	for _, path := range paths {
+		f, err := safeopen.Open(dir, path)
+		switch {
+		case err == nil:
+			err = f.Close()
+		case errors.Is(err, fs.ErrNotExist):
+			if _, e := os.Lstat(path); e == nil {
+				err = &safeopen.RefusedError{Path: path, Reason: "it is a link to a file that does not exist"}
+			} else {
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openLog opens out.log, and notes there what the lock has to say; on an error

@@ -35,23 +35,15 @@ type File struct {
 	root    int64 // object header of the root group
 }
 
-// Open opens a file for reading.
-func Open(path string) (*File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
+// Open reads from f, which Close closes; Open closes it on an error.
+func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
-	switch {
-	case err != nil:
-	case info.IsDir():
-		err = errors.New("it is a folder")
-	default:
+	if err == nil {
 		file, err = New(f, info.Size())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", f.Name(), err), f.Close())
 	}
 	file.closer = f
 	return file, nil

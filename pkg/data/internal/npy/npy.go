@@ -37,19 +37,15 @@ type File struct {
 	pool   sync.Pool // of *[]byte
 }
 
-// Open opens an array for reading.
-func Open(path string) (*File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
+// Open reads the array in f, which Close closes; Open closes it on an error.
+func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
 	if err == nil {
 		file, err = New(f, info.Size())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", f.Name(), err), f.Close())
 	}
 	file.closer = f
 	return file, nil

@@ -12,10 +12,18 @@ import (
 	"testing"
 )
 
+func openPath(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return Open(f)
+}
+
 // TestBoxes reads every box of arrays that testdata/make.py wrote.
 func TestBoxes(t *testing.T) {
 	for _, name := range []string{"f4", "f8", "f2", "i2", "u1", "version2"} {
-		f, err := Open("testdata/" + name + ".npy")
+		f, err := openPath("testdata/" + name + ".npy")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,11 +81,11 @@ func TestErrors(t *testing.T) {
 	for file, want := range map[string]string{
 		"fortran.npy": "numpy.ascontiguousarray", "text.npy": `type "<U1"`, "make.py": "not a .npy file",
 	} {
-		if _, err := Open("testdata/" + file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := openPath("testdata/" + file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", file, err, want)
 		}
 	}
-	if _, err := Open("testdata/make.py"); !errors.Is(err, ErrNotNPY) {
+	if _, err := openPath("testdata/make.py"); !errors.Is(err, ErrNotNPY) {
 		t.Error(err)
 	}
 }

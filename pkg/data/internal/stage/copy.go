@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"lockstep/pkg/internal/safeopen"
 )
 
 const (
@@ -33,6 +35,7 @@ type files struct {
 
 // file is one regular file, or an empty folder.
 type file struct {
+	root     string // the source that holds it; the file itself if that is a file
 	from, to string // to is relative to the copy
 	bytes    int64
 	folder   bool
@@ -49,7 +52,8 @@ func isName(name string) bool {
 
 const keyBytes = 16
 
-// list finds the files of the sources. Links are followed.
+// list finds the files of the sources. Links are followed inside a source, and
+// refused if they lead out of it.
 func list(ctx context.Context, sources []string) (*files, error) {
 	set := &files{}
 	h := sha256.New()
@@ -64,7 +68,7 @@ func list(ctx context.Context, sources []string) (*files, error) {
 		base := fmt.Sprintf("%d-%s", i, filepath.Base(path))
 		set.base = append(set.base, base)
 		fmt.Fprintf(h, "%d %q\n", i, path)
-		if err := set.add(ctx, path, base, nil, h); err != nil {
+		if err := set.add(ctx, path, path, base, nil, h); err != nil {
 			return nil, err
 		}
 	}
@@ -72,8 +76,9 @@ func list(ctx context.Context, sources []string) (*files, error) {
 	return set, nil
 }
 
-// add adds a file, or a folder with what is in it; inside are the folders around it.
-func (s *files) add(ctx context.Context, from, to string, inside []os.FileInfo, h io.Writer) error {
+// add adds a file, or a folder with what is in it, of the source root; inside are
+// the folders around it.
+func (s *files) add(ctx context.Context, root, from, to string, inside []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -83,7 +88,7 @@ func (s *files) add(ctx context.Context, from, to string, inside []os.FileInfo, 
 	}
 	switch {
 	case info.Mode().IsRegular():
-		s.all = append(s.all, file{from: from, to: to, bytes: info.Size()})
+		s.all = append(s.all, file{root: root, from: from, to: to, bytes: info.Size()})
 		s.bytes += info.Size()
 		fmt.Fprintf(h, "%q %d %d\n", to, info.Size(), info.ModTime().UnixNano())
 		return nil
@@ -100,7 +105,13 @@ func (s *files) add(ctx context.Context, from, to string, inside []os.FileInfo, 
 	fmt.Fprintf(h, "%q\n", to)
 	inside = append(slices.Clip(inside), info)
 	for _, e := range entries {
-		if err := s.add(ctx, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()), inside, h); err != nil {
+		path := filepath.Join(from, e.Name())
+		if e.Type()&os.ModeSymlink != 0 {
+			if _, err := safeopen.Inside(root, path); err != nil {
+				return err
+			}
+		}
+		if err := s.add(ctx, root, path, filepath.Join(to, e.Name()), inside, h); err != nil {
 			return err
 		}
 	}
@@ -187,8 +198,16 @@ func copyAll(ctx context.Context, part string, all []file, p *progress) error {
 	return context.Cause(ctx)
 }
 
+// open opens the file, which may have been replaced since it was listed.
+func (f file) open() (*os.File, error) {
+	if f.from == f.root {
+		return safeopen.File(f.from)
+	}
+	return safeopen.Open(f.root, f.from)
+}
+
 func copyFile(ctx context.Context, f file, to string, p *progress) (err error) {
-	in, err := os.Open(f.from)
+	in, err := f.open()
 	if err != nil {
 		return err
 	}

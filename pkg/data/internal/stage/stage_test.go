@@ -332,6 +332,21 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := Open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "is a link to a folder around it") {
 		t.Errorf("a loop: %v", err)
 	}
+	if err := os.Remove(filepath.Join(from, "image", "loop")); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{t.TempDir(), "/dev/zero"} {
+		link := filepath.Join(from, "image", "out")
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "it is a link out of the folder "+from) {
+			t.Errorf("a link to %s: %v", target, err)
+		}
+		if err := os.Remove(link); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// A folder that others may write to is not used, nor changed.
 	root := filepath.Join(folder, "lockstep-stage-"+strconv.Itoa(os.Getuid()))
 	if err := os.Mkdir(root, 0o700); err != nil {
