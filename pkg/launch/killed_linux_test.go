@@ -1,44 +1,113 @@
 package launch
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestWorkersEndWithTheLauncher also when it was killed: Linux
-// alone tells them.
-func TestWorkersEndWithTheLauncher(t *testing.T) {
-	t.Attr("fault", "kill -9 of the launcher")
+// escaping starts processes that no signal to the program's process group
+// reaches: in sessions of their own, and deaf to all that they may ignore.
+const escaping = `trap '' TERM HUP INT
+setsid sh -c 'echo pid $$ up; setsid sh -c "echo pid \$\$ up; exec sleep 600"; sleep 600' &
+echo pid $$ up
+`
+
+// TestProcessTreeEnds: what a program of others started ends with it, however it
+// or the launcher ends.
+func TestProcessTreeEnds(t *testing.T) {
+	ownQueue(t)
+	t.Run("it ends", func(t *testing.T) {
+		t.Attr("fault", "another program ends and leaves processes in sessions of their own")
+		// The program waits until the deepest process is up.
+		s, out := shell(t, escaping+`while [ ! -e "$LOCKSTEP_RUN/end" ]; do sleep 0.02; done; exit 3`, 1)
+		j, err := Local(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.await(t, "up\n", 3)
+		if err := os.WriteFile(filepath.Join(j.Status()[0].Dir, "end"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, waitFor(t, j), "rank 0 ended with exit code 3; its last lines:")
+		gone(t, out.pids(t))
+		t.Attr("outcome", "they are killed, and the program's exit code is reported")
+	})
+	t.Run("it is canceled", func(t *testing.T) {
+		s, out := shell(t, escaping+`sleep 600`, 2)
+		s.grace = 200 * time.Millisecond
+		j, err := Local(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.await(t, "up\n", 6)
+		if err := j.Cancel(); err != nil {
+			t.Fatal(err)
+		}
+		if err := waitFor(t, j); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		gone(t, out.pids(t))
+	})
+	t.Run("the launcher is killed", func(t *testing.T) {
+		t.Attr("fault", "kill -9 of the launcher of another program, which started processes in sessions of their own")
+		launcher, out := launcherOf(t, escaping+`sleep 600`)
+		out.await(t, "up\n", 6)
+		kill(t, launcher)
+		soon(t, "all processes end", func() bool { return !slices.ContainsFunc(out.pids(t), running) })
+		t.Attr("outcome", fmt.Sprintf("all %d processes of its 2 workers ended", len(out.pids(t))))
+	})
+}
+
+// launcherOf starts a process that launches script with two workers.
+func launcherOf(t *testing.T, script string) (*exec.Cmd, *transcript) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := &transcript{}
-	launcher := exec.Command(self, "launch", t.TempDir())
+	launcher := exec.Command(self, "launch", t.TempDir(), script)
 	launcher.Stdout, launcher.Stderr = out, out
 	launcher.WaitDelay = 10 * time.Second
 	if err := launcher.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = launcher.Process.Kill() })
+	return launcher, out
+}
+
+// TestWorkersEndWithTheLauncher also when it was killed: Linux
+// alone tells them.
+func TestWorkersEndWithTheLauncher(t *testing.T) {
+	t.Attr("fault", "kill -9 of the launcher")
+	launcher, out := launcherOf(t, "echo pid $$ up; exec sleep 600")
 	out.await(t, "up\n", 2)
-	if err := launcher.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := launcher.Wait(); err == nil {
-		t.Error("launcher ended well")
-	}
-	pids := out.pids(t)
 	begin := time.Now()
-	for range 500 {
-		if !slices.ContainsFunc(pids, running) {
-			t.Attr("outcome", fmt.Sprintf("its %d workers ended within %.1f s", len(pids), time.Since(begin).Seconds()))
-			return
+	kill(t, launcher)
+	soon(t, "the workers end", func() bool { return !slices.ContainsFunc(out.pids(t), running) })
+	t.Attr("outcome", fmt.Sprintf("its 2 workers ended within %.1f s", time.Since(begin).Seconds()))
+}
+
+// TestForeignSignalIsNamed: a program that a signal ended is reported so, though
+// a guard stands between it and the launcher.
+func TestForeignSignalIsNamed(t *testing.T) {
+	for _, s := range []unix.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGTERM, unix.SIGPIPE} {
+		sweep, _ := shell(t, `echo last words; kill -`+strconv.Itoa(int(s))+` $$`, 1)
+		_, err := launch(t, sweep)
+		wantError(t, err, "rank 0 was ended by signal "+strconv.Itoa(int(s))+" ("+unix.SignalName(s)+"); its last lines:\n    last words")
+		if strings.Contains(err.Error(), "goroutine") {
+			t.Errorf("stacks in %v", err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("of workers %v some still run", pids)
 }

@@ -42,9 +42,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "notebook" {
 		os.Exit(standInKernel(os.Args[2]))
 	}
-	if len(os.Args) > 2 && os.Args[1] == "launch" {
+	if len(os.Args) > 3 && os.Args[1] == "launch" {
 		j, err := Local(context.Background(), Sweep{
-			Command: []string{"/bin/sh", "-c", "echo pid $$ up; exec sleep 600"}, Workers: []int{2},
+			Command: []string{"/bin/sh", "-c", os.Args[3]}, Workers: []int{2},
 			Logs: os.Args[2], Oversubscribe: true, Output: os.Stdout,
 		})
 		if err == nil {

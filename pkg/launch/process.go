@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"lockstep/pkg/notebook"
@@ -197,6 +199,9 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 		return nil, fmt.Errorf("read order: %w; only a notebook's kernel uses --watched", err)
 	}
 	o.Sweep.grace, o.Sweep.Output = o.Grace, log
+	if o.Sweep.Detach {
+		signal.Ignore(syscall.SIGHUP) // it goes on without whoever launched it
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	job, err := start(ctx, o.Sweep, o.ID, o.Kernel)
 	var a answer

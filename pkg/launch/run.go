@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
 )
@@ -95,7 +96,7 @@ func (r *run) do(ctx context.Context, binary string) error {
 	r.set(StateRunning, nil)
 	if r.sweep.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("it did not end within %v: %w", r.sweep.Timeout, context.DeadlineExceeded))
+		ctx, cancel = process.WithTimeoutCause(ctx, r.sweep.Timeout, fmt.Errorf("it did not end within %v: %w", r.sweep.Timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	var err error
@@ -269,12 +270,13 @@ func (r *run) work(ctx context.Context, argv []string, foreign bool) error {
 	return err
 }
 
-// why is the reason for ctx's end: whoever canceled it, it is context.Canceled.
+// why returns the reason for ctx's end: the time-out, or context.Canceled whoever
+// canceled it.
 func why(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return context.Canceled
+	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
+		return cause
 	}
-	return context.Cause(ctx)
+	return context.Canceled
 }
 
 // seen remembers rank 0's lines, for Status.

@@ -64,7 +64,8 @@ type Sweep struct {
 	// Resume goes on with runs that were interrupted. Without it the folder of an
 	// unfinished run is an error. Finished runs are never run again.
 	Resume bool
-	// Timeout bounds each run; 0: no bound.
+	// Timeout bounds each run; 0: no bound. The time for which the launcher was
+	// stopped (Ctrl-Z) does not count.
 	Timeout time.Duration
 
 	// Now starts the sweep though another sweep of this user runs on this machine.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep/pkg/internal/process"
 )
 
 const (
@@ -33,6 +36,7 @@ type worker struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	out   *lines
+	guard bool // the process is the guard of a program that is not ours
 	ended bool // its process number may be another's by now
 }
 
@@ -41,6 +45,8 @@ type crew struct {
 	workers []*worker
 	grace   time.Duration
 	now     <-chan struct{}
+	// suspended receives SIGTSTP (Ctrl-Z) and SIGCONT (fg) of this process.
+	suspended chan os.Signal
 }
 
 // exit is how a worker ended; err is nil when it ended well.
@@ -58,9 +64,10 @@ func (r *run) start(ctx context.Context, argv []string, foreign bool) (*crew, er
 		return nil, err
 	}
 	token := rand.Text()
-	c := &crew{grace: r.sweep.grace, now: r.now}
+	c := &crew{grace: r.sweep.grace, now: r.now, suspended: make(chan os.Signal, 2)}
+	signal.Notify(c.suspended, suspendSignals()...)
 	for rank := range r.workers {
-		w, err := r.startWorker(argv, rank, r.environment(rank, port, token, foreign))
+		w, err := r.startWorker(argv, rank, r.environment(rank, port, token, foreign), foreign)
 		if err != nil {
 			return nil, errors.Join(err, c.end())
 		}
@@ -69,7 +76,16 @@ func (r *run) start(ctx context.Context, argv []string, foreign bool) (*crew, er
 	return c, nil
 }
 
-func (r *run) startWorker(argv []string, rank int, env []string) (*worker, error) {
+// suspendSignals returns the signals by which a shell stops this process and
+// continues it.
+func suspendSignals() []os.Signal {
+	if signal.Ignored(unix.SIGTSTP) {
+		return []os.Signal{unix.SIGCONT}
+	}
+	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
+}
+
+func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (*worker, error) {
 	mode := os.O_TRUNC
 	if r.resume {
 		mode = os.O_APPEND
@@ -78,7 +94,7 @@ func (r *run) startWorker(argv []string, rank int, env []string) (*worker, error
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
-	w := &worker{rank: rank, log: log, out: &lines{
+	w := &worker{rank: rank, log: log, guard: foreign, out: &lines{
 		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d rank %d", r.variant.label, r.workers, r.seed, rank)) + "] ", log: log, out: r.out,
 	}}
 	w.cmd = exec.Command(argv[0], argv[1:]...)
@@ -86,6 +102,9 @@ func (r *run) startWorker(argv []string, rank int, env []string) (*worker, error
 	// One writer for both: lines come in the order in which they were written.
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	w.cmd.SysProcAttr = workerAttr()
+	if foreign {
+		guarded(w.cmd)
+	}
 	w.cmd.WaitDelay = pipeTime
 	if err := w.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start rank %d: %w", rank, err), log.Close())
@@ -126,20 +145,37 @@ func (r *run) environment(rank, port int, token string, foreign bool) []string {
 }
 
 // wait returns when all workers have ended, in the order in which they failed
-// by themselves. Once one has, or ctx has ended, the others are ended.
+// by themselves. Once one has, or ctx has ended, the others are ended. While a
+// shell has this process stopped, the workers are stopped too.
 func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
+	defer signal.Stop(c.suspended)
 	exits := make(chan exit)
 	for _, w := range c.workers {
 		go func() { exits <- exit{w, w.wait()} }()
 	}
 	ended, now := ctx.Done(), c.now
-	var settled, late <-chan time.Time
+	var cancels []context.CancelFunc
+	defer func() {
+		for _, cancel := range cancels {
+			cancel()
+		}
+	}()
+	var settled, late <-chan struct{}
+	after := func(d time.Duration) <-chan struct{} {
+		timeout, cancel := process.WithTimeout(context.Background(), d)
+		cancels = append(cancels, cancel)
+		return timeout.Done()
+	}
+	kill := func() {
+		c.signal(unix.SIGKILL)
+		late = after(settleTime) // again, where a guard was too new for it
+	}
 	stopping := false
 	stop := func() {
 		if !stopping {
 			stopping, ended, settled = true, nil, nil
 			c.signal(unix.SIGTERM)
-			late = time.After(c.grace)
+			late = after(c.grace)
 		}
 	}
 	var errs []error
@@ -152,16 +188,23 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 		case <-now:
 			now = nil
 			stop()
-			c.signal(unix.SIGKILL)
+			kill()
 		case <-late:
-			c.signal(unix.SIGKILL)
+			kill()
+		case s := <-c.suspended:
+			if s == unix.SIGCONT {
+				c.signal(unix.SIGCONT)
+				break
+			}
+			c.signal(unix.SIGSTOP)
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // what SIGTSTP would have done
 		case e := <-exits:
 			left--
 			e.ended = true
 			if e.err != nil && !stopping {
 				failed = append(failed, e)
 				if settled == nil {
-					settled = time.After(settleTime)
+					settled = after(settleTime)
 				}
 			}
 			errs = append(errs, e.close())
@@ -172,19 +215,21 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 
 // end kills what was started, where the rest could not be.
 func (c *crew) end() error {
-	c.signal(unix.SIGKILL)
-	var errs []error
-	for _, w := range c.workers {
-		_ = w.wait() // how it ended is known
-		errs = append(errs, w.close())
-	}
-	return errors.Join(errs...)
+	now := make(chan struct{})
+	close(now)
+	c.now = now
+	_, err := c.wait(context.Background())
+	return err // how the workers ended is known
 }
 
 // signal reaches the workers and what they started themselves.
 func (c *crew) signal(s syscall.Signal) {
 	for _, w := range c.workers {
-		if !w.ended {
+		switch {
+		case w.ended:
+		case w.guard:
+			signalGuard(w.cmd.Process.Pid, s)
+		default:
 			_ = unix.Kill(-w.cmd.Process.Pid, s) // it may be gone
 		}
 	}

@@ -136,6 +136,12 @@ func TestInterruptInATerminal(t *testing.T) {
 		time.Sleep(time.Minute) // a program that does not stop when asked to
 		return
 	}
+	for _, first := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(first.String(), func(t *testing.T) { testInterrupt(t, first) })
+	}
+}
+
+func testInterrupt(t *testing.T, first syscall.Signal) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInterruptInATerminal$")
 	cmd.Env = append(os.Environ(), "LOCKSTEP_TEST_INTERRUPT=1")
 	out, err := cmd.StdoutPipe()
@@ -146,13 +152,24 @@ func TestInterruptInATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	scan := bufio.NewScanner(out)
-	for _, want := range []string{"ready", "cancelled"} {
+	for i, want := range []string{"ready", "cancelled"} {
 		if !scan.Scan() || scan.Text() != want {
 			t.Errorf("program says %q, want %q", scan.Text(), want)
 		}
 		// The default action may not be back at once after the first; the
 		// kernel merges signals that are sent again.
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		next := first
+		if i > 0 && first == syscall.SIGHUP {
+			time.Sleep(50 * time.Millisecond)
+			if err := cmd.Process.Signal(first); err != nil { // a second hangup ends nothing
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if i > 0 {
+			next = syscall.SIGINT
+		}
+		if err := cmd.Process.Signal(next); err != nil {
 			t.Fatal(err)
 		}
 	}

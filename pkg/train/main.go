@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/model"
 )
 
@@ -67,9 +68,13 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	case *check != 0:
 		return exitCode(context.Background(), w.Check(*check, out), errs)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	process.SurviveBrokenPipes()
+	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP) // a closed terminal sends more than one
+		stop()                        // a second interrupt ends the process at once
+	})
 	return exitCode(ctx, w.Work(ctx), errs)
 }
 

@@ -21,20 +21,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// process is a worker in a process of its own.
-type process struct {
+// workerProcess is a worker in a process of its own.
+type workerProcess struct {
 	*exec.Cmd
 	out bytes.Buffer
 }
 
 // startTrain starts "lockstep train" as this test binary, as one rank of world.
-func startTrain(t *testing.T, rank, world, port int, args ...string) *process {
+func startTrain(t *testing.T, rank, world, port int, args ...string) *workerProcess {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.Command(program, append([]string{"train"}, args...)...)}
+	p := &workerProcess{Cmd: exec.Command(program, append([]string{"train"}, args...)...)}
 	p.Env = os.Environ()
 	if world > 1 {
 		p.Env = append(p.Env, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", world),
@@ -96,7 +96,7 @@ func TestTrainTwice(t *testing.T) {
 	for _, world := range []int{1, 2} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			start := func(args ...string) (all []*process) {
+			start := func(args ...string) (all []*workerProcess) {
 				port := freePort(t)
 				for rank := range world {
 					all = append(all, startTrain(t, rank, world, port, append([]string{"--run", dir, "--epochs", "40", "--set", "checkpoint.every=2"}, args...)...))
@@ -406,7 +406,7 @@ func TestDisturbed(t *testing.T) {
 	})
 	for _, world := range []int{1, 2} {
 		dir, port := filepath.Join(t.TempDir(), "run"), freePort(t)
-		var all []*process
+		var all []*workerProcess
 		for rank := range world {
 			all = append(all, startTrain(t, rank, world, port, "--run", dir, "--epochs", "30", "--set", "data.count=120")) // over several seconds
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/model"
 )
 
@@ -35,17 +36,15 @@ func (p progress) within(world int) progress {
 // its workers 10 s to end.
 const stepPatience = 6 * time.Second
 
-// lag is a context that ends d after ctx does.
+// lag returns a context that ends d after ctx does; while this process is stopped
+// the time stands still.
 func lag(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel(context.Cause(ctx))
-		case <-late.Done():
-		}
+		patience, end := process.WithTimeout(late, d)
+		defer end()
+		<-patience.Done()
+		cancel(context.Cause(ctx)) // late may have ended already
 	})
 	return late, func() {
 		stop()

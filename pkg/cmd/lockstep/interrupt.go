@@ -2,11 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/internal/process"
 )
 
 // killTime is how long what a command does at the second interrupt may take.
@@ -31,12 +37,12 @@ func onSecondInterrupt(ctx context.Context, do func()) {
 }
 
 // attended runs a command as long as its user lets it. The first interrupt
-// (Ctrl-C, or SIGTERM) cancels its context, so that it ends in order; the
-// second ends it now.
+// (Ctrl-C, SIGTERM, or SIGHUP from a closed terminal) cancels its context, so
+// that it ends in order; the second ends it now. A SIGHUP never counts as the
+// second: the shell and the kernel each send one when a terminal is closed.
 func attended(args []string) int {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
+	signal.Notify(signals, process.EndSignals()...)
 	var second atOnce
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), atOnceKey{}, &second))
 	defer cancel()
@@ -48,10 +54,12 @@ func attended(args []string) int {
 	case <-signals:
 		cancel()
 	}
-	select {
-	case code := <-ended:
-		return code
-	case <-signals:
+	for s := os.Signal(syscall.SIGHUP); s == syscall.SIGHUP; {
+		select {
+		case code := <-ended:
+			return code
+		case s = <-signals:
+		}
 	}
 	second.mu.Lock()
 	do := second.do
@@ -64,6 +72,29 @@ func attended(args []string) int {
 		}
 	}
 	return exitInterrupted
+}
+
+// forTraining returns c, made to go on when the reader of its output has ended
+// (lockstep launch | head): what it trains matters more than what it shows.
+func forTraining(c *cobra.Command) *cobra.Command {
+	c.PreRun = func(c *cobra.Command, _ []string) {
+		process.SurviveBrokenPipes()
+		c.SetOut(untilClosed{c.OutOrStdout()})
+		c.SetErr(untilClosed{c.ErrOrStderr()})
+	}
+	return c
+}
+
+// untilClosed drops what is written after its reader has ended, or after its
+// terminal was closed.
+type untilClosed struct{ io.Writer }
+
+func (w untilClosed) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) {
+		return len(p), nil
+	}
+	return n, err
 }
 
 // goOn says, where a training was interrupted, how it goes on.

@@ -188,3 +188,169 @@ func TestInterruptedTwice(t *testing.T) {
 		})
 	}
 }
+
+// TestHangup: a closed terminal, which sends SIGHUP more than once, ends the run
+// in order, and nohup keeps it from doing so.
+func TestHangup(t *testing.T) {
+	p := newPlace(t)
+	long := []string{"--set", "epochs=150", "--set", "checkpoint.every=1000"}
+	for _, tt := range []struct {
+		name string
+		args []string
+		run  string
+	}{
+		{"launch", append([]string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe"}, long...), p.run(2, 1)},
+		{"train", append([]string{"train", "--config", p.config, "--run", p.run(1, 1)}, long...), p.run(1, 1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Attr("fault", "SIGHUP (a closed terminal) three times, of lockstep "+tt.name)
+			c, out := p.begin(tt.args...)
+			out.await(t, "epoch 20/150")
+			for range 3 {
+				_ = c.Process.Signal(syscall.SIGHUP) // it may have ended by the second
+				time.Sleep(10 * time.Millisecond)
+			}
+			endsWith130(t, c, out)
+			p.leavesNothing(nil)
+			r, err := runs.Read(tt.run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			saved, err := filepath.Glob(filepath.Join(tt.run, "checkpoints", "*"))
+			if n := len(r.Epochs); err != nil || r.Info.Status != runs.StatusCanceled || n < 20 || n >= 150 || len(saved) != 1 {
+				t.Errorf("status %q after %d epochs, checkpoints %v, %v", r.Info.Status, n, saved, err)
+			}
+			// The run goes on, and this time its terminal may go.
+			binary, err := exec.LookPath("lockstep")
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := &said{}
+			c = p.command(nil)
+			c.Path, c.Args = "/bin/sh", append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, append(tt.args, "--resume")...)
+			c.Stdout, c.Stderr = again, again
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			again.await(t, "epoch ")
+			if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Errorf("with SIGHUP ignored: %v\n%s", err, again)
+			}
+			t.Attr("outcome", "it ended in order with a checkpoint; resumed with SIGHUP ignored (nohup), it went on to its end")
+		})
+	}
+}
+
+// TestBrokenPipe: the end of whoever reads the output ends the output, not the
+// training.
+func TestBrokenPipe(t *testing.T) {
+	p := newPlace(t)
+	for _, tt := range []struct {
+		name string
+		args []string
+		run  string
+	}{
+		{"launch", []string{"launch", "--config", p.config, "--workers", "2", "--oversubscribe"}, p.run(2, 1)},
+		{"train", []string{"train", "--config", p.config, "--run", p.run(1, 1)}, p.run(1, 1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Attr("fault", "the reader of the output ends (| head), of lockstep "+tt.name)
+			c := p.command(nil, append(tt.args, "--set", "epochs=60")...)
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Stdout, c.Stderr = write, write
+			if err := errors.Join(c.Start(), write.Close()); err != nil {
+				t.Fatal(err)
+			}
+			_, err = read.Read(make([]byte, 1)) // as head would
+			if err := errors.Join(err, read.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Errorf("ended with %v", err)
+			}
+			r, err := runs.Read(tt.run)
+			if err != nil || r.Info.Status != runs.StatusDone || len(r.Epochs) != 60 {
+				t.Errorf("status %q after %d epochs, %v", r.Info.Status, len(r.Epochs), err)
+			}
+			t.Attr("outcome", "it trained to its end")
+			p.leavesNothing(nil)
+		})
+	}
+}
+
+// stateOf returns the letter that proc(5) has for the state of a process.
+func stateOf(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[0]
+}
+
+// TestSuspend: what stops the launcher stops its workers and all that they
+// started, and what continues it continues them. The time in between, longer than
+// every time-out, counts for none.
+func TestSuspend(t *testing.T) {
+	const timeout = 8 * time.Second
+	p := newPlace(t)
+	end := filepath.Join(p.dir, "end")
+	script := fmt.Sprintf(`setsid sh -c 'while :; do sleep 0.02; done' & echo pid up; while [ ! -e %s ]; do sleep 0.02; done`, end)
+	limit := []string{"--workers", "2", "--oversubscribe", "--timeout", timeout.String()}
+	for _, tt := range []struct {
+		name   string
+		ready  []string
+		args   []string
+		guards int // processes that stay, to end the others
+	}{
+		{"ours", []string{"epoch 5/60"}, append(append([]string{"launch"}, limit...), "--config", p.config, "--set", "epochs=60"), 0},
+		{"another program", []string{"rank 0] pid up", "rank 1] pid up"}, append(append([]string{"launch"}, limit...), "--", "sh", "-c", script), 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Attr("fault", fmt.Sprintf("Ctrl-Z of lockstep launch (%s) for longer than its --timeout, then fg", tt.name))
+			c, out := p.begin(tt.args...)
+			for _, text := range tt.ready {
+				out.await(t, text)
+			}
+			if err := c.Process.Signal(syscall.SIGTSTP); err != nil { // what Ctrl-Z sends
+				t.Fatal(err)
+			}
+			moving := func() (n int) {
+				for _, pid := range p.processes() {
+					if s := stateOf(pid); s != "T" && s != "" && s != "Z" {
+						n++
+					}
+				}
+				return n
+			}
+			for range 1000 {
+				if moving() == tt.guards && stateOf(c.Process.Pid) == "T" {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := moving(); n != tt.guards || stateOf(c.Process.Pid) != "T" {
+				t.Errorf("%d of %v move on, want %d", n, p.processes(), tt.guards)
+			}
+			time.Sleep(timeout + time.Second)
+			if tt.guards > 0 {
+				if err := os.WriteFile(end, nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Errorf("ended with %v\n%s", err, out)
+			}
+			p.leavesNothing(nil)
+			t.Attr("outcome", "all processes stopped and went on, and the run is done")
+		})
+	}
+}

@@ -45,7 +45,9 @@ is the folder in which they find each other (default: $XDG_RUNTIME_DIR/lockstep)
 Finished runs are not run again; runs that are being trained are shown.
 
 Ctrl-C ends the run after the step under way and saves it, and --resume goes on
-with the next step; a second Ctrl-C ends it at once. After a kill, --resume does
+with the next step; a second Ctrl-C ends it at once. So do SIGTERM and a closed
+terminal (SIGHUP), unless nohup has it ignored. Ctrl-Z stops the workers too, and
+fg continues them; the time between counts for no time-out. After a kill, --resume does
 again what came after the last checkpoint: see checkpoint.every and every_steps
 of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -89,7 +91,7 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.StringVar(&s.StudyLogs, "study-logs", "", "also write each run as log_<N>.csv of the U-Net study, other seeds in seed<S>/: --study-logs for logs/<study>/study-logs, --study-logs=DIR for another folder")
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
-	f.DurationVar(&s.Timeout, "timeout", 0, "of each run; 0: none")
+	f.DurationVar(&s.Timeout, "timeout", 0, "of each run, not counting the time for which it was stopped (Ctrl-Z); 0: none")
 	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
 	f.BoolVar(&watched, "watched", false, "")

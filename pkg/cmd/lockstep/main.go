@@ -82,7 +82,8 @@ this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockste
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(
-		trainCommand(), trialsCommand(), batchsizeCommand(), tuneCommand(), launchCommand(), jobsCommand(), modelCommand(),
+		forTraining(trainCommand()), forTraining(trialsCommand()), forTraining(batchsizeCommand()), forTraining(tuneCommand()), forTraining(launchCommand()),
+		jobsCommand(), modelCommand(),
 		forReading(scalingCommand()), forReading(compareCommand()), forReading(gateCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
 		verifyCommand(), dataCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
 	)
