@@ -31,6 +31,10 @@ type Options struct {
 	// read, and sum up for its gradient, with Fuse: where cuDNN has that (fp16, images)
 	// and it is faster (GPU).
 	FuseNorm bool `yaml:"fuse_norm" json:"fuse_norm"`
+	// ConcatInPlace lets the operands of a concatenation, and slices, be parts of one
+	// memory, which no copy fills: convolutions then read and write maps with gaps between
+	// their pixels (GPU).
+	ConcatInPlace bool `yaml:"concat_in_place" json:"concat_in_place"`
 	// FusedOptimizer updates all parameters in one launch, not each in its own (GPU).
 	FusedOptimizer bool `yaml:"fused_optimizer" json:"fused_optimizer"`
 	// Graph records a step once as a CUDA graph and launches that (GPU).
@@ -48,7 +52,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Device: "cpu", Convolution: "auto", Precision: "fp32",
-		Fuse: true, FuseNorm: true, FusedOptimizer: true, Graph: true, TF32: true, Overlap: true, Threads: 1,
+		Fuse: true, FuseNorm: true, ConcatInPlace: true, FusedOptimizer: true, Graph: true, TF32: true, Overlap: true, Threads: 1,
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/nn"
 )
 
 // convCase is a convolution; n images of c channels, k output channels.
@@ -101,5 +103,58 @@ func TestConvTranspose(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/%d/%s", n.op, len(n.in), c), func(t *testing.T) { n.agrees(t, on, roundings(n)) })
 		}
+	}
+}
+
+// TestOperandsWithGaps: where concatenations lie in place, convolutions read and write maps
+// with gaps between their pixels. Where cuDNN refuses these, or is slow with them, copies
+// without gaps are used, and the gradients stay what they are; without concat_in_place
+// there are none.
+func TestOperandsWithGaps(t *testing.T) {
+	g, p := programOf(t, trainedUNet(), 3, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096})
+	want := loaded(t, truth(t), p, g)
+	for _, c := range []struct {
+		name        string
+		gaps        fake.Gaps
+		convolution string
+		inPlace     bool
+		copies      bool // some convolution uses copies
+	}{
+		{"refused", fake.GapsRefused, "heuristic", true, true},
+		{"slow", fake.GapsSlow, "auto", true, true},
+		{"fast", fake.GapsFast, "heuristic", true, false},
+		{"none", fake.GapsRefused, "heuristic", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := gpuOptions("fp32")
+			o.Convolution, o.ConcatInPlace = c.convolution, c.inPlace
+			x := loaded(t, openOn(t, simulated(t, fake.Options{Gaps: c.gaps}), o), p, g)
+			e, ok := x.(*executable)
+			if !ok {
+				t.Fatalf("loaded a %T", x)
+			}
+			copies, gaps := 0, 0
+			for i, pick := range e.picks {
+				if conv, ok := e.asConvolution(e.tasks[i]); ok && conv.gaps() > 0 {
+					gaps++
+				}
+				if e.packed.ptr != 0 && pick.copies(e.packed.ptr, e.packed.bytes) {
+					copies++
+				}
+			}
+			if (gaps > 0) != c.inPlace || (copies > 0) != c.copies || copies > gaps || (e.packed.ptr != 0) != c.copies {
+				t.Errorf("%d convolutions with gaps, %d with copies, memory for these at %#x", gaps, copies, uint64(e.packed.ptr))
+			}
+			for _, q := range p.Params {
+				a, err1 := x.Gradient(q.Name)
+				b, err2 := want.Gradient(q.Name)
+				if err1 != nil || err2 != nil {
+					t.Fatal(err1, err2)
+				}
+				if largest(b) > 1e-9 {
+					near(t, "gradient of "+q.Name, a, b, 1e-3)
+				}
+			}
+		})
 	}
 }

@@ -166,10 +166,15 @@ func (c convolution) key(tf32 bool) string {
 // variant is a way to compute a convolution: a graph of cuDNN's, and what must
 // run behind it.
 type variant struct {
-	ops      []cudnn.Op
-	pointers map[int64]driver.Ptr
-	after    []command
+	ops           []cudnn.Op
+	pointers      map[int64]driver.Ptr
+	before, after []command
 	traffic
+}
+
+// around returns the commands of v with its graph's call among them.
+func (v variant) around(call command) []command {
+	return slices.Concat(v.before, []command{call}, v.after)
 }
 
 // traffic are the bytes that a convolution's graph and the commands behind it move.
@@ -177,11 +182,103 @@ type traffic struct{ graph, behind float64 }
 
 func (t traffic) bytes() float64 { return t.graph + t.behind }
 
-// variants are the ways to compute a task, which is convolution c: cuDNN's alone with our
+// variants are the ways to compute a task, which is convolution c. Where an operand is a
+// part of another tensor's channels, so that there are gaps between its pixels, ways that
+// copy it to or from a memory without gaps come last: cuDNN may refuse the gaps, or have no
+// fast engine for them.
+func (x *executable) variants(t task, c convolution) ([]variant, error) {
+	list, err := x.direct(t, c)
+	if err != nil || x.packed.ptr == 0 || c.gaps() == 0 {
+		return list, err
+	}
+	whole, before, after, err := x.withoutGaps(c)
+	if err != nil {
+		return nil, err
+	}
+	copies := c.gaps()
+	var packed []variant
+	if c.relation == filterGrad {
+		packed, err = x.direct(t, whole)
+	} else {
+		end, endErr := x.ending(t)
+		packed, err = []variant{x.alone(whole).then(variant{after: after}).then(end)}, endErr
+		switch {
+		case err != nil:
+		case t.sums != nil:
+			after, err := x.gpu.calls(x.normGrad(t).Reduce(kernelType(c.x.typ)))
+			if err != nil {
+				return nil, err
+			}
+			packed[0] = packed[0].then(variant{after: after, traffic: traffic{behind: float64(2 * c.x.bytes())}})
+		case t.stats != nil:
+			var read variant
+			read, err = x.summed(t, false)
+			packed[0] = packed[0].then(read)
+		}
+	}
+	for _, v := range packed {
+		v.before = before
+		v.behind += float64(2 * copies)
+		list = append(list, v)
+	}
+	return list, err
+}
+
+// gapped lists the operands of c that have gaps between their pixels, with what is written.
+func (c *convolution) gapped() (list []gapped) {
+	for _, o := range []gapped{{&c.x, &c.px, c.relation == dataGrad}, {&c.y, &c.py, c.relation == forward}} {
+		if o.place.form == mapForm && o.place.pitch != o.place.padded() {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// gapped is an operand of a convolution that has gaps.
+type gapped struct {
+	place   *place
+	ptr     *driver.Ptr
+	written bool
+}
+
+// gaps returns the bytes of the operands that have gaps, without these; 0: none has.
+func (c convolution) gaps() (bytes int) {
+	for _, o := range c.gapped() {
+		bytes += roundUp(o.place.bytes(), alignment)
+	}
+	return bytes
+}
+
+// withoutGaps returns c with operands that lie in x.packed, and the copies before and after.
+func (x *executable) withoutGaps(c convolution) (whole convolution, before, after []command, err error) {
+	at := x.packed.ptr
+	for _, o := range c.gapped() {
+		p := *o.place
+		copied := kernels.CopyChannels{Rows: p.pixels(), Channels: p.padded(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.padded()}
+		if o.written {
+			copied.Src, copied.Dst, copied.SrcPitch, copied.DstPitch = copied.Dst, copied.Src, copied.DstPitch, copied.SrcPitch
+		}
+		launches, err := x.gpu.calls(copied.Launches(kernelType(p.typ)))
+		if err != nil {
+			return c, nil, nil, err
+		}
+		if o.written {
+			after = append(after, launches...)
+		} else {
+			before = append(before, launches...)
+		}
+		o.place.pitch, *o.ptr = p.padded(), at
+		at = at.Add(int64(roundUp(p.bytes(), alignment)))
+	}
+	return c, before, after, nil
+}
+
+// direct are the ways to compute a task, which is convolution c, on its operands as they
+// lie: cuDNN's alone with our
 // kernels behind it comes first, then those where cuDNN does in one graph what it can of
 // that: a bias, a sum, ReLU, the statistics of a batch norm. They compete, and where cuDNN
 // cannot, ours is left.
-func (x *executable) variants(t task, c convolution) ([]variant, error) {
+func (x *executable) direct(t task, c convolution) ([]variant, error) {
 	switch {
 	case c.relation == filterGrad:
 		return x.filterVariants(c, variant{ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idY: c.py}})

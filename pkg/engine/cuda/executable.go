@@ -24,6 +24,7 @@ type executable struct {
 
 	arena, fixed, grads, scratch, workspace, control, backup, staging block
 	hold                                                              block // see timeOf; none but while tuning
+	packed                                                            block // see reservePacked; none where no convolution uses it
 
 	held                               *resident // the training set, where it lies on the GPU
 	heldImage, heldTarget, heldSamples block
@@ -115,7 +116,7 @@ func (x *executable) Output(name string, dst []float32) error {
 // MemoryBytes is what the executable holds on the GPU, the parameters, states
 // and slots that it may share included.
 func (x *executable) MemoryBytes() int64 {
-	n := x.store.bytes() + x.workspace.bytes
+	n := x.store.bytes() + x.workspace.bytes + x.packed.bytes
 	for _, b := range x.blocks() {
 		n += b.bytes
 	}
@@ -168,7 +169,7 @@ func (x *executable) close() error {
 	for _, in := range x.inputs {
 		errs = append(errs, g.unpin(in.ways[0].host), g.unpin(in.ways[1].host))
 	}
-	for _, b := range append(x.blocks(), &x.workspace, &x.hold) {
+	for _, b := range append(x.blocks(), &x.workspace, &x.hold, &x.packed) {
 		errs = append(errs, g.free(*b))
 		*b = block{}
 	}

@@ -28,7 +28,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 		return nil, e.gpu.lost
 	}
 	low := lowType(e.options.Precision)
-	l, err := lower(p, low, e.options.Fuse, e.options.FuseNorm)
+	l, err := lower(p, low, e.options)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,13 @@ func (x *executable) build() error {
 	if err := x.keepStates(x.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
+	if err := x.reservePacked(); err != nil {
+		return err
+	}
 	if err := x.chooseAll(); err != nil {
+		return err
+	}
+	if err := x.releasePacked(); err != nil {
 		return err
 	}
 	if err := x.keepStates(x.store.states.ptr, x.backup.ptr); err != nil {
@@ -282,19 +288,58 @@ func (x *executable) build() error {
 			x.steps = append(x.steps, x.layer(i, list))
 			continue
 		}
-		pack, err := x.gpu.cudnn.NewPack(c.where, x.workspace.ptr)
+		pack, err := x.gpu.cudnn.NewPack(c.pointers, x.workspace.ptr)
 		if err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
 		x.packs = append(x.packs, pack)
 		call := &planCall{string(t.op), c.plan, pack}
-		x.steps = append(x.steps, x.layer(i, append([]command{call}, c.after...)))
+		x.steps = append(x.steps, x.layer(i, c.around(call)))
 	}
 	for x.forward = 0; x.forward < len(x.tasks) && x.tasks[x.forward].kernel < x.program.Forward; x.forward++ {
 	}
 	// A cache that cannot be written costs time at the next start, no more.
 	_ = x.engine.cache.save()
 	return nil
+}
+
+// reservePacked allocates the memory for copies without gaps of convolutions' operands,
+// where any has gaps. Without room for it there are no such copies.
+func (x *executable) reservePacked() error {
+	for _, t := range x.tasks {
+		if c, ok := x.asConvolution(t); ok {
+			x.packed.bytes = max(x.packed.bytes, int64(c.gaps()))
+		}
+	}
+	if err := x.gpu.allocate(&x.packed); err != nil {
+		x.packed = block{}
+		if x.gpu.lost != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releasePacked frees the memory of reservePacked unless a chosen variant uses it.
+func (x *executable) releasePacked() error {
+	for i, c := range x.picks {
+		if conv, ok := x.asConvolution(x.tasks[i]); ok && conv.gaps() > 0 && c.copies(x.packed.ptr, x.packed.bytes) {
+			return nil
+		}
+	}
+	p := x.packed
+	x.packed = block{}
+	return x.gpu.free(p)
+}
+
+// copies reports whether v's graph reads or writes memory of [p, p+bytes).
+func (v variant) copies(p driver.Ptr, bytes int64) bool {
+	for _, at := range v.pointers {
+		if at >= p && at < p.Add(bytes) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepStates copies the states to where they are kept, or back.

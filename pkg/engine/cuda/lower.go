@@ -3,6 +3,7 @@ package cuda
 import (
 	"slices"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 )
@@ -115,19 +116,19 @@ type lowering struct {
 	added   map[int]int // the same result → what is added
 }
 
-// lower turns p into tasks, in order. Concatenations and slices along multiples
-// of eight channels become aliases: they take no time. With fuse, a bias and
+// lower turns p into tasks, in order. With o.ConcatInPlace, concatenations and slices along
+// multiples of eight channels become aliases: they take no time. With o.Fuse, a bias and
 // the ReLU behind it are one task, the gradients of both too, and a sum of
 // gradients, or of a residual block, is part of the task that makes its last term. With
-// norms too, convolutions in fp16 may do the work of batch norms: see prologue.
-func lower(p *plan.Program, low device.Type, fuse, norms bool) (lowered, error) {
+// o.FuseNorm too, convolutions in fp16 may do the work of batch norms: see prologue.
+func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
 		return lowered{}, err
 	}
 	l := &lowering{
 		lowered: lowered{layouts: layouts, aliases: map[int]alias{}},
-		program: p, fuse: fuse,
+		program: p, fuse: o.Fuse,
 		readers: make([][]int, len(p.Tensors)), writer: slices.Repeat([]int{-1}, len(p.Tensors)),
 		done: map[int]bool{}, index: map[int]int{}, moved: map[int]int{}, added: map[int]int{},
 	}
@@ -141,16 +142,18 @@ func lower(p *plan.Program, low device.Type, fuse, norms bool) (lowered, error) 
 			}
 		}
 	}
-	l.alias()
+	if o.ConcatInPlace {
+		l.alias()
+	}
 	l.sums()
 	for at, k := range p.Kernels {
 		if !l.done[at] {
 			l.kernel(at, k)
 		}
 	}
-	if fuse && low == device.F16 {
+	if o.Fuse && low == device.F16 {
 		l.statistics()
-		if norms {
+		if o.FuseNorm {
 			l.gradientSums()
 			l.findPrologues()
 		}

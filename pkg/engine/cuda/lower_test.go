@@ -53,7 +53,7 @@ func TestLower(t *testing.T) {
 			opHead: 1, plan.OpBatchNorm: 10, opCopy: 0, plan.OpBatchNormBackward: 0,
 		}},
 	} {
-		l, err := lower(c.net(), device.BF16, c.fuse, true)
+		l, err := lower(c.net(), device.BF16, fusing(c.fuse, true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestSpread(t *testing.T) {
 		net := trainedUNet()
 		net.Base = base
 		_, p := programOf(t, net, 2, nn.Train, plan.Options{Fuse: true})
-		l, err := lower(p, device.BF16, true, true)
+		l, err := lower(p, device.BF16, fusing(true, true))
 		if err != nil {
 			t.Fatal(err)
 		}

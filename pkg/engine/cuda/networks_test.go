@@ -119,11 +119,11 @@ func TestRecompute(t *testing.T) {
 				for name := range want {
 					near(t, name, got[name], want[name], 0)
 				}
-				kept, err := lower(p, lowType(c.precision), c.fuse, true)
+				kept, err := lower(p, lowType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}
-				less, err := lower(r, lowType(c.precision), c.fuse, true)
+				less, err := lower(r, lowType(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -30,7 +30,7 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 		return nil, err
 	}
 	low := lowType(o.Precision)
-	l, err := lower(p, low, o.Fuse, o.FuseNorm)
+	l, err := lower(p, low, o)
 	if err != nil {
 		return nil, err
 	}

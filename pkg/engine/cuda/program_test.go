@@ -71,6 +71,13 @@ func tunedOptions(precision string) engine.Options {
 	return o
 }
 
+// fusing returns options that fuse, or do not.
+func fusing(fuse, norms bool) engine.Options {
+	o := engine.DefaultOptions()
+	o.Fuse, o.FuseNorm = fuse, norms
+	return o
+}
+
 // openOn starts an engine on a machine.
 func openOn(t testing.TB, m *fake.Machine, o engine.Options) *Engine {
 	t.Helper()

@@ -325,7 +325,7 @@ func TestFindPrologues(t *testing.T) {
 		{"recomputed", again, device.F16, true, 0, 0},
 		{"volumes", volumes, device.F16, true, 0, 0},
 	} {
-		l, err := lower(c.p, c.low, true, c.norms)
+		l, err := lower(c.p, c.low, fusing(true, c.norms))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -333,7 +333,7 @@ func (x *executable) runPlan(c candidate, v variant, p place, to driver.Ptr) ([]
 	if err != nil {
 		return nil, err
 	}
-	err = x.gpu.runAll(append([]command{&planCall{c.plan.String(), c.plan, pack}}, v.after...), x.gpu.compute)
+	err = x.gpu.runAll(v.around(&planCall{c.plan.String(), c.plan, pack}), x.gpu.compute)
 	var memory []byte
 	if err == nil {
 		memory, err = x.gpu.read(to, int64(p.bytes()))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
@@ -26,11 +25,9 @@ const slowFactor = 3
 
 // chosen is a convolution with its algorithm.
 type chosen struct {
-	plan  *cudnn.Plan
-	where map[int64]driver.Ptr
-	after []command
-	ms    float64 // that it took when it was tuned; 0: not timed
-	traffic
+	plan *cudnn.Plan
+	ms   float64 // that it took when it was tuned; 0: not timed
+	variant
 }
 
 // choose finds the algorithm of a convolution: the tuning cache's, else the
@@ -107,7 +104,7 @@ func (x *executable) recall(known choice, v variant) (*cudnn.Plan, error) {
 
 func (c candidate) take(list []variant, ms float64) chosen {
 	v := list[c.variant]
-	return chosen{c.plan, v.pointers, v.after, ms, v.traffic}
+	return chosen{c.plan, ms, v}
 }
 
 // closeOthers closes all plans but one.
@@ -167,7 +164,7 @@ func (x *executable) time(c candidate, v variant, limit float64) (float64, error
 	if err != nil {
 		return 0, err
 	}
-	ms, err := x.timeOf(append([]command{&planCall{c.plan.String(), c.plan, pack}}, v.after...), limit)
+	ms, err := x.timeOf(v.around(&planCall{c.plan.String(), c.plan, pack}), limit)
 	return ms, errors.Join(err, pack.Close())
 }
 

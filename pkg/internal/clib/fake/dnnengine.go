@@ -204,6 +204,9 @@ func (d *dnn) finalizePlan(desc *descriptor) cudnn.Status {
 	if desc.engine.status != cudnn.Success {
 		return d.fail(desc.engine.status, "engine %d does not run this graph here", desc.engine.Index)
 	}
+	if d.m.opt.Gaps == GapsRefused && slices.ContainsFunc(operands(desc.ops), (*tensor).gaps) {
+		return d.fail(cudnn.NotSupported, "engine %d does not support tensors with gaps", desc.engine.Index)
+	}
 	d.plans++
 	desc.plan = fmt.Sprintf("plan#%d", d.plans)
 	d.m.note("cudnn plan: engine %d of %s = %s", desc.engine.Index, describeOps(desc.ops), desc.plan)
@@ -256,6 +259,9 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 	d.m.note("cudnnBackendExecute %s %s: %s", plan.plan, d.m.streamName(*s), strings.Join(words, " "))
 	ops, label := slices.Clone(plan.ops), "cudnnBackendExecute "+plan.plan
 	cost := plan.engine.cost
+	if d.m.opt.Gaps == GapsSlow && slices.ContainsFunc(operands(ops), (*tensor).gaps) {
+		cost *= 100
+	}
 	if !plan.loaded {
 		// The driver loads a kernel when it is launched for the first time
 		// (CUDA C++ Programming Guide, "Lazy Loading").

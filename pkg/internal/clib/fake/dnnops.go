@@ -16,6 +16,15 @@ type tensor struct {
 	Virtual       bool
 }
 
+// gaps reports whether there are elements of another tensor between those of t.
+func (t *tensor) gaps() bool {
+	n := int64(1)
+	for _, d := range t.Dims {
+		n *= d
+	}
+	return t.bytes() > n*t.Type.Size()
+}
+
 // bytes is from the first to the end of the last element.
 func (t *tensor) bytes() int64 {
 	n := int64(1)

@@ -35,6 +35,7 @@ type Options struct {
 	Execute       Executor
 	Eager         bool     // run work when it is enqueued
 	Shallow       bool     // plans of cuDNN's are checked, and compute nothing
+	Gaps          Gaps     // what cuDNN does with tensors that have gaps between their pixels
 	Network       *Network // shared by the ranks of a group
 
 	Absent       []clib.Name // libraries that are not there
@@ -45,6 +46,17 @@ type Options struct {
 	LoseAt   int
 	LoseWith cuda.Result
 }
+
+// Gaps is what the simulated cuDNN does with tensors that have gaps between their pixels:
+// the documentation of the real one promises no engine for them.
+type Gaps int
+
+// The ways to treat them.
+const (
+	GapsFast    Gaps = iota // as others
+	GapsSlow                // a hundred times slower
+	GapsRefused             // no engine supports them
+)
 
 func (o Options) withDefaults() Options {
 	if o.Name == "" {
