@@ -258,12 +258,16 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestVerifyDP(t *testing.T) {
-	checks, err := VerifyDP(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := len(variants()) + 4; len(checks) != want || want != 16 {
-		t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
+	var checks []Check
+	if !underRace { // the three workers below start the same goroutines
+		var err error
+		checks, err = VerifyDP(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(variants()) + 4; len(checks) != want || want != 16 {
+			t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
+		}
 	}
 	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
 	three, err := verifyVariants(t.Context(), 3, list, Place{})
