@@ -98,6 +98,9 @@ func (w *Writer) Load(l Load) error {
 		return err
 	}
 	path := w.path(loadFile)
+	if _, err := os.Stat(path); w.loads && errors.Is(err, fs.ErrNotExist) {
+		return &LostError{path}
+	}
 	if err := mend(path, loadHeader); err != nil {
 		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
 	}
@@ -110,6 +113,7 @@ func (w *Writer) Load(l Load) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
 	}
+	w.loads = true
 	return nil
 }
 

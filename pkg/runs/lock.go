@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -164,7 +165,8 @@ func (l *Lock) write() error {
 
 // Check reports with an *OwnedError that the run was taken over by another
 // process, as happens to one that stood still for longer than its heartbeat
-// counts, or that the run folder was replaced.
+// counts, or that the run folder was replaced, and with a *LostError that the
+// folder or the lock's file is gone.
 func (l *Lock) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +174,10 @@ func (l *Lock) Check() error {
 }
 
 func (l *Lock) check() error {
-	if stat, err := os.Stat(l.file.Name()); err == nil && !os.SameFile(stat, l.stat) {
+	switch stat, err := os.Stat(l.file.Name()); {
+	case errors.Is(err, fs.ErrNotExist):
+		return &LostError{l.file.Name()}
+	case err == nil && !os.SameFile(stat, l.stat):
 		owner, _, _ := l.machine.ownerOf(l.dir) // only for the message
 		return &OwnedError{Dir: l.dir, Owner: owner}
 	}

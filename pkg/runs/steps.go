@@ -76,8 +76,16 @@ func (s *StepWriter) Step(step Step) error {
 	return s.write(step)
 }
 
-// Flush writes to the file what is still in memory.
+// Flush writes to the file what is still in memory. The error is a *LostError if
+// the file is gone.
 func (s *StepWriter) Flush() error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return checkPlace(s.f)
+}
+
+func (s *StepWriter) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.b.Flush(); err != nil {
@@ -87,7 +95,7 @@ func (s *StepWriter) Flush() error {
 }
 
 // Close flushes and closes the file.
-func (s *StepWriter) Close() error { return errors.Join(s.Flush(), s.f.Close()) }
+func (s *StepWriter) Close() error { return errors.Join(s.flush(), s.f.Close()) }
 
 func (s *StepWriter) write(v any) error {
 	text, err := json.Marshal(v)

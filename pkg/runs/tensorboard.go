@@ -134,11 +134,15 @@ func (w *EventWriter) Scalars(step int, at time.Time, values ...Scalar) error {
 	return w.flush()
 }
 
-// Flush writes to the file what is still in memory.
+// Flush writes to the file what is still in memory. The error is a *LostError if
+// the file is gone.
 func (w *EventWriter) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.flush()
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return checkPlace(w.f)
 }
 
 func (w *EventWriter) flush() error {
@@ -154,7 +158,11 @@ func (w *EventWriter) flush() error {
 }
 
 // Close flushes and closes the file.
-func (w *EventWriter) Close() error { return errors.Join(w.Flush(), w.f.Close()) }
+func (w *EventWriter) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Join(w.flush(), w.f.Close())
+}
 
 // appendEvent begins an Event; step 0 is not written, as of any default value.
 func appendEvent(b []byte, at time.Time, step int) []byte {

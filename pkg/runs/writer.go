@@ -30,7 +30,8 @@ const (
 // the process that owns the run (rank 0, or the launcher of another program)
 // holds it, with the run's Lock. Its methods may be called from several
 // goroutines; once another process has taken the run over, they return an
-// *OwnedError and write nothing.
+// *OwnedError and write nothing. Epoch and Finish return a *LostError once the run
+// folder, or a file of it that the Writer writes, is gone.
 type Writer struct {
 	dir    string
 	lock   *Lock
@@ -39,6 +40,7 @@ type Writer struct {
 	info   Info
 	epochs *os.File
 	log    *os.File
+	loads  bool // a row of load.csv was written
 	closed bool
 }
 
@@ -293,7 +295,7 @@ func (w *Writer) Info() Info {
 func (w *Writer) Epoch(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.lock.Check(); err != nil {
+	if err := w.check(); err != nil {
 		return err
 	}
 	// One write call: a kill can tear the row only in the middle of it, which
@@ -372,8 +374,9 @@ func (w *Writer) Update(change func(*Info)) error {
 }
 
 // Finish writes how the run ended (one of the Status constants, and the error
-// of a run that failed), closes the writer and releases the run's lock. A
-// second call does nothing.
+// of a run that failed), closes the writer and releases the run's lock. A run
+// that has lost files has failed, whatever status says. A second call does
+// nothing.
 func (w *Writer) Finish(status string, failure error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -381,6 +384,10 @@ func (w *Writer) Finish(status string, failure error) error {
 		return nil
 	}
 	w.closed = true
+	var lost *LostError
+	if failure == nil && errors.As(w.check(), &lost) {
+		status, failure = StatusFailed, lost
+	}
 	w.info.Status, w.info.Ended = status, time.Now()
 	w.info.WallSeconds += time.Since(w.opened).Seconds()
 	if failure != nil {
@@ -396,6 +403,9 @@ func (w *Writer) Finish(status string, failure error) error {
 	err = errors.Join(err, w.epochs.Close(), w.log.Close())
 	if release := w.lock.Release(); err == nil { // which also says who took the run over
 		err = release
+	}
+	if err == nil && lost != nil {
+		err = lost
 	}
 	return err
 }

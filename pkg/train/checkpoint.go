@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/weights"
 )
 
@@ -103,12 +105,20 @@ func (t *Trainer) save(s state) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Join(t.place.Dir, checkpointDir), 0o755); err != nil {
+	if t.saved != "" {
+		before := filepath.Join(t.place.Dir, t.saved)
+		if _, err := os.Stat(before); errors.Is(err, fs.ErrNotExist) {
+			return &runs.LostError{Path: before}
+		}
+	}
+	// Not MkdirAll: a run folder that was deleted must not come back without its files.
+	if err := os.Mkdir(filepath.Join(t.place.Dir, checkpointDir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := weights.Write(filepath.Join(t.place.Dir, s.name), s.tensors, s.metadata); err != nil {
 		return err
 	}
+	t.saved = s.name
 	return t.prune()
 }
 

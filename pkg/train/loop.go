@@ -144,6 +144,9 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 	if err := rec.energy(ctx); err != nil {
 		return res, err
 	}
+	if err := rec.intact(ctx); err != nil {
+		return res, err
+	}
 	return res, rec.done(res.Test)
 }
 

@@ -294,6 +294,51 @@ func (r *recorder) epoch(row runs.Epoch) error {
 // lastCheckpoint is the newest checkpoint, relative to the run folder.
 func (r *recorder) lastCheckpoint() string { return r.saved }
 
+// intact returns an error on every rank if one of them has lost a file of the run
+// folder that it wrote. All ranks must call it.
+func (r *recorder) intact(ctx context.Context) error {
+	if r.t.place.Dir == "" {
+		return nil
+	}
+	lost := []float64{0}
+	err := r.lost()
+	if err != nil {
+		lost[0] = 1
+	}
+	if r.t.group.Size() > 1 {
+		work, end := lag(ctx, stepPatience)
+		defer end()
+		if serr := r.t.sum(work, lost); serr != nil {
+			return errors.Join(err, serr)
+		}
+	}
+	if err == nil && lost[0] > 0 {
+		err = errors.New("another rank has lost files of the run folder")
+	}
+	return err
+}
+
+// lost returns a *runs.LostError if a file that this rank writes is gone.
+func (r *recorder) lost() error {
+	if err := r.steps.Flush(); err != nil {
+		return err
+	}
+	if r.w == nil {
+		return nil
+	}
+	if err := r.w.Check(); err != nil {
+		return err
+	}
+	if err := r.events.Flush(); err != nil {
+		return err
+	}
+	path := filepath.Join(r.t.place.Dir, r.saved)
+	if _, err := os.Stat(path); r.saved != "" && errors.Is(err, fs.ErrNotExist) {
+		return &runs.LostError{Path: path}
+	}
+	return nil
+}
+
 // done writes the final scores.
 func (r *recorder) done(test runs.Test) error {
 	if r.w == nil {
