@@ -126,7 +126,11 @@ type Worker struct {
 	Host      string    `json:"host"`
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
-	FromStep  int       `json:"from_step,omitempty"` // steps that were done in the checkpoint it goes on from; 0 where it begins
+	// ConfigHash and DataHash are SHA-256s of what all ranks must have in common of
+	// their config, and of samples of their data; "" in a folder of an older version.
+	ConfigHash string `json:"config_hash,omitempty"`
+	DataHash   string `json:"data_hash,omitempty"`
+	FromStep   int    `json:"from_step,omitempty"` // steps that were done in the checkpoint it goes on from; 0 where it begins
 }
 
 // Step is the span of one step of one rank, in seconds.

@@ -31,26 +31,35 @@ func (t *Trainer) agree(ctx context.Context, err error) error {
 	if root && err != nil {
 		text = err.Error()
 	}
-	length := []float64{float64(len(text))}
-	if serr := t.sum(ctx, length); serr != nil {
+	text, serr := t.textOfOne(ctx, text)
+	if serr != nil || root {
 		return errors.Join(err, serr)
 	}
-	if length[0] == 0 {
+	if text == "" {
 		return nil
+	}
+	return fmt.Errorf("rank 0: %s", text)
+}
+
+// textOfOne returns the text of the one rank that has any, on every rank.
+func (t *Trainer) textOfOne(ctx context.Context, text string) (string, error) {
+	length := []float64{float64(len(text))}
+	if err := t.sum(ctx, length); err != nil || length[0] == 0 {
+		return "", err
 	}
 	// A sum of zeros and one rank's bytes is that rank's bytes.
 	letters := make([]float64, int(length[0]))
 	for i := range len(text) {
 		letters[i] = float64(text[i])
 	}
-	if serr := t.sum(ctx, letters); serr != nil || root {
-		return errors.Join(err, serr)
+	if err := t.sum(ctx, letters); err != nil {
+		return "", err
 	}
 	bytes := make([]byte, len(letters))
 	for i, v := range letters {
 		bytes[i] = byte(v)
 	}
-	return fmt.Errorf("rank 0: %s", bytes)
+	return string(bytes), nil
 }
 
 // checkFree returns an *runs.OwnedError if another process owns the run folder

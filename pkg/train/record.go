@@ -108,10 +108,18 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	if err != nil {
 		host = "unknown"
 	}
+	doc, err := t.cfg.document()
+	if err != nil {
+		return nil, err
+	}
+	config, err := configHash(doc)
+	if err != nil {
+		return nil, err
+	}
 	for begin := time.Now(); ; {
 		s, err := runs.OpenSteps(t.place.Dir, t.group.Rank(), runs.Worker{
 			Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
-			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step,
+			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step, ConfigHash: config, DataHash: t.dataHash,
 		})
 		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorPatience {
 			return s, err

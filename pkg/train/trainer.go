@@ -45,23 +45,24 @@ type Place struct {
 
 // Trainer is one worker of a data-parallel run.
 type Trainer struct {
-	cfg     Config
-	place   Place
-	group   collective.Group
-	net     model.Network
-	lock    *runs.Lock // of the run folder, on rank 0 until its writer has it
-	engine  engine.Engine
-	train   engine.Executable
-	eval    engine.Executable
-	sync    strategy.Exchange
-	gather  *strategy.Accumulator
-	average *average
-	samples Samples
-	staged  *data.Staged // what samples are read from; nil: the config's own place
-	sampler *data.Sampler
-	loader  *data.Loader
-	outputs []float32 // of a training batch, where they are scored
-	buckets int       // of gradients
+	cfg      Config
+	place    Place
+	group    collective.Group
+	net      model.Network
+	lock     *runs.Lock // of the run folder, on rank 0 until its writer has it
+	engine   engine.Engine
+	train    engine.Executable
+	eval     engine.Executable
+	sync     strategy.Exchange
+	gather   *strategy.Accumulator
+	average  *average
+	samples  Samples
+	dataHash string       // the fingerprint of samples
+	staged   *data.Staged // what samples are read from; nil: the config's own place
+	sampler  *data.Sampler
+	loader   *data.Loader
+	outputs  []float32 // of a training batch, where they are scored
+	buckets  int       // of gradients
 
 	onDevice *onDevice // the training set, where it lies on the engine's device
 	atHost   string    // why it does not, where it might
@@ -107,9 +108,15 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 			t = nil
 		}
 	}()
+	if err = t.sameConfig(ctx); err != nil {
+		return t, err
+	}
 	if place.Samples != nil {
 		t.samples = *place.Samples
 	} else if err = t.openSamples(ctx); err != nil {
+		return t, err
+	}
+	if err = t.sameData(ctx); err != nil {
 		return t, err
 	}
 	if err = t.feed(f); err != nil {

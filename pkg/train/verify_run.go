@@ -13,7 +13,8 @@ import (
 )
 
 // VerifyRun recomputes what a run folder claims: world size and distinct
-// processes from the step files, that one process at a time owned the run, that
+// processes from the step files, that the ranks had one config and the same data,
+// that one process at a time owned the run, that
 // no step was trained twice but from a checkpoint, samples from the steps, IoU and Dice from the
 // checkpoint and the data. dataPath, when not empty, is where the data lie
 // now.
@@ -26,6 +27,9 @@ func VerifyRun(ctx context.Context, dir, dataPath string) ([]Check, error) {
 	v.claim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
 	v.claim("every line of the folder reads", len(run.Problems) == 0, "%d lines do not: %v", len(run.Problems), run.Problems)
 	v.processes()
+	if err := v.configs(); err != nil {
+		return v.checks, err
+	}
 	owners, err := v.owners()
 	if err != nil {
 		return v.checks, err

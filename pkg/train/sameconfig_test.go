@@ -1,0 +1,184 @@
+package train
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/data"
+	"lockstep/pkg/runs"
+)
+
+// newAll makes the trainers of as many ranks as there are configs, and returns
+// their errors. Those that have none are closed.
+func newAll(ctx context.Context, configs []Config, change func(rank int, p *Place)) []error {
+	errs := make([]error, len(configs))
+	var wg sync.WaitGroup
+	for rank, g := range collective.InProcess(len(configs)) {
+		wg.Go(func() {
+			var p Place
+			if change != nil {
+				change(rank, &p)
+			}
+			var tr *Trainer
+			if tr, errs[rank] = New(ctx, configs[rank], g, p); errs[rank] == nil {
+				errs[rank] = tr.Close()
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// TestRanksNeedOneConfig: rank 0 refuses ranks of another config, and every rank's
+// error names the keys.
+func TestRanksNeedOneConfig(t *testing.T) {
+	t.Attr("fault", "a rank with another config: seed, data, augmentation, batch, loader, staging")
+	for _, tt := range []struct {
+		name   string
+		change func(cs []Config)
+		want   []string // in the error of each rank; none: no error
+	}{
+		{"seed", func(cs []Config) { cs[2].Seed = 7 }, []string{"rank 2 was given another config than rank 0: seed is 7 there, 1 on rank 0; give all workers the same config"}},
+		{"data", func(cs []Config) { cs[1].Data.DataSeed = 5 }, []string{"rank 1 was given another config than rank 0: data.data_seed is 5 there, 1 on rank 0"}},
+		{"augmentation", func(cs []Config) { cs[1].Data.Augment.Flip = false }, []string{"data.augment.flip is ", " there, true on rank 0"}},
+		{"several keys of several ranks", func(cs []Config) {
+			cs[1].Batch, cs[1].Epochs = 1, 9
+			cs[2].Loader.Kind = data.LoaderInMem
+		}, []string{"rank 1 (the first of 2 ranks) was given another config than rank 0: batch is 1 there, 2 on rank 0; epochs is 9 there, 3 on rank 0;"}},
+		{"a key that rank 0 does not set", func(cs []Config) { cs[1].Loader.Kind = data.LoaderInMem }, []string{"loader.kind is inmem there, not set on rank 0"}},
+		{"staging on one rank alone", func(cs []Config) {
+			for i := range cs {
+				cs[i].Data.Kind, cs[i].Data.Path = data.KindPairs, "pairs"
+			}
+			cs[1].Data.Stage = "/dev/shm"
+		}, []string{"data.stage is true there, not set on rank 0"}},
+		{"what a rank may have of its own", func(cs []Config) { cs[1].Data.Path, cs[2].Engine.Device = "elsewhere", "reference" }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			configs := []Config{tiny(), tiny(), tiny()}
+			tt.change(configs)
+			if tt.want == nil {
+				docs := make([]string, len(configs))
+				for i, c := range configs {
+					doc, err := c.document()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if docs[i], err = configHash(doc); err != nil || docs[i] != docs[0] {
+						t.Errorf("rank %d: hash %s, %v, want %s", i, docs[i], err, docs[0])
+					}
+				}
+				return
+			}
+			for rank, err := range newAll(t.Context(), configs, nil) {
+				for _, want := range tt.want {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("rank %d: %v, want %q", rank, err, want)
+					}
+				}
+			}
+		})
+	}
+	t.Attr("outcome", "rank 0 refuses, and every rank's error names the keys")
+}
+
+// TestRanksNeedTheSameData: the path may differ, what is there may not.
+func TestRanksNeedTheSameData(t *testing.T) {
+	t.Attr("fault", "a rank whose data differ in one image, at a path of its own")
+	base := t.TempDir()
+	configs := make([]Config, 2)
+	for i := range configs {
+		configs[i] = tiny()
+		c := &configs[i].Data
+		c.Kind, c.Path = data.KindPairs, filepath.Join(base, []string{"a", "b"}[i])
+		if err := data.WriteCells(t.Context(), c.Path, data.CellsConfig{Count: 22, Height: 32, Width: 32, Seed: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank, err := range newAll(t.Context(), configs, nil) {
+		if err != nil {
+			t.Errorf("the same data at two paths: rank %d: %v", rank, err)
+		}
+	}
+	// Now rank 1 reads another first image.
+	images, err := filepath.Glob(filepath.Join(base, "b", "image", "*"))
+	if err != nil || len(images) < 2 {
+		t.Fatalf("%v, %v", images, err)
+	}
+	slices.Sort(images)
+	other, err := os.ReadFile(images[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(images[0], other, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for rank, err := range newAll(t.Context(), configs, nil) {
+		if err == nil || !strings.Contains(err.Error(), "rank 1 reads other data than rank 0: fingerprint is ") {
+			t.Errorf("another image: rank %d: %v", rank, err)
+		}
+	}
+	t.Attr("outcome", "rank 0 refuses; the same data at another path are accepted")
+}
+
+// TestVerifyRunChecksConfigs: the step files hold each rank's hash of its config,
+// and those of an older version none.
+func TestVerifyRunChecksConfigs(t *testing.T) {
+	const name = "all ranks trained with the config of run.json on the same data"
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+		ok     bool
+		detail string
+	}{
+		{"as it was", func(*testing.T, string) {}, true, "2 ranks, SHA-256 "},
+		{"run.json changed", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Config["seed"] = 8.0 }) }, false, "rank 0 trained with another config"},
+		{"other data", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"data_hash":"`, `"data_hash":"0`) }, false, "rank 1 trained on other data than rank 0"},
+		{"recorded by one rank", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"config_hash":`, `"x":`) }, false, "rank 1 did not record its config"},
+		{"an older version", func(t *testing.T, dir string) {
+			for rank := range 2 {
+				editSteps(t, dir, rank, `"config_hash":`, `"x":`)
+			}
+		}, true, "not recorded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			cfg := tiny()
+			cfg.Epochs = 1
+			if _, err := trainAll(t, cfg, 2, Place{Dir: dir}); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(t, dir)
+			checks, err := VerifyRun(t.Context(), dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
+			if i < 0 || checks[i].OK != tt.ok || !strings.Contains(checks[i].Detail, tt.detail) {
+				t.Errorf("got %+v, want %v, %q", checks, tt.ok, tt.detail)
+			}
+		})
+	}
+}
+
+// editSteps replaces the first text before in the steps file of a rank.
+func editSteps(t *testing.T, dir string, rank int, before, after string) {
+	t.Helper()
+	path := filepath.Join(dir, []string{"steps-0.jsonl", "steps-1.jsonl"}[rank])
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), before) {
+		t.Fatalf("no %q in %s", before, path)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), before, after, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
