@@ -113,6 +113,13 @@ type Executable interface {
 	Close() error
 }
 
+// Noticer is an Executable with something to tell the person who trains.
+type Noticer interface {
+	// Notices returns what loading the program found that changes the results but is no
+	// error, a sentence each; nil: nothing.
+	Notices() []string
+}
+
 // Prefetcher is an Executable that takes the next step's inputs while a step
 // runs: for devices that work on their own, and to which a copy takes time.
 type Prefetcher interface {

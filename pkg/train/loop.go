@@ -78,6 +78,13 @@ func (t *Trainer) run(ctx context.Context, rec *recorder) (Result, error) {
 		if err := rec.start(s); err != nil {
 			return res, err
 		}
+		if n, ok := t.train.(engine.Noticer); ok {
+			for _, notice := range n.Notices() {
+				if err := rec.log("note: %s", notice); err != nil {
+					return res, err
+				}
+			}
+		}
 		if where := t.whereData(); where != "" {
 			if err := rec.log("%s", where); err != nil {
 				return res, err

@@ -556,7 +556,7 @@ func (x *executable) allowed(p *cudnn.Plan, typ device.Type) bool {
 	if typ == device.F32 && !x.engine.tf32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, noteDownConvert)) {
 		return false
 	}
-	return p.Deterministic()
+	return x.anyOrder || p.Deterministic()
 }
 
 // candidate is a plan that may be chosen.
@@ -621,12 +621,16 @@ func (x *executable) suggestedOf(c convolution, graph *cudnn.Graph) (*cudnn.Plan
 	return nil, why
 }
 
+// errNoAlgorithm is wrapped by the error of a convolution without an algorithm that may be
+// used.
+var errNoAlgorithm = errors.New("no algorithm computes this convolution")
+
 // noAlgorithm explains that a convolution has none.
 func (x *executable) noAlgorithm(c convolution, why error) error {
 	if why == nil {
 		why = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
 	}
-	return fmt.Errorf("no algorithm computes this convolution (%s): %w", c.key(x.engine.tf32), why)
+	return fmt.Errorf("%w (%s): %w", errNoAlgorithm, c.key(x.engine.tf32), why)
 }
 
 // candidates makes the plans of all variants; those that may not be used are

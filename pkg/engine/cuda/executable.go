@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -46,6 +47,9 @@ type executable struct {
 	picks   map[int]chosen // by task: the convolutions' algorithms
 	packs   []*cudnn.Pack
 	plays   map[playKey]*play
+
+	anyOrder bool     // convolutions may give other bits from run to run; see choose
+	notices  []string // of Load, see Notices
 
 	begin, middle, third, end driver.Event // between the parts of a step
 	fork, join, fed           driver.Event
@@ -112,6 +116,9 @@ func (x *executable) Output(name string, dst []float32) error {
 	}
 	return nil
 }
+
+// Notices implements engine.Noticer.
+func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
 // MemoryBytes is what the executable holds on the GPU, the parameters, states
 // and slots that it may share included.

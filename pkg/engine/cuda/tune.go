@@ -38,7 +38,19 @@ func (x *executable) choose(t task, c convolution) (chosen, error) {
 	if err != nil {
 		return chosen{}, err
 	}
-	return x.pick(c, c.key(x.engine.tf32), list)
+	key := c.key(x.engine.tf32)
+	pick, err := x.pick(c, key, list)
+	if !errors.Is(err, errNoAlgorithm) {
+		return pick, err
+	}
+	x.anyOrder = true
+	first, again := x.suggested(c, list)
+	x.anyOrder = false
+	if again != nil {
+		return chosen{}, err
+	}
+	x.notices = append(x.notices, fmt.Sprintf("cuDNN has no algorithm for the convolution %s that gives the same bits every time: runs with equal seeds will differ in the last digits", key))
+	return first.take(list, 0), nil
 }
 
 // pick is choose among a list of variants.
@@ -61,9 +73,18 @@ func (x *executable) pick(c convolution, key string, list []variant) (chosen, er
 	if err != nil {
 		return chosen{}, err
 	}
-	best, ms, timed, err := x.fastest(all, list)
+	best, times, err := x.fastest(all, list)
+	if err == nil && len(c.stride) == 3 {
+		best, err = x.confirmed(c, key, all, list, best, times)
+	}
 	if err != nil {
 		return chosen{}, errors.Join(fmt.Errorf("tune convolution %s: %w", key, err), closeOthers(all, -1))
+	}
+	ms, timed := times[best], 0
+	for _, v := range times {
+		if v > 0 {
+			timed++
+		}
 	}
 	p := all[best].plan
 	text, err := p.JSON()
@@ -119,9 +140,10 @@ func closeOthers(all []candidate, but int) error {
 }
 
 // fastest times the candidates on the memory that they will use, whose contents
-// are of no account yet: nothing has run, and outputs are thrown away.
-func (x *executable) fastest(all []candidate, list []variant) (best int, ms float64, timed int, err error) {
-	best = -1
+// are of no account yet: nothing has run, and outputs are thrown away. times has the
+// milliseconds of each candidate, 0 of one that was not timed.
+func (x *executable) fastest(all []candidate, list []variant) (best int, times []float64, err error) {
+	best, times = -1, make([]float64, len(all))
 	var failures []error
 	begin := time.Now()
 	for i, c := range all {
@@ -137,25 +159,25 @@ func (x *executable) fastest(all []candidate, list []variant) (best int, ms floa
 		}
 		limit := 0.0
 		if best >= 0 {
-			limit = slowFactor * ms
+			limit = slowFactor * times[best]
 		}
 		took, err := x.time(c, list[c.variant], limit)
 		if err != nil {
 			if x.gpu.lost != nil {
-				return 0, 0, 0, err
+				return 0, nil, err
 			}
 			failures = append(failures, err)
 			continue
 		}
-		timed++
-		if best < 0 || took < ms {
-			best, ms = i, took
+		times[i] = took
+		if best < 0 || took < times[best] {
+			best = i
 		}
 	}
 	if best < 0 {
-		return 0, 0, 0, errors.Join(append(failures, errors.New("no algorithm of cuDNN's runs"))...)
+		return 0, nil, errors.Join(append(failures, errors.New("no algorithm of cuDNN's runs"))...)
 	}
-	return best, ms, timed, nil
+	return best, times, nil
 }
 
 // time is the least time of a candidate in milliseconds.

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 )
 
@@ -151,6 +153,74 @@ func TestTuningAfterLoading(t *testing.T) {
 			}
 		}
 		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVolumesAreConfirmed: where the fastest algorithm of a 3-D convolution gives a result
+// that another does not confirm, the next is chosen; where it is right, it stays.
+func TestVolumesAreConfirmed(t *testing.T) {
+	const fastest = 1
+	for _, wrong := range []bool{false, true} {
+		for _, precision := range []string{"fp32", "bf16"} {
+			e := openOn(t, simulated(t, fake.Options{WrongVolumes: wrong}), tunedOptions(precision))
+			u, err := model.UNet3D(model.UNet3DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := u.Graph(1, nn.Train)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := plan.Lower(g, plan.Options{Fuse: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := loadedOn(t, e, p)
+			for key, known := range e.cache.choices {
+				if (known.Engine == fastest) == wrong {
+					t.Errorf("%s, wrong %v: engine %d was chosen for %s", precision, wrong, known.Engine, key)
+				}
+			}
+			if len(x.Notices()) > 0 {
+				t.Errorf("%s: notices %q", precision, x.Notices())
+			}
+			if err := x.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNoRepeatableAlgorithm: where each algorithm of cuDNN's may give other bits from run
+// to run, one of these is used, and a notice says so.
+func TestNoRepeatableAlgorithm(t *testing.T) {
+	for _, convolution := range []string{"auto", "heuristic"} {
+		s, err := fake.New(fake.Options{Shallow: true}).Stack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := s.CUDNN.GetAttribute
+		s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
+			if name == cudnn.AttrEngineNumerical {
+				*(*int32)(values), *got = cudnn.NoteNondeterministic, 1
+				return cudnn.Success
+			}
+			return get(d, name, typ, want, got, values)
+		}
+		o := tunedOptions("fp32")
+		o.Convolution = convolution
+		e, err := start(s, o, 0, func(string) string { return "off" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+		x := loadedOn(t, e, p)
+		if n := x.Notices(); len(n) != len(x.picks) || !strings.Contains(n[0], "has no algorithm for the convolution") {
+			t.Errorf("%s: %d notices for %d convolutions: %q", convolution, len(n), len(x.picks), n)
+		}
+		if err := errors.Join(x.Close(), e.Close()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -35,6 +35,7 @@ type Options struct {
 	Execute       Executor
 	Eager         bool     // run work when it is enqueued
 	Shallow       bool     // plans of cuDNN's are checked, and compute nothing
+	WrongVolumes  bool     // the fastest engine of cuDNN's gives wrong results of 3-D convolutions
 	Gaps          Gaps     // what cuDNN does with tensors that have gaps between their pixels
 	Network       *Network // shared by the ranks of a group
 
