@@ -17,6 +17,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	_ "gonum.org/v1/plot/vg/vgpdf" // registers PDF
 	_ "gonum.org/v1/plot/vg/vgsvg" // registers SVG
+
+	"lockstep/pkg/internal/clean"
 )
 
 // Figure is a picture of a study: a plot, the legend above it, the numbers
@@ -86,7 +88,7 @@ func (f *Figure) SVG() string {
 	var b bytes.Buffer
 	if err := f.write(&b, "svg"); err != nil {
 		return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="640" height="40"><text x="4" y="24">%s</text></svg>`,
-			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(err.Error()))
+			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(clean.Text(err.Error())))
 	}
 	return inPage(b.String())
 }
@@ -94,7 +96,7 @@ func (f *Figure) SVG() string {
 // inPage is a drawing without its XML declaration, which has no place inside a
 // page.
 func inPage(svg string) string {
-	text := fixTextWidths(svg)
+	text := clean.Lines(fixTextWidths(svg)) // XML allows few controls
 	if i := strings.Index(text, "<svg"); i > 0 {
 		text = text[i:]
 	}

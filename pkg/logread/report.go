@@ -9,6 +9,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
@@ -122,9 +123,9 @@ func (r Report) unread() string {
 // String is the report as lines of text.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ", r.Path)
+	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))
 	if why := r.unread(); why != "" {
-		fmt.Fprintf(&b, "not read: %s\n", why)
+		fmt.Fprintf(&b, "not read: %s\n", clean.Text(why))
 		return b.String()
 	}
 	b.WriteString(r.Kind)
@@ -137,17 +138,17 @@ func (r Report) String() string {
 	}
 	b.WriteByte('\n')
 	for _, a := range r.Assumed {
-		fmt.Fprintf(&b, "    taken: %s\n", a)
+		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
 	}
 	for _, i := range r.Ignored {
-		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, i.Reason)
+		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, clean.Text(i.Reason))
 	}
 	for _, p := range r.Unused {
 		if p.Line == 0 {
-			fmt.Fprintf(&b, "    not used: %s\n", p.Reason)
+			fmt.Fprintf(&b, "    not used: %s\n", clean.Text(p.Reason))
 			continue
 		}
-		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, p.Reason)
+		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, clean.Text(p.Reason))
 	}
 	if r.UnusedMore > 0 {
 		fmt.Fprintf(&b, "    not used: %s\n", english.Count(r.UnusedMore, "more line"))
@@ -223,10 +224,10 @@ func (r Reports) HTML() string {
 			notes = append(notes, fmt.Sprintf("%s not used", english.Count(one.UnusedMore, "more line")))
 		}
 		for i := range notes {
-			notes[i] = html.EscapeString(notes[i])
+			notes[i] = html.EscapeString(clean.Text(notes[i]))
 		}
 		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%d</td><td>%d of %d</td><td>%s</td></tr>\n",
-			html.EscapeString(one.Path), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
+			html.EscapeString(clean.Text(one.Path)), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
 	}
 	b.WriteString("</tbody></table>")
 	return b.String()

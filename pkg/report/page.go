@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/figure"
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/scaling"
 )
 
@@ -144,7 +145,7 @@ func (r *Report) render(open bool) string {
 	if err != nil { // the template is ours, and a buffer does not fail
 		return fmt.Sprintf("<!doctype html><p>%s</p>", template.HTMLEscapeString(err.Error()))
 	}
-	return out.String()
+	return clean.Lines(out.String())
 }
 
 // shorter names files as they lie below the root.

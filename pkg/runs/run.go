@@ -18,6 +18,8 @@ package runs
 import (
 	"strconv"
 	"time"
+
+	"lockstep/pkg/internal/clean"
 )
 
 // SchemaVersion is the version of the folder that this package writes.
@@ -216,10 +218,10 @@ type Problem struct {
 	Reason string
 }
 
-// String is the problem on a line: file:line: reason.
+// String is the problem on a line, fit to be shown: file:line: reason.
 func (p Problem) String() string {
 	if p.Line == 0 {
-		return p.File + ": " + p.Reason
+		return clean.Text(p.File + ": " + p.Reason)
 	}
-	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
+	return clean.Text(p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
+
+	"lockstep/pkg/internal/clean"
 )
 
 // Formats of Study.Write and of the other results' Write.
@@ -240,7 +242,7 @@ func (g grid[T]) brief() [][]string {
 		}
 		lines[0] = append(lines[0], title)
 		for i, r := range g.rows {
-			lines[i+1] = append(lines[i+1], c.forPeople(r))
+			lines[i+1] = append(lines[i+1], clean.Text(c.forPeople(r)))
 		}
 	}
 	return lines
@@ -265,7 +267,7 @@ func (g grid[T]) String() string {
 	}
 	_ = tw.Flush()
 	for _, line := range g.remarks {
-		b.WriteString(line + "\n")
+		b.WriteString(clean.Text(line) + "\n")
 	}
 	return b.String()
 }
@@ -289,7 +291,7 @@ func (g grid[T]) html() string {
 	}
 	b.WriteString("</tbody>\n</table>\n")
 	for _, r := range g.remarks {
-		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(r))
+		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(clean.Text(r)))
 	}
 	return b.String()
 }
@@ -314,4 +316,4 @@ func spanColumns[T any](name string, brief bool, span func(T) Span) []column[T] 
 }
 
 // paragraph is a sentence for a notebook's cell.
-func paragraph(text string) string { return "<p>" + html.EscapeString(text) + "</p>\n" }
+func paragraph(text string) string { return "<p>" + html.EscapeString(clean.Lines(text)) + "</p>\n" }

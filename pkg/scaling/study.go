@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 )
@@ -140,6 +141,7 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 	if len(all) == 0 {
 		return nil, errors.New("make study: no runs")
 	}
+	all = named(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice(), losses: &lossCurves{}}
 	for _, r := range all {
 		s.several = s.several || r.Info.Study != all[0].Info.Study
@@ -156,6 +158,26 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		s.note("%s; their times say little about scaling: repeat them on an idle machine", text)
 	}
 	return s, nil
+}
+
+// named returns a copy of all whose names are fit to be shown in tables, sentences
+// and figures. Paths stay as they are.
+func named(all []runs.Run) []runs.Run {
+	all = slices.Clone(all)
+	for i := range all {
+		r := &all[i]
+		for _, name := range []*string{&r.Info.Study, &r.Info.Series, &r.Info.Host.Name, &r.Info.Accelerator, &r.Kind} {
+			*name = clean.Text(*name)
+		}
+		r.Curves, r.Trials = slices.Clone(r.Curves), slices.Clone(r.Trials)
+		for k := range r.Curves {
+			r.Curves[k].Name = clean.Text(r.Curves[k].Name)
+		}
+		for k := range r.Trials {
+			r.Trials[k].Name = clean.Text(r.Trials[k].Name)
+		}
+	}
+	return all
 }
 
 // seriesRuns are the runs of one series.

@@ -3,9 +3,11 @@ package train
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
@@ -91,10 +93,17 @@ func DefaultConfig() Config {
 	}
 }
 
+// plainName matches what may be the name of a config: a folder in the folder of
+// logs is named for it.
+var plainName = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
+
 // Validate reports the first value that cannot be, with what would do.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("validate config %s: "+format, append([]any{c.Name}, a...)...)
+		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
+	}
+	if !plainName.MatchString(c.Name) {
+		return fmt.Errorf("validate config: name is %q, but a folder of logs is named for it: use letters, digits, spaces and . _ + -, a letter or digit first", c.Name)
 	}
 	if err := c.Model.Validate(); err != nil {
 		return bad("%w", err)

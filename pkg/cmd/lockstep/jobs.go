@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/launch"
 )
 
@@ -29,7 +30,7 @@ that launched it, given again.`,
 				e.SetIndent("", "  ")
 				return e.Encode(jobs)
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), jobs)
+			_, err = fmt.Fprintln(c.OutOrStdout(), clean.Lines(jobs.String()))
 			return err
 		},
 	}

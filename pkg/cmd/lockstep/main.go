@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"lockstep/pkg/internal/clean"
 )
 
 // The exit codes.
@@ -57,7 +59,7 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", err)
+	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", clean.Lines(err.Error()))
 	var e *exitError
 	switch {
 	case errors.As(err, &e):

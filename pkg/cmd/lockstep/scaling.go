@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/scaling"
 )
@@ -128,7 +129,7 @@ What overlap gives is seen beside a series without it:
 				return nil
 			}
 			for _, n := range s.Notes {
-				fmt.Fprintln(c.ErrOrStderr(), "note:", n)
+				fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
 			}
 			for _, p := range s.Problems {
 				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )
@@ -99,7 +100,7 @@ func printVerdict(w io.Writer, checks []train.Check, asJSON bool) error {
 		}
 		rows = append(rows, row)
 		if !asJSON {
-			if _, err := fmt.Fprintln(w, k); err != nil {
+			if _, err := fmt.Fprintln(w, clean.Text(k.String())); err != nil {
 				return err
 			}
 		}
