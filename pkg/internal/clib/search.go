@@ -53,6 +53,7 @@ type Search struct {
 	mu     sync.Mutex
 	places []Place // filled by the first look
 	found  map[Name]*opened
+	driver int // major CUDA version of the driver; 0: unknown
 }
 
 type opened struct {
@@ -63,6 +64,31 @@ type opened struct {
 // NewSearch prepares a search; nothing is looked for before Open.
 func NewSearch(env Environment) *Search {
 	return &Search{env: env.withDefaults(), found: map[Name]*opened{}}
+}
+
+// Prefer makes Open look everywhere for libraries of CUDA's major version and older ones
+// before it takes a newer one, whose code the driver of that version refuses. Libraries
+// that are open already stay.
+func (s *Search) Prefer(major int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.driver = major
+}
+
+// ranked splits the names of a library into those to look for first and those that are
+// newer than the driver. Both keep their order.
+func (s *Search) ranked(sonames []string) [][]string {
+	var fit, newer []string
+	for _, name := range sonames {
+		var major int
+		_, version, _ := strings.Cut(name, ".so.")
+		if _, err := fmt.Sscanf(version, "%d", &major); err == nil && s.driver > 0 && major > s.driver {
+			newer = append(newer, name)
+		} else {
+			fit = append(fit, name)
+		}
+	}
+	return [][]string{fit, newer}
 }
 
 // Open opens a library, after those that it needs, or returns what it opened
@@ -142,26 +168,36 @@ func (s *Search) find(n Name, sp spec) (*Library, error) {
 	if sp.toolkit {
 		places = s.withCUDNN(places)
 	}
-	for _, place := range places {
-		for _, soname := range sp.sonames {
-			if place.Source == loaderPath {
-				if l := try(soname); l != nil {
-					return l, nil
-				}
-				continue
-			}
-			for _, dir := range place.Folders {
-				path := filepath.Join(dir, soname)
-				if _, err := os.Stat(path); err != nil {
-					continue
-				}
-				if l := try(path); l != nil {
-					return l, nil
-				}
+	for _, sonames := range s.ranked(sp.sonames) {
+		for _, place := range places {
+			if l := tryPlace(place, sonames, try); l != nil {
+				return l, nil
 			}
 		}
 	}
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Looked: slices.Clone(places), Advice: sp.advice, Broken: broken}
+}
+
+// tryPlace tries each name in a place; nil where none opens.
+func tryPlace(place Place, sonames []string, try func(path string) *Library) *Library {
+	for _, soname := range sonames {
+		if place.Source == loaderPath {
+			if l := try(soname); l != nil {
+				return l
+			}
+			continue
+		}
+		for _, dir := range place.Folders {
+			path := filepath.Join(dir, soname)
+			if _, err := os.Stat(path); err != nil {
+				continue
+			}
+			if l := try(path); l != nil {
+				return l
+			}
+		}
+	}
+	return nil
 }
 
 // withCUDNN is the places with that of cuDNN moved in front of all but PathVariable's:

@@ -84,6 +84,32 @@ func TestOrderOfPlaces(t *testing.T) {
 	}
 }
 
+// TestPreferredVersion: a driver of CUDA 12 gets NVRTC 12 from wherever it is before 13,
+// and 13 where there is no other, so that the error can name it.
+func TestPreferredVersion(t *testing.T) {
+	root := t.TempDir()
+	vars := map[string]string{PathVariable: filepath.Join(root, "first"), "CUDA_HOME": filepath.Join(root, "second")}
+	newer := touch(t, root, "first", "libnvrtc.so.13")
+	older := touch(t, root, "second", "lib64", "libnvrtc.so.12")
+	open := func(path string) (uintptr, error) {
+		if filepath.IsAbs(path) {
+			return 1, nil
+		}
+		return 0, errors.New("not there")
+	}
+	for _, c := range []struct {
+		driver int
+		want   string
+	}{{0, newer}, {13, newer}, {12, older}, {11, newer}} {
+		s := machine(t, vars, nil, open)
+		s.Prefer(c.driver)
+		lib, err := s.Open(NVRTC)
+		if err != nil || lib.Path != c.want {
+			t.Errorf("driver of CUDA %d: opened %v, want %s: %v", c.driver, lib, c.want, err)
+		}
+	}
+}
+
 // cuDNN's needs are opened before it, by absolute path, in an order in which each
 // finds what it needs.
 func TestOrderOfLibraries(t *testing.T) {

@@ -51,6 +51,9 @@ func Probe(s *clib.Search) *Report {
 		r.Looked = s.Places()
 	}
 	driver, err := cuda.Open(s)
+	if err == nil {
+		prefer(s, driver)
+	}
 	r.addDriver(driver, err)
 	nv, err := nvml.Open(s)
 	r.addNVML(nv, err)

@@ -47,6 +47,7 @@ func Open(s *clib.Search) (*Stack, error) {
 	if st.Driver, err = cuda.Open(s); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
+	prefer(s, st.Driver)
 	if err := st.Driver.Init(); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
@@ -71,6 +72,14 @@ func Open(s *clib.Search) (*Stack, error) {
 		st.Missing[clib.NVTX] = err
 	}
 	return st, st.Check()
+}
+
+// prefer makes s take libraries of the driver's CUDA version first. A driver that does not
+// say its version is told by Check.
+func prefer(s *clib.Search, driver *cuda.Driver) {
+	if v, err := driver.Version(); err == nil {
+		s.Prefer(v / 1000)
+	}
 }
 
 // Check reports libraries that cannot be used together, and a machine without a
