@@ -258,7 +258,7 @@ func TestStepProblems(t *testing.T) {
 	path := filepath.Join(dir, "ddp-n2-s7", "steps-1.jsonl")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
-	_, err = f.WriteString(`{"epoch":3,"step":"three"}` + "\n")
+	_, err = f.WriteString(`{"epoch":3,"step":3,"loss":"three"}` + "\n")
 	check(t, err)
 	check(t, f.Close())
 	steps := func(what string) (n int) {

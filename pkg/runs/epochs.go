@@ -17,6 +17,9 @@ const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,tr
 // maxLine bounds a line, so that a file that is no text cannot fill memory.
 const maxLine = 1 << 20
 
+// unknownNumber is the epoch, or the step, of a line that cannot be read.
+const unknownNumber = -1
+
 // epochColumn is a column of epochs.csv: an int or a float of the Epoch.
 type epochColumn struct {
 	name  string
@@ -72,6 +75,7 @@ type epochReader struct {
 	columns []epochColumn // by the file's own header; zero for one that we do not know
 	foreign bool          // its header has no column epoch
 	epoch   Epoch
+	last    int // epoch of the row before; unknownNumber where that cannot be read
 }
 
 // readEpochs reads what is readable of an epochs.csv; what is not is in the
@@ -82,14 +86,18 @@ func readEpochs(r io.Reader, name string) ([]Epoch, []Problem, error) {
 	return epochs, er.lines.problems, er.lines.err
 }
 
-// rest adds to epochs those that follow.
+// rest adds to epochs those that follow. A row that does not follow the one before
+// it is a problem.
 func (r *epochReader) rest(epochs []Epoch) []Epoch {
 	for r.next() {
 		same := func(e Epoch) bool { return e.Epoch == r.epoch.Epoch }
 		if i := slices.IndexFunc(epochs, same); i >= 0 {
 			r.lines.problem("epoch %d stands here again; the later row counts", r.epoch.Epoch)
 			epochs = slices.Delete(epochs, i, i+1)
+		} else if r.last != unknownNumber && r.epoch.Epoch != r.last+1 {
+			r.lines.problem("epoch %d follows epoch %d: rows are missing or out of order", r.epoch.Epoch, r.last)
 		}
+		r.last = r.epoch.Epoch
 		epochs = append(epochs, r.epoch)
 	}
 	return epochs
@@ -106,6 +114,7 @@ func (r *epochReader) next() bool {
 		}
 		if err := r.row(r.lines.text); err != nil {
 			r.lines.problem("%v", err)
+			r.last = unknownNumber
 			continue
 		}
 		return true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +97,15 @@ func FuzzReadEpochs(f *testing.F) {
 			epochs[i].Line = i + 2 // rows that could not be used are not written again
 		}
 		equal(t, again, epochs)
-		equal(t, problems, []Problem(nil))
+		equal(t, unreadableLines(problems), []Problem(nil))
+	})
+}
+
+// unreadableLines are the problems but those of lines that were read and do not
+// follow each other.
+func unreadableLines(problems []Problem) []Problem {
+	return slices.DeleteFunc(problems, func(p Problem) bool {
+		return strings.HasPrefix(p.Reason, "epoch ") || strings.HasPrefix(p.Reason, "step ")
 	})
 }
 
@@ -110,6 +119,7 @@ func FuzzReadSteps(f *testing.F) {
 		// Who wrote it is found without parsing the steps, too; a step's start may hide what is wrong inside it.
 		again, shape, err := readWorker(bytes.NewReader(text), "steps")
 		check(t, err)
+		shape, problems = unreadableLines(shape), unreadableLines(problems)
 		if again != worker && !bytes.Contains(text, []byte(stepStart)) || len(shape) > len(problems) {
 			t.Errorf("worker %+v, expected %+v; %d problems, at most %d", again, worker, len(shape), len(problems))
 		}

@@ -42,6 +42,7 @@ func Read(dir string) (Run, error) {
 		}
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
+		run.Problems = append(run.Problems, run.missingRows()...)
 	}
 	loads, problems, err := readLoads(dir)
 	if err != nil {
@@ -89,6 +90,20 @@ const (
 	// maxWorkers bounds the world size of a run: readers loop over the ranks.
 	maxWorkers = 1 << 20
 )
+
+// missingRows returns a problem if the run is done and its config has more epochs
+// than the last row: then the end of epochs.csv is missing.
+func (r Run) missingRows() []Problem {
+	epochs, _ := r.Info.Config["epochs"].(float64) // a foreign program's run has none
+	last := 0
+	if len(r.Epochs) > 0 {
+		last = r.Epochs[len(r.Epochs)-1].Epoch
+	}
+	if r.Info.Status != StatusDone || float64(last) >= epochs {
+		return nil
+	}
+	return []Problem{{File: r.File, Reason: fmt.Sprintf("the rows end with epoch %d, but the run is done with %.0f: rows are missing", last, epochs)}}
+}
 
 // readInfo reads run.json of dir.
 func readInfo(dir string) (Info, error) {

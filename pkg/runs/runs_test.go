@@ -18,7 +18,7 @@ func sampleInfo() Info {
 	return Info{
 		Study: "cells", Series: "ddp", Workers: 2, Seed: 7,
 		Started: time.Date(2024, 5, 1, 10, 0, 0, 123, time.UTC),
-		Config:  map[string]any{"epochs": 3.0, "name": "cells"},
+		Config:  map[string]any{"batch": 3.0, "name": "cells"},
 		Engine:  "cpu", BatchPerWorker: 4, GlobalBatch: 8, ThreadsPerWorker: 1,
 		Versions: map[string]string{"go": "go1.26"},
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,27 +163,49 @@ type stepReader struct {
 	lines  *lineReader
 	form   bool   // only the form of the steps is looked at: step stays zero
 	worker Worker // the last one so far
+	begins bool   // the next step is the first of worker
+	last   int    // step of the line before; unknownNumber where that cannot be read
 	step   Step
 }
 
-// next reads up to the next step, and a worker's line on the way.
+// follows reports a step that does not follow the one before it. A worker's first
+// step follows its checkpoint, and may repeat steps of the worker before it.
+func (r *stepReader) follows(step int) {
+	last := r.last
+	switch {
+	case last == unknownNumber:
+	case step > last+1:
+		r.lines.problem("step %d follows step %d: lines are missing", step, last)
+	case r.begins && r.worker.FromStep > 0 && step != r.worker.FromStep+1:
+		r.lines.problem("step %d follows a checkpoint of step %d: lines are missing", step, r.worker.FromStep)
+	case !r.begins && step <= last:
+		r.lines.problem("step %d stands here again, after step %d, without a resumption; the later line counts", step, last)
+	}
+	r.last, r.begins = step, false
+}
+
+// next reads up to the next step, and a worker's line on the way. A step that does
+// not follow the one before it is a problem.
 func (r *stepReader) next() bool {
 	for r.lines.nextLine() {
 		text := bytes.TrimRight(r.lines.raw, "\r\n")
 		if len(text) == 0 {
 			continue
 		}
-		if r.form && stepForm(text) {
+		if step, ok := stepForm(text); r.form && ok {
+			r.follows(step)
 			return true
 		}
 		w, s, err := parseStepLine(text)
 		switch {
 		case err != nil:
 			r.lines.problem("%v", err)
+			r.last = unknownNumber
 		case w != nil:
-			r.worker = *w
+			r.worker, r.begins = *w, true
 		default:
 			r.step = *s
+			r.follows(s.Step)
 			return true
 		}
 	}
@@ -223,6 +246,23 @@ func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
 	return worker, problems, errors.Join(err, f.Close())
 }
 
+// LastStep returns the last step of steps-<rank>.jsonl in the run folder dir, 0 if
+// it has none.
+func LastStep(dir string, rank int) (int, error) {
+	path := stepsFile(dir, rank)
+	f, err := safeopen.Open(dir, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read steps of rank %d: %w", rank, err)
+	}
+	sr := &stepReader{lines: newLineReader(f, path), form: true}
+	for sr.next() {
+	}
+	return max(0, sr.last), errors.Join(sr.lines.err, f.Close())
+}
+
 func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
 	sr := &stepReader{lines: newLineReader(r, name), form: true}
 	for sr.next() {
@@ -230,11 +270,32 @@ func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
 	return sr.worker, sr.lines.problems, sr.lines.err
 }
 
-// stepForm says whether a line looks like a whole step's: one object, not the
-// beginning of one with another behind it.
-func stepForm(text []byte) bool {
-	return bytes.HasPrefix(text, []byte(stepStart)) && text[len(text)-1] == '}' && bytes.IndexByte(text[1:], '{') < 0 && bytes.Contains(text, []byte(`"step":`))
+// stepForm returns the step of a line that looks like a whole step's: one object,
+// not the beginning of one with another behind it, in the order of fields that
+// StepWriter writes.
+func stepForm(text []byte) (step int, ok bool) {
+	rest, ok := bytes.CutPrefix(text, []byte(stepStart))
+	if !ok || text[len(text)-1] != '}' || bytes.IndexByte(rest, '{') >= 0 {
+		return 0, false
+	}
+	rest = bytes.TrimLeft(rest, "0123456789")
+	if rest, ok = bytes.CutPrefix(rest, []byte(`,"step":`)); !ok {
+		return 0, false
+	}
+	for i, c := range rest {
+		if c < '0' || c > '9' {
+			return step, i > 0
+		}
+		if step > maxStep {
+			return 0, false
+		}
+		step = 10*step + int(c-'0')
+	}
+	return 0, false
 }
+
+// maxStep keeps a number of many digits from overflowing.
+const maxStep = 1 << 50
 
 // stepStart is how StepWriter begins a step's line, and no worker's: the first
 // field of Step.

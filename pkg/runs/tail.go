@@ -164,6 +164,7 @@ func (t *Tail) Run() Run {
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
+		run.Problems = append(run.Problems, run.missingRows()...)
 	}
 	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.bad...)
 	var ranks []int

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -175,6 +176,12 @@ func (r *recorder) open() (err error) {
 			r.epochs = append(r.epochs, e)
 		}
 	}
+	steps := make([]int, t.group.Size())
+	for rank := range steps {
+		if steps[rank], err = runs.LastStep(t.place.Dir, rank); err != nil {
+			return err
+		}
+	}
 	doc, err := t.cfg.document()
 	if err != nil {
 		return err
@@ -190,10 +197,52 @@ func (r *recorder) open() (err error) {
 	if err := r.openLogs(); err != nil {
 		return err
 	}
+	if err := r.noteMissing(before, steps); err != nil {
+		return err
+	}
 	if note := otherSet(before.Info.Engine, t.engine.Name()); note != "" {
 		return r.log("note: %s", note)
 	}
 	return nil
+}
+
+// mostProblems is how many lines of a resumed run's folder are named.
+const mostProblems = 10
+
+// noteMissing names what the folder of the run that is resumed lacks: lines that
+// cannot be read or do not follow each other, and rows of epochs and steps that
+// the checkpoint has seen. steps are the last steps of the ranks.
+func (r *recorder) noteMissing(before runs.Run, steps []int) error {
+	t := r.t
+	var notes []string
+	for _, p := range before.Problems {
+		notes = append(notes, p.String())
+	}
+	if n := len(notes) - mostProblems; n > 0 {
+		notes = append(notes[:mostProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.place.Dir))
+	}
+	if last := lastEpoch(r.epochs); last < t.epoch {
+		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
+	}
+	for rank, last := range steps {
+		if last < t.step {
+			notes = append(notes, fmt.Sprintf("the steps of rank %d end with step %d, but the checkpoint is of step %d: lines are missing", rank, last, t.step))
+		}
+	}
+	for _, note := range notes {
+		if err := r.log("note: %s", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lastEpoch(epochs []runs.Epoch) int {
+	last := 0
+	for _, e := range epochs {
+		last = max(last, e.Epoch)
+	}
+	return last
 }
 
 // openLogs begins what other programs read.
