@@ -72,6 +72,18 @@ func TestRestartAndAttach(t *testing.T) {
 	)
 	wantCells(t, a, "stdout \"<nil>\\n\"", "", "stdout \"<nil>\\n\"", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
 
+	// The same if the kernel ends by itself.
+	logs = t.TempDir()
+	a = drive(t,
+		step{Execute: longSweep(logs, "Detach: true,")},
+		step{Execute: exitInCompiledCode, Dies: true},
+		step{Restart: true},
+		step{Execute: attached(logs)},
+		step{Execute: "before := job.Status()[0].Epoch\nfor job.Status()[0].Epoch == before { time.Sleep(50 * time.Millisecond) }\n" + stateOfJob},
+		step{Execute: "for job.Attached() { time.Sleep(50 * time.Millisecond) }\ncanceled := job.Cancel()\nended := job.Wait(ctx)\nfmt.Println(canceled, errors.Is(ended, context.Canceled), job.Status()[0].State)"},
+	)
+	wantCells(t, a, "stdout \"<nil>\\n\"", "", "", "", "stdout \"running\\n\"", "stdout \"<nil> true canceled\\n\"")
+
 	logs = t.TempDir()
 	a = drive(t,
 		step{Execute: longSweep(logs, "")},

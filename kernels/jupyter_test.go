@@ -109,6 +109,7 @@ type step struct {
 	Input          []string `json:"input"`                 // what the person at the notebook answers
 	Repeat         int      `json:"repeat,omitempty"`      // runs the cell so often; the answer is the last one's
 	Timeout        float64  `json:"timeout,omitempty"`
+	Dies           bool     `json:"dies,omitempty"` // the cell ends the kernel; a restart follows
 	Complete       string   `json:"complete,omitempty"`
 	Detail         int      `json:"detail,omitempty"`
 	Inspect        string   `json:"inspect,omitempty"`
@@ -200,8 +201,8 @@ func driveKernel(t *testing.T, dir string, steps ...step) ([]answer, float64) {
 		if a.Error != "" {
 			t.Fatalf("step %d, %q: %s", i, steps[i].Execute, a.Error)
 		}
-		if steps[i].Execute != "" && !a.Alive {
-			t.Fatalf("step %d, %q: the kernel died", i, steps[i].Execute)
+		if steps[i].Execute != "" && a.Alive == steps[i].Dies {
+			t.Fatalf("step %d, %q: the kernel lives: %v", i, steps[i].Execute, a.Alive)
 		}
 	}
 	return answers, ready

@@ -179,6 +179,26 @@ func (c *Comp) BinaryExprUntyped(`,
 			t = c.Type(expr)
 `,
 		},
+		// runtime.Goexit, which runs deferred calls, is no panic of nil.
+		{
+			"fast/code.go", "	if run.PanicFun != nil {\n		panic(run.Panic)\n	}", `	if run.PanicFun != nil && run.Panic != nil {
+		panic(run.Panic)
+	}
+	run.PanicFun = nil`,
+		},
+		// Cells run in a goroutine other than the one that makes the interpreter.
+		{
+			"fast/compile.go", "func (run *Run) new(goid uintptr) *Run {", `// SetGoroutine makes the goroutine with this gls.GoID the one that runs the code
+// of ir.
+func (ir *Interp) SetGoroutine(id uintptr) {
+	run := ir.env.Run
+	run.glsDel()
+	run.goid = id
+	run.glsStore()
+}
+
+func (run *Run) new(goid uintptr) *Run {`,
+		},
 	}
 }
 

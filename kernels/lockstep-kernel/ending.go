@@ -196,7 +196,7 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 // compileDeferred compiles deferred(f), the function of a defer statement. It
 // gives a function of the same type that calls f and reports its error.
 func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-	f := c.Expr1(node.Args[0], nil)
+	f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
 	t := f.Type
 	if t == nil || t.Kind() != reflect.Func {
 		c.Errorf("call of non-function: %v <%v>", node.Args[0], t)

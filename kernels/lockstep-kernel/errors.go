@@ -153,6 +153,7 @@ func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Ca
 	} else {
 		fun = c.Expr1(node.Fun, nil)
 	}
+	fun = k.exiting(c, fun, node.Fun)
 	k.errors.callee = fun.Type
 	call := prepareCall(c, node, fun)
 	k.errors.callee = nil

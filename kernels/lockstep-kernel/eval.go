@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +18,11 @@ import (
 
 	"github.com/cosmos72/gomacro/base"
 	interp "github.com/cosmos72/gomacro/fast"
-	"github.com/cosmos72/gomacro/gls"
 	"github.com/cosmos72/gomacro/imports"
 	"github.com/cosmos72/gomacro/xreflect"
 
 	"lockstep/kernels/internal/cell"
+	"lockstep/kernels/internal/crash"
 	"lockstep/kernels/internal/docs"
 	"lockstep/kernels/internal/introspect"
 	"lockstep/kernels/internal/session"
@@ -41,20 +40,24 @@ type kernelState struct {
 	session        *session.Session
 	stdout, stderr *stream.Pipe
 	receipt        atomic.Pointer[msgReceipt] // the cell that runs, or the last one
-	log            serverLog
+	log            io.Writer                  // of the Jupyter server
 	inspector      introspect.Inspector
 	asker          *asker
-	at             int       // the statement of the cell that runs; see withChecks
-	inner          token.Pos // the interpreted statement that panicked
-	called         bool      // it stands in a function or block
-	goroutine      uintptr   // in which cells run
+	at             int            // the statement of the cell that runs; see withChecks
+	inner          token.Pos      // the interpreted statement that panicked
+	called         bool           // it stands in a function or block
+	goroutine      atomic.Uintptr // in which cells run
+	jobs           chan func()    // what runs there
+	crash          *crash.File
+	former         string // how the former kernel ended, until it was shown
+	exitError      error  // why the cell ended its goroutine; see exit
 	errors         errorState
 	cells          cells
 }
 
 // newLockstep puts the output pipes in place and sets the hooks of compiled code.
 func newLockstep() (*kernelState, error) {
-	k := &kernelState{session: session.New(), log: serverLog{os.Stderr}}
+	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
 	log.SetOutput(k.log)
 	var err error
@@ -80,7 +83,6 @@ func newLockstep() (*kernelState, error) {
 
 	// The interpreter notices an interrupt only between its own statements, so
 	// a sleeping cell must be woken. Goroutines sleep on undisturbed.
-	k.goroutine = gls.GoID()
 	imports.Packages["time"].Binds["Sleep"] = reflect.ValueOf(func(d time.Duration) {
 		if k.inGoroutine() {
 			time.Sleep(d)
@@ -88,6 +90,7 @@ func newLockstep() (*kernelState, error) {
 			k.session.Sleep(d)
 		}
 	})
+	k.bindExits()
 	return k, nil
 }
 
@@ -110,6 +113,7 @@ func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []x
 func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
 	k.enter(outerr)
 	defer k.leave()
+	k.showFormer()
 
 	parsed, err := cell.Parse(code)
 	if err == nil {
@@ -119,17 +123,21 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 		}
 	}
 	k.session.Begin(stopper(ir))
-	vals, types, err := k.run(ir, outerr, code)
+	var out outcome
+	k.crash.Begin(ExecCounter)
+	defer k.crash.End(ExecCounter)
+	k.inCells(ir, func() { k.run(ir, outerr, code, &out) })
 	if k.session.End() {
 		if cause := k.session.Cause(); cause != nil {
+			freeMemory(cause)
 			return nil, nil, cause
 		}
-		return nil, nil, interrupted(err)
+		return nil, nil, interrupted(out.err)
 	}
-	if err != nil {
-		return nil, nil, err
+	if out.err != nil {
+		return nil, nil, out.err
 	}
-	return k.results(ir, parsed, vals, types)
+	return k.results(ir, parsed, out.vals, out.types)
 }
 
 // compiledIn reports whether a cell can import a package.
@@ -157,17 +165,6 @@ func (k *kernelState) leave() {
 	k.stdout.Flush()
 	k.stderr.Flush()
 	log.SetOutput(k.log)
-}
-
-// A serverLog is what gophernotes itself logs to: the log of the Jupyter server,
-// but for its farewell, which is no news there.
-type serverLog struct{ w io.Writer }
-
-func (l serverLog) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("Shutting down in response to shutdown_request")) {
-		return len(b), nil
-	}
-	return l.w.Write(b)
 }
 
 // errInterrupted is what an interrupted cell fails with.

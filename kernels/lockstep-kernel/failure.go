@@ -104,7 +104,10 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 	failed := &cellError{name: namePanic, err: err}
 	at, called := k.inner, k.called
 	if e, ok := v.(*ending); ok {
-		failed.name, failed.err, at, called = nameError, e.err, e.at, true
+		failed.name, failed.err = nameError, e.err
+		if e.at.IsValid() {
+			at, called = e.at, true
+		}
 	}
 	inner := placeOf(ir.Comp.Fileset, at)
 	text := failed.err.Error()
@@ -126,7 +129,7 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 	within := node.Pos() <= at && at < node.End()
 	switch {
 	case inner.line == 0 || inner.cell == outer.cell && inner.line == outer.line:
-		if failed.name == nameError {
+		if failed.name == nameError && inner.line > 0 {
 			outer = inner
 		}
 		failed.text, failed.places = fmt.Sprintf("%v: %s", outer, text), []place{outer}

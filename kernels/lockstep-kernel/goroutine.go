@@ -18,7 +18,7 @@ import (
 // With spread set, a variadic parameter becomes a plain slice.
 func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
-		f := c.Expr1(node.Args[0], nil)
+		f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
 		if f.Type == nil || f.Type.Kind() != reflect.Func {
 			c.Errorf("call of non-function: %v <%v>", node.Args[0], f.Type)
 		}

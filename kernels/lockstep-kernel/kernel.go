@@ -13,11 +13,13 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"go/build"
 	"os"
 	"os/signal"
 	"reflect"
+	"syscall"
 
 	interp "github.com/cosmos72/gomacro/fast"
 
@@ -59,14 +61,24 @@ func newInterp() *interp.Interp {
 		os.Exit(1)
 	}
 	lockstep = k
+	if err := k.watchMemory(); err != nil {
+		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)
+		os.Exit(1)
+	}
+	k.openCrash(flag.Arg(0))
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		for range signals {
+		for s := range signals {
+			if s == syscall.SIGTERM { // a restart of a kernel that is busy
+				k.shutDown()
+				os.Exit(1)
+			}
 			k.session.Interrupt()
 		}
 	}()
 	ir := interp.New()
+	k.startCells(ir)
 	k.declareHelpers(ir)
 	if err := k.inspect(ir); err != nil {
 		fmt.Fprintf(os.Stderr, "lockstep-kernel: %v\n", err)

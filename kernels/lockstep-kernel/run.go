@@ -47,18 +47,39 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	k.declareChecks(ir)
 }
 
-// run parses, compiles and runs a cell. It returns the values of the last line
-// if that is an expression with a value; a panic of the cell is the error.
-func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals []interface{}, types []xreflect.Type, err error) {
+// An outcome is what comes of a cell: the values of the last line if that is an
+// expression with a value, or an error.
+type outcome struct {
+	vals  []interface{}
+	types []xreflect.Type
+	err   error
+}
+
+// run parses, compiles and runs a cell. A panic of the cell is the error, and so
+// is what ends its goroutine; out is a parameter because run does not return
+// then.
+func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *outcome) {
 	var rest []ast.Node
 	k.at, k.inner = nowhere, token.NoPos
 	before := maps.Clone(ir.Comp.Binds)
+	over := false
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		if r == nil && !over {
+			r = k.exited()
+		}
+		if r != nil {
 			forget(ir, before, rest, k.at)
-			vals, types, err = nil, nil, k.explained(code, k.failure(ir, rest, r))
+			*out = outcome{err: k.explained(code, k.failure(ir, rest, r))}
 		}
 	}()
+	out.vals, out.types = k.values(ir, outerr, code, &rest)
+	over = true
+}
+
+// values runs a cell. It stores what of the cell runs after its declarations in
+// rest.
+func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
 	code = evalSpecialCommands(ir, outerr, code)
 	// A panic must come here and not be printed by the interpreter, and the
 	// lines in its errors are those of the cell.
@@ -70,28 +91,28 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 
 	nodes := ir.Comp.ParseBytes([]byte(code))
 	if len(nodes) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	_, ends := nodes[len(nodes)-1].(ast.Expr)
 	unused := cell.UnusedErrors(nodes)
 	plan := cell.Order(nodes)
-	if rest = plan.Rest; len(plan.Types) > 0 {
+	if *rest = plan.Rest; len(plan.Types) > 0 {
 		ir.RunExpr(ir.CompileAst(ast2.AnyToAst(plan.Types, "cell")))
 	}
 	k.errors.redeclared(nodes)
 	rewrite(ir, plan.Declarations(), false)
-	rewrite(ir, rest, ends)
+	rewrite(ir, *rest, ends)
 	compiled := compile(ir, plan)
 	for _, id := range unused {
 		fmt.Fprintf(k.stderr.File(), "line %d: %s is assigned and not used in this cell; without it, an error ends the cell\n",
 			ir.Comp.Fileset.Position(id.Pos()).Line, id.Name)
 	}
-	if len(rest) == 0 {
-		return nil, nil, nil
+	if len(*rest) == 0 {
+		return nil, nil
 	}
 	results, types := k.runExpr(ir, compiled)
 	if !ends {
-		return nil, nil, nil
+		return nil, nil
 	}
 	some := false
 	for _, r := range results {
@@ -99,9 +120,9 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string) (vals [
 		vals, some = append(vals, v), some || v != nil
 	}
 	if !some {
-		return nil, nil, nil // nil is not worth a line
+		return nil, nil // nil is not worth a line
 	}
-	return vals, types, nil
+	return vals, types
 }
 
 // forget makes the session know the variables that the statement at, which failed,

@@ -39,7 +39,7 @@ func (k *kernelState) declareWaits(ir *interp.Interp) {
 }
 
 // inGoroutine reports whether the caller is a goroutine that a cell started.
-func (k *kernelState) inGoroutine() bool { return gls.GoID() != k.goroutine }
+func (k *kernelState) inGoroutine() bool { return gls.GoID() != k.goroutine.Load() }
 
 // compileFrom compiles from(ch) of <-from(ch).
 func (k *kernelState) compileFrom(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {

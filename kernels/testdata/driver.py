@@ -4,7 +4,8 @@
 
 Steps: {"execute": CODE, "interrupt_after": SECONDS or null, "interrupt_on": TEXT
 or null, "again_after": SECONDS after the first for a second one or null, "input":
-LINES to answer with or null where nobody can be asked, "repeat": N, "timeout":
+LINES to answer with or null where nobody can be asked, "dies": true for a cell
+that ends the kernel, "repeat": N, "timeout":
 SECONDS}, {"inspect": CODE, "pos": N, "detail": N}, {"complete": CODE, "pos": N}, {"kernel_info": true}, {"restart": true}, which kills the
 kernel and starts another. A reply to an execute
 step lists the messages of the cell in order, with the seconds since it was
@@ -33,6 +34,8 @@ def execute(manager, client, step):
     after, on = step.get("interrupt_after"), step.get("interrupt_on")
     while not idle:
         now = time.monotonic()
+        if step.get("dies") and not manager.is_alive():
+            return {"reply": {}, "messages": messages, "seconds": now - start}
         if now > deadline:
             return {"error": "timeout", "messages": messages, "alive": manager.is_alive()}
         if interrupted_at is None and after is not None and now - start >= after:

@@ -1,0 +1,163 @@
+// Package crash keeps a file in which the next kernel of a notebook reads how
+// this one ended.
+//
+// The file begins with one line of fixed length, which says what cell runs. What
+// the Go runtime writes when it ends the process follows. The kernel removes the
+// file when it ends in order, so whatever a new kernel finds was left by one that
+// did not.
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+const (
+	headSize = 32
+	running  = "cell %d runs"
+	idle     = "cell %d ended"
+	maxRead  = 64 << 10 // the cause comes first, and the stacks of all goroutines follow
+	maxCause = 1000     // bytes of a cause that are shown
+)
+
+// A File is the file of one kernel. A nil File keeps nothing.
+type File struct{ f *os.File }
+
+// path returns the name of the file of a connection. Jupyter restarts a kernel
+// with the connection file that it had, and takes no notice of hidden files.
+func path(connection string) string {
+	name := strings.TrimSuffix(filepath.Base(connection), ".json")
+	return filepath.Join(filepath.Dir(connection), ".lockstep-"+name+".crash")
+}
+
+// Open starts the file of a kernel, to which the runtime writes if it ends the
+// process. It also returns how the former kernel of this connection ended, or ""
+// if it ended in order, there was none, or it ended between two cells and left no
+// message.
+func Open(connection string) (file *File, former string, err error) {
+	old, err := os.Open(path(connection))
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(old, maxRead))
+		err = errors.Join(err, old.Close(), os.Remove(path(connection)))
+		former = describe(string(text))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, former, fmt.Errorf("read how the former kernel ended: %w", err)
+	}
+	f, err := os.OpenFile(path(connection), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, former, fmt.Errorf("make crash file: %w", err)
+	}
+	file = &File{f}
+	if _, err = f.WriteString(head(idle, 0)); err == nil { // the runtime writes after it
+		err = debug.SetCrashOutput(f, debug.CrashOptions{})
+	}
+	if err != nil {
+		return nil, former, errors.Join(fmt.Errorf("make crash file: %w", err), file.Remove())
+	}
+	return file, former, nil
+}
+
+// head returns the first line of the file.
+func head(format string, cell int) string {
+	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
+}
+
+// Begin notes that a cell runs.
+func (c *File) Begin(cell int) { c.note(running, cell) }
+
+// End notes that the cell has ended.
+func (c *File) End(cell int) { c.note(idle, cell) }
+
+func (c *File) note(format string, cell int) {
+	if c != nil {
+		_, _ = c.f.WriteAt([]byte(head(format, cell)), 0) // a full disk must not fail the cell
+	}
+}
+
+// Write adds why the kernel is about to end itself.
+func (c *File) Write(cause string) {
+	if c != nil {
+		_, _ = c.f.WriteString(cause + "\n") // it ends in any case
+	}
+}
+
+// Remove removes the file, because the kernel ends in order.
+func (c *File) Remove() error {
+	if c == nil {
+		return nil
+	}
+	return errors.Join(os.Remove(c.f.Name()), c.f.Close())
+}
+
+// describe says how the kernel ended that left this text.
+func describe(text string) string {
+	var cell int
+	where := ""
+	if n, _ := fmt.Sscanf(text, running, &cell); n == 1 && strings.HasPrefix(text, fmt.Sprintf(running, cell)) {
+		where = fmt.Sprintf("while cell [%d] ran", cell)
+	} else if n == 1 && cell > 0 {
+		where = fmt.Sprintf("after cell [%d]", cell)
+	} else {
+		where = "before its first cell"
+	}
+	why := ""
+	if len(text) > headSize {
+		why = cause(text[headSize:])
+	}
+	const lost = "; its variables are lost"
+	switch {
+	case why != "":
+		return "the kernel ended " + where + ": " + why + lost
+	case strings.HasPrefix(where, "while"):
+		return "the kernel ended " + where + " and left no message: it was killed, for want of memory or by a person, " +
+			"or compiled code called os.Exit or log.Fatal" + lost
+	}
+	return ""
+}
+
+// cause returns what ended the process, from what the runtime wrote: the lines
+// before the stacks of the goroutines. For a fatal error it writes none, so the
+// functions in the first stack name the cause.
+func cause(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" && len(lines) > 0 || strings.HasPrefix(line, "goroutine ") || line == "runtime stack:" {
+			break
+		}
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	first := strings.ToValidUTF8(strings.Join(lines, "; "), "\ufffd")
+	switch {
+	case len(first) > maxCause:
+		return strings.ToValidUTF8(first[:maxCause], "") + "…"
+	case first != "":
+		return first
+	case strings.TrimSpace(text) == "":
+		return ""
+	}
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n\n") // the stack in which it happened
+	for _, known := range [][2]string{
+		{"internal/runtime/maps.fatal(", "fatal error: several goroutines used a map at once, and one of them wrote to it"},
+		{"internal/sync.fatal(", "fatal error: a mutex was unlocked that was not locked"},
+		{"sync.fatal(", "fatal error: a mutex was unlocked that was not locked"},
+		{"runtime.newstack(", "fatal error: stack overflow: a function calls itself without end"},
+		{"runtime.mallocgc(", "fatal error: out of memory"},
+		{"runtime.(*mheap).grow(", "fatal error: out of memory"},
+	} {
+		if strings.Contains(text, "\n"+known[0]) {
+			return known[1]
+		}
+	}
+	return "fatal error, see the log of the Jupyter server"
+}

@@ -1,0 +1,125 @@
+// Package memory keeps a kernel from using all memory of its machine or
+// container: at a limit the cell is interrupted, and if memory still grows the
+// kernel ends itself.
+package memory
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+)
+
+// Variable is the environment variable that sets the limit: a size such as 8GiB,
+// or off.
+const Variable = "LOCKSTEP_MEMORY"
+
+// A Limit says how much memory the kernel may use.
+type Limit struct {
+	Bytes    int64 // 0 if there is no limit
+	Capacity int64 // memory of the machine or of the container; 0 if unknown
+	Set      bool  // by the variable
+}
+
+// NewLimit returns the limit for a value of the variable. If it is empty, the
+// limit is 80 % of what the machine or the container has.
+func NewLimit(setting string) (Limit, error) {
+	l := Limit{Capacity: capacity("/", runs.CollectHost().MemoryBytes), Set: setting != ""}
+	switch setting {
+	case "":
+		l.Bytes = l.Capacity / 10 * 8
+	case "off":
+	default:
+		n, err := parse(setting)
+		if err != nil {
+			return Limit{}, fmt.Errorf("read %s: %w", Variable, err)
+		}
+		l.Bytes = n
+	}
+	return l, nil
+}
+
+// String describes the limit in an error.
+func (l Limit) String() string {
+	if l.Set {
+		return fmt.Sprintf("%s, which %s sets", text(l.Bytes), Variable)
+	}
+	return fmt.Sprintf("%s, which is 80 %% of the memory here; %s sets another limit", text(l.Bytes), Variable)
+}
+
+// text returns a number of bytes for people.
+func text(n int64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// parse reads a size such as 8GiB, 512MB or 1000000.
+func parse(s string) (int64, error) {
+	digits := strings.TrimRight(s, "kKMGTiB ")
+	factor, ok := map[string]float64{
+		"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}[strings.TrimSpace(s[len(digits):])]
+	v, err := strconv.ParseFloat(digits, 64)
+	if n := v * factor; ok && err == nil && n >= 1 && n < math.MaxInt64 {
+		return int64(n), nil
+	}
+	return 0, fmt.Errorf("unknown size %q: want a number with MiB, GiB, MB or GB, such as 8GiB, or off", s)
+}
+
+// capacity returns the smallest of the memory of the machine and the limits of
+// the control groups that the process is in. Files are read below root.
+func capacity(root string, machine int64) int64 {
+	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return machine // not Linux
+	}
+	limit := machine
+	for line := range strings.Lines(string(groups)) {
+		// number:controllers:path, without controllers in version 2
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(part) != 3 {
+			continue
+		}
+		folder, file := "sys/fs/cgroup", "memory.max"
+		if part[1] != "" {
+			folder, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			if !strings.Contains(","+part[1]+",", ",memory,") {
+				continue
+			}
+		}
+		// A group is within the limits of those above it. In a container, the path
+		// may be the machine's, and the container's own group is the root.
+		for dir := filepath.Join("/", part[2]); ; dir = filepath.Dir(dir) {
+			b, err := os.ReadFile(filepath.Join(root, folder, dir, file))
+			if n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && parseErr == nil && n > 0 && (limit == 0 || n < limit) {
+				limit = n
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}
+
+// Used returns how many bytes of memory this process uses, or 0 where the system
+// does not tell.
+func Used() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 is "does not tell"
+	return pages * int64(os.Getpagesize())
+}
