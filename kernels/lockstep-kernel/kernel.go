@@ -6,9 +6,9 @@
 //
 // These files are only half of it. kernels/build shows the compiler the files
 // of gophernotes (names beginning with gophernotes_) and the registrations of
-// the packages beside them, and sets the build tag notebook; without the tag
-// the folder is empty. The functions below that nobody here calls are called
-// from gophernotes' kernel.go, by the substitutions in
+// the packages beside them, and sets the build tag notebook. Without the tag
+// the command only says how to build it. The functions below that nobody here
+// calls are called from gophernotes' kernel.go, by the substitutions in
 // kernels/build/overlay.go.
 package main
 
