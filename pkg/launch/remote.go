@@ -91,7 +91,7 @@ func (m *remote) refreshRun() {
 		return
 	}
 	read, err := runs.Read(n.Dir)
-	if err != nil || read.Info.Status == runs.StatusRunning {
+	if err != nil || read.Info.Status == runs.StatusRunning || read.Info.Status == runs.StatusKilled {
 		m.killed(errKilled)
 		return
 	}

@@ -204,7 +204,7 @@ func (r *run) finish(status string, cause error) error {
 	switch {
 	case left:
 		cause = fmt.Errorf("%w; rank 0 then said: %s", cause, before.Info.Error)
-	case before.Info.Status != runs.StatusRunning && !asked:
+	case before.Info.Status != runs.StatusRunning && before.Info.Status != runs.StatusKilled && !asked:
 		return nil // it has said so itself
 	}
 	w, _, err := runs.Resume(r.dir)

@@ -82,6 +82,10 @@ func TestOwnerKilled(t *testing.T) {
 	run, err := Read(dir) // which needs no lock
 	check(t, err)
 	equal(t, run.Info.Status, StatusRunning)
+	tail := NewTail(dir)
+	_, err = tail.Read()
+	check(t, err)
+	equal(t, tail.Run().Info.Status, StatusRunning)
 
 	pending := filepath.Join(dir, ".run.json123") // of the owner, as it replaces a file
 	check(t, os.WriteFile(pending, nil, 0o644))
@@ -98,8 +102,27 @@ func TestOwnerKilled(t *testing.T) {
 	if owner := wantDead(t, dir); owner.Released {
 		t.Error("a killed owner has released its lock")
 	}
+	// run.json still says that it runs; who reads it asks the lock.
+	info, err := readInfo(dir)
+	check(t, err)
+	equal(t, info.Status, StatusRunning)
+	run, err = Read(dir)
+	check(t, err)
+	equal(t, run.Info.Status, StatusKilled)
+	changed, err := tail.Read()
+	check(t, err)
+	equal(t, changed, true)
+	equal(t, tail.Run().Info.Status, StatusKilled)
+	changed, err = tail.Read()
+	check(t, err)
+	equal(t, changed, false)
+
 	w, _, err := Resume(dir)
 	check(t, err)
+	equal(t, w.Info().Status, StatusRunning)
+	_, err = tail.Read()
+	check(t, err)
+	equal(t, tail.Run().Info.Status, StatusRunning)
 	equal(t, w.Notices(), []string(nil)) // the lock is proof enough
 	check(t, w.Finish(StatusDone, nil))
 	if _, err := os.Stat(pending); err == nil {

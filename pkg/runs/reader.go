@@ -19,10 +19,11 @@ import (
 // says what is wrong inside one. A file that is a named pipe or a device, or a
 // link out of the folder, is not opened and is a problem too. An error
 // means that nothing can be said about the run: no run.json, or one that is
-// damaged or newer than this program.
+// damaged or newer than this program. A run that nobody runs any more, although
+// run.json says so, has the status StatusKilled.
 func Read(dir string) (Run, error) {
 	run := Run{Dir: dir, File: filepath.Join(dir, epochsFile), Kind: "run folder"}
-	info, err := readInfo(dir)
+	info, err := readStatus(dir)
 	if err != nil {
 		return run, err
 	}
@@ -90,6 +91,24 @@ const (
 	// maxWorkers bounds the world size of a run: readers loop over the ranks.
 	maxWorkers = 1 << 20
 )
+
+// readStatus reads run.json of dir. The status of a run that has not ended is
+// derived from its lock.
+func readStatus(dir string) (Info, error) {
+	info, err := readInfo(dir)
+	if err != nil || info.Status != StatusRunning {
+		return info, err
+	}
+	_, alive, err := OwnerOf(dir)
+	if alive || err != nil { // who may not query the lock believes run.json
+		return info, nil
+	}
+	// Its owner may have ended it between the two looks: run.json comes before the release.
+	if info, err = readInfo(dir); err == nil && info.Status == StatusRunning {
+		info.Status = StatusKilled
+	}
+	return info, err
+}
 
 // missingRows returns a problem if the run is done and its config has more epochs
 // than the last row: then the end of epochs.csv is missing.

@@ -27,10 +27,13 @@ const SchemaVersion = 1
 
 // Status of a run.
 const (
-	StatusRunning  = "running" // or killed: nobody could write more
+	StatusRunning  = "running"
 	StatusDone     = "done"
 	StatusFailed   = "failed"
 	StatusCanceled = "canceled"
+	// StatusKilled is never written: Read gives it to a run whose run.json says
+	// "running" although no process owns it.
+	StatusKilled = "killed"
 )
 
 // Info is run.json: what was run, where, with what, and what came of it.

@@ -68,12 +68,16 @@ func (t *Tail) Read() (changed bool, err error) {
 // readInfo reads run.json, which is replaced as a whole, when it was.
 func (t *Tail) readInfo() (bool, error) {
 	stat, err := os.Stat(filepath.Join(t.dir, infoFile))
-	if err == nil && t.stat != nil && os.SameFile(t.stat, stat) && stat.Size() == t.stat.Size() && stat.ModTime().Equal(t.stat.ModTime()) {
+	same := err == nil && t.stat != nil && os.SameFile(t.stat, stat) && stat.Size() == t.stat.Size() && stat.ModTime().Equal(t.stat.ModTime())
+	if same && t.info.Status != StatusRunning && t.info.Status != StatusKilled {
 		return false, nil
 	}
-	info, err := readInfo(t.dir)
+	info, err := readStatus(t.dir) // the lock changes without run.json
 	if err != nil {
 		return false, err
+	}
+	if same && info.Status == t.info.Status {
+		return false, nil
 	}
 	t.info, t.stat = info, stat
 	if stat != nil {

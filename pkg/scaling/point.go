@@ -175,8 +175,11 @@ func (s *Study) quality(p *Point, c cell) {
 
 // examine names what keeps a run that counts from being whole.
 func (s *Study) examine(r runs.Run, m measured) {
-	if r.Info.Status == runs.StatusRunning {
-		s.problem(r, "the run has not ended (it still runs, or was killed); what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+	switch r.Info.Status {
+	case runs.StatusRunning:
+		s.problem(r, "the run has not ended; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
+	case runs.StatusKilled:
+		s.problem(r, "the run was killed; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
 	}
 	switch {
 	case m.epochs > 0:

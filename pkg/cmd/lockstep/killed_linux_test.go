@@ -313,7 +313,7 @@ func TestKilledRunsResume(t *testing.T) {
 			case err != nil:
 				t.Fatalf("after kill %d: %v\n%s", done, err, &out)
 			}
-			if victim >= 0 && r.Info.Status == runs.StatusRunning {
+			if victim >= 0 && (r.Info.Status == runs.StatusRunning || r.Info.Status == runs.StatusKilled) {
 				t.Errorf("run.json says that the run goes on, after kill %d", done)
 			}
 			for i, e := range r.Epochs {
