@@ -46,6 +46,10 @@ func Cells(c CellsConfig) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	const perImage = 128 // of names and slices
+	if err := checkMemory(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
+		return nil, err
+	}
 	s := &held{
 		height: c.Height, width: c.Width,
 		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),

@@ -44,6 +44,9 @@ func Fields(c FieldsConfig) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if err := checkMemory(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(fieldInputs+fieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
+		return nil, err
+	}
 	s := &arrays{
 		image: []int{fieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{fieldTargets, c.Edge, c.Edge, c.Edge},
 		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),

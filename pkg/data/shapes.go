@@ -54,6 +54,10 @@ func Shapes(c ShapesConfig) (*Classes, error) {
 		return nil, err
 	}
 	c = c.filled()
+	const perPicture = 32 // of slices
+	if err := checkMemory(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
+		return nil, err
+	}
 	s := &shapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
 	labels := make([]int32, c.Count)
 	var wg sync.WaitGroup

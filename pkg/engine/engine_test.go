@@ -33,7 +33,7 @@ func TestOptionsValidate(t *testing.T) {
 		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `convolution "fft" is not known on cpu: use auto, winograd or direct`},
 		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu: use fp32 (fp16 only on reference or cuda)`},
 		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 (fp64 only on reference)"},
-		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use at least 1"},
+		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use 1 to 1024"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -88,11 +88,14 @@ func (o Options) Validate() error {
 		return bad("convolution %q is not known on %s: use %s", o.Convolution, name, choices(k.convolutions))
 	case !slices.Contains(k.precisions, o.Precision):
 		return bad("precision %q is not offered on %s: use %s", o.Precision, name, precisions(o.Precision, k))
-	case o.Threads < 1:
-		return bad("threads is %d: use at least 1", o.Threads)
+	case o.Threads < 1 || o.Threads > MaxThreads:
+		return bad("threads is %d: use 1 to %d", o.Threads, MaxThreads)
 	}
 	return nil
 }
+
+// MaxThreads bounds the threads of a machine's workers, whatever it allows.
+const MaxThreads = 1024
 
 // CUDA says whether the options ask for a GPU, and for which: −1 for the one of
 // the worker's local rank.

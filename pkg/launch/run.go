@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
 // run is one run of a sweep.
@@ -163,6 +165,9 @@ func (r *run) trainArguments() []string {
 	args := []string{
 		"train", "--config", s.Config, "--seed", strconv.FormatInt(r.seed, 10),
 		"--threads", strconv.Itoa(s.Threads), "--run", r.dir,
+	}
+	if s.Oversubscribe && s.Threads > train.ThreadsPerCore*runtime.NumCPU() {
+		args = append(args, "--oversubscribe")
 	}
 	if s.Data != "" {
 		args = append(args, "--data", s.Data)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
@@ -152,6 +153,8 @@ func (s Sweep) validateCounts(cores int) error {
 			return fmt.Errorf("%d workers: use at least 1", n)
 		case counts[n]:
 			return fmt.Errorf("duplicate worker count %d", n)
+		case n > engine.MaxThreads/threads:
+			return fmt.Errorf("%s × %s: use at most %d threads on a machine", count(n, "worker"), count(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); times are then no measure of scaling",
 				count(n, "worker"), count(threads, "thread"), n*threads, count(cores, "core"))

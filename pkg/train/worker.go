@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/data"
 	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/model"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
@@ -38,6 +40,8 @@ type Worker struct {
 	Resume  bool   // go on from the newest checkpoint of the run folder
 	Profile string // FIRST:STEPS, see ParseProfile
 	Trace   bool   // of the profile, every kernel's time
+	// Oversubscribe allows more than four threads for each core.
+	Oversubscribe bool
 
 	Build model.Builder // of a network of one's own; nil: the config's
 	Out   io.Writer     // lines for people, of rank 0
@@ -81,8 +85,18 @@ func (w Worker) config() (c Config, err error) {
 			c.Data.Kind = kind
 		}
 	}
-	return c.With(w.overrides()...)
+	if c, err = c.With(w.overrides()...); err != nil {
+		return Config{}, err
+	}
+	if cores := runtime.NumCPU(); c.Engine.Threads > ThreadsPerCore*cores && !w.Oversubscribe {
+		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d for each, or allow more with --oversubscribe", c.Engine.Threads, english.Count(cores, "core"), ThreadsPerCore)
+	}
+	return c, nil
 }
+
+// ThreadsPerCore is how many threads of a worker a core may have: more are taken
+// for a mistake.
+const ThreadsPerCore = 4
 
 // placeData says where the data lie. Where those that are held out have a path of
 // their own, both are in that folder, under their names.

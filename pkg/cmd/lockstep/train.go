@@ -50,6 +50,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().Int64Var(&w.Seed, "seed", 1, "of initial weights, order and augmentation")
 	c.Flags().IntVar(&w.Epochs, "epochs", 0, "instead of the config's")
 	c.Flags().IntVar(&w.Threads, "threads", 0, "of this worker, instead of the config's")
+	c.Flags().BoolVar(&w.Oversubscribe, "oversubscribe", false, "allow more than four threads for each core")
 	c.Flags().StringVar(&w.Device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
 	c.Flags().StringVar(&w.Profile, "profile", "", "FIRST:STEPS, such as 10:5, or epoch=1,steps=0-59: steps that are looked into: on the CPU as trace-<rank>.json of the run folder (Chrome's trace viewer, Perfetto), on a GPU by its profiler (nsys profile -c cudaProfilerApi lockstep train …)")
 	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU too the time of every kernel in the --profile, as trace-<rank>.json")

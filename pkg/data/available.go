@@ -1,0 +1,67 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// checkMemory returns an error if count items of so many bytes each do not fit
+// into the memory that the system still has. what names the setting, such as
+// "data.count is 3".
+func checkMemory(what string, count int, bytesEach float64) error {
+	need := float64(count) * bytesEach
+	if available := availableMemory(); need > available {
+		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller ones", what, gib(need), gib(available))
+	}
+	return nil
+}
+
+func gib(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
+
+// availableMemory returns the bytes that the system can still give to this
+// process: by /proc/meminfo, and by the control groups it is in. It returns +Inf
+// where the system does not tell.
+func availableMemory() float64 {
+	available := math.Inf(1)
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == "MemAvailable:" && f[2] == "kB" {
+				if kib, err := strconv.ParseFloat(f[1], 64); err == nil {
+					available = kib * 1024
+				}
+			}
+		}
+	}
+	group, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return available
+	}
+	// Of version 2 (cgroups(7)): one line "0::/path". Each group around it counts too.
+	_, path, ok := strings.Cut(strings.TrimSpace(string(group)), "0::")
+	for ok && path != "" {
+		dir := filepath.Join("/sys/fs/cgroup", path)
+		if most, err := readNumber(filepath.Join(dir, "memory.max")); err == nil {
+			if used, err := readNumber(filepath.Join(dir, "memory.current")); err == nil {
+				available = min(available, max(0, most-used))
+			}
+		}
+		if path == "/" {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return available
+}
+
+// readNumber reads a file that holds a number; "max" is an error.
+func readNumber(path string) (float64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+}
