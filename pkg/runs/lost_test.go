@@ -10,6 +10,7 @@ import (
 // TestLostFiles: what a run writes into files that were deleted, moved or
 // replaced would be lost without a word; the run fails instead.
 func TestLostFiles(t *testing.T) {
+	t.Attr("fault", "a run folder deleted or moved, or one of its files deleted or replaced, while it is written")
 	remove := func(name string) func(dir string) error {
 		return func(dir string) error { return os.Remove(filepath.Join(dir, name)) }
 	}
@@ -60,6 +61,7 @@ func TestLostFiles(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "each later write is an error, and the run has failed")
 }
 
 // TestLostFilesOfRanks: the files of steps and events, and the rows of the load.

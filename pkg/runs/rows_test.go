@@ -35,6 +35,7 @@ func stepLine(n string) string { return stepPrefix + n + `,"samples":2}` }
 
 // TestMissingAndDoubledRows: by every reader of a run folder.
 func TestMissingAndDoubledRows(t *testing.T) {
+	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	all := []int{1, 2, 3, 4}
 	for name, tt := range map[string]struct {
 		epochs []int
@@ -79,6 +80,7 @@ func TestMissingAndDoubledRows(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "every reader names the file and the line")
 }
 
 // TestUnreadableLineIsOneProblem: the line after it is no second one.

@@ -48,6 +48,7 @@ func change(t *testing.T, path string, how func([]byte) []byte) {
 // damaged, sets it aside, goes on from the one before, and ends with the bits of
 // a run that was not disturbed.
 func TestDamagedCheckpoint(t *testing.T) {
+	t.Attr("fault", "a flipped bit, a zeroed tail, a cut tail or no byte in the newest checkpoint")
 	cfg := tiny()
 	whole := filepath.Join(t.TempDir(), "whole")
 	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
@@ -104,11 +105,13 @@ func TestDamagedCheckpoint(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "--resume names it, sets it aside, goes on from the one before, and ends with the bits of an undisturbed run")
 }
 
 // TestDamagedWithinAnEpoch: the checkpoint before the newest is kept within an
 // epoch too, also in the first.
 func TestDamagedWithinAnEpoch(t *testing.T) {
+	t.Attr("fault", "a flipped bit in the newest checkpoint within an epoch")
 	cfg := tiny()
 	cfg.Checkpoint.EverySteps = 1
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -143,11 +146,13 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "the checkpoint before it serves, and the run ends with the bits of an undisturbed run")
 }
 
 // TestNoWholeCheckpoint: nothing is trained from the beginning, or renamed,
 // unless somebody decides so.
 func TestNoWholeCheckpoint(t *testing.T) {
+	t.Attr("fault", "the only checkpoint is damaged")
 	cfg := tiny()
 	cfg.Epochs = 1
 	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
@@ -167,6 +172,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	if !errors.As(err, &damaged) {
 		t.Errorf("the predictor says %v", err)
 	}
+	t.Attr("outcome", "--resume refuses, names the file and says what to do")
 }
 
 // TestCheckpointWithoutChecksums: one of an earlier version is resumed from as

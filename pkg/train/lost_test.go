@@ -15,6 +15,7 @@ import (
 // TestLostDuringTheRun: a run whose folder is deleted, or which loses a file, ends
 // with an error, in its last epoch too, and does not make the folder anew.
 func TestLostDuringTheRun(t *testing.T) {
+	t.Attr("fault", "the run folder, or one of its files, deleted during the run")
 	for _, lost := range []string{"", "epochs.csv", "out.log", "run.json", "steps-0.jsonl", "steps-1.jsonl", "events.out.tfevents.*", "checkpoints"} {
 		for _, epoch := range []int{1, 3} {
 			if lost == "checkpoints" && epoch == 1 {
@@ -64,4 +65,5 @@ func TestLostDuringTheRun(t *testing.T) {
 			})
 		}
 	}
+	t.Attr("outcome", "the run ends with an error that names the file, and the folder does not come back")
 }

@@ -13,6 +13,7 @@ import (
 // TestMissingRowsOfTheRun: --resume and verify run name rows and steps that are
 // missing or doubled.
 func TestMissingRowsOfTheRun(t *testing.T) {
+	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	cfg := tiny()
 	lines := func(change func(lines [][]byte) [][]byte) func([]byte) []byte {
 		return func(text []byte) []byte { return bytes.Join(change(bytes.SplitAfter(text, []byte("\n"))), nil) }
@@ -63,4 +64,5 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "verify run fails, and --resume names the place")
 }

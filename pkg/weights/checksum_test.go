@@ -14,6 +14,7 @@ import (
 // TestDamage: of a file in which any one bit is flipped, or whose tail is zeroed
 // or cut off, nothing is read that was not written.
 func TestDamage(t *testing.T) {
+	t.Attr("fault", "any one bit of a checkpoint flipped, or its tail zeroed or cut off")
 	path := filepath.Join(t.TempDir(), "epoch-0001.safetensors")
 	tensors := []weights.Tensor{
 		{Name: "optimizer.m.w", Shape: []int{2, 3}, F64: []float64{1, 2, 3, 4, 5, 6}},
@@ -68,6 +69,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("a cut tail of %d bytes goes unnoticed", n)
 		}
 	}
+	t.Attr("outcome", "nothing is read that was not written")
 }
 
 // TestNoChecksums: files of earlier versions and of other programs have none.

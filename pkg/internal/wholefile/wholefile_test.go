@@ -76,6 +76,7 @@ func TestRegularFile(t *testing.T) {
 
 // TestFailedWrite: the old file stays, and nothing is left beside it.
 func TestFailedWrite(t *testing.T) {
+	t.Attr("fault", "a disk that fills up while a file is replaced")
 	for name, write := range map[string]func(string, fs.FileMode, func(*os.File) error) error{"Write": Write, "WriteUnsynced": WriteUnsynced} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.csv")
@@ -98,10 +99,12 @@ func TestFailedWrite(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "the error names the file, the old one stays whole, and no temporary file is left")
 }
 
 // TestLinks: the link stays, the file behind it is written.
 func TestLinks(t *testing.T) {
+	t.Attr("fault", "a chain of symbolic links, or a loop of them, in place of a file to write")
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -128,6 +131,7 @@ func TestLinks(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "the last target is replaced and the links stay; a loop is an error")
 }
 
 func TestRefused(t *testing.T) {
@@ -156,6 +160,7 @@ func TestRefused(t *testing.T) {
 
 // TestFIFO: it gets the bytes, and stays a FIFO.
 func TestFIFO(t *testing.T) {
+	t.Attr("fault", "a FIFO, or a link to one, in place of a file to write")
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -180,11 +185,13 @@ func TestFIFO(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "the reader gets the bytes, and the FIFO stays")
 }
 
 // TestDevice: a character device stays what it is. The link keeps a broken
 // Write from replacing the machine's own null device.
 func TestDevice(t *testing.T) {
+	t.Attr("fault", "a link to a device in place of a file to write")
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), "null")
@@ -196,6 +203,7 @@ func TestDevice(t *testing.T) {
 			}
 		})
 	}
+	t.Attr("outcome", "the device gets the bytes; neither the link nor the device is replaced")
 }
 
 // TestOpenFile: /proc/self/fd/N, which /dev/stdout is a link to, is written to,
