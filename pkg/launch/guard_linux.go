@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -105,38 +105,21 @@ func guard(launcher, path string, argv []string) {
 	}()
 	var ended unix.WaitStatus
 	for pid := 0; pid != program.Pid; { // and reap the orphans that came to this process
-		if pid, err = unix.Wait4(-1, &ended, 0, nil); err != nil && err != unix.EINTR {
+		if pid, err = unix.Wait4(-1, &ended, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	for begin := time.Now(); time.Since(begin) < guardTime; {
 		signalDescendants(unix.SIGKILL)
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		if err == unix.ECHILD {
+		if errors.Is(err, unix.ECHILD) {
 			break
 		}
 		if pid == 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	endAs(ended)
-}
-
-// endAs ends this process in the way that another one has ended.
-func endAs(ended unix.WaitStatus) {
-	if !ended.Signaled() {
-		os.Exit(ended.ExitStatus())
-	}
-	s := ended.Signal()
-	// Go would print the stacks of all goroutines on some signals: restore the
-	// default action, and write no second core dump.
-	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	var defaultAction [32]byte // struct sigaction of rt_sigaction(2): SIG_DFL, no flags, no mask
-	const maskBytes = 8
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, maskBytes, 0, 0)
-	_ = unix.Kill(os.Getpid(), s)
-	time.Sleep(time.Second)
-	os.Exit(128 + int(s)) // as a shell says it
+	process.EndAs(ended)
 }
 
 // signalDescendants sends s to all processes that come from this one.

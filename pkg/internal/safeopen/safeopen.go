@@ -92,7 +92,7 @@ func Inside(dir, path string) (name string, err error) {
 
 // refuse returns a RefusedError unless info describes a regular file.
 func refuse(path string, info fs.FileInfo) error {
-	what := ""
+	var what string
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		return nil

@@ -169,8 +169,8 @@ func TestGraphsHoldTheCommunicator(t *testing.T) {
 				return err
 			}
 			select {
-			case <-result:
-				return errors.New("returned while the executable graph exists")
+			case err := <-result:
+				return fmt.Errorf("returned %w while the executable graph exists", err)
 			case <-time.After(20 * time.Millisecond):
 			}
 			return errors.Join(r.Driver.GraphExecDestroy(exec), <-result)
