@@ -136,6 +136,16 @@ func (e *Engine) NCCL() (*nccl.Library, error) {
 	return e.gpu.stack.NCCL, nil
 }
 
+// DeviceProperties returns what cuDNN (from 9.8) knows of the GPU, as JSON: with it, cuDNN
+// can compile plans for this kind of GPU where there is none.
+func (e *Engine) DeviceProperties() (text string, err error) {
+	err = e.thread.do(func() error {
+		text, err = e.gpu.cudnn.DeviceProperties(e.gpu.dnn)
+		return err
+	})
+	return text, err
+}
+
 // UUID tells the engine's GPU from all others, on whatever machine.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 

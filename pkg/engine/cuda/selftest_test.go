@@ -32,6 +32,27 @@ func selfTested(t *testing.T, o fake.Options, s SelfTestOptions) []Check {
 // TestSelfTest: on the simulated machine everything holds, and every kernel runs.
 // One precision of 16 bits has all of them; the others differ in numbers alone,
 // and a GPU is asked for all.
+// TestFirst: the properties of the device come back, and the checks of small networks; an
+// older cuDNN has no properties.
+func TestFirst(t *testing.T) {
+	t.Setenv(cacheVariable, "off")
+	s, err := simulated(t, fake.Options{}).Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := RunFirstOn(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Missing != "" || !strings.Contains(string(f.DeviceProperties), "Simulated H200") || len(f.Checks) == 0 || Failed(f.Checks) > 0 {
+		t.Errorf("%+v", f)
+	}
+	old := openOn(t, fake.New(fake.Options{CUDNNVersion: 90500}), gpuOptions("fp32"))
+	if text, err := old.DeviceProperties(); text != "" || err == nil || !strings.Contains(err.Error(), "cudnnBackendCreateDescriptor of type 38") {
+		t.Errorf("cuDNN 9.5: %q, %v", text, err)
+	}
+}
+
 func TestSelfTest(t *testing.T) {
 	for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 1, Precisions: []string{"fp16"}}) {
 		if !c.OK {

@@ -107,6 +107,9 @@ func headers() []header {
 		"CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR":                        int64(cudnn.DescGraph),
 		"CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR":                          int64(cudnn.DescPack),
 		"CUDNN_BACKEND_TENSOR_DESCRIPTOR":                                int64(cudnn.DescTensor),
+		"CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR":                            int64(cudnn.DescDeviceProperties),
+
+		"CUDNN_ATTR_DEVICEPROP_HANDLE": int64(cudnn.AttrDeviceHandle), "CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION": int64(cudnn.AttrDeviceJSON),
 
 		"CUDNN_ATTR_POINTWISE_MODE": int64(cudnn.AttrPointwiseMode), "CUDNN_ATTR_POINTWISE_MATH_PREC": int64(cudnn.AttrPointwisePrec),
 		"CUDNN_ATTR_CONVOLUTION_COMP_TYPE": int64(cudnn.AttrConvCompType), "CUDNN_ATTR_CONVOLUTION_CONV_MODE": int64(cudnn.AttrConvMode),

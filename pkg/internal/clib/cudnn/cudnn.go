@@ -125,6 +125,8 @@ const (
 	DescTensor       DescriptorType = 17
 	// DescBNBackwardWeights is the gradient of a batch norm's parameters.
 	DescBNBackwardWeights DescriptorType = 23
+	// DescDeviceProperties is what cuDNN knows of a device (from 9.8).
+	DescDeviceProperties DescriptorType = 38
 )
 
 // Attribute is cudnnBackendAttributeName_t.
@@ -207,6 +209,9 @@ const (
 	AttrPackIDs       Attribute = 1000
 	AttrPackPointers  Attribute = 1001
 	AttrPackWorkspace Attribute = 1003
+
+	AttrDeviceHandle Attribute = 2701
+	AttrDeviceJSON   Attribute = 2702
 
 	AttrEngineGraph     Attribute = 1300
 	AttrEngineIndex     Attribute = 1301

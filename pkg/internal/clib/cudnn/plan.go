@@ -249,16 +249,35 @@ func (l *Library) notes(engine Descriptor, name Attribute, t AttributeType) ([]i
 // JSON is the plan as text, from which PlanFromJSON makes it again on a machine
 // with the same device and library version.
 func (p *Plan) JSON() (string, error) {
+	return p.lib.text(p.desc, AttrPlanJSON, "the plan's text")
+}
+
+// DeviceProperties returns, as JSON, what cuDNN (from 9.8) knows of a handle's device. From
+// this text it can compile plans for such a device on a machine without one.
+func (l *Library) DeviceProperties(h Handle) (text string, err error) {
+	b := l.builder()
+	defer func() { err = errors.Join(err, b.release()) }()
+	d := b.create(DescDeviceProperties)
+	b.handle(d, AttrDeviceHandle, h)
+	b.finalize(d, "device properties")
+	if b.err != nil {
+		return "", b.err
+	}
+	return l.text(d, AttrDeviceJSON, "the device's properties")
+}
+
+// text reads an attribute that is a text.
+func (l *Library) text(d Descriptor, name Attribute, what string) (string, error) {
 	var n int64
-	if s := p.lib.GetAttribute(p.desc, AttrPlanJSON, TypeChar, 0, &n, nil); s != Success {
-		return "", p.lib.failed("cudnnBackendGetAttribute of the plan's text", s)
+	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
+		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
 	}
 	if n == 0 {
 		return "", nil
 	}
 	buf := make([]byte, n)
-	if s := p.lib.GetAttribute(p.desc, AttrPlanJSON, TypeChar, n, &n, unsafe.Pointer(&buf[0])); s != Success {
-		return "", p.lib.failed("cudnnBackendGetAttribute of the plan's text", s)
+	if s := l.GetAttribute(d, name, TypeChar, n, &n, unsafe.Pointer(&buf[0])); s != Success {
+		return "", l.failed("cudnnBackendGetAttribute of "+what, s)
 	}
 	return trimZero(buf), nil
 }

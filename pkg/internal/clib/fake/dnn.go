@@ -146,6 +146,8 @@ func lateSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]spec {
 		return map[cudnn.Attribute]spec{
 			cudnn.AttrPackIDs: ids, cudnn.AttrPackPointers: pointers, cudnn.AttrPackWorkspace: workspace,
 		}
+	case cudnn.DescDeviceProperties:
+		return map[cudnn.Attribute]spec{cudnn.AttrDeviceHandle: one(cudnn.TypeHandle)}
 	case cudnn.DescEngine:
 		return map[cudnn.Attribute]spec{
 			cudnn.AttrEngineGraph: one(cudnn.TypeDescriptor, cudnn.DescGraph), cudnn.AttrEngineIndex: one(cudnn.TypeInt64),
@@ -222,7 +224,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	}
 	l.CreateDescriptor = func(t cudnn.DescriptorType) (out cudnn.Descriptor, s cudnn.Status) {
 		s = locked(func() cudnn.Status {
-			if specs(t) == nil {
+			if specs(t) == nil || t == cudnn.DescDeviceProperties && m.opt.CUDNNVersion < 90800 {
 				return d.fail(cudnn.NotSupported, "descriptors of type %d are not simulated", t)
 			}
 			n, _ := m.handle("descriptor")

@@ -139,6 +139,12 @@ func (d *dnn) get(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeTyp
 		return out(cudnn.TypeBehaviorNote, int32Bytes(desc.engine.behaviour))
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanWorkspace:
 		return out(cudnn.TypeInt64, binary.LittleEndian.AppendUint64(nil, uint64(desc.engine.workspace)))
+	case desc.kind == cudnn.DescDeviceProperties && name == cudnn.AttrDeviceJSON:
+		text, err := json.Marshal(map[string]any{"name": d.m.opt.Name, "capability": d.m.opt.Capability})
+		if err != nil {
+			return d.fail(cudnn.InternalError, "%v", err)
+		}
+		return out(cudnn.TypeChar, text)
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanJSON:
 		text, err := json.Marshal(saved{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
 		if err != nil {
