@@ -21,8 +21,8 @@ func (c *control) sign() {
 	c.pid.Store(int64(pid)) // last: the others read the rest only when this is set
 }
 
-// running says whether the rank's process still runs. One that cannot be seen
-// from here (another container's) counts as running: then only the time-out
+// running reports whether the rank's process still runs, stopped or not. One that
+// cannot be seen from here (another container's) counts as running: on Linux, lives
 // tells.
 func (c *control) running() bool {
 	pid := int(c.pid.Load())

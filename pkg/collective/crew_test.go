@@ -300,3 +300,61 @@ func (c *crew) processorTime(t *testing.T) time.Duration {
 	}
 	return sum
 }
+
+// TestStoppedMemberHasUntilTheTimeout: a process that is stopped is not gone, so
+// that nothing but the time-out ends the wait for it. Were it taken for dead, that
+// would show within 10 s.
+func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
+	const timeout = 12 * time.Second
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			t.Attr("fault", "SIGSTOP of a rank that exchanges by "+transport)
+			c := newCrew(t, transport, 2)
+			switch g := c.group.(type) {
+			case *SharedMemory:
+				g.options.Timeout = timeout
+			case *Ring:
+				g.options.Timeout = timeout
+			}
+			if err := c.sum(10, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.cmds[0].Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			err := addUp(c.group, 10, 1)
+			wantError(t, err, "all-reduce 2: rank 1 (last seen in all-reduce 1) did not arrive within 12s")
+			t.Attr("outcome", err.Error())
+			if err := c.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, c.end(), "signal: killed")
+		})
+	}
+}
+
+// TestKilledInAnotherContainer: a process whose number means nothing here is seen to
+// end by the lock that it held.
+func TestKilledInAnotherContainer(t *testing.T) {
+	t.Attr("fault", "kill -9 of a rank in another container, that exchanges through shared memory")
+	p := newPair(t)
+	if err := p.sum(10, 1); err != nil {
+		t.Fatal(err)
+	}
+	p.memory.control(1).namespace.Store(1)
+	if !p.running(1) {
+		t.Error("it runs, but is taken for dead")
+	}
+	if err := p.cmds[0].Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	err := p.AllReduce(context.Background(), device.Buffer{F32: []float32{1}})
+	wantError(t, err, "all-reduce 2: rank 1 is gone: its process ")
+	if d := time.Since(begin); d > 30*time.Second { // DefaultTimeout is two minutes
+		t.Errorf("noticed after %v", d)
+	}
+	t.Attr("outcome", fmt.Sprintf("after %.1f s: %v", time.Since(begin).Seconds(), err))
+	wantError(t, errors.Join(p.Close(), p.end()), "signal: killed")
+}

@@ -141,7 +141,7 @@ func (g *memoryGroup) compare() error {
 func (c *call) String() string { return callText(c.what.Load(), c.length.Load()) }
 
 // missing says why the wait for rank must end, nil while it need not.
-func (g *memoryGroup) missing(ctx context.Context, rank int, deadline time.Time, look bool) error {
+func (g *memoryGroup) missing(ctx context.Context, rank int, waited time.Duration, look bool) error {
 	c := g.memory.control(rank)
 	switch state := c.state.Load(); {
 	case state == stateFailed:
@@ -154,7 +154,7 @@ func (g *memoryGroup) missing(ctx context.Context, rank int, deadline time.Time,
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w while waiting for %s", g.what, context.Cause(ctx), g.absent())
 	}
-	if time.Now().After(deadline) {
+	if waited >= g.options.Timeout {
 		return fmt.Errorf("%s: %s did not arrive within %v", g.what, g.absent(), g.options.Timeout)
 	}
 	return nil

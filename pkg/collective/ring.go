@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/process"
 )
 
 // Ring is the group of processes joined by stream sockets in a ring: each rank
@@ -41,12 +42,12 @@ type Ring struct {
 	piece      int     // bytes of a piece
 	scratch    []byte
 
-	mine    frame     // this rank's last call …
-	last    frame     // … and that of the rank before
-	missing *frame    // who is missing, as ranks before this one say; nil since the last progress
-	told    bool      // this rank has said that the one before is missing
-	silent  time.Time // since when nothing comes; zero since the last progress
-	blame   *frame    // the note that ended the group, to be passed on
+	mine    frame             // this rank's last call …
+	last    frame             // … and that of the rank before
+	missing *frame            // who is missing, as ranks before this one say; nil since the last progress
+	told    bool              // this rank has said that the one before is missing
+	silent  process.Stopwatch // how long nothing has come, since the last progress
+	blame   *frame            // the note that ended the group, to be passed on
 }
 
 // The parts of a wait: as long as the shared memory's.
@@ -75,7 +76,7 @@ func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, 
 		return nil, fmt.Errorf("make ring: %w", err)
 	}
 	for _, c := range []net.Conn{from, to} {
-		if err := widen(c); err != nil {
+		if err := errors.Join(widen(c), probe(c)); err != nil {
 			return nil, fmt.Errorf("make ring: %w", err)
 		}
 	}
@@ -94,6 +95,24 @@ func widen(c net.Conn) error {
 	}
 	const room = 1 << 20 // the kernel may give less
 	return errors.Join(u.SetReadBuffer(room), u.SetWriteBuffer(room))
+}
+
+// The kernels of two neighbors in a ring exchange a heartbeat on each silent TCP
+// connection. A host that is gone no longer answers, and its connections end within
+// beatTime × (1 + missedBeats), less than 10 s. A process that is stopped, or busy,
+// is not gone: its kernel answers for it, and it has until the time-out.
+const (
+	beatTime    = time.Second
+	missedBeats = 7
+)
+
+// probe has the kernel notice that the host at the other end of c is gone.
+func probe(c net.Conn) error {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil // both ends are on this host
+	}
+	return t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: beatTime, Interval: beatTime, Count: missedBeats})
 }
 
 // ringPiece is a quarter of a chunk, in whole cache lines: several pieces are
@@ -193,7 +212,7 @@ func (r *Ring) note(state uint8) frame {
 // waits until everything is sent, since b is the caller's again.
 func (r *Ring) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
 	return r.take(ctx, k, b, r.size, func() error {
-		r.missing, r.told, r.silent = nil, false, time.Time{}
+		r.missing, r.told, r.silent = nil, false, process.Stopwatch{}
 		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: signature(k, b, root), length: uint64(b.Len())}
 		r.out.put(r.mine, nil)
 		if err := body(); err != nil {
@@ -282,7 +301,7 @@ func (r *Ring) fill(ctx context.Context, p []byte) error {
 		n, err := r.reader.Read(p)
 		p = p[n:]
 		if n > 0 {
-			r.silent, r.missing = time.Time{}, nil
+			r.silent, r.missing = process.Stopwatch{}, nil
 		}
 		switch {
 		case err == nil:
@@ -303,11 +322,7 @@ func (r *Ring) fill(ctx context.Context, p []byte) error {
 // look says why a wait must end, nil while it need not; who names those that
 // are waited for.
 func (r *Ring) look(ctx context.Context, who func() string) error {
-	now := time.Now()
-	if r.silent.IsZero() {
-		r.silent = now
-	}
-	waited := now.Sub(r.silent)
+	waited := r.silent.Elapsed()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
@@ -356,11 +371,11 @@ func (r *Ring) sent(ctx context.Context, n int, all bool) error {
 	}
 	timer := time.NewTicker(lookTime)
 	defer timer.Stop()
-	r.silent = time.Time{}
+	r.silent = process.Stopwatch{}
 	for !r.out.done(n, all) {
 		select {
 		case <-r.out.progress:
-			r.silent = time.Time{}
+			r.silent = process.Stopwatch{}
 		case <-timer.C:
 			err := r.look(ctx, func() string {
 				return fmt.Sprintf("rank %d, which takes nothing (it, or one behind it, is missing)", r.after())
@@ -370,7 +385,7 @@ func (r *Ring) sent(ctx context.Context, n int, all bool) error {
 			}
 		}
 	}
-	r.silent = time.Time{}
+	r.silent = process.Stopwatch{}
 	return r.sendError()
 }
 

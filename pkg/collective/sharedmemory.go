@@ -117,12 +117,19 @@ func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) 
 	if err != nil {
 		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
 	}
+	life, err := holdLife(f, rank)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock shared memory %s: %w", f.Name(), err), unix.Munmap(memory))
+	}
 	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
 		memory: seg, control: seg.control(rank), bell: newProcessBell(seg), options: o,
-		running: func(rank int) bool { return seg.control(rank).running() },
-		release: func() error { return unix.Munmap(memory) },
+		running: func(rank int) bool {
+			c := seg.control(rank) // which has a pid once its process holds the lock
+			return c.running() && (c.pid.Load() == 0 || life.holds(rank))
+		},
+		release: func() error { return errors.Join(unix.Munmap(memory), life.Close()) },
 	}}
 	s.control.sign()
 	return s, nil

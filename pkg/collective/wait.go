@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"lockstep/pkg/internal/process"
 )
 
 const (
@@ -41,7 +43,7 @@ func (g *memoryGroup) arrive() {
 // meet arrives and waits until every other rank has arrived too.
 func (g *memoryGroup) meet(ctx context.Context) error {
 	g.arrive()
-	var deadline time.Time
+	var waited process.Stopwatch
 	for rank := range g.size {
 		if rank == g.rank {
 			continue
@@ -50,10 +52,7 @@ func (g *memoryGroup) meet(ctx context.Context) error {
 		if g.spin(c) {
 			continue
 		}
-		if deadline.IsZero() {
-			deadline = time.Now().Add(g.options.Timeout)
-		}
-		if err := g.sleepUntil(ctx, rank, deadline); err != nil {
+		if err := g.sleepUntil(ctx, rank, &waited); err != nil {
 			return err
 		}
 	}
@@ -83,7 +82,7 @@ func (g *memoryGroup) spin(c *control) bool {
 }
 
 // sleepUntil waits for one rank, asleep.
-func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, deadline time.Time) error {
+func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, waited *process.Stopwatch) error {
 	c := g.memory.control(rank)
 	c.waiters.Add(1)
 	defer c.waiters.Add(-1)
@@ -92,7 +91,7 @@ func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, deadline time.Ti
 		if g.here(c) {
 			return nil
 		}
-		if err := g.missing(ctx, rank, deadline, naps%checkEvery == 0); err != nil {
+		if err := g.missing(ctx, rank, waited.Elapsed(), naps%checkEvery == 0); err != nil {
 			// What happened may have been the rank's last act after it arrived.
 			if g.here(c) {
 				return nil

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"time"
 
+	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clean"
@@ -35,6 +37,11 @@ type Config struct {
 	// torch.nn.SyncBatchNorm: N workers then equal one with an N-fold batch there
 	// too. Each costs an exchange in the forward pass and one in the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
+	// TimeoutCollective is how long a worker waits for another in one exchange, such
+	// as 30s or 5m; empty: collective.DefaultTimeout. A worker that has ended is
+	// noticed at once, or within 10 s if its machine is gone: this is for one that is
+	// stopped or slow.
+	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 
 // ModelConfig is the network, without the size of its input, which the data decide.
@@ -124,6 +131,9 @@ func (c Config) Validate() error {
 	case c.Checkpoint.Every < 1 || c.Checkpoint.EverySteps < 0 || c.Checkpoint.Keep < 0:
 		return bad("checkpoint.every is %d, every_steps %d and keep %d: use at least 1, 0 and 0", c.Checkpoint.Every, c.Checkpoint.EverySteps, c.Checkpoint.Keep)
 	}
+	if d, err := time.ParseDuration(c.TimeoutCollective); c.TimeoutCollective != "" && (err != nil || d <= 0) {
+		return bad("timeout_collective is %q: use a positive duration, such as 30s or 5m", c.TimeoutCollective)
+	}
 	if err := checkExact(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
@@ -138,6 +148,15 @@ func (c Config) Validate() error {
 // lowering is how the network becomes a program.
 func (c Config) lowering() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
+}
+
+// Collective returns the options of the group of the run's workers.
+func (c Config) Collective() collective.Options {
+	d, err := time.ParseDuration(c.TimeoutCollective)
+	if err != nil {
+		return collective.Options{} // empty: Validate refuses all else
+	}
+	return collective.Options{Timeout: d}
 }
 
 // parts is how many batches an optimiser step takes.

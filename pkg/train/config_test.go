@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -392,5 +393,40 @@ short:
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s%q: got %v, want %q", c.name, c.text, err, c.want)
 		}
+	}
+}
+
+func TestTimeoutCollective(t *testing.T) {
+	for _, tt := range []struct {
+		set  string
+		want time.Duration
+		err  string
+	}{
+		{"timeout_collective=null", 0, ""}, // the default of the group
+		{"timeout_collective=90s", 90 * time.Second, ""},
+		{"timeout_collective=2m30s", 150 * time.Second, ""},
+		{"timeout_collective=-1s", 0, `timeout_collective is "-1s": use a positive duration, such as 30s or 5m`},
+		{"timeout_collective=0s", 0, "use a positive duration"},
+		{"timeout_collective=5", 0, `timeout_collective is "5"`},
+		{"timeout_collective=soon", 0, `timeout_collective is "soon"`},
+	} {
+		c, err := tiny().With(tt.set)
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v, want %q", tt.set, err, tt.err)
+			}
+		case err != nil || c.Collective().Timeout != tt.want:
+			t.Errorf("%s: %v, %v, want %v", tt.set, c.Collective().Timeout, err, tt.want)
+		}
+	}
+	// The worker's flag is the same key, over which Set wins.
+	w := Worker{Config: "unet2d-cells", Seed: 1, TimeoutCollective: time.Minute}
+	if c, err := w.config(); err != nil || c.TimeoutCollective != "1m0s" {
+		t.Errorf("flag: %q, %v", c.TimeoutCollective, err)
+	}
+	w.Set = []string{"timeout_collective=7s"}
+	if c, err := w.config(); err != nil || c.TimeoutCollective != "7s" {
+		t.Errorf("set: %q, %v", c.TimeoutCollective, err)
 	}
 }

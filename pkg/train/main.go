@@ -88,6 +88,7 @@ func (w *Worker) register(f *flag.FlagSet) {
 	f.IntVar(&w.Threads, "threads", w.Threads, "of this worker, instead of the config's")
 	f.BoolVar(&w.Oversubscribe, "oversubscribe", w.Oversubscribe, "allow more than four threads for each core")
 	f.StringVar(&w.Device, "device", w.Device, "cpu, reference, cuda or cuda:1, instead of the config's")
+	f.DurationVar(&w.TimeoutCollective, "timeout-collective", w.TimeoutCollective, "how long to wait for another worker in one exchange, instead of the config's")
 	f.StringVar(&w.Profile, "profile", w.Profile, "`FIRST:STEPS`, or epoch=1,steps=0-59, that are traced")
 	f.BoolVar(&w.Trace, "trace", w.Trace, "on a GPU too the time of every kernel in the --profile")
 	f.Func("set", "`key=value` in the config, repeatable", func(s string) error {

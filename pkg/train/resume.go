@@ -15,7 +15,7 @@ import (
 
 // mayDiffer are the keys of a config that a run may change when it is resumed:
 // they decide neither what is trained nor how fast an epoch is.
-var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage"}
+var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_collective"}
 
 // checkResumed refuses to go on with a run that was made in another way than
 // this one. Every rank looks, so that all end with the same error.

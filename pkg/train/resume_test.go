@@ -45,7 +45,7 @@ func TestResumeRefused(t *testing.T) {
 		want    string
 	}{
 		{"workers", 1, func(*Config) {}, "it was begun with 2 workers, not with 1: use as many, or another run folder"},
-		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "it was begun with model.base 4, not 6: use the config that it was begun with (only name, epochs, checkpoint, data.path, data.test_path, data.stage may change)"},
+		{"network", 2, func(c *Config) { c.Model.Base = 6 }, "it was begun with model.base 4, not 6: use the config that it was begun with (only name, epochs, checkpoint, data.path, data.test_path, data.stage, timeout_collective may change)"},
 		{"batch", 2, func(c *Config) { c.Batch = 3 }, "it was begun with batch 2, not 3"},
 		{"seed", 2, func(c *Config) { c.Seed = 2 }, "it was begun with seed 1, not 2"},
 		{"data", 2, func(c *Config) { c.Data.Augment.Flip = false }, "it was begun with data.augment.flip true, not false"},

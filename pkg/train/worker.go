@@ -42,6 +42,9 @@ type Worker struct {
 	Trace   bool   // of the profile, every kernel's time
 	// Oversubscribe allows more than four threads for each core.
 	Oversubscribe bool
+	// TimeoutCollective is how long to wait for another worker, in place of the
+	// config's; 0: the config's.
+	TimeoutCollective time.Duration
 
 	Build model.Builder // of a network of one's own; nil: the config's
 	Out   io.Writer     // lines for people, of rank 0
@@ -65,6 +68,9 @@ func (w Worker) overrides() []string {
 	}
 	if w.Device != "" {
 		set = append(set, "engine.device="+Quoted(w.Device))
+	}
+	if w.TimeoutCollective != 0 {
+		set = append(set, "timeout_collective="+w.TimeoutCollective.String())
 	}
 	return append(set, w.Set...)
 }
@@ -139,7 +145,7 @@ func (w Worker) Work(ctx context.Context) error {
 	if err := checkFree(dir); err != nil {
 		return err
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
 	if err != nil {
 		return err
 	}

@@ -308,7 +308,7 @@ func TestSuspend(t *testing.T) {
 		args   []string
 		guards int // processes that stay, to end the others
 	}{
-		{"ours", []string{"epoch 5/60"}, append(append([]string{"launch"}, limit...), "--config", p.config, "--set", "epochs=60"), 0},
+		{"ours", []string{"epoch 5/60"}, append(append([]string{"launch"}, limit...), "--config", p.config, "--set", "epochs=60", "--timeout-collective", "4s"), 0},
 		{"another program", []string{"rank 0] pid up", "rank 1] pid up"}, append(append([]string{"launch"}, limit...), "--", "sh", "-c", script), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -353,4 +353,33 @@ func TestSuspend(t *testing.T) {
 			t.Attr("outcome", "all processes stopped and went on, and the run is done")
 		})
 	}
+}
+
+// TestStoppedRank: a rank that is stopped is named after the time-out that the user
+// has set, and not before.
+func TestStoppedRank(t *testing.T) {
+	t.Attr("fault", "SIGSTOP of a rank, with --timeout-collective 3s")
+	p := newPlace(t)
+	c, out := p.begin("launch", "--config", p.config, "--workers", "2", "--oversubscribe", "--set", "epochs=100000", "--timeout-collective", "3s")
+	out.await(t, "epoch 2/")
+	stopped := 0
+	for _, pid := range p.processes() {
+		if variable(pid, "RANK") == "1" {
+			stopped = pid
+		}
+	}
+	if stopped == 0 {
+		t.Fatalf("no rank 1 among %v", p.processes())
+	}
+	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("the run ended well without rank 1")
+	}
+	if want := "did not arrive within 3s"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%.2000s", want, out)
+	}
+	p.leavesNothing(nil)
+	t.Attr("outcome", "rank 0 waited 3 s for it and named it, and the launcher killed it")
 }

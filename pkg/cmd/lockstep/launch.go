@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ func launchCommand() *cobra.Command {
 	var s launch.Sweep
 	var lines, watched bool
 	var device string
+	var timeoutCollective time.Duration
 	c := &cobra.Command{
 		Use:   "launch [flags] [-- COMMAND ARGS…]",
 		Short: "Start a sweep of runs, each with its number of workers",
@@ -67,6 +69,12 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 				}
 				s.Set = append([]string{"engine.device=" + train.Quoted(device)}, s.Set...)
 			}
+			if timeoutCollective != 0 {
+				if len(args) > 0 {
+					return usage(errors.New("--timeout-collective is for our own training: give it to the program behind --"))
+				}
+				s.Set = append([]string{"timeout_collective=" + timeoutCollective.String()}, s.Set...)
+			}
 			if _, err := train.ParseProfile(s.Profile); err != nil {
 				return usage(err)
 			}
@@ -92,6 +100,7 @@ of the config. Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml fi
 	f.Lookup("study-logs").NoOptDefVal = launch.DefaultStudyLogs
 	f.BoolVar(&s.Resume, "resume", false, "go on from the newest checkpoints of these runs")
 	f.DurationVar(&s.Timeout, "timeout", 0, "of each run, not counting the time for which it was stopped (Ctrl-Z); 0: none")
+	f.DurationVar(&timeoutCollective, "timeout-collective", 0, "how long a worker waits for another in one exchange, instead of the config's (2m0s where it has none)")
 	f.BoolVar(&s.Now, "now", false, "start though another sweep runs on this machine")
 	f.BoolVar(&s.NoWait, "no-wait", false, "end with exit code 4 instead of waiting for another sweep")
 	f.BoolVar(&watched, "watched", false, "")

@@ -54,6 +54,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 	c.Flags().StringVar(&w.Device, "device", "", "cpu, reference, cuda (the GPU of the local rank) or cuda:1, instead of the config's")
 	c.Flags().StringVar(&w.Profile, "profile", "", "FIRST:STEPS, such as 10:5, or epoch=1,steps=0-59: steps that are looked into: on the CPU as trace-<rank>.json of the run folder (Chrome's trace viewer, Perfetto), on a GPU by its profiler (nsys profile -c cudaProfilerApi lockstep train …)")
 	c.Flags().BoolVar(&w.Trace, "trace", false, "on a GPU too the time of every kernel in the --profile, as trace-<rank>.json")
+	c.Flags().DurationVar(&w.TimeoutCollective, "timeout-collective", 0, "how long a worker waits for another in one exchange, instead of the config's (2m0s where it has none)")
 	c.Flags().StringArrayVar(&w.Set, "set", nil, "key=value in the config, repeatable (--set optimizer.learning_rate=0.01)")
 	c.Flags().BoolVar(&w.Resume, "resume", false, "go on from the newest checkpoint of the run folder")
 	c.Flags().IntVar(&check, "check", 0, "check whether so many workers could train with this config and these data, and print the config; train nothing")

@@ -75,7 +75,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out str
 	if err != nil {
 		return usage(err)
 	}
-	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID})
+	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: buildid.ID, Group: cfg.Collective()})
 	if err != nil {
 		return err
 	}

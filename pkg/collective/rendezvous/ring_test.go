@@ -1,6 +1,8 @@
 package rendezvous
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,6 +255,9 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 // The other side of TestHostsInNamespaces.
 const namespaceVariable = "RENDEZVOUS_TEST_NAMESPACE"
 
+// lostVariable makes the workers of TestHostIsLost wait for one on a lost host.
+const lostVariable = "RENDEZVOUS_TEST_LOST"
+
 // beWorker is a worker of TestHostsInNamespaces: it joins as the environment
 // says and adds up.
 func beWorker() error {
@@ -270,21 +275,28 @@ func beWorker() error {
 		return err
 	}
 	fmt.Println(g.Rank(), g.Name())
-	return g.Close()
+	if os.Getenv(lostVariable) == "" {
+		return g.Close()
+	}
+	// A host is about to be lost; its rank goes on, and nobody hears it.
+	if g.Rank() == 1 {
+		time.Sleep(time.Hour)
+	}
+	return g.Barrier(context.Background())
 }
 
-// TestHostsInNamespaces runs four workers on two hosts, as far as the network
-// can tell: two network namespaces with a cable between them. (They have one
-// kernel, so that what tells machines apart is set.)
-func TestHostsInNamespaces(t *testing.T) {
-	ip := func(args ...string) error {
+// twoHosts makes two network namespaces with a cable between them, and returns
+// their names and the command ip.
+func twoHosts(t *testing.T) (hosts []string, ip func(args ...string) error) {
+	t.Helper()
+	ip = func(args ...string) error {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 		return nil
 	}
 	id := strconv.Itoa(os.Getpid())
-	hosts := []string{"lockstep-a" + id, "lockstep-b" + id}
+	hosts = []string{"lockstep-a" + id, "lockstep-b" + id}
 	for i, h := range hosts {
 		err := ip("netns", "add", h)
 		if err != nil && i == 0 { // no right to, or no ip; whatever fails after it is a fault
@@ -293,11 +305,11 @@ func TestHostsInNamespaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
+		t.Cleanup(func() {
 			if err := ip("netns", "del", h); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		if i == 1 {
 			if err := ip("link", "add", "cable", "netns", hosts[0], "type", "veth", "peer", "name", "cable", "netns", hosts[1]); err != nil {
 				t.Fatal(err)
@@ -312,6 +324,14 @@ func TestHostsInNamespaces(t *testing.T) {
 			}
 		}
 	}
+	return hosts, ip
+}
+
+// TestHostsInNamespaces runs four workers on two hosts, as far as the network
+// can tell: two network namespaces with a cable between them. (They have one
+// kernel, so that what tells machines apart is set.)
+func TestHostsInNamespaces(t *testing.T) {
+	hosts, _ := twoHosts(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -330,4 +350,56 @@ func TestHostsInNamespaces(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestHostIsLost pulls the cable of a host, so that nothing says that its rank is
+// gone: no connection ends. The kernels' heartbeat tells, long before the time-out
+// of two minutes.
+func TestHostIsLost(t *testing.T) {
+	t.Attr("fault", "a host is gone without a word (its network is cut) while another waits for its rank")
+	hosts, ip := twoHosts(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outs := make([]*bufio.Reader, 2)
+	cmds := make([]*exec.Cmd, 2)
+	var said bytes.Buffer // by rank 0
+	for rank, host := range hosts {
+		c := exec.Command("ip", "netns", "exec", host, self)
+		c.Env = append(os.Environ(), namespaceVariable+"="+host, lostVariable+"=1", "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2",
+			"LOCAL_WORLD_SIZE=1", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
+		out, err := c.StdoutPipe()
+		if rank == 0 {
+			c.Stderr = &said
+		}
+		if err := errors.Join(err, c.Start()); err != nil {
+			t.Fatal(err)
+		}
+		cmds[rank], outs[rank] = c, bufio.NewReader(out)
+	}
+	defer func() {
+		_ = cmds[1].Process.Kill()
+		_ = cmds[1].Wait()
+	}()
+	for rank, out := range outs {
+		if line, err := out.ReadString('\n'); line != fmt.Sprintf("%d tcp ring\n", rank) {
+			t.Fatalf("rank %d said %q, %v", rank, line, err)
+		}
+	}
+	if err := ip("-n", hosts[1], "link", "set", "cable", "down"); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	ended := time.AfterFunc(90*time.Second, func() { _ = cmds[0].Process.Kill() })
+	defer ended.Stop()
+	if err := cmds[0].Wait(); err == nil {
+		t.Error("rank 0 ended well")
+	}
+	d := time.Since(begin)
+	if want := "rank 1 is gone: its connection has ended"; !strings.Contains(said.String(), want) {
+		t.Errorf("rank 0 said %q after %v, want %q", said.String(), d, want)
+	}
+	t.Attr("outcome", fmt.Sprintf("after %.1f s: %s", d.Seconds(), strings.TrimSpace(said.String())))
+	t.Logf("noticed after %v", d)
 }
