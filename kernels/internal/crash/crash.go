@@ -51,6 +51,7 @@ func Open(connection string) (file *File, former string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, former, fmt.Errorf("read how the former kernel ended: %w", err)
 	}
+	removeLeftover(filepath.Dir(connection))
 	f, err := os.OpenFile(path(connection), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, former, fmt.Errorf("make crash file: %w", err)
@@ -63,6 +64,20 @@ func Open(connection string) (file *File, former string, err error) {
 		return nil, former, errors.Join(fmt.Errorf("make crash file: %w", err), file.Remove())
 	}
 	return file, former, nil
+}
+
+// removeLeftover removes the files of kernels that did not end in order and are
+// not restarted: Jupyter has removed their connection files.
+func removeLeftover(dir string) {
+	files, _ := filepath.Glob(path(filepath.Join(dir, "*"))) // the pattern is valid
+	for _, file := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), ".lockstep-"), ".crash")
+		_, withSuffix := os.Stat(filepath.Join(dir, name+".json"))
+		_, without := os.Stat(filepath.Join(dir, name))
+		if errors.Is(withSuffix, fs.ErrNotExist) && errors.Is(without, fs.ErrNotExist) {
+			_ = os.Remove(file) // it may belong to another user
+		}
+	}
 }
 
 // head returns the first line of the file.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -93,6 +94,30 @@ func TestNextKernelReadsHowTheFormerEnded(t *testing.T) {
 				t.Errorf("%v is left (%v)", left, err)
 			}
 		})
+	}
+}
+
+func TestFilesThatNobodyReadsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".lockstep-gone.crash", ".lockstep-lives.crash", "lives.json", ".lockstep-plain.crash", "plain", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, _, err := Open(filepath.Join(dir, "kernel-1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{".lockstep-lives.crash", ".lockstep-plain.crash", "lives.json", "other", "plain"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%v is left (%v), want %v", left, err, want)
 	}
 }
 
