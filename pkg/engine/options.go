@@ -15,8 +15,8 @@ type Options struct {
 	// or "cuda:1" (that GPU).
 	Device string `yaml:"device" json:"device"`
 	// Convolution is the choice of algorithm. On the CPU "auto", "winograd"
-	// (wherever it can be) or "direct"; on a GPU "auto" (every algorithm that
-	// cuDNN has is timed once on the real shapes) or "heuristic" (cuDNN's first
+	// (wherever it can be) or "direct"; on a GPU "auto" (the algorithms that
+	// cuDNN suggests first are timed once on the real shapes) or "heuristic" (cuDNN's first
 	// suggestion, untimed).
 	Convolution string `yaml:"convolution" json:"convolution"`
 	// Precision is "fp32"; "fp64" on the reference engine; "bf16" and "fp16" on

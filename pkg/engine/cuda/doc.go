@@ -18,7 +18,9 @@
 // do. Weights [k,c,window…] lie as [k][window…][c], padded in k and c. Vectors
 // are padded likewise. Padding is zero and stays zero. A concatenation whose first
 // part has a multiple of eight channels, and a slice that begins at one, are views
-// of one memory by a pitch: they take no time.
+// of one memory by a pitch, without copies. cuDNN does not promise engines for such
+// views: where tuning finds none, or slow ones, convolutions use copies. ConcatInPlace
+// false makes all of them copies.
 //
 // # Fusion
 //
@@ -66,11 +68,13 @@
 // # A step
 //
 // At Load every launch is fixed: memory is planned by lifetimes in one arena, and
-// each convolution gets the fastest of all algorithms that cuDNN has for its
-// shape, timed on the spot and kept in a file below the user's cache folder
+// each convolution gets the fastest of the algorithms that cuDNN's heuristics
+// suggest first for its shape (about ten for each heuristic, as far as time allows),
+// timed on the spot and kept in a file below the user's cache folder
 // (LOCKSTEP_TUNING_CACHE names another one, or "off"), where the machine code of our
 // own kernels, which takes NVRTC seconds, is kept too. Algorithms that give other
-// bits from run to run are left out, so that a step repeats bit for bit. The
+// bits from run to run are left out where there are others, so that a step repeats bit
+// for bit; Notices names the convolutions that have no others. The
 // first step of a kind runs as it is, the second is recorded as a CUDA graph,
 // and from then on a step is one launch. What changes from step to step (learning
 // rate, step, loss scale) lies in a small block of the GPU's memory.
@@ -84,6 +88,10 @@
 // Synchronised batch norms add their sums up over the ranks in the same way: by NCCL
 // within the recorded step, in one order with the buckets, or on the host, which cuts
 // the step at each of them.
+//
+// What happens when a rank is lost is known from simulated libraries only. That NCCL's
+// abort ends a step which waits, and that a communicator ends once its graphs are
+// destroyed, is what its documentation and source say.
 //
 // # Profiles
 //

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -43,5 +44,33 @@ func TestLoadErrors(t *testing.T) {
 	}
 	if _, err := e.Load(nil, nil); err == nil {
 		t.Error("nil loads")
+	}
+}
+
+// TestContextAndStreams: an engine that ends leaves the primary context to the process, and
+// the exchange has the highest priority.
+func TestContextAndStreams(t *testing.T) {
+	m := fake.New(fake.Options{})
+	s, err := m.Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // another engine after the first
+		e, err := start(s, gpuOptions("fp32"), 0, func(string) string { return "off" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	calls := strings.Join(m.Calls(), "\n")
+	if n := strings.Count(calls, "cuDevicePrimaryCtxRelease"); n > 0 {
+		t.Errorf("the primary context was released %d times", n)
+	}
+	for name, want := range map[string]int{"cuStreamCreateWithPriority 1, 0 = ": 4, "cuStreamCreateWithPriority 1, -5 = ": 2} {
+		if n := strings.Count(calls, name); n != want {
+			t.Errorf("%q was called %d times, want %d", name, n, want)
+		}
 	}
 }

@@ -15,8 +15,8 @@ type block struct {
 }
 
 // pinned is page-locked memory of the host, which the GPU copies from and to
-// while the program goes on. No Go memory is ever given to a copy that outlives
-// the call.
+// while the program goes on. Go memory is given to synchronous copies alone, which have
+// read or written it when the driver's call returns.
 type pinned struct {
 	ptr   unsafe.Pointer
 	bytes int64

@@ -34,7 +34,8 @@ func (oneRank) Capturable() bool { return true }
 
 // exchange checks what one GPU can show of an exchange by NCCL: its communicator, its
 // calls in a stream beside the backward pass, and that they can be recorded with it.
-// One rank's mean leaves every bit as it is.
+// One rank's mean leaves every bit as it is. It shows nothing of several ranks: that NCCL
+// joins them, in which order their calls go out, and what a lost rank does.
 func (t *tester) exchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.wanted(name) {

@@ -31,7 +31,7 @@ type chosen struct {
 }
 
 // choose finds the algorithm of a convolution: the tuning cache's, else the
-// fastest of all that cuDNN has, else (Convolution "heuristic") its first
+// fastest of those that cuDNN suggests first, or (Convolution "heuristic") its first
 // suggestion.
 func (x *executable) choose(t task, c convolution) (chosen, error) {
 	list, err := x.variants(t, c)

@@ -113,10 +113,15 @@ type Library struct {
 
 	Version     func() (int, error) // 22809 is 2.28.9
 	GetUniqueID func() (UniqueID, error)
-	// CommInit joins the group that id names; it returns when all ranks have.
-	CommInit    func(ranks, rank int, id UniqueID) (Comm, error)
-	CommDestroy func(Comm) error // after all work of the communicator is done
-	CommAbort   func(Comm) error // at once, from any thread
+	// CommInit joins the group that id names; it blocks until all ranks have, for ever without one.
+	CommInit func(ranks, rank int, id UniqueID) (Comm, error)
+	// CommDestroy ends a communicator whose work is done. It returns after all graphs that
+	// captured a collective of it are destroyed.
+	CommDestroy func(Comm) error
+	// CommAbort, which any thread may call, ends the kernels that wait for other ranks. Like
+	// CommDestroy it returns only after the graphs are destroyed: nobody who is to destroy
+	// these may wait for it.
+	CommAbort   func(Comm) error
 	AsyncError  func(Comm) error // what went wrong since, nil when nothing did
 	LastError   func(Comm) string
 	GroupStart  func() error
