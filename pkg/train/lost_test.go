@@ -48,6 +48,9 @@ func TestLostDuringTheRun(t *testing.T) {
 				if !errors.As(err, &gone) {
 					t.Fatalf("it ended with %v", err)
 				}
+				if n := strings.Count(err.Error(), "was deleted"); workers == 1 && n != 1 {
+					t.Errorf("the error says so %d times: %v", n, err)
+				}
 				if lost == "" {
 					if _, err := os.Stat(dir); err == nil {
 						t.Error("the folder came back")

@@ -427,5 +427,10 @@ func (r *recorder) close(ctx context.Context, err error) error {
 	case err != nil:
 		status = runs.StatusFailed
 	}
-	return errors.Join(err, r.w.Finish(status, err))
+	ferr := r.w.Finish(status, err)
+	var lost *runs.LostError
+	if errors.As(err, &lost) && errors.As(ferr, &lost) { // the same, once more
+		return err
+	}
+	return errors.Join(err, ferr)
 }
