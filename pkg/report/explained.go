@@ -14,6 +14,7 @@ type explained struct {
 	ID, Title, Formula, Substituted, Rule string
 	Notes                                 []string
 	Inputs                                []inputs
+	MoreInputs                            int // not in Inputs
 }
 
 // inputs are numbers of one kind that stand in one file: the seconds of the
@@ -52,6 +53,9 @@ func (b *builder) explain(series, metric string, workers int) string {
 	section := explained{
 		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", words(metric), series, plural(workers, "worker"), x.Result),
 		Formula: x.Formula, Substituted: x.Substituted, Rule: x.Rule, Inputs: b.inputs(x.Inputs),
+	}
+	if n := len(section.Inputs); n > mostInputs {
+		section.Inputs, section.MoreInputs = section.Inputs[:mostInputs], n-mostInputs
 	}
 	for _, n := range x.Notes {
 		section.Notes = append(section.Notes, b.shorter(n))

@@ -39,6 +39,9 @@ type page struct {
 	Kinds     table
 	Files     template.HTML
 	FileCount int
+	RunCount  int
+	MoreRuns  int // not in Runs
+	MoreFiles int // not in Files
 	Notes     []string
 	Problems  []string
 	MoreNotes int
@@ -81,6 +84,14 @@ type builder struct {
 	sections  []explained
 }
 
+// mostRows bounds the runs, and the files, that are listed, and mostInputs the rows
+// of a number that is explained: a page of many runs would take longer to open
+// than to make.
+const (
+	mostRows   = 1000
+	mostInputs = 50
+)
+
 // mostProblems bounds what is listed of the problems: a damaged tree may have
 // very many, and lockstep read --explain has them all.
 const mostProblems = 100
@@ -90,7 +101,8 @@ func (b *builder) page(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
 		Title: b.options.Title, Subtitle: b.subtitle(), Style: template.CSS(styleText), //nolint:gosec // it is ours
-		Rule: b.rule(), Runs: b.runs(), Root: b.root, Kinds: b.kinds(), FileCount: len(s.Reports),
+		Rule: b.rule(), Runs: b.runs(s.Runs[:min(len(s.Runs), mostRows)]), Root: b.root, Kinds: b.kinds(), FileCount: len(s.Reports),
+		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-mostRows), MoreFiles: max(0, len(s.Reports)-mostRows),
 	}
 	if p.Title == "" {
 		p.Title = s.Name()
@@ -114,7 +126,7 @@ func (b *builder) page(figures []*figure.Figure) page {
 		})
 	}
 	if len(s.Reports) > 0 {
-		p.Files = b.short(s.Reports.HTML())
+		p.Files = b.short(s.Reports[:min(len(s.Reports), mostRows)].HTML())
 	}
 	for _, n := range s.Notes {
 		p.Notes = append(p.Notes, b.shorter(n))

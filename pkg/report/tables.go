@@ -176,11 +176,11 @@ func (b *builder) unit() string {
 	return scaling.PerWorker
 }
 
-// runs are all runs, those that do not count too.
-func (b *builder) runs() table {
+// runs is a table of all, with those that do not count.
+func (b *builder) runs(all []runs.Run) table {
 	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
-	for _, r := range b.study.Runs {
+	for _, r := range all {
 		var seconds []float64
 		best, loss := math.NaN(), math.NaN()
 		for _, e := range r.Epochs {
