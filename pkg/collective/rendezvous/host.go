@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/process"
 )
 
 // guest is a worker that proved itself.
@@ -22,7 +24,7 @@ type guest struct {
 // host is rank 0's way: it opens the door, gathers all ranks, and sets up the
 // memory or the ring with them.
 func host(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	l, err := listen(ctx, e)
 	if err != nil {
@@ -59,7 +61,7 @@ func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ran
 	var visitors sync.WaitGroup
 	arrivals := make(chan *guest)
 	refused := make(chan string)
-	visitors.Go(func() { admit(door, l, e.Token, &visitors, arrivals, refused) })
+	visitors.Go(func() { admit(door, l, e, &visitors, arrivals, refused) })
 	defer visitors.Wait()
 	defer stop()
 	defer context.AfterFunc(door, func() { _ = l.Close() })()
@@ -70,7 +72,9 @@ func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ran
 		case <-ctx.Done():
 			return absent(ctx, o, ranks, strangers)
 		case s := <-refused:
-			strangers = append(strangers, s)
+			if len(strangers) < maxStrangers { // enough for an error
+				strangers = append(strangers, s)
+			}
 		case g := <-arrivals:
 			if err := fits(g, me, ranks); err != nil {
 				_ = g.send(reply{Error: err.Error()})
@@ -88,27 +92,47 @@ func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ran
 	return nil
 }
 
+// maxStrangers is how many of those who were refused an error names.
+const maxStrangers = 8
+
 // admit examines everyone who comes, each on a goroutine of its own: a
-// stranger that says nothing keeps nobody waiting.
-func admit(ctx context.Context, l net.Listener, token string, visitors *sync.WaitGroup, arrivals chan<- *guest, refused chan<- string) {
+// stranger that says nothing keeps nobody waiting. Accept may fail for a while, as
+// when this process has too many files open, and is tried again.
+func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup, arrivals chan<- *guest, refused chan<- string) {
+	open := halfOpen{most: max(minHalfOpen, e.World)}
+	const shortest, longest = 5 * time.Millisecond, time.Second
+	pause := shortest
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return // closed: all are there, or time is up
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return // all are there, or time is up
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longest)
+			continue
 		}
+		pause = shortest
+		open.add(c)
 		visitors.Go(func() {
+			defer open.remove(c)
 			g := &guest{wire: newWire(c)}
 			stop := g.closeOnEnd(ctx)
 			defer stop()
 			err := c.SetDeadline(time.Now().Add(handshakeTime))
 			if err == nil {
-				g.claim, g.answer, err = examine(g.wire, token)
+				g.claim, g.answer, err = examine(g.wire, e.Token)
 			}
 			if err == nil {
 				err = c.SetDeadline(time.Time{})
 			}
 			if err == nil {
 				stop() // from here on the connection is gather's
+				open.remove(c)
 				select {
 				case arrivals <- g:
 					return
@@ -124,6 +148,55 @@ func admit(ctx context.Context, l net.Listener, token string, visitors *sync.Wai
 				}
 			}
 		})
+	}
+}
+
+// minHalfOpen is how many connections of one address may be unproven at once, in a
+// run of no more ranks than that.
+const minHalfOpen = 32
+
+// halfOpen holds the connections that have not proven themselves. It bounds how many
+// one address may have: beyond that the oldest ends. A worker is done within
+// milliseconds, so that what is old is not one; and a worker that it hits tries again.
+type halfOpen struct {
+	most int // of one address
+
+	mu sync.Mutex
+	by map[string][]net.Conn // in the order in which they came
+}
+
+// addressOf returns the address at the other end of c, without its port.
+func addressOf(c net.Conn) string {
+	text := c.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		return host
+	}
+	return text
+}
+
+// add notes that c has come.
+func (h *halfOpen) add(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by == nil {
+		h.by = map[string][]net.Conn{}
+	}
+	address := addressOf(c)
+	h.by[address] = append(h.by[address], c)
+	if all := h.by[address]; len(all) > h.most {
+		_ = all[0].Close() // which ends its goroutine
+		h.by[address] = all[1:]
+	}
+}
+
+// remove notes that c has proven itself, or has ended.
+func (h *halfOpen) remove(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	address := addressOf(c)
+	h.by[address] = slices.DeleteFunc(h.by[address], func(o net.Conn) bool { return o == c })
+	if len(h.by[address]) == 0 {
+		delete(h.by, address)
 	}
 }
 
@@ -149,7 +222,7 @@ func fits(g *guest, me claim, ranks []*guest) error {
 
 // absent names the ranks that did not come, and who was turned away.
 func absent(ctx context.Context, o Options, ranks []*guest, strangers []string) error {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return context.Cause(ctx)
 	}
 	var names []string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/process"
 )
 
 // DefaultTimeout is how long the ranks wait for each other to come.
@@ -89,7 +90,7 @@ func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, e
 		return nil, err
 	}
 	// Rank 0 may have started just now, with all its time before it.
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout+verdictTime)
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout+verdictTime)
 	defer cancel()
 	defer w.closeOnEnd(ctx)()
 	defer func() { _ = w.Close() }()
@@ -136,7 +137,7 @@ func (w *wire) complain(err error) error {
 // lost says what the end of the connection to rank 0 means.
 func lost(ctx context.Context, o Options, err error) error {
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return fmt.Errorf("rank 0 said nothing for %v", o.Timeout+verdictTime)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -149,7 +150,7 @@ func lost(ctx context.Context, o Options, err error) error {
 // call connects to rank 0, which may start later than this rank, and proves
 // itself.
 func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	pause := 10 * time.Millisecond
 	var last error
@@ -168,7 +169,7 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and are %s and %s the same everywhere?", e.Address(), o.Timeout, last, addrVariable, portVariable)
 			}
 			return nil, context.Cause(ctx)

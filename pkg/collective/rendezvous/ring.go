@@ -131,7 +131,7 @@ func (d *door) admitBefore(ctx context.Context, e Env) (net.Conn, error) {
 	entry, stop := context.WithCancel(ctx)
 	var visitors sync.WaitGroup
 	arrivals, refused := make(chan *guest), make(chan string)
-	visitors.Go(func() { admit(entry, d.Listener, e.Token, &visitors, arrivals, refused) })
+	visitors.Go(func() { admit(entry, d.Listener, e, &visitors, arrivals, refused) })
 	defer visitors.Wait()
 	defer stop()
 	defer context.AfterFunc(entry, func() { _ = d.Close() })()
