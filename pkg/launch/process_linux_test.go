@@ -139,6 +139,9 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 
 	j := attach(t, s)
 	wantError(t, j.Cancel(), "cancel scripts: it was launched by another notebook", "kernel is pid "+strconv.Itoa(kernel.Process.Pid), `"kill `)
+	if err := syscall.Kill(j.of.(*remote).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
+		t.Fatal(err)
+	}
 	kill(t, kernel)
 	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.of.mine() })
 	if over, err := j.of.ended(); over {
