@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/runs"
 )
 
@@ -319,7 +320,7 @@ func (f *followed) begin(ctx context.Context, t *task, a *runs.Appended, hold bo
 	known := kinds()
 	i := slices.IndexFunc(known, func(k kind) bool { return k.recognise(t.path, head) })
 	switch {
-	case i < 0, never(head) != "", wholeDocument(known[max(i, 0)].name):
+	case i < 0, plaintext.Encoding(head) != "", never(head) != "", wholeDocument(known[max(i, 0)].name):
 		return f.whole(ctx, t, a)
 	case known[i].name == eventsKind:
 		f.events = newEventReader()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"lockstep/pkg/internal/plaintext"
 )
 
 // headBytes is how much of a file's content a recogniser sees.
@@ -67,9 +69,16 @@ func content(ctx context.Context, f *os.File, size int64, report *Report) (*inpu
 		unpacked, closeIt = z, z.Close
 	}
 	body := &bounded{ctx: ctx, r: raw, report: report}
+	packed := raw
 	if unpacked != nil {
 		in.size, in.at = 0, nil
-		body.r, body.packed = unpacked, counted
+		packed, body.packed = bufio.NewReaderSize(unpacked, 1<<16), counted
+	}
+	text, encoding := plaintext.Reader(packed)
+	body.r = text
+	if encoding != "" {
+		in.size, in.at = 0, nil
+		report.assume("the text is %s", encoding)
 	}
 	peek := bufio.NewReaderSize(body, headBytes)
 	head, err := peek.Peek(headBytes)

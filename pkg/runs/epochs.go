@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/plaintext"
 )
 
 // epochHeader is the first line of epochs.csv.
@@ -129,7 +131,7 @@ func (r *epochReader) header() bool {
 		return false
 	}
 	known := epochColumns()
-	for _, name := range strings.Split(r.lines.text, ",") {
+	for _, name := range strings.Split(strings.TrimPrefix(r.lines.text, "\ufeff"), ",") {
 		i := slices.IndexFunc(known, func(c epochColumn) bool { return c.name == name })
 		if i < 0 {
 			r.columns = append(r.columns, epochColumn{}) // a newer writer's: left alone
@@ -189,7 +191,14 @@ type lineReader struct {
 }
 
 func newLineReader(r io.Reader, name string) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
+	l := &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
+	if r == nil { // of a reader that gets the text in parts
+		return l
+	}
+	if text, encoding := plaintext.Reader(l.r); encoding != "" {
+		l.r = bufio.NewReaderSize(text, 1<<16)
+	}
+	return l
 }
 
 // next reads a line into text.

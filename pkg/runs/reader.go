@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/plaintext"
 	"lockstep/pkg/internal/safeopen"
 )
 
@@ -137,6 +138,9 @@ func readInfo(dir string) (Info, error) {
 		return info, fmt.Errorf("read run %s: it is not a run folder: %w", dir, err)
 	case err != nil:
 		return info, fmt.Errorf("read run %s: %w", dir, err)
+	}
+	if text, err = plaintext.Decode(text); err != nil {
+		return info, fmt.Errorf("read %s: %w", path, err)
 	}
 	// The version first: a newer schema may have changed any other field.
 	var version struct {

@@ -1,0 +1,29 @@
+package plaintext
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"testing"
+)
+
+func TestReader(t *testing.T) {
+	for _, c := range []struct{ in, text, name string }{
+		{"", "", ""},
+		{"a", "a", ""},
+		{"grün\n", "grün\n", ""},
+		{"\xef\xbb\xbfgrün\n", "grün\n", "UTF-8 with a byte-order mark"},
+		{"\xff\xfeg\x00r\x00\xfc\x00\n\x00", "grü\n", "UTF-16, little-endian"},
+		{"\xfe\xff\x00g\x00r\x00\xfc\x00\n", "grü\n", "UTF-16, big-endian"},
+		{"\xff\xfe\x00\x00", "\xff\xfe\x00\x00", ""}, // UTF-32
+	} {
+		r, name := Reader(bufio.NewReader(bytes.NewReader([]byte(c.in))))
+		text, err := io.ReadAll(r)
+		if err != nil || string(text) != c.text || name != c.name {
+			t.Errorf("Reader(%q) gives %q, %q, %v; want %q, %q", c.in, text, name, err, c.text, c.name)
+		}
+		if text, err := Decode([]byte(c.in)); err != nil || string(text) != c.text {
+			t.Errorf("Decode(%q) is %q, %v", c.in, text, err)
+		}
+	}
+}
