@@ -143,15 +143,10 @@ func TestInterruptedOnce(t *testing.T) {
 // TestInterruptedTwice: what does not end in order ends now.
 func TestInterruptedTwice(t *testing.T) {
 	p := newPlace(t)
-	// An image that never ends to be read is a file system that hangs.
-	hung := filepath.Join(p.dir, "hung")
-	for _, dir := range []string{"image", "label"} {
-		if err := os.MkdirAll(filepath.Join(hung, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Mkfifo(filepath.Join(hung, dir, "1.png"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	// A config that nobody writes stands for a file system that hangs.
+	hung := filepath.Join(p.dir, "hung.yaml")
+	if err := syscall.Mkfifo(hung, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name, ready string
@@ -161,7 +156,7 @@ func TestInterruptedTwice(t *testing.T) {
 			"launch", "--workers", "2", "--oversubscribe", "--", "sh", "-c",
 			`trap "" TERM INT; (trap "" TERM INT; sleep 600) & echo up; sleep 600`,
 		}},
-		{"train", "", []string{"train", "--config", p.config, "--run", p.run(1, 1), "--data", hung}},
+		{"train", "", []string{"train", "--config", hung, "--run", p.run(1, 1)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Attr("fault", "Ctrl-C twice, of lockstep "+tt.name+" that does not end at the first")
@@ -170,7 +165,7 @@ func TestInterruptedTwice(t *testing.T) {
 			if tt.ready != "" {
 				out.await(t, tt.ready)
 			} else {
-				time.Sleep(500 * time.Millisecond) // it opens the first image
+				time.Sleep(500 * time.Millisecond) // it opens the config
 			}
 			interrupt(t, c)
 			time.Sleep(300 * time.Millisecond)
