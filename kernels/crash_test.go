@@ -12,6 +12,8 @@ const exitInCompiledCode = "import \"flag\"\nflags := flag.NewFlagSet(\"f\", fla
 // What nothing can catch ends the kernel, and the next one shows the cause before
 // the output of its first cell, and then no more.
 func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
+	t.Attr("fault", "concurrent map write, panic in a goroutine of compiled code, out of memory, `os.Exit` in compiled code")
+	t.Attr("outcome", "the kernel ends; the next one shows the cause and the cell's number before its first output")
 	var steps []step
 	var want []string
 	for _, row := range [][2]string{
@@ -45,6 +47,8 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 // At the limit the cell is interrupted and its variables stay. If memory still
 // grows, because compiled code takes no notice, the kernel ends itself.
 func TestMemoryLimit(t *testing.T) {
+	t.Attr("fault", "a cell fills the memory; compiled code fills the memory and takes no notice of the interrupt")
+	t.Attr("outcome", "the cell is interrupted at the limit; variables stay; the kernel ends itself after 2 s, or at once at 95 % of the memory; the next one says so")
 	t.Setenv("LOCKSTEP_MEMORY", "400MiB")
 	const fill = "for { list = append(list, bytes.Repeat([]byte{1}, 1<<20)) }"
 	a := drive(t,

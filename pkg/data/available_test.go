@@ -11,6 +11,8 @@ import (
 // TestGeneratorsCheckMemory: a count that no machine can hold is refused before
 // memory is taken, with what it needs and what there is.
 func TestGeneratorsCheckMemory(t *testing.T) {
+	t.Attr("fault", "data.count is 20 million")
+	t.Attr("outcome", "It is refused before memory is taken, with the GiB it needs and the GiB there are")
 	for _, c := range []struct {
 		config data.Config
 		needs  string

@@ -17,6 +17,8 @@ import (
 // TestReadersRefuseUnsafeFiles: a named pipe blocks nobody, and a link is not
 // followed out of the folder of the data.
 func TestReadersRefuseUnsafeFiles(t *testing.T) {
+	t.Attr("fault", "a picture, mask, stack, volume, list or batch is a named pipe or a link out of the data folder")
+	t.Attr("outcome", "The reader refuses it at once by its path")
 	batch := make([]byte, 3073)
 	picture := func(t *testing.T, path string) { writeImage(t, path, 4, 4, color.White) }
 	for _, c := range []struct {

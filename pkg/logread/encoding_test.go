@@ -26,6 +26,8 @@ func encodings(t *testing.T, text string) map[string][]byte {
 // TestEncodings: a log with a byte-order mark or in UTF-16, packed or not, and a
 // run folder of such files, read as those in UTF-8, by the follower too.
 func TestEncodings(t *testing.T) {
+	t.Attr("fault", "a log or run folder has a byte-order mark or is in UTF-16")
+	t.Attr("outcome", "It is read as UTF-8")
 	for name, text := range encodings(t, twoRows) {
 		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": gzipped(t, text)} {
 			dir := t.TempDir()
@@ -58,6 +60,8 @@ func TestEncodings(t *testing.T) {
 // TestNULTail: what a power cut leaves at the end of a file is a problem, and what
 // comes before it is read.
 func TestNULTail(t *testing.T) {
+	t.Attr("fault", "a power cut leaves NUL bytes at the end of a log")
+	t.Attr("outcome", "What comes before is read; the NUL bytes are a problem with their line on standard error")
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "log_2.csv"), []byte(twoRows+strings.Repeat("\x00", 4096)), 0o644))
 	all, problems, err := Read(dir)

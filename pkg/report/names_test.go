@@ -19,6 +19,8 @@ const hostile = "ddp\x1b]0;owned\x07\nproblem: none\x00\ufffe\u202ecod.exe\xff<s
 // TestNamesAreCleaned: what a log names is shown by its escapes, in the page, the
 // sentences, the tables and the figures, whose SVG stays valid.
 func TestNamesAreCleaned(t *testing.T) {
+	t.Attr("fault", "a series in a log has terminal escapes, line ends, a script, invalid XML or text-direction characters")
+	t.Attr("outcome", "It is shown with these escaped, in the page, sentences, tables and figures; the SVG stays valid")
 	study := invented(t, hostile, "plain")
 	r, err := New(study, Options{})
 	check(t, err)

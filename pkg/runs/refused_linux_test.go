@@ -63,6 +63,8 @@ func refusedRun(t *testing.T, root string, u unsafeFile, file string) (dir strin
 }
 
 func TestReadRefusesUnsafeFiles(t *testing.T) {
+	t.Attr("fault", "epochs.csv of a run folder is a link to a file elsewhere (/etc/shadow); a file of a run folder is a named pipe or /dev/zero")
+	t.Attr("outcome", "It is not opened; the report lists it as unread, without its content; It is refused at once; the rest of the run is read")
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
 		for _, file := range []string{epochsFile, loadFile, "steps-1.jsonl"} {
@@ -125,6 +127,8 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 
 // TestResumeRefusesUnsafeFiles: what a link leads to is neither read nor written.
 func TestResumeRefusesUnsafeFiles(t *testing.T) {
+	t.Attr("fault", "a run folder with links is resumed or created in")
+	t.Attr("outcome", "The run is refused; what the link leads to is neither read nor written")
 	root := t.TempDir()
 	for _, u := range unsafeFiles(t, root) {
 		for _, file := range []string{infoFile, epochsFile, loadFile, logFile, OwnersFile, "steps-1.jsonl"} {
@@ -168,6 +172,8 @@ func TestCreateRefusesLinks(t *testing.T) {
 
 // TestReadRefusesWorkers: readers loop over the workers of a run.
 func TestReadRefusesWorkers(t *testing.T) {
+	t.Attr("fault", "run.json names two billion workers")
+	t.Attr("outcome", "The run is refused before any loop over its ranks")
 	dir := t.TempDir()
 	for _, workers := range []string{"2000000000", "-1"} {
 		check(t, os.WriteFile(filepath.Join(dir, infoFile), []byte(`{"schema":1,"workers":`+workers+`}`), 0o644))

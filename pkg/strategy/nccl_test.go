@@ -328,6 +328,8 @@ func TestNewNCCLErrors(t *testing.T) {
 // rank that does not come, or whose communicator has an error, is ended with an error that
 // names that rank, once, and stays.
 func TestNCCLWatch(t *testing.T) {
+	t.Attr("fault", "a lock was held during a first collective that blocks, so that the watchdog could not abort it")
+	t.Attr("outcome", "no lock is held during NCCL's calls")
 	stuck := errors.New("the network is down")
 	for _, c := range []struct {
 		name   string
@@ -406,6 +408,8 @@ func TestNCCLWatch(t *testing.T) {
 // the watchdog ends the step although NCCL's abort waits for the graph to be destroyed,
 // which comes only after the step.
 func TestNCCLAbortWithGraphs(t *testing.T) {
+	t.Attr("fault", "the watchdog waited for ncclCommAbort, which waits for graphs that are destroyed after the step")
+	t.Attr("outcome", "the abort runs in a goroutine that only Close waits for")
 	all := gpus(t, 2)
 	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, Search: 30 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
@@ -458,6 +462,8 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 // TestNewNCCLTimeout: a rank that does not join the communicator is named after the
 // time-out.
 func TestNewNCCLTimeout(t *testing.T) {
+	t.Attr("fault", "a rank that never joins blocked ncclCommInitRank, and the engine's thread, for ever")
+	t.Attr("outcome", "a time-out on a thread of its own names the missing rank")
 	all := gpus(t, 2)
 	left := errors.New("killed")
 	all[1].library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }

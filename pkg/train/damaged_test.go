@@ -216,6 +216,8 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 
 // TestUnknownCheckpointFormat: a newer version's checkpoint is not guessed at.
 func TestUnknownCheckpointFormat(t *testing.T) {
+	t.Attr("fault", "checkpoint of an unknown format")
+	t.Attr("outcome", "refused: use the lockstep that wrote it")
 	cfg := tiny()
 	cfg.Epochs = 1
 	place := Place{Dir: filepath.Join(t.TempDir(), "run")}

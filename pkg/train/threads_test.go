@@ -8,6 +8,8 @@ import (
 )
 
 func TestThreadsPerCore(t *testing.T) {
+	t.Attr("fault", "100,000 threads, or 2,000 workers")
+	t.Attr("outcome", "Refused at once: at most 4 threads per core without --oversubscribe, never above 1,024")
 	most := ThreadsPerCore * runtime.NumCPU()
 	if most >= 1024 {
 		most = 1023

@@ -59,6 +59,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestNextKernelReadsHowTheFormerEnded(t *testing.T) {
+	t.Attr("fault", "stack overflow, unlock of an unlocked mutex, SIGABRT")
+	t.Attr("outcome", "the next kernel reads the cause from the crash file")
 	for name, want := range map[string]string{
 		"panic in a goroutine": "the kernel ended while cell [7] ran: panic: no data; its variables are lost",
 		"concurrent map write": "the kernel ended while cell [7] ran: fatal error: several goroutines used a map at once, and one of them wrote to it; its variables are lost",

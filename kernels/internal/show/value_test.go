@@ -121,6 +121,8 @@ func TestMatrices(t *testing.T) {
 // What is large is not formatted: the text is short, and writing it allocates
 // little, however large the value.
 func TestLargeValuesAreElided(t *testing.T) {
+	t.Attr("fault", "a cell ends with a value of 160 MB or a number of 16 MB that formats itself: seconds to hours")
+	t.Attr("outcome", "the value is elided before it is formatted")
 	const n = 10_000_000
 	numbers := make([]int, n)
 	many := map[int]float64{}

@@ -87,6 +87,8 @@ func TestOrderOfPlaces(t *testing.T) {
 // TestPreferredVersion: a driver of CUDA 12 gets NVRTC 12 from wherever it is before 13,
 // and 13 where there is no other, so that the error can name it.
 func TestPreferredVersion(t *testing.T) {
+	t.Attr("fault", "NVRTC of CUDA 13 was taken, and refused, although the driver is of CUDA 12 and NVRTC 12 is there too")
+	t.Attr("outcome", "libraries newer than the driver are tried last, in every place")
 	root := t.TempDir()
 	vars := map[string]string{PathVariable: filepath.Join(root, "first"), "CUDA_HOME": filepath.Join(root, "second")}
 	newer := touch(t, root, "first", "libnvrtc.so.13")

@@ -107,6 +107,8 @@ func TestFile(t *testing.T) {
 // TestReadFileLimit: a file of a terabyte that takes no room on the disk is
 // refused before memory is taken.
 func TestReadFileLimit(t *testing.T) {
+	t.Attr("fault", "a file of a terabyte in a run folder or data set")
+	t.Attr("outcome", "It is refused by its size before memory is taken")
 	dir, _ := folder(t)
 	path := filepath.Join(dir, "sparse")
 	if err := os.WriteFile(path, nil, 0o644); err != nil {

@@ -135,6 +135,8 @@ func TestLinks(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
+	t.Attr("fault", "--out names a folder")
+	t.Attr("outcome", "error: is a directory: name a file in it")
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -314,6 +314,8 @@ func TestWaitEnds(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
+	t.Attr("fault", "a staged data set has a link out of its folder")
+	t.Attr("outcome", "Nothing is copied; the error names the link")
 	from, folder := source(t), t.TempDir()
 	full := stager{patience: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
 	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, and 5 KiB are free there: make room") {

@@ -305,6 +305,8 @@ cuStreamSynchronize stream#1`
 // returns, and arrives when the legacy default stream gets to it: blocking streams wait for
 // that, others do not.
 func TestPageableCopiesAreLate(t *testing.T) {
+	t.Attr("fault", "a copy from Go memory may arrive after cuMemcpyHtoD returns, and our streams do not wait for it")
+	t.Attr("outcome", "writes wait for the legacy stream")
 	for _, c := range []struct {
 		name  string
 		flags uint32
@@ -336,6 +338,8 @@ func TestPageableCopiesAreLate(t *testing.T) {
 // Without the join the capture cannot end; without the fork the second stream's
 // work would not be in the graph; and what waits is refused.
 func TestCaptureRefuses(t *testing.T) {
+	t.Attr("fault", "the simulated GPU refused a synchronous copy while another thread captured, which CUDA allows")
+	t.Attr("outcome", "refused in global mode, by the capturing thread, and with blocking streams alone")
 	begin := func(t *testing.T) (*gpu, cuda.Function, cuda.Stream, cuda.Stream, cuda.Ptr) {
 		g := withKernels(t, fake.Options{})
 		f, s1, s2, x := g.function("scale"), g.stream(), g.stream(), g.alloc("x", 8)
