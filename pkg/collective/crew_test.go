@@ -305,8 +305,6 @@ func (c *crew) processorTime(t *testing.T) time.Duration {
 // that nothing but the time-out ends the wait for it. Were it taken for dead, that
 // would show within 10 s.
 func TestStoppedMemberHasUntilTheTimeout(t *testing.T) {
-	t.Attr("fault", "SIGSTOP of a rank")
-	t.Attr("outcome", "named after timeout_collective (default 2 min), never taken for dead before")
 	const timeout = 12 * time.Second
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {

@@ -115,7 +115,7 @@ func (c *File) Remove() error {
 // describe says how the kernel ended that left this text.
 func describe(text string) string {
 	var cell int
-	where := ""
+	var where string
 	if n, _ := fmt.Sscanf(text, running, &cell); n == 1 && strings.HasPrefix(text, fmt.Sprintf(running, cell)) {
 		where = fmt.Sprintf("while cell [%d] ran", cell)
 	} else if n == 1 && cell > 0 {

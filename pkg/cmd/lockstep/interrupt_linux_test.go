@@ -187,8 +187,6 @@ func TestInterruptedTwice(t *testing.T) {
 // TestHangup: a closed terminal, which sends SIGHUP more than once, ends the run
 // in order, and nohup keeps it from doing so.
 func TestHangup(t *testing.T) {
-	t.Attr("fault", "SIGHUP (a closed terminal, a dropped connection)")
-	t.Attr("outcome", "the run ends in order, is saved and can be resumed; under nohup it goes on")
 	p := newPlace(t)
 	long := []string{"--set", "epochs=150", "--set", "checkpoint.every=1000"}
 	for _, tt := range []struct {
@@ -244,8 +242,6 @@ func TestHangup(t *testing.T) {
 // TestBrokenPipe: the end of whoever reads the output ends the output, not the
 // training.
 func TestBrokenPipe(t *testing.T) {
-	t.Attr("fault", "SIGPIPE (launch 2>&1 | head)")
-	t.Attr("outcome", "the output ends, the training goes on to its end")
 	p := newPlace(t)
 	for _, tt := range []struct {
 		name string
@@ -296,8 +292,6 @@ func stateOf(pid int) string {
 // started, and what continues it continues them. The time in between, longer than
 // every time-out, counts for none.
 func TestSuspend(t *testing.T) {
-	t.Attr("fault", "Ctrl-Z (SIGTSTP) of the launcher")
-	t.Attr("outcome", "the workers stop too and go on with fg; the stop counts for no time-out")
 	const timeout = 8 * time.Second
 	p := newPlace(t)
 	end := filepath.Join(p.dir, "end")
