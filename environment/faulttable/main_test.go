@@ -80,3 +80,29 @@ func TestCellKeepsTheTable(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestTableIsComplete: every test of the repository that injects a fault has a
+// row in environment/faults.md, and no row is bad.
+func TestTableIsComplete(t *testing.T) {
+	table, err := os.ReadFile("../faults.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := findTests("../..", regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) < 10 {
+		t.Fatalf("faults are injected in %d folders only; the search is broken", len(found))
+	}
+	for folder, names := range found {
+		for _, name := range names {
+			if !regexp.MustCompile(`\.` + name + "[`/]").Match(table) {
+				t.Errorf("%s of %s has no row in environment/faults.md; run environment/faults", name, folder)
+			}
+		}
+	}
+	if strings.Contains(string(table), "| "+verdictBad+" |") {
+		t.Error("environment/faults.md has a bad row")
+	}
+}
