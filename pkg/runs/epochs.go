@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -236,7 +237,11 @@ func (l *lineReader) nextLine() bool {
 		case errors.Is(err, io.EOF):
 			if len(part) > 0 {
 				l.line++
-				l.problem("last line is torn: %.80q", part)
+				if kept := bytes.TrimRight(part, "\x00"); len(kept) < len(part) {
+					l.problem("it ends with %d NUL bytes, as a power cut leaves them; last line: %.80q", len(part)-len(kept), kept)
+				} else {
+					l.problem("last line is torn: %.80q", part)
+				}
 			}
 			return false
 		default:

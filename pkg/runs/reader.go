@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,6 +142,9 @@ func readInfo(dir string) (Info, error) {
 	}
 	if text, err = plaintext.Decode(text); err != nil {
 		return info, fmt.Errorf("read %s: %w", path, err)
+	}
+	if kept := bytes.TrimRight(text, "\x00"); len(kept) > 0 { // a power cut may leave NUL bytes
+		text = kept
 	}
 	// The version first: a newer schema may have changed any other field.
 	var version struct {

@@ -169,6 +169,20 @@ func (p *place) leavesNothing(ports []string) {
 	p.t.Errorf("of shared memory %v some is left", sharedFiles(p.t))
 }
 
+// released waits until no process holds the lock of a run. A process that was
+// killed loses its environment, by which processes finds it, before its files.
+func released(t *testing.T, dir string) {
+	t.Helper()
+	for range 500 {
+		_, alive, err := runs.OwnerOf(dir)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !alive {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("the lock of %s is still held", dir)
+}
+
 // pendingIn are the half-written files in a run folder.
 func pendingIn(t *testing.T, dir string) (found []string) {
 	t.Helper()
@@ -305,6 +319,7 @@ func TestKilledRunsResume(t *testing.T) {
 				launchers++
 			}
 			p.leavesNothing(ports)
+			released(t, dir)
 			r, err := runs.Read(dir)
 			switch {
 			case errors.Is(err, fs.ErrNotExist): // killed before there was a run

@@ -63,7 +63,10 @@ itself (series, workers, seed) a pattern can tell: {workers}, {seed}, {series},
 			for _, p := range problems {
 				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			return powerCut(problems)
 		},
 	}
 	c.Flags().StringVar(&f.format, "format", logread.FormatCSV, strings.Join(logread.Formats(), ", "))

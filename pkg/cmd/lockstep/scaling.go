@@ -126,7 +126,7 @@ What overlap gives is seen beside a series without it:
 				return err
 			}
 			if format == scaling.FormatTable { // it ends with notes and problems itself
-				return nil
+				return powerCut(s.Problems)
 			}
 			for _, n := range s.Notes {
 				fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
@@ -134,7 +134,7 @@ What overlap gives is seen beside a series without it:
 			for _, p := range s.Problems {
 				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 			}
-			return nil
+			return powerCut(s.Problems)
 		},
 	}
 	c.Flags().StringVar(&format, "format", scaling.FormatTable, "table, csv or json")

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/runs"
+)
+
+// powerCut returns an error that names a text file with a problem that ends with
+// NUL bytes, as a power cut leaves them, or nil. The caller has shown what could
+// be read; the error makes the exit code 1, so that a script sees that rows are
+// lost.
+func powerCut(problems []runs.Problem) error {
+	var cut []string
+	for _, p := range problems {
+		for _, path := range []string{p.File, filepath.Join(p.File, "run.json"), filepath.Join(p.File, "epochs.csv")} {
+			if textWithNULTail(path) && !slices.Contains(cut, path) {
+				cut = append(cut, path)
+			}
+		}
+	}
+	if len(cut) == 0 {
+		return nil
+	}
+	more := ""
+	if len(cut) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(cut)-1)
+	}
+	return fmt.Errorf("%s%s ends with NUL bytes, as a power cut leaves them; whole lines before them were read; put the file back from a copy if there is one", clean.Text(cut[0]), more)
+}
+
+// textWithNULTail reports whether path is a regular file that ends with eight
+// NUL bytes and is a text before them, or holds nothing else.
+func textWithNULTail(path string) bool {
+	f, err := safeopen.File(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	const tail = 8
+	if err != nil || info.Size() < tail {
+		return false
+	}
+	last := make([]byte, tail)
+	if _, err := f.ReadAt(last, info.Size()-tail); err != nil || !bytes.Equal(last, make([]byte, tail)) {
+		return false
+	}
+	head := make([]byte, 512)
+	n, _ := f.ReadAt(head, 0) // a short file is an io.EOF
+	text, rest, _ := bytes.Cut(head[:n], []byte{0})
+	return len(text) == 0 || len(bytes.Trim(rest, "\x00")) == 0
+}
