@@ -95,10 +95,17 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.table = bottleneck.Table()
 	brief := f.table.Drop("sentence").Drop("run")
 	f.brief = &brief
-	rows := inOrderOfRuns(study, bottleneck.Rows)
+	rows, many := inOrderOfRuns(study, bottleneck.Rows), 0
+	if tooMany(study) {
+		rows, many = combinedTrials(rows), len(study.Series())
+	}
 	var names []string
 	for _, r := range rows {
 		label := r.Series
+		if many > 0 {
+			names = append(names, workersText(r.Workers))
+			continue
+		}
 		if slices.ContainsFunc(rows, func(x scaling.BottleneckRow) bool { return x.Series == r.Series && x.Workers != r.Workers }) {
 			label += " " + workersText(r.Workers)
 		}
@@ -137,6 +144,10 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		f.plot.Y.Min = values.lo / 2
 	}
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
+	if many > 0 {
+		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
+			strings.Replace(manyNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
+	}
 	f.caption += sentences(rows)
 	return f.sized()
 }
@@ -185,6 +196,11 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		train: func(p scaling.Point) scaling.Span { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Span { return p.TestSeconds },
 	}
+	whole, many := study, 0
+	if tooMany(study) {
+		many = len(study.Series())
+		study = combined(study, study.Points, func(p scaling.Point) int { return p.Workers })
+	}
 	d.measure(study)
 	if len(d.sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run tells the time of its training%s", name, why(study, name))
@@ -194,7 +210,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		title = "Training and test time"
 	}
 	f := o.figure(name, title, "workers", d.axis())
-	f.table = study.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
+	f.table = whole.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
 	names := make([]string, len(d.sizes))
 	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
@@ -210,7 +226,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	if d.log { // the lowest bar is seen too
 		f.plot.Y.Min = d.values.lo / 2
 	}
-	f.caption = d.caption(study) + notDrawn(study)
+	f.caption = d.caption(study, many) + notDrawn(study)
 	return f.sized()
 }
 
@@ -301,7 +317,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 }
 
 // caption says what is drawn, and on what axis.
-func (d *timeBars) caption(study *scaling.Study) string {
+func (d *timeBars) caption(study *scaling.Study, many int) string {
 	c := "Time of the whole training"
 	switch {
 	case d.tested() && d.log:
@@ -311,7 +327,12 @@ func (d *timeBars) caption(study *scaling.Study) string {
 	case d.log:
 		c += ", on a logarithmic axis"
 	}
-	c += ". " + runsAPoint(d.n)
+	c += "."
+	if many > 0 {
+		c += strings.Replace(manyNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
+	} else {
+		c += " " + runsAPoint(d.n)
+	}
 	if d.intervals {
 		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
@@ -330,7 +351,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	use := study.TimeUse()
+	use, many := study.TimeUse(), 0
 	if len(use.Rows) == 0 {
 		text := "no run has step spans (steps-<rank>.jsonl of a run folder) or a trace"
 		if len(use.Problems) > 0 {
@@ -339,13 +360,17 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %s", name, text)
 	}
 	longest := nowhere()
+	rows, axis := use.Rows, "series and workers"
+	if tooMany(study) {
+		rows, axis, many = combinedUse(rows), "workers", len(study.Series())
+	}
 	var names []string
-	for _, r := range use.Rows {
+	for _, r := range rows {
 		longest.add(r.Step.Value)
-		names = append(names, fmt.Sprintf("%s %d", r.Series, r.Workers))
+		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %d", r.Series, r.Workers)))
 	}
 	unitName, unit := timeUnit(longest.hi)
-	f := o.figure(name, "Where the time of a step goes", "series and workers", "time of a step ("+unitName+")")
+	f := o.figure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
 	f.brief = briefUse(f.table)
 	f.categories(names)
@@ -359,12 +384,12 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 		{"exposed communication", kindColor("exposed"), func(r scaling.TimeUseRow) scaling.Span { return r.Exposed }},
 		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Span { return r.Idle }},
 	}
-	bases := make([]float64, len(use.Rows))
+	bases := make([]float64, len(rows))
 	values := nowhere()
 	hidden := boxes{fill: kindColor("hidden"), edge: barEdge()}
 	for k, part := range parts {
 		bars := boxes{fill: part.fill, edge: barEdge()}
-		for i, r := range use.Rows {
+		for i, r := range rows {
 			v := part.span(r).Value / unit
 			if !(v > 0) {
 				continue
@@ -389,6 +414,9 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	values.add(0)
 	valueAxis(&f.plot.Y, values, nowhere(), false, false)
 	f.caption = useCaption(study, use)
+	if many > 0 {
+		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + howToChoose()
+	}
 	return f.sized()
 }
 

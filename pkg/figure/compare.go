@@ -155,13 +155,16 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 		axis = "nodes"
 	}
 	b := &builder{
-		o: o, study: study, sizes: sizes, log: o.Scale != Linear, values: nowhere(), reach: nowhere(),
-		q: quantity{name: kind.name, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
+		o: o, study: study, whole: study, sizes: sizes, log: o.Scale != Linear, values: nowhere(), reach: nowhere(),
+		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
 	b.Figure = b.o.figure(kind.name, kind.title, axis, label)
 	b.table = study.Table().Select(append(b.identity(), kind.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
+	}
+	if len(study.Series())-len(left) > mostSeries {
+		b.combine(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(left, p.Series) }))
 	}
 	if err := b.scalingLines(kind, left); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, err)
@@ -214,6 +217,7 @@ func (b *builder) scalingLines(kind scalingKind, left []string) error {
 		b.plot.Add(drawn...)
 		named = true
 	}
+	b.nameRange()
 	if named {
 		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: dotted(grey())}}})
 	}
@@ -241,6 +245,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	var said []string
 	values, reach := nowhere(), nowhere()
 	var all []measured
+	overheads := map[int][]float64{} // by size, of many pairs
 	for i, p := range pairs {
 		over, err := study.Overhead(p[0], p[1])
 		if err != nil {
@@ -256,6 +261,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			}
 			xy = append(xy, plotter.XY{X: float64(r.Size), Y: 100 * v.Value})
 			sizes = append(sizes, r.Size)
+			overheads[r.Size] = append(overheads[r.Size], 100*v.Value)
 			values.add(100 * v.Value)
 			if lo, hi, _, ok := o.reach(v); ok {
 				bounds.at = append(bounds.at, interval{float64(r.Size), 100 * lo, 100 * hi})
@@ -274,6 +280,14 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	}
 	if len(sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("the pairs have no number of workers with a speed in common"))
+	}
+	if len(pairs) > mostSeries {
+		m, err := medianMarks(overheads)
+		if err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+		all, said = []measured{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), mostSeries)}
+		f.legend = []entry{{name: fmt.Sprintf("median of %d pairs of series", len(pairs)), icons: []plot.Thumbnailer{key(lookOf(0))}}}
 	}
 	note := f.addMeasured(all)
 	slices.Sort(sizes)

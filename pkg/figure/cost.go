@@ -45,7 +45,17 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	}
 	p.front(f, cost)
 	var n []int
+	labeled, many := cost.Rows, 0
+	if tooMany(study) {
+		labeled, many = cost.Front(), len(study.Series())
+		if err := p.cloud(f, cost, labeled, many); err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
+	}
 	for i, s := range study.Series() {
+		if many > 0 {
+			break
+		}
 		l := lookOf(i)
 		l.line.Width = 0
 		var xy plotter.XYs
@@ -63,13 +73,17 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(l)}})
 	}
 	p.ranges(f, xs, ys)
-	f.plot.Add(p.labels(f, study, cost))
+	f.plot.Add(p.labels(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
 	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
 		cost.Rows[0].Basis, what, runsAPoint(n), notDrawn(study))
+	if many > 0 {
+		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
+			cost.Rows[0].Basis, what, many, howToChoose(), notDrawn(study))
+	}
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
 	}
@@ -122,6 +136,33 @@ func (p pareto) front(f *Figure, cost *scaling.Cost) {
 	}
 }
 
+// cloud draws the points of many series, pale but for those of the front.
+func (p pareto) cloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
+	l := lookOf(0)
+	others := draw.GlyphStyle{Color: pale(l.line.Color, 90), Radius: 2, Shape: l.glyph.Shape}
+	for _, part := range []struct {
+		rows  []scaling.CostRow
+		style draw.GlyphStyle
+		name  string
+	}{{cost.Rows, others, fmt.Sprintf("%d series", many)}, {front, l.glyph, ""}} {
+		var xy plotter.XYs
+		for _, r := range part.rows {
+			if x, y := p.x(r), p.y(r); finite(x) && finite(y) {
+				xy = append(xy, plotter.XY{X: x, Y: y})
+			}
+		}
+		drawn, err := line(xy, glyphAlone(part.style))
+		if err != nil {
+			return err
+		}
+		f.plot.Add(drawn...)
+		if part.name != "" {
+			f.legend = append(f.legend, entry{name: part.name, icons: []plot.Thumbnailer{key{glyph: part.style}}})
+		}
+	}
+	return nil
+}
+
 // ranges makes wide ranges logarithmic.
 func (p pareto) ranges(f *Figure, xs, ys extent) {
 	const wide = 8
@@ -153,7 +194,7 @@ func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float
 // labels puts the number of workers beside each point, on the side where no
 // other label or point is, and where no other point is nearly as near: whose number
 // it is must be seen.
-func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) notes {
+func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) notes {
 	style := textStyle(fontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
 	zoom := f.zoom(f.Width, f.Height)
@@ -163,17 +204,20 @@ func (p pareto) labels(f *Figure, study *scaling.Study, cost *scaling.Cost) note
 	}
 	var taken []vg.Rectangle
 	var points []vg.Point
-	for _, r := range cost.Rows {
+	for _, r := range rows {
 		c, half := at(r), vg.Point{X: 4, Y: 4}
 		points = append(points, c)
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
 	}
 	series := study.Series()
 	var out notes
-	for _, r := range cost.Rows {
+	for _, r := range rows {
 		text := strconv.Itoa(r.Workers)
 		style := style
 		style.Color = lookOf(slices.Index(series, r.Series)).line.Color
+		if len(series) > mostSeries {
+			style.Color = lookOf(0).line.Color
+		}
 		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: fontSize * 0.36}
 		gap := half.X + 5
 		best, least := vg.Point{X: gap}, math.Inf(1)
@@ -229,14 +273,20 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	f := o.figure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()
 	f.brief = briefUse(f.table)
+	series, rows, many := study.Series(), quality.Rows, 0
+	if tooMany(study) {
+		many = len(series)
+		series = []string{medianName(many)}
+		rows, span = combinedQuality(rows, series[0], span)
+	}
 	var batches, n []int
 	var all []measured
 	values, reach := nowhere(), nowhere()
 	intervals, unbatched := false, 0
-	for i, s := range study.Series() {
+	for i, s := range series {
 		var xy plotter.XYs
 		bounds := whiskers{style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}}
-		for _, r := range quality.Rows {
+		for _, r := range rows {
 			v := span(r)
 			if r.Series != s || !finite(v.Value) {
 				continue
@@ -282,6 +332,9 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsAPoint(n)
+	if many > 0 {
+		f.caption = "Quality of the trained model (" + label + ") against the global batch." + manyNote(many, "bars", label)
+	}
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}

@@ -57,12 +57,17 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 		f.table = set.Table()
 		f.brief = lastOfRuns(f.table)
 	}
-	groups := o.groups(set)
+	// Over time, series of different speed have little in common at any x.
+	many := tooMany(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
+	groups := o.groups(set, many)
 	x, y := nowhere(), nowhere()
 	for _, g := range groups {
 		for _, l := range g.lines {
 			x.add(l.X...)
 			y.on(o.LogY, l.Y...)
+		}
+		for _, r := range g.reach {
+			y.on(o.LogY, r.lo, r.hi)
 		}
 	}
 	if !(y.hi >= y.lo) {
@@ -72,7 +77,10 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 	if err := f.lines(o, study, groups, origin, unit); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	f.caption = o.curveCaption(study, set, title, groups)
+	if many {
+		f.nameMedian(len(study.Series()), o.Intervals != IntervalsNone)
+	}
+	f.caption = o.curveCaption(study, set, title, groups, many)
 	return f.sized()
 }
 
@@ -80,6 +88,17 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
 	for i, g := range groups {
 		l := lookOf(i)
+		name := curveLabel(study, g.series, g.workers)
+		if g.combined {
+			name = workersText(g.workers)
+		}
+		if g.combined && o.Intervals != IntervalsNone {
+			reach := condensedBand(g.reach)
+			for k := range reach {
+				reach[k].x = (reach[k].x - origin) / unit
+			}
+			f.plot.Add(band{at: reach, fill: pale(l.line.Color, bandAlpha)})
+		}
 		for _, c := range g.lines {
 			t := traceOf(c.X, c.Y, origin, unit)
 			if t.len() == 0 {
@@ -93,7 +112,7 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 				return err
 			}
 		}
-		f.legend = append(f.legend, entry{name: curveLabel(study, g.series, g.workers), icons: []plot.Thumbnailer{key(l)}})
+		f.legend = append(f.legend, entry{name: name, icons: []plot.Thumbnailer{key(l)}})
 	}
 	return nil
 }
@@ -134,10 +153,15 @@ type group struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
+	// combined reports whether the line is the median of several series; reach is
+	// from the lowest to the highest of these.
+	combined bool
+	reach    []interval
 }
 
-// groups gathers lines by series and workers, as many as can be told apart.
-func (o Options) groups(set *scaling.CurveSet) []group {
+// groups gathers lines by series and workers, as many as can be told apart; of
+// many series, it gathers their medians by workers.
+func (o Options) groups(set *scaling.CurveSet, many bool) []group {
 	var all []group
 	for _, l := range set.Lines {
 		if len(o.Workers) > 0 && !slices.Contains(o.Workers, l.Workers) {
@@ -148,6 +172,9 @@ func (o Options) groups(set *scaling.CurveSet) []group {
 			i, all = len(all), append(all, group{series: l.Series, workers: l.Workers})
 		}
 		all[i].lines = append(all[i].lines, l)
+	}
+	if many {
+		all = combinedGroups(all)
 	}
 	const most = 8
 	if len(all) <= most || len(o.Workers) > 0 {
@@ -160,7 +187,7 @@ func (o Options) groups(set *scaling.CurveSet) []group {
 	return out
 }
 
-func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group) string {
+func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group, many bool) string {
 	drawn := 0
 	of := map[string]bool{} // runs
 	for _, g := range groups {
@@ -178,7 +205,9 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 		axis = "time"
 	}
 	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(of), "run")) + o.smoothText()
-	if drawn < len(set.Lines) {
+	if many {
+		c = fmt.Sprintf("%s against the %s.", title, axis) + manyNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
+	} else if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}
 	if len(set.Problems) > 0 {

@@ -39,7 +39,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fits, failed := o.fits(b.study)
+	fits, failed := o.fits(b.whole)
 	if len(fits) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, joined(failed))
 	}
@@ -50,18 +50,35 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	end = max(end, most)
 	sizes := predicted(b.sizes[0], end)
-	b.table = dataframe.DataFrame{}
 	var said []string
-	for i, s := range b.study.Series() {
+	var rows lawRows
+	drawn := map[int][]float64{} // by size, the speed-ups of the laws of many series
+	for i, s := range b.whole.Series() {
 		f, ok := fits[s]
 		if !ok {
 			continue
 		}
-		sentence, err := b.law(f, s, lookOf(i), sizes, len(fits) <= mostBands)
-		if err != nil {
+		points := f.law.Band(sizes)
+		rows.add(b.whole, s, f.law, points)
+		said = append(said, f.says(s))
+		if b.many > 0 {
+			for _, p := range points {
+				drawn[p.Size] = append(drawn[p.Size], p.Speedup)
+			}
+			continue
+		}
+		if err := b.law(f, s, lookOf(i), points, len(fits) <= mostBands); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		said = append(said, sentence)
+	}
+	b.table = rows.table(b.whole)
+	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidence(b.whole))
+	if b.many > 0 {
+		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
+		said = nil
+		if err := b.medianLaw(drawn, most, len(fits)); err != nil {
+			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		}
 	}
 	brief := b.measuredOnly()
 	b.brief = &brief
@@ -73,8 +90,8 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	f := b.finish(math.NaN())
-	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). Bands: where one more run falls with %g %% confidence if the law holds. Up to %s. %s %s",
-		100*confidence(b.study), workersText(end), saidOf(said), b.repeats())
+	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
+		bands, workersText(end), strings.TrimSpace(saidOf(said)+" "+b.repeats()))
 	if len(failed) > 0 {
 		f.caption += notFitted(failed)
 	}
@@ -176,10 +193,17 @@ func predicted(from, to int) []int {
 	return slices.Compact(sizes)
 }
 
+// says returns the sentence of a series' law.
+func (f fitted) says(name string) string {
+	text := strings.TrimSuffix(f.sentence, ".")
+	if text == "" {
+		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, lawName(f.law.Law), f.law.R2, f.law.N)
+	}
+	return text + "."
+}
+
 // law draws the fitted law of a series, its band and its marks.
-func (b *builder) law(f fitted, name string, l look, sizes []int, banded bool) (string, error) {
-	points := f.law.Band(sizes)
-	b.tableOf(name, f.law, points)
+func (b *builder) law(f fitted, name string, l look, points []scaling.BandPoint, banded bool) error {
 	area := band{fill: pale(l.line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
@@ -202,6 +226,21 @@ func (b *builder) law(f fitted, name string, l look, sizes []int, banded bool) (
 	if banded {
 		b.plot.Add(area)
 	}
+	if err := b.lawLines(within, beyond, l); err != nil {
+		return err
+	}
+	b.plot.Add(b.marks(f.law, l, points[len(points)-1].Size, banded)...)
+	l.line.Dashes = nil
+	icons := []plot.Thumbnailer{key(l)}
+	if banded {
+		icons = []plot.Thumbnailer{area, icons[0]}
+	}
+	b.legend = append(b.legend, entry{name: name + ": " + lawName(f.law.Law), icons: icons})
+	return nil
+}
+
+// lawLines draws a law within what was measured, and dashed beyond it.
+func (b *builder) lawLines(within, beyond plotter.XYs, l look) error {
 	solid, dashed := l.line, l.line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
@@ -210,21 +249,42 @@ func (b *builder) law(f fitted, name string, l look, sizes []int, banded bool) (
 	}{{within, solid}, {beyond, dashed}} {
 		drawn, err := line(part.xy, lineAlone(part.style))
 		if err != nil {
-			return "", err
+			return err
 		}
 		b.plot.Add(drawn...)
 	}
-	b.plot.Add(b.marks(f.law, l, sizes[len(sizes)-1], banded)...)
-	icons := []plot.Thumbnailer{key{solid, l.glyph}}
-	if banded {
-		icons = []plot.Thumbnailer{area, icons[0]}
+	return nil
+}
+
+// medianLaw draws the median of the laws of many series and the range of these.
+// The speed-ups of so many laws are given by size; most is the largest measured size.
+func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
+	l := lookOf(0)
+	area := band{fill: pale(l.line.Color, bandAlpha)}
+	var within, beyond plotter.XYs
+	for _, n := range slices.Sorted(maps.Keys(speedups)) {
+		v := spanOf(speedups[n])
+		if v.N == 0 {
+			continue
+		}
+		xy := plotter.XY{X: float64(n), Y: v.Value}
+		b.values.add(xy.Y)
+		b.reach.add(v.Min, v.Max)
+		area.at = append(area.at, interval{xy.X, v.Min, v.Max})
+		if n <= most {
+			within, beyond = append(within, xy), plotter.XYs{xy} // what is beyond begins where this ends
+		} else {
+			beyond = append(beyond, xy)
+		}
 	}
-	b.legend = append(b.legend, entry{name: name + ": " + lawName(f.law.Law), icons: icons})
-	text := strings.TrimSuffix(f.sentence, ".")
-	if text == "" {
-		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, lawName(f.law.Law), f.law.R2, f.law.N)
+	b.plot.Add(area)
+	if err := b.lawLines(within, beyond, l); err != nil {
+		return err
 	}
-	return text + ".", nil
+	b.legend = append(b.legend,
+		entry{name: b.study.Series()[0], icons: []plot.Thumbnailer{key{glyph: l.glyph}}},
+		entry{name: fmt.Sprintf("median of %d laws", laws), icons: []plot.Thumbnailer{key{line: l.line}}}, rangeIcon(l))
+	return nil
 }
 
 func lawName(law string) string {
@@ -270,35 +330,44 @@ func (b *builder) marks(law *scaling.Fit, l look, end int, named bool) []plot.Pl
 	return out
 }
 
-// tableOf appends what a law predicts to the table: series, law, workers (or
-// nodes), measured (speed-up, NaN where none), speedup, low, high, beyond.
-func (b *builder) tableOf(name string, law *scaling.Fit, points []scaling.BandPoint) {
-	var names, laws, beyond []string
-	var sizes []int
-	var measured, value, lo, hi []float64
-	for _, p := range points {
-		m := math.NaN()
-		for _, q := range b.study.Points {
-			if q.Series == name && q.Size == p.Size {
-				m = q.Speedup.Value
-			}
+// lawRows are the rows of the table of Fit.
+type lawRows struct {
+	names, laws, beyond     []string
+	sizes                   []int
+	measured, value, lo, hi []float64
+}
+
+// add appends what the law of a series predicts.
+func (r *lawRows) add(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
+	measured := map[int]float64{}
+	for _, p := range study.Points {
+		if p.Series == name {
+			measured[p.Size] = p.Speedup.Value
 		}
-		names, laws, sizes = append(names, name), append(laws, law.Law), append(sizes, p.Size)
-		measured, value, lo, hi = append(measured, m), append(value, p.Speedup), append(lo, p.Low), append(hi, p.High)
-		beyond = append(beyond, strconv.FormatBool(p.Beyond))
 	}
+	for _, p := range points {
+		m, ok := measured[p.Size]
+		if !ok {
+			m = math.NaN()
+		}
+		r.names, r.laws, r.sizes = append(r.names, name), append(r.laws, law.Law), append(r.sizes, p.Size)
+		r.measured, r.value = append(r.measured, m), append(r.value, p.Speedup)
+		r.lo, r.hi = append(r.lo, p.Low), append(r.hi, p.High)
+		r.beyond = append(r.beyond, strconv.FormatBool(p.Beyond))
+	}
+}
+
+// table returns the rows: series, law, workers (or nodes), measured (speed-up, NaN
+// where none), fitted, fitted_low, fitted_high, beyond.
+func (r *lawRows) table(study *scaling.Study) dataframe.DataFrame {
 	axis := "workers"
-	if b.study.Rule.Per == scaling.PerNode {
+	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
 	}
-	t := dataframe.New(
-		series.New(names, series.String, "series"), series.New(laws, series.String, "law"), series.New(sizes, series.Int, axis),
-		series.New(measured, series.Float, "measured"), series.New(value, series.Float, "fitted"),
-		series.New(lo, series.Float, "fitted_low"), series.New(hi, series.Float, "fitted_high"), series.New(beyond, series.String, "beyond"))
-	if b.table.Ncol() > 0 {
-		t = b.table.RBind(t)
-	}
-	b.table = t
+	return dataframe.New(
+		series.New(r.names, series.String, "series"), series.New(r.laws, series.String, "law"), series.New(r.sizes, series.Int, axis),
+		series.New(r.measured, series.Float, "measured"), series.New(r.value, series.Float, "fitted"),
+		series.New(r.lo, series.Float, "fitted_low"), series.New(r.hi, series.Float, "fitted_high"), series.New(r.beyond, series.String, "beyond"))
 }
 
 // measuredOnly leaves the rows with a measurement, and the last of each series.

@@ -70,7 +70,12 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		return nil, err
 	}
 	all := study.LossCurves()
-	shown := o.selected(all, len(study.Series()))
+	series, label := len(study.Series()), func(c *scaling.LossCurve) string { return curveLabel(study, c.Series, c.Workers) }
+	if tooMany(study) {
+		all, series = combinedLosses(all), 1
+		label = func(c *scaling.LossCurve) string { return workersText(c.Workers) }
+	}
+	shown := o.selected(all, series)
 	f := o.figure(name, axis.title, axis.label, "loss")
 	f.fill = func() {
 		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
@@ -84,7 +89,6 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	values := nowhere()
 	for i := range shown {
 		c := &shown[i]
-		label := curveLabel(study, c.Series, c.Workers)
 		train, val, err := f.curve(o, c, lookOf(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
@@ -92,7 +96,7 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		if train || val {
 			l := lookOf(i)
 			l.line.Dashes = nil
-			f.legend = append(f.legend, entry{name: label, icons: []plot.Thumbnailer{key(l)}})
+			f.legend = append(f.legend, entry{name: label(c), icons: []plot.Thumbnailer{key(l)}})
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
@@ -100,6 +104,9 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: no run has a loss for it%s", name, why(study, name))
 	}
 	f.trainOrVal(drawnTrain, drawnVal)
+	if tooMany(study) {
+		f.nameMedian(len(study.Series()), drawnTrain && o.Intervals != IntervalsNone)
+	}
 	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + oneCount(study)
 	f.lossAxes(o, axis, values)
 	return f.sized()
@@ -245,8 +252,13 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	for _, p := range study.Points {
 		n = append(n, p.Runs)
 	}
-	c += strings.Replace(runsAPoint(n), "point", "curve", 1)
-	if repeated(study) {
+	many := tooMany(study)
+	if many {
+		c = what + "." + manyNote(len(study.Series()), "band", "training loss")
+	} else {
+		c += strings.Replace(runsAPoint(n), "point", "curve", 1)
+	}
+	if !many && repeated(study) {
 		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of them."
 	}
 	c += o.smoothText()

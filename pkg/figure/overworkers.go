@@ -38,7 +38,9 @@ const mostBands = 3
 type builder struct {
 	*Figure
 	o             Options
-	study         *scaling.Study
+	study         *scaling.Study // that is drawn: whole, or of many series one that has their medians
+	whole         *scaling.Study
+	many          int // series that study combines; 0 where each is drawn
 	q             quantity
 	sizes         []int // ascending
 	log           bool  // of the axis of the workers
@@ -59,7 +61,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{o: o, study: study, q: q, values: nowhere(), reach: nowhere()}
+	b := &builder{o: o, study: study, whole: study, q: q, values: nowhere(), reach: nowhere()}
 	for _, p := range study.Points {
 		if p.Size > 0 && finite(q.span(p).Value) {
 			b.sizes = append(b.sizes, p.Size)
@@ -81,6 +83,10 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
 	b.banded = q.band && len(study.Series()) <= mostBands
+	if tooMany(study) {
+		b.combine(study.Points)
+		study = b.study
+	}
 	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
 		b.epochBars()
 	}
@@ -95,6 +101,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
 		}
 	}
+	b.nameRange()
 	return b, nil
 }
 
@@ -164,6 +171,9 @@ func (b *builder) bars(series string, l look) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.reach(b.q.span(p))
+		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && finite(v) { // where all series agree, such as the speed-up of the baseline
+			lo, hi, ok = v, v, true
+		}
 		if !ok {
 			continue
 		}
@@ -174,7 +184,7 @@ func (b *builder) bars(series string, l look) {
 		}
 	}
 	if b.banded {
-		b.plot.Add(band{at: at, fill: pale(l.line.Color, 45)})
+		b.plot.Add(band{at: at, fill: pale(l.line.Color, bandAlpha)})
 		return
 	}
 	b.plot.Add(whiskers{at: at, style: draw.LineStyle{Color: l.line.Color, Width: 1}, beside: b.besides[series]})
@@ -385,8 +395,8 @@ func (b *builder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
 		c += "; " + b.study.Rule.String()
-	} else if repeated(b.study) {
-		c += "; " + center(b.study) + " over repeated runs"
+	} else if repeated(b.whole) {
+		c += "; " + center(b.whole) + " over repeated runs"
 	}
 	c += ". " + b.repeats()
 	if len(b.missing) > 0 {
@@ -397,6 +407,9 @@ func (b *builder) captionText() string {
 
 // repeats says how many runs a point is, what bars show, and what is not drawn.
 func (b *builder) repeats() string {
+	if b.many > 0 {
+		return b.manyRepeats()
+	}
 	var n []int
 	for _, p := range b.study.Points {
 		if v := b.q.span(p); finite(v.Value) {

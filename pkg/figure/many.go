@@ -1,0 +1,350 @@
+package figure
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/scaling"
+)
+
+// mostSeries is how many series a figure draws one by one. Looks repeat a color
+// after 7 series, and more lines than this cover each other. Of more series a
+// figure draws the median as a line, and the range from the lowest to the highest
+// as a band.
+const mostSeries = 12
+
+// tooMany reports whether the study has more series than can be told apart.
+func tooMany(study *scaling.Study) bool { return len(study.Series()) > mostSeries }
+
+// medianName names the median of n series in a legend.
+func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
+
+// rangeName names the band around the median in a legend.
+const rangeName = "lowest to highest"
+
+// howToChoose says in a caption how to draw each series.
+func howToChoose() string {
+	return fmt.Sprintf(" To draw each series, choose at most %d with --series (Options.Series).", mostSeries)
+}
+
+// manyNote says in a caption how n series were made one line. mark is what shows
+// their range, such as "band", of the named value; empty where nothing shows it.
+func manyNote(n int, mark, value string) string {
+	text := fmt.Sprintf(" Line: the median of %d series", n)
+	if mark != "" {
+		text += fmt.Sprintf("; %s: from the lowest to the highest %s of these series", mark, value)
+	}
+	return text + "." + howToChoose()
+}
+
+// rangeIcon is the legend's entry of a band of a color.
+func rangeIcon(l look) entry {
+	return entry{name: rangeName, icons: []plot.Thumbnailer{band{fill: pale(l.line.Color, bandAlpha)}}}
+}
+
+// bandAlpha is how opaque the band of a series is.
+const bandAlpha = 45
+
+// spanOf returns the median of the finite values and their range; NaN of none.
+func spanOf(values []float64) scaling.Span {
+	nan := math.NaN()
+	s := scaling.Span{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
+	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !finite(x) })
+	if s.N = len(v); s.N == 0 {
+		return s
+	}
+	slices.Sort(v)
+	s.Value, s.Min, s.Max = (v[(s.N-1)/2]+v[s.N/2])/2, v[0], v[s.N-1]
+	return s
+}
+
+// spans returns all measured values of a point.
+func spans(p *scaling.Point) []*scaling.Span {
+	return []*scaling.Span{
+		&p.EpochSeconds, &p.Throughput, &p.PerWorker, &p.Speedup, &p.Efficiency,
+		&p.TrainSeconds, &p.TestSeconds, &p.WallSeconds, &p.EnergyJoules,
+		&p.IoU, &p.Dice, &p.IoUConstant, &p.DiceConstant, &p.IoUUntrained, &p.DiceUntrained,
+		&p.TrainLoss, &p.ValLoss, &p.TestLoss, &p.Accuracy, &p.ValAccuracy,
+	}
+}
+
+// combined returns a study to draw that has one series: at each count, the median
+// of the values of all points with it, and as their lowest and highest those of
+// the points. N is the number of points that have the value. The count is Size or
+// Workers.
+func combined(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
+	names := map[string]bool{}
+	byCount := map[int][]scaling.Point{}
+	for _, p := range points {
+		names[p.Series] = true
+		byCount[count(p)] = append(byCount[count(p)], p)
+	}
+	out := *study
+	out.Points = nil
+	for _, n := range slices.Sorted(maps.Keys(byCount)) {
+		at := byCount[n]
+		q := scaling.Point{Series: medianName(len(names)), Workers: n, Size: n, Baseline: at[0].Baseline}
+		values := make([][]float64, len(spans(&q)))
+		for i := range at {
+			p := &at[i]
+			q.Runs, q.Failed, q.Diverged, q.Disturbed = q.Runs+p.Runs, q.Failed+p.Failed, q.Diverged+p.Diverged, q.Disturbed+p.Disturbed
+			if p.Baseline != q.Baseline {
+				q.Baseline = 0 // the series have no ideal in common
+			}
+			for k, s := range spans(p) {
+				values[k] = append(values[k], s.Value)
+			}
+		}
+		for k, s := range spans(&q) {
+			*s = spanOf(values[k])
+		}
+		out.Points = append(out.Points, q)
+	}
+	return &out
+}
+
+// size is the count that the axis of a figure over the workers has.
+func size(p scaling.Point) int { return p.Size }
+
+// combine has the builder draw one series in place of those of the points.
+func (b *builder) combine(points []scaling.Point) {
+	var names []string
+	for _, p := range points {
+		if !slices.Contains(names, p.Series) {
+			names = append(names, p.Series)
+		}
+	}
+	b.study, b.many = combined(b.study, points, size), len(names)
+	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
+	if b.o.Intervals == IntervalsEpochs {
+		b.o.Intervals = ""
+	}
+}
+
+// nameRange adds the band of many series to the legend.
+func (b *builder) nameRange() {
+	if b.many > 0 && b.banded {
+		b.legend = append(b.legend, rangeIcon(lookOf(0)))
+	}
+}
+
+// manyRepeats is the text of repeats for many series.
+func (b *builder) manyRepeats() string {
+	fewest, most := b.many, 0
+	for _, p := range b.study.Points {
+		if n := b.q.span(p).N; n > 0 {
+			fewest, most = min(fewest, n), max(most, n)
+		}
+	}
+	mark := ""
+	switch {
+	case b.banded:
+		mark = "band"
+	case b.ranges:
+		mark = "bars"
+	}
+	value, _, _ := strings.Cut(b.q.axis, " (")
+	text := strings.TrimPrefix(manyNote(b.many, mark, value), " ")
+	if fewest < b.many {
+		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
+	}
+	return text + notDrawn(b.whole)
+}
+
+// combinedLosses returns one curve per worker count: at each epoch the medians of
+// the series, and the lowest and highest of their training losses. An epoch that
+// less than half of the series have is left out, so that those that trained longest
+// do not bend the median.
+func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
+	type values struct{ elapsed, clock, train, val []float64 }
+	byWorkers := map[int]map[float64]*values{}
+	series := map[int]int{}
+	for _, c := range all {
+		if byWorkers[c.Workers] == nil {
+			byWorkers[c.Workers] = map[float64]*values{}
+		}
+		series[c.Workers]++
+		for i, epoch := range c.Epoch {
+			v := byWorkers[c.Workers][epoch]
+			if v == nil {
+				v = &values{}
+				byWorkers[c.Workers][epoch] = v
+			}
+			v.elapsed, v.clock = append(v.elapsed, c.Elapsed[i]), append(v.clock, c.Clock[i])
+			v.train, v.val = append(v.train, c.Train[i]), append(v.val, c.Val[i])
+		}
+	}
+	var out []scaling.LossCurve
+	for _, n := range slices.Sorted(maps.Keys(byWorkers)) {
+		c := scaling.LossCurve{Workers: n, Runs: series[n]}
+		for _, epoch := range slices.Sorted(maps.Keys(byWorkers[n])) {
+			v := byWorkers[n][epoch]
+			if 2*len(v.train) < series[n] {
+				continue
+			}
+			train := spanOf(v.train)
+			c.Epoch = append(c.Epoch, epoch)
+			c.Elapsed, c.Clock = append(c.Elapsed, spanOf(v.elapsed).Value), append(c.Clock, spanOf(v.clock).Value)
+			c.Train, c.Val = append(c.Train, train.Value), append(c.Val, spanOf(v.val).Value)
+			c.TrainMin, c.TrainMax = append(c.TrainMin, train.Min), append(c.TrainMax, train.Max)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// nameMedian adds to the legend what lines and bands of many series are, where
+// each line is named for its worker count.
+func (f *Figure) nameMedian(series int, banded bool) {
+	grayLook := look{line: draw.LineStyle{Color: grey(), Width: lookOf(0).line.Width}}
+	f.legend = append(f.legend, entry{name: medianName(series), icons: []plot.Thumbnailer{key(grayLook)}})
+	if banded {
+		f.legend = append(f.legend, rangeIcon(grayLook))
+	}
+}
+
+// combinedGroups returns one group per worker count, whose only line is the median
+// of the series: of each series the median of its lines first.
+func combinedGroups(all []group) []group {
+	byWorkers := map[int][]scaling.CurveLine{}
+	for _, g := range all {
+		line, _ := medianLine(g.lines)
+		byWorkers[g.workers] = append(byWorkers[g.workers], line)
+	}
+	var out []group
+	for _, n := range slices.Sorted(maps.Keys(byWorkers)) {
+		line, reach := medianLine(byWorkers[n])
+		out = append(out, group{workers: n, combined: true, lines: []scaling.CurveLine{line}, reach: reach})
+	}
+	return out
+}
+
+// medianLine returns the median of lines, and their lowest and highest values, at
+// each x of any line, or of very many x at as many as a picture shows. Between its
+// points a line is straight; where less than half of the lines have a value, the
+// median has none.
+func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []interval) {
+	if len(lines) == 1 {
+		return lines[0], nil
+	}
+	var traces []trace
+	var xs []float64
+	for _, l := range lines {
+		t := traceOf(l.X, l.Y, 0, 1)
+		traces, xs = append(traces, t), append(xs, t.x...)
+	}
+	slices.Sort(xs)
+	if xs = slices.Compact(xs); len(xs) > stretches {
+		lo, hi := xs[0], xs[len(xs)-1]
+		xs = xs[:0]
+		for i := range stretches {
+			xs = append(xs, lo+(hi-lo)*float64(i)/(stretches-1))
+		}
+	}
+	values := make([][]float64, len(xs))
+	for _, t := range traces {
+		next := 0 // of t, the first point not before x
+		for i, x := range xs {
+			for next < t.len() && t.x[next] < x {
+				next++
+			}
+			switch {
+			case next == t.len():
+			case t.x[next] == x:
+				values[i] = append(values[i], t.y[next])
+			case next > 0:
+				part := (x - t.x[next-1]) / (t.x[next] - t.x[next-1])
+				values[i] = append(values[i], t.y[next-1]+part*(t.y[next]-t.y[next-1]))
+			}
+		}
+	}
+	out := scaling.CurveLine{Series: lines[0].Series, Workers: lines[0].Workers, Name: lines[0].Name, Rank: -1}
+	var reach []interval
+	for i, x := range xs {
+		if 2*len(values[i]) < len(lines) {
+			continue
+		}
+		v := spanOf(values[i])
+		out.X, out.Y = append(out.X, x), append(out.Y, v.Value)
+		reach = append(reach, interval{x, v.Min, v.Max})
+	}
+	return out, reach
+}
+
+// combinedQuality returns one row per global batch, whose span is the median of the
+// rows that have it, with their range.
+func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Span) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Span) {
+	values := map[int][]float64{}
+	for _, r := range rows {
+		values[r.GlobalBatch] = append(values[r.GlobalBatch], span(r).Value)
+	}
+	var out []scaling.QualityRow
+	for _, batch := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, scaling.QualityRow{Series: name, GlobalBatch: batch})
+	}
+	return out, func(r scaling.QualityRow) scaling.Span { return spanOf(values[r.GlobalBatch]) }
+}
+
+// combinedTrials returns one row per worker count: the medians of the rows with it,
+// with their ranges.
+func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+	io, synthetic, full := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
+	for _, r := range rows {
+		n := r.Workers
+		io[n], synthetic[n], full[n] = append(io[n], r.IO.Value), append(synthetic[n], r.Synthetic.Value), append(full[n], r.Full.Value)
+	}
+	var out []scaling.BottleneckRow
+	for _, n := range slices.Sorted(maps.Keys(full)) {
+		out = append(out, scaling.BottleneckRow{Workers: n, IO: spanOf(io[n]), Synthetic: spanOf(synthetic[n]), Full: spanOf(full[n])})
+	}
+	return out
+}
+
+// combinedUse returns one row per worker count: the means of the rows with it, whose
+// parts add up to the step as medians would not.
+func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
+	parts := func(r *scaling.TimeUseRow) []*scaling.Span {
+		return []*scaling.Span{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
+	}
+	sums, counts := map[int]*scaling.TimeUseRow{}, map[int]float64{}
+	for i := range rows {
+		n := rows[i].Workers
+		if sums[n] == nil {
+			sums[n] = &scaling.TimeUseRow{Workers: n}
+		}
+		counts[n]++
+		for k, s := range parts(&rows[i]) {
+			parts(sums[n])[k].Value += s.Value
+		}
+	}
+	var out []scaling.TimeUseRow
+	for _, n := range slices.Sorted(maps.Keys(sums)) {
+		for _, s := range parts(sums[n]) {
+			s.Value /= counts[n]
+		}
+		out = append(out, *sums[n])
+	}
+	return out
+}
+
+// medianMarks draws the median of the values at each count, with a bar from the
+// lowest to the highest.
+func medianMarks(values map[int][]float64) (measured, error) {
+	l := lookOf(0)
+	var xy plotter.XYs
+	bounds := whiskers{style: draw.LineStyle{Color: l.line.Color, Width: 1}}
+	for _, n := range slices.Sorted(maps.Keys(values)) {
+		v := spanOf(values[n])
+		xy = append(xy, plotter.XY{X: float64(n), Y: v.Value})
+		bounds.at = append(bounds.at, interval{float64(n), v.Min, v.Max})
+	}
+	marks, err := line(xy, l)
+	return measured{bounds, marks}, err
+}
