@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -124,5 +125,37 @@ func TestManyRunsPage(t *testing.T) {
 	}
 	if len(page) > 5_000_000 {
 		t.Errorf("the page has %d bytes", len(page))
+	}
+}
+
+// TestManySeriesPage: a page of 100 series of 50 runs has rows, sentences and
+// sections of the first 20 alone, says how many more there are and which command
+// lists them, and stays below 5 MB.
+func TestManySeriesPage(t *testing.T) {
+	dir := t.TempDir()
+	writeRuns(t, dir, 5000, 100)
+	study, err := scaling.Read(dir)
+	check(t, err)
+	r, err := New(study, Options{})
+	check(t, err)
+	page := r.Page()
+	for _, want := range []string{
+		"and 80 more series, which lockstep scaling lists", "and 80 more series, which lockstep scaling --fit lists",
+		"and 800 more rows, which lockstep scaling lists", "and 800 more rows, which lockstep scaling --quality lists",
+		"and 80 more like these, which lockstep scaling lists.", "and 80 more like these, which lockstep scaling --fit lists.",
+		"median of 100 series", "lowest to highest",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not hold %q", want)
+		}
+	}
+	for _, link := range regexp.MustCompile(`href="#([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(page, `id="`+link[1]+`"`) {
+			t.Errorf("the page has no section %s that it links to", link[1])
+			break
+		}
+	}
+	if len(page) > 5_000_000 {
+		t.Errorf("the page has %d bytes, want at most 5,000,000", len(page))
 	}
 }

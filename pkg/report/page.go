@@ -55,6 +55,7 @@ type verdict struct{ About, Text, Link string }
 type table struct {
 	Head []string
 	Rows [][]cell
+	More string // what of the table the page leaves out, and what lists it; empty if nothing
 }
 
 type cell struct {
@@ -80,8 +81,10 @@ type builder struct {
 	options Options
 	root    string
 
+	differing *scaling.Settings // nil until asked for
 	explained map[string]string // anchors, by metric, series and workers
 	sections  []explained
+	said      []verdict // all of them; the page has the first about each thing
 }
 
 // mostRows bounds the runs, and the files, that are listed, and mostInputs the rows
@@ -91,6 +94,30 @@ const (
 	mostRows   = 1000
 	mostInputs = 50
 )
+
+// mostSeries bounds the series, and mostPoints the series at a worker count, that
+// the page has a row, a sentence or a section for.
+const (
+	mostSeries = 20
+	mostPoints = 200
+)
+
+// more says how many of n things the page leaves out, and which command lists them;
+// empty if it leaves out none.
+func more(n, most int, what, command string) string {
+	if n <= most {
+		return ""
+	}
+	return fmt.Sprintf("and %d more %s, which %s lists", n-most, what, command)
+}
+
+// note returns a text as a paragraph of the page; nothing for none.
+func note(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "\n<p class=\"note\">" + escape(text) + "</p>"
+}
 
 // mostProblems bounds what is listed of the problems: a damaged tree may have
 // very many, and lockstep read --explain has them all.
@@ -115,7 +142,8 @@ func (b *builder) page(figures []*figure.Figure) page {
 	p.Headlines = b.headlines()
 	p.Results = b.results()
 	results := b.analyses()
-	p.Verdicts = b.verdicts(results)
+	b.said = b.verdicts(results)
+	p.Verdicts = fewOfEach(b.said)
 	for _, r := range results {
 		p.Tables = append(p.Tables, shown{ID: r.id, Title: r.title, HTML: b.short(r.html)})
 	}

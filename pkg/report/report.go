@@ -82,7 +82,7 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	b := &builder{study: study, options: options, root: rootOf(study), explained: map[string]string{}}
 	p := b.page(figures)
 	r := &Report{Title: p.Title, Figures: figures, page: p}
-	for _, v := range p.Verdicts {
+	for _, v := range b.said {
 		r.Sentences = append(r.Sentences, v.Text)
 	}
 	return r, nil

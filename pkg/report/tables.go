@@ -75,7 +75,7 @@ func (b *builder) headlines() table {
 		columns = slices.DeleteFunc(columns, func(m measure) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
 	t := table{Head: []string{"series", b.unit() + "s"}}
-	settings := b.study.Settings().Rows
+	settings := b.settingRows().Rows
 	settings = settings[:min(len(settings), mostSettings)]
 	for _, s := range settings {
 		t.Head = append(t.Head, s.Setting)
@@ -83,9 +83,11 @@ func (b *builder) headlines() table {
 	for _, m := range columns {
 		t.Head = append(t.Head, m.title)
 	}
-	for _, p := range points {
+	t.More = more(len(points), mostSeries, "series", "lockstep scaling")
+	names := b.study.Series()
+	for _, p := range points[:min(len(points), mostSeries)] {
 		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
-		at := slices.Index(b.study.Series(), p.Series)
+		at := slices.Index(names, p.Series)
 		for _, s := range settings {
 			row = append(row, cell{Text: s.Values[at], Number: true})
 		}
@@ -140,7 +142,8 @@ func (b *builder) results() table {
 			t.Head = append(t.Head, "interval")
 		}
 	}
-	for _, p := range points {
+	t.More = more(len(points), mostPoints, "rows", "lockstep scaling")
+	for _, p := range points[:min(len(points), mostPoints)] {
 		row := []cell{{Text: p.Series}}
 		for _, of := range counts {
 			text := "–"

@@ -62,10 +62,43 @@ func (b *builder) verdicts(results []result) []verdict {
 	return out
 }
 
+// fewOfEach leaves the first sentences about each thing, with how many more there
+// are.
+func fewOfEach(all []verdict) []verdict {
+	counts := map[string]int{}
+	for _, v := range all {
+		counts[v.About]++
+	}
+	var out []verdict
+	seen := map[string]int{}
+	for _, v := range all {
+		seen[v.About]++
+		switch n := seen[v.About]; {
+		case n <= mostSeries:
+			out = append(out, v)
+		case n == mostSeries+1:
+			out = append(out, verdict{About: v.About, Text: more(counts[v.About], mostSeries, "like these", "lockstep scaling"+flagOf(v.About)) + ".", Link: v.Link})
+		}
+	}
+	return out
+}
+
+// flagOf returns the flag of lockstep scaling that lists the sentences about
+// something.
+func flagOf(about string) string {
+	flags := map[string]string{
+		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
+	}
+	if f := flags[about]; f != "" {
+		return " --" + f
+	}
+	return ""
+}
+
 // speeds says of each series how fast it is at its most workers.
 func (b *builder) speeds() []verdict {
 	var out []verdict
-	for _, p := range b.top() {
+	for i, p := range b.top() {
 		v := verdict{About: "Speed"}
 		switch {
 		case p.Baseline > 0 && p.Size > p.Baseline && known(p.Speedup.Value):
@@ -75,7 +108,9 @@ func (b *builder) speeds() []verdict {
 				v.Text += fmt.Sprintf(" (%s)", between(p))
 			}
 			v.Text += fmt.Sprintf(": %s of the ideal.", percent(p.Efficiency.Value))
-			v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
+			if i < mostSeries { // of the others the page has no sentence
+				v.Link = "#" + b.explain(p.Series, "speedup", p.Workers)
+			}
 		case known(p.Throughput.Value):
 			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, number(p.Throughput.Value), plural(p.Workers, "worker"))
 		case known(p.EpochSeconds.Value):
@@ -105,7 +140,10 @@ func (b *builder) modes() []verdict {
 		names[i] = append(names[i], m.Series)
 	}
 	for i := range out {
-		who := strings.Join(names[i], ", ")
+		who := strings.Join(names[i][:min(len(names[i]), mostSeries)], ", ")
+		if n := len(names[i]); n > mostSeries {
+			who += fmt.Sprintf(" and %d more series", n-mostSeries)
+		}
 		if len(out) == 1 && len(names[i]) == len(b.study.Series()) && len(names[i]) > 1 {
 			who = "All series"
 		}
@@ -116,8 +154,18 @@ func (b *builder) modes() []verdict {
 
 // settings is what differs between the series.
 func (b *builder) settings() (result, bool) {
-	s := b.study.Settings()
-	return result{id: "settings", title: "What differs between the series", html: s.HTML()}, len(s.Rows) > 0
+	s := *b.settingRows()
+	left := note(more(len(s.Series), mostSeries, "series", "lockstep scaling"))
+	s.Series = s.Series[:min(len(s.Series), mostSeries)]
+	return result{id: "settings", title: "What differs between the series", html: s.HTML() + left}, len(s.Rows) > 0
+}
+
+// settingRows returns the settings in which the series differ, which it finds once.
+func (b *builder) settingRows() *scaling.Settings {
+	if b.differing == nil {
+		b.differing = b.study.Settings()
+	}
+	return b.differing
 }
 
 // fits returns the law of each series, or why none is named.
@@ -136,8 +184,14 @@ func (b *builder) fits() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "Law", Text: f.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
 	}
-	r.html = strings.Join(parts, "\n")
+	r.html = firstSeries(parts, "lockstep scaling --fit")
 	return r, len(parts) > 0
+}
+
+// firstSeries joins the parts of the first series, with how many more there are and
+// the command that lists them.
+func firstSeries(parts []string, command string) string {
+	return strings.Join(parts[:min(len(parts), mostSeries)], "\n") + note(more(len(parts), mostSeries, "series", command))
 }
 
 // counts returns at how many worker counts a series has a speed.
@@ -205,7 +259,9 @@ func (b *builder) bottleneck() (result, bool) {
 	if err != nil || len(x.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "bottleneck", title: "Input or computation", html: x.HTML()}
+	first := *x
+	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
+	r := result{id: "bottleneck", title: "Input or computation", html: first.HTML() + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
 	}
@@ -240,7 +296,7 @@ func (b *builder) overhead() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "Communication", Text: p[0] + ": " + o.Sentence})
 		parts = append(parts, "<h3>"+escape(p[0])+"</h3>\n"+o.HTML())
 	}
-	r.html = strings.Join(parts, "\n")
+	r.html = firstSeries(parts, "lockstep scaling --overhead")
 	return r, len(parts) > 0
 }
 
@@ -257,7 +313,7 @@ func (b *builder) collective() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "All-reduce", Text: c.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+c.HTML())
 	}
-	r.html = strings.Join(parts, "\n")
+	r.html = firstSeries(parts, "lockstep scaling --collective")
 	return r, len(parts) > 0
 }
 
@@ -267,7 +323,9 @@ func (b *builder) timeUse() (result, bool) {
 	if len(t.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "time-use", title: "Where a step's time goes", html: t.HTML()}
+	first := *t
+	first.Rows = t.Rows[:min(len(t.Rows), mostPoints)]
+	r := result{id: "time-use", title: "Where a step's time goes", html: first.HTML() + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
@@ -289,8 +347,11 @@ func (b *builder) stragglers() (result, bool) {
 	if len(x.Rows) == 0 {
 		return result{}, false
 	}
+	first := *x
+	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
 	return result{
-		id: "stragglers", title: "Who comes last to the collective", html: x.HTML(),
+		id: "stragglers", title: "Who comes last to the collective",
+		html:     first.HTML() + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --stragglers")),
 		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
@@ -307,7 +368,9 @@ func (b *builder) quality() (result, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.HTML()
+	first := *q
+	first.Rows = q.Rows[:min(len(q.Rows), mostPoints)]
+	r.html = first.HTML() + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --quality"))
 	return r, true
 }
 
@@ -324,7 +387,10 @@ func (b *builder) cost() (result, bool) {
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	return result{id: "cost", title: title, html: c.HTML(), verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+	first := *c
+	first.Rows = c.Rows[:min(len(c.Rows), mostPoints)]
+	left := note(more(len(c.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --cost %g", b.options.Price)))
+	return result{id: "cost", title: title, html: first.HTML() + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
 }
 
 // budget is how many workers so many device-hours buy.
@@ -337,7 +403,10 @@ func (b *builder) budget() (result, bool) {
 	if err != nil {
 		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	r := result{id: "budget", title: title, html: x.HTML()}
+	first := *x
+	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
+	left := note(more(len(x.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --budget %g", b.options.Budget)))
+	r := result{id: "budget", title: title, html: first.HTML() + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // by its law, behind what was measured
 			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence
