@@ -33,7 +33,8 @@ const (
 // package is also a method: figure.Options{Scale: figure.Log2}.Speedup(study).
 type Options struct {
 	// Series are the only series drawn, by name and in this order; empty draws
-	// all, in the order of their names.
+	// all, in the order of their names. Of more than 12 series, a figure draws
+	// the median as a line and the range as a band.
 	Series []string
 	// Workers are the only worker counts that have a curve (losses, learning
 	// rate); empty draws as many as can be told apart.
