@@ -164,11 +164,11 @@ const (
 
 // pictures measures PNG, JPEG and CIFAR-10.
 func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
-	shapes, err := data.Shapes(data.ShapesConfig{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
+	shapes, err := data.Shapes(ctx, data.ShapesConfig{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
-	small, err := data.Shapes(data.ShapesConfig{Count: b.Pictures, Seed: 1})
+	small, err := data.Shapes(ctx, data.ShapesConfig{Count: b.Pictures, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -187,19 +187,19 @@ func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
 	}
 	size := fmt.Sprintf("%d×%d", b.Edge, b.Edge)
 	large, toLarge := fmt.Sprint(imageNetEdge), data.ClassOptions{Resize: imageNetEdge}
-	pngs, err := data.OpenFolders(png, data.ClassOptions{})
+	pngs, err := data.OpenFolders(ctx, png, data.ClassOptions{})
 	if err := add("decode PNG "+size, pngs, err, "pictures", png, "0"); err != nil {
 		return nil, err
 	}
-	jpegs, err := data.OpenFolders(jpeg, data.ClassOptions{})
+	jpegs, err := data.OpenFolders(ctx, jpeg, data.ClassOptions{})
 	if err := add("decode JPEG "+size, jpegs, err, "pictures", jpeg, "0"); err != nil {
 		return nil, err
 	}
-	resized, err := data.OpenFolders(jpeg, toLarge)
+	resized, err := data.OpenFolders(ctx, jpeg, toLarge)
 	if err := add(fmt.Sprintf("decode JPEG %s and resize to %s×%s", size, large, large), resized, err, "pictures", jpeg, large); err != nil {
 		return nil, err
 	}
-	batch, err := data.OpenCIFAR10(cifar, data.CIFAROptions{ClassOptions: data.ClassOptions{Resize: cifarResized}, Test: true})
+	batch, err := data.OpenCIFAR10(ctx, cifar, data.CIFAROptions{ClassOptions: data.ClassOptions{Resize: cifarResized}, Test: true})
 	err = add(fmt.Sprintf("CIFAR-10 resized to %d×%d", cifarResized, cifarResized), batch, err, "cifar", filepath.Join(cifar, "cifar-10-batches-bin", "test_batch.bin"), fmt.Sprint(cifarResized))
 	return records, err
 }
@@ -209,7 +209,7 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 	if b.Box == 0 {
 		return nil, nil
 	}
-	fields, err := data.Fields(data.FieldsConfig{Count: 1, Edge: b.Box, Seed: 1})
+	fields, err := data.Fields(ctx, data.FieldsConfig{Count: 1, Edge: b.Box, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 		if err := data.WriteVolumes(ctx, dir, fields, form.format); err != nil {
 			return nil, err
 		}
-		v, err := data.OpenVolumes(dir, data.VolumeOptions{})
+		v, err := data.OpenVolumes(ctx, dir, data.VolumeOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +249,7 @@ func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 	if b.Workers == 0 {
 		return nil, nil
 	}
-	jpegs, err := data.OpenFolders(filepath.Join(b.dir, "jpeg"), data.ClassOptions{Resize: imageNetEdge})
+	jpegs, err := data.OpenFolders(ctx, filepath.Join(b.dir, "jpeg"), data.ClassOptions{Resize: imageNetEdge})
 	if err != nil {
 		return nil, err
 	}

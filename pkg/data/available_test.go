@@ -26,7 +26,7 @@ func TestGeneratorsCheckMemory(t *testing.T) {
 		// More bytes than an int64 counts.
 		{data.Config{Kind: data.KindFields, Count: math.MaxInt, Edge: 512, TestImages: 1}, "GiB of memory"},
 	} {
-		_, err := data.Open(c.config)
+		_, err := data.Open(t.Context(), c.config)
 		if err == nil || !strings.Contains(err.Error(), c.needs) || !strings.Contains(err.Error(), " GiB are available") {
 			t.Errorf("%s: got error %v, want %q", c.config.Kind, err, c.needs)
 		}

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -36,16 +37,17 @@ func (l *Loader) Batches(epoch int) [][]int { return l.dealer.Epoch(epoch) }
 
 // Bytes reads all samples, where they take at most limit bytes. The error says why a
 // device cannot hold them: their values are no whole 255ths, as those of pictures of 8
-// bits are, or the loader keeps batches or samples as they were in epoch 0.
-func (l *Loader) Bytes(limit int64) (Bytes, error) {
-	b, err := l.bytes(limit)
+// bits are, or the loader keeps batches or samples as they were in epoch 0. It is ctx's
+// error when ctx is canceled before all samples are read.
+func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
+	b, err := l.bytes(ctx, limit)
 	if err != nil {
 		return Bytes{}, fmt.Errorf("take samples as bytes: %w", err)
 	}
 	return b, nil
 }
 
-func (l *Loader) bytes(limit int64) (b Bytes, err error) {
+func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	switch {
 	case l.c.Kind == LoaderSynthetic:
 		return b, fmt.Errorf("a loader of kind %s has one batch", LoaderSynthetic)
@@ -98,7 +100,7 @@ func (l *Loader) bytes(limit int64) (b Bytes, err error) {
 		readers.Go(func() {
 			image, target := make([]float32, ni), make([]float32, nt)
 			for k := int(next.Add(1)) - 1; k < len(used) && errs[reader] == nil; k = int(next.Add(1)) - 1 {
-				if errs[reader] = b.take(ds, used[k], k, image, target); errs[reader] != nil {
+				if errs[reader] = b.take(ctx, ds, used[k], k, image, target); errs[reader] != nil {
 					next.Store(int64(len(used))) // the others need not go on
 				}
 			}
@@ -109,7 +111,10 @@ func (l *Loader) bytes(limit int64) (b Bytes, err error) {
 }
 
 // take stores sample i of ds as number at.
-func (b *Bytes) take(ds Dataset, i, at int, image, target []float32) error {
+func (b *Bytes) take(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := ds.Get(i, image, target); err != nil {
 		return err
 	}

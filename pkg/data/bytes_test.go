@@ -26,7 +26,7 @@ func loaderOf(t *testing.T, ds data.Dataset, c data.LoaderConfig) *data.Loader {
 // TestBytes: what a device gets, looked up where it says that a sample lies, is what
 // the data set gives; samples that are left out or come several times take no memory.
 func TestBytes(t *testing.T) {
-	cells, err := data.Cells(data.CellsConfig{Count: 5, Height: 16, Width: 24, Seed: 1})
+	cells, err := data.Cells(t.Context(), data.CellsConfig{Count: 5, Height: 16, Width: 24, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shapes, err := data.Shapes(data.ShapesConfig{Count: 7, Edge: 16, Seed: 1})
+	shapes, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 7, Edge: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestBytes(t *testing.T) {
 			if nt == 1 {
 				need = int64(c.stored * (ni + 4))
 			}
-			b, err := l.Bytes(need)
+			b, err := l.Bytes(t.Context(), need)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestBytes(t *testing.T) {
 					}
 				}
 			}
-			if _, err := l.Bytes(need - 1); err == nil || !strings.Contains(err.Error(), "are allowed") {
+			if _, err := l.Bytes(t.Context(), need-1); err == nil || !strings.Contains(err.Error(), "are allowed") {
 				t.Errorf("a byte less: %v", err)
 			}
 			batches := l.Batches(1)
@@ -101,11 +101,11 @@ func TestBytes(t *testing.T) {
 
 // TestNotBytes: what a device cannot hold is refused with the reason.
 func TestNotBytes(t *testing.T) {
-	cells, err := data.Cells(data.CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
+	cells, err := data.Cells(t.Context(), data.CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields, err := data.Fields(data.FieldsConfig{Count: 2, Edge: 8, Seed: 1})
+	fields, err := data.Fields(t.Context(), data.FieldsConfig{Count: 2, Edge: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestNotBytes(t *testing.T) {
 		"has one batch":     loaderOf(t, cells, data.LoaderConfig{Kind: data.LoaderSynthetic}),
 		"varied in epoch 0": loaderOf(t, cells, data.LoaderConfig{Order: []string{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}}),
 	} {
-		if _, err := l.Bytes(1 << 20); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := l.Bytes(t.Context(), 1<<20); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %q", err, want)
 		}
 	}

@@ -42,7 +42,7 @@ func (c CellsConfig) Validate() error {
 //
 // Image i depends on seed, i and the size alone: more images or another order
 // leave it as it is.
-func Cells(c CellsConfig) (Dataset, error) {
+func Cells(ctx context.Context, c CellsConfig) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,13 +58,16 @@ func Cells(c CellsConfig) (Dataset, error) {
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), c.Count) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < c.Count; i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
 				s.images[i], s.masks[i] = drawCells(c.Seed, i, c.Height, c.Width)
 			}
 		})
 	}
 	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("generate cells: %w", err)
+	}
 	return s, nil
 }
 

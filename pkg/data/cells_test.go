@@ -39,7 +39,7 @@ func TestCells(t *testing.T) {
 		}
 	}
 	for _, c := range []data.CellsConfig{{Count: 0, Height: 64, Width: 64}, {Count: 1, Height: 7, Width: 64}, {Count: 1, Height: 1 << 20, Width: 1 << 20}} {
-		if _, err := data.Cells(c); err == nil {
+		if _, err := data.Cells(t.Context(), c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

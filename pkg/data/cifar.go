@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -37,15 +38,15 @@ type CIFAROptions struct {
 // one that holds cifar-10-batches-bin or cifar-10-batches-py. There may be fewer
 // than five training batches, and fewer pictures in each than the original
 // 10,000, but as many in each.
-func OpenCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
-	c, err := openCIFAR10(dir, o)
+func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
+	c, err := openCIFAR10(ctx, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open CIFAR-10: %w", err)
 	}
 	return c, nil
 }
 
-func openCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
+func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -56,6 +57,9 @@ func openCIFAR10(dir string, o CIFAROptions) (*Classes, error) {
 	s := &batches{}
 	var labels []int32
 	for i, path := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		text, err := readFile(dir, path)
 		if err != nil {
 			return nil, err

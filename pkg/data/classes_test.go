@@ -21,7 +21,7 @@ import (
 // writeShapes writes pictures like CIFAR-10's in its binary version and returns
 // the folder and the pictures.
 func writeShapes(t *testing.T) (dir string, want *data.Classes) {
-	want, err := data.Shapes(data.ShapesConfig{Count: 40, Seed: 1})
+	want, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 40, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func writeShapes(t *testing.T) (dir string, want *data.Classes) {
 func TestCIFAR10(t *testing.T) {
 	dir, want := writeShapes(t)
 	for _, test := range []bool{false, true} {
-		got, err := data.OpenCIFAR10(dir, data.CIFAROptions{Test: test})
+		got, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{Test: test})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestCIFAR10(t *testing.T) {
 			t.Errorf("classes are %v", got.ClassNames())
 		}
 	}
-	train, err := data.OpenCIFAR10(dir, data.CIFAROptions{})
+	train, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestCIFAR10(t *testing.T) {
 // NumPy in the form of the original: two batches of three pictures of 3072
 // bytes, value (31·i + k) mod 256 at k of picture i, and labels 3i mod 10.
 func TestCIFAR10Python(t *testing.T) {
-	c, err := data.OpenCIFAR10("testdata", data.CIFAROptions{})
+	c, err := data.OpenCIFAR10(t.Context(), "testdata", data.CIFAROptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +107,14 @@ func TestCIFAR10Errors(t *testing.T) {
 		{"another file", wrong, "byte 6146, the class of picture 2, is 10: expected 0 to 9"},
 	} {
 		write(t, second, c.text)
-		if _, err := data.OpenCIFAR10(dir, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 	for name, want := range map[string]string{
 		filepath.Join(dir, "none"): "there is no folder " + filepath.Join(dir, "none"), t.TempDir(): "holds no batches: expected data_batch_1.bin", second: "is a file: unpack it",
 	} {
-		if _, err := data.OpenCIFAR10(name, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.OpenCIFAR10(t.Context(), name, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -123,7 +123,7 @@ func TestCIFAR10Errors(t *testing.T) {
 	for label, want := range map[string]string{"K\x0a": "is 10: expected 0 to 9", "J\xff\xff\xff\xff": "is -1: expected 0 to 9"} {
 		other := t.TempDir()
 		write(t, filepath.Join(other, "data_batch_1"), bytes.Replace(python, []byte("K\x09"), []byte(label), 1))
-		if _, err := data.OpenCIFAR10(other, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.OpenCIFAR10(t.Context(), other, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("label %q: %v, want %q", label, err, want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestCIFAR10Errors(t *testing.T) {
 		"\x80\x02}(U\x04dataU\xffabc": "it is cut off at byte",
 	} {
 		write(t, filepath.Join(py, "data_batch_1"), []byte(text))
-		if _, err := data.OpenCIFAR10(py, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.OpenCIFAR10(t.Context(), py, data.CIFAROptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -176,7 +176,7 @@ func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	writeClasses(t, dir)
 	for _, resize := range []int{0, 5} {
-		c, err := data.OpenFolders(dir, data.ClassOptions{Resize: resize})
+		c, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{Resize: resize})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestFolders(t *testing.T) {
 		}
 	}
 	encode(t, filepath.Join(dir, "dog", "3.png"), png.Encode, flat(7, 6, color.White))
-	c, err := data.OpenFolders(dir, data.ClassOptions{})
+	c, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,11 +218,11 @@ func TestFolders(t *testing.T) {
 	}
 	empty := t.TempDir()
 	for want, dir := range map[string]string{"there is no folder": filepath.Join(empty, "none"), "holds 0 folders: expected a folder for each class": empty} {
-		if _, err := data.OpenFolders(dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := data.OpenFolders(dir, data.ClassOptions{Resize: -1}); err == nil || !strings.Contains(err.Error(), "resize is -1") {
+	if _, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{Resize: -1}); err == nil || !strings.Contains(err.Error(), "resize is -1") {
 		t.Error(err)
 	}
 }
@@ -238,7 +238,7 @@ func TestResize(t *testing.T) {
 	}
 	encode(t, filepath.Join(dir, "a", "1.png"), png.Encode, m)
 	encode(t, filepath.Join(dir, "b", "1.png"), png.Encode, m)
-	c, err := data.OpenFolders(dir, data.ClassOptions{Resize: 8})
+	c, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{Resize: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestImageNet(t *testing.T) {
 	names := "(dp0\nVdog/2.png\np1\nVn02\np2\nsVcat/9.jpeg\np3\nVn01\np4\ns."
 	for text, want := range map[string]string{numbers: "[0 1]", names: "[n01 n02]"} {
 		write(t, pickled, []byte(text))
-		c, err := data.OpenImageNet(dir, data.ClassOptions{Resize: 8})
+		c, err := data.OpenImageNet(t.Context(), dir, data.ClassOptions{Resize: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,11 +277,11 @@ func TestImageNet(t *testing.T) {
 		"(dp0\nVa\np1\nVx\nsVb\np2\nI1\ns.": "the class of b is 1, others are names",
 	} {
 		write(t, pickled, []byte(text))
-		if _, err := data.OpenImageNet(dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := data.OpenImageNet(t.Context(), dir, data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := data.OpenImageNet(t.TempDir(), data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), "expected a pickled dict from a picture's path to its class") {
+	if _, err := data.OpenImageNet(t.Context(), t.TempDir(), data.ClassOptions{}); err == nil || !strings.Contains(err.Error(), "expected a pickled dict from a picture's path to its class") {
 		t.Error(err)
 	}
 }
@@ -289,11 +289,11 @@ func TestImageNet(t *testing.T) {
 // TestShapes: the same pictures whatever their number; classes in turns; no
 // class has a colour of its own.
 func TestShapes(t *testing.T) {
-	a, err := data.Shapes(data.ShapesConfig{Count: 400, Seed: 3})
+	a, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 400, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := data.Shapes(data.ShapesConfig{Count: 30, Seed: 3})
+	b, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 30, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestShapes(t *testing.T) {
 		t.Errorf("classes differ in brightness: %.2f", means)
 	}
 	for _, c := range []data.ShapesConfig{{}, {Count: 1, Classes: 11}, {Count: 1, Edge: 4}} {
-		if _, err := data.Shapes(c); err == nil {
+		if _, err := data.Shapes(t.Context(), c); err == nil {
 			t.Errorf("%+v is made", c)
 		}
 	}
@@ -326,7 +326,7 @@ func TestShapes(t *testing.T) {
 
 // TestLabelsStay: augmentation turns the picture and leaves the class.
 func TestLabelsStay(t *testing.T) {
-	ds, err := data.Shapes(data.ShapesConfig{Count: 20, Edge: 12})
+	ds, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 20, Edge: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // Two workers and one worker with twice the batch see the same samples.
 func Example() {
-	cells, err := data.Cells(data.CellsConfig{Count: 8, Height: 64, Width: 64, Seed: 1})
+	cells, err := data.Cells(context.Background(), data.CellsConfig{Count: 8, Height: 64, Width: 64, Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -68,7 +68,7 @@ func ExampleOpenPairs() {
 		fmt.Println(err)
 		return
 	}
-	pairs, err := data.OpenPairs(dir, data.PairsOptions{})
+	pairs, err := data.OpenPairs(context.Background(), dir, data.PairsOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -88,7 +88,7 @@ func ExampleOpenPairs() {
 // A config names the data; what it opens is trained on and held out. Here an
 // epoch has eight crops of two generated boxes, and four stay held out.
 func ExampleOpen() {
-	opened, err := data.Open(data.Config{
+	opened, err := data.Open(context.Background(), data.Config{
 		Kind: data.KindFields, Count: 3, Edge: 16, TestImages: 1,
 		Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8, Rotate: true},
 	})

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -40,7 +41,7 @@ const (
 // velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
 //
 // Box i depends on seed, i and the edge alone.
-func Fields(c FieldsConfig) (Dataset, error) {
+func Fields(ctx context.Context, c FieldsConfig) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -52,6 +53,9 @@ func Fields(c FieldsConfig) (Dataset, error) {
 		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
 	}
 	for i := range c.Count {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("generate fields: %w", err)
+		}
 		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
 		s.images[i], s.targets[i] = drawFields(c.Seed, i, c.Edge)
 	}

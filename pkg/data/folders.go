@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -15,8 +16,8 @@ import (
 // OpenFolders lists pictures (PNG, JPEG or TIFF) that lie in a folder a class:
 // dir/cat/1.png, dir/dog/7.jpg. Classes are numbered by the folders' names,
 // sorted. Pictures are read when they are asked for; InMemory keeps them.
-func OpenFolders(dir string, o ClassOptions) (*Classes, error) {
-	c, err := openFolders(dir, o)
+func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+	c, err := openFolders(ctx, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open folders of classes: %w", err)
 	}
@@ -25,7 +26,7 @@ func OpenFolders(dir string, o ClassOptions) (*Classes, error) {
 
 const classLayout = "a folder for each class that holds its " + kinds + " files"
 
-func openFolders(dir string, o ClassOptions) (*Classes, error) {
+func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {
@@ -46,6 +47,9 @@ func openFolders(dir string, o ClassOptions) (*Classes, error) {
 	s := &files{dir: dir}
 	var labels []int32
 	for class, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		list, err := listPictures(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
@@ -62,8 +66,8 @@ func openFolders(dir string, o ClassOptions) (*Classes, error) {
 // the path of a picture (relative to dir) to its class: a number from 0, or a
 // name, which are then numbered in their order. The pickle is read without
 // running anything. Pictures are read when they are asked for.
-func OpenImageNet(dir string, o ClassOptions) (*Classes, error) {
-	c, err := openImageNet(dir, o)
+func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+	c, err := openImageNet(ctx, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open ImageNet folder: %w", err)
 	}
@@ -73,7 +77,10 @@ func OpenImageNet(dir string, o ClassOptions) (*Classes, error) {
 // maxClasses bounds the numbers of classes: more is taken for another kind of file.
 const maxClasses = 1 << 20
 
-func openImageNet(dir string, o ClassOptions) (*Classes, error) {
+func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := readFile(dir, file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -85,6 +92,9 @@ func openImageNet(dir string, o ClassOptions) (*Classes, error) {
 	paths, classes, err := readClassList(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	names, labels, err := numberClasses(paths, classes)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // TestEpochFrom: what is left of an epoch is the same as in the whole of it,
 // however many goroutines prepare it.
 func TestEpochFrom(t *testing.T) {
-	ds, err := Cells(CellsConfig{Count: 11, Height: 16, Width: 16, Seed: 3})
+	ds, err := Cells(t.Context(), CellsConfig{Count: 11, Height: 16, Width: 16, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestEpochFrom(t *testing.T) {
 // after a restart, goes on from there as the first one would have, whatever its
 // kind, the order of its stages, and its goroutines.
 func TestPosition(t *testing.T) {
-	ds, err := Fields(FieldsConfig{Count: 2, Edge: 8, Seed: 3})
+	ds, err := Fields(t.Context(), FieldsConfig{Count: 2, Edge: 8, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func epochs(t *testing.T, ds Dataset, sc SamplerConfig, c LoaderConfig) (batches
 // TestOrder: what each order of the stages does to the samples that two ranks
 // see in two epochs, and how often the data set is read.
 func TestOrder(t *testing.T) {
-	cells, err := Cells(CellsConfig{Count: 8, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsConfig{Count: 8, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestOrderErrors(t *testing.T) {
 // TestLoaderKinds: inmem gives the batches of lowmem and reads each sample once;
 // synthetic gives the first batch of epoch 0 always and reads it once.
 func TestLoaderKinds(t *testing.T) {
-	cells, err := Cells(CellsConfig{Count: 9, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsConfig{Count: 9, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestLoaderKinds(t *testing.T) {
 // TestCrewStays: four goroutines prepare ten epochs, and the memory of batches
 // is that of the first.
 func TestCrewStays(t *testing.T) {
-	cells, err := Cells(CellsConfig{Count: 32, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsConfig{Count: 32, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestCrewStays(t *testing.T) {
 
 // TestInMemory: what is cut from samples shares what is kept of them.
 func TestInMemory(t *testing.T) {
-	cells, err := Cells(CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

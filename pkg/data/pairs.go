@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,15 +82,15 @@ const layout = "a folder with image/ and label/ (or images/ and masks/) that hol
 // above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
 // study; one in between (a soft edge left by resizing) goes to the nearer of
 // the two and is counted in GreyMaskPixels.
-func OpenPairs(dir string, o PairsOptions) (*Pairs, error) {
-	p, err := openPairs(dir, o)
+func OpenPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
+	p, err := openPairs(ctx, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open pairs: %w", err)
 	}
 	return p, nil
 }
 
-func openPairs(dir string, o PairsOptions) (*Pairs, error) {
+func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
 	imageDir, maskDir, err := findFolders(dir)
 	if err != nil {
 		return nil, err
@@ -100,6 +101,9 @@ func openPairs(dir string, o PairsOptions) (*Pairs, error) {
 	}
 	p := &Pairs{dir: dir}
 	for i, pair := range pairs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		pixels, h, w, err := readGrey(dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)

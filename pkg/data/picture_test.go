@@ -109,7 +109,7 @@ func TestPictureFormats(t *testing.T) {
 			dir := t.TempDir()
 			encode(t, filepath.Join(dir, "image", tt.name), tt.write, ramp(tt.image))
 			encode(t, filepath.Join(dir, "label", tt.mask), tt.writeMask, disc(tt.maskImage, white, black))
-			p, err := data.OpenPairs(dir, data.PairsOptions{})
+			p, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestPictureErrors(t *testing.T) {
 			path := filepath.Join(dir, "image", tt.file)
 			encode(t, path, func(w io.Writer, _ image.Image) error { _, err := w.Write(tt.text); return err }, nil)
 			encode(t, filepath.Join(dir, "label", tt.file), png.Encode, image.NewGray(r)) // what it is called does not matter
-			_, err := data.OpenPairs(dir, data.PairsOptions{})
+			_, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -224,7 +224,7 @@ func TestDoubtfulPairs(t *testing.T) {
 			dir := t.TempDir()
 			encode(t, filepath.Join(dir, "image", "1.png"), png.Encode, tt.image)
 			encode(t, filepath.Join(dir, "label", "1.png"), png.Encode, tt.mask)
-			p, err := data.OpenPairs(dir, data.PairsOptions{ForegroundInverted: tt.inverted})
+			p, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{ForegroundInverted: tt.inverted})
 			if err != nil {
 				t.Fatal(err)
 			}

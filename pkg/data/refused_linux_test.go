@@ -29,24 +29,24 @@ func TestReadersRefuseUnsafeFiles(t *testing.T) {
 	}{
 		{
 			"pairs", "image/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "label/1.png")) },
-			func(dir string) error { _, err := data.OpenPairs(dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); return err },
 		},
 		{
 			"masks", "label/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "image/1.png")) },
-			func(dir string) error { _, err := data.OpenPairs(dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); return err },
 		},
 		{
 			"stacks", "image/1.tif", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "label/1.tif"), []byte("II*\x00")) },
-			func(dir string) error { _, err := data.OpenStacks(dir, data.PairsOptions{}); return err },
+			func(dir string) error { _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); return err },
 		},
 		{
 			"first of folders", "a/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "b/1.png")) },
-			func(dir string) error { _, err := data.OpenFolders(dir, data.ClassOptions{}); return err },
+			func(dir string) error { _, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{}); return err },
 		},
 		{
 			"folders", "b/1.png", func(t *testing.T, dir string) { picture(t, filepath.Join(dir, "a/1.png")) },
 			func(dir string) error {
-				set, err := data.OpenFolders(dir, data.ClassOptions{})
+				set, err := data.OpenFolders(t.Context(), dir, data.ClassOptions{})
 				if err != nil {
 					return errors.New("opened the wrong file")
 				}
@@ -55,30 +55,30 @@ func TestReadersRefuseUnsafeFiles(t *testing.T) {
 		},
 		{
 			"list", "train_data.pkl", func(*testing.T, string) {},
-			func(dir string) error { _, err := data.OpenImageNet(dir, data.ClassOptions{}); return err },
+			func(dir string) error { _, err := data.OpenImageNet(t.Context(), dir, data.ClassOptions{}); return err },
 		},
 		{
 			"batches", "data_batch_2.bin", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "data_batch_1.bin"), batch) },
-			func(dir string) error { _, err := data.OpenCIFAR10(dir, data.CIFAROptions{}); return err },
+			func(dir string) error { _, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{}); return err },
 		},
 		{
 			"class names", "batches.meta.txt", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "data_batch_1.bin"), batch) },
-			func(dir string) error { _, err := data.OpenCIFAR10(dir, data.CIFAROptions{}); return err },
+			func(dir string) error { _, err := data.OpenCIFAR10(t.Context(), dir, data.CIFAROptions{}); return err },
 		},
 		{
 			"hdf5", "1.h5", func(*testing.T, string) {},
-			func(dir string) error { _, err := data.OpenVolumes(dir, data.VolumeOptions{}); return err },
+			func(dir string) error { _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); return err },
 		},
 		{
 			"hdf5 alone", "1.h5", func(*testing.T, string) {},
 			func(dir string) error {
-				_, err := data.OpenVolumes(filepath.Join(dir, "1.h5"), data.VolumeOptions{})
+				_, err := data.OpenVolumes(t.Context(), filepath.Join(dir, "1.h5"), data.VolumeOptions{})
 				return err
 			},
 		},
 		{
 			"npy", "1_Nbody.npy", func(*testing.T, string) {},
-			func(dir string) error { _, err := data.OpenVolumes(dir, data.VolumeOptions{}); return err },
+			func(dir string) error { _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); return err },
 		},
 	} {
 		for name, put := range map[string]func(dir, path string) error{

@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func volume(shape []int) int {
 }
 
 func cells(t interface{ Fatal(...any) }, c data.CellsConfig) data.Dataset {
-	ds, err := data.Cells(c)
+	ds, err := data.Cells(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"image"
 	"math"
@@ -49,7 +50,7 @@ func (c ShapesConfig) filled() ShapesConfig {
 // class. They are held in memory, three bytes a pixel.
 //
 // Picture i, of class i mod Classes, depends on seed, i and the edge alone.
-func Shapes(c ShapesConfig) (*Classes, error) {
+func Shapes(ctx context.Context, c ShapesConfig) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -64,13 +65,16 @@ func Shapes(c ShapesConfig) (*Classes, error) {
 	workers := min(runtime.GOMAXPROCS(0), c.Count)
 	for worker := range workers {
 		wg.Go(func() {
-			for i := worker; i < c.Count; i += workers {
+			for i := worker; i < c.Count && ctx.Err() == nil; i += workers {
 				labels[i] = int32(i % c.Classes)
 				s.images[i] = drawShape(c.Seed, i, i%c.Classes, c.Edge)
 			}
 		})
 	}
 	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("generate shapes: %w", err)
+	}
 	return newClasses(s, append([]string(nil), shapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
 }
 

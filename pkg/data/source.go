@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -174,19 +175,20 @@ type Opened struct {
 }
 
 // Open opens the data of c. The split is by whole images, so that no tile or crop
-// of a held-out image is trained on.
-func Open(c Config) (Opened, error) {
+// of a held-out image is trained on. When ctx is canceled, Open returns its error
+// before it generates or reads the next sample or file.
+func Open(ctx context.Context, c Config) (Opened, error) {
 	if err := c.Validate(); err != nil {
 		return Opened{}, err
 	}
 	var o Opened
-	all, err := o.open(c, c.Path, false)
+	all, err := o.open(ctx, c, c.Path, false)
 	if err != nil {
 		return Opened{}, err
 	}
 	if c.ownTest() {
 		test := Opened{}
-		if o.Test, err = test.open(c, c.testPath(), true); err != nil {
+		if o.Test, err = test.open(ctx, c, c.testPath(), true); err != nil {
 			return Opened{}, fmt.Errorf("held-out data: %w", err)
 		}
 		if !slices.Equal(test.ClassNames, o.ClassNames) {
@@ -234,7 +236,7 @@ func (c Config) testPath() string {
 }
 
 // open opens the whole set of a path; test says that it is CIFAR-10's test batch.
-func (o *Opened) open(c Config, path string, test bool) (Dataset, error) {
+func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
 			return nil, err
@@ -245,28 +247,28 @@ func (o *Opened) open(c Config, path string, test bool) (Dataset, error) {
 	size := ClassOptions{Resize: c.Resize}
 	switch c.Kind {
 	case KindPairs:
-		pairs, err := OpenPairs(path, c.masks())
+		pairs, err := OpenPairs(ctx, path, c.masks())
 		if err != nil {
 			return nil, err
 		}
 		o.Notes = pairs.Notes()
 		return pairs, pairs.CheckMasks()
 	case KindStacks:
-		return OpenStacks(path, c.masks())
+		return OpenStacks(ctx, path, c.masks())
 	case KindShapes:
-		return classes(Shapes(c.shapes()))
+		return classes(Shapes(ctx, c.shapes()))
 	case KindCIFAR10:
-		return classes(OpenCIFAR10(path, CIFAROptions{ClassOptions: size, Test: test}))
+		return classes(OpenCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}))
 	case KindFolders:
-		return classes(OpenFolders(path, size))
+		return classes(OpenFolders(ctx, path, size))
 	case KindImageNet:
-		return classes(OpenImageNet(path, size))
+		return classes(OpenImageNet(ctx, path, size))
 	case KindFields:
-		return Fields(c.fields())
+		return Fields(ctx, c.fields())
 	case KindVolumes:
-		return volumesOf(OpenVolumes(path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
+		return volumesOf(OpenVolumes(ctx, path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
 	}
-	return Cells(CellsConfig{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
+	return Cells(ctx, CellsConfig{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }
 
 // volumesOf makes no Dataset of a nil pointer.

@@ -20,7 +20,7 @@ func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	cellSet := cells(t, data.CellsConfig{Count: 4, Height: 16, Width: 24, Seed: 1})
-	small, err := data.Shapes(data.ShapesConfig{Count: 20, Seed: 1})
+	small, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 20, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestOpen(t *testing.T) {
 			if err := c.c.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			o, err := data.Open(c.c)
+			o, err := data.Open(t.Context(), c.c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,11 +100,11 @@ func TestConfigErrors(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if _, err := data.Open(c); err == nil {
+		if _, err := data.Open(t.Context(), c); err == nil {
 			t.Errorf("%+v is opened", c)
 		}
 	}
-	if _, err := data.Open(data.Config{Kind: "shapes", Count: 5, TestImages: 5}); err == nil || !strings.Contains(err.Error(), "test_images is 5 of 5 images: leave at least one to train on") {
+	if _, err := data.Open(t.Context(), data.Config{Kind: "shapes", Count: 5, TestImages: 5}); err == nil || !strings.Contains(err.Error(), "test_images is 5 of 5 images: leave at least one to train on") {
 		t.Error(err)
 	}
 }
@@ -130,19 +130,19 @@ func TestChannels(t *testing.T) {
 		}
 	}
 	c := data.Config{Kind: "volumes", Path: train, TestPath: other, Samples: 8, TestSamples: 4, Augment: data.Augment{Crop: 8}}
-	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "held-out data "+other+": their images are [5 12 12 12] (channels first), those of "+train+" [4 12 12 12]: make the channels equal") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "held-out data "+other+": their images are [5 12 12 12] (channels first), those of "+train+" [4 12 12 12]: make the channels equal") {
 		t.Error(err)
 	}
 	c.TestPath, c.InputChannels, c.TargetChannels = train, 4, 5
-	if _, err := data.Open(c); err != nil {
+	if _, err := data.Open(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 	c.Path = other
-	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "Nbody has 5 channels, 4 are expected (its shape is [5 12 12 12]): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "Nbody has 5 channels, 4 are expected (its shape is [5 12 12 12]): name other data (data.input, data.target), or say how many channels there are (data.input_channels, data.target_channels)") {
 		t.Error(err)
 	}
 	c.Path, c.Input = train, "gas"
-	if _, err := data.Open(c); err == nil || !strings.Contains(err.Error(), "there is no gas; there are: Hydro, Nbody (data.input and data.target name them)") {
+	if _, err := data.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "there is no gas; there are: Hydro, Nbody (data.input and data.target name them)") {
 		t.Error(err)
 	}
 }
@@ -155,11 +155,11 @@ func TestHeldOutClasses(t *testing.T) {
 	if err := os.Rename(filepath.Join(other, "dog"), filepath.Join(other, "fish")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := data.Open(data.Config{Kind: "folders", Path: train, TestPath: other})
+	_, err := data.Open(t.Context(), data.Config{Kind: "folders", Path: train, TestPath: other})
 	if want := "held-out data " + other + ": their classes are not those of " + train + ": 2 and 2, or other names"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if _, err := data.Open(data.Config{Kind: "folders", Path: train, TestPath: train}); err != nil {
+	if _, err := data.Open(t.Context(), data.Config{Kind: "folders", Path: train, TestPath: train}); err != nil {
 		t.Error(err)
 	}
 }
@@ -170,7 +170,7 @@ func TestStacks(t *testing.T) {
 	for _, folder := range []string{"image", "label"} {
 		write(t, filepath.Join(dir, folder, "a.tif"), readFile(t, "internal/tiff/testdata/f32.tif"))
 	}
-	ds, err := data.OpenStacks(dir, data.PairsOptions{})
+	ds, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,18 +182,18 @@ func TestStacks(t *testing.T) {
 	}
 	encode(t, filepath.Join(dir, "image", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
 	encode(t, filepath.Join(dir, "label", "b.png"), png.Encode, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "b.png: a stack is a TIFF of several pages") {
+	if _, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "b.png: a stack is a TIFF of several pages") {
 		t.Error(err)
 	}
 	other := t.TempDir()
 	write(t, filepath.Join(other, "image", "a.tif"), readFile(t, "internal/tiff/testdata/f32.tif"))
 	asOnePage := asTIFF(0)
 	encode(t, filepath.Join(other, "label", "a.tif"), asOnePage, image.NewGray(image.Rect(0, 0, 7, 5)))
-	if _, err := data.OpenStacks(other, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "is 3×5×7 and its mask 1×5×7") {
+	if _, err := data.OpenStacks(t.Context(), other, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "is 3×5×7 and its mask 1×5×7") {
 		t.Error(err)
 	}
 	// Of several pages, they are no pair of pictures.
-	if _, err := data.OpenPairs(dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "read its 3 pages as a volume (data kind stacks)") {
+	if _, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{}); err == nil || !strings.Contains(err.Error(), "read its 3 pages as a volume (data kind stacks)") {
 		t.Error(err)
 	}
 }
@@ -215,7 +215,7 @@ func TestWideTIFF(t *testing.T) {
 		for _, folder := range []string{"image", "label"} {
 			write(t, filepath.Join(dir, folder, "a.tif"), readFile(t, "internal/tiff/testdata/one/"+name+".tif"))
 		}
-		pairs, err := data.OpenPairs(dir, data.PairsOptions{})
+		pairs, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,15 +13,15 @@ import (
 // volumes [1,D,H,W]: the folders, names and masks are those of OpenPairs. Pages
 // may have 8, 16 or 32 bits, whole numbers (divided by their largest) or floats
 // (as they are), and keep their precision. All stacks must be of one size.
-func OpenStacks(dir string, o PairsOptions) (Dataset, error) {
-	s, err := openStacks(dir, o)
+func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error) {
+	s, err := openStacks(ctx, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open stacks: %w", err)
 	}
 	return s, nil
 }
 
-func openStacks(dir string, o PairsOptions) (*arrays, error) {
+func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error) {
 	imageDir, maskDir, err := findFolders(dir)
 	if err != nil {
 		return nil, err
@@ -32,6 +33,9 @@ func openStacks(dir string, o PairsOptions) (*arrays, error) {
 	s := &arrays{}
 	var first [3]int
 	for i, pair := range pairs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		image, size, err := readStack(dir, pair.image)
 		if err != nil {
 			return nil, err

@@ -24,11 +24,11 @@ func TestStage(t *testing.T) {
 	if !strings.HasPrefix(s.Config.Path, folder) || !s.Copied || s.Bytes == 0 {
 		t.Errorf("%+v", s)
 	}
-	want, err := data.Open(c)
+	want, err := data.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := data.Open(s.Config)
+	got, err := data.Open(t.Context(), s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func TestSameBatches(t *testing.T) {
 // TestLoaderMemory: a loader holds its buffers, of which the batch in use is one,
 // and with inmem a byte a value of what it has read.
 func TestLoaderMemory(t *testing.T) {
-	shapes, err := Shapes(ShapesConfig{Count: 10, Classes: 2, Seed: 1})
+	shapes, err := Shapes(t.Context(), ShapesConfig{Count: 10, Classes: 2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestLoaderMemory(t *testing.T) {
 	if err := WriteFolders(t.Context(), dir, shapes, "png"); err != nil {
 		t.Fatal(err)
 	}
-	ds, err := OpenFolders(dir, ClassOptions{})
+	ds, err := OpenFolders(t.Context(), dir, ClassOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

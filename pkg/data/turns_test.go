@@ -230,7 +230,7 @@ func TestUnequalSides(t *testing.T) {
 		if err := data.WriteVolumes(t.Context(), dir, want, format); err != nil {
 			t.Fatal(err)
 		}
-		v, err := data.OpenVolumes(dir, data.VolumeOptions{})
+		v, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestBoxesOfOneShape(t *testing.T) {
 		if err := os.Rename(filepath.Join(first, "box-0.h5"), second); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := data.OpenVolumes(dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), second+": shapes are [") || !strings.Contains(err.Error(), "all must be equal") {
+		if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), second+": shapes are [") || !strings.Contains(err.Error(), "all must be equal") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -290,7 +290,7 @@ func TestBoxesOfOneShape(t *testing.T) {
 			}
 		}
 	}
-	if _, err := data.OpenVolumes(dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "shapes are [4 8 8 8] and [3 8 8 8], those of") {
+	if _, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{}); err == nil || !strings.Contains(err.Error(), "shapes are [4 8 8 8] and [3 8 8 8], those of") {
 		t.Error(err)
 	}
 }

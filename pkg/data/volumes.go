@@ -1,6 +1,7 @@
 package data
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -48,15 +49,15 @@ const volumeLayout = "an HDF5 file (.h5, .hdf5) with both, [C,D,H,W], or a folde
 // files the data may be chunked and packed (gzip, lzf); then the chunks that a
 // crop touches are read and unpacked, so chunks of about the crop's size are
 // best.
-func OpenVolumes(path string, o VolumeOptions) (*Volumes, error) {
-	v, err := openVolumes(path, o)
+func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, error) {
+	v, err := openVolumes(ctx, path, o)
 	if err != nil {
 		return nil, fmt.Errorf("open volumes: %w", err)
 	}
 	return v, nil
 }
 
-func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
+func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes, err error) {
 	if o.Input == "" {
 		o.Input = "Nbody"
 	}
@@ -68,6 +69,9 @@ func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
 		return nil, fmt.Errorf("there is no %s: name %s (Data, --data DIR)", path, volumeLayout)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	v = &Volumes{}
@@ -86,6 +90,9 @@ func openVolumes(path string, o VolumeOptions) (v *Volumes, err error) {
 		return v, err
 	}
 	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return v, err
+		}
 		name := e.Name()
 		file := filepath.Join(path, name)
 		stem := strings.TrimSuffix(name, ".npy")

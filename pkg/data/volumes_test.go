@@ -14,7 +14,7 @@ import (
 )
 
 func fields(t *testing.T, count, edge int) data.Dataset {
-	ds, err := data.Fields(data.FieldsConfig{Count: count, Edge: edge, Seed: 1})
+	ds, err := data.Fields(t.Context(), data.FieldsConfig{Count: count, Edge: edge, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestVolumes(t *testing.T) {
 			if err := data.WriteVolumes(context.Background(), dir, want, f); err != nil {
 				t.Fatal(err)
 			}
-			got, err := data.OpenVolumes(dir, data.VolumeOptions{InputChannels: 4, TargetChannels: 5})
+			got, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{InputChannels: 4, TargetChannels: 5})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestVolumesStayOnDisk(t *testing.T) {
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	v, err := data.OpenVolumes(dir, data.VolumeOptions{})
+	v, err := data.OpenVolumes(t.Context(), dir, data.VolumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +135,12 @@ func TestVolumesErrors(t *testing.T) {
 		{t.TempDir(), data.VolumeOptions{}, "holds no volumes: expected"},
 		{lonely, data.VolumeOptions{}, "there is no " + filepath.Join(lonely, "box-0_Hydro.npy")},
 	} {
-		if _, err := data.OpenVolumes(c.path, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := data.OpenVolumes(t.Context(), c.path, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
 	// A crop that is larger than the box.
-	v, err := data.OpenVolumes(h5, data.VolumeOptions{})
+	v, err := data.OpenVolumes(t.Context(), h5, data.VolumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	samples, err := OpenSamples(cfg.Data)
+	samples, err := OpenSamples(ctx, cfg.Data)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,12 +14,15 @@ import (
 // the config, opens the data and checks the network's sizes, but trains nothing
 // and writes nothing. The config is written to out as JSON, as run.json keeps it;
 // without the network if that is a program's own. A mistake is a UsageError.
-func (w Worker) Check(workers int, out io.Writer) error {
+func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	cfg, err := w.config()
 	if err != nil {
 		return &UsageError{err}
 	}
-	if err := w.checkSizes(cfg, workers); err != nil {
+	switch err := w.checkSizes(ctx, cfg, workers); {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
 		return &UsageError{err}
 	}
 	doc, err := cfg.document()
@@ -31,12 +35,12 @@ func (w Worker) Check(workers int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(doc)
 }
 
-func (w Worker) checkSizes(cfg Config, workers int) (err error) {
+func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
 		return fmt.Errorf("check %d workers: use at least 1", workers)
 	}
 	t := &Trainer{cfg: cfg, place: Place{Build: w.Build}, group: firstOf{size: workers}}
-	if t.samples, err = OpenSamples(cfg.Data); err != nil {
+	if t.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
 		return err
 	}
 	t.cfg.Loader.Kind = "" // the samples are not read

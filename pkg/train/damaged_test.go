@@ -167,7 +167,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	if names := namesIn(t, place.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
 		t.Errorf("checkpoints %v are left", names)
 	}
-	_, err = OpenPredictor(place.Dir, "")
+	_, err = OpenPredictor(t.Context(), place.Dir, "")
 	var damaged *weights.DamagedError
 	if !errors.As(err, &damaged) {
 		t.Errorf("the predictor says %v", err)

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"fmt"
 
 	"lockstep/pkg/engine"
@@ -26,13 +27,13 @@ func (d *onDevice) labels(to []float32, samples []int) []float32 {
 // hold puts the training set on the engine's device, where that is one that can hold
 // it and the set is of bytes and not too large. Where it cannot, batches are loaded,
 // and the reason is a note; it is an error where the loader is to be of that kind.
-func (t *Trainer) hold() error {
+func (t *Trainer) hold(ctx context.Context) error {
 	device, ok := t.train.(engine.Resider)
 	c := t.cfg.Loader
 	if !ok || c.DeviceMiB == 0 {
 		return nil
 	}
-	set, err := t.loader.Bytes(int64(c.DeviceMiB * (1 << 20)))
+	set, err := t.loader.Bytes(ctx, int64(c.DeviceMiB*(1<<20)))
 	if err == nil {
 		err = device.Hold(model.ImageInput, model.TargetInput, engine.Resident{
 			Image: set.Image, Target: set.Target, ImageShape: set.ImageShape, TargetShape: set.TargetShape,
@@ -41,7 +42,10 @@ func (t *Trainer) hold() error {
 			Seed: set.Seed,
 		})
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
 		if c.Kind == LoaderDevice {
 			return fmt.Errorf("loader.kind device: %w (use lowmem or inmem, or raise loader.device_mib)", err)
 		}

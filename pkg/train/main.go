@@ -66,7 +66,7 @@ func mainOf(args []string, cfg Config, build model.Builder, out, errs io.Writer)
 	case flags.NArg() > 0:
 		return exitCode(context.Background(), &UsageError{fmt.Errorf("what is %q? there are flags alone: see --help", flags.Arg(0))}, errs)
 	case *check != 0:
-		return exitCode(context.Background(), w.Check(*check, out), errs)
+		return exitCode(context.Background(), w.Check(context.Background(), *check, out), errs) // a signal ends the process at once
 	}
 	process.SurviveBrokenPipes()
 	ctx, stop := signal.NotifyContext(context.Background(), process.EndSignals()...)

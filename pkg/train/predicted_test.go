@@ -25,7 +25,7 @@ func TestPredictedMemory(t *testing.T) {
 			if err := cfg.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			samples, err := OpenSamples(cfg.Data)
+			samples, err := OpenSamples(t.Context(), cfg.Data)
 			if err != nil {
 				t.Fatal(err)
 			}

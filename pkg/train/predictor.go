@@ -28,7 +28,7 @@ type Predictor struct {
 
 // OpenPredictor loads the newest checkpoint of a run folder, and the run's
 // data: from dataPath, when it is not empty, else from where they lay.
-func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
+func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
 	run, err := runs.Read(dir)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func OpenPredictor(dir, dataPath string) (p *Predictor, err error) {
 		return nil, fmt.Errorf("open %s: %w", dir, ErrNoCheckpoint)
 	}
 	p = &Predictor{Checkpoint: all[len(all)-1]}
-	if p.samples, err = OpenSamples(cfg.Data); err != nil {
+	if p.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
 		return nil, err
 	}
 	defer func() {

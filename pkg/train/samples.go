@@ -1,6 +1,8 @@
 package train
 
 import (
+	"context"
+
 	"lockstep/pkg/data"
 )
 
@@ -9,7 +11,7 @@ import (
 type Samples struct{ data.Opened }
 
 // OpenSamples opens the data of c; see data.Open.
-func OpenSamples(c DataConfig) (Samples, error) {
-	o, err := data.Open(c)
+func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
+	o, err := data.Open(ctx, c)
 	return Samples{o}, err
 }

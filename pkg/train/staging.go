@@ -23,7 +23,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		}
 		c, note = t.staged.Config, describeStaged(t.staged)
 	}
-	if t.samples, err = OpenSamples(c); err == nil && note != "" {
+	if t.samples, err = OpenSamples(ctx, c); err == nil && note != "" {
 		t.samples.Notes = append(t.samples.Notes, note)
 	}
 	return err

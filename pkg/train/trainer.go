@@ -125,7 +125,7 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.load(ctx); err != nil {
 		return t, err
 	}
-	if err = t.hold(); err != nil {
+	if err = t.hold(ctx); err != nil {
 		return t, err
 	}
 	// A step that is under way at an interrupt is done to its end.

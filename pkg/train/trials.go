@@ -97,7 +97,7 @@ func RunTrials(ctx context.Context, cfg Config, group collective.Group, o TrialO
 // original measures IO and FULL with the files where they are.
 func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 	c := m.t.cfg
-	samples, err := OpenSamples(c.Data)
+	samples, err := OpenSamples(ctx, c.Data)
 	if err != nil {
 		return nil, err
 	}

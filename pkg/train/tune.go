@@ -95,7 +95,7 @@ func TuneLoader(ctx context.Context, cfg Config, o TuneOptions) (res *LoaderTuni
 		notes = append(notes, "measured with loader.device_mib=0: a set that a GPU holds whole needs no loader")
 		cfg.Loader.DeviceMiB = 0
 	}
-	samples, err := OpenSamples(cfg.Data)
+	samples, err := OpenSamples(ctx, cfg.Data)
 	if err != nil {
 		return fail(err)
 	}

@@ -129,7 +129,7 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		v.claim("the run was evaluated", false, "run.json holds no test scores")
 		return nil
 	}
-	p, err := OpenPredictor(v.run.Dir, dataPath)
+	p, err := OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
 	if errors.As(err, &damaged) {
 		v.claim("the checkpoint loads", false, "%v", err)

@@ -141,7 +141,7 @@ func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	if f.format == "png" {
 		return trains, data.WriteCells(c.Context(), dir, config)
 	}
-	cells, err := data.Cells(config)
+	cells, err := data.Cells(c.Context(), config)
 	if err != nil {
 		return "", err
 	}
@@ -161,7 +161,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 			return "", usage(err)
 		}
 		var err error
-		if sets[i], err = data.Shapes(config); err != nil {
+		if sets[i], err = data.Shapes(c.Context(), config); err != nil {
 			return "", err
 		}
 	}
@@ -173,7 +173,7 @@ func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	if err := config.Validate(); err != nil {
 		return "", usage(err)
 	}
-	shapes, err := data.Shapes(config)
+	shapes, err := data.Shapes(c.Context(), config)
 	if err != nil {
 		return "", err
 	}
@@ -197,7 +197,7 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 		if err := config.Validate(); err != nil {
 			return "", usage(err)
 		}
-		fields, err := data.Fields(config)
+		fields, err := data.Fields(c.Context(), config)
 		if err != nil {
 			return "", err
 		}

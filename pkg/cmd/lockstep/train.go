@@ -36,7 +36,7 @@ Configs: ` + strings.Join(train.Names(), ", ") + `, or a .yaml file.`,
 			if check == 0 {
 				return work(c, w)
 			}
-			err := w.Check(check, c.OutOrStdout())
+			err := w.Check(c.Context(), check, c.OutOrStdout())
 			var wrong *train.UsageError
 			if errors.As(err, &wrong) {
 				return usage(err)

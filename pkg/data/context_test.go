@@ -1,0 +1,163 @@
+package data_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/pkg/data"
+)
+
+// countedContext is canceled after its first allowed checks.
+type countedContext struct {
+	context.Context
+	allowed int64
+	checks  atomic.Int64
+}
+
+func (c *countedContext) Err() error {
+	if c.checks.Add(1) > c.allowed {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCanceled: each function that generates or reads a whole data set returns
+// its context's error before the first sample, and between samples. A function
+// that went on after the cancellation would check the context once for each of
+// the remaining samples.
+func TestCanceled(t *testing.T) {
+	const samples = 1000
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	small := data.CellsConfig{Count: samples, Height: 8, Width: 8, Seed: 1}
+	shapes := data.ShapesConfig{Count: 50, Seed: 1}
+	classes, err := data.Shapes(t.Context(), shapes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		data.WriteCells(t.Context(), in("pairs"), data.CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1}),
+		data.WriteCIFAR10(t.Context(), in("cifar10"), classes, classes),
+		data.WriteFolders(t.Context(), in("folders"), classes, "png"),
+		data.WriteVolumes(t.Context(), in("volumes"), fields(t, 4, 8), data.VolumeFormat{}),
+		data.WriteVolumes(t.Context(), in("npy"), fields(t, 4, 8), data.VolumeFormat{NPY: true}),
+		os.Mkdir(in("imagenet"), 0o777),
+		os.CopyFS(filepath.Join(in("imagenet"), "cat"), os.DirFS(filepath.Join(in("folders"), classes.ClassNames()[0]))),
+	); err != nil {
+		t.Fatal(err)
+	}
+	// pickle.dumps({'cat/000000.png': 0}, protocol=0)
+	write(t, filepath.Join(in("imagenet"), "train_data.pkl"), []byte("(dp0\nVcat/000000.png\np1\nI0\ns."))
+	for _, folder := range []string{"image", "label"} {
+		for _, name := range []string{"a.tif", "b.tif", "c.tif"} {
+			write(t, filepath.Join(in("stacks"), folder, name), readFile(t, "internal/tiff/testdata/f32.tif"))
+		}
+	}
+	kept := loader(t, cells(t, small), data.SamplerConfig{World: 1, BatchPerWorker: 1}, data.LoaderConfig{})
+	defer kept.Close()
+	for _, c := range []struct {
+		name, message string
+		call          func(ctx context.Context) (any, error)
+	}{
+		{"Cells", "generate cells: ", func(ctx context.Context) (any, error) { return data.Cells(ctx, small) }},
+		{"Shapes", "generate shapes: ", func(ctx context.Context) (any, error) {
+			return data.Shapes(ctx, data.ShapesConfig{Count: samples, Edge: 8, Seed: 1})
+		}},
+		{"Fields", "generate fields: ", func(ctx context.Context) (any, error) {
+			return data.Fields(ctx, data.FieldsConfig{Count: samples, Edge: 8, Seed: 1})
+		}},
+		{"WriteCells", "write pair ", func(ctx context.Context) (any, error) {
+			return nil, data.WriteCells(ctx, in("written"), small)
+		}},
+		{"OpenPairs", "open pairs: ", func(ctx context.Context) (any, error) {
+			return data.OpenPairs(ctx, in("pairs"), data.PairsOptions{})
+		}},
+		{"OpenStacks", "open stacks: ", func(ctx context.Context) (any, error) {
+			return data.OpenStacks(ctx, in("stacks"), data.PairsOptions{})
+		}},
+		{"OpenCIFAR10", "open CIFAR-10: ", func(ctx context.Context) (any, error) {
+			return data.OpenCIFAR10(ctx, in("cifar10"), data.CIFAROptions{})
+		}},
+		{"OpenFolders", "open folders of classes: ", func(ctx context.Context) (any, error) {
+			return data.OpenFolders(ctx, in("folders"), data.ClassOptions{})
+		}},
+		{"OpenImageNet", "open ImageNet folder: ", func(ctx context.Context) (any, error) {
+			return data.OpenImageNet(ctx, in("imagenet"), data.ClassOptions{})
+		}},
+		{"OpenVolumes of HDF5 files", "open volumes: ", func(ctx context.Context) (any, error) {
+			return data.OpenVolumes(ctx, in("volumes"), data.VolumeOptions{})
+		}},
+		{"OpenVolumes of npy files", "open volumes: ", func(ctx context.Context) (any, error) {
+			return data.OpenVolumes(ctx, in("npy"), data.VolumeOptions{})
+		}},
+		{"Loader.Bytes", "take samples as bytes: ", func(ctx context.Context) (any, error) {
+			b, err := kept.Bytes(ctx, 1<<30)
+			return b.Image, err
+		}},
+		{"Open of cells", "generate cells: ", func(ctx context.Context) (any, error) {
+			o, err := data.Open(ctx, data.Config{Kind: data.KindCells, Count: samples, Height: 8, Width: 8, TestImages: 1})
+			return o.Train, err
+		}},
+		{"Open of held-out CIFAR-10", "open CIFAR-10: ", func(ctx context.Context) (any, error) {
+			o, err := data.Open(ctx, data.Config{Kind: data.KindCIFAR10, Path: in("cifar10")})
+			return o.Train, err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, allowed := range []int64{0, 1} {
+				ctx := &countedContext{Context: context.Background(), allowed: allowed}
+				got, err := c.call(ctx)
+				if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), c.message) {
+					t.Errorf("canceled after %d checks: error is %v, want %s%v", allowed, err, c.message, context.Canceled)
+				}
+				if v := reflect.ValueOf(got); got != nil && !v.IsNil() {
+					t.Errorf("canceled after %d checks: got %T with the error", allowed, got)
+				}
+				if checks := ctx.checks.Load(); checks > samples/2 {
+					t.Errorf("canceled after %d checks, and checked %d times", allowed, checks)
+				}
+			}
+		})
+	}
+}
+
+// TestCanceledWhileGenerating: a cancellation ends a generation of many samples in
+// its middle.
+func TestCanceledWhileGenerating(t *testing.T) {
+	for name, generate := range map[string]func(ctx context.Context) error{
+		"cells": func(ctx context.Context) error {
+			_, err := data.Cells(ctx, data.CellsConfig{Count: 1000, Height: 256, Width: 256, Seed: 1})
+			return err
+		},
+		"shapes": func(ctx context.Context) error {
+			_, err := data.Shapes(ctx, data.ShapesConfig{Count: 1000, Edge: 256, Seed: 1})
+			return err
+		},
+		"fields": func(ctx context.Context) error {
+			_, err := data.Fields(ctx, data.FieldsConfig{Count: 200, Edge: 32, Seed: 1})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(20*time.Millisecond, cancel)
+			ended := make(chan error, 1)
+			go func() { ended <- generate(ctx) }()
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("error is %v, want %v", err, context.Canceled)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("goes on a minute after the cancellation")
+			}
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+)
+
+// TestCheckCanceled: an interrupt of a check is not the user's mistake.
+func TestCheckCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Worker{Config: "unet2d-cells"}.Check(ctx, 1, io.Discard)
+	var wrong *UsageError
+	if !errors.Is(err, context.Canceled) || errors.As(err, &wrong) {
+		t.Errorf("error is %v of type %T, want %v and no UsageError", err, err, context.Canceled)
+	}
+}
+
+// TestOpenPredictorCanceled: opening the data of a run ends when the context does.
+func TestOpenPredictorCanceled(t *testing.T) {
+	cfg, dir := tiny(), t.TempDir()
+	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p, err := OpenPredictor(ctx, dir, "")
+	if p != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("predictor %v, error %v, want %v", p, err, context.Canceled)
+	}
+}
