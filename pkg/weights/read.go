@@ -7,19 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
+
+	"lockstep/pkg/internal/safeopen"
 )
+
+// maxFile bounds a file, which is held in memory as a whole.
+const maxFile = 64 << 30
 
 // Read loads a file. It is strict: lengths and offsets must fit the file,
 // tensors must fill the data without gaps or overlaps, and shapes must agree
 // with their bytes. Values and metadata are compared with the checksums that
 // Write left; files of other programs have none. No more memory is asked for than
-// the file's size warrants. The error about a file's content is a *DamagedError.
+// the file's size warrants. A named pipe, a device and a file of more than 64 GiB
+// are refused. The error about a file's content is a *DamagedError.
 func Read(path string) (*File, error) {
-	b, err := os.ReadFile(path)
+	b, err := safeopen.ReadNamed(path, maxFile)
 	if errors.Is(err, syscall.EIO) { // the disk cannot read its own sectors
 		return nil, &DamagedError{path, err}
 	}

@@ -125,6 +125,16 @@ func checked(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
+// ReadNamed reads the file that File opens. A file of more than limit bytes is an
+// error, before memory is taken for it.
+func ReadNamed(path string, limit int64) ([]byte, error) {
+	f, err := File(path)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, path, limit)
+}
+
 // ReadFile reads the file that Open opens. A file of more than limit bytes is an
 // error, before memory is taken for it.
 func ReadFile(dir, path string, limit int64) ([]byte, error) {
@@ -132,11 +142,12 @@ func ReadFile(dir, path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := readAll(f, path, limit)
-	return text, errors.Join(err, f.Close())
+	return readAll(f, path, limit)
 }
 
-func readAll(f *os.File, path string, limit int64) ([]byte, error) {
+// readAll reads f and closes it.
+func readAll(f *os.File, path string, limit int64) (text []byte, err error) {
+	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -145,7 +156,7 @@ func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 		return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has %d bytes, at most %d are read", info.Size(), limit)}
 	}
 	// The file may grow while it is read.
-	text := make([]byte, 0, info.Size()+1)
+	text = make([]byte, 0, info.Size()+1)
 	for {
 		n, err := f.Read(text[len(text):cap(text)])
 		text = text[:len(text)+n]

@@ -121,6 +121,9 @@ func TestReadFileLimit(t *testing.T) {
 	if _, err := ReadFile(dir, path, 1<<20); !errors.As(err, &refused) {
 		t.Errorf("sparse file: got error %v", err)
 	}
+	if _, err := ReadNamed(path, 1<<20); !errors.As(err, &refused) {
+		t.Errorf("named sparse file: got error %v", err)
+	}
 	if text, err := ReadFile(dir, filepath.Join(dir, "file"), 4); err != nil || string(text) != "text" {
 		t.Errorf("file at the limit: got %q, %v", text, err)
 	}
