@@ -1,9 +1,16 @@
 package data_test
 
 import (
+	"bytes"
+	"fmt"
+	"image"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/image/tiff"
 
 	"lockstep/pkg/data"
 )
@@ -29,6 +36,60 @@ func TestGeneratorsCheckMemory(t *testing.T) {
 		_, err := data.Open(t.Context(), c.config)
 		if err == nil || !strings.Contains(err.Error(), c.needs) || !strings.Contains(err.Error(), " GiB are available") {
 			t.Errorf("%s: got error %v, want %q", c.config.Kind, err, c.needs)
+		}
+	}
+}
+
+// TestReadersCheckMemory: a data set whose files are each small enough, but that
+// no machine can hold as a whole, is refused before it is decoded.
+func TestReadersCheckMemory(t *testing.T) {
+	const pairs, edge = 20_000, 8192
+	dir := t.TempDir()
+	folders := []string{filepath.Join(dir, "image"), filepath.Join(dir, "label")}
+	var text bytes.Buffer // 69 kB
+	if err := tiff.Encode(&text, image.NewGray(image.Rect(0, 0, edge, edge)), &tiff.Options{Compression: tiff.Deflate}); err != nil {
+		t.Fatal(err)
+	}
+	first := filepath.Join(dir, "first.tif")
+	write(t, first, text.Bytes())
+	for _, folder := range folders {
+		if err := os.Mkdir(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for i := range pairs {
+			if err := os.Link(first, filepath.Join(folder, fmt.Sprint(i, ".tif"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	batches := t.TempDir()
+	for _, name := range []string{"data_batch_1.bin", "data_batch_2.bin"} {
+		write(t, filepath.Join(batches, name), nil)
+		if err := os.Truncate(filepath.Join(batches, name), 1<<43); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		open func() error
+		want string
+	}{
+		// 2·8192·8192 bytes each.
+		{func() error {
+			_, err := data.OpenPairs(t.Context(), dir, data.PairsOptions{})
+			return err
+		}, "open pairs: " + dir + " has 20000 pairs of 8192×8192 pixels, which needs 2500.0 GiB of memory"},
+		// 8·8192·8192 bytes each.
+		{func() error {
+			_, err := data.OpenStacks(t.Context(), dir, data.PairsOptions{})
+			return err
+		}, "open stacks: " + dir + " has 20000 pairs of stacks of 1×8192×8192 pixels, which needs 10000.0 GiB of memory"},
+		{func() error {
+			_, err := data.OpenCIFAR10(t.Context(), batches, data.CIFAROptions{})
+			return err
+		}, "open CIFAR-10: " + batches + " has 16384.0 GiB of batches, which needs 16384.0 GiB of memory"},
+	} {
+		if err := c.open(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), " GiB are available") {
+			t.Errorf("got error %v, want %q", err, c.want)
 		}
 	}
 }

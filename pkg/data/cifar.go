@@ -54,6 +54,9 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 	if err != nil {
 		return nil, err
 	}
+	if err := checkBatchesMemory(files); err != nil {
+		return nil, err
+	}
 	s := &batches{}
 	var labels []int32
 	for i, path := range files {
@@ -85,6 +88,19 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 		return nil, err
 	}
 	return newClasses(s, names, labels, cifarEdge, cifarEdge, o.ClassOptions), nil
+}
+
+// checkBatchesMemory returns an error if the files together do not fit into memory.
+func checkBatchesMemory(files []string) error {
+	bytes := 0.0
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		bytes += float64(info.Size())
+	}
+	return checkMemory(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), gib(bytes)), 1, bytes)
 }
 
 // batches is pictures held as planes of bytes, each files of them.

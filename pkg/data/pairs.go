@@ -99,6 +99,9 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPairsMemory(dir, pairs); err != nil {
+		return nil, err
+	}
 	p := &Pairs{dir: dir}
 	for i, pair := range pairs {
 		if err := ctx.Err(); err != nil {
@@ -130,6 +133,24 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		p.masks = append(p.masks, mask)
 	}
 	return p, nil
+}
+
+// checkPairsMemory returns an error if pairs of the first image's size do not fit
+// into memory, two bytes a pixel. openPairs reports a first image that is damaged.
+func checkPairsMemory(dir string, pairs []pair) error {
+	text, err := readFile(dir, pairs[0].image)
+	if err != nil {
+		return fmt.Errorf("read image %s: %w", pairs[0].image, err)
+	}
+	f, err := formatOf(text)
+	if err != nil {
+		return nil
+	}
+	height, width, err := f.size(text)
+	if err != nil {
+		return nil
+	}
+	return checkMemory(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
 // findFolders looks for the two folders of a pair under dir.

@@ -36,7 +36,17 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		image, size, err := readStack(dir, pair.image)
+		file, size, err := parseStack(dir, pair.image)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), times(size[:]))
+			if err := checkMemory(what, len(pairs), 2*4*float64(volume(size[:]))); err != nil {
+				return nil, err
+			}
+		}
+		image, err := stackValues(file, pair.image)
 		if err != nil {
 			return nil, err
 		}
@@ -65,6 +75,17 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 
 // readStack reads the pages of a TIFF file of dir, all of one size.
 func readStack(dir, path string) (v []float32, size [3]int, err error) {
+	f, size, err := parseStack(dir, path)
+	if err != nil {
+		return nil, size, err
+	}
+	v, err = stackValues(f, path)
+	return v, size, err
+}
+
+// parseStack reads a TIFF file of dir whose pages all have one size, and decodes no
+// page yet. The size is pages×height×width.
+func parseStack(dir, path string) (f *tiff.File, size [3]int, err error) {
 	text, err := readFile(dir, path)
 	if err != nil {
 		return nil, size, err
@@ -72,7 +93,7 @@ func readStack(dir, path string) (v []float32, size [3]int, err error) {
 	if ext := strings.ToLower(filepath.Ext(path)); ext != ".tif" && ext != ".tiff" {
 		return nil, size, fmt.Errorf("read stack %s: a stack is a TIFF of several pages", path)
 	}
-	f, err := tiff.Parse(text)
+	f, err = tiff.Parse(text)
 	if err != nil {
 		return nil, size, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
 	}
@@ -83,13 +104,20 @@ func readStack(dir, path string) (v []float32, size [3]int, err error) {
 		if len(f.Pages)*p.Height > maxPixels/p.Width {
 			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d: at most %d pixels", path, len(f.Pages), p.Height, p.Width, maxPixels)
 		}
+	}
+	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
+}
+
+// stackValues decodes the pages of f, the file at path.
+func stackValues(f *tiff.File, path string) (v []float32, err error) {
+	for i := range f.Pages {
 		page, err := f.Values(i)
 		if err != nil {
-			return nil, size, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
+			return nil, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
 		}
 		v = append(v, page...)
 	}
-	return v, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
+	return v, nil
 }
 
 // arrays is samples in memory, four bytes a value.
