@@ -43,6 +43,7 @@ func TestGeneratorsCheckMemory(t *testing.T) {
 // TestReadersCheckMemory: a data set whose files are each small enough, but that
 // no machine can hold as a whole, is refused before it is decoded.
 func TestReadersCheckMemory(t *testing.T) {
+	t.Attr("fault", "a data set whose files are small, but that needs more memory than there is when it is decoded")
 	const pairs, edge = 20_000, 8192
 	dir := t.TempDir()
 	folders := []string{filepath.Join(dir, "image"), filepath.Join(dir, "label")}
@@ -92,4 +93,5 @@ func TestReadersCheckMemory(t *testing.T) {
 			t.Errorf("got error %v, want %q", err, c.want)
 		}
 	}
+	t.Attr("outcome", "It is refused before it is decoded, with the GiB it needs and the GiB there are")
 }

@@ -11,9 +11,10 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// TestRefused: what is no file, or too large to be held in memory, is an error at
-// once. Opening a named pipe that nobody writes to would wait forever.
-func TestRefused(t *testing.T) {
+// TestReadRefusesWhatIsNoFile: what is no file, or too large to be held in memory,
+// is an error at once. Opening a named pipe that nobody writes to would wait
+// forever.
+func TestReadRefusesWhatIsNoFile(t *testing.T) {
 	t.Attr("fault", "a named pipe, a device or a sparse file of a terabyte in place of weights")
 	dir := t.TempDir()
 	pipe, sparse := filepath.Join(dir, "pipe.safetensors"), filepath.Join(dir, "sparse.safetensors")
