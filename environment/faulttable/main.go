@@ -194,8 +194,8 @@ func writeTable(w io.Writer, rows []row) {
 	fmt.Fprintf(w, `# Faults
 
 What Lockstep does when something breaks. `+"`environment/faults`"+` runs the tests that
-inject these faults and writes this file; the outcome is what the test saw, the
-verdict whether that is what the test demands. "not run" names what the machine
+inject these faults and writes this file; the outcome is what the test saw or
+what it demands, the verdict whether it passed. "not run" names what the machine
 lacks. Seconds are of the whole test, its set-up included.
 
 Written on %s, %s/%s, %d cores, %s.

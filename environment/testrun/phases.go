@@ -111,10 +111,9 @@ func arm64(ctx context.Context, r *runner) error {
 	return r.vetAssembly(ctx, env)
 }
 
-// vetAssembly runs go vet on the packages with assembly, be it for another
-// processor. The linter runs the
-// same analyzers on all packages, but does not compare assembly with its
-// declarations in Go.
+// vetAssembly runs go vet on the packages with assembly for any processor. The
+// linter runs the same analyzers on all packages, but does not compare assembly
+// with its declarations in Go.
 func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	var packages []string
 	list := func(line string) { packages = append(packages, strings.Fields(line)...) }

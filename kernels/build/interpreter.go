@@ -234,8 +234,8 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 }
 
 // addModule shows the files of a module in the folder dir as if they were in
-// the folder seen, with substitutions made. Of the folders in seen it makes
-// those of packages with assembly.
+// the folder seen, with substitutions made. It makes the folder of each
+// package with assembly, because the go command starts the assembler there.
 func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
 	made := map[string]bool{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

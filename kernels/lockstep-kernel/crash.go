@@ -29,8 +29,8 @@ func (k *kernelState) showFormer() {
 	}
 }
 
-// shutDown is called before the kernel ends in order. It stands in place of the
-// farewell of gophernotes.
+// shutDown removes the crash file before the kernel ends in order. It replaces the
+// message that gophernotes prints then.
 func (k *kernelState) shutDown() {
 	if err := k.crash.Remove(); err != nil {
 		fmt.Fprintf(k.log, "lockstep-kernel: remove crash file: %v\n", err)

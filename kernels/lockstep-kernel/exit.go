@@ -129,7 +129,7 @@ func (k *kernelState) exiting(c *interp.Comp, f *interp.Expr, node ast.Expr) *in
 }
 
 // render gives the values of a cell their forms by the methods of interpreted
-// types. It stands in place of autoRenderResults in gophernotes.
+// types. It replaces autoRenderResults of gophernotes.
 func (k *kernelState) render(kernel *Kernel, vals []interface{}, types []xreflect.Type) (data Data) {
 	k.inCells(kernel.ir, func() {
 		over := false

@@ -24,7 +24,7 @@ func gib(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 
 
 // availableMemory returns the bytes that the system can still give to this
 // process: by /proc/meminfo, and by the control groups it is in. It returns +Inf
-// where the system does not tell.
+// if neither can be read.
 func availableMemory() float64 {
 	available := math.Inf(1)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {

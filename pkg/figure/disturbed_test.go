@@ -58,6 +58,12 @@ func TestDisturbedPointsHaveARing(t *testing.T) {
 		if c.rings && rings != 1 {
 			t.Errorf("%s: %d rings in the legend, want 1", c.name, rings)
 		}
+		// Arcs of the ring's radius: around the point of two workers and in the legend, two halves each.
+		if c.name == "speedup" {
+			if n := strings.Count(f.SVG(), "A7,7 "); n != 4 {
+				t.Errorf("%s: %d arcs of a ring, want 4", c.name, n)
+			}
+		}
 		f, err = c.draw(quiet)
 		check(t, err)
 		if strings.Contains(f.SVG(), explained) {

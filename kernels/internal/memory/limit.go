@@ -109,8 +109,8 @@ func capacity(root string, machine int64) int64 {
 	return limit
 }
 
-// Used returns how many bytes of memory this process uses, or 0 where the system
-// does not tell.
+// Used returns how many bytes of memory this process uses, or 0 if the system has
+// no /proc/self/statm.
 func Used() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -120,6 +120,6 @@ func Used() int64 {
 	if len(fields) < 2 {
 		return 0
 	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 is "does not tell"
+	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 if it cannot be read
 	return pages * int64(os.Getpagesize())
 }

@@ -74,8 +74,8 @@ func attended(args []string) int {
 	return exitInterrupted
 }
 
-// forTraining returns c, made to go on when the reader of its output has ended
-// (lockstep launch | head): what it trains matters more than what it shows.
+// forTraining changes c so that it goes on training after the reader of its output
+// has ended (lockstep launch | head), and returns c.
 func forTraining(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
@@ -85,8 +85,8 @@ func forTraining(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// untilClosed drops what is written after its reader has ended, or after its
-// terminal was closed.
+// untilClosed is a writer that discards its input once the reader of the pipe has
+// ended or the terminal was closed.
 type untilClosed struct{ io.Writer }
 
 func (w untilClosed) Write(p []byte) (int, error) {

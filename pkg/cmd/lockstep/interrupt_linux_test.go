@@ -143,7 +143,7 @@ func TestInterruptedOnce(t *testing.T) {
 // TestInterruptedTwice: what does not end in order ends now.
 func TestInterruptedTwice(t *testing.T) {
 	p := newPlace(t)
-	// A config that nobody writes stands for a file system that hangs.
+	// Reading a named pipe that nobody writes to hangs, as a broken file system does.
 	hung := filepath.Join(p.dir, "hung.yaml")
 	if err := syscall.Mkfifo(hung, 0o600); err != nil {
 		t.Fatal(err)

@@ -156,8 +156,9 @@ func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup,
 const minHalfOpen = 32
 
 // halfOpen holds the connections that have not proven themselves. It bounds how many
-// one address may have: beyond that the oldest ends. A worker is done within
-// milliseconds, so that what is old is not one; and a worker that it hits tries again.
+// one address may have: beyond that the oldest ends. A worker proves
+// itself within milliseconds, so the oldest is hardly a worker, and a worker whose
+// connection is closed tries again.
 type halfOpen struct {
 	most int // of one address
 

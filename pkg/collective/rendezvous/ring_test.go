@@ -328,8 +328,8 @@ func twoHosts(t *testing.T) (hosts []string, ip func(args ...string) error) {
 }
 
 // TestHostsInNamespaces runs four workers on two hosts, as far as the network
-// can tell: two network namespaces with a cable between them. (They have one
-// kernel, so that what tells machines apart is set.)
+// can tell: two network namespaces with a cable between them. (They share
+// one kernel, so the test names the machine of each.)
 func TestHostsInNamespaces(t *testing.T) {
 	hosts, _ := twoHosts(t)
 	self, err := os.Executable()
@@ -353,8 +353,8 @@ func TestHostsInNamespaces(t *testing.T) {
 }
 
 // TestHostIsLost pulls the cable of a host, so that nothing says that its rank is
-// gone: no connection ends. The kernels' heartbeat tells, long before the time-out
-// of two minutes.
+// gone: no connection ends. The kernel's TCP keep-alive notices it, long before the
+// time-out of two minutes.
 func TestHostIsLost(t *testing.T) {
 	t.Attr("fault", "a host is gone without a word (its network is cut) while another waits for its rank")
 	hosts, ip := twoHosts(t)
