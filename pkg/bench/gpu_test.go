@@ -15,14 +15,14 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	names "lockstep/pkg/internal/clib"
-	clib "lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/model"
 )
 
 // onSimulatedGPU starts an engine on a simulated GPU whose kernels of ours do
 // nothing: times mean nothing there, the calls are the real ones.
 func onSimulatedGPU(o engine.Options) (engine.Engine, error) {
-	libraries, err := clib.New(clib.Options{Memory: 64 << 20}).Stack()
+	libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20}).Stack()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func TestGPURuns(t *testing.T) {
 func TestGPUKernelsLeftOut(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	open := func(o engine.Options) (engine.Engine, error) {
-		libraries, err := clib.New(clib.Options{Memory: 64 << 20, Absent: []names.Name{names.CUPTI}}).Stack()
+		libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20, Absent: []names.Name{names.CUPTI}}).Stack()
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func TestGPUNetworks(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	open := func(o engine.Options) (engine.Engine, error) {
 		o.Convolution = "heuristic"
-		libraries, err := clib.New(clib.Options{Memory: 4 << 30, Shallow: true}).Stack()
+		libraries, err := clibtest.New(clibtest.Options{Memory: 4 << 30, Shallow: true}).Stack()
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/internal/clib"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/stack"
 )
 
@@ -48,7 +48,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 }
 
 func TestDevicesWithGPU(t *testing.T) {
-	st, err := fake.New(fake.Options{Name: "NVIDIA <H200>", Devices: 2, Memory: 141 << 30}).Stack()
+	st, err := clibtest.New(clibtest.Options{Name: "NVIDIA <H200>", Devices: 2, Memory: 141 << 30}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestDevicesWithGPU(t *testing.T) {
 
 // An old driver is named as the reason, with its version and what to do.
 func TestDevicesWithLibrariesThatDoNotFit(t *testing.T) {
-	f := fake.New(fake.Options{})
+	f := clibtest.New(clibtest.Options{})
 	st, err := f.Stack()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/nvml"
 )
 
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestSampler: the simulated GPU is busy for 90 % of the time and draws 300 W;
 // its counter of energy goes on by what the test says.
 func TestSampler(t *testing.T) {
-	lib := fake.New(fake.Options{}).NVML()
+	lib := clibtest.New(clibtest.Options{}).NVML()
 	counter := 1000.0
 	lib.Energy = func(nvml.Device) (float64, error) {
 		counter += 42
@@ -43,7 +43,7 @@ func TestSampler(t *testing.T) {
 
 // TestWithoutSensors: what a GPU does not measure is empty, and no error.
 func TestWithoutSensors(t *testing.T) {
-	lib := fake.New(fake.Options{}).NVML()
+	lib := clibtest.New(clibtest.Options{}).NVML()
 	none := errors.New("not supported")
 	lib.Energy = func(nvml.Device) (float64, error) { return 0, none }
 	lib.Utilization = func(nvml.Device) (nvml.Utilization, error) { return nvml.Utilization{}, none }

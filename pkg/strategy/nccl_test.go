@@ -16,15 +16,15 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/clib/nccl"
 	"lockstep/pkg/internal/device"
 )
 
 // gpu is a rank's simulated GPU, with a thread that holds its context.
 type gpu struct {
-	machine *fake.Machine
+	machine *clibtest.Machine
 	driver  *cuda.Driver
 	library *nccl.Library
 	missing error // in place of library
@@ -34,9 +34,9 @@ type gpu struct {
 }
 
 // newGPU starts GPU number i of a network.
-func newGPU(t *testing.T, network *fake.Network, i int) *gpu {
+func newGPU(t *testing.T, network *clibtest.Network, i int) *gpu {
 	t.Helper()
-	m := fake.New(fake.Options{Network: network, Devices: i + 1})
+	m := clibtest.New(clibtest.Options{Network: network, Devices: i + 1})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func (g *gpu) Apart(f func() error) error {
 // gpus are a GPU for each of n ranks.
 func gpus(t *testing.T, n int) []*gpu {
 	t.Helper()
-	network := fake.NewNetwork()
+	network := clibtest.NewNetwork()
 	t.Cleanup(network.Close)
 	all := make([]*gpu, n)
 	for i := range all {

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/engine/cuda/kernels/hostsim"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/model"
 )
 
@@ -31,7 +31,7 @@ func simulatedGPU(t *testing.T, place Place) Place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := fake.New(fake.Options{Execute: executeKernel})
+	m := clibtest.New(clibtest.Options{Execute: executeKernel})
 	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
 		s, err := m.Stack()
 		if err != nil {

@@ -12,11 +12,11 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/clib"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 )
 
 // gpuEngine is an engine on a simulated GPU, which draws 300 W of its own time.
-func gpuEngine(t *testing.T, m *fake.Machine, localRank int) *cuda.Engine {
+func gpuEngine(t *testing.T, m *clibtest.Machine, localRank int) *cuda.Engine {
 	t.Helper()
 	libraries, err := m.Stack()
 	if err != nil {
@@ -35,7 +35,7 @@ func gpuEngine(t *testing.T, m *fake.Machine, localRank int) *cuda.Engine {
 // TestGPUEnergy: each GPU's energy counts once, whoever shares it; a rank without a
 // GPU that measures makes the sum unknown.
 func TestGPUEnergy(t *testing.T) {
-	two := fake.New(fake.Options{Devices: 2})
+	two := clibtest.New(clibtest.Options{Devices: 2})
 	for _, c := range []struct {
 		name    string
 		engines []engine.Engine
@@ -44,7 +44,7 @@ func TestGPUEnergy(t *testing.T) {
 		{"one rank", []engine.Engine{gpuEngine(t, two, 0)}, 1},
 		{"a GPU each", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1)}, 2},
 		{"three ranks on two", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1), gpuEngine(t, two, 2)}, 2},
-		{"one has no library", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, fake.New(fake.Options{Absent: []clib.Name{clib.NVML}}), 0)}, 0},
+		{"one has no library", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), 0)}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -91,7 +91,7 @@ func TestGPUEnergy(t *testing.T) {
 func TestGPUFileOfAResumedRun(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"gpu-1.csv", "gpu-1.2.csv", "gpu-1.3.csv"} {
-		w, note, err := watchGPU(gpuEngine(t, fake.New(fake.Options{}), 0), dir, 1)
+		w, note, err := watchGPU(gpuEngine(t, clibtest.New(clibtest.Options{}), 0), dir, 1)
 		if err != nil || note != "" || filepath.Base(w.file.Name()) != want {
 			t.Fatalf("%v, %q, %v, want %s", w.file, note, err, want)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 )
 
 // gpuEach is a place whose workers have simulated machines of their own, as processes
@@ -16,9 +16,9 @@ import (
 func gpuEach(t *testing.T, n int) Place {
 	t.Helper()
 	place := simulatedGPU(t, Place{})
-	network := fake.NewNetwork()
+	network := clibtest.NewNetwork()
 	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
-		s, err := fake.New(fake.Options{Execute: executeKernel, Devices: n, Network: network}).Stack()
+		s, err := clibtest.New(clibtest.Options{Execute: executeKernel, Devices: n, Network: network}).Stack()
 		if err != nil {
 			return nil, err
 		}

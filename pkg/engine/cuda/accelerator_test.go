@@ -9,7 +9,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -17,7 +17,7 @@ import (
 // TestWatch: the GPU that the engine computes on is watched, the second one here. The
 // simulated one draws 300 W and is busy for 90 %.
 func TestWatch(t *testing.T) {
-	m := fake.New(fake.Options{Devices: 2})
+	m := clibtest.New(clibtest.Options{Devices: 2})
 	e := openRank(t, m, gpuOptions("bf16"), 1)
 	var file bytes.Buffer
 	s, err := e.Watch(time.Hour, &file)
@@ -43,7 +43,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("the GPU is %q", e.Accelerator())
 	}
 
-	without := openOn(t, fake.New(fake.Options{Absent: []clib.Name{clib.NVML}}), gpuOptions("bf16"))
+	without := openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), gpuOptions("bf16"))
 	if _, err := without.Watch(time.Second, nil); err == nil || !strings.Contains(err.Error(), "watch cuda (") {
 		t.Errorf("without NVML: %v", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -117,20 +117,20 @@ func TestOperandsWithGaps(t *testing.T) {
 	want := loaded(t, truth(t), p, g)
 	for _, c := range []struct {
 		name        string
-		gaps        fake.Gaps
+		gaps        clibtest.Gaps
 		convolution string
 		inPlace     bool
 		copies      bool // some convolution uses copies
 	}{
-		{"refused", fake.GapsRefused, "heuristic", true, true},
-		{"slow", fake.GapsSlow, "auto", true, true},
-		{"fast", fake.GapsFast, "heuristic", true, false},
-		{"none", fake.GapsRefused, "heuristic", false, false},
+		{"refused", clibtest.GapsRefused, "heuristic", true, true},
+		{"slow", clibtest.GapsSlow, "auto", true, true},
+		{"fast", clibtest.GapsFast, "heuristic", true, false},
+		{"none", clibtest.GapsRefused, "heuristic", false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := gpuOptions("fp32")
 			o.Convolution, o.ConcatInPlace = c.convolution, c.inPlace
-			x := loaded(t, openOn(t, simulated(t, fake.Options{Gaps: c.gaps}), o), p, g)
+			x := loaded(t, openOn(t, simulated(t, clibtest.Options{Gaps: c.gaps}), o), p, g)
 			e, ok := x.(*executable)
 			if !ok {
 				t.Fatalf("loaded a %T", x)

@@ -1,5 +1,5 @@
 // Package cuda is the engine on NVIDIA GPUs. It has been tested on a simulated
-// GPU only (package clib/fake, with our own kernels compiled for the processor):
+// GPU only (package clib/clibtest, with our own kernels compiled for the processor):
 // nobody has run it on a real one yet, and no speed is claimed.
 //
 //	e, err := cuda.New(engine.Options{Device: "cuda", Precision: "bf16", …}, localRank)

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -50,7 +50,7 @@ func TestLoadErrors(t *testing.T) {
 // TestContextAndStreams: an engine that ends leaves the primary context to the process, and
 // the exchange has the highest priority.
 func TestContextAndStreams(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	s, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)

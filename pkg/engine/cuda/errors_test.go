@@ -10,8 +10,8 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/clibtest"
 	driver "lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -20,17 +20,17 @@ import (
 func TestStartErrors(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		on     fake.Options
+		on     clibtest.Options
 		change func(o *engine.Options)
 		want   []string
 	}{
-		{"no such gpu", fake.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "there is no GPU 3: this machine shows 1"}},
-		{"old gpu", fake.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "needs 8.0"}},
-		{"cpu", fake.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`device "cpu": use cuda`}},
-		{"options", fake.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not offered on cuda`}},
-		{"dying", fake.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
+		{"no such gpu", clibtest.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "there is no GPU 3: this machine shows 1"}},
+		{"old gpu", clibtest.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "needs 8.0"}},
+		{"cpu", clibtest.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`device "cpu": use cuda`}},
+		{"options", clibtest.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not offered on cuda`}},
+		{"dying", clibtest.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
 	} {
-		s, err := fake.New(c.on).Stack()
+		s, err := clibtest.New(c.on).Stack()
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
@@ -78,11 +78,11 @@ func TestNewWithoutGPU(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	const batch = 16
 	_, p := programOf(t, trainedUNet(), batch, nn.Train, plan.Options{Fuse: true})
-	roomy, err := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16")).Load(p, nil)
+	roomy, err := openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("bf16")).Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := fake.New(fake.Options{Memory: roomy.MemoryBytes() / 2})
+	m := clibtest.New(clibtest.Options{Memory: roomy.MemoryBytes() / 2})
 	e := openOn(t, m, gpuOptions("bf16"))
 	_, err = e.Load(p, nil)
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
@@ -121,7 +121,7 @@ func TestOutOfMemory(t *testing.T) {
 // TestLostDevice: an error after which every call fails is said once, with what
 // to do, and nothing hangs.
 func TestLostDevice(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	e := openOn(t, m, gpuOptions("bf16"))
 	x, err := e.Load(p, nil)

@@ -13,7 +13,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -41,7 +41,7 @@ func TestCalls(t *testing.T) {
 		{"norms-host", "bf16", "host", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := fake.New(fake.Options{}) // kernels that do nothing: the calls count
+			m := clibtest.New(clibtest.Options{}) // kernels that do nothing: the calls count
 			e := openOn(t, m, tunedOptions(c.precision))
 			_, p := programOf(t, net, 2, nn.Train, plan.Options{Fuse: true, FirstBucketBytes: 8192, BucketBytes: 8192, SyncBatchNorm: c.norms})
 			loaded, err := e.Load(p, nil)

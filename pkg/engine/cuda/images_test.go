@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine/cuda/kernels"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/nvrtc"
 	"lockstep/pkg/internal/clib/stack"
 )
@@ -18,7 +18,7 @@ import (
 // TestCompiledOnce: engines of one process that want the same kernels have them compiled
 // once; another precision compiles only what it has beside them.
 func TestCompiledOnce(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -76,7 +76,7 @@ func TestAhead(t *testing.T) {
 		}
 	}
 
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	prefetched(t, openOn(t, m, gpuOptions("bf16")), g, p, nil, steps)
 	calls := strings.Join(m.Calls(), "\n")
 	first := calls[strings.Index(calls, "cuGraphLaunch"):]

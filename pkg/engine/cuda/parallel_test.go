@@ -12,7 +12,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -50,17 +50,17 @@ func together(t *testing.T, n int, f func(i int) error) {
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, simulated(t, fake.Options{}), o)})
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, simulated(t, clibtest.Options{}), o)})
 	}
 	return ranks
 }
 
 // onTheirOwn are ranks with a GPU each, which exchange by NCCL.
-func onTheirOwn(t *testing.T, n int, o engine.Options, options strategy.NCCLOptions, machine func(testing.TB, fake.Options) *fake.Machine) []rank {
-	net := fake.NewNetwork()
+func onTheirOwn(t *testing.T, n int, o engine.Options, options strategy.NCCLOptions, machine func(testing.TB, clibtest.Options) *clibtest.Machine) []rank {
+	net := clibtest.NewNetwork()
 	ranks := make([]rank, n)
 	for i, g := range collective.InProcess(n) {
-		ranks[i] = rank{group: g, engine: openRank(t, machine(t, fake.Options{Network: net, Devices: n}), o, i)}
+		ranks[i] = rank{group: g, engine: openRank(t, machine(t, clibtest.Options{Network: net, Devices: n}), o, i)}
 	}
 	together(t, n, func(i int) (err error) {
 		ranks[i].sync, err = strategy.NewNCCL(context.Background(), ranks[i].engine, ranks[i].group, options)
@@ -198,7 +198,7 @@ func distance(a, b []float64) float64 {
 
 // TestNCCLRefusesASharedGPU: two ranks of one GPU are told so, at the start.
 func TestNCCLRefusesASharedGPU(t *testing.T) {
-	m := simulated(t, fake.Options{})
+	m := simulated(t, clibtest.Options{})
 	groups := collective.InProcess(2)
 	engines := []*Engine{openOn(t, m, gpuOptions("fp32")), openOn(t, m, gpuOptions("fp32"))}
 	together(t, 2, func(i int) error {
@@ -214,7 +214,7 @@ func TestNCCLRefusesASharedGPU(t *testing.T) {
 func TestMissingRank(t *testing.T) {
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.
-	idle := func(_ testing.TB, o fake.Options) *fake.Machine { return fake.New(o) }
+	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }
 	ranks := onTheirOwn(t, 3, gpuOptions("fp32"), strategy.NCCLOptions{
 		Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, Search: 2 * time.Second,
 	}, idle)
@@ -249,7 +249,7 @@ func TestMissingRank(t *testing.T) {
 // TestAloneIsOneLaunch: a worker that is alone has no exchange, so that its gradients
 // stay on the GPU and a step is one launch, which leaves loss and control block alone.
 func TestAloneIsOneLaunch(t *testing.T) {
-	m := fake.New(fake.Options{}) // kernels that do nothing: the calls count
+	m := clibtest.New(clibtest.Options{}) // kernels that do nothing: the calls count
 	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
 	x, err := openOn(t, m, gpuOptions("bf16")).Load(p, nil)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cupti"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
@@ -27,7 +27,7 @@ import (
 // every kernel of the window's steps, and the ranges have the names that people
 // look for.
 func TestProfile(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	e := openOn(t, m, gpuOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := e.Load(p, nil)
@@ -117,7 +117,7 @@ func TestProfile(t *testing.T) {
 // TestRoofline: operations are the plan's, bytes what the kernels' passes are,
 // and a bound is the longer of the two.
 func TestRoofline(t *testing.T) {
-	e := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16"))
+	e := openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := e.Load(p, nil)
 	if err != nil {
@@ -197,21 +197,21 @@ func TestTensorCeiling(t *testing.T) {
 		o.TF32 = on
 		return o
 	}
-	without := fake.Options{Memory: 64 << 20, Absent: []clib.Name{clib.CublasLt}}
+	without := clibtest.Options{Memory: 64 << 20, Absent: []clib.Name{clib.CublasLt}}
 	for _, c := range []struct {
 		name    string
-		machine fake.Options
+		machine clibtest.Options
 		options engine.Options
 		by      string
 		flops   float64 // of cuBLASLt's
 	}{
-		{"bf16", fake.Options{Memory: 256 << 20}, tunedOptions("bf16"), "cuBLASLt, 2048×2048×2048", 2e18},
-		{"little memory", fake.Options{Memory: 64 << 20}, tunedOptions("fp16"), "cuBLASLt, 1024×1024×1024", 2e18},
-		{"TF32", fake.Options{Memory: 256 << 20}, tf32(true), "cuBLASLt, 2048×2048×2048", 2e18},
-		{"fp32", fake.Options{Memory: 64 << 20}, tf32(false), "multiply-adds", 0},
+		{"bf16", clibtest.Options{Memory: 256 << 20}, tunedOptions("bf16"), "cuBLASLt, 2048×2048×2048", 2e18},
+		{"little memory", clibtest.Options{Memory: 64 << 20}, tunedOptions("fp16"), "cuBLASLt, 1024×1024×1024", 2e18},
+		{"TF32", clibtest.Options{Memory: 256 << 20}, tf32(true), "cuBLASLt, 2048×2048×2048", 2e18},
+		{"fp32", clibtest.Options{Memory: 64 << 20}, tf32(false), "multiply-adds", 0},
 		{"no cuBLASLt", without, tunedOptions("bf16"), "mma in registers", 0},
 	} {
-		got, err := openOn(t, fake.New(c.machine), c.options).Ceilings(t.Context())
+		got, err := openOn(t, clibtest.New(c.machine), c.options).Ceilings(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -299,14 +299,14 @@ func TestExchangeTraced(t *testing.T) {
 func TestPeak(t *testing.T) {
 	for _, c := range []struct {
 		precision string
-		machine   fake.Options
-	}{{"fp32", fake.Options{}}, {"bf16", fake.Options{}}, {"fp16", fake.Options{Absent: []clib.Name{clib.CublasLt}}}, {"bf16", fake.Options{Memory: 4 << 20}}} {
-		e := openOn(t, fake.New(c.machine), gpuOptions(c.precision))
+		machine   clibtest.Options
+	}{{"fp32", clibtest.Options{}}, {"bf16", clibtest.Options{}}, {"fp16", clibtest.Options{Absent: []clib.Name{clib.CublasLt}}}, {"bf16", clibtest.Options{Memory: 4 << 20}}} {
+		e := openOn(t, clibtest.New(c.machine), gpuOptions(c.precision))
 		if peak := e.PeakFLOPS(); !(peak > 0) || math.IsInf(peak, 0) {
 			t.Errorf("%s, %+v: %g FLOP/s", c.precision, c.machine, peak)
 		}
 	}
-	e := openOn(t, fake.New(fake.Options{}), gpuOptions("bf16"))
+	e := openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("bf16"))
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestPeak(t *testing.T) {
 // TestKernels: CUPTI's kernels of recorded steps are those of the step, each as often as
 // there are steps; graphs that were made before are made once more, and no more.
 func TestKernels(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	e := openOn(t, m, gpuOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := e.Load(p, nil)
@@ -384,7 +384,7 @@ func TestKernels(t *testing.T) {
 	if err := (Profile{First: 1, Steps: 1, Kernels: true, Trace: "x"}).Validate(); err == nil || !strings.Contains(err.Error(), "ask for one of them") {
 		t.Errorf("a trace of kernels: %v", err)
 	}
-	e = openOn(t, fake.New(fake.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))
+	e = openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))
 	var missing *clib.NotFoundError
 	if err := e.Profile(Profile{First: 1, Steps: 1, Kernels: true}); !errors.As(err, &missing) || missing.Library != clib.CUPTI {
 		t.Errorf("without CUPTI: %v", err)
@@ -394,7 +394,7 @@ func TestKernels(t *testing.T) {
 // TestKernelsRefused: where CUPTI may not look, the step says so and leaves all as it
 // was, and the next one goes on without.
 func TestKernelsRefused(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestKernelsRefused(t *testing.T) {
 // TestTracedStepIsHeldBack: a traced step is put in the stream behind work that takes the
 // GPU longer than the host needs; one that is not traced is not.
 func TestTracedStepIsHeldBack(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	e := openOn(t, m, gpuOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x, err := e.Load(p, nil)

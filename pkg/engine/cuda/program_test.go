@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/kernels/hostsim"
 	"lockstep/pkg/engine/internal/enginetest"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -35,7 +35,7 @@ var kernelsOnHost = sync.OnceValues(func() (*hostsim.Simulator, error) { return 
 
 // simulated is a machine with a simulated GPU, whose kernels are the real ones,
 // compiled for this processor.
-func simulated(t testing.TB, o fake.Options) *fake.Machine {
+func simulated(t testing.TB, o clibtest.Options) *clibtest.Machine {
 	t.Helper()
 	sim, err := kernelsOnHost()
 	if errors.Is(err, hostsim.ErrNoCompiler) {
@@ -45,7 +45,7 @@ func simulated(t testing.TB, o fake.Options) *fake.Machine {
 		t.Fatal(err)
 	}
 	o.Execute = sim.Run
-	return fake.New(o)
+	return clibtest.New(o)
 }
 
 // noEnvironment is an environment without variables, and without tuning cache.
@@ -79,13 +79,13 @@ func fusing(fuse, norms bool) engine.Options {
 }
 
 // openOn starts an engine on a machine.
-func openOn(t testing.TB, m *fake.Machine, o engine.Options) *Engine {
+func openOn(t testing.TB, m *clibtest.Machine, o engine.Options) *Engine {
 	t.Helper()
 	return openRank(t, m, o, 0)
 }
 
 // openRank starts the engine of a local rank on a machine.
-func openRank(t testing.TB, m *fake.Machine, o engine.Options, localRank int) *Engine {
+func openRank(t testing.TB, m *clibtest.Machine, o engine.Options, localRank int) *Engine {
 	t.Helper()
 	s, err := m.Stack()
 	if err != nil {
@@ -106,7 +106,7 @@ func openRank(t testing.TB, m *fake.Machine, o engine.Options, localRank int) *E
 // open starts an engine on a simulated machine of its own.
 func open(t testing.TB, o engine.Options) *Engine {
 	t.Helper()
-	return openOn(t, simulated(t, fake.Options{}), o)
+	return openOn(t, simulated(t, clibtest.Options{}), o)
 }
 
 // results runs n on e with values from seed, twice, so that what the first run

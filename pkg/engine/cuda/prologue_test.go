@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -114,7 +114,7 @@ func TestNormsInConvolutions(t *testing.T) {
 		t.Run(fmt.Sprintf("v2-%v", v2), func(t *testing.T) {
 			g, p := smallResNet(t, v2)
 			want := loaded(t, truth(t), p, g)
-			m := simulated(t, fake.Options{})
+			m := simulated(t, clibtest.Options{})
 			o := tunedOptions("fp16")
 			o.Graph = false // so that each step's calls are seen
 			x := firstStep(t, openOn(t, m, o), g, p)
@@ -157,7 +157,7 @@ func TestNormsInConvolutions(t *testing.T) {
 			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-2*want.Loss()) {
 				t.Errorf("loss is %v, the reference has %v", x.Loss(), want.Loss())
 			}
-			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, simulated(t, fake.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
+			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, simulated(t, clibtest.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
 		})
 	}
 }
@@ -188,20 +188,20 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 func TestNormsThatAreRefused(t *testing.T) {
 	g, p := smallResNet(t, true)
 	o := gpuOptions("fp16")
-	ada := firstStep(t, openOn(t, simulated(t, fake.Options{Capability: [2]int{8, 9}}), o), g, p)
+	ada := firstStep(t, openOn(t, simulated(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
 	if ada.folded() != 0 || len(ada.prologues) == 0 {
 		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.folded(), len(ada.prologues))
 	}
 	o.FuseNorm = false
-	plain := firstStep(t, openOn(t, simulated(t, fake.Options{}), o), g, p)
+	plain := firstStep(t, openOn(t, simulated(t, clibtest.Options{}), o), g, p)
 	if n := differing(gradientsOf(t, ada), gradientsOf(t, plain)) + differing(statesOf(t, ada), statesOf(t, plain)); n != 0 {
 		t.Errorf("%d numbers differ from those without such graphs", n)
 	}
 
 	dir := t.TempDir()
-	load := func(on fake.Options) (e *Engine, runs int) {
+	load := func(on clibtest.Options) (e *Engine, runs int) {
 		on.Shallow = true
-		m := fake.New(on)
+		m := clibtest.New(on)
 		s, err := m.Stack()
 		if err != nil {
 			t.Fatal(err)
@@ -226,9 +226,9 @@ func TestNormsThatAreRefused(t *testing.T) {
 		return e, strings.Count(strings.Join(m.Calls(), "\n"), "cudnnBackendExecute")
 	}
 	for _, c := range []struct {
-		on      fake.Options
+		on      clibtest.Options
 		missing string
-	}{{fake.Options{}, ""}, {fake.Options{Capability: [2]int{8, 9}, Name: "Simulated L40"}, "has no convolution behind a batch norm"}} {
+	}{{clibtest.Options{}, ""}, {clibtest.Options{Capability: [2]int{8, 9}, Name: "Simulated L40"}, "has no convolution behind a batch norm"}} {
 		e, first := load(c.on)
 		sites, folded := 0, 0
 		for key, choice := range e.cache.choices {
@@ -254,7 +254,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 // with it, and the file says what both took.
 func TestNormsThatAreSlower(t *testing.T) {
 	_, p := smallResNet(t, true)
-	e := openOn(t, fake.New(fake.Options{Shallow: true}), tunedOptions("fp16"))
+	e := openOn(t, clibtest.New(clibtest.Options{Shallow: true}), tunedOptions("fp16"))
 	x := loadedOn(t, e, p)
 	defer func() {
 		if err := x.Close(); err != nil {
@@ -346,7 +346,7 @@ func TestFindPrologues(t *testing.T) {
 func TestNormMutations(t *testing.T) {
 	g, p := smallResNet(t, true)
 	want := gradientsOf(t, loaded(t, truth(t), p, g))
-	simulated(t, fake.Options{}) // leaves the test out where it cannot be
+	simulated(t, clibtest.Options{}) // leaves the test out where it cannot be
 	run, err := kernelsOnHost()
 	if err != nil {
 		t.Fatal(err)
@@ -389,7 +389,7 @@ func TestNormMutations(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := fake.New(fake.Options{Execute: func(kernel string, grid, block [3]uint32, shared uint32, args []byte) error {
+			m := clibtest.New(clibtest.Options{Execute: func(kernel string, grid, block [3]uint32, shared uint32, args []byte) error {
 				skip, after := fault(kernel, args)
 				if skip {
 					return nil
@@ -477,7 +477,7 @@ func TestPlannedWork(t *testing.T) {
 	if !(all < apart && apart < none) {
 		t.Errorf("%v bytes, %v with batch norms apart, %v with nothing fused", all, apart, none)
 	}
-	x := loadedOn(t, openOn(t, fake.New(fake.Options{Shallow: true}), tunedOptions("fp16")), p)
+	x := loadedOn(t, openOn(t, clibtest.New(clibtest.Options{Shallow: true}), tunedOptions("fp16")), p)
 	work, err := StepWork(x, adam(1))
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,12 @@ import (
 
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/clibtest"
 	driver "lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-func selfTested(t *testing.T, o fake.Options, s SelfTestOptions) []Check {
+func selfTested(t *testing.T, o clibtest.Options, s SelfTestOptions) []Check {
 	t.Helper()
 	m := simulated(t, o)
 	libraries, err := m.Stack()
@@ -36,7 +36,7 @@ func selfTested(t *testing.T, o fake.Options, s SelfTestOptions) []Check {
 // older cuDNN has no properties.
 func TestFirst(t *testing.T) {
 	t.Setenv(cacheVariable, "off")
-	s, err := simulated(t, fake.Options{}).Stack()
+	s, err := simulated(t, clibtest.Options{}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,20 +47,20 @@ func TestFirst(t *testing.T) {
 	if f.Missing != "" || !strings.Contains(string(f.DeviceProperties), "Simulated H200") || len(f.Checks) == 0 || Failed(f.Checks) > 0 {
 		t.Errorf("%+v", f)
 	}
-	old := openOn(t, fake.New(fake.Options{CUDNNVersion: 90500}), gpuOptions("fp32"))
+	old := openOn(t, clibtest.New(clibtest.Options{CUDNNVersion: 90500}), gpuOptions("fp32"))
 	if text, err := old.DeviceProperties(); text != "" || err == nil || !strings.Contains(err.Error(), "cudnnBackendCreateDescriptor of type 38") {
 		t.Errorf("cuDNN 9.5: %q, %v", text, err)
 	}
 }
 
 func TestSelfTest(t *testing.T) {
-	for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 1, Precisions: []string{"fp16"}}) {
+	for _, c := range selfTested(t, clibtest.Options{}, SelfTestOptions{Seed: 1, Precisions: []string{"fp16"}}) {
 		if !c.OK {
 			t.Errorf("%s, %s, %s: %v, may be %v: %s", c.Name, c.Type, c.Shape, c.Error, c.Bound, c.Detail)
 		}
 	}
 	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier", "dice", "pad", "by lamb", "exchange by NCCL"} {
-		for _, c := range selfTested(t, fake.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
+		for _, c := range selfTested(t, clibtest.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
 			if !c.OK || strings.HasSuffix(c.Name, "every plan") && !strings.Contains(c.Detail, "plans") {
 				t.Errorf("%+v", c)
 			}
@@ -72,7 +72,7 @@ func TestSelfTest(t *testing.T) {
 // changes a gradient is found, a library that is not there is named.
 func TestSelfTestOfNCCL(t *testing.T) {
 	o := SelfTestOptions{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
-	m := simulated(t, fake.Options{})
+	m := simulated(t, clibtest.Options{})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestSelfTestOfNCCL(t *testing.T) {
 	if checks, err = SelfTestOn(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
 		t.Errorf("an exchange that changes gradients: %+v, %v", checks, err)
 	}
-	libraries, err = simulated(t, fake.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
+	libraries, err = simulated(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestSelfTestOfNCCL(t *testing.T) {
 // TestSelfTestSeesFaults: kernels that write nothing are found by the checks of them,
 // and by no others; one that fails ends the test with an error.
 func TestSelfTestSeesFaults(t *testing.T) {
-	simulated(t, fake.Options{}) // leaves the test out where it cannot be
+	simulated(t, clibtest.Options{}) // leaves the test out where it cannot be
 	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 		s, err := kernelsOnHost()
 		if err != nil {
@@ -118,7 +118,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, only string
-		execute    fake.Executor
+		execute    clibtest.Executor
 		failing    []string // parts of the names of the checks that must fail
 	}{
 		{"a kernel that does nothing", "max_pool", func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
@@ -138,7 +138,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 		}, []string{"fill_u32"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := fake.New(fake.Options{Execute: c.execute})
+			m := clibtest.New(clibtest.Options{Execute: c.execute})
 			libraries, err := m.Stack()
 			if err != nil {
 				t.Fatal(err)

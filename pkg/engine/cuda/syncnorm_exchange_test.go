@@ -15,7 +15,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -44,7 +44,7 @@ func (d *dying) SumStatistics(v device.Buffer, s device.Stream) error {
 func TestSynchronisedRankKilled(t *testing.T) {
 	// Kernels that do nothing: a step takes no time, so that the time-out is long
 	// beside it on a busy machine too.
-	idle := func(_ testing.TB, o fake.Options) *fake.Machine { return fake.New(o) }
+	idle := func(_ testing.TB, o clibtest.Options) *clibtest.Machine { return clibtest.New(o) }
 	options := strategy.NCCLOptions{Timeout: 3 * time.Second, Poll: 10 * time.Millisecond, Search: 2 * time.Second}
 	for _, c := range []struct {
 		kind   string
@@ -65,7 +65,7 @@ func TestSynchronisedRankKilled(t *testing.T) {
 				ranks = onTheirOwn(t, n, gpuOptions("fp32"), options, idle)
 			} else {
 				for _, g := range collective.InProcess(n) {
-					ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, fake.New(fake.Options{}), gpuOptions("fp32"))})
+					ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("fp32"))})
 				}
 			}
 			s := synced{precision: "fp32", parts: c.parts}

@@ -12,7 +12,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -431,7 +431,7 @@ func TestSynchronisedAlone(t *testing.T) {
 			o := synced{}.lowering()
 			o.SyncBatchNorm = sync
 			g, p := smoothNet(t, 4, o)
-			m := simulated(t, fake.Options{})
+			m := simulated(t, clibtest.Options{})
 			x := loaded(t, openOn(t, m, gpuOptions(precision)), p, g)
 			initialise(t, x, g)
 			by := strategy.NewDDP(context.Background(), collective.Single(), strategy.FaultNone)

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cudnn"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -20,9 +20,9 @@ import (
 
 // executions loads the U-Net on a new machine with a cache folder, and returns how
 // often an algorithm was run to be timed.
-func executions(t *testing.T, dir string, on fake.Options, o engine.Options, change ...func(*cudnn.Library)) int {
+func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options, change ...func(*cudnn.Library)) int {
 	t.Helper()
-	m := fake.New(on)
+	m := clibtest.New(on)
 	s, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
@@ -61,27 +61,27 @@ func executions(t *testing.T, dir string, on fake.Options, o engine.Options, cha
 func TestTuning(t *testing.T) {
 	dir := t.TempDir()
 	bf16 := tunedOptions("bf16")
-	first := executions(t, dir, fake.Options{}, bf16)
+	first := executions(t, dir, clibtest.Options{}, bf16)
 	// At least two candidates for each of 30 convolutions, four runs each; equal
 	// shapes are tuned once.
 	if first < 100 {
 		t.Errorf("%d runs to tune a U-Net", first)
 	}
-	if n := executions(t, dir, fake.Options{}, bf16); n != 0 {
+	if n := executions(t, dir, clibtest.Options{}, bf16); n != 0 {
 		t.Errorf("%d runs although the cache knows all", n)
 	}
-	if n := executions(t, dir, fake.Options{}, tunedOptions("fp16")); n < 100 {
+	if n := executions(t, dir, clibtest.Options{}, tunedOptions("fp16")); n < 100 {
 		t.Errorf("%d runs in another precision", n)
 	}
-	if n := executions(t, dir, fake.Options{CUDNNVersion: 91800}, bf16); n != first {
+	if n := executions(t, dir, clibtest.Options{CUDNNVersion: 91800}, bf16); n != first {
 		t.Errorf("%d runs with another version of cuDNN, %d at first", n, first)
 	}
-	if n := executions(t, dir, fake.Options{Name: "Simulated A100", Capability: [2]int{8, 0}}, bf16); n != first {
+	if n := executions(t, dir, clibtest.Options{Name: "Simulated A100", Capability: [2]int{8, 0}}, bf16); n != first {
 		t.Errorf("%d runs on another device, %d at first", n, first)
 	}
 	heuristic := bf16
 	heuristic.Convolution = "heuristic"
-	if n := executions(t, t.TempDir(), fake.Options{}, heuristic); n != 0 {
+	if n := executions(t, t.TempDir(), clibtest.Options{}, heuristic); n != 0 {
 		t.Errorf("%d runs with convolution heuristic", n)
 	}
 
@@ -125,10 +125,10 @@ func TestTuning(t *testing.T) {
 		if err := os.WriteFile(files[0], data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if n := executions(t, dir, fake.Options{}, bf16); n < 100 {
+		if n := executions(t, dir, clibtest.Options{}, bf16); n < 100 {
 			t.Errorf("%d runs with a damaged cache", n)
 		}
-		if n := executions(t, dir, fake.Options{}, bf16); n != 0 {
+		if n := executions(t, dir, clibtest.Options{}, bf16); n != 0 {
 			t.Errorf("%d runs after the damaged cache was to be written anew", n)
 		}
 	}
@@ -145,7 +145,7 @@ func TestTuningAfterLoading(t *testing.T) {
 		budget time.Duration
 		want   bool // the fastest
 	}{{tuneBudget, true}, {1, false}} {
-		e := openOn(t, fake.New(fake.Options{Shallow: true}), tunedOptions("bf16"))
+		e := openOn(t, clibtest.New(clibtest.Options{Shallow: true}), tunedOptions("bf16"))
 		e.tuneBudget = c.budget
 		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 		x := loadedOn(t, e, p)
@@ -168,7 +168,7 @@ func TestVolumesAreConfirmed(t *testing.T) {
 	const fastest = 1
 	for _, wrong := range []bool{false, true} {
 		for _, precision := range []string{"fp32", "bf16"} {
-			e := openOn(t, simulated(t, fake.Options{WrongVolumes: wrong}), tunedOptions(precision))
+			e := openOn(t, simulated(t, clibtest.Options{WrongVolumes: wrong}), tunedOptions(precision))
 			u, err := model.UNet3D(model.UNet3DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
 			if err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func TestNoRepeatableAlgorithm(t *testing.T) {
 	t.Attr("fault", "no repeatable algorithm of cuDNN's for a convolution ended the load")
 	t.Attr("outcome", "one that is not repeatable is used, with a notice in the run's log")
 	for _, convolution := range []string{"auto", "heuristic"} {
-		s, err := fake.New(fake.Options{Shallow: true}).Stack()
+		s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestTF32(t *testing.T) {
 		override string
 		want     bool
 	}{{true, "", true}, {false, "", false}, {true, "0", false}, {false, "1", true}} {
-		s, err := fake.New(fake.Options{}).Stack()
+		s, err := clibtest.New(clibtest.Options{}).Stack()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,7 @@ func TestTF32(t *testing.T) {
 // TestHeuristicMakesFewPlans: what is not timed is not made: a plan for each convolution,
 // and one for each that may apply a batch norm.
 func TestHeuristicMakesFewPlans(t *testing.T) {
-	m := fake.New(fake.Options{Shallow: true})
+	m := clibtest.New(clibtest.Options{Shallow: true})
 	e := openOn(t, m, gpuOptions("fp16"))
 	_, p := smallResNet(t, true)
 	m.Reset()
@@ -311,7 +311,7 @@ func TestHeuristicMakesFewPlans(t *testing.T) {
 
 // TestTuningMemory: what is tuned with is noise, and nothing of it is left.
 func TestTuningMemory(t *testing.T) {
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	noise := 0
 	e := openOn(t, m, tunedOptions("bf16"))
 	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
@@ -367,10 +367,10 @@ func TestTuningOfPlansWithoutText(t *testing.T) {
 		}
 	}
 	dir, bf16 := t.TempDir(), tunedOptions("bf16")
-	if n := executions(t, dir, fake.Options{}, bf16, silent); n < 100 {
+	if n := executions(t, dir, clibtest.Options{}, bf16, silent); n < 100 {
 		t.Errorf("%d runs to tune a U-Net", n)
 	}
-	if n := executions(t, dir, fake.Options{}, bf16, silent); n != 0 {
+	if n := executions(t, dir, clibtest.Options{}, bf16, silent); n != 0 {
 		t.Errorf("%d runs although the cache knows all", n)
 	}
 }

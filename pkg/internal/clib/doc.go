@@ -4,7 +4,7 @@
 // A Search holds where to look and what was found; nothing is looked for before
 // Open is called. Each library has a package of its own below this one (cuda,
 // nvrtc, cudnn, cublaslt, nccl, nvml, nvtx, cupti) whose table of Go functions is
-// filled by Open, or by package fake, which simulates a GPU machine in host
+// filled by Open, or by package clibtest, which simulates a GPU machine in host
 // memory. Package stack opens and checks all that a GPU run needs.
 //
 // The order in which a library is looked for:

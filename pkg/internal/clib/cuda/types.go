@@ -1,6 +1,6 @@
 // Package cuda is the CUDA driver (libcuda.so.1) as a table of Go functions.
 //
-// A Driver is filled by Open from the machine's driver, or by package fake. Every
+// A Driver is filled by Open from the machine's driver, or by package clibtest. Every
 // call must come from a goroutine that holds its thread (runtime.LockOSThread) and
 // has made the device's primary context current there; cuDNN and NCCL use that
 // same context.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cudnn"
-	"lockstep/pkg/internal/clib/fake"
 )
 
 // ready is a simulated machine's cuDNN, and the graph of a ReLU.
@@ -17,7 +17,7 @@ func ready(t *testing.T) (*cudnn.Library, *cudnn.Graph) {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	st, err := fake.New(fake.Options{}).Stack()
+	st, err := clibtest.New(clibtest.Options{}).Stack()
 	check(t, err)
 	ctx, err := st.Driver.PrimaryCtxRetain(0)
 	check(t, err)

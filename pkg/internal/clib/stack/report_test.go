@@ -3,14 +3,14 @@ package stack_test
 import (
 	"testing"
 
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 )
 
 // A driver that does not tell a GPU's clock or bus, as that of a virtual GPU may not,
 // has a GPU all the same; one that does not tell its compute capability has none.
 func TestReportOfAReticentDriver(t *testing.T) {
-	st, err := fake.New(fake.Options{}).Stack()
+	st, err := clibtest.New(clibtest.Options{}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}

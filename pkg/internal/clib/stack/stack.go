@@ -1,6 +1,6 @@
 // Package stack opens the libraries that a GPU run needs, in their order, and
 // checks that they fit together. What runs on GPUs takes a *Stack, so that a test
-// can hand it the simulated machine of package fake.
+// can hand it the simulated machine of package clibtest.
 package stack
 
 import (

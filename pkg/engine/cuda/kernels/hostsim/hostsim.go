@@ -63,7 +63,7 @@ func (s *Simulator) Launch(l kernels.Launch) error {
 }
 
 // Run runs the kernel of that name to its end. Pointers in args are addresses of
-// this process, which must stay valid meanwhile (Alloc, or memory of a fake
+// this process, which must stay valid meanwhile (Alloc, or memory of a clibtest
 // driver's own).
 func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args []byte) error {
 	k, ok := s.kernels[name]

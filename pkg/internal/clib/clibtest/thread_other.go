@@ -1,6 +1,6 @@
 //go:build !linux
 
-package fake
+package clibtest
 
 // thread cannot be told here: all are taken for one.
 func thread() int { return 0 }

@@ -1,4 +1,4 @@
-package fake_test
+package clibtest_test
 
 import (
 	"encoding/binary"
@@ -12,8 +12,8 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/internal/clib"
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/clib/stack"
 )
 
@@ -31,16 +31,16 @@ extern "C" __global__ void odd(some_struct s) { }
 
 // gpu is a machine that is ready, held by the test's thread.
 type gpu struct {
-	machine *fake.Machine
+	machine *clibtest.Machine
 	*stack.Stack
 	t *testing.T
 }
 
-func ready(t *testing.T, o fake.Options) *gpu {
+func ready(t *testing.T, o clibtest.Options) *gpu {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	m := fake.New(o)
+	m := clibtest.New(o)
 	s, err := m.Stack()
 	check(t, err)
 	dev, err := s.Driver.DeviceGet(0)
@@ -127,7 +127,7 @@ func (g *gpu) function(name string) cuda.Function {
 }
 
 // execute runs the kernels of source. m is set after the machine is made.
-func execute(m **fake.Machine) fake.Executor {
+func execute(m **clibtest.Machine) clibtest.Executor {
 	return func(name string, _, _ [3]uint32, _ uint32, args []byte) error {
 		ptr := func(i int) cuda.Ptr { return cuda.Ptr(binary.LittleEndian.Uint64(args[i:])) }
 		switch name {
@@ -155,8 +155,8 @@ func execute(m **fake.Machine) fake.Executor {
 	}
 }
 
-func withKernels(t *testing.T, o fake.Options) *gpu {
-	var m *fake.Machine
+func withKernels(t *testing.T, o clibtest.Options) *gpu {
+	var m *clibtest.Machine
 	o.Execute = execute(&m)
 	g := ready(t, o)
 	m = g.machine
@@ -170,7 +170,7 @@ func (g *gpu) scale(f cuda.Function, s cuda.Stream, x, y cuda.Ptr, n int64, a fl
 
 func TestWorkIsLateAndEventsOrderIt(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
-		g := withKernels(t, fake.Options{})
+		g := withKernels(t, clibtest.Options{})
 		x, y, z := g.alloc("x", 16), g.alloc("y", 16), g.alloc("z", 16)
 		g.put(x, 1, 2, 3, 4)
 		f, s1, s2, e := g.function("scale"), g.stream(), g.stream(), g.event()
@@ -192,7 +192,7 @@ func TestWorkIsLateAndEventsOrderIt(t *testing.T) {
 }
 
 func TestMemoryIsPoisonedAndGuarded(t *testing.T) {
-	g := withKernels(t, fake.Options{})
+	g := withKernels(t, clibtest.Options{})
 	x, y, s := g.alloc("weights", 16), g.alloc("out", 12), g.stream()
 	for _, v := range g.floats(x, 4) {
 		if v == v {
@@ -212,7 +212,7 @@ func TestMemoryIsPoisonedAndGuarded(t *testing.T) {
 }
 
 func TestKernelThatLeavesItsMemory(t *testing.T) {
-	g := withKernels(t, fake.Options{})
+	g := withKernels(t, clibtest.Options{})
 	y, s := g.alloc("out", 12), g.stream()
 	var args cuda.Args
 	check(t, g.Driver.LaunchKernel(g.function("fill_f32"), cuda.Dim3{1, 1, 1}, cuda.Dim3{32, 1, 1}, 0, s, args.Ptr(y).Int32(4).Float32(1).Bytes()))
@@ -228,7 +228,7 @@ func TestKernelThatLeavesItsMemory(t *testing.T) {
 }
 
 func TestLaunchesAreChecked(t *testing.T) {
-	g := withKernels(t, fake.Options{})
+	g := withKernels(t, clibtest.Options{})
 	f, s, x := g.function("scale"), g.stream(), g.alloc("x", 64)
 	var a cuda.Args
 	good := slices.Clone(a.Ptr(x).Ptr(x).Int64(1).Float32(1).Bytes())
@@ -251,7 +251,7 @@ func TestLaunchesAreChecked(t *testing.T) {
 }
 
 func TestCaptureAndReplay(t *testing.T) {
-	g := withKernels(t, fake.Options{})
+	g := withKernels(t, clibtest.Options{})
 	x, y, z := g.alloc("x", 8), g.alloc("y", 8), g.alloc("z", 8)
 	f, s1, s2, fork, join := g.function("scale"), g.stream(), g.stream(), g.event(), g.event()
 	g.machine.Reset()
@@ -317,7 +317,7 @@ func TestPageableCopiesAreLate(t *testing.T) {
 		{"non-blocking after the legacy stream", cuda.StreamNonBlocking, true, false},
 		{"blocking", 0, false, false},
 	} {
-		g := withKernels(t, fake.Options{})
+		g := withKernels(t, clibtest.Options{})
 		x, y, f := g.alloc("x", 4), g.alloc("y", 4), g.function("scale")
 		s, err := g.Driver.StreamCreate(c.flags, 0)
 		check(t, err)
@@ -341,7 +341,7 @@ func TestCaptureRefuses(t *testing.T) {
 	t.Attr("fault", "the simulated GPU refused a synchronous copy while another thread captured, which CUDA allows")
 	t.Attr("outcome", "refused in global mode, by the capturing thread, and with blocking streams alone")
 	begin := func(t *testing.T) (*gpu, cuda.Function, cuda.Stream, cuda.Stream, cuda.Ptr) {
-		g := withKernels(t, fake.Options{})
+		g := withKernels(t, clibtest.Options{})
 		f, s1, s2, x := g.function("scale"), g.stream(), g.stream(), g.alloc("x", 8)
 		check(t, g.Driver.StreamBeginCapture(s1, cuda.CaptureThreadLocal))
 		return g, f, s1, s2, x
@@ -402,7 +402,7 @@ func TestCaptureRefuses(t *testing.T) {
 }
 
 func TestEventsMeasureAndAreLate(t *testing.T) {
-	g := withKernels(t, fake.Options{})
+	g := withKernels(t, clibtest.Options{})
 	f, s, x, start, end := g.function("scale"), g.stream(), g.alloc("x", 8), g.event(), g.event()
 	check(t, g.Driver.EventRecord(start, s))
 	check(t, g.scale(f, s, x, x, 2, 1))
@@ -427,7 +427,7 @@ func TestThreadWithoutContext(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("threads cannot be told apart here")
 	}
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	errs := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -441,21 +441,21 @@ func TestThreadWithoutContext(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		options fake.Options
+		options clibtest.Options
 		want    []string
 	}{
-		{"no device", fake.Options{Devices: -1}, []string{"use the GPU: cuInit", "CUDA_ERROR_NO_DEVICE (100)", "CUDA_VISIBLE_DEVICES"}},
-		{"no driver", fake.Options{Absent: []clib.Name{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "looked in"}},
-		{"old driver", fake.Options{DriverVersion: 11040}, []string{"its version is CUDA 11.4, CUDA 12.0 or newer is needed", "install a newer NVIDIA driver"}},
-		{"old cuDNN", fake.Options{CUDNNVersion: 8907}, []string{"check cuDNN", "its version is 8.9.7, version 9 is needed", "pip install nvidia-cudnn-cu13"}},
-		{"new cuDNN", fake.Options{CUDNNVersion: 100100}, []string{"its version is 10.1.0, version 9 is needed"}},
-		{"old NVRTC", fake.Options{NVRTCVersion: [2]int{10, 2}}, []string{"check NVRTC", "its version is 10.2, 11.2 or newer is needed"}},
-		{"NVRTC newer than driver", fake.Options{DriverVersion: 12040}, []string{"NVRTC", "its version is 13.0, 12.x, as the driver's CUDA 12.4, is needed", "install a newer driver"}},
-		{"missing symbol", fake.Options{MissingCalls: []string{"cuGraphLaunch", "cuGraphUpload"}}, []string{"bind CUDA driver", "no functions", "cuGraphLaunch", "cuGraphUpload", "too old"}},
-		{"missing symbol of cuDNN", fake.Options{MissingCalls: []string{"cudnnBackendExecute"}}, []string{"bind cuDNN", "no function cudnnBackendExecute"}},
+		{"no device", clibtest.Options{Devices: -1}, []string{"use the GPU: cuInit", "CUDA_ERROR_NO_DEVICE (100)", "CUDA_VISIBLE_DEVICES"}},
+		{"no driver", clibtest.Options{Absent: []clib.Name{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "looked in"}},
+		{"old driver", clibtest.Options{DriverVersion: 11040}, []string{"its version is CUDA 11.4, CUDA 12.0 or newer is needed", "install a newer NVIDIA driver"}},
+		{"old cuDNN", clibtest.Options{CUDNNVersion: 8907}, []string{"check cuDNN", "its version is 8.9.7, version 9 is needed", "pip install nvidia-cudnn-cu13"}},
+		{"new cuDNN", clibtest.Options{CUDNNVersion: 100100}, []string{"its version is 10.1.0, version 9 is needed"}},
+		{"old NVRTC", clibtest.Options{NVRTCVersion: [2]int{10, 2}}, []string{"check NVRTC", "its version is 10.2, 11.2 or newer is needed"}},
+		{"NVRTC newer than driver", clibtest.Options{DriverVersion: 12040}, []string{"NVRTC", "its version is 13.0, 12.x, as the driver's CUDA 12.4, is needed", "install a newer driver"}},
+		{"missing symbol", clibtest.Options{MissingCalls: []string{"cuGraphLaunch", "cuGraphUpload"}}, []string{"bind CUDA driver", "no functions", "cuGraphLaunch", "cuGraphUpload", "too old"}},
+		{"missing symbol of cuDNN", clibtest.Options{MissingCalls: []string{"cudnnBackendExecute"}}, []string{"bind cuDNN", "no function cudnnBackendExecute"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := fake.New(c.options).Stack()
+			_, err := clibtest.New(c.options).Stack()
 			wants(t, err, c.want...)
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than a line: %q", err)
@@ -465,7 +465,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestOptionalLibrariesMayBeMissing(t *testing.T) {
-	s, err := fake.New(fake.Options{NCCLVersion: 21800, Absent: []clib.Name{clib.NVML}}).Stack()
+	s, err := clibtest.New(clibtest.Options{NCCLVersion: 21800, Absent: []clib.Name{clib.NVML}}).Stack()
 	check(t, err)
 	if s.NCCL != nil || s.NVML != nil {
 		t.Fatal("libraries that cannot be used are there")
@@ -475,7 +475,7 @@ func TestOptionalLibrariesMayBeMissing(t *testing.T) {
 }
 
 func TestOutOfMemory(t *testing.T) {
-	g := ready(t, fake.Options{Memory: 1000})
+	g := ready(t, clibtest.Options{Memory: 1000})
 	p := g.alloc("most", 900)
 	_, err := g.Driver.MemAlloc(200)
 	wants(t, err, "cuMemAlloc of 200 bytes", "CUDA_ERROR_OUT_OF_MEMORY (2)", "use a smaller batch")
@@ -490,7 +490,7 @@ func TestOutOfMemory(t *testing.T) {
 
 func TestLostDevice(t *testing.T) {
 	for _, with := range []cuda.Result{cuda.ErrorLaunchFailed, cuda.ErrorUnknown, cuda.ErrorECCUncorrectable} {
-		g := ready(t, fake.Options{LoseWith: with})
+		g := ready(t, clibtest.Options{LoseWith: with})
 		h, err := g.CUDNN.Create()
 		check(t, err)
 		s := g.stream()
@@ -508,7 +508,7 @@ func TestLostDevice(t *testing.T) {
 		wants(t, g.CUDNN.SetStream(h, s), "CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER (5001)", with.Name())
 	}
 	// A loss at a given call, counted.
-	g := ready(t, fake.Options{LoseAt: 6})
+	g := ready(t, clibtest.Options{LoseAt: 6})
 	var err error
 	n := 0
 	for ; err == nil; n++ {
@@ -521,7 +521,7 @@ func TestLostDevice(t *testing.T) {
 }
 
 func TestNVML(t *testing.T) {
-	g := ready(t, fake.Options{Memory: 1000})
+	g := ready(t, clibtest.Options{Memory: 1000})
 	g.alloc("x", 100)
 	bus, err := g.Driver.DevicePCIBusID(0)
 	check(t, err)

@@ -1,4 +1,4 @@
-package fake_test
+package clibtest_test
 
 import (
 	"encoding/binary"
@@ -8,9 +8,9 @@ import (
 	"testing"
 	"unsafe"
 
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
-	"lockstep/pkg/internal/clib/fake"
 )
 
 // halfBits are eighths in fp16, which holds them exactly: sign, exponent and mantissa by
@@ -117,7 +117,7 @@ func normShape() shape {
 // up is rounded.
 func TestNormsInConvolutions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	x, w, dy := random(r, product(normX)), random(r, product(normW)), random(r, product(normY))
 	scale, shift := []float32{1, 2, -1, 1, 2, 1, -2, 1}, random(r, 8)
@@ -211,23 +211,23 @@ func TestNormGraphsThatAreRefused(t *testing.T) {
 		return edited(graph, 0, pointwise(func(p *cudnn.Pointwise) { p.X.Type = cudnn.BFloat16 }))
 	}
 	for name, c := range map[string]struct {
-		on    fake.Options
+		on    clibtest.Options
 		graph []cudnn.Op
 		words []string
 	}{
-		"Ada":               {fake.Options{Capability: [2]int{8, 9}}, forwardGraph(), []string{"8 9"}},
-		"Ada, backward":     {fake.Options{Capability: [2]int{8, 9}}, dataGraph(), []string{"8 9"}},
-		"Blackwell":         {fake.Options{Capability: [2]int{10, 0}}, dataGraph(), []string{"10 0"}},
-		"an older version":  {fake.Options{CUDNNVersion: 90700}, dataGraph(), []string{"9.7.0"}},
-		"bf16":              {fake.Options{}, brain(), []string{"not fp16"}},
-		"fp32 scale":        {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.B.Type = cudnn.Float32 })), []string{"not fp16"}},
-		"no statistics":     {fake.Options{}, forwardGraph()[:4], []string{"whole patterns"}},
-		"no ReLU":           {fake.Options{}, noReLU(), []string{"whole patterns"}},
-		"a pitch":           {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Strides = []int64{320, 1, 64, 16} })), []string{"not packed"}},
-		"alignment":         {fake.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Align = 8 })), []string{"aligned to 8"}},
-		"a stored half way": {fake.Options{}, stored(), []string{"not virtual"}},
-		"three dimensions":  {fake.Options{}, volume(), []string{"four dimensions"}},
-		"fp16 mean":         {fake.Options{}, halfMean(), []string{"not fp32"}},
+		"Ada":               {clibtest.Options{Capability: [2]int{8, 9}}, forwardGraph(), []string{"8 9"}},
+		"Ada, backward":     {clibtest.Options{Capability: [2]int{8, 9}}, dataGraph(), []string{"8 9"}},
+		"Blackwell":         {clibtest.Options{Capability: [2]int{10, 0}}, dataGraph(), []string{"10 0"}},
+		"an older version":  {clibtest.Options{CUDNNVersion: 90700}, dataGraph(), []string{"9.7.0"}},
+		"bf16":              {clibtest.Options{}, brain(), []string{"not fp16"}},
+		"fp32 scale":        {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.B.Type = cudnn.Float32 })), []string{"not fp16"}},
+		"no statistics":     {clibtest.Options{}, forwardGraph()[:4], []string{"whole patterns"}},
+		"no ReLU":           {clibtest.Options{}, noReLU(), []string{"whole patterns"}},
+		"a pitch":           {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Strides = []int64{320, 1, 64, 16} })), []string{"not packed"}},
+		"alignment":         {clibtest.Options{}, edited(forwardGraph(), 0, pointwise(func(p *cudnn.Pointwise) { p.X.Align = 8 })), []string{"aligned to 8"}},
+		"a stored half way": {clibtest.Options{}, stored(), []string{"not virtual"}},
+		"three dimensions":  {clibtest.Options{}, volume(), []string{"four dimensions"}},
+		"fp16 mean":         {clibtest.Options{}, halfMean(), []string{"not fp32"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := ready(t, c.on)

@@ -1,4 +1,4 @@
-// Package fake simulates a machine with GPUs in the host's memory, behind the
+// Package clibtest simulates a machine with GPUs in the host's memory, behind the
 // same tables that the real libraries fill, so that what runs on a GPU can be
 // tested where there is none.
 //
@@ -16,4 +16,4 @@
 //
 // A Machine belongs to one rank. Ranks that exchange by NCCL are machines that
 // share a Network.
-package fake
+package clibtest

@@ -1,4 +1,4 @@
-package fake_test
+package clibtest_test
 
 import (
 	"encoding/binary"
@@ -9,9 +9,9 @@ import (
 	"testing"
 	"unsafe"
 
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
-	"lockstep/pkg/internal/clib/fake"
 )
 
 // shape is a convolution's sizes.
@@ -132,7 +132,7 @@ func TestConvolutions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			g := ready(t, fake.Options{})
+			g := ready(t, clibtest.Options{})
 			h, stream := g.handle()
 			x, w, y := random(r, product(s.x)), random(r, product(s.w)), random(r, product(s.y))
 			at := map[int64]cuda.Ptr{1: g.tensor("x", x), 2: g.tensor("w", w), 3: g.tensor("y", y)}
@@ -162,7 +162,7 @@ func TestConvolutions(t *testing.T) {
 // A fused graph must round only where a tensor lies in memory, and bf16 values
 // are those of the format: 1.00390625 = 1 + 2⁻⁸ is a tie and goes to the even 1.
 func TestFusedGraphInBF16(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	bf16 := func(v ...float32) []byte {
 		var b []byte
@@ -198,7 +198,7 @@ func TestFusedGraphInBF16(t *testing.T) {
 }
 
 func TestStatisticsAndPointwise(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	x := g.tensor("x", []float32{1, -2, 3, 4, -5, 6}) // 3 points of 2 channels
 	sum, square := g.alloc("sum", 8), g.alloc("square", 8)
@@ -220,7 +220,7 @@ func TestStatisticsAndPointwise(t *testing.T) {
 // What is written through strides leaves the gaps alone: the right half of the
 // channels of a wider buffer, as a transposed convolution writes into a concat.
 func TestStridesIntoAWiderTensor(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	x, wide := g.tensor("x", []float32{1, 2, 3, 4}), g.tensor("wide", make([]float32, 8))
 	dims := []int64{1, 2, 1, 2}
@@ -230,7 +230,7 @@ func TestStridesIntoAWiderTensor(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, s := g.handle()
 	x, y := g.tensor("x", []float32{-1, 2, 3, -4}), g.alloc("y", 16)
 	dims := []int64{1, 1, 2, 2}
@@ -287,7 +287,7 @@ func equal(a, b []int64) bool {
 }
 
 func TestDescriptorsAreChecked(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, _ := g.handle()
 	l := g.CUDNN
 	create := func(k cudnn.DescriptorType) cudnn.Descriptor {
@@ -326,7 +326,7 @@ func TestDescriptorsAreChecked(t *testing.T) {
 }
 
 func TestExecutionIsChecked(t *testing.T) {
-	g := ready(t, fake.Options{})
+	g := ready(t, clibtest.Options{})
 	h, _ := g.handle()
 	dims := []int64{1, 1, 2, 2}
 	graph, err := g.CUDNN.NewGraph(h, cudnn.Pointwise{Mode: cudnn.PointwiseReLU, X: cudnn.Tensor{ID: 1, Dims: dims}, Y: cudnn.Tensor{ID: 2, Dims: dims}})

@@ -1,4 +1,4 @@
-package fake
+package clibtest
 
 import (
 	"encoding/binary"

@@ -1,10 +1,10 @@
-package fake_test
+package clibtest_test
 
 import (
 	"fmt"
 	"runtime"
 
-	"lockstep/pkg/internal/clib/fake"
+	"lockstep/pkg/internal/clib/clibtest"
 )
 
 // A machine is used through the tables of the real libraries, and records what
@@ -12,7 +12,7 @@ import (
 func Example() {
 	runtime.LockOSThread() // a context is current in a thread
 	defer runtime.UnlockOSThread()
-	m := fake.New(fake.Options{})
+	m := clibtest.New(clibtest.Options{})
 	st, err := m.Stack()
 	if err != nil {
 		fmt.Println(err)

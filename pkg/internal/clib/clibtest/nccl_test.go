@@ -1,4 +1,4 @@
-package fake_test
+package clibtest_test
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/fake"
 	"lockstep/pkg/internal/clib/nccl"
 )
 
@@ -24,10 +24,10 @@ type rank struct {
 // each runs f as n ranks of one group and returns their errors.
 func each(t *testing.T, n int, f func(i int, r rank) error) []error {
 	t.Helper()
-	network := fake.NewNetwork()
+	network := clibtest.NewNetwork()
 	ranks := make([]rank, n)
 	for i := range ranks {
-		ranks[i].gpu = ready(t, fake.Options{Network: network})
+		ranks[i].gpu = ready(t, clibtest.Options{Network: network})
 	}
 	id, err := ranks[0].NCCL.GetUniqueID()
 	check(t, err)
@@ -260,7 +260,7 @@ func TestRanksThatDisagree(t *testing.T) {
 }
 
 func TestTwoRanksOnOneMachine(t *testing.T) {
-	g := ready(t, fake.Options{Devices: 2})
+	g := ready(t, clibtest.Options{Devices: 2})
 	id, err := g.NCCL.GetUniqueID()
 	check(t, err)
 	errs := make(chan error)
