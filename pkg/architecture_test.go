@@ -23,7 +23,7 @@ import (
 // lies below it (engine holds engine/cpu), and imports only rooms of lower
 // floors.
 var floors = [][]string{
-	0: {"notebook", "runs", "metric", "optim", "weights", "internal/clib"},
+	0: {"notebook", "runs", "metric", "optim", "weights", "internal/clib", "internal/strictyaml"},
 	1: {"internal/device", "nn", "logread", "monitor", "nvrtc"},
 	2: {"data", "collective", "model", "internal/plan", "scaling"},
 	3: {"engine", "figure", "simulate"},

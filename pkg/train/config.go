@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strings"
 	"time"
 
 	"lockstep/pkg/collective"
@@ -11,6 +12,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/internal/strictyaml"
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
 )
@@ -165,7 +167,7 @@ func (c Config) parts() int { return max(1, c.Accumulate) }
 // With is c with overrides "key=value".
 func (c Config) With(overrides ...string) (Config, error) {
 	for _, o := range overrides {
-		if err := override(&c, o); err != nil {
+		if err := strictyaml.Set(&c, o, func() any { return unset(c.Model.Kind) }); err != nil {
 			return Config{}, fmt.Errorf("set %q: %w", o, err)
 		}
 	}
@@ -173,4 +175,45 @@ func (c Config) With(overrides ...string) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// unset returns the config in which nothing is set, for a model of that kind: the
+// sizes of the default config's network are those of its own kind only.
+func unset(kind string) Config {
+	c := DefaultConfig()
+	if c.Model.Kind != kind {
+		c.Model = ModelConfig{Kind: kind}
+	}
+	return c
+}
+
+// exactMost is the largest whole number that every reader of JSON keeps.
+const exactMost = 1 << 53
+
+// checkExact reports a whole number that run.json would give back as another, by
+// which a run could not be resumed or verified.
+func checkExact(v reflect.Value, key string) error {
+	switch {
+	case v.CanInt():
+		if n := v.Int(); n > exactMost || n < -exactMost {
+			return fmt.Errorf("%s is %d: use a number of at most 2^53 (%d), which run.json keeps exactly", key, n, int64(exactMost))
+		}
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		return checkExact(v.Elem(), key)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			if err := checkExact(v.Index(i), fmt.Sprintf("%s[%d]", key, i)); err != nil {
+				return err
+			}
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				if err := checkExact(v.Field(i), strings.TrimPrefix(key+"."+strictyaml.Key(f), ".")); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/internal/strictyaml"
 )
 
 //go:embed configs/*.yaml
@@ -66,7 +67,7 @@ func several(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
 	}
-	known, _ := fieldsOf(reflect.TypeOf(Config{}))
+	known, _ := strictyaml.Fields(reflect.TypeOf(Config{}))
 	members := map[string]*yaml.Node{}
 	top := doc.Content[0].Content
 	for i := 0; i+1 < len(top); i += 2 {
@@ -177,12 +178,12 @@ func decode(file, member string, text []byte) (Config, error) {
 			return bad(fmt.Errorf("it has no config %q%s: use one of %s", member, nearest.Hint(member, names), strings.Join(names, ", ")))
 		}
 		// The whole file is looked at: what is merged may stand anywhere in it.
-		if err := checkCycles(&doc, nil, map[*yaml.Node]bool{}); err != nil {
+		if err := strictyaml.CheckCycles(&doc); err != nil {
 			return bad(err)
 		}
 		node, c.Name = value, member
 	}
-	if err := decodeKnown(node, &c); err != nil {
+	if err := strictyaml.Decode(node, &c); err != nil {
 		return bad(err)
 	}
 	return c, nil

@@ -1,4 +1,13 @@
-package train
+// Package strictyaml decodes YAML into a struct and refuses what the struct does
+// not have: an unknown key, a value of another type, a cycle of anchors. Each error
+// names the line, the key and what was expected.
+//
+//	var doc yaml.Node
+//	err := yaml.Unmarshal(text, &doc)
+//	c := DefaultConfig()
+//	err = strictyaml.Decode(&doc, &c)
+//	err = strictyaml.Set(&c, "optimizer.learning_rate=0.1", unset)
+package strictyaml
 
 import (
 	"errors"
@@ -13,13 +22,14 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// decodeKnown decodes doc into the struct that dst points to, and refuses a
-// key that the struct does not have, with its line and the nearest name.
-func decodeKnown(doc *yaml.Node, dst any) error {
+// Decode decodes doc into the struct that dst points to, over the values that the
+// struct has. An unknown key is an error with its line and the nearest name. The
+// plain text None, which users of Python write, is null.
+func Decode(doc *yaml.Node, dst any) error {
 	if doc.Kind == 0 { // an empty file
 		return nil
 	}
-	if err := checkCycles(doc, nil, map[*yaml.Node]bool{}); err != nil {
+	if err := CheckCycles(doc); err != nil {
 		return err
 	}
 	noneIsNull(doc, map[*yaml.Node]bool{})
@@ -29,9 +39,12 @@ func decodeKnown(doc *yaml.Node, dst any) error {
 	return doc.Decode(dst)
 }
 
-// checkCycles refuses an anchor whose value holds the anchor itself, as a config
-// that merges into itself does. inside are the nodes around n, clean those that
-// were looked into.
+// CheckCycles returns an error if the value of an anchor in doc contains the anchor
+// itself, as a config that is merged into itself does.
+func CheckCycles(doc *yaml.Node) error { return checkCycles(doc, nil, map[*yaml.Node]bool{}) }
+
+// checkCycles checks n. inside are the nodes that contain n, clean the nodes that
+// were checked before.
 func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) error {
 	if n.Kind == yaml.AliasNode {
 		if i := slices.Index(inside, n.Alias); i >= 0 {
@@ -59,8 +72,7 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 	return nil
 }
 
-// noneIsNull makes the plain text None a null, as those mean it who write configs
-// for Python.
+// noneIsNull replaces the plain text None, which is Python's null, by null.
 func noneIsNull(n *yaml.Node, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
@@ -103,7 +115,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 		}
 		return fmt.Errorf("%s%s needs keys and values, not %s", line(n), what, got)
 	}
-	fields, names := fieldsOf(t)
+	fields, names := Fields(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Value == "<<" { // a merge key: its mapping, or each of a list, holds keys of this struct
@@ -123,19 +135,20 @@ func checkKeys(n *yaml.Node, t reflect.Type, at string) error {
 	return nil
 }
 
-// fieldsOf is the keys of a struct, with their types, and in its order.
-func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names []string) {
+// Fields returns the type of each key of the struct type t, and the keys in the
+// struct's order.
+func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
-		name := keyOf(t.Field(i))
+		name := Key(t.Field(i))
 		fields[name] = t.Field(i).Type
 		names = append(names, name)
 	}
 	return fields, names
 }
 
-// keyOf is the key of a field.
-func keyOf(f reflect.StructField) string {
+// Key returns the key of a struct's field.
+func Key(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	if name == "" {
 		name = strings.ToLower(f.Name)
@@ -183,7 +196,7 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	return fmt.Errorf("%s%s is %s: expected %s", line(n), key, got, want)
 }
 
-// line is "line 3: " for what stands in a file, and nothing for what does not.
+// line returns "line 3: " for a node of a file, and "" for a node of an assignment.
 func line(n *yaml.Node) string {
 	if n.Line == 0 {
 		return ""
@@ -191,8 +204,10 @@ func line(n *yaml.Node) string {
 	return fmt.Sprintf("line %d: ", n.Line)
 }
 
-// override sets one "key.path=value" in c.
-func override(c *Config, assignment string) error {
+// Set sets one value in the struct that dst points to; assignment is
+// "key.path=value". A value of null resets the field to its value in the struct that
+// unset returns, which is called after the assignment is decoded.
+func Set(dst any, assignment string, unset func() any) error {
 	key, value, ok := strings.Cut(assignment, "=")
 	if !ok || key == "" {
 		return errors.New("use key=value, for example batch=8")
@@ -210,51 +225,16 @@ func override(c *Config, assignment string) error {
 	for i := len(parts) - 1; i >= 0; i-- {
 		node = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: parts[i]}, node}}
 	}
-	if err := decodeKnown(node, c); err != nil {
+	if err := Decode(node, dst); err != nil {
 		return err
 	}
-	without := DefaultConfig()
-	if without.Model.Kind != c.Model.Kind {
-		without.Model = ModelConfig{Kind: c.Model.Kind}
-	}
-	unset(node, reflect.ValueOf(c).Elem(), reflect.ValueOf(without))
+	reset(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(unset()))
 	return nil
 }
 
-// exactMost is the largest whole number that every reader of JSON keeps.
-const exactMost = 1 << 53
-
-// checkExact reports a whole number that run.json would give back as another, by
-// which a run could not be resumed or verified.
-func checkExact(v reflect.Value, key string) error {
-	switch {
-	case v.CanInt():
-		if n := v.Int(); n > exactMost || n < -exactMost {
-			return fmt.Errorf("%s is %d: use a number of at most 2^53 (%d), which run.json keeps exactly", key, n, int64(exactMost))
-		}
-	case v.Kind() == reflect.Pointer && !v.IsNil():
-		return checkExact(v.Elem(), key)
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			if err := checkExact(v.Index(i), fmt.Sprintf("%s[%d]", key, i)); err != nil {
-				return err
-			}
-		}
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
-				if err := checkExact(v.Field(i), strings.TrimPrefix(key+"."+keyOf(f), ".")); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// unset makes every field that n sets to null what it is where nothing is set:
-// the decoder would leave it as it was.
-func unset(n *yaml.Node, field, without reflect.Value) {
+// reset sets every field that is null in n to its value in without: the decoder
+// leaves such a field as it was.
+func reset(n *yaml.Node, field, without reflect.Value) {
 	if n.Tag == "!!null" {
 		field.Set(without)
 		return
@@ -265,14 +245,14 @@ func unset(n *yaml.Node, field, without reflect.Value) {
 	t := field.Type()
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for k := range t.NumField() {
-			if keyOf(t.Field(k)) == n.Content[i].Value {
-				unset(n.Content[i+1], field.Field(k), without.Field(k))
+			if Key(t.Field(k)) == n.Content[i].Value {
+				reset(n.Content[i+1], field.Field(k), without.Field(k))
 			}
 		}
 	}
 }
 
-// withoutLines forgets where n stands.
+// withoutLines removes the line numbers of n: an assignment has no file.
 func withoutLines(n *yaml.Node) {
 	n.Line = 0
 	for _, c := range n.Content {

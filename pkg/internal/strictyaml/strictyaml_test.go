@@ -1,0 +1,67 @@
+package strictyaml_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/internal/strictyaml"
+)
+
+type layer struct {
+	Width int     `yaml:"width"`
+	Rate  float64 `yaml:"rate"`
+}
+
+type network struct {
+	Name   string  `yaml:"name"`
+	Layers []layer `yaml:"layers"`
+	Head   layer   `yaml:"head"`
+}
+
+// TestDecode: what is refused names its line and key, and what was expected.
+func TestDecode(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"name: a\nhead: {width: 3}\n", ""},
+		{"", ""},
+		{"head: None\n", ""},
+		{"&h head: &x {width: 1}\nlayers: [*x, {<<: *x, rate: 2}]\n", ""},
+		{"name: a\nhed: {width: 3}\n", `line 2: unknown key "hed" (did you mean head?); known here: name, layers, head`},
+		{"head:\n  widht: 3\n", `line 2: unknown key "head.widht" (did you mean width?); known here: width, rate`},
+		{"layers:\n- {width: 3}\n- {rat: 1}\n", `line 3: unknown key "layers[1].rat"`},
+		{"head: {width: 2.5}\n", `line 1: head.width is "2.5": expected a whole number`},
+		{"head: 3\n", `line 1: head needs keys and values, not "3"`},
+		{"- 1\n", "line 1: a config needs keys and values, not a list"},
+		{"head: &h\n  <<: *h\n", "line 2: a cycle: *h stands in &h (line 1)"},
+	} {
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(c.text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		n := network{Head: layer{Width: 8}}
+		err := strictyaml.Decode(&doc, &n)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+// TestSet: an assignment changes one value, and null resets one.
+func TestSet(t *testing.T) {
+	unset := func() any { return network{Name: "none", Head: layer{Width: 8}} }
+	n := network{Name: "a", Head: layer{Width: 1, Rate: 1}}
+	for _, assignment := range []string{"name='b: c'", "head={rate: 2, width: None}", "layers=[{width: 3}]"} {
+		if err := strictyaml.Set(&n, assignment, unset); err != nil {
+			t.Fatalf("%s: %v", assignment, err)
+		}
+	}
+	if n.Name != "b: c" || n.Head != (layer{Width: 8, Rate: 2}) || len(n.Layers) != 1 {
+		t.Errorf("got %+v", n)
+	}
+	for assignment, want := range map[string]string{"name": "use key=value", "head.width=many": `head.width is "many": expected a whole number`} {
+		if err := strictyaml.Set(&n, assignment, unset); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", assignment, err, want)
+		}
+	}
+}
