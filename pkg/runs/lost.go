@@ -15,8 +15,8 @@ func (e *LostError) Error() string {
 	return e.Path + " was deleted, moved or replaced during the run, so that its record is not whole; train again in another run folder, or delete what is left of this one"
 }
 
-// checkPlace returns a *LostError unless the path of f still leads to f.
-func checkPlace(f *os.File) error {
+// CheckPlace returns a *LostError unless the path of f still leads to f.
+func CheckPlace(f *os.File) error {
 	own, err := f.Stat()
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (w *Writer) check() error {
 		return err
 	}
 	for _, f := range []*os.File{w.epochs, w.log} {
-		if err := checkPlace(f); err != nil {
+		if err := CheckPlace(f); err != nil {
 			return err
 		}
 	}

@@ -83,7 +83,7 @@ func (s *StepWriter) Flush() error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	return checkPlace(s.f)
+	return CheckPlace(s.f)
 }
 
 func (s *StepWriter) flush() error {

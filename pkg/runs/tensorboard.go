@@ -142,7 +142,7 @@ func (w *EventWriter) Flush() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	return checkPlace(w.f)
+	return CheckPlace(w.f)
 }
 
 func (w *EventWriter) flush() error {

@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/monitor"
+	"lockstep/pkg/runs"
 )
 
 // watchEvery is how often a GPU is asked what it does.
@@ -63,14 +64,23 @@ func newGPUFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// stop ends the samples.
+// check returns a *runs.LostError if the file of the samples is gone.
+func (w *gpuWatch) check() error {
+	if w.sampler == nil {
+		return nil
+	}
+	return runs.CheckPlace(w.file)
+}
+
+// stop ends the samples. The error is a *runs.LostError if their file is gone.
 func (w *gpuWatch) stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
 	}
+	lost := w.check()
 	s, err := w.sampler.Stop()
 	w.sampler = nil
-	return s, errors.Join(err, w.file.Close())
+	return s, errors.Join(lost, err, w.file.Close())
 }
 
 // total ends the samples of all ranks and adds their energy up, each device's

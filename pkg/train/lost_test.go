@@ -70,3 +70,46 @@ func TestLostDuringTheRun(t *testing.T) {
 	}
 	t.Attr("outcome", "the run ends with an error that names the file, and the folder does not come back")
 }
+
+// TestLostSamplesOfTheGPU: a run that loses the file of a GPU's samples ends with an
+// error after the epoch, in its last epoch too, whichever rank wrote the file.
+func TestLostSamplesOfTheGPU(t *testing.T) {
+	for _, c := range []struct {
+		file           string
+		epoch, workers int
+	}{{"gpu-0.csv", 1, 1}, {"gpu-0.csv", 2, 1}, {"gpu-1.csv", 1, 2}} {
+		t.Run(fmt.Sprintf("%s in epoch %d", c.file, c.epoch), func(t *testing.T) {
+			place := simulatedGPU(t, Place{Dir: filepath.Join(t.TempDir(), "run")})
+			var once sync.Once
+			place.Progress = func(e, step, _ int) {
+				if e == c.epoch && step == 2 {
+					once.Do(func() {
+						if err := os.Remove(filepath.Join(place.Dir, c.file)); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			_, err := trainAll(t, onGPU(tiny()), c.workers, place)
+			var lost *runs.LostError
+			if !errors.As(err, &lost) || filepath.Base(lost.Path) != c.file || strings.Count(err.Error(), "was deleted") != 1 {
+				t.Fatalf("training: got error %v, want one that names %s once", err, c.file)
+			}
+			run, err := runs.Read(place.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The other workers of a test are canceled, which a launcher tells from a failure.
+			if run.Info.Status == runs.StatusDone || run.Info.Status == runs.StatusRunning || len(run.Epochs) > c.epoch {
+				t.Errorf("got status %q and %d epochs, want a failed run of at most %d epochs", run.Info.Status, len(run.Epochs), c.epoch)
+			}
+			if c.workers == 1 {
+				if len(run.Epochs) != c.epoch-1 {
+					t.Errorf("got %d epochs, want none that ended after the loss in epoch %d", len(run.Epochs), c.epoch)
+				}
+				t.Attr("fault", "gpu-<rank>.csv, the samples of a GPU, deleted during the run")
+				t.Attr("outcome", "the run has failed: "+lost.Error())
+			}
+		})
+	}
+}

@@ -330,6 +330,9 @@ func (r *recorder) epoch(row runs.Epoch) error {
 			return err
 		}
 	}
+	if err := r.gpu.check(); err != nil {
+		return err
+	}
 	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
 	if r.w != nil {
 		// The load first: a reader looks for it when there is a new row.
@@ -406,8 +409,10 @@ func (r *recorder) done(test runs.Test) error {
 
 // close ends the run with the status that err means, and returns err.
 func (r *recorder) close(ctx context.Context, err error) error {
-	_, gpuErr := r.gpu.stop()
-	err = errors.Join(err, gpuErr)
+	var lost *runs.LostError
+	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // one lost file is enough
+		err = errors.Join(err, gpuErr)
+	}
 	if r.steps != nil {
 		err = errors.Join(err, r.steps.Close())
 	}
@@ -428,7 +433,6 @@ func (r *recorder) close(ctx context.Context, err error) error {
 		status = runs.StatusFailed
 	}
 	ferr := r.w.Finish(status, err)
-	var lost *runs.LostError
 	if errors.As(err, &lost) && errors.As(ferr, &lost) { // the same, once more
 		return err
 	}
