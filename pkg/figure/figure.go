@@ -18,6 +18,7 @@ import (
 	_ "gonum.org/v1/plot/vg/vgpdf" // registers PDF
 	_ "gonum.org/v1/plot/vg/vgsvg" // registers SVG
 
+	"lockstep/pkg/figure/internal/raster"
 	"lockstep/pkg/internal/clean"
 )
 
@@ -159,7 +160,7 @@ func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 			return nil, fmt.Errorf("a picture of %.3g by %.3g inches with %d pixels an inch: use 1 to %d, and at most %d pixels in all",
 				f.Width/vg.Inch, f.Height/vg.Inch, dpi, mostDPI, mostDots)
 		}
-		return newPixels(f.Width, f.Height, dpi), nil
+		return raster.New(f.Width, f.Height, dpi), nil
 	}
 	c, err := draw.NewFormattedCanvas(f.Width, f.Height, format)
 	if format == "pdf" {

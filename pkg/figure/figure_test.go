@@ -21,6 +21,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	vgdraw "gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/raster"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -90,15 +91,15 @@ func TestGoldenImages(t *testing.T) {
 func compareImage(t *testing.T, name string, f *Figure) {
 	t.Helper()
 	const dpi = 75
-	canvas := newPixels(f.Width, f.Height, dpi)
+	canvas := raster.New(f.Width, f.Height, dpi)
 	f.draw(vgdraw.New(canvas))
 	path := filepath.Join("testdata", name+".png")
 	if *update {
 		var b bytes.Buffer
-		check(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, canvas.picture))
+		check(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, canvas.Picture))
 		check(t, os.WriteFile(path, b.Bytes(), 0o644))
 	}
-	if d := difference(canvas.picture, readPNG(t, path)); d > tolerance {
+	if d := difference(canvas.Picture, readPNG(t, path)); d > tolerance {
 		t.Errorf("%s: %.2f %% of the pixels differ, at most %.2f %% may; look at both, then run the test with -update", path, 100*d, 100*tolerance)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/figure/internal/raster"
 )
 
 // panel is a figure on a page. It is an interface because a notebook's
@@ -136,8 +138,8 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	var drawing atOnce
 	defer drawing.wait()
 	for i, place := range f.places(f.belowTitle(c.Rectangle)) {
-		if page, ok := c.Canvas.(*pixels); ok {
-			tile, at := page.tile(place)
+		if page, ok := c.Canvas.(*raster.Canvas); ok {
+			tile, at := page.Tile(place)
 			drawing.do(func() { f.drawPanel(i, draw.Canvas{Canvas: tile, Rectangle: place.Add(at)}) })
 			continue
 		}

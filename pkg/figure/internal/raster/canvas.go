@@ -1,4 +1,6 @@
-package figure
+// Package raster draws figures as PNG pictures: a canvas for gonum's plots, the
+// outlines of long lines, and the encoder of the file.
+package raster
 
 import (
 	"encoding/binary"
@@ -18,13 +20,13 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// pixels is the canvas of a PNG. It is gonum's but for what is slow there: long
-// paths, for gonum's rasteriser keeps the cells of a row of pixels in a list
-// that it searches from the start, so that a line of a thousand spikes takes
-// seconds; the ground; and letters, which gonum makes anew for each text.
-type pixels struct {
+// Canvas draws a PNG. It is gonum's canvas except where gonum is slow: long
+// paths (gonum's rasterizer keeps the cells of a row of pixels in a list that
+// it searches from the start, so that a line of a thousand spikes takes
+// seconds), the background, and glyphs, which gonum makes anew for each text.
+type Canvas struct {
 	*vgimg.Canvas
-	picture *image.RGBA // what is drawn on
+	Picture *image.RGBA // what is drawn on
 	right   float64     // width of the page in pixels, which need not be a whole number
 	top     float64     // and its height
 	pen     pen
@@ -50,61 +52,61 @@ type pen struct {
 // longPath is how many parts a path has at least that gonum does not draw.
 const longPath = 200
 
-// newPixels is a white canvas.
-func newPixels(width, height vg.Length, dpi int) *pixels {
+// New returns a white canvas of a width and a height, with dpi pixels per inch.
+func New(width, height vg.Length, dpi int) *Canvas {
 	w, h := width.Dots(float64(dpi)), height.Dots(float64(dpi))
 	picture := image.NewRGBA(image.Rect(0, 0, int(w+0.5), int(h+0.5)))
-	p := pixelsOn(picture, w, h, dpi)
+	p := newOn(picture, w, h, dpi)
 	p.pen.color = color.White
 	p.flood(picture.Rect)
 	p.pen.color, p.blank = color.Black, true
 	return p
 }
 
-// pixelsOn is a canvas of so many pixels on a white picture.
-func pixelsOn(picture *image.RGBA, width, height float64, dpi int) *pixels {
+// newOn returns a canvas of width × height pixels that draws on a white picture.
+func newOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	drawing := gg.NewContextForRGBA(picture)
 	drawing.SetLineCapButt()
 	drawing.InvertY()
-	return &pixels{
+	return &Canvas{
 		// The picture that gonum is told of is of one pixel: it would fill it with
 		// white, and does not use it.
 		Canvas:  vgimg.NewWith(vgimg.UseImageWithContext(image.NewRGBA(image.Rect(0, 0, 1, 1)), drawing), vgimg.UseDPI(dpi)),
-		picture: picture, right: width, top: height,
+		Picture: picture, right: width, top: height,
 		pen:   pen{color: color.Black, width: 1},
 		faces: map[font.Font]ximage.Face{},
 	}
 }
 
-// tile is the canvas of a part of the picture, and where a place on p lies on
-// it: moved by at. What is drawn beyond the tile is cut. Tiles that do not
-// overlap can be drawn on at once.
-func (p *pixels) tile(part vg.Rectangle) (t *pixels, at vg.Point) {
+// Tile returns a canvas for one part of the picture, and the vector that moves
+// a place on p to the same place on the tile. The tile cuts what is drawn beyond
+// it, so tiles that do not overlap can be drawn concurrently.
+func (p *Canvas) Tile(part vg.Rectangle) (t *Canvas, at vg.Point) {
 	round := func(l vg.Length) int { return int(math.Round(l.Dots(p.DPI()))) }
-	whole := p.picture.Rect
+	whole := p.Picture.Rect
 	area := image.Rect(round(part.Min.X), whole.Max.Y-round(part.Max.Y), round(part.Max.X), whole.Max.Y-round(part.Min.Y)).Intersect(whole)
 	if area.Empty() {
 		area = image.Rect(0, 0, 1, 1)
 	}
 	view := &image.RGBA{
-		Pix:    p.picture.Pix[p.picture.PixOffset(area.Min.X, area.Min.Y) : p.picture.PixOffset(area.Max.X-1, area.Max.Y-1)+4],
-		Stride: p.picture.Stride, Rect: image.Rect(0, 0, area.Dx(), area.Dy()),
+		Pix:    p.Picture.Pix[p.Picture.PixOffset(area.Min.X, area.Min.Y) : p.Picture.PixOffset(area.Max.X-1, area.Max.Y-1)+4],
+		Stride: p.Picture.Stride, Rect: image.Rect(0, 0, area.Dx(), area.Dy()),
 	}
 	// Letters stand by the height of the whole page, which is no whole number of pixels.
-	t = pixelsOn(view, float64(area.Dx()), float64(area.Dy())+p.top-float64(whole.Dy()), int(p.DPI()))
+	t = newOn(view, float64(area.Dx()), float64(area.Dy())+p.top-float64(whole.Dy()), int(p.DPI()))
 	return t, vg.Point{X: -p.length(float64(area.Min.X)), Y: -p.length(float64(whole.Max.Y - area.Max.Y))}
 }
 
 // length is that of so many pixels.
-func (p *pixels) length(dots float64) vg.Length { return vg.Length(dots/p.DPI()) * vg.Inch }
+func (p *Canvas) length(dots float64) vg.Length { return vg.Length(dots/p.DPI()) * vg.Inch }
 
 // Size implements vg.CanvasSizer.
-func (p *pixels) Size() (w, h vg.Length) {
+func (p *Canvas) Size() (w, h vg.Length) {
 	return p.length(p.right), p.length(p.top)
 }
 
 // SetColor implements vg.Canvas.
-func (p *pixels) SetColor(c color.Color) {
+func (p *Canvas) SetColor(c color.Color) {
 	if c == nil {
 		c = color.Black
 	}
@@ -113,50 +115,50 @@ func (p *pixels) SetColor(c color.Color) {
 }
 
 // SetLineWidth implements vg.Canvas.
-func (p *pixels) SetLineWidth(w vg.Length) {
+func (p *Canvas) SetLineWidth(w vg.Length) {
 	p.pen.width = w
 	p.Canvas.SetLineWidth(w)
 }
 
 // SetLineDash implements vg.Canvas.
-func (p *pixels) SetLineDash(dashes []vg.Length, offset vg.Length) {
+func (p *Canvas) SetLineDash(dashes []vg.Length, offset vg.Length) {
 	p.pen.dashes, p.pen.offset = slices.Clone(dashes), offset
 	p.Canvas.SetLineDash(dashes, offset)
 }
 
 // Rotate implements vg.Canvas.
-func (p *pixels) Rotate(radians float64) {
+func (p *Canvas) Rotate(radians float64) {
 	p.pen.moved = true
 	p.Canvas.Rotate(radians)
 }
 
 // Translate implements vg.Canvas.
-func (p *pixels) Translate(to vg.Point) {
+func (p *Canvas) Translate(to vg.Point) {
 	p.pen.moved = true
 	p.Canvas.Translate(to)
 }
 
 // Scale implements vg.Canvas.
-func (p *pixels) Scale(x, y float64) {
+func (p *Canvas) Scale(x, y float64) {
 	p.pen.moved = true
 	p.Canvas.Scale(x, y)
 }
 
 // Push implements vg.Canvas.
-func (p *pixels) Push() {
+func (p *Canvas) Push() {
 	p.pens = append(p.pens, p.pen)
 	p.Canvas.Push()
 }
 
 // Pop implements vg.Canvas.
-func (p *pixels) Pop() {
+func (p *Canvas) Pop() {
 	last := len(p.pens) - 1
 	p.pen, p.pens = p.pens[last], p.pens[:last]
 	p.Canvas.Pop()
 }
 
 // Stroke implements vg.Canvas.
-func (p *pixels) Stroke(path vg.Path) {
+func (p *Canvas) Stroke(path vg.Path) {
 	if p.pen.width <= 0 {
 		return
 	}
@@ -178,7 +180,7 @@ func (p *pixels) Stroke(path vg.Path) {
 }
 
 // Fill implements vg.Canvas.
-func (p *pixels) Fill(path vg.Path) {
+func (p *Canvas) Fill(path vg.Path) {
 	if r, ok := p.whole(path); ok {
 		p.flood(r)
 		return
@@ -193,11 +195,11 @@ func (p *pixels) Fill(path vg.Path) {
 }
 
 // long is a long path of straight lines in pixels.
-func (p *pixels) long(path vg.Path) (lines *shape, ok bool) {
+func (p *Canvas) long(path vg.Path) (lines *shape, ok bool) {
 	if len(path) < longPath || p.pen.moved {
 		return nil, false
 	}
-	height := float64(p.picture.Rect.Dy())
+	height := float64(p.Picture.Rect.Dy())
 	lines = &shape{dots: make([]dot, 0, len(path))}
 	begin := 0
 	for _, c := range path {
@@ -224,7 +226,7 @@ func (p *pixels) long(path vg.Path) (lines *shape, ok bool) {
 
 // paint fills polygons with the pen's colour. What several cover is painted
 // once.
-func (p *pixels) paint(s *shape) {
+func (p *Canvas) paint(s *shape) {
 	lo, hi := dot{math.Inf(1), math.Inf(1)}, dot{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
 		lo, hi = dot{min(lo.x, d.x), min(lo.y, d.y)}, dot{max(hi.x, d.x), max(hi.y, d.y)}
@@ -233,7 +235,7 @@ func (p *pixels) paint(s *shape) {
 	if !(lo.x <= hi.x && lo.x > -far && lo.y > -far && hi.x < far && hi.y < far) {
 		return
 	}
-	area := image.Rect(int(math.Floor(lo.x)), int(math.Floor(lo.y)), int(math.Ceil(hi.x))+1, int(math.Ceil(hi.y))+1).Intersect(p.picture.Rect)
+	area := image.Rect(int(math.Floor(lo.x)), int(math.Floor(lo.y)), int(math.Ceil(hi.x))+1, int(math.Ceil(hi.y))+1).Intersect(p.Picture.Rect)
 	if area.Empty() {
 		return
 	}
@@ -256,7 +258,7 @@ func (p *pixels) paint(s *shape) {
 }
 
 // dye lays the pen's colour over an area, as much as is covered.
-func (p *pixels) dye(area image.Rectangle) {
+func (p *Canvas) dye(area image.Rectangle) {
 	width := area.Dx()
 	p.mask = slices.Grow(p.mask[:0], width*area.Dy())[:width*area.Dy()]
 	mask := &image.Alpha{Pix: p.mask, Stride: width, Rect: image.Rect(0, 0, width, area.Dy())}
@@ -266,7 +268,7 @@ func (p *pixels) dye(area image.Rectangle) {
 	red, green, blue, alpha := p.pen.color.RGBA()
 	for y := range area.Dy() {
 		covered := p.mask[y*width : (y+1)*width]
-		pix := p.picture.Pix[p.picture.PixOffset(area.Min.X, area.Min.Y+y):]
+		pix := p.Picture.Pix[p.Picture.PixOffset(area.Min.X, area.Min.Y+y):]
 		for x := 0; x < width; x++ {
 			if x+8 <= width && binary.LittleEndian.Uint64(covered[x:]) == 0 {
 				x += 7
@@ -288,7 +290,7 @@ func (p *pixels) dye(area image.Rectangle) {
 }
 
 // FillString implements vg.Canvas.
-func (p *pixels) FillString(f font.Face, at vg.Point, text string) {
+func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	p.blank = false
 	if p.pen.moved || f.Font.Size == 0 {
 		at.Y -= p.length(p.top - 1) // gonum's canvas is one pixel high
@@ -302,7 +304,7 @@ func (p *pixels) FillString(f font.Face, at vg.Point, text string) {
 	}
 	fix := func(v float64) fixed.Int26_6 { return fixed.Int26_6(math.Round(v * 64)) }
 	d := ximage.Drawer{
-		Dst: p.picture, Src: image.NewUniform(p.pen.color), Face: face,
+		Dst: p.Picture, Src: image.NewUniform(p.pen.color), Face: face,
 		Dot: fixed.Point26_6{X: fix(at.X.Dots(p.DPI())), Y: fix(p.top - at.Y.Dots(p.DPI()))},
 	}
 	d.DrawString(text)
@@ -323,8 +325,8 @@ func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
 
 // whole is the rectangle of a path that an opaque colour covers, where its
 // edges are those of pixels or beyond the picture.
-func (p *pixels) whole(path vg.Path) (image.Rectangle, bool) {
-	img := p.picture
+func (p *Canvas) whole(path vg.Path) (image.Rectangle, bool) {
+	img := p.Picture
 	if len(path) != 5 || p.pen.moved || path[4].Type != vg.CloseComp {
 		return image.Rectangle{}, false
 	}
@@ -356,8 +358,8 @@ func (p *pixels) whole(path vg.Path) (image.Rectangle, bool) {
 }
 
 // flood fills a rectangle of the picture.
-func (p *pixels) flood(r image.Rectangle) {
-	img := p.picture
+func (p *Canvas) flood(r image.Rectangle) {
+	img := p.Picture
 	c, _ := color.RGBAModel.Convert(p.pen.color).(color.RGBA)
 	if r = r.Intersect(img.Rect); r.Empty() || p.blank && c == (color.RGBA{R: 255, G: 255, B: 255, A: 255}) {
 		return
@@ -374,10 +376,10 @@ func (p *pixels) flood(r image.Rectangle) {
 }
 
 // DrawImage implements vg.Canvas.
-func (p *pixels) DrawImage(rect vg.Rectangle, img image.Image) {
+func (p *Canvas) DrawImage(rect vg.Rectangle, img image.Image) {
 	p.blank = false
 	p.Canvas.DrawImage(rect, img)
 }
 
 // WriteTo writes the picture as a PNG.
-func (p *pixels) WriteTo(w io.Writer) (int64, error) { return writePNG(w, p.picture, p.DPI()) }
+func (p *Canvas) WriteTo(w io.Writer) (int64, error) { return writePNG(w, p.Picture, p.DPI()) }
