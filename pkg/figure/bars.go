@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
@@ -24,14 +25,11 @@ const barWidth = 0.8
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
 // groupBox is the j-th of n bars of group i, from lo to hi.
-func groupBox(i, j, n int, lo, hi float64) box {
+func groupBox(i, j, n int, lo, hi float64) element.Box {
 	w := barWidth / float64(n)
 	x := float64(i) - barWidth/2 + float64(j)*w
-	return box{x, lo, x + w, hi}
+	return element.Box{X0: x, Y0: lo, X1: x + w, Y1: hi}
 }
-
-// middleOf is where the whisker of a bar stands.
-func (b box) middleOf() float64 { return (b.x0 + b.x1) / 2 }
 
 // categories puts names below the bars, in as many lines as they need.
 func (f *Figure) categories(names []string) {
@@ -41,40 +39,16 @@ func (f *Figure) categories(names []string) {
 	zoom := f.zoom(f.Width, f.natural)
 	room := (f.Width/zoom - axes) / vg.Length(f.plot.X.Max-f.plot.X.Min)
 	style := f.plot.X.Tick.Label
-	ticks := newCategoryTicks(names, room-4, style.Width)
+	ticks := element.NewCategoryTicks(names, room-4, style.Width)
 	f.plot.X.Tick.Marker = ticks
 	f.plot.X.Tick.Length = 0
 	if f.options.HeightInches == 0 {
 		lines := 1
-		for _, label := range ticks.lines {
+		for _, label := range ticks.Lines {
 			lines = max(lines, strings.Count(label, "\n")+1)
 		}
 		f.Height += vg.Length(lines-1) * style.FontExtents().Height * zoom
 	}
-}
-
-// wrap breaks a text at its spaces into lines of at most the given width, and
-// shortens words that are wider.
-func wrap(text string, most vg.Length, width func(string) vg.Length) string {
-	var lines []string
-	for _, word := range strings.Fields(text) {
-		word = shortened(word, most, width)
-		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= most {
-			lines[n-1] += " " + word
-		} else {
-			lines = append(lines, word)
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-// shortened is a text with dots in place of its middle where it is too wide.
-func shortened(text string, most vg.Length, width func(string) vg.Length) string {
-	runes := []rune(text)
-	for keep := len(runes) - 1; keep > 1 && width(text) > most; keep-- {
-		text = string(runes[:(keep+1)/2]) + "…" + string(runes[len(runes)-keep/2:])
-	}
-	return text
 }
 
 // Trials draws the throughput of the loader alone (IO), of training on data
@@ -112,7 +86,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		names = append(names, label)
 	}
 	f.categories(names)
-	values, reach := nowhere(), nowhere()
+	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	for j, trial := range []struct {
 		name string
 		span func(scaling.BottleneckRow) scaling.Span
@@ -121,27 +95,27 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Span { return r.Synthetic }},
 		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Span { return r.Full }},
 	} {
-		bars := boxes{fill: palette()[[]int{4, 5, 0}[j]], edge: barEdge()}
-		bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}, within: barWidth / 3}
+		bars := element.Boxes{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barEdge()}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / 3}
 		for i, r := range rows {
 			v := trial.span(r)
-			if !finite(v.Value) {
+			if !element.Finite(v.Value) {
 				continue
 			}
 			at := groupBox(i, j, 3, 0, v.Value)
-			bars.at = append(bars.at, at)
-			values.add(v.Value)
+			bars.At = append(bars.At, at)
+			values.Add(v.Value)
 			if lo, hi, _, ok := o.reach(v); ok {
-				bounds.at = append(bounds.at, interval{at.middleOf(), lo, hi})
-				reach.add(lo, hi)
+				bounds.At = append(bounds.At, element.Interval{X: at.MiddleOf(), Lo: lo, Hi: hi})
+				reach.Add(lo, hi)
 			}
 		}
 		f.plot.Add(bars, bounds)
-		f.legend = append(f.legend, entry{name: trial.name, icons: []plot.Thumbnailer{bars}})
+		f.legend = append(f.legend, element.LegendEntry{Name: trial.name, Icons: []plot.Thumbnailer{bars}})
 	}
-	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
+	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if o.LogY {
-		f.plot.Y.Min = values.lo / 2
+		f.plot.Y.Min = values.Lo / 2
 	}
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
 	if many > 0 {
@@ -192,7 +166,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		return nil, err
 	}
 	d := timeBars{
-		o: o, unit: 1, values: nowhere(), reach: nowhere(), least: math.Inf(1), longest: nowhere(),
+		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), least: math.Inf(1), longest: element.EmptyExtent(),
 		train: func(p scaling.Point) scaling.Span { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Span { return p.TestSeconds },
 	}
@@ -220,11 +194,11 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		d.add(f, study, s, j, len(study.Series()))
 	}
 	if d.tested() {
-		f.legend = append(f.legend, entry{name: "test", icons: []plot.Thumbnailer{boxes{fill: color.White, edge: barEdge()}}})
+		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
 	}
-	valueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
+	element.SetValueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
 	if d.log { // the lowest bar is seen too
-		f.plot.Y.Min = d.values.lo / 2
+		f.plot.Y.Min = d.values.Lo / 2
 	}
 	f.caption = d.caption(study, many) + notDrawn(study)
 	return f.sized()
@@ -235,37 +209,37 @@ type timeBars struct {
 	o             Options
 	log           bool
 	unit          float64
-	values, reach extent
+	values, reach element.Extent
 	train, test   func(scaling.Point) scaling.Span
 	intervals     bool
 	sizes, n      []int
-	longest       extent  // of training and test together, seconds
-	least         float64 // time of a test, seconds; infinite without any
+	longest       element.Extent // of training and test together, seconds
+	least         float64        // time of a test, seconds; infinite without any
 }
 
-func (d *timeBars) tested() bool { return finite(d.least) }
+func (d *timeBars) tested() bool { return element.Finite(d.least) }
 
 // measure finds the worker counts and how long things took.
 func (d *timeBars) measure(study *scaling.Study) {
-	shortest := nowhere()
+	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
-		if !finite(d.train(p).Value) {
+		if !element.Finite(d.train(p).Value) {
 			continue
 		}
 		total := d.train(p).Value
-		shortest.add(total)
-		if test := d.test(p).Value; finite(test) {
+		shortest.Add(total)
+		if test := d.test(p).Value; element.Finite(test) {
 			total += test
-			shortest.add(test)
+			shortest.Add(test)
 			d.least = min(d.least, test)
 		}
-		d.longest.add(total)
+		d.longest.Add(total)
 		d.sizes, d.n = append(d.sizes, p.Workers), append(d.n, d.train(p).N)
 	}
 	slices.Sort(d.sizes)
 	d.sizes = slices.Compact(d.sizes)
 	const visible = 0.02 // of the highest bar
-	d.log = shortest.lo > 0 && (d.o.LogY || d.tested() && d.least < visible*d.longest.hi)
+	d.log = shortest.Lo > 0 && (d.o.LogY || d.tested() && d.least < visible*d.longest.Hi)
 }
 
 // axis returns the label of the axis, and sets its unit.
@@ -273,47 +247,47 @@ func (d *timeBars) axis() string {
 	if d.log {
 		return "time (s), logarithmic"
 	}
-	name, unit := timeUnit(d.longest.hi)
+	name, unit := element.TimeUnit(d.longest.Hi)
 	d.unit = unit
 	return "time (" + name + ")"
 }
 
 func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int) {
-	bars := boxes{fill: palette()[j%len(palette())], edge: barEdge()}
-	if j >= len(palette()) { // the colours come round: the next ones are paler
-		bars.fill = pale(bars.fill, 120)
+	bars := element.Boxes{Fill: element.Palette()[j%len(element.Palette())], Edge: barEdge()}
+	if j >= len(element.Palette()) { // the colours come round: the next ones are paler
+		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
 	beside := d.log && d.tested() // a bar of the test stands beside each other one
 	if beside {
 		j, n = 2*j, 2*n
 	}
-	tests := boxes{fill: color.White, edge: barEdge()}
-	bounds := whiskers{style: draw.LineStyle{Color: color.Black, Width: 1}, within: barWidth / float64(n)}
+	tests := element.Boxes{Fill: color.White, Edge: barEdge()}
+	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / float64(n)}
 	for _, p := range study.Points {
 		v := d.train(p)
-		if p.Series != series || !finite(v.Value) {
+		if p.Series != series || !element.Finite(v.Value) {
 			continue
 		}
 		i := slices.Index(d.sizes, p.Workers)
 		at := groupBox(i, j, n, 0, v.Value/d.unit)
-		bars.at = append(bars.at, at)
-		d.values.add(at.y1)
-		if t := d.test(p); finite(t.Value) {
-			on := groupBox(i, j, n, at.y1, at.y1+t.Value/d.unit)
+		bars.At = append(bars.At, at)
+		d.values.Add(at.Y1)
+		if t := d.test(p); element.Finite(t.Value) {
+			on := groupBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
 			if beside {
 				on = groupBox(i, j+1, n, 0, t.Value/d.unit)
 			}
-			tests.at = append(tests.at, on)
-			d.values.add(on.y1)
+			tests.At = append(tests.At, on)
+			d.values.Add(on.Y1)
 		}
 		if lo, hi, confident, ok := d.o.reach(v); ok {
-			bounds.at = append(bounds.at, interval{at.middleOf(), lo / d.unit, hi / d.unit})
-			d.reach.on(d.log, lo/d.unit, hi/d.unit)
+			bounds.At = append(bounds.At, element.Interval{X: at.MiddleOf(), Lo: lo / d.unit, Hi: hi / d.unit})
+			d.reach.AddOn(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
 		}
 	}
 	f.plot.Add(bars, tests, bounds)
-	f.legend = append(f.legend, entry{name: series, icons: []plot.Thumbnailer{bars}})
+	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
 // caption says what is drawn, and on what axis.
@@ -359,17 +333,17 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 		}
 		return nil, fmt.Errorf("draw figure %s: %s", name, text)
 	}
-	longest := nowhere()
+	longest := element.EmptyExtent()
 	rows, axis := use.Rows, "series and workers"
 	if tooMany(study) {
 		rows, axis, many = combinedUse(rows), "workers", len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
-		longest.add(r.Step.Value)
+		longest.Add(r.Step.Value)
 		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %d", r.Series, r.Workers)))
 	}
-	unitName, unit := timeUnit(longest.hi)
+	unitName, unit := element.TimeUnit(longest.Hi)
 	f := o.figure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
 	f.brief = briefUse(f.table)
@@ -385,34 +359,34 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Span { return r.Idle }},
 	}
 	bases := make([]float64, len(rows))
-	values := nowhere()
-	hidden := boxes{fill: kindColor("hidden"), edge: barEdge()}
+	values := element.EmptyExtent()
+	hidden := element.Boxes{Fill: kindColor("hidden"), Edge: barEdge()}
 	for k, part := range parts {
-		bars := boxes{fill: part.fill, edge: barEdge()}
+		bars := element.Boxes{Fill: part.fill, Edge: barEdge()}
 		for i, r := range rows {
 			v := part.span(r).Value / unit
 			if !(v > 0) {
 				continue
 			}
 			at := groupBox(i, 0, 1, bases[i], bases[i]+v)
-			bars.at = append(bars.at, at)
+			bars.At = append(bars.At, at)
 			if h := r.Hidden.Value / unit; k == 1 && h > 0 {
-				hidden.at = append(hidden.at, box{at.x1 - 0.22, at.y1 - min(h, v), at.x1 - 0.06, at.y1})
+				hidden.At = append(hidden.At, element.Box{X0: at.X1 - 0.22, Y0: at.Y1 - min(h, v), X1: at.X1 - 0.06, Y1: at.Y1})
 			}
 			bases[i] += v
-			values.add(bases[i])
+			values.Add(bases[i])
 		}
-		if len(bars.at) > 0 {
+		if len(bars.At) > 0 {
 			f.plot.Add(bars)
-			f.legend = append(f.legend, entry{name: part.name, icons: []plot.Thumbnailer{bars}})
+			f.legend = append(f.legend, element.LegendEntry{Name: part.name, Icons: []plot.Thumbnailer{bars}})
 		}
 	}
-	if len(hidden.at) > 0 {
+	if len(hidden.At) > 0 {
 		f.plot.Add(hidden)
-		f.legend = append(f.legend, entry{name: "communication hidden by compute", icons: []plot.Thumbnailer{hidden}})
+		f.legend = append(f.legend, element.LegendEntry{Name: "communication hidden by compute", Icons: []plot.Thumbnailer{hidden}})
 	}
-	values.add(0)
-	valueAxis(&f.plot.Y, values, nowhere(), false, false)
+	values.Add(0)
+	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), false, false)
 	f.caption = useCaption(study, use)
 	if many > 0 {
 		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + howToChoose()

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -89,15 +90,15 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	}
 	first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
 	if last > first {
-		style := dotted(grey())
-		drawn, err := line(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, look{line: style})
+		style := element.DottedLine(element.Gray())
+		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.Look{Line: style})
 		if err != nil {
 			return nil, fmt.Errorf("draw figure efficiency: %w", err)
 		}
 		b.plot.Add(drawn...)
-		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: style}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
-	b.values.add(100)
+	b.values.Add(100)
 	return b.finish(math.NaN()).sized()
 }
 
@@ -139,7 +140,7 @@ func accuracy(study *scaling.Study) quantity {
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
 		columns: withBounds("accuracy"), span: func(p scaling.Point) scaling.Span { return p.Accuracy },
 	}
-	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return finite(p.ValAccuracy.Value) }) {
+	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.ValAccuracy.Value) }) {
 		q.axis, q.what = "validation accuracy", "Accuracy on the validation set after the last epoch that has one"
 		q.columns, q.span = withBounds("val_accuracy"), func(p scaling.Point) scaling.Span { return p.ValAccuracy }
 	}
@@ -159,7 +160,7 @@ func (b *builder) references() error {
 		if len(xy) == 0 {
 			continue
 		}
-		rings, err := line(xy, look{glyph: ringLook(lookOf(i).line.Color)})
+		rings, err := element.LineWithGlyphs(xy, element.Look{Glyph: ringLook(element.SeriesLook(i).Line.Color)})
 		if err != nil {
 			return fmt.Errorf("draw untrained network: %w", err)
 		}
@@ -168,21 +169,21 @@ func (b *builder) references() error {
 	}
 	slices.Sort(constants)
 	constants = slices.CompactFunc(constants, func(x, y float64) bool { return math.Abs(x-y) < 1e-6 })
-	style := dotted(grey())
+	style := element.DottedLine(element.Gray())
 	var x plot.Axis
-	countAxis(&x, b.sizes, b.log)
+	element.SetCountAxis(&x, b.sizes, b.log)
 	for i, v := range constants {
-		across, err := line(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, look{line: style})
+		across, err := element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.Look{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw constant predictor: %w", err)
 		}
 		b.plot.Add(across...)
 		if i == 0 {
-			b.legend = append(b.legend, entry{name: "constant predictor", icons: []plot.Thumbnailer{key{line: style}}})
+			b.legend = append(b.legend, element.LegendEntry{Name: "constant predictor", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 		}
 	}
 	if untrained {
-		b.legend = append(b.legend, entry{name: "untrained network", icons: []plot.Thumbnailer{key{glyph: ringLook(grey())}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "untrained network", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: ringLook(element.Gray())}}})
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -37,23 +38,23 @@ func (o Options) pairs(study *scaling.Study) [][2]string {
 
 // pairLooks gives a series without communication the colour of the one with
 // it, dashed and with a ring.
-func (o Options) pairLooks(study *scaling.Study) map[string]look {
+func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
 	pairs := o.pairs(study)
-	looks := map[string]look{}
+	looks := map[string]element.Look{}
 	i := 0
 	for _, series := range study.Series() {
 		if slices.ContainsFunc(pairs, func(p [2]string) bool { return p[1] == series }) {
 			continue
 		}
-		l := lookOf(i)
-		l.line.Dashes = nil
+		l := element.SeriesLook(i)
+		l.Line.Dashes = nil
 		looks[series] = l
 		i++
 	}
 	for _, p := range pairs {
 		l := looks[p[0]]
-		l.line.Dashes = []vg.Length{5, 3}
-		l.glyph.Shape = ring{}
+		l.Line.Dashes = []vg.Length{5, 3}
+		l.Glyph.Shape = element.Ring{}
 		looks[p[1]] = l
 	}
 	return looks
@@ -82,7 +83,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 // epoch over the same samples, or of the whole job where the logs tell that
 // alone; dotted is t(B)·B/N.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
-	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return finite(p.EpochSeconds.Value) })
+	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
 	return o.scales(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
@@ -137,7 +138,7 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 	span := func(p scaling.Point) scaling.Span { v, _ := kind.measure(p); return v }
 	var sizes []int
 	for _, p := range study.Points {
-		if p.Size > 0 && finite(span(p).Value) && !slices.Contains(left, p.Series) {
+		if p.Size > 0 && element.Finite(span(p).Value) && !slices.Contains(left, p.Series) {
 			sizes = append(sizes, p.Size)
 		}
 	}
@@ -155,7 +156,7 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 		axis = "nodes"
 	}
 	b := &builder{
-		o: o, study: study, whole: study, sizes: sizes, log: o.Scale != Linear, values: nowhere(), reach: nowhere(),
+		o: o, study: study, whole: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
 	b.Figure = b.o.figure(kind.name, kind.title, axis, label)
@@ -182,7 +183,7 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 // scalingLines draws series and their ideals.
 func (b *builder) scalingLines(kind scalingKind, left []string) error {
 	looks := b.o.pairLooks(b.study)
-	b.placeBars(func(series string) []interval {
+	b.placeBars(func(series string) []element.Interval {
 		if slices.Contains(left, series) {
 			return nil
 		}
@@ -209,8 +210,8 @@ func (b *builder) scalingLines(kind scalingKind, left []string) error {
 			x := from.X * math.Pow(last/from.X, float64(i)/n)
 			ideal = append(ideal, plotter.XY{X: x, Y: from.Y * math.Pow(x/from.X, kind.idealPower)})
 		}
-		b.values.add(ideal[n].Y)
-		drawn, err := line(ideal, lineAlone(dotted(l.line.Color)))
+		b.values.Add(ideal[n].Y)
+		drawn, err := element.LineWithGlyphs(ideal, lineAlone(element.DottedLine(l.Line.Color)))
 		if err != nil {
 			return err
 		}
@@ -219,7 +220,7 @@ func (b *builder) scalingLines(kind scalingKind, left []string) error {
 	}
 	b.nameRange()
 	if named {
-		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: dotted(grey())}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(element.Gray())}}})
 	}
 	return nil
 }
@@ -243,7 +244,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	f := o.figure(name, "Overhead of communication", axis, "overhead (%)")
 	var sizes []int
 	var said []string
-	values, reach := nowhere(), nowhere()
+	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	var all []measured
 	overheads := map[int][]float64{} // by size, of many pairs
 	for i, p := range pairs {
@@ -253,27 +254,27 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		}
 		f.addOverhead(p, over)
 		var xy plotter.XYs
-		bounds := whiskers{style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}}
 		for _, r := range over.Rows {
 			v := r.Overhead
-			if !finite(v.Value) || r.Size <= 0 {
+			if !element.Finite(v.Value) || r.Size <= 0 {
 				continue
 			}
 			xy = append(xy, plotter.XY{X: float64(r.Size), Y: 100 * v.Value})
 			sizes = append(sizes, r.Size)
 			overheads[r.Size] = append(overheads[r.Size], 100*v.Value)
-			values.add(100 * v.Value)
+			values.Add(100 * v.Value)
 			if lo, hi, _, ok := o.reach(v); ok {
-				bounds.at = append(bounds.at, interval{float64(r.Size), 100 * lo, 100 * hi})
-				reach.add(100*lo, 100*hi)
+				bounds.At = append(bounds.At, element.Interval{X: float64(r.Size), Lo: 100 * lo, Hi: 100 * hi})
+				reach.Add(100*lo, 100*hi)
 			}
 		}
-		drawn, err := line(xy, lookOf(i))
+		drawn, err := element.LineWithGlyphs(xy, element.SeriesLook(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, measured{bounds, drawn})
-		f.legend = append(f.legend, entry{name: p[0], icons: []plot.Thumbnailer{key(lookOf(i))}})
+		f.legend = append(f.legend, element.LegendEntry{Name: p[0], Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
 		if over.Sentence != "" {
 			said = append(said, strings.TrimSuffix(over.Sentence, ".")+".")
 		}
@@ -287,15 +288,15 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all, said = []measured{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), mostSeries)}
-		f.legend = []entry{{name: fmt.Sprintf("median of %d pairs of series", len(pairs)), icons: []plot.Thumbnailer{key(lookOf(0))}}}
+		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(0))}}}
 	}
 	note := f.addMeasured(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
-	countAxis(&f.plot.X, sizes, o.logarithmic(sizes))
-	valueAxis(&f.plot.Y, values, reach, false, false)
+	element.SetCountAxis(&f.plot.X, sizes, o.logarithmic(sizes))
+	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
-	if drawn, err := line(zero, lineAlone(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.lo < 0 {
+	if drawn, err := element.LineWithGlyphs(zero, lineAlone(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
 		f.plot.Add(drawn...)
 	}
 	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(said, " ") + " " + study.IntervalNote() + "." + note + notDrawn(study)

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -35,12 +36,12 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	p := paretoAxes(o, cost)
 	f := o.figure(name, "Time and cost", p.xLabel, p.yLabel)
 	f.table = cost.Table()
-	xs, ys := nowhere(), nowhere()
+	xs, ys := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
-		xs.add(p.x(r))
-		ys.add(p.y(r))
+		xs.Add(p.x(r))
+		ys.Add(p.y(r))
 	}
-	if !(xs.hi >= xs.lo) || !(ys.hi >= ys.lo) {
+	if !(xs.Hi >= xs.Lo) || !(ys.Hi >= ys.Lo) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no run has both a time and a cost"))
 	}
 	p.front(f, cost)
@@ -56,8 +57,8 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		if many > 0 {
 			break
 		}
-		l := lookOf(i)
-		l.line.Width = 0
+		l := element.SeriesLook(i)
+		l.Line.Width = 0
 		var xy plotter.XYs
 		for _, r := range cost.Rows {
 			if r.Series == s {
@@ -65,12 +66,12 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 				n = append(n, r.Runs)
 			}
 		}
-		drawn, err := line(xy, l)
+		drawn, err := element.LineWithGlyphs(xy, l)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		f.plot.Add(drawn...)
-		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(l)}})
+		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	p.ranges(f, xs, ys)
 	f.plot.Add(p.labels(f, study, labeled))
@@ -98,12 +99,12 @@ type pareto struct {
 
 // paretoAxes chooses units in which the longest time is legible.
 func paretoAxes(o Options, cost *scaling.Cost) pareto {
-	time, work := nowhere(), nowhere()
+	time, work := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
-		time.add(3600 * r.Hours.Value)
-		work.add(3600 * r.DeviceHours.Value)
+		time.Add(3600 * r.Hours.Value)
+		work.Add(3600 * r.DeviceHours.Value)
 	}
-	name, unit := timeUnit(time.hi)
+	name, unit := element.TimeUnit(time.Hi)
 	p := pareto{x: func(r scaling.CostRow) float64 { return r.Hours.Value * 3600 / unit }}
 	p.xLabel = fmt.Sprintf("time of %s (%s)", cost.Rows[0].Basis, name)
 	if o.Rate > 0 {
@@ -113,7 +114,7 @@ func paretoAxes(o Options, cost *scaling.Cost) pareto {
 		}
 		return p
 	}
-	name, unit = timeUnit(work.hi)
+	name, unit = element.TimeUnit(work.Hi)
 	full := map[string]string{"h": "hours", "min": "minutes", "s": "seconds", "ms": "milliseconds", "µs": "microseconds"}[name]
 	p.y, p.yLabel = func(r scaling.CostRow) float64 { return r.DeviceHours.Value * 3600 / unit }, "device-"+full
 	return p
@@ -129,60 +130,60 @@ func (p pareto) front(f *Figure, cost *scaling.Cost) {
 		}
 		xy = append(xy, plotter.XY{X: x, Y: y})
 	}
-	style := draw.LineStyle{Color: grey(), Width: 1}
-	if drawn, err := line(xy, lineAlone(style)); err == nil && len(xy) > 1 {
+	style := draw.LineStyle{Color: element.Gray(), Width: 1}
+	if drawn, err := element.LineWithGlyphs(xy, lineAlone(style)); err == nil && len(xy) > 1 {
 		f.plot.Add(drawn...)
-		f.legend = append(f.legend, entry{name: "Pareto front", icons: []plot.Thumbnailer{key{line: style}}})
+		f.legend = append(f.legend, element.LegendEntry{Name: "Pareto front", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 }
 
 // cloud draws the points of many series, pale but for those of the front.
 func (p pareto) cloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
-	l := lookOf(0)
-	others := draw.GlyphStyle{Color: pale(l.line.Color, 90), Radius: 2, Shape: l.glyph.Shape}
+	l := element.SeriesLook(0)
+	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
 	for _, part := range []struct {
 		rows  []scaling.CostRow
 		style draw.GlyphStyle
 		name  string
-	}{{cost.Rows, others, fmt.Sprintf("%d series", many)}, {front, l.glyph, ""}} {
+	}{{cost.Rows, others, fmt.Sprintf("%d series", many)}, {front, l.Glyph, ""}} {
 		var xy plotter.XYs
 		for _, r := range part.rows {
-			if x, y := p.x(r), p.y(r); finite(x) && finite(y) {
+			if x, y := p.x(r), p.y(r); element.Finite(x) && element.Finite(y) {
 				xy = append(xy, plotter.XY{X: x, Y: y})
 			}
 		}
-		drawn, err := line(xy, glyphAlone(part.style))
+		drawn, err := element.LineWithGlyphs(xy, glyphAlone(part.style))
 		if err != nil {
 			return err
 		}
 		f.plot.Add(drawn...)
 		if part.name != "" {
-			f.legend = append(f.legend, entry{name: part.name, icons: []plot.Thumbnailer{key{glyph: part.style}}})
+			f.legend = append(f.legend, element.LegendEntry{Name: part.name, Icons: []plot.Thumbnailer{element.LegendKey{Glyph: part.style}}})
 		}
 	}
 	return nil
 }
 
 // ranges makes wide ranges logarithmic.
-func (p pareto) ranges(f *Figure, xs, ys extent) {
+func (p pareto) ranges(f *Figure, xs, ys element.Extent) {
 	const wide = 8
 	for _, a := range []struct {
 		axis   *plot.Axis
-		values extent
+		values element.Extent
 	}{{&f.plot.X, xs}, {&f.plot.Y, ys}} {
-		log := a.values.lo > 0 && a.values.hi > wide*a.values.lo
+		log := a.values.Lo > 0 && a.values.Hi > wide*a.values.Lo
 		if log {
-			a.axis.Scale, a.axis.Tick.Marker = logScale{}, logTicks{}
-			room := math.Pow(a.values.hi/a.values.lo, 0.07)
-			a.axis.Min, a.axis.Max = a.values.lo/room, a.values.hi*room
+			a.axis.Scale, a.axis.Tick.Marker = element.LogScale{}, element.LogTicks{}
+			room := math.Pow(a.values.Hi/a.values.Lo, 0.07)
+			a.axis.Min, a.axis.Max = a.values.Lo/room, a.values.Hi*room
 			continue
 		}
-		size := a.values.hi - a.values.lo
+		size := a.values.Hi - a.values.Lo
 		if size == 0 {
-			size = max(a.values.hi, 1e-9)
+			size = max(a.values.Hi, 1e-9)
 		}
-		a.axis.Min, a.axis.Max = a.values.lo-0.1*size, a.values.hi+0.1*size
-		if a.values.lo >= 0 {
+		a.axis.Min, a.axis.Max = a.values.Lo-0.1*size, a.values.Hi+0.1*size
+		if a.values.Lo >= 0 {
 			a.axis.Min = max(0, a.axis.Min)
 		}
 	}
@@ -194,8 +195,8 @@ func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float
 // labels puts the number of workers beside each point, on the side where no
 // other label or point is, and where no other point is nearly as near: whose number
 // it is must be seen.
-func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) notes {
-	style := textStyle(fontSize - 3)
+func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
+	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
 	zoom := f.zoom(f.Width, f.Height)
 	w, h := f.Width/zoom-70, f.Height/zoom-70 // about what the data have
@@ -210,15 +211,15 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
 	}
 	series := study.Series()
-	var out notes
+	var out element.Notes
 	for _, r := range rows {
 		text := strconv.Itoa(r.Workers)
 		style := style
-		style.Color = lookOf(slices.Index(series, r.Series)).line.Color
+		style.Color = element.SeriesLook(slices.Index(series, r.Series)).Line.Color
 		if len(series) > mostSeries {
-			style.Color = lookOf(0).line.Color
+			style.Color = element.SeriesLook(0).Line.Color
 		}
-		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: fontSize * 0.36}
+		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: element.FontSize * 0.36}
 		gap := half.X + 5
 		best, least := vg.Point{X: gap}, math.Inf(1)
 		for _, shift := range []vg.Point{
@@ -247,7 +248,7 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 		}
 		c := at(r).Add(best)
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
-		out = append(out, note{x: p.x(r), y: p.y(r), text: text, shift: best, style: style})
+		out = append(out, element.Note{X: p.x(r), Y: p.y(r), Words: text, Shift: best, Style: style})
 	}
 	return out
 }
@@ -281,14 +282,14 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	var batches, n []int
 	var all []measured
-	values, reach := nowhere(), nowhere()
+	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	intervals, unbatched := false, 0
 	for i, s := range series {
 		var xy plotter.XYs
-		bounds := whiskers{style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}}
 		for _, r := range rows {
 			v := span(r)
-			if r.Series != s || !finite(v.Value) {
+			if r.Series != s || !element.Finite(v.Value) {
 				continue
 			}
 			if r.GlobalBatch <= 0 {
@@ -297,22 +298,22 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 			}
 			xy = append(xy, plotter.XY{X: float64(r.GlobalBatch), Y: v.Value})
 			batches, n = append(batches, r.GlobalBatch), append(n, v.N)
-			values.add(v.Value)
+			values.Add(v.Value)
 			if lo, hi, confident, ok := o.reach(v); ok {
-				bounds.at = append(bounds.at, interval{float64(r.GlobalBatch), lo, hi})
-				reach.add(lo, hi)
+				bounds.At = append(bounds.At, element.Interval{X: float64(r.GlobalBatch), Lo: lo, Hi: hi})
+				reach.Add(lo, hi)
 				intervals = intervals || confident
 			}
 		}
 		if len(xy) == 0 {
 			continue
 		}
-		drawn, err := line(xy, lookOf(i))
+		drawn, err := element.LineWithGlyphs(xy, element.SeriesLook(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		all = append(all, measured{bounds, drawn})
-		f.legend = append(f.legend, entry{name: s, icons: []plot.Thumbnailer{key(lookOf(i))}})
+		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {
@@ -326,8 +327,8 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; two batches are the least that show an effect", name, batches[0])
 	}
 	note := strings.Replace(f.addMeasured(all), "counts", "batches", 1)
-	countAxis(&f.plot.X, batches, o.logarithmic(batches))
-	valueAxis(&f.plot.Y, values, reach, o.LogY, false)
+	element.SetCountAxis(&f.plot.X, batches, o.logarithmic(batches))
+	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isShare(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}

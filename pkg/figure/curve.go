@@ -8,6 +8,7 @@ import (
 
 	"gonum.org/v1/plot"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
@@ -60,17 +61,17 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 	// Over time, series of different speed have little in common at any x.
 	many := tooMany(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
 	groups := o.groups(set, many)
-	x, y := nowhere(), nowhere()
+	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, g := range groups {
 		for _, l := range g.lines {
-			x.add(l.X...)
-			y.on(o.LogY, l.Y...)
+			x.Add(l.X...)
+			y.AddOn(o.LogY, l.Y...)
 		}
 		for _, r := range g.reach {
-			y.on(o.LogY, r.lo, r.hi)
+			y.AddOn(o.LogY, r.Lo, r.Hi)
 		}
 	}
-	if !(y.hi >= y.lo) {
+	if !(y.Hi >= y.Lo) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("all its values are NaN or infinite, of worker counts that were not asked for, or not positive on a logarithmic axis"))
 	}
 	origin, unit := f.curveAxes(o, axis, x, y)
@@ -87,24 +88,24 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 // lines draws the groups, and names them in the legend.
 func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
 	for i, g := range groups {
-		l := lookOf(i)
+		l := element.SeriesLook(i)
 		name := curveLabel(study, g.series, g.workers)
 		if g.combined {
 			name = workersText(g.workers)
 		}
 		if g.combined && o.Intervals != IntervalsNone {
-			reach := condensedBand(g.reach)
+			reach := element.CondensedBand(g.reach)
 			for k := range reach {
-				reach[k].x = (reach[k].x - origin) / unit
+				reach[k].X = (reach[k].X - origin) / unit
 			}
-			f.plot.Add(band{at: reach, fill: pale(l.line.Color, bandAlpha)})
+			f.plot.Add(element.Band{At: reach, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		}
 		for _, c := range g.lines {
-			t := traceOf(c.X, c.Y, origin, unit)
-			if t.len() == 0 {
+			t := element.TraceOf(c.X, c.Y, origin, unit)
+			if t.Len() == 0 {
 				continue
 			}
-			t, err := f.smoothed(o, t, l.line, 80, 0.8)
+			t, err := f.smoothed(o, t, l.Line, 80, 0.8)
 			if err != nil {
 				return err
 			}
@@ -112,39 +113,39 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 				return err
 			}
 		}
-		f.legend = append(f.legend, entry{name: name, icons: []plot.Thumbnailer{key(l)}})
+		f.legend = append(f.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	return nil
 }
 
 // curveAxes sets the axes; x of a line is (X − origin)/unit.
-func (f *Figure) curveAxes(o Options, axis string, x, y extent) (origin, unit float64) {
+func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin, unit float64) {
 	unit = 1
 	var name string
 	switch axis {
 	case scaling.AxisEpoch:
-		f.plot.X.Tick.Marker = epochTicks{}
+		f.plot.X.Tick.Marker = element.EpochTicks{}
 	case scaling.AxisRelative:
-		name, unit = timeUnit(x.hi)
+		name, unit = element.TimeUnit(x.Hi)
 		f.plot.X.Label.Text = "time since the start (" + name + ")"
-		x.add(0)
+		x.Add(0)
 	case scaling.AxisWall: // since 1970 nobody can read it
-		origin = x.lo
-		name, unit = timeUnit(x.hi - x.lo)
+		origin = x.Lo
+		name, unit = element.TimeUnit(x.Hi - x.Lo)
 		f.plot.X.Label.Text = "time since the first record of any run (" + name + ")"
 	}
-	f.plot.X.Min, f.plot.X.Max = (x.lo-origin)/unit, (x.hi-origin)/unit
-	if x.lo == x.hi {
+	f.plot.X.Min, f.plot.X.Max = (x.Lo-origin)/unit, (x.Hi-origin)/unit
+	if x.Lo == x.Hi {
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
-	log := o.LogY && y.lo > 0
+	log := o.LogY && y.Lo > 0
 	const visible = 1e-3                                     // of the value: what changes less is drawn as the constant that it is
-	if !log && y.lo > 0.5*y.hi && y.hi-y.lo > visible*y.hi { // far from 0: a step of the curve is seen only without it
-		room := (y.hi - y.lo) * 0.06
-		f.plot.Y.Min, f.plot.Y.Max = y.lo-room, y.hi+room
+	if !log && y.Lo > 0.5*y.Hi && y.Hi-y.Lo > visible*y.Hi { // far from 0: a step of the curve is seen only without it
+		room := (y.Hi - y.Lo) * 0.06
+		f.plot.Y.Min, f.plot.Y.Max = y.Lo-room, y.Hi+room
 		return origin, unit
 	}
-	valueAxis(&f.plot.Y, y, nowhere(), log, false)
+	element.SetValueAxis(&f.plot.Y, y, element.EmptyExtent(), log, false)
 	return origin, unit
 }
 
@@ -156,7 +157,7 @@ type group struct {
 	// combined reports whether the line is the median of several series; reach is
 	// from the lowest to the highest of these.
 	combined bool
-	reach    []interval
+	reach    []element.Interval
 }
 
 // groups gathers lines by series and workers, as many as can be told apart; of

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -49,8 +50,8 @@ func TestDisturbedPointsHaveARing(t *testing.T) {
 		}
 		rings := 0
 		for _, e := range f.legend {
-			for _, icon := range e.icons {
-				if k, ok := icon.(key); ok && e.name == explained && k.glyph.Shape == (ring{}) {
+			for _, icon := range e.Icons {
+				if k, ok := icon.(element.LegendKey); ok && e.Name == explained && k.Glyph.Shape == (element.Ring{}) {
 					rings++
 				}
 			}

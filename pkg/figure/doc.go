@@ -16,4 +16,9 @@
 // of the size of a paper's column, Options{WidthInches: 3.5, HeightInches: 2.4},
 // has smaller text and fewer ticks; one that nobody could read is a SizeError. Captions
 // say how a value came about and of how many runs it is.
+//
+// The package has one file per kind of figure, and each is a method of Options;
+// that is why it is larger than other packages. What kinds of figures have in
+// common is elsewhere: internal/element has the parts of a plot, internal/raster
+// the canvas and the encoder of PNG pictures.
 package figure

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -36,38 +37,38 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if err := b.idealSpeedup(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	right := &rightAxis{plot: newPlot("", "", quality.axis)}
-	shares := nowhere()
+	right := &element.RightAxis{Plot: element.NewPlot("", "", quality.axis)}
+	shares := element.EmptyExtent()
 	for i, series := range b.study.Series() {
 		xy := b.points(series, func(p scaling.Point) float64 { return quality.span(p).Value })
 		for _, v := range xy {
-			shares.add(v.Y)
+			shares.Add(v.Y)
 		}
-		drawn, err := line(xy, qualityLook(i))
+		drawn, err := element.LineWithGlyphs(xy, qualityLook(i))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		right.plotters = append(right.plotters, drawn...)
+		right.Plotters = append(right.Plotters, drawn...)
 	}
-	solid := draw.LineStyle{Color: grey(), Width: lookOf(0).line.Width}
+	solid := draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}
 	dashed := qualityLook(0)
-	dashed.line.Color, dashed.glyph.Color = grey(), grey()
+	dashed.Line.Color, dashed.Glyph.Color = element.Gray(), element.Gray()
 	b.legend = append(b.legend,
-		entry{name: "speed-up (left)", icons: []plot.Thumbnailer{key{line: solid, glyph: draw.GlyphStyle{Color: grey(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
-		entry{name: wanted + " (right)", icons: []plot.Thumbnailer{key(dashed)}})
+		element.LegendEntry{Name: "speed-up (left)", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
+		element.LegendEntry{Name: wanted + " (right)", Icons: []plot.Thumbnailer{element.LegendKey(dashed)}})
 	b.plot.Add(roomFor{right})
 	f := b.finish(math.NaN())
 	f.right = right
-	right.plot.X.Min, right.plot.X.Max, right.plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
-	valueAxis(&right.plot.Y, shares, nowhere(), false, false)
+	right.Plot.X.Min, right.Plot.X.Max, right.Plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
+	element.SetValueAxis(&right.Plot.Y, shares, element.EmptyExtent(), false, false)
 	if isShare(shares) {
-		right.plot.Y.Min, right.plot.Y.Max = 0, 1
+		right.Plot.Y.Min, right.Plot.Y.Max = 0, 1
 	}
 	return f.sized()
 }
 
 // roomFor keeps the marks of the right axis away from the edge of the plot.
-type roomFor struct{ *rightAxis }
+type roomFor struct{ *element.RightAxis }
 
 // Plot implements plot.Plotter; the marks are drawn with the axis.
 func (roomFor) Plot(draw.Canvas, *plot.Plot) {}
@@ -75,9 +76,9 @@ func (roomFor) Plot(draw.Canvas, *plot.Plot) {}
 // GlyphBoxes implements plot.GlyphBoxer.
 func (r roomFor) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	var boxes []plot.GlyphBox
-	for _, p := range r.plotters {
+	for _, p := range r.Plotters {
 		if boxer, ok := p.(plot.GlyphBoxer); ok {
-			boxes = append(boxes, boxer.GlyphBoxes(r.plot)...)
+			boxes = append(boxes, boxer.GlyphBoxes(r.RightAxis.Plot)...)
 		}
 	}
 	return boxes
@@ -85,21 +86,21 @@ func (r roomFor) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 
 // isShare says whether values are from 0 to 1, as an IoU is; an accuracy may
 // have been logged in per cent.
-func isShare(values extent) bool { return values.lo >= 0 && values.hi <= 1 }
+func isShare(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
 // qualityLook is that of the right axis: the series' colour, dashed, with a
 // ring in place of the glyph.
-func qualityLook(i int) look {
-	l := lookOf(i)
-	l.line.Dashes = []vg.Length{4, 3}
-	l.line.Width = 1.2
-	l.glyph.Shape, l.glyph.Radius = ring{}, 3.2
+func qualityLook(i int) element.Look {
+	l := element.SeriesLook(i)
+	l.Line.Dashes = []vg.Length{4, 3}
+	l.Line.Width = 1.2
+	l.Glyph.Shape, l.Glyph.Radius = element.Ring{}, 3.2
 	return l
 }
 
 func hasAny(study *scaling.Study, q quantity) bool {
 	for _, p := range study.Points {
-		if finite(q.span(p).Value) {
+		if element.Finite(q.span(p).Value) {
 			return true
 		}
 	}

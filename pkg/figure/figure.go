@@ -18,6 +18,7 @@ import (
 	_ "gonum.org/v1/plot/vg/vgpdf" // registers PDF
 	_ "gonum.org/v1/plot/vg/vgsvg" // registers SVG
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/figure/internal/raster"
 	"lockstep/pkg/internal/clean"
 )
@@ -34,8 +35,8 @@ type Figure struct {
 
 	name    string
 	plot    *plot.Plot
-	right   *rightAxis // nil where there is none
-	legend  []entry
+	right   *element.RightAxis // nil where there is none
+	legend  []element.LegendEntry
 	table   dataframe.DataFrame
 	brief   *dataframe.DataFrame // what TeX shows of a long table; nil for the table
 	fill    func()               // makes table and brief when somebody asks for them; nil where they are there
@@ -108,14 +109,14 @@ func inPage(svg string) string {
 // width of each text as it was laid out, so that a wider font covers nothing.
 func fixTextWidths(svg string) string {
 	svg = strings.ReplaceAll(svg, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
-	element := regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)
-	return element.ReplaceAllStringFunc(svg, func(text string) string {
-		m := element.FindStringSubmatch(text)
+	pattern := regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)
+	return pattern.ReplaceAllStringFunc(svg, func(text string) string {
+		m := pattern.FindStringSubmatch(text)
 		size, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			return text
 		}
-		length := textStyle(vg.Length(size)).Width(html.UnescapeString(m[3]))
+		length := element.TextStyle(vg.Length(size)).Width(html.UnescapeString(m[3]))
 		return fmt.Sprintf(`<text textLength="%.2f" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, length.Points(), m[1], m[3])
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	vgdraw "gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/figure/internal/raster"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -346,7 +347,7 @@ func TestCaptionNamesWhatIsNotDrawn(t *testing.T) {
 func TestTicks(t *testing.T) {
 	labels := func(marks []string) string { return strings.Join(marks, " ") }
 	var got []string
-	for _, tick := range (countTicks{counts: []int{1, 2, 4, 8, 16, 32, 64, 128}}).Ticks(-5, 134) {
+	for _, tick := range (element.CountTicks{Counts: []int{1, 2, 4, 8, 16, 32, 64, 128}}).Ticks(-5, 134) {
 		got = append(got, tick.Label)
 	}
 	if want := []string{"1", "", "", "8", "16", "32", "64", "128"}; !slices.Equal(got, want) { // 2 and 4 have no room
@@ -357,7 +358,7 @@ func TestTicks(t *testing.T) {
 		want string
 	}{{1, "0.0 0.2 0.4 0.6 0.8 1.0"}, {8.5, "0 2 4 6 8"}, {14, "0.0 2.5 5.0 7.5 10.0 12.5"}, {520, "0 100 200 300 400 500"}, {0.004, "0.000 0.001 0.002 0.003 0.004"}} {
 		got = got[:0]
-		for _, tick := range (valueTicks{}).Ticks(0, c.hi) {
+		for _, tick := range (element.ValueTicks{}).Ticks(0, c.hi) {
 			got = append(got, tick.Label)
 		}
 		if labels(got) != c.want {
@@ -369,7 +370,7 @@ func TestTicks(t *testing.T) {
 		want string
 	}{{2, "1 2"}, {12, "1 2 3 4 5 6 7 8 9 10 11 12"}, {30, "5 10 15 20 25 30"}, {200, "20 40 60 80 100 120 140 160 180 200"}} {
 		got = got[:0]
-		for _, tick := range (epochTicks{}).Ticks(1, c.hi) {
+		for _, tick := range (element.EpochTicks{}).Ticks(1, c.hi) {
 			got = append(got, tick.Label)
 		}
 		if labels(got) != c.want {

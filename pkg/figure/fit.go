@@ -16,6 +16,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -67,7 +68,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			}
 			continue
 		}
-		if err := b.law(f, s, lookOf(i), points, len(fits) <= mostBands); err != nil {
+		if err := b.law(f, s, element.SeriesLook(i), points, len(fits) <= mostBands); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
@@ -203,24 +204,24 @@ func (f fitted) says(name string) string {
 }
 
 // law draws the fitted law of a series, its band and its marks.
-func (b *builder) law(f fitted, name string, l look, points []scaling.BandPoint, banded bool) error {
-	area := band{fill: pale(l.line.Color, 40)}
+func (b *builder) law(f fitted, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
+	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
 		xy := plotter.XY{X: float64(p.Size), Y: p.Speedup}
-		if !finite(p.Speedup) {
+		if !element.Finite(p.Speedup) {
 			continue
 		}
-		b.values.add(p.Speedup)
+		b.values.Add(p.Speedup)
 		if !p.Beyond {
 			within = append(within, xy)
 			beyond = plotter.XYs{xy} // what is beyond begins where this ends
 		} else {
 			beyond = append(beyond, xy)
 		}
-		if finite(p.Low) && finite(p.High) {
-			area.at = append(area.at, interval{xy.X, p.Low, p.High})
-			b.reach.add(p.Low, p.High)
+		if element.Finite(p.Low) && element.Finite(p.High) {
+			area.At = append(area.At, element.Interval{X: xy.X, Lo: p.Low, Hi: p.High})
+			b.reach.Add(p.Low, p.High)
 		}
 	}
 	if banded {
@@ -230,24 +231,24 @@ func (b *builder) law(f fitted, name string, l look, points []scaling.BandPoint,
 		return err
 	}
 	b.plot.Add(b.marks(f.law, l, points[len(points)-1].Size, banded)...)
-	l.line.Dashes = nil
-	icons := []plot.Thumbnailer{key(l)}
+	l.Line.Dashes = nil
+	icons := []plot.Thumbnailer{element.LegendKey(l)}
 	if banded {
 		icons = []plot.Thumbnailer{area, icons[0]}
 	}
-	b.legend = append(b.legend, entry{name: name + ": " + lawName(f.law.Law), icons: icons})
+	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + lawName(f.law.Law), Icons: icons})
 	return nil
 }
 
 // lawLines draws a law within what was measured, and dashed beyond it.
-func (b *builder) lawLines(within, beyond plotter.XYs, l look) error {
-	solid, dashed := l.line, l.line
+func (b *builder) lawLines(within, beyond plotter.XYs, l element.Look) error {
+	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
 		xy    plotter.XYs
 		style draw.LineStyle
 	}{{within, solid}, {beyond, dashed}} {
-		drawn, err := line(part.xy, lineAlone(part.style))
+		drawn, err := element.LineWithGlyphs(part.xy, lineAlone(part.style))
 		if err != nil {
 			return err
 		}
@@ -259,8 +260,8 @@ func (b *builder) lawLines(within, beyond plotter.XYs, l look) error {
 // medianLaw draws the median of the laws of many series and the range of these.
 // The speed-ups of so many laws are given by size; most is the largest measured size.
 func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
-	l := lookOf(0)
-	area := band{fill: pale(l.line.Color, bandAlpha)}
+	l := element.SeriesLook(0)
+	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
 	var within, beyond plotter.XYs
 	for _, n := range slices.Sorted(maps.Keys(speedups)) {
 		v := spanOf(speedups[n])
@@ -268,9 +269,9 @@ func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
 			continue
 		}
 		xy := plotter.XY{X: float64(n), Y: v.Value}
-		b.values.add(xy.Y)
-		b.reach.add(v.Min, v.Max)
-		area.at = append(area.at, interval{xy.X, v.Min, v.Max})
+		b.values.Add(xy.Y)
+		b.reach.Add(v.Min, v.Max)
+		area.At = append(area.At, element.Interval{X: xy.X, Lo: v.Min, Hi: v.Max})
 		if n <= most {
 			within, beyond = append(within, xy), plotter.XYs{xy} // what is beyond begins where this ends
 		} else {
@@ -282,8 +283,8 @@ func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
 		return err
 	}
 	b.legend = append(b.legend,
-		entry{name: b.study.Series()[0], icons: []plot.Thumbnailer{key{glyph: l.glyph}}},
-		entry{name: fmt.Sprintf("median of %d laws", laws), icons: []plot.Thumbnailer{key{line: l.line}}}, rangeIcon(l))
+		element.LegendEntry{Name: b.study.Series()[0], Icons: []plot.Thumbnailer{element.LegendKey{Glyph: l.Glyph}}},
+		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", laws), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeIcon(l))
 	return nil
 }
 
@@ -302,18 +303,18 @@ func lawName(law string) string {
 // marks are where another worker adds less than half of itself, and where the
 // throughput peaks, if that is inside the picture; named where the texts of all
 // laws have room.
-func (b *builder) marks(law *scaling.Fit, l look, end int, named bool) []plot.Plotter {
+func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) []plot.Plotter {
 	var out []plot.Plotter
-	style := textStyle(fontSize - 2)
-	style.Color = l.line.Color
+	style := element.TextStyle(element.FontSize - 2)
+	style.Color = l.Line.Color
 	style.XAlign, style.YAlign = draw.XLeft, draw.YTop // below the line there is most room
 	mark := func(size int, ok bool, text string) {
 		if !ok || size > end || size <= b.sizes[0] { // from the first on there is no place to mark
 			return
 		}
 		at := law.Speedup(float64(size))
-		glyph := draw.GlyphStyle{Color: l.line.Color, Radius: 5, Shape: outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
-		drawn, err := line(plotter.XYs{{X: float64(size), Y: at}}, glyphAlone(glyph))
+		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.Outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
+		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphAlone(glyph))
 		if err != nil {
 			return
 		}
@@ -321,7 +322,7 @@ func (b *builder) marks(law *scaling.Fit, l look, end int, named bool) []plot.Pl
 		if !named {
 			return
 		}
-		out = append(out, notes{{x: float64(size), y: at, text: text + " " + strconv.Itoa(size), shift: vg.Point{X: 3, Y: -6}, style: style, ground: true}})
+		out = append(out, element.Notes{{X: float64(size), Y: at, Words: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Ground: true}})
 	}
 	size, ok := law.Half()
 	mark(size, ok, "half from")
@@ -375,7 +376,7 @@ func (b *builder) measuredOnly() dataframe.DataFrame {
 	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
 	var rows []int
 	for i := range names {
-		if finite(measured[i]) || i+1 == len(names) || names[i+1] != names[i] {
+		if element.Finite(measured[i]) || i+1 == len(names) || names[i+1] != names[i] {
 			rows = append(rows, i)
 		}
 	}

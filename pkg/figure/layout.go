@@ -9,16 +9,18 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"lockstep/pkg/figure/internal/element"
 )
 
 // What a picture needs to be readable.
 const (
-	leastZoom      = 7.0 / fontSize // labels of 7 points, where no size was asked for
-	leastText      = 5.5            // points of any text
-	goodShare      = 0.45           // of the picture, for the data; the legend shrinks or moves to reach it
-	tolerableShare = 0.33           // below it names are shortened as well
-	leastShare     = 0.25           // below it the picture is refused
-	leastWidth     = 0.8 * vg.Inch  // of the data
+	leastZoom      = 7.0 / element.FontSize // labels of 7 points, where no size was asked for
+	leastText      = 5.5                    // points of any text
+	goodShare      = 0.45                   // of the picture, for the data; the legend shrinks or moves to reach it
+	tolerableShare = 0.33                   // below it names are shortened as well
+	leastShare     = 0.25                   // below it the picture is refused
+	leastWidth     = 0.8 * vg.Inch          // of the data
 	leastHeight    = 0.5 * vg.Inch
 )
 
@@ -26,11 +28,11 @@ const (
 // picture of usual size, which is drawn zoom times as large.
 type arrangement struct {
 	zoom   vg.Length
-	plot   plot.Plot  // without title and labels, with as many ticks as have room
-	right  *rightAxis // nil without one
+	plot   plot.Plot          // without title and labels, with as many ticks as have room
+	right  *element.RightAxis // nil without one
 	area   vg.Rectangle
 	data   vg.Rectangle
-	legend legend
+	legend element.Legend
 	corner vg.Point // upper left of the legend
 	texts  []placedText
 
@@ -50,10 +52,10 @@ type placedText struct {
 // so that text can be read.
 func (f *Figure) zoom(w, h vg.Length) vg.Length {
 	if points := f.options.FontSize; points > 0 {
-		return vg.Length(points / fontSize)
+		return vg.Length(points / element.FontSize)
 	}
 	const softer = 0.6 // 12 points on 6.4 inches are 8.4 points on 3.5 inches
-	smaller := min(float64(w/width), float64(h/f.natural), 1)
+	smaller := min(float64(w/element.UsualWidth), float64(h/f.natural), 1)
 	return vg.Length(max(leastZoom, math.Pow(max(smaller, 0), softer)))
 }
 
@@ -63,12 +65,12 @@ func (f *Figure) arrange(whole vg.Rectangle) *arrangement {
 	a := &arrangement{zoom: f.zoom(size.X, size.Y), plot: *f.plot}
 	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the ground is there
 	if f.right != nil {
-		axis, its := *f.right.plot, *f.right
-		its.plot = &axis
+		axis, its := *f.right.Plot, *f.right
+		its.Plot = &axis
 		a.right = &its
 	}
-	inner := scaled(whole, 1/a.zoom)
-	inner.Min, inner.Max = inner.Min.Add(vg.Point{X: margin, Y: margin}), inner.Max.Sub(vg.Point{X: margin, Y: margin})
+	inner := element.Scaled(whole, 1/a.zoom)
+	inner.Min, inner.Max = inner.Min.Add(vg.Point{X: element.Margin, Y: element.Margin}), inner.Max.Sub(vg.Point{X: element.Margin, Y: element.Margin})
 	area := a.placeTitle(f.plot, inner)
 	labels := a.placeLabels(inner, &area)
 	a.placeLegend(f, inner, area, size)
@@ -84,7 +86,7 @@ func (a *arrangement) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle 
 	if title.Text == "" {
 		return inner
 	}
-	lines := wrap(title.Text, inner.Size().X, style.Width)
+	lines := element.Wrap(title.Text, inner.Size().X, style.Width)
 	a.texts = append(a.texts, placedText{lines, style, vg.Point{X: (inner.Min.X + inner.Max.X) / 2, Y: inner.Max.Y}})
 	inner.Max.Y -= style.Rectangle(lines).Size().Y + title.Padding
 	return inner
@@ -99,7 +101,7 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 	x, y := a.plot.X.Label, a.plot.Y.Label
 	a.plot.X.Label.Text, a.plot.Y.Label.Text = "", ""
 	if a.right != nil {
-		area.Max.X -= a.right.width()
+		area.Max.X -= a.right.Width()
 	}
 	left, bottom := area.Min.X, area.Min.Y
 	if y.Text != "" {
@@ -120,8 +122,8 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 		if x.Text != "" {
 			style := a.shrink(x.TextStyle, x.Text, size.X)
 			half := style.Width(x.Text) / 2
-			if a.legend.position == LegendBottom {
-				bottom += a.legend.size.Y + legendGap
+			if a.legend.Position == LegendBottom {
+				bottom += a.legend.Size.Y + element.LegendGap
 			}
 			a.texts = append(a.texts, placedText{x.Text, style, vg.Point{
 				X: between(center.X, inner.Min.X+half, inner.Max.X-half), Y: bottom + style.FontExtents().Descent,
@@ -156,19 +158,19 @@ func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.P
 	bare := a.dataOf(area)
 	taken := area.Size().Sub(bare.Size()) // by the axes
 	room := inner.Max.X - bare.Min.X
-	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l legend) float64 {
-		left := l.take(area).Size().Sub(taken).Scale(a.zoom)  // less than 0 on both sides is no area
+	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
+		left := l.Take(area).Size().Sub(taken).Scale(a.zoom)  // less than 0 on both sides is no area
 		if !(left.X >= leastWidth && left.Y >= leastHeight) { // NaN where nothing is left
 			return 0
 		}
 		return float64(left.X * left.Y / (size.X * size.Y))
 	})
-	a.area = a.legend.take(area)
-	switch a.legend.position {
+	a.area = a.legend.Take(area)
+	switch a.legend.Position {
 	case LegendRight:
-		a.corner = vg.Point{X: inner.Max.X - a.legend.size.X, Y: a.area.Max.Y}
+		a.corner = vg.Point{X: inner.Max.X - a.legend.Size.X, Y: a.area.Max.Y}
 	case LegendBottom:
-		a.corner = vg.Point{X: max(inner.Min.X, min(bare.Min.X, inner.Max.X-a.legend.size.X)), Y: inner.Min.Y + a.legend.size.Y}
+		a.corner = vg.Point{X: max(inner.Min.X, min(bare.Min.X, inner.Max.X-a.legend.Size.X)), Y: inner.Min.Y + a.legend.Size.Y}
 	default:
 		a.corner = vg.Point{X: bare.Min.X, Y: area.Max.Y}
 	}
@@ -187,18 +189,18 @@ func (a *arrangement) fitTicks() {
 	a.fitAxis(&a.plot.Y, a.data.Size().Y, true)
 	a.data = a.dataOf(a.area)
 	if a.right != nil {
-		a.fitAxis(&a.right.plot.Y, a.data.Size().Y, true)
+		a.fitAxis(&a.right.Plot.Y, a.data.Size().Y, true)
 	}
 }
 
 // fitAxis leaves as many ticks of an axis as have room on a length.
 func (a *arrangement) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
-	if t, ok := axis.Tick.Marker.(fittingTicks); ok && length > 0 {
-		t.fit(axis, length, vertical, leastText/a.zoom)
+	if t, ok := axis.Tick.Marker.(element.FittingTicks); ok && length > 0 {
+		t.Fit(axis, length, vertical, leastText/a.zoom)
 	}
-	r := ruler{axis: axis, length: length, vertical: vertical}
+	r := element.Ruler{Axis: axis, Length: length, Vertical: vertical}
 	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
-	if r.collide(ticks) || r.repeated(ticks) {
+	if r.Collide(ticks) || r.Repeated(ticks) {
 		a.refuse("the labels of the axis have no room beside each other")
 	}
 }
@@ -221,13 +223,13 @@ func (a *arrangement) draw(c draw.Canvas) {
 	for _, t := range a.texts {
 		c.FillText(t.style, t.at, t.text)
 	}
-	if len(a.legend.entries) > 0 {
-		a.legend.draw(c, a.corner)
+	if len(a.legend.Entries) > 0 {
+		a.legend.Draw(c, a.corner)
 	}
 	plotted := draw.Canvas{Canvas: c.Canvas, Rectangle: a.area}
 	a.plot.Draw(plotted)
 	if a.right != nil {
-		a.right.draw(draw.Canvas{Canvas: c.Canvas, Rectangle: a.data})
+		a.right.Draw(draw.Canvas{Canvas: c.Canvas, Rectangle: a.data})
 	}
 }
 
@@ -257,7 +259,7 @@ func (f *Figure) drawOnWhite(c draw.Canvas) {
 // drawPlot draws what stands on the ground.
 func (f *Figure) drawPlot(c draw.Canvas) {
 	a := f.arrange(c.Rectangle)
-	a.draw(zoomed(c, a.zoom))
+	a.draw(element.Zoomed(c, a.zoom))
 }
 
 // tooSmall says why nobody could read the figure in a picture of a size; it is
@@ -343,7 +345,7 @@ func (f *Figure) sized() (*Figure, error) {
 	o, p := f.options, f.plot
 	p.X.Label.Text, p.Y.Label.Text = replaced(p.X.Label.Text, o.XLabel), replaced(p.Y.Label.Text, o.YLabel)
 	if f.right != nil {
-		label := &f.right.plot.Y.Label
+		label := &f.right.Plot.Y.Label
 		label.Text = replaced(label.Text, o.RightLabel)
 	}
 	if o.NoTitle {

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -86,17 +87,17 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		unit = f.timeAxis(shown, axis)
 	}
 	drawnTrain, drawnVal := false, false
-	values := nowhere()
+	values := element.EmptyExtent()
 	for i := range shown {
 		c := &shown[i]
-		train, val, err := f.curve(o, c, lookOf(i), axis.x(c), unit, &values)
+		train, val, err := f.curve(o, c, element.SeriesLook(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 		if train || val {
-			l := lookOf(i)
-			l.line.Dashes = nil
-			f.legend = append(f.legend, entry{name: label(c), icons: []plot.Thumbnailer{key(l)}})
+			l := element.SeriesLook(i)
+			l.Line.Dashes = nil
+			f.legend = append(f.legend, element.LegendEntry{Name: label(c), Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
@@ -115,11 +116,11 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 // timeAxis names the unit in which the longest curve is legible, and returns
 // its seconds.
 func (f *Figure) timeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
-	longest := nowhere()
+	longest := element.EmptyExtent()
 	for i := range shown {
-		longest.add(axis.x(&shown[i])...)
+		longest.Add(axis.x(&shown[i])...)
 	}
-	name, unit := timeUnit(longest.hi)
+	name, unit := element.TimeUnit(longest.Hi)
 	f.plot.X.Label.Text = axis.label + " (" + name + ")"
 	return unit
 }
@@ -132,19 +133,19 @@ func (f *Figure) trainOrVal(train, val bool) {
 	case !train:
 		f.plot.Y.Label.Text = "validation loss"
 	default:
-		solid := draw.LineStyle{Color: grey(), Width: 1.6}
+		solid := draw.LineStyle{Color: element.Gray(), Width: 1.6}
 		dashed := solid
 		dashed.Dashes = valDashes()
-		dot := draw.GlyphStyle{Color: grey(), Radius: lookOf(0).glyph.Radius, Shape: draw.CircleGlyph{}}
+		dot := draw.GlyphStyle{Color: element.Gray(), Radius: element.SeriesLook(0).Glyph.Radius, Shape: draw.CircleGlyph{}}
 		f.legend = append(f.legend,
-			entry{name: "training", icons: []plot.Thumbnailer{key{solid, dot}}},
-			entry{name: "validation", icons: []plot.Thumbnailer{key{dashed, dot}, key{glyph: eye()}}})
+			element.LegendEntry{Name: "training", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: dot}}},
+			element.LegendEntry{Name: "validation", Icons: []plot.Thumbnailer{element.LegendKey{Line: dashed, Glyph: dot}, element.LegendKey{Glyph: eye()}}})
 	}
 }
 
 // lossAxes sets the ranges of the axes.
-func (f *Figure) lossAxes(o Options, axis lossAxis, values extent) {
-	valueAxis(&f.plot.Y, values, nowhere(), o.LogY, false)
+func (f *Figure) lossAxes(o Options, axis lossAxis, values element.Extent) {
+	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), o.LogY, false)
 	if axis.time {
 		f.plot.X.Min, f.plot.X.Max = 0, f.plot.X.Max*1.02
 		if !(f.plot.X.Max > 0) { // no time passed
@@ -152,7 +153,7 @@ func (f *Figure) lossAxes(o Options, axis lossAxis, values extent) {
 		}
 		return
 	}
-	f.plot.X.Tick.Marker = epochTicks{}
+	f.plot.X.Tick.Marker = element.EpochTicks{}
 	if f.plot.X.Min == f.plot.X.Max { // one epoch
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
@@ -279,71 +280,71 @@ func (o Options) smoothText() string {
 
 // curve draws one curve and says what there was to draw. A point lies at
 // x/unit.
-func (f *Figure) curve(o Options, c *scaling.LossCurve, l look, x []float64, unit float64, values *extent) (train, val bool, err error) {
-	trains, vals := traceOf(x, c.Train, 0, unit), traceOf(x, c.Val, 0, unit)
+func (f *Figure) curve(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
+	trains, vals := element.TraceOf(x, c.Train, 0, unit), element.TraceOf(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = reachOf(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
 		f.lossBand(o, c, l, x, unit, values)
 	}
-	for i, t := range []trace{trains, vals} {
-		if t.len() == 0 {
+	for i, t := range []element.Trace{trains, vals} {
+		if t.Len() == 0 {
 			continue
 		}
-		values.on(o.LogY, t.y...)
+		values.AddOn(o.LogY, t.Y...)
 		look := l
-		look.line.Dashes = nil
-		if i == 1 && trains.len() > 0 {
-			look.line.Dashes = valDashes()
+		look.Line.Dashes = nil
+		if i == 1 && trains.Len() > 0 {
+			look.Line.Dashes = valDashes()
 		}
-		if t, err = f.smoothed(o, t, look.line, 90, 1); err != nil {
+		if t, err = f.smoothed(o, t, look.Line, 90, 1); err != nil {
 			return false, false, err
 		}
 		if err := f.thinned(t, look); err != nil {
 			return false, false, err
 		}
-		if i == 1 && trains.len() > 0 { // an eye tells validation where there is no line
-			eyes, err := line(t.thin(), glyphAlone(eye()))
+		if i == 1 && trains.Len() > 0 { // an eye tells validation where there is no line
+			eyes, err := element.LineWithGlyphs(t.Thin(), glyphAlone(eye()))
 			if err != nil {
 				return false, false, err
 			}
 			f.plot.Add(eyes...)
 		}
 	}
-	return trains.len() > 0, vals.len() > 0, nil
+	return trains.Len() > 0, vals.Len() > 0, nil
 }
 
 // reachOf is the range of an axis that shows x too.
 func reachOf(x []float64, unit, lo, hi float64) (float64, float64) {
-	reach := nowhere()
-	reach.add(x...)
-	return min(lo, reach.lo/unit), max(hi, reach.hi/unit)
+	reach := element.EmptyExtent()
+	reach.Add(x...)
+	return min(lo, reach.Lo/unit), max(hi, reach.Hi/unit)
 }
 
 // lossBand draws how far the training loss of repeated runs reaches.
-func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l look, x []float64, unit float64, values *extent) {
-	var spread []interval
+func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) {
+	var spread []element.Interval
 	wide := false
 	for i, at := range x {
-		if !finite(at) || !finite(c.Train[i]) {
+		if !element.Finite(at) || !element.Finite(c.Train[i]) {
 			continue
 		}
-		spread = append(spread, interval{at / unit, c.TrainMin[i], c.TrainMax[i]})
+		spread = append(spread, element.Interval{X: at / unit, Lo: c.TrainMin[i], Hi: c.TrainMax[i]})
 		wide = wide || c.TrainMax[i] > c.TrainMin[i]
-		values.on(o.LogY, c.TrainMin[i], c.TrainMax[i])
+		values.AddOn(o.LogY, c.TrainMin[i], c.TrainMax[i])
 	}
 	if wide {
-		f.plot.Add(band{at: condensedBand(spread), fill: pale(l.line.Color, 40)})
+		f.plot.Add(element.Band{At: element.CondensedBand(spread), Fill: element.WithAlpha(l.Line.Color, 40)})
 	}
 }
 
 // thinned draws a line with a few glyphs, which are enough to tell curves
 // apart.
-func (f *Figure) thinned(t trace, l look) error {
-	drawn, err := line(t.condensed(), lineAlone(l.line))
+func (f *Figure) thinned(t element.Trace, l element.Look) error {
+	drawn, err := element.LineWithGlyphs(t.Condensed(), lineAlone(l.Line))
 	if err != nil {
 		return err
 	}
-	points, err := line(t.thin(), glyphAlone(l.glyph))
+	points, err := element.LineWithGlyphs(t.Thin(), glyphAlone(l.Glyph))
 	if err != nil {
 		return err
 	}
@@ -351,21 +352,21 @@ func (f *Figure) thinned(t trace, l look) error {
 	return nil
 }
 
-func lineAlone(style draw.LineStyle) look   { return look{line: style} }
-func glyphAlone(style draw.GlyphStyle) look { return look{glyph: style} }
+func lineAlone(style draw.LineStyle) element.Look   { return element.Look{Line: style} }
+func glyphAlone(style draw.GlyphStyle) element.Look { return element.Look{Glyph: style} }
 
 // smoothed is a line with the smoothing that the options ask for, if any; what
 // was logged is drawn pale.
-func (f *Figure) smoothed(o Options, t trace, style draw.LineStyle, alpha uint8, width vg.Length) (trace, error) {
+func (f *Figure) smoothed(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) (element.Trace, error) {
 	if o.Smooth == 0 {
 		return t, nil
 	}
-	style.Color, style.Width = pale(style.Color, alpha), width
-	raw, err := line(t.condensed(), lineAlone(style))
+	style.Color, style.Width = element.WithAlpha(style.Color, alpha), width
+	raw, err := element.LineWithGlyphs(t.Condensed(), lineAlone(style))
 	if err != nil {
 		return t, err
 	}
 	f.plot.Add(raw...)
-	t.y = scaling.CurveLine{Y: t.y}.Smoothed(o.Smooth).Y
+	t.Y = scaling.CurveLine{Y: t.Y}.Smoothed(o.Smooth).Y
 	return t, nil
 }

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -45,8 +46,8 @@ func manyNote(n int, mark, value string) string {
 }
 
 // rangeIcon is the legend's entry of a band of a color.
-func rangeIcon(l look) entry {
-	return entry{name: rangeName, icons: []plot.Thumbnailer{band{fill: pale(l.line.Color, bandAlpha)}}}
+func rangeIcon(l element.Look) element.LegendEntry {
+	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
 
 // bandAlpha is how opaque the band of a series is.
@@ -56,7 +57,7 @@ const bandAlpha = 45
 func spanOf(values []float64) scaling.Span {
 	nan := math.NaN()
 	s := scaling.Span{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
-	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !finite(x) })
+	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !element.Finite(x) })
 	if s.N = len(v); s.N == 0 {
 		return s
 	}
@@ -131,7 +132,7 @@ func (b *builder) combine(points []scaling.Point) {
 // nameRange adds the band of many series to the legend.
 func (b *builder) nameRange() {
 	if b.many > 0 && b.banded {
-		b.legend = append(b.legend, rangeIcon(lookOf(0)))
+		b.legend = append(b.legend, rangeIcon(element.SeriesLook(0)))
 	}
 }
 
@@ -203,8 +204,8 @@ func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
 // nameMedian adds to the legend what lines and bands of many series are, where
 // each line is named for its worker count.
 func (f *Figure) nameMedian(series int, banded bool) {
-	grayLook := look{line: draw.LineStyle{Color: grey(), Width: lookOf(0).line.Width}}
-	f.legend = append(f.legend, entry{name: medianName(series), icons: []plot.Thumbnailer{key(grayLook)}})
+	grayLook := element.Look{Line: draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}}
+	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
 	if banded {
 		f.legend = append(f.legend, rangeIcon(grayLook))
 	}
@@ -230,50 +231,50 @@ func combinedGroups(all []group) []group {
 // each x of any line, or of very many x at as many as a picture shows. Between its
 // points a line is straight; where less than half of the lines have a value, the
 // median has none.
-func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []interval) {
+func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interval) {
 	if len(lines) == 1 {
 		return lines[0], nil
 	}
-	var traces []trace
+	var traces []element.Trace
 	var xs []float64
 	for _, l := range lines {
-		t := traceOf(l.X, l.Y, 0, 1)
-		traces, xs = append(traces, t), append(xs, t.x...)
+		t := element.TraceOf(l.X, l.Y, 0, 1)
+		traces, xs = append(traces, t), append(xs, t.X...)
 	}
 	slices.Sort(xs)
-	if xs = slices.Compact(xs); len(xs) > stretches {
+	if xs = slices.Compact(xs); len(xs) > element.Stretches {
 		lo, hi := xs[0], xs[len(xs)-1]
 		xs = xs[:0]
-		for i := range stretches {
-			xs = append(xs, lo+(hi-lo)*float64(i)/(stretches-1))
+		for i := range element.Stretches {
+			xs = append(xs, lo+(hi-lo)*float64(i)/(element.Stretches-1))
 		}
 	}
 	values := make([][]float64, len(xs))
 	for _, t := range traces {
 		next := 0 // of t, the first point not before x
 		for i, x := range xs {
-			for next < t.len() && t.x[next] < x {
+			for next < t.Len() && t.X[next] < x {
 				next++
 			}
 			switch {
-			case next == t.len():
-			case t.x[next] == x:
-				values[i] = append(values[i], t.y[next])
+			case next == t.Len():
+			case t.X[next] == x:
+				values[i] = append(values[i], t.Y[next])
 			case next > 0:
-				part := (x - t.x[next-1]) / (t.x[next] - t.x[next-1])
-				values[i] = append(values[i], t.y[next-1]+part*(t.y[next]-t.y[next-1]))
+				part := (x - t.X[next-1]) / (t.X[next] - t.X[next-1])
+				values[i] = append(values[i], t.Y[next-1]+part*(t.Y[next]-t.Y[next-1]))
 			}
 		}
 	}
 	out := scaling.CurveLine{Series: lines[0].Series, Workers: lines[0].Workers, Name: lines[0].Name, Rank: -1}
-	var reach []interval
+	var reach []element.Interval
 	for i, x := range xs {
 		if 2*len(values[i]) < len(lines) {
 			continue
 		}
 		v := spanOf(values[i])
 		out.X, out.Y = append(out.X, x), append(out.Y, v.Value)
-		reach = append(reach, interval{x, v.Min, v.Max})
+		reach = append(reach, element.Interval{X: x, Lo: v.Min, Hi: v.Max})
 	}
 	return out, reach
 }
@@ -337,14 +338,14 @@ func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 // medianMarks draws the median of the values at each count, with a bar from the
 // lowest to the highest.
 func medianMarks(values map[int][]float64) (measured, error) {
-	l := lookOf(0)
+	l := element.SeriesLook(0)
 	var xy plotter.XYs
-	bounds := whiskers{style: draw.LineStyle{Color: l.line.Color, Width: 1}}
+	bounds := element.ErrorBars{Style: draw.LineStyle{Color: l.Line.Color, Width: 1}}
 	for _, n := range slices.Sorted(maps.Keys(values)) {
 		v := spanOf(values[n])
 		xy = append(xy, plotter.XY{X: float64(n), Y: v.Value})
-		bounds.at = append(bounds.at, interval{float64(n), v.Min, v.Max})
+		bounds.At = append(bounds.At, element.Interval{X: float64(n), Lo: v.Min, Hi: v.Max})
 	}
-	marks, err := line(xy, l)
+	marks, err := element.LineWithGlyphs(xy, l)
 	return measured{bounds, marks}, err
 }

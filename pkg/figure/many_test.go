@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -83,8 +84,8 @@ func TestChosenSeriesAreDrawn(t *testing.T) {
 	for _, n := range []int{1, mostSeries, mostSeries + 1} {
 		f, err := Options{Series: study.Series()[:n]}.Speedup(study)
 		check(t, err)
-		each := slices.ContainsFunc(f.legend, func(e entry) bool { return e.name == study.Series()[0] })
-		median := slices.ContainsFunc(f.legend, func(e entry) bool { return e.name == medianName(n) })
+		each := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == study.Series()[0] })
+		median := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == medianName(n) })
 		if each != (n <= mostSeries) || median == each {
 			t.Errorf("%d series: each is named: %v, their median is named: %v", n, each, median)
 		}
@@ -141,7 +142,7 @@ func TestMedianLine(t *testing.T) {
 	if !slices.Equal(line.X, []float64{0, 1, 2}) || !slices.Equal(line.Y, []float64{3, 3, 3}) {
 		t.Errorf("median at %v is %v", line.X, line.Y)
 	}
-	if want := []interval{{0, 0, 5}, {1, 1, 5}, {2, 2, 5}}; !slices.Equal(reach, want) {
+	if want := []element.Interval{{X: 0, Lo: 0, Hi: 5}, {X: 1, Lo: 1, Hi: 5}, {X: 2, Lo: 2, Hi: 5}}; !slices.Equal(reach, want) {
 		t.Errorf("range %v, want %v", reach, want)
 	}
 }

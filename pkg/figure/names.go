@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
@@ -42,7 +43,7 @@ func constructors() []constructor {
 		}},
 		{name: "strong_scaling", draw: Options.StrongScaling, asked: func(s *scaling.Study) bool {
 			return has(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
-				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return finite(p.EpochSeconds.Value) })
+				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
 		}},
 		{name: "overhead", draw: Options.Overhead},
 		{name: "fit", draw: Options.Fit},

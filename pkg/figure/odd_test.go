@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
@@ -27,7 +28,7 @@ func TestAccuracyInPerCent(t *testing.T) {
 		check(t, err)
 		y := f.plot.Y
 		if f.right != nil {
-			y = f.right.plot.Y
+			y = f.right.Plot.Y
 		}
 		if y.Min != 0 || y.Max < 78 {
 			t.Errorf("%s: the axis is from %g to %g, and the values are up to 78", name, y.Min, y.Max)
@@ -46,7 +47,7 @@ func TestAccuracyInPerCent(t *testing.T) {
 		check(t, err)
 		y := f.plot.Y
 		if f.right != nil {
-			y = f.right.plot.Y
+			y = f.right.Plot.Y
 		}
 		if y.Min != 0 || y.Max != 1 {
 			t.Errorf("%s: the axis is from %g to %g, expected 0 to 1", name, y.Min, y.Max)
@@ -85,11 +86,11 @@ func TestWhiskersStayInside(t *testing.T) {
 	f, err := EpochTime(synthetic(t, []string{"ddp"}, []int{1, 2}, 1, 4))
 	check(t, err)
 	before := f.SVG()
-	f.plot.Add(whiskers{at: []interval{{1, -8, -5}, {2, 50, 90}}, style: lookOf(0).line})
+	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: -5}, {X: 2, Lo: 50, Hi: 90}}, Style: element.SeriesLook(0).Line})
 	if f.SVG() != before {
 		t.Error("bars outside of the axis are drawn")
 	}
-	f.plot.Add(whiskers{at: []interval{{1, -8, 1}}, style: lookOf(0).line})
+	f.plot.Add(element.ErrorBars{At: []element.Interval{{X: 1, Lo: -8, Hi: 1}}, Style: element.SeriesLook(0).Line})
 	if f.SVG() == before {
 		t.Error("a bar that lies partly inside is not drawn")
 	}
@@ -147,8 +148,8 @@ func TestTwelveSeries(t *testing.T) {
 		t.Errorf("the legend has %d entries, expected a curve a series", n)
 	}
 	for i, e := range f.legend[:len(names)] {
-		if want := fmt.Sprintf("series %d, 16 workers", i); e.name != want {
-			t.Errorf("curve %d is of %s, expected %s", i, e.name, want)
+		if want := fmt.Sprintf("series %d, 16 workers", i); e.Name != want {
+			t.Errorf("curve %d is of %s, expected %s", i, e.Name, want)
 		}
 	}
 	if !strings.Contains(f.Caption(), "12 of 60 curves are drawn") {

@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -139,15 +140,15 @@ func (o *Options) of(study *scaling.Study, name string) (*scaling.Study, error) 
 
 // figure is an empty figure of the options' size.
 func (o Options) figure(name, title, x, y string) *Figure {
-	f := &Figure{Width: width, Height: height, name: name, options: o, heading: o.titled(title)}
-	f.plot = newPlot(f.heading, x, y)
+	f := &Figure{Width: element.UsualWidth, Height: element.UsualHeight, name: name, options: o, heading: o.titled(title)}
+	f.plot = element.NewPlot(f.heading, x, y)
 	if o.WidthInches > 0 {
 		f.Width = vg.Length(o.WidthInches) * vg.Inch
-		f.Height = min(height, f.Width*height/width)
+		f.Height = min(element.UsualHeight, f.Width*element.UsualHeight/element.UsualWidth)
 	}
 	f.natural = f.Height
 	if o.HeightInches > 0 {
-		f.Height, f.natural = vg.Length(o.HeightInches)*vg.Inch, height
+		f.Height, f.natural = vg.Length(o.HeightInches)*vg.Inch, element.UsualHeight
 	}
 	return f
 }
@@ -172,10 +173,10 @@ func (o Options) logarithmic(counts []int) bool {
 // reach is how far the bar of a value goes. It is not ok where there is none.
 func (o Options) reach(v scaling.Span) (lo, hi float64, interval, ok bool) {
 	switch {
-	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !finite(v.Value):
-	case o.Intervals == "" && finite(v.Low) && finite(v.High) && v.NotDrawn() == "":
+	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
+	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawn() == "":
 		return v.Low, v.High, true, true
-	case finite(v.Min) && finite(v.Max) && v.Max > v.Min:
+	case element.Finite(v.Min) && element.Finite(v.Max) && v.Max > v.Min:
 		return v.Min, v.Max, false, true
 	}
 	return 0, 0, false, false
@@ -191,5 +192,3 @@ func (o Options) titled(title string) string {
 	}
 	return title
 }
-
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling"
 )
@@ -44,14 +45,14 @@ type builder struct {
 	q             quantity
 	sizes         []int // ascending
 	log           bool  // of the axis of the workers
-	values, reach extent
+	values, reach element.Extent
 	missing       []string // points without a value, for the caption
 	intervals     bool     // a confidence interval is drawn
 	ranges        bool     // lowest and highest are drawn
 	notDrawn      []string // why intervals are not drawn
 	banded        bool
 	spreads       bool // of epochs are drawn
-	besides       map[string]beside
+	besides       map[string]element.SideBySide
 	disturbed     bool // a point has a ring because other load disturbed its runs
 }
 
@@ -61,9 +62,9 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{o: o, study: study, whole: study, q: q, values: nowhere(), reach: nowhere()}
+	b := &builder{o: o, study: study, whole: study, q: q, values: element.EmptyExtent(), reach: element.EmptyExtent()}
 	for _, p := range study.Points {
-		if p.Size > 0 && finite(q.span(p).Value) {
+		if p.Size > 0 && element.Finite(q.span(p).Value) {
 			b.sizes = append(b.sizes, p.Size)
 		}
 	}
@@ -94,10 +95,10 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		b.placeBars(b.reaches)
 	}
 	for i, series := range study.Series() {
-		b.bars(series, lookOf(i))
+		b.bars(series, element.SeriesLook(i))
 	}
 	for i, series := range study.Series() {
-		if err := b.line(series, lookOf(i)); err != nil {
+		if err := b.line(series, element.SeriesLook(i)); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
 		}
 	}
@@ -132,19 +133,19 @@ func why(study *scaling.Study, name string) string {
 // the table.
 func (b *builder) epochBars() {
 	spreads := b.study.EpochSpreads().Rows
-	at := map[string][]interval{}
+	at := map[string][]element.Interval{}
 	for _, e := range spreads {
 		v := b.q.spread(e)
 		if e.Size <= 0 || !(v.High >= v.Low) {
 			continue
 		}
-		at[e.Series] = append(at[e.Series], interval{float64(e.Size), v.Low, v.High})
-		b.reach.on(b.o.LogY || b.log, v.Low, v.High)
+		at[e.Series] = append(at[e.Series], element.Interval{X: float64(e.Size), Lo: v.Low, Hi: v.High})
+		b.reach.AddOn(b.o.LogY || b.log, v.Low, v.High)
 		b.spreads = true
 	}
-	b.placeBars(func(name string) []interval { return at[name] })
+	b.placeBars(func(name string) []element.Interval { return at[name] })
 	for i, name := range b.study.Series() {
-		b.plot.Add(whiskers{at: at[name], style: draw.LineStyle{Color: lookOf(i).line.Color, Width: 1}, beside: b.besides[name]})
+		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Beside: b.besides[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -161,8 +162,8 @@ func (b *builder) epochBars() {
 }
 
 // bars draws how far the values of a series reach: a band, or bars.
-func (b *builder) bars(series string, l look) {
-	var at []interval
+func (b *builder) bars(series string, l element.Look) {
+	var at []element.Interval
 	for _, p := range b.study.Points {
 		if p.Series != series || p.Size <= 0 {
 			continue
@@ -171,44 +172,44 @@ func (b *builder) bars(series string, l look) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.reach(b.q.span(p))
-		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && finite(v) { // where all series agree, such as the speed-up of the baseline
+		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && element.Finite(v) { // where all series agree, such as the speed-up of the baseline
 			lo, hi, ok = v, v, true
 		}
 		if !ok {
 			continue
 		}
-		at = append(at, interval{float64(p.Size), lo, hi})
-		b.reach.on(b.o.LogY || b.log, lo, hi)
+		at = append(at, element.Interval{X: float64(p.Size), Lo: lo, Hi: hi})
+		b.reach.AddOn(b.o.LogY || b.log, lo, hi)
 		if hi > lo {
 			b.intervals, b.ranges = b.intervals || confident, b.ranges || !confident
 		}
 	}
 	if b.banded {
-		b.plot.Add(band{at: at, fill: pale(l.line.Color, bandAlpha)})
+		b.plot.Add(element.Band{At: at, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		return
 	}
-	b.plot.Add(whiskers{at: at, style: draw.LineStyle{Color: l.line.Color, Width: 1}, beside: b.besides[series]})
+	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Beside: b.besides[series]})
 }
 
 // placeBars makes room for the bars of several series at equal x.
-func (b *builder) placeBars(at func(series string) []interval) {
+func (b *builder) placeBars(at func(series string) []element.Interval) {
 	names := b.study.Series()
-	bars := make([][]interval, len(names))
+	bars := make([][]element.Interval, len(names))
 	for i, name := range names {
 		bars[i] = at(name)
 	}
-	b.besides = map[string]beside{}
-	for i, place := range besides(bars) {
+	b.besides = map[string]element.SideBySide{}
+	for i, place := range element.PlaceSideBySide(bars) {
 		b.besides[names[i]] = place
 	}
 }
 
 // reaches returns the reach of each value of a series.
-func (b *builder) reaches(series string) []interval {
-	var at []interval
+func (b *builder) reaches(series string) []element.Interval {
+	var at []element.Interval
 	for _, p := range b.study.Points {
 		if lo, hi, _, ok := b.o.reach(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
-			at = append(at, interval{float64(p.Size), lo, hi})
+			at = append(at, element.Interval{X: float64(p.Size), Lo: lo, Hi: hi})
 		}
 	}
 	return at
@@ -218,7 +219,7 @@ func (b *builder) reaches(series string) []interval {
 func (b *builder) points(series string, value func(scaling.Point) float64) plotter.XYs {
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
-		if v := value(p); p.Series == series && p.Size > 0 && finite(v) {
+		if v := value(p); p.Series == series && p.Size > 0 && element.Finite(v) {
 			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
 		}
 	}
@@ -226,9 +227,9 @@ func (b *builder) points(series string, value func(scaling.Point) float64) plott
 }
 
 // line draws a series.
-func (b *builder) line(series string, l look) error {
+func (b *builder) line(series string, l element.Look) error {
 	for _, p := range b.study.Points {
-		if p.Series == series && !(finite(b.q.span(p).Value) && p.Size > 0) {
+		if p.Series == series && !(element.Finite(b.q.span(p).Value) && p.Size > 0) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
 		}
 	}
@@ -237,29 +238,29 @@ func (b *builder) line(series string, l look) error {
 		return nil
 	}
 	for _, v := range xy {
-		b.values.on(b.o.LogY, v.Y)
+		b.values.AddOn(b.o.LogY, v.Y)
 	}
 	if b.q.solid {
-		l.line.Dashes = nil
+		l.Line.Dashes = nil
 	}
 	if b.q.points {
-		l.line.Width = 0
+		l.Line.Width = 0
 	}
-	drawn, err := line(xy, l)
+	drawn, err := element.LineWithGlyphs(xy, l)
 	if err != nil {
 		return err
 	}
-	b.plot.Add(b.besides[series].moveAll(drawn)...)
+	b.plot.Add(b.besides[series].MoveAll(drawn)...)
 	b.ringDisturbed(series)
 	if !b.q.points { // those are named with the line that joins them
-		b.legend = append(b.legend, entry{name: series, icons: []plot.Thumbnailer{key(l)}})
+		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	return nil
 }
 
 // disturbedRing is the glyph around a point that other load disturbed.
 func disturbedRing() draw.GlyphStyle {
-	return draw.GlyphStyle{Shape: ring{}, Radius: 7, Color: grey()}
+	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
 }
 
 // ringDisturbed draws a ring around each time of a series if other load on the
@@ -270,14 +271,14 @@ func (b *builder) ringDisturbed(series string) {
 	}
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
-		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && finite(v) {
+		if v := b.q.span(p).Value; p.Series == series && p.Disturbed > 0 && p.Size > 0 && element.Finite(v) {
 			xy = append(xy, plotter.XY{X: float64(p.Size), Y: v})
 		}
 	}
 	if len(xy) == 0 {
 		return
 	}
-	b.plot.Add(b.besides[series].moveAll([]plot.Plotter{dots{xy, disturbedRing()}})...)
+	b.plot.Add(b.besides[series].MoveAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
 	b.disturbed = true
 }
 
@@ -287,18 +288,18 @@ func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
 		return nil
 	}
 	end := plotter.XY{X: float64(to), Y: from.Y * float64(to) / from.X}
-	drawn, err := line(plotter.XYs{from, end}, look{line: style})
+	drawn, err := element.LineWithGlyphs(plotter.XYs{from, end}, element.Look{Line: style})
 	if err != nil {
 		return fmt.Errorf("draw ideal: %w", err)
 	}
 	if b.log && !b.q.proportional { // the straight line bends there
-		drawn, err = line(bent(from, to), look{line: style})
+		drawn, err = element.LineWithGlyphs(bent(from, to), element.Look{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw ideal: %w", err)
 		}
 	}
 	b.plot.Add(drawn...)
-	b.values.add(end.Y)
+	b.values.Add(end.Y)
 	return nil
 }
 
@@ -317,12 +318,12 @@ func bent(from plotter.XY, to int) plotter.XYs {
 func (b *builder) idealSpeedup() error {
 	var bases []int
 	for _, p := range b.study.Points {
-		if finite(p.Speedup.Value) && p.Baseline > 0 {
+		if element.Finite(p.Speedup.Value) && p.Baseline > 0 {
 			bases = append(bases, p.Baseline)
 		}
 	}
 	slices.Sort(bases)
-	style := dotted(grey())
+	style := element.DottedLine(element.Gray())
 	for _, base := range slices.Compact(bases) {
 		from := plotter.XY{X: float64(base), Y: 1}
 		if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
@@ -333,7 +334,7 @@ func (b *builder) idealSpeedup() error {
 		}
 	}
 	if len(bases) > 0 && len(b.sizes) > 1 {
-		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: style}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 	return nil
 }
@@ -347,17 +348,17 @@ func (b *builder) idealFrom() error {
 		if len(xy) < 2 {
 			continue
 		}
-		if err := b.across(xy[0], int(xy[len(xy)-1].X), dotted(lookOf(i).line.Color)); err != nil {
+		if err := b.across(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
 			return err
 		}
 		named = true
 	}
 	if named {
-		c := grey()
+		c := element.Gray()
 		if len(b.study.Series()) == 1 {
-			c = lookOf(0).line.Color
+			c = element.SeriesLook(0).Line.Color
 		}
-		b.legend = append(b.legend, entry{name: "ideal", icons: []plot.Thumbnailer{key{line: dotted(c)}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(c)}}})
 	}
 	return nil
 }
@@ -365,25 +366,25 @@ func (b *builder) idealFrom() error {
 // finish sets the axes and the caption. A high that is finite is the end of
 // the axis of the values, where they are between 0 and it.
 func (b *builder) finish(high float64) *Figure {
-	countAxis(&b.plot.X, b.sizes, b.log)
+	element.SetCountAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional
-	valueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
-	if finite(high) && !log && b.values.lo >= 0 && b.values.hi <= high { // else it is not of that unit
+	element.SetValueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
+	if element.Finite(high) && !log && b.values.Lo >= 0 && b.values.Hi <= high { // else it is not of that unit
 		b.plot.Y.Max = high
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
 	}
 	if b.disturbed {
-		b.legend = append(b.legend, entry{name: "disturbed by other load", icons: []plot.Thumbnailer{key{glyph: disturbedRing()}}})
+		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRing()}}})
 	}
 	b.caption = b.captionText() + cut(b.plot, b.reach)
 	return b.Figure
 }
 
 // cut says that what shows the reach of values ends at the edge of the plot.
-func cut(p *plot.Plot, reach extent) string {
+func cut(p *plot.Plot, reach element.Extent) string {
 	const rounding = 1e-9
 	room := rounding * (p.Y.Max - p.Y.Min)
-	if reach.hi > p.Y.Max+room || reach.lo < p.Y.Min-room {
+	if reach.Hi > p.Y.Max+room || reach.Lo < p.Y.Min-room {
 		return " Bars and bands that reach beyond the axis are cut."
 	}
 	return ""
@@ -412,7 +413,7 @@ func (b *builder) repeats() string {
 	}
 	var n []int
 	for _, p := range b.study.Points {
-		if v := b.q.span(p); finite(v.Value) {
+		if v := b.q.span(p); element.Finite(v.Value) {
 			n = append(n, v.N)
 		}
 	}
@@ -446,7 +447,7 @@ func (b *builder) repeats() string {
 // moved reports whether any series is drawn beside another.
 func (b *builder) moved() bool {
 	for _, place := range b.besides {
-		if place.of > 1 {
+		if place.Of > 1 {
 			return true
 		}
 	}
@@ -513,5 +514,5 @@ func few(names []string) string {
 
 // ringLook is that of the untrained network.
 func ringLook(c color.Color) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: ring{}}
+	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.Ring{}}
 }

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/figure/internal/raster"
 )
 
@@ -89,14 +90,14 @@ func (f *Figure) titleHeight() vg.Length {
 	if f.title == "" {
 		return 0
 	}
-	return f.titleStyle().FontExtents().Height + margin
+	return f.titleStyle().FontExtents().Height + element.Margin
 }
 
 // titleStyle returns the style of a page's title, which is smaller on a small
 // page.
 func (f *Figure) titleStyle() text.Style {
 	smaller := min(1, f.Width/(vg.Length(f.columns)*f.panelWidth()))
-	return textStyle((fontSize + 3) * max(leastZoom, smaller))
+	return element.TextStyle((element.FontSize + 3) * max(leastZoom, smaller))
 }
 
 // belowTitle returns what the title of a page leaves for the panels.
@@ -133,7 +134,7 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	if f.title != "" {
 		style := f.titleStyle()
 		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
-		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - margin/2}, f.title)
+		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - element.Margin/2}, f.title)
 	}
 	var drawing atOnce
 	defer drawing.wait()
@@ -181,8 +182,8 @@ func (f *Figure) drawPanel(i int, place draw.Canvas) {
 	f.panels[i].drawOnWhite(place)
 	if len(f.panels) > 1 {
 		w, h := place.Size().X, place.Size().Y
-		style := textStyle((fontSize + 1) * f.panels[i].zoom(w, h))
+		style := element.TextStyle((element.FontSize + 1) * f.panels[i].zoom(w, h))
 		style.YAlign = draw.YTop
-		place.FillText(style, vg.Point{X: place.Min.X + margin, Y: place.Max.Y - margin}, "("+letter(i)+")")
+		place.FillText(style, vg.Point{X: place.Min.X + element.Margin, Y: place.Max.Y - element.Margin}, "("+letter(i)+")")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -56,8 +57,8 @@ func TestPublishedFigures(t *testing.T) {
 			t.Errorf("%s at 14: IoU %s, published %s", series, got, want[1])
 		}
 	}
-	if f.right.plot.Y.Min != 0 || f.right.plot.Y.Max != 1 {
-		t.Errorf("the right axis is from %g to %g, published 0 to 1", f.right.plot.Y.Min, f.right.plot.Y.Max)
+	if f.right.Plot.Y.Min != 0 || f.right.Plot.Y.Max != 1 {
+		t.Errorf("the right axis is from %g to %g, published 0 to 1", f.right.Plot.Y.Min, f.right.Plot.Y.Max)
 	}
 	booster, err := Speedup(published(t, "resnet50-booster.csv"))
 	check(t, err)
@@ -176,8 +177,8 @@ func TestTeX(t *testing.T) {
 func TestManySeries(t *testing.T) {
 	for i := range 28 {
 		for j := range i {
-			a, b := lookOf(i), lookOf(j)
-			if a.line.Color == b.line.Color && i%len(glyphs()) == j%len(glyphs()) && i%len(dashes()) == j%len(dashes()) {
+			a, b := element.SeriesLook(i), element.SeriesLook(j)
+			if a.Line.Color == b.Line.Color && i%len(element.Glyphs()) == j%len(element.Glyphs()) && i%len(element.Dashes()) == j%len(element.Dashes()) {
 				t.Errorf("series %d and %d look the same", i, j)
 			}
 		}
@@ -189,19 +190,19 @@ func TestManySeries(t *testing.T) {
 func TestLegendCoversNothing(t *testing.T) {
 	names := []string{"a", "a rather long name of a series, with a comma", "synthetic, batch 128, no communication", "b", "c", "PyTorch Horovod", "x"}
 	for n := range names {
-		var entries []entry
+		var entries []element.LegendEntry
 		for _, name := range names[:n+1] {
-			entries = append(entries, entry{name: name})
+			entries = append(entries, element.LegendEntry{Name: name})
 		}
 		const width = 380
-		l := newLegend(entries, LegendTop, width, width, 1)
-		for i, name := range l.names {
-			left := l.columns[i%len(l.columns)]
-			right := left + l.icon() + l.style.Width(name)
+		l := element.NewLegend(entries, LegendTop, width, width, 1)
+		for i, name := range l.Names {
+			left := l.Columns[i%len(l.Columns)]
+			right := left + l.Icon() + l.Style.Width(name)
 			if right > width {
 				t.Errorf("%d entries: %q ends at %g of %d", n+1, name, right.Points(), width)
 			}
-			if k := i%len(l.columns) + 1; k < len(l.columns) && right > l.columns[k] {
+			if k := i%len(l.Columns) + 1; k < len(l.Columns) && right > l.Columns[k] {
 				t.Errorf("%d entries: %q covers its neighbour", n+1, name)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/recorder"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -73,19 +74,19 @@ func TestPaperSizes(t *testing.T) {
 		if a.problem != "" {
 			t.Errorf("%s: %s", label, a.problem)
 		}
-		data := scaled(a.data, a.zoom)
+		data := element.Scaled(a.data, a.zoom)
 		if share := float64(data.Size().X * data.Size().Y / (f.Width * f.Height)); share < leastShare {
 			t.Errorf("%s: the data have %.0f %% of the picture", label, 100*share)
 		}
 		marks := recorded(f, whole)
 		for _, e := range f.legend {
 			if !slices.ContainsFunc(iconMarks(e, a.zoom), func(want mark) bool { return marks.inside(data, want) }) {
-				t.Errorf("%s: nothing is drawn of %q", label, e.name)
+				t.Errorf("%s: nothing is drawn of %q", label, e.Name)
 			}
 		}
 		if len(f.legend) > 0 {
 			corner := a.corner
-			legend := scaled(vg.Rectangle{Min: vg.Point{X: corner.X, Y: corner.Y - a.legend.size.Y}, Max: vg.Point{X: corner.X + a.legend.size.X, Y: corner.Y}}, a.zoom)
+			legend := element.Scaled(vg.Rectangle{Min: vg.Point{X: corner.X, Y: corner.Y - a.legend.Size.Y}, Max: vg.Point{X: corner.X + a.legend.Size.X, Y: corner.Y}}, a.zoom)
 			if overlap(legend, data) {
 				t.Errorf("%s: the legend at %v covers the data at %v", label, legend, data)
 			}
@@ -98,16 +99,16 @@ func TestPaperSizes(t *testing.T) {
 				t.Errorf("%s: a text at %v reaches out of the picture", label, text)
 			}
 		}
-		for _, r := range []ruler{{&a.plot.X, a.data.Size().X, false}, {&a.plot.Y, a.data.Size().Y, true}} {
-			ticks := r.axis.Tick.Marker.Ticks(r.axis.Min, r.axis.Max)
-			if r.collide(ticks) {
+		for _, r := range []element.Ruler{{Axis: &a.plot.X, Length: a.data.Size().X, Vertical: false}, {Axis: &a.plot.Y, Length: a.data.Size().Y, Vertical: true}} {
+			ticks := r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)
+			if r.Collide(ticks) {
 				t.Errorf("%s: labels of an axis cover each other: %v", label, ticks)
 			}
 			if len(ticks) < 2 && label != "1-time_use-3.5" && label != "1-time_use-7" { // it has one bar
 				t.Errorf("%s: an axis has the ticks %v", label, ticks)
 			}
 		}
-		if a.plot.X.Tick.Label.Font.Size*a.zoom < leastText || a.legend.style.Font.Size*a.zoom < leastText {
+		if a.plot.X.Tick.Label.Font.Size*a.zoom < leastText || a.legend.Style.Font.Size*a.zoom < leastText {
 			t.Errorf("%s: text of less than %g points", label, float64(leastText))
 		}
 	})
@@ -198,7 +199,7 @@ func marksOf(c *recorder.Canvas) marks {
 			turned--
 		case *recorder.FillString:
 			if turned == 0 {
-				width := textStyle(a.Size).Width(a.String)
+				width := element.TextStyle(a.Size).Width(a.String)
 				m.texts = append(m.texts, vg.Rectangle{Min: a.Point, Max: a.Point.Add(vg.Point{X: width, Y: a.Size / 2})})
 			}
 		}
@@ -208,29 +209,29 @@ func marksOf(c *recorder.Canvas) marks {
 
 // iconMarks are what the data show of an entry of the legend: its glyph, else
 // anything of its color.
-func iconMarks(e entry, zoom vg.Length) []mark {
+func iconMarks(e element.LegendEntry, zoom vg.Length) []mark {
 	var out []mark
-	for _, icon := range e.icons {
-		k, ok := icon.(key)
+	for _, icon := range e.Icons {
+		k, ok := icon.(element.LegendKey)
 		var c recorder.Canvas
 		at := draw.Canvas{Canvas: &c, Rectangle: vg.Rectangle{Max: vg.Point{X: 40, Y: 40}}}
-		on := zoomed(at, zoom)
-		if ok && k.glyph.Shape != nil && k.line.Color != grey() && k.glyph.Color != grey() {
-			on.DrawGlyph(k.glyph, on.Center())
+		on := element.Zoomed(at, zoom)
+		if ok && k.Glyph.Shape != nil && k.Line.Color != element.Gray() && k.Glyph.Color != element.Gray() {
+			on.DrawGlyph(k.Glyph, on.Center())
 			out = append(out, marksOf(&c).all...)
 			continue
 		}
 		icon.Thumbnail(&on)
 		for _, m := range marksOf(&c).all {
-			m.form = ""                  // a bar or a line has another length there
-			if ok && m.color == grey() { // it stands for several series
+			m.form = ""                          // a bar or a line has another length there
+			if ok && m.color == element.Gray() { // it stands for several series
 				continue
 			}
 			out = append(out, m)
 		}
 	}
 	if len(out) == 0 { // of lines in grey, which explain those in color
-		out = append(out, mark{color: lookOf(0).line.Color.(color.NRGBA)})
+		out = append(out, mark{color: element.SeriesLook(0).Line.Color.(color.NRGBA)})
 	}
 	return out
 }
@@ -242,9 +243,9 @@ func TestPaperSizesCanFail(t *testing.T) {
 	check(t, err)
 	whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
 	a := f.arrange(whole)
-	drawn, data := recorded(f, whole), scaled(a.data, a.zoom)
+	drawn, data := recorded(f, whole), element.Scaled(a.data, a.zoom)
 	for i := range 9 {
-		want := iconMarks(entry{icons: []plot.Thumbnailer{key(lookOf(i))}}, a.zoom)[0]
+		want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}}, a.zoom)[0]
 		if got := drawn.inside(data, want); got != (i < 4) {
 			t.Errorf("series %d of 4 found: %t", i, got)
 		}
@@ -313,14 +314,14 @@ func TestOptionsOfLooks(t *testing.T) {
 	if first, second := strings.Index(svg, ">TensorFlow native<"), strings.Index(svg, ">PyTorch native<"); first < 0 || second < first {
 		t.Errorf("the series are at %d and %d of the picture", first, second)
 	}
-	if f.legend[0].name != "TensorFlow native" || strings.Contains(svg, "PyTorch Horovod") {
+	if f.legend[0].Name != "TensorFlow native" || strings.Contains(svg, "PyTorch Horovod") {
 		t.Error("the series are not those of the options, in their order")
 	}
 	for _, name := range []string{"loss_by_epoch", "quality", "learning_rate", "pareto", "train_test_time", "throughput", "iou"} {
 		f, err := Options{Series: o.Series}.Make(name, study)
 		check(t, err)
-		i := slices.IndexFunc(f.legend, func(e entry) bool { return strings.HasPrefix(e.name, "TensorFlow native") })
-		j := slices.IndexFunc(f.legend, func(e entry) bool { return strings.HasPrefix(e.name, "PyTorch native") })
+		i := slices.IndexFunc(f.legend, func(e element.LegendEntry) bool { return strings.HasPrefix(e.Name, "TensorFlow native") })
+		j := slices.IndexFunc(f.legend, func(e element.LegendEntry) bool { return strings.HasPrefix(e.Name, "PyTorch native") })
 		if i < 0 || j < i {
 			t.Errorf("%s: the series are at %d and %d of the legend, expected their order in the options", name, i, j)
 		}
@@ -333,7 +334,7 @@ func TestOptionsOfLooks(t *testing.T) {
 		f, err := Options{Legend: position}.Speedup(study)
 		check(t, err)
 		a := f.arrange(vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}})
-		l := vg.Rectangle{Min: vg.Point{X: a.corner.X, Y: a.corner.Y - a.legend.size.Y}, Max: vg.Point{X: a.corner.X + a.legend.size.X, Y: a.corner.Y}}
+		l := vg.Rectangle{Min: vg.Point{X: a.corner.X, Y: a.corner.Y - a.legend.Size.Y}, Max: vg.Point{X: a.corner.X + a.legend.Size.X, Y: a.corner.Y}}
 		if !of(l, a.data) {
 			t.Errorf("legend %s: at %v, the data at %v", position, l, a.data)
 		}
@@ -363,7 +364,7 @@ func TestBarsBesideEachOther(t *testing.T) {
 		var xs []vg.Length
 		for _, m := range recorded(f, whole).all {
 			size := m.at.Size()
-			if size.X < 1e-6 && size.Y > 2 && overlap(grownBy(m.at, 0.1), a.data) && slices.ContainsFunc(palette(), func(c color.NRGBA) bool { return c == m.color }) {
+			if size.X < 1e-6 && size.Y > 2 && overlap(grownBy(m.at, 0.1), a.data) && slices.ContainsFunc(element.Palette(), func(c color.NRGBA) bool { return c == m.color }) {
 				xs = append(xs, m.at.Min.X)
 			}
 		}
@@ -410,12 +411,12 @@ func TestMarksOnTheFrame(t *testing.T) {
 			check(t, err)
 			whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
 			a := f.arrange(whole)
-			look := key(lookOf(0))
+			look := element.LegendKey(element.SeriesLook(0))
 			if name == "speedup_iou" {
-				look = key(qualityLook(0))
+				look = element.LegendKey(qualityLook(0))
 			}
-			want := iconMarks(entry{icons: []plot.Thumbnailer{look}}, a.zoom)[0]
-			n, data := 0, scaled(a.data, a.zoom)
+			want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{look}}, a.zoom)[0]
+			n, data := 0, element.Scaled(a.data, a.zoom)
 			for _, m := range recorded(f, whole).all {
 				if m.color == want.color && m.form == want.form && math.Abs(float64((m.at.Min.Y+m.at.Max.Y)/2-data.Max.Y)) < 0.5 {
 					n++

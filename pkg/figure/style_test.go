@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/plot"
+
+	"lockstep/pkg/figure/internal/element"
 )
 
 // TestStyleOfOwnPlots: a plot of one's own gets what a figure has, and keeps
@@ -19,13 +21,13 @@ func TestStyleOfOwnPlots(t *testing.T) {
 	if own.Title.TextStyle.Font != ours.Title.TextStyle.Font || own.X.Label.TextStyle.Font != ours.X.Label.TextStyle.Font || own.Y.Tick.Label.Font != ours.Y.Tick.Label.Font {
 		t.Error("the fonts are not those of a figure")
 	}
-	if _, ok := own.X.Tick.Marker.(valueTicks); !ok {
+	if _, ok := own.X.Tick.Marker.(element.ValueTicks); !ok {
 		t.Errorf("the ticks are %T", own.X.Tick.Marker)
 	}
 	if _, ok := own.Y.Tick.Marker.(plot.ConstantTicks); !ok {
 		t.Errorf("the author's ticks became %T", own.Y.Tick.Marker)
 	}
-	if LineStyle(1).Color != lookOf(1).line.Color || GlyphStyle(2).Shape != lookOf(2).glyph.Shape || LineStyle(-1).Color == nil {
+	if LineStyle(1).Color != element.SeriesLook(1).Line.Color || GlyphStyle(2).Shape != element.SeriesLook(2).Glyph.Shape || LineStyle(-1).Color == nil {
 		t.Error("the looks are not those of the series of a figure")
 	}
 }

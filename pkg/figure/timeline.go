@@ -16,13 +16,14 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
 
 // kindColor is the colour of a kind of time, the same in all figures.
 func kindColor(kind string) color.NRGBA {
-	p := palette()
+	p := element.Palette()
 	switch kind {
 	case "data":
 		return p[4]
@@ -304,14 +305,14 @@ func kinds() [][2]string {
 // draw draws the rows, the first on top, and makes the table: row, kind, name,
 // start_seconds, seconds.
 func (t *timeline) draw(f *Figure) {
-	at := nowhere()
+	at := element.EmptyExtent()
 	for _, s := range t.spans {
-		at.add(s.start, s.end)
+		at.Add(s.start, s.end)
 	}
-	unitName, unit := timeUnit(at.hi - at.lo)
+	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
 	for _, k := range kinds() {
-		b := boxes{fill: kindColor(k[0])}
+		b := element.Boxes{Fill: kindColor(k[0])}
 		for _, s := range t.spans {
 			if s.kind != k[0] {
 				continue
@@ -321,21 +322,21 @@ func (t *timeline) draw(f *Figure) {
 				half = 0.25
 			}
 			y := -float64(s.row)
-			b.at = append(b.at, box{(s.start - at.lo) / unit, y - half, (s.end - at.lo) / unit, y + half})
+			b.At = append(b.At, element.Box{X0: (s.start - at.Lo) / unit, Y0: y - half, X1: (s.end - at.Lo) / unit, Y1: y + half})
 		}
-		if len(b.at) > 0 {
+		if len(b.At) > 0 {
 			f.plot.Add(b)
-			f.legend = append(f.legend, entry{name: k[1], icons: []plot.Thumbnailer{b}})
+			f.legend = append(f.legend, element.LegendEntry{Name: k[1], Icons: []plot.Thumbnailer{b}})
 		}
 	}
-	ticks := make(rowTicks, len(t.rows))
+	ticks := make(element.RowTicks, len(t.rows))
 	for i, name := range t.rows {
-		ticks[i] = shortened(name, 110, f.plot.Y.Tick.Label.Width)
+		ticks[i] = element.Shortened(name, 110, f.plot.Y.Tick.Label.Width)
 	}
 	f.plot.Y.Tick.Marker = ticks
 	f.plot.Y.Tick.Length = 0
 	f.plot.Y.Min, f.plot.Y.Max = -float64(len(t.rows))+0.4, 0.6
-	f.plot.X.Min, f.plot.X.Max = 0, (at.hi-at.lo)/unit
+	f.plot.X.Min, f.plot.X.Max = 0, (at.Hi-at.Lo)/unit
 	if f.options.HeightInches == 0 {
 		const rowHeight, axes = 20, 75
 		f.Height = max(axes+rowHeight*4, axes+rowHeight*vg.Length(len(t.rows))) * f.zoom(f.Width, f.natural)

@@ -7,6 +7,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"lockstep/pkg/figure/internal/element"
 	"lockstep/pkg/scaling"
 )
 
@@ -39,7 +40,7 @@ func TestTestTimeIsSeen(t *testing.T) {
 			}
 			whole := vg.Rectangle{Max: vg.Point{X: f.Width, Y: f.Height}}
 			a := f.arrange(whole)
-			data := scaled(a.data, a.zoom)
+			data := element.Scaled(a.data, a.zoom)
 			white, colored := 0, 0
 			for _, m := range recorded(f, whole).all {
 				if !strings.HasPrefix(m.form, "fill") || !within(m.at, grownBy(data, 0.1)) {
@@ -76,7 +77,7 @@ func TestUNetPanels(t *testing.T) {
 		check(t, err)
 		panels = append(panels, f)
 	}
-	if r := panels[0].right; r == nil || r.plot.Y.Min != 0 || r.plot.Y.Max != 1 || math.IsNaN(r.plot.X.Max) {
+	if r := panels[0].right; r == nil || r.Plot.Y.Min != 0 || r.Plot.Y.Max != 1 || math.IsNaN(r.Plot.X.Max) {
 		t.Error("the IoU has no axis from 0 to 1")
 	}
 	page, err := Panels("U-Net", panels...)

@@ -1,4 +1,4 @@
-package figure
+package element
 
 import (
 	"math"
@@ -7,18 +7,18 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// glyphs tell series apart without colour. The ring is kept for the untrained
+// Glyphs tell series apart without colour. The ring is kept for the untrained
 // network.
-func glyphs() []draw.GlyphDrawer {
+func Glyphs() []draw.GlyphDrawer {
 	return []draw.GlyphDrawer{
 		draw.CircleGlyph{},
 		draw.BoxGlyph{},
 		draw.PyramidGlyph{},
-		outline{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
-		outline{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
-		outline{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip
-		outline{{-1.2, 0, 0, -1.2, 1.2, 0, 0, 1.2, -1.2, 0}},  // diamond
-		outline{{-1.2, 0, 1.2, 0}, {0, -1.2, 0, 1.2}},         // plus
+		Outline{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
+		Outline{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
+		Outline{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip
+		Outline{{-1.2, 0, 0, -1.2, 1.2, 0, 0, 1.2, -1.2, 0}},  // diamond
+		Outline{{-1.2, 0, 1.2, 0}, {0, -1.2, 0, 1.2}},         // plus
 	}
 }
 
@@ -26,11 +26,11 @@ func glyphs() []draw.GlyphDrawer {
 // at the size of a notebook.
 const outlineWidth = 1.4
 
-// outline is a glyph of lines, each a list of x, y in units of the radius.
-type outline [][]float64
+// Outline is a glyph of lines, each a list of x, y in units of the radius.
+type Outline [][]float64
 
 // DrawGlyph implements draw.GlyphDrawer.
-func (o outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (o Outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
 	for _, xy := range o {
 		var path vg.Path
@@ -46,11 +46,11 @@ func (o outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	}
 }
 
-// ring is a circle that is not filled.
-type ring struct{}
+// Ring is a circle that is not filled.
+type Ring struct{}
 
 // DrawGlyph implements draw.GlyphDrawer.
-func (ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (Ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
 	var path vg.Path
 	path.Move(vg.Point{X: at.X + style.Radius, Y: at.Y})

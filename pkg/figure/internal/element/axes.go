@@ -1,4 +1,4 @@
-package figure
+package element
 
 import (
 	"math"
@@ -10,27 +10,27 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// logScale is a logarithmic axis. What is not above 0 lies far below the axis,
+// LogScale is a logarithmic axis. What is not above 0 lies far below the axis,
 // where gonum's panics.
-type logScale struct{}
+type LogScale struct{}
 
 // Normalize implements plot.Normalizer.
-func (logScale) Normalize(lo, hi, x float64) float64 {
+func (LogScale) Normalize(lo, hi, x float64) float64 {
 	if !(x > 0) {
 		return -1e3
 	}
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// valueTicks marks about five round values, or at most as many as most says,
+// ValueTicks marks about five round values, or at most as many as most says,
 // without marks between them.
-type valueTicks struct{ most int }
+type ValueTicks struct{ most int }
 
 // usualTicks is how many marks an axis has where there is room.
 const usualTicks = 6
 
 // Ticks implements plot.Ticker.
-func (t valueTicks) Ticks(lo, hi float64) []plot.Tick {
+func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(hi > lo) {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
@@ -70,9 +70,9 @@ func roundStep(rough float64) (step float64, digits int) {
 	return step, max(0, -power)
 }
 
-// logTicks marks round values of a logarithmic axis: powers of two, or of ten
+// LogTicks marks round values of a logarithmic axis: powers of two, or of ten
 // with as many of 2 and 5 between them as have room.
-type logTicks struct {
+type LogTicks struct {
 	two  bool
 	most int // marks; 0 for as many as usual
 }
@@ -81,9 +81,9 @@ type logTicks struct {
 const usualLogTicks = 8
 
 // Ticks implements plot.Ticker.
-func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
+func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(lo > 0) || !(hi > lo) {
-		return valueTicks{}.Ticks(lo, hi)
+		return ValueTicks{}.Ticks(lo, hi)
 	}
 	most := l.most
 	if most == 0 {
@@ -118,7 +118,7 @@ func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 		}
 	}
 	if len(ticks) < 2 { // a short axis
-		return valueTicks{min(most, usualTicks)}.Ticks(lo, hi)
+		return ValueTicks{min(most, usualTicks)}.Ticks(lo, hi)
 	}
 	if step := (len(ticks) + most - 1) / most; step > 1 { // many decades
 		for i := range ticks {
@@ -138,10 +138,10 @@ func logLabel(v float64) string {
 	return strconv.FormatFloat(v, 'e', -1, 64)
 }
 
-// countTicks marks the counts (workers, nodes, batches) that were run, and
+// CountTicks marks the counts (workers, nodes, batches) that were run, and
 // labels those whose labels have room.
-type countTicks struct {
-	counts []int // ascending
+type CountTicks struct {
+	Counts []int // ascending
 	log    bool
 	// width returns that of a label as a part of the axis; nil for the width in
 	// a figure of usual size.
@@ -149,39 +149,39 @@ type countTicks struct {
 }
 
 // Ticks implements plot.Ticker.
-func (w countTicks) Ticks(lo, hi float64) []plot.Tick {
+func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	at := func(v float64) float64 { return (v - lo) / (hi - lo) }
 	if w.log {
-		at = func(v float64) float64 { return logScale{}.Normalize(lo, hi, v) }
+		at = func(v float64) float64 { return LogScale{}.Normalize(lo, hi, v) }
 	}
 	half := func(i int) float64 { // of a label, in axes: a digit is about 1.6 % of one wide
-		label := strconv.Itoa(w.counts[i])
+		label := strconv.Itoa(w.Counts[i])
 		if w.width != nil {
 			return w.width(label) / 2
 		}
 		return 0.008 + 0.009*float64(len(label))
 	}
-	ticks := make([]plot.Tick, len(w.counts))
+	ticks := make([]plot.Tick, len(w.Counts))
 	left := math.Inf(1) // edge of what is labelled so far
-	for i := len(w.counts) - 1; i >= 0; i-- {
-		n := float64(w.counts[i])
+	for i := len(w.Counts) - 1; i >= 0; i-- {
+		n := float64(w.Counts[i])
 		ticks[i].Value = n
-		last, first := i == len(w.counts)-1, i == 0
-		room := at(n)+half(i) <= left && at(n)-half(i) >= at(float64(w.counts[0]))+half(0)
+		last, first := i == len(w.Counts)-1, i == 0
+		room := at(n)+half(i) <= left && at(n)-half(i) >= at(float64(w.Counts[0]))+half(0)
 		if last || room || first && at(n)+half(i) <= left { // the ends are always labelled
-			ticks[i].Label = strconv.Itoa(w.counts[i])
+			ticks[i].Label = strconv.Itoa(w.Counts[i])
 			left = at(n) - half(i)
 		}
 	}
 	return ticks
 }
 
-// epochTicks marks whole epochs: about ten of them, fewer where their labels
+// EpochTicks marks whole epochs: about ten of them, fewer where their labels
 // are long or as few as most says.
-type epochTicks struct{ most int }
+type EpochTicks struct{ most int }
 
 // Ticks implements plot.Ticker.
-func (e epochTicks) Ticks(lo, hi float64) []plot.Tick {
+func (e EpochTicks) Ticks(lo, hi float64) []plot.Tick {
 	step := 1
 	most := 11.0
 	if e.most > 0 {
@@ -206,8 +206,9 @@ func (e epochTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// timeUnit is the unit in which so many seconds are legible, and its seconds.
-func timeUnit(seconds float64) (name string, unit float64) {
+// TimeUnit returns the unit in which a duration is legible, and the seconds that
+// the unit has.
+func TimeUnit(seconds float64) (name string, unit float64) {
 	switch {
 	case seconds >= 3*3600:
 		return "h", 3600
@@ -221,35 +222,38 @@ func timeUnit(seconds float64) (name string, unit float64) {
 	return "µs", 1e-6
 }
 
-// extent gathers the range of an axis.
-type extent struct{ lo, hi float64 }
+// Extent gathers the range of an axis.
+type Extent struct{ Lo, Hi float64 }
 
-func nowhere() extent { return extent{math.Inf(1), math.Inf(-1)} }
+// EmptyExtent returns a range that holds no value yet.
+func EmptyExtent() Extent { return Extent{math.Inf(1), math.Inf(-1)} }
 
-func (e *extent) add(values ...float64) {
+// Add extends the range to the finite ones of some values.
+func (e *Extent) Add(values ...float64) {
 	for _, v := range values {
-		if (v < e.lo || v > e.hi) && finite(v) { // the first is both, of nowhere
-			e.lo, e.hi = min(e.lo, v), max(e.hi, v)
+		if (v < e.Lo || v > e.Hi) && Finite(v) { // the first is both, of nowhere
+			e.Lo, e.Hi = min(e.Lo, v), max(e.Hi, v)
 		}
 	}
 }
 
-// on is add for an axis; a logarithmic one cannot show what is not positive.
-func (e *extent) on(log bool, values ...float64) {
+// AddOn is Add for an axis. A logarithmic axis cannot show values that are not
+// positive, so they are left out.
+func (e *Extent) AddOn(log bool, values ...float64) {
 	for _, v := range values {
-		if (v < e.lo || v > e.hi) && (!log || v > 0) {
-			e.add(v)
+		if (v < e.Lo || v > e.Hi) && (!log || v > 0) {
+			e.Add(v)
 		}
 	}
 }
 
-// countAxis makes x the axis of counts, with room beside the fewest and most.
-func countAxis(a *plot.Axis, counts []int, log bool) {
+// SetCountAxis makes a an axis of counts, with room beside the fewest and most.
+func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
-	a.Tick.Marker = countTicks{counts: counts, log: log}
+	a.Tick.Marker = CountTicks{Counts: counts, log: log}
 	switch {
 	case log:
-		a.Scale = logScale{}
+		a.Scale = LogScale{}
 		room := math.Pow(max(hi/lo, 2), 0.05)
 		a.Min, a.Max = lo/room, hi*room
 	case lo == hi:
@@ -260,26 +264,26 @@ func countAxis(a *plot.Axis, counts []int, log bool) {
 	}
 }
 
-// valueAxis makes y the axis of values. Of intervals that go far beyond the
+// SetValueAxis makes a an axis of values. Of intervals that reach far beyond the
 // values, it shows the inner part.
-func valueAxis(a *plot.Axis, values, reach extent, log, two bool) {
-	if log && values.lo > 0 {
-		a.Scale, a.Tick.Marker = logScale{}, logTicks{two: two}
-		lo, hi := values.lo, values.hi
-		lo, hi = max(min(lo, reach.lo), lo/2), min(max(hi, reach.hi), hi*2)
+func SetValueAxis(a *plot.Axis, values, reach Extent, log, two bool) {
+	if log && values.Lo > 0 {
+		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{two: two}
+		lo, hi := values.Lo, values.Hi
+		lo, hi = max(min(lo, reach.Lo), lo/2), min(max(hi, reach.Hi), hi*2)
 		room := math.Pow(max(hi/lo, 1.5), 0.05)
 		a.Min, a.Max = lo/room, hi*room
 		return
 	}
-	if !(values.hi >= values.lo) {
-		values = extent{0, 1}
+	if !(values.Hi >= values.Lo) {
+		values = Extent{0, 1}
 	}
-	lo, hi := min(0, values.lo), values.hi
+	lo, hi := min(0, values.Lo), values.Hi
 	if size := hi - lo; size > 0 {
-		if reach.lo < lo {
-			lo = max(reach.lo, lo-0.3*size)
+		if reach.Lo < lo {
+			lo = max(reach.Lo, lo-0.3*size)
 		}
-		hi = min(max(hi, reach.hi), hi+0.4*size)
+		hi = min(max(hi, reach.Hi), hi+0.4*size)
 	}
 	if hi == lo {
 		hi = lo + 1
@@ -287,17 +291,17 @@ func valueAxis(a *plot.Axis, values, reach extent, log, two bool) {
 	a.Min, a.Max = lo, hi+(hi-lo)*0.06
 }
 
-// rightAxis is a second vertical axis, with what is drawn by it.
-type rightAxis struct {
-	plot     *plot.Plot // its Y is the axis; its X is that of the figure
-	plotters []plot.Plotter
+// RightAxis is a second vertical axis, with what is drawn by it.
+type RightAxis struct {
+	Plot     *plot.Plot // its Y is the axis; its X is that of the figure
+	Plotters []plot.Plotter
 }
 
 const axisGap = vg.Length(5) // between axis and data, as gonum has it on the left
 
-// width is what the axis takes to the right of the data.
-func (r *rightAxis) width() vg.Length {
-	a := r.plot.Y
+// Width returns the room that the axis takes to the right of the data.
+func (r *RightAxis) Width() vg.Length {
+	a := r.Plot.Y
 	w := axisGap + a.Tick.Length + 3
 	widest := vg.Length(0)
 	for _, t := range a.Tick.Marker.Ticks(a.Min, a.Max) {
@@ -306,12 +310,12 @@ func (r *rightAxis) width() vg.Length {
 	return w + widest + a.Label.Padding + a.Label.TextStyle.Height(a.Label.Text)
 }
 
-// draw draws axis and data; c is where the data of the figure lie.
-func (r *rightAxis) draw(c draw.Canvas) {
-	for _, p := range r.plotters {
-		p.Plot(c, r.plot)
+// Draw draws axis and data; c is where the data of the figure lie.
+func (r *RightAxis) Draw(c draw.Canvas) {
+	for _, p := range r.Plotters {
+		p.Plot(c, r.Plot)
 	}
-	a := r.plot.Y
+	a := r.Plot.Y
 	x := c.Max.X + axisGap
 	c.StrokeLine2(a.LineStyle, x, c.Min.Y, x, c.Max.Y)
 	style := a.Tick.Label
@@ -330,3 +334,6 @@ func (r *rightAxis) draw(c draw.Canvas) {
 	label.Rotation, label.XAlign, label.YAlign = math.Pi/2, draw.XCenter, draw.YTop
 	c.FillText(label, vg.Point{X: x + a.Tick.Length + 3 + widest + a.Label.Padding, Y: c.Center().Y}, a.Label.Text)
 }
+
+// Finite reports whether v is neither NaN nor infinite.
+func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -1,4 +1,4 @@
-package figure
+package element
 
 import (
 	"image"
@@ -16,17 +16,17 @@ type zoomCanvas struct {
 	by vg.Length
 }
 
-// zoomed returns c as seen through a zoom: its rectangle is 1/by as large, and
+// Zoomed returns c as seen through a zoom: its rectangle is 1/by as large, and
 // what is drawn on it is by times as large.
-func zoomed(c draw.Canvas, by vg.Length) draw.Canvas {
+func Zoomed(c draw.Canvas, by vg.Length) draw.Canvas {
 	if by == 1 {
 		return c
 	}
-	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, by}, Rectangle: scaled(c.Rectangle, 1/by)}
+	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, by}, Rectangle: Scaled(c.Rectangle, 1/by)}
 }
 
-// scaled returns a rectangle whose coordinates are those of r times by.
-func scaled(r vg.Rectangle, by vg.Length) vg.Rectangle {
+// Scaled returns a rectangle whose coordinates are those of r times by.
+func Scaled(r vg.Rectangle, by vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: r.Min.Scale(by), Max: r.Max.Scale(by)}
 }
 
@@ -74,5 +74,5 @@ func (z zoomCanvas) FillString(f font.Face, at vg.Point, text string) {
 
 // DrawImage implements vg.Canvas.
 func (z zoomCanvas) DrawImage(r vg.Rectangle, img image.Image) {
-	z.Canvas.DrawImage(scaled(r, z.by), img)
+	z.Canvas.DrawImage(Scaled(r, z.by), img)
 }

@@ -1,0 +1,310 @@
+package element
+
+import (
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// WithAlpha is a colour that what lies behind shines through.
+func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
+	r, g, b, _ := c.RGBA()
+	return color.NRGBA{R: uint8(r >> 8), G: uint8(g >> 8), B: uint8(b >> 8), A: alpha}
+}
+
+// Interval is the range of a value at one x.
+type Interval struct{ X, Lo, Hi float64 }
+
+// ErrorBars are bars from lo to hi. They end at the edge of the plot without a
+// cap, which gonum's own would cross.
+type ErrorBars struct {
+	At    []Interval
+	Style draw.LineStyle
+	// within is the width of the bar that they stand on, in units of the axis; 0
+	// without one.
+	Within float64
+	Beside SideBySide
+}
+
+// Plot implements plot.Plotter.
+func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
+	cap := vg.Length(2.6) // half of its width
+	tx, ty := p.Transforms(&c)
+	if w.Within > 0 {
+		cap = min(cap, 0.4*(tx(w.Within)-tx(0)))
+	}
+	if w.Beside.Of > 1 {
+		cap = min(cap, 0.46*w.Beside.step(c, p))
+	}
+	shift := w.Beside.shift(c, p)
+	for _, v := range w.At {
+		if !(v.Hi > v.Lo) {
+			continue
+		}
+		x, lo, hi := tx(v.X)+shift, ty(v.Lo), ty(v.Hi)
+		if on := frame(c); lo > on.Max.Y || hi < on.Min.Y { // no part of it
+			continue
+		}
+		c.StrokeLine2(w.Style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
+		for _, y := range []vg.Length{lo, hi} {
+			if frame(c).ContainsY(y) {
+				c.StrokeLine2(w.Style, x-cap, y, x+cap, y)
+			}
+		}
+	}
+}
+
+// Band is the area between lo and hi, cut at the edges of the plot.
+type Band struct {
+	At   []Interval // by x
+	Fill color.Color
+}
+
+// Plot implements plot.Plotter.
+func (b Band) Plot(c draw.Canvas, p *plot.Plot) {
+	if len(b.At) < 2 {
+		return
+	}
+	tx, ty := p.Transforms(&c)
+	inside := func(y vg.Length) vg.Length { return min(max(y, c.Min.Y), c.Max.Y) }
+	var path vg.Path
+	for i, v := range b.At {
+		at := vg.Point{X: tx(v.X), Y: inside(ty(v.Hi))}
+		if i == 0 {
+			path.Move(at)
+		} else {
+			path.Line(at)
+		}
+	}
+	for i := len(b.At) - 1; i >= 0; i-- {
+		path.Line(vg.Point{X: tx(b.At[i].X), Y: inside(ty(b.At[i].Lo))})
+	}
+	path.Close()
+	c.SetColor(b.Fill)
+	c.Fill(path)
+}
+
+// Thumbnail implements plot.Thumbnailer.
+func (b Band) Thumbnail(c *draw.Canvas) {
+	c.SetColor(b.Fill)
+	c.Fill(vg.Rectangle{Min: vg.Point{X: c.Min.X, Y: c.Min.Y + 2}, Max: vg.Point{X: c.Max.X, Y: c.Max.Y - 2}}.Path())
+}
+
+// Box is a bar, or a span of a timeline.
+type Box struct{ X0, Y0, X1, Y1 float64 }
+
+// MiddleOf returns the x of the box's middle, where the error bar of a bar is.
+func (b Box) MiddleOf() float64 { return (b.X0 + b.X1) / 2 }
+
+// Boxes are filled rectangles in the plot's coordinates.
+type Boxes struct {
+	At   []Box
+	Fill color.Color
+	Edge draw.LineStyle // none where its width is 0
+}
+
+// Plot implements plot.Plotter.
+func (b Boxes) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	for _, r := range b.At {
+		x0, x1 := max(tx(r.X0), c.Min.X), min(tx(r.X1), c.Max.X)
+		y0, y1 := max(ty(r.Y0), c.Min.Y), min(ty(r.Y1), c.Max.Y)
+		if x1 < x0 || y1 < y0 {
+			continue
+		}
+		rect := vg.Rectangle{Min: vg.Point{X: x0, Y: y0}, Max: vg.Point{X: x1, Y: y1}}
+		c.SetColor(b.Fill)
+		c.Fill(rect.Path())
+		if b.Edge.Width > 0 {
+			c.SetLineStyle(b.Edge)
+			c.Stroke(rect.Path())
+		}
+	}
+}
+
+// DataRange implements plot.DataRanger.
+func (b Boxes) DataRange() (xmin, xmax, ymin, ymax float64) {
+	x, y := EmptyExtent(), EmptyExtent()
+	for _, r := range b.At {
+		x.Add(r.X0, r.X1)
+		y.Add(r.Y0, r.Y1)
+	}
+	return x.Lo, x.Hi, y.Lo, y.Hi
+}
+
+// Thumbnail implements plot.Thumbnailer.
+func (b Boxes) Thumbnail(c *draw.Canvas) {
+	rect := vg.Rectangle{Min: vg.Point{X: c.Max.X - 16, Y: c.Min.Y + 3}, Max: vg.Point{X: c.Max.X, Y: c.Max.Y - 3}}
+	c.SetColor(b.Fill)
+	c.Fill(rect.Path())
+	if b.Edge.Width > 0 {
+		c.SetLineStyle(b.Edge)
+		c.Stroke(rect.Path())
+	}
+}
+
+// Note is a text beside a point.
+type Note struct {
+	X, Y  float64
+	Words string
+	Shift vg.Point
+	Style text.Style
+	// ground puts white behind the text, and keeps it inside the plot.
+	Ground bool
+}
+
+// Notes are texts in the plot's coordinates.
+type Notes []Note
+
+// Plot implements plot.Plotter.
+func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	for _, t := range n {
+		at := vg.Point{X: tx(t.X), Y: ty(t.Y)}
+		if !c.Contains(at) {
+			continue
+		}
+		at = at.Add(t.Shift)
+		if t.Ground {
+			at.X = min(at.X, c.Max.X-t.Style.Width(t.Words))
+			behind := t.Style.Rectangle(t.Words).Add(at)
+			c.SetColor(color.NRGBA{R: 255, G: 255, B: 255, A: 200})
+			c.Fill(behind.Path())
+		}
+		c.FillText(t.Style, at, t.Words)
+	}
+}
+
+// LineWithGlyphs draws a line and glyphs; either may be absent from the look.
+func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
+	var out []plot.Plotter
+	if l.Line.Width > 0 && len(xy) > 1 {
+		if err := plotter.CheckFloats(flat(xy)...); err != nil {
+			return nil, err
+		}
+		p := Polyline{XY: xy, Style: l.Line}
+		p.Lo.X, p.Hi.X, p.Lo.Y, p.Hi.Y = plotter.XYRange(xy)
+		out = append(out, p)
+	}
+	if l.Glyph.Shape != nil {
+		if len(xy) == 0 {
+			return nil, plotter.ErrNoData
+		}
+		if err := plotter.CheckFloats(flat(xy)...); err != nil {
+			return nil, err
+		}
+		out = append(out, Dots{xy, l.Glyph})
+	}
+	return out, nil
+}
+
+// flat is all numbers of some points.
+func flat(xy plotter.XYs) []float64 {
+	v := make([]float64, 0, 2*len(xy))
+	for _, p := range xy {
+		v = append(v, p.X, p.Y)
+	}
+	return v
+}
+
+// frame returns c with the edge of the plot inside it: what lies on the edge is
+// drawn, on whichever side of it rounding puts it.
+func frame(c draw.Canvas) *draw.Canvas {
+	const rounding = vg.Length(0.01)
+	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
+	return &c
+}
+
+// Dots are glyphs at points.
+type Dots struct {
+	XY    plotter.XYs
+	Style draw.GlyphStyle
+}
+
+// Plot implements plot.Plotter.
+func (d Dots) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	on := frame(c)
+	for _, v := range d.XY {
+		on.DrawGlyph(d.Style, vg.Point{X: tx(v.X), Y: ty(v.Y)})
+	}
+}
+
+// DataRange implements plot.DataRanger.
+func (d Dots) DataRange() (xmin, xmax, ymin, ymax float64) { return plotter.XYRange(d.XY) }
+
+// GlyphBoxes implements plot.GlyphBoxer.
+func (d Dots) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+	boxes := make([]plot.GlyphBox, len(d.XY))
+	for i, v := range d.XY {
+		boxes[i] = plot.GlyphBox{X: p.X.Norm(v.X), Y: p.Y.Norm(v.Y), Rectangle: d.Style.Rectangle()}
+	}
+	return boxes
+}
+
+// Polyline is a line through points. It is gonum's but that it asks for the
+// room of its outermost points alone, where gonum's asks for that of each,
+// several times over.
+type Polyline struct {
+	XY     plotter.XYs
+	Style  draw.LineStyle
+	Lo, Hi plotter.XY // the range of xy
+}
+
+// Plot implements plot.Plotter.
+func (l Polyline) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	at := make([]vg.Point, len(l.XY))
+	for i, v := range l.XY {
+		at[i] = vg.Point{X: tx(v.X), Y: ty(v.Y)}
+	}
+	c.StrokeLines(l.Style, frame(c).ClipLinesXY(at)...)
+}
+
+// DataRange implements plot.DataRanger.
+func (l Polyline) DataRange() (xmin, xmax, ymin, ymax float64) { return l.Lo.X, l.Hi.X, l.Lo.Y, l.Hi.Y }
+
+// GlyphBoxes implements plot.GlyphBoxer.
+func (l Polyline) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+	half := l.Style.Width / 2
+	square := vg.Rectangle{Min: vg.Point{X: -half, Y: -half}, Max: vg.Point{X: half, Y: half}}
+	box := func(v plotter.XY) plot.GlyphBox {
+		return plot.GlyphBox{X: p.X.Norm(v.X), Y: p.Y.Norm(v.Y), Rectangle: square}
+	}
+	inside := func(b plot.GlyphBox) bool { return b.X >= 0 && b.X <= 1 && b.Y >= 0 && b.Y <= 1 }
+	if lo, hi := box(l.Lo), box(l.Hi); inside(lo) && inside(hi) {
+		return []plot.GlyphBox{lo, hi}
+	}
+	var left, right, low, high *plot.GlyphBox // of those inside the axes
+	for _, v := range l.XY {
+		b := box(v)
+		if b.X >= 0 && (left == nil || b.X < left.X) {
+			left = &b
+		}
+		if b.X <= 1 && (right == nil || b.X > right.X) {
+			right = &b
+		}
+		if b.Y >= 0 && (low == nil || b.Y < low.Y) {
+			low = &b
+		}
+		if b.Y <= 1 && (high == nil || b.Y > high.Y) {
+			high = &b
+		}
+	}
+	var out []plot.GlyphBox
+	for _, b := range []*plot.GlyphBox{left, right, low, high} {
+		if b != nil {
+			out = append(out, *b)
+		}
+	}
+	return out
+}
+
+// DottedLine is the style of what is ideal.
+func DottedLine(c color.Color) draw.LineStyle {
+	return draw.LineStyle{Color: c, Width: 1.2, Dashes: []vg.Length{1.5, 3}}
+}

@@ -1,0 +1,199 @@
+package element
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+)
+
+// FittingTicks are ticks that can be fewer or smaller where an axis is short.
+type FittingTicks interface {
+	plot.Ticker
+	// fit changes the axis so that labels on its length do not cover each
+	// other, if that is possible with text of the least size.
+	Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length)
+}
+
+// Ruler measures labels along an axis.
+type Ruler struct {
+	Axis     *plot.Axis
+	Length   vg.Length
+	Vertical bool
+}
+
+// extent returns the room that a label takes along the axis, with a gap.
+func (r Ruler) extent(label string) vg.Length {
+	style := r.Axis.Tick.Label
+	if r.Vertical {
+		return style.Font.Size * vg.Length(strings.Count(label, "\n")+1) * 1.1
+	}
+	return style.Width(label) + style.Font.Size/3
+}
+
+// Collide reports whether any two labels cover each other.
+func (r Ruler) Collide(ticks []plot.Tick) bool {
+	type stretch struct{ from, to vg.Length }
+	var all []stretch
+	for _, t := range ticks {
+		at := r.Axis.Norm(t.Value)
+		if t.Label == "" || at < -1e-9 || at > 1+1e-9 {
+			continue
+		}
+		middle, half := vg.Length(at)*r.Length, r.extent(t.Label)/2
+		all = append(all, stretch{middle - half, middle + half})
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	for i := 1; i < len(all); i++ {
+		if all[i].from < all[i-1].to-0.01 {
+			return true
+		}
+	}
+	return false
+}
+
+// Repeated reports whether two labels are the same, as names are that were
+// shortened too much.
+func (r Ruler) Repeated(ticks []plot.Tick) bool {
+	names, ok := r.Axis.Tick.Marker.(categoryTicks)
+	for i := range ticks {
+		for j := range i {
+			if ok && ticks[i].Label != "" && ticks[i].Label == ticks[j].Label && names.names[i] != names.names[j] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fewer tries tickers with fewer and fewer marks until their labels have room.
+func (r Ruler) fewer(usual int, with func(most int) plot.Ticker) {
+	for most := usual; most >= 1; most-- {
+		if !r.Collide(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
+			return
+		}
+		r.Axis.Tick.Marker = with(most)
+	}
+}
+
+func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
+	Ruler{axis, length, vertical}.fewer(usualTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
+}
+
+func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
+	Ruler{axis, length, vertical}.fewer(usualLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.two, most} })
+}
+
+func (e EpochTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
+	Ruler{axis, length, vertical}.fewer(10, func(most int) plot.Ticker { return EpochTicks{most} })
+}
+
+func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
+	r := Ruler{axis, length, vertical}
+	if !r.Collide(w.Ticks(axis.Min, axis.Max)) {
+		return
+	}
+	w.width = func(label string) float64 { return float64(r.extent(label) / length) }
+	axis.Tick.Marker = w
+}
+
+// categoryTicks names bars 0, 1, 2, … in as many lines as the names need.
+type categoryTicks struct{ names, Lines []string }
+
+// NewCategoryTicks breaks names into lines of at most the given width.
+func NewCategoryTicks(names []string, most vg.Length, width func(string) vg.Length) categoryTicks {
+	t := categoryTicks{names: names}
+	for _, name := range names {
+		t.Lines = append(t.Lines, Wrap(name, most, width))
+	}
+	return t
+}
+
+// Ticks implements plot.Ticker.
+func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
+	ticks := make([]plot.Tick, len(c.Lines))
+	for i, label := range c.Lines {
+		ticks[i] = plot.Tick{Value: float64(i), Label: label}
+	}
+	return ticks
+}
+
+// numbers reports whether all names are numbers, some of which can be left out.
+func (c categoryTicks) numbers() bool {
+	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
+}
+
+func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
+	r := Ruler{axis, length, vertical}
+	if c.numbers() {
+		for every := 1; every <= len(c.names); every++ {
+			lines := make([]string, len(c.names))
+			for i := 0; i < len(lines); i += every {
+				lines[i] = c.names[i]
+			}
+			axis.Tick.Marker = categoryTicks{c.names, lines}
+			if !r.Collide(axis.Tick.Marker.Ticks(axis.Min, axis.Max)) {
+				return
+			}
+		}
+		return
+	}
+	room := length / vg.Length(axis.Max-axis.Min)
+	for ; ; axis.Tick.Label.Font.Size -= 0.5 {
+		t := NewCategoryTicks(c.names, room-4, axis.Tick.Label.Width)
+		axis.Tick.Marker = t
+		whole := true // no name is shortened
+		for i, lines := range t.Lines {
+			whole = whole && strings.Join(strings.Fields(lines), " ") == strings.Join(strings.Fields(c.names[i]), " ")
+		}
+		if whole || axis.Tick.Label.Font.Size-0.5 < least {
+			return
+		}
+	}
+}
+
+// RowTicks names the rows of a timeline, all of which need their name.
+type RowTicks []string
+
+// Ticks implements plot.Ticker. The first row is on top.
+func (t RowTicks) Ticks(_, _ float64) []plot.Tick {
+	ticks := make([]plot.Tick, len(t))
+	for i, label := range t {
+		ticks[i] = plot.Tick{Value: -float64(i), Label: label}
+	}
+	return ticks
+}
+
+func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
+	r := Ruler{axis, length, vertical}
+	for axis.Tick.Label.Font.Size-0.5 >= least && r.Collide(t.Ticks(axis.Min, axis.Max)) {
+		axis.Tick.Label.Font.Size -= 0.5
+	}
+}
+
+// Wrap breaks a text at its spaces into lines of at most the given width, and
+// shortens words that are wider.
+func Wrap(text string, most vg.Length, width func(string) vg.Length) string {
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		word = Shortened(word, most, width)
+		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= most {
+			lines[n-1] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Shortened is a text with dots in place of its middle where it is too wide.
+func Shortened(text string, most vg.Length, width func(string) vg.Length) string {
+	runes := []rune(text)
+	for keep := len(runes) - 1; keep > 1 && width(text) > most; keep-- {
+		text = string(runes[:(keep+1)/2]) + "…" + string(runes[len(runes)-keep/2:])
+	}
+	return text
+}
