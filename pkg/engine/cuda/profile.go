@@ -13,6 +13,7 @@ import (
 	"lockstep/pkg/engine"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cupti"
+	"lockstep/pkg/internal/wholefile"
 )
 
 // Profile is a window of training steps to look into. While it lasts,
@@ -366,7 +367,7 @@ func (g *gpu) writeTrace() error {
 	if err := os.MkdirAll(filepath.Dir(p.window.Trace), 0o755); err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}
-	if err := os.WriteFile(p.window.Trace, append(text, '\n'), 0o644); err != nil {
+	if err := wholefile.WriteBytes(p.window.Trace, append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ func TestProfile(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "below", "trace.json")
+	old := openTrace(t, file)
 	if err := e.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +72,9 @@ func TestProfile(t *testing.T) {
 		t.Error("the window closes after step 4")
 	}
 
+	if text, err := io.ReadAll(old); err != nil || string(text) != "old" {
+		t.Errorf("the trace was written into the file that was there, not in place of it: %.20q, %v", text, err)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +117,27 @@ func TestProfile(t *testing.T) {
 	if !slices.IsSortedFunc(times, func(a, b KernelTime) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) }) {
 		t.Error("the slowest kernels do not come first")
 	}
+}
+
+// openTrace makes a trace of an earlier run, and opens it.
+func openTrace(t *testing.T, file string) *os.File {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
 }
 
 // TestRoofline: operations are the plan's, bytes what the kernels' passes are,

@@ -160,6 +160,37 @@ func TestTuningAfterLoading(t *testing.T) {
 	}
 }
 
+// TestTuningAsksForFewPlans: each heuristic is asked for at most ten plans of a convolution,
+// and four of a graph with more operations, however many cuDNN has.
+func TestTuningAsksForFewPlans(t *testing.T) {
+	t.Attr("fault", "tuning made and timed every plan of cuDNN's, of which a convolution may have more than a hundred")
+	t.Attr("outcome", "at most ten per heuristic, four of a graph of several operations, and 20 s per convolution")
+	s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[int64]int{}
+	get := s.CUDNN.GetAttribute
+	s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
+		if name == cudnn.AttrHeurResults {
+			asked[want]++
+		}
+		return get(d, name, typ, want, got, values)
+	}
+	e, err := start(s, tunedOptions("bf16"), 0, noEnvironment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
+	x := loadedOn(t, e, p)
+	if asked[10] == 0 || asked[4] == 0 || len(asked) != 2 {
+		t.Errorf("the heuristics were asked for so many plans, so often: %v", asked)
+	}
+	if err := errors.Join(x.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestVolumesAreConfirmed: where the fastest algorithm of a 3-D convolution gives a result
 // that another does not confirm, the next is chosen; where it is right, it stays.
 func TestVolumesAreConfirmed(t *testing.T) {
