@@ -61,8 +61,9 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 }
 
 // NCCL is data parallelism whose buckets go from GPU to GPU: the mean over all
-// ranks, by NVIDIA's library, in a stream beside backward. Its calls may be
-// recorded in a CUDA graph, so that a step stays one launch.
+// ranks, by NVIDIA's library, in a stream beside backward. By NCCL's documentation its
+// calls may be recorded in a CUDA graph, so that a step stays one launch; this was tested
+// with simulated libraries, not with a GPU.
 //
 // NCCL itself waits for ever for a rank that is gone. While a step runs, a
 // watchdog asks the communicator for errors; after a time-out, or an error, it

@@ -92,8 +92,8 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	}{
 		{&g.compute, 0},
 		{&g.copies, 0},
-		// Its kernels start before those of the backward pass that wait: another rank may
-		// wait for them.
+		// Another rank may wait for its kernels. The priority is a hint to start them before
+		// those of the backward pass that have not begun; what it does was not measured.
 		{&g.exchange, greatest},
 	} {
 		if *s.stream, err = d.StreamCreate(driver.StreamNonBlocking, s.priority); err != nil {

@@ -8,10 +8,13 @@
 //	g, err := lib.NewGraph(handle, cudnn.ConvForward{Conv: conv, X: x, W: w, Y: y})
 //	plans, rejected := g.Plans(cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
 //	pack, err := lib.NewPack(map[int64]cuda.Ptr{1: px, 2: pw, 3: py}, workspace)
-//	err = lib.Run(handle, plans[0], pack) // on the handle's stream; may be captured
+//	err = lib.Run(handle, plans[0], pack) // on the handle's stream
 //
 // Tensors are N,C,(D,)H,W in their dimensions, whatever their order in memory,
 // which the strides give (ChannelsLast). Filters are K,C,(T,)R,S.
+//
+// By its documentation, a plan may run while its stream is captured into a CUDA graph. This
+// was tried with simulated libraries only.
 //
 // Source: cuDNN documentation, version 9, "Backend API". Every number here and in
 // status.go was compared with the headers of cuDNN 9.6.0 and with bindings made
