@@ -99,7 +99,7 @@ func widen(c net.Conn) error {
 
 // The kernels of two neighbors in a ring exchange a heartbeat on each silent TCP
 // connection. A host that is gone no longer answers, and its connections end within
-// beatTime × (1 + missedBeats), less than 10 s. A process that is stopped, or busy,
+// beatTime × (1 + missedBeats), less than 10 s (environment/adr/008). A process that is stopped, or busy,
 // is not gone: its kernel answers for it, and it has until the time-out.
 const (
 	beatTime    = time.Second

@@ -255,8 +255,13 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 // The other side of TestHostsInNamespaces.
 const namespaceVariable = "RENDEZVOUS_TEST_NAMESPACE"
 
-// lostVariable makes the workers of TestHostIsLost wait for one on a lost host.
-const lostVariable = "RENDEZVOUS_TEST_LOST"
+// lostVariable makes the workers of TestHostIsLost exchange with a host that is about
+// to be lost. Its value is what they do at that time.
+const (
+	lostVariable   = "RENDEZVOUS_TEST_LOST"
+	lostWaiting    = "waits for its rank"
+	lostExchanging = "is in the middle of an exchange with its rank"
+)
 
 // beWorker is a worker of TestHostsInNamespaces: it joins as the environment
 // says and adds up.
@@ -275,14 +280,23 @@ func beWorker() error {
 		return err
 	}
 	fmt.Println(g.Rank(), g.Name())
-	if os.Getenv(lostVariable) == "" {
+	// The host of rank 1 is about to be lost. Its rank goes on, and nobody receives what it sends.
+	switch os.Getenv(lostVariable) {
+	case lostWaiting:
+		if g.Rank() == 1 {
+			time.Sleep(time.Hour)
+		}
+		return g.Barrier(context.Background())
+	case lostExchanging:
+		b := device.Buffer{F32: make([]float32, 1<<22)} // 16 MiB: more than the kernels hold
+		for {
+			if err := g.AllReduce(context.Background(), b); err != nil {
+				return err
+			}
+		}
+	default:
 		return g.Close()
 	}
-	// A host is about to be lost; its rank goes on, and nobody hears it.
-	if g.Rank() == 1 {
-		time.Sleep(time.Hour)
-	}
-	return g.Barrier(context.Background())
 }
 
 // twoHosts makes two network namespaces with a cable between them, and returns
@@ -353,10 +367,28 @@ func TestHostsInNamespaces(t *testing.T) {
 }
 
 // TestHostIsLost pulls the cable of a host, so that nothing says that its rank is
-// gone: no connection ends. The kernel's TCP keep-alive notices it, long before the
-// time-out of two minutes.
+// gone: no connection ends. The kernel's TCP keep-alive notices it within 10 s, long
+// before the time-out of two minutes, also while data are under way.
 func TestHostIsLost(t *testing.T) {
-	t.Attr("fault", "a host is gone without a word (its network is cut) while another waits for its rank")
+	for _, doing := range []string{lostWaiting, lostExchanging} {
+		t.Run(doing, func(t *testing.T) {
+			t.Attr("fault", "a host is gone without a word (its network is cut) while another "+doing)
+			d, text := loseHost(t, doing)
+			if want := "rank 1 is gone: its connection has ended"; !strings.Contains(text, want) {
+				t.Errorf("rank 0 wrote %q after %v, want %q", text, d, want)
+			}
+			if d > 10*time.Second {
+				t.Errorf("rank 0 noticed it after %v, want at most 10 s", d)
+			}
+			t.Attr("outcome", fmt.Sprintf("after %.1f s: %s", d.Seconds(), text))
+		})
+	}
+}
+
+// loseHost cuts the network between two hosts while their ranks do what doing says. It
+// returns when rank 0 ended, and what it wrote to standard error.
+func loseHost(t *testing.T, doing string) (time.Duration, string) {
+	t.Helper()
 	hosts, ip := twoHosts(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -364,14 +396,14 @@ func TestHostIsLost(t *testing.T) {
 	}
 	outs := make([]*bufio.Reader, 2)
 	cmds := make([]*exec.Cmd, 2)
-	var said bytes.Buffer // by rank 0
+	var stderr bytes.Buffer // of rank 0
 	for rank, host := range hosts {
 		c := exec.Command("ip", "netns", "exec", host, self)
-		c.Env = append(os.Environ(), namespaceVariable+"="+host, lostVariable+"=1", "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2",
+		c.Env = append(os.Environ(), namespaceVariable+"="+host, lostVariable+"="+doing, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=2",
 			"LOCAL_WORLD_SIZE=1", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=29500", "LOCKSTEP_TOKEN=secret")
 		out, err := c.StdoutPipe()
 		if rank == 0 {
-			c.Stderr = &said
+			c.Stderr = &stderr
 		}
 		if err := errors.Join(err, c.Start()); err != nil {
 			t.Fatal(err)
@@ -384,8 +416,11 @@ func TestHostIsLost(t *testing.T) {
 	}()
 	for rank, out := range outs {
 		if line, err := out.ReadString('\n'); line != fmt.Sprintf("%d tcp ring\n", rank) {
-			t.Fatalf("rank %d said %q, %v", rank, line, err)
+			t.Fatalf("rank %d wrote %q, %v", rank, line, err)
 		}
+	}
+	if doing == lostExchanging {
+		time.Sleep(200 * time.Millisecond) // some exchanges
 	}
 	if err := ip("-n", hosts[1], "link", "set", "cable", "down"); err != nil {
 		t.Fatal(err)
@@ -394,12 +429,7 @@ func TestHostIsLost(t *testing.T) {
 	ended := time.AfterFunc(90*time.Second, func() { _ = cmds[0].Process.Kill() })
 	defer ended.Stop()
 	if err := cmds[0].Wait(); err == nil {
-		t.Error("rank 0 ended well")
+		t.Error("rank 0 ended without an error")
 	}
-	d := time.Since(begin)
-	if want := "rank 1 is gone: its connection has ended"; !strings.Contains(said.String(), want) {
-		t.Errorf("rank 0 said %q after %v, want %q", said.String(), d, want)
-	}
-	t.Attr("outcome", fmt.Sprintf("after %.1f s: %s", d.Seconds(), strings.TrimSpace(said.String())))
-	t.Logf("noticed after %v", d)
+	return time.Since(begin), strings.TrimSpace(stderr.String())
 }
