@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -15,23 +16,23 @@ func (x *executable) globalAverage(c call) ([]task, error) {
 	if maps.layout != activationLayout || means.layout != activationLayout || !slices.Equal(means.logical, maps.Shape[:2]) {
 		return nil, c.errorf("it takes or makes an activation [n,c,…] and its means [n,c]")
 	}
-	channels, pixels := blocks(maps.Shape[1]), maps.plane()/lanes
+	channels, pixels := blocks(maps.Shape[1]), maps.plane()/kernel.Lanes
 	scale := 1 / float64(pixels)
 	k := x.engine.kernels
 	if c.Op == plan.OpGlobalAvgPool {
 		return []task{{maps.Shape[0] * channels, func(_ *worker, lo, hi int) {
-			var part block
+			var part kernel.Block
 			for i := lo; i < hi; i++ {
 				from, _ := maps.block(i/channels, i%channels)
-				var sum [lanes]float64
+				var sum [kernel.Lanes]float64
 				for at := 0; at < pixels; at += chunkPixels {
-					k.sums(&from[at*lanes], min(chunkPixels, pixels-at), &part[0])
+					k.Sums(&from[at*kernel.Lanes], min(chunkPixels, pixels-at), &part[0])
 					for l, v := range part {
 						sum[l] += float64(v)
 					}
 				}
 				for l, v := range sum {
-					means.data[i*lanes+l] = float32(v * scale)
+					means.data[i*kernel.Lanes+l] = float32(v * scale)
 				}
 			}
 		}}}, nil
@@ -39,11 +40,11 @@ func (x *executable) globalAverage(c call) ([]task, error) {
 	return []task{{maps.Shape[0] * channels, func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			to, _ := maps.block(i/channels, i%channels)
-			var v block
+			var v kernel.Block
 			for l := range v {
-				v[l] = float32(float64(means.data[i*lanes+l]) * scale)
+				v[l] = float32(float64(means.data[i*kernel.Lanes+l]) * scale)
 			}
-			all := blocksAt(&to[0], pixels)
+			all := kernel.BlocksAt(&to[0], pixels)
 			for p := range all {
 				all[p] = v
 			}
@@ -57,7 +58,7 @@ func (x *executable) average(c call) ([]task, error) {
 	if c.Op == plan.OpAvgPoolBackward {
 		in, y = c.out[0], c.in[0]
 	}
-	kernel, stride, pad, err := poolAxes(c, in, y)
+	window, stride, pad, err := poolAxes(c, in, y)
 	if err != nil {
 		return nil, err
 	}
@@ -65,17 +66,17 @@ func (x *executable) average(c call) ([]task, error) {
 		return nil, c.errorf("pad is %v: the mean of a window takes no padding", c.Attr.Pad)
 	}
 	channels := blocks(in.Shape[1])
-	scale := 1 / float32(kernel[0]*kernel[1]*kernel[2])
-	// window calls f for each element of each window.
-	window := func(f func(pixel, at int)) {
+	scale := 1 / float32(window[0]*window[1]*window[2])
+	// eachElement calls f for each element of each window.
+	eachElement := func(f func(pixel, at int)) {
 		i := 0
 		for z := range y.space[0] {
 			for q := range y.space[1] {
 				for p := range y.space[2] {
-					for a := range kernel[0] {
-						for b := range kernel[1] {
+					for a := range window[0] {
+						for b := range window[1] {
 							row := ((z*stride[0]+a)*in.space[1]+q*stride[1]+b)*in.space[2] + p*stride[2]
-							for e := range kernel[2] {
+							for e := range window[2] {
 								f(i, row+e)
 							}
 						}
@@ -89,10 +90,10 @@ func (x *executable) average(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			from, _ := in.block(i/channels, i%channels)
 			means, _ := y.block(i/channels, i%channels)
-			maps, small := blocksAt(&from[0], in.plane()/lanes), blocksAt(&means[0], y.plane()/lanes)
+			maps, small := kernel.BlocksAt(&from[0], in.plane()/kernel.Lanes), kernel.BlocksAt(&means[0], y.plane()/kernel.Lanes)
 			if c.Op == plan.OpAvgPool {
 				clear(means[:y.plane()])
-				window(func(pixel, at int) {
+				eachElement(func(pixel, at int) {
 					for l, v := range maps[at] {
 						small[pixel][l] += v * scale
 					}
@@ -100,7 +101,7 @@ func (x *executable) average(c call) ([]task, error) {
 				continue
 			}
 			clear(from[:in.plane()])
-			window(func(pixel, at int) {
+			eachElement(func(pixel, at int) {
 				for l, v := range small[pixel] {
 					maps[at][l] += v * scale
 				}
@@ -129,7 +130,7 @@ func (x *executable) padding(c call) ([]task, error) {
 		return nil, c.errorf("the shapes do not fit together with %v zeros in front and %v behind", c.Attr.Pad, c.Attr.PadEnd)
 	}
 	channels := blocks(small.Shape[1])
-	row, outRow := small.space[2]*lanes, large.space[2]*lanes
+	row, outRow := small.space[2]*kernel.Lanes, large.space[2]*kernel.Lanes
 	return []task{{small.Shape[0] * channels, func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			inner, _ := small.block(i/channels, i%channels)
@@ -139,7 +140,7 @@ func (x *executable) padding(c call) ([]task, error) {
 			}
 			for r := range small.space[0] * small.space[1] {
 				z, q := r/small.space[1]+before[0], r%small.space[1]+before[1]
-				at := (z*large.space[1]+q)*outRow + before[2]*lanes
+				at := (z*large.space[1]+q)*outRow + before[2]*kernel.Lanes
 				if c.Op == plan.OpPad {
 					copy(outer[at:at+row], inner[r*row:])
 				} else {

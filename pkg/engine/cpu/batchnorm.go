@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
 // chunkPixels is the number of pixels that are added up in float32 before the
@@ -29,7 +31,7 @@ func (c chunks) count() int { return c.images * c.channels * c.perPlane }
 // at is chunk i: its image, channel block, first float of the plane, and pixels.
 func (c chunks) at(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*chunkPixels
-	return plane / c.channels, plane % c.channels, q * lanes, min(chunkPixels, c.pixels-q)
+	return plane / c.channels, plane % c.channels, q * kernel.Lanes, min(chunkPixels, c.pixels-q)
 }
 
 // tally is the statistics of all pixels, a part for each chunk of a plane.
@@ -55,7 +57,7 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 	norm := x.origins[y.id].norm
 	stored := norm == nil
 	if stored {
-		norm = make([]float32, cut.channels*normFloats)
+		norm = make([]float32, cut.channels*kernel.NormFloats)
 	}
 	if c.Attr.Training {
 		savedMean, savedInv := c.out[1], c.out[2]
@@ -76,20 +78,20 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 				if !c.Attr.Saved {
 					inv = float32(1 / math.Sqrt(float64(inv)+c.Attr.Epsilon))
 				}
-				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv, c.Attr.ReLU)
+				kernel.SetBatchNorm(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv, c.Attr.ReLU)
 			}
 		}})
 	}
 	if !stored {
 		return all, nil
 	}
-	normalize := x.engine.kernels.normalize
+	normalize := x.engine.kernels.Normalize
 	return append(all, task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.block(n, channel)
 			to, _ := y.block(n, channel)
-			normalize(&from[first], &to[first], &norm[channel*normFloats], pixels)
+			normalize(&from[first], &to[first], &norm[channel*kernel.NormFloats], pixels)
 		}
 	}}), nil
 }
@@ -101,7 +103,7 @@ func (x *executable) tallyChunks(in operand, cut chunks, t *tally) task {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.block(n, channel)
 			to := t.begin(x.tallies, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
-			x.engine.kernels.deviations(&from[first], pixels, &to[0])
+			x.engine.kernels.Deviations(&from[first], pixels, &to[0])
 		}
 	}}
 }
@@ -110,15 +112,15 @@ func (x *executable) tallyChunks(in operand, cut chunks, t *tally) task {
 // statistics of a training batch norm's input.
 func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[1], c.out[2]
-	channels, all := in.Shape[1], t.channels*lanes
+	channels, all := in.Shape[1], t.channels*kernel.Lanes
 	x.needMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
 	merge := func() {
 		for b := range t.channels {
 			m, m2 := t.merge(x.tallies, b)
-			copy(x.moments[b*lanes:], m[:])
-			copy(x.moments[all+b*lanes:], m2[:])
+			copy(x.moments[b*kernel.Lanes:], m[:])
+			copy(x.moments[all+b*kernel.Lanes:], m2[:])
 		}
 	}
 	exchange := func() (err error) {
@@ -139,7 +141,7 @@ func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
 			savedInv.set(j, inv)
 			mean.data[j] = float32((1-c.Attr.Momentum)*float64(mean.data[j]) + c.Attr.Momentum*m)
 			variance.data[j] = float32((1-c.Attr.Momentum)*float64(variance.data[j]) + c.Attr.Momentum*v*unbiased)
-			setNormOf(norm, j, gamma.data[j], beta.data[j], float32(m), inv, c.Attr.ReLU)
+			kernel.SetBatchNorm(norm, j, gamma.data[j], beta.data[j], float32(m), inv, c.Attr.ReLU)
 		}
 	})
 }
@@ -183,10 +185,6 @@ func checkNorm(c call, like operand, vectors []operand) error {
 	return nil
 }
 
-// gradBlocks is the number of blocks of eight constants, beside those that
-// normalise, that a channel block's gradient takes.
-const gradBlocks = 4
-
 // batchNormGradient is the gradient of a training batch norm (Ioffe and
 // Szegedy, arXiv:1502.03167, section 3): with x̂ = (x−mean)/σ and m pixels,
 // dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m). Where a ReLU is
@@ -209,24 +207,24 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 		return nil, c.errorf("where a ReLU is fused in this engine needs the shift too, of shape [%d]", s[1])
 	}
 	cut := chunksOf(in)
-	norm, params := make([]float32, cut.channels*normFloats), make([]float32, cut.channels*gradBlocks*lanes)
+	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.GradFloats)
 	constants := task{1, func(*worker, int, int) {
 		for j := range s[1] {
 			if c.Attr.ReLU {
-				setNormOf(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv.data[j], true)
+				kernel.SetBatchNorm(norm, j, gamma.data[j], beta.data[j], mean.data[j], inv.data[j], true)
 			} else {
-				setNorm(norm, j, 1, 0, float32(math.Inf(-1)))
+				kernel.SetNorm(norm, j, 1, 0, float32(math.Inf(-1)))
 			}
 		}
 	}}
 	k := x.engine.kernels
-	x.needShared(cut.count() * 2 * lanes)
+	x.needShared(cut.count() * 2 * kernel.Lanes)
 	sums := task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.block(n, channel)
 			g, _ := dy.block(n, channel)
-			k.normSums(&from[first], &g[first], &norm[channel*normFloats], &mean.data[channel*lanes], &x.shared[i*2*lanes], pixels)
+			k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.data[channel*kernel.Lanes], &x.shared[i*2*kernel.Lanes], pixels)
 		}
 	}}
 	merged := x.mergeGradient(c, cut, params)
@@ -239,7 +237,7 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 			from, _ := in.block(n, channel)
 			g, _ := dy.block(n, channel)
 			to, _ := dx.block(n, channel)
-			k.normGrad(&from[first], &g[first], &to[first], &norm[channel*normFloats], &params[channel*gradBlocks*lanes], pixels)
+			k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.GradFloats], pixels)
 		}
 	}}), nil
 }
@@ -248,15 +246,15 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 // that make dx, of these.
 func (x *executable) mergeGradient(c call, cut chunks, params []float32) []task {
 	gamma, mean, inv, dgamma, dbeta := c.in[1], c.in[2], c.in[3], c.out[1], c.out[2]
-	channels, all := c.in[0].Shape[1], cut.channels*lanes
+	channels, all := c.in[0].Shape[1], cut.channels*kernel.Lanes
 	x.needMoments(2 * all)
 	own := float64(cut.images * cut.pixels)
 	total := own
 	merge := func() {
 		for b := range cut.channels {
 			sum, dot := addPairs(cut, b, x.shared)
-			for l := range lanes {
-				j := b*lanes + l
+			for l := range kernel.Lanes {
+				j := b*kernel.Lanes + l
 				dg, db := 0.0, 0.0
 				if j < channels {
 					dg, db = dot[l]*float64(inv.data[j]), sum[l]
@@ -273,22 +271,22 @@ func (x *executable) mergeGradient(c call, cut chunks, params []float32) []task 
 	}
 	return x.joined(c.Name, c.Attr.Sync && c.out[0].present(), merge, exchange, func() {
 		for j := range channels {
-			p, l := params[j/lanes*gradBlocks*lanes:], j%lanes
+			p, l := params[j/kernel.Lanes*kernel.GradFloats:], j%kernel.Lanes
 			inverse := float64(inv.data[j])
 			a := float64(gamma.data[j]) * inverse
-			p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.moments[j]/total), mean.data[j], float32(-a*x.moments[all+j]/total)
+			p[l], p[kernel.Lanes+l], p[2*kernel.Lanes+l], p[3*kernel.Lanes+l] = float32(a), float32(-a*inverse*x.moments[j]/total), mean.data[j], float32(-a*x.moments[all+j]/total)
 		}
 	})
 }
 
 // addPairs adds the chunks' two sums of a channel block.
-func addPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
+func addPairs(cut chunks, channel int, parts []float32) (a, b [kernel.Lanes]float64) {
 	for img := range cut.images {
 		for q := range cut.perPlane {
 			i := (img*cut.channels+channel)*cut.perPlane + q
-			for l := range lanes {
-				a[l] += float64(parts[i*2*lanes+l])
-				b[l] += float64(parts[(i*2+1)*lanes+l])
+			for l := range kernel.Lanes {
+				a[l] += float64(parts[i*2*kernel.Lanes+l])
+				b[l] += float64(parts[(i*2+1)*kernel.Lanes+l])
 			}
 		}
 	}
@@ -302,19 +300,19 @@ func (x *executable) biasGradient(c call) ([]task, error) {
 		return nil, c.errorf("it takes dy [n,k,h,w] and writes [k]")
 	}
 	cut := chunksOf(dy)
-	x.needShared(cut.count() * 2 * lanes)
+	x.needShared(cut.count() * 2 * kernel.Lanes)
 	sums := task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			g, _ := dy.block(n, channel)
-			x.engine.kernels.sums(&g[first], pixels, &x.shared[i*2*lanes])
+			x.engine.kernels.Sums(&g[first], pixels, &x.shared[i*2*kernel.Lanes])
 		}
 	}}
 	merge := task{1, func(*worker, int, int) {
 		for b := range cut.channels {
 			sum, _ := addPairs(cut, b, x.shared)
-			for l := range lanes {
-				db.data[b*lanes+l] = float32(sum[l])
+			for l := range kernel.Lanes {
+				db.data[b*kernel.Lanes+l] = float32(sum[l])
 			}
 		}
 	}}

@@ -1,18 +1,20 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // moveChannels copies channels [from, from+count) of one image of src, whose
 // planes have so many pixels, to channels [to, to+count) of an image of dst.
 // The channels of dst's blocks that are not written are left as they are.
 func moveChannels(dst, src []float32, to, from, count, pixels int) {
 	for done := 0; done < count; {
-		d, s := (to+done)%lanes, (from+done)%lanes
-		n := min(count-done, lanes-d, lanes-s)
-		out := dst[(to+done)/lanes*pixels*lanes:][:pixels*lanes]
-		in := src[(from+done)/lanes*pixels*lanes:][:pixels*lanes]
-		if n == lanes {
+		d, s := (to+done)%kernel.Lanes, (from+done)%kernel.Lanes
+		n := min(count-done, kernel.Lanes-d, kernel.Lanes-s)
+		out := dst[(to+done)/kernel.Lanes*pixels*kernel.Lanes:][:pixels*kernel.Lanes]
+		in := src[(from+done)/kernel.Lanes*pixels*kernel.Lanes:][:pixels*kernel.Lanes]
+		if n == kernel.Lanes {
 			copy(out, in)
 		} else {
-			for i := 0; i < len(out); i += lanes {
+			for i := 0; i < len(out); i += kernel.Lanes {
 				copy(out[i+d:i+d+n], in[i+s:i+s+n])
 			}
 		}
@@ -23,8 +25,8 @@ func moveChannels(dst, src []float32, to, from, count, pixels int) {
 // clearPadding zeroes the last block of an image with so many channels where
 // that block is not full.
 func clearPadding(dst []float32, channels, pixels int) {
-	if channels%lanes != 0 {
-		clear(dst[channels/lanes*pixels*lanes:][:pixels*lanes])
+	if channels%kernel.Lanes != 0 {
+		clear(dst[channels/kernel.Lanes*pixels*kernel.Lanes:][:pixels*kernel.Lanes])
 	}
 }
 
@@ -76,6 +78,6 @@ func (x *executable) slice(c call) ([]task, error) {
 
 // image is the memory of image n of an activation.
 func image(o operand, n int) []float32 {
-	size := blocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
+	size := blocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * kernel.Lanes
 	return o.data[n*size:][:size]
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -15,7 +16,7 @@ func (x *executable) softmax(c call) ([]task, error) {
 		return nil, c.errorf("it takes logits [n,classes] and class indexes [n,1]")
 	}
 	n, classes := z.logical[0], z.logical[1]
-	stride := blocks(classes) * lanes
+	stride := blocks(classes) * kernel.Lanes
 	even := c.Attr.Smoothing / float64(classes) // of each class
 	if c.Op == plan.OpSoftmaxCrossEntropy {
 		loss := c.out[0]
@@ -31,7 +32,7 @@ func (x *executable) softmax(c call) ([]task, error) {
 				for _, v := range row {
 					total -= float64(v) - top - sum
 				}
-				class := row[int(t.data[i*lanes])]
+				class := row[int(t.data[i*kernel.Lanes])]
 				parts[i] = even*total - (1-c.Attr.Smoothing)*(float64(class)-top-sum)
 			}
 		}}, {1, func(*worker, int, int) {
@@ -55,7 +56,7 @@ func (x *executable) softmax(c call) ([]task, error) {
 			for j, v := range row {
 				to[j] = float32(scale * (math.Exp(float64(v)-top-sum) - even))
 			}
-			class := int(t.data[i*lanes])
+			class := int(t.data[i*kernel.Lanes])
 			to[class] = float32(scale * (math.Exp(float64(row[class])-top-sum) - even - (1 - c.Attr.Smoothing)))
 		}
 	}}}, nil

@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // flatChannels is the greatest number of input channels for which steps are
 // taken channel by channel, so that a first layer or the gradient of a head
 // does not multiply seven channels of padding.
@@ -33,7 +35,7 @@ type convPhase struct {
 	slices, rows, cols int
 	taps               []tap3
 	table              []int32 // rows of a full block, in tiles
-	steps              []int32 // of gemmFunc
+	steps              []int32 // of kernel.GEMMFunc
 	chunk              int     // steps of one pass
 }
 
@@ -44,10 +46,10 @@ type tap3 struct{ slice, row, col, index int }
 // be nil. The axes say whether it is a cross-correlation or a transpose.
 func newConvolution(x *executable, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
 	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
-	set := &x.engine.kernels.gemm
-	s = s.cutting(in, set.rows)
+	set := &x.engine.kernels.GEMM
+	s = s.cutting(in, set.Rows)
 	c.window = newWindow(x.engine.kernels, in, s, blockPixels, !transposed)
-	c.once = (transposed || set.joined) && !c.flat && s.isCut()
+	c.once = (transposed || set.Joined) && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
 	s.eachPhase(func(d, h, w axisPhase) {
 		p := c.phase(d, h, w)
@@ -58,10 +60,10 @@ func newConvolution(x *executable, in, weights, out operand, bias []float32, s s
 	switch {
 	case c.once:
 		c.packed = scratch
-		scratch += set.blocks * blocks(in.Shape[1]) * c.taps * lanes * lanes
-	case c.flat || transposed || set.joined:
+		scratch += set.Blocks * blocks(in.Shape[1]) * c.taps * kernel.Lanes * kernel.Lanes
+	case c.flat || transposed || set.Joined:
 		c.packed = scratch
-		scratch += set.blocks * chunk * c.depth() * lanes
+		scratch += set.Blocks * chunk * c.depth() * kernel.Lanes
 	}
 	x.needScratch(scratch)
 	parts := c.window.blocks()
@@ -77,15 +79,15 @@ func (c *convolution) depth() int {
 	if c.flat {
 		return 1
 	}
-	return lanes
+	return kernel.Lanes
 }
 
 // phase builds the tables of one phase.
 func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
-	v, set := &c.window, &c.x.engine.kernels.gemm
+	v, set := &c.window, &c.x.engine.kernels.GEMM
 	rowOut := c.out.space[2]
 	sliceOut := c.out.space[1] * rowOut
-	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
+	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * kernel.Lanes, slices: pd.count, rows: ph.count, cols: pw.count}
 	p.taps = joinTaps(pd.taps, ph.taps, pw.taps, c.weights.space)
 	if c.flat {
 		for _, t := range p.taps {
@@ -95,13 +97,13 @@ func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
 		}
 		p.chunk = max(1, len(p.steps))
 	} else {
-		const tile = lanes * lanes * 4 // bytes
+		const tile = kernel.Lanes * kernel.Lanes * 4 // bytes
 		n := max(1, v.channels*len(p.taps))
-		p.chunk = ceilDiv(n, ceilDiv(n, weightBudget/(set.blocks*tile)))
+		p.chunk = ceilDiv(n, ceilDiv(n, weightBudget/(set.Blocks*tile)))
 		for k := range v.channels {
 			for _, t := range p.taps {
 				weights := (k*c.taps + t.index) * tile
-				if (c.transposed || set.joined) && !c.once {
+				if (c.transposed || set.Joined) && !c.once {
 					weights = len(p.steps) / 2 % p.chunk * tile
 				}
 				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.slice, t.row, t.col)), int32(weights))
@@ -110,10 +112,10 @@ func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
 	}
 	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
 	outImage := blocks(c.out.Shape[1]) * c.out.plane()
-	p.table = tileTable(v.images*slices*rows*p.cols, set.rows, func(i int) (in, out int) {
+	p.table = kernel.TileTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
 		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
-		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
-		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*lanes*4
+		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*kernel.Lanes*4
+		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*kernel.Lanes*4
 		return in, out
 	})
 	return p
@@ -129,18 +131,6 @@ func joinTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
 		}
 	}
 	return list
-}
-
-// tileTable lists the byte offsets of n rows in tiles of so many rows, as gemmFunc
-// reads them.
-func tileTable(n, rows int, at func(i int) (in, out int)) []int32 {
-	table := make([]int32, ceilDiv(n, rows)*2*rows)
-	for i := range n {
-		in, out := at(i)
-		tile := table[i/rows*2*rows:]
-		tile[i%rows], tile[rows+i%rows] = int32(in), int32(out)
-	}
-	return table
 }
 
 // tasks are the convolution's parts: blocks of pixels by groups of output channels.
@@ -167,7 +157,7 @@ func (c *convolution) takeTally() *tally {
 // outputs are a block's outputs in a plane: the first, and how many.
 func (c *convolution) outputs(p part) (first, pixels int) {
 	if c.window.whole() {
-		return 0, c.out.plane() / lanes
+		return 0, c.out.plane() / kernel.Lanes
 	}
 	rows, cols := c.out.space[1], c.out.space[2]
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
@@ -180,12 +170,12 @@ func (c *convolution) count(b int, p part, k0, k1 int) {
 	for k := k0; k < k1; k++ {
 		for i := range p.images {
 			y, _ := c.out.block(p.n0+i, k)
-			y = y[at*lanes:]
+			y = y[at*kernel.Lanes:]
 			to := c.x.tallies[c.tally.at(b, k):]
 			if i == 0 {
 				to = c.tally.begin(c.x.tallies, b, k, y)
 			}
-			c.x.engine.kernels.deviations(&y[0], pixels, &to[0])
+			c.x.engine.kernels.Deviations(&y[0], pixels, &to[0])
 		}
 	}
 }
@@ -205,7 +195,7 @@ func (c *convolution) run(w *worker, lo, hi int) {
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for k := k0; k < k1; {
-			wide := c.x.engine.kernels.gemm.wide(k1 - k)
+			wide := c.x.engine.kernels.GEMM.Wide(k1 - k)
 			if c.once {
 				c.packAll(w.scratch[c.packed:], k, wide)
 			}
@@ -227,55 +217,36 @@ func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, 
 		return
 	}
 	plane, rowOut := c.out.plane(), c.out.space[2]
-	set := &c.x.engine.kernels.gemm
-	tiles, width := &set.deep[wide], 2
+	set := &c.x.engine.kernels.GEMM
+	tiles, width := &set.Deep[wide], 2
 	if c.flat {
-		tiles, width = &set.flat[wide], 1
+		tiles, width = &set.Flat[wide], 1
 	}
 	y := c.out.data[(p.n0*blocks(c.out.Shape[1])+k)*plane+f.first+
-		(p.z0*c.window.d.stepOut*c.out.space[1]+p.q0*c.window.h.stepOut)*rowOut*lanes:]
+		(p.z0*c.window.d.stepOut*c.out.space[1]+p.q0*c.window.h.stepOut)*rowOut*kernel.Lanes:]
 	bias := c.x.zeros
 	if c.bias != nil {
-		bias = c.bias[k*lanes:]
+		bias = c.bias[k*kernel.Lanes:]
 	}
 	all := len(f.steps) / width
 	for s := 0; s == 0 || s < all; s += f.chunk {
 		n := min(f.chunk, all-s)
 		weights, next := c.chunk(w, f, k, wide, s, n)
-		gemmRows(tiles, set.rows, x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
+		kernel.MultiplyRows(tiles, set.Rows, x, weights, y, bias, f.table, f.steps[s*width:], next*4, plane*4, n, p.images*slices*rows*f.cols, s > 0)
 	}
-}
-
-// gemmRows calls the matrix kernel for the first n rows of a table whose full
-// tiles have so many rows.
-func gemmRows(set *[maxRows + 1]gemmFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
-	if tiles := n / rows; tiles > 0 {
-		set[rows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
-	}
-	if rest := n % rows; rest > 0 {
-		set[rest](first(x), first(w), first(y), first(bias), &table[n/rows*2*rows], first(steps), wNext, yNext, nstep, 1, accumulate)
-	}
-}
-
-// first is the address of s[0], nil where s is empty.
-func first[T any](s []T) *T {
-	if len(s) == 0 {
-		return nil
-	}
-	return &s[0]
 }
 
 // chunk returns the weights of steps [s, s+n) of a phase for output blocks k to
-// k+wide−1, and what gemmFunc calls wNext, in floats.
+// k+wide−1, and what kernel.GEMMFunc calls wNext, in floats.
 func (c *convolution) chunk(w *worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
-	all := c.window.channels * c.taps * lanes * lanes
+	all := c.window.channels * c.taps * kernel.Lanes * kernel.Lanes
 	switch {
 	case c.packed < 0:
 		return c.weights.data[k*all:], all
 	case c.once:
 		return w.scratch[c.packed:], all
 	}
-	next = n * c.depth() * lanes
+	next = n * c.depth() * kernel.Lanes
 	to := w.scratch[c.packed:][:wide*next]
 	from, step := c.packing(next, wide)
 	for v := range min(wide, len(to)) { // a phase may have no steps
@@ -285,7 +256,7 @@ func (c *convolution) chunk(w *worker, f *convPhase, k, wide, s, n int) (weights
 			c.packSteps(to[v*from:], f, k+v, s, n, step)
 		}
 	}
-	if c.flat && from == lanes {
+	if c.flat && from == kernel.Lanes {
 		next = step
 	}
 	return to, next
@@ -294,20 +265,20 @@ func (c *convolution) chunk(w *worker, f *convPhase, k, wide, s, n int) (weights
 // packing is how weights are laid out anew for wide output blocks of next floats
 // each: the floats from block to block, and from vector to vector of a block.
 func (c *convolution) packing(next, wide int) (from, step int) {
-	if c.x.engine.kernels.gemm.joined {
-		return lanes, wide * lanes
+	if c.x.engine.kernels.GEMM.Joined {
+		return kernel.Lanes, wide * kernel.Lanes
 	}
-	return next, lanes
+	return next, kernel.Lanes
 }
 
 // packAll lays out all weights for output blocks k to k+wide−1.
 func (c *convolution) packAll(to []float32, k, wide int) {
 	all := c.window.channels * c.taps
-	from, step := c.packing(all*lanes*lanes, wide)
+	from, step := c.packing(all*kernel.Lanes*kernel.Lanes, wide)
 	for v := range wide {
 		for j := range c.window.channels {
 			for t := range c.taps {
-				c.packTile(to[v*from+(j*c.taps+t)*lanes*step:], j, k+v, t, step)
+				c.packTile(to[v*from+(j*c.taps+t)*kernel.Lanes*step:], j, k+v, t, step)
 			}
 		}
 	}
@@ -318,7 +289,7 @@ func (c *convolution) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 	taps := max(1, len(f.taps))
 	j, t := s/taps, s%taps
 	for i := range n {
-		c.packTile(to[i*lanes*step:], j, k, f.taps[t].index, step)
+		c.packTile(to[i*kernel.Lanes*step:], j, k, f.taps[t].index, step)
 		if t++; t == taps {
 			j, t = j+1, 0
 		}
@@ -328,30 +299,30 @@ func (c *convolution) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 // packTile lays out the tile of 8×8 weights from input block j to output block k
 // at a tap, its vectors step floats apart.
 func (c *convolution) packTile(to []float32, j, k, tap, step int) {
-	const tile = lanes * lanes
+	const tile = kernel.Lanes * kernel.Lanes
 	if c.transposed {
 		outer := blocks(c.weights.Shape[1])
-		c.x.engine.kernels.transpose(&to[0], &c.weights.data[((j*outer+k)*c.taps+tap)*tile], step*4)
+		c.x.engine.kernels.Transpose(&to[0], &c.weights.data[((j*outer+k)*c.taps+tap)*tile], step*4)
 	} else {
-		c.x.engine.kernels.spread(&to[0], &c.weights.data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, lanes)
+		c.x.engine.kernels.Spread(&to[0], &c.weights.data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, kernel.Lanes)
 	}
 }
 
 // packFlat lays out all steps for output block k, without the padding of the
 // few input channels.
 func (c *convolution) packFlat(to []float32, f *convPhase, k, step int) {
-	const tile = lanes * lanes
+	const tile = kernel.Lanes * kernel.Lanes
 	channels := c.in.Shape[1]
 	for t, tp := range f.taps {
 		from := c.weights.data[(k*c.taps+tp.index)*tile:][:tile]
 		for j := range channels {
-			dst := to[(t*channels+j)*step:][:lanes]
+			dst := to[(t*channels+j)*step:][:kernel.Lanes]
 			if !c.transposed {
-				copy(dst, from[j*lanes:])
+				copy(dst, from[j*kernel.Lanes:])
 				continue
 			}
 			for i := range dst {
-				dst[i] = from[i*lanes+j]
+				dst[i] = from[i*kernel.Lanes+j]
 			}
 		}
 	}

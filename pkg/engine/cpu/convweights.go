@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // weightPixels bounds the outputs whose products are summed in one pass.
 const weightPixels = 2048
 
@@ -41,8 +43,8 @@ type weightClass struct {
 func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradient {
 	channels := blocks(in.Shape[1])
 	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
-	set := &x.engine.kernels.gemm
-	axes := s.cutting(in, set.rows)
+	set := &x.engine.kernels.GEMM
+	axes := s.cutting(in, set.Rows)
 	g.window = newWindow(x.engine.kernels, in, axes, weightPixels, true)
 	g.groups = 1
 	units := g.units()
@@ -55,18 +57,18 @@ func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradie
 	g.groups = ceilDiv(channels, g.group)
 	g.classify(s, axes.isCut())
 	if g.parts = 1; g.groups*units < threads {
-		g.parts = max(1, min(ceilDiv(threads, g.groups*units), ceilDiv(g.rows(&g.classes[0], g.group), set.rows)))
+		g.parts = max(1, min(ceilDiv(threads, g.groups*units), ceilDiv(g.rows(&g.classes[0], g.group), set.Rows)))
 	}
 	v := &g.window
 	scratch := v.scratch()
-	most := v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * lanes // floats of a block of dy
+	most := v.images * max(v.slices*v.rows*v.w.count, s.count()/(v.slabs()*v.bands())) * kernel.Lanes // floats of a block of dy
 	if v.images > 1 || !dy.whole() || axes.isCut() {
 		g.dyScratch = scratch
-		scratch += set.blocks * most
+		scratch += set.Blocks * most
 	}
-	if set.joined {
+	if set.Joined {
 		g.joinedAt = roundUp(scratch, regionAlign)
-		scratch = g.joinedAt + set.blocks*most
+		scratch = g.joinedAt + set.Blocks*most
 	}
 	x.needScratch(scratch)
 	for i := range g.classes {
@@ -116,19 +118,19 @@ func (g *weightGradient) classify(s space, cut bool) {
 // and where its gradient lies, and the outputs' distances.
 func (g *weightGradient) tabulate(c *weightClass) {
 	v, taps := &g.window, len(c.taps)
-	perTap := lanes
+	perTap := kernel.Lanes
 	if g.flat {
 		perTap = g.channels
 	}
-	c.table = tileTable(g.rows(c, g.group), g.x.engine.kernels.gemm.rows, func(i int) (in, out int) {
+	c.table = kernel.TileTable(g.rows(c, g.group), g.x.engine.kernels.GEMM.Rows, func(i int) (in, out int) {
 		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
-		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
+		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*kernel.Lanes + l) * kernel.Lanes * 4
 	})
 	slices, rows, cols := g.clipped(c, v.slices, v.rows)
 	c.steps = make([]int32, v.images*slices*rows*cols)
 	for i := range c.steps {
 		n, z, q, col := i/(slices*rows*cols), i/(rows*cols)%slices, i/cols%rows, i%cols
-		c.steps[i] = int32(n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4)
+		c.steps[i] = int32(n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*kernel.Lanes*4)
 	}
 }
 
@@ -145,7 +147,7 @@ func (g *weightGradient) rows(c *weightClass, channels int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
 	}
-	return channels * len(c.taps) * lanes
+	return channels * len(c.taps) * kernel.Lanes
 }
 
 // tasks are the gradient's parts: rows of a group of input channels, by units
@@ -169,7 +171,7 @@ func (g *weightGradient) cleared() bool { return g.flat || g.dead }
 // units is the number of units of output blocks, of as many blocks as a tile of
 // the matrix kernel has at most.
 func (g *weightGradient) units() int {
-	return ceilDiv(blocks(g.dy.Shape[1]), g.x.engine.kernels.gemm.blocks)
+	return ceilDiv(blocks(g.dy.Shape[1]), g.x.engine.kernels.GEMM.Blocks)
 }
 
 // run computes items [lo, hi), an item being a unit of output blocks of a part.
@@ -187,25 +189,25 @@ func (g *weightGradient) run(w *worker, lo, hi int) {
 // a group of input channels, block after block, so that a block's inputs and
 // gradients are read while they are in the cache.
 func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
-	v, set := &g.window, &g.x.engine.kernels.gemm
+	v, set := &g.window, &g.x.engine.kernels.GEMM
 	kBlocks := blocks(g.dy.Shape[1])
-	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
+	perChannel := g.taps * kernel.Lanes * kernel.Lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
 	c0 := group * g.group
 	count := min(g.group, v.channels-c0)
 	for b := range v.blocks() {
 		p := v.part(b)
 		x := v.load(w.scratch, p, c0, count)
-		for k := from * set.blocks; k < min(to*set.blocks, kBlocks); {
-			wide := set.wide(kBlocks - k)
+		for k := from * set.Blocks; k < min(to*set.Blocks, kBlocks); {
+			wide := set.Wide(kBlocks - k)
 			dw := g.dw.data[k*perBlock+c0*perChannel:]
 			for i := range g.classes {
 				c := &g.classes[i]
-				tiles := ceilDiv(g.rows(c, count), set.rows)
+				tiles := ceilDiv(g.rows(c, count), set.Rows)
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
-				if rows := min(last*set.rows, g.rows(c, count)) - first*set.rows; rows > 0 {
+				if rows := min(last*set.Rows, g.rows(c, count)) - first*set.Rows; rows > 0 {
 					dy, next, n := g.gradients(w, c, p, k, wide)
-					gemmRows(&set.flat[wide], set.rows, x, dy, dw, g.x.zeros, c.table[first*2*set.rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
+					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.x.zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
 				}
 			}
 			k += wide
@@ -214,21 +216,21 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 }
 
 // gradients returns the block's dy of a class's outputs and of output blocks k to
-// k+wide−1, pixel after pixel, what gemmFunc calls wNext, in floats, and the
+// k+wide−1, pixel after pixel, what kernel.GEMMFunc calls wNext, in floats, and the
 // number of pixels.
 func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
 	dy, next, pixels = g.blockGradients(w, c, p, k, wide)
 	switch {
-	case !g.x.engine.kernels.gemm.joined:
+	case !g.x.engine.kernels.GEMM.Joined:
 		return dy, next, pixels
 	case wide == 1:
-		return dy, lanes, pixels
+		return dy, kernel.Lanes, pixels
 	}
 	to := w.scratch[g.joinedAt:]
 	for b := range wide {
-		g.x.engine.kernels.spread(&to[b*lanes], &dy[b*next], wide*lanes*4, pixels)
+		g.x.engine.kernels.Spread(&to[b*kernel.Lanes], &dy[b*next], wide*kernel.Lanes*4, pixels)
 	}
-	return to, wide * lanes, pixels
+	return to, wide * kernel.Lanes, pixels
 }
 
 // blockGradients returns the block's dy of a class's outputs and of output blocks
@@ -248,7 +250,7 @@ func (g *weightGradient) blockGradients(w *worker, c *weightClass, p part, k, wi
 	pixels = p.images * slices * height * run
 	if g.dyScratch < 0 {
 		dy, _ = g.dy.block(p.n0, k)
-		return dy[at*lanes:], g.dy.plane(), pixels
+		return dy[at*kernel.Lanes:], g.dy.plane(), pixels
 	}
 	dy = w.scratch[g.dyScratch:]
 	to := dy
@@ -257,11 +259,11 @@ func (g *weightGradient) blockGradients(w *worker, c *weightClass, p part, k, wi
 			from, norm := g.dy.block(p.n0+i, k+j)
 			for z := range slices {
 				for r := range height {
-					g.window.move(to, from[(at+(z*rows+r)*cols)*lanes:], norm, run)
-					to = to[run*lanes:]
+					g.window.move(to, from[(at+(z*rows+r)*cols)*kernel.Lanes:], norm, run)
+					to = to[run*kernel.Lanes:]
 				}
 			}
 		}
 	}
-	return dy, pixels * lanes, pixels
+	return dy, pixels * kernel.Lanes, pixels
 }

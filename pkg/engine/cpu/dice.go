@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -26,10 +27,10 @@ func (x *executable) diceBCE(c call) ([]task, error) {
 	if !slices.Equal(z.logical, t.logical) || z.layout != activationLayout || t.layout != activationLayout {
 		return nil, c.errorf("it takes logits and targets [n,c,…] of one shape")
 	}
-	d := &dice{x: x, z: z, t: t, weight: c.Attr.DiceWeight, elements: lossElementsOf(z), zeros: alignedFloats(lossRunElements)}
+	d := &dice{x: x, z: z, t: t, weight: c.Attr.DiceWeight, elements: lossElementsOf(z), zeros: kernel.AlignedFloats(lossRunElements)}
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
-	x.needScratch(lossScratch + lanes)
+	x.needScratch(lossScratch + kernel.Lanes)
 	add := task{len(d.elements.runs), d.add}
 	if c.Op == plan.OpDiceBCE {
 		loss := c.out[0]
@@ -59,7 +60,7 @@ func (d *dice) chances(w *worker, i int) (logits, targets, p []float32) {
 	one[0] = 1
 	d.elements.gather(logits, d.z, i, farLogit)
 	d.elements.gather(targets, d.t, i, 0)
-	d.x.engine.kernels.bceGrad(&logits[0], &d.zeros[0], &p[0], &one[0], roundUp(d.elements.runs[i].count, lanes))
+	d.x.engine.kernels.BCEGrad(&logits[0], &d.zeros[0], &p[0], &one[0], roundUp(d.elements.runs[i].count, kernel.Lanes))
 	return logits, targets, p
 }
 
@@ -73,8 +74,8 @@ func (d *dice) add(w *worker, lo, hi int) {
 			s.both += float64(v) * float64(targets[j])
 			s.either += float64(v) + float64(targets[j])
 		}
-		d.x.engine.kernels.bce(&logits[0], &targets[0], &p[0], roundUp(n, lanes))
-		for _, v := range p[:lanes] {
+		d.x.engine.kernels.BCE(&logits[0], &targets[0], &p[0], roundUp(n, kernel.Lanes))
+		for _, v := range p[:kernel.Lanes] {
 			s.entropy += float64(v)
 		}
 		d.sums[i] = s

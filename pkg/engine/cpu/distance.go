@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -28,7 +29,7 @@ func (x *executable) l1(c call) ([]task, error) {
 		plane, images = y.plane(), y.Shape[0]
 		image = blocks(y.Shape[1]) * plane
 	}
-	first := float64(max(1, images*plane/lanes)) // elements of channel 0
+	first := float64(max(1, images*plane/kernel.Lanes)) // elements of channel 0
 	k := x.engine.kernels
 	if c.Op == plan.OpL1 {
 		loss := c.out[0]
@@ -38,8 +39,8 @@ func (x *executable) l1(c call) ([]task, error) {
 		parts, more := make([]float64, pieces), make([]float64, images)
 		return []task{{pieces, func(_ *worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
-				var sum block
-				k.distances(&y.data[i*pieceFloats], &t.data[i*pieceFloats], &sum[0], min(pieceFloats, size-i*pieceFloats))
+				var sum kernel.Block
+				k.Distances(&y.data[i*pieceFloats], &t.data[i*pieceFloats], &sum[0], min(pieceFloats, size-i*pieceFloats))
 				parts[i] = 0
 				for _, v := range sum {
 					parts[i] += float64(v)
@@ -48,7 +49,7 @@ func (x *executable) l1(c call) ([]task, error) {
 		}}, {images, func(_ *worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				more[i] = 0
-				for at := i * image; at < i*image+plane; at += lanes {
+				for at := i * image; at < i*image+plane; at += kernel.Lanes {
 					more[i] += math.Abs(math.Exp(l1Exponent*float64(y.data[at])) - math.Exp(l1Exponent*float64(t.data[at])))
 				}
 			}
@@ -70,12 +71,12 @@ func (x *executable) l1(c call) ([]task, error) {
 	return []task{{pieces, func(_ *worker, lo, hi int) {
 		scale := float32(float64(dloss.data[0]) / float64(y.Elements()))
 		for i := lo; i < hi; i++ {
-			k.signs(&y.data[i*pieceFloats], &t.data[i*pieceFloats], &dy.data[i*pieceFloats], &scale, min(pieceFloats, size-i*pieceFloats))
+			k.Signs(&y.data[i*pieceFloats], &t.data[i*pieceFloats], &dy.data[i*pieceFloats], &scale, min(pieceFloats, size-i*pieceFloats))
 		}
 	}}, {images, func(_ *worker, lo, hi int) {
 		scale := float64(dloss.data[0]) * weight * l1Exponent / first
 		for i := lo; i < hi; i++ {
-			for at := i * image; at < i*image+plane; at += lanes {
+			for at := i * image; at < i*image+plane; at += kernel.Lanes {
 				v, w := float64(y.data[at]), float64(t.data[at])
 				switch e := math.Exp(l1Exponent * v); {
 				case v > w:

@@ -16,7 +16,7 @@
 // Every convolution (forward, backward data, backward weights, transposed or
 // not, of any window, stride and padding) is a sum over steps of outer products
 // of up to six gathered rows with sixteen weights (twelve with 32 where there is
-// AVX-512), and one assembly kernel computes it (see gemmFunc). The rows' addresses come from tables that are
+// AVX-512), and one assembly kernel computes it (see kernel.GEMMFunc). The rows' addresses come from tables that are
 // built once, at Load; a zero halo, where one is needed, is made by copying a
 // block of the input into a worker's scratch memory. The method is that of the
 // indirect convolution of Dukhan (The Indirect Convolution Algorithm,
@@ -90,19 +90,4 @@
 //
 // Engine.Profile writes a trace of some training steps: what every thread did
 // when, the inputs, the exchange of gradients and the optimiser.
-//
-// # Assembly
-//
-// The assembly (AVX2 and FMA, and AVX-512) is written by internal/asmgen with avo;
-// run "go generate" after a change. Each of its functions has a plain Go twin that
-// serves other processors, and amd64 ones when LOCKSTEP_CPU=go is set.
-//
-// With AVX-512 the layout is the same, blocks of eight channels. A vector register
-// holds two of them: two channel blocks of a pixel in Winograd's transforms, two
-// pixels elsewhere. Weights are laid out anew for the matrix kernel, so that those
-// of 32 output channels are next to each other. Its roundings are AVX2's (a fused
-// multiplication and addition each), but sums are added in another order, so that
-// results differ in their last bits.
 package cpu
-
-//go:generate go run ./internal/asmgen -dir .

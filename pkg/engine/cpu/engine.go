@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -12,7 +13,7 @@ import (
 // that compute; Close ends them.
 type Engine struct {
 	options engine.Options
-	kernels *kernels
+	kernels *kernel.Set
 	pool    *pool
 	profile profiler
 }
@@ -25,10 +26,10 @@ var (
 // New starts an engine with o.Threads goroutines (the caller's is one of
 // them). The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
 // the choice of instruction set.
-func New(o engine.Options) (engine.Engine, error) { return NewWith(o, os.Getenv(variable)) }
+func New(o engine.Options) (engine.Engine, error) { return NewWith(o, os.Getenv(kernel.EnvVar)) }
 
 // Name is "cpu" with the instruction set, such as "cpu (avx2)".
-func (e *Engine) Name() string { return "cpu (" + e.kernels.name + ")" }
+func (e *Engine) Name() string { return "cpu (" + e.kernels.Name + ")" }
 
 // Options are those that the engine was started with.
 func (e *Engine) Options() engine.Options { return e.options }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestNew reads the choice of instructions and refuses what cannot be.
 func TestNew(t *testing.T) {
 	o := engine.DefaultOptions()
-	t.Setenv(variable, "go")
+	t.Setenv(kernel.EnvVar, "go")
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +38,16 @@ func TestNew(t *testing.T) {
 			t.Errorf("New says %v, not %q", err, want)
 		}
 	}
-	t.Setenv(variable, "sse")
+	t.Setenv(kernel.EnvVar, "sse")
 	refuses(o, `LOCKSTEP_CPU="sse" is not known: use one of `)
-	t.Setenv(variable, "neon")
+	t.Setenv(kernel.EnvVar, "neon")
 	refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
-	t.Setenv(variable, "")
+	t.Setenv(kernel.EnvVar, "")
 	o.Device = "reference"
 	refuses(o, `use cpu`)
 	o.Device, o.Threads = "cpu", 0
 	refuses(o, "threads is 0")
-	if runtime.GOARCH == "amd64" && len(assemblySets()) > 0 {
+	if runtime.GOARCH == "amd64" && len(kernel.Available()) > 1 {
 		if e := open(t, "avx2", 1); e.Name() != "cpu (avx2)" {
 			t.Errorf("engine is %s", e.Name())
 		}

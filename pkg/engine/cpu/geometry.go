@@ -1,6 +1,10 @@
 package cpu
 
-import "slices"
+import (
+	"slices"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
+)
 
 // axis describes a convolution along one spatial dimension as a sum over taps.
 // Outputs fall into phases: output first + q·stepOut, 0 ≤ q < count, of a phase
@@ -191,7 +195,7 @@ func (s space) cutting(in operand, rows int) space {
 // activation itself.
 type window struct {
 	in       operand
-	kernels  *kernels
+	kernels  *kernel.Set
 	d, h, w  axis
 	channels int  // blocks of eight
 	direct   bool // the activation itself: nothing is copied
@@ -222,13 +226,13 @@ const (
 // With gather, where images are joined, those of a channel block are laid next
 // to each other in scratch memory: from image to image there often is a power of
 // two of bytes, for which a cache has few places.
-func newWindow(k *kernels, in operand, s space, maxPixels int, gather bool) window {
+func newWindow(k *kernel.Set, in operand, s space, maxPixels int, gather bool) window {
 	n, channels := in.Shape[0], blocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
 	v := window{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.inside() && in.whole(), images: 1, slices: 1, rows: 1}
 	v.width = w.extent(w.count)
 	fits := func(slices, rows int) bool {
-		return slices*rows*w.count <= maxPixels && channels*d.extent(slices)*h.extent(rows)*v.width*lanes <= blockFloats
+		return slices*rows*w.count <= maxPixels && channels*d.extent(slices)*h.extent(rows)*v.width*kernel.Lanes <= blockFloats
 	}
 	pixels, joined := s.count(), imagesPixels
 	if s.isCut() {
@@ -242,7 +246,7 @@ func newWindow(k *kernels, in operand, s space, maxPixels int, gather bool) wind
 		v.slices++
 	}
 	if v.rows == h.count && v.slices == d.count {
-		one := channels * d.extent(v.slices) * h.extent(v.rows) * v.width * lanes
+		one := channels * d.extent(v.slices) * h.extent(v.rows) * v.width * kernel.Lanes
 		for v.images < n && (v.images+1)*pixels <= min(maxPixels, joined) && (v.images+1)*one <= 4*blockFloats {
 			v.images++
 		}
@@ -258,7 +262,7 @@ func newWindow(k *kernels, in operand, s space, maxPixels int, gather bool) wind
 	if v.direct {
 		v.depth, v.height, v.width = d.in, h.in, w.in
 	}
-	v.size = v.depth * v.height * v.width * lanes
+	v.size = v.depth * v.height * v.width * kernel.Lanes
 	v.plane, v.image = v.size, channels*v.size
 	switch {
 	case v.direct:
@@ -303,20 +307,20 @@ func (v *window) part(b int) part {
 // offset is where input (q·stepIn + shift) of slice, row and column lies in a
 // block, in bytes.
 func (v *window) offset(slice, row, col int) int {
-	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
+	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * kernel.Lanes * 4
 }
 
 // load returns the block p of the input, an activation of all channels, from
 // channel block c0 on for count of them: a view, or a copy with halo in scratch,
 // normalised where the input is yet to be.
 func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
-	inRow := v.w.in * lanes
+	inRow := v.w.in * kernel.Lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
 	if v.direct {
 		x, _ := v.in.block(p.n0, c0)
-		return x[(front*v.h.in+top)*inRow+v.w.low*lanes:]
+		return x[(front*v.h.in+top)*inRow+v.w.low*kernel.Lanes:]
 	}
-	slice := v.height * v.width * lanes
+	slice := v.height * v.width * kernel.Lanes
 	for i := range p.images {
 		for c := range count {
 			src, norm := v.in.block(p.n0+i, c0+c)
@@ -336,15 +340,15 @@ func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 
 // loadSlice is load for the rows from top on of one slice of a channel block.
 func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
-	row, inRow := v.width*lanes, v.w.in*lanes
+	row, inRow := v.width*kernel.Lanes, v.w.in*kernel.Lanes
 	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
 		v.move(dst, src[top*inRow:], norm, rows*v.width)
 		return
 	}
 	// Input columns [from, to) fall inside a row of the window; the rest are zeros.
 	from, to := max(0, v.w.low), min(v.w.in, v.w.low+v.width)
-	left := (from - v.w.low) * lanes
-	right := left + max(0, to-from)*lanes
+	left := (from - v.w.low) * kernel.Lanes
+	right := left + max(0, to-from)*kernel.Lanes
 	for r := range rows {
 		d := dst[r*row:][:row]
 		y := top + r
@@ -353,7 +357,7 @@ func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
 			continue
 		}
 		clear(d[:left])
-		v.move(d[left:right], src[y*inRow+from*lanes:], norm, to-from)
+		v.move(d[left:right], src[y*inRow+from*kernel.Lanes:], norm, to-from)
 		clear(d[right:])
 	}
 }
@@ -361,8 +365,8 @@ func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
 // move copies pixels, normalised where there are constants to do so.
 func (v *window) move(to, from, norm []float32, pixels int) {
 	if norm == nil {
-		copy(to[:pixels*lanes], from)
+		copy(to[:pixels*kernel.Lanes], from)
 	} else {
-		v.kernels.normalize(&from[0], &to[0], &norm[0], pixels)
+		v.kernels.Normalize(&from[0], &to[0], &norm[0], pixels)
 	}
 }

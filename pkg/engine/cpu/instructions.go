@@ -7,51 +7,20 @@ import (
 	"strings"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/kernel"
 )
-
-// variable is the environment variable that chooses the instruction set, one of
-// instructionSets; unset, the engine takes the best that the processor has.
-const variable = "LOCKSTEP_CPU"
-
-// instructionSets are the sets that kernels are or will be written for, the best
-// first. "go" is plain Go, which every processor has.
-var instructionSets = []string{"avx512", "avx2", "neon", "go"}
-
-// available returns the kernels of the sets that this processor and this build
-// have, the best first.
-func available() []*kernels { return append(assemblySets(), goKernels()) }
-
-// chooseKernels returns the kernels of the instruction set that is asked for,
-// the best that there is where none is.
-func chooseKernels(set string) (*kernels, error) {
-	have := available()
-	if set == "" {
-		return have[0], nil
-	}
-	names := make([]string, len(have))
-	for i, k := range have {
-		if names[i] = k.name; k.name == set {
-			return k, nil
-		}
-	}
-	list := strings.Join(names, ", ")
-	if slices.Contains(instructionSets, set) {
-		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", variable, set, list)
-	}
-	return nil, fmt.Errorf("%s=%q is not known: use one of %s, or unset it", variable, set, list)
-}
 
 // InstructionSets returns the instruction sets that an engine may use here, the
 // best first: those of this processor and this build, or the one that LOCKSTEP_CPU
 // names. The last of all is "go", plain Go.
 func InstructionSets() ([]string, error) {
-	if set := os.Getenv(variable); set != "" {
-		_, err := chooseKernels(set)
+	if set := os.Getenv(kernel.EnvVar); set != "" {
+		_, err := kernel.Choose(set)
 		return []string{set}, err
 	}
 	var names []string
-	for _, k := range available() {
-		names = append(names, k.name)
+	for _, k := range kernel.Available() {
+		names = append(names, k.Name)
 	}
 	return names, nil
 }
@@ -63,7 +32,7 @@ func CommonSet(have map[string]int, workers int, prefer string) string {
 	if prefer != "" && have[prefer] == workers {
 		return prefer
 	}
-	for _, set := range instructionSets {
+	for _, set := range kernel.InstructionSets {
 		if have[set] == workers {
 			return set
 		}
@@ -73,7 +42,7 @@ func CommonSet(have map[string]int, workers int, prefer string) string {
 
 // SetNames returns all instruction sets that InstructionSets may name, on any
 // processor, the best first.
-func SetNames() []string { return slices.Clone(instructionSets) }
+func SetNames() []string { return slices.Clone(kernel.InstructionSets) }
 
 // SetOf returns the instruction set of an engine of this package by its name, as
 // run.json records it: "avx2" of "cpu (avx2)", "" of any other engine.
@@ -93,7 +62,7 @@ func NewWith(o engine.Options, set string) (engine.Engine, error) {
 	if o.Device != "cpu" {
 		return nil, fmt.Errorf("start cpu engine: the options ask for device %q: use cpu", o.Device)
 	}
-	k, err := chooseKernels(set)
+	k, err := kernel.Choose(set)
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}

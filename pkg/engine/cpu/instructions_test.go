@@ -3,12 +3,14 @@ package cpu
 import (
 	"slices"
 	"testing"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
 // TestInstructionSets: plain Go is always there and the last; LOCKSTEP_CPU leaves
 // one, and an error if the processor lacks it.
 func TestInstructionSets(t *testing.T) {
-	t.Setenv(variable, "")
+	t.Setenv(kernel.EnvVar, "")
 	sets, err := InstructionSets()
 	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
 		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
@@ -21,13 +23,13 @@ func TestInstructionSets(t *testing.T) {
 			t.Errorf("the engine of %s is named %s", set, e.Name())
 		}
 	}
-	t.Setenv(variable, "go")
+	t.Setenv(kernel.EnvVar, "go")
 	if sets, err := InstructionSets(); err != nil || !slices.Equal(sets, []string{"go"}) {
-		t.Errorf("with %s=go: %v, %v", variable, sets, err)
+		t.Errorf("with %s=go: %v, %v", kernel.EnvVar, sets, err)
 	}
-	t.Setenv(variable, "sse")
+	t.Setenv(kernel.EnvVar, "sse")
 	if sets, err := InstructionSets(); err == nil {
-		t.Errorf("with %s=sse: %v, want an error", variable, sets)
+		t.Errorf("with %s=sse: %v, want an error", kernel.EnvVar, sets)
 	}
 }
 

@@ -1,10 +1,9 @@
 package cpu
 
-// lanes is the number of channels in a block: those of one vector register.
-const lanes = 8
+import "lockstep/pkg/engine/cpu/internal/kernel"
 
 // regionAlign is what the regions of a flat buffer are padded to, in floats.
-const regionAlign = cacheLine / 4
+const regionAlign = kernel.CacheLine / 4
 
 // layout says how a tensor's logical elements lie in memory.
 type layout uint8
@@ -21,7 +20,7 @@ func (l layout) String() string {
 }
 
 // blocks is the number of blocks that c channels fill.
-func blocks(c int) int { return ceilDiv(c, lanes) }
+func blocks(c int) int { return ceilDiv(c, kernel.Lanes) }
 
 // folded is a shape of any number of dimensions as four, as far as memory goes:
 // [n,k] is [n,k,1,1], and [n,c,d,h,w] is [n,c,d·h,w]. A vector stays as it is.
@@ -49,11 +48,11 @@ func (l layout) size(shape []int) int {
 	shape = folded(shape)
 	switch l {
 	case activationLayout:
-		return shape[0] * blocks(shape[1]) * shape[2] * shape[3] * lanes
+		return shape[0] * blocks(shape[1]) * shape[2] * shape[3] * kernel.Lanes
 	case weightLayout:
-		return blocks(shape[0]) * blocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
+		return blocks(shape[0]) * blocks(shape[1]) * shape[2] * shape[3] * kernel.Lanes * kernel.Lanes
 	default:
-		return roundUp(elements(shape), lanes)
+		return roundUp(elements(shape), kernel.Lanes)
 	}
 }
 
@@ -67,15 +66,15 @@ func (l layout) runs(shape []int, f func(first, at, count, stride int)) {
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
 		for i := range n {
 			for j := range c {
-				f((i*c+j)*hw, (i*blocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
+				f((i*c+j)*hw, (i*blocks(c)+j/kernel.Lanes)*hw*kernel.Lanes+j%kernel.Lanes, hw, kernel.Lanes)
 			}
 		}
 	case weightLayout:
 		k, c, rs := shape[0], shape[1], shape[2]*shape[3]
 		for i := range k {
 			for j := range c {
-				at := ((i/lanes*blocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
-				f((i*c+j)*rs, at, rs, lanes*lanes)
+				at := ((i/kernel.Lanes*blocks(c)+j/kernel.Lanes)*rs*kernel.Lanes+j%kernel.Lanes)*kernel.Lanes + i%kernel.Lanes
+				f((i*c+j)*rs, at, rs, kernel.Lanes*kernel.Lanes)
 			}
 		}
 	default:
@@ -112,3 +111,9 @@ func elements(shape []int) int {
 	}
 	return n
 }
+
+// roundUp is the least multiple of m that is not less than n.
+func roundUp(n, m int) int { return (n + m - 1) / m * m }
+
+// ceilDiv is n/m rounded up, for n ≥ 0.
+func ceilDiv(n, m int) int { return (n + m - 1) / m }

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -23,9 +24,9 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, zeros: alignedFloats(maxBlocks * lanes), same: alignedFloats(normFloats), gradAt: map[string]region{}}
-	for i := range lanes {
-		setNorm(x.same, i, 1, 0, float32(math.Inf(-1)))
+	x := &executable{engine: e, program: p, layouts: layouts, zeros: kernel.AlignedFloats(kernel.MaxBlocks * kernel.Lanes), same: kernel.AlignedFloats(kernel.NormFloats), gradAt: map[string]region{}}
+	for i := range kernel.Lanes {
+		kernel.SetNorm(x.same, i, 1, 0, float32(math.Inf(-1)))
 	}
 	if share != nil {
 		other, ok := share.(*executable)
@@ -55,10 +56,10 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	}
 	x.workers = make([]worker, e.pool.threads)
 	for i := range x.workers {
-		x.workers[i].number, x.workers[i].scratch = i, alignedFloats(x.scratch)
+		x.workers[i].number, x.workers[i].scratch = i, kernel.AlignedFloats(x.scratch)
 	}
-	x.shared = alignedFloats(x.sharing)
-	x.tallies = alignedFloats(x.counted)
+	x.shared = kernel.AlignedFloats(x.sharing)
+	x.tallies = kernel.AlignedFloats(x.counted)
 	x.backup = make([]float32, len(x.store.states))
 	x.prepareOptimizer()
 	return x, nil
@@ -228,7 +229,7 @@ func (x *executable) layGradients() {
 			end[b] = total
 		}
 	}
-	x.grads = alignedFloats(total)
+	x.grads = kernel.AlignedFloats(total)
 	for i, r := range placed {
 		x.data[ids[i]] = r.view(x.grads)
 	}
@@ -277,7 +278,7 @@ func (x *executable) layActivations() {
 			ids, list = append(ids, id), append(list, life[id])
 		}
 	}
-	x.inputs = alignedFloats(fixed)
+	x.inputs = kernel.AlignedFloats(fixed)
 	for id, offset := range at {
 		n := x.layouts[id].size(p.Tensors[id].Shape)
 		x.data[id] = x.inputs[offset : offset+n : offset+n]
@@ -285,7 +286,7 @@ func (x *executable) layActivations() {
 	indexed, lives := x.indexes()
 	list = append(list, lives...)
 	offsets, total := plan.Arena(list)
-	x.arena = alignedFloats(total)
+	x.arena = kernel.AlignedFloats(total)
 	for i, id := range ids {
 		n := x.layouts[id].size(p.Tensors[id].Shape)
 		x.data[id] = x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]

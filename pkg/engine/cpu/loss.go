@@ -1,6 +1,10 @@
 package cpu
 
-import "slices"
+import (
+	"slices"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
+)
 
 // lossElements cuts a tensor's logical elements for a loss: run i holds count
 // elements that are stride floats apart.
@@ -38,7 +42,7 @@ func (e *lossElements) gather(dst []float32, o operand, i int, fill float32) {
 		dst[j] = o.data[at]
 		at += e.stride
 	}
-	for j := r.count; j%lanes != 0; j++ {
+	for j := r.count; j%kernel.Lanes != 0; j++ {
 		dst[j] = fill
 	}
 }
@@ -62,9 +66,9 @@ func (x *executable) bce(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			e.gather(logits, z, i, farLogit)
 			e.gather(targets, t, i, 0)
-			x.engine.kernels.bce(&logits[0], &targets[0], &out[0], roundUp(e.runs[i].count, lanes))
+			x.engine.kernels.BCE(&logits[0], &targets[0], &out[0], roundUp(e.runs[i].count, kernel.Lanes))
 			parts[i] = 0
-			for _, v := range out[:lanes] {
+			for _, v := range out[:kernel.Lanes] {
 				parts[i] += float64(v)
 			}
 		}
@@ -86,7 +90,7 @@ func (x *executable) bceGradient(c call) ([]task, error) {
 	}
 	e := lossElementsOf(z)
 	size := z.layout.size(z.Shape)
-	x.needScratch(lossScratch + lanes)
+	x.needScratch(lossScratch + kernel.Lanes)
 	return []task{{ceilDiv(size, pieceFloats), func(_ *worker, lo, hi int) {
 		clear(dz.data[lo*pieceFloats : min(size, hi*pieceFloats)]) // padding
 	}}, {len(e.runs), func(w *worker, lo, hi int) {
@@ -96,7 +100,7 @@ func (x *executable) bceGradient(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			e.gather(logits, z, i, farLogit)
 			e.gather(targets, t, i, 0)
-			x.engine.kernels.bceGrad(&logits[0], &targets[0], &grads[0], &scale[0], roundUp(e.runs[i].count, lanes))
+			x.engine.kernels.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], roundUp(e.runs[i].count, kernel.Lanes))
 			at := e.runs[i].at
 			for j := range e.runs[i].count {
 				dz.data[at] = grads[j]

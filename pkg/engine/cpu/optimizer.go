@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/optim"
 )
 
@@ -18,12 +19,12 @@ const sliceFloats = 16 * 1024
 
 // optimizer is the prepared update of an executable's parameters.
 type optimizer struct {
-	runs      []segment      // where parameters and gradients are both contiguous
-	pieces    []segment      // runs, cut in slices
-	constants [lanes]float32 // of this step, for the kernels to read
-	keep      []float32      // constants that shrink the weights first; nil: they are left alone
-	ahead     [lanes]float32 // constants of Nesterov's step, with the rate of the buffer; 0: none
-	squares   []float64      // by piece
+	runs      []segment             // where parameters and gradients are both contiguous
+	pieces    []segment             // runs, cut in slices
+	constants [kernel.Lanes]float32 // of this step, for the kernels to read
+	keep      []float32             // constants that shrink the weights first; nil: they are left alone
+	ahead     [kernel.Lanes]float32 // constants of Nesterov's step, with the rate of the buffer; 0: none
+	squares   []float64             // by piece
 	adam, sgd task
 }
 
@@ -52,9 +53,9 @@ func (x *executable) prepareOptimizer() {
 		m, v := x.store.slots[slotM], x.store.slots[slotV]
 		for _, s := range o.pieces[lo:hi] {
 			if w := &x.store.params[s.param]; o.keep != nil {
-				k.normalize(w, w, &o.keep[0], s.size/lanes)
+				k.Normalize(w, w, &o.keep[0], s.size/kernel.Lanes)
 			}
-			k.adam(&x.store.params[s.param], &x.grads[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
+			k.Adam(&x.store.params[s.param], &x.grads[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
 		}
 	}}
 	o.sgd = task{len(o.pieces), func(_ *worker, lo, hi int) {
@@ -63,17 +64,17 @@ func (x *executable) prepareOptimizer() {
 			w, g := &x.store.params[s.param], &x.grads[s.grad]
 			switch {
 			case o.constants[1] == 0:
-				k.sgd(w, g, &o.constants[0], s.size)
+				k.SGD(w, g, &o.constants[0], s.size)
 			case o.ahead[2] != 0:
 				// w − lr·(d + μ·buf), d being the gradient with the decay: the buffer
 				// first, with a rate of 0, then the two steps.
 				still := o.constants
 				still[2] = 0
-				k.momentum(w, g, &buf[s.param], &still[0], s.size)
-				k.sgd(w, g, &o.constants[0], s.size)
-				k.sgd(w, &buf[s.param], &o.ahead[0], s.size)
+				k.Momentum(w, g, &buf[s.param], &still[0], s.size)
+				k.SGD(w, g, &o.constants[0], s.size)
+				k.SGD(w, &buf[s.param], &o.ahead[0], s.size)
 			default:
-				k.momentum(w, g, &buf[s.param], &o.constants[0], s.size)
+				k.Momentum(w, g, &buf[s.param], &o.constants[0], s.size)
 			}
 		}
 	}}
@@ -102,13 +103,13 @@ func (x *executable) clip(most float64) {
 	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
 	x.runTask("clip", partOptimizer, task{len(o.pieces), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			var sums [tallyFloats]float32
+			var sums [kernel.DeviationFloats]float32
 			o.squares[i] = 0
 			s := o.pieces[i]
-			for at := 0; at < s.size; at += chunkPixels * lanes {
+			for at := 0; at < s.size; at += chunkPixels * kernel.Lanes {
 				clear(sums[:])
-				k.deviations(&x.grads[s.grad+at], min(chunkPixels, (s.size-at)/lanes), &sums[0])
-				for _, v := range sums[2*lanes:] {
+				k.Deviations(&x.grads[s.grad+at], min(chunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
+				for _, v := range sums[2*kernel.Lanes:] {
 					o.squares[i] += float64(v)
 				}
 			}
@@ -129,16 +130,16 @@ func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) 
 	scale := scaleBy(f)
 	return task{len(x.optimizer.pieces), func(_ *worker, lo, hi int) {
 		for _, s := range x.optimizer.pieces[lo:hi] {
-			x.engine.kernels.normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/lanes)
+			x.engine.kernels.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
 		}
 	}}
 }
 
 // scaleBy is the constants that make the normalising kernel multiply by f.
 func scaleBy(f float32) []float32 {
-	scale := alignedFloats(normFloats)
-	for i := range lanes {
-		setNorm(scale, i, f, 0, float32(math.Inf(-1)))
+	scale := kernel.AlignedFloats(kernel.NormFloats)
+	for i := range kernel.Lanes {
+		kernel.SetNorm(scale, i, f, 0, float32(math.Inf(-1)))
 	}
 	return scale
 }
@@ -185,7 +186,7 @@ func (x *executable) optimize(u *optim.Update) error {
 		x.store.slot(slotM)
 		x.store.slot(slotV)
 		t := float64(u.Step)
-		o.constants = [lanes]float32{
+		o.constants = [kernel.Lanes]float32{
 			float32(u.WeightDecay), float32(u.Beta1), float32(1 - u.Beta1), float32(u.Beta2), float32(1 - u.Beta2),
 			float32(1 / math.Sqrt(1-math.Pow(u.Beta2, t))), float32(u.Epsilon), float32(u.LearningRate / (1 - math.Pow(u.Beta1, t))),
 		}
@@ -201,8 +202,8 @@ func (x *executable) optimize(u *optim.Update) error {
 		if u.Momentum != 0 {
 			x.store.slot(slotMomentum)
 		}
-		o.constants = [lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
-		o.ahead = [lanes]float32{}
+		o.constants = [kernel.Lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
+		o.ahead = [kernel.Lanes]float32{}
 		if u.Nesterov {
 			o.ahead[2] = float32(u.LearningRate * u.Momentum)
 		}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -96,7 +97,7 @@ func (x *executable) free(id int) bool {
 
 // join leaves the parts of a concatenation where they are.
 func (x *executable) join(_ int, k plan.Kernel) {
-	if k.Op != plan.OpConcat || !x.free(k.Out[0]) || x.program.Tensors[k.In[0]].Shape[1]%lanes != 0 ||
+	if k.Op != plan.OpConcat || !x.free(k.Out[0]) || x.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
 		x.layouts[k.In[0]] != activationLayout || x.layouts[k.In[1]] != activationLayout {
 		return
 	}
@@ -118,15 +119,15 @@ func (x *executable) slicing(_ int, k plan.Kernel) {
 		if !slices.Contains(r.In, t) {
 			continue
 		}
-		if r.Op != plan.OpSlice || !x.free(r.Out[0]) || r.Attr.Offset%lanes != 0 ||
+		if r.Op != plan.OpSlice || !x.free(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
 			!x.readers(r.Out[0], func(a ability) bool { return a.part }) {
 			return
 		}
 		end := r.Attr.Offset + x.program.Tensors[r.Out[0]].Shape[1]
-		if end%lanes != 0 && end != channels {
+		if end%kernel.Lanes != 0 && end != channels {
 			return // the last block has other channels where padding must be
 		}
-		for b := r.Attr.Offset / lanes; b < blocks(end); b++ {
+		for b := r.Attr.Offset / kernel.Lanes; b < blocks(end); b++ {
 			if taken[b] {
 				return // who writes over one would change the other
 			}
@@ -135,7 +136,7 @@ func (x *executable) slicing(_ int, k plan.Kernel) {
 		list = append(list, r)
 	}
 	for _, r := range list {
-		x.origins[r.Out[0]] = origin{how: sliced, of: r.In, at: r.Attr.Offset / lanes}
+		x.origins[r.Out[0]] = origin{how: sliced, of: r.In, at: r.Attr.Offset / kernel.Lanes}
 	}
 }
 
@@ -145,7 +146,7 @@ func (x *executable) normalizing(_ int, k plan.Kernel) {
 		return
 	}
 	if x.readers(k.Out[0], func(a ability) bool { return a.norm }) {
-		x.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: alignedFloats(blocks(x.program.Tensors[k.Out[0]].Shape[1]) * normFloats)}
+		x.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: kernel.AlignedFloats(blocks(x.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
 	}
 }
 

@@ -3,6 +3,8 @@ package cpu
 import (
 	"slices"
 	"time"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
 // The measurement of a peak.
@@ -20,21 +22,21 @@ const (
 // median of its calls: a processor that is taken away for part of a try lowers
 // nothing. Do not step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
-	const depth = lanes
-	set := &e.kernels.gemm
-	rows, outputs := set.rows, set.blocks*lanes
+	const depth = kernel.Lanes
+	set := &e.kernels.GEMM
+	rows, outputs := set.Rows, set.Blocks*kernel.Lanes
 	peakSteps := peakWeights / (depth * outputs)
 	call := float64(2 * rows * outputs * depth * peakSteps * peakTiles) // operations
-	gemm := set.deep[set.blocks][rows]
+	gemm := set.Deep[set.Blocks][rows]
 	threads := e.pool.threads
 	median := make([]time.Duration, threads) // of a call
 	measure := task{threads, func(_ *worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
-			x, w, y := alignedFloats(rows*depth*peakSteps), alignedFloats(depth*outputs*peakSteps), alignedFloats(rows*outputs)
-			bias := alignedFloats(outputs)
+			x, w, y := kernel.AlignedFloats(rows*depth*peakSteps), kernel.AlignedFloats(depth*outputs*peakSteps), kernel.AlignedFloats(rows*outputs)
+			bias := kernel.AlignedFloats(outputs)
 			var steps, list []int32
 			for s := range peakSteps {
-				steps = append(steps, int32(s*4*depth), int32(s*4*depth*lanes))
+				steps = append(steps, int32(s*4*depth), int32(s*4*depth*kernel.Lanes))
 			}
 			for range peakTiles {
 				for i := range rows {
@@ -47,7 +49,7 @@ func (e *Engine) PeakFLOPS() float64 {
 			took := make([]time.Duration, 0, 1<<12)
 			begin := time.Now()
 			for before := time.Duration(0); before < peakTime && len(took) < cap(took); {
-				gemm(&x[0], &w[0], &y[0], &bias[0], &list[0], &steps[0], 4*depth*lanes*peakSteps, 4*lanes, peakSteps, peakTiles, false)
+				gemm(&x[0], &w[0], &y[0], &bias[0], &list[0], &steps[0], 4*depth*kernel.Lanes*peakSteps, 4*kernel.Lanes, peakSteps, peakTiles, false)
 				now := time.Since(begin)
 				took = append(took, now-before)
 				before = now

@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // piece is where some successive channel blocks of an activation lie. Most
 // activations are one piece of memory of their own; a concatenation may be its
 // parts where they are, a slice a piece of something larger, and a batch norm's
@@ -8,15 +10,11 @@ type piece struct {
 	first, count int       // channel blocks of the activation
 	data         []float32 // from block first of image 0 on
 	image        int       // floats from image to image
-	norm         []float32 // constants of kernels.normalize for each block; nil: none
+	norm         []float32 // constants of kernel.Set.Normalize for each block; nil: none
 }
 
-// normFloats is the number of constants that normalise a channel block: eight
-// factors, eight summands, and eight least values.
-const normFloats = 3 * lanes
-
 // plane is the number of floats of a channel block of an image.
-func (o operand) plane() int { return o.Shape[2] * o.Shape[3] * lanes }
+func (o operand) plane() int { return o.Shape[2] * o.Shape[3] * kernel.Lanes }
 
 // whole says whether o is one piece that is read as it lies.
 func (o operand) whole() bool { return len(o.pieces) == 1 && o.pieces[0].norm == nil }
@@ -31,7 +29,7 @@ func (o operand) block(n, c int) (data, norm []float32) {
 		}
 		at := c - p.first
 		if p.norm != nil {
-			norm = p.norm[at*normFloats:]
+			norm = p.norm[at*kernel.NormFloats:]
 		}
 		return p.data[n*p.image+at*o.plane():], norm
 	}
@@ -53,7 +51,7 @@ func (x *executable) pieces(id int) []piece {
 		return list
 	case sliced:
 		p := x.pieces(o.of[0])[0]
-		p.data, p.count = p.data[o.at*s[2]*s[3]*lanes:], n
+		p.data, p.count = p.data[o.at*s[2]*s[3]*kernel.Lanes:], n
 		return []piece{p}
 	case normalized:
 		p := x.pieces(o.of[0])[0]
@@ -62,5 +60,5 @@ func (x *executable) pieces(id int) []piece {
 	case shared:
 		return x.pieces(o.of[0])
 	}
-	return []piece{{count: n, data: x.data[id], image: n * s[2] * s[3] * lanes}}
+	return []piece{{count: n, data: x.data[id], image: n * s[2] * s[3] * kernel.Lanes}}
 }

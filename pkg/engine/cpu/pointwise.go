@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -27,19 +28,19 @@ func (x *executable) pointwise(c call) ([]task, error) {
 	n := y.layout.size(y.Shape)
 	a, b := c.in[0].data, c.in[len(c.In)-1].data
 	kernels := x.engine.kernels
-	run := func(at, n int) { kernels.add(&a[at], &b[at], &y.data[at], n) }
+	run := func(at, n int) { kernels.Add(&a[at], &b[at], &y.data[at], n) }
 	slope := float32(c.Attr.Slope)
 	switch c.Op {
 	case plan.OpReLU:
-		run = func(at, n int) { kernels.relu(&a[at], &y.data[at], n) }
+		run = func(at, n int) { kernels.ReLU(&a[at], &y.data[at], n) }
 	case plan.OpReLUBackward:
-		run = func(at, n int) { kernels.reluGrad(&a[at], &b[at], &y.data[at], n) }
+		run = func(at, n int) { kernels.ReLUGrad(&a[at], &b[at], &y.data[at], n) }
 	case plan.OpLeakyReLU:
-		run = func(at, n int) { kernels.leaky(&a[at], &a[at], &y.data[at], &slope, n) }
+		run = func(at, n int) { kernels.Leaky(&a[at], &a[at], &y.data[at], &slope, n) }
 	case plan.OpLeakyReLUBackward:
-		run = func(at, n int) { kernels.leaky(&a[at], &b[at], &y.data[at], &slope, n) }
+		run = func(at, n int) { kernels.Leaky(&a[at], &b[at], &y.data[at], &slope, n) }
 	case plan.OpTanhBackward:
-		run = func(at, n int) { kernels.tanhGrad(&a[at], &b[at], &y.data[at], n) }
+		run = func(at, n int) { kernels.TanhGrad(&a[at], &b[at], &y.data[at], n) }
 	case plan.OpTanh:
 		x.needScratch(pieceFloats)
 		return x.tanh(a, y.data, n), nil
@@ -60,14 +61,14 @@ func (x *executable) addPieces(c call) []task {
 			from, _ := a.block(i/channels, i%channels)
 			other, _ := b.block(i/channels, i%channels)
 			to, _ := y.block(i/channels, i%channels)
-			x.engine.kernels.add(&from[0], &other[0], &to[0], y.plane())
+			x.engine.kernels.Add(&from[0], &other[0], &to[0], y.plane())
 		}
 	}}}
 }
 
 // tanh is 2·(σ(2x) − 1/2), with the kernel that computes a logistic function.
 func (x *executable) tanh(a, y []float32, n int) []task {
-	halves, two := alignedFloats(pieceFloats), float32(2)
+	halves, two := kernel.AlignedFloats(pieceFloats), float32(2)
 	for i := range halves {
 		halves[i] = 0.5
 	}
@@ -75,8 +76,8 @@ func (x *executable) tanh(a, y []float32, n int) []task {
 	return []task{{ceilDiv(n, pieceFloats), func(w *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			at, n := i*pieceFloats, min(pieceFloats, n-i*pieceFloats)
-			kernels.add(&a[at], &a[at], &w.scratch[0], n)
-			kernels.bceGrad(&w.scratch[0], &halves[0], &y[at], &two, n)
+			kernels.Add(&a[at], &a[at], &w.scratch[0], n)
+			kernels.BCEGrad(&w.scratch[0], &halves[0], &y[at], &two, n)
 		}
 	}}}
 }

@@ -4,29 +4,30 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
 // poolAxes reads the attributes of a pooling of x to y, and checks the shapes.
-func poolAxes(c call, x, y operand) (kernel, stride, pad [3]int, err error) {
-	kernel, ok1 := triple(c.Attr.Kernel, x.logical, 1, 1)
+func poolAxes(c call, x, y operand) (window, stride, pad [3]int, err error) {
+	window, ok1 := triple(c.Attr.Kernel, x.logical, 1, 1)
 	stride, ok2 := triple(c.Attr.Stride, x.logical, 1, 1)
 	ok3 := true
 	if len(c.Attr.Pad) > 0 {
 		pad, ok3 = triple(c.Attr.Pad, x.logical, 0, 0)
 	}
 	if !ok1 || !ok2 || !ok3 {
-		return kernel, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+		return window, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
 	}
 	fits := x.layout == activationLayout && y.layout == activationLayout && len(x.logical) == len(y.logical) && slices.Equal(x.Shape[:2], y.Shape[:2])
-	for i := range kernel {
-		full := x.space[i] + 2*pad[i] - kernel[i]
-		fits = fits && full >= 0 && pad[i] < kernel[i] && y.space[i] == full/stride[i]+1
+	for i := range window {
+		full := x.space[i] + 2*pad[i] - window[i]
+		fits = fits && full >= 0 && pad[i] < window[i] && y.space[i] == full/stride[i]+1
 	}
 	if !fits {
-		return kernel, stride, pad, c.errorf("the shapes do not fit together with kernel %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+		return window, stride, pad, c.errorf("the shapes do not fit together with kernel %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
 	}
-	return kernel, stride, pad, nil
+	return window, stride, pad, nil
 }
 
 // pool prepares the maximum over windows, and its gradient.
@@ -35,21 +36,21 @@ func (x *executable) pool(c call) ([]task, error) {
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.in[1]
 	}
-	kernel, stride, pad, err := poolAxes(c, in, y)
+	window, stride, pad, err := poolAxes(c, in, y)
 	if err != nil {
 		return nil, err
 	}
-	if n := kernel[0] * kernel[1] * kernel[2]; n > 256 {
+	if n := window[0] * window[1] * window[2]; n > 256 {
 		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", n)
 	}
-	p := &pooling{x: x, in: in, y: y, kernel: kernel, stride: stride, pad: pad, index: x.index[x.pooling[c.at]]}
+	p := &pooling{x: x, in: in, y: y, window: window, stride: stride, pad: pad, index: x.index[x.pooling[c.at]]}
 	if !c.Attr.PadZeros {
 		p.outside = float32(math.Inf(-1))
 	}
-	p.direct = kernel[0] == 1 && pad == [3]int{}
+	p.direct = window[0] == 1 && pad == [3]int{}
 	if !p.direct {
-		p.width = (y.space[2]-1)*stride[2] + kernel[2]
-		x.needScratch(kernel[0]*kernel[1]*p.width*lanes + y.space[2]*lanes)
+		p.width = (y.space[2]-1)*stride[2] + window[2]
+		x.needScratch(window[0]*window[1]*p.width*kernel.Lanes + y.space[2]*kernel.Lanes)
 	}
 	rows := y.space[0] * y.space[1] // of a plane of y
 	if c.Op == plan.OpMaxPool {
@@ -57,7 +58,7 @@ func (x *executable) pool(c call) ([]task, error) {
 			for i := lo; i < hi; i++ {
 				plane, row := i/rows, i%rows
 				to, _ := y.block(plane/blocks(in.Shape[1]), plane%blocks(in.Shape[1]))
-				p.maxima(w, plane, row, to[row*y.space[2]*lanes:])
+				p.maxima(w, plane, row, to[row*y.space[2]*kernel.Lanes:])
 			}
 		}}}, nil
 	}
@@ -81,9 +82,9 @@ func (x *executable) pool(c call) ([]task, error) {
 	// No kernel of the program has found the maxima.
 	at := 0
 	if !p.direct {
-		at = kernel[0] * kernel[1] * p.width * lanes
+		at = window[0] * window[1] * p.width * kernel.Lanes
 	}
-	x.needScratch(at + y.space[2]*lanes)
+	x.needScratch(at + y.space[2]*kernel.Lanes)
 	return []task{{p.planes() * rows, func(w *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			p.maxima(w, i/rows, i%rows, w.scratch[at:])
@@ -95,7 +96,7 @@ func (x *executable) pool(c call) ([]task, error) {
 type pooling struct {
 	x                   *executable
 	in, y, dy, dx       operand
-	kernel, stride, pad [3]int
+	window, stride, pad [3]int
 	outside             float32 // what stands in the padding
 	direct              bool    // windows are read where they lie: they are flat, and reach nowhere outside
 	width               int     // pixels of a row of windows
@@ -108,16 +109,16 @@ func (p *pooling) planes() int { return p.in.Shape[0] * blocks(p.in.Shape[1]) }
 
 // maxima writes a row of maxima to y, and to the index.
 func (p *pooling) maxima(w *worker, plane, row int, y []float32) {
-	channels, inRow, cols := blocks(p.in.Shape[1]), p.in.space[2]*lanes, p.y.space[2]
+	channels, inRow, cols := blocks(p.in.Shape[1]), p.in.space[2]*kernel.Lanes, p.y.space[2]
 	x, norm := p.in.block(plane/channels, plane%channels)
-	index := &p.index[(plane*p.y.space[0]*p.y.space[1]+row)*cols*lanes]
-	kh, kw, step := p.kernel[1], p.kernel[2], p.stride[2]*lanes*4
+	index := &p.index[(plane*p.y.space[0]*p.y.space[1]+row)*cols*kernel.Lanes]
+	kh, kw, step := p.window[1], p.window[2], p.stride[2]*kernel.Lanes*4
 	if p.direct {
 		if norm == nil {
 			norm = p.x.same
 		}
 		from := (row/p.y.space[1]*p.stride[0]*p.in.space[1] + row%p.y.space[1]*p.stride[1]) * inRow
-		p.x.engine.kernels.maxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
+		p.x.engine.kernels.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
 		return
 	}
 	p.eachRow(row, w.scratch, func(band []float32, at, first, pixels int) {
@@ -127,14 +128,14 @@ func (p *pooling) maxima(w *worker, plane, row int, y []float32) {
 		if at < 0 {
 			return
 		}
-		to := band[first*lanes:]
+		to := band[first*kernel.Lanes:]
 		if norm == nil {
-			copy(to[:pixels*lanes], x[at:])
+			copy(to[:pixels*kernel.Lanes], x[at:])
 		} else {
-			p.x.engine.kernels.normalize(&x[at], &to[0], &norm[0], pixels)
+			p.x.engine.kernels.Normalize(&x[at], &to[0], &norm[0], pixels)
 		}
 	})
-	p.x.engine.kernels.maxPool(&w.scratch[0], &y[0], &p.x.same[0], index, cols, p.kernel[0]*kh, kw, p.width*lanes*4, step)
+	p.x.engine.kernels.MaxPool(&w.scratch[0], &y[0], &p.x.same[0], index, cols, p.window[0]*kh, kw, p.width*kernel.Lanes*4, step)
 }
 
 // eachRow calls f for each row of the windows of a row of outputs: its place in
@@ -144,19 +145,19 @@ func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at,
 	d, h, w := p.in.space[0], p.in.space[1], p.in.space[2]
 	z0, y0 := row/p.y.space[1]*p.stride[0]-p.pad[0], row%p.y.space[1]*p.stride[1]-p.pad[1]
 	pixels := min(w, p.width-p.pad[2])
-	for i := range p.kernel[0] * p.kernel[1] {
-		z, y := z0+i/p.kernel[1], y0+i%p.kernel[1]
-		at := (z*h + y) * w * lanes
+	for i := range p.window[0] * p.window[1] {
+		z, y := z0+i/p.window[1], y0+i%p.window[1]
+		at := (z*h + y) * w * kernel.Lanes
 		if z < 0 || z >= d || y < 0 || y >= h {
 			at = -1
 		}
-		f(scratch[i*p.width*lanes:][:p.width*lanes], at, p.pad[2], pixels)
+		f(scratch[i*p.width*kernel.Lanes:][:p.width*kernel.Lanes], at, p.pad[2], pixels)
 	}
 }
 
 // gradient writes a plane of dx, or adds to it.
 func (p *pooling) gradient(plane int) {
-	channels, inRow, rows, cols := blocks(p.in.Shape[1]), p.in.space[2]*lanes, p.y.space[1], p.y.space[2]
+	channels, inRow, rows, cols := blocks(p.in.Shape[1]), p.in.space[2]*kernel.Lanes, p.y.space[1], p.y.space[2]
 	dx, _ := p.dx.block(plane/channels, plane%channels)
 	dy, _ := p.dy.block(plane/channels, plane%channels)
 	height := p.in.space[0] * p.in.space[1]
@@ -166,11 +167,11 @@ func (p *pooling) gradient(plane int) {
 	}
 	for r := range p.y.space[0] * rows {
 		from := r/rows*p.stride[0]*p.in.space[1] + r%rows*p.stride[1]
-		if end := min(height, from+p.kernel[1]); end > cleared {
+		if end := min(height, from+p.window[1]); end > cleared {
 			clear(dx[cleared*inRow : end*inRow])
 			cleared = end
 		}
-		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*p.y.space[0]*rows+r)*cols*lanes], &dy[r*cols*lanes], &dx[from*inRow], cols, p.kernel[1], p.kernel[2], inRow*4, p.stride[2]*lanes*4)
+		p.x.engine.kernels.MaxPoolGrad(&p.index[(plane*p.y.space[0]*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &dx[from*inRow], cols, p.window[1], p.window[2], inRow*4, p.stride[2]*kernel.Lanes*4)
 	}
 	clear(dx[cleared*inRow : height*inRow])
 }
@@ -184,13 +185,13 @@ func (p *pooling) spread(w *worker, plane int) {
 	if !p.add {
 		clear(dx[:p.dx.plane()])
 	}
-	height := p.kernel[0] * p.kernel[1]
+	height := p.window[0] * p.window[1]
 	for r := range rows {
-		clear(w.scratch[:height*p.width*lanes])
-		p.x.engine.kernels.maxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &w.scratch[0], cols, height, p.kernel[2], p.width*lanes*4, p.stride[2]*lanes*4)
+		clear(w.scratch[:height*p.width*kernel.Lanes])
+		p.x.engine.kernels.MaxPoolGrad(&p.index[(plane*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &w.scratch[0], cols, height, p.window[2], p.width*kernel.Lanes*4, p.stride[2]*kernel.Lanes*4)
 		p.eachRow(r, w.scratch, func(band []float32, at, first, pixels int) {
 			if at >= 0 {
-				p.x.engine.kernels.add(&band[first*lanes], &dx[at], &dx[at], pixels*lanes)
+				p.x.engine.kernels.Add(&band[first*kernel.Lanes], &dx[at], &dx[at], pixels*kernel.Lanes)
 			}
 		})
 	}

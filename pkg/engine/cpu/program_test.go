@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/plan"
 )
@@ -43,10 +44,10 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	if wide {
 		set = "go"
 	}
-	if _, err := chooseKernels(set); err != nil {
+	if _, err := kernel.Choose(set); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(variable, set)
+	t.Setenv(kernel.EnvVar, set)
 	o := engine.DefaultOptions()
 	o.Threads, o.Convolution = threads, convolution
 	e, err := New(o)
@@ -54,7 +55,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 		t.Fatal(err)
 	}
 	if wide {
-		e.(*Engine).kernels = wideGoKernels()
+		e.(*Engine).kernels = kernel.WideGo()
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -71,7 +72,7 @@ func newStore(p *plan.Program, layouts []layout) (*store, error) {
 		s.paramAt[name] = r
 		total += roundUp(r.size(), regionAlign)
 	}
-	s.params = alignedFloats(total)
+	s.params = kernel.AlignedFloats(total)
 	for _, q := range p.Params {
 		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
 	}
@@ -86,7 +87,7 @@ func newStore(p *plan.Program, layouts []layout) (*store, error) {
 		s.stateSeq = append(s.stateSeq, name)
 		total += roundUp(r.size(), regionAlign)
 	}
-	s.states = alignedFloats(total)
+	s.states = kernel.AlignedFloats(total)
 	return s, nil
 }
 
@@ -120,7 +121,7 @@ func (s *store) covers(p *plan.Program, layouts []layout) error {
 // it does not exist yet.
 func (s *store) slot(name string) []float32 {
 	if s.slots[name] == nil {
-		s.slots[name] = alignedFloats(len(s.params))
+		s.slots[name] = kernel.AlignedFloats(len(s.params))
 	}
 	return s.slots[name]
 }

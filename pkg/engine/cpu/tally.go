@@ -1,8 +1,7 @@
 package cpu
 
 import (
-	"math"
-
+	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -17,33 +16,32 @@ type tally struct {
 	pixels   []int // of each part
 }
 
-// tallyFloats is the number of floats of a part's channel block.
-const tallyFloats = 3 * lanes
-
 // at is where the statistics of a part's channel block lie.
-func (t *tally) at(part, channel int) int { return (part*t.channels + channel) * tallyFloats }
+func (t *tally) at(part, channel int) int {
+	return (part*t.channels + channel) * kernel.DeviationFloats
+}
 
 // floats is the number of floats of all.
-func (t *tally) floats() int { return len(t.pixels) * t.channels * tallyFloats }
+func (t *tally) floats() int { return len(t.pixels) * t.channels * kernel.DeviationFloats }
 
 // begin starts a part's channel block whose first pixel is given.
 func (t *tally) begin(to []float32, part, channel int, first []float32) []float32 {
-	to = to[t.at(part, channel):][:tallyFloats]
-	copy(to, first[:lanes])
-	clear(to[lanes:])
+	to = to[t.at(part, channel):][:kernel.DeviationFloats]
+	copy(to, first[:kernel.Lanes])
+	clear(to[kernel.Lanes:])
 	return to
 }
 
 // merge joins the parts of a channel block to means and sums of squared
 // distances from them (Chan, Golub and LeVeque, Updating Formulae and a Pairwise
 // Algorithm for Computing Sample Variances, 1979, equation 2.1).
-func (t *tally) merge(from []float32, channel int) (mean, m2 [lanes]float64) {
+func (t *tally) merge(from []float32, channel int) (mean, m2 [kernel.Lanes]float64) {
 	var n float64
 	for part, pixels := range t.pixels {
 		k := float64(pixels)
-		v := from[t.at(part, channel):][:tallyFloats]
-		for l := range lanes {
-			sum, squares := float64(v[lanes+l]), float64(v[2*lanes+l])
+		v := from[t.at(part, channel):][:kernel.DeviationFloats]
+		for l := range kernel.Lanes {
+			sum, squares := float64(v[kernel.Lanes+l]), float64(v[2*kernel.Lanes+l])
 			d := float64(v[l]) + sum/k - mean[l]
 			mean[l] += d * k / (n + k)
 			m2[l] += max(0, squares-sum*sum/k) + d*d*n*k/(n+k)
@@ -58,21 +56,4 @@ func (t *tally) merge(from []float32, channel int) (mean, m2 [lanes]float64) {
 func (x *executable) tallied(at int) bool {
 	k := x.program.Kernels
 	return x.engine.options.Fuse && at+1 < len(k) && k[at+1].Op == plan.OpBatchNorm && k[at+1].Attr.Training && k[at+1].In[0] == k[at].Out[0]
-}
-
-// setNorm writes channel j's constants for the normalising kernel.
-func setNorm(norm []float32, j int, factor, summand, least float32) {
-	n := norm[j/lanes*normFloats:]
-	n[j%lanes], n[lanes+j%lanes], n[2*lanes+j%lanes] = factor, summand, least
-}
-
-// setNormOf writes channel j's constants for gamma·(x − mean)·inv + beta and,
-// where asked for, a ReLU. Forward and backward pass call it with the same
-// floats, so that they agree on what the ReLU cuts off.
-func setNormOf(norm []float32, j int, gamma, beta, mean, inv float32, relu bool) {
-	factor, least := gamma*inv, float32(math.Inf(-1))
-	if relu {
-		least = 0
-	}
-	setNorm(norm, j, factor, float32(float64(beta)-float64(mean)*float64(factor)), least)
 }

@@ -1,39 +1,6 @@
 package cpu
 
-// tileSide is the side of an output tile of Winograd's F(4×4,3×3), patchSide
-// that of the inputs which it depends on, points the number of products of a
-// tile, 36 in place of 144, and taps that of the window (Lavin and Gray, Fast Algorithms for Convolutional
-// Neural Networks, arXiv:1509.09308, 2015).
-const (
-	tileSide  = 4
-	patchSide = tileSide + 2
-	points    = patchSide * patchSide
-	taps      = 9
-)
-
-// winogradKernels are the transforms, M·d·Mᵀ with a constant matrix M, of
-// squares of vectors of eight channels. Distances are in bytes. tmp is scratch
-// memory of 36 vectors of kernels.vector floats. Where these are sixteen, the
-// transforms take two blocks at a time, and step must be 32.
-type winogradKernels struct {
-	// input takes, from each of so many channel blocks plane bytes apart, 6×6
-	// vectors in rows row bytes apart; point p of block b goes to v + p·ld + b·step.
-	// gradient does the same with 4×4 gradients of outputs.
-	// normInput normalises them first, with the constants of kernels.normalize
-	// for each block.
-	input, gradient func(x, v, tmp *float32, row, plane, ld, step, blocks int)
-	normInput       func(x, v, tmp, p *float32, row, plane, ld, step, blocks int)
-	// output takes the points' products, those of block b at m + p·ld + 32·b, to
-	// 4×4 outputs and adds the eight biases at bias + b·biasStep.
-	output func(m, y, bias, tmp *float32, ld, row, plane, biasStep, blocks int)
-	// weights takes a tile [3][3][8][8] of weights to u + p·ld, eight vectors each;
-	// weightGradient takes products that lie so to a tile of gradients.
-	weights, weightGradient func(from, to, tmp *float32, ld int)
-	// weightPair and weightGradientPair do so for two tiles of weights, next bytes
-	// apart, whose points are joined: vectors of sixteen, row bytes apart. They are
-	// nil where gemmSet.joined is not set.
-	weightPair, weightGradientPair func(from, to, tmp *float32, next, ld, row int)
-}
+import "lockstep/pkg/engine/cpu/internal/kernel"
 
 // passBytes bounds the transformed weights that are held at a time, those of
 // all channels of a layer being four times as large as the weights.
@@ -45,7 +12,7 @@ type passes struct{ count, units, unit, out int }
 
 func newPasses(inC, outC, unit int) passes {
 	units := ceilDiv(outC, unit)
-	count := ceilDiv(units, max(1, passBytes/(points*inC*unit*lanes*lanes*4)))
+	count := ceilDiv(units, max(1, passBytes/(kernel.Points*inC*unit*kernel.Lanes*kernel.Lanes*4)))
 	return passes{count, units, unit, outC}
 }
 
@@ -95,32 +62,32 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 		x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
 		tiling: newTiling(in.Shape[0], in.space, weights.space[0]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
 	}
-	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, x.engine.kernels
-	t.cut(t.count, inC+outC, k.gemm.rows)
-	c.passes = newPasses(c.inC*t.taps, c.outC, k.gemm.blocks)
-	c.u = transformed{point: t.taps*inC*c.passes.most()*lanes + pointGap, block: t.taps * inC * lanes}
-	c.v = transformed{tile: tileFloats(inC, k.vector), block: lanes}
-	c.m = transformed{tile: tileFloats(outC, k.vector), block: lanes}
+	t, inC, outC, k := &c.tiling, c.inC*kernel.Lanes, c.outC*kernel.Lanes, x.engine.kernels
+	t.cut(t.count, inC+outC, k.GEMM.Rows)
+	c.passes = newPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
+	c.u = transformed{point: t.taps*inC*c.passes.most()*kernel.Lanes + pointGap, block: t.taps * inC * kernel.Lanes}
+	c.v = transformed{tile: tileFloats(inC, k.Vector), block: kernel.Lanes}
+	c.m = transformed{tile: tileFloats(outC, k.Vector), block: kernel.Lanes}
 	c.v.point = (t.slices+2*t.halo())*t.block*c.v.tile + pointGap
 	c.m.point = t.slices*t.block*c.m.tile + pointGap
-	c.mAt = points * c.v.point
-	c.patch = c.mAt + points*c.m.point
-	c.tmp = c.patch + points*lanes*max(c.inC, c.outC)
-	x.needScratch(c.tmp + points*k.vector + 2*taps*lanes*lanes) // tiles of weights are turned after tmp
-	x.needShared(points * c.u.point)
-	most := weightBudget / (k.gemm.blocks * lanes * lanes * 4)
+	c.mAt = kernel.Points * c.v.point
+	c.patch = c.mAt + kernel.Points*c.m.point
+	c.tmp = c.patch + kernel.Points*kernel.Lanes*max(c.inC, c.outC)
+	x.needScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*kernel.Lanes*kernel.Lanes) // tiles of weights are turned after tmp
+	x.needShared(kernel.Points * c.u.point)
+	most := weightBudget / (k.GEMM.Blocks * kernel.Lanes * kernel.Lanes * 4)
 	c.pass = ceilDiv(t.taps*c.inC, ceilDiv(t.taps*c.inC, most))
-	c.table = tileTable(t.slices*t.block, k.gemm.rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
+	c.table = kernel.TileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
 	for i, n := range []int{t.block, t.chunk(t.chunks() - 1).n} {
 		for d := range t.taps {
 			for b := range c.inC {
-				c.steps[i] = append(c.steps[i], int32((d*n*c.v.tile+b*lanes)*4), int32((d*c.inC+b)*lanes*lanes*4))
+				c.steps[i] = append(c.steps[i], int32((d*n*c.v.tile+b*kernel.Lanes)*4), int32((d*c.inC+b)*kernel.Lanes*kernel.Lanes*4))
 			}
 		}
 	}
 	c.groups = 1
 	if parts, threads := t.chunks(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, ceilDiv(c.passes.most(), k.gemm.blocks))
+		c.groups = min(threads, ceilDiv(c.passes.most(), k.GEMM.Blocks))
 	}
 	return c
 }
@@ -141,8 +108,8 @@ func (c *winograd) tasks() []task {
 // weightUnit is the number of output blocks whose weights Winograd's transforms
 // take together.
 func (x *executable) weightUnit() int {
-	if set := &x.engine.kernels.gemm; set.joined {
-		return set.blocks
+	if set := &x.engine.kernels.GEMM; set.Joined {
+		return set.Blocks
 	}
 	return 1
 }
@@ -156,7 +123,7 @@ func (c *winograd) transformWeights(w *worker, first, end, lo, hi int) {
 		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = c.x.engine.kernels.gemm.wide(last - k)
+				wide = c.x.engine.kernels.GEMM.Wide(last - k)
 			}
 			c.transformBlocks(w, k-first, k, wide, d, in)
 			k += wide
@@ -167,35 +134,35 @@ func (c *winograd) transformWeights(w *worker, first, end, lo, hi int) {
 // transformBlocks is transformWeights for the tiles of tap d along the depth from
 // input block in to wide output blocks from out on, number at of the pass.
 func (c *winograd) transformBlocks(w *worker, at, out, wide, d, in int) {
-	const tile = lanes * lanes
+	const tile = kernel.Lanes * kernel.Lanes
 	k, depth := c.x.engine.kernels, c.tiling.taps
 	tmp := w.scratch[c.tmp:]
 	u := c.x.shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
 	if wide == 1 {
-		k.winograd.weights(c.tile(tmp[points*k.vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
+		k.Winograd.Weights(c.tile(tmp[kernel.Points*k.Vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
 		return
 	}
 	for b := 0; b < wide; b += 2 {
-		from, next := c.tile(tmp[points*k.vector:], d, in, out+b), c.inC*depth*taps*tile
+		from, next := c.tile(tmp[kernel.Points*k.Vector:], d, in, out+b), c.inC*depth*kernel.Taps*tile
 		if c.transposed {
-			next = taps * tile
-			c.tile(tmp[points*k.vector+next:], d, in, out+b+1)
+			next = kernel.Taps * tile
+			c.tile(tmp[kernel.Points*k.Vector+next:], d, in, out+b+1)
 		}
-		k.winograd.weightPair(from, &u[b*lanes], &tmp[0], next*4, c.u.point*4, wide*lanes*4)
+		k.Winograd.WeightPair(from, &u[b*kernel.Lanes], &tmp[0], next*4, c.u.point*4, wide*kernel.Lanes*4)
 	}
 }
 
 // tile returns the 3×3 tiles of 8×8 weights of tap d along the depth from input
 // block in to output block out, turned in scratch if the convolution is transposed.
 func (c *winograd) tile(scratch []float32, d, in, out int) *float32 {
-	const tile = lanes * lanes
+	const tile = kernel.Lanes * kernel.Lanes
 	depth := c.tiling.taps
 	if !c.transposed {
-		return &c.weights.data[((out*c.inC+in)*depth+d)*taps*tile]
+		return &c.weights.data[((out*c.inC+in)*depth+d)*kernel.Taps*tile]
 	}
-	from := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*taps*tile:]
-	for t := range taps {
-		c.x.engine.kernels.transpose(&scratch[(taps-1-t)*tile], &from[t*tile], lanes*4)
+	from := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*kernel.Taps*tile:]
+	for t := range kernel.Taps {
+		c.x.engine.kernels.Transpose(&scratch[(kernel.Taps-1-t)*tile], &from[t*tile], kernel.Lanes*4)
 	}
 	return &scratch[0]
 }
@@ -224,21 +191,21 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 // multiply computes the products of a chunk's points for output blocks [k0, k1)
 // of the pass that begins with block first.
 func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
-	set := &c.x.engine.kernels.gemm
+	set := &c.x.engine.kernels.GEMM
 	steps := c.steps[0]
 	if at.n != c.tiling.block {
 		steps = c.steps[1]
 	}
-	for p := range points {
+	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.wide(k1 - k)
+			wide := set.Wide(k1 - k)
 			weights := c.x.shared[p*c.u.point+(k-first)*c.u.block:]
 			c.tiling.eachStretch(at, func(z, slices, tap, end int) {
 				row := (z - at.z) * at.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
-					gemmRows(&set.deep[wide], set.rows, v[p*c.v.point+row*c.v.tile:], weights,
-						m[p*c.m.point+row*c.m.tile+k*lanes:], c.x.zeros, c.table, steps[2*s:],
-						c.u.block*4, lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
+					kernel.MultiplyRows(&set.Deep[wide], set.Rows, v[p*c.v.point+row*c.v.tile:], weights,
+						m[p*c.m.point+row*c.m.tile+k*kernel.Lanes:], c.x.zeros, c.table, steps[2*s:],
+						c.u.block*4, kernel.Lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
 				}
 			})
 			k += wide
@@ -249,26 +216,26 @@ func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 // write transforms the products of output blocks [k0, k1) back. A tile that
 // reaches over the map's edge is made in patch and cut.
 func (c *winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
-	t, output := &c.tiling, c.x.engine.kernels.winograd.output
+	t, output := &c.tiling, c.x.engine.kernels.Winograd.Output
 	bias, biasStep := c.x.zeros, 0
 	if c.bias != nil {
-		bias, biasStep = c.bias[k0*lanes:], lanes*4
+		bias, biasStep = c.bias[k0*kernel.Lanes:], kernel.Lanes*4
 	}
-	row := t.w * lanes
+	row := t.w * kernel.Lanes
 	for i := range at.slices * at.n {
 		image, top, left := t.at(at.first + i%at.n)
-		y := c.out.data[(image*c.outC+k0)*t.plane()+(at.z+i/at.n)*t.slice()+top*row+left*lanes:]
-		from := &m[i*c.m.tile+k0*lanes]
-		if top+tileSide <= t.h && left+tileSide <= t.w {
+		y := c.out.data[(image*c.outC+k0)*t.plane()+(at.z+i/at.n)*t.slice()+top*row+left*kernel.Lanes:]
+		from := &m[i*c.m.tile+k0*kernel.Lanes]
+		if top+kernel.TileSide <= t.h && left+kernel.TileSide <= t.w {
 			output(from, &y[0], &bias[0], &tmp[0], c.m.point*4, row*4, t.plane()*4, biasStep, k1-k0)
 			continue
 		}
-		const size = tileSide * tileSide * lanes
-		output(from, &patch[0], &bias[0], &tmp[0], c.m.point*4, tileSide*lanes*4, size*4, biasStep, k1-k0)
-		width := min(tileSide, t.w-left) * lanes
+		const size = kernel.TileSide * kernel.TileSide * kernel.Lanes
+		output(from, &patch[0], &bias[0], &tmp[0], c.m.point*4, kernel.TileSide*kernel.Lanes*4, size*4, biasStep, k1-k0)
+		width := min(kernel.TileSide, t.w-left) * kernel.Lanes
 		for k := range k1 - k0 {
-			for r := range min(tileSide, t.h-top) {
-				copy(y[k*t.plane()+r*row:][:width], patch[k*size+r*tileSide*lanes:])
+			for r := range min(kernel.TileSide, t.h-top) {
+				copy(y[k*t.plane()+r*row:][:width], patch[k*size+r*kernel.TileSide*kernel.Lanes:])
 			}
 		}
 	}
@@ -294,7 +261,7 @@ func winogradPays(large, small, weights operand) bool {
 	if min(c, k) <= flatChannels {
 		return false // the direct algorithm leaves the padding out
 	}
-	c, k = roundUp(c, lanes), roundUp(k, lanes)
+	c, k = roundUp(c, kernel.Lanes), roundUp(k, kernel.Lanes)
 	images, depth := large.Shape[0], weights.space[0]
 	t := newTiling(images, large.space, depth)
 	tiles, inside := t.count*t.depth, 0
@@ -302,10 +269,10 @@ func winogradPays(large, small, weights operand) bool {
 		first, end := t.within(z)
 		inside += t.count * (end - first)
 	}
-	direct := depth * taps * c * k * images * elements(large.space[:])
+	direct := depth * kernel.Taps * c * k * images * elements(large.space[:])
 	weight := weightCost
-	if points*depth*c*k*4 > nearBytes {
+	if kernel.Points*depth*c*k*4 > nearBytes {
 		weight = farWeightCost
 	}
-	return c*k*(points*inside+depth*weight)+tiles*(inputCost*c+outputCost*k) < direct
+	return c*k*(kernel.Points*inside+depth*weight)+tiles*(inputCost*c+outputCost*k) < direct
 }

@@ -3,7 +3,6 @@ package cpu
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -40,49 +39,6 @@ func volumeTolerance(convolution string) float64 {
 		return 1e-5
 	}
 	return winogradGradientTolerance
-}
-
-// TestWinogradTwin compares the transforms' assembly with plain Go.
-func TestWinogradTwin(t *testing.T) { eachTwin(t, checkWinogradTwin) }
-
-func checkWinogradTwin(t *testing.T, fast, slow *kernels) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	tmp := alignedFloats(points * fast.vector)
-	run := func(name string, size int, f func(k *winogradKernels, from, to *float32)) {
-		t.Helper()
-		from, _ := values(rng, 10000)
-		a, allA := values(rng, size)
-		b, allB := copied(a)
-		copy(allB, allA)
-		f(&fast.winograd, &from[0], &a[0])
-		f(&slow.winograd, &from[0], &b[0])
-		same(t, name, allA, allB, 2e-6)
-	}
-	for _, count := range []int{1, 3} {
-		const width, plane, ld = 9 * lanes, 9 * 9 * lanes, 3*lanes + pointGap
-		run("input", points*ld, func(k *winogradKernels, x, v *float32) {
-			k.input(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*lanes, count)
-		})
-		run("normalised input", points*ld, func(k *winogradKernels, x, v *float32) {
-			k.normInput(x, v, &tmp[0], at(x, 8000), 4*width, 4*plane, 4*ld, 4*lanes, count)
-		})
-		run("gradient", points*ld, func(k *winogradKernels, x, v *float32) {
-			k.gradient(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*lanes, count)
-		})
-		for _, step := range []int{0, 4 * lanes} {
-			run("output", 3*plane, func(k *winogradKernels, m, y *float32) {
-				k.output(m, y, at(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
-			})
-		}
-	}
-	const ld = lanes*lanes + pointGap
-	if fast.winograd.weightPair != nil {
-		const ld, next, row = 4*lanes*lanes + pointGap, 10 * lanes * lanes, 4 * lanes
-		run("weight pair", points*ld, func(k *winogradKernels, w, u *float32) { k.weightPair(w, u, &tmp[0], 4*next, 4*ld, 4*row) })
-		run("weight gradient pair", 2*next, func(k *winogradKernels, d, dw *float32) { k.weightGradientPair(d, dw, &tmp[0], 4*next, 4*ld, 4*row) })
-	}
-	run("weights", points*ld, func(k *winogradKernels, w, u *float32) { k.weights(w, u, &tmp[0], 4*ld) })
-	run("weight gradient", 9*lanes*lanes, func(k *winogradKernels, d, dw *float32) { k.weightGradient(d, dw, &tmp[0], 4*ld) })
 }
 
 // worst is the greatest distance of got from want, relative to want's greatest

@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // takeTally asks for the statistics of the output, a part of which is a chunk:
 // they are taken while it is in the cache.
 func (c *winograd) takeTally() *tally {
@@ -18,11 +20,11 @@ func (c *winograd) count(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
 		image, top, left := c.tiling.at(at.first)
 		y, _ := c.out.block(image, k)
-		to := c.tally.begin(c.x.tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*lanes:])
+		to := c.tally.begin(c.x.tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*kernel.Lanes:])
 		for z := range at.slices {
 			c.tiling.runs(at.first, at.n, func(image, pixel, pixels int) {
 				y, _ := c.out.block(image, k)
-				c.x.engine.kernels.deviations(&y[(at.z+z)*c.tiling.slice()+pixel*lanes], pixels, &to[0])
+				c.x.engine.kernels.Deviations(&y[(at.z+z)*c.tiling.slice()+pixel*kernel.Lanes], pixels, &to[0])
 			})
 		}
 	}
@@ -33,15 +35,15 @@ func (c *winograd) count(i int, at chunk, k0, k1 int) {
 func (t *tiling) runs(first, n int, f func(image, at, pixels int)) {
 	for end := first + n; first < end; {
 		image, top, left := t.at(first)
-		height := min(tileSide, t.h-top)
+		height := min(kernel.TileSide, t.h-top)
 		if left == 0 && end-first >= t.cols {
 			f(image, top*t.w, height*t.w)
 			first += t.cols
 			continue
 		}
-		tiles := min(t.cols-left/tileSide, end-first)
+		tiles := min(t.cols-left/kernel.TileSide, end-first)
 		for r := range height {
-			f(image, (top+r)*t.w+left, min(tiles*tileSide, t.w-left))
+			f(image, (top+r)*t.w+left, min(tiles*kernel.TileSide, t.w-left))
 		}
 		first += tiles
 	}

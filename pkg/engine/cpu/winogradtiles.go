@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // tiling cuts the slices of volumes in tiles, numbered image by image and row by
 // row; a map of two dimensions is a volume of one slice. Successive tiles are a
 // block, and a block in successive slices is a chunk: what is transformed at
@@ -20,7 +22,7 @@ type chunk struct{ first, n, z, slices int }
 // many taps along the depth. Its blocks are for cut to choose.
 func newTiling(n int, space [3]int, taps int) tiling {
 	t := tiling{depth: space[0], h: space[1], w: space[2], taps: taps}
-	t.rows, t.cols = ceilDiv(t.h, tileSide), ceilDiv(t.w, tileSide)
+	t.rows, t.cols = ceilDiv(t.h, kernel.TileSide), ceilDiv(t.w, kernel.TileSide)
 	t.count = n * t.rows * t.cols
 	return t
 }
@@ -42,7 +44,7 @@ const (
 // nothing of the order of blocks, slices and tiles: a volume's blocks do not
 // depend on them, and a map has one slice.
 func (t *tiling) cut(tiles, channels, rows int) {
-	most := max(leastTiles, winogradBytes/(points*channels*4))
+	most := max(leastTiles, winogradBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
 		t.block = min(tiles, roundUp(ceilDiv(tiles, ceilDiv(tiles, most)), rows))
 		t.slices = 1
@@ -55,14 +57,14 @@ func (t *tiling) cut(tiles, channels, rows int) {
 
 // at is where tile i begins.
 func (t *tiling) at(i int) (image, top, left int) {
-	return i / (t.rows * t.cols), i / t.cols % t.rows * tileSide, i % t.cols * tileSide
+	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
 // halo is the number of slices that a window reaches over an output's on either side.
 func (t *tiling) halo() int { return t.taps / 2 }
 
 // slice is the number of floats of a slice of a channel block, plane that of all.
-func (t *tiling) slice() int { return t.h * t.w * lanes }
+func (t *tiling) slice() int { return t.h * t.w * kernel.Lanes }
 func (t *tiling) plane() int { return t.depth * t.slice() }
 
 // perBlock is the number of chunks of a block, and chunks that of all.
@@ -125,32 +127,32 @@ type side struct {
 }
 
 // inputSide and gradientSide are the ways of inputs and of outputs' gradients.
-func (k *winogradKernels) inputSide() side    { return side{k.input, k.normInput, patchSide, 1} }
-func (k *winogradKernels) gradientSide() side { return side{k.gradient, nil, tileSide, 0} }
+func inputSide(k *kernel.Winograd) side    { return side{k.Input, k.NormInput, kernel.PatchSide, 1} }
+func gradientSide(k *kernel.Winograd) side { return side{k.Gradient, nil, kernel.TileSide, 0} }
 
 // load transforms the inputs that chunk c depends on, of channel blocks
 // [c0, c0+count): its slices in v are those from c.z − halo on, and those
 // outside the volume are left out. If v holds the inputs of the chunk before of
 // the same block, the slices that both need move and are not transformed again.
-func (t *tiling) load(k *kernels, o operand, c0, count int, c chunk, follows bool, v []float32, lie transformed, patch, tmp []float32) {
+func (t *tiling) load(k *kernel.Set, o operand, c0, count int, c chunk, follows bool, v []float32, lie transformed, patch, tmp []float32) {
 	slot, held := 0, 2*t.halo()
 	if follows {
 		slot = held
-		for p := range points {
+		for p := range kernel.Points {
 			rows := v[p*lie.point:]
 			copy(rows[:held*c.n*lie.tile], rows[t.slices*c.n*lie.tile:])
 		}
 	}
 	for ; slot < c.slices+held; slot++ {
 		if z := c.z - t.halo() + slot; z >= 0 && z < t.depth {
-			t.transform(k, k.winograd.inputSide(), o, c0, count, c.first, c.n, z, v[slot*c.n*lie.tile:], lie, patch, tmp)
+			t.transform(k, inputSide(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*lie.tile:], lie, patch, tmp)
 		}
 	}
 }
 
 // transform computes the points of tiles [first, first+n) of slice z in v, of
 // channel blocks [c0, c0+count) of o.
-func (t *tiling) transform(k *kernels, s side, o operand, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
+func (t *tiling) transform(k *kernel.Set, s side, o operand, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
 	for i := range o.pieces {
 		p := &o.pieces[i]
 		if from, to := max(c0, p.first), min(c0+count, p.first+p.count); from < to {
@@ -161,11 +163,11 @@ func (t *tiling) transform(k *kernels, s side, o operand, c0, count, first, n, z
 
 // transformPiece is transform for channel blocks of one piece. Squares that
 // reach over the map's edge are cut out to patch, with zeros around.
-func (t *tiling) transformPiece(k *kernels, s side, p *piece, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
-	row, plane := t.w*lanes, t.plane()
+func (t *tiling) transformPiece(k *kernel.Set, s side, p *piece, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
+	row, plane := t.w*kernel.Lanes, t.plane()
 	var norm []float32
 	if p.norm != nil {
-		norm = p.norm[(c0-p.first)*normFloats:]
+		norm = p.norm[(c0-p.first)*kernel.NormFloats:]
 	}
 	for i := range n {
 		image, top, left := t.at(first + i)
@@ -173,33 +175,33 @@ func (t *tiling) transformPiece(k *kernels, s side, p *piece, c0, count, first, 
 		from := p.data[image*p.image+(c0-p.first)*plane+z*t.slice():]
 		if top >= 0 && left >= 0 && top+s.side <= t.h && left+s.side <= t.w {
 			if norm == nil {
-				s.transform(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+				s.transform(&from[top*row+left*kernel.Lanes], &v[i*lie.tile], &tmp[0], row*4, plane*4, lie.point*4, lie.block*4, count)
 			} else {
-				s.norm(&from[top*row+left*lanes], &v[i*lie.tile], &tmp[0], &norm[0], row*4, plane*4, lie.point*4, lie.block*4, count)
+				s.norm(&from[top*row+left*kernel.Lanes], &v[i*lie.tile], &tmp[0], &norm[0], row*4, plane*4, lie.point*4, lie.block*4, count)
 			}
 			continue
 		}
-		size := s.side * s.side * lanes
+		size := s.side * s.side * kernel.Lanes
 		clear(patch[:count*size])
 		y0, y1 := max(0, -top), min(s.side, t.h-top)
 		x0, x1 := max(0, -left), min(s.side, t.w-left)
 		for c := range count {
 			for y := y0; y < y1; y++ {
-				to, at := &patch[c*size+(y*s.side+x0)*lanes], &from[c*plane+(top+y)*row+(left+x0)*lanes]
+				to, at := &patch[c*size+(y*s.side+x0)*kernel.Lanes], &from[c*plane+(top+y)*row+(left+x0)*kernel.Lanes]
 				if norm == nil {
 					copyBlocks(to, at, x1-x0)
 				} else {
-					k.normalize(at, to, &norm[c*normFloats], x1-x0)
+					k.Normalize(at, to, &norm[c*kernel.NormFloats], x1-x0)
 				}
 			}
 		}
-		s.transform(&patch[0], &v[i*lie.tile], &tmp[0], s.side*lanes*4, size*4, lie.point*4, lie.block*4, count)
+		s.transform(&patch[0], &v[i*lie.tile], &tmp[0], s.side*kernel.Lanes*4, size*4, lie.point*4, lie.block*4, count)
 	}
 }
 
 // copyBlocks copies n vectors, one at a time: few are not worth a call of memmove.
 func copyBlocks(to, from *float32, n int) {
-	dst, src := blocksAt(to, n), blocksAt(from, n)
+	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)
 	for i := range dst {
 		dst[i] = src[i]
 	}

@@ -1,5 +1,7 @@
 package cpu
 
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
 // winogradGradient computes the gradient of the weights of a convolution of
 // stride 1 with a window of 3×3 and a pad of 1 in each slice: the 36 points of
 // inputs and of gradients of outputs are multiplied as matrices, [in, tiles] by
@@ -22,8 +24,8 @@ type winogradGradient struct {
 	inMost     int // input channel blocks of the largest group
 	outMost    int // output channel blocks of the largest group
 	d, v, z    transformed
-	steps      []int32                // of the matrix kernel
-	tables     [maxBlocks + 1][]int32 // the matrix kernel's rows, by the blocks of outputs of a tile
+	steps      []int32                       // of the matrix kernel
+	tables     [kernel.MaxBlocks + 1][]int32 // the matrix kernel's rows, by the blocks of outputs of a tile
 	// Where a worker's scratch memory holds these, in floats; v is at 0.
 	zAt, patch, tmp int
 }
@@ -45,40 +47,40 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 		tiling: newTiling(in.Shape[0], in.space, dw.space[0]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
 	}
 	t, k := &g.tiling, x.engine.kernels
-	g.passes = newPasses(g.inC*t.taps, g.outC, k.gemm.blocks)
-	g.d = transformed{point: t.taps*g.inC*g.passes.most()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
+	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
+	g.d = transformed{point: t.taps*g.inC*g.passes.most()*kernel.Lanes*kernel.Lanes + pointGap, block: t.taps * g.inC * kernel.Lanes * kernel.Lanes}
 	g.parts = gradientParts
-	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(points*g.d.point)) {
+	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(kernel.Points*g.d.point)) {
 		g.parts /= 2
 	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, units := x.engine.pool.threads, ceilDiv(g.passes.most(), k.gemm.blocks)
+	threads, units := x.engine.pool.threads, ceilDiv(g.passes.most(), k.GEMM.Blocks)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
 		g.outG = min(threads, units)
 		g.inG = min(ceilDiv(threads, g.outG), g.inC)
 	}
-	g.inMost, g.outMost = ceilDiv(g.inC, g.inG), k.gemm.blocks*ceilDiv(units, g.outG)
-	t.cut(ceilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.gemm.rows)
+	g.inMost, g.outMost = ceilDiv(g.inC, g.inG), k.GEMM.Blocks*ceilDiv(units, g.outG)
+	t.cut(ceilDiv(t.count, g.parts), (g.inMost+g.outMost)*kernel.Lanes, k.GEMM.Rows)
 	rows := t.slices * t.block
-	g.v = transformed{tile: tileFloats(g.inMost*lanes, k.vector), block: lanes}
+	g.v = transformed{tile: tileFloats(g.inMost*kernel.Lanes, k.Vector), block: kernel.Lanes}
 	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
-	g.z = transformed{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
-	if k.gemm.joined {
-		g.z = transformed{tile: tileFloats(g.outMost*lanes, k.vector), block: lanes}
+	g.z = transformed{tile: kernel.Lanes, block: rows * kernel.Lanes, point: rows*g.outMost*kernel.Lanes + pointGap}
+	if k.GEMM.Joined {
+		g.z = transformed{tile: tileFloats(g.outMost*kernel.Lanes, k.Vector), block: kernel.Lanes}
 		g.z.point = rows*g.z.tile + pointGap
 	}
-	g.zAt = points * g.v.point
-	g.patch = g.zAt + points*g.z.point
-	g.tmp = g.patch + points*lanes*max(g.inMost, g.outMost)
-	x.needScratch(g.tmp + points*k.vector + points*lanes*lanes*x.weightUnit())
-	x.needShared(g.parts * points * g.d.point)
-	for b := 1; b <= k.gemm.blocks; b *= 2 {
-		out := 4 * lanes
-		if k.gemm.joined {
+	g.zAt = kernel.Points * g.v.point
+	g.patch = g.zAt + kernel.Points*g.z.point
+	g.tmp = g.patch + kernel.Points*kernel.Lanes*max(g.inMost, g.outMost)
+	x.needScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*kernel.Lanes*kernel.Lanes*x.weightUnit())
+	x.needShared(g.parts * kernel.Points * g.d.point)
+	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
+		out := 4 * kernel.Lanes
+		if k.GEMM.Joined {
 			out *= b
 		}
-		g.tables[b] = tileTable(g.inMost*lanes, k.gemm.rows, func(i int) (int, int) { return 4 * i, out * i })
+		g.tables[b] = kernel.TileTable(g.inMost*kernel.Lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
 	}
 	g.steps = make([]int32, rows)
 	for i := range g.steps {
@@ -109,7 +111,7 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 	for item := lo; item < hi; item++ {
 		part, i, o := item/(g.inG*g.outG), item/g.outG%g.inG, item%g.outG
 		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
-		d := g.x.shared[part*points*g.d.point:]
+		d := g.x.shared[part*kernel.Points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
 		k0, k1 := g.passes.group(pass, end, o, g.outG)
 		for t0 := first; t0 < last; t0 += g.tiling.block {
@@ -117,7 +119,7 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
 				g.tiling.load(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
 				for s := range at.slices {
-					g.tiling.transform(k, k.winograd.gradientSide(), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
+					g.tiling.transform(k, gradientSide(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
 				}
 				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
 			}
@@ -128,22 +130,22 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 // multiply adds the products of a chunk to the sums of input blocks [c0, c1)
 // and output blocks [k0, k1), which d begins with.
 func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
-	const tile = lanes * lanes
-	set, t := &g.x.engine.kernels.gemm, &g.tiling
-	for p := range points {
+	const tile = kernel.Lanes * kernel.Lanes
+	set, t := &g.x.engine.kernels.GEMM, &g.tiling
+	for p := range kernel.Points {
 		for k := k0; k < k1; {
-			wide := set.wide(k1 - k)
+			wide := set.Wide(k1 - k)
 			wNext, yNext, row := g.z.block, g.d.block, tile
-			if set.joined {
-				wNext, yNext, row = g.z.tile, lanes, tile*wide
+			if set.Joined {
+				wNext, yNext, row = g.z.tile, kernel.Lanes, tile*wide
 			}
 			for tap := range t.taps {
 				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
 				from := max(0, t.halo()-tap-at.z)
 				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
-				gemmRows(&set.flat[wide], set.rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
+				kernel.MultiplyRows(&set.Flat[wide], set.Rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
 					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.x.zeros, g.tables[wide], g.steps,
-					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
+					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*kernel.Lanes, accumulate)
 			}
 			k += wide
 		}
@@ -159,7 +161,7 @@ func (g *winogradGradient) write(w *worker, pass, end, lo, hi int) {
 		for k, last := pass+out, min(end, pass+out+unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = g.x.engine.kernels.gemm.wide(last - k)
+				wide = g.x.engine.kernels.GEMM.Wide(last - k)
 			}
 			g.writeBlocks(w, k-pass, k, wide, in, tap)
 			k += wide
@@ -170,28 +172,28 @@ func (g *winogradGradient) write(w *worker, pass, end, lo, hi int) {
 // writeBlocks is write for the tiles of a tap along the depth from input block in
 // to wide output blocks from out on, number at of the pass.
 func (g *winogradGradient) writeBlocks(w *worker, at, out, wide, in, tap int) {
-	const tile = lanes * lanes
+	const tile = kernel.Lanes * kernel.Lanes
 	k, depth := g.x.engine.kernels, g.tiling.taps
-	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+points*k.vector:]
+	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+kernel.Points*k.Vector:]
 	sums, size := at*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
 	from, ld := g.x.shared[sums:], g.d.point
 	if g.parts > 1 {
-		for p := range points {
-			at := func(part int) *float32 { return &g.x.shared[(part*points+p)*g.d.point+sums] }
-			k.add(at(0), at(1), &sum[p*size], size)
+		for p := range kernel.Points {
+			at := func(part int) *float32 { return &g.x.shared[(part*kernel.Points+p)*g.d.point+sums] }
+			k.Add(at(0), at(1), &sum[p*size], size)
 			for part := 2; part < g.parts; part++ {
-				k.add(&sum[p*size], at(part), &sum[p*size], size)
+				k.Add(&sum[p*size], at(part), &sum[p*size], size)
 			}
 		}
 		from, ld = sum, size
 	}
-	next := g.inC * depth * taps * tile
-	dw := g.dw.data[((out*g.inC+in)*depth+tap)*taps*tile:]
+	next := g.inC * depth * kernel.Taps * tile
+	dw := g.dw.data[((out*g.inC+in)*depth+tap)*kernel.Taps*tile:]
 	if wide == 1 {
-		k.winograd.weightGradient(&from[0], &dw[0], tmp, ld*4)
+		k.Winograd.WeightGradient(&from[0], &dw[0], tmp, ld*4)
 		return
 	}
 	for b := 0; b < wide; b += 2 {
-		k.winograd.weightGradientPair(&from[b*lanes], &dw[b*next], tmp, next*4, ld*4, wide*lanes*4)
+		k.Winograd.WeightGradientPair(&from[b*kernel.Lanes], &dw[b*next], tmp, next*4, ld*4, wide*kernel.Lanes*4)
 	}
 }

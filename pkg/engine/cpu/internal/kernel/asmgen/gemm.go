@@ -55,7 +55,7 @@ func (g gemmTile) write() {
 	kind := map[bool]string{true: "Deep", false: "Flat"}[g.deep]
 	g.function(fmt.Sprintf("gemm%s%dx%d", kind, g.rows, 8*g.vectors),
 		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
-		fmt.Sprintf("is a gemmFunc for %d rows, %d outputs and %d floats a step.", g.rows, 8*g.vectors, map[bool]int{true: 8, false: 1}[g.deep]))
+		fmt.Sprintf("is a GEMMFunc for %d rows, %d outputs and %d floats a step.", g.rows, 8*g.vectors, map[bool]int{true: 8, false: 1}[g.deep]))
 	g.param("tiles", reg.R15)
 	g.param("rows", reg.RBX)
 	g.Label("tile")

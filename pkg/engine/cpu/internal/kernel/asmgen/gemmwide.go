@@ -70,7 +70,7 @@ func (g wideTile) write() {
 	}
 	g.function(fmt.Sprintf("gemm%s%dx%dAVX512", kind, g.rows, 8*g.blocks),
 		"func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)",
-		fmt.Sprintf("is a joined gemmFunc for %d rows, %d outputs and %d floats per step.", g.rows, 8*g.blocks, depth))
+		fmt.Sprintf("is a joined GEMMFunc for %d rows, %d outputs and %d floats per step.", g.rows, 8*g.blocks, depth))
 	g.table, g.tiles, g.stepsAt, g.stepsLeft = g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8), g.AllocLocal(8)
 	g.param("tiles", reg.RAX)
 	g.MOVQ(reg.RAX, g.tiles)

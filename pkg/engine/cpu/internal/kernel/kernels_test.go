@@ -1,4 +1,4 @@
-package cpu
+package kernel
 
 import (
 	"bytes"
@@ -9,18 +9,18 @@ import (
 
 // eachTwin runs f for each instruction set that this processor has assembly for and
 // its plain Go twins.
-func eachTwin(t *testing.T, f func(t *testing.T, fast, slow *kernels)) {
+func eachTwin(t *testing.T, f func(t *testing.T, fast, slow *Set)) {
 	t.Helper()
 	all := assemblySets()
 	if len(all) == 0 {
 		t.Skip("there is no assembly for this processor")
 	}
 	for _, fast := range all {
-		slow := goKernels()
-		if fast.gemm.joined {
-			slow = wideGoKernels()
+		slow := plainGo()
+		if fast.GEMM.Joined {
+			slow = WideGo()
 		}
-		t.Run(fast.name, func(t *testing.T) { f(t, fast, slow) })
+		t.Run(fast.Name, func(t *testing.T) { f(t, fast, slow) })
 	}
 }
 
@@ -29,7 +29,7 @@ const guard = 16
 
 // values returns n random floats between guards, and all of it.
 func values(rng *rand.Rand, n int) (v, all []float32) {
-	all = alignedFloats(n + 2*guard)
+	all = AlignedFloats(n + 2*guard)
 	for i := range all {
 		all[i] = float32(rng.NormFloat64())
 	}
@@ -38,7 +38,7 @@ func values(rng *rand.Rand, n int) (v, all []float32) {
 
 // copied returns v's copy between equal guards, and all of it.
 func copied(v []float32) (c, all []float32) {
-	all = alignedFloats(len(v) + 2*guard)
+	all = AlignedFloats(len(v) + 2*guard)
 	copy(all[guard:], v)
 	return all[guard : guard+len(v)], all
 }
@@ -61,22 +61,22 @@ func same(t *testing.T, what string, fast, slow []float32, tol float64) {
 // TestGemmTwin has every shape of tile, with odd numbers of steps and tiles.
 func TestGemmTwin(t *testing.T) { eachTwin(t, checkGemmTwin) }
 
-func checkGemmTwin(t *testing.T, fast, slow *kernels) {
+func checkGemmTwin(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, deep := range []bool{true, false} {
-		for wide := 1; wide <= fast.gemm.blocks; wide *= 2 {
-			for rows := 1; rows <= fast.gemm.rows; rows++ {
+		for wide := 1; wide <= fast.GEMM.Blocks; wide *= 2 {
+			for rows := 1; rows <= fast.GEMM.Rows; rows++ {
 				for _, nstep := range []int{0, 1, 3, 4, 5, 9} {
 					for _, tiles := range []int{1, 3} {
-						full, depth := fast.gemm.rows, 1
-						f, s := fast.gemm.flat[wide][rows], slow.gemm.flat[wide][rows]
+						full, depth := fast.GEMM.Rows, 1
+						f, s := fast.GEMM.Flat[wide][rows], slow.GEMM.Flat[wide][rows]
 						if deep {
-							f, s, depth = fast.gemm.deep[wide][rows], slow.gemm.deep[wide][rows], lanes
+							f, s, depth = fast.GEMM.Deep[wide][rows], slow.GEMM.Deep[wide][rows], Lanes
 						}
 						x, _ := values(rng, 4096)
-						wNext := nstep*depth*lanes + 8
-						w, _ := values(rng, wide*(wNext+lanes*lanes)+nstep*wNext)
-						bias, _ := values(rng, wide*lanes)
+						wNext := nstep*depth*Lanes + 8
+						w, _ := values(rng, wide*(wNext+Lanes*Lanes)+nstep*wNext)
+						bias, _ := values(rng, wide*Lanes)
 						steps := make([]int32, nstep+1)
 						for i := range steps {
 							steps[i] = int32(4 * rng.IntN(2000))
@@ -84,7 +84,7 @@ func checkGemmTwin(t *testing.T, fast, slow *kernels) {
 						if deep { // weights in any order
 							pairs := make([]int32, 0, 2*len(steps))
 							for _, s := range steps {
-								pairs = append(pairs, s, int32(4*lanes*lanes*rng.IntN(nstep+1)))
+								pairs = append(pairs, s, int32(4*Lanes*Lanes*rng.IntN(nstep+1)))
 							}
 							steps = pairs
 						}
@@ -97,9 +97,9 @@ func checkGemmTwin(t *testing.T, fast, slow *kernels) {
 							}
 						}
 						// The blocks of a row's outputs are next to each other, or apart.
-						for _, yNext := range []int{lanes, tiles * full * wide * lanes} {
+						for _, yNext := range []int{Lanes, tiles * full * wide * Lanes} {
 							for _, accumulate := range []bool{false, true} {
-								y, all := values(rng, wide*wide*tiles*full*lanes)
+								y, all := values(rng, wide*wide*tiles*full*Lanes)
 								z, twin := copied(y)
 								copy(twin, all)
 								f(&x[0], &w[0], &y[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
@@ -117,15 +117,15 @@ func checkGemmTwin(t *testing.T, fast, slow *kernels) {
 // TestPixelTwins has numbers of pixels that fill no unrolled loop.
 func TestPixelTwins(t *testing.T) { eachTwin(t, checkPixelTwins) }
 
-func checkPixelTwins(t *testing.T, fast, slow *kernels) {
+func checkPixelTwins(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, pixels := range []int{1, 2, 3, 4, 5, 7, 8, 31, 512} {
-		n := pixels * lanes
+		n := pixels * Lanes
 		x, _ := values(rng, n)
 		dy, _ := values(rng, n)
-		p, _ := values(rng, normFloats)
-		q, _ := values(rng, gradBlocks*lanes)
-		check := func(what string, size int, run func(k *kernels, out *float32)) {
+		p, _ := values(rng, NormFloats)
+		q, _ := values(rng, GradFloats)
+		check := func(what string, size int, run func(k *Set, out *float32)) {
 			t.Helper()
 			a, all := values(rng, size)
 			b, twin := copied(a)
@@ -134,75 +134,75 @@ func checkPixelTwins(t *testing.T, fast, slow *kernels) {
 			run(slow, &b[0])
 			same(t, what, all, twin, 1e-5)
 		}
-		check("deviations", 3*lanes, func(k *kernels, out *float32) { k.deviations(&x[0], pixels, out) })
-		check("sums", lanes, func(k *kernels, out *float32) { k.sums(&x[0], pixels, out) })
-		check("normalize", n, func(k *kernels, out *float32) { k.normalize(&x[0], out, &p[0], pixels) })
-		check("normSums", 2*lanes, func(k *kernels, out *float32) { k.normSums(&x[0], &dy[0], &p[0], &q[0], out, pixels) })
-		check("normGrad", n, func(k *kernels, out *float32) { k.normGrad(&x[0], &dy[0], out, &p[0], &q[0], pixels) })
-		check("normGrad in place", n, func(k *kernels, out *float32) { k.normGrad(&x[0], out, out, &p[0], &q[0], pixels) })
+		check("deviations", 3*Lanes, func(k *Set, out *float32) { k.Deviations(&x[0], pixels, out) })
+		check("sums", Lanes, func(k *Set, out *float32) { k.Sums(&x[0], pixels, out) })
+		check("normalize", n, func(k *Set, out *float32) { k.Normalize(&x[0], out, &p[0], pixels) })
+		check("normSums", 2*Lanes, func(k *Set, out *float32) { k.NormSums(&x[0], &dy[0], &p[0], &q[0], out, pixels) })
+		check("normGrad", n, func(k *Set, out *float32) { k.NormGrad(&x[0], &dy[0], out, &p[0], &q[0], pixels) })
+		check("normGrad in place", n, func(k *Set, out *float32) { k.NormGrad(&x[0], out, out, &p[0], &q[0], pixels) })
 		z, _ := values(rng, n)
 		for i := range z {
 			z[i] *= []float32{1, 10, 50, 1000}[i%4] // far ones must not overflow
 		}
-		check("bce", lanes, func(k *kernels, out *float32) { k.bce(&z[0], &dy[0], out, n) })
-		check("bceGrad", n, func(k *kernels, out *float32) { k.bceGrad(&z[0], &dy[0], out, &p[0], n) })
-		check("add", n, func(k *kernels, out *float32) { k.add(&x[0], &dy[0], out, n) })
-		check("relu", n, func(k *kernels, out *float32) { k.relu(&x[0], out, n) })
-		check("leaky", n, func(k *kernels, out *float32) { k.leaky(&x[0], &dy[0], out, &p[0], n) })
-		check("tanhGrad", n, func(k *kernels, out *float32) { k.tanhGrad(&x[0], &dy[0], out, n) })
-		check("distances", lanes, func(k *kernels, out *float32) { k.distances(&x[0], &dy[0], out, n) })
+		check("bce", Lanes, func(k *Set, out *float32) { k.BCE(&z[0], &dy[0], out, n) })
+		check("bceGrad", n, func(k *Set, out *float32) { k.BCEGrad(&z[0], &dy[0], out, &p[0], n) })
+		check("add", n, func(k *Set, out *float32) { k.Add(&x[0], &dy[0], out, n) })
+		check("relu", n, func(k *Set, out *float32) { k.ReLU(&x[0], out, n) })
+		check("leaky", n, func(k *Set, out *float32) { k.Leaky(&x[0], &dy[0], out, &p[0], n) })
+		check("tanhGrad", n, func(k *Set, out *float32) { k.TanhGrad(&x[0], &dy[0], out, n) })
+		check("distances", Lanes, func(k *Set, out *float32) { k.Distances(&x[0], &dy[0], out, n) })
 		same := append([]float32{}, x...)
-		copy(same[:lanes/2], dy)
-		check("signs", n, func(k *kernels, out *float32) { k.signs(&x[0], &same[0], out, &p[0], n) })
-		check("reluGrad", n, func(k *kernels, out *float32) { k.reluGrad(&x[0], &dy[0], out, n) })
+		copy(same[:Lanes/2], dy)
+		check("signs", n, func(k *Set, out *float32) { k.Signs(&x[0], &same[0], out, &p[0], n) })
+		check("reluGrad", n, func(k *Set, out *float32) { k.ReLUGrad(&x[0], &dy[0], out, n) })
 	}
 }
 
 // TestTransposeTwin is exact.
 func TestTransposeTwin(t *testing.T) { eachTwin(t, checkTransposeTwin) }
 
-func checkTransposeTwin(t *testing.T, fast, slow *kernels) {
+func checkTransposeTwin(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	x, _ := values(rng, lanes*lanes)
-	a, all := values(rng, lanes*lanes)
+	x, _ := values(rng, Lanes*Lanes)
+	a, all := values(rng, Lanes*Lanes)
 	b, twin := copied(a)
 	copy(twin, all)
-	fast.transpose(&a[0], &x[0], 4*lanes)
-	slow.transpose(&b[0], &x[0], 4*lanes)
+	fast.Transpose(&a[0], &x[0], 4*Lanes)
+	slow.Transpose(&b[0], &x[0], 4*Lanes)
 	same(t, "tile", all, twin, 0)
-	c, all := values(rng, 3*lanes*lanes)
+	c, all := values(rng, 3*Lanes*Lanes)
 	d, twin := copied(c)
 	copy(twin, all)
-	fast.transpose(&c[0], &x[0], 3*4*lanes)
-	slow.transpose(&d[0], &x[0], 3*4*lanes)
+	fast.Transpose(&c[0], &x[0], 3*4*Lanes)
+	slow.Transpose(&d[0], &x[0], 3*4*Lanes)
 	same(t, "tile with gaps", all, twin, 0)
-	fast.spread(&c[0], &x[0], 2*4*lanes, 5)
-	slow.spread(&d[0], &x[0], 2*4*lanes, 5)
+	fast.Spread(&c[0], &x[0], 2*4*Lanes, 5)
+	slow.Spread(&d[0], &x[0], 2*4*Lanes, 5)
 	same(t, "spread vectors", all, twin, 0)
 }
 
 // TestPoolTwins has windows that touch, overlap and leave gaps, and equal maxima.
 func TestPoolTwins(t *testing.T) { eachTwin(t, checkPoolTwins) }
 
-func checkPoolTwins(t *testing.T, fast, slow *kernels) {
+func checkPoolTwins(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, w := range [][3]int{{2, 2, 2}, {3, 2, 1}, {1, 3, 4}, {1, 1, 1}, {16, 16, 3}} {
 		kh, kw, stride := w[0], w[1], w[2]
 		const count = 7
 		cols := (count-1)*stride + kw
-		x, _ := values(rng, kh*cols*lanes)
+		x, _ := values(rng, kh*cols*Lanes)
 		for i := range x {
 			x[i] = float32(int(2 * x[i]))
 		}
-		dy, _ := values(rng, count*lanes)
-		p, _ := values(rng, normFloats)
-		index, other := make([]byte, count*lanes+1), make([]byte, count*lanes+1)
-		index[count*lanes], other[count*lanes] = 77, 77 // a guard
-		y, all := values(rng, count*lanes)
+		dy, _ := values(rng, count*Lanes)
+		p, _ := values(rng, NormFloats)
+		index, other := make([]byte, count*Lanes+1), make([]byte, count*Lanes+1)
+		index[count*Lanes], other[count*Lanes] = 77, 77 // a guard
+		y, all := values(rng, count*Lanes)
 		z, twin := copied(y)
 		copy(twin, all)
-		fast.maxPool(&x[0], &y[0], &p[0], &index[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
-		slow.maxPool(&x[0], &z[0], &p[0], &other[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		fast.MaxPool(&x[0], &y[0], &p[0], &index[0], count, kh, kw, cols*Lanes*4, stride*Lanes*4)
+		slow.MaxPool(&x[0], &z[0], &p[0], &other[0], count, kh, kw, cols*Lanes*4, stride*Lanes*4)
 		same(t, "y", all, twin, 1e-6) // FMA rounds once
 		if !bytes.Equal(index, other) {
 			t.Fatalf("index of %v: assembly has %v, plain Go %v", w, index, other)
@@ -210,8 +210,8 @@ func checkPoolTwins(t *testing.T, fast, slow *kernels) {
 		dx, all := values(rng, len(x))
 		dz, twin := copied(dx)
 		copy(twin, all)
-		fast.maxPoolGrad(&index[0], &dy[0], &dx[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
-		slow.maxPoolGrad(&index[0], &dy[0], &dz[0], count, kh, kw, cols*lanes*4, stride*lanes*4)
+		fast.MaxPoolGrad(&index[0], &dy[0], &dx[0], count, kh, kw, cols*Lanes*4, stride*Lanes*4)
+		slow.MaxPoolGrad(&index[0], &dy[0], &dz[0], count, kh, kw, cols*Lanes*4, stride*Lanes*4)
 		same(t, "dx", all, twin, 0)
 	}
 }
@@ -219,7 +219,7 @@ func checkPoolTwins(t *testing.T, fast, slow *kernels) {
 // TestUpdateTwins runs each optimiser on lengths of one vector and more.
 func TestUpdateTwins(t *testing.T) { eachTwin(t, checkUpdateTwins) }
 
-func checkUpdateTwins(t *testing.T, fast, slow *kernels) {
+func checkUpdateTwins(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	c := []float32{0.01, 0.9, 0.1, 0.999, 0.001, 1.5, 1e-8, 0.02}
 	for _, n := range []int{8, 24, 1000} {
@@ -234,16 +234,16 @@ func checkUpdateTwins(t *testing.T, fast, slow *kernels) {
 				_, twin[i] = copied(buffers[i][guard : guard+n])
 				copy(twin[i], buffers[i])
 			}
-			for i, k := range []*kernels{fast, slow} {
+			for i, k := range []*Set{fast, slow} {
 				b := [2][3][]float32{buffers, twin}[i]
 				w, m, v := &b[0][guard], &b[1][guard], &b[2][guard]
 				switch rule {
 				case "adam":
-					k.adam(w, &g[0], m, v, &c[0], n)
+					k.Adam(w, &g[0], m, v, &c[0], n)
 				case "momentum":
-					k.momentum(w, &g[0], m, &c[0], n)
+					k.Momentum(w, &g[0], m, &c[0], n)
 				default:
-					k.sgd(w, &g[0], &c[0], n)
+					k.SGD(w, &g[0], &c[0], n)
 				}
 			}
 			for i := range buffers {

@@ -1,9 +1,9 @@
-// Command asmgen writes the assembly of package cpu: for each family of
+// Command asmgen writes the assembly of package kernel: for each family of
 // kernels a file <family>_amd64.s and the Go declarations <family>_amd64.go.
-// What a kernel computes is said in cpu's kernels.go, its plain Go twin is in
-// kernels_go.go, gemm_go.go or winograd_go.go.
+// What a kernel computes is said in package kernel's set.go and gemm.go, its plain Go twin is in
+// a file named *_go.go.
 //
-// Run it by "go generate lockstep/pkg/engine/cpu".
+// Run it by "go generate lockstep/pkg/engine/cpu/internal/kernel".
 package main
 
 import (
@@ -56,7 +56,7 @@ func generate(dir string) error {
 		if err := pass.Compile.Execute(file); err != nil {
 			return fmt.Errorf("generate %s: %w", name, err)
 		}
-		cfg := printer.Config{Name: "avo", Argv: []string{"go", "generate"}, Pkg: "cpu"}
+		cfg := printer.Config{Name: "avo", Argv: []string{"go", "generate"}, Pkg: "kernel"}
 		asm, err1 := printer.NewGoAsm(cfg).Print(file)
 		stubs, err2 := printer.NewStubs(cfg).Print(file)
 		if err := errors.Join(err1, err2); err != nil {

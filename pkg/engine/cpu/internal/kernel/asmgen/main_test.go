@@ -8,7 +8,7 @@ import (
 )
 
 // TestGenerated regenerates the assembly and compares it with the files of
-// package cpu, so that neither is changed without the other.
+// package kernel, so that neither is changed without the other.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	if err := generate(dir); err != nil {
@@ -23,12 +23,12 @@ func TestGenerated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(filepath.Join("..", "..", filepath.Base(name)))
+		got, err := os.ReadFile(filepath.Join("..", filepath.Base(name)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is not what the generator writes: run go generate ./pkg/engine/cpu", filepath.Base(name))
+			t.Errorf("%s is not what the generator writes: run go generate ./pkg/engine/cpu/internal/kernel", filepath.Base(name))
 		}
 	}
 }

@@ -1,0 +1,40 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// EnvVar is the environment variable that forces one of InstructionSets. If it is
+// not set, the engine uses the best instruction set of the processor.
+const EnvVar = "LOCKSTEP_CPU"
+
+// InstructionSets lists the names of all instruction sets, the best first,
+// including "neon", for which there is no assembly yet. "go" is plain Go, which
+// runs on every processor.
+var InstructionSets = []string{"avx512", "avx2", "neon", "go"}
+
+// Available returns one Set for each instruction set that this processor and this
+// build support, the best first. The last one is plain Go.
+func Available() []*Set { return append(assemblySets(), plainGo()) }
+
+// Choose returns the Set of the named instruction set. If set is "", it returns
+// the best one that is available.
+func Choose(set string) (*Set, error) {
+	have := Available()
+	if set == "" {
+		return have[0], nil
+	}
+	names := make([]string, len(have))
+	for i, k := range have {
+		if names[i] = k.Name; k.Name == set {
+			return k, nil
+		}
+	}
+	list := strings.Join(names, ", ")
+	if slices.Contains(InstructionSets, set) {
+		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", EnvVar, set, list)
+	}
+	return nil, fmt.Errorf("%s=%q is not known: use one of %s, or unset it", EnvVar, set, list)
+}

@@ -1,0 +1,88 @@
+package kernel
+
+// Limits of a tile of the matrix kernel, for every instruction set: rows, and
+// blocks of eight outputs.
+const (
+	maxRows   = 12
+	MaxBlocks = 4
+)
+
+// GEMMFunc is the matrix kernel for one shape of tile: it adds up outer products
+// of gathered rows of x and weights w. For each of so many tiles, for each row i
+// of the tile and each output lane j of its blocks of eight outputs, it computes
+//
+//	y[out(i)][j] = start + Σ over t < nstep, c < depth of x[in(i) + at(t) + 4c] · w[t][c][j]
+//
+// where in, out and at are byte offsets from x and y. For each tile, rows holds
+// GEMM.Rows offsets in(i) and then GEMM.Rows offsets out(i); a function for fewer
+// rows uses the first of each. A step reads depth consecutive floats of x; depth
+// is eight (GEMM.Deep) or one (GEMM.Flat). Block b of a row's outputs is b·yNext
+// bytes after the first. The sum starts with bias[j], or with the value in y if
+// accumulate is set. nstep may be zero.
+//
+// If depth is one, steps holds the offsets at(t), and w holds the weights in the
+// order of the steps. If depth is eight, steps holds pairs of offsets: at(t), and
+// the offset in w of the step's weights. The layout of several blocks' weights
+// depends on GEMM.Joined:
+//
+//   - Not joined, a block's weights are [nstep][8] or [8][8] at the step's offset,
+//     and the weights of block b begin b·wNext bytes later.
+//   - Joined, the blocks' weights of a step are next to each other, [8·blocks] or
+//     [8][8·blocks]. If depth is one, the weights of successive steps are wNext
+//     bytes apart. If depth is eight, the function multiplies the offsets in w by
+//     the number of blocks.
+type GEMMFunc func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool)
+
+// GEMM holds the matrix kernel for every shape of tile.
+type GEMM struct {
+	Rows   int  // rows of a full tile
+	Blocks int  // the most blocks of eight outputs of a tile, 2 or 4
+	Joined bool // the layout of several blocks' weights, see GEMMFunc
+
+	// Deep[b][m] computes m rows and b blocks of eight outputs with eight floats
+	// per step, Flat[b][m] with one float per step. b is 1, 2 or 4.
+	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
+}
+
+// Wide returns how many of n remaining blocks of outputs the next tile computes:
+// 1, 2 or 4.
+func (s *GEMM) Wide(n int) int {
+	switch {
+	case n >= 4 && s.Blocks >= 4:
+		return 4
+	case n >= 2:
+		return 2
+	}
+	return 1
+}
+
+// TileTable builds the table of byte offsets that GEMMFunc reads for n rows in
+// tiles of the given number of rows. offsets returns the offsets of row i.
+func TileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
+	table := make([]int32, (n+rows-1)/rows*2*rows)
+	for i := range n {
+		in, out := offsets(i)
+		tile := table[i/rows*2*rows:]
+		tile[i%rows], tile[rows+i%rows] = int32(in), int32(out)
+	}
+	return table
+}
+
+// MultiplyRows calls the matrix kernel for the first n rows of a table of TileTable
+// with rows rows per tile. The last tile may have fewer.
+func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
+	if tiles := n / rows; tiles > 0 {
+		set[rows](first(x), first(w), first(y), first(bias), first(table), first(steps), wNext, yNext, nstep, tiles, accumulate)
+	}
+	if rest := n % rows; rest > 0 {
+		set[rest](first(x), first(w), first(y), first(bias), &table[n/rows*2*rows], first(steps), wNext, yNext, nstep, 1, accumulate)
+	}
+}
+
+// first returns the address of s[0], or nil if s is empty.
+func first[T any](s []T) *T {
+	if len(s) == 0 {
+		return nil
+	}
+	return &s[0]
+}

@@ -1,0 +1,93 @@
+package kernel
+
+import "unsafe"
+
+// goGemmSet returns the matrix kernel in plain Go, for tiles of at most the given
+// rows and blocks of outputs.
+func goGemmSet(rows, blocks int, joined bool) GEMM {
+	s := GEMM{Rows: rows, Blocks: blocks, Joined: joined}
+	for b := 1; b <= blocks; b *= 2 {
+		for m := 1; m <= rows; m++ {
+			s.Deep[b][m] = goGemm(m, b, Lanes, rows, joined)
+			s.Flat[b][m] = goGemm(m, b, 1, rows, joined)
+		}
+	}
+	return s
+}
+
+// goGemm returns the matrix kernel for tiles of mr rows and the given blocks of
+// outputs, with depth floats per step. full is the number of rows of a full tile.
+func goGemm(mr, blocks, depth, full int, joined bool) GEMMFunc {
+	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
+		width := 2 * full
+		offsets := unsafe.Slice(rows, tiles*width)
+		list := unsafe.Slice(steps, nstep*stepWidth(depth))
+		lay := weightLayout{block: wNext, next: 4 * Lanes, scale: 1}
+		if joined {
+			lay = weightLayout{block: 4 * Lanes, next: 4 * Lanes * blocks, scale: blocks}
+			if depth == 1 {
+				lay.next = wNext
+			}
+		}
+		for tile := range tiles {
+			in := offsets[tile*width:][:mr]
+			out := offsets[tile*width+full:][:mr]
+			for b := range blocks {
+				from := w
+				if nstep > 0 { // else there are no weights, and w is nil
+					from = at(w, b*lay.block)
+				}
+				for i := range mr {
+					to := blockAt(y, int(out[i])+b*yNext)
+					start := to
+					if !accumulate {
+						start = blockAt(bias, b*4*Lanes)
+					}
+					gemmRow(to, start, at(x, int(in[i])), from, list, depth, lay)
+				}
+			}
+		}
+	}
+}
+
+// weightLayout is the layout of the matrix kernel's weights.
+type weightLayout struct {
+	block int // bytes from one block to the next
+	next  int // bytes from one vector of a block to the next
+	scale int // factor of the steps' offsets
+}
+
+// stepWidth returns the number of offsets per step.
+func stepWidth(depth int) int {
+	if depth == 1 {
+		return 1
+	}
+	return 2
+}
+
+// gemmRow computes eight outputs of one row. The eight sums are separate variables
+// so that they stay in registers.
+func gemmRow(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
+	a, b, c, d := start[0], start[1], start[2], start[3]
+	e, f, g, h := start[4], start[5], start[6], start[7]
+	off, width := 0, stepWidth(depth)
+	for i := 0; i < len(steps); i += width {
+		if width > 1 {
+			off = int(steps[i+1]) * lay.scale
+		}
+		for k := range depth {
+			v := *at(x, int(steps[i])+4*k)
+			u := blockAt(w, off)
+			a += v * u[0]
+			b += v * u[1]
+			c += v * u[2]
+			d += v * u[3]
+			e += v * u[4]
+			f += v * u[5]
+			g += v * u[6]
+			h += v * u[7]
+			off += lay.next
+		}
+	}
+	*to = Block{a, b, c, d, e, f, g, h}
+}

@@ -1,0 +1,100 @@
+package kernel
+
+import "github.com/klauspost/cpuid/v2"
+
+// assemblySets returns one Set for each instruction set with assembly that this
+// processor supports, the best first.
+func assemblySets() []*Set {
+	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
+		return nil
+	}
+	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ) {
+		return []*Set{avx2()}
+	}
+	return []*Set{avx512(), avx2()}
+}
+
+// avx2 returns the Set for AVX2 with FMA.
+func avx2() *Set {
+	return &Set{
+		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepAVX2(), Flat: gemmFlatAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
+		Winograd: Winograd{
+			Input: winogradInputAVX2, NormInput: winogradNormInputAVX2, Gradient: winogradGradientAVX2, Output: winogradOutputAVX2,
+			Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
+		},
+		Deviations: deviationsAVX2, Normalize: normalizeAVX2, NormSums: normSumsAVX2, NormGrad: normGradAVX2,
+		Sums: sumsAVX2, MaxPool: maxPoolAVX2, MaxPoolGrad: maxPoolGradAVX2,
+		Add: addAVX2, ReLU: reluAVX2, ReLUGrad: reluGradAVX2,
+		BCE: bceAVX2, BCEGrad: bceGradAVX2,
+		Leaky: leakyAVX2, TanhGrad: tanhGradAVX2, Distances: distancesAVX2, Signs: signsAVX2,
+		Adam: adamAVX2, Momentum: momentumAVX2, SGD: sgdAVX2,
+	}
+}
+
+// avx512 returns the Set for AVX-512 (F, VL, BW and DQ). Pooling, transposing and
+// spreading use the AVX2 functions.
+func avx512() *Set {
+	k := avx2()
+	k.Name, k.Vector = "avx512", 2*Lanes
+	k.GEMM = GEMM{Rows: 12, Blocks: 4, Joined: true, Deep: gemmDeepAVX512(), Flat: gemmFlatAVX512()}
+	k.Winograd = Winograd{
+		Input: winogradInputAVX512, NormInput: winogradNormInputAVX512, Gradient: winogradGradientAVX512, Output: winogradOutputAVX512,
+		Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
+		WeightPair: winogradWeightsPairAVX512, WeightGradientPair: winogradWeightGradientPairAVX512,
+	}
+	k.Deviations, k.Normalize, k.NormSums, k.NormGrad, k.Sums = deviationsAVX512, normalizeAVX512, normSumsAVX512, normGradAVX512, sumsAVX512
+	k.Add, k.ReLU, k.ReLUGrad, k.Leaky, k.TanhGrad = addAVX512, reluAVX512, reluGradAVX512, leakyAVX512, tanhGradAVX512
+	k.Distances, k.Signs, k.BCE, k.BCEGrad = distancesAVX512, signsAVX512, bceAVX512, bceGradAVX512
+	k.Adam, k.Momentum, k.SGD = adamAVX512, momentumAVX512, sgdAVX512
+	return k
+}
+
+// The functions below list the matrix kernel for each shape of tile, by blocks of
+// outputs and rows.
+func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
+		1: {1: gemmDeep1x8, 2: gemmDeep2x8, 3: gemmDeep3x8, 4: gemmDeep4x8, 5: gemmDeep5x8, 6: gemmDeep6x8},
+		2: {1: gemmDeep1x16, 2: gemmDeep2x16, 3: gemmDeep3x16, 4: gemmDeep4x16, 5: gemmDeep5x16, 6: gemmDeep6x16},
+	}
+}
+
+func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
+		1: {1: gemmFlat1x8, 2: gemmFlat2x8, 3: gemmFlat3x8, 4: gemmFlat4x8, 5: gemmFlat5x8, 6: gemmFlat6x8},
+		2: {1: gemmFlat1x16, 2: gemmFlat2x16, 3: gemmFlat3x16, 4: gemmFlat4x16, 5: gemmFlat5x16, 6: gemmFlat6x16},
+	}
+}
+
+func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
+		1: {
+			1: gemmDeep1x8AVX512, 2: gemmDeep2x8AVX512, 3: gemmDeep3x8AVX512, 4: gemmDeep4x8AVX512, 5: gemmDeep5x8AVX512, 6: gemmDeep6x8AVX512,
+			7: gemmDeep7x8AVX512, 8: gemmDeep8x8AVX512, 9: gemmDeep9x8AVX512, 10: gemmDeep10x8AVX512, 11: gemmDeep11x8AVX512, 12: gemmDeep12x8AVX512,
+		},
+		2: {
+			1: gemmDeep1x16AVX512, 2: gemmDeep2x16AVX512, 3: gemmDeep3x16AVX512, 4: gemmDeep4x16AVX512, 5: gemmDeep5x16AVX512, 6: gemmDeep6x16AVX512,
+			7: gemmDeep7x16AVX512, 8: gemmDeep8x16AVX512, 9: gemmDeep9x16AVX512, 10: gemmDeep10x16AVX512, 11: gemmDeep11x16AVX512, 12: gemmDeep12x16AVX512,
+		},
+		4: {
+			1: gemmDeep1x32AVX512, 2: gemmDeep2x32AVX512, 3: gemmDeep3x32AVX512, 4: gemmDeep4x32AVX512, 5: gemmDeep5x32AVX512, 6: gemmDeep6x32AVX512,
+			7: gemmDeep7x32AVX512, 8: gemmDeep8x32AVX512, 9: gemmDeep9x32AVX512, 10: gemmDeep10x32AVX512, 11: gemmDeep11x32AVX512, 12: gemmDeep12x32AVX512,
+		},
+	}
+}
+
+func gemmFlatAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
+		1: {
+			1: gemmFlat1x8AVX512, 2: gemmFlat2x8AVX512, 3: gemmFlat3x8AVX512, 4: gemmFlat4x8AVX512, 5: gemmFlat5x8AVX512, 6: gemmFlat6x8AVX512,
+			7: gemmFlat7x8AVX512, 8: gemmFlat8x8AVX512, 9: gemmFlat9x8AVX512, 10: gemmFlat10x8AVX512, 11: gemmFlat11x8AVX512, 12: gemmFlat12x8AVX512,
+		},
+		2: {
+			1: gemmFlat1x16AVX512, 2: gemmFlat2x16AVX512, 3: gemmFlat3x16AVX512, 4: gemmFlat4x16AVX512, 5: gemmFlat5x16AVX512, 6: gemmFlat6x16AVX512,
+			7: gemmFlat7x16AVX512, 8: gemmFlat8x16AVX512, 9: gemmFlat9x16AVX512, 10: gemmFlat10x16AVX512, 11: gemmFlat11x16AVX512, 12: gemmFlat12x16AVX512,
+		},
+		4: {
+			1: gemmFlat1x32AVX512, 2: gemmFlat2x32AVX512, 3: gemmFlat3x32AVX512, 4: gemmFlat4x32AVX512, 5: gemmFlat5x32AVX512, 6: gemmFlat6x32AVX512,
+			7: gemmFlat7x32AVX512, 8: gemmFlat8x32AVX512, 9: gemmFlat9x32AVX512, 10: gemmFlat10x32AVX512, 11: gemmFlat11x32AVX512, 12: gemmFlat12x32AVX512,
+		},
+	}
+}

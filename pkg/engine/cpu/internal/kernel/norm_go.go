@@ -1,0 +1,72 @@
+package kernel
+
+func goDeviations(x *float32, pixels int, out *float32) {
+	var sum, squares Block
+	to := BlocksAt(out, 3)
+	for _, v := range BlocksAt(x, pixels) {
+		for j := range v {
+			d := v[j] - to[0][j]
+			sum[j] += d
+			squares[j] += d * d
+		}
+	}
+	for j := range sum {
+		to[1][j] += sum[j]
+		to[2][j] += squares[j]
+	}
+}
+
+// goNormalized returns max(v·c[0] + c[1], c[2]), and NaN where v is NaN.
+func goNormalized(v *Block, c []Block) (to Block) {
+	for j := range v {
+		to[j] = max(v[j]*c[0][j]+c[1][j], c[2][j])
+	}
+	return to
+}
+
+func goNormalize(x, y, p *float32, pixels int) {
+	c := BlocksAt(p, 3)
+	from, to := BlocksAt(x, pixels), BlocksAt(y, pixels)
+	for i := range from {
+		to[i] = goNormalized(&from[i], c)
+	}
+}
+
+func goNormSums(x, dy, p, mean, out *float32, pixels int) {
+	var sum, dot Block
+	c, m := BlocksAt(p, 3), *blockAt(mean, 0)
+	g := BlocksAt(dy, pixels)
+	for i, v := range BlocksAt(x, pixels) {
+		for j := range v {
+			if v[j]*c[0][j]+c[1][j] > c[2][j] {
+				sum[j] += g[i][j]
+				dot[j] += g[i][j] * (v[j] - m[j])
+			}
+		}
+	}
+	*blockAt(out, 0), *blockAt(out, 4*Lanes) = sum, dot
+}
+
+func goNormGrad(x, dy, dx, p, q *float32, pixels int) {
+	c, k := BlocksAt(p, 3), BlocksAt(q, 4)
+	g, to := BlocksAt(dy, pixels), BlocksAt(dx, pixels)
+	for i, v := range BlocksAt(x, pixels) {
+		for j := range v {
+			var d float32
+			if v[j]*c[0][j]+c[1][j] > c[2][j] {
+				d = g[i][j]
+			}
+			to[i][j] = k[0][j]*d + k[1][j]*(v[j]-k[2][j]) + k[3][j]
+		}
+	}
+}
+
+func goSums(x *float32, pixels int, out *float32) {
+	var sum Block
+	for _, v := range BlocksAt(x, pixels) {
+		for j := range v {
+			sum[j] += v[j]
+		}
+	}
+	*blockAt(out, 0) = sum
+}

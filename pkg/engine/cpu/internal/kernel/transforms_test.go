@@ -1,0 +1,52 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestWinogradTwin compares the transforms' assembly with plain Go.
+func TestWinogradTwin(t *testing.T) { eachTwin(t, checkWinogradTwin) }
+
+// gap separates the points, as the convolutions do.
+const gap = 16
+
+func checkWinogradTwin(t *testing.T, fast, slow *Set) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	tmp := AlignedFloats(Points * fast.Vector)
+	run := func(name string, size int, f func(k *Winograd, from, to *float32)) {
+		t.Helper()
+		from, _ := values(rng, 10000)
+		a, allA := values(rng, size)
+		b, allB := copied(a)
+		copy(allB, allA)
+		f(&fast.Winograd, &from[0], &a[0])
+		f(&slow.Winograd, &from[0], &b[0])
+		same(t, name, allA, allB, 2e-6)
+	}
+	for _, count := range []int{1, 3} {
+		const width, plane, ld = 9 * Lanes, 9 * 9 * Lanes, 3*Lanes + gap
+		run("input", Points*ld, func(k *Winograd, x, v *float32) {
+			k.Input(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
+		})
+		run("normalised input", Points*ld, func(k *Winograd, x, v *float32) {
+			k.NormInput(x, v, &tmp[0], at(x, 8000), 4*width, 4*plane, 4*ld, 4*Lanes, count)
+		})
+		run("gradient", Points*ld, func(k *Winograd, x, v *float32) {
+			k.Gradient(x, v, &tmp[0], 4*width, 4*plane, 4*ld, 4*Lanes, count)
+		})
+		for _, step := range []int{0, 4 * Lanes} {
+			run("output", 3*plane, func(k *Winograd, m, y *float32) {
+				k.Output(m, y, at(m, 12000), &tmp[0], 4*ld, 4*width, 4*plane, step, count)
+			})
+		}
+	}
+	const ld = Lanes*Lanes + gap
+	if fast.Winograd.WeightPair != nil {
+		const ld, next, row = 4*Lanes*Lanes + gap, 10 * Lanes * Lanes, 4 * Lanes
+		run("weight pair", Points*ld, func(k *Winograd, w, u *float32) { k.WeightPair(w, u, &tmp[0], 4*next, 4*ld, 4*row) })
+		run("weight gradient pair", 2*next, func(k *Winograd, d, dw *float32) { k.WeightGradientPair(d, dw, &tmp[0], 4*next, 4*ld, 4*row) })
+	}
+	run("weights", Points*ld, func(k *Winograd, w, u *float32) { k.Weights(w, u, &tmp[0], 4*ld) })
+	run("weight gradient", 9*Lanes*Lanes, func(k *Winograd, d, dw *float32) { k.WeightGradient(d, dw, &tmp[0], 4*ld) })
+}

@@ -1,0 +1,171 @@
+package kernel
+
+// oneWay multiplies up to six vectors by one of the constant matrices of
+// Winograd's transforms.
+type oneWay func(d, to *[6]Block)
+
+// goWinograd returns the transforms in plain Go.
+func goWinograd() Winograd {
+	return Winograd{
+		Input: goWinogradTransform(6, inputWay), NormInput: goWinogradNormInput, Gradient: goWinogradTransform(4, gradientWay), Output: goWinogradOutput,
+		Weights: goWinogradWeights, WeightGradient: goWinogradWeightGradient,
+	}
+}
+
+// square transforms n×n vectors to m×m: it multiplies the columns by a matrix,
+// and then the rows.
+func square(n, m int, way oneWay, load, store func(i, j int) *Block) {
+	var half [6][6]Block // [column][row]
+	var d, to [6]Block
+	for j := range n {
+		for i := range n {
+			d[i] = *load(i, j)
+		}
+		way(&d, &half[j])
+	}
+	for i := range m {
+		for j := range n {
+			d[j] = half[j][i]
+		}
+		way(&d, &to)
+		for j := range m {
+			*store(i, j) = to[j]
+		}
+	}
+}
+
+func goWinogradTransform(n int, way oneWay) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
+	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
+		for b := range blocks {
+			square(n, 6, way,
+				func(i, j int) *Block { return blockAt(x, b*plane+i*row+j*4*Lanes) },
+				func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
+		}
+	}
+}
+
+func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) {
+	for b := range blocks {
+		var d Block
+		square(6, 6, inputWay,
+			func(i, j int) *Block {
+				d = goNormalized(blockAt(x, b*plane+i*row+j*4*Lanes), BlocksAt(&blockAt(p, b*4*NormFloats)[0], 3))
+				return &d
+			},
+			func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
+	}
+}
+
+func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks int) {
+	for b := range blocks {
+		shift := blockAt(bias, b*biasStep)
+		square(6, 4, outputWay,
+			func(i, j int) *Block { return blockAt(m, b*4*Lanes+(6*i+j)*ld) },
+			func(i, j int) *Block { return blockAt(y, b*plane+i*row+j*4*Lanes) })
+		for i := range 4 {
+			for j := range 4 {
+				to := blockAt(y, b*plane+i*row+j*4*Lanes)
+				for l := range to {
+					to[l] += shift[l]
+				}
+			}
+		}
+	}
+}
+
+func goWinogradWeights(w, u, _ *float32, ld int) {
+	for c := range Lanes {
+		square(3, 6, weightsWay,
+			func(i, j int) *Block { return blockAt(w, ((3*i+j)*Lanes+c)*4*Lanes) },
+			func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*4*Lanes) })
+	}
+}
+
+func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
+	for c := range Lanes {
+		square(6, 3, weightGradientWay,
+			func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*4*Lanes) },
+			func(i, j int) *Block { return blockAt(dw, ((3*i+j)*Lanes+c)*4*Lanes) })
+	}
+}
+
+// goWinogradWeightPair transforms two tiles of weights and joins their points.
+func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
+	for half := range 2 {
+		for c := range Lanes {
+			square(3, 6, weightsWay,
+				func(i, j int) *Block { return blockAt(w, half*next+((3*i+j)*Lanes+c)*4*Lanes) },
+				func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*row+half*4*Lanes) })
+		}
+	}
+}
+
+// goWinogradWeightGradientPair transforms joined points back to two tiles of
+// gradients.
+func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
+	for half := range 2 {
+		for c := range Lanes {
+			square(6, 3, weightGradientWay,
+				func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*row+half*4*Lanes) },
+				func(i, j int) *Block { return blockAt(dw, half*next+((3*i+j)*Lanes+c)*4*Lanes) })
+		}
+	}
+}
+
+// inputWay multiplies by Bᵀ.
+func inputWay(d, to *[6]Block) {
+	for l := range Lanes {
+		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
+		to[0][l] = 4*d0 - 5*d2 + d4
+		even, odd := d4-4*d2, d3-4*d1
+		to[1][l], to[2][l] = even+odd, even-odd
+		even, odd = d4-d2, 2*(d3-d1)
+		to[3][l], to[4][l] = even+odd, even-odd
+		to[5][l] = 4*d1 - 5*d3 + d5
+	}
+}
+
+// gradientWay multiplies by A.
+func gradientWay(d, to *[6]Block) {
+	for l := range Lanes {
+		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
+		to[0][l], to[5][l] = d0, d3
+		even, odd := d0+d2, d1+d3
+		to[1][l], to[2][l] = even+odd, even-odd
+		even, odd = d0+4*d2, 2*d1+8*d3
+		to[3][l], to[4][l] = even+odd, even-odd
+	}
+}
+
+// outputWay multiplies by Aᵀ.
+func outputWay(d, to *[6]Block) {
+	for l := range Lanes {
+		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
+		to[0][l] = d[0][l] + p + r
+		to[1][l] = q + 2*t
+		to[2][l] = p + 4*r
+		to[3][l] = q + 8*t + d[5][l]
+	}
+}
+
+// weightsWay multiplies by G.
+func weightsWay(d, to *[6]Block) {
+	for l := range Lanes {
+		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
+		to[0][l], to[5][l] = d0/4, d2
+		even, odd := (d0+d2)/6, d1/6
+		to[1][l], to[2][l] = -even-odd, odd-even
+		even, odd = d0/24+d2/6, d1/12
+		to[3][l], to[4][l] = even+odd, even-odd
+	}
+}
+
+// weightGradientWay multiplies by Gᵀ.
+func weightGradientWay(d, to *[6]Block) {
+	for l := range Lanes {
+		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
+		to[0][l] = d[0][l]/4 - p/6 + r/24
+		to[1][l] = q/6 + t/12
+		to[2][l] = (r-p)/6 + d[5][l]
+	}
+}
