@@ -1,11 +1,12 @@
-// Package pkg_test keeps the plan of the house: which package may import which,
-// and what may stand in the project's files.
+// Package pkg_test checks which package may import which, and what the project's
+// files may hold.
 package pkg_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -19,26 +20,26 @@ import (
 	"testing"
 )
 
-// floors is the house, from the ground up. A room is a package with all that
-// lies below it (engine holds engine/cpu), and imports only rooms of lower
-// floors.
-var floors = [][]string{
+// layers lists the packages from the bottom up. An entry stands for a package and
+// all packages below it (engine includes engine/cpu); it imports only entries of
+// lower layers.
+var layers = [][]string{
 	0: {"notebook", "runs", "metric", "optim", "weights", "internal/clib", "internal/strictyaml"},
 	1: {"internal/device", "nn", "logread", "monitor", "nvrtc"},
 	2: {"data", "collective", "model", "internal/plan", "scaling"},
-	3: {"engine", "figure", "simulate"},
+	3: {"engine", "figure"},
 	4: {"strategy", "report"},
 	5: {"train"},
 	6: {"launch"},
-	7: {"course", "board", "bench"},
+	7: {"bench"},
 	8: {"cmd/lockstep"},
 }
 
-// cellar is what every package may import and what imports none: constants of a
-// build, names that were misspelled, numbers in sentences, files written whole,
-// files that may be opened, signals and time-outs, text that may be
-// shown, encodings of text.
-var cellar = []string{"internal/buildid", "internal/nearest", "internal/english", "internal/wholefile", "internal/safeopen", "internal/process", "internal/clean", "internal/plaintext"}
+// basePackages may be imported by every package and import no package of this
+// module: a build's constants, hints for misspelled names, numbers in sentences,
+// files written whole, files that are safe to open, signals and time-outs, text
+// that is safe to show, encodings of text.
+var basePackages = []string{"internal/buildid", "internal/nearest", "internal/english", "internal/wholefile", "internal/safeopen", "internal/process", "internal/clean", "internal/plaintext"}
 
 // The two flows meet in runs; what belongs to one never imports the other.
 var (
@@ -87,69 +88,72 @@ func goList(t *testing.T) []listed {
 	return all
 }
 
-// roomOf finds the room and the floor of an import path below pkg/.
-func roomOf(path string) (room string, floor int, ok bool) {
+// layerOf returns the entry of the table that an import path below pkg/ belongs
+// to, and its layer, which is -1 for a base package. ok is false if the table has
+// no such entry.
+func layerOf(path string) (entry string, layer int, ok bool) {
 	rest, below := strings.CutPrefix(path, pkgPath)
 	if !below {
 		return "", 0, false
 	}
-	if slices.Contains(cellar, rest) {
+	if slices.Contains(basePackages, rest) {
 		return rest, -1, true
 	}
-	for floor, rooms := range floors {
-		for _, room := range rooms {
-			if rest == room || strings.HasPrefix(rest, room+"/") {
-				return room, floor, true
+	for layer, entries := range layers {
+		for _, entry := range entries {
+			if rest == entry || strings.HasPrefix(rest, entry+"/") {
+				return entry, layer, true
 			}
 		}
 	}
 	return "", 0, false
 }
 
-// broken says what is wrong with one import, or nothing.
-func broken(from, to string) string {
-	// The command alone reaches into kernels/: it installs the kernelspec.
-	room, floor, ok := roomOf(from)
+// violation returns what is wrong with one import, or "" if it is allowed.
+func violation(from, to string) string {
+	const unlisted = "%s is in no layer: add it to the table in pkg/architecture_test.go"
+	entry, layer, ok := layerOf(from)
 	switch {
 	case !ok:
-		return fmt.Sprintf("%s stands on no floor: add it to the table in pkg/architecture_test.go", from)
+		return fmt.Sprintf(unlisted, from)
 	case strings.HasPrefix(to, module+"/") && !strings.HasPrefix(to, pkgPath):
-		if room == "cmd/lockstep" && strings.HasPrefix(to, module+"/kernels/") {
+		// Only the command imports kernels/: it installs the kernelspec.
+		if entry == "cmd/lockstep" && strings.HasPrefix(to, module+"/kernels/") {
 			return ""
 		}
-		return fmt.Sprintf("%s imports %s, which is above all floors", from, to)
+		return fmt.Sprintf("%s imports %s, which is above all layers", from, to)
 	case !strings.HasPrefix(to, pkgPath):
 		return ""
 	}
-	toRoom, toFloor, ok := roomOf(to)
+	toEntry, toLayer, ok := layerOf(to)
 	switch {
 	case !ok:
-		return fmt.Sprintf("%s stands on no floor: add it to the table in pkg/architecture_test.go", to)
-	case toRoom == room:
+		return fmt.Sprintf(unlisted, to)
+	case toEntry == entry:
 		return ""
-	case toFloor >= floor:
-		return fmt.Sprintf("%s (floor %d) imports %s (floor %d); a package imports only from lower floors", from, floor, to, toFloor)
-	case slices.Contains(training, room) && slices.Contains(analysis, toRoom):
-		return fmt.Sprintf("%s trains and imports %s, which analyses; they meet in runs", from, to)
-	case slices.Contains(analysis, room) && slices.Contains(training, toRoom):
-		return fmt.Sprintf("%s analyses and imports %s, which trains; they meet in runs", from, to)
+	case toLayer >= layer:
+		return fmt.Sprintf("%s (layer %d) imports %s (layer %d); a package imports only from lower layers", from, layer, to, toLayer)
+	case slices.Contains(training, entry) && slices.Contains(analysis, toEntry):
+		return fmt.Sprintf("%s trains and imports %s, which analyzes; they meet in runs", from, to)
+	case slices.Contains(analysis, entry) && slices.Contains(training, toEntry):
+		return fmt.Sprintf("%s analyzes and imports %s, which trains; they meet in runs", from, to)
 	}
 	return ""
 }
 
-func TestFloors(t *testing.T) {
+func TestLayers(t *testing.T) {
 	packages := goList(t)
 	if len(packages) == 0 {
 		t.Fatal("go list found no package")
 	}
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	for _, p := range packages {
 		if p.ImportPath == strings.TrimSuffix(pkgPath, "/") {
 			continue // this test
 		}
 		for _, to := range append([]string{""}, p.Imports...) {
-			if reason := broken(p.ImportPath, to); reason != "" && !said[reason] {
-				said[reason] = true
+			if reason := violation(p.ImportPath, to); reason != "" && !reported[reason] {
+				reported[reason] = true
 				t.Error(reason)
 			}
 		}
@@ -161,51 +165,110 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// TestFloorsRefuse shows that the rules of broken can fail.
-func TestFloorsRefuse(t *testing.T) {
+// TestViolation shows that each rule can fail.
+func TestViolation(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{"engine/cpu", "engine", ""},
 		{"engine", "internal/plan", ""},
 		{"notebook", "internal/buildid", ""},
-		{"internal/buildid", "notebook", "lower floors"},
+		{"internal/buildid", "notebook", "lower layers"},
 		{"launch", "figure", ""},
-		{"runs", "train", "lower floors"},
-		{"data", "scaling", "lower floors"}, // the same floor is not lower
+		{"runs", "train", "lower layers"},
+		{"data", "scaling", "lower layers"}, // the same layer is not lower
 		{"figure", "nn", "they meet in runs"},
 		{"train", "scaling", "they meet in runs"},
-		{"tools", "runs", "no floor"},
-		{"runs", "tools", "no floor"},
+		{"tools", "runs", "no layer"},
+		{"runs", "tools", "no layer"},
 	} {
-		got := broken(pkgPath+c.from, pkgPath+c.to)
+		got := violation(pkgPath+c.from, pkgPath+c.to)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s imports %s: got %q, want %q", c.from, c.to, got, c.want)
 		}
 	}
-	if got := broken(pkgPath+"train", module+"/kernels/kernelspec"); !strings.Contains(got, "above all floors") {
+	if got := violation(pkgPath+"train", module+"/kernels/kernelspec"); !strings.Contains(got, "above all layers") {
 		t.Errorf("train imports kernels: got %q", got)
 	}
-	if got := broken(pkgPath+"cmd/lockstep", module+"/kernels/kernelspec"); got != "" {
+	if got := violation(pkgPath+"cmd/lockstep", module+"/kernels/kernelspec"); got != "" {
 		t.Errorf("the command installs the kernel, but: %s", got)
 	}
 }
 
-// TestLintKnowsFloors: depguard says the same in the editor, so each room must
-// stand in its list.
-func TestLintKnowsFloors(t *testing.T) {
-	text, err := os.ReadFile("../.golangci.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for floor, rooms := range floors[:8] { // nothing is above floor 8
-		for _, room := range rooms {
-			if want := `"**/pkg/` + room + `/**"`; !bytes.Contains(text, []byte(want)) {
-				t.Errorf(".golangci.yml: no rule for %s of floor %d (%s)", room, floor, want)
-			}
-			if want := "{pkg: " + pkgPath + room + ","; floor > 0 && !bytes.Contains(text, []byte(want)) {
-				t.Errorf(".golangci.yml: nobody is kept from importing %s of floor %d (%s)", room, floor, want)
-			}
+var update = flag.Bool("update", false, "write the generated parts of .golangci.yml and CONTRIBUTING.md")
+
+// TestGeneratedLayers compares the rules of depguard in .golangci.yml, which show
+// a forbidden import in an editor, and the table in CONTRIBUTING.md with the
+// tables above. Run it with -update after a change to them.
+func TestGeneratedLayers(t *testing.T) {
+	for _, c := range []struct{ path, begin, end, want string }{
+		{"../.golangci.yml", "        # Generated by go test ./pkg -update:\n", "        # End of the generated rules.\n", depguardRules()},
+		{"../CONTRIBUTING.md", "| layer | packages below `pkg/` |\n", "\n`pkg/architecture_test.go` holds", layerTable()},
+	} {
+		text, err := os.ReadFile(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, found := strings.Cut(string(text), c.begin)
+		_, after, ended := strings.Cut(rest, c.end)
+		if !found || !ended {
+			t.Errorf("%s: no part between %q and %q", c.path, c.begin, c.end)
+			continue
+		}
+		want := before + c.begin + c.want + c.end + after
+		if want == string(text) {
+			continue
+		}
+		if !*update {
+			t.Errorf("%s: its list of layers differs from pkg/architecture_test.go; run go test ./pkg -update", c.path)
+			continue
+		}
+		if err := os.WriteFile(c.path, []byte(want), 0o644); err != nil {
+			t.Error(err)
 		}
 	}
+}
+
+// layerTable returns the rows of the table in CONTRIBUTING.md, top layer first.
+func layerTable() string {
+	quoted := func(entries []string) string { return "`" + strings.Join(entries, "`, `") + "`" }
+	var b strings.Builder
+	b.WriteString("|---|---|\n")
+	for layer, entries := range slices.Backward(layers) {
+		packages := quoted(entries)
+		if layer == len(layers)-1 {
+			packages += " (and `kernels/`)"
+		}
+		fmt.Fprintf(&b, "| %d | %s |\n", layer, packages)
+	}
+	fmt.Fprintf(&b, "| base | %s |\n", quoted(basePackages))
+	return b.String()
+}
+
+// depguardRules returns the rules of depguard for all layers and both flows.
+func depguardRules() string {
+	var b strings.Builder
+	rule := func(name string, files []string, denied []string, why func(entry string) string) {
+		fmt.Fprintf(&b, "        %s:\n          files:\n", name)
+		for _, entry := range files {
+			fmt.Fprintf(&b, "            - \"**/pkg/%s/**\"\n", entry)
+		}
+		b.WriteString("            - \"!**/*_test.go\"\n          deny:\n")
+		for _, entry := range denied {
+			fmt.Fprintf(&b, "            - {pkg: %s%s, desc: %q}\n", pkgPath, entry, why(entry))
+		}
+	}
+	layerName := func(entry string) string {
+		_, layer, _ := layerOf(pkgPath + entry)
+		return fmt.Sprintf("layer %d, above this package", layer)
+	}
+	higher := slices.Concat(layers...)
+	rule("base-packages", basePackages, higher, layerName)
+	for layer, entries := range layers[:len(layers)-1] {
+		higher = higher[len(entries):]
+		rule(fmt.Sprintf("layer-%d", layer), entries, higher, layerName)
+	}
+	rule("training-flow", training, analysis, func(string) string { return "analysis; training meets it in runs" })
+	rule("analysis-flow", analysis, training, func(string) string { return "training; analysis meets it in runs" })
+	return b.String()
 }
 
 const megabyte = 1 << 20
