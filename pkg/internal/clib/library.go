@@ -1,9 +1,6 @@
 package clib
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Name is one of the libraries that a GPU run uses.
 type Name string
@@ -96,41 +93,4 @@ func (l *Library) Symbol(name string) (uintptr, error) {
 		return 0, &SymbolError{Library: l.Name, Path: l.Path, Symbols: []string{name}}
 	}
 	return p, nil
-}
-
-// Binder looks symbols up and remembers the missing ones, so that all of them
-// stand in one error.
-type Binder struct {
-	lib     *Library
-	missing []string
-}
-
-// Bind starts looking up the symbols of l.
-func Bind(l *Library) *Binder { return &Binder{lib: l} }
-
-// Need is the address of a function that must be there; Err says which are not.
-func (b *Binder) Need(name string) uintptr {
-	p, err := b.lib.Symbol(name)
-	if err != nil && !slices.Contains(b.missing, name) {
-		b.missing = append(b.missing, name)
-	}
-	return p
-}
-
-// Optional is the address of the first of names that is there, or 0.
-func (b *Binder) Optional(names ...string) uintptr {
-	for _, name := range names {
-		if p, err := b.lib.Symbol(name); err == nil {
-			return p
-		}
-	}
-	return 0
-}
-
-// Err is a *SymbolError that names every missing function, or nil.
-func (b *Binder) Err() error {
-	if len(b.missing) == 0 {
-		return nil
-	}
-	return &SymbolError{Library: b.lib.Name, Path: b.lib.Path, Symbols: b.missing}
 }

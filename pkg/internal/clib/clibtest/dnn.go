@@ -185,7 +185,7 @@ func (m *Machine) CUDNN() *cudnn.Library {
 		if s == cudnn.Success {
 			return nil
 		}
-		return &cudnn.Error{Call: call, Status: s, Detail: l.LastError()}
+		return &cudnn.Error{Call: call, Result: s, Message: l.LastError()}
 	}
 	l.LastError = func() string {
 		m.mu.Lock()

@@ -25,7 +25,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 		}
 		return 2
 	}
-	failed := func(call string, s cublaslt.Status) error { return &cublaslt.Error{Call: call, Status: s} }
+	failed := func(call string, s cublaslt.Status) error { return &cublaslt.Error{Call: call, Result: s} }
 	return &cublaslt.Library{
 		Path:    simulated,
 		Version: func() int { return 130100 },

@@ -73,7 +73,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if k := comms[c]; k != nil {
 			return k, nil
 		}
-		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Detail: "no such communicator"}
+		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: "no such communicator"}
 	}
 	l := &nccl.Library{
 		Path:        simulated,
@@ -87,7 +87,7 @@ func (m *Machine) NCCL() *nccl.Library {
 	l.CommInit = func(ranks, rank int, id nccl.UniqueID) (nccl.Comm, error) {
 		const call = "ncclCommInitRankScalable"
 		if err := m.do(call, true, func() error { return nil }); err != nil {
-			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Detail: err.Error()}
+			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Message: err.Error()}
 		}
 		g, err := m.opt.Network.join(m, ranks, rank, id)
 		if err != nil {
@@ -163,7 +163,7 @@ func (n *Network) unique() (nccl.UniqueID, error) {
 // join returns when all ranks have joined.
 func (n *Network) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*group, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
-		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Detail: fmt.Sprintf(format, args...)}
+		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
 	}
 	if ranks < 1 || rank < 0 || rank >= ranks || id.IsZero() {
 		return nil, wrong(nccl.InvalidArgument, "rank %d of %d, %v", rank, ranks, id)
@@ -231,7 +231,7 @@ func (k *comm) connect(call string) error {
 		g.changed.Wait()
 	}
 	if g.connected < g.ranks {
-		return &nccl.Error{Call: call, Result: nccl.RemoteError, Detail: "a rank left before its first collective"}
+		return &nccl.Error{Call: call, Result: nccl.RemoteError, Message: "a rank left before its first collective"}
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (m *Machine) collective(call string, send, recv cuda.Ptr, n int64, t nccl.D
 	check := func() error {
 		for _, p := range []cuda.Ptr{send, recv} {
 			if _, err := m.memory.span(uint64(p), bytes, false); err != nil {
-				return &nccl.Error{Call: call, Result: nccl.InvalidArgument, Detail: err.Error()}
+				return &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: err.Error()}
 			}
 		}
 		return nil
@@ -299,7 +299,7 @@ func (k *comm) meet(what string, mine []float64, merge func(*group, map[int][]fl
 		g.rounds[turn] = r
 	}
 	if r.what != what {
-		r.wrong = &nccl.Error{Call: what, Result: nccl.InvalidUsage, Detail: "another rank calls " + r.what}
+		r.wrong = &nccl.Error{Call: what, Result: nccl.InvalidUsage, Message: "another rank calls " + r.what}
 	}
 	r.given[k.rank] = mine
 	if len(r.given) == g.ranks && r.wrong == nil {

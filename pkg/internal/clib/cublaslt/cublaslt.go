@@ -126,61 +126,38 @@ func (s Status) Name() string {
 	return "CUBLAS_STATUS"
 }
 
-func (s Status) Error() string { return fmt.Sprintf("%s (%d)", s.Name(), int32(s)) }
+func (s Status) Error() string { return clib.CodeText(s.Name(), int32(s), "") }
 
-// Error is a failed call.
-type Error struct {
-	Call   string
-	Status Status
-}
+// Library returns clib.CublasLt.
+func (s Status) Library() clib.Name { return clib.CublasLt }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Status) }
-
-// Unwrap makes errors.Is(err, NotSupported) work.
-func (e *Error) Unwrap() error { return e.Status }
+// Error reports a failed call. errors.Is(err, NotSupported) works.
+type Error = clib.CallError[Status]
 
 // Open finds the library, looks its functions up and checks its version.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.CublasLt)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	l := bind(lib.Path, b.Need)
-	if err := b.Err(); err != nil {
-		return nil, err
-	}
+	return clib.Load(s, clib.CublasLt, bind, clib.Version[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
+}
+
+// check reports a library that is too old as a *clib.VersionError.
+func (l *Library) check() error {
 	if v := l.Version(); v < MinVersion {
-		return nil, &clib.VersionError{
-			Library: clib.CublasLt, Path: lib.Path, Have: VersionText(v), Want: "12.0 or newer",
+		return &clib.VersionError{
+			Library: clib.CublasLt, Path: l.Path, Have: VersionText(v), Want: "12.0 or newer",
 			Advice: "install a newer one (pip install nvidia-cublas) or name its folder in " + clib.PathVariable,
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // VersionText writes 130100 as 13.1.0.
 func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string {
-	var names []string
-	bind("", func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
-}
+func Symbols() []string { return clib.Symbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
-
-func failed(name string, s Status) error {
-	if s == Success {
-		return nil
-	}
-	return &Error{Call: name, Status: s}
-}
 
 func bind(path string, need func(string) uintptr) *Library {
 	version, create, destroy := need("cublasLtGetVersion"), need("cublasLtCreate"), need("cublasLtDestroy")
@@ -191,9 +168,9 @@ func bind(path string, need func(string) uintptr) *Library {
 		Create: func() (Handle, error) {
 			var h Handle
 			s := call(create, uintptr(unsafe.Pointer(&h)))
-			return h, failed("cublasLtCreate", s)
+			return h, clib.Failed("cublasLtCreate", s)
 		},
-		Destroy: func(h Handle) error { return failed("cublasLtDestroy", call(destroy, uintptr(h))) },
+		Destroy: func(h Handle) error { return clib.Failed("cublasLtDestroy", call(destroy, uintptr(h))) },
 		Plan:    m.plan,
 		Close:   m.close,
 		Run:     m.run,

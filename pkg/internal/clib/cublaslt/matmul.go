@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/cuda"
 )
 
@@ -52,17 +53,17 @@ func bindMatmul(need func(string) uintptr) *matmuls {
 func (m *matmuls) layout(t DataType, rows, cols, ld int64) (object, error) {
 	var o object
 	s := call(m.layoutCreate, uintptr(unsafe.Pointer(&o)), uintptr(t), uintptr(rows), uintptr(cols), uintptr(ld))
-	return o, failed("cublasLtMatrixLayoutCreate", s)
+	return o, clib.Failed("cublasLtMatrixLayoutCreate", s)
 }
 
 func (m *matmuls) describe(p *Plan) error {
 	x := p.matmul
 	const scale = Float32
 	if s := call(m.descCreate, uintptr(unsafe.Pointer(&p.desc)), uintptr(x.Compute), uintptr(scale)); s != Success {
-		return failed("cublasLtMatmulDescCreate", s)
+		return clib.Failed("cublasLtMatmulDescCreate", s)
 	}
 	set := func(name int32, v int32) error {
-		return failed(fmt.Sprintf("cublasLtMatmulDescSetAttribute %d", name),
+		return clib.Failed(fmt.Sprintf("cublasLtMatmulDescSetAttribute %d", name),
 			call(m.descSet, uintptr(p.desc), uintptr(name), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
 	}
 	operation := map[bool]int32{false: 0, true: 1} // CUBLAS_OP_N, CUBLAS_OP_T
@@ -76,7 +77,7 @@ func (m *matmuls) describe(p *Plan) error {
 	err := errors.Join(set(descTransA, operation[x.TransA]), set(descTransB, operation[x.TransB]), set(descEpilogue, epilogue))
 	if err == nil && x.Bias != 0 {
 		bias := x.Bias
-		err = failed("cublasLtMatmulDescSetAttribute of the bias",
+		err = clib.Failed("cublasLtMatmulDescSetAttribute of the bias",
 			call(m.descSet, uintptr(p.desc), descBias, uintptr(unsafe.Pointer(&bias)), unsafe.Sizeof(bias)))
 	}
 	return err
@@ -125,15 +126,15 @@ func (m *matmuls) plan(h Handle, x Matmul) (*Plan, error) {
 func (m *matmuls) choose(h Handle, p *Plan) (err error) {
 	var preference object
 	if s := call(m.preferCreate, uintptr(unsafe.Pointer(&preference))); s != Success {
-		return failed("cublasLtMatmulPreferenceCreate", s)
+		return clib.Failed("cublasLtMatmulPreferenceCreate", s)
 	}
 	defer func() {
-		err = errors.Join(err, failed("cublasLtMatmulPreferenceDestroy", call(m.preferDestroy, uintptr(preference))))
+		err = errors.Join(err, clib.Failed("cublasLtMatmulPreferenceDestroy", call(m.preferDestroy, uintptr(preference))))
 	}()
 	limit := p.matmul.WorkspaceLimit
 	s := call(m.preferSet, uintptr(preference), preferWorkspace, uintptr(unsafe.Pointer(&limit)), unsafe.Sizeof(limit))
 	if s != Success {
-		return failed("cublasLtMatmulPreferenceSetAttribute", s)
+		return clib.Failed("cublasLtMatmulPreferenceSetAttribute", s)
 	}
 	var best heuristic
 	var found int32
@@ -146,14 +147,14 @@ func (m *matmuls) choose(h Handle, p *Plan) (err error) {
 		s = best.status
 	}
 	p.algorithm, p.Workspace = best.algorithm, int64(best.workspace)
-	return failed("cublasLtMatmulAlgoGetHeuristic", s)
+	return clib.Failed("cublasLtMatmulAlgoGetHeuristic", s)
 }
 
 func (m *matmuls) close(p *Plan) error {
 	var errs []error
 	destroy := func(name string, fn uintptr, o *object) {
 		if *o != 0 {
-			errs = append(errs, failed(name, call(fn, uintptr(*o))))
+			errs = append(errs, clib.Failed(name, call(fn, uintptr(*o))))
 			*o = 0
 		}
 	}
@@ -169,5 +170,5 @@ func (m *matmuls) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Str
 		uintptr(b), uintptr(p.b), uintptr(unsafe.Pointer(&p.beta)), uintptr(d), uintptr(p.d), uintptr(d), uintptr(p.d),
 		uintptr(unsafe.Pointer(&p.algorithm)), uintptr(workspace), uintptr(p.Workspace), uintptr(s))
 	runtime.KeepAlive(p)
-	return failed("cublasLtMatmul", r)
+	return clib.Failed("cublasLtMatmul", r)
 }

@@ -14,14 +14,6 @@ import (
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// failed makes an error of a result; nothing is allocated when there is none.
-func failed(name string, r Result) error {
-	if r == Success {
-		return nil
-	}
-	return &Error{Call: name, Result: r}
-}
-
 // failedSize is failed for calls whose size says more than the code.
 func failedSize(name string, r Result, bytes int64) error {
 	if r == Success {
@@ -51,56 +43,61 @@ func bindDevice(d *Driver, need func(string) uintptr) {
 	retain, release := need("cuDevicePrimaryCtxRetain"), need("cuDevicePrimaryCtxRelease_v2")
 	current, synchronise := need("cuCtxSetCurrent"), need("cuCtxSynchronize")
 	start, stop := need("cuProfilerStart"), need("cuProfilerStop")
-	d.Version = versionOf(need("cuDriverGetVersion"))
+	version := need("cuDriverGetVersion")
 
-	d.Init = func() error { return failed("cuInit", call(initialise, 0)) }
+	d.Init = func() error { return clib.Failed("cuInit", call(initialise, 0)) }
+	d.Version = func() (int, error) {
+		var v int32
+		r := call(version, uintptr(unsafe.Pointer(&v)))
+		return int(v), clib.Failed("cuDriverGetVersion", r)
+	}
 	d.DeviceCount = func() (int, error) {
 		var n int32
 		r := call(count, uintptr(unsafe.Pointer(&n)))
-		return int(n), failed("cuDeviceGetCount", r)
+		return int(n), clib.Failed("cuDeviceGetCount", r)
 	}
 	d.DeviceGet = func(ordinal int) (Device, error) {
 		var v Device
 		r := call(get, uintptr(unsafe.Pointer(&v)), uintptr(ordinal))
-		return v, failed("cuDeviceGet", r)
+		return v, clib.Failed("cuDeviceGet", r)
 	}
 	d.DeviceName = func(dev Device) (string, error) {
 		buf := make([]byte, 256)
 		r := call(name, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
-		return clib.GoString(buf), failed("cuDeviceGetName", r)
+		return clib.GoString(buf), clib.Failed("cuDeviceGetName", r)
 	}
 	d.DeviceTotalMem = func(dev Device) (int64, error) {
 		var n int64
 		r := call(total, uintptr(unsafe.Pointer(&n)), uintptr(dev))
-		return n, failed("cuDeviceTotalMem", r)
+		return n, clib.Failed("cuDeviceTotalMem", r)
 	}
 	d.DeviceAttribute = func(dev Device, a Attribute) (int, error) {
 		var v int32
 		r := call(attribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(dev))
-		return int(v), failed("cuDeviceGetAttribute", r)
+		return int(v), clib.Failed("cuDeviceGetAttribute", r)
 	}
 	d.DevicePCIBusID = func(dev Device) (string, error) {
 		buf := make([]byte, 32)
 		r := call(bus, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), uintptr(dev))
-		return clib.GoString(buf), failed("cuDeviceGetPCIBusId", r)
+		return clib.GoString(buf), clib.Failed("cuDeviceGetPCIBusId", r)
 	}
 	d.DeviceUUID = func(dev Device) ([16]byte, error) {
 		var v [16]byte
 		r := call(uuid, uintptr(unsafe.Pointer(&v)), uintptr(dev))
-		return v, failed("cuDeviceGetUuid", r)
+		return v, clib.Failed("cuDeviceGetUuid", r)
 	}
 	d.PrimaryCtxRetain = func(dev Device) (Context, error) {
 		var c Context
 		r := call(retain, uintptr(unsafe.Pointer(&c)), uintptr(dev))
-		return c, failed("cuDevicePrimaryCtxRetain", r)
+		return c, clib.Failed("cuDevicePrimaryCtxRetain", r)
 	}
 	d.PrimaryCtxRelease = func(dev Device) error {
-		return failed("cuDevicePrimaryCtxRelease", call(release, uintptr(dev)))
+		return clib.Failed("cuDevicePrimaryCtxRelease", call(release, uintptr(dev)))
 	}
-	d.CtxSetCurrent = func(c Context) error { return failed("cuCtxSetCurrent", call(current, uintptr(c))) }
-	d.CtxSynchronize = func() error { return failed("cuCtxSynchronize", call(synchronise)) }
-	d.ProfilerStart = func() error { return failed("cuProfilerStart", call(start)) }
-	d.ProfilerStop = func() error { return failed("cuProfilerStop", call(stop)) }
+	d.CtxSetCurrent = func(c Context) error { return clib.Failed("cuCtxSetCurrent", call(current, uintptr(c))) }
+	d.CtxSynchronize = func() error { return clib.Failed("cuCtxSynchronize", call(synchronise)) }
+	d.ProfilerStart = func() error { return clib.Failed("cuProfilerStart", call(start)) }
+	d.ProfilerStop = func() error { return clib.Failed("cuProfilerStop", call(stop)) }
 }
 
 func bindMemory(d *Driver, need func(string) uintptr) {
@@ -112,11 +109,11 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 		r := call(alloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes))
 		return p, failedSize("cuMemAlloc", r, bytes)
 	}
-	d.MemFree = func(p Ptr) error { return failed("cuMemFree", call(free, uintptr(p))) }
+	d.MemFree = func(p Ptr) error { return clib.Failed("cuMemFree", call(free, uintptr(p))) }
 	d.MemGetInfo = func() (int64, int64, error) {
 		var v [2]int64
 		r := call(info, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return v[0], v[1], failed("cuMemGetInfo", r)
+		return v[0], v[1], clib.Failed("cuMemGetInfo", r)
 	}
 	d.MemHostAlloc = func(bytes int64) (unsafe.Pointer, error) {
 		var p unsafe.Pointer
@@ -124,7 +121,7 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 		r := call(hostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes), portable)
 		return p, failedSize("cuMemHostAlloc", r, bytes)
 	}
-	d.MemFreeHost = func(p unsafe.Pointer) error { return failed("cuMemFreeHost", call(hostFree, uintptr(p))) }
+	d.MemFreeHost = func(p unsafe.Pointer) error { return clib.Failed("cuMemFreeHost", call(hostFree, uintptr(p))) }
 }
 
 func bindCopies(d *Driver, need func(string) uintptr) {

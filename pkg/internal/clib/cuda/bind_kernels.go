@@ -28,9 +28,9 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		}
 		var m Module
 		r := call(load, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&image[0])))
-		return m, failed("cuModuleLoadData", r)
+		return m, clib.Failed("cuModuleLoadData", r)
 	}
-	d.ModuleUnload = func(m Module) error { return failed("cuModuleUnload", call(unload, uintptr(m))) }
+	d.ModuleUnload = func(m Module) error { return clib.Failed("cuModuleUnload", call(unload, uintptr(m))) }
 	d.ModuleGetFunction = func(m Module, name string) (Function, error) {
 		var f Function
 		c := clib.CString(name)
@@ -42,15 +42,15 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 	d.FuncGetAttribute = func(f Function, a FunctionAttribute) (int, error) {
 		var v int32
 		r := call(getAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(f))
-		return int(v), failed("cuFuncGetAttribute", r)
+		return int(v), clib.Failed("cuFuncGetAttribute", r)
 	}
 	d.FuncSetAttribute = func(f Function, a FunctionAttribute, v int) error {
-		return failed("cuFuncSetAttribute", call(setAttribute, uintptr(f), uintptr(a), uintptr(v)))
+		return clib.Failed("cuFuncSetAttribute", call(setAttribute, uintptr(f), uintptr(a), uintptr(v)))
 	}
 	d.Occupancy = func(f Function, threads int, shared int64) (int, error) {
 		var n int32
 		r := call(occupancy, uintptr(unsafe.Pointer(&n)), uintptr(f), uintptr(threads), uintptr(shared))
-		return int(n), failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
+		return int(n), clib.Failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
 	}
 	pool := sync.Pool{New: func() any { return new(launch) }}
 	d.LaunchKernel = func(f Function, grid, block Dim3, shared uint32, s Stream, args []byte) error {
@@ -68,7 +68,7 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 		r := call(start, l.args[:]...)
 		runtime.KeepAlive(args)
 		pool.Put(l)
-		return failed("cuLaunchKernel", r)
+		return clib.Failed("cuLaunchKernel", r)
 	}
 }
 
@@ -78,32 +78,34 @@ func bindGraphs(d *Driver, need func(string) uintptr) {
 	upload, start, execDestroy := need("cuGraphUpload"), need("cuGraphLaunch"), need("cuGraphExecDestroy")
 
 	d.StreamBeginCapture = func(s Stream, m CaptureMode) error {
-		return failed("cuStreamBeginCapture", call(begin, uintptr(s), uintptr(m)))
+		return clib.Failed("cuStreamBeginCapture", call(begin, uintptr(s), uintptr(m)))
 	}
 	d.StreamEndCapture = func(s Stream) (Graph, error) {
 		var g Graph
 		r := call(end, uintptr(s), uintptr(unsafe.Pointer(&g)))
-		return g, failed("cuStreamEndCapture", r)
+		return g, clib.Failed("cuStreamEndCapture", r)
 	}
 	d.StreamCapture = func(s Stream) (CaptureStatus, error) {
 		var v CaptureStatus
 		r := call(status, uintptr(s), uintptr(unsafe.Pointer(&v)))
-		return v, failed("cuStreamIsCapturing", r)
+		return v, clib.Failed("cuStreamIsCapturing", r)
 	}
 	d.GraphNodeCount = func(g Graph) (int, error) {
 		var n uint64
 		r := call(nodes, uintptr(g), 0, uintptr(unsafe.Pointer(&n)))
-		return int(n), failed("cuGraphGetNodes", r)
+		return int(n), clib.Failed("cuGraphGetNodes", r)
 	}
-	d.GraphDestroy = func(g Graph) error { return failed("cuGraphDestroy", call(destroy, uintptr(g))) }
+	d.GraphDestroy = func(g Graph) error { return clib.Failed("cuGraphDestroy", call(destroy, uintptr(g))) }
 	d.GraphInstantiate = func(g Graph) (GraphExec, error) {
 		var e GraphExec
 		r := call(instantiate, uintptr(unsafe.Pointer(&e)), uintptr(g), 0)
-		return e, failed("cuGraphInstantiate", r)
+		return e, clib.Failed("cuGraphInstantiate", r)
 	}
 	d.GraphUpload = func(e GraphExec, s Stream) error {
-		return failed("cuGraphUpload", call(upload, uintptr(e), uintptr(s)))
+		return clib.Failed("cuGraphUpload", call(upload, uintptr(e), uintptr(s)))
 	}
-	d.GraphLaunch = func(e GraphExec, s Stream) error { return failed("cuGraphLaunch", call(start, uintptr(e), uintptr(s))) }
-	d.GraphExecDestroy = func(e GraphExec) error { return failed("cuGraphExecDestroy", call(execDestroy, uintptr(e))) }
+	d.GraphLaunch = func(e GraphExec, s Stream) error {
+		return clib.Failed("cuGraphLaunch", call(start, uintptr(e), uintptr(s)))
+	}
+	d.GraphExecDestroy = func(e GraphExec) error { return clib.Failed("cuGraphExecDestroy", call(execDestroy, uintptr(e))) }
 }

@@ -1,13 +1,17 @@
 package cuda
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"lockstep/pkg/internal/clib"
+)
 
 // polled turns the answer of a query into done or not.
 func polled(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil
 	}
-	err := failed(name, r)
+	err := clib.Failed(name, r)
 	return err == nil, err
 }
 
@@ -19,18 +23,18 @@ func bindStreams(d *Driver, need func(string) uintptr) {
 	d.StreamCreate = func(flags uint32, priority int) (Stream, error) {
 		var s Stream
 		r := call(create, uintptr(unsafe.Pointer(&s)), uintptr(flags), uintptr(priority))
-		return s, failed("cuStreamCreateWithPriority", r)
+		return s, clib.Failed("cuStreamCreateWithPriority", r)
 	}
 	d.StreamPriorities = func() (int, int, error) {
 		var v [2]int32
 		r := call(priorities, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return int(v[0]), int(v[1]), failed("cuCtxGetStreamPriorityRange", r)
+		return int(v[0]), int(v[1]), clib.Failed("cuCtxGetStreamPriorityRange", r)
 	}
-	d.StreamDestroy = func(s Stream) error { return failed("cuStreamDestroy", call(destroy, uintptr(s))) }
-	d.StreamSynchronize = func(s Stream) error { return failed("cuStreamSynchronize", call(synchronise, uintptr(s))) }
+	d.StreamDestroy = func(s Stream) error { return clib.Failed("cuStreamDestroy", call(destroy, uintptr(s))) }
+	d.StreamSynchronize = func(s Stream) error { return clib.Failed("cuStreamSynchronize", call(synchronise, uintptr(s))) }
 	d.StreamQuery = func(s Stream) (bool, error) { return polled("cuStreamQuery", call(query, uintptr(s))) }
 	d.StreamWaitEvent = func(s Stream, e Event) error {
-		return failed("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
+		return clib.Failed("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
 	}
 }
 
@@ -41,17 +45,17 @@ func bindEvents(d *Driver, need func(string) uintptr) {
 	d.EventCreate = func(flags uint32) (Event, error) {
 		var e Event
 		r := call(create, uintptr(unsafe.Pointer(&e)), uintptr(flags))
-		return e, failed("cuEventCreate", r)
+		return e, clib.Failed("cuEventCreate", r)
 	}
-	d.EventDestroy = func(e Event) error { return failed("cuEventDestroy", call(destroy, uintptr(e))) }
+	d.EventDestroy = func(e Event) error { return clib.Failed("cuEventDestroy", call(destroy, uintptr(e))) }
 	d.EventRecord = func(e Event, s Stream) error {
-		return failed("cuEventRecord", call(record, uintptr(e), uintptr(s)))
+		return clib.Failed("cuEventRecord", call(record, uintptr(e), uintptr(s)))
 	}
-	d.EventSynchronize = func(e Event) error { return failed("cuEventSynchronize", call(synchronise, uintptr(e))) }
+	d.EventSynchronize = func(e Event) error { return clib.Failed("cuEventSynchronize", call(synchronise, uintptr(e))) }
 	d.EventQuery = func(e Event) (bool, error) { return polled("cuEventQuery", call(query, uintptr(e))) }
 	d.EventElapsed = func(start, end Event) (float32, error) {
 		var ms float32
 		r := call(elapsed, uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(end))
-		return ms, failed("cuEventElapsedTime", r)
+		return ms, clib.Failed("cuEventElapsedTime", r)
 	}
 }

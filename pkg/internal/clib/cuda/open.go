@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"unsafe"
 
 	"lockstep/pkg/internal/clib"
 )
@@ -17,20 +16,7 @@ func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 // Open finds the driver, looks its functions up and checks its version. It does
 // not initialise it: call Init.
 func Open(s *clib.Search) (*Driver, error) {
-	lib, err := s.Open(clib.CUDA)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	// The version decides before the missing functions do: an old driver lacks some.
-	if version := b.Need("cuDriverGetVersion"); version != 0 {
-		d := &Driver{Path: lib.Path, Version: versionOf(version)}
-		if err := d.Check(); err != nil {
-			return nil, err
-		}
-	}
-	d := bind(lib.Path, b.Need)
-	return d, b.Err()
+	return clib.Load(s, clib.CUDA, bind, clib.Version[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
 }
 
 // Check reports a driver that is too old as a *clib.VersionError.
@@ -50,19 +36,4 @@ func (d *Driver) Check() error {
 }
 
 // Symbols lists the functions that a driver must have.
-func Symbols() []string {
-	var names []string
-	bind("", func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
-}
-
-func versionOf(fn uintptr) func() (int, error) {
-	return func() (int, error) {
-		var v int32
-		r := call(fn, uintptr(unsafe.Pointer(&v)))
-		return int(v), failed("cuDriverGetVersion", r)
-	}
-}
+func Symbols() []string { return clib.Symbols(bind) }

@@ -1,8 +1,9 @@
 package cuda
 
 import (
-	"fmt"
 	"strconv"
+
+	"lockstep/pkg/internal/clib"
 )
 
 // Result is CUresult.
@@ -153,7 +154,7 @@ func (r Result) Name() string {
 }
 
 func (r Result) Error() string {
-	return fmt.Sprintf("%s (%d): %s", r.Name(), int32(r), r.described().text)
+	return clib.CodeText(r.Name(), int32(r), r.described().text)
 }
 
 // Lost says whether the context cannot be used any more.
@@ -168,19 +169,8 @@ func (r Result) Lost() bool {
 	return false
 }
 
-// Error is a failed call of the driver.
-type Error struct {
-	Call   string // "cuMemAlloc"
-	Result Result
-	Detail string // what was asked for, where that helps
-}
+// Library returns clib.CUDA.
+func (r Result) Library() clib.Name { return clib.CUDA }
 
-func (e *Error) Error() string {
-	if e.Detail != "" {
-		return fmt.Sprintf("%s %s: %v", e.Call, e.Detail, e.Result)
-	}
-	return fmt.Sprintf("%s: %v", e.Call, e.Result)
-}
-
-// Unwrap makes errors.Is(err, ErrorOutOfMemory) work.
-func (e *Error) Unwrap() error { return e.Result }
+// Error reports a failed call. errors.Is(err, ErrorOutOfMemory) works.
+type Error = clib.CallError[Result]

@@ -19,19 +19,7 @@ func VersionText(v int) string {
 
 // Open finds cuDNN, checks its version and looks its functions up.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.CUDNN)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	// The version decides before the missing functions do: version 8 lacks some.
-	if version := b.Need("cudnnGetVersion"); version != 0 {
-		if err := (&Library{Path: lib.Path, Version: versionOf(version)}).Check(); err != nil {
-			return nil, err
-		}
-	}
-	l := bind(lib.Path, b.Need)
-	return l, b.Err()
+	return clib.Load(s, clib.CUDNN, bind, clib.Version[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
 }
 
 // Check reports another major version than 9 as a *clib.VersionError.
@@ -46,19 +34,10 @@ func (l *Library) Check() error {
 }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string {
-	var names []string
-	bind("", func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
-}
+func Symbols() []string { return clib.Symbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
-
-func versionOf(fn uintptr) func() int { return func() int { return int(clib.Call(fn)) } }
 
 func bind(path string, need func(string) uintptr) *Library {
 	last, create, destroy := need("cudnnGetLastErrorString"), need("cudnnCreate"), need("cudnnDestroy")
@@ -67,7 +46,7 @@ func bind(path string, need func(string) uintptr) *Library {
 	set, get := need("cudnnBackendSetAttribute"), need("cudnnBackendGetAttribute")
 	finalise, execute := need("cudnnBackendFinalize"), need("cudnnBackendExecute")
 
-	l := &Library{Path: path, Version: versionOf(version)}
+	l := &Library{Path: path, Version: func() int { return int(clib.Call(version)) }}
 	l.LastError = func() string {
 		buf := make([]byte, 2048)
 		clib.Call(last, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))

@@ -178,7 +178,7 @@ func (g *Graph) plansOf(mode HeurMode, most int, seen map[string]bool) (plans []
 // inside, as another does not; where all fail, that is told anyway.
 func fatal(err error) error {
 	var e *Error
-	if errors.As(err, &e) && (e.Status.Unsupported() || (e.Status >= BadParam && e.Status < NotSupported) || (e.Status >= InternalError && e.Status < ExecutionFailed)) {
+	if errors.As(err, &e) && (e.Result.Unsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
 		return nil
 	}
 	return err

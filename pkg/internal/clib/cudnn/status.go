@@ -1,6 +1,6 @@
 package cudnn
 
-import "fmt"
+import "lockstep/pkg/internal/clib"
 
 // Status is cudnnStatus_t.
 type Status int32
@@ -72,15 +72,15 @@ func (s Status) Error() string {
 	text := ""
 	switch s {
 	case NotInitialized:
-		text = ": the device or its driver cannot be used"
+		text = "the device or its driver cannot be used"
 	case 1002, 1008, 3009:
-		text = ": parts of cuDNN are missing or of another version: install nvidia-cudnn-cu13 again, and keep one version on LD_LIBRARY_PATH"
+		text = "parts of cuDNN are missing or of another version: install nvidia-cudnn-cu13 again, and keep one version on LD_LIBRARY_PATH"
 	case 3005, 3006:
-		text = ": cuDNN is newer than the driver: install a newer driver"
+		text = "cuDNN is newer than the driver: install a newer driver"
 	case CompilationFailed, PrerequisiteMissing:
-		text = ": an engine is compiled at run time and NVRTC was not found: see lockstep doctor"
+		text = "an engine is compiled at run time and NVRTC was not found: see lockstep doctor"
 	}
-	return fmt.Sprintf("%s (%d)%s", s.Name(), int32(s), text)
+	return clib.CodeText(s.Name(), int32(s), text)
 }
 
 // Unsupported says that this engine, not the request, is at fault: try another.
@@ -88,27 +88,16 @@ func (s Status) Unsupported() bool {
 	return (s >= 3000 && s < 4000) || s == CompilationFailed
 }
 
-// Error is a failed call of cuDNN.
-type Error struct {
-	Call   string // the function and what it was about
-	Status Status
-	Detail string // cudnnGetLastErrorString
-}
+// Library returns clib.CUDNN.
+func (s Status) Library() clib.Name { return clib.CUDNN }
 
-func (e *Error) Error() string {
-	if e.Detail != "" {
-		return fmt.Sprintf("%s: %v (cuDNN says: %s)", e.Call, e.Status, e.Detail)
-	}
-	return fmt.Sprintf("%s: %v", e.Call, e.Status)
-}
+// Error reports a failed call. errors.Is(err, MisalignedPointer) works.
+type Error = clib.CallError[Status]
 
-// Unwrap makes errors.Is(err, MisalignedPointer) work.
-func (e *Error) Unwrap() error { return e.Status }
-
-// failed makes an error of a status; nothing is allocated when there is none.
+// failed returns nil if s is Success, and otherwise an *Error with cuDNN's own explanation.
 func (l *Library) failed(call string, s Status) error {
 	if s == Success {
 		return nil
 	}
-	return &Error{Call: call, Status: s, Detail: l.LastError()}
+	return &Error{Call: call, Result: s, Message: l.LastError()}
 }

@@ -11,7 +11,6 @@
 package cupti
 
 import (
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -86,60 +85,39 @@ func (r Result) Error() string {
 	advice := ""
 	switch r {
 	case NotInitialized:
-		advice = ": the driver has no device, or is older than this CUPTI"
+		advice = "the driver has no device, or is older than this CUPTI"
 	case InsufficientPrivileges:
-		advice = ": the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
+		advice = "the driver lets only root profile: see NVreg_RestrictProfilingToAdminUsers"
 	case MultipleSubscribers:
-		advice = ": another profiler is at work in this process, such as nsys or ncu"
+		advice = "another profiler is at work in this process, such as nsys or ncu"
 	}
-	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
+	return clib.CodeText(r.Name(), int32(r), advice)
 }
 
-// Error is a failed call.
-type Error struct {
-	Call   string
-	Result Result
-}
+// Library returns clib.CUPTI.
+func (r Result) Library() clib.Name { return clib.CUPTI }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
-
-// Unwrap makes errors.Is(err, InsufficientPrivileges) work.
-func (e *Error) Unwrap() error { return e.Result }
+// Error reports a failed call. errors.Is(err, InsufficientPrivileges) works.
+type Error = clib.CallError[Result]
 
 // concurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
 const concurrentKernel = 10
 
 // Open finds CUPTI and looks its functions up.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.CUPTI)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	r := newRecorder(b.Need)
-	// malloc and free are found through the library's own dependency on the C library.
-	return &Library{Path: lib.Path, Version: r.version, Start: r.start, Stop: r.stop}, b.Err()
+	return clib.Load(s, clib.CUPTI, bind, clib.Version[Library]{})
 }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string {
-	var names []string
-	newRecorder(func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
+func Symbols() []string { return clib.Symbols(bind) }
+
+func bind(path string, need func(string) uintptr) *Library {
+	r := newRecorder(need)
+	return &Library{Path: path, Version: r.version, Start: r.start, Stop: r.stop}
 }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
-
-func failed(name string, r Result) error {
-	if r == Success {
-		return nil
-	}
-	return &Error{Call: name, Result: r}
-}
 
 // recorder holds the buffers that came back.
 type recorder struct {
@@ -159,6 +137,7 @@ const (
 	bufferAlignment = 8 // malloc gives 16
 )
 
+// newRecorder finds malloc and free too: CUPTI depends on the C library.
 func newRecorder(need func(string) uintptr) *recorder {
 	return &recorder{
 		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
@@ -171,7 +150,7 @@ func newRecorder(need func(string) uintptr) *recorder {
 func (r *recorder) version() (int, error) {
 	var v uint32
 	s := call(r.getVersion, uintptr(unsafe.Pointer(&v)))
-	return int(v), failed("cuptiGetVersion", s)
+	return int(v), clib.Failed("cuptiGetVersion", s)
 }
 
 // requested is CUPTI's: it writes a buffer, its size, and how many records it may
@@ -197,20 +176,20 @@ func (r *recorder) start() error {
 	r.once.Do(func() {
 		// Callbacks are never freed: they are made once.
 		requested, completed := clib.Callback(r.requested), clib.Callback(r.completed)
-		r.failed = failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
+		r.failed = clib.Failed("cuptiActivityRegisterCallbacks", call(r.register, requested, completed))
 	})
 	if r.failed != nil {
 		return r.failed
 	}
-	return failed("cuptiActivityEnable", call(r.enable, concurrentKernel))
+	return clib.Failed("cuptiActivityEnable", call(r.enable, concurrentKernel))
 }
 
 func (r *recorder) stop() ([]Kernel, error) {
 	const force = 1 // also buffers that are not full
-	if err := failed("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
+	if err := clib.Failed("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
 		return nil, err
 	}
-	if err := failed("cuptiActivityDisable", call(r.disable, concurrentKernel)); err != nil {
+	if err := clib.Failed("cuptiActivityDisable", call(r.disable, concurrentKernel)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()

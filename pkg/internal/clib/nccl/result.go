@@ -1,6 +1,6 @@
 package nccl
 
-import "fmt"
+import "lockstep/pkg/internal/clib"
 
 // Result is ncclResult_t.
 type Result int32
@@ -49,22 +49,11 @@ func (r Result) Error() string {
 	case InProgress:
 		text = "still going on"
 	}
-	return fmt.Sprintf("%s (%d): %s", r.Name(), int32(r), text)
+	return clib.CodeText(r.Name(), int32(r), text)
 }
 
-// Error is a failed call of NCCL.
-type Error struct {
-	Call   string
-	Result Result
-	Detail string // ncclGetLastError
-}
+// Library returns clib.NCCL.
+func (r Result) Library() clib.Name { return clib.NCCL }
 
-func (e *Error) Error() string {
-	if e.Detail != "" {
-		return fmt.Sprintf("%s: %v (NCCL says: %s)", e.Call, e.Result, e.Detail)
-	}
-	return fmt.Sprintf("%s: %v", e.Call, e.Result)
-}
-
-// Unwrap makes errors.Is(err, RemoteError) work.
-func (e *Error) Unwrap() error { return e.Result }
+// Error reports a failed call. errors.Is(err, RemoteError) works.
+type Error = clib.CallError[Result]

@@ -8,7 +8,6 @@ package nvml
 
 import (
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"lockstep/pkg/internal/clib"
@@ -102,48 +101,30 @@ func (r Result) Error() string {
 	advice := ""
 	switch r {
 	case NotSupported:
-		advice = ": this device does not measure it"
+		advice = "this device does not measure it"
 	case DriverNotLoaded:
-		advice = ": the kernel module nvidia is not loaded"
+		advice = "the kernel module nvidia is not loaded"
 	case GPULost:
-		advice = ": the GPU has fallen off the bus: the machine must be restarted"
+		advice = "the GPU has fallen off the bus: the machine must be restarted"
 	case VersionMismatch:
-		advice = ": the library and the loaded kernel module have different versions: restart the machine"
+		advice = "the library and the loaded kernel module have different versions: restart the machine"
 	}
-	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
+	return clib.CodeText(r.Name(), int32(r), advice)
 }
 
-// Error is a failed call of NVML.
-type Error struct {
-	Call   string
-	Result Result
-}
+// Library returns clib.NVML.
+func (r Result) Library() clib.Name { return clib.NVML }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
-
-// Unwrap makes errors.Is(err, NotSupported) work.
-func (e *Error) Unwrap() error { return e.Result }
+// Error reports a failed call. errors.Is(err, NotSupported) works.
+type Error = clib.CallError[Result]
 
 // Open finds NVML and looks its functions up.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.NVML)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	l := bind(lib.Path, b.Need)
-	return l, b.Err()
+	return clib.Load(s, clib.NVML, bind, clib.Version[Library]{})
 }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string {
-	var names []string
-	bind("", func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
-}
+func Symbols() []string { return clib.Symbols(bind) }
 
 // Unmeasured says whether err only means that the device has no such sensor.
 func Unmeasured(err error) bool {
@@ -152,13 +133,6 @@ func Unmeasured(err error) bool {
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
-
-func failed(name string, r Result) error {
-	if r == Success {
-		return nil
-	}
-	return &Error{Call: name, Result: r}
-}
 
 func bind(path string, need func(string) uintptr) *Library {
 	l := &Library{Path: path}
@@ -172,33 +146,33 @@ func bindDevices(l *Library, need func(string) uintptr) {
 	count, byIndex := need("nvmlDeviceGetCount_v2"), need("nvmlDeviceGetHandleByIndex_v2")
 	byBus, name := need("nvmlDeviceGetHandleByPciBusId_v2"), need("nvmlDeviceGetName")
 
-	l.Init = func() error { return failed("nvmlInit", call(initialise)) }
-	l.Shutdown = func() error { return failed("nvmlShutdown", call(shutdown)) }
+	l.Init = func() error { return clib.Failed("nvmlInit", call(initialise)) }
+	l.Shutdown = func() error { return clib.Failed("nvmlShutdown", call(shutdown)) }
 	l.DriverVersion = func() (string, error) {
 		buf := make([]byte, 96)
 		r := call(driver, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
-		return clib.GoString(buf), failed("nvmlSystemGetDriverVersion", r)
+		return clib.GoString(buf), clib.Failed("nvmlSystemGetDriverVersion", r)
 	}
 	l.DeviceCount = func() (int, error) {
 		var n uint32
 		r := call(count, uintptr(unsafe.Pointer(&n)))
-		return int(n), failed("nvmlDeviceGetCount", r)
+		return int(n), clib.Failed("nvmlDeviceGetCount", r)
 	}
 	l.DeviceHandle = func(index int) (Device, error) {
 		var d Device
 		r := call(byIndex, uintptr(index), uintptr(unsafe.Pointer(&d)))
-		return d, failed("nvmlDeviceGetHandleByIndex", r)
+		return d, clib.Failed("nvmlDeviceGetHandleByIndex", r)
 	}
 	l.DeviceByBus = func(id string) (Device, error) {
 		var d Device
 		c := clib.CString(id)
 		r := call(byBus, uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(&d)))
-		return d, failed("nvmlDeviceGetHandleByPciBusId", r)
+		return d, clib.Failed("nvmlDeviceGetHandleByPciBusId", r)
 	}
 	l.Name = func(d Device) (string, error) {
 		buf := make([]byte, 96)
 		r := call(name, uintptr(d), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
-		return clib.GoString(buf), failed("nvmlDeviceGetName", r)
+		return clib.GoString(buf), clib.Failed("nvmlDeviceGetName", r)
 	}
 }
 
@@ -210,26 +184,26 @@ func bindSensors(l *Library, need func(string) uintptr) {
 	l.MemoryInfo = func(d Device) (Memory, error) {
 		var m Memory
 		r := call(memory, uintptr(d), uintptr(unsafe.Pointer(&m)))
-		return m, failed("nvmlDeviceGetMemoryInfo", r)
+		return m, clib.Failed("nvmlDeviceGetMemoryInfo", r)
 	}
 	l.Utilization = func(d Device) (Utilization, error) {
 		var u Utilization
 		r := call(utilization, uintptr(d), uintptr(unsafe.Pointer(&u)))
-		return u, failed("nvmlDeviceGetUtilizationRates", r)
+		return u, clib.Failed("nvmlDeviceGetUtilizationRates", r)
 	}
 	l.Power = func(d Device) (float64, error) {
 		var milliwatts uint32
 		r := call(power, uintptr(d), uintptr(unsafe.Pointer(&milliwatts)))
-		return float64(milliwatts) / 1e3, failed("nvmlDeviceGetPowerUsage", r)
+		return float64(milliwatts) / 1e3, clib.Failed("nvmlDeviceGetPowerUsage", r)
 	}
 	l.Energy = func(d Device) (float64, error) {
 		var millijoules uint64
 		r := call(energy, uintptr(d), uintptr(unsafe.Pointer(&millijoules)))
-		return float64(millijoules) / 1e3, failed("nvmlDeviceGetTotalEnergyConsumption", r)
+		return float64(millijoules) / 1e3, clib.Failed("nvmlDeviceGetTotalEnergyConsumption", r)
 	}
 	l.Clock = func(d Device, c Clock) (int, error) {
 		var mhz uint32
 		r := call(clock, uintptr(d), uintptr(c), uintptr(unsafe.Pointer(&mhz)))
-		return int(mhz), failed("nvmlDeviceGetClockInfo", r)
+		return int(mhz), clib.Failed("nvmlDeviceGetClockInfo", r)
 	}
 }

@@ -75,23 +75,18 @@ func (r Result) Error() string {
 	advice := ""
 	switch r {
 	case ErrorInvalidOption:
-		advice = ": this NVRTC does not know an option; a newer GPU needs a newer NVRTC"
+		advice = "this NVRTC does not know an option; a newer GPU needs a newer NVRTC"
 	case ErrorBuiltins:
-		advice = ": libnvrtc-builtins of the same version was not found beside it"
+		advice = "libnvrtc-builtins of the same version was not found beside it"
 	}
-	return fmt.Sprintf("%s (%d)%s", r.Name(), int32(r), advice)
+	return clib.CodeText(r.Name(), int32(r), advice)
 }
 
-// Error is a failed call.
-type Error struct {
-	Call   string
-	Result Result
-}
+// Library returns clib.NVRTC.
+func (r Result) Library() clib.Name { return clib.NVRTC }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Call, e.Result) }
-
-// Unwrap makes errors.Is(err, ErrorInvalidOption) work.
-func (e *Error) Unwrap() error { return e.Result }
+// Error reports a failed call. errors.Is(err, ErrorInvalidOption) works.
+type Error = clib.CallError[Result]
 
 // CompileError is a program that did not compile.
 type CompileError struct {
@@ -109,16 +104,7 @@ func (e *CompileError) Unwrap() error { return e.Result }
 
 // Open finds the compiler and looks its functions up.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.NVRTC)
-	if err != nil {
-		return nil, err
-	}
-	b := clib.Bind(lib)
-	l := bind(lib.Path, b.Need)
-	if err := b.Err(); err != nil {
-		return nil, err
-	}
-	return l, l.Check()
+	return clib.Load(s, clib.NVRTC, bind, clib.Version[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
 }
 
 // Check reports a compiler that is too old as a *clib.VersionError.
@@ -137,24 +123,10 @@ func (l *Library) Check() error {
 }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string {
-	var names []string
-	bind("", func(name string) uintptr {
-		names = append(names, name)
-		return 0
-	})
-	return names
-}
+func Symbols() []string { return clib.Symbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
-
-func failed(name string, r Result) error {
-	if r == Success {
-		return nil
-	}
-	return &Error{Call: name, Result: r}
-}
 
 func bind(path string, need func(string) uintptr) *Library {
 	version, count, archs := need("nvrtcVersion"), need("nvrtcGetNumSupportedArchs"), need("nvrtcGetSupportedArchs")
@@ -168,12 +140,12 @@ func bind(path string, need func(string) uintptr) *Library {
 	l.Version = func() (int, int, error) {
 		var v [2]int32
 		r := call(version, uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])))
-		return int(v[0]), int(v[1]), failed("nvrtcVersion", r)
+		return int(v[0]), int(v[1]), clib.Failed("nvrtcVersion", r)
 	}
 	l.Architectures = func() ([]int, error) {
 		var n int32
 		if r := call(count, uintptr(unsafe.Pointer(&n))); r != Success || n == 0 {
-			return nil, failed("nvrtcGetNumSupportedArchs", r)
+			return nil, clib.Failed("nvrtcGetNumSupportedArchs", r)
 		}
 		v := make([]int32, n)
 		r := call(archs, uintptr(unsafe.Pointer(&v[0])))
@@ -181,7 +153,7 @@ func bind(path string, need func(string) uintptr) *Library {
 		for i, a := range v {
 			out[i] = int(a)
 		}
-		return out, failed("nvrtcGetSupportedArchs", r)
+		return out, clib.Failed("nvrtcGetSupportedArchs", r)
 	}
 	return l
 }

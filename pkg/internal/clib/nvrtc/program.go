@@ -23,14 +23,14 @@ type getter struct {
 func (g getter) bytes(program uintptr) ([]byte, error) {
 	var n uint64
 	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
-		return nil, failed(g.name+"Size", r)
+		return nil, clib.Failed(g.name+"Size", r)
 	}
 	if n == 0 {
 		return nil, nil
 	}
 	buf := make([]byte, n)
 	r := call(g.get, program, uintptr(unsafe.Pointer(&buf[0])))
-	return buf, failed(g.name, r)
+	return buf, clib.Failed(g.name, r)
 }
 
 // run compiles one program.
@@ -39,11 +39,11 @@ func (p programs) run(source, name string, options []string) (out Output, err er
 	src, label := clib.CString(source), clib.CString(name)
 	r := call(p.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(&src[0])), uintptr(unsafe.Pointer(&label[0])), 0, 0, 0)
 	if r != Success {
-		return Output{}, failed("nvrtcCreateProgram", r)
+		return Output{}, clib.Failed("nvrtcCreateProgram", r)
 	}
 	defer func() {
 		if r := call(p.destroy, uintptr(unsafe.Pointer(&program))); err == nil {
-			err = failed("nvrtcDestroyProgram", r)
+			err = clib.Failed("nvrtcDestroyProgram", r)
 		}
 	}()
 	compiled := p.compileWith(program, options)

@@ -26,24 +26,24 @@ func None() *Library {
 
 // Open finds the library. With an error the table is None.
 func Open(s *clib.Search) (*Library, error) {
-	lib, err := s.Open(clib.NVTX)
+	l, err := clib.Load(s, clib.NVTX, bind, clib.Version[Library]{})
 	if err != nil {
 		return None(), err
 	}
-	b := clib.Bind(lib)
-	push, pop := b.Need("nvtxRangePushA"), b.Need("nvtxRangePop")
-	if err := b.Err(); err != nil {
-		return None(), err
-	}
+	return l, nil
+}
+
+func bind(path string, need func(string) uintptr) *Library {
+	push, pop := need("nvtxRangePushA"), need("nvtxRangePop")
 	return &Library{
-		Path: lib.Path,
+		Path: path,
 		Push: func(name string) {
 			c := clib.CString(name)
 			clib.Call(push, uintptr(unsafe.Pointer(&c[0])))
 		},
 		Pop: func() { clib.Call(pop) },
-	}, nil
+	}
 }
 
 // Symbols lists the functions that the library must have.
-func Symbols() []string { return []string{"nvtxRangePushA", "nvtxRangePop"} }
+func Symbols() []string { return clib.Symbols(bind) }

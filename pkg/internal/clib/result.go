@@ -1,0 +1,51 @@
+package clib
+
+import "fmt"
+
+// Code is the result of a C function: a number that is 0 if the call succeeded.
+type Code interface {
+	~int32
+	error
+	// Library names the library that returned the code.
+	Library() Name
+}
+
+// CallError reports a call of a C library that failed. Each library's package has it
+// under the name Error.
+type CallError[R Code] struct {
+	Call    string // the C function, such as "cuMemAlloc"
+	Detail  string // what was asked for, such as "of 4096 bytes", or empty
+	Result  R
+	Message string // the library's own explanation, or empty
+}
+
+func (e *CallError[R]) Error() string {
+	call, message := e.Call, ""
+	if e.Detail != "" {
+		call += " " + e.Detail
+	}
+	if e.Message != "" {
+		message = fmt.Sprintf(" (%s says: %s)", e.Result.Library(), e.Message)
+	}
+	return fmt.Sprintf("%s: %v%s", call, e.Result, message)
+}
+
+// Unwrap returns the code, so that errors.Is(err, cuda.ErrorOutOfMemory) works.
+func (e *CallError[R]) Unwrap() error { return e.Result }
+
+// Failed returns nil if result is 0, and otherwise a *CallError. It allocates nothing
+// for a call that succeeded.
+func Failed[R Code](call string, result R) error {
+	if result == 0 {
+		return nil
+	}
+	return &CallError[R]{Call: call, Result: result}
+}
+
+// CodeText formats a code as "NAME (number): advice"; advice may be empty.
+func CodeText(name string, code int32, advice string) string {
+	if advice == "" {
+		return fmt.Sprintf("%s (%d)", name, code)
+	}
+	return fmt.Sprintf("%s (%d): %s", name, code, advice)
+}

@@ -1,0 +1,66 @@
+package clib
+
+import "slices"
+
+// Version names the C function that returns a library's version, and checks that
+// version in the filled table. The zero Version accepts every version.
+type Version[T any] struct {
+	Symbol string
+	Check  func(*T) error
+}
+
+// Load opens library n and fills its table of functions. bind asks need for the address
+// of each C function; path is the library's file. The error is a *NotFoundError, a
+// *VersionError or a *SymbolError.
+func Load[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version Version[T]) (*T, error) {
+	lib, err := s.Open(n)
+	if err != nil {
+		return nil, err
+	}
+	b := binder{lib: lib}
+	table := bind(lib.Path, b.need)
+	// The version is checked first: a library that is too old lacks functions.
+	if version.Check != nil && !slices.Contains(b.missing, version.Symbol) {
+		if err := version.Check(table); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.err(); err != nil {
+		return nil, err
+	}
+	return table, nil
+}
+
+// Symbols lists the C functions that bind asks for.
+func Symbols[T any](bind func(path string, need func(symbol string) uintptr) *T) []string {
+	var names []string
+	bind("", func(name string) uintptr {
+		names = append(names, name)
+		return 0
+	})
+	return names
+}
+
+// binder looks symbols up and remembers the missing ones, so that one error names all
+// of them.
+type binder struct {
+	lib     *Library
+	missing []string
+}
+
+// need returns the address of a function, or 0 if the library lacks it.
+func (b *binder) need(symbol string) uintptr {
+	p, err := b.lib.Symbol(symbol)
+	if err != nil && !slices.Contains(b.missing, symbol) {
+		b.missing = append(b.missing, symbol)
+	}
+	return p
+}
+
+// err returns a *SymbolError that names every missing function, or nil.
+func (b *binder) err() error {
+	if len(b.missing) == 0 {
+		return nil
+	}
+	return &SymbolError{Library: b.lib.Name, Path: b.lib.Path, Symbols: b.missing}
+}
