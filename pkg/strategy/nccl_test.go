@@ -486,6 +486,58 @@ func TestNewNCCLTimeout(t *testing.T) {
 	}
 }
 
+// TestNewNCCLTooLate: a communicator that is made after the time-out is aborted, since
+// nobody will use it.
+func TestNewNCCLTooLate(t *testing.T) {
+	g := gpus(t, 1)[0]
+	join, late := g.library.CommInit, make(chan struct{})
+	g.library.CommInit = func(ranks, rank int, id nccl.UniqueID) (nccl.Comm, error) {
+		<-late
+		return join(ranks, rank, id)
+	}
+	_, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{Timeout: 50 * time.Millisecond})
+	close(late)
+	if err == nil || !strings.Contains(err.Error(), "not all ranks joined within 50ms") {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); !strings.Contains(strings.Join(g.machine.Calls(), "\n"), "ncclCommAbort"); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatal("the communicator was not aborted")
+		}
+	}
+}
+
+// TestNCCLCloseIsBounded: where a graph that captured an exchange is never destroyed,
+// Close returns an error instead of waiting for ever.
+func TestNCCLCloseIsBounded(t *testing.T) {
+	t.Attr("fault", "a graph that captured an exchange is not destroyed before NCCL's communicator")
+	t.Attr("outcome", "Close returns an error after ten seconds")
+	g := gpus(t, 1)[0]
+	destroy, free := g.library.CommDestroy, make(chan struct{})
+	g.library.CommDestroy = func(c nccl.Comm) error {
+		<-free
+		return destroy(c)
+	}
+	defer close(free)
+	n, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{Search: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- n.Close() }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "the communicator did not end within 20ms") {
+			t.Error(err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("Close waits for the communicator")
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNewNCCLCanceled: an interrupt ends the wait for other ranks.
 func TestNewNCCLCanceled(t *testing.T) {
 	g := gpus(t, 1)[0]

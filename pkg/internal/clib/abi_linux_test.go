@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -25,8 +26,11 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
+// olderNVRTC, given to stubs, adds NVRTC 12 beside NVRTC 13.
+const olderNVRTC = "NVRTC 12 too"
+
 // stubs compiles testdata/stub.c under the names of NVIDIA's libraries and
-// returns a search that finds them. versions are compiler definitions.
+// returns a search that finds them. versions are compiler definitions, or olderNVRTC.
 func stubs(t *testing.T, versions ...string) *clib.Search {
 	t.Helper()
 	cc, err := exec.LookPath("gcc")
@@ -34,16 +38,23 @@ func stubs(t *testing.T, versions ...string) *clib.Search {
 		t.Skip("no gcc on this machine to build the stub library with")
 	}
 	dir := t.TempDir()
-	args := []string{"-shared", "-fPIC", "-DSTUB_DRIVER=13000", "-DSTUB_CUDNN=91900", "-DSTUB_NCCL=22809"}
-	for _, v := range versions { // a later definition replaces
-		name, _, _ := strings.Cut(v, "=")
-		args = append(args, "-U"+name, "-D"+v)
+	build := func(name string, versions ...string) (path string) {
+		args := []string{"-shared", "-fPIC", "-DSTUB_DRIVER=13000", "-DSTUB_NVRTC=13", "-DSTUB_CUDNN=91900", "-DSTUB_NCCL=22809"}
+		for _, v := range versions { // a later definition replaces
+			name, _, _ := strings.Cut(v, "=")
+			args = append(args, "-U"+name, "-D"+v)
+		}
+		path = filepath.Join(dir, name)
+		if out, err := exec.Command(cc, append(args, "-o", path, "testdata/stub.c", "-lpthread")...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return path
 	}
-	first := filepath.Join(dir, "libcuda.so.1")
-	if out, err := exec.Command(cc, append(args, "-o", first, "testdata/stub.c", "-lpthread")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if i := slices.Index(versions, olderNVRTC); i >= 0 {
+		versions = slices.Delete(slices.Clone(versions), i, i+1)
+		build("libnvrtc.so.12", "STUB_NVRTC=12")
 	}
-	raw, err := os.ReadFile(first)
+	raw, err := os.ReadFile(build("libcuda.so.1", versions...))
 	check(t, err)
 	for _, name := range []string{
 		"libcudnn.so.9", "libnccl.so.2", "libnvrtc.so.13", "libcublasLt.so.13", "libnvidia-ml.so.1", "libnvtx3interop.so.1", "libcupti.so.13",
@@ -571,6 +582,12 @@ func TestStackOverStubs(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v\nlacks %q", c.define, err, want)
 			}
+		}
+	}
+	for driver, want := range map[string]string{"13000": "libnvrtc.so.13", "12080": "libnvrtc.so.12"} {
+		st, err := stack.Open(stubs(t, "STUB_DRIVER="+driver, olderNVRTC))
+		if err != nil || filepath.Base(st.NVRTC.Path) != want {
+			t.Errorf("driver of CUDA %s: opened NVRTC %+v, want %s: %v", driver, st, want, err)
 		}
 	}
 	st, err = stack.Open(stubs(t, "STUB_NCCL=21805"))

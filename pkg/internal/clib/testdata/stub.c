@@ -91,7 +91,7 @@ int cuGraphLaunch(void *e, void *s) { say("cuGraphLaunch %p %p", e, s); return 0
 int cuGraphExecDestroy(void *e) { say("cuGraphExecDestroy %p", e); return 0; }
 
 // NVRTC.
-int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }
+int nvrtcVersion(int *a, int *b) { *a = STUB_NVRTC; *b = 0; return 0; }
 int nvrtcGetNumSupportedArchs(int *n) { *n = 2; return 0; }
 int nvrtcGetSupportedArchs(int *v) { v[0] = 80; v[1] = 90; return 0; }
 int nvrtcCreateProgram(void **p, const char *src, const char *name, int n, const char *const *h, const char *const *i) {
