@@ -2,10 +2,11 @@ package collective
 
 import "unsafe"
 
-// number is what a buffer holds. It is generic only inside this package.
+// number is the element type of a buffer. Nothing generic is exported.
 type number interface{ ~float32 | ~float64 }
 
-// view reads bytes as numbers; the memory is aligned to a cache line.
+// view returns b as a slice of numbers without copying it. b must be aligned to a
+// cache line.
 func view[T number](b []byte) []T {
 	if len(b) == 0 {
 		return nil
@@ -14,8 +15,9 @@ func view[T number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(v)))
 }
 
-// addTo sets dst = a + b. It is unrolled: the loop's own cost is as large as
-// an addition's, and the slices of known length need no bounds checks.
+// addTo sets dst = a + b. The loop is unrolled, because one iteration's bookkeeping
+// costs as much as an addition, and because slices of a constant length need no
+// bounds checks.
 func addTo[T number](dst, a, b []T) {
 	n := len(dst)
 	a, b = a[:n], b[:n]

@@ -5,14 +5,15 @@ import (
 	"unsafe"
 )
 
-// pieces walks the shards of a buffer of n numbers, a piece of each at a time.
+// pieces divides each rank's shard of a buffer of n numbers into pieces. All shards are
+// processed together, one piece of each shard per step.
 type pieces struct {
 	n, size int
-	length  int // numbers of a piece
+	length  int // numbers in one piece
 	steps   int
 }
 
-func cut[T number](g *memoryGroup, n int) pieces {
+func splitShards[T number](g *memoryGroup, n int) pieces {
 	var v T
 	p := pieces{n: n, size: g.size, length: g.memory.pieceBytes / int(unsafe.Sizeof(v))}
 	longest := (n + g.size - 1) / g.size
@@ -20,17 +21,19 @@ func cut[T number](g *memoryGroup, n int) pieces {
 	return p
 }
 
-// bounds is piece step of rank's shard; shards differ by one number, so the
-// last piece of some may be empty.
+// bounds returns the range [lo, hi) of the piece of rank's shard that is processed in a
+// step. The lengths of shards differ by at most one, so a shard's last piece may be
+// empty.
 func (p pieces) bounds(rank, step int) (lo, hi int) {
 	begin, end := Shard(p.n, p.size, rank)
 	lo = min(begin+step*p.length, end)
 	return lo, min(lo+p.length, end)
 }
 
-// reduce leaves the sum in this rank's shard of b, and with all in every shard.
+// reduce writes the sum over all ranks to this rank's shard of b, or to every shard if
+// all is true.
 func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) error {
-	p, m := cut[T](g, len(b)), g.memory
+	p, m := splitShards[T](g, len(b)), g.memory
 	for step := range p.steps {
 		for rank := range g.size {
 			if rank != g.rank {
@@ -38,14 +41,14 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) erro
 				copy(view[T](m.piece(m.slot(g.rank), rank)), b[lo:hi])
 			}
 		}
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		lo, hi := p.bounds(g.rank, step)
 		sum := view[T](m.piece(m.result(), g.rank))[:hi-lo]
 		addRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := 0; all && rank < g.size; rank++ {
@@ -58,8 +61,8 @@ func reduce[T number](ctx context.Context, g *memoryGroup, b []T, all bool) erro
 	return nil
 }
 
-// addRanks sets sum to the pieces of this rank's shard of all ranks, added in
-// rank order; own is this rank's.
+// addRanks sets sum to the sum of all ranks' pieces of this rank's shard, added in rank
+// order. own is this rank's piece.
 func addRanks[T number](g *memoryGroup, sum, own []T) {
 	of := func(rank int) []T {
 		if rank == g.rank {
@@ -75,11 +78,11 @@ func addRanks[T number](g *memoryGroup, sum, own []T) {
 
 // gather fills b with every rank's shard.
 func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
-	p, m := cut[T](g, len(b)), g.memory
+	p, m := splitShards[T](g, len(b)), g.memory
 	for step := range p.steps {
 		lo, hi := p.bounds(g.rank, step)
 		copy(view[T](m.slot(g.rank)), b[lo:hi])
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := range g.size {
@@ -88,14 +91,14 @@ func gather[T number](ctx context.Context, g *memoryGroup, b []T) error {
 				copy(b[lo:hi], view[T](m.slot(rank)))
 			}
 		}
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// broadcast copies root's b to every rank, a slot at a time.
+// broadcast copies root's b to every rank, one slot's length at a time.
 func broadcast[T number](ctx context.Context, g *memoryGroup, b []T, root int) error {
 	slot := view[T](g.memory.slot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {
@@ -103,13 +106,13 @@ func broadcast[T number](ctx context.Context, g *memoryGroup, b []T, root int) e
 		if g.rank == root {
 			copy(slot, part)
 		}
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		if g.rank != root {
 			copy(part, slot)
 		}
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 	}

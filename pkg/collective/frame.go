@@ -2,14 +2,14 @@ package collective
 
 import "encoding/binary"
 
-// Over a ring's connections go frames: a header of frameBytes, little-endian,
-// and behind a frame of numbers, the numbers in the machine's own order (all
-// ranks run the same build).
+// frame is the header of every message between the ranks of a ring. It takes frameBytes
+// bytes, little-endian. In a frameNumbers message the numbers follow in the machine's
+// byte order; all ranks run the same build.
 //
 //	byte 0       frameType
-//	byte 1       state: why a rank is talked about
-//	bytes 4-7    rank: the sender, or the rank that is talked about
-//	bytes 8-15   number of its last operation
+//	byte 1       state: what a note reports about a rank
+//	bytes 4-7    rank: the sender, or the rank that a note is about
+//	bytes 8-15   number of that rank's last operation
 //	bytes 16-23  signature of that operation
 //	bytes 24-31  elements of that operation, or bytes that follow the header
 type frame struct {
@@ -26,15 +26,15 @@ type frameType uint8
 const (
 	frameCall    frameType = iota + 1 // the sender has begun an operation
 	frameNumbers                      // a piece of a buffer follows
-	frameToken                        // of a barrier
-	frameNote                         // about a rank
+	frameToken                        // a barrier's token
+	frameNote                         // the state of a rank
 )
 
-// What a note says about a rank.
+// What a note reports about a rank.
 const (
-	noteMissing uint8 = iota + 1 // has not come to the operation yet
-	noteClosed                   // left in order
-	noteFailed                   // left on an error
+	noteMissing uint8 = iota + 1 // it has not called the operation yet
+	noteClosed                   // it closed its group
+	noteFailed                   // it left the group because of an error
 	noteGone                     // its connection has ended
 )
 

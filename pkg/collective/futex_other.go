@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// pollTime is a rank's sleep where no other process can wake it.
+// pollTime is how long a rank sleeps between two checks. No other process can wake it
+// on this system.
 const pollTime = 100 * time.Microsecond
 
-// processBell looks again and again.
-type processBell struct{}
+// processNotifier polls.
+type processNotifier struct{}
 
-func newProcessBell(segment) bell { return processBell{} }
+func newProcessNotifier(segment) notifier { return processNotifier{} }
 
-func (processBell) sleep(context.Context, int, uint32, time.Duration) { time.Sleep(pollTime) }
+func (processNotifier) sleep(context.Context, int, uint32, time.Duration) { time.Sleep(pollTime) }
 
-func (processBell) ring(int) {}
+func (processNotifier) notify(int) {}
 
 func reserve(f *os.File, n int64) error { return f.Truncate(n) }

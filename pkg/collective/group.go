@@ -1,11 +1,14 @@
-// Package collective is how workers combine numbers: broadcast, all-reduce,
-// reduce-scatter, all-gather, barrier.
+// Package collective implements the collective operations of data-parallel training:
+// broadcast, all-reduce, reduce-scatter, all-gather and barrier.
 //
-// SharedMemory joins the processes of one machine, Ring those of one or several
-// over sockets, InProcess the goroutines of a test. rendezvous.Join chooses and
-// makes them. Whatever carries the numbers, all ranks get the same bits, in
-// every run; over three and more ranks, shared memory and a ring add in another
-// order, so that their sums may differ in the last bit.
+// A Group is a set of ranks. There are three kinds: SharedMemory joins the processes of
+// one machine, Ring joins processes on one or several machines over sockets, and
+// InProcess joins goroutines, for tests. rendezvous.Join chooses a kind and creates the
+// group.
+//
+// All ranks get the same bits in every run. Shared memory and a ring add in different
+// orders, so with three or more ranks their sums may differ from each other in the last
+// bit.
 package collective
 
 import (
@@ -14,27 +17,30 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Group is a set of ranks that call the same operations in the same order.
-// Every method works in place and returns an error that names the missing rank
-// when the context ends or a peer is gone. A Group is for one goroutine at a
-// time.
+// Group is a set of ranks that call the same operations in the same order. Every
+// operation works in place. If the context ends or a rank is gone, the operation returns
+// an error that names the missing rank. A Group must not be used by several goroutines at
+// a time.
 type Group interface {
 	Rank() int
 	Size() int
-	// AllReduce leaves the element-wise sum over all ranks in b, bit-identical on every rank.
+	// AllReduce replaces b by the element-wise sum over all ranks, with the same bits on
+	// every rank.
 	AllReduce(ctx context.Context, b device.Buffer) error
 	// Broadcast copies root's b to every rank.
 	Broadcast(ctx context.Context, b device.Buffer, root int) error
-	// ReduceScatter leaves the sum over all ranks in this rank's shard of b
-	// (Shard(b.Len(), size, rank)); the rest of b is undefined.
+	// ReduceScatter replaces this rank's shard of b (Shard(b.Len(), size, rank)) by the
+	// sum over all ranks. The rest of b is undefined afterwards.
 	ReduceScatter(ctx context.Context, b device.Buffer) error
-	// AllGather fills b with every rank's shard.
+	// AllGather copies each rank's shard of b to all ranks.
 	AllGather(ctx context.Context, b device.Buffer) error
+	// Barrier returns once every rank has called it.
 	Barrier(ctx context.Context) error
-	// Name says what carries the data, for run.json ("shared memory", "in-process").
+	// Name returns the transport as recorded in run.json, such as "shared memory" or
+	// "tcp ring".
 	Name() string
 	Close() error
 }
 
-// Shard is the part [lo, hi) of n elements that belongs to rank.
+// Shard returns the range [lo, hi) of n elements that belongs to rank.
 func Shard(n, size, rank int) (lo, hi int) { return n * rank / size, n * (rank + 1) / size }

@@ -227,7 +227,7 @@ func TestTimeoutNamesTheMissingRankAndWhatItLastDid(t *testing.T) {
 			wantError(t, err, "all-reduce 2: rank 2 (last seen in all-reduce 1) did not arrive within 1s")
 			// Rank 2 comes too late, and is told.
 			wantError(t, one(groups[2]), "all-reduce 2: rank 0 gave up on an error (last seen in all-reduce 2)")
-			wantError(t, one(groups[0]), "out of step since an earlier error")
+			wantError(t, one(groups[0]), "the group stopped at an earlier error")
 			if err := closeAll(groups); err != nil {
 				t.Fatal(err)
 			}
@@ -336,9 +336,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	_, err := CreateSharedMemory(0, Options{})
 	wantError(t, err, "0 ranks")
 	_, err = CreateSharedMemory(2, Options{Timeout: -1})
-	wantError(t, err, "time-out is -1ns")
+	wantError(t, err, "invalid time-out -1ns")
 	_, err = CreateSharedMemory(2, Options{ChunkBytes: -1})
-	wantError(t, err, "chunk of -1 bytes")
+	wantError(t, err, "invalid chunk size -1 bytes")
 	_, err = OpenSharedMemory("/nowhere/else", 1, 2, Options{})
 	wantError(t, err, "rank 1 does not see rank 0's files")
 	_, err = OpenSharedMemory("/nowhere/else", 2, 2, Options{})
@@ -374,7 +374,7 @@ func BenchmarkAllReduce(b *testing.B) {
 func TestBuffersOfAGPU(t *testing.T) {
 	g := Single()
 	b := device.Buffer{Pointer: 4096, Type: device.F32, Elements: 8}
-	if err := g.AllReduce(t.Context(), b); err == nil || !strings.Contains(err.Error(), "all-reduce: the buffer lies in a GPU's memory") {
+	if err := g.AllReduce(t.Context(), b); err == nil || !strings.Contains(err.Error(), "all-reduce: the buffer is in GPU memory") {
 		t.Errorf("all-reduce says %v", err)
 	}
 	if err := g.AllReduce(t.Context(), device.Buffer{F32: []float32{1}}); err != nil {

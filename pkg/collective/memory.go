@@ -10,33 +10,34 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// memoryGroup is a Group over a segment. A buffer is cut in one shard a rank,
-// a shard in pieces. For each piece
+// memoryGroup is a Group over a segment. A buffer is divided into one shard per rank,
+// and each shard into pieces. For each piece:
 //
-//	every rank puts the piece of each other's shard in its slot;   meet
-//	rank r adds all ranks' pieces of shard r, in rank order, and
-//	puts the sum in its buffer and in the result;                  meet
-//	every rank takes the other shards' pieces out of the result.
+//  1. Every rank copies its piece of each other rank's shard into its own slot. The
+//     ranks synchronize.
+//  2. Rank r adds all ranks' pieces of shard r, in rank order. It writes the sum to its
+//     buffer and to the result area. The ranks synchronize.
+//  3. Every rank copies the pieces of the other shards from the result area.
 //
-// So each number is added once, by its shard's owner, in an order that does
-// not depend on who came first: all ranks get the same bits, in every run.
+// Each sum is computed once, by the owner of the shard, in an order that does not depend
+// on which rank came first. So all ranks get the same bits in every run.
 //
-// Slots are written only before the first meeting of a piece and read between
-// the two; the result is written between the two and read after the second,
-// which ends before any rank can be at the first meeting of the next piece.
+// Slots are written before the first synchronization of a piece and read before the
+// second. The result area is written between the two and read after the second; no rank
+// can pass the first synchronization of the next piece before all have read it.
 type memoryGroup struct {
-	name    string
-	rank    int
-	size    int
-	memory  segment
-	control *control // this rank's
-	bell    bell
-	options Options
-	running func(rank int) bool // whether its process does; nil in one process
-	release func() error        // gives the memory back
+	name     string
+	rank     int
+	size     int
+	memory   segment
+	control  *control // this rank's
+	notifier notifier
+	options  Options
+	running  func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
+	release  func() error        // frees the memory; may be nil
 
-	turn
-	meeting uint32 // meetings that this rank has reached
+	serializer
+	syncs uint32 // how often this rank has synchronized
 }
 
 func (g *memoryGroup) Rank() int    { return g.rank }
@@ -86,7 +87,7 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 	return g.do(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
 }
 
-// Close leaves the group. A rank that still waits for this one is told.
+// Close leaves the group. A rank that still waits for this one gets an error.
 func (g *memoryGroup) Close() error {
 	return g.end(func() error {
 		if g.broken == nil {
@@ -99,21 +100,21 @@ func (g *memoryGroup) Close() error {
 	})
 }
 
-// leave tells the others that this rank comes to no further meeting.
+// leave tells the other ranks that this one will not synchronize again, and why.
 func (g *memoryGroup) leave(state uint32) {
 	g.control.state.Store(state)
-	g.bell.ring(g.rank)
+	g.notifier.notify(g.rank)
 }
 
-// do is the frame of every operation: it announces it, compares it with what
-// the others call, and keeps the group from going on out of step.
+// do runs an operation: it announces the call, checks that all ranks make the same call,
+// and then runs body. After an error the group refuses further operations.
 func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
 	return g.take(ctx, k, b, g.size, func() error {
 		c := &g.control.calls[g.number%2]
 		c.what.Store(signature(k, b, root))
 		c.length.Store(uint64(b.Len()))
 		c.number.Store(g.number)
-		if err := g.meet(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		if err := g.compare(); err != nil {
@@ -123,7 +124,7 @@ func (g *memoryGroup) do(ctx context.Context, k kind, b device.Buffer, root int,
 	}, func() { g.leave(stateFailed) })
 }
 
-// compare checks that all ranks are in the same operation on the same buffer.
+// compare checks that all ranks call the same operation with buffers of the same size.
 func (g *memoryGroup) compare() error {
 	at := func(rank int) *call { return &g.memory.control(rank).calls[g.number%2] }
 	mine := at(g.rank)
@@ -137,18 +138,19 @@ func (g *memoryGroup) compare() error {
 	return nil
 }
 
-// String says what a rank does, for an error.
+// String describes the call for an error message.
 func (c *call) String() string { return callText(c.what.Load(), c.length.Load()) }
 
-// missing says why the wait for rank must end, nil while it need not.
-func (g *memoryGroup) missing(ctx context.Context, rank int, waited time.Duration, look bool) error {
+// missing returns the error that ends the wait for rank, or nil to go on waiting. With
+// checkProcess it also checks that the rank's process exists.
+func (g *memoryGroup) missing(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
 	c := g.memory.control(rank)
 	switch state := c.state.Load(); {
 	case state == stateFailed:
 		return fmt.Errorf("%s: rank %d gave up on an error (%s); its own message says which", g.what, rank, lastSeen(c))
 	case state == stateClosed:
 		return fmt.Errorf("%s: rank %d has left the group (%s)", g.what, rank, lastSeen(c))
-	case look && g.running != nil && !g.running(rank):
+	case checkProcess && g.running != nil && !g.running(rank):
 		return fmt.Errorf("%s: rank %d is gone: its process %d has ended (%s)", g.what, rank, c.pid.Load(), lastSeen(c))
 	}
 	if err := ctx.Err(); err != nil {
@@ -160,11 +162,11 @@ func (g *memoryGroup) missing(ctx context.Context, rank int, waited time.Duratio
 	return nil
 }
 
-// absent names the ranks that are not at the meeting, and what each last did.
+// absent lists the ranks that have not arrived, each with its last operation.
 func (g *memoryGroup) absent() string {
 	var names []string
 	for rank := range g.size {
-		if c := g.memory.control(rank); rank != g.rank && !g.here(c) {
+		if c := g.memory.control(rank); rank != g.rank && !g.hasArrived(c) {
 			names = append(names, fmt.Sprintf("rank %d (%s)", rank, lastSeen(c)))
 		}
 	}
@@ -172,7 +174,7 @@ func (g *memoryGroup) absent() string {
 	return strings.Join(names, ", ")
 }
 
-// lastSeen is the operation that a rank announced last.
+// lastSeen describes the operation that a rank announced last.
 func lastSeen(c *control) string {
 	last := &c.calls[0]
 	if c.calls[1].number.Load() > last.number.Load() {

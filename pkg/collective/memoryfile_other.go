@@ -6,5 +6,5 @@ import "os"
 
 func newMemoryFile(dir string) (*os.File, error) { return newNamedFile(dir) }
 
-// hasName says whether a file must be removed.
+// hasName reports whether a file has a name in its folder and must be removed.
 func hasName(*os.File) bool { return true }

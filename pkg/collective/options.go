@@ -8,26 +8,27 @@ import (
 // DefaultTimeout is how long a rank waits for the others in one operation.
 const DefaultTimeout = 2 * time.Minute
 
-// defaultChunk is a compromise: slots and result should stay in a cache, and an
-// exchange should outweigh its two waits, also where ranks share a core.
+// defaultChunk is a compromise: small enough for the slots and the result to stay in a
+// cache, large enough for copying to take longer than the two waits, also if ranks share
+// a core.
 const defaultChunk = 1 << 20
 
-// Options of a group. The zero value is what most need.
+// Options are the options of a group. The zero value suits most uses.
 type Options struct {
-	// Timeout bounds every wait for another rank; 0 is DefaultTimeout.
+	// Timeout limits every wait for another rank; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// ChunkBytes is how much of a buffer is exchanged at a time, rounded up to
-	// full cache lines a rank; 0 is 1 MiB.
+	// ChunkBytes is how many bytes of a buffer are exchanged at a time, rounded up to
+	// full cache lines per rank; 0 means 1 MiB.
 	ChunkBytes int
 }
 
-// Validate reports the first option that cannot be.
+// Validate returns an error for the first invalid option.
 func (o Options) Validate() error {
 	switch {
 	case o.Timeout < 0:
-		return fmt.Errorf("validate collective options: time-out is %v: use a positive one, or 0 for %v", o.Timeout, DefaultTimeout)
+		return fmt.Errorf("validate collective options: invalid time-out %v: use a positive one, or 0 for %v", o.Timeout, DefaultTimeout)
 	case o.ChunkBytes < 0 || o.ChunkBytes > 1<<30:
-		return fmt.Errorf("validate collective options: chunk of %d bytes: use 1 to %d, or 0 for %d", o.ChunkBytes, 1<<30, defaultChunk)
+		return fmt.Errorf("validate collective options: invalid chunk size %d bytes: use 1 to %d, or 0 for %d", o.ChunkBytes, 1<<30, defaultChunk)
 	}
 	return nil
 }

@@ -13,59 +13,60 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// Ring is the group of processes joined by stream sockets in a ring: each rank
-// sends to the one after it and receives from the one before it.
+// Ring is a Group of processes that are connected in a ring by stream sockets: each rank
+// sends to the next rank and receives from the previous one. rendezvous.Join creates
+// rings.
 //
-// An all-reduce is a reduce-scatter and an all-gather (P. Patarasuk and
-// X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations", 2009): shard c begins at rank c+1, and each rank on its way
-// adds its own, until it is whole at rank c; then the sums go round. So each
-// rank sends and receives 2(n−1)/n of the buffer, whatever n is. Shards go in
-// pieces, and a piece is passed on as soon as it was added, while the next one
-// is received. The order of the additions depends on the shard alone, and each
-// sum is computed once: all ranks get the same bits, in every run.
+// An all-reduce is a reduce-scatter followed by an all-gather (P. Patarasuk and X. Yuan,
+// "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Shard c
+// starts at rank c+1. Each rank adds its own numbers and sends the shard on, until rank c
+// has the complete sum. Then the sums go around the ring. So each rank sends and receives
+// 2(n−1)/n of the buffer for n ranks. Shards are sent in pieces: a rank forwards one piece
+// while it receives the next. The order of the additions depends only on the shard, and
+// each sum is computed once, so all ranks get the same bits in every run.
 //
-// A rank that waits sleeps in the kernel until something arrives: ranks may
-// outnumber cores.
+// A waiting rank sleeps in the kernel until data arrive, so there may be more ranks than
+// cores.
 //
-// Trouble goes round too. The rank after one that is missing, gone or failed
-// knows; it tells the next, and so on, so that every rank's error names the
-// right one. rendezvous.Join makes rings.
+// Failures are passed around the ring too. The rank after one that is missing, gone or
+// failed notices it first and notifies the next rank, and so on. So every rank's error
+// names the rank that failed.
 type Ring struct {
-	turn
+	serializer
 	name       string
 	rank, size int
 	options    Options
-	in         net.Conn // from the rank before
+	in         net.Conn // from the previous rank
 	reader     *bufio.Reader
-	out        *sender // to the rank after
-	piece      int     // bytes of a piece
+	out        *sender // to the next rank
+	piece      int     // bytes in one piece
 	scratch    []byte
 
-	mine    frame             // this rank's last call …
-	last    frame             // … and that of the rank before
-	missing *frame            // who is missing, as ranks before this one say; nil since the last progress
-	told    bool              // this rank has said that the one before is missing
-	silent  process.Stopwatch // how long nothing has come, since the last progress
-	blame   *frame            // the note that ended the group, to be passed on
+	mine            frame             // this rank's last call
+	last            frame             // the previous rank's last call
+	missing         *frame            // the last note about a missing rank; nil if data have arrived since
+	missingReported bool              // this rank has reported that the previous one is missing
+	idle            process.Stopwatch // time since data were last received or sent
+	failureNote     *frame            // the note about the rank that ended the group, to be passed on
 }
 
-// The parts of a wait: as long as the shared memory's.
+// Times within a wait, the same as for shared memory.
 const (
-	lookTime = napTime // between two looks at context, time-out and sender
-	// tellTime is how long a rank is missing before the others are told.
-	tellTime = 4 * lookTime
-	// graceTime is how long a rank that cannot send listens for the reason,
-	// which comes round the other way.
-	graceTime = 5 * lookTime
+	checkTime = maxSleep // between two checks of the context, the time-out and the sender
+	// reportMissingAfter is how long the previous rank may be missing before this rank
+	// reports it to the next one.
+	reportMissingAfter = 4 * checkTime
+	// graceTime is how long a rank that can no longer send goes on receiving: the note
+	// that names the failed rank comes from the other side of the ring.
+	graceTime = 5 * checkTime
 )
 
-// NewRing joins a ring of two or more ranks: from is the connection on which
-// the rank before sends, to that on which the rank after receives. The ring
-// owns both from then on. name is what Name returns, such as "tcp ring".
+// NewRing joins a ring of two or more ranks. The previous rank sends on the connection
+// from, and the next rank receives on the connection to. The ring closes both. name is
+// what Name returns, such as "tcp ring".
 func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, error) {
 	if size < 2 || rank < 0 || rank >= size {
-		return nil, fmt.Errorf("make ring: rank %d of %d: use at least 2 ranks, from 0 on", rank, size)
+		return nil, fmt.Errorf("make ring: rank %d of %d: use at least 2 ranks, numbered from 0", rank, size)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("make ring: %w", err)
@@ -76,59 +77,60 @@ func NewRing(name string, rank, size int, from, to net.Conn, o Options) (*Ring, 
 		return nil, fmt.Errorf("make ring: %w", err)
 	}
 	for _, c := range []net.Conn{from, to} {
-		if err := errors.Join(widen(c), probe(c)); err != nil {
+		if err := errors.Join(growBuffers(c), enableKeepAlive(c)); err != nil {
 			return nil, fmt.Errorf("make ring: %w", err)
 		}
 	}
 	r.reader = bufio.NewReaderSize(from, 4096)
 	r.scratch = alignedBytes(r.piece)
-	// A rank that reads is woken when it can send no more.
+	// If sending fails, a rank that is blocked in a read must wake up.
 	r.out = newSender(to, func() { _ = from.SetReadDeadline(time.Now()) })
 	return r, nil
 }
 
-// widen gives a unix socket room for several pieces. TCP finds out by itself.
-func widen(c net.Conn) error {
+// growBuffers enlarges a unix socket's buffers, so that several pieces fit. TCP adapts
+// its buffers itself.
+func growBuffers(c net.Conn) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return nil
 	}
-	const room = 1 << 20 // the kernel may give less
-	return errors.Join(u.SetReadBuffer(room), u.SetWriteBuffer(room))
+	const bufferBytes = 1 << 20 // the kernel may limit it
+	return errors.Join(u.SetReadBuffer(bufferBytes), u.SetWriteBuffer(bufferBytes))
 }
 
-// The kernels of two neighbors in a ring exchange a heartbeat on each silent TCP
-// connection. A host that is gone no longer answers, and its connections end within
-// beatTime × (1 + missedBeats), less than 10 s (environment/adr/008). A process that is stopped, or busy,
-// is not gone: its kernel answers for it, and it has until the time-out.
+// The kernels of two neighbors exchange keep-alive probes on an idle TCP connection. If a
+// host is gone, its connections end after keepAliveInterval × (1 + keepAliveCount), less
+// than 10 s (environment/adr/008). The kernel also answers for a process that is stopped or
+// busy, so such a process has until the time-out.
 const (
-	beatTime    = time.Second
-	missedBeats = 7
+	keepAliveInterval = time.Second
+	keepAliveCount    = 7
 )
 
-// probe has the kernel notice that the host at the other end of c is gone.
-func probe(c net.Conn) error {
+// enableKeepAlive makes the kernel notice when the host at the other end of c is gone.
+func enableKeepAlive(c net.Conn) error {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil // both ends are on this host
 	}
-	return t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: beatTime, Interval: beatTime, Count: missedBeats})
+	return t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveInterval, Interval: keepAliveInterval, Count: keepAliveCount})
 }
 
-// ringPiece is a quarter of a chunk, in whole cache lines: several pieces are
-// under way at once.
+// ringPiece returns the bytes in one piece: a quarter of a chunk, in full cache lines.
+// Several pieces are in flight at a time.
 func ringPiece(chunk int) int { return pieceBytes(4, chunk) }
 
-// Rank is this process's, from 0.
+// Rank returns this process's rank, from 0.
 func (r *Ring) Rank() int { return r.rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (r *Ring) Size() int { return r.size }
 
-// Name says what carries the data.
+// Name returns the transport, such as "tcp ring".
 func (r *Ring) Name() string { return r.name }
 
-// AllReduce leaves the sum over all ranks in b.
+// AllReduce replaces b by the sum over all ranks.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
 	return r.do(ctx, kindAllReduce, b, 0, func() error {
 		if b.F64 != nil {
@@ -138,7 +140,7 @@ func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// ReduceScatter leaves the sum over all ranks in this rank's shard of b.
+// ReduceScatter replaces this rank's shard of b by the sum over all ranks.
 func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return r.do(ctx, kindReduceScatter, b, 0, func() error {
 		if b.F64 != nil {
@@ -148,7 +150,7 @@ func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// AllGather fills b with every rank's shard.
+// AllGather copies each rank's shard of b to all ranks.
 func (r *Ring) AllGather(ctx context.Context, b device.Buffer) error {
 	return r.do(ctx, kindAllGather, b, 0, func() error {
 		if b.F64 != nil {
@@ -171,13 +173,13 @@ func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	})
 }
 
-// Barrier returns when every rank has called it.
+// Barrier returns once every rank has called it.
 func (r *Ring) Barrier(ctx context.Context) error {
 	return r.do(ctx, kindBarrier, device.Buffer{}, 0, func() error {
-		if err := r.meet(ctx); err != nil {
+		if err := r.compareCalls(ctx); err != nil {
 			return err
 		}
-		// After k tokens the call of the k+1-th rank before is here, too.
+		// After k tokens, the k+1 previous ranks have made the call.
 		for range r.size - 2 {
 			r.out.put(frame{kind: frameToken, rank: r.rank, number: r.number}, nil)
 			if _, err := r.expect(ctx, frameToken); err != nil {
@@ -188,31 +190,33 @@ func (r *Ring) Barrier(ctx context.Context) error {
 	})
 }
 
-// Close leaves the group and tells the others.
+// Close leaves the group and notifies the other ranks.
 func (r *Ring) Close() error {
 	return r.end(func() error {
-		if r.broken != nil { // said already
+		if r.broken != nil { // fail has notified them
 			return r.in.Close()
 		}
 		return errors.Join(r.out.close(r.note(noteClosed)), r.in.Close())
 	})
 }
 
-// before is the rank that this one receives from, after the one it sends to.
-func (r *Ring) before() int { return (r.rank + r.size - 1) % r.size }
-func (r *Ring) after() int  { return (r.rank + 1) % r.size }
+// previous returns the rank that this one receives from.
+func (r *Ring) previous() int { return (r.rank + r.size - 1) % r.size }
 
-// note is what this rank says about itself.
+// next returns the rank that this one sends to.
+func (r *Ring) next() int { return (r.rank + 1) % r.size }
+
+// note returns a note about this rank.
 func (r *Ring) note(state uint8) frame {
 	return frame{kind: frameNote, state: state, rank: r.rank, number: r.mine.number, what: r.mine.what}
 }
 
-// do is the frame of every operation: it tells the next rank (body compares
-// with the one before, so that, once round, all are compared), and at the end
-// waits until everything is sent, since b is the caller's again.
+// do runs an operation. It sends the call to the next rank; body compares the call of the
+// previous rank with this one, so around the ring all calls are compared. do returns once
+// everything is sent, because the caller may then change b.
 func (r *Ring) do(ctx context.Context, k kind, b device.Buffer, root int, body func() error) error {
 	return r.take(ctx, k, b, r.size, func() error {
-		r.missing, r.told, r.silent = nil, false, process.Stopwatch{}
+		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
 		r.mine = frame{kind: frameCall, rank: r.rank, number: r.number, what: signature(k, b, root), length: uint64(b.Len())}
 		r.out.put(r.mine, nil)
 		if err := body(); err != nil {
@@ -222,9 +226,9 @@ func (r *Ring) do(ctx context.Context, k kind, b device.Buffer, root int, body f
 	}, r.fail)
 }
 
-// meet receives the call of the rank before, and compares. What is sent first
-// need not wait for it.
-func (r *Ring) meet(ctx context.Context) error {
+// compareCalls receives the call of the previous rank and compares it with this rank's.
+// Pieces may be sent before.
+func (r *Ring) compareCalls(ctx context.Context) error {
 	theirs, err := r.expect(ctx, frameCall)
 	if err != nil {
 		return err
@@ -237,20 +241,22 @@ func (r *Ring) meet(ctx context.Context) error {
 	return nil
 }
 
-// fail tells the next rank why this one gives up, and sends no more.
+// fail sends the next rank the reason why this rank leaves the group, and closes the
+// sender.
 func (r *Ring) fail() {
 	f := r.note(noteFailed)
-	if r.blame != nil {
-		f = *r.blame
+	if r.failureNote != nil {
+		f = *r.failureNote
 	}
-	_ = r.out.close(f) // the next rank may be what is gone
+	_ = r.out.close(f) // the next rank may be the one that is gone
 }
 
-// next receives a frame's header; notes are heard on the way.
-func (r *Ring) next(ctx context.Context) (frame, error) {
+// receive receives the header of the next frame that is not a note, and handles the notes
+// before it.
+func (r *Ring) receive(ctx context.Context) (frame, error) {
 	var header [frameBytes]byte
 	for {
-		silent, missing := r.silent, r.missing
+		idle, missing := r.idle, r.missing
 		if err := r.fill(ctx, header[:]); err != nil {
 			return frame{}, err
 		}
@@ -258,33 +264,34 @@ func (r *Ring) next(ctx context.Context) (frame, error) {
 		if f.kind != frameNote {
 			return f, nil
 		}
-		r.silent, r.missing = silent, missing // a note is no progress
-		if err := r.hear(f); err != nil {
+		r.idle, r.missing = idle, missing // a note is no progress
+		if err := r.handleNote(f); err != nil {
 			return frame{}, err
 		}
 	}
 }
 
-// expect receives the next frame, which must be of that kind and this operation.
+// expect receives the next frame and checks its kind and its operation.
 func (r *Ring) expect(ctx context.Context, kind frameType) (frame, error) {
-	f, err := r.next(ctx)
+	f, err := r.receive(ctx)
 	if err == nil && (f.kind != kind || f.number != r.number) {
-		err = fmt.Errorf("%s: rank %d sent something else (frame %d of operation %d): the connection is damaged, or used by another program", r.what, r.before(), f.kind, f.number)
+		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what, r.previous(), f.kind, f.number)
 	}
 	return f, err
 }
 
-// hear takes note of what is said about a rank.
-func (r *Ring) hear(f frame) error {
+// handleNote records a note about another rank. It returns an error if that rank has left
+// the group.
+func (r *Ring) handleNote(f frame) error {
 	if f.rank == r.rank {
-		return nil // what was said about this rank has been round
+		return nil // the note has come around the ring
 	}
 	if f.state == noteMissing {
 		r.missing = &f
 		r.out.put(f, nil)
 		return nil
 	}
-	r.blame = &f
+	r.failureNote = &f
 	seen := lastCall(f.number, f.what)
 	switch f.state {
 	case noteClosed:
@@ -295,105 +302,106 @@ func (r *Ring) hear(f frame) error {
 	return fmt.Errorf("%s: rank %d gave up on an error (%s); its own message says which", r.what, f.rank, seen)
 }
 
-// fill receives into p; it ends with ctx, the time-out, or the connection.
+// fill receives len(p) bytes into p. It returns an error if ctx ends, the wait times out
+// or the connection ends.
 func (r *Ring) fill(ctx context.Context, p []byte) error {
 	for len(p) > 0 {
 		n, err := r.reader.Read(p)
 		p = p[n:]
 		if n > 0 {
-			r.silent, r.missing = process.Stopwatch{}, nil
+			r.idle, r.missing = process.Stopwatch{}, nil
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := r.look(ctx, r.absent); err != nil {
+			if err := r.checkWait(ctx, r.absent); err != nil {
 				return err
 			}
-			if err := r.in.SetReadDeadline(time.Now().Add(lookTime)); err != nil {
+			if err := r.in.SetReadDeadline(time.Now().Add(checkTime)); err != nil {
 				return fmt.Errorf("%s: %w", r.what, err)
 			}
 		default:
-			return r.gone(r.before())
+			return r.gone(r.previous())
 		}
 	}
 	return nil
 }
 
-// look says why a wait must end, nil while it need not; who names those that
-// are waited for.
-func (r *Ring) look(ctx context.Context, who func() string) error {
-	waited := r.silent.Elapsed()
+// checkWait returns the error that ends a wait, or nil to go on waiting. who describes the
+// ranks that this one waits for.
+func (r *Ring) checkWait(ctx context.Context, who func() string) error {
+	waited := r.idle.Elapsed()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w while waiting for %s", r.what, context.Cause(ctx), who())
 	case r.out.error() != nil && waited >= graceTime:
-		return r.gone(r.after())
+		return r.gone(r.next())
 	case waited >= r.options.Timeout:
 		return fmt.Errorf("%s: %s did not arrive within %v", r.what, who(), r.options.Timeout)
-	case waited >= tellTime && !r.told && r.last.number < r.number:
-		r.told = true
-		r.out.put(r.notHere(), nil)
+	case waited >= reportMissingAfter && !r.missingReported && r.last.number < r.number:
+		r.missingReported = true
+		r.out.put(r.missingNote(), nil)
 	}
 	return nil
 }
 
-// notHere is the note that the rank before has not come to this operation.
-func (r *Ring) notHere() frame {
-	return frame{kind: frameNote, state: noteMissing, rank: r.before(), number: r.last.number, what: r.last.what}
+// notHere returns the note that the previous rank has not called this operation.
+func (r *Ring) missingNote() frame {
+	return frame{kind: frameNote, state: noteMissing, rank: r.previous(), number: r.last.number, what: r.last.what}
 }
 
-// absent names the rank that is waited for: the one before, or where that has
-// come, the one that keeps it waiting.
+// absent describes the rank that this one waits for: the previous rank, or the rank that
+// the previous one waits for.
 func (r *Ring) absent() string {
-	f := r.notHere()
+	f := r.missingNote()
 	if r.last.number == r.number && r.missing != nil {
 		f = *r.missing
 	}
 	return fmt.Sprintf("rank %d (%s)", f.rank, lastCall(f.number, f.what))
 }
 
-// gone is the error of a neighbour whose connection has ended.
+// gone returns the error for a neighbor whose connection has ended.
 func (r *Ring) gone(rank int) error {
 	f := frame{kind: frameNote, state: noteGone, rank: rank}
-	seen := "it takes nothing any more"
-	if rank == r.before() {
+	seen := "it no longer receives"
+	if rank == r.previous() {
 		f.number, f.what = r.last.number, r.last.what
 		seen = lastCall(f.number, f.what)
 	}
-	r.blame = &f
+	r.failureNote = &f
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what, rank, seen)
 }
 
-// sent waits until n pieces are written, and with all everything.
+// sent waits until n pieces are written, or every frame if all is true.
 func (r *Ring) sent(ctx context.Context, n int, all bool) error {
 	if r.out.done(n, all) {
 		return r.sendError()
 	}
-	timer := time.NewTicker(lookTime)
+	timer := time.NewTicker(checkTime)
 	defer timer.Stop()
-	r.silent = process.Stopwatch{}
+	r.idle = process.Stopwatch{}
 	for !r.out.done(n, all) {
 		select {
 		case <-r.out.progress:
-			r.silent = process.Stopwatch{}
+			r.idle = process.Stopwatch{}
 		case <-timer.C:
-			err := r.look(ctx, func() string {
-				return fmt.Sprintf("rank %d, which takes nothing (it, or one behind it, is missing)", r.after())
+			err := r.checkWait(ctx, func() string {
+				return fmt.Sprintf("rank %d, which does not receive (it or a rank after it is missing)", r.next())
 			})
 			if err != nil {
 				return err
 			}
 		}
 	}
-	r.silent = process.Stopwatch{}
+	r.idle = process.Stopwatch{}
 	return r.sendError()
 }
 
-// sendError is the error of a rank that can send no more, where nothing is
-// left to be received that could say why.
+// sendError returns the error of a rank that can no longer send, once there is nothing
+// left to receive that could name the reason; nil if sending works.
 func (r *Ring) sendError() error {
 	if r.out.error() == nil {
 		return nil
 	}
-	return r.gone(r.after())
+	return r.gone(r.next())
 }

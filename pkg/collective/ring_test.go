@@ -154,7 +154,7 @@ func TestRingNamesTheMissingRank(t *testing.T) {
 			}
 			// Rank 2 does not come. All others give up at the same time.
 			here := []Group{groups[0], groups[1], groups[3]}
-			short, cancel := context.WithTimeout(ctx, 2*time.Second) // ten times tellTime
+			short, cancel := context.WithTimeout(ctx, 2*time.Second) // ten times reportMissingAfter
 			defer cancel()
 			for i, g := range here {
 				here[i] = named{g}
@@ -171,7 +171,7 @@ func TestRingNamesTheMissingRank(t *testing.T) {
 			}
 			// Rank 2 comes too late, and is told.
 			wantError(t, one(ctx)(groups[2]), "all-reduce 2: rank ", " gave up on an error (last seen in all-reduce 2); its own message says which")
-			wantError(t, one(ctx)(groups[0]), "out of step since an earlier error")
+			wantError(t, one(ctx)(groups[0]), "the group stopped at an earlier error")
 			if err := closeAll(groups); err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestRingThatIsNotTakenFrom(t *testing.T) {
 	big := func() device.Buffer { return device.Buffer{F32: make32(4_000_000, 1)} }
 	// Rank 1, which is to pass on rank 0's numbers, does not come.
 	err = together([]Group{groups[0], groups[2]}, func(g Group) error { return g.Broadcast(ctx, big(), 0) })
-	if !containsAny(err, "broadcast 1: rank 1, which takes nothing", "broadcast 1: rank 1 (not seen in any operation) did not arrive") {
+	if !containsAny(err, "broadcast 1: rank 1, which does not receive", "broadcast 1: rank 1 (not seen in any operation) did not arrive") {
 		t.Error(err)
 	}
 	if err := closeAll(groups); err != nil {
@@ -357,7 +357,7 @@ func TestRingRefusesNoise(t *testing.T) {
 	if _, err := to[1].Write(noise); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, g.Barrier(context.Background()), "the connection is damaged, or used by another program")
+	wantError(t, g.Barrier(context.Background()), "the connection is damaged or used by another program")
 	if err := errors.Join(g.Close(), to[1].Close(), from[1].Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestRingChecksItsArguments(t *testing.T) {
 	_, err := NewRing("tcp ring", 0, 1, nil, nil, Options{})
 	wantError(t, err, "rank 0 of 1: use at least 2 ranks")
 	_, err = NewRing("tcp ring", 0, 2, nil, nil, Options{Timeout: -1})
-	wantError(t, err, "time-out is -1ns")
+	wantError(t, err, "invalid time-out -1ns")
 }
 
 // TestRingKeepsBits: a NaN's payload and −0 come through as they are.

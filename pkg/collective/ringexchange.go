@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// bytesOf is the memory of numbers.
+// bytesOf returns the memory of v as bytes.
 func bytesOf[T number](v []T) []byte {
 	if len(v) == 0 {
 		return nil
@@ -14,7 +14,7 @@ func bytesOf[T number](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0])))
 }
 
-// alignedBytes is memory that may be read as numbers of any kind.
+// alignedBytes allocates n bytes that are aligned for every type of number.
 func alignedBytes(n int) []byte {
 	words := make([]uint64, (n+7)/8)
 	return bytesOfWords(words)[:n]
@@ -24,7 +24,8 @@ func bytesOfWords(w []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), 8*len(w))
 }
 
-// eachPiece calls f for the pieces of shard i of b, in order; i may be negative.
+// eachPiece calls f for each piece of shard i of b, in order. i is taken modulo the
+// number of ranks and may be negative.
 func eachPiece[T number](r *Ring, b []T, i int, f func(part []T) error) error {
 	lo, hi := Shard(len(b), r.size, ((i%r.size)+r.size)%r.size)
 	return inPieces(r, b[lo:hi], f)
@@ -41,14 +42,14 @@ func inPieces[T number](r *Ring, b []T, f func(part []T) error) error {
 	return nil
 }
 
-// sendPiece queues a piece, which must not change before it is written.
+// sendPiece queues a piece to be sent. The piece must not change until it is written.
 func sendPiece[T number](r *Ring, part []T) error {
 	p := bytesOf(part)
 	r.out.put(frame{kind: frameNumbers, rank: r.rank, number: r.number, length: uint64(len(p))}, p)
 	return nil
 }
 
-// receivePiece receives a piece.
+// receivePiece receives the next piece into part.
 func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
 	f, err := r.expect(ctx, frameNumbers)
 	if err != nil {
@@ -56,20 +57,21 @@ func receivePiece[T number](ctx context.Context, r *Ring, part []T) error {
 	}
 	p := bytesOf(part)
 	if f.length != uint64(len(p)) {
-		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, expected %d: all ranks must have the same chunk size", r.what, r.before(), f.length, len(p))
+		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what, r.previous(), f.length, len(p))
 	}
 	return r.fill(ctx, p)
 }
 
-// ringReduce leaves the sum in this rank's shard of b, and with all in every
-// shard. Rank r sends shard r−1 first; what it receives next, it adds to and
-// sends on, so that shard r is whole here at last.
+// ringReduce writes the sum over all ranks to this rank's shard of b, or to every shard
+// if all is true. Rank r sends shard r−1 first. It adds its own numbers to each shard
+// that it receives and sends the shard on, except the last one: that is shard r, whose
+// sum is then complete.
 func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
 	before := r.out.queued()
 	if err := eachPiece(r, b, r.rank-1, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
-	if err := r.meet(ctx); err != nil {
+	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
 	scratch := view[T](r.scratch)
@@ -89,7 +91,7 @@ func ringReduce[T number](ctx context.Context, r *Ring, b []T, all bool) error {
 			return err
 		}
 	}
-	// The sums come in the order in which the parts were sent above.
+	// The sums arrive in the order in which the pieces were sent above.
 	return ringCollect(ctx, r, b, func() error {
 		before++
 		return r.sent(ctx, before, false)
@@ -101,14 +103,14 @@ func ringGather[T number](ctx context.Context, r *Ring, b []T) error {
 	if err := eachPiece(r, b, r.rank, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
 	}
-	if err := r.meet(ctx); err != nil {
+	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
 	return ringCollect(ctx, r, b, func() error { return nil })
 }
 
-// ringCollect receives all shards but this rank's, which was sent, and passes
-// them on; free returns when the next piece may be overwritten.
+// ringCollect receives all shards but this rank's own, which is sent already, and
+// forwards them. free returns once the next piece of b may be overwritten.
 func ringCollect[T number](ctx context.Context, r *Ring, b []T, free func() error) error {
 	for step := 1; step < r.size; step++ {
 		err := eachPiece(r, b, r.rank-step, func(part []T) error {
@@ -127,9 +129,9 @@ func ringCollect[T number](ctx context.Context, r *Ring, b []T, free func() erro
 	return nil
 }
 
-// ringBroadcast passes root's b round, a piece at a time.
+// ringBroadcast sends root's b around the ring, piece by piece.
 func ringBroadcast[T number](ctx context.Context, r *Ring, b []T, root int) error {
-	if err := r.meet(ctx); err != nil {
+	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
 	return inPieces(r, b, func(part []T) error {
@@ -138,7 +140,7 @@ func ringBroadcast[T number](ctx context.Context, r *Ring, b []T, root int) erro
 				return err
 			}
 		}
-		if r.after() == root {
+		if r.next() == root {
 			return nil
 		}
 		return sendPiece(r, part)

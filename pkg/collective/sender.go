@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// sender writes frames to the next rank of a ring on a goroutine of its own,
-// so that a rank adds what it got while what it sends is under way.
+// sender writes frames to the next rank of a ring in a separate goroutine, so that a rank
+// can receive and add while it sends.
 type sender struct {
 	conn   net.Conn
 	failed func() // called once, when writing fails
 	exited chan struct{}
-	// progress has an element when something was written since it was emptied.
+	// progress has an element if a frame was written since it was last emptied.
 	progress chan struct{}
 
 	mu      sync.Mutex
 	changed sync.Cond
 	queue   []outgoing
 	writing bool
-	pieces  int // frames of numbers queued since the sender began …
-	written int // … and written
+	pieces  int // frames of numbers that were queued since the sender started
+	written int // frames of numbers that were written
 	err     error
 	closed  bool
 }
@@ -30,8 +30,8 @@ type outgoing struct {
 	payload []byte // belongs to the sender until it is written
 }
 
-// batchFrames bounds the frames of one system call: what was written is known
-// only after it.
+// batchFrames limits the frames that one system call writes, because progress is known
+// only after the call.
 const batchFrames = 4
 
 func newSender(conn net.Conn, failed func()) *sender {
@@ -41,7 +41,7 @@ func newSender(conn net.Conn, failed func()) *sender {
 	return s
 }
 
-// put queues a frame; after an error it is dropped.
+// put queues a frame. After an error it drops the frame.
 func (s *sender) put(f frame, payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *sender) run() {
 	}
 }
 
-// write writes frames in as few system calls as there may be.
+// write writes the frames of a batch with as few system calls as possible.
 func write(conn net.Conn, batch []outgoing) error {
 	parts := make(net.Buffers, 0, 2*batchFrames)
 	for i := range batch {
@@ -107,7 +107,7 @@ func write(conn net.Conn, batch []outgoing) error {
 	return err
 }
 
-// done says whether n pieces are written, and with all whether every frame is.
+// done reports whether n pieces are written, and with all whether every frame is.
 func (s *sender) done(n int, all bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,19 +126,19 @@ func (s *sender) error() error {
 	return s.err
 }
 
-// farewellTime is how long a rank that leaves tries to say so.
-const farewellTime = 200 * time.Millisecond
+// closeTimeout limits how long a rank that leaves tries to send its last frame.
+const closeTimeout = 200 * time.Millisecond
 
-// close says f as the last thing, gives the next rank a moment to take it, and
-// ends the connection. When it returns nobody reads the payloads any more.
+// close sends f as the last frame, waits at most closeTimeout until it is written, and
+// closes the connection. After it returns the payloads are no longer read.
 func (s *sender) close(f frame) error {
 	s.put(f, nil)
 	s.mu.Lock()
 	s.closed = true
 	s.changed.Signal()
 	s.mu.Unlock()
-	// A connection that cannot take a deadline is closed, which ends the write.
-	if err := s.conn.SetWriteDeadline(time.Now().Add(farewellTime)); err != nil {
+	// Without a deadline, only closing the connection ends the write.
+	if err := s.conn.SetWriteDeadline(time.Now().Add(closeTimeout)); err != nil {
 		_ = s.conn.Close()
 	}
 	<-s.exited

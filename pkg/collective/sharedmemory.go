@@ -13,24 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SharedMemory is the group of processes of one machine: the memory is a file
-// that all of them have mapped. Rank 0 calls CreateSharedMemory and tells the
-// others the Path, they call OpenSharedMemory, and as soon as all have, rank 0
-// calls Unlink: from then on the file has no name, and the last process that
-// ends, however it ends, takes it along. rendezvous.Join does all this.
+// SharedMemory is a Group of processes on one machine that exchange data through a
+// mapped file. Rank 0 calls CreateSharedMemory and sends the Path to the other ranks,
+// which call OpenSharedMemory. Then rank 0 calls Unlink: the file has no name any more
+// and disappears when the last process ends, however it ends. rendezvous.Join does all
+// this.
 //
-// A rank that waits looks again for some microseconds, then sleeps in the
-// kernel until the one it waits for arrives: ranks may outnumber cores.
+// A waiting rank polls for some microseconds, then sleeps in the kernel until the other
+// rank arrives, so there may be more ranks than cores.
 type SharedMemory struct {
 	memoryGroup
 	path string
 	file *os.File // of rank 0, until Unlink
 }
 
-// memoryFolders are where the file may lie: memory first.
+// memoryFolders returns the folders in which the file may be created, in the order in
+// which they are tried. The first is in memory.
 func memoryFolders() []string { return []string{"/dev/shm", os.TempDir()} }
 
-// CreateSharedMemory makes the memory for size ranks and joins it as rank 0.
+// CreateSharedMemory creates the shared memory of size ranks and joins it as rank 0.
 func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	if size < 1 {
 		return nil, fmt.Errorf("create shared memory: %d ranks: use at least 1", size)
@@ -55,11 +56,11 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 		s.file = f
 		return s, nil
 	}
-	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; make room there, or set TMPDIR to a folder that has it", n, size, errors.Join(errs...))
+	return nil, fmt.Errorf("create shared memory of %d bytes for %d ranks: %w; free space there, or set TMPDIR to a folder with enough space", n, size, errors.Join(errs...))
 }
 
-// createMemoryFile makes a file of n bytes, all of them really there: writing
-// to a mapped page that the file system has no room for kills the process.
+// createMemoryFile creates a file of n bytes in dir and allocates all of them. Otherwise
+// a write to a mapped page could kill the process when the file system is full.
 func createMemoryFile(dir string, n int) (*os.File, error) {
 	f, err := newMemoryFile(dir)
 	if err != nil {
@@ -71,13 +72,12 @@ func createMemoryFile(dir string, n int) (*os.File, error) {
 	return f, nil
 }
 
-// newNamedFile makes a file that only this user may open, and whose name
-// nobody can guess beforehand.
+// newNamedFile creates a file with an unpredictable name that only this user may open.
 func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// discard closes f, and takes its name away where it has one.
+// discard closes f and removes its name, if it has one.
 func discard(f *os.File) error {
 	var err error
 	if hasName(f) {
@@ -86,8 +86,8 @@ func discard(f *os.File) error {
 	return errors.Join(err, f.Close())
 }
 
-// OpenSharedMemory joins the memory that rank 0 created for as many ranks and
-// with the same Options.
+// OpenSharedMemory joins the shared memory that rank 0 created for the same number of
+// ranks and with the same Options.
 func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, error) {
 	if rank < 1 || rank >= size {
 		return nil, fmt.Errorf("open shared memory: rank is %d of %d: use 1 to %d", rank, size, size-1)
@@ -105,29 +105,29 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 	}
 	n := segmentBytes(size, pieceBytes(size, o.ChunkBytes))
 	if s, err := f.Stat(); err != nil || s.Size() != int64(n) {
-		return nil, errors.Join(fmt.Errorf("open shared memory %s: it has not the %d bytes that %d ranks need: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
+		return nil, errors.Join(fmt.Errorf("open shared memory %s: want a file of %d bytes for %d ranks: all ranks must have the same world size and chunk size", path, n, size), err, f.Close())
 	}
 	s, err := mapMemory(f, n, rank, size, o)
 	return s, errors.Join(err, f.Close()) // the mapping stays
 }
 
-// mapMemory maps f.
+// mapMemory maps the n bytes of f and joins the group as rank.
 func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
 	memory, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map shared memory %s: %w", f.Name(), err)
 	}
-	life, err := holdLife(f, rank)
+	life, err := lockLiveness(f, rank)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock shared memory %s: %w", f.Name(), err), unix.Munmap(memory))
 	}
 	seg := segment{memory: memory, size: size, pieceBytes: pieceBytes(size, o.ChunkBytes)}
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
-		memory: seg, control: seg.control(rank), bell: newProcessBell(seg), options: o,
+		memory: seg, control: seg.control(rank), notifier: newProcessNotifier(seg), options: o,
 		running: func(rank int) bool {
-			c := seg.control(rank) // which has a pid once its process holds the lock
-			return c.running() && (c.pid.Load() == 0 || life.holds(rank))
+			c := seg.control(rank) // its pid is set once the process has the lock
+			return c.running() && (c.pid.Load() == 0 || life.alive(rank))
 		},
 		release: func() error { return errors.Join(unix.Munmap(memory), life.Close()) },
 	}}
@@ -135,11 +135,12 @@ func mapMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) 
 	return s, nil
 }
 
-// Path is the file; it is a secret of the ranks' user.
+// Path returns the path of the shared file. Whoever knows it and is the same user can
+// join.
 func (s *SharedMemory) Path() string { return s.path }
 
-// Unlink takes the file's name away, once all ranks have opened it. It is for
-// rank 0, once.
+// Unlink removes the file's name. Rank 0 calls it once, after all ranks have opened the
+// file.
 func (s *SharedMemory) Unlink() error {
 	if err := discard(s.file); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)

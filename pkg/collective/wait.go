@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// spinTime is how long a rank looks again and again before it sleeps: a
-	// little more than an exchange of a chunk takes, so that ranks that run at
-	// the same time do not sleep, and ranks that share a core soon do.
+	// spinTime is how long a rank polls before it sleeps. It is a little longer than the
+	// exchange of a chunk, so that ranks on different cores do not sleep and ranks that
+	// share a core soon do.
 	spinTime = 30 * time.Microsecond
-	// napTime bounds a sleep, so that the context, the time-out and the
-	// peers' health are looked at. An arrival ends a sleep at once.
-	napTime = 50 * time.Millisecond
-	// checkEvery is the number of naps between two looks at the peers'
-	// processes: a dead one is noticed in a quarter of a second.
+	// maxSleep limits a sleep, so that the context, the time-out and the other processes
+	// are checked now and then. The arrival of a rank ends a sleep at once.
+	maxSleep = 50 * time.Millisecond
+	// checkEvery is the number of sleeps between two checks of the other processes. A
+	// dead process is noticed within a quarter of a second.
 	checkEvery = 5
 )
 
-// A bell wakes the ranks that sleep until a rank arrives somewhere.
-type bell interface {
-	// sleep returns when rank's arrived is no longer seen, when it was rung,
-	// when ctx ended where it can know that, and at the latest after d.
+// notifier wakes ranks that wait for another rank to arrive.
+type notifier interface {
+	// sleep returns when the arrived counter of rank is no longer seen, when notify is
+	// called for rank, or after d. It may also return when ctx ends.
 	sleep(ctx context.Context, rank int, seen uint32, d time.Duration)
-	// ring wakes those who sleep for rank.
-	ring(rank int)
+	// notify wakes the ranks that wait for rank.
+	notify(rank int)
 }
 
-// arrive tells the others that this rank has reached its next meeting.
+// arrive tells the other ranks that this one has reached its next synchronization.
 func (g *memoryGroup) arrive() {
 	c := g.control
-	g.meeting++
-	c.arrived.Store(g.meeting)
+	g.syncs++
+	c.arrived.Store(g.syncs)
 	if c.waiters.Load() > 0 {
-		g.bell.ring(g.rank)
+		g.notifier.notify(g.rank)
 	}
 }
 
-// meet arrives and waits until every other rank has arrived too.
-func (g *memoryGroup) meet(ctx context.Context) error {
+// synchronize arrives and waits until every other rank has arrived too.
+func (g *memoryGroup) synchronize(ctx context.Context) error {
 	g.arrive()
 	var waited process.Stopwatch
 	for rank := range g.size {
@@ -59,18 +59,19 @@ func (g *memoryGroup) meet(ctx context.Context) error {
 	return nil
 }
 
-// here says whether c's rank has reached the meeting; the counter may wrap.
-func (g *memoryGroup) here(c *control) bool { return int32(c.arrived.Load()-g.meeting) >= 0 }
+// hasArrived reports whether the rank of c has reached this rank's synchronization. The
+// counters may wrap around.
+func (g *memoryGroup) hasArrived(c *control) bool { return int32(c.arrived.Load()-g.syncs) >= 0 }
 
-// spin waits a short time without sleeping.
+// spin polls for a short time and reports whether the rank of c has arrived.
 func (g *memoryGroup) spin(c *control) bool {
-	if g.here(c) {
+	if g.hasArrived(c) {
 		return true
 	}
 	begin := time.Now()
 	for {
 		for range 64 {
-			if g.here(c) {
+			if g.hasArrived(c) {
 				return true
 			}
 		}
@@ -81,23 +82,23 @@ func (g *memoryGroup) spin(c *control) bool {
 	}
 }
 
-// sleepUntil waits for one rank, asleep.
+// sleepUntil waits, mostly asleep, until rank has arrived.
 func (g *memoryGroup) sleepUntil(ctx context.Context, rank int, waited *process.Stopwatch) error {
 	c := g.memory.control(rank)
 	c.waiters.Add(1)
 	defer c.waiters.Add(-1)
-	for naps := 1; ; naps++ {
+	for sleeps := 1; ; sleeps++ {
 		seen := c.arrived.Load()
-		if g.here(c) {
+		if g.hasArrived(c) {
 			return nil
 		}
-		if err := g.missing(ctx, rank, waited.Elapsed(), naps%checkEvery == 0); err != nil {
-			// What happened may have been the rank's last act after it arrived.
-			if g.here(c) {
+		if err := g.missing(ctx, rank, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
+			// The rank may have left after it arrived.
+			if g.hasArrived(c) {
 				return nil
 			}
 			return err
 		}
-		g.bell.sleep(ctx, rank, seen, napTime)
+		g.notifier.sleep(ctx, rank, seen, maxSleep)
 	}
 }

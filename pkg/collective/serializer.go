@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// kind is an operation.
+// kind is the kind of an operation.
 type kind uint8
 
 const (
@@ -36,34 +36,34 @@ func (k kind) String() string {
 	return "no operation"
 }
 
-// turn keeps a group at one operation at a time, and from going on after an
-// error: then the ranks are out of step.
-type turn struct {
-	number uint64 // operations, from 1
-	what   string // "all-reduce 17"
+// serializer lets a group run one operation at a time. After an error it refuses further
+// operations, because the ranks may no longer be in the same one.
+type serializer struct {
+	number uint64 // operations so far
+	what   string // the current operation, such as "all-reduce 17"
 	busy   atomic.Bool
 	broken error // of the operation that failed
 	closed bool
 }
 
-// take runs an operation of a group of size ranks; failed tells the others
-// that this rank gave up.
-func (t *turn) take(ctx context.Context, k kind, b device.Buffer, size int, operation func() error, failed func()) error {
+// take runs an operation of a group of size ranks. If the operation fails, take calls
+// failed, which notifies the other ranks.
+func (t *serializer) take(ctx context.Context, k kind, b device.Buffer, size int, operation func() error, failed func()) error {
 	if !b.OnHost() {
-		return fmt.Errorf("%v: the buffer lies in a GPU's memory: this group exchanges on the host", k)
+		return fmt.Errorf("%v: the buffer is in GPU memory, but this group exchanges host memory", k)
 	}
 	if !t.busy.CompareAndSwap(false, true) {
-		return fmt.Errorf("%v: another operation of this group is running: a group is for one goroutine at a time", k)
+		return fmt.Errorf("%v: another operation of this group is running: use a group from one goroutine at a time", k)
 	}
 	defer t.busy.Store(false)
 	switch {
 	case t.closed:
 		return fmt.Errorf("%v: the group is closed", k)
 	case t.broken != nil:
-		return fmt.Errorf("%v: the group is out of step since an earlier error: %w", k, t.broken)
+		return fmt.Errorf("%v: the group stopped at an earlier error: %w", k, t.broken)
 	}
 	if ctx.Err() != nil {
-		// Nothing was announced yet, but the others will wait for this rank.
+		// The other ranks will wait for this one, although it has not announced the call.
 		t.broken = fmt.Errorf("%v %d: %w", k, t.number+1, context.Cause(ctx))
 		failed()
 		return t.broken
@@ -80,7 +80,7 @@ func (t *turn) take(ctx context.Context, k kind, b device.Buffer, size int, oper
 }
 
 // end closes the group, once.
-func (t *turn) end(release func() error) error {
+func (t *serializer) end(release func() error) error {
 	if !t.busy.CompareAndSwap(false, true) {
 		return errors.New("close group: an operation is still running: end its context and wait for it first")
 	}
@@ -92,7 +92,7 @@ func (t *turn) end(release func() error) error {
 	return release()
 }
 
-// signature is an operation in a word: kind, element size and root.
+// signature encodes an operation's kind, element size and root in one word.
 func signature(k kind, b device.Buffer, root int) uint64 {
 	element := uint64(4)
 	if b.F64 != nil {
@@ -101,7 +101,8 @@ func signature(k kind, b device.Buffer, root int) uint64 {
 	return uint64(k) | element<<8 | uint64(root)<<16
 }
 
-// callText says in words what a rank calls.
+// callText describes a call, given its signature and length, such as "all-reduce of 8
+// float32".
 func callText(what, length uint64) string {
 	k := kind(what)
 	if k == kindBarrier || k == 0 {
@@ -114,7 +115,7 @@ func callText(what, length uint64) string {
 	return text
 }
 
-// lastCall says in words what a rank was last heard to do.
+// lastCall describes the last operation in which a rank was seen.
 func lastCall(number, what uint64) string {
 	if number == 0 {
 		return "not seen in any operation"
