@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lockstep/pkg/logread/internal/record"
 )
 
 // benchBytes is how long the texts are that the benchmarks read: some hundred
@@ -31,12 +33,12 @@ func dense(name string) (path string, text []byte) {
 	begin := func(p string, header string) { path = p; b.WriteString(header) }
 	for i := 0; b.Len() < benchBytes; i++ {
 		switch name {
-		case studyKind:
+		case "study CSV":
 			if i == 0 {
 				begin("log_4.csv", ",time_per_epoch,loss,lr,training_time,test_time,iou\n")
 			}
 			line("%d,%.6f,%.6f,0.001000,38765.412019,29.629347,0.899849\n", i, 189+loss(i), loss(i))
-		case lightningKind:
+		case "Lightning metrics":
 			if i == 0 {
 				begin("metrics.csv", "epoch,step,train_loss,val_acc,val_f1,val_loss\n")
 			}
@@ -93,7 +95,7 @@ func dense(name string) (path string, text []byte) {
 				begin("synthetic.log", "Model: ResNet50\nBatch size: 32\nNumber of GPUs: 8\n")
 			}
 			line("Iter #%d: %.1f img/sec per GPU\n", i, 1785+loss(i))
-		case plainKind:
+		case "plain loss lines":
 			if i == 0 {
 				begin("main.log", "")
 			}
@@ -108,14 +110,15 @@ func dense(name string) (path string, text []byte) {
 // included, in the best round: the speed a core on a machine that others use.
 func BenchmarkText(b *testing.B) {
 	for _, name := range []string{
-		studyKind, lightningKind, "MLPerf log", "DLLogger", "torchtitan", "rates by rank", "SC21 log", "Keras log", "U-Net study stdout",
-		"Horovod synthetic", plainKind,
+		"study CSV", "Lightning metrics", "MLPerf log", "DLLogger", "torchtitan", "rates by rank", "SC21 log", "Keras log", "U-Net study stdout",
+		"Horovod synthetic", "plain loss lines",
 	} {
 		b.Run(name, func(b *testing.B) {
 			path, text := dense(name)
-			k := kindNamed(b, textKind)
-			for _, other := range kinds() {
-				if other.name == name {
+			all := formats()
+			k := all[len(all)-1] // text logs
+			for _, other := range formats() {
+				if other.Name == name {
 					k = other
 				}
 			}
@@ -125,8 +128,8 @@ func BenchmarkText(b *testing.B) {
 			best := time.Hour
 			for b.Loop() {
 				before := processTime()
-				report := &Report{Path: path, Kind: k.name}
-				parts, err := k.read(context.Background(), &input{path: path, r: bytes.NewReader(text), size: int64(len(text)), report: report})
+				report := &record.Report{Path: path, Kind: k.Name}
+				parts, err := k.Read(context.Background(), &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report})
 				if err != nil || len(parts) != 1 || report.Lines != lines || report.LinesUsed < lines-1 || len(report.Unused) > 1 { // MLPerf: no run_stop
 					b.Fatalf("%d runs, %d of %d lines used, %v, %v", len(parts), report.LinesUsed, lines, report.Unused, err)
 				}

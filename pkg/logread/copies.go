@@ -3,6 +3,7 @@ package logread
 import (
 	"path/filepath"
 
+	"lockstep/pkg/logread/internal/table"
 	"lockstep/pkg/runs"
 )
 
@@ -14,7 +15,7 @@ func skipCopies(tasks []*task, paths []string) error {
 		if t.folder || t.report.Skipped != "" {
 			continue
 		}
-		if _, named := parseStudyName(t.path); !named {
+		if !table.IsStudyName(t.path) {
 			continue
 		}
 		dir, ok := runs.StudyLogSource(t.path)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/plaintext"
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -195,8 +197,8 @@ func (f *Follower) refresh(tasks map[string]*task, hold bool) (changed bool, err
 func (f *Follower) merged(lists [][]*task) *Logs {
 	logs := &Logs{}
 	for i, path := range f.paths {
-		var parts []*part
-		var reports []*Report
+		var parts []*record.Part
+		var reports []*record.Report
 		for _, t := range lists[i] {
 			own, report := f.files[t.path].copied()
 			parts, reports = append(parts, own...), append(reports, report)
@@ -204,8 +206,8 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 		m := &merger{options: f.options, root: path}
 		found := m.merge(parts)
 		for _, r := range reports {
-			logs.Reports = append(logs.Reports, *r)
-			logs.Problems = append(logs.Problems, r.problems()...)
+			logs.Reports = append(logs.Reports, Report(*r))
+			logs.Problems = append(logs.Problems, r.Problems()...)
 		}
 		for _, run := range found {
 			if !slices.ContainsFunc(logs.Runs, func(r runs.Run) bool { return r.Dir == run.Dir }) {
@@ -218,16 +220,16 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 
 // followed is a file, or a run folder of ours, and how far it was read.
 type followed struct {
-	tail    *runs.Tail    // of a run folder
-	growing *runs.Growing // of a file
-	kind    *kind         // of a text that is held; nil before
-	text    []byte        // what was read of it
-	events  *eventReader  // of an event file
-	large   bool          // the text is too long to be held
-	again   int64         // bytes that were read beside growing: of whole files
+	tail    *runs.Tail     // of a run folder
+	growing *runs.Growing  // of a file
+	kind    *record.Format // of a text that is held; nil before
+	text    []byte         // what was read of it
+	events  *events.Reader // of an event file
+	large   bool           // the text is too long to be held
+	again   int64          // bytes that were read beside growing: of whole files
 
-	parts  []*part
-	report Report
+	parts  []*record.Part
+	report record.Report
 }
 
 func newFollowed(t *task) *followed {
@@ -261,10 +263,10 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 		err = errors.Join(f.take(ctx, t, a, hold), a.Close())
 	}
 	if err != nil && ctx.Err() == nil {
-		was := f.report.problems()
-		f.parts, f.kind, f.events, f.text, f.report = nil, nil, nil, nil, Report{Path: t.path}
-		f.report.problem(0, "%v", err)
-		return !slices.Equal(was, f.report.problems()), nil
+		was := f.report.Problems()
+		f.parts, f.kind, f.events, f.text, f.report = nil, nil, nil, nil, record.Report{Path: t.path}
+		f.report.Problem(0, "%v", err)
+		return !slices.Equal(was, f.report.Problems()), nil
 	}
 	return true, ctx.Err()
 }
@@ -273,15 +275,15 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 func (f *followed) refreshFolder(t *task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
-		was := f.report.problems()
-		f.parts, f.report = nil, Report{Path: t.path, Kind: runFolder}
-		f.report.problem(0, "%v", err)
-		return !slices.Equal(was, f.report.problems())
+		was := f.report.Problems()
+		f.parts, f.report = nil, record.Report{Path: t.path, Kind: runFolder}
+		f.report.Problem(0, "%v", err)
+		return !slices.Equal(was, f.report.Problems())
 	}
 	if changed || f.parts == nil {
 		run := f.tail.Run()
-		f.report = Report{Path: t.path, Kind: runFolder, Runs: 1, Records: int64(len(run.Epochs)), Unused: run.Problems}
-		f.parts = []*part{{run: run, role: complete}}
+		f.report = record.Report{Path: t.path, Kind: runFolder, Runs: 1, Records: int64(len(run.Epochs)), Unused: run.Problems}
+		f.parts = []*record.Part{{Run: run, Role: record.RunFolder}}
 	}
 	return changed
 }
@@ -317,35 +319,25 @@ func (f *followed) begin(ctx context.Context, t *task, a *runs.Appended, hold bo
 		return err
 	}
 	head = head[:n]
-	known := kinds()
-	i := slices.IndexFunc(known, func(k kind) bool { return k.recognise(t.path, head) })
+	known := formats()
+	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
-	case i < 0, plaintext.Encoding(head) != "", never(head) != "", wholeDocument(known[max(i, 0)].name):
+	case i < 0, plaintext.Encoding(head) != "", never(head) != "", known[max(i, 0)].Document:
 		return f.whole(ctx, t, a)
-	case known[i].name == eventsKind:
-		f.events = newEventReader()
-		f.events.write(head)
+	case known[i].Name == events.Kind:
+		f.events = events.NewReader()
+		f.events.Write(head)
 	default:
 		f.kind, f.text = &known[i], head
 	}
 	return f.more(ctx, t, a, hold)
 }
 
-// wholeDocument says whether a kind's files are documents that are written as a
-// whole, and may end without a line end.
-func wholeDocument(kind string) bool {
-	switch kind {
-	case traceKind, huggingKind, benchyKind, hparamsKind:
-		return true
-	}
-	return false
-}
-
 // whole reads the file from its beginning, as Read does.
 func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
-	one := &task{path: t.path, named: t.named, size: t.size, report: Report{Path: t.path}}
+	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
 	parts, err := readTask(ctx, one)
 	f.parts, f.report = parts, one.report
 	f.again += one.report.Bytes
@@ -354,13 +346,13 @@ func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
 
 // more reads what was appended to a file whose kind is known.
 func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
-	f.report = Report{Path: t.path}
+	f.report = record.Report{Path: t.path}
 	if f.events != nil {
-		f.report.Kind = eventsKind
-		buf := make([]byte, eventsChunk)
+		f.report.Kind = events.Kind
+		buf := make([]byte, events.ChunkBytes)
 		for {
 			n, err := a.Read(buf)
-			f.events.write(buf[:n])
+			f.events.Write(buf[:n])
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -368,9 +360,9 @@ func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold boo
 				return err
 			}
 		}
-		f.events.report(&f.report, false)
+		f.events.Report(&f.report, false)
 		f.report.Bytes, f.report.Runs = f.growing.BytesRead(), 1
-		f.parts = []*part{{role: companion, events: f.events, run: runs.Run{Kind: eventsKind, Dir: t.path, File: t.path}}}
+		f.parts = []*record.Part{{Role: record.Companion, Source: f.events, Run: runs.Run{Kind: events.Kind, Dir: t.path, File: t.path}}}
 		return nil
 	}
 	room := int64(maxHeldText - len(f.text))
@@ -389,38 +381,38 @@ func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold boo
 // parse reads the text that is held, up to its last whole line.
 func (f *followed) parse(ctx context.Context, t *task) error {
 	text := f.text[:bytes.LastIndexByte(f.text, '\n')+1]
-	f.parts, f.report = nil, Report{Path: t.path, Kind: f.kind.name, Bytes: int64(len(text))}
+	f.parts, f.report = nil, record.Report{Path: t.path, Kind: f.kind.Name, Bytes: int64(len(text))}
 	if len(text) == 0 {
 		f.report.Skipped = "the file has no whole line yet"
 		return nil
 	}
-	in := &input{path: t.path, r: bytes.NewReader(text), size: int64(len(text)), report: &f.report}
-	parts, err := f.kind.read(ctx, in)
-	if errors.Is(err, errUnknown) { // so far: the lines that tell may come
-		f.report = Report{Path: t.path, Skipped: unknownKind(f.text)}
+	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
+	parts, err := f.kind.Read(ctx, in)
+	if errors.Is(err, record.ErrUnknown) { // so far: the lines that tell may come
+		f.report = record.Report{Path: t.path, Skipped: unknownKind(f.text)}
 		return nil
 	}
 	for _, p := range parts {
-		p.run.Kind = cmpString(p.run.Kind, f.kind.name, p.run.Kind == "")
-		p.run.Dir = cmpString(p.run.Dir, t.path, p.run.Dir == "")
-		p.run.File = cmpString(p.run.File, t.path, p.run.File == "")
+		p.Run.Kind = cmpString(p.Run.Kind, f.kind.Name, p.Run.Kind == "")
+		p.Run.Dir = cmpString(p.Run.Dir, t.path, p.Run.Dir == "")
+		p.Run.File = cmpString(p.Run.File, t.path, p.Run.File == "")
 	}
 	f.parts, f.report.Runs = parts, len(parts)
 	return err
 }
 
 // copied are the parts and the report, for a merger to change.
-func (f *followed) copied() ([]*part, *Report) {
+func (f *followed) copied() ([]*record.Part, *record.Report) {
 	report := f.report
 	report.Ignored, report.Unused, report.Assumed = slices.Clone(report.Ignored), slices.Clip(report.Unused), slices.Clip(report.Assumed)
-	var parts []*part
+	var parts []*record.Part
 	for _, p := range f.parts {
 		c := *p
-		c.report = &report
-		c.run.Epochs, c.run.Curves = slices.Clone(c.run.Epochs), slices.Clone(c.run.Curves)
-		c.run.Trials, c.run.Spans = slices.Clip(c.run.Trials), slices.Clip(c.run.Spans)
-		c.run.Problems, c.run.Workers = slices.Clip(c.run.Problems), slices.Clip(c.run.Workers)
-		c.run.Info.Config, c.run.Info.JobIDs = maps.Clone(c.run.Info.Config), maps.Clone(c.run.Info.JobIDs)
+		c.Report = &report
+		c.Run.Epochs, c.Run.Curves = slices.Clone(c.Run.Epochs), slices.Clone(c.Run.Curves)
+		c.Run.Trials, c.Run.Spans = slices.Clip(c.Run.Trials), slices.Clip(c.Run.Spans)
+		c.Run.Problems, c.Run.Workers = slices.Clip(c.Run.Problems), slices.Clip(c.Run.Workers)
+		c.Run.Info.Config, c.Run.Info.JobIDs = maps.Clone(c.Run.Info.Config), maps.Clone(c.Run.Info.JobIDs)
 		parts = append(parts, &c)
 	}
 	return parts, &report

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/recordtest"
 	"lockstep/pkg/runs"
 )
 
@@ -94,9 +95,9 @@ func TestFollow(t *testing.T) {
 	appended("its rest", "log_4.csv", half[20:]+"\n")
 
 	// Event files are read record by record; half a record waits too.
-	b := eventFile(event(1, 1, simple("a", 1)))
+	b := recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)))
 	appended("events", "2GPU/events.out.tfevents.1", string(b))
-	more := record(event(2, 2, simple("a", 2)))
+	more := recordtest.Record(recordtest.Event(2, 2, recordtest.Scalar("a", 2)))
 	appendTo(t, in("2GPU/events.out.tfevents.1"), string(more[:9]))
 	if !f.Next() || len(f.Runs()[0].Curves[0].Steps) != 1 || len(f.Logs().Problems) > 0 {
 		t.Fatalf("half a record: %+v, %v", f.Runs(), f.Logs().Problems)

@@ -9,11 +9,9 @@ import (
 	"sync"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
-
-// slurmJob is the key of Info.JobIDs under which a Slurm job's number stands.
-const slurmJob = "slurm"
 
 // identifier finds how many workers a run had, its series and its seed, where
 // the log itself does not say.
@@ -40,56 +38,56 @@ func newIdentifier() *identifier {
 
 // run completes the run of p: from the pattern, its content, its path, its
 // configuration, the first that says it.
-func (d *identifier) run(p *part) {
-	info := &p.run.Info
+func (d *identifier) run(p *record.Part, byPattern told) {
+	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone
 	}
-	byPath := d.path(p.run.File)
-	if n := p.told.workers; n > 0 {
+	byPath := d.path(p.Run.File)
+	if n := byPattern.workers; n > 0 {
 		if info.Workers > 0 && info.Workers != n {
-			p.report.assume("%s by the pattern; the file itself says %d", english.Count(n, "worker"), info.Workers)
+			p.Report.Assume("%s by the pattern; the file itself says %d", english.Count(n, "worker"), info.Workers)
 		}
 		info.Workers = n
 	}
 	if info.Workers == 0 && byPath.workers > 0 {
 		info.Workers = byPath.workers
-		p.report.assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
+		p.Report.Assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
 	}
 	if info.Workers == 0 {
 		d.configured(p)
 	}
 	if info.Workers == 0 {
-		p.report.problem(0, "nothing says how many workers ran: expected it in the path, such as 4GPU/ or log_4.csv; say it with --as 'NAME_{workers}.EXT'")
+		p.Report.Problem(0, "nothing says how many workers ran: expected it in the path, such as 4GPU/ or log_4.csv; say it with --as 'NAME_{workers}.EXT'")
 	}
-	if n := d.pathNodes(p.run.File); info.Nodes == 0 && n > 0 {
+	if n := d.pathNodes(p.Run.File); info.Nodes == 0 && n > 0 {
 		info.Nodes = n
-		p.report.assume("%s: from the path", english.Count(n, "node"))
+		p.Report.Assume("%s: from the path", english.Count(n, "node"))
 	}
 	switch {
-	case p.told.seed >= 0:
-		info.Seed = int64(p.told.seed)
-	case p.seedTold:
+	case byPattern.seed >= 0:
+		info.Seed = int64(byPattern.seed)
+	case p.SeedKnown:
 	case byPath.seed >= 0:
 		info.Seed = int64(byPath.seed)
-		p.report.assume("repeat %d: from the path", byPath.seed)
+		p.Report.Assume("repeat %d: from the path", byPath.seed)
 	default:
-		if s, ok := configNumber(info.Config, "seed", "random_seed", "manual_seed"); ok {
+		if s, ok := record.ConfigNumber(info.Config, "seed", "random_seed", "manual_seed"); ok {
 			info.Seed = int64(s)
-			p.report.assume("seed %d: from the configuration", info.Seed)
+			p.Report.Assume("seed %d: from the configuration", info.Seed)
 		}
 	}
-	if p.told.series != "" {
-		info.Series = p.told.series
+	if byPattern.series != "" {
+		info.Series = byPattern.series
 	}
 	if info.Series == "" {
-		info.Series, p.pathSeries = d.series(p.run.File), true
-		p.report.assume("series %q: from the path", info.Series)
+		info.Series, p.SeriesFromPath = d.series(p.Run.File), true
+		p.Report.Assume("series %q: from the path", info.Series)
 	} else if info.Study == "" {
-		info.Study = d.study(p.run.File, info.Series)
+		info.Study = d.study(p.Run.File, info.Series)
 	}
 	if info.Study == "" {
-		info.Study = d.study(p.run.File, "")
+		info.Study = d.study(p.Run.File, "")
 	}
 	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
 		info.GlobalBatch = info.BatchPerWorker * info.Workers
@@ -119,7 +117,7 @@ func elements(path string) []string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	base := uncompressedName(filepath.Base(path))
+	base := record.UncompressedName(filepath.Base(path))
 	found := []string{strings.TrimSuffix(base, filepath.Ext(base))}
 	for range 4 {
 		path = filepath.Dir(path)
@@ -168,7 +166,7 @@ func (d *identifier) pathNodes(path string) int {
 		if m == nil || m[1] == "" && (strings.HasPrefix(m[2], "0") || !strings.Contains(strings.ToLower(m[0]), "nodes")) {
 			continue
 		}
-		if n, err := strconv.Atoi(m[1] + m[2]); err == nil && n > 0 && n <= maxWorkers {
+		if n, err := strconv.Atoi(m[1] + m[2]); err == nil && n > 0 && n <= record.MaxWorkers {
 			return n
 		}
 	}
@@ -190,56 +188,31 @@ func pathNumber(re *regexp.Regexp, text string) (int, bool) {
 		return 0, false
 	}
 	n, err := strconv.Atoi(m[1])
-	return n, err == nil && n <= maxWorkers
+	return n, err == nil && n <= record.MaxWorkers
 }
 
 // numbered says whether text holds a digit, as every name must that an expression
 // of identifier matches: most do not, and to see that is a hundred times as fast.
 func numbered(text string) bool { return strings.ContainsAny(text, "0123456789") }
 
-// maxWorkers is more than any machine has: a number above it counts something
-// else.
-const maxWorkers = 1 << 22
-
 // configured takes the workers from the configuration.
-func (d *identifier) configured(p *part) {
-	c := p.run.Info.Config
-	if n, ok := configNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && whole(n) {
-		p.run.Info.Workers = int(n)
-		p.report.assume("%s: from the configuration", english.Count(int(n), "worker"))
+func (d *identifier) configured(p *record.Part) {
+	c := p.Run.Info.Config
+	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsCount(n) {
+		p.Run.Info.Workers = int(n)
+		p.Report.Assume("%s: from the configuration", english.Count(int(n), "worker"))
 		return
 	}
-	devices, ok := configNumber(c, "devices", "nproc_per_node", "trainer/devices")
-	if !ok || !whole(devices) {
+	devices, ok := record.ConfigNumber(c, "devices", "nproc_per_node", "trainer/devices")
+	if !ok || !record.IsCount(devices) {
 		return
 	}
-	nodes, ok := configNumber(c, "num_nodes", "nnodes", "nodes")
-	if !ok || !whole(nodes) || nodes*devices > maxWorkers {
+	nodes, ok := record.ConfigNumber(c, "num_nodes", "nnodes", "nodes")
+	if !ok || !record.IsCount(nodes) || nodes*devices > record.MaxWorkers {
 		nodes = 1
 	}
-	p.run.Info.Workers = int(devices * nodes)
-	p.report.assume("%s: devices %d × nodes %d of the configuration", english.Count(p.run.Info.Workers, "worker"), int(devices), int(nodes))
-}
-
-func whole(v float64) bool { return v >= 1 && v <= maxWorkers && v == float64(int(v)) }
-
-// configNumber is the first of the keys that holds a number.
-func configNumber(c map[string]any, keys ...string) (float64, bool) {
-	for _, k := range keys {
-		switch v := c[k].(type) {
-		case float64:
-			return v, true
-		case int:
-			return float64(v), true
-		case int64:
-			return float64(v), true
-		case string:
-			if f, err := strconv.ParseFloat(v, 64); err == nil {
-				return f, true
-			}
-		}
-	}
-	return 0, false
+	p.Run.Info.Workers = int(devices * nodes)
+	p.Report.Assume("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
 // plainNames are names that say nothing of what ran.
@@ -314,11 +287,11 @@ func (d *identifier) bare(name string) string {
 // wrote: slurm-1234.out, name-1234.out, and for a task of a job array
 // slurm-1234_5.out. Which of two numbers is a job's the known ones say, which
 // were accounted.
-func jobOf(p *part, known map[string]bool) {
-	if p.run.Info.JobIDs[slurmJob] != "" {
+func jobOf(p *record.Part, known map[string]bool) {
+	if p.Run.Info.JobIDs[record.SlurmJob] != "" {
 		return
 	}
-	base := uncompressedName(filepath.Base(p.run.File))
+	base := record.UncompressedName(filepath.Base(p.Run.File))
 	stem := strings.TrimSuffix(base, filepath.Ext(base))
 	switch filepath.Ext(base) {
 	case ".out", ".err", ".log", ".txt":
@@ -343,8 +316,8 @@ func jobOf(p *part, known map[string]bool) {
 	if len(id) < 3 {
 		return
 	}
-	if p.run.Info.JobIDs == nil {
-		p.run.Info.JobIDs = map[string]string{}
+	if p.Run.Info.JobIDs == nil {
+		p.Run.Info.JobIDs = map[string]string{}
 	}
-	p.run.Info.JobIDs[slurmJob] = id
+	p.Run.Info.JobIDs[record.SlurmJob] = id
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/logread/internal/recordtest"
 )
 
 func TestPatterns(t *testing.T) {
@@ -129,7 +131,7 @@ func TestNodesFromPaths(t *testing.T) {
 func TestCompanions(t *testing.T) {
 	dir := t.TempDir()
 	log := "Epoch 1/1\n2/2 - 9s - loss: 1.5\n"
-	events := string(eventFile(event(1, 1, simple("a", 1))))
+	events := string(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1))))
 	write(t, dir, map[string]string{
 		"one_2gpu/out.log": log, "one_2gpu/logs/events.out.tfevents.1": events, "one_2gpu/conf.yaml": "lr: 0.5\n",
 		"two_2gpu/a.log": log, "two_2gpu/b.log": log, "two_2gpu/events.out.tfevents.2": events,

@@ -3,6 +3,7 @@ package logread
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -146,7 +147,7 @@ func TestKeras3Bars(t *testing.T) {
 	const first, second = " - accuracy: 0.3100 - loss: 2.2000", " - accuracy: 0.3200 - loss: 2.1000"
 	const validated = " - val_accuracy: 0.3000 - val_loss: 2.0000   "
 	over := strings.Repeat("\b", 60) + "\r"
-	plain := func(text string) string { return string(withoutColours([]byte(text))) }
+	plain := func(text string) string { return regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(text, "") }
 	lines := "Epoch 1/2\n\n" + bar3(1, 196, "47s", first) + "\n" + bar3(98, 196, "1:10", first) + "\n" + bar3(196, 196, "0s", " - accuracy: 0.1 - loss: 9.1") + "\n" + bar3(196, 196, "45s", first) +
 		"\nEpoch 2/2\n\n" + bar3(196, 196, "0s", " - accuracy: 0.1 - loss: 9.1") + "\n" + bar3(196, 196, "40s", second) + "\n"
 	const want = "1@6 45s 2.2 0.31; 2@10 40s 2.1 0.32; "

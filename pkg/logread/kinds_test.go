@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -71,7 +72,7 @@ func near() cmp.Option { return cmp.Options{cmpopts.EquateNaNs(), cmpopts.Equate
 func TestEpochsOfKinds(t *testing.T) {
 	found := tree(t)
 	epoch := func(n, line int, set func(*runs.Epoch)) runs.Epoch {
-		e := unmeasured(n, line)
+		e := record.UnmeasuredEpoch(n, line)
 		set(&e)
 		return e
 	}
@@ -149,7 +150,7 @@ func TestRestOfKinds(t *testing.T) {
 		"sc21/trials/benchy.json": {{Name: "IO", Rate: 303.304, Spread: 1.468, Rates: []float64{301.836, 304.772}}, {Name: "FULL", Rate: 252.044, Rates: []float64{252.044}}},
 		// ± is 1.96 σ; the iterations are of one GPU of 8.
 		"horovod/synthetic.log": {{Name: "SYNTHETIC", Rate: 14281.2, Spread: 25 / 1.96, Rates: []float64{14286.4, 14276.8}, Line: 9}},
-		"hf/trainer_state.json": {{Name: "FULL", Rate: 259.1, Spread: nan()}},
+		"hf/trainer_state.json": {{Name: "FULL", Rate: 259.1, Spread: math.NaN()}},
 	} {
 		if d := cmp.Diff(want, found[name].Trials, near()); d != "" {
 			t.Errorf("%s (-want +got)\n%s", name, d)
@@ -157,13 +158,13 @@ func TestRestOfKinds(t *testing.T) {
 	}
 	nine := time.Date(2024, 8, 14, 9, 12, 0, 0, time.UTC).Unix()
 	for name, want := range map[string]runs.Curve{
-		"plain/4gpu/main.log":             {Name: "loss", Rank: -1, Steps: []int64{1, 2, 3, 4}, Values: []float64{8.049097061157227, 7.5, nan(), 6.25}},
-		"lightning/version_0/metrics.csv": {Name: "val_loss", Rank: -1, Steps: []int64{49, 99}, Values: []float64{1.1, nan()}},
+		"plain/4gpu/main.log":             {Name: "loss", Rank: -1, Steps: []int64{1, 2, 3, 4}, Values: []float64{8.049097061157227, 7.5, math.NaN(), 6.25}},
+		"lightning/version_0/metrics.csv": {Name: "val_loss", Rank: -1, Steps: []int64{49, 99}, Values: []float64{1.1, math.NaN()}},
 		"titan/llama_8gpu.log":            {Name: "tps", Rank: 0, Steps: []int64{1, 10}, Values: []float64{7123, 91004}, Times: []float64{float64(nine) + 41.5, float64(nine) + 44.5}},
 		"mlperf/result_0.txt":             {Name: "throughput", Rank: -1, Steps: []int64{1}, Values: []float64{341.957}, Times: []float64{1714835514.498}},
 		// Iterations count on over the epochs.
 		"dllogger/log_8gpu.json": {Name: "average_loss", Rank: -1, Steps: []int64{0, 1, 2, 3}, Values: []float64{3.62, 3.5, 2.5, 2.4}, Times: []float64{1587451057.91385, 1587451058.248618, 1587451116.248618, 1587451117.248618}},
-		"hf/trainer_state.json":  {Name: "grad_norm", Rank: -1, Steps: []int64{50, 100, 200}, Values: []float64{1.5, 1.25, nan()}},
+		"hf/trainer_state.json":  {Name: "grad_norm", Rank: -1, Steps: []int64{50, 100, 200}, Values: []float64{1.5, 1.25, math.NaN()}},
 	} {
 		got := runs.Curve{}
 		for _, c := range found[name].Curves {
@@ -183,7 +184,7 @@ func TestRestOfKinds(t *testing.T) {
 			t.Errorf("%s: %g s, expected %g", name, got, want)
 		}
 	}
-	if i := found["slurm/resnet50-2001.out"].Info; i.EnergyJoules != 5.4e6 || i.Nodes != 1 || i.JobIDs[slurmJob] != "2001" {
+	if i := found["slurm/resnet50-2001.out"].Info; i.EnergyJoules != 5.4e6 || i.Nodes != 1 || i.JobIDs[record.SlurmJob] != "2001" {
 		t.Errorf("what sacct tells of job 2001: %+v", i)
 	}
 	if i := found["mlperf/result_0.txt"].Info; i.Config[TrainingSeconds] != 70.5 || i.GlobalBatch != 56 || i.Nodes != 9 {
@@ -226,34 +227,6 @@ func TestKerasForms(t *testing.T) {
 	}
 }
 
-// TestLabels: what stands in front of a line, and what only looks like it.
-func TestLabels(t *testing.T) {
-	for _, c := range []struct {
-		line, message, stamp string
-		rank                 int
-	}{
-		{"0: hello", "hello", "", 0},
-		{" 12: hello", "hello", "", 12},
-		{"12:30:01 hello", "12:30:01 hello", "", -1},
-		{"[1,7]<stdout>:hello", "hello", "", 7},
-		{"[3]<stderr>:hello", "hello", "", 3},
-		{"[rank4]:hello", "hello", "", 4},
-		{"[INFO] EPOCH: 1/2", "[INFO] EPOCH: 1/2", "", -1},
-		{"[12] hello", "[12] hello", "", -1},
-		{"2021-11-12 00:32:26,118 - root - INFO -   hello - you", "hello - you", "2021-11-12 00:32:26,118", -1},
-		{"021-11-12 00:32:26,118 - root - INFO - hello", "hello", "021-11-12 00:32:26,118", -1},
-		{"1: 2018-10-07 20:36:09,348 INFO hello", "hello", "2018-10-07 20:36:09,348", 1},
-		{"2019-05-06 10:00:03.104433: I tensorflow", "433: I tensorflow", "2019-05-06 10:00:03.104", -1},
-		{"2021-11-12", "2021-11-12", "", -1},
-		{"1:", "1:", "", -1},
-	} {
-		log := &textLog{rank: -1}
-		if got := log.strip([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
-			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.rank, log.stamp)
-		}
-	}
-}
-
 // TestReports: what is said of the fixtures: nothing of what was left out or
 // taken from elsewhere goes unsaid.
 func TestReports(t *testing.T) {
@@ -289,7 +262,7 @@ func TestReports(t *testing.T) {
 // TestManyBadLines: the first hundred are kept, the rest is counted.
 func TestManyBadLines(t *testing.T) {
 	run := readOne(t, "log_2.csv", twoRows+strings.Repeat("x\n", 1000))
-	if len(run.Problems) != maxUnused+1 || run.Problems[maxUnused].Reason != "and 900 more lines that could not be used" {
+	if len(run.Problems) != record.MaxUnused+1 || run.Problems[record.MaxUnused].Reason != "and 900 more lines that could not be used" {
 		t.Errorf("%d problems, the last %v", len(run.Problems), run.Problems[len(run.Problems)-1])
 	}
 }
@@ -334,42 +307,4 @@ func ExampleExplain() {
 	//     taken: 4 workers: the name "baseline_4gpu"
 	//     taken: series "baseline": from the path
 	//     ignored: 1 line, the first is line 3: of no known form
-}
-
-// TestEpochsOutOfOrder: an epoch's number finds its values however the lines of
-// ranks with small and large labels, and of epochs that come again, are mixed.
-func TestEpochsOutOfOrder(t *testing.T) {
-	tr, l := newTrack(), newLines(strings.NewReader(""), 0)
-	for i, n := range []int{2, 5, 6, 3, 9, 1} {
-		if tr.find(n) != nil {
-			t.Errorf("epoch %d is there already", n)
-		}
-		tr.add(n, l).Samples = i
-		for k := range tr.epochs {
-			if e := tr.find(tr.epochs[k].Epoch); e != &tr.epochs[k] {
-				t.Errorf("epoch %d is not found after %d", tr.epochs[k].Epoch, n)
-			}
-		}
-	}
-	var ts tracks
-	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
-	for _, id := range ids {
-		if ts.find(id) != nil {
-			t.Errorf("track %v is there already", id)
-		}
-		ts.add(id)
-	}
-	for i, id := range ids {
-		if ts.find(id) != ts.all[i] {
-			t.Errorf("track %v is not the one that was added", id)
-		}
-	}
-	var c tally
-	times := map[int]int{}
-	for _, n := range []int{3, 1, 1, 2, 3, 0, 4, 4, 3, -1, 1 << 40, -1, 1 << 40} {
-		if before := c.add(n); before != times[n] {
-			t.Errorf("%d came %d times before, expected %d", n, before, times[n])
-		}
-		times[n]++
-	}
 }

@@ -19,50 +19,35 @@ package logread
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/table"
+	"lockstep/pkg/logread/internal/textlog"
+	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
 
-// kind is a kind of foreign log. recognise sees the first 4096 bytes of the
-// content; the path may only break ties. read gives the runs of one file, or
-// what it adds to one, and writes what it did not use into in.report.
-type kind struct {
-	name      string
-	recognise func(path string, head []byte) bool
-	read      func(ctx context.Context, in *input) ([]*part, error)
+// formats lists the formats of other programs' logs, in the order in which a
+// file is tried against them.
+func formats() []record.Format {
+	return slices.Concat([]record.Format{events.Format(), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
 }
 
-// kinds are the foreign logs that are known; the first that recognises reads.
-func kinds() []kind {
-	return []kind{
-		{name: eventsKind, recognise: isEvents, read: readEvents},
-		{name: traceKind, recognise: isTrace, read: readTrace},
-		{name: benchyKind, recognise: isBenchyJSON, read: readBenchyJSON},
-		{name: huggingKind, recognise: isHugging, read: readHugging},
-		{name: studyKind, recognise: isStudy, read: readStudy},
-		{name: lightningKind, recognise: isLightning, read: readLightning},
-		{name: sacctKind, recognise: isSacct, read: readSacct},
-		{name: hparamsKind, recognise: isHparams, read: readHparams},
-		{name: plainKind, recognise: isPlain, read: readPlain},
-		{name: tableKind, recognise: isTable, read: readTable},
-		{name: textKind, recognise: isText, read: readText}, // the last: it looks at every line
-	}
-}
-
-func kindNames() []string {
+func formatNames() []string {
 	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.name)
+	for _, k := range formats() {
+		names = append(names, k.Name)
 	}
 	return names
 }
 
-// errUnknown is what a kind returns that finds in the whole of a file nothing
-// that is its own: the file is of no known kind.
-var errUnknown = errors.New("of no known kind")
+// TrainingSeconds is the key of [runs.Info].Config for the seconds of the whole
+// training, if a log has them.
+const TrainingSeconds = record.TrainingSeconds
 
 // Options say how logs are read. The zero value reads as [Read] does.
 type Options struct {
@@ -111,7 +96,7 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 		if r := tasks[0].report; r.CopyOf == "" && (r.Skipped != "" || r.Kind == "") {
 			why := r.Skipped
 			if why == noKind {
-				why = "the file is of no known kind; expected a run folder or: " + strings.Join(kindNames(), ", ")
+				why = "the file is of no known kind; expected a run folder or: " + strings.Join(formatNames(), ", ")
 			}
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
@@ -127,8 +112,8 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 	}
 	for _, t := range tasks {
 		if !reported[t.path] {
-			logs.Reports = append(logs.Reports, t.report)
-			logs.Problems = append(logs.Problems, t.report.problems()...)
+			logs.Reports = append(logs.Reports, Report(t.report))
+			logs.Problems = append(logs.Problems, t.report.Problems()...)
 		}
 	}
 	seen := map[string]bool{}

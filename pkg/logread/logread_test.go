@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -264,8 +265,9 @@ func Example() {
 
 // TestReportOfUnread: of a file that cannot be opened there is no kind to say.
 func TestReportOfUnread(t *testing.T) {
-	r := Report{Path: "a.log"}
-	r.problem(0, "open a.log: permission denied")
+	file := record.Report{Path: "a.log"}
+	file.Problem(0, "open a.log: permission denied")
+	r := Report(file)
 	if got, want := r.String(), "a.log: not read: open a.log: permission denied\n"; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}

@@ -8,10 +8,17 @@ import (
 	"time"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
 
-// Several files may tell of one run. The rules, in this order:
+// splitNames are folders in which Keras keeps a file for each part of the data.
+func splitNames() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
+
+// merger makes runs of parts, since several files may describe one run. The
+// rules, in this order:
 //
 //   - A run folder of ours stands for itself; the traces in it are its spans.
 //   - Files that differ in the {rank} of a pattern alone are one run.
@@ -27,127 +34,105 @@ import (
 //   - A configuration file adds to the runs of its folder what they do not say.
 //   - A job's accounting belongs to the run whose file is named by the job's id;
 //     without such a run it is one by itself.
-type role int
-
-const (
-	complete   role = iota // a run folder: nothing but spans is added to it
-	principal              // a run by itself
-	companion              // adds to a run, or is one with its like
-	config                 // adds Info.Config to runs; never one by itself
-	accounting             // adds to the run of the job Info.JobIDs["slurm"]
-)
-
-// part is what one file tells of one run.
-type part struct {
-	run        runs.Run
-	role       role
-	line       int  // where the run begins in its file; 0 for the whole of it
-	seedTold   bool // run.Info.Seed is what the content says
-	pathSeries bool // run.Info.Series is what the path says
-	rateSums   bool // Epoch.SamplesPerSecond is of one rank: that of all is the sum
-	// state and stateOf order several files that hold states of one run.
-	state   int64
-	stateOf string
-	report  *Report
-	events  *eventReader // of an event file: joinEvents makes the run of it
-	trace   *trace       // of a trace: joinTraces makes the run of it
-
-	told told // by a pattern; workers, seed and rank -1 where it does not say
-}
-
-// splitNames are folders in which Keras keeps a file for each part of the data.
-func splitNames() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
-
-// merger makes runs of parts.
 type merger struct {
 	options Options
 	names   *identifier
-	root    string             // what was read: folders above it are not looked at
-	folders map[string][]*part // principal runs by their folder
-	ours    map[string]*part   // run folders
+	root    string                    // what was read: folders above it are not looked at
+	folders map[string][]*record.Part // principal runs by their folder
+	ours    map[string]*record.Part   // run folders
+	matched map[*record.Part]told     // what a pattern says of the file
+}
+
+// nameOf returns what a pattern says of the file; workers, seed and rank are -1
+// if none matches or it does not say.
+func (m *merger) nameOf(p *record.Part) told {
+	if t, ok := m.matched[p]; ok {
+		return t
+	}
+	return told{workers: -1, seed: -1, rank: -1}
 }
 
 // merge gives the runs in the order of their first parts.
-func (m *merger) merge(parts []*part) []runs.Run {
+func (m *merger) merge(parts []*record.Part) []runs.Run {
 	m.names = identifiers()
-	m.ours = map[string]*part{}
+	m.ours, m.matched = map[string]*record.Part{}, map[*record.Part]told{}
 	for _, p := range parts {
-		if p.role == complete {
-			m.ours[filepath.Clean(p.report.Path)] = p
+		if p.Role == record.RunFolder {
+			m.ours[filepath.Clean(p.Report.Path)] = p
 		}
-		p.told = told{workers: -1, seed: -1, rank: -1}
-		if p.role != complete {
+		if p.Role != record.RunFolder {
 			m.apply(p)
 		}
 	}
-	of := func(r role) []*part {
-		var found []*part
+	of := func(r record.Role) []*record.Part {
+		var found []*record.Part
 		for _, p := range parts {
-			if p.role == r {
+			if p.Role == r {
 				found = append(found, p)
 			}
 		}
 		return found
 	}
-	mains := m.joinRanks(of(principal))
+	mains := m.joinRanks(of(record.Principal))
 	mains = lastStates(mains)
 	mains = joinCopies(mains)
-	mains = append(mains, m.joinCompanions(joinTraces(joinEvents(of(companion))), mains)...)
-	joinConfig(of(config), mains)
-	jobs := of(accounting)
+	mains = append(mains, m.joinCompanions(trace.Join(events.Join(of(record.Companion))), mains)...)
+	joinConfig(of(record.Config), mains)
+	jobs := of(record.Accounting)
 	known := map[string]bool{}
 	for _, p := range jobs {
-		known[p.run.Info.JobIDs[slurmJob]] = true
+		known[p.Run.Info.JobIDs[record.SlurmJob]] = true
 	}
 	for _, p := range mains {
 		jobOf(p, known)
 	}
 	mains = append(mains, joinAccounting(jobs, mains)...)
 	for _, p := range mains {
-		m.names.run(p)
+		m.names.run(p, m.nameOf(p))
 	}
 	joinStudies(mains)
 	attachProblems(mains)
-	isMain := map[*part]bool{}
+	isMain := map[*record.Part]bool{}
 	for _, p := range mains {
 		isMain[p] = true
 	}
 	var found []runs.Run
 	for _, p := range parts {
-		if p.role == complete || isMain[p] {
-			found = append(found, p.run)
+		if p.Role == record.RunFolder || isMain[p] {
+			found = append(found, p.Run)
 		}
 	}
 	return found
 }
 
 // apply applies the first pattern that matches.
-func (m *merger) apply(p *part) {
+func (m *merger) apply(p *record.Part) {
 	for _, pattern := range m.options.As {
-		if t, ok := pattern.match(p.run.File); ok {
-			p.told = t
-			p.report.assume("the pattern %q matches", pattern)
+		if t, ok := pattern.match(p.Run.File); ok {
+			m.matched[p] = t
+			p.Report.Assume("the pattern %q matches", pattern)
 			return
 		}
 	}
 }
 
 // joinRanks makes one run of the files that differ in their rank alone.
-func (m *merger) joinRanks(mains []*part) []*part {
+func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 	type group struct {
 		rest string
 		line int // of the order in the file: the n-th run of each
 	}
-	groups := map[group][]*part{}
-	var kept []*part
+	groups := map[group][]*record.Part{}
+	var kept []*record.Part
 	nth := map[string]int{}
 	for _, p := range mains {
-		if p.told.rank < 0 {
+		name := m.nameOf(p)
+		if name.rank < 0 {
 			kept = append(kept, p)
 			continue
 		}
-		nth[p.run.File]++
-		g := group{p.told.rest, nth[p.run.File]}
+		nth[p.Run.File]++
+		g := group{name.rest, nth[p.Run.File]}
 		if groups[g] == nil {
 			kept = append(kept, p)
 		}
@@ -160,53 +145,53 @@ func (m *merger) joinRanks(mains []*part) []*part {
 		first := ranks[0]
 		by := make([][]runs.Epoch, len(ranks))
 		for i, p := range ranks {
-			by[i] = p.run.Epochs
+			by[i] = p.Run.Epochs
 			if i > 0 {
-				p.report.assume("a rank of the run in %s", first.run.File)
-				addMissing(&first.run, p.run)
+				p.Report.Assume("a rank of the run in %s", first.Run.File)
+				addMissing(&first.Run, p.Run)
 			}
 		}
-		first.run.Epochs = joinEpochs(by, first.rateSums)
-		if first.run.Info.Workers == 0 {
-			first.run.Info.Workers = len(ranks)
-			first.report.assume("%s: a file a rank", english.Count(len(ranks), "worker"))
+		first.Run.Epochs = record.JoinEpochs(by, first.SumRates)
+		if first.Run.Info.Workers == 0 {
+			first.Run.Info.Workers = len(ranks)
+			first.Report.Assume("%s: a file a rank", english.Count(len(ranks), "worker"))
 		}
 	}
 	return kept
 }
 
 // lastStates leaves out the earlier states of a run.
-func lastStates(mains []*part) []*part {
-	last := map[string]*part{}
+func lastStates(mains []*record.Part) []*record.Part {
+	last := map[string]*record.Part{}
 	for _, p := range mains {
-		if l := last[p.stateOf]; p.stateOf != "" && (l == nil || l.state < p.state) {
-			last[p.stateOf] = p
+		if l := last[p.StateOf]; p.StateOf != "" && (l == nil || l.State < p.State) {
+			last[p.StateOf] = p
 		}
 	}
-	return slices.DeleteFunc(mains, func(p *part) bool {
-		earlier := p.stateOf != "" && last[p.stateOf] != p
+	return slices.DeleteFunc(mains, func(p *record.Part) bool {
+		earlier := p.StateOf != "" && last[p.StateOf] != p
 		if earlier {
-			p.report.assume("an earlier state of the run in %s, which counts", last[p.stateOf].run.File)
+			p.Report.Assume("an earlier state of the run in %s, which counts", last[p.StateOf].Run.File)
 		}
 		return earlier
 	})
 }
 
 // joinCopies makes one run of logs that tell of the same one.
-func joinCopies(mains []*part) []*part {
-	var kept []*part
-	started := map[time.Time][]*part{}
+func joinCopies(mains []*record.Part) []*record.Part {
+	var kept []*record.Part
+	started := map[time.Time][]*record.Part{}
 	for _, p := range mains {
-		same := started[p.run.Info.Started]
-		i := slices.IndexFunc(same, func(k *part) bool { return sameRun(k.run, p.run) })
+		same := started[p.Run.Info.Started]
+		i := slices.IndexFunc(same, func(k *record.Part) bool { return sameRun(k.Run, p.Run) })
 		if i >= 0 {
-			p.report.assume("the same start and the same epochs as in %s: one run", same[i].run.File)
-			addMissing(&same[i].run, p.run)
+			p.Report.Assume("the same start and the same epochs as in %s: one run", same[i].Run.File)
+			addMissing(&same[i].Run, p.Run)
 			continue
 		}
 		kept = append(kept, p)
-		if !p.run.Info.Started.IsZero() && len(p.run.Epochs) > 0 {
-			started[p.run.Info.Started] = append(same, p)
+		if !p.Run.Info.Started.IsZero() && len(p.Run.Epochs) > 0 {
+			started[p.Run.Info.Started] = append(same, p)
 		}
 	}
 	return kept
@@ -219,20 +204,20 @@ func sameRun(a, b runs.Run) bool {
 
 // joinCompanions adds companions to the run they belong to. Those that belong
 // to none are returned as runs.
-func (m *merger) joinCompanions(companions, mains []*part) []*part {
-	groups := map[string]*part{}
-	var own []*part
+func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part {
+	groups := map[string]*record.Part{}
+	var own []*record.Part
 	for _, p := range companions {
-		folder := filepath.Dir(p.run.File)
+		folder := filepath.Dir(p.Run.File)
 		if slices.Contains(splitNames(), filepath.Base(folder)) {
-			for i := range p.run.Curves {
-				p.run.Curves[i].Name = filepath.Base(folder) + "/" + p.run.Curves[i].Name
+			for i := range p.Run.Curves {
+				p.Run.Curves[i].Name = filepath.Base(folder) + "/" + p.Run.Curves[i].Name
 			}
 			folder = filepath.Dir(folder)
 		}
 		if to := m.ours[folder]; to != nil {
-			p.report.assume("belongs to the run in %s", folder)
-			to.run.Spans = append(to.run.Spans, p.run.Spans...)
+			p.Report.Assume("belongs to the run in %s", folder)
+			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
 			continue
 		}
 		to, why := m.runOf(folder, mains)
@@ -240,27 +225,27 @@ func (m *merger) joinCompanions(companions, mains []*part) []*part {
 			to, why = groups[folder], "of the same folder"
 		}
 		if to == nil {
-			p.run.Dir = folder
+			p.Run.Dir = folder
 			groups[folder] = p
 			own = append(own, p)
 			if why != "" {
-				p.report.assume("%s", why)
+				p.Report.Assume("%s", why)
 			}
 			continue
 		}
-		p.report.assume("belongs to the run in %s (%s)", to.run.File, why)
-		addMissing(&to.run, p.run)
+		p.Report.Assume("belongs to the run in %s (%s)", to.Run.File, why)
+		addMissing(&to.Run, p.Run)
 	}
 	return own
 }
 
 // runOf is the one run whose file lies in folder or up to two above; nil where
 // there is none or several, which why then says.
-func (m *merger) runOf(folder string, mains []*part) (to *part, why string) {
+func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, why string) {
 	if m.folders == nil {
-		m.folders = map[string][]*part{}
+		m.folders = map[string][]*record.Part{}
 		for _, p := range mains {
-			m.folders[filepath.Dir(p.run.File)] = append(m.folders[filepath.Dir(p.run.File)], p)
+			m.folders[filepath.Dir(p.Run.File)] = append(m.folders[filepath.Dir(p.Run.File)], p)
 		}
 	}
 	for range 3 {
@@ -279,33 +264,33 @@ func (m *merger) runOf(folder string, mains []*part) (to *part, why string) {
 }
 
 // joinConfig adds configurations to the runs of their folders.
-func joinConfig(configs, mains []*part) {
+func joinConfig(configs, mains []*record.Part) {
 	for _, c := range configs {
 		n := 0
 		for _, p := range mains {
-			if filepath.Dir(p.run.File) == filepath.Dir(c.run.File) || p.run.Dir == filepath.Dir(c.run.File) {
-				addMissing(&p.run, runs.Run{Info: runs.Info{Config: c.run.Info.Config}})
+			if filepath.Dir(p.Run.File) == filepath.Dir(c.Run.File) || p.Run.Dir == filepath.Dir(c.Run.File) {
+				addMissing(&p.Run, runs.Run{Info: runs.Info{Config: c.Run.Info.Config}})
 				n++
 			}
 		}
-		c.report.assume("a configuration, of %s of its folder", english.Count(n, "run"))
+		c.Report.Assume("a configuration, of %s of its folder", english.Count(n, "run"))
 	}
 }
 
 // joinAccounting adds what a cluster accounted to the job's run; jobs without a
 // log are returned as runs. Where a job holds several runs its time and energy
 // are of none of them, and it ended as the last of them did.
-func joinAccounting(jobs, mains []*part) []*part {
-	var own []*part
+func joinAccounting(jobs, mains []*record.Part) []*record.Part {
+	var own []*record.Part
 	for _, job := range jobs {
-		id := job.run.Info.JobIDs[slurmJob]
-		var all, measured []*part
+		id := job.Run.Info.JobIDs[record.SlurmJob]
+		var all, measured []*record.Part
 		for _, p := range mains {
-			if id == "" || p.run.Info.JobIDs[slurmJob] != id {
+			if id == "" || p.Run.Info.JobIDs[record.SlurmJob] != id {
 				continue
 			}
 			all = append(all, p)
-			if len(p.run.Epochs)+len(p.run.Curves)+len(p.run.Trials)+len(p.run.Spans) > 0 || p.run.WallSeconds > 0 {
+			if len(p.Run.Epochs)+len(p.Run.Curves)+len(p.Run.Trials)+len(p.Run.Spans) > 0 || p.Run.WallSeconds > 0 {
 				measured = append(measured, p)
 			}
 		}
@@ -317,26 +302,26 @@ func joinAccounting(jobs, mains []*part) []*part {
 			measured = all
 		}
 		for _, p := range all {
-			p.report.assumeOnce("job %s is accounted in %s", id, job.run.File)
+			p.Report.AssumeOnce("job %s is accounted in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
-			addMissing(&measured[0].run, job.run)
+			addMissing(&measured[0].Run, job.Run)
 			continue
 		}
-		common := runs.Info{Series: job.run.Info.Series} // of each of them
-		if job.run.Info.Nodes == 1 {
+		common := runs.Info{Series: job.Run.Info.Series} // of each of them
+		if job.Run.Info.Nodes == 1 {
 			common.Nodes = 1
 		}
-		if job.run.Info.Workers == 1 {
+		if job.Run.Info.Workers == 1 {
 			common.Workers = 1
 		}
 		last := measured[len(measured)-1]
-		addMissing(&last.run, runs.Run{Info: runs.Info{Status: job.run.Info.Status, Error: job.run.Info.Error}})
+		addMissing(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
-			addMissing(&p.run, runs.Run{Info: common})
-			p.report.assumeOnce("job %s holds %d runs; its time and energy are of all of them, and of none", id, len(measured))
-			if job.run.Info.Error != "" {
-				p.report.assumeOnce("job %s ended as the last of its %d runs did, the one of %s", id, len(measured), last.run.Dir)
+			addMissing(&p.Run, runs.Run{Info: common})
+			p.Report.AssumeOnce("job %s holds %d runs; its time and energy are of all of them, and of none", id, len(measured))
+			if job.Run.Info.Error != "" {
+				p.Report.AssumeOnce("job %s ended as the last of its %d runs did, the one of %s", id, len(measured), last.Run.Dir)
 			}
 		}
 	}
@@ -346,38 +331,38 @@ func joinAccounting(jobs, mains []*part) []*part {
 // joinStudies puts a run whose path says its series into the study of the runs
 // of that series in the same folder that say it themselves: a study is a folder
 // above that is not named for the series, which the path alone cannot tell.
-func joinStudies(mains []*part) {
+func joinStudies(mains []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}
 	for _, p := range mains {
-		if !p.pathSeries {
-			studies[place{filepath.Dir(p.run.File), p.run.Info.Series}] = p.run.Info.Study
+		if !p.SeriesFromPath {
+			studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}] = p.Run.Info.Study
 		}
 	}
 	for _, p := range mains {
-		if study := studies[place{filepath.Dir(p.run.File), p.run.Info.Series}]; p.pathSeries && study != "" && study != p.run.Info.Study {
-			p.run.Info.Study = study
-			p.report.assume("study %q: that of series %q in the same folder", study, p.run.Info.Series)
+		if study := studies[place{filepath.Dir(p.Run.File), p.Run.Info.Series}]; p.SeriesFromPath && study != "" && study != p.Run.Info.Study {
+			p.Run.Info.Study = study
+			p.Report.Assume("study %q: that of series %q in the same folder", study, p.Run.Info.Series)
 		}
 	}
 }
 
 // attachProblems gives each run those of its file, by line where a file holds
 // several runs.
-func attachProblems(mains []*part) {
-	byFile := map[*Report][]*part{}
+func attachProblems(mains []*record.Part) {
+	byFile := map[*record.Report][]*record.Part{}
 	for _, p := range mains {
-		byFile[p.report] = append(byFile[p.report], p)
+		byFile[p.Report] = append(byFile[p.Report], p)
 	}
 	for report, parts := range byFile {
-		for _, problem := range report.problems() {
+		for _, problem := range report.Problems() {
 			to := parts[0]
 			for _, p := range parts {
-				if problem.Line >= p.line && strings.HasPrefix(p.run.File, problem.File) {
+				if problem.Line >= p.Line && strings.HasPrefix(p.Run.File, problem.File) {
 					to = p
 				}
 			}
-			to.run.Problems = append(to.run.Problems, problem)
+			to.Run.Problems = append(to.Run.Problems, problem)
 		}
 	}
 }

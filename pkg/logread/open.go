@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"lockstep/pkg/internal/plaintext"
+	"lockstep/pkg/logread/internal/record"
 )
 
 // headBytes is how much of a file's content a recogniser sees.
@@ -27,26 +28,11 @@ const (
 	maxWindow   = 128 << 20 // of zstd: memory of its decoder
 )
 
-// input is a file that a kind reads.
-type input struct {
-	path   string    // as it was met; problems name it
-	r      io.Reader // its content, unpacked
-	size   int64     // of the content, 0 where it is compressed
-	report *Report
-
-	at      io.ReaderAt // the content from any place on; nil where it is compressed
-	abreast int         // goroutines that may read it
-	least   int64       // bytes of a piece of a text log; 0: leastAhead
-}
-
-// problem notes a line that could not be used (0: the whole file).
-func (in *input) problem(line int, format string, a ...any) { in.report.problem(line, format, a...) }
-
 // content opens f's content: unpacked where it is compressed, and bounded.
-func content(ctx context.Context, f *os.File, size int64, report *Report) (*input, []byte, func(), error) {
+func content(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
 	raw := bufio.NewReaderSize(counted, 1<<16)
-	in := &input{path: report.Path, report: report, size: size, at: f}
+	in := &record.Input{Path: report.Path, Report: report, Size: size, ReaderAt: f}
 	none := func() {}
 	magic, err := raw.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -68,17 +54,19 @@ func content(ctx context.Context, f *os.File, size int64, report *Report) (*inpu
 		}
 		unpacked, closeIt = z, z.Close
 	}
-	body := &bounded{ctx: ctx, r: raw, report: report}
 	packed := raw
 	if unpacked != nil {
-		in.size, in.at = 0, nil
-		packed, body.packed = bufio.NewReaderSize(unpacked, 1<<16), counted
+		in.Size, in.ReaderAt = 0, nil
+		packed = bufio.NewReaderSize(unpacked, 1<<16)
 	}
 	text, encoding := plaintext.Reader(packed)
-	body.r = text
+	body := record.CountContent(ctx, text, report)
+	if unpacked != nil {
+		body = &bounded{r: body, packed: counted, report: report}
+	}
 	if encoding != "" {
-		in.size, in.at = 0, nil
-		report.assume("the text is %s", encoding)
+		in.Size, in.ReaderAt = 0, nil
+		report.Assume("the text is %s", encoding)
 	}
 	peek := bufio.NewReaderSize(body, headBytes)
 	head, err := peek.Peek(headBytes)
@@ -86,7 +74,7 @@ func content(ctx context.Context, f *os.File, size int64, report *Report) (*inpu
 		closeIt()
 		return nil, nil, none, err
 	}
-	in.r = &afterHead{head: head, peeked: peek, rest: body}
+	in.Reader = &afterHead{head: head, peeked: peek, rest: body}
 	return in, head, closeIt, nil
 }
 
@@ -128,33 +116,25 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded counts the content, and ends it where a compressed file holds out of
-// proportion to its size, is damaged, or the reading was called off.
+// bounded ends the content of a compressed file where it holds out of proportion
+// to its size or is damaged.
 type bounded struct {
-	ctx    context.Context
-	r      io.Reader
-	packed *countingReader // nil where the file is not compressed
-	report *Report
+	r      io.Reader // counted in report
+	packed *countingReader
+	report *record.Report
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
-	if err := b.ctx.Err(); err != nil {
-		return 0, err
-	}
 	n, err := b.r.Read(p)
-	b.report.Bytes += int64(n)
-	if b.packed == nil {
-		return n, err
-	}
 	switch got := b.report.Bytes; {
 	case got > maxUnpacked, got > ratioFrom && got/maxRatio > b.packed.n:
-		b.report.problem(0, "unpacking stopped after %d bytes: the file unpacks to more than %d times its size; what came before is read", got, maxRatio)
+		b.report.Problem(0, "unpacking stopped after %d bytes: the file unpacks to more than %d times its size; what came before is read", got, maxRatio)
 		return n, io.EOF
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		b.report.problem(0, "the compressed file ends in the middle; what came before is read")
+		b.report.Problem(0, "the compressed file ends in the middle; what came before is read")
 		return n, io.EOF
 	case err != nil && !errors.Is(err, io.EOF) && damaged(err):
-		b.report.problem(0, "the compressed file is damaged after %d bytes of content (%v); what came before is read", got, err)
+		b.report.Problem(0, "the compressed file is damaged after %d bytes of content (%v); what came before is read", got, err)
 		return n, io.EOF
 	}
 	return n, err

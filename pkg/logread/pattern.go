@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/logread/internal/record"
 )
 
 // Pattern says what the name of a file tells of its run. It counts more than
@@ -106,7 +108,7 @@ func (p Pattern) match(path string) (told, bool) {
 	path = filepath.ToSlash(path)
 	m := p.re.FindStringSubmatchIndex(path)
 	if m == nil {
-		if bare := uncompressedName(path); bare != path {
+		if bare := record.UncompressedName(path); bare != path {
 			return p.match(bare)
 		}
 		return told{}, false
@@ -139,14 +141,4 @@ func (p Pattern) match(path string) (told, bool) {
 		}
 	}
 	return t, true
-}
-
-// uncompressedName leaves out the ending that a compression adds.
-func uncompressedName(path string) string {
-	for _, end := range []string{".gz", ".zst", ".zstd"} {
-		if bare, ok := strings.CutSuffix(path, end); ok {
-			return bare
-		}
-	}
-	return path
 }

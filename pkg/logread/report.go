@@ -3,7 +3,6 @@ package logread
 import (
 	"fmt"
 	"html"
-	"slices"
 	"strings"
 
 	"github.com/go-gota/gota/dataframe"
@@ -11,15 +10,12 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
-// maxUnused bounds the problems that are kept of a file, and maxIgnored the
-// reasons: a file may be damaged on every line.
-const (
-	maxUnused  = 100
-	maxIgnored = 16
-)
+// Ignored counts the lines of a file that were ignored for one reason.
+type Ignored = record.Ignored
 
 // Report says what was done with a file: nothing that was left out goes
 // unsaid.
@@ -43,117 +39,6 @@ type Report struct {
 	// CopyOf is the run folder that the file is a copy of (runs.WriteStudyLog),
 	// and that is read too; empty for other files.
 	CopyOf string
-}
-
-// Ignored counts the lines that were left alone for a reason.
-type Ignored struct {
-	Reason string
-	Lines  int64
-	First  int // line number of the first
-}
-
-// LinesIgnored is the sum over all reasons.
-func (r Report) LinesIgnored() int64 {
-	var n int64
-	for _, i := range r.Ignored {
-		n += i.Lines
-	}
-	return n
-}
-
-// problem notes what could not be used; line 0 means the whole file.
-func (r *Report) problem(line int, format string, a ...any) {
-	if len(r.Unused) >= maxUnused {
-		r.UnusedMore++
-		return
-	}
-	r.Unused = append(r.Unused, runs.Problem{File: r.Path, Line: line, Reason: fmt.Sprintf(format, a...)})
-}
-
-// ignore counts a line that holds no value.
-func (r *Report) ignore(line int, reason string) {
-	r.ignoreMore(Ignored{Reason: reason, Lines: 1, First: line})
-}
-
-// ignoreMore counts such lines.
-func (r *Report) ignoreMore(more Ignored) {
-	for i := range r.Ignored {
-		if r.Ignored[i].Reason == more.Reason {
-			r.Ignored[i].Lines += more.Lines
-			return
-		}
-	}
-	if len(r.Ignored) >= maxIgnored {
-		r.Ignored[maxIgnored-1].Lines += more.Lines
-		return
-	}
-	r.Ignored = append(r.Ignored, more)
-}
-
-// assume notes what was taken from elsewhere than the values of the file.
-func (r *Report) assume(format string, a ...any) {
-	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
-}
-
-// assumeOnce is assume, but says nothing twice.
-func (r *Report) assumeOnce(format string, a ...any) {
-	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
-		r.Assumed = append(r.Assumed, text)
-	}
-}
-
-// problems are those of the file, and one that counts what was not kept.
-func (r *Report) problems() []runs.Problem {
-	if r.UnusedMore == 0 {
-		return r.Unused
-	}
-	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %s that could not be used", english.Count(r.UnusedMore, "more line"))}
-	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
-}
-
-// unread is why the file was not read; empty where it was. One that cannot be
-// opened is a problem, and one of no known kind is not.
-func (r Report) unread() string {
-	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
-		return r.Unused[0].Reason
-	}
-	return r.Skipped
-}
-
-// String is the report as lines of text.
-func (r Report) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))
-	if why := r.unread(); why != "" {
-		fmt.Fprintf(&b, "not read: %s\n", clean.Text(why))
-		return b.String()
-	}
-	b.WriteString(r.Kind)
-	if r.Compression != "" {
-		fmt.Fprintf(&b, " (%s)", r.Compression)
-	}
-	fmt.Fprintf(&b, ", %s, %s", english.Count(r.Runs, "run"), english.Count(int(r.Records), "record"))
-	if r.Lines > 0 {
-		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
-	}
-	b.WriteByte('\n')
-	for _, a := range r.Assumed {
-		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
-	}
-	for _, i := range r.Ignored {
-		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, clean.Text(i.Reason))
-	}
-	for _, p := range r.Unused {
-		if p.Line == 0 {
-			fmt.Fprintf(&b, "    not used: %s\n", clean.Text(p.Reason))
-			continue
-		}
-		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, clean.Text(p.Reason))
-	}
-	if r.UnusedMore > 0 {
-		fmt.Fprintf(&b, "    not used: %s\n", english.Count(r.UnusedMore, "more line"))
-	}
-	return b.String()
 }
 
 // Reports are those of all files under the paths that were read, in natural
@@ -230,5 +115,59 @@ func (r Reports) HTML() string {
 			html.EscapeString(clean.Text(one.Path)), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
 	}
 	b.WriteString("</tbody></table>")
+	return b.String()
+}
+
+// LinesIgnored is the sum over all reasons.
+func (r Report) LinesIgnored() int64 {
+	var n int64
+	for _, i := range r.Ignored {
+		n += i.Lines
+	}
+	return n
+}
+
+// unread is why the file was not read; empty where it was. One that cannot be
+// opened is a problem, and one of no known kind is not.
+func (r Report) unread() string {
+	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
+		return r.Unused[0].Reason
+	}
+	return r.Skipped
+}
+
+// String is the report as lines of text.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))
+	if why := r.unread(); why != "" {
+		fmt.Fprintf(&b, "not read: %s\n", clean.Text(why))
+		return b.String()
+	}
+	b.WriteString(r.Kind)
+	if r.Compression != "" {
+		fmt.Fprintf(&b, " (%s)", r.Compression)
+	}
+	fmt.Fprintf(&b, ", %s, %s", english.Count(r.Runs, "run"), english.Count(int(r.Records), "record"))
+	if r.Lines > 0 {
+		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
+	}
+	b.WriteByte('\n')
+	for _, a := range r.Assumed {
+		fmt.Fprintf(&b, "    taken: %s\n", clean.Text(a))
+	}
+	for _, i := range r.Ignored {
+		fmt.Fprintf(&b, "    ignored: %s, the first is line %d: %s\n", english.Count(int(i.Lines), "line"), i.First, clean.Text(i.Reason))
+	}
+	for _, p := range r.Unused {
+		if p.Line == 0 {
+			fmt.Fprintf(&b, "    not used: %s\n", clean.Text(p.Reason))
+			continue
+		}
+		fmt.Fprintf(&b, "    not used: line %d: %s\n", p.Line, clean.Text(p.Reason))
+	}
+	if r.UnusedMore > 0 {
+		fmt.Fprintf(&b, "    not used: %s\n", english.Count(r.UnusedMore, "more line"))
+	}
 	return b.String()
 }

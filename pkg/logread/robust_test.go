@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,8 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-
-	"lockstep/pkg/runs"
 )
 
 func gzipped(t testing.TB, text []byte) []byte {
@@ -205,38 +202,6 @@ func TestLinksAndOtherFiles(t *testing.T) {
 	}
 }
 
-// TestLongLine: a line of 100 MB is cut, counted, said, and not held; what
-// stands before and behind it is read.
-func TestLongLine(t *testing.T) {
-	const long = 100 << 20
-	before, behind := "Epoch 1/2\n2/2 - 9s - loss: 1.5\n", "\nEpoch 2/2\n2/2 - 8s - loss: 1.25\n"
-	r := io.MultiReader(strings.NewReader(before), io.LimitReader(endless{}, long), strings.NewReader(behind))
-	report := &Report{Path: "job_2gpu.out"}
-	var start, end runtime.MemStats
-	runtime.ReadMemStats(&start)
-	parts, err := kindNamed(t, textKind).read(t.Context(), &input{path: report.Path, r: r, report: report})
-	runtime.ReadMemStats(&end)
-	check(t, err)
-	if got := end.TotalAlloc - start.TotalAlloc; got > 16<<20 {
-		t.Errorf("%d bytes allocated", got)
-	}
-	if len(parts) != 1 || len(parts[0].run.Epochs) != 2 || parts[0].run.Epochs[1].TrainLoss != 1.25 || parts[0].run.Epochs[1].Line != 5 {
-		t.Fatalf("parts %+v", parts)
-	}
-	if d := cmp.Diff([]runs.Problem{{File: report.Path, Line: 3, Reason: "line is longer than 1048576 bytes"}}, report.Unused); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-}
-
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 'x'
-	}
-	return len(p), nil
-}
-
 // TestClockJumps: the seconds of an epoch that cannot be are left out, and a
 // time stamp that goes back is said.
 func TestClockJumps(t *testing.T) {
@@ -335,49 +300,9 @@ func TestTornEnd(t *testing.T) {
 func TestCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (Options{}).Read(ctx, "testdata/tree"); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+	for _, path := range []string{"testdata/tree", "testdata/tree/sc21/base/4GPU/00/out.log"} {
+		if _, err := (Options{}).Read(ctx, path); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", path, err)
+		}
 	}
-}
-
-// TestMemory: of a long log only its values are held, and of a curve so many
-// points that a figure shows no more.
-func TestMemory(t *testing.T) {
-	const steps = 1 << 20 // about 90 MB
-	report := &Report{Path: "llama_8gpu.log"}
-	r := &stepLines{last: steps}
-	parts, err := kindNamed(t, textKind).read(t.Context(), &input{path: report.Path, r: r, report: report})
-	check(t, err)
-	if len(parts) != 1 || report.LinesUsed != steps {
-		t.Fatalf("%d parts, %d lines used", len(parts), report.LinesUsed)
-	}
-	if kept := keptBytes(parts[0].run); kept > 16<<20 {
-		t.Errorf("%d bytes kept of %d", kept, r.bytes)
-	}
-	loss := parts[0].run.Curves[0]
-	// Of 2^20 points at most 2^18 are kept: every fourth.
-	if len(loss.Steps) != steps/4 || loss.Steps[1]-loss.Steps[0] != 4 || !strings.Contains(report.String(), "loss has 1048576 points; every 4th is kept") {
-		t.Errorf("%d points, %s", len(loss.Steps), report)
-	}
-}
-
-// stepLines are lines of torchtitan, made as they are read.
-type stepLines struct {
-	next, last int
-	rest       []byte
-	bytes      int64
-}
-
-func (s *stepLines) Read(p []byte) (int, error) {
-	for len(s.rest) < len(p) && s.next < s.last {
-		s.next++
-		s.rest = fmt.Appendf(s.rest, "[rank0]:2024-08-14 09:12:41,500 - root - INFO - step: %d  loss:  8.1309  tps: 7,123\n", s.next)
-	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[:copy(s.rest, s.rest[n:])]
-	s.bytes += int64(n)
-	if n == 0 {
-		return 0, io.EOF
-	}
-	return n, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
 
+	"lockstep/pkg/logread/internal/columnar"
 	"lockstep/pkg/runs"
 )
 
@@ -416,22 +417,27 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, what string, pa
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	rows := func(use func(Row) error) error { return giveAll(ctx, read, what, use, &problems) }
+	var rows giveRows = func(use func(Row) error) error { return giveAll(ctx, read, what, use, &problems) }
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)
 	case FormatJSON:
 		err = writeJSON(b, rows)
 	case FormatParquet:
-		err = writeColumns(newParquetWriter(b), rows)
+		err = columnar.WriteParquet(b, rows.columns)
 	case FormatArrow:
-		err = writeColumns(newArrowWriter(b), rows)
+		err = columnar.WriteArrow(b, rows.columns)
 	}
 	return problems, errors.Join(err, b.Flush())
 }
 
 // giveRows gives the rows that are written, each time the same.
 type giveRows func(use func(Row) error) error
+
+// columns gives the rows to a columnar format.
+func (rows giveRows) columns(use func(columnar.Row) error) error {
+	return rows(func(r Row) error { return use(columnar.Row(r)) })
+}
 
 func writeCSV(w *bufio.Writer, rows giveRows) error {
 	cw := csv.NewWriter(w)

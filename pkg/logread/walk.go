@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
 
@@ -23,7 +24,7 @@ type task struct {
 	size   int64
 	// abreast is how many goroutines may read it, where it is a file.
 	abreast int
-	report  Report
+	report  record.Report
 }
 
 // list lists what there is to read in and under path, in natural order. Links
@@ -38,7 +39,7 @@ func list(path string) ([]*task, error) {
 		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
 			return listFolder(nil, filepath.Dir(path))
 		}
-		return []*task{{path: path, named: true, size: info.Size(), report: Report{Path: path}}}, nil
+		return []*task{{path: path, named: true, size: info.Size(), report: record.Report{Path: path}}}, nil
 	}
 	return listFolder(nil, path)
 }
@@ -51,7 +52,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	}
 	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // the latter alone: runs.Read says what is wrong
 	if slices.ContainsFunc(entries, ours) {
-		tasks = append(tasks, &task{path: dir, folder: true, report: Report{Path: dir}})
+		tasks = append(tasks, &task{path: dir, folder: true, report: record.Report{Path: dir}})
 		for _, e := range entries { // of a profile
 			if ok, err := filepath.Match("trace-*.json", e.Name()); err != nil || !ok || !e.Type().IsRegular() {
 				continue
@@ -68,7 +69,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return runs.NaturalCompare(a.Name(), b.Name()) })
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		t := &task{path: path, report: Report{Path: path}}
+		t := &task{path: path, report: record.Report{Path: path}}
 		switch {
 		case e.Name() == runs.OwnersFile: // a lock that was taken before there was a run
 			continue
@@ -78,7 +79,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 			var err error
 			if tasks, err = listFolder(tasks, path); err != nil {
 				t.report.Skipped = "the folder cannot be read"
-				t.report.problem(0, "%v", err)
+				t.report.Problem(0, "%v", err)
 				tasks = append(tasks, t)
 			}
 			continue
@@ -98,12 +99,12 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 
 // done is what a task gave.
 type done struct {
-	parts []*part
+	parts []*record.Part
 	err   error
 }
 
 // readAll reads the tasks side by side and gives what they hold in their order.
-func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*part, error) {
+func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*record.Part, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make([]chan done, len(tasks))
@@ -144,7 +145,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 			}
 		}
 	}()
-	var all []*part
+	var all []*record.Part
 	var first error
 	for i, t := range tasks { // every one is waited for, so that no goroutine outlives the call
 		d := <-results[i]
@@ -162,7 +163,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 
 // readTask reads a run folder or a file. An error is one of the context; all
 // else is in the report.
-func readTask(ctx context.Context, t *task) ([]*part, error) {
+func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -172,19 +173,19 @@ func readTask(ctx context.Context, t *task) ([]*part, error) {
 		run, err := runs.Read(t.path)
 		t.report.Kind = runFolder
 		if err != nil {
-			t.report.problem(0, "%v", err)
+			t.report.Problem(0, "%v", err)
 			return nil, nil
 		}
 		t.report.Runs, t.report.Records = 1, int64(len(run.Epochs))
 		t.report.Unused = append(t.report.Unused, run.Problems...)
-		return []*part{{run: run, role: complete, report: &t.report}}, nil
+		return []*record.Part{{Run: run, Role: record.RunFolder, Report: &t.report}}, nil
 	}
 	parts, err := readFile(ctx, t)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		t.report.problem(0, "%v", err)
+		t.report.Problem(0, "%v", err)
 	}
 	return parts, nil
 }
@@ -193,7 +194,7 @@ func readTask(ctx context.Context, t *task) ([]*part, error) {
 const runFolder = "run folder"
 
 // readFile reads a file if it is of a known kind.
-func readFile(ctx context.Context, t *task) (parts []*part, err error) {
+func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
 	if t.named {
 		open = func() (*os.File, error) { return os.Open(t.path) }
@@ -208,37 +209,37 @@ func readFile(ctx context.Context, t *task) (parts []*part, err error) {
 		return nil, err
 	}
 	defer closeIt()
-	in.abreast = t.abreast
+	in.Goroutines = t.abreast
 	if why := never(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil
 	}
-	for _, k := range kinds() {
-		if !k.recognise(t.path, head) {
+	for _, k := range formats() {
+		if !k.Recognizes(t.path, head) {
 			continue
 		}
-		t.report.Kind = k.name
-		parts, err = k.read(ctx, in)
-		if errors.Is(err, errUnknown) {
+		t.report.Kind = k.Name
+		parts, err = k.Read(ctx, in)
+		if errors.Is(err, record.ErrUnknown) {
 			break
 		}
 		for i, p := range parts {
-			p.report = &t.report
-			if p.run.Kind == "" {
-				p.run.Kind = k.name
+			p.Report = &t.report
+			if p.Run.Kind == "" {
+				p.Run.Kind = k.Name
 			}
-			if p.run.Dir == "" {
-				p.run.Dir = t.path
+			if p.Run.Dir == "" {
+				p.Run.Dir = t.path
 				if i > 0 { // a file may hold several runs
-					p.run.Dir += "#" + strconv.Itoa(i+1)
+					p.Run.Dir += "#" + strconv.Itoa(i+1)
 				}
 			}
-			if p.run.File == "" {
-				p.run.File = t.path
+			if p.Run.File == "" {
+				p.Run.File = t.path
 			}
 		}
 		for _, p := range parts {
-			if p.role != config {
+			if p.Role != record.Config {
 				t.report.Runs++
 			}
 		}

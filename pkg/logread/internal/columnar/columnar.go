@@ -1,0 +1,277 @@
+package columnar
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/parquet-go/parquet-go"
+)
+
+// Row is a measured value; logread.Row, which says what the fields mean,
+// converts into it.
+type Row struct {
+	Run     string
+	Series  string
+	Workers int
+	Seed    int64
+	Rank    int // -1 if it does not apply
+	Epoch   int // 0 if it does not apply
+	Step    int // -1 if it does not apply
+	Name    string
+	Value   float64
+}
+
+// Rows calls use for each row. It may be called twice and must give the
+// same rows each time.
+type Rows func(use func(Row) error) error
+
+// WriteArrow writes rows in the file format of Arrow IPC.
+func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWriter(w), rows) }
+
+// WriteParquet writes rows as Parquet.
+func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
+
+// groupRows is how many rows are in memory before they are written together:
+// a row group of Parquet, a record batch of Arrow.
+const groupRows = 1 << 16
+
+// The columns of text, in their order in a group.
+const (
+	columnRun = iota
+	columnSeries
+	columnName
+	textColumns
+)
+
+// The columns of counts that may be empty.
+const (
+	columnRank = iota
+	columnEpoch
+	columnStep
+	countColumns
+)
+
+// dictionary numbers the different texts of a column.
+type dictionary struct {
+	texts []string
+	index map[string]int32
+}
+
+func (d *dictionary) number(text string) int32 {
+	i, ok := d.index[text]
+	if !ok {
+		if d.index == nil {
+			d.index = map[string]int32{}
+		}
+		i = int32(len(d.texts))
+		d.index[text], d.texts = i, append(d.texts, text)
+	}
+	return i
+}
+
+// group is rows by columns.
+type group struct {
+	texts   [textColumns][]int32 // numbers in the column's dictionary
+	workers []int32
+	seeds   []int64
+	counts  [countColumns][]int64
+	there   [countColumns][]bool // whether the count applies
+	values  []float64
+}
+
+func (g *group) add(d *[textColumns]dictionary, r Row) {
+	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
+		g.texts[i] = append(g.texts[i], d[i].number(text))
+	}
+	g.workers, g.seeds, g.values = append(g.workers, int32(r.Workers)), append(g.seeds, r.Seed), append(g.values, r.Value)
+	least := [countColumns]int{columnRank: 0, columnEpoch: 1, columnStep: 0}
+	for i, n := range [countColumns]int{columnRank: r.Rank, columnEpoch: r.Epoch, columnStep: r.Step} {
+		g.counts[i], g.there[i] = append(g.counts[i], int64(n)), append(g.there[i], n >= least[i])
+	}
+}
+
+func (g *group) reset() {
+	for i := range g.texts {
+		g.texts[i] = g.texts[i][:0]
+	}
+	for i := range g.counts {
+		g.counts[i], g.there[i] = g.counts[i][:0], g.there[i][:0]
+	}
+	g.workers, g.seeds, g.values = g.workers[:0], g.seeds[:0], g.values[:0]
+}
+
+// columnWriter writes groups of rows in a format.
+type columnWriter interface {
+	// dictionaryFirst says that the format wants all texts before the first row.
+	dictionaryFirst() bool
+	write(d *[textColumns]dictionary, g *group) error
+	close() error
+}
+
+// writeColumns writes rows in groups.
+func writeColumns(w columnWriter, rows Rows) error {
+	var d [textColumns]dictionary
+	var g group
+	if w.dictionaryFirst() {
+		err := rows(func(r Row) error {
+			d[columnRun].number(r.Run)
+			d[columnSeries].number(r.Series)
+			d[columnName].number(r.Name)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	known := [textColumns]int{len(d[0].texts), len(d[1].texts), len(d[2].texts)}
+	flush := func() error {
+		for i := range d {
+			if w.dictionaryFirst() && len(d[i].texts) > known[i] {
+				return errors.New("the logs changed while they were written; write them again")
+			}
+		}
+		err := w.write(&d, &g)
+		g.reset()
+		return err
+	}
+	err := rows(func(r Row) error {
+		g.add(&d, r)
+		if len(g.values) < groupRows {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return errors.Join(err, w.close())
+	}
+	if len(g.values) > 0 {
+		if err := flush(); err != nil {
+			return errors.Join(fmt.Errorf("write rows: %w", err), w.close())
+		}
+	}
+	return w.close()
+}
+
+// arrowWriter writes Arrow's file format with dictionaries for the texts. The
+// format has one dictionary a column, before all batches.
+type arrowWriter struct {
+	w      *ipc.FileWriter
+	schema *arrow.Schema
+	dicts  [textColumns]arrow.Array
+	err    error
+}
+
+func newArrowWriter(w io.Writer) *arrowWriter {
+	text := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
+	s := arrow.NewSchema([]arrow.Field{
+		{Name: "run", Type: text},
+		{Name: "series", Type: text},
+		{Name: "workers", Type: arrow.PrimitiveTypes.Int32},
+		{Name: "seed", Type: arrow.PrimitiveTypes.Int64},
+		{Name: "rank", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+		{Name: "epoch", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+		{Name: "step", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+		{Name: "name", Type: text},
+		{Name: "value", Type: arrow.PrimitiveTypes.Float64},
+	}, nil)
+	a := &arrowWriter{schema: s}
+	a.w, a.err = ipc.NewFileWriter(w, ipc.WithSchema(s))
+	return a
+}
+
+func (a *arrowWriter) dictionaryFirst() bool { return true }
+
+func (a *arrowWriter) write(d *[textColumns]dictionary, g *group) error {
+	if a.err != nil {
+		return a.err
+	}
+	mem := memory.DefaultAllocator
+	text := func(column int) arrow.Array {
+		if a.dicts[column] == nil {
+			b := array.NewStringBuilder(mem)
+			b.AppendValues(d[column].texts, nil)
+			a.dicts[column] = b.NewArray()
+		}
+		b := array.NewInt32Builder(mem)
+		b.AppendValues(g.texts[column], nil)
+		return array.NewDictionaryArray(a.schema.Field(0).Type, b.NewArray(), a.dicts[column])
+	}
+	ints := func(v []int64, there []bool) arrow.Array {
+		b := array.NewInt64Builder(mem)
+		b.AppendValues(v, there)
+		return b.NewArray()
+	}
+	workers := array.NewInt32Builder(mem)
+	workers.AppendValues(g.workers, nil)
+	values := array.NewFloat64Builder(mem)
+	values.AppendValues(g.values, nil)
+	batch := array.NewRecordBatch(a.schema, []arrow.Array{
+		text(columnRun), text(columnSeries), workers.NewArray(), ints(g.seeds, nil),
+		ints(g.counts[columnRank], g.there[columnRank]), ints(g.counts[columnEpoch], g.there[columnEpoch]),
+		ints(g.counts[columnStep], g.there[columnStep]), text(columnName), values.NewArray(),
+	}, int64(len(g.values)))
+	defer batch.Release()
+	return a.w.Write(batch)
+}
+
+func (a *arrowWriter) close() error {
+	if a.err != nil {
+		return a.err
+	}
+	return a.w.Close()
+}
+
+// parquetRow is a row as Parquet holds it; a nil count does not apply.
+type parquetRow struct {
+	Run     string  `parquet:"run,dict"`
+	Series  string  `parquet:"series,dict"`
+	Workers int32   `parquet:"workers"`
+	Seed    int64   `parquet:"seed"`
+	Rank    *int64  `parquet:"rank,optional"`
+	Epoch   *int64  `parquet:"epoch,optional"`
+	Step    *int64  `parquet:"step,optional"`
+	Name    string  `parquet:"name,dict"`
+	Value   float64 `parquet:"value"`
+}
+
+// parquetWriter writes Parquet; texts have dictionaries, which the format
+// makes for each row group.
+type parquetWriter struct {
+	w    *parquet.GenericWriter[parquetRow]
+	rows []parquetRow // of a group, used again
+}
+
+func newParquetWriter(w io.Writer) *parquetWriter {
+	return &parquetWriter{w: parquet.NewGenericWriter[parquetRow](w, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("lockstep", "", ""))}
+}
+
+func (p *parquetWriter) dictionaryFirst() bool { return false }
+
+func (p *parquetWriter) write(d *[textColumns]dictionary, g *group) error {
+	p.rows = p.rows[:0]
+	count := func(column, i int) *int64 {
+		if !g.there[column][i] {
+			return nil
+		}
+		return &g.counts[column][i]
+	}
+	text := func(column, i int) string { return d[column].texts[g.texts[column][i]] }
+	for i, v := range g.values {
+		p.rows = append(p.rows, parquetRow{
+			Run: text(columnRun, i), Series: text(columnSeries, i), Workers: g.workers[i], Seed: g.seeds[i],
+			Rank: count(columnRank, i), Epoch: count(columnEpoch, i), Step: count(columnStep, i),
+			Name: text(columnName, i), Value: v,
+		})
+	}
+	if _, err := p.w.Write(p.rows); err != nil {
+		return err
+	}
+	return p.w.Flush() // a row group
+}
+
+func (p *parquetWriter) close() error { return p.w.Close() }

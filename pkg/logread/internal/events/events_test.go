@@ -1,0 +1,338 @@
+package events
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/runs"
+)
+
+// The writer here is of protowire, the reader is by hand: they share nothing
+// but the numbers of the fields.
+
+// read gives a file to a reader in pieces of n bytes.
+func read(b []byte, n int) *Reader {
+	r := NewReader()
+	for len(b) > 0 {
+		k := min(n, len(b))
+		r.Write(b[:k])
+		b = b[k:]
+	}
+	return r
+}
+
+// says are the problems of a reader of the file f.
+func says(r *Reader, ended bool) (texts []string) {
+	report := record.Report{Path: "f"}
+	r.Report(&report, ended)
+	for _, p := range report.Problems() {
+		texts = append(texts, p.String())
+	}
+	return texts
+}
+
+// eventRun is the run of several readers' files.
+func eventRun(files map[string]*Reader) runs.Run {
+	var parts []*record.Part
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		parts = append(parts, &record.Part{Role: record.Companion, Run: runs.Run{File: name, Dir: name}, Source: files[name], Report: &record.Report{Path: name}})
+	}
+	return Join(parts)[0].Run
+}
+
+// TestMaskedCRC: the check value of CRC-32C for "123456789" is e3069283
+// (RFC 3720, appendix B.4 gives that of 32 zeros: 8a9136aa).
+func TestMaskedCRC(t *testing.T) {
+	for text, crc := range map[string]uint32{"123456789": 0xe3069283, strings.Repeat("\x00", 32): 0x8a9136aa} {
+		if got, want := recordtest.MaskedCRC([]byte(text)), maskCRC(crc); got != want {
+			t.Errorf("%q: %x, expected %x", text, got, want)
+		}
+	}
+}
+
+func TestEventScalars(t *testing.T) {
+	pack := func(v ...uint64) (b []byte) {
+		for _, x := range v {
+			b = protowire.AppendVarint(b, x)
+		}
+		return b
+	}
+	neg := uint64(math.MaxUint64) - 2 // −3 as a varint
+	nan := math.NaN()
+	for i, c := range []struct {
+		value []byte
+		want  float64
+		not   bool // no scalar
+	}{
+		{value: recordtest.Scalar("a", 0.25), want: 0.25},
+		{value: recordtest.Scalar("a", float32(math.Inf(-1))), want: math.Inf(-1)},
+		{value: recordtest.Scalar("a", float32(nan)), want: nan},
+		{value: recordtest.Tensor("a", 1, recordtest.Fixed32Field(5, 0.5)), want: 0.5},
+		{value: recordtest.Tensor("a", 1, recordtest.BytesField(5, recordtest.Fixed32Field(1, 1.5)[1:])), want: 1.5},
+		{value: recordtest.Tensor("a", 1, recordtest.BytesField(4, recordtest.Fixed32Field(1, 2.5)[1:])), want: 2.5},
+		{value: recordtest.Tensor("a", 2, recordtest.Fixed64Field(6, 0.1)), want: 0.1},
+		{value: recordtest.Tensor("a", 2, recordtest.BytesField(6, recordtest.Fixed64Field(1, 0.2)[1:])), want: 0.2},
+		{value: recordtest.Tensor("a", 2, recordtest.BytesField(4, recordtest.Fixed64Field(1, 0.3)[1:])), want: 0.3},
+		{value: recordtest.Tensor("a", 3, recordtest.BytesField(7, pack(neg))), want: -3},
+		{value: recordtest.Tensor("a", 3, recordtest.VarintField(7, 7)), want: 7},
+		{value: recordtest.Tensor("a", 3, recordtest.BytesField(4, []byte{0xfd, 0xff, 0xff, 0xff})), want: -3},
+		{value: recordtest.Tensor("a", 4, recordtest.BytesField(4, []byte{200})), want: 200},
+		{value: recordtest.Tensor("a", 6, recordtest.BytesField(4, []byte{0xfd})), want: -3},
+		{value: recordtest.Tensor("a", 5, recordtest.BytesField(4, []byte{0xfd, 0xff})), want: -3},
+		{value: recordtest.Tensor("a", 17, recordtest.BytesField(4, []byte{0xfd, 0xff})), want: 65533},
+		{value: recordtest.Tensor("a", 9, recordtest.BytesField(10, pack(neg))), want: -3},
+		{value: recordtest.Tensor("a", 9, recordtest.BytesField(4, []byte{0xfd, 255, 255, 255, 255, 255, 255, 255})), want: -3},
+		{value: recordtest.Tensor("a", 10, recordtest.BytesField(11, pack(1))), want: 1},
+		{value: recordtest.Tensor("a", 22, recordtest.BytesField(16, pack(1<<31))), want: 1 << 31},
+		{value: recordtest.Tensor("a", 23, recordtest.BytesField(17, pack(1<<63))), want: 1 << 63},
+		{value: recordtest.Tensor("a", 19, recordtest.BytesField(13, pack(0x3555))), want: 0.333251953125},    // the half next to 1/3 (IEEE 754)
+		{value: recordtest.Tensor("a", 19, recordtest.BytesField(13, pack(0xfbff))), want: -65504},            // the lowest half
+		{value: recordtest.Tensor("a", 19, recordtest.BytesField(13, pack(1))), want: 5.9604644775390625e-08}, // the smallest half
+		{value: recordtest.Tensor("a", 19, recordtest.BytesField(4, []byte{0, 0x7c})), want: math.Inf(1)},     //
+		{value: recordtest.Tensor("a", 19, recordtest.BytesField(4, []byte{1, 0x7c})), want: nan},             //
+		{value: recordtest.Tensor("a", 14, recordtest.BytesField(13, pack(0x3fc0))), want: 1.5},               // bfloat16: the upper half of a float
+		{value: recordtest.Tensor("a", 1), want: 0},                                                           // a default value is not written
+		{value: recordtest.Tensor("a", 7, recordtest.BytesField(8, []byte("some text"))), not: true},          // DT_STRING
+		{value: recordtest.Tensor("a", 1, recordtest.BytesField(5, append(recordtest.Fixed32Field(1, 1)[1:], recordtest.Fixed32Field(1, 2)[1:]...))), not: true},
+		{value: recordtest.Tensor("a", 1, recordtest.BytesField(2, recordtest.BytesField(2, recordtest.VarintField(1, 3)))), not: true},                              // shape (3)
+		{value: recordtest.Tensor("a", 1, recordtest.BytesField(2, recordtest.BytesField(2, recordtest.VarintField(1, 1))), recordtest.Fixed32Field(5, 4)), want: 4}, // shape (1)
+		{value: recordtest.Message(recordtest.BytesField(1, []byte("a")), recordtest.BytesField(4, []byte{1, 2, 3})), not: true},                                     // an image
+	} {
+		r := read(recordtest.EventFile(recordtest.Event(12, 3, c.value)), 1<<20)
+		if len(r.problems) > 0 {
+			t.Errorf("%d: %v", i, r.problems)
+		}
+		if c.not {
+			if len(r.curves) > 0 {
+				t.Errorf("%d: read as %v", i, r.curves[0].Values)
+			}
+			continue
+		}
+		if len(r.curves) != 1 {
+			t.Errorf("%d: %d curves", i, len(r.curves))
+			continue
+		}
+		want := runs.Curve{Name: "a", Rank: -1, Steps: []int64{3}, Values: []float64{c.want}, Times: []float64{12}}
+		if d := cmp.Diff(want, r.curves[0].Curve, cmpopts.EquateNaNs()); d != "" {
+			t.Errorf("%d (-want +got)\n%s", i, d)
+		}
+	}
+}
+
+// mixed is a file as Keras leaves it: a graph, scalars, an image, scalars.
+func mixed() (b []byte, ends []int) {
+	records := [][]byte{
+		recordtest.Message(recordtest.Fixed64Field(1, 1000), recordtest.BytesField(3, []byte("brain.Event:2"))),
+		recordtest.Message(recordtest.Fixed64Field(1, 1001), recordtest.BytesField(4, bytes.Repeat([]byte("graph"), 2000))),
+		recordtest.Event(1002, 0, recordtest.Scalar("epoch_loss", 2), recordtest.Scalar("epoch_accuracy", 0.25)),
+		recordtest.Event(1003, 0, recordtest.Message(recordtest.BytesField(1, []byte("sample")), recordtest.BytesField(4, bytes.Repeat([]byte{1}, 3000)))),
+		recordtest.Event(1004, 1, recordtest.Scalar("epoch_loss", 1), recordtest.Scalar("epoch_accuracy", 0.5)),
+	}
+	for _, r := range records {
+		b = append(b, recordtest.Record(r)...)
+		ends = append(ends, len(b))
+	}
+	return b, ends
+}
+
+// TestEventPieces: however the file comes in pieces, and wherever it is cut,
+// what is whole is read, and where it stops is said.
+func TestEventPieces(t *testing.T) {
+	b, ends := mixed()
+	for _, n := range []int{1, 2, 3, 11, 12, 13, 16, 17, 100, 4096, len(b)} {
+		r := read(b, n)
+		if r.records != 5 || r.scalars != 4 || len(says(r, true)) > 0 || r.offset != int64(len(b)) {
+			t.Fatalf("pieces of %d: %d records, %d scalars, offset %d, %v", n, r.records, r.scalars, r.offset, says(r, true))
+		}
+	}
+	for cut := range len(b) {
+		r := read(b[:cut], 97)
+		whole, at := 0, 0
+		for _, e := range ends {
+			if e <= cut {
+				whole, at = whole+1, e
+			}
+		}
+		problems := says(r, true)
+		if int(r.records) != whole || (cut > at) != (len(problems) == 1) {
+			t.Fatalf("cut at %d: %d records, expected %d; %v", cut, r.records, whole, problems)
+		}
+		if len(problems) == 1 {
+			want := fmt.Sprintf("f: the file ends inside the record at byte %d, of which %d bytes are there; what stands before it is read", at, cut-at)
+			if problems[0] != want {
+				t.Fatalf("%s, expected %s", problems[0], want)
+			}
+			if len(says(r, false)) != 0 {
+				t.Fatal("a file that grows is not torn")
+			}
+		}
+	}
+}
+
+// TestEventCRC: no byte can change unnoticed, and what stands before it counts.
+func TestEventCRC(t *testing.T) {
+	b, ends := mixed()
+	for i := range b {
+		bad := bytes.Clone(b)
+		bad[i] ^= 0x10
+		r := read(bad, 1000)
+		whole := 0
+		for _, e := range ends {
+			if e <= i {
+				whole++
+			}
+		}
+		problems := says(r, true)
+		if int(r.records) != whole || len(problems) != 1 || !strings.Contains(problems[0], fmt.Sprintf("reading stops at byte %d: ", r.offset)) {
+			t.Fatalf("byte %d: %d records, expected %d; %v", i, r.records, whole, problems)
+		}
+	}
+}
+
+// TestEventLarge: a record beyond the limit is checked in pieces and passed over.
+func TestEventLarge(t *testing.T) {
+	large := recordtest.Record(make([]byte, maxHeldRecord+1))
+	tail := recordtest.Record(recordtest.Event(1, 2, recordtest.Scalar("a", 3)))
+	for _, c := range []struct {
+		flip    int // byte of the file that is damaged; −1: none
+		cut     int
+		records int64
+		says    string
+	}{
+		{-1, 0, 2, "is 67108865 bytes long and is passed over"},
+		{maxHeldRecord / 2, 0, 0, "reading stops at byte 0: the record has the wrong CRC"},
+		{-1, len(tail) + 2, 0, "the file ends inside the record at byte 0, of which 67108879 bytes are there"},
+	} {
+		b := append(bytes.Clone(large), tail...)
+		if c.flip >= 0 {
+			b[c.flip] ^= 1
+		}
+		r := read(b[:len(b)-c.cut], 1<<20-1)
+		if p := says(r, true); r.records != c.records || len(p) != 1 || !strings.Contains(p[0], c.says) {
+			t.Errorf("%+v: %d records, %v", c, r.records, p)
+		}
+		if cap(r.rest) > 1<<20 {
+			t.Errorf("%d bytes were held", cap(r.rest))
+		}
+	}
+}
+
+// TestEventMalformed: a record that is no Event though its CRC is right is
+// said, and those after it are read.
+func TestEventMalformed(t *testing.T) {
+	var bad [][]byte
+	for range record.MaxUnused + 3 {
+		bad = append(bad, []byte{0xff, 0xff, 0xff})
+	}
+	r := read(recordtest.EventFile(append(bad, recordtest.Event(1, 1, recordtest.Scalar("a", 1)))...), 64)
+	p := says(r, true)
+	if r.scalars != 1 || len(p) != record.MaxUnused-1 {
+		t.Fatalf("%d scalars, %d problems", r.scalars, len(p))
+	}
+	if want := "f: the record at byte 40 is passed over: it is no whole protobuf message"; p[0] != want {
+		t.Errorf("%s, expected %s", p[0], want) // the file version: 16 + 9 + 15 bytes
+	}
+	if want := "f: and 5 more lines that could not be used"; p[record.MaxUnused-2] != want {
+		t.Errorf("%s, expected %s", p[record.MaxUnused-2], want)
+	}
+}
+
+// TestEventRestart: a session that starts again at a step repeats it.
+func TestEventRestart(t *testing.T) {
+	start := func(step int) []byte {
+		return recordtest.Message(recordtest.VarintField(2, uint64(step)), recordtest.BytesField(7, recordtest.VarintField(1, 1)))
+	}
+	first := read(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)), recordtest.Event(2, 2, recordtest.Scalar("a", 2)), recordtest.Event(3, 3, recordtest.Scalar("a", 3))), 50)
+	second := read(recordtest.EventFile(start(2), recordtest.Event(5, 2, recordtest.Scalar("a", 20)), recordtest.Event(6, 4, recordtest.Scalar("a", 40)), start(4), recordtest.Event(7, 4, recordtest.Scalar("a", 44))), 50)
+	first.began, second.began = 1, 4 // whatever their names say
+	run := eventRun(map[string]*Reader{"run/b": first, "run/a": second})
+	want := []runs.Curve{{Name: "a", Rank: -1, Steps: []int64{1, 2, 4}, Values: []float64{1, 20, 44}, Times: []float64{1, 5, 7}}}
+	if d := cmp.Diff(want, run.Curves); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestEventBounds: a file of many tags takes bounded memory, and what is left
+// out is said.
+func TestEventBounds(t *testing.T) {
+	r := NewReader()
+	for i := range maxCurves + 9 {
+		r.scalar(fmt.Append(nil, "tag", i), 1, 0, 0)
+	}
+	r.scalar(make([]byte, maxTagBytes+1), 1, 0, 0)
+	want := []string{"f: 10 values are not read: the file has more than 16384 tags"}
+	if d := cmp.Diff(want, says(r, true)); d != "" || len(r.curves) != maxCurves {
+		t.Errorf("%d curves (-want +got)\n%s", len(r.curves), d)
+	}
+}
+
+// eventsOf is a file of about size bytes: records with a scalar each, or with
+// an image of n bytes beside the scalar.
+func eventsOf(size, image int) []byte {
+	var b []byte
+	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
+	blob := bytes.Repeat([]byte{0x5a}, image)
+	for i := 0; len(b) < size; i++ {
+		values := [][]byte{recordtest.Scalar(tags[i%4], float32(i))}
+		if image > 0 {
+			values = append(values, recordtest.Message(recordtest.BytesField(1, []byte("image")), recordtest.BytesField(4, blob)))
+		}
+		one := recordtest.Event(1.7e9+float64(i), i, values...)
+		head := protowire.AppendFixed64(nil, uint64(len(one)))
+		b = append(b, head...)
+		b = protowire.AppendFixed32(b, maskCRC(crc32c(head)))
+		b = append(b, one...)
+		b = protowire.AppendFixed32(b, maskCRC(crc32c(one)))
+	}
+	return b
+}
+
+func BenchmarkEvents(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		image int
+	}{{"scalars", 0}, {"4kB", 4096}, {"64kB", 65536}} {
+		b.Run(c.name, func(b *testing.B) {
+			data := eventsOf(8<<20, c.image)
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if r := read(data, 1<<20); r.stopped {
+					b.Fatal(r.problems)
+				}
+			}
+		})
+	}
+}
+
+func FuzzEvents(f *testing.F) {
+	b, _ := mixed()
+	f.Add(b, uint16(100))
+	f.Add(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Scalar("a", 1)), recordtest.Message(recordtest.VarintField(2, 1), recordtest.BytesField(7, recordtest.VarintField(1, 1)))), uint16(7))
+	f.Add(recordtest.EventFile(recordtest.Event(1, 1, recordtest.Tensor("a", 19, recordtest.BytesField(13, []byte{1})))), uint16(1))
+	f.Fuzz(func(t *testing.T, b []byte, piece uint16) {
+		// A fuzzer hardly finds a CRC: the bytes are the data of records too.
+		for _, data := range [][]byte{b, append(recordtest.Record(b), recordtest.Record(b[:len(b)/2])...)} {
+			once, pieces := read(data, len(data)+1), read(data, int(piece)+1)
+			a, c := eventRun(map[string]*Reader{"f": once}), eventRun(map[string]*Reader{"f": pieces})
+			if d := cmp.Diff(a, c, cmpopts.EquateNaNs()); d != "" {
+				t.Fatalf("in pieces it reads otherwise:\n%s", d)
+			}
+			recordtest.Fuzz(t, Format(), "events.out.tfevents.1", data)
+		}
+	})
+}
+
+func crc32c(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }

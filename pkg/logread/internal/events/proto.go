@@ -1,0 +1,420 @@
+package events
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+// The messages of an event file, decoded where they lie: an Event of one
+// scalar has some fifty bytes, so that a message object for each would cost
+// more than all the rest. Field numbers are those of
+// tensorflow/core/util/event.proto, framework/summary.proto,
+// framework/tensor.proto, framework/tensor_shape.proto and framework/types.proto.
+const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+	wireFixed32 = 5
+
+	eventWallTime   = 1 // Event: double, seconds since 1970
+	eventStep       = 2 // int64
+	eventSummary    = 5 // Summary
+	eventSessionLog = 7 // SessionLog
+
+	summaryValue = 1 // Summary: repeated Value
+
+	valueTag    = 1 // Value: string
+	valueSimple = 2 // float
+	valueTensor = 8 // TensorProto
+
+	sessionStatus = 1 // SessionLog: enum
+	sessionStart  = 1 // SessionLog.START
+
+	tensorType    = 1  // TensorProto: DataType
+	tensorShape   = 2  // TensorShapeProto
+	tensorContent = 4  // bytes, little-endian
+	tensorFloat   = 5  // repeated float, packed
+	tensorDouble  = 6  // repeated double, packed
+	tensorInt     = 7  // repeated int32, packed; also of the shorter integers
+	tensorInt64   = 10 // repeated int64, packed
+	tensorBool    = 11 // repeated bool, packed
+	tensorHalf    = 13 // repeated int32, packed: 16 bits of half or bfloat16
+	tensorUint32  = 16 // repeated uint32, packed
+	tensorUint64  = 17 // repeated uint64, packed
+
+	shapeDim     = 2 // TensorShapeProto: repeated Dim
+	shapeUnknown = 3 // bool: the rank is not known
+	dimSize      = 1 // Dim: int64
+
+	typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8 = 1, 2, 3, 4, 5, 6
+	typeInt64, typeBool, typeBfloat16, typeUint16                    = 9, 10, 14, 17
+	typeHalf, typeUint32, typeUint64                                 = 19, 22, 23
+)
+
+var errMessage = errors.New("it is no whole protobuf message")
+
+// fields goes over the fields of a message.
+type fields struct {
+	b    []byte
+	num  uint64
+	wire uint64
+	u    uint64 // of a varint, or the bits of a fixed field
+	data []byte // of a field of bytes
+	bad  bool
+}
+
+// next goes to the next field; bad says whether it ended for a fault.
+func (f *fields) next() bool {
+	if len(f.b) == 0 {
+		return false
+	}
+	key, n := varint(f.b)
+	f.b = f.b[n:]
+	f.num, f.wire = key>>3, key&7
+	switch {
+	case n == 0 || f.num == 0:
+	case f.wire == wireVarint:
+		if f.u, n = varint(f.b); n > 0 {
+			f.b = f.b[n:]
+			return true
+		}
+	case f.wire == wireFixed64 && len(f.b) >= 8:
+		f.u, f.b = binary.LittleEndian.Uint64(f.b), f.b[8:]
+		return true
+	case f.wire == wireFixed32 && len(f.b) >= 4:
+		f.u, f.b = uint64(binary.LittleEndian.Uint32(f.b)), f.b[4:]
+		return true
+	case f.wire == wireBytes:
+		if size, n := varint(f.b); n > 0 && size <= uint64(len(f.b)-n) {
+			f.data, f.b = f.b[n:n+int(size)], f.b[n+int(size):]
+			return true
+		}
+	}
+	f.bad = true
+	return false
+}
+
+// varint decodes a number; n is 0 where b holds none.
+func varint(b []byte) (v uint64, n int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	if v, n = binary.Uvarint(b); n < 0 {
+		n = 0
+	}
+	return v, n
+}
+
+// event takes an Event.
+func (r *Reader) event(b []byte) error {
+	if r.usualEvent(b) {
+		return nil
+	}
+	return r.anyEvent(b)
+}
+
+// anyEvent takes an Event of any form. Its summary comes after its time and step in every
+// writer there is, but nothing promises it: it is looked at last.
+func (r *Reader) anyEvent(b []byte) error {
+	f := fields{b: b}
+	var step int64
+	var at float64
+	// Of several summaries the last would count; no writer has ever more than one.
+	var summary, session []byte
+	for f.next() {
+		switch {
+		case f.num == eventWallTime && f.wire == wireFixed64:
+			at = math.Float64frombits(f.u)
+		case f.num == eventStep && f.wire == wireVarint:
+			step = int64(f.u)
+		case f.num == eventSummary && f.wire == wireBytes:
+			summary = f.data
+		case f.num == eventSessionLog && f.wire == wireBytes:
+			session = f.data
+		}
+	}
+	if f.bad {
+		return errMessage
+	}
+	if math.IsNaN(r.began) {
+		r.began = at
+	}
+	for s := (fields{b: session}); s.next(); {
+		if s.num == sessionStatus && s.wire == wireVarint && s.u == sessionStart {
+			r.sessionStart(step)
+		}
+	}
+	s := fields{b: summary}
+	for s.next() {
+		if s.num == summaryValue && s.wire == wireBytes {
+			if err := r.value(s.data, step, at); err != nil {
+				return err
+			}
+		}
+	}
+	if s.bad {
+		return errMessage
+	}
+	return nil
+}
+
+// value takes a Value of a Summary if it is a scalar.
+func (r *Reader) value(b []byte, step int64, at float64) error {
+	f := fields{b: b}
+	var tag []byte
+	v, scalar := 0.0, false
+	for f.next() {
+		switch {
+		case f.num == valueTag && f.wire == wireBytes:
+			tag = f.data
+		case f.num == valueSimple && f.wire == wireFixed32:
+			v, scalar = float64(math.Float32frombits(uint32(f.u))), true
+		case f.num == valueTensor && f.wire == wireBytes:
+			v, scalar = tensorScalar(f.data)
+		}
+	}
+	if f.bad {
+		return errMessage
+	}
+	if scalar {
+		r.scalar(tag, step, at, v)
+	}
+	return nil
+}
+
+// tensorScalar is the value of a tensor of numbers that holds exactly one.
+func tensorScalar(b []byte) (v float64, ok bool) {
+	f := fields{b: b}
+	kind := uint64(0)
+	var content []byte
+	values := 0
+	hasContent := false
+	for f.next() {
+		switch {
+		case f.num == tensorType && f.wire == wireVarint:
+			kind = f.u
+		case f.num == tensorShape && f.wire == wireBytes:
+			if !oneElement(f.data) {
+				return 0, false
+			}
+		case f.num == tensorContent && f.wire == wireBytes:
+			content, hasContent = f.data, len(f.data) > 0
+		case f.num >= tensorFloat && f.num <= tensorUint64:
+			one, n := f.number(kind)
+			v, values = one, values+n
+		}
+	}
+	switch {
+	case f.bad || kind == 0:
+		return 0, false
+	case hasContent:
+		return contentScalar(kind, content)
+	case values == 0:
+		return 0, numeric(kind) // a default value is not written
+	}
+	return v, values == 1
+}
+
+// oneElement says whether a shape is that of one element: () or (1, 1, …).
+func oneElement(shape []byte) bool {
+	f := fields{b: shape}
+	for f.next() {
+		switch {
+		case f.num == shapeUnknown && f.wire == wireVarint && f.u != 0:
+			return false
+		case f.num == shapeDim && f.wire == wireBytes:
+			size := uint64(0)
+			d := fields{b: f.data}
+			for d.next() {
+				if d.num == dimSize && d.wire == wireVarint {
+					size = d.u
+				}
+			}
+			if size != 1 || d.bad {
+				return false
+			}
+		}
+	}
+	return !f.bad
+}
+
+func numeric(kind uint64) bool {
+	switch kind {
+	case typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8, typeInt64, typeBool,
+		typeBfloat16, typeUint16, typeHalf, typeUint32, typeUint64:
+		return true
+	}
+	return false
+}
+
+// number decodes the numbers of a tensor's field, packed or not: the last of
+// them and their count, which is 0 where the field holds none.
+func (f *fields) number(kind uint64) (v float64, n int) {
+	b := f.data
+	if f.wire != wireBytes { // not packed
+		switch {
+		case f.num == tensorFloat && f.wire == wireFixed32:
+			return float64(math.Float32frombits(uint32(f.u))), 1
+		case f.num == tensorDouble && f.wire == wireFixed64:
+			return math.Float64frombits(f.u), 1
+		case f.wire == wireVarint:
+			return integer(f.num, kind, f.u), 1
+		}
+		return 0, 0
+	}
+	switch f.num {
+	case tensorFloat:
+		if len(b) == 4 {
+			v = float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+		}
+		return v, len(b) / 4
+	case tensorDouble:
+		if len(b) == 8 {
+			v = math.Float64frombits(binary.LittleEndian.Uint64(b))
+		}
+		return v, len(b) / 8
+	case tensorInt, tensorInt64, tensorBool, tensorHalf, tensorUint32, tensorUint64:
+		for n < 2 && len(b) > 0 { // of two or more it is no scalar
+			u, size := varint(b)
+			if size == 0 {
+				return 0, 0
+			}
+			v, n, b = integer(f.num, kind, u), n+1, b[size:]
+		}
+	}
+	return v, n
+}
+
+// integer is a varint of a tensor's field as a number.
+func integer(field, kind, u uint64) float64 {
+	switch field {
+	case tensorHalf:
+		if kind == typeBfloat16 {
+			return bfloat16(uint16(u))
+		}
+		return float16(uint16(u))
+	case tensorUint32, tensorUint64:
+		return float64(u)
+	case tensorInt:
+		return float64(int32(u))
+	}
+	return float64(int64(u))
+}
+
+// contentScalar is the value of a tensor's raw bytes.
+func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
+	le := binary.LittleEndian
+	switch kind {
+	case typeFloat, typeInt32, typeUint32:
+		if len(b) != 4 {
+			return 0, false
+		}
+		switch u := le.Uint32(b); kind {
+		case typeFloat:
+			return float64(math.Float32frombits(u)), true
+		case typeInt32:
+			return float64(int32(u)), true
+		default:
+			return float64(u), true
+		}
+	case typeDouble, typeInt64, typeUint64:
+		if len(b) != 8 {
+			return 0, false
+		}
+		switch u := le.Uint64(b); kind {
+		case typeDouble:
+			return math.Float64frombits(u), true
+		case typeInt64:
+			return float64(int64(u)), true
+		default:
+			return float64(u), true
+		}
+	case typeHalf, typeBfloat16, typeInt16, typeUint16:
+		if len(b) != 2 {
+			return 0, false
+		}
+		switch u := le.Uint16(b); kind {
+		case typeHalf:
+			return float16(u), true
+		case typeBfloat16:
+			return bfloat16(u), true
+		case typeInt16:
+			return float64(int16(u)), true
+		default:
+			return float64(u), true
+		}
+	case typeInt8, typeUint8, typeBool:
+		if len(b) != 1 {
+			return 0, false
+		}
+		if kind == typeInt8 {
+			return float64(int8(b[0])), true
+		}
+		return float64(b[0]), true
+	}
+	return 0, false
+}
+
+// bfloat16 is the upper half of a float32.
+func bfloat16(u uint16) float64 { return float64(math.Float32frombits(uint32(u) << 16)) }
+
+// float16 is an IEEE 754 binary16: a sign, 5 bits of exponent (bias 15), 10 of
+// fraction.
+func float16(u uint16) float64 {
+	fraction, exponent := float64(u&0x3ff), int(u>>10&0x1f)
+	var v float64
+	switch exponent {
+	case 0:
+		v = math.Ldexp(fraction, -24)
+	case 0x1f:
+		if v = math.Inf(1); fraction != 0 {
+			v = math.NaN()
+		}
+	default:
+		v = math.Ldexp(1024+fraction, exponent-25)
+	}
+	if u&0x8000 != 0 {
+		v = -v
+	}
+	return v
+}
+
+// usualEvent takes an Event of one scalar as nearly every writer writes it: its
+// time, its step, and a Summary of one Value, which is a tag and a float; false
+// where anyEvent must look at it. TestUsualEvents holds the two against each other.
+func (r *Reader) usualEvent(b []byte) bool {
+	const (
+		timeKey    = eventWallTime<<3 | wireFixed64
+		stepKey    = eventStep<<3 | wireVarint
+		summaryKey = eventSummary<<3 | wireBytes
+		valueKey   = summaryValue<<3 | wireBytes
+		tagKey     = valueTag<<3 | wireBytes
+		simpleKey  = valueSimple<<3 | wireFixed32
+	)
+	const least = 1 + 8 + 2 + 2 + 2 + 2 + 1 + 4
+	if len(b) < least || b[0] != timeKey || b[9] != stepKey {
+		return false
+	}
+	step, k := uint64(b[10]), 11
+	for shift := 7; b[k-1] >= 0x80; shift += 7 {
+		if k == 14 { // of 28 bits at most, so that what follows lies in b
+			return false
+		}
+		step = step&(1<<shift-1) | uint64(b[k])<<shift
+		k++
+	}
+	m := b[k:]
+	// Each of the messages ends where the one around it does, the tag five bytes before.
+	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
+		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
+		return false
+	}
+	n := len(m)
+	at := math.Float64frombits(binary.LittleEndian.Uint64(b[1:]))
+	if math.IsNaN(r.began) {
+		r.began = at
+	}
+	r.scalar(m[6:n-5], int64(step), at, float64(math.Float32frombits(binary.LittleEndian.Uint32(m[n-4:]))))
+	return true
+}

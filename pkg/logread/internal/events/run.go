@@ -1,0 +1,221 @@
+package events
+
+import (
+	"cmp"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// Join makes one part of the event files of each folder: a run that was
+// resumed leaves several, whose points follow each other in time. A session
+// that starts again at a step repeats what earlier files hold from it on.
+//
+// Tags that are of whole epochs by their writer's convention become epochs:
+// Keras' epoch_loss, epoch_accuracy and epoch_lr (a step is an epoch, from 0),
+// and where Lightning's tag epoch tells the epoch of a step, train_loss_epoch,
+// val_loss and their like. All tags are curves.
+func Join(parts []*record.Part) []*record.Part {
+	byFolder := map[string][]*record.Part{}
+	var kept []*record.Part
+	for _, p := range parts {
+		folder := filepath.Dir(p.Run.File)
+		_, isEvents := p.Source.(*Reader)
+		if !isEvents || len(byFolder[folder]) == 0 {
+			kept = append(kept, p)
+		}
+		if isEvents {
+			byFolder[folder] = append(byFolder[folder], p)
+		}
+	}
+	for folder, files := range byFolder {
+		into := files[0]
+		slices.SortStableFunc(files, func(a, b *record.Part) int { return cmp.Compare(readerOf(a).began, readerOf(b).began) })
+		into.Run.Curves = joinCurves(files)
+		into.Run.Epochs = epochs(into.Run.Curves, validationFolder(folder))
+		for _, p := range files {
+			if p != into {
+				p.Report.Assume("goes on with the curves of %s", into.Run.File)
+			}
+		}
+	}
+	return kept
+}
+
+// readerOf returns the reader of an event file.
+func readerOf(p *record.Part) *Reader { return p.Source.(*Reader) }
+
+// eventCurves are the curves of the files of a folder, which are in the order
+// of their times.
+func joinCurves(files []*record.Part) (curves []runs.Curve) {
+	index := map[string]int{}
+	for n, f := range files {
+		for _, c := range readerOf(f).curves {
+			from := c.Finish(f.Report)
+			i, ok := index[from.Name]
+			if !ok {
+				i = len(curves)
+				index[from.Name] = i
+				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
+			}
+			to := &curves[i]
+			repeated := repeatedFrom(files[n+1:])
+			if repeated == math.MaxInt64 {
+				// Copied, since a file that is followed goes on growing.
+				to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
+				continue
+			}
+			for k, step := range from.Steps {
+				if step < repeated {
+					to.Steps, to.Values, to.Times = append(to.Steps, step), append(to.Values, from.Values[k]), append(to.Times, from.Times[k])
+				}
+			}
+		}
+	}
+	return curves
+}
+
+// repeatedFrom is the step from which on later files repeat what was logged.
+func repeatedFrom(later []*record.Part) int64 {
+	step := int64(math.MaxInt64)
+	for _, f := range later {
+		if r := readerOf(f); r.restarted {
+			step = min(step, r.restart)
+		}
+	}
+	return step
+}
+
+// validationFolder says whether the tags of a folder's files are of the
+// validation: Keras gives them the names of those in its folder train.
+func validationFolder(folder string) bool {
+	switch filepath.Base(folder) {
+	case "validation", "valid", "val":
+		return true
+	}
+	return false
+}
+
+// epochField is where the value of a tag belongs in an epoch.
+type epochField func(*runs.Epoch) *float64
+
+func trainLoss(e *runs.Epoch) *float64   { return &e.TrainLoss }
+func valLoss(e *runs.Epoch) *float64     { return &e.ValLoss }
+func accuracy(e *runs.Epoch) *float64    { return &e.Accuracy }
+func valAccuracy(e *runs.Epoch) *float64 { return &e.ValAccuracy }
+func learning(e *runs.Epoch) *float64    { return &e.LearningRate }
+func iou(e *runs.Epoch) *float64         { return &e.IoU }
+func dice(e *runs.Epoch) *float64        { return &e.Dice }
+
+// kerasTag knows Keras' tags of epochs (keras/callbacks: TensorBoard); the
+// kind of accuracy may stand before the word.
+func kerasTag(tag string, validation bool) epochField {
+	name, ok := strings.CutPrefix(tag, "epoch_")
+	if !ok {
+		return nil
+	}
+	name, val := strings.CutPrefix(name, "val_") // TensorFlow 1
+	validation = validation || val
+	switch {
+	case name == "loss" && validation:
+		return valLoss
+	case name == "loss":
+		return trainLoss
+	case (name == "lr" || name == "learning_rate") && !validation:
+		return learning
+	case name == "acc" || name == "accuracy" || strings.HasSuffix(name, "_accuracy"):
+		if validation {
+			return valAccuracy
+		}
+		return accuracy
+	}
+	return nil
+}
+
+// lightningTag knows the names that Lightning's users give; of what is
+// logged in a training step only the suffix _epoch means the epoch's mean.
+func lightningTag(tag string) epochField {
+	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
+		switch name {
+		case "train_loss":
+			return trainLoss
+		case "train_acc", "train_accuracy":
+			return accuracy
+		}
+		return nil
+	}
+	switch strings.TrimSuffix(tag, "_epoch") {
+	case "val_loss":
+		return valLoss
+	case "val_acc", "val_accuracy":
+		return valAccuracy
+	case "val_iou":
+		return iou
+	case "val_dice":
+		return dice
+	}
+	if strings.HasPrefix(tag, "lr-") {
+		return learning
+	}
+	return nil
+}
+
+// maxEpoch bounds what is taken for an epoch.
+const maxEpoch = 1 << 24
+
+// eventEpochs are the epochs that the curves tell, in order. Of an epoch that
+// was logged twice the later value counts.
+func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
+	byEpoch := map[int]*runs.Epoch{}
+	put := func(epoch float64, field epochField, v float64) {
+		if !(epoch >= 0 && epoch < maxEpoch) || epoch != math.Trunc(epoch) {
+			return
+		}
+		e := byEpoch[int(epoch)+1]
+		if e == nil {
+			nan := math.NaN()
+			e = &runs.Epoch{
+				Epoch: int(epoch) + 1, Seconds: nan, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan, IoU: nan,
+				Dice: nan, ValSeconds: nan, LearningRate: nan, Accuracy: nan, ValAccuracy: nan,
+			}
+			byEpoch[e.Epoch] = e
+		}
+		*field(e) = v
+	}
+	var epochOf map[int64]float64 // of a step, by Lightning
+	for _, c := range curves {
+		if c.Name == "epoch" {
+			epochOf = make(map[int64]float64, len(c.Steps))
+			for i, s := range c.Steps {
+				epochOf[s] = c.Values[i]
+			}
+		}
+	}
+	for _, c := range curves {
+		if field := kerasTag(c.Name, validation); field != nil {
+			for i, s := range c.Steps {
+				put(float64(s), field, c.Values[i])
+			}
+			continue
+		}
+		field := lightningTag(c.Name)
+		for i, s := range c.Steps {
+			if epoch, ok := epochOf[s]; ok && field != nil {
+				put(epoch, field, c.Values[i])
+			}
+		}
+	}
+	epochs := make([]runs.Epoch, 0, len(byEpoch))
+	for _, e := range byEpoch {
+		epochs = append(epochs, *e)
+	}
+	slices.SortFunc(epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
+	if len(epochs) == 0 {
+		return nil
+	}
+	return epochs
+}

@@ -1,0 +1,67 @@
+package events
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread/internal/recordtest"
+)
+
+// sameEvent reads an Event both ways.
+func sameEvent(t *testing.T, b []byte) (usual bool) {
+	t.Helper()
+	a, whole := NewReader(), NewReader()
+	usual = a.usualEvent(b)
+	if !usual {
+		return false
+	}
+	if err := whole.anyEvent(b); err != nil {
+		t.Errorf("%x: %v", b, err)
+	}
+	told := func(r *Reader) string {
+		text := fmt.Sprint(math.Float64bits(r.began), r.scalars, r.dropped, r.restarted)
+		for _, c := range r.curves {
+			text += fmt.Sprintf(" %q %v %x %x", c.Name, c.Steps, c.Values, c.Times)
+		}
+		return text
+	}
+	if got, want := told(a), told(whole); got != want {
+		t.Errorf("%x: %s, expected %s", b, got, want)
+	}
+	return true
+}
+
+// TestUsualEvents: what usualEvent takes is what the whole message says.
+func TestUsualEvents(t *testing.T) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	usual := 0
+	for range 20_000 {
+		tag := strings.Repeat("x", rng.IntN(130)*rng.IntN(2)) + "Loss/train"[:rng.IntN(11)]
+		b := recordtest.Event(rng.Float64(), int(rng.Uint64()>>rng.IntN(64)), recordtest.Scalar(tag, rng.Float32()))
+		for range rng.IntN(3) * rng.IntN(2) {
+			b[rng.IntN(len(b))] = byte(rng.IntN(256))
+		}
+		if sameEvent(t, b) {
+			usual++
+		}
+		sameEvent(t, b[:rng.IntN(len(b))])
+	}
+	if usual < 2000 {
+		t.Errorf("%d of 20000 events are usual, expected most of those that are short", usual)
+	}
+	for _, b := range [][]byte{recordtest.Event(5, 0, recordtest.Scalar("a", 1)), recordtest.Event(5, 127, recordtest.Scalar("Loss/train", 1)), recordtest.Event(5, 1<<28-1, recordtest.Scalar("Loss/train", 1)), recordtest.Event(math.NaN(), 300, recordtest.Scalar("", 1))} {
+		if !sameEvent(t, b) && len(b) > 22 {
+			t.Errorf("%x is not usual", b)
+		}
+	}
+}
+
+// FuzzUsualEvents: what usualEvent takes is what the whole message says.
+func FuzzUsualEvents(f *testing.F) {
+	f.Add(recordtest.Event(5, 1000, recordtest.Scalar("Loss/train", 1)))
+	f.Add(recordtest.Event(5, 1<<28-1, recordtest.Scalar("Loss/train", 1)))
+	f.Fuzz(func(t *testing.T, b []byte) { sameEvent(t, b) })
+}

@@ -1,0 +1,132 @@
+package record
+
+import (
+	"math"
+	"slices"
+
+	"lockstep/pkg/runs"
+)
+
+// JoinEpochs makes one list of epochs of those that each rank logged: an epoch
+// took as long as its slowest rank; losses and accuracies are means over the
+// ranks; a rank's rate is added up where it is of its own samples alone. The
+// first rank's list may be overwritten.
+func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
+	ranks = slices.Clone(ranks)
+	longest := 0
+	for i, epochs := range ranks {
+		if !slices.IsSortedFunc(epochs, CompareEpochs) {
+			ranks[i] = slices.Clone(epochs)
+			slices.SortStableFunc(ranks[i], CompareEpochs)
+		}
+		longest = max(longest, len(epochs))
+	}
+	all := make([]*runs.Epoch, len(ranks)) // of one number
+	k := 0
+	for ; inStep(ranks, k, all); k++ { // mostly every rank logs every epoch
+		joinEpoch(all[0], all, rateSums)
+	}
+	if k == longest && k == len(ranks[0]) {
+		return ranks[0]
+	}
+	joined := append(make([]runs.Epoch, 0, longest), ranks[0][:k]...)
+	for i := range ranks {
+		ranks[i] = ranks[i][k:]
+	}
+	for {
+		n, some := 0, false
+		for _, epochs := range ranks {
+			if len(epochs) > 0 && (!some || epochs[0].Epoch < n) {
+				n, some = epochs[0].Epoch, true
+			}
+		}
+		if !some {
+			return joined
+		}
+		all = all[:0]
+		for i := range ranks {
+			for len(ranks[i]) > 0 && ranks[i][0].Epoch == n {
+				all = append(all, &ranks[i][0])
+				ranks[i] = ranks[i][1:]
+			}
+		}
+		e := *all[0]
+		joinEpoch(&e, all, rateSums)
+		joined = append(joined, e)
+	}
+}
+
+// inStep says whether the k-th epoch of each rank is the same, and that number's
+// last; it puts them into all.
+func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
+	for i, epochs := range ranks {
+		if k >= len(epochs) {
+			return false
+		}
+		e := &epochs[k]
+		if i > 0 && e.Epoch != all[0].Epoch || k+1 < len(epochs) && epochs[k+1].Epoch == e.Epoch {
+			return false
+		}
+		all[i] = e
+	}
+	return len(ranks) > 0
+}
+
+// CompareEpochs orders epochs.
+func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
+
+// joinEpoch sets e, which is the first of all, to what the ranks logged of one
+// epoch.
+func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
+	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
+	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice Mean
+	rates, samples := 0, 0
+	for _, o := range all {
+		if v := o.Seconds; v > seconds || seconds != seconds {
+			seconds = v
+		}
+		if v := o.ValSeconds; v > valSeconds || valSeconds != valSeconds {
+			valSeconds = v
+		}
+		trainLoss.Add(o.TrainLoss)
+		valLoss.Add(o.ValLoss)
+		accuracy.Add(o.Accuracy)
+		valAccuracy.Add(o.ValAccuracy)
+		iou.Add(o.IoU)
+		dice.Add(o.Dice)
+		if v := o.SamplesPerSecond; v == v {
+			rate += v
+			rates++
+		}
+		samples += o.Samples
+	}
+	e.Seconds, e.ValSeconds = seconds, valSeconds
+	e.TrainLoss, e.ValLoss, e.Accuracy, e.ValAccuracy = trainLoss.Value(), valLoss.Value(), accuracy.Value(), valAccuracy.Value()
+	e.IoU, e.Dice = iou.Value(), dice.Value()
+	if rateSums {
+		if e.SamplesPerSecond, e.Samples = rate, samples; rates == 0 {
+			e.SamplesPerSecond = math.NaN()
+		}
+	}
+}
+
+// Mean is that of the values of those ranks that logged one; of none it is NaN.
+type Mean struct{ N, sum float64 }
+
+func (m *Mean) Add(v float64) {
+	if v == v {
+		m.N++
+		m.sum += v
+	}
+}
+
+func (m Mean) Value() float64 { return m.sum / m.N } // 0/0 is NaN
+
+// UnmeasuredEpoch is an epoch of which nothing is known but where it stands.
+func UnmeasuredEpoch(n, line int) runs.Epoch {
+	x := math.NaN()
+	return runs.Epoch{
+		Epoch: n, Line: line, Seconds: x, SamplesPerSecond: x, TrainLoss: x, ValLoss: x, IoU: x, Dice: x,
+		ValSeconds: x, LearningRate: x, Accuracy: x, ValAccuracy: x,
+	}
+}

@@ -1,0 +1,14 @@
+package record
+
+import "math"
+
+// MeanAndSpread are the mean and the standard deviation of the population.
+func MeanAndSpread(v []float64) (mean, spread float64) {
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		spread += (x - mean) * (x - mean) / float64(len(v))
+	}
+	return mean, math.Sqrt(spread)
+}

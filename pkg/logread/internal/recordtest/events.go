@@ -1,0 +1,95 @@
+package recordtest
+
+import (
+	"bytes"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+func Message(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func BytesField(num protowire.Number, b []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
+}
+
+func VarintField(num protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
+}
+
+func Fixed64Field(num protowire.Number, v float64) []byte {
+	return protowire.AppendFixed64(protowire.AppendTag(nil, num, protowire.Fixed64Type), math.Float64bits(v))
+}
+
+func Fixed32Field(num protowire.Number, v float32) []byte {
+	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), math.Float32bits(v))
+}
+
+// Event is an Event with the values of a summary.
+func Event(at float64, step int, values ...[]byte) []byte {
+	var summary []byte
+	for _, v := range values {
+		summary = append(summary, BytesField(1, v)...)
+	}
+	return Message(Fixed64Field(1, at), VarintField(2, uint64(step)), BytesField(5, summary))
+}
+
+func Scalar(tag string, v float32) []byte {
+	return Message(BytesField(1, []byte(tag)), Fixed32Field(2, v))
+}
+
+// Tensor is a value with a tensor of a DataType without dimensions.
+func Tensor(tag string, kind uint64, fields ...[]byte) []byte {
+	return Message(BytesField(1, []byte(tag)), BytesField(9, BytesField(1, BytesField(1, []byte("scalars")))),
+		BytesField(8, Message(append([][]byte{VarintField(1, kind), BytesField(2, nil)}, fields...)...)))
+}
+
+// Record frames data; the CRC is that of package runs' writer, which
+// TensorFlow's own golden file pins down there.
+func Record(data []byte) []byte {
+	b := protowire.AppendFixed64(nil, uint64(len(data)))
+	b = protowire.AppendFixed32(b, MaskedCRC(b))
+	b = append(b, data...)
+	return protowire.AppendFixed32(b, MaskedCRC(data))
+}
+
+// MaskedCRC is the masked CRC32C by its definition: bit by bit, reflected
+// polynomial 0x82f63b78.
+func MaskedCRC(data []byte) uint32 {
+	crc := ^uint32(0)
+	for _, b := range data {
+		crc ^= uint32(b)
+		for range 8 {
+			crc = crc>>1 ^ 0x82f63b78&-(crc&1)
+		}
+	}
+	crc = ^crc
+	return (crc>>15 | crc<<17) + 0xa282ead8
+}
+
+func EventFile(records ...[]byte) []byte {
+	out := Record(Message(Fixed64Field(1, 1000), BytesField(3, []byte("brain.Event:2"))))
+	for _, r := range records {
+		out = append(out, Record(r)...)
+	}
+	return out
+}
+
+// OwnTrace is in the form that the CPU engine writes: a row for steps, threads,
+// data, the exchange, and what is reduced meanwhile. Two steps of 100 µs: 10 of
+// data, 60 of kernels on two threads, of which 20 while a bucket is reduced, 20
+// more of which are waited for, and the optimiser.
+const OwnTrace = `{"displayTimeUnit":"ms","distributedInfo":{"rank":1,"world_size":2},"traceEvents":[
+{"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"rank 1 (cpu (avx2))"}},
+{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"steps"}},
+{"name":"load batch","cat":"input","ph":"X","ts":0,"dur":8,"pid":1,"tid":4},
+{"name":"ProfilerStep#4","cat":"step","ph":"X","ts":0,"dur":100,"pid":1,"tid":1},
+{"name":"image","cat":"input","ph":"X","ts":8,"dur":2,"pid":1,"tid":4},
+{"name":"conv","cat":"forward","ph":"X","ts":10,"dur":30,"pid":1,"tid":2,"args":{"layer":"a"}},
+{"name":"conv","cat":"forward","ph":"X","ts":10,"dur":28,"pid":1,"tid":3,"args":{"layer":"a"}},
+{"name":"conv_backward_data","cat":"backward","ph":"X","ts":40,"dur":30,"pid":1,"tid":2,"args":{"layer":"a"}},
+{"name":"hand over bucket 0","cat":"exchange","ph":"X","ts":49,"dur":1,"pid":1,"tid":5},
+{"name":"all-reduce of bucket 0","cat":"exchange","ph":"X","ts":50,"dur":40,"pid":1,"tid":6},
+{"name":"wait for gradients","cat":"exchange","ph":"X","ts":70,"dur":20,"pid":1,"tid":5},
+{"name":"adam","cat":"optimizer","ph":"X","ts":90,"dur":10,"pid":1,"tid":2}
+]}`

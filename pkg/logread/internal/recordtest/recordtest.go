@@ -1,0 +1,187 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// Fuzz reads text as a format and checks what holds of every
+// reader: it ends, its problems name lines that are there, its epochs are in
+// themselves good, and what it keeps is in proportion to what it read.
+func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
+	t.Helper()
+	report := &record.Report{Path: path, Kind: k.Name}
+	in := &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	parts, err := k.Read(context.Background(), in)
+	runtime.ReadMemStats(&after)
+	if err != nil && len(parts) > 0 {
+		t.Errorf("runs and an error: %v", err)
+	}
+	// A reader may allocate its buffers and, over the whole reading, some
+	// hundred bytes for each byte of a short line; never more by orders.
+	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20+1000*uint64(len(text)) {
+		t.Errorf("%d bytes allocated to read %d", got, len(text))
+	}
+	lines := bytes.Count(text, []byte("\n")) + 1
+	for _, p := range report.Unused {
+		if p.Line < 0 || p.Line > lines || p.File != path || p.Reason == "" {
+			t.Errorf("problem %v of a file of %d lines", p, lines)
+		}
+	}
+	if len(report.Unused) > record.MaxUnused || len(report.Ignored) > record.MaxIgnored {
+		t.Errorf("%d problems, %d reasons", len(report.Unused), len(report.Ignored))
+	}
+	if report.LinesUsed < 0 || report.Lines > int64(lines) || report.LinesUsed > report.Lines {
+		t.Errorf("%d of %d lines used, the file has %d", report.LinesUsed, report.Lines, lines)
+	}
+	kept := 0
+	for _, p := range parts {
+		p.Report = report
+		p.Run.File, p.Run.Dir = path, path
+		checkRun(t, p.Run, lines)
+		kept += KeptBytes(p.Run)
+	}
+	if kept > 1<<16+100*len(text) {
+		t.Errorf("%d bytes kept of %d", kept, len(text))
+	}
+	return parts, report
+}
+
+// checkRun says what holds of every run that was read.
+func checkRun(t *testing.T, run runs.Run, lines int) {
+	t.Helper()
+	seen := map[int]bool{}
+	for _, e := range run.Epochs {
+		if e.Epoch < 0 || seen[e.Epoch] || e.Line > lines || e.Samples < 0 {
+			t.Errorf("epoch %+v of a file of %d lines, again %v", e, lines, seen[e.Epoch])
+		}
+		seen[e.Epoch] = true
+	}
+	for _, c := range run.Curves {
+		if len(c.Steps) != len(c.Values) || c.Times != nil && len(c.Times) != len(c.Steps) {
+			t.Errorf("curve %s: %d steps, %d values, %d times", c.Name, len(c.Steps), len(c.Values), len(c.Times))
+		}
+	}
+	if run.Info.Workers < 0 || run.Info.Workers > record.MaxWorkers {
+		t.Errorf("%d workers", run.Info.Workers)
+	}
+}
+
+// KeptBytes is about how much memory a run holds.
+func KeptBytes(run runs.Run) int {
+	const epoch, span, trial = 15 * 8, 10 * 8, 9 * 8 // bytes of each struct
+	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial
+	for _, c := range run.Curves {
+		n += 64 + len(c.Name) + 8*(cap(c.Steps)+cap(c.Values)+cap(c.Times))
+	}
+	for k := range run.Info.Config {
+		n += 48 + len(k)
+	}
+	return n + len(run.Info.Error)
+}
+
+// Seed adds the fixtures to the corpus.
+func Seed(f *testing.F, fixtures ...string) {
+	f.Helper()
+	for _, name := range fixtures {
+		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "tree", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+		f.Add(text[:len(text)/2])
+		f.Add(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
+	}
+}
+
+// SmallReads returns a reader of r that reads at most n bytes at once.
+func SmallReads(r io.Reader, n int) io.Reader { return &small{r, n} }
+
+type small struct {
+	r io.Reader
+	n int
+}
+
+func (s *small) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
+
+func Text(parts []*record.Part, report *record.Report, counts [2]int64) string {
+	var b strings.Builder
+	var line []byte
+	for _, p := range parts {
+		for _, e := range p.Run.Epochs { // printing them would take most of the time
+			line = line[:0]
+			for _, n := range []int{e.Epoch, e.Line, e.Samples, e.PaddingSamples} {
+				line = append(strconv.AppendInt(line, int64(n), 10), ' ')
+			}
+			for _, v := range []float64{e.Seconds, e.SamplesPerSecond, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.ValSeconds, e.LearningRate, e.Accuracy, e.ValAccuracy} {
+				if v == v {
+					line = strconv.AppendUint(line, math.Float64bits(v), 16)
+				}
+				line = append(line, ' ')
+			}
+			b.Write(append(line, '\n'))
+		}
+		run := p.Run
+		run.Epochs = nil
+		if run.Info.Test != nil {
+			fmt.Fprintln(&b, *run.Info.Test)
+			run.Info.Test = nil
+		}
+		fmt.Fprintln(&b, run)
+	}
+	r := *report
+	r.Bytes = 0 // which differs with the pieces in which a file is read
+	fmt.Fprintln(&b, r, counts)
+	return b.String()
+}
+
+// Difference names the first line in which two results differ.
+func Difference(got, want string) string {
+	a, b := strings.Fields(got), strings.Fields(want)
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("word %d of %d is %.80q, expected %.80q; %.300q", i, len(a), a[i], b[i], strings.Join(b[max(0, i-20):i], " "))
+		}
+	}
+	return fmt.Sprintf("%d words, expected %d", len(a), len(b))
+}
+
+// Mutate is text with some of its bytes, lines and stretches changed.
+func Mutate(rng *rand.Rand, text []byte, parts []string) []byte {
+	for range rng.IntN(20) * rng.IntN(2) {
+		at := rng.IntN(len(text))
+		switch rng.IntN(5) {
+		case 0:
+			text = slices.Insert(text, at, []byte(parts[rng.IntN(len(parts))])...)
+		case 1:
+			text = slices.Delete(text, at, at+1)
+		case 2:
+			text = slices.Insert(text, at+bytes.IndexByte(text[at:], '\n')+1, []byte(parts[rng.IntN(len(parts))]+"\n")...)
+		case 3:
+			to := min(len(text), at+rng.IntN(300))
+			text = slices.Insert(text, to, slices.Clone(text[at:to])...)
+		default:
+			text[at] = byte(rng.IntN(256))
+		}
+	}
+	if rng.IntN(10) == 0 {
+		text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+	}
+	return text
+}

@@ -1,0 +1,136 @@
+package scan
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+)
+
+// ParseFloat is the number that is the whole of text.
+func ParseFloat(text []byte) (float64, bool) {
+	if v, n := Decimal(text); n == len(text) && n > 0 {
+		return v, true
+	}
+	if len(text) == 0 || len(text) > 64 {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(string(text), 64) // which keeps none of it: no copy on the heap
+	return v, err == nil
+}
+
+// Cursor reads a line from the left; once something is not as expected, it
+// stays failed.
+type Cursor struct {
+	Rest   []byte
+	Failed bool
+}
+
+// Expect must come next.
+func (c *Cursor) Expect(text string) *Cursor {
+	if !HasPrefix(c.Rest, text) {
+		c.Failed = true
+		return c
+	}
+	c.Rest = c.Rest[len(text):]
+	return c
+}
+
+// Accept may come next.
+func (c *Cursor) Accept(text string) bool {
+	if HasPrefix(c.Rest, text) {
+		c.Rest = c.Rest[len(text):]
+		return true
+	}
+	return false
+}
+
+// SkipBlanks skips blanks and tabs.
+func (c *Cursor) SkipBlanks() *Cursor {
+	for len(c.Rest) > 0 && (c.Rest[0] == ' ' || c.Rest[0] == '\t') {
+		c.Rest = c.Rest[1:]
+	}
+	return c
+}
+
+// Float is the number that comes next: digits with sign, point and exponent, or
+// nan or inf.
+func (c *Cursor) Float() float64 {
+	if v, n := Decimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
+		c.Rest = c.Rest[n:]
+		return v
+	}
+	n := 0
+	for n < len(c.Rest) {
+		x := c.Rest[n]
+		if !IsDigit(x) && x != '.' && x != '-' && x != '+' && !(n > 0 && (x == 'e' || x == 'E') && IsDigit(c.Rest[n-1]) && exponent(c.Rest[n+1:])) {
+			break
+		}
+		n++
+	}
+	if n <= 1 { // nan, inf, -inf
+		for k := n; k < len(c.Rest) && k < n+8 && IsLetter(c.Rest[k]); k++ {
+			if word := string(bytes.ToLower(c.Rest[n : k+1])); word == "nan" || word == "inf" && !bytes.HasPrefix(bytes.ToLower(c.Rest[n:]), []byte("infinity")) || word == "infinity" {
+				n = k + 1
+				break
+			}
+		}
+	}
+	v, ok := ParseFloat(c.Rest[:n])
+	if !ok {
+		c.Failed = true
+		return math.NaN()
+	}
+	c.Rest = c.Rest[n:]
+	return v
+}
+
+// exponent says whether b goes on as an exponent does.
+func exponent(b []byte) bool {
+	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
+}
+
+func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+// Count is the number without sign that comes next, below 2^31.
+func (c *Cursor) Count() int {
+	n, v := 0, 0
+	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {
+		v = 10*v + int(c.Rest[n]-'0')
+		n++
+	}
+	if n == 0 || v >= 1<<31 {
+		c.Failed = true
+		return 0
+	}
+	c.Rest = c.Rest[n:]
+	return v
+}
+
+// Complete says whether all was as expected, up to the end.
+func (c *Cursor) Complete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
+
+// IsName says whether b is a name as programs have them.
+func IsName(b []byte) bool {
+	for i, c := range b {
+		if !IsLetter(c) && c != '_' && c != '-' && c != '.' && (i == 0 || !IsDigit(c)) {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= 100
+}
+
+// HasPrefix says whether m begins with prefix.
+func HasPrefix(m []byte, prefix string) bool {
+	return len(m) >= len(prefix) && string(m[:len(prefix)]) == prefix
+}
+
+func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// SkipBlanks leaves out blanks and tabs at the beginning: bytes.TrimLeft would
+// make a table of them first, on every line.
+func SkipBlanks(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	return b
+}

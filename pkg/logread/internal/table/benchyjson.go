@@ -1,0 +1,80 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// benchyKind is benchy's JSON file.
+const benchyKind = "benchy JSON"
+
+func isBenchyJSON(_ string, head []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) && bytes.Contains(head, []byte(`"nranks"`)) &&
+		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
+}
+
+// maxDocument bounds a JSON or YAML document, which is held in memory.
+const maxDocument = 256 << 20
+
+// document reads the whole of a document.
+func document(in *record.Input) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	if len(text) > maxDocument {
+		return nil, fmt.Errorf("the document is longer than %d bytes", maxDocument)
+	}
+	return text, nil
+}
+
+// readBenchyJSON reads {"nranks": N, "IO": {"trial_throughput": [...], …}, …}.
+func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	text, err := document(in)
+	if err != nil {
+		return nil, err
+	}
+	type trials struct {
+		Throughput []float64 `json:"trial_throughput"`
+	}
+	var v struct {
+		Ranks     int     `json:"nranks"`
+		IO        *trials `json:"IO"`
+		Synthetic *trials `json:"SYNTHETIC"`
+		Full      *trials `json:"FULL"`
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		in.Problem(lineOf(text, err), "%v", err)
+		return nil, nil
+	}
+	var run runs.Run
+	if record.IsCount(float64(v.Ranks)) {
+		run.Info.Workers = v.Ranks
+	}
+	for _, c := range []struct {
+		name string
+		t    *trials
+	}{{"IO", v.IO}, {"SYNTHETIC", v.Synthetic}, {"FULL", v.Full}} {
+		if c.t == nil {
+			continue
+		}
+		if len(c.t.Throughput) == 0 {
+			in.Problem(0, "%s holds no trial_throughput", c.name)
+			continue
+		}
+		rate, spread := record.MeanAndSpread(c.t.Throughput)
+		run.Trials = append(run.Trials, runs.Trial{Name: c.name, Rate: rate, Spread: spread, Rates: c.t.Throughput})
+		in.Report.Records++
+	}
+	if len(run.Trials) == 0 {
+		in.Problem(0, "no throughput of IO, SYNTHETIC or FULL")
+		return nil, nil
+	}
+	return []*record.Part{{Run: run, Role: record.Principal}}, nil
+}

@@ -1,0 +1,18 @@
+package table
+
+import "lockstep/pkg/logread/internal/record"
+
+// Formats lists the formats in the order in which a file is tried against
+// them.
+func Formats() []record.Format {
+	return []record.Format{
+		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
+		{Name: huggingKind, Recognizes: isHugging, Read: readHugging, Document: true},
+		{Name: studyKind, Recognizes: isStudy, Read: readStudy},
+		{Name: lightningKind, Recognizes: isLightning, Read: readLightning},
+		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
+		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},
+		{Name: plainKind, Recognizes: isPlain, Read: readPlain},
+		{Name: tableKind, Recognizes: isTable, Read: readTable},
+	}
+}

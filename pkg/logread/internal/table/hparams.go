@@ -1,0 +1,105 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// A configuration in YAML, as Lightning's hparams.yaml. Only plain values of
+// the first two levels are taken; tags that name Python objects, which Lightning
+// writes, are not followed.
+const hparamsKind = "configuration"
+
+// maxYAML bounds a configuration.
+const maxYAML = 4 << 20
+
+// isHparams says whether the first line that says something is "key:". Many
+// texts are so: the name decides.
+func isHparams(path string, head []byte) bool {
+	switch filepath.Ext(record.UncompressedName(path)) {
+	case ".yaml", ".yml":
+	default:
+		return false
+	}
+	for line := range bytes.Lines(head) {
+		line = bytes.TrimRight(line, "\r\n ")
+		if len(line) == 0 || line[0] == '#' || string(line) == "---" {
+			continue
+		}
+		key, _, ok := bytes.Cut(line, []byte(":"))
+		return ok && scan.IsName(key)
+	}
+	return false
+}
+
+func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAML+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", in.Path, err)
+	}
+	if len(text) > maxYAML {
+		in.Problem(0, "the configuration is longer than %d bytes", maxYAML)
+		return nil, nil
+	}
+	var node yaml.Node
+	if err := decodeYAML(text, &node); err != nil {
+		in.Problem(0, "%v", err)
+		return nil, nil
+	}
+	p := &record.Part{Role: record.Config, Run: runs.Run{Info: runs.Info{Config: map[string]any{}}}}
+	if node.Kind == yaml.DocumentNode && len(node.Content) == 1 {
+		yamlValues(node.Content[0], "", p.Run.Info.Config)
+	}
+	in.Report.Lines = int64(bytes.Count(text, []byte("\n")))
+	in.Report.LinesUsed = min(int64(len(p.Run.Info.Config)), in.Report.Lines)
+	in.Report.Records = int64(len(p.Run.Info.Config))
+	return []*record.Part{p}, nil
+}
+
+// decodeYAML decodes without letting the library's panics out.
+func decodeYAML(text []byte, node *yaml.Node) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decode YAML: %v", p)
+		}
+	}()
+	err = yaml.NewDecoder(bytes.NewReader(text)).Decode(node)
+	if errors.Is(err, io.EOF) {
+		return errors.New("the configuration is empty")
+	}
+	return err
+}
+
+// yamlValues adds the plain values of a mapping; those of a mapping in it get
+// its name in front.
+func yamlValues(n *yaml.Node, prefix string, values map[string]any) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(n.Content) && len(values) < record.MaxSettings; i += 2 {
+		key, v := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
+		case v.Kind == yaml.MappingNode && prefix == "":
+			yamlValues(v, key.Value+"/", values)
+		case v.Kind == yaml.ScalarNode && len(v.Value) <= 1000:
+			if f, err := strconv.ParseFloat(strings.ReplaceAll(v.Value, "_", ""), 64); err == nil && v.Style == 0 {
+				values[prefix+key.Value] = f
+			} else if v.Tag != "!!null" {
+				values[prefix+key.Value] = v.Value
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// Hugging Face's trainer_state.json: log_history mixes what was logged in
+// training ({"epoch": 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}),
+// in evaluation (eval_loss, eval_accuracy, eval_runtime) and at the end
+// (train_runtime, train_samples_per_second). Each checkpoint-<step> holds the
+// state of then; the latest counts.
+const huggingKind = "Hugging Face trainer state"
+
+func isHugging(_ string, head []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) &&
+		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))
+}
+
+func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	text, err := document(in)
+	if err != nil {
+		return nil, err
+	}
+	var v struct {
+		Step    float64                      `json:"global_step"`
+		Batch   float64                      `json:"train_batch_size"`
+		History []map[string]json.RawMessage `json:"log_history"`
+	}
+	if err := json.Unmarshal(bareNaN(text), &v); err != nil {
+		in.Problem(lineOf(text, err), "%v", err)
+		return nil, nil
+	}
+	if v.History == nil {
+		return nil, record.ErrUnknown
+	}
+	h := &huggingReader{in: in, at: map[int]int{}, curves: map[string]*record.Curve{}}
+	for i, entry := range v.History {
+		h.entry(i, entry)
+	}
+	p := &record.Part{Run: h.run, Role: record.Principal}
+	slices.SortFunc(h.epochs, func(a, b runs.Epoch) int { return a.Epoch - b.Epoch })
+	p.Run.Epochs = h.epochs
+	for _, name := range h.names {
+		p.Run.Curves = append(p.Run.Curves, h.curves[name].Finish(in.Report))
+	}
+	if len(h.epochs) > 0 {
+		in.Report.Assume("an epoch's training loss is the last one that was logged in it")
+	}
+	if record.IsCount(v.Batch) {
+		p.Run.Info.BatchPerWorker = int(v.Batch)
+	}
+	p.State, p.StateOf = int64(v.Step), filepath.Dir(in.Path)
+	if name, ok := strings.CutPrefix(filepath.Base(p.StateOf), "checkpoint-"); ok && strings.Trim(name, "0123456789") == "" {
+		p.StateOf = filepath.Dir(p.StateOf)
+	} else {
+		p.State = math.MaxInt64 // the state at the end
+	}
+	if len(p.Run.Epochs) == 0 && len(p.Run.Curves) == 0 && len(p.Run.Trials) == 0 {
+		in.Problem(0, "log_history holds no values")
+		return nil, nil
+	}
+	return []*record.Part{p}, nil
+}
+
+type huggingReader struct {
+	in     *record.Input
+	run    runs.Run
+	epochs []runs.Epoch
+	at     map[int]int
+	curves map[string]*record.Curve
+	names  []string
+}
+
+func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
+	value := func(key string) float64 {
+		if f, ok := jsonNumber(entry[key]); ok {
+			return f
+		}
+		return math.NaN()
+	}
+	epoch, step := value("epoch"), value("step")
+	if !(step >= 0 && step < 1<<53) {
+		h.in.Problem(0, "log_history[%d] has no step", i)
+		return
+	}
+	keys := make([]string, 0, len(entry))
+	for k := range entry {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		f, ok := jsonNumber(entry[k])
+		if k == "epoch" || k == "step" || k == "total_flos" || !ok || len(k) > 100 {
+			continue
+		}
+		if h.curves[k] == nil {
+			if len(h.names) >= record.MaxCurveNames {
+				h.in.Problem(0, "more than %d names of values; %.40q is not used", record.MaxCurveNames, k)
+				continue
+			}
+			h.curves[k] = record.NewCurve(k, -1, false)
+			h.names = append(h.names, k)
+		}
+		h.curves[k].Add(int64(step), f, 0)
+		h.in.Report.Records++
+	}
+	if v := value("train_runtime"); v > 0 {
+		if h.run.Info.Config == nil {
+			h.run.Info.Config = map[string]any{}
+		}
+		h.run.Info.Config[record.TrainingSeconds] = v
+	}
+	if v := value("train_samples_per_second"); v > 0 {
+		h.run.Trials = []runs.Trial{{Name: "FULL", Rate: v, Spread: math.NaN()}}
+	}
+	if epoch != epoch || epoch > 1<<30 || epoch <= 0 || !math.IsNaN(value("train_runtime")) {
+		return
+	}
+	e := h.epoch(int(math.Ceil(epoch - 1e-6)))
+	for key, field := range map[string]*float64{
+		"loss": &e.TrainLoss, "learning_rate": &e.LearningRate, "eval_loss": &e.ValLoss, "eval_accuracy": &e.ValAccuracy,
+		"eval_mean_iou": &e.IoU, "eval_iou": &e.IoU, "eval_runtime": &e.ValSeconds,
+	} {
+		if f, ok := jsonNumber(entry[key]); ok {
+			*field = f
+		}
+	}
+}
+
+// epoch is the epoch in which a share of it lies: 0.5 and 1.0 lie in the first.
+func (h *huggingReader) epoch(n int) *runs.Epoch {
+	n = max(n, 1)
+	i, ok := h.at[n]
+	if !ok {
+		i = len(h.epochs)
+		h.at[n] = i
+		h.epochs = append(h.epochs, record.UnmeasuredEpoch(n, 0))
+	}
+	return &h.epochs[i]
+}
+
+// bareNaN puts quotes around the NaN and Infinity that Python's json writes and
+// that JSON does not know; the text keeps its lines.
+func bareNaN(text []byte) []byte {
+	if !bytes.Contains(text, []byte(": NaN")) && !bytes.Contains(text, []byte("Infinity")) {
+		return text
+	}
+	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
+		text = bytes.ReplaceAll(text, []byte(": "+word), []byte(`: "`+strings.Replace(word, "Infinity", "Inf", 1)+`"`))
+	}
+	return text
+}
+
+// jsonNumber is a number, also one that is written as a text.
+func jsonNumber(text json.RawMessage) (float64, bool) { return scan.JSONFloat(text) }
+
+// lineOf is the line of text in which encoding/json met err.
+func lineOf(text []byte, err error) int {
+	offset := int64(len(text))
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &syntax) {
+		offset = syntax.Offset
+	} else if errors.As(err, &kind) {
+		offset = kind.Offset
+	}
+	return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
+}

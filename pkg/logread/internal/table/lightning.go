@@ -1,0 +1,388 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// Lightning's CSVLogger: a row each time something was logged, with most cells
+// empty. The columns epoch and step count from 0.
+//
+//	epoch,step,train_loss,val_acc,val_f1,val_loss
+//	1,49,0.8741154670715332,,,
+//	1,49,,0.52,0.48,0.91
+const lightningKind = "Lightning metrics"
+
+func isLightning(_ string, head []byte) bool {
+	first, _, ok := bytes.Cut(head, []byte("\n"))
+	if !ok || len(first) > 2000 {
+		return false
+	}
+	columns := strings.Split(strings.TrimRight(string(first), "\r"), ",")
+	return slices.Contains(columns, "epoch") && slices.Contains(columns, "step") && len(columns) > 2
+}
+
+// lightningColumn is where a column's values go.
+type lightningColumn struct {
+	name  string
+	curve *record.Curve
+	epoch func(*runs.Epoch) *float64 // nil: the curve alone
+	last  bool                       // name says it is the epoch's own value: it counts more
+}
+
+// lightningValue is the value of an epoch that a column holds. Names are of the
+// user's making; these are the common ones.
+func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
+	name = strings.ToLower(strings.ReplaceAll(name, "/", "_"))
+	name, own = strings.CutSuffix(name, "_epoch")
+	if strings.HasSuffix(name, "_step") {
+		return nil, false
+	}
+	switch name {
+	case "train_loss", "loss", "training_loss":
+		field = func(e *runs.Epoch) *float64 { return &e.TrainLoss }
+	case "val_loss", "valid_loss", "validation_loss":
+		field = func(e *runs.Epoch) *float64 { return &e.ValLoss }
+	case "train_acc", "train_accuracy", "acc", "accuracy":
+		field = func(e *runs.Epoch) *float64 { return &e.Accuracy }
+	case "val_acc", "val_accuracy", "valid_acc":
+		field = func(e *runs.Epoch) *float64 { return &e.ValAccuracy }
+	case "val_iou", "iou", "val_jaccard":
+		field = func(e *runs.Epoch) *float64 { return &e.IoU }
+	case "val_dice", "dice":
+		field = func(e *runs.Epoch) *float64 { return &e.Dice }
+	case "epoch_time", "epoch_seconds", "time_per", "train_time", "train_epoch_time":
+		field = func(e *runs.Epoch) *float64 { return &e.Seconds }
+	case "lr", "learning_rate", "lr-adam", "lr-sgd", "lr-adamw":
+		field = func(e *runs.Epoch) *float64 { return &e.LearningRate }
+	case "samples_per_second", "throughput", "train_throughput":
+		field = func(e *runs.Epoch) *float64 { return &e.SamplesPerSecond }
+	}
+	return field, own
+}
+
+// maxColumns bounds the columns that are read.
+const maxColumns = 1000
+
+func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	l := scan.NewLines(in.Reader, in.Size)
+	r := &lightningReader{in: in, l: l, epochs: record.NewTrack()}
+	for {
+		line, ok := l.Next()
+		if !ok {
+			break
+		}
+		if l.Number&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		in.Report.Lines++
+		if l.Ended && r.usual(line, false) > 0 {
+			r.took(1)
+			r.usualRows()
+		} else {
+			r.take(line)
+		}
+	}
+	if l.Err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	}
+	return r.finish(), nil
+}
+
+// take takes any line.
+func (r *lightningReader) take(line []byte) {
+	in, l := r.in, r.l
+	switch {
+	case l.TooLong:
+		in.Problem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+	case r.columns == nil:
+		r.header(string(line))
+		in.Report.LinesUsed++
+	case len(line) == 0:
+		in.Report.Ignore(l.Number, record.BlankLine)
+	case !l.Ended:
+		in.Problem(l.Number, "last line is torn: %.80q", line)
+	default:
+		r.row(l.Number, line)
+	}
+}
+
+type lightningReader struct {
+	in          *record.Input
+	l           *scan.Lines
+	columns     []lightningColumn
+	epoch, step int // columns
+	epochs      *record.Track
+	cells       []lightningCell // of the current row
+	rows        int
+	// Of the last row with one value: what stands in front of it, behind
+	// epoch and step, and behind it; column is 0 where there is none.
+	before, after beginning
+	column        int
+	cell          beginning // the cell of the epoch in the row before, with its comma
+	usualEpoch    int       // what it says
+	to            *float64  // where its values of toEpoch go; nil where that is to be found
+	toEpoch       int
+}
+
+func (r *lightningReader) header(text string) {
+	r.epoch, r.step = -1, -1
+	names := strings.Split(text, ",")
+	if len(names) > maxColumns {
+		r.in.Problem(1, "%d columns; those after %d are not used", len(names), maxColumns)
+	}
+	for i, name := range names {
+		c := lightningColumn{name: name}
+		switch {
+		case name == "epoch":
+			r.epoch = i
+		case name == "step":
+			r.step = i
+		case name != "" && i < maxColumns:
+			c.curve = record.NewCurve(name, -1, false)
+			c.epoch, c.last = lightningValue(name)
+		}
+		r.columns = append(r.columns, c)
+	}
+}
+
+// usualRow is more than such a row has bytes beside before and after.
+const usualRow = 64
+
+// usualRows takes the rows that follow in l.buf and are such as the one before.
+func (r *lightningReader) usualRows() {
+	l, rows := r.l, 0
+	for more := usualRow + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
+		l.Number++
+		n := r.usual(l.Buf[l.Start:l.End], true)
+		if n == 0 {
+			l.Number--
+			break
+		}
+		l.Start += n
+	}
+	r.in.Report.Lines += int64(rows)
+	r.took(rows)
+}
+
+// took counts rows with one value.
+func (r *lightningReader) took(rows int) {
+	r.in.Report.Records += int64(rows)
+	r.in.Report.LinesUsed += int64(rows)
+	r.rows += rows
+}
+
+// usual takes a row that begins with epoch and step and has its one value where
+// the last such row has it, as nearly all do; 0 where row must look at it. The
+// row is text as a whole, or where others follow what text begins with up to the
+// end of its line. It returns how long that is.
+func (r *lightningReader) usual(text []byte, others bool) int {
+	if r.column == 0 {
+		return 0
+	}
+	epoch, at := r.usualEpoch, len(r.cell.text)
+	if at == 0 || !r.cell.of(text) { // it is mostly that of the row before
+		v, n := scan.ShortCount(text)
+		if n == 0 || n == len(text) || text[n] != ',' {
+			return 0
+		}
+		epoch, at = v, n+1
+		r.usualEpoch = epoch
+		r.cell.set(text[:at])
+	}
+	step, n := scan.Count15(text[at:])
+	if at += n; n == 0 {
+		return 0
+	}
+	if !r.before.of(text[at:]) {
+		return 0
+	}
+	at += len(r.before.text)
+	v, n := scan.Decimal(text[at:])
+	if at += n; n == 0 {
+		return 0
+	}
+	if !r.after.of(text[at:]) {
+		return 0
+	}
+	at += len(r.after.text)
+	switch {
+	case !others && at == len(text):
+	case others && at < len(text) && text[at] == '\n':
+		at++
+	default:
+		return 0
+	}
+	c := &r.columns[r.column]
+	c.curve.Add(int64(step), v, 0)
+	if c.epoch != nil {
+		if r.to == nil || r.toEpoch != epoch {
+			r.to, r.toEpoch = c.epoch(r.epochOf(epoch)), epoch
+		}
+		*r.to = v
+	}
+	return at
+}
+
+// beginning is what a text may begin with.
+type beginning struct {
+	text       []byte
+	word, mask uint64 // the same, where it is no longer than a word
+}
+
+func (p *beginning) set(text []byte) {
+	p.text = append(p.text[:0], text...)
+	p.word, p.mask = 0, 0
+	if len(text) <= 8 {
+		for i, c := range text {
+			p.word |= uint64(c) << (8 * i)
+			p.mask |= 0xff << (8 * i)
+		}
+	}
+}
+
+// of says whether b begins with it.
+func (p *beginning) of(b []byte) bool {
+	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
+		return (binary.LittleEndian.Uint64(w)^p.word)&p.mask == 0 && len(b) >= len(p.text)
+	}
+	return bytes.HasPrefix(b, p.text)
+}
+
+// learn notes where the one value of a row stands, behind the commas in front
+// of it.
+func (r *lightningReader) learn(text []byte, column int) {
+	r.column = 0
+	second := bytes.IndexByte(text, ',') + 1
+	second += bytes.IndexByte(text[second:], ',') // in front of the third cell
+	from := second
+	for from < len(text) && text[from] == ',' {
+		from++
+	}
+	_, n := scan.Decimal(text[from:])
+	if r.epoch != 0 || r.step != 1 || n == 0 || from-second != column-1 {
+		return
+	}
+	r.before.set(text[second:from])
+	r.after.set(text[from+n:])
+	r.column, r.to = column, nil
+}
+
+// value takes a cell.
+func (r *lightningReader) value(c *lightningColumn, epoch, step int, v float64) {
+	c.curve.Add(int64(max(step, 0)), v, 0)
+	r.in.Report.Records++
+	if c.epoch != nil && epoch >= 0 {
+		*c.epoch(r.epochOf(epoch)) = v
+	}
+}
+
+// row takes a row: its values are of the epoch and the step in it.
+func (r *lightningReader) row(line int, text []byte) {
+	r.cells = r.cells[:0]
+	epoch, step := -1, -1
+	rest := text
+	last := len(r.columns) - 1
+	for i := range r.columns {
+		if len(rest) > 0 && rest[0] == ',' && i < last { // most cells are empty
+			rest = rest[1:]
+			continue
+		}
+		v, n := scan.Decimal(rest)
+		if n == 0 && len(rest) > 0 || n < len(rest) && rest[n] != ',' {
+			if n = bytes.IndexByte(rest, ','); n < 0 {
+				n = len(rest)
+			}
+			v = 0
+			if n > 0 {
+				var ok bool
+				if v, ok = scan.ParseFloat(rest[:n]); !ok {
+					r.in.Problem(line, "column %q: expected a number, got %.40q", r.columns[i].name, rest[:n])
+					return
+				}
+			}
+		}
+		switch {
+		case n == 0:
+		case i != r.epoch && i != r.step:
+			r.cells = append(r.cells, lightningCell{i, v})
+		case !(v >= 0 && v < 1<<53) || v != float64(int64(v)) || i == r.epoch && v >= 1<<31:
+			r.in.Problem(line, "column %q: expected 0, 1, 2, …, got %.40q", r.columns[i].name, rest[:n])
+			return
+		case i == r.epoch:
+			epoch = int(v)
+		default:
+			step = int(v)
+		}
+		if end := n == len(rest); end != (i == last) {
+			r.in.Problem(line, "expected %d cells, got %d: %.80q", len(r.columns), bytes.Count(text, []byte{','})+1, text)
+			return
+		} else if !end {
+			rest = rest[n+1:]
+		}
+	}
+	good := false
+	for _, cell := range r.cells {
+		c := &r.columns[cell.column]
+		if c.curve == nil {
+			continue
+		}
+		good = true
+		r.value(c, epoch, step, cell.v)
+	}
+	if good && len(r.cells) == 1 && epoch >= 0 && step >= 0 {
+		r.learn(text, r.cells[0].column)
+	}
+	if good {
+		r.in.Report.LinesUsed++
+		r.rows++
+	} else {
+		r.in.Report.Ignore(line, "a row without a value")
+	}
+}
+
+// lightningCell is a cell that is not empty.
+type lightningCell struct {
+	column int
+	v      float64
+}
+
+// epochOf is the epoch that counts as n from 0.
+func (r *lightningReader) epochOf(n int) *runs.Epoch {
+	if e := r.epochs.Find(n + 1); e != nil {
+		return e
+	}
+	r.to = nil // the others may move
+	return r.epochs.Add(n+1, r.l)
+}
+
+func (r *lightningReader) finish() []*record.Part {
+	if r.rows == 0 {
+		if len(r.in.Report.Unused) == 0 {
+			r.in.Problem(0, "the file has a header and no values")
+		}
+		return nil
+	}
+	var run runs.Run
+	run.Epochs = r.epochs.Epochs
+	if !slices.IsSortedFunc(run.Epochs, record.CompareEpochs) {
+		slices.SortFunc(run.Epochs, record.CompareEpochs)
+	}
+	if len(run.Epochs) > 0 {
+		r.in.Report.Assume("of a value that was logged several times in an epoch the last counts; Lightning counts epochs from 0, here they count from 1")
+	}
+	for _, c := range r.columns {
+		if c.curve != nil && c.curve.Points > 0 {
+			run.Curves = append(run.Curves, c.curve.Finish(r.in.Report))
+		}
+	}
+	return []*record.Part{{Run: run, Role: record.Principal}}
+}

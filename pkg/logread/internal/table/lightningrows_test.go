@@ -1,0 +1,88 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/recordtest"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// lightningText reads a table of Lightning's, each of its rows by itself or as
+// readLightning does it.
+func lightningText(text []byte, usual bool, n int) string {
+	var r io.Reader = bytes.NewReader(text)
+	if n > 0 {
+		r = recordtest.SmallReads(r, n)
+	}
+	in := &record.Input{Path: "metrics.csv", Reader: r, Size: int64(len(text)), Report: &record.Report{Path: "metrics.csv"}}
+	var parts []*record.Part
+	if usual {
+		parts, _ = readLightning(context.Background(), in)
+	} else {
+		one := &lightningReader{in: in, l: scan.NewLines(in.Reader, in.Size), epochs: record.NewTrack()}
+		for {
+			line, ok := one.l.Next()
+			if !ok {
+				break
+			}
+			in.Report.Lines++
+			one.take(line)
+		}
+		parts = one.finish()
+	}
+	return recordtest.Text(parts, in.Report, [2]int64{})
+}
+
+func lightningTable(rng *rand.Rand, rows int) []byte {
+	b := bytes.NewBufferString("epoch,step,train_loss,val_acc,val_f1,val_loss\n")
+	for i := range rows {
+		switch {
+		case i%20 == 19:
+			fmt.Fprintf(b, "%d,%d,,%v,%v,%v\n", i/20, i*50, rng.Float32(), rng.Float32(), rng.Float32())
+		case i%50 == 7:
+			fmt.Fprintf(b, "%d,%d,,,%v,\n", i/20, i*50, rng.Float32())
+		default:
+			fmt.Fprintf(b, "%d,%d,%v,,,\n", i/20, i*500_000, rng.Float64())
+		}
+	}
+	return b.Bytes()
+}
+
+// TestUsualRows: rows of Lightning's that are taken many at once give what each
+// gives by itself.
+func TestUsualRows(t *testing.T) {
+	parts := []string{",", ",,", "-", "e5", ".", " ", "\r", "x", "nan", "0", "123456789", "12345678901234567", "\n", "5,5,0.5,,,", "1,,0.5,,,", ",5,0.5,,,", "7,7,,0.5,,"}
+	rng := rand.New(rand.NewPCG(15, 16))
+	for round := range 400 {
+		text := recordtest.Mutate(rng, lightningTable(rng, 100), parts)
+		want := lightningText(text, false, 0)
+		for _, n := range []int{0, 1 + rng.IntN(500)} {
+			if got := lightningText(text, true, n); got != want {
+				t.Fatalf("round %d, reading %d bytes at a time: %s\n%s", round, n, recordtest.Difference(got, want), text)
+			}
+		}
+	}
+}
+
+// FuzzUsualRows: whatever a table holds, its rows give what each gives by itself.
+func FuzzUsualRows(f *testing.F) {
+	recordtest.Seed(f, "lightning/version_0/metrics.csv")
+	f.Add(lightningTable(rand.New(rand.NewPCG(1, 2)), 50))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<14 {
+			return
+		}
+		_, rows, _ := bytes.Cut(b, []byte("\n"))
+		text := slices.Concat(b, rows, rows)
+		if got, want := lightningText(text, true, 0), lightningText(text, false, 0); got != want {
+			t.Error(recordtest.Difference(got, want))
+		}
+	})
+}

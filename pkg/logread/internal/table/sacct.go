@@ -1,0 +1,193 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// What Slurm accounted, as sacct -P (or --parsable2) prints it: a header, and a
+// row a job and a row each of its steps (.batch, .extern, .0).
+//
+//	JobID|JobName|Partition|State|ExitCode|Elapsed
+//	1234|unet|gpu|COMPLETED|0:0|05:42:11
+//	1234.batch|batch||COMPLETED|0:0|05:42:11
+const sacctKind = "sacct"
+
+func isSacct(_ string, head []byte) bool {
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	return bytes.HasPrefix(first, []byte("JobID|")) || bytes.HasPrefix(first, []byte("JobIDRaw|")) || bytes.Contains(first, []byte("|JobID|"))
+}
+
+// readSacct gives a part a job.
+func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	l := scan.NewLines(in.Reader, in.Size)
+	var columns []string
+	var parts []*record.Part
+	byID := map[string]*record.Part{}
+	for {
+		line, ok := l.Next()
+		if !ok {
+			break
+		}
+		in.Report.Lines++
+		switch {
+		case l.TooLong:
+			in.Problem(l.Number, "line is longer than %d bytes", scan.MaxLine)
+		case columns == nil:
+			columns = strings.Split(string(line), "|")
+			in.Report.LinesUsed++
+		case len(bytes.TrimSpace(line)) == 0:
+			in.Report.Ignore(l.Number, record.BlankLine)
+		default:
+			cells := strings.Split(string(line), "|")
+			if len(cells) == len(columns)+1 && cells[len(columns)] == "" { // -p ends rows with a bar
+				cells = cells[:len(columns)]
+			}
+			if len(cells) != len(columns) {
+				in.Problem(l.Number, "expected %d cells, got %d: %.80q", len(columns), len(cells), line)
+				continue
+			}
+			row := map[string]string{}
+			for i, c := range columns {
+				row[c] = cells[i]
+			}
+			parts = sacctRow(in, l.Number, row, parts, byID)
+		}
+	}
+	if l.Err != nil {
+		return nil, fmt.Errorf("read %s after line %d: %w", in.Path, l.Number, l.Err)
+	}
+	if len(parts) == 0 && len(in.Report.Unused) == 0 {
+		in.Problem(0, "no job that has begun stands there")
+	}
+	in.Report.Records = int64(len(parts))
+	return parts, nil
+}
+
+// sacctRow takes a row: a job's, or what its steps say more.
+func sacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
+	id := row["JobID"]
+	if id == "" {
+		id = row["JobIDRaw"]
+	}
+	job, step, isStep := strings.Cut(id, ".")
+	if p := byID[job]; isStep {
+		if p == nil || step == "extern" {
+			in.Report.Ignore(line, "a step of a job (.batch, .extern)")
+			return parts
+		}
+		in.Report.LinesUsed++
+		sacctNumbers(in, line, row, &p.Run, step != "batch")
+		return parts
+	}
+	if job == "" || strings.Trim(job[:1], "0123456789") != "" {
+		in.Problem(line, "expected a job's number, got %.40q", id)
+		return parts
+	}
+	if strings.Contains(job, "_[") || row["State"] == "PENDING" && byID[job] == nil {
+		in.Report.Ignore(line, "jobs and tasks that have not begun")
+		return parts
+	}
+	if byID[job] != nil {
+		in.Problem(line, "job %s stands here again (it was queued again); the later row counts", job)
+		byID[job].Run = runs.Run{Dir: byID[job].Run.Dir}
+	} else {
+		byID[job] = &record.Part{Role: record.Accounting, Line: line}
+		byID[job].Run.Dir = in.Path + "#" + job
+		parts = append(parts, byID[job])
+	}
+	in.Report.LinesUsed++
+	p := byID[job]
+	p.Run.Info.JobIDs = map[string]string{record.SlurmJob: job}
+	p.Run.Info.Series = row["JobName"]
+	p.Run.Info.Status, p.Run.Info.Error = sacctState(row["State"], row["ExitCode"])
+	for column, at := range map[string]*time.Time{"Start": &p.Run.Info.Started, "End": &p.Run.Info.Ended} {
+		if t, err := time.Parse("2006-01-02T15:04:05", row[column]); err == nil {
+			*at = t
+		}
+	}
+	sacctNumbers(in, line, row, &p.Run, true)
+	return parts
+}
+
+// sacctNumbers takes elapsed time, nodes, devices and energy of a row.
+func sacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
+	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
+		v, ok := slurmSeconds(text)
+		if !ok {
+			in.Problem(line, "column Elapsed: expected [days-]hours:minutes:seconds, got %.40q", text)
+		}
+		run.WallSeconds = v
+	}
+	info := &run.Info
+	if n, err := strconv.Atoi(row["NNodes"]); err == nil && n > 0 && n <= record.MaxWorkers {
+		info.Nodes = max(info.Nodes, n)
+	}
+	for _, column := range []string{"AllocTRES", "AllocGRES", "ReqTRES"} {
+		for _, item := range strings.Split(row[column], ",") {
+			name, text, _ := strings.Cut(item, "=")
+			if n, err := strconv.Atoi(text); err == nil && name == "gres/gpu" && n > 0 && n <= record.MaxWorkers && info.Workers == 0 {
+				info.Workers = n
+			}
+		}
+	}
+	if n, err := strconv.Atoi(row["NTasks"]); err == nil && tasks && n > 1 && n <= record.MaxWorkers && info.Workers == 0 {
+		info.Workers = n
+	}
+	if v, err := strconv.ParseFloat(row["ConsumedEnergyRaw"], 64); err == nil && v > info.EnergyJoules && v < 1e18 {
+		info.EnergyJoules = v
+	}
+}
+
+// sacctState is the status and, where the job did not complete, why.
+func sacctState(state, exit string) (status, why string) {
+	word, _, _ := strings.Cut(state, " ")
+	switch word {
+	case "COMPLETED":
+		return runs.StatusDone, ""
+	case "RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "":
+		return runs.StatusRunning, ""
+	case "CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE":
+		status = runs.StatusCanceled
+	default:
+		status = runs.StatusFailed
+	}
+	why = "Slurm: " + state
+	if exit != "" && exit != "0:0" {
+		why += ", exit code " + exit
+	}
+	return status, why
+}
+
+// slurmSeconds reads [days-]hours:minutes:seconds[.fraction], or minutes:seconds.
+func slurmSeconds(text string) (float64, bool) {
+	days, rest, hasDays := strings.Cut(text, "-")
+	if !hasDays {
+		days, rest = "0", text
+	}
+	d, err := strconv.Atoi(days)
+	if err != nil || d < 0 || d > 1<<20 {
+		return 0, false
+	}
+	total := 0.0
+	fields := strings.Split(rest, ":")
+	if len(fields) < 2 || len(fields) > 3 {
+		return 0, false
+	}
+	for _, f := range fields {
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil || !(v >= 0 && v < 1e9) {
+			return 0, false
+		}
+		total = total*60 + v
+	}
+	return total + float64(d)*86400, true
+}

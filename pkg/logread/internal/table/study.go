@@ -1,0 +1,455 @@
+package table
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The CSV logs of the U-Net scaling study, as pandas wrote them: a nameless
+// index column, numbers as %.6f, a row an epoch, and the run's own numbers
+// (training_time, test_time, iou: seconds, seconds, over the test set)
+// repeated on each row.
+//
+// Three defects occur in them: a file that holds only "" (the run wrote
+// nothing), a header torn by two writers (line 1 is "", line 2 the tail of the
+// header, good rows after it), and an empty cell for NaN.
+
+// studyHeaders are the headers that occur.
+func studyHeaders() []string {
+	return []string{
+		",time_per_epoch,loss,lr,training_time,test_time,iou",
+		",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou",
+		",loss,val_loss,lr,training_time,test_time,iou",
+		",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks",
+	}
+}
+
+// studyEmpty is line 1 of the defective files.
+const studyEmpty = `""`
+
+// studyName is a file's name: log_4.csv, log_hvd_4.csv, log_g4_r2.csv.
+type studyName struct {
+	series  string // native or horovod
+	workers int
+	repeat  int // 0 where the name has none
+}
+
+var studyNames = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
+})
+
+// parseStudyName reads the base name of path.
+func parseStudyName(path string) (studyName, bool) {
+	m := studyNames().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
+	if m == nil {
+		return studyName{}, false
+	}
+	n := studyName{series: "native"}
+	if m[1] != "" {
+		n.series = "horovod"
+	}
+	var err, repeatErr error
+	n.workers, err = strconv.Atoi(m[2] + m[4])
+	if m[3] != "" {
+		n.repeat, repeatErr = strconv.Atoi(m[3])
+	}
+	return n, err == nil && repeatErr == nil && n.workers > 0
+}
+
+// IsStudyName reports whether a file is named as the study's logs are: log_4.csv,
+// log_hvd_4.csv, log_g4_r2.csv.
+func IsStudyName(path string) bool {
+	_, ok := parseStudyName(path)
+	return ok
+}
+
+// studyKind is the kind's name.
+const studyKind = "study CSV"
+
+// isStudy says whether the file has one of the headers, or the name together
+// with something that could be a damaged one.
+func isStudy(path string, head []byte) bool {
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
+		return true
+	}
+	_, named := parseStudyName(path)
+	return named
+}
+
+// readStudy reads a file of the study into a run.
+func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
+	sr := &studyReader{in: in}
+	if pieces := in.Pieces(); len(pieces) > 1 {
+		sr.readPieces(ctx, pieces)
+	} else {
+		sr.l = scan.NewLines(in.Reader, in.Size)
+		sr.read()
+		in.Report.Lines = int64(sr.l.Number)
+	}
+	run := runs.Run{Epochs: sr.epochs}
+	if sr.unsorted {
+		run.Epochs = laterRows(in, run.Epochs)
+	}
+	in.Report.Records = int64(len(run.Epochs))
+	if len(run.Epochs) == 0 {
+		if len(in.Report.Unused) == 0 {
+			in.Problem(0, "the file has a header and no epochs")
+		}
+		return nil, sr.err
+	}
+	name, _ := parseStudyName(in.Path)
+	if ranks := sr.last("ranks"); record.IsCount(ranks) {
+		if name.workers > 0 && name.workers != int(ranks) {
+			in.Problem(0, "the name says %s, the column ranks %d; the column counts", english.Count(name.workers, "worker"), int(ranks))
+		}
+		run.Info.Workers = int(ranks)
+	} else if name.workers > 0 {
+		run.Info.Workers = name.workers
+		in.Report.Assume("%s: from the name", english.Count(name.workers, "worker"))
+	}
+	if name.series != "" {
+		in.Report.Assume("series %s: from the name", name.series)
+	}
+	run.Info.Series, run.Info.Seed = name.series, int64(name.repeat)
+	run.Info.Status, run.Info.Config = runs.StatusDone, map[string]any{}
+	for column, key := range map[string]string{
+		"training_time": record.TrainingSeconds, "test_time": "test_seconds", "accuracy": "accuracy", "val_accuracy": "val_accuracy",
+	} {
+		if v := sr.last(column); !math.IsNaN(v) {
+			run.Info.Config[key] = v
+		}
+	}
+	if slices.Contains(sr.columns, "iou") {
+		nan := math.NaN()
+		run.Info.Test = &runs.Test{
+			IoU: sr.last("iou"), Seconds: sr.last("test_time"),
+			Loss: nan, Dice: nan, IoUConstant: nan, DiceConstant: nan, IoUUntrained: nan, DiceUntrained: nan,
+		}
+	}
+	return []*record.Part{{Run: run, Role: record.Principal, SeedKnown: name.repeat > 0}}, sr.err
+}
+
+// laterRows leaves out the rows of epochs that stand there again further down.
+func laterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
+	at := make(map[int]int, len(epochs))
+	for i, e := range epochs {
+		if first, again := at[e.Epoch]; again {
+			in.Problem(e.Line, "row %d stands here again; the later one counts", e.Epoch-1)
+			epochs[first].Epoch = 0
+		}
+		at[e.Epoch] = i
+	}
+	slices.SortStableFunc(in.Report.Unused, func(a, b runs.Problem) int { return a.Line - b.Line })
+	return slices.DeleteFunc(epochs, func(e runs.Epoch) bool { return e.Epoch == 0 })
+}
+
+// studyReader reads a file of the study row by row.
+type studyReader struct {
+	l       *scan.Lines
+	in      *record.Input
+	columns []string  // nil before the header
+	fields  [6]int    // columns of what set sets
+	row     []float64 // of the last good row, by column
+	next    []float64 // room for the row that is read
+	run     int       // the first column of the run's own numbers, the same on each row
+	told    []byte    // their text in the last good row
+	rate    []byte    // that and the column before it, a learning rate; nil where it is not known
+	done    bool
+
+	epochs   []runs.Epoch
+	unsorted bool  // an epoch stands behind a later one, or again
+	err      error // of reading, not of what was read (see problems)
+}
+
+// read reads the rows up to the end.
+func (s *studyReader) read() {
+	blank := record.UnmeasuredEpoch(0, 0)
+	for s.Next() {
+		n := len(s.epochs)
+		if n == cap(s.epochs) {
+			s.epochs = slices.Grow(s.epochs, s.l.Room(n))
+		}
+		s.epochs = s.epochs[:n+1]
+		e := &s.epochs[n]
+		*e = blank
+		e.Epoch, e.Line = int(s.row[0])+1, s.l.Number // the index counts from 0
+		s.set(e)
+		if n > 0 && e.Epoch <= s.epochs[n-1].Epoch || e.Epoch < 1 {
+			s.unsorted = true
+		}
+	}
+	if s.l.Err != nil {
+		s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, s.l.Number, s.l.Err)
+	}
+}
+
+// readPieces reads the pieces of the file side by side. Their epochs lie in one
+// list from the beginning, each at the place where it is thought to be.
+func (s *studyReader) readPieces(ctx context.Context, pieces []record.Piece) {
+	const more = 1.03 // than thought
+	place := make([]int, len(pieces)+1)
+	for i, p := range pieces {
+		place[i+1] = place[i] + int(more*p.Lines) + 16
+	}
+	room := make([]runs.Epoch, place[len(pieces)])
+	readers := make([]*studyReader, len(pieces))
+	var wg sync.WaitGroup
+	for i, p := range pieces {
+		r := &studyReader{in: s.in.Piece(ctx, p), epochs: room[place[i]:place[i]:place[i+1]]}
+		r.l = scan.NewLines(r.in.Reader, r.in.Size)
+		readers[i] = r
+		if i == 0 {
+			r.untilHeader()
+			continue
+		}
+		if r.columns = readers[0].columns; r.columns == nil {
+			readers = readers[:1]
+			break // what the file holds is no table
+		}
+		r.setFields()
+		wg.Go(r.read)
+	}
+	readers[0].read()
+	wg.Wait()
+	for i, r := range readers {
+		if cap(r.epochs) != place[i+1]-place[i] { // it had more rows than there was room for
+			room = nil
+		}
+	}
+	s.join(room, readers)
+}
+
+// join takes what the readers of the pieces have read: in room, where their
+// epochs lie already, or in a list of their own.
+func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
+	total := 0
+	for _, r := range readers {
+		total += len(r.epochs)
+	}
+	if room == nil {
+		room = make([]runs.Epoch, total)
+	}
+	s.columns, s.fields, s.run = readers[0].columns, readers[0].fields, readers[0].run
+	n := 0
+	for _, r := range readers {
+		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= room[n-1].Epoch
+		before := int(s.in.Report.Lines)
+		for i := range r.epochs { // none is overwritten before it is moved: each moves to the front
+			room[n] = r.epochs[i]
+			room[n].Line += before
+			n++
+		}
+		if r.row != nil {
+			s.row = r.row
+		}
+		if s.err == nil && r.l.Err != nil {
+			s.err = fmt.Errorf("read %s after line %d: %w", s.in.Path, before+r.l.Number, r.l.Err)
+		}
+		r.in.Report.Lines = int64(r.l.Number)
+		s.in.Report.Add(r.in.Report)
+	}
+	s.epochs = room[:n]
+}
+
+// untilHeader reads the header, if it has not been read.
+func (s *studyReader) untilHeader() {
+	for s.columns == nil && !s.done {
+		text, ok := s.l.Next()
+		if !ok {
+			return
+		}
+		if s.l.TooLong {
+			s.in.Problem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
+			s.done = true
+			return
+		}
+		s.header(string(text))
+	}
+}
+
+// Next reads up to the next good row, which is then s.row.
+func (s *studyReader) Next() bool {
+	s.untilHeader()
+	for !s.done {
+		text, ok := s.l.Next()
+		if !ok {
+			if s.columns == nil && s.l.Number < 2 {
+				s.in.Problem(1, "the file holds no table: the run wrote nothing")
+			}
+			return false
+		}
+		switch {
+		case s.l.TooLong:
+			s.in.Problem(s.l.Number, "line is longer than %d bytes", scan.MaxLine)
+		case len(text) == 0:
+			s.in.Report.Ignore(s.l.Number, record.BlankLine)
+		default:
+			if s.usual(text) {
+				s.in.Report.LinesUsed++
+				return true
+			}
+			if err := s.parse(text, s.l.Ended); err != nil {
+				s.in.Problem(s.l.Number, "%v", err)
+				continue
+			}
+			s.in.Report.LinesUsed++
+			return true
+		}
+	}
+	return false
+}
+
+// header reads line 1, or line 2 of a file whose line 1 is "".
+func (s *studyReader) header(text string) {
+	line := s.l.Number
+	switch {
+	case line == 1 && text == studyEmpty:
+		s.in.Report.Ignore(1, `"", as a writer that failed leaves it`)
+		return // the tail of the header may follow
+	case slices.Contains(studyHeaders(), text):
+		s.columns = strings.Split(text, ",")
+		s.setFields()
+		s.in.Report.LinesUsed++
+		return
+	case line == 2 && text != "":
+		var found []string
+		for _, h := range studyHeaders() {
+			// Of two headers with the same tail nothing says which it was.
+			if strings.HasSuffix(h, text) {
+				found = append(found, h)
+			}
+		}
+		if len(found) == 1 {
+			s.columns = strings.Split(found[0], ",")
+			s.setFields()
+			s.in.Problem(2, "the header is torn: %q is taken for the end of %q", text, found[0])
+			return
+		}
+	}
+	s.in.Problem(line, "expected a header such as %q, got %.80q; no row of this file is used", studyHeaders()[0], text)
+	s.done = true
+}
+
+// usual reads a row of plain numbers of which the run's own are those of the row
+// before, as nearly all are; false where parse must look at it.
+func (s *studyReader) usual(text []byte) bool {
+	if s.run < 1 || s.row == nil || !s.l.Ended {
+		return false
+	}
+	next := append(s.next[:0], s.row...)
+	rest := text
+	for i := range next[:s.run] {
+		if i == s.run-1 {
+			if i > 0 && s.rate != nil && string(rest) == string(s.rate) { // it is mostly the same, too
+				rest = s.told
+				break
+			}
+			s.rate = append(s.rate[:0], rest...)
+		}
+		v, n := scan.Decimal(rest)
+		if n == 0 || n >= len(rest) || rest[n] != ',' {
+			s.rate = nil
+			return false
+		}
+		next[i], rest = v, rest[n+1:]
+	}
+	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.told) {
+		s.rate = nil
+		return false
+	}
+	s.row, s.next = next, s.row
+	return true
+}
+
+// parse reads the cells of a row; an empty one is NaN.
+func (s *studyReader) parse(text []byte, ended bool) error {
+	if !ended {
+		// The form %.6f shows whether a last line without its end is whole.
+		last := text[bytes.LastIndexByte(text, ',')+1:]
+		if dot := bytes.IndexByte(last, '.'); bytes.Count(text, []byte{','})+1 == len(s.columns) && (dot < 0 || len(last)-dot-1 != 6) {
+			return fmt.Errorf("last line is torn: %.80q", text)
+		}
+	}
+	s.next = s.next[:0]
+	rest, told := text, []byte(nil)
+	for i := range s.columns {
+		if i == s.run {
+			if told = rest; s.row != nil && bytes.Equal(told, s.told) {
+				s.next = append(s.next, s.row[i:]...)
+				break
+			}
+		}
+		v, n := scan.Decimal(rest)
+		if n == 0 || n < len(rest) && rest[n] != ',' {
+			if n = bytes.IndexByte(rest, ','); n < 0 {
+				n = len(rest)
+			}
+			v = math.NaN()
+			var ok bool
+			if n > 0 || i == 0 {
+				if v, ok = scan.ParseFloat(rest[:n]); !ok {
+					if got := bytes.Count(text, []byte{','}) + 1; got != len(s.columns) {
+						return fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), got, text)
+					}
+					return fmt.Errorf("column %q: expected a number, got %.40q", s.columns[i], rest[:n])
+				}
+			}
+		}
+		if i == 0 && (v < 0 || v > 1<<30 || v != math.Trunc(v)) {
+			return fmt.Errorf("index column: expected 0, 1, 2, …, got %.40q", rest[:n])
+		}
+		s.next = append(s.next, v)
+		if end := n == len(rest); end != (i == len(s.columns)-1) {
+			return fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), bytes.Count(text, []byte{','})+1, text)
+		} else if !end {
+			rest = rest[n+1:]
+		}
+	}
+	s.row, s.next = s.next, s.row
+	s.told, s.rate = append(s.told[:0], told...), nil
+	return nil
+}
+
+// set sets the values of an epoch to those of the current row.
+func (s *studyReader) set(e *runs.Epoch) {
+	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
+		if k := s.fields[i]; k > 0 {
+			*to = s.row[k]
+		}
+	}
+	if e.Seconds <= 0 {
+		s.in.Problem(s.l.Number, "an epoch of %g s: the clock was set while it ran; its time is not used", e.Seconds)
+		e.Seconds = math.NaN()
+	}
+}
+
+// setFields finds the columns of an epoch's values, and those of the run.
+func (s *studyReader) setFields() {
+	s.run = slices.Index(s.columns, "training_time")
+	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
+		s.fields[i] = slices.Index(s.columns, name)
+	}
+}
+
+// last is a column's value in the last good row, NaN where there is none.
+func (s *studyReader) last(column string) float64 {
+	i := slices.Index(s.columns, column)
+	if i < 1 || s.row == nil {
+		return math.NaN()
+	}
+	return s.row[i]
+}

@@ -1,0 +1,312 @@
+package textlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// What a line of a text log means depends on the lines above it, so that it is
+// read from its beginning to its end. But once a log turns out to be one of
+// epochs by the ten thousand (epochlines.go), all there is above a line of usual
+// form is which epoch it belongs to. The rest of the file is then read in
+// pieces, side by side, each from the line of an epoch's time on, up to the
+// first line of another form. When the reading from the beginning comes to a
+// piece it takes what was read of it, if that goes on with what is above it; else
+// it reads the piece as if nothing had happened. TestAhead holds the two against
+// each other.
+
+const (
+	leastAhead = 1 << 17 // bytes of a piece
+	// aheadShare is how many pieces of its length a processor would have to read of
+	// what is left: pieces become shorter, so that all are done at the same time.
+	aheadShare = 2
+	// aheadChunk is how much of a piece is read at once: more than elsewhere, for behind
+	// a call of the system the scanner is slow for a while.
+	aheadChunk = 1 << 20
+	// usualFrom is of how many bytes in usual form a log must be, to be read so.
+	usualFrom = 1 << 15
+	// aheadProbe is in how many bytes a line of an epoch's time must begin, for
+	// a piece to begin there.
+	aheadProbe = 1 << 12
+)
+
+// ahead reads a file ahead of the reading from its beginning.
+type ahead struct {
+	ctx     context.Context // of the call that waits for all
+	at      io.ReaderAt
+	heading string
+	room    []runs.Epoch // with a place for the epochs of each piece
+	pieces  []aheadPiece
+	joined  int           // how many were passed
+	ready   chan struct{} // closed when the pieces are known
+	next    atomic.Int64  // the first that nobody has begun with
+	stopped atomic.Bool
+	wg      sync.WaitGroup
+}
+
+// aheadPiece is a stretch of whole lines, the first of which is that of an
+// epoch's time. What it is thought to be follows from the epoch's number.
+type aheadPiece struct {
+	from, to int64
+	place    int        // of its first epoch in room, if they are without gaps
+	above    int        // the number of the line above it, if all epochs have as many lines
+	lines    epochLines // that were read of it
+	read     int64      // up to where
+	done     chan struct{}
+}
+
+// usualTrack is the track that lines of usual form add epochs to; nil where they
+// mean something else than on their own.
+func (t *textLog) usualTrack() *record.Track {
+	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.timed {
+		return nil
+	}
+	tr := t.cur.tracks.find(trackID{-1, 0})
+	if tr == nil || tr.Index != nil || len(tr.Epochs) == 0 {
+		return nil
+	}
+	return tr
+}
+
+// epochLines reads what follows in usual form, as far as it is in l.buf.
+func (t *textLog) epochLines(ctx context.Context) {
+	tr := t.usualTrack()
+	if tr == nil || !t.fast.setHeading(t.heading) {
+		return
+	}
+	f, l := &t.fast, t.l
+	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
+	f.epochs, f.blank, f.line = tr.Epochs, tr.Blank, l.Number
+	limit := math.MaxInt
+	if t.ahead == nil { // which is what all wait for
+		limit = int(usualFrom)
+	}
+	n := f.read(l.Buf[l.Start:l.End], limit)
+	l.Start += n
+	t.takeEpochs(f)
+	t.usualBytes += int64(n)
+	if t.ahead == nil && t.usualBytes >= min(usualFrom, t.pieceBytes()) && t.usualBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
+		t.goAhead(ctx)
+	}
+}
+
+// takeEpochs takes what was read behind the line that was read last.
+func (t *textLog) takeEpochs(f *epochLines) {
+	tr, n := t.usualTrack(), f.line-t.l.Number
+	t.l.Number = f.line
+	t.cur.forms[formSC21] += n
+	t.cur.lines += n
+	t.cur.ended = f.ended
+	t.in.Report.LinesUsed += int64(n)
+	t.in.Report.Records += int64(len(f.epochs) - len(tr.Epochs))
+	tr.Epochs = f.epochs
+}
+
+// goAhead begins to read the rest of the file in pieces, if it is worth it.
+func (t *textLog) goAhead(ctx context.Context) {
+	in, tr := t.in, t.usualTrack()
+	a := &ahead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
+	t.ahead = a // it is tried once
+	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.pieceBytes() {
+		return
+	}
+	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.pieceBytes()) { // they begin while the pieces are cut
+		a.wg.Go(func() {
+			buf := make([]byte, min(aheadChunk, in.Size))
+			<-a.ready
+			for a.one(buf) {
+			}
+		})
+	}
+	defer close(a.ready)
+	pieces, places := t.cut(tr.Epochs)
+	if len(pieces) == 0 {
+		return
+	}
+	a.pieces, a.room = pieces, make([]runs.Epoch, places)
+	days := make([]calendar, len(pieces))
+	for i := range pieces {
+		p := &pieces[i]
+		p.read, p.done = p.from, make(chan struct{})
+		p.lines = t.fast
+		p.lines.anew(&days[i], a.room[p.place:p.place:a.end(i)])
+		p.lines.line = p.above
+	}
+	tr.Epochs = a.room[:copy(a.room, tr.Epochs):pieces[0].place]
+	t.l.Source = io.LimitReader(t.l.Source, pieces[0].from-t.l.BytesRead)
+}
+
+// pieceBytes is the least length of a piece.
+func (t *textLog) pieceBytes() int64 {
+	if t.least > 0 {
+		return t.least
+	}
+	return leastAhead
+}
+
+// cut cuts what was not read yet into pieces, and says how many epochs there may
+// be in all; none where it is too short, or where it does not look as if it went
+// on like the epochs that were read.
+func (t *textLog) cut(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
+	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
+	last := epochs[len(epochs)-1]
+	lines := last.Line - epochs[len(epochs)-2].Line // of an epoch
+	each := float64(taken) / float64(len(epochs))   // its bytes
+	places = len(epochs) - 1
+	probe := make([]byte, aheadProbe)
+	for next := t.l.BytesRead; ; {
+		share := max((in.Size-next)/int64(aheadShare*in.Goroutines), t.pieceBytes())
+		from := next
+		if next += share; next > in.Size {
+			break
+		}
+		k, err := in.ReaderAt.ReadAt(probe, from)
+		begins, number := t.fast.findTime(probe[:k])
+		more := number - last.Epoch
+		p := aheadPiece{from: from + int64(begins), to: in.Size, place: len(epochs) + more - 1, above: last.Line + more*lines - 1}
+		switch {
+		case err != nil && !errors.Is(err, io.EOF), begins > 0 && (p.place <= places || float64(p.place) > 2*float64(from)/each):
+			return nil, 0
+		case begins == 0:
+			continue
+		}
+		places = p.place
+		if k := len(pieces); k > 0 {
+			pieces[k-1].to = p.from
+		}
+		pieces = append(pieces, p)
+	}
+	if len(pieces) == 0 {
+		return nil, 0
+	}
+	return pieces, places + int(1.05*float64(in.Size-pieces[len(pieces)-1].from)/each) + 16
+}
+
+// end is where the place of the epochs of piece i ends.
+func (a *ahead) end(i int) int {
+	if i+1 < len(a.pieces) {
+		return a.pieces[i+1].place
+	}
+	return len(a.room)
+}
+
+// anew makes s read into epochs, which are those of another stretch of the log.
+func (s *epochLines) anew(day *calendar, epochs []runs.Epoch) {
+	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
+}
+
+// findTime is where the first line of an epoch's time begins in b, behind
+// another line, and the epoch's number; 0 where there is none.
+func (s *epochLines) findTime(b []byte) (begins, number int) {
+	one, day, epochs := *s, calendar{}, [1]runs.Epoch{}
+	for {
+		i := bytes.IndexByte(b[begins:], '\n')
+		if i < 0 {
+			return 0, 0
+		}
+		begins += i + 1
+		one.anew(&day, epochs[:0])
+		if one.read(b[begins:], 1); len(one.epochs) > 0 {
+			return begins, epochs[0].Epoch
+		}
+	}
+}
+
+// one reads a piece that nobody has begun with; false where there is none.
+func (a *ahead) one(buf []byte) bool {
+	i := int(a.next.Add(1)) - 1
+	if i >= len(a.pieces) {
+		return false
+	}
+	p := &a.pieces[i]
+	for p.read < p.to && !a.stopped.Load() && a.ctx.Err() == nil {
+		left := p.to - p.read
+		n, err := a.at.ReadAt(buf[:min(int64(len(buf)), left+epochLine)], p.read)
+		used := p.lines.read(buf[:n], int(left))
+		p.read += int64(used)
+		if n-used >= epochLine || used == 0 || err != nil {
+			break // at a line of another form, or at the end
+		}
+	}
+	close(p.done)
+	return true
+}
+
+// goOn goes on with the pieces where the reading came to the first of them;
+// false where all were passed.
+func (t *textLog) goOn() bool {
+	a, l := t.ahead, t.l
+	if a == nil || l.Err != nil {
+		return false
+	}
+	for a.joined < len(a.pieces) {
+		p := &a.pieces[a.joined]
+		for reading := true; reading; {
+			select {
+			case <-p.done:
+				reading = false
+			default:
+				if !a.one(l.Buf) { // which is empty
+					<-p.done
+				}
+			}
+		}
+		last := a.joined == len(a.pieces)-1
+		from := p.from
+		if t.join(p) {
+			from = p.read
+		}
+		if a.joined++; from < p.to || last { // the file may have grown
+			to := p.to
+			if last {
+				to = math.MaxInt64
+			}
+			l.Continue(record.CountContent(a.ctx, io.NewSectionReader(a.at, from, to-from), t.in.Report))
+			return true
+		}
+	}
+	return false
+}
+
+// join takes what was read of the piece that is next, if it goes on with what is
+// above it.
+func (t *textLog) join(p *aheadPiece) bool {
+	a, f, tr := t.ahead, &p.lines, t.usualTrack()
+	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
+		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > mostBack {
+		a.stopped.Store(true)
+		return false
+	}
+	if more := t.l.Number - p.above; more != 0 {
+		f.line += more
+		for i := range f.epochs {
+			f.epochs[i].Line += more
+		}
+	}
+	n := p.read - p.from
+	t.l.BytesRead += n
+	t.in.Report.Bytes += n
+	if k := len(tr.Epochs); k == p.place && &tr.Epochs[0] == &a.room[0] {
+		f.epochs = a.room[: k+len(f.epochs) : a.end(a.joined)]
+	} else {
+		f.epochs = append(tr.Epochs, f.epochs...)
+	}
+	t.takeEpochs(f)
+	return true
+}
+
+// wait waits until nobody reads any more.
+func (a *ahead) wait() {
+	if a != nil {
+		a.stopped.Store(true)
+		a.wg.Wait()
+	}
+}

@@ -1,0 +1,96 @@
+package textlog
+
+import (
+	"bytes"
+	"math"
+	"slices"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// benchy (github.com/romerojosh/benchy) measures the loader alone (IO), the
+// training on data that is there already (SYNTHETIC) and both (FULL), in
+// samples a second of all ranks together; ± is the standard deviation over the
+// trials (NumPy's, of the population).
+//
+//	BENCHY::SUMMARY::IO average trial throughput: 89.177 +/- 1.011
+//	BENCHY::SUMMARY:: SYNTHETIC average trial throughput: 376.537 +/- 0.604
+//	BENCHY::FULL_0::Trial Throughput: 90.1
+//	BENCHY::IO_WARMUP_0::Iteration Throughput: 88.3
+
+func (t *textLog) benchy(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	c.Expect("BENCHY::")
+	if c.Accept("SUMMARY::") {
+		return t.benchySummary(c, m)
+	}
+	name, after, ok := bytes.Cut(c.Rest, []byte("::"))
+	if !ok || len(name) > 100 {
+		return idle
+	}
+	c.Rest = bytes.TrimLeft(after, " ")
+	if !c.Accept("Trial Throughput: ") || bytes.Contains(name, []byte("WARMUP")) {
+		return idle // single iterations, and the warm-up
+	}
+	v := c.Float()
+	if c.Failed {
+		t.in.Problem(t.l.Number, "expected a throughput, got %.80q", m)
+		return unused
+	}
+	if i := bytes.LastIndexByte(name, '_'); i > 0 {
+		name = name[:i]
+	}
+	if !trialName(name) {
+		return idle
+	}
+	t.form(formBenchy)
+	tr := t.trial(string(name))
+	tr.Rates = append(tr.Rates, v)
+	t.in.Report.Records++
+	return used
+}
+
+// trialName says whether benchy measures something of this name.
+func trialName(b []byte) bool {
+	return string(b) == "IO" || string(b) == "SYNTHETIC" || string(b) == "FULL"
+}
+
+func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
+	c.SkipBlanks()
+	name, after, _ := bytes.Cut(c.Rest, []byte(" "))
+	c.Rest = after
+	c.Expect("average ")
+	c.Accept("trial ")
+	rate := c.Expect("throughput: ").Float()
+	spread := math.NaN()
+	if c.SkipBlanks(); c.Accept("+/- ") {
+		spread = c.Float()
+	}
+	if !c.Complete() || !trialName(name) {
+		t.in.Problem(t.l.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
+		return unused
+	}
+	if old := t.cur.trials[string(name)]; old != nil && old.Line > 0 {
+		t.begin() // each run is summarised once
+	}
+	t.form(formBenchy)
+	tr := t.trial(string(name))
+	tr.Rate, tr.Spread, tr.Line = rate, spread, t.l.Number
+	t.in.Report.Records++
+	return used
+}
+
+// finishTrials gives the trials whose summary did not come the mean of theirs.
+func finishTrials(trials []runs.Trial, report *record.Report) {
+	for i := range trials {
+		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
+			tr.Rate, tr.Spread = record.MeanAndSpread(tr.Rates)
+			report.Assume("%s: the mean of %d trials, for the log has no summary", tr.Name, len(tr.Rates))
+		}
+	}
+	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialOrder(a.Name) - trialOrder(b.Name) })
+}
+
+func trialOrder(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

@@ -1,0 +1,141 @@
+package textlog
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// command is a command that starts a training. It begins a run where the run
+// above has values already.
+func (t *textLog) command(m []byte) verdict {
+	m = bytes.TrimLeft(m, "+$ ")
+	first, _, _ := bytes.Cut(m, []byte(" "))
+	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
+		first = first[i+1:]
+	}
+	switch string(first) {
+	case "python", "python3", "srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed", "time":
+	default:
+		return unknown
+	}
+	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) {
+		return unknown
+	}
+	words := strings.Fields(string(m))
+	for _, w := range words { // a traceback or a message that begins alike
+		if strings.HasSuffix(w, ":") {
+			return unknown
+		}
+	}
+	if t.cur.closed || len(t.cur.tracks.all) > 0 || len(t.cur.trials) > 0 || len(t.cur.curves) > 0 || len(t.cur.rates.iterations) > 0 {
+		t.begin()
+	}
+	run := t.form(formCommand)
+	if len(run.run.Info.Command) > 0 { // of another rank, or what srun starts
+		return idle
+	}
+	run.run.Info.Command = words
+	if n := commandWorkers(words); n > 0 {
+		run.run.Info.Workers = n
+		t.in.Report.Assume("%s: the command %.100q in line %d", english.Count(n, "worker"), m, t.l.Number)
+	}
+	if name := scriptName(words); name != "" && run.run.Info.Series == "" {
+		run.run.Info.Series = name
+		t.in.Report.Assume("series %q: the script in line %d", name, t.l.Number)
+	}
+	t.commandConfig(words)
+	return used
+}
+
+// scriptName is the name of a command's script, where it says something.
+func scriptName(words []string) string {
+	for _, w := range words {
+		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
+			if slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
+				return ""
+			}
+			return stem
+		}
+	}
+	return ""
+}
+
+// commandWorkers is how many workers a command starts; 0 where it does not say.
+func commandWorkers(words []string) int {
+	value := func(names ...string) int {
+		for i, w := range words {
+			for _, name := range names {
+				text, joined := strings.CutPrefix(w, name+"=")
+				switch {
+				case joined:
+				case w == name && i+1 < len(words):
+					text = words[i+1]
+				default:
+					continue
+				}
+				if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 1<<16 {
+					return n
+				}
+			}
+		}
+		return 0
+	}
+	if n := value("--nproc_per_node", "--nproc-per-node"); n > 0 {
+		return n * max(1, value("--nnodes"))
+	}
+	if n := value("--n_gpus", "--num_gpus", "--ngpus", "--num-gpus", "--gpus", "--world_size", "--world-size", "--num_processes"); n > 0 {
+		return n
+	}
+	for i, w := range words {
+		switch w {
+		case "srun", "mpirun", "mpiexec", "horovodrun":
+			rest := words[i+1:]
+			for k := range rest {
+				if strings.HasSuffix(rest[k], ".py") {
+					rest = rest[:k]
+					break
+				}
+			}
+			words = rest
+			return value("-n", "-np", "--ntasks")
+		}
+	}
+	return 0
+}
+
+// commandConfig keeps the flags that have a number.
+func (t *textLog) commandConfig(words []string) {
+	for i, w := range words {
+		name, isFlag := strings.CutPrefix(w, "--")
+		if !isFlag {
+			continue
+		}
+		name, text, joined := strings.Cut(name, "=")
+		if !joined && i+1 < len(words) {
+			text = words[i+1]
+		}
+		if v, err := strconv.ParseFloat(text, 64); err == nil && scan.IsName([]byte(name)) {
+			t.set(name, v)
+		}
+	}
+}
+
+// slurmCancel is what Slurm writes when it ends a job.
+//
+//	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
+func (t *textLog) slurmCancel(m []byte) verdict {
+	if !bytes.Contains(m, []byte(" CANCELLED AT ")) {
+		return unknown
+	}
+	run := t.form(formSlurm)
+	run.run.Info.Status, run.run.Info.Error = runs.StatusCanceled, "Slurm: "+strings.Trim(strings.TrimPrefix(string(m[:min(len(m), 300)]), "slurmstepd: error: "), "* ")
+	t.in.Report.Records++
+	return used
+}

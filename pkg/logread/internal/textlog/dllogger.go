@@ -1,0 +1,285 @@
+package textlog
+
+import (
+	"math"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// NVIDIA's DLLogger, a JSON document a line. The step is "PARAMETER" (a
+// setting), [] (the whole run), [epoch], [epoch, iteration] or
+// [epoch, iteration, total].
+//
+//	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
+//	      "step": [0, 0], "data": {"average_loss": 3.62}}
+
+// dllState numbers the iterations over the epochs.
+type dllState struct {
+	epoch, iteration, offset int64
+	elapsed                  float64 // at the end of the last epoch
+	started                  bool
+	said                     bool // in the report, where the seconds come from
+}
+
+// dllLine is a line's document.
+type dllLine struct {
+	stamp, elapsed   float64 // NaN where it is not there
+	kind, step, data []byte
+}
+
+func parseDLL(text []byte) (v dllLine, ok bool) {
+	v = dllLine{stamp: math.NaN(), elapsed: math.NaN()}
+	doc := scan.Object{Text: text}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			return v, !doc.Bad
+		}
+		switch string(key) {
+		case "timestamp":
+			v.stamp = floatOrNaN(value)
+		case "elapsedtime":
+			v.elapsed = floatOrNaN(value)
+		case "type":
+			v.kind = scan.Unquote(value)
+		case "step":
+			v.step = value
+		case "data":
+			v.data = value
+		}
+	}
+}
+
+func floatOrNaN(value []byte) float64 {
+	if v, ok := scan.JSONFloat(value); ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// values gives the values of the data; a name that is too long is left out.
+func (v dllLine) values(use func(name, value []byte)) bool {
+	data := scan.Object{Text: v.data}
+	for {
+		key, value, more := data.Next()
+		if !more {
+			return !data.Bad
+		}
+		if len(key) <= 100 {
+			use(key, value)
+		}
+	}
+}
+
+func (t *textLog) dllogger(m []byte) verdict {
+	if s := t.dllShapes.Match(m); s != nil {
+		return t.dllShaped(s)
+	}
+	v, ok := parseDLL(m[len("DLLL "):])
+	if !ok {
+		t.in.Problem(t.l.Number, "DLLL: expected an object, whole up to its brace, got %.80q", m)
+		return unused
+	}
+	if string(v.kind) == "METADATA" { // units of the data
+		return idle
+	}
+	step, n := dllStep(v.step)
+	if n < 0 {
+		t.in.Problem(t.l.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
+		return unused
+	}
+	run := t.form(formDLL)
+	switch {
+	case string(v.step) == `"PARAMETER"`:
+		ok = v.values(func(k, x []byte) { t.dllSetting(string(k), x) })
+	case n == 0:
+		ok = v.values(func(k, x []byte) { t.dllSetting("summary/"+string(k), x) })
+	case n == 1:
+		ok = t.dllEpoch(run, step[0], v)
+	default:
+		at := run.dll.iterate(step)
+		ok = v.values(func(k, x []byte) {
+			if f, ok := scan.JSONFloat(x); ok {
+				t.point(k, -1, at, f, v.stamp)
+			}
+		})
+		if ok {
+			t.dllLearn(m)
+		}
+	}
+	if !ok {
+		t.in.Problem(t.l.Number, "DLLL: expected an object of data, got %.40q", v.data)
+	}
+	return used
+}
+
+// iterate goes to an iteration of an epoch, and numbers it over the epochs.
+func (s *dllState) iterate(step [2]int64) int64 {
+	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
+		s.offset += s.iteration + 1
+	}
+	s.epoch, s.iteration, s.started = step[0], step[1], true
+	return s.offset + step[1]
+}
+
+// What the slots of a line of an iteration are.
+const (
+	dllStamp = 1 + iota
+	dllValue
+	dllOfStep // of each number of the step from here on
+)
+
+// dllLearn learns the shape of the line of an iteration that has been read.
+func (t *textLog) dllLearn(m []byte) {
+	shape := t.dllShapes.Learn(m)
+	if shape == nil {
+		return
+	}
+	doc := scan.Object{Text: m[len("DLLL "):]}
+	for {
+		key, value, more := doc.Next()
+		if !more {
+			break
+		}
+		switch string(key) {
+		case "timestamp":
+			shape.Key(0)
+			shape.Member(value, dllStamp, nil)
+		case "type":
+			shape.Key(1)
+		case "step":
+			shape.Key(2)
+			shape.Counts(value, dllOfStep)
+		case "data":
+			shape.Key(3)
+			shape.Members(value, func(name []byte) int {
+				if len(name) > 100 {
+					return 0
+				}
+				return dllValue
+			})
+		default:
+			shape.Member(value, 0, nil)
+		}
+	}
+	t.dllShapes.Keep(shape)
+}
+
+// dllShaped is the line of an iteration of a known shape.
+func (t *textLog) dllShaped(s *scan.Shape) verdict {
+	run := t.form(formDLL)
+	stamp, step := math.NaN(), [2]int64{}
+	for i := range s.Slots {
+		switch x := &s.Slots[i]; x.Field {
+		case dllStamp:
+			stamp = x.Value
+		case dllOfStep, dllOfStep + 1:
+			step[x.Field-dllOfStep] = int64(x.Value)
+		}
+	}
+	at := run.dll.iterate(step)
+	for i := range s.Slots {
+		if x := &s.Slots[i]; x.Field == dllValue {
+			t.point(x.Name, -1, at, x.Value, stamp)
+		}
+	}
+	return used
+}
+
+// dllStep is a step's list and its length, of which two numbers count; -1
+// where it is none, 0 also for "PARAMETER".
+func dllStep(text []byte) (step [2]int64, n int) {
+	if string(text) == `"PARAMETER"` {
+		return step, 0
+	}
+	c := scan.Cursor{Rest: text}
+	c.Expect("[").SkipBlanks()
+	for n = 0; !c.Failed && !c.Accept("]"); n++ {
+		if n > 0 {
+			c.Expect(",").SkipBlanks()
+		}
+		v := 0
+		if !c.Accept("null") {
+			v = c.Count()
+		}
+		if n < len(step) {
+			step[n] = int64(v)
+		}
+		c.SkipBlanks()
+	}
+	if !c.Complete() {
+		return step, -1
+	}
+	return step, n
+}
+
+func (t *textLog) dllSetting(key string, x []byte) {
+	v, ok := scan.JSONFloat(x)
+	if !ok {
+		t.set(key, string(scan.Unquote(x[:min(len(x), 1000)])))
+		return
+	}
+	t.set(key, v)
+	info := &t.cur.run.Info
+	switch {
+	case !record.IsCount(v):
+	case key == "world_size" || key == "num_gpus" || key == "n_gpus":
+		info.Workers = int(v)
+	case key == "global_batch_size":
+		info.GlobalBatch = int(v)
+	}
+}
+
+// dllEpoch is the line of an epoch. Where it does not tell its own time, the
+// time since the line of the epoch before is taken, and said so.
+func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
+	rank := t.rank
+	t.rank = -1 // every rank says the same
+	defer func() { t.rank = rank }()
+	e := t.epoch(int(n), 0)
+	good := line.values(func(k, x []byte) {
+		v, ok := scan.JSONFloat(x)
+		if !ok {
+			return
+		}
+		switch strings.NewReplacer(".", "_", "/", "_", " ", "_", "-", "_").Replace(strings.ToLower(string(k))) {
+		case "loss", "train_loss", "average_loss", "training_loss":
+			e.TrainLoss = v
+		case "val_loss", "validation_loss", "eval_loss":
+			e.ValLoss = v
+		case "accuracy", "train_accuracy", "train_top1":
+			e.Accuracy = fraction(v)
+		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
+			e.ValAccuracy = fraction(v)
+		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
+			e.Seconds = t.took(v)
+		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
+			e.SamplesPerSecond = v
+		case "lr", "learning_rate", "train_lr":
+			e.LearningRate = v
+		}
+		t.point(k, -1, n, v, math.NaN())
+	})
+	s := &run.dll
+	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
+		if !s.said {
+			t.in.Report.Assume("seconds of an epoch: from the line of the epoch before to its own (elapsedtime), validation included; the first has none")
+			s.said = true
+		}
+		e.Seconds = line.elapsed - s.elapsed
+	}
+	if line.elapsed > 0 {
+		s.elapsed = line.elapsed
+	}
+	return good
+}
+
+// fraction is an accuracy from 0 to 1; above 1 it is in percent.
+func fraction(v float64) float64 {
+	if v > 1 {
+		return v / 100
+	}
+	return v
+}

@@ -1,0 +1,240 @@
+package textlog
+
+import (
+	"encoding/binary"
+
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// A long log in the SC21 wording is four lines an epoch, a hundred thousand
+// times over. Those that are of the one form in which nearly all of them are
+// (a whole stamp, the heading of the lines before, the program's own spelling)
+// are read here from where they lie, several words of a line at a time, without
+// finding its end first. Whatever differs is left to the grammar in sc21.go,
+// which is what says what a line means: TestEpochLines and FuzzEpochLines hold
+// the two against each other.
+
+const (
+	stampBytes = len("2006-01-02 15:04:05,000")
+	// epochLine is more than such a line has bytes: up to the end of a line no
+	// reading has to ask whether the text goes on.
+	epochLine = 256
+	// maxOpening bounds what stands between the stamp and a line's first number.
+	maxOpening = 56
+	// noStamp is before every stamp, and no difference from it overflows.
+	noStamp = -1 << 62
+)
+
+// usualForm is one of the forms that lines have, in the order in which they come.
+type usualForm int
+
+const (
+	epochTimeLine usualForm = iota
+	trainLossLine
+	valLossLine
+	valTimeLine
+	usualForms // so many: a power of two
+)
+
+// opening is what stands between the stamp and the first number of such a line.
+type opening struct {
+	text, mask [maxOpening / 8]uint64
+	length     int
+}
+
+// is says whether h begins with o.
+func (o *opening) is(h *[maxOpening]byte) bool {
+	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
+	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
+}
+
+// epochLines reads such lines into epochs.
+type epochLines struct {
+	openings [usualForms]opening
+	next     usualForm // that is the likeliest
+
+	day            *calendar
+	stamp          [3]uint64 // of the line before, whose time is ended
+	started, ended int64     // the first and the last stamp, in milliseconds since 1970
+
+	epochs []runs.Epoch // to which those that are read are added, as far as there is room
+	blank  runs.Epoch
+	line   int // the number of the line that was read last
+}
+
+// setHeading sets what stands between the stamp and the message; false where it
+// is too long.
+func (s *epochLines) setHeading(heading []byte) bool {
+	messages := [usualForms]string{"Time taken for epoch ", "  Avg train loss=", "  Avg val loss=", "  Total validation time: "}
+	for i, message := range messages {
+		o := &s.openings[i]
+		if o.length = 1 + len(heading) + len(message); o.length > maxOpening {
+			return false
+		}
+		var text, mask [maxOpening]byte
+		copy(text[copy(text[:], " ")+copy(text[1:], heading):], message)
+		for i := range o.length {
+			mask[i] = 0xff
+		}
+		for i := range o.text {
+			o.text[i] = binary.LittleEndian.Uint64(text[8*i:])
+			o.mask[i] = binary.LittleEndian.Uint64(mask[8*i:])
+		}
+	}
+	return true
+}
+
+// read reads the lines that begin in the first limit bytes of b, up to one that
+// is of no usual form or too near to b's end, and returns how many bytes it read.
+func (s *epochLines) read(b []byte, limit int) int {
+	at := 0
+	limit = min(limit, len(b)-epochLine+1)
+	for at < limit {
+		ended := s.ended
+		n := s.oneLine((*[epochLine]byte)(b[at:]))
+		if n == 0 {
+			s.ended, s.stamp = ended, [3]uint64{} // the line's stamp may count for nothing
+			return at
+		}
+		s.line++
+		at += n
+	}
+	return at
+}
+
+// oneLine reads the line that p begins with and returns its length; 0 where it is
+// of no usual form.
+func (s *epochLines) oneLine(p *[epochLine]byte) int {
+	w0, w1, w2 := binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[15:])
+	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.newStamp(p, w0, w1, w2) {
+		return 0
+	}
+	h := (*[maxOpening]byte)(p[stampBytes:])
+	for range usualForms {
+		form := s.next & (usualForms - 1)
+		s.next = form + 1
+		if o := &s.openings[form]; o.is(h) {
+			k := stampBytes + o.length
+			if n := s.numbers(form, p[k:]); n > 0 {
+				return k + n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// newStamp takes the stamp that p begins with, whose words are w0, w1 and w2;
+// false where it is of another form, or where it goes back by more than a second.
+func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
+	const date = 1<<24 - 1 // of w1: two digits and the blank
+	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.newDay(p) {
+		return false
+	}
+	// Less the digit 0 a digit is its value, and a separator less itself is 0:
+	// what is more gets its highest bit by the addition, or has it.
+	const digits, none = 0x76, 0x7f
+	hourMinute := w1>>24 ^ ('0' | '0'<<8 | ':'<<16 | '0'<<24 | '0'<<32)
+	second := w2>>8 ^ (':' | '0'<<8 | '0'<<16 | ','<<24 | '0'<<32 | '0'<<40 | '0'<<48)
+	const hourMinuteMost = digits | digits<<8 | none<<16 | digits<<24 | digits<<32
+	const secondMost = none | digits<<8 | digits<<16 | none<<24 | digits<<32 | digits<<40 | digits<<48
+	if ((hourMinute+hourMinuteMost)|hourMinute|(second+secondMost)|second)&0x8080808080808080 != 0 {
+		return false
+	}
+	of := func(w uint64, digit int) uint64 { return w >> (8 * digit) & 0xff }
+	hour, minute := 10*of(hourMinute, 0)+of(hourMinute, 1), 10*of(hourMinute, 3)+of(hourMinute, 4)
+	thousandths := 1000*(10*of(second, 1)+of(second, 2)) + 100*of(second, 4) + 10*of(second, 5) + of(second, 6)
+	now := s.day.midnight + int64((60*hour+minute)*60_000+thousandths)
+	if s.ended-now > mostBack {
+		return false
+	}
+	if s.ended == noStamp {
+		s.started = now
+	}
+	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // word by word, as they are read
+	return true
+}
+
+// wholeStamp says whether s begins with a stamp of usual form.
+func wholeStamp(s []byte) bool {
+	// 0000-00-, 00 00:00 and 0:00,000, and what takes a digit above 9, or any other
+	// character than the separator, less that, over the highest bit.
+	const (
+		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
+		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
+		second, secondMost = 0x3030302c30303a30, 0x7676767f76767f76
+	)
+	x := binary.LittleEndian.Uint64(s) ^ year
+	y := binary.LittleEndian.Uint64(s[8:]) ^ day
+	z := binary.LittleEndian.Uint64(s[15:]) ^ second
+	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
+}
+
+// newDay takes the day that p begins with.
+func (s *epochLines) newDay(p *[epochLine]byte) bool {
+	if p[4] != '-' || p[7] != '-' || p[10] != ' ' || !scan.IsDigit(p[0]) {
+		return false
+	}
+	if day := p[:len("2006-01-02")]; string(day) != string(s.day.text) {
+		s.day.set(day, string(day))
+	}
+	return !s.day.bad
+}
+
+// numbers reads the numbers that m begins with up to the end of a line of that
+// form, and returns their length with it; 0 where they are of no usual form.
+func (s *epochLines) numbers(form usualForm, m []byte) int {
+	if form == epochTimeLine {
+		return s.time(m)
+	}
+	v, n := scan.Decimal(m)
+	if n == 0 || len(s.epochs) == 0 {
+		return 0
+	}
+	e := &s.epochs[len(s.epochs)-1]
+	if form == valTimeLine {
+		if !scan.HasPrefix(m[n:], " sec\n") {
+			return 0
+		}
+		e.ValSeconds = v
+		return n + len(" sec\n")
+	}
+	switch {
+	case m[n] != '\n':
+		return 0
+	case form == trainLossLine:
+		e.TrainLoss = v
+	default:
+		e.ValLoss = v
+	}
+	return n + 1
+}
+
+// time reads the numbers of an epoch's time, which add the epoch.
+func (s *epochLines) time(m []byte) int {
+	number, k := scan.ShortCount(m)
+	if k == 0 || !scan.HasPrefix(m[k:], " is ") {
+		return 0
+	}
+	k += len(" is ")
+	seconds, n := scan.Decimal(m[k:])
+	if k += n; n == 0 || !scan.HasPrefix(m[k:], " sec, av") || !scan.HasPrefix(m[k+8:], "g ") || !(seconds > 0) {
+		return 0
+	}
+	k += len(" sec, avg ")
+	rate, n := scan.Decimal(m[k:])
+	if k += n; n == 0 || !scan.HasPrefix(m[k:], " samples") || !scan.HasPrefix(m[k+8:], "/sec\n") {
+		return 0
+	}
+	i := len(s.epochs)
+	if i == cap(s.epochs) || i > 0 && number <= s.epochs[i-1].Epoch {
+		return 0
+	}
+	s.epochs = s.epochs[:i+1]
+	e := &s.epochs[i]
+	*e = s.blank
+	e.Epoch, e.Line = number, s.line+1
+	e.Seconds, e.SamplesPerSecond, e.Samples = seconds, rate, wholeSamples(seconds, rate)
+	return k + len(" samples/sec\n")
+}

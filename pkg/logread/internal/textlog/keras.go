@@ -1,0 +1,351 @@
+package textlog
+
+import (
+	"bytes"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// Keras, with verbose=2 (a line an epoch) or the end of the bar of verbose=1:
+//
+//	Epoch 1/5
+//	196/196 - 49s - loss: 2.0408 - accuracy: 0.2506
+//	196/196 - 24s - loss: 2.0245 - accuracy: 0.2561 - 24s/epoch - 121ms/step
+//	 - 89s - loss: 1.9173 - acc: 0.2980 - val_loss: 1.6662 - val_acc: 0.4036
+//	196/196 - 49s - 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
+//	196/196 ━━━━━━━━━━━━━━━━━━━━ 49s 245ms/step - accuracy: 0.2506 - loss: 2.0408
+//
+// The last is Keras 3's, with colours as a rule.
+//
+// Several ranks write their lines between each other. Each rank writes "Epoch
+// N/M" before the line with that epoch's values, so of the epochs that are
+// open, a line of values belongs to the one that was opened first. A line for
+// which none is open is of an evaluation (kerastest.go).
+
+// kerasState is what a run's Keras lines have said so far.
+type kerasState struct {
+	ranks map[int]*kerasRank // by label
+	label int                // of the rank whose line came last
+	cur   *kerasRank         // that rank
+	// behind are the evaluations that came behind the last epoch.
+	behind []kerasEvaluation
+	zeros  int          // epochs of 0 s
+	labels map[int]bool // that have had a line "Epoch N/M", in any run of the log
+}
+
+// kerasRank is what the lines with one label, or those without, have said.
+type kerasRank struct {
+	opened bool  // lines "Epoch N/M" come with this label
+	open   []int // epochs whose values have not come, in order
+	first  int   // of these, in open
+	last   int   // the last epoch whose values came
+	count  tally // how many ranks' values of an epoch have come
+	again  tally // how many of them have come again
+	// unfinished counts the epochs whose values are of a bar with 0 s to go, and
+	// steps is how many such a bar has.
+	unfinished, steps int
+}
+
+// of is the state of the rank with that label.
+func (k *kerasState) of(label int) *kerasRank {
+	if k.cur != nil && k.label == label {
+		return k.cur
+	}
+	r := k.ranks[label]
+	if r == nil {
+		if k.ranks == nil {
+			k.ranks = map[int]*kerasRank{}
+		}
+		r = &kerasRank{opened: k.labels[label]}
+		k.ranks[label] = r
+	}
+	k.label, k.cur = label, r
+	return r
+}
+
+// next takes out the epoch that a line of values belongs to. Without lines
+// "Epoch N/M" epochs count on.
+func (r *kerasRank) next() int {
+	n := r.last + 1
+	if r.first < len(r.open) {
+		n = r.open[r.first]
+		if r.first++; r.first == len(r.open) {
+			r.open, r.first = r.open[:0], 0
+		}
+	}
+	r.last = max(r.last, n)
+	return n
+}
+
+// maxOpen bounds the epochs that are open: a rank is at most in one.
+const maxOpen = 1 << 16
+
+// kerasEpoch opens an epoch. Epoch 1 behind a later one, or behind an
+// evaluation, begins a run.
+func (t *textLog) kerasEpoch(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("Epoch ").Count()
+	total := c.Expect("/").Count()
+	if !c.Complete() || n < 1 || total < n {
+		return unknown
+	}
+	if r := t.cur.keras.of(t.rank); !r.opened {
+		t.kerasFirst(r)
+	}
+	if r := t.cur.keras.of(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.behind) > 0) && len(r.open) == 0 {
+		t.begin()
+	}
+	k := &t.form(formKeras).keras
+	k.leave(t.in.Report, kerasBetween)
+	r := k.of(t.rank)
+	if len(r.open)-r.first >= maxOpen {
+		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is left out", maxOpen)
+		return unused
+	}
+	r.opens(n)
+	return used
+}
+
+// opens opens an epoch.
+func (r *kerasRank) opens(n int) {
+	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // room is made of those that are done first
+		r.open = r.open[:copy(r.open, r.open[r.first:])]
+		r.first = 0
+	}
+	r.open = append(r.open, n)
+}
+
+// kerasLine takes the line that b begins with, as usualLines has it: it opens an
+// epoch, or is of the shape of the line of values before.
+func (t *textLog) kerasLine(b []byte) (int, verdict) {
+	if !scan.HasPrefix(b, "Epoch ") {
+		k := &t.cur.keras
+		if c := b[0]; c != '-' && !scan.IsDigit(c) || k.cur == nil || k.label != t.rank || k.cur.orphan() {
+			return 0, unknown
+		}
+		s, n := t.kerasShapes.MatchLast(b)
+		if n == 0 {
+			return 0, unknown
+		}
+		return n, t.kerasShaped(s)
+	}
+	k := len("Epoch ")
+	epoch, n := scan.ShortCount(b[k:])
+	if k += n; n == 0 || epoch <= 1 || b[k] != '/' {
+		return 0, unknown
+	}
+	k++
+	total, n := scan.ShortCount(b[k:])
+	if k += n; n == 0 || total < epoch || b[k] != '\n' {
+		return 0, unknown
+	}
+	if r := t.cur.keras.of(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.behind) > 0 {
+		return 0, unknown
+	}
+	t.form(formKeras).keras.of(t.rank).opens(epoch)
+	return k + 1, used
+}
+
+// kerasSummary is "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …": the
+// first number must be the second, else the epoch is not at its end.
+func (t *textLog) kerasSummary(m []byte) verdict {
+	if !t.kerasOrphan() {
+		if s := t.kerasShapes.Match(m); s != nil {
+			return t.kerasShaped(s)
+		}
+	}
+	c := scan.Cursor{Rest: m}
+	done := c.Count()
+	total := c.Expect("/").Count()
+	if c.Failed {
+		return unknown
+	}
+	if c.SkipBlanks(); scan.HasPrefix(c.Rest, "\x1b") {
+		c.Rest = scan.SkipBlanks(withoutColours(c.Rest))
+	}
+	bar := scan.HasPrefix(c.Rest, "━")
+	switch {
+	case bar: // of Keras 3
+		c.Rest = scan.SkipBlanks(bytes.TrimLeft(c.Rest, "━"))
+	case c.Accept("["):
+		i := bytes.Index(c.Rest, []byte(" - "))
+		if i < 0 {
+			return unknown
+		}
+		c.Rest = c.Rest[i+1:]
+	}
+	if !bar && !c.Accept("- ") || bar && !bytes.Contains(c.Rest, []byte("/step - ")) {
+		return unknown
+	}
+	if done != total {
+		return idle
+	}
+	return t.kerasTail(m, c, total, bar)
+}
+
+// What the slots of a line of values are.
+const (
+	kerasSeconds = 1 + iota
+	kerasMilliseconds
+	kerasLoss
+	kerasAccuracy
+	kerasValLoss
+	kerasValAccuracy
+	kerasLearningRate
+)
+
+// kerasField is what a line's value of that name is; 0 where it is not used.
+func kerasField(key []byte) int {
+	switch string(key) {
+	case "loss":
+		return kerasLoss
+	case "accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy":
+		return kerasAccuracy
+	case "val_loss":
+		return kerasValLoss
+	case "val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy":
+		return kerasValAccuracy
+	case "lr", "learning_rate":
+		return kerasLearningRate
+	}
+	return 0
+}
+
+// kerasSet sets a value of an epoch.
+func kerasSet(e *runs.Epoch, field int, v float64) {
+	switch field {
+	case kerasLoss:
+		e.TrainLoss = v
+	case kerasAccuracy:
+		e.Accuracy = v
+	case kerasValLoss:
+		e.ValLoss = v
+	case kerasValAccuracy:
+		e.ValAccuracy = v
+	case kerasLearningRate:
+		e.LearningRate = v
+	}
+}
+
+// kerasShaped is a line of values of a known shape.
+func (t *textLog) kerasShaped(s *scan.Shape) verdict {
+	seconds := s.Slots[0].Value
+	if s.Slots[0].Field == kerasMilliseconds {
+		seconds /= 1000
+	}
+	e := t.kerasValues(seconds)
+	if e == nil {
+		return unused
+	}
+	for i := range s.Slots[1:] {
+		x := &s.Slots[i+1]
+		kerasSet(e, x.Field, x.Value)
+	}
+	t.usual = formKeras
+	return used
+}
+
+// kerasValues is the epoch that a line of values belongs to; nil where there are
+// too many.
+func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
+	r := t.form(formKeras).keras.of(t.rank)
+	n := r.next()
+	nth := r.count.add(n)
+	if nth >= maxOpen {
+		t.in.Problem(t.l.Number, "epoch %d stands here more than %d times", n, maxOpen)
+		return nil
+	}
+	e := t.epoch(n, nth)
+	if e.Seconds, e.Line = seconds, t.l.Number; !(seconds > 0) {
+		e.Seconds = t.kerasTook(seconds)
+	}
+	return e
+}
+
+// kerasTail is "49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line
+// that says how many steps there were, or 0.
+func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
+	text, field := c.Rest, kerasSeconds
+	seconds := c.Float()
+	switch {
+	case c.Failed:
+		return unknown
+	case c.Accept("ms"):
+		seconds /= 1000
+		field = kerasMilliseconds
+	default:
+		c.Expect("s")
+	}
+	c.SkipBlanks()
+	perStep := c.Rest[:0]
+	if !c.Failed && !scan.HasPrefix(c.Rest, "- ") { // 49s 245ms/step - loss: …
+		perStep = c.Rest
+		i := bytes.Index(c.Rest, []byte(" - "))
+		if i < 0 {
+			return unknown
+		}
+		c.Rest = c.Rest[i+1:]
+	}
+	if c.Failed || !scan.HasPrefix(c.Rest, "- ") || !bytes.Contains(c.Rest, []byte("loss: ")) {
+		return unknown
+	}
+	if t.kerasOrphan() {
+		e := record.UnmeasuredEpoch(0, t.l.Number)
+		e.Seconds = seconds
+		t.kerasItems(c.Rest[len("- "):], &e, nil)
+		return t.kerasBelow(e, steps, bar)
+	}
+	e := t.kerasValues(seconds)
+	if e == nil {
+		return unused
+	}
+	var shape *scan.Shape
+	if bar { // such lines are long, and few of them are the last of an epoch
+		if seconds == 0 {
+			r := t.cur.keras.of(t.rank)
+			r.unfinished, r.steps = r.unfinished+1, steps
+		}
+	} else {
+		shape = t.kerasShapes.Learn(line)
+	}
+	shape.Add(scan.SlotNumber, text, field, nil)
+	if _, n := scan.Decimal(perStep); n > 0 {
+		shape.Add(scan.SlotNumber, perStep, 0, nil)
+	}
+	if !t.kerasItems(c.Rest[len("- "):], e, shape) {
+		shape = nil
+	}
+	t.kerasShapes.Keep(shape)
+	return used
+}
+
+// kerasItems takes "loss: 2.0408 - accuracy: 0.2506 …" into e, and learns the
+// shape of it; false where one is not as it should be.
+func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
+	good := true
+	for len(items) > 0 {
+		var item []byte
+		item, items, _ = bytes.Cut(items, []byte(" - "))
+		key, text, ok := bytes.Cut(item, []byte(": "))
+		if !ok { // 24s/epoch, 121ms/step
+			if _, n := scan.Decimal(item); n > 0 {
+				shape.Add(scan.SlotNumber, item, 0, nil)
+			}
+			continue
+		}
+		number := scan.Cursor{Rest: text}
+		v := number.Float()
+		if number.Failed {
+			t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, text)
+			shape, good = nil, false
+			continue
+		}
+		field := kerasField(key)
+		kerasSet(e, field, v)
+		shape.Add(scan.SlotNumber, text, field, nil)
+	}
+	return good
+}

@@ -1,0 +1,31 @@
+package textlog
+
+import "testing"
+
+// TestLabels: what stands in front of a line, and what only looks like it.
+func TestLabels(t *testing.T) {
+	for _, c := range []struct {
+		line, message, stamp string
+		rank                 int
+	}{
+		{"0: hello", "hello", "", 0},
+		{" 12: hello", "hello", "", 12},
+		{"12:30:01 hello", "12:30:01 hello", "", -1},
+		{"[1,7]<stdout>:hello", "hello", "", 7},
+		{"[3]<stderr>:hello", "hello", "", 3},
+		{"[rank4]:hello", "hello", "", 4},
+		{"[INFO] EPOCH: 1/2", "[INFO] EPOCH: 1/2", "", -1},
+		{"[12] hello", "[12] hello", "", -1},
+		{"2021-11-12 00:32:26,118 - root - INFO -   hello - you", "hello - you", "2021-11-12 00:32:26,118", -1},
+		{"021-11-12 00:32:26,118 - root - INFO - hello", "hello", "021-11-12 00:32:26,118", -1},
+		{"1: 2018-10-07 20:36:09,348 INFO hello", "hello", "2018-10-07 20:36:09,348", 1},
+		{"2019-05-06 10:00:03.104433: I tensorflow", "433: I tensorflow", "2019-05-06 10:00:03.104", -1},
+		{"2021-11-12", "2021-11-12", "", -1},
+		{"1:", "1:", "", -1},
+	} {
+		log := &textLog{rank: -1}
+		if got := log.strip([]byte(c.line)); string(got) != c.message || log.rank != c.rank || string(log.stamp) != c.stamp {
+			t.Errorf("%q: message %q, rank %d, stamp %q", c.line, got, log.rank, log.stamp)
+		}
+	}
+}

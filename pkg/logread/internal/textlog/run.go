@@ -1,0 +1,286 @@
+package textlog
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/runs"
+)
+
+// textRun is a run that a text log tells of.
+type textRun struct {
+	line   int
+	run    runs.Run
+	tracks tracks
+	forms  [forms]int            // lines used, by grammar
+	lines  int                   // of all grammars
+	ranks  map[int]bool          // labels that were met on used lines
+	seen   [fewRanks / 64]uint64 // of these, a bit each of the small ones
+	trials map[string]*runs.Trial
+	curves map[string]*runCurve
+	last   *runCurve // that a point was added to
+	closed bool      // what comes after belongs to another run
+	sums   bool      // rates are of one rank
+	keras  kerasState
+	mlperf mlperfState
+	dll    dllState
+	rates  horovodState
+	timed  bool // lines bear time stamps:
+	// the first and the last, in milliseconds since 1970
+	started, ended int64
+	done           int  // the highest rank that said it was done, plus one
+	seeded         bool // its lines tell the seed
+}
+
+func (t *textLog) newRun(line int) *textRun {
+	return &textRun{
+		line: line, ranks: map[int]bool{}, trials: map[string]*runs.Trial{}, curves: map[string]*runCurve{},
+	}
+}
+
+// form counts a used line, on the run that is open: a closed one is left for a
+// new one.
+func (t *textLog) form(name form) *textRun {
+	if t.cur.closed {
+		t.begin()
+	}
+	t.cur.forms[name]++
+	t.cur.lines++
+	if t.rank >= 0 {
+		t.cur.met(t.rank)
+	}
+	return t.cur
+}
+
+// met notes the label of a used line.
+func (r *textRun) met(rank int) {
+	if rank < fewRanks {
+		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
+		if *word&bit != 0 {
+			return
+		}
+		*word |= bit
+	}
+	if len(r.ranks) < record.MaxWorkers {
+		r.ranks[rank] = true
+	}
+}
+
+// runCurve is a curve of a run. next is the curve to which the value after a
+// value of this curve was added last.
+type runCurve struct {
+	record.Curve
+	next *runCurve
+}
+
+// maxRuns bounds how many runs of a file are kept.
+const maxRuns = 4096
+
+// begin begins a run with the current line.
+func (t *textLog) begin() {
+	if t.cur.lines > 0 {
+		if len(t.runs) < maxRuns {
+			t.runs = append(t.runs, t.cur)
+		} else {
+			t.in.Problem(t.l.Number, "the file holds more than %d runs; the one that ends here is not kept", maxRuns)
+		}
+		labels := t.cur.keras.labels
+		t.cur = t.newRun(t.l.Number)
+		t.cur.keras.labels = labels
+	}
+	t.setConfig(t.config)
+	t.config = nil
+}
+
+func (t *textLog) setConfig(c map[string]any) {
+	if len(c) > 0 && t.cur.run.Info.Config == nil {
+		t.cur.run.Info.Config = map[string]any{}
+	}
+	maps.Copy(t.cur.run.Info.Config, c)
+}
+
+// set sets a value of the run's configuration.
+func (t *textLog) set(key string, v any) {
+	if t.cur.run.Info.Config == nil {
+		t.cur.run.Info.Config = map[string]any{}
+	}
+	if len(t.cur.run.Info.Config) < record.MaxSettings {
+		t.cur.run.Info.Config[key] = v
+	}
+}
+
+// epoch is the epoch n of the current line's rank, the nth of that number.
+func (t *textLog) epoch(n, nth int) *runs.Epoch {
+	id := trackID{t.rank, nth}
+	tr := t.cur.tracks.find(id)
+	if tr == nil {
+		tr = t.cur.tracks.add(id)
+	}
+	e := tr.Find(n)
+	if e == nil {
+		e = tr.Add(n, t.l)
+		t.in.Report.Records++
+	}
+	return e
+}
+
+// last is the epoch that the current line's rank logged last; nil where there
+// is none.
+func (t *textLog) last() *runs.Epoch {
+	tr := t.cur.tracks.find(trackID{t.rank, 0})
+	if tr == nil || len(tr.Epochs) == 0 {
+		return nil
+	}
+	return &tr.Epochs[len(tr.Epochs)-1]
+}
+
+// took is an epoch's time as the log has it; a clock that was set while the
+// epoch ran gives one that cannot be.
+func (t *textLog) took(seconds float64) float64 {
+	if seconds > 0 || seconds != seconds {
+		return seconds
+	}
+	t.in.Problem(t.l.Number, "an epoch of %g s: the clock was set while it ran; its time is not used", seconds)
+	return math.NaN()
+}
+
+// trial is the run's trial of that name.
+func (t *textLog) trial(name string) *runs.Trial {
+	tr := t.cur.trials[name]
+	if tr == nil {
+		tr = &runs.Trial{Name: name, Rate: math.NaN(), Spread: math.NaN()}
+		t.cur.trials[name] = tr
+	}
+	return tr
+}
+
+// point adds a point to the run's curve of that name. Lines name their values
+// in the same order, so that the curve is mostly the one that came after the
+// last one before.
+func (t *textLog) point(name []byte, rank int, step int64, v, at float64) {
+	last := t.cur.last
+	if last == nil || last.next == nil || last.next.Name != string(name) {
+		c := t.cur.curves[string(name)]
+		if c == nil {
+			if len(t.cur.curves) >= record.MaxCurveNames {
+				t.in.Problem(t.l.Number, "more than %d names of values; %.40q is not used", record.MaxCurveNames, name)
+				return
+			}
+			c = &runCurve{Curve: *record.NewCurve(string(name), rank, at == at)}
+			t.cur.curves[c.Name] = c
+		}
+		if last == nil {
+			last = c
+		}
+		last.next = c
+	}
+	t.cur.last = last.next
+	t.cur.last.Add(step, v, at)
+	t.in.Report.Records++
+}
+
+// finish makes parts of what was read.
+func (t *textLog) finish() []*record.Part {
+	t.failed()
+	if len(t.config) > 0 {
+		t.setConfig(t.config)
+	}
+	if t.cur.lines > 0 {
+		t.runs = append(t.runs, t.cur)
+	} else {
+		t.cur.finishHorovod(t.in.Report) // settings at the end, of nothing
+	}
+	var parts []*record.Part
+	kinds := map[string]bool{}
+	for _, r := range t.runs {
+		if p := r.part(t.in.Report); p != nil {
+			if len(parts) > 0 {
+				p.Run.Dir = fmt.Sprintf("%s#%d", t.in.Path, len(parts)+1)
+			}
+			parts = append(parts, p)
+			kinds[p.Run.Kind] = true
+		}
+	}
+	if len(kinds) > 0 {
+		t.in.Report.Kind = strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+	}
+	return parts
+}
+
+// part is the run as a whole; nil where its lines hold nothing (a command and
+// no more).
+func (r *textRun) part(report *record.Report) *record.Part {
+	r.finishHorovod(report)
+	r.finishMLPerf(report)
+	r.finishKeras(report)
+	if r.timed {
+		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
+	}
+	by := make([][]runs.Epoch, len(r.tracks.all))
+	for i, tr := range r.tracks.all {
+		by[i] = tr.Epochs
+	}
+	switch {
+	case len(by) == 1:
+		if r.run.Epochs = by[0]; r.tracks.all[0].Index != nil { // they did not come in order
+			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
+		}
+	case len(by) > 1:
+		r.run.Epochs = record.JoinEpochs(by, r.sums)
+		report.Assume("the lines of %d ranks are one run: the slowest rank's time, the mean of losses and accuracies", len(by))
+	}
+	if len(r.run.Epochs) > 0 && r.run.Epochs[0].Epoch == 0 {
+		report.Assume("the log counts epochs from 0; here they count from 1")
+		for i := range r.run.Epochs {
+			r.run.Epochs[i].Epoch++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.curves)) {
+		r.run.Curves = append(r.run.Curves, r.curves[name].Finish(report))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.trials)) {
+		r.run.Trials = append(r.run.Trials, *r.trials[name])
+	}
+	finishTrials(r.run.Trials, report)
+	r.finishMemory(report)
+	if len(r.run.Epochs) == 0 && len(r.run.Curves) == 0 && len(r.run.Trials) == 0 && r.run.WallSeconds == 0 && r.run.Info.Status == "" {
+		return nil
+	}
+	r.run.Kind = r.kind()
+	r.workers(report)
+	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seeded}
+}
+
+// kind is the form of most lines, a command's apart.
+func (r *textRun) kind() string {
+	best := formCommand
+	for f := best + 1; f < forms; f++ {
+		if r.forms[f] > 0 && (best == formCommand || r.forms[f] >= r.forms[best]) {
+			best = f
+		}
+	}
+	return best.String()
+}
+
+// workers takes the world size from what the lines show, where no line says it.
+func (r *textRun) workers(report *record.Report) {
+	if r.run.Info.Workers > 0 {
+		return
+	}
+	switch {
+	case len(r.ranks) > 1:
+		r.run.Info.Workers = len(r.ranks)
+		report.Assume("%d workers: the lines bear so many ranks", len(r.ranks))
+	case r.done > 1:
+		r.run.Info.Workers = r.done
+		report.Assume("%d workers: rank %d said it was done", r.done, r.done-1)
+	case len(r.tracks.all) > 1:
+		r.run.Info.Workers = len(r.tracks.all)
+		report.Assume("%d workers: each epoch stands there so many times", len(r.tracks.all))
+	}
+}

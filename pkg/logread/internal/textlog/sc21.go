@@ -1,0 +1,171 @@
+package textlog
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// The logger of the SC21 tutorial "Deep Learning at Scale"; the wording is that
+// of its train.py. Seconds × samples/sec is the number of samples of the epoch.
+//
+//	2021-11-12 00:32:26,118 - root - INFO - Configuration name: base
+//	2021-11-12 00:32:26,119 - root - INFO - global_batch_size 64
+//	2021-11-12 00:46:23,492 - root - INFO - Time taken for epoch 1 is 752.95 sec, avg 87.04 samples/sec
+//	2021-11-12 00:46:23,492 - root - INFO -   Avg train loss=0.014280
+//	2021-11-12 00:47:36,657 - root - INFO -   Avg val loss=0.007129
+//	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
+//	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
+
+// sc21Name begins a run: the settings follow, a line each.
+func (t *textLog) sc21Name(m []byte) verdict {
+	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
+	if name == "" || len(name) > 200 {
+		return unknown
+	}
+	if len(t.cur.tracks.all) > 0 || t.cur.run.Info.Series != "" && t.cur.run.Info.Series != name {
+		t.begin()
+	}
+	run := t.form(formSC21)
+	run.run.Info.Series = name
+	t.inBlock = sc21Block
+	return used
+}
+
+// sc21Setting is "name value" below the configuration's name, up to a line of
+// dashes.
+func (t *textLog) sc21Setting(m []byte) verdict {
+	if m[0] == '-' {
+		t.inBlock = noBlock
+		return idle
+	}
+	key, value, ok := bytes.Cut(m, []byte(" "))
+	if !ok || !scan.IsName(key) || scan.HasPrefix(m, "Time taken") || scan.HasPrefix(m, "Avg ") || len(value) > 1000 {
+		return unknown
+	}
+	if scan.HasPrefix(m, "Configuration ") || scan.HasPrefix(m, "Epoch ") || scan.HasPrefix(m, "DONE ") || scan.HasPrefix(m, "Total ") || len(t.stamp) == 0 {
+		return unknown
+	}
+	text := strings.TrimSpace(string(value))
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.set(string(key), text)
+		return used
+	}
+	t.set(string(key), v)
+	info := &t.cur.run.Info
+	switch n := int(v); {
+	case !record.IsCount(v):
+	case string(key) == "global_batch_size":
+		info.GlobalBatch = n
+	case string(key) == "local_batch_size":
+		info.BatchPerWorker = n
+	case string(key) == "world_size":
+		info.Workers = n
+	}
+	return used
+}
+
+// sc21Epoch is the time of an epoch. Epoch 1 behind others begins a run.
+func (t *textLog) sc21Epoch(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("Time taken for epoch ").Count()
+	seconds := c.Expect(" is ").Float()
+	c.Expect(" sec")
+	rate := math.NaN()
+	if c.Accept(", avg ") {
+		rate = c.Float()
+		c.Expect(" samples/sec")
+	}
+	if !c.Complete() {
+		t.in.Problem(t.l.Number, "expected \"Time taken for epoch N is S sec, avg R samples/sec\", got %.80q", m)
+		return unused
+	}
+	t.inBlock = noBlock
+	if last := t.last(); last != nil && n <= last.Epoch {
+		if n <= 1 {
+			t.begin()
+		} else {
+			t.in.Problem(t.l.Number, "epoch %d stands here again; the later line counts", n)
+		}
+	}
+	t.form(formSC21)
+	e := t.epoch(n, 0)
+	*e = record.UnmeasuredEpoch(n, t.l.Number)
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.took(seconds), rate, wholeSamples(seconds, rate)
+	t.usual = formSC21
+	return used
+}
+
+// wholeSamples is the number of samples of an epoch, exactly, where the log has
+// all digits of its time and its rate; else 0.
+func wholeSamples(seconds, rate float64) int {
+	samples := seconds * rate
+	if !(samples > 0.5 && samples < 1<<40) {
+		return 0
+	}
+	if n := int64(samples + 0.5); math.Abs(samples-float64(n)) < 1e-9*samples {
+		return int(n)
+	}
+	return 0
+}
+
+func (t *textLog) sc21Loss(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	c.Expect("Avg ")
+	train := c.Accept("train ")
+	if !train {
+		c.Expect("val ")
+	}
+	v := c.Expect("loss=").Float()
+	if !c.Complete() {
+		t.in.Problem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
+		return unused
+	}
+	return t.ofLast(func(e *runs.Epoch) *float64 {
+		if train {
+			return &e.TrainLoss
+		}
+		return &e.ValLoss
+	}, v)
+}
+
+func (t *textLog) sc21Validation(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	v := c.Expect("Total validation time: ").Float()
+	if c.Expect(" sec"); !c.Complete() {
+		t.in.Problem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
+		return unused
+	}
+	return t.ofLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
+}
+
+// ofLast sets a value of the epoch whose time stands above.
+func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
+	e := t.last()
+	if e == nil {
+		t.in.Problem(t.l.Number, "a value of an epoch whose time does not stand above it")
+		return unused
+	}
+	*field(e) = v
+	t.form(formSC21)
+	t.usual = formSC21
+	return used
+}
+
+// sc21Done says that a rank is done: ranks count from 0. Rank 0 alone, which
+// also writes the log file, says nothing of how many there were.
+func (t *textLog) sc21Done(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	rank := c.Expect("DONE ---- rank ").Count()
+	if !c.Complete() || rank >= record.MaxWorkers {
+		return unknown
+	}
+	t.form(formSC21).done = max(t.cur.done, rank+1)
+	return used
+}

@@ -1,0 +1,125 @@
+package textlog
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// What the programs of the U-Net study print:
+//
+//	PyTorch Settings:
+//	--epochs: 200
+//	[INFO] EPOCH: 1/200
+//	Train loss: 0.561627, elapsed time: 205.38
+//	Elapsed execution time: 38765.41 sec
+//	Test loss: 0.21, elapsed time: 29.63
+//	IOU on test: 0.8998
+
+func (t *textLog) studyEpoch(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	n := c.Expect("[INFO] EPOCH: ").Count()
+	c.Expect("/").Count()
+	if !c.Complete() || n < 1 {
+		return unknown
+	}
+	t.inBlock = noBlock
+	if last := t.last(); last != nil && n < last.Epoch {
+		t.begin()
+	}
+	if len(t.config) > 0 { // settings above the first epoch
+		t.setConfig(t.config)
+		t.config = nil
+	}
+	t.form(formStudy)
+	t.epoch(n, 0)
+	return used
+}
+
+// studyLoss is the line of the training of the epoch above, or of the test.
+func (t *textLog) studyLoss(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	train := c.Accept("Train ")
+	if !train {
+		c.Expect("Test ")
+	}
+	loss := c.Expect("loss: ").Float()
+	seconds := c.Expect(", elapsed time: ").Float()
+	c.SkipBlanks()
+	if c.Accept("sec"); !c.Complete() {
+		return unknown // many programs print a loss
+	}
+	if !train {
+		t.form(formStudy)
+		test := t.cur.test()
+		test.Loss, test.Seconds = loss, seconds
+		return used
+	}
+	e := t.last()
+	if e == nil {
+		t.in.Problem(t.l.Number, "a loss without the line \"[INFO] EPOCH: N/M\" above it")
+		return unused
+	}
+	t.form(formStudy)
+	e.TrainLoss, e.Seconds, e.Line = loss, t.took(seconds), t.l.Number
+	return used
+}
+
+func (t *textLog) studyElapsed(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	v := c.Expect("Elapsed execution time: ").Float()
+	if c.Expect(" sec"); !c.Complete() {
+		return unknown
+	}
+	t.form(formStudy)
+	t.set(record.TrainingSeconds, v)
+	return used
+}
+
+func (t *textLog) studyIoU(m []byte) verdict {
+	c := scan.Cursor{Rest: m}
+	v := c.Expect("IOU on test: ").Float()
+	if !c.Complete() {
+		return unknown
+	}
+	t.form(formStudy)
+	t.cur.test().IoU = v
+	return used
+}
+
+// test is the test of the run.
+func (r *textRun) test() *runs.Test {
+	info := &r.run.Info
+	if info.Test == nil {
+		x := math.NaN()
+		info.Test = &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
+	}
+	return info.Test
+}
+
+// studySetting is "--key: value"; it belongs to the run that begins below it.
+func (t *textLog) studySetting(m []byte) verdict {
+	if !scan.HasPrefix(m, "--") {
+		t.inBlock = noBlock
+		return unknown
+	}
+	key, value, ok := bytes.Cut(m[2:], []byte(":"))
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(t.config) >= record.MaxSettings {
+		return unknown
+	}
+	if t.config == nil {
+		t.config = map[string]any{}
+	}
+	text := strings.TrimSpace(string(value))
+	if v, err := strconv.ParseFloat(text, 64); err == nil {
+		t.config[string(key)] = v
+	} else {
+		t.config[string(key)] = text
+	}
+	return idle
+}

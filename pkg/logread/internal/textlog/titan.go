@@ -1,0 +1,89 @@
+package textlog
+
+import (
+	"bytes"
+	"math"
+
+	"lockstep/pkg/logread/internal/scan"
+)
+
+// torchtitan's line of a step, with colours or without; tps are tokens a second
+// and device, mfu is in percent.
+//
+//	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
+
+func (t *textLog) titan(m []byte) verdict {
+	if bytes.IndexByte(m, 0x1b) >= 0 {
+		m = withoutColours(m)
+	}
+	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
+	step := c.Expect("step:").SkipBlanks().Count()
+	c.SkipBlanks()
+	if c.Failed || !bytes.Contains(c.Rest, []byte("loss:")) {
+		return unknown
+	}
+	now := math.NaN()
+	if len(t.stamp) > 0 {
+		if at, ok := t.milliseconds(); ok {
+			now = float64(at) / 1000
+		}
+	}
+	t.form(formTitan)
+	for len(c.Rest) > 0 {
+		key, after, ok := bytes.Cut(c.Rest, []byte(":"))
+		if !ok || !scan.IsName(key) {
+			t.in.Problem(t.l.Number, "expected \"name: number\", got %.40q", c.Rest)
+			return unused
+		}
+		c.Rest = after
+		c.SkipBlanks()
+		end := bytes.IndexByte(c.Rest, ' ')
+		if end < 0 {
+			end = len(c.Rest)
+		}
+		word := c.Rest[:end]
+		c.Rest = c.Rest[end:]
+		c.SkipBlanks()
+		v, n := scan.Decimal(word)
+		if n == 0 || n < len(word) && (word[n] == ',' || word[n] == '.') {
+			var room [64]byte
+			number := scan.Cursor{Rest: withoutCommas(room[:0], word)} // 7,123
+			v = number.Float()
+			if number.Failed {
+				t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, word)
+				continue
+			}
+		} // its unit, such as % or GiB, follows
+		t.point(key, max(t.rank, -1), int64(step), v, now)
+	}
+	return used
+}
+
+// withoutCommas appends the word without its commas.
+func withoutCommas(to, word []byte) []byte {
+	for _, c := range word {
+		if c != ',' {
+			to = append(to, c)
+		}
+	}
+	return to
+}
+
+// withoutColours leaves out a terminal's escape sequences: ESC [ … letter.
+func withoutColours(m []byte) []byte {
+	var out []byte
+	for i := 0; i < len(m); i++ {
+		if m[i] != 0x1b {
+			out = append(out, m[i])
+			continue
+		}
+		if i+1 < len(m) && m[i+1] == '[' {
+			i++
+		}
+		for i+1 < len(m) && !scan.IsLetter(m[i+1]) {
+			i++
+		}
+		i++
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package textlog
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"lockstep/pkg/logread/internal/scan"
+	"lockstep/pkg/runs"
+)
+
+// What torchrun says when a rank fails:
+//
+//	Root Cause (first observed failure):
+//	[0]:
+//	  time      : 2022-03-07_12:00:00
+//	  host      : node01
+//	  rank      : 3 (local_rank: 3)
+//	  exitcode  : 1 (pid: 12345)
+//	  error_file: <N/A>
+//	  traceback : To enable traceback see: …
+
+// failure is a block as far as it was read.
+type failure struct {
+	line                  int
+	rank, host, code, why string
+}
+
+func (t *textLog) rootCause() verdict {
+	t.failed()
+	t.failing = failure{line: t.l.Number}
+	t.inBlock = failureBlock
+	return used
+}
+
+// failureLine is a line of the block, which ends at a line of = or -.
+func (t *textLog) failureLine(m []byte) verdict {
+	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
+		t.inBlock = noBlock
+		t.failed()
+		return idle
+	}
+	key, value, ok := bytes.Cut(m, []byte(":"))
+	if !ok || len(value) > 1000 {
+		return unknown
+	}
+	text := strings.TrimSpace(string(value))
+	switch string(bytes.TrimSpace(key)) {
+	case "rank":
+		t.failing.rank, _, _ = strings.Cut(text, " ")
+	case "host":
+		t.failing.host = text
+	case "exitcode":
+		t.failing.code, _, _ = strings.Cut(text, " (pid")
+	case "traceback", "msg", "message":
+		if !strings.HasPrefix(text, "To enable traceback") {
+			t.failing.why = text
+		}
+	case "time", "error_file", "[0]":
+	default:
+		return unknown
+	}
+	return used
+}
+
+// failed sets the run to failed once its block is read.
+func (t *textLog) failed() {
+	p := t.failing
+	if p.line == 0 {
+		return
+	}
+	t.failing = failure{}
+	run := t.form(formFailure)
+	text := "torchrun: a rank failed"
+	if p.rank != "" {
+		text = "torchrun: rank " + p.rank + " failed"
+	}
+	if p.host != "" {
+		text += " on " + p.host
+	}
+	if p.code != "" {
+		text += " with exit code " + p.code
+	}
+	if p.why != "" {
+		text += ": " + p.why
+	}
+	run.run.Info.Status, run.run.Info.Error = runs.StatusFailed, fmt.Sprintf("%s (line %d)", text, p.line)
+	t.in.Report.Records++
+}

@@ -1,0 +1,29 @@
+package textlog
+
+import "testing"
+
+// TestTracksOutOfOrder: a track is found by its name however ranks with small and
+// large labels are mixed, and a tally counts numbers in any order.
+func TestTracksOutOfOrder(t *testing.T) {
+	var ts tracks
+	ids := []trackID{{-1, 0}, {-1, 1}, {0, 0}, {254, 0}, {255, 0}, {1 << 20, 0}, {3, 0}}
+	for _, id := range ids {
+		if ts.find(id) != nil {
+			t.Errorf("track %v is there already", id)
+		}
+		ts.add(id)
+	}
+	for i, id := range ids {
+		if ts.find(id) != ts.all[i] {
+			t.Errorf("track %v is not the one that was added", id)
+		}
+	}
+	var c tally
+	times := map[int]int{}
+	for _, n := range []int{3, 1, 1, 2, 3, 0, 4, 4, 3, -1, 1 << 40, -1, 1 << 40} {
+		if before := c.add(n); before != times[n] {
+			t.Errorf("%d came %d times before, expected %d", n, before, times[n])
+		}
+		times[n]++
+	}
+}
