@@ -211,11 +211,16 @@ Written on %s, %s/%s, %d cores, %s.
 const cellLimit = 300 // characters
 
 // temporary matches the name of a test's temporary folder.
-var temporary = regexp.MustCompile(`/[^\s"]*/Test\w*\d/\d{3}/`)
+var temporary = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
 
 // cell removes names of temporary folders from a text, and escapes what would end a cell of a Markdown table.
 func cell(text string) string {
-	text = temporary.ReplaceAllString(strings.Join(strings.Fields(text), " "), "")
+	text = temporary.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
+		if strings.HasSuffix(path, "/") {
+			return ""
+		}
+		return os.TempDir()
+	})
 	if runes := []rune(text); len(runes) > cellLimit {
 		text = string(runes[:cellLimit]) + "…"
 	}

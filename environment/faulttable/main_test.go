@@ -76,7 +76,7 @@ func helper(t *testing.T) { t.Attr("fault", "kill") }
 }
 
 func TestCellKeepsTheTable(t *testing.T) {
-	if got, want := cell("a | b\n<c> of /tmp/TestX_y123/001/run/a.csv"), `a \| b &lt;c> of run/a.csv`; got != want {
+	if got, want := cell("a | b\n<c> of /tmp/TestX_y.z123/001/run/a.csv in /tmp/TestX123/002: full"), `a \| b &lt;c> of run/a.csv in /tmp: full`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

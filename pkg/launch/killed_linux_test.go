@@ -39,9 +39,11 @@ func TestProcessTreeEnds(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(j.Status()[0].Dir, "end"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, waitFor(t, j), "rank 0 ended with exit code 3; its last lines:")
+		err = waitFor(t, j)
+		wantError(t, err, "rank 0 ended with exit code 3; its last lines:")
 		gone(t, out.pids(t))
-		t.Attr("outcome", "they are killed, and the program's exit code is reported")
+		first, _, _ := strings.Cut(err.Error(), ";")
+		t.Attr("outcome", fmt.Sprintf("all %d processes ended; %s", len(out.pids(t)), first))
 	})
 	t.Run("it is canceled", func(t *testing.T) {
 		s, out := shell(t, escaping+`sleep 600`, 2)

@@ -1,6 +1,7 @@
 package logread
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,7 +28,7 @@ func encodings(t *testing.T, text string) map[string][]byte {
 // run folder of such files, read as those in UTF-8, by the follower too.
 func TestEncodings(t *testing.T) {
 	t.Attr("fault", "a log or run folder has a byte-order mark or is in UTF-16")
-	t.Attr("outcome", "It is read as UTF-8")
+	read := 0
 	for name, text := range encodings(t, twoRows) {
 		for file, content := range map[string][]byte{"log_2.csv": text, "log_2.csv.gz": gzipped(t, text)} {
 			dir := t.TempDir()
@@ -36,6 +37,8 @@ func TestEncodings(t *testing.T) {
 			check(t, err)
 			if len(all) != 1 || len(all[0].Epochs) != 2 || len(problems) != 0 {
 				t.Errorf("%s in %s: %d runs, problems %v", file, name, len(all), problems)
+			} else {
+				read++
 			}
 			f, err := Follow(t.Context(), dir)
 			check(t, err)
@@ -53,20 +56,23 @@ func TestEncodings(t *testing.T) {
 		check(t, err)
 		if len(run.Epochs) != 2 || run.Info.Workers != 2 || len(run.Problems) != 0 {
 			t.Errorf("run folder in %s: %d epochs, problems %v", name, len(run.Epochs), run.Problems)
+		} else {
+			read++
 		}
 	}
+	t.Attr("outcome", fmt.Sprintf("%d of 12 (UTF-8 with and without a mark, both UTF-16s; a log, a packed log, a run folder) read as in UTF-8", read))
 }
 
 // TestNULTail: what a power cut leaves at the end of a file is a problem, and what
 // comes before it is read.
 func TestNULTail(t *testing.T) {
 	t.Attr("fault", "a power cut leaves NUL bytes at the end of a log")
-	t.Attr("outcome", "What comes before is read; the NUL bytes are a problem with their line on standard error")
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "log_2.csv"), []byte(twoRows+strings.Repeat("\x00", 4096)), 0o644))
 	all, problems, err := Read(dir)
 	check(t, err)
 	if len(all) != 1 || len(all[0].Epochs) != 2 || len(problems) != 1 || !strings.Contains(problems[0].String(), "log_2.csv:4: ") {
-		t.Errorf("%d runs, problems %v", len(all), problems)
+		t.Fatalf("%d runs, problems %v", len(all), problems)
 	}
+	t.Attr("outcome", fmt.Sprintf("%d epochs are read, with a problem at %s:%d", len(all[0].Epochs), filepath.Base(problems[0].File), problems[0].Line))
 }

@@ -119,7 +119,8 @@ func TestOwnerKilled(t *testing.T) {
 
 	w, _, err := Resume(dir)
 	check(t, err)
-	equal(t, w.Info().Status, StatusRunning)
+	resumed := w.Info().Status
+	equal(t, resumed, StatusRunning)
 	_, err = tail.Read()
 	check(t, err)
 	equal(t, tail.Run().Info.Status, StatusRunning)
@@ -130,7 +131,9 @@ func TestOwnerKilled(t *testing.T) {
 	}
 	owners, _, err := Owners(dir)
 	check(t, err)
-	t.Attr("outcome", "the lock is free at once; the next owner resumes and removes what the first left half-written")
+	_, pendingErr := os.Stat(pending)
+	t.Attr("outcome", fmt.Sprintf("its status is %q; resumed at once, %q; the half-written file of the killed owner: %v",
+		run.Info.Status, resumed, errors.Unwrap(pendingErr)))
 	if len(owners) != 2 || owners[0].PID != cmd.Process.Pid || owners[0].Released || !owners[1].Released {
 		t.Errorf("owners %+v", owners)
 	}

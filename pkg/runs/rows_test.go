@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,7 @@ func stepLine(n string) string { return stepPrefix + n + `,"samples":2}` }
 func TestMissingAndDoubledRows(t *testing.T) {
 	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	all := []int{1, 2, 3, 4}
+	found, last := 0, ""
 	for name, tt := range map[string]struct {
 		epochs []int
 		steps  []string
@@ -76,11 +78,14 @@ func TestMissingAndDoubledRows(t *testing.T) {
 				}
 				if len(got) != 1 || tt.want == "" || !strings.HasPrefix(got[0].String(), filepath.Join(dir, tt.want)) {
 					t.Errorf("%s finds %v, want %q", reader, got, tt.want)
+					continue
 				}
+				found++
+				last = got[0].String()
 			}
 		})
 	}
-	t.Attr("outcome", "every reader names the file and the line")
+	t.Attr("outcome", fmt.Sprintf("readers name the file and the line, %d times, such as %s", found, last))
 }
 
 // TestUnreadableLineIsOneProblem: the line after it is no second one.

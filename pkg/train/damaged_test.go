@@ -54,7 +54,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
-	want := outcome(t, whole)
+	want, same, seen := outcome(t, whole), 0, ""
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			var lines []string
@@ -79,12 +79,17 @@ func TestDamagedCheckpoint(t *testing.T) {
 			}
 			if got := replayed(t, place.Dir); got != want {
 				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+			} else {
+				same++
 			}
 			log, err := os.ReadFile(filepath.Join(place.Dir, "out.log"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, text := range []string{strings.Join(lines, "\n"), string(log)} {
+				if _, note, ok := strings.Cut(text, "note: checkpoint "); ok {
+					seen, _, _ = strings.Cut(note, "\n")
+				}
 				for _, part := range []string{"note: checkpoint epoch-0002.safetensors is damaged (", "kept as epoch-0002.safetensors.damaged, and the run goes on from epoch-0001.safetensors"} {
 					if !strings.Contains(text, part) {
 						t.Errorf("no %q in\n%s", part, text)
@@ -105,7 +110,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			}
 		})
 	}
-	t.Attr("outcome", "--resume names it, sets it aside, goes on from the one before, and ends with the bits of an undisturbed run")
+	t.Attr("outcome", fmt.Sprintf("--resume: checkpoint %s; %d of %d runs ended with the bits of an undisturbed run", seen, same, len(damages)))
 }
 
 // TestDamagedWithinAnEpoch: the checkpoint before the newest is kept within an
@@ -119,6 +124,7 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := outcome(t, whole)
+	var served []string
 	for _, tt := range []struct {
 		epoch, step int
 		left        []string
@@ -143,10 +149,12 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 			}
 			if got := replayed(t, place.Dir); got != want {
 				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
+			} else {
+				served = append(served, names[len(names)-2])
 			}
 		})
 	}
-	t.Attr("outcome", "the checkpoint before it serves, and the run ends with the bits of an undisturbed run")
+	t.Attr("outcome", "--resume ended with the bits of an undisturbed run, from "+strings.Join(served, ", "))
 }
 
 // TestNoWholeCheckpoint: nothing is trained from the beginning, or renamed,
@@ -162,17 +170,17 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	path := filepath.Join(place.Dir, checkpointDir, "epoch-0001.safetensors")
 	damages["zeroed tail"](t, path)
 	cfg.Epochs, place.Resume = 2, true
-	_, err := trainAll(t, cfg, 2, place)
-	wantError(t, err, "resume "+place.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
+	_, refused := trainAll(t, cfg, 2, place)
+	wantError(t, refused, "resume "+place.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
 	if names := namesIn(t, place.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
 		t.Errorf("checkpoints %v are left", names)
 	}
-	_, err = OpenPredictor(t.Context(), place.Dir, "")
+	_, err := OpenPredictor(t.Context(), place.Dir, "")
 	var damaged *weights.DamagedError
 	if !errors.As(err, &damaged) {
 		t.Errorf("the predictor says %v", err)
 	}
-	t.Attr("outcome", "--resume refuses, names the file and says what to do")
+	t.Attr("outcome", "--resume: "+refused.Error())
 }
 
 // TestCheckpointWithoutChecksums: one of an earlier version is resumed from as
@@ -217,7 +225,6 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 // TestUnknownCheckpointFormat: a newer version's checkpoint is not guessed at.
 func TestUnknownCheckpointFormat(t *testing.T) {
 	t.Attr("fault", "checkpoint of an unknown format")
-	t.Attr("outcome", "refused: use the lockstep that wrote it")
 	cfg := tiny()
 	cfg.Epochs = 1
 	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
@@ -236,6 +243,7 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	place.Resume, cfg.Epochs = true, 2
 	_, err = trainAll(t, cfg, 1, place)
 	wantError(t, err, path, `has format "lockstep checkpoint 2", this program reads "lockstep checkpoint 1"`, "use the lockstep that wrote it")
+	t.Attr("outcome", fmt.Sprint(err))
 	if run, err := runs.Read(place.Dir); err != nil || len(run.Epochs) != 1 {
 		t.Errorf("%d epochs, %v", len(run.Epochs), err)
 	}

@@ -29,6 +29,24 @@ var writers = map[string]func(path, text string) error{
 	},
 }
 
+// contents lists the names and the texts of the regular files of a folder.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	var list []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			check(t, err)
+			list = append(list, fmt.Sprintf("%s %q", e.Name(), text))
+		} else {
+			list = append(list, fmt.Sprintf("%s (%s)", e.Name(), e.Type()))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // wantFile checks the content of a file, and that its folder has no other entries
 // than names.
 func wantFile(t *testing.T, path, want string, names ...string) {
@@ -77,6 +95,7 @@ func TestRegularFile(t *testing.T) {
 // TestFailedWrite: the old file stays, and nothing is left beside it.
 func TestFailedWrite(t *testing.T) {
 	t.Attr("fault", "a disk that fills up while a file is replaced")
+	outcome := ""
 	for name, write := range map[string]func(string, fs.FileMode, func(*os.File) error) error{"Write": Write, "WriteUnsynced": WriteUnsynced} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.csv")
@@ -88,6 +107,7 @@ func TestFailedWrite(t *testing.T) {
 			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) {
 				t.Errorf("error is %v", err)
 			}
+			outcome = fmt.Sprintf("%v; the folder holds %s", err, contents(t, filepath.Dir(path)))
 			wantFile(t, path, "old", "a.csv")
 			err = write(path, 0o644, func(f *os.File) error {
 				check(t, f.Close())
@@ -99,12 +119,13 @@ func TestFailedWrite(t *testing.T) {
 			}
 		})
 	}
-	t.Attr("outcome", "the error names the file, the old one stays whole, and no temporary file is left")
+	t.Attr("outcome", outcome)
 }
 
 // TestLinks: the link stays, the file behind it is written.
 func TestLinks(t *testing.T) {
 	t.Attr("fault", "a chain of symbolic links, or a loop of them, in place of a file to write")
+	outcome := ""
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -128,21 +149,26 @@ func TestLinks(t *testing.T) {
 			check(t, os.Symlink("link", second))
 			if err := write(link, "round"); !errors.Is(err, syscall.ELOOP) {
 				t.Errorf("a loop of links gives %v", err)
+			} else {
+				outcome = fmt.Sprintf("the folder of the links holds %s, that of the last target %s; a loop: %v",
+					contents(t, filepath.Dir(link)), contents(t, filepath.Dir(file)), err)
 			}
 		})
 	}
-	t.Attr("outcome", "the last target is replaced and the links stay; a loop is an error")
+	t.Attr("outcome", outcome)
 }
 
 func TestRefused(t *testing.T) {
 	t.Attr("fault", "--out names a folder")
-	t.Attr("outcome", "error: is a directory: name a file in it")
+	outcome := ""
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			err := write(dir, "text")
 			if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), "name a file in it") {
 				t.Errorf("a folder gives %v", err)
+			} else {
+				outcome = err.Error()
 			}
 			if err := write(filepath.Join(dir, "none", "a.csv"), "text"); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("a folder that is not there gives %v", err)
@@ -158,11 +184,13 @@ func TestRefused(t *testing.T) {
 			wantFile(t, path, "old", "protected")
 		})
 	}
+	t.Attr("outcome", outcome)
 }
 
 // TestFIFO: it gets the bytes, and stays a FIFO.
 func TestFIFO(t *testing.T) {
 	t.Attr("fault", "a FIFO, or a link to one, in place of a file to write")
+	outcome := ""
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -178,6 +206,8 @@ func TestFIFO(t *testing.T) {
 				check(t, write(out, "text"))
 				if got := <-read; got != "text<nil>" {
 					t.Errorf("the reader got %q", got)
+				} else {
+					outcome = fmt.Sprintf("the reader got %q", strings.TrimSuffix(got, "<nil>"))
 				}
 			}
 			info, err := os.Lstat(path)
@@ -185,15 +215,17 @@ func TestFIFO(t *testing.T) {
 			if info.Mode()&fs.ModeNamedPipe == 0 {
 				t.Errorf("the FIFO was replaced: %v", info.Mode())
 			}
+			outcome += "; the file is still " + info.Mode().Type().String()
 		})
 	}
-	t.Attr("outcome", "the reader gets the bytes, and the FIFO stays")
+	t.Attr("outcome", outcome)
 }
 
 // TestDevice: a character device stays what it is. The link keeps a broken
 // Write from replacing the machine's own null device.
 func TestDevice(t *testing.T) {
 	t.Attr("fault", "a link to a device in place of a file to write")
+	outcome := ""
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), "null")
@@ -203,9 +235,15 @@ func TestDevice(t *testing.T) {
 			if target, err := os.Readlink(link); err != nil || target != os.DevNull {
 				t.Errorf("the link leads to %q, %v", target, err)
 			}
+			info, err := os.Stat(link)
+			check(t, err)
+			if info.Mode()&fs.ModeCharDevice == 0 {
+				t.Errorf("the device was replaced: %v", info.Mode())
+			}
+			outcome = fmt.Sprintf("the folder holds %s, which leads to %s", contents(t, filepath.Dir(link)), info.Mode().Type())
 		})
 	}
-	t.Attr("outcome", "the device gets the bytes; neither the link nor the device is replaced")
+	t.Attr("outcome", outcome)
 }
 
 // TestOpenFile: /proc/self/fd/N, which /dev/stdout is a link to, is written to,

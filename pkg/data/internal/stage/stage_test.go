@@ -216,14 +216,15 @@ func TestKilledUser(t *testing.T) {
 		t.Error("the copy of a living process was not taken")
 	}
 	kill(t, user)
-	if _, err := os.Stat(s.Path(0)); err != nil {
-		t.Error(err)
+	during := len(copies(t, folder))
+	if _, err := os.Stat(s.Path(0)); err != nil || during != 1 {
+		t.Errorf("%d copies after the kill, want 1: %v", during, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	empty(t, folder)
-	t.Attr("outcome", "the other keeps the copy while it uses it, and removes it")
+	t.Attr("outcome", fmt.Sprintf("the other reads on from the copy (%d there); after its end there are %d", during, len(copies(t, folder))))
 }
 
 // TestStale kills the only user: a later run with other data removes its copy, and
@@ -295,7 +296,7 @@ func TestKilledCopier(t *testing.T) {
 		t.Error(err)
 	}
 	empty(t, folder)
-	t.Attr("outcome", "the waiting process made the copy")
+	t.Attr("outcome", fmt.Sprintf("the waiting process made the copy: %v; afterwards there are %d copies", r.s.Copied, len(copies(t, folder))))
 }
 
 // TestWaitEnds ends the wait for a copy that stands still, and at a canceled context.
@@ -315,7 +316,6 @@ func TestWaitEnds(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	t.Attr("fault", "a staged data set has a link out of its folder")
-	t.Attr("outcome", "Nothing is copied; the error names the link")
 	from, folder := source(t), t.TempDir()
 	full := stager{patience: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
 	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, and 5 KiB are free there: make room") {
@@ -344,6 +344,9 @@ func TestOpenErrors(t *testing.T) {
 		}
 		if _, err := Open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "it is a link out of the folder "+from) {
 			t.Errorf("a link to %s: %v", target, err)
+		} else {
+			empty(t, folder)
+			t.Attr("outcome", fmt.Sprintf("%d copies, and the error: %v", len(copies(t, folder)), err))
 		}
 		if err := os.Remove(link); err != nil {
 			t.Fatal(err)
