@@ -27,8 +27,9 @@ type engine struct {
 // fastEngine is the number of the fastest engine.
 const fastEngine = 1
 
-// spoil writes a wrong number into the result of an operation on volumes.
-func (d *dnn) spoil(o *operation, at map[int64]uint64) error {
+// spoil writes a wrong number into the result of an operation on volumes. Engines with
+// different numbers write different ones.
+func (d *dnn) spoil(engine int64, o *operation, at map[int64]uint64) error {
 	for _, t := range o.Out {
 		if len(t.Dims) != 5 {
 			continue
@@ -37,7 +38,8 @@ func (d *dnn) spoil(o *operation, at map[int64]uint64) error {
 		if err != nil {
 			return err
 		}
-		copy(b[len(b)-2:], []byte{0x80, 0x47}) // 65536 in bf16 and in the upper half of fp32
+		// 65536 in bf16 and in the upper half of fp32 for the fastest engine.
+		copy(b[len(b)-2:], []byte{0x80, 0x46 + byte(engine)})
 	}
 	return nil
 }
@@ -299,8 +301,8 @@ func (d *dnn) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.St
 		if err := d.m.compute(ops, at); err != nil {
 			return fail(label, cuda.ErrorIllegalAddress, "%v", err)
 		}
-		if d.m.opt.WrongVolumes && plan.engine.Index == fastEngine {
-			return d.spoil(ops[len(ops)-1], at)
+		if d.m.opt.WrongVolumes == WrongFastest && plan.engine.Index == fastEngine || d.m.opt.WrongVolumes == WrongAll {
+			return d.spoil(plan.engine.Index, ops[len(ops)-1], at)
 		}
 		return nil
 	}})

@@ -33,11 +33,11 @@ type Options struct {
 	CUDNNVersion  int    // 91900
 	NCCLVersion   int    // 22809
 	Execute       Executor
-	Eager         bool     // run work when it is enqueued
-	Shallow       bool     // plans of cuDNN's are checked, and compute nothing
-	WrongVolumes  bool     // the fastest engine of cuDNN's gives wrong results of 3-D convolutions
-	Gaps          Gaps     // what cuDNN does with tensors that have gaps between their pixels
-	Network       *Network // shared by the ranks of a group
+	Eager         bool         // run work when it is enqueued
+	Shallow       bool         // plans of cuDNN's are checked, and compute nothing
+	WrongVolumes  WrongVolumes // which engines of cuDNN's give wrong results of 3-D convolutions
+	Gaps          Gaps         // what cuDNN does with tensors that have gaps between their pixels
+	Network       *Network     // shared by the ranks of a group
 
 	Absent       []clib.Name // libraries that are not there
 	MissingCalls []string    // functions that their libraries lack
@@ -47,6 +47,17 @@ type Options struct {
 	LoseAt   int
 	LoseWith cuda.Result
 }
+
+// WrongVolumes says which engines of the simulated cuDNN give wrong results of 3-D
+// convolutions.
+type WrongVolumes int
+
+// The engines with wrong results.
+const (
+	WrongNone    WrongVolumes = iota
+	WrongFastest              // the fastest engine
+	WrongAll                  // each engine gives another wrong result
+)
 
 // Gaps is what the simulated cuDNN does with tensors that have gaps between their pixels:
 // the documentation of the real one promises no engine for them.
