@@ -1,0 +1,42 @@
+package train
+
+import (
+	"strings"
+	"testing"
+	"unsafe"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/internal/clib/clibtest"
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// TestNoticesOfTheEngine: where cuDNN has no repeatable algorithm for a convolution, the
+// run goes on, and its log says so.
+func TestNoticesOfTheEngine(t *testing.T) {
+	var log []string
+	place := simulatedGPU(t, Place{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
+	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
+		s, err := clibtest.New(clibtest.Options{Execute: executeKernel}).Stack()
+		if err != nil {
+			return nil, err
+		}
+		get := s.CUDNN.GetAttribute
+		s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
+			if name == cudnn.AttrEngineNumerical {
+				*(*int32)(values), *got = cudnn.NoteNondeterministic, 1
+				return cudnn.Success
+			}
+			return get(d, name, typ, want, got, values)
+		}
+		return cuda.NewOn(s, o, localRank)
+	}
+	cfg := onGPU(tiny())
+	cfg.Epochs = 1
+	if _, err := trainAll(t, cfg, 1, place); err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(log, "\n"); !strings.Contains(all, "note: cuDNN has no algorithm for the convolution forward ") {
+		t.Errorf("the log has no notice:\n%s", all)
+	}
+}
