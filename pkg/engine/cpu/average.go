@@ -8,7 +8,7 @@ import (
 )
 
 // globalAverage prepares the mean of each channel, and its gradient.
-func (x *executable) globalAverage(c call) ([]task, error) {
+func (x *builder) globalAverage(c call) ([]task, error) {
 	maps, means := c.in[0], c.out[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
 		maps, means = c.out[0], c.in[0]
@@ -18,7 +18,7 @@ func (x *executable) globalAverage(c call) ([]task, error) {
 	}
 	channels, pixels := blocks(maps.Shape[1]), maps.plane()/kernel.Lanes
 	scale := 1 / float64(pixels)
-	k := x.engine.kernels
+	k := x.set
 	if c.Op == plan.OpGlobalAvgPool {
 		return []task{{maps.Shape[0] * channels, func(_ *worker, lo, hi int) {
 			var part kernel.Block
@@ -53,7 +53,7 @@ func (x *executable) globalAverage(c call) ([]task, error) {
 }
 
 // average prepares the mean of windows, and its gradient.
-func (x *executable) average(c call) ([]task, error) {
+func (x *builder) average(c call) ([]task, error) {
 	in, y := c.in[0], c.out[0]
 	if c.Op == plan.OpAvgPoolBackward {
 		in, y = c.out[0], c.in[0]
@@ -111,7 +111,7 @@ func (x *executable) average(c call) ([]task, error) {
 }
 
 // padding prepares a border of zeros, and its gradient.
-func (x *executable) padding(c call) ([]task, error) {
+func (x *builder) padding(c call) ([]task, error) {
 	small, large := c.in[0], c.out[0]
 	if c.Op == plan.OpPadBackward {
 		small, large = large, small

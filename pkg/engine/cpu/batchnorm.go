@@ -8,10 +8,6 @@ import (
 	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
-// chunkPixels is the number of pixels that are added up in float32 before the
-// sum goes on in float64.
-const chunkPixels = 512
-
 // chunks cuts the pixels of an activation in pieces: every image's channel
 // blocks, and each of their planes in chunks of chunkPixels.
 type chunks struct {
@@ -47,14 +43,14 @@ func (c chunks) tally() *tally {
 
 // batchNorm normalises by the batch's statistics, or by the running or the saved
 // ones. An output that is normalised where it is read only gets its constants here.
-func (x *executable) batchNorm(c call) ([]task, error) {
+func (x *builder) batchNorm(c call, t *tally) ([]task, error) {
 	in, gamma, beta, mean, variance, y := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[0]
 	if err := checkNorm(c, y, []operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
 	cut := chunksOf(in)
 	var all []task
-	norm := x.origins[y.id].norm
+	norm := c.norm
 	stored := norm == nil
 	if stored {
 		norm = make([]float32, cut.channels*kernel.NormFloats)
@@ -64,7 +60,6 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 		if !savedMean.absentOr(in.Shape[1]) || !savedInv.absentOr(in.Shape[1]) {
 			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
-		t := c.tally
 		if t == nil {
 			t = cut.tally()
 			x.needTallies(t.floats())
@@ -85,7 +80,7 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 	if !stored {
 		return all, nil
 	}
-	normalize := x.engine.kernels.Normalize
+	normalize := x.set.Normalize
 	return append(all, task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
@@ -97,20 +92,20 @@ func (x *executable) batchNorm(c call) ([]task, error) {
 }
 
 // tallyChunks takes the statistics of an activation in memory.
-func (x *executable) tallyChunks(in operand, cut chunks, t *tally) task {
+func (x *builder) tallyChunks(in operand, cut chunks, t *tally) task {
 	return task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.block(n, channel)
 			to := t.begin(x.tallies, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
-			x.engine.kernels.Deviations(&from[first], pixels, &to[0])
+			x.set.Deviations(&from[first], pixels, &to[0])
 		}
 	}}
 }
 
 // mergeTally makes saved and running statistics and the constants of the
 // statistics of a training batch norm's input.
-func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
+func (x *builder) mergeTally(c call, t *tally, norm []float32) []task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[1], c.out[2]
 	channels, all := in.Shape[1], t.channels*kernel.Lanes
 	x.needMoments(2 * all)
@@ -124,7 +119,7 @@ func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
 		}
 	}
 	exchange := func() (err error) {
-		total, err = x.norms.Moments(own, x.moments[:channels], x.moments[all:all+channels])
+		total, err = x.norms.statistics.Moments(own, x.moments[:channels], x.moments[all:all+channels])
 		return err
 	}
 	return x.joined(c.Name, c.Attr.Sync, merge, exchange, func() {
@@ -150,7 +145,7 @@ func (x *executable) mergeTally(c call, t *tally, norm []float32) []task {
 // which goes on from these; with sync, between them, the exchange that joins them
 // with those of the other workers. All of it is one thread's: waking the others
 // takes longer.
-func (x *executable) joined(layer string, sync bool, merge func(), exchange func() error, finish func()) []task {
+func (x *builder) joined(layer string, sync bool, merge func(), exchange func() error, finish func()) []task {
 	if !sync {
 		return []task{{1, func(*worker, int, int) {
 			merge()
@@ -162,9 +157,9 @@ func (x *executable) joined(layer string, sync bool, merge func(), exchange func
 		{0, func(*worker, int, int) {
 			start := time.Now()
 			if err := exchange(); err != nil {
-				x.failed = fmt.Errorf("batch norm %s: %w", layer, err)
+				x.norms.failed = fmt.Errorf("batch norm %s: %w", layer, err)
 			}
-			x.spent("wait for statistics", partExchange, rowExchange, start)
+			x.norms.waited(start)
 		}},
 		{1, func(*worker, int, int) { finish() }},
 	}
@@ -190,7 +185,7 @@ func checkNorm(c call, like operand, vectors []operand) error {
 // dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m). Where a ReLU is
 // fused in, dy counts where γ·x̂ + β > 0, which is computed again from x. In a
 // synchronised one the sums and m behind dx are those over all workers.
-func (x *executable) batchNormGradient(c call) ([]task, error) {
+func (x *builder) batchNormGradient(c call) ([]task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
 	dx, dgamma, dbeta := c.out[0], c.out[1], c.out[2]
 	if err := checkNorm(c, dy, []operand{gamma, mean, inv}); err != nil {
@@ -217,7 +212,7 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 			}
 		}
 	}}
-	k := x.engine.kernels
+	k := x.set
 	x.needShared(cut.count() * 2 * kernel.Lanes)
 	sums := task{cut.count(), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -244,7 +239,7 @@ func (x *executable) batchNormGradient(c call) ([]task, error) {
 
 // mergeGradient makes dγ and dβ of the chunks' sums, and params, the constants
 // that make dx, of these.
-func (x *executable) mergeGradient(c call, cut chunks, params []float32) []task {
+func (x *builder) mergeGradient(c call, cut chunks, params []float32) []task {
 	gamma, mean, inv, dgamma, dbeta := c.in[1], c.in[2], c.in[3], c.out[1], c.out[2]
 	channels, all := c.in[0].Shape[1], cut.channels*kernel.Lanes
 	x.needMoments(2 * all)
@@ -266,7 +261,7 @@ func (x *executable) mergeGradient(c call, cut chunks, params []float32) []task 
 		}
 	}
 	exchange := func() (err error) {
-		total, err = x.norms.Sums(own, x.moments[:channels], x.moments[all:all+channels])
+		total, err = x.norms.statistics.Sums(own, x.moments[:channels], x.moments[all:all+channels])
 		return err
 	}
 	return x.joined(c.Name, c.Attr.Sync && c.out[0].present(), merge, exchange, func() {
@@ -294,7 +289,7 @@ func addPairs(cut chunks, channel int, parts []float32) (a, b [kernel.Lanes]floa
 }
 
 // biasGradient is db[k] = Σ over n, h, w of dy.
-func (x *executable) biasGradient(c call) ([]task, error) {
+func (x *builder) biasGradient(c call) ([]task, error) {
 	dy, db := c.in[0], c.out[0]
 	if dy.layout != activationLayout || !db.vector(dy.Shape[1]) {
 		return nil, c.errorf("it takes dy [n,k,h,w] and writes [k]")
@@ -305,7 +300,7 @@ func (x *executable) biasGradient(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			g, _ := dy.block(n, channel)
-			x.engine.kernels.Sums(&g[first], pixels, &x.shared[i*2*kernel.Lanes])
+			x.set.Sums(&g[first], pixels, &x.shared[i*2*kernel.Lanes])
 		}
 	}}
 	merge := task{1, func(*worker, int, int) {

@@ -31,14 +31,14 @@ func clearPadding(dst []float32, channels, pixels int) {
 }
 
 // concat puts the channels of two activations one after another.
-func (x *executable) concat(c call) ([]task, error) {
+func (x *builder) concat(c call) ([]task, error) {
 	a, b, y := c.in[0], c.in[1], c.out[0]
 	if a.layout != activationLayout || b.layout != activationLayout ||
 		!y.is(a.Shape[0], a.Shape[1]+b.Shape[1], a.Shape[2], a.Shape[3]) ||
 		!y.is(b.Shape[0], a.Shape[1]+b.Shape[1], b.Shape[2], b.Shape[3]) {
 		return nil, c.errorf("it takes activations that differ in their channels alone, and writes the sum of these")
 	}
-	if x.origins[y.id].how == joined {
+	if c.fused {
 		return nil, nil // its readers take the two from where they are
 	}
 	pixels := y.Shape[2] * y.Shape[3]
@@ -53,7 +53,7 @@ func (x *executable) concat(c call) ([]task, error) {
 }
 
 // slice takes some channels of an activation.
-func (x *executable) slice(c call) ([]task, error) {
+func (x *builder) slice(c call) ([]task, error) {
 	in, y := c.in[0], c.out[0]
 	if in.layout == weightLayout && c.Attr.Offset == 0 {
 		return x.reshape(c)
@@ -63,7 +63,7 @@ func (x *executable) slice(c call) ([]task, error) {
 		c.Attr.Offset < 0 || c.Attr.Offset+y.Shape[1] > in.Shape[1] {
 		return nil, c.errorf("it takes channels %d to %d of an activation", c.Attr.Offset, c.Attr.Offset+y.Shape[min(1, len(y.Shape)-1)]-1)
 	}
-	if x.origins[y.id].how == sliced {
+	if c.fused {
 		return nil, nil // its readers take it from where it is
 	}
 	pixels := y.Shape[2] * y.Shape[3]

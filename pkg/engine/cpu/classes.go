@@ -10,7 +10,7 @@ import (
 
 // softmax prepares the cross-entropy of class indexes, and its gradient. There
 // are few logits: each row is one worker's, in float64.
-func (x *executable) softmax(c call) ([]task, error) {
+func (x *builder) softmax(c call) ([]task, error) {
 	z, t := c.in[0], c.in[1]
 	if len(z.logical) != 2 || z.layout != activationLayout || !slices.Equal(t.logical, []int{z.logical[0], 1}) || t.layout != activationLayout {
 		return nil, c.errorf("it takes logits [n,classes] and class indexes [n,1]")

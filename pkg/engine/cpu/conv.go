@@ -15,7 +15,7 @@ const weightBudget = 18 * 1024
 // convolution computes y = Σ taps of x with weights (+ bias): cross-correlations
 // and their transposes alike, over two or three spatial dimensions.
 type convolution struct {
-	x                *executable
+	ws               *workspace
 	in, weights, out operand
 	bias             []float32 // nil without bias
 	transposed       bool      // weights are [in,out,…], not [out,in,…]
@@ -44,11 +44,11 @@ type tap3 struct{ slice, row, col, index int }
 
 // newConvolution prepares the convolution of in with weights into out. bias may
 // be nil. The axes say whether it is a cross-correlation or a transpose.
-func newConvolution(x *executable, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
-	c := &convolution{x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
-	set := &x.engine.kernels.GEMM
+func newConvolution(ws *workspace, in, weights, out operand, bias []float32, s space, transposed bool) *convolution {
+	c := &convolution{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
+	set := &ws.set.GEMM
 	s = s.cutting(in, set.Rows)
-	c.window = newWindow(x.engine.kernels, in, s, blockPixels, !transposed)
+	c.window = newWindow(ws.set, in, s, blockPixels, !transposed)
 	c.once = (transposed || set.Joined) && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
 	s.eachPhase(func(d, h, w axisPhase) {
@@ -65,10 +65,10 @@ func newConvolution(x *executable, in, weights, out operand, bias []float32, s s
 		c.packed = scratch
 		scratch += set.Blocks * chunk * c.depth() * kernel.Lanes
 	}
-	x.needScratch(scratch)
+	ws.needScratch(scratch)
 	parts := c.window.blocks()
 	c.groups = 1
-	if threads := x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
+	if threads := ws.threads; parts < 4*threads && parts%threads != 0 {
 		c.groups = min(threads, ceilDiv(blocks(out.Shape[1]), 2))
 	}
 	return c
@@ -84,7 +84,7 @@ func (c *convolution) depth() int {
 
 // phase builds the tables of one phase.
 func (c *convolution) phase(pd, ph, pw axisPhase) convPhase {
-	v, set := &c.window, &c.x.engine.kernels.GEMM
+	v, set := &c.window, &c.ws.set.GEMM
 	rowOut := c.out.space[2]
 	sliceOut := c.out.space[1] * rowOut
 	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * kernel.Lanes, slices: pd.count, rows: ph.count, cols: pw.count}
@@ -150,7 +150,7 @@ func (c *convolution) takeTally() *tally {
 		_, pixels := c.outputs(p)
 		c.tally.pixels = append(c.tally.pixels, p.images*pixels)
 	}
-	c.x.needTallies(c.tally.floats())
+	c.ws.needTallies(c.tally.floats())
 	return c.tally
 }
 
@@ -171,11 +171,11 @@ func (c *convolution) count(b int, p part, k0, k1 int) {
 		for i := range p.images {
 			y, _ := c.out.block(p.n0+i, k)
 			y = y[at*kernel.Lanes:]
-			to := c.x.tallies[c.tally.at(b, k):]
+			to := c.ws.tallies[c.tally.at(b, k):]
 			if i == 0 {
-				to = c.tally.begin(c.x.tallies, b, k, y)
+				to = c.tally.begin(c.ws.tallies, b, k, y)
 			}
-			c.x.engine.kernels.Deviations(&y[0], pixels, &to[0])
+			c.ws.set.Deviations(&y[0], pixels, &to[0])
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (c *convolution) run(w *worker, lo, hi int) {
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for k := k0; k < k1; {
-			wide := c.x.engine.kernels.GEMM.Wide(k1 - k)
+			wide := c.ws.set.GEMM.Wide(k1 - k)
 			if c.once {
 				c.packAll(w.scratch[c.packed:], k, wide)
 			}
@@ -217,14 +217,14 @@ func (c *convolution) runPhase(w *worker, f *convPhase, x []float32, p part, k, 
 		return
 	}
 	plane, rowOut := c.out.plane(), c.out.space[2]
-	set := &c.x.engine.kernels.GEMM
+	set := &c.ws.set.GEMM
 	tiles, width := &set.Deep[wide], 2
 	if c.flat {
 		tiles, width = &set.Flat[wide], 1
 	}
 	y := c.out.data[(p.n0*blocks(c.out.Shape[1])+k)*plane+f.first+
 		(p.z0*c.window.d.stepOut*c.out.space[1]+p.q0*c.window.h.stepOut)*rowOut*kernel.Lanes:]
-	bias := c.x.zeros
+	bias := c.ws.zeros
 	if c.bias != nil {
 		bias = c.bias[k*kernel.Lanes:]
 	}
@@ -265,7 +265,7 @@ func (c *convolution) chunk(w *worker, f *convPhase, k, wide, s, n int) (weights
 // packing is how weights are laid out anew for wide output blocks of next floats
 // each: the floats from block to block, and from vector to vector of a block.
 func (c *convolution) packing(next, wide int) (from, step int) {
-	if c.x.engine.kernels.GEMM.Joined {
+	if c.ws.set.GEMM.Joined {
 		return kernel.Lanes, wide * kernel.Lanes
 	}
 	return next, kernel.Lanes
@@ -302,9 +302,9 @@ func (c *convolution) packTile(to []float32, j, k, tap, step int) {
 	const tile = kernel.Lanes * kernel.Lanes
 	if c.transposed {
 		outer := blocks(c.weights.Shape[1])
-		c.x.engine.kernels.Transpose(&to[0], &c.weights.data[((j*outer+k)*c.taps+tap)*tile], step*4)
+		c.ws.set.Transpose(&to[0], &c.weights.data[((j*outer+k)*c.taps+tap)*tile], step*4)
 	} else {
-		c.x.engine.kernels.Spread(&to[0], &c.weights.data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, kernel.Lanes)
+		c.ws.set.Spread(&to[0], &c.weights.data[((k*c.window.channels+j)*c.taps+tap)*tile], step*4, kernel.Lanes)
 	}
 }
 

@@ -14,7 +14,7 @@ const weightBytes = 512 * 1024
 // dimensions. To the matrix kernel the weights' (c,r,s) are the rows, the pixels
 // the steps, and dy the weights.
 type weightGradient struct {
-	x         *executable
+	ws        *workspace
 	dy, dw    operand
 	channels  int // of the input
 	taps      int // of the window
@@ -40,15 +40,15 @@ type weightClass struct {
 
 // newWeightGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
-func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradient {
+func newWeightGradient(ws *workspace, in, dy, dw operand, s space) *weightGradient {
 	channels := blocks(in.Shape[1])
-	g := &weightGradient{x: x, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
-	set := &x.engine.kernels.GEMM
+	g := &weightGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.taps(), flat: in.Shape[1] <= flatChannels, dyScratch: -1}
+	set := &ws.set.GEMM
 	axes := s.cutting(in, set.Rows)
-	g.window = newWindow(x.engine.kernels, in, axes, weightPixels, true)
+	g.window = newWindow(ws.set, in, axes, weightPixels, true)
 	g.groups = 1
 	units := g.units()
-	threads, bytes := x.engine.pool.threads, 4*dw.layout.size(dw.Shape)
+	threads, bytes := ws.threads, 4*dw.layout.size(dw.Shape)
 	large := g.window.blocks() > 1 && bytes > weightBytes // what one block adds is not read again
 	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > weightBytes) {
 		g.groups++
@@ -70,7 +70,7 @@ func newWeightGradient(x *executable, in, dy, dw operand, s space) *weightGradie
 		g.joinedAt = roundUp(scratch, regionAlign)
 		scratch = g.joinedAt + set.Blocks*most
 	}
-	x.needScratch(scratch)
+	ws.needScratch(scratch)
 	for i := range g.classes {
 		g.tabulate(&g.classes[i])
 	}
@@ -122,7 +122,7 @@ func (g *weightGradient) tabulate(c *weightClass) {
 	if g.flat {
 		perTap = g.channels
 	}
-	c.table = kernel.TileTable(g.rows(c, g.group), g.x.engine.kernels.GEMM.Rows, func(i int) (in, out int) {
+	c.table = kernel.TileTable(g.rows(c, g.group), g.ws.set.GEMM.Rows, func(i int) (in, out int) {
 		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
 		return b*v.plane*4 + v.offset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*kernel.Lanes + l) * kernel.Lanes * 4
 	})
@@ -171,7 +171,7 @@ func (g *weightGradient) cleared() bool { return g.flat || g.dead }
 // units is the number of units of output blocks, of as many blocks as a tile of
 // the matrix kernel has at most.
 func (g *weightGradient) units() int {
-	return ceilDiv(blocks(g.dy.Shape[1]), g.x.engine.kernels.GEMM.Blocks)
+	return ceilDiv(blocks(g.dy.Shape[1]), g.ws.set.GEMM.Blocks)
 }
 
 // run computes items [lo, hi), an item being a unit of output blocks of a part.
@@ -189,7 +189,7 @@ func (g *weightGradient) run(w *worker, lo, hi int) {
 // a group of input channels, block after block, so that a block's inputs and
 // gradients are read while they are in the cache.
 func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
-	v, set := &g.window, &g.x.engine.kernels.GEMM
+	v, set := &g.window, &g.ws.set.GEMM
 	kBlocks := blocks(g.dy.Shape[1])
 	perChannel := g.taps * kernel.Lanes * kernel.Lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
@@ -207,7 +207,7 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
 				if rows := min(last*set.Rows, g.rows(c, count)) - first*set.Rows; rows > 0 {
 					dy, next, n := g.gradients(w, c, p, k, wide)
-					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.x.zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
+					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.cleared())
 				}
 			}
 			k += wide
@@ -221,14 +221,14 @@ func (g *weightGradient) runPart(w *worker, group, part, from, to int) {
 func (g *weightGradient) gradients(w *worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
 	dy, next, pixels = g.blockGradients(w, c, p, k, wide)
 	switch {
-	case !g.x.engine.kernels.GEMM.Joined:
+	case !g.ws.set.GEMM.Joined:
 		return dy, next, pixels
 	case wide == 1:
 		return dy, kernel.Lanes, pixels
 	}
 	to := w.scratch[g.joinedAt:]
 	for b := range wide {
-		g.x.engine.kernels.Spread(&to[b*kernel.Lanes], &dy[b*next], wide*kernel.Lanes*4, pixels)
+		g.ws.set.Spread(&to[b*kernel.Lanes], &dy[b*next], wide*kernel.Lanes*4, pixels)
 	}
 	return to, wide * kernel.Lanes, pixels
 }

@@ -9,7 +9,7 @@ import (
 
 // dice is a prepared sum of soft Dice and binary cross-entropy, or its gradient.
 type dice struct {
-	x        *executable
+	ws       *workspace
 	z, t     operand
 	weight   float64 // of the Dice term
 	elements lossElements
@@ -22,12 +22,12 @@ type dice struct {
 type diceSums struct{ entropy, both, either float64 }
 
 // diceBCE prepares the loss, and its gradient.
-func (x *executable) diceBCE(c call) ([]task, error) {
+func (x *builder) diceBCE(c call) ([]task, error) {
 	z, t := c.in[0], c.in[1]
 	if !slices.Equal(z.logical, t.logical) || z.layout != activationLayout || t.layout != activationLayout {
 		return nil, c.errorf("it takes logits and targets [n,c,…] of one shape")
 	}
-	d := &dice{x: x, z: z, t: t, weight: c.Attr.DiceWeight, elements: lossElementsOf(z), zeros: kernel.AlignedFloats(lossRunElements)}
+	d := &dice{ws: x.workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: lossElementsOf(z), zeros: kernel.AlignedFloats(lossRunElements)}
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
 	x.needScratch(lossScratch + kernel.Lanes)
@@ -60,7 +60,7 @@ func (d *dice) chances(w *worker, i int) (logits, targets, p []float32) {
 	one[0] = 1
 	d.elements.gather(logits, d.z, i, farLogit)
 	d.elements.gather(targets, d.t, i, 0)
-	d.x.engine.kernels.BCEGrad(&logits[0], &d.zeros[0], &p[0], &one[0], roundUp(d.elements.runs[i].count, kernel.Lanes))
+	d.ws.set.BCEGrad(&logits[0], &d.zeros[0], &p[0], &one[0], roundUp(d.elements.runs[i].count, kernel.Lanes))
 	return logits, targets, p
 }
 
@@ -74,7 +74,7 @@ func (d *dice) add(w *worker, lo, hi int) {
 			s.both += float64(v) * float64(targets[j])
 			s.either += float64(v) + float64(targets[j])
 		}
-		d.x.engine.kernels.BCE(&logits[0], &targets[0], &p[0], roundUp(n, kernel.Lanes))
+		d.ws.set.BCE(&logits[0], &targets[0], &p[0], roundUp(n, kernel.Lanes))
 		for _, v := range p[:kernel.Lanes] {
 			s.entropy += float64(v)
 		}

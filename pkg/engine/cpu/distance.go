@@ -13,7 +13,7 @@ const l1Exponent = 14
 
 // l1 prepares the mean absolute difference, with its term on exponentials of
 // channel 0, and its gradient. Padding adds nothing: it is 0 on both sides.
-func (x *executable) l1(c call) ([]task, error) {
+func (x *builder) l1(c call) ([]task, error) {
 	y, t := c.in[0], c.in[1]
 	if !slices.Equal(y.logical, t.logical) || y.layout != t.layout || y.layout == weightLayout {
 		return nil, c.errorf("it takes two tensors of one shape")
@@ -30,7 +30,7 @@ func (x *executable) l1(c call) ([]task, error) {
 		image = blocks(y.Shape[1]) * plane
 	}
 	first := float64(max(1, images*plane/kernel.Lanes)) // elements of channel 0
-	k := x.engine.kernels
+	k := x.set
 	if c.Op == plan.OpL1 {
 		loss := c.out[0]
 		if !loss.vector(1) {

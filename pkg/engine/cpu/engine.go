@@ -14,7 +14,7 @@ import (
 type Engine struct {
 	options engine.Options
 	kernels *kernel.Set
-	pool    *pool
+	threads *group
 	profile profiler
 }
 
@@ -38,15 +38,15 @@ func (e *Engine) Options() engine.Options { return e.options }
 // builds the tables. With share, an executable of this engine, parameters,
 // states and optimiser slots are those of share.
 func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
-	x, err := e.load(p, share)
+	l, err := e.load(p, share)
 	if err != nil {
 		return nil, fmt.Errorf("load program on %s: %w", e.Name(), err)
 	}
-	return x, nil
+	return l.x, nil
 }
 
 // Close ends the engine's goroutines; its executables must not step any more.
 func (e *Engine) Close() error {
-	e.pool.close()
+	e.threads.close()
 	return nil
 }

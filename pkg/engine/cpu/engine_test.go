@@ -98,16 +98,9 @@ func TestCompileErrors(t *testing.T) {
 	for _, s := range shapes {
 		all.Tensors = append(all.Tensors, plan.Tensor{Shape: s, Role: plan.Input, First: -1, Last: -1})
 	}
-	loaded, err := open(t, "", 1).Load(all, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, ok := loaded.(*executable)
-	if !ok {
-		t.Fatalf("loaded a %T", loaded)
-	}
+	l := loaderOf(t, open(t, "", 1), all)
 	const big, small, weights, eight, five, one, nine, wide, dot = 3, 4, 5, 6, 7, 8, 9, 10, 11
-	x.layouts[weights] = weightLayout
+	l.layouts[weights] = weightLayout
 	one3 := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	half := plan.Attr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
 	padded := half
@@ -145,8 +138,8 @@ func TestCompileErrors(t *testing.T) {
 		{Op: plan.OpBCEWithLogitsBackward, In: []int{big, big, five}, Out: []int{big}},
 	} {
 		k.Name = "layer"
-		x.program.Kernels[0] = k
-		_, err := x.compile(0)
+		l.program.Kernels[0] = k
+		_, err := l.compile(0)
 		if err == nil {
 			t.Errorf("%s compiles %v → %v with %+v", k.Op, k.In, k.Out, k.Attr)
 			continue

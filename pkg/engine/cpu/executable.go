@@ -17,59 +17,37 @@ import (
 type executable struct {
 	engine  *Engine
 	program *plan.Program
-	store   *store
 	layouts []layout    // by tensor
-	origins []origin    // by tensor
 	data    [][]float32 // by tensor with memory: in arena, inputs, gradients or store
-	inPlace []bool      // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
-	pooling []int       // by kernel: whose index a pooling's gradient goes by
-	index   [][]byte    // by kernel: which element of its window each maximum of a pooling is
 	steps   [][]task    // by kernel
-	arena   []float32
-	inputs  []float32 // and constants
-	grads   []float32
-	gradAt  map[string]region // by parameter
-	buckets [][]float32
-	backup  []float32 // states before the step
-	workers []worker
-	shared  []float32 // scratch of the kernel that runs
-	tallies []float32 // statistics of the output of the kernel that runs, for the next
-	zeros   []float32 // maxBlocks blocks
-	same    []float32 // constants that normalise to the same value
-	scratch int       // floats that a worker needs
-	sharing int       // floats that the shared scratch needs
-	counted int       // floats that the statistics need
-	tally   *tally    // at Load: the statistics that the kernel before takes
-	loss    float64
-	closed  bool
-	watch   bool   // the step is of the profile's window
-	spans   []span // of the step, beside the workers'
 
-	norms   engine.Statistics // of synchronised batch norms
-	moments []float64         // what these exchange
-	failed  error             // of an exchange in the step
-
+	store     *store    // parameters, states and the optimizer's slots
+	backup    []float32 // states before the step
+	inputs    []float32 // and constants
+	arena     []float32 // activations
+	constants int       // floats of constants that normalize tensors as they are read
+	work      *workspace
+	workers   []worker
+	gradients gradients
 	optimizer optimizer
+
+	norms  *norms
+	loss   float64
+	closed bool
+	trace  trace
+}
+
+// gradients are the gradients of the parameters, bucket after bucket.
+type gradients struct {
+	flat    []float32
+	at      map[string]region // by parameter
+	buckets [][]float32
 }
 
 var _ engine.Executable = (*executable)(nil)
 
 // errClosed is what a closed executable answers.
 var errClosed = errors.New("the executable or its engine is closed")
-
-// needScratch asks for n floats of scratch memory for each worker.
-func (x *executable) needScratch(n int) { x.scratch = max(x.scratch, n) }
-
-// needTallies asks for n floats for the statistics of one kernel's output.
-func (x *executable) needTallies(n int) { x.counted = max(x.counted, n) }
-
-// needMoments asks for n numbers for the statistics of one batch norm.
-func (x *executable) needMoments(n int) {
-	x.moments = append(x.moments, make([]float64, max(0, n-len(x.moments)))...)
-}
-
-// needShared asks for n floats of scratch memory for a kernel as a whole.
-func (x *executable) needShared(n int) { x.sharing = max(x.sharing, n) }
 
 // Program is the program that was loaded.
 func (x *executable) Program() *plan.Program { return x.program }
@@ -126,7 +104,7 @@ func (x *executable) Loss() float64 { return x.loss }
 // optimiser slots are as they were before.
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	if x.closed || x.engine.pool.closed.Load() {
+	if x.closed || x.engine.threads.isClosed() {
 		return t, fmt.Errorf("step: %w", errClosed)
 	}
 	if update != nil {
@@ -134,9 +112,9 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
-	x.failed = nil
+	x.norms.failed = nil
 	if x.program.Synchronised() {
-		if err := x.norms.Begin(sync); err != nil {
+		if err := x.norms.statistics.Begin(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
@@ -159,20 +137,20 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err := x.forward(ctx); err != nil {
 		return err
 	}
-	exposed := x.norms.Spent()
+	exposed := x.norms.statistics.Spent()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return err
 	}
-	exposed = x.norms.Spent()
+	exposed = x.norms.statistics.Spent()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
-	if sync != nil && len(x.buckets) > 0 {
+	if sync != nil && len(x.gradients.buckets) > 0 {
 		start = time.Now()
 		if !x.engine.options.Overlap {
-			for i, b := range x.buckets {
+			for i, b := range x.gradients.buckets {
 				if err := handOver(sync, i, b); err != nil {
 					return err
 				}
@@ -227,12 +205,12 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 		}
 	}()
 	ready := func(kernel int) error {
-		for ; sync != nil && x.engine.options.Overlap && next < len(x.buckets) && x.program.Buckets[next].Ready <= kernel; next++ {
+		for ; sync != nil && x.engine.options.Overlap && next < len(x.gradients.buckets) && x.program.Buckets[next].Ready <= kernel; next++ {
 			start := time.Now()
-			if err := handOver(sync, next, x.buckets[next]); err != nil {
+			if err := handOver(sync, next, x.gradients.buckets[next]); err != nil {
 				return err
 			}
-			if x.watch {
+			if x.trace.on {
 				x.spent(fmt.Sprint("hand over bucket ", next), partExchange, rowExchange, start)
 			}
 		}
@@ -263,16 +241,16 @@ func handOver(sync engine.GradSync, i int, b []float32) error {
 // runKernel runs a kernel's tasks one after another.
 func (x *executable) runKernel(i int) error {
 	for _, t := range x.steps[i] {
-		if x.watch && t.items > 0 {
+		if x.trace.on && t.items > 0 {
 			k, part := x.program.Kernels[i], partForward
 			if k.Backward {
 				part = partBackward
 			}
-			t = t.timed(string(k.Op), k.Name, part)
+			t = x.timed(t, string(k.Op), k.Name, part)
 		}
-		x.engine.pool.run(t, x.workers)
-		if x.failed != nil {
-			return x.failed
+		x.engine.threads.run(t, x.workers)
+		if x.norms.failed != nil {
+			return x.norms.failed
 		}
 	}
 	return nil
@@ -280,29 +258,26 @@ func (x *executable) runKernel(i int) error {
 
 // runTask runs a task that is no kernel of the program.
 func (x *executable) runTask(name, part string, t task) {
-	if x.watch {
-		t = t.timed(name, "", part)
+	if x.trace.on {
+		t = x.timed(t, name, "", part)
 	}
-	x.engine.pool.run(t, x.workers)
+	x.engine.threads.run(t, x.workers)
 }
 
 // MemoryBytes is what the executable holds, the parameters, states and slots
 // that it may share included.
 func (x *executable) MemoryBytes() int64 {
-	n := len(x.arena) + len(x.inputs) + len(x.grads) + len(x.backup) + len(x.shared) + len(x.tallies) + len(x.zeros) + len(x.same)
+	n := len(x.arena) + len(x.inputs) + len(x.gradients.flat) + len(x.backup) + x.constants
 	for _, w := range x.workers {
 		n += len(w.scratch)
 	}
-	for _, o := range x.origins {
-		n += len(o.norm)
-	}
-	return 4*int64(n) + 8*int64(len(x.moments)) + x.store.bytes()
+	return 4*int64(n) + x.work.bytes() + x.store.bytes()
 }
 
 // Close lets the executable's memory go; what it shares with others stays.
 func (x *executable) Close() error {
 	x.closed = true
-	x.data, x.steps, x.arena, x.inputs, x.workers, x.shared, x.tallies = nil, nil, nil, nil, nil, nil, nil
-	x.origins, x.index, x.moments = nil, nil, nil
+	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0
+	x.work.release()
 	return nil
 }

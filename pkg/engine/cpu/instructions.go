@@ -66,5 +66,5 @@ func NewWith(o engine.Options, set string) (engine.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}
-	return &Engine{options: o, kernels: k, pool: newPool(o.Threads)}, nil
+	return &Engine{options: o, kernels: k, threads: newGroup(o.Threads)}, nil
 }

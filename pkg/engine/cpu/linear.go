@@ -8,7 +8,7 @@ import (
 
 // linear prepares a fully connected layer and its gradients: to a convolution
 // features are the channels of a map of one pixel.
-func (x *executable) linear(c call) ([]task, error) {
+func (x *builder) linear(c call) ([]task, error) {
 	var in, weights, out, bias operand
 	bias.id = -1
 	switch c.Op {
@@ -35,15 +35,15 @@ func (x *executable) linear(c call) ([]task, error) {
 	gather := spaceOf(in, out, weights, one, none, false)
 	switch c.Op {
 	case plan.OpLinear:
-		return newConvolution(x, in, weights, out, bias.data, gather, false).tasks(), nil
+		return newConvolution(x.workspace, in, weights, out, bias.data, gather, false).tasks(), nil
 	case plan.OpLinearBackwardData:
-		return newConvolution(x, out, weights, in, nil, spaceOf(in, out, weights, one, none, true), true).tasks(), nil
+		return newConvolution(x.workspace, out, weights, in, nil, spaceOf(in, out, weights, one, none, true), true).tasks(), nil
 	}
-	return newWeightGradient(x, in, out, weights, gather).tasks(), nil
+	return newWeightGradient(x.workspace, in, out, weights, gather).tasks(), nil
 }
 
 // reshape copies the elements in logical order to another shape.
-func (x *executable) reshape(c call) ([]task, error) {
+func (x *builder) reshape(c call) ([]task, error) {
 	in, y := c.in[0], c.out[0]
 	if in.Elements() != y.Elements() || in.layout == weightLayout && (y.layout != weightLayout || !slices.Equal(in.logical, y.logical)) {
 		return nil, c.errorf("it takes a tensor of as many elements, and of weights it makes a copy alone")

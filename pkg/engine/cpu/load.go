@@ -3,8 +3,8 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"time"
 	"unsafe"
 
 	"lockstep/pkg/engine"
@@ -12,9 +12,23 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
+// loader builds an executable. What is needed for that alone is in it.
+type loader struct {
+	x       *executable
+	fuse    bool // engine.Options.Fuse
+	program *plan.Program
+	layouts []layout    // by tensor
+	data    [][]float32 // by tensor
+	origins []origin    // by tensor
+	inPlace []bool      // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
+	pooling []int       // by kernel: whose index a pooling's gradient goes by
+	index   [][]byte    // by kernel: which element of its window each maximum of a pooling is
+	builder *builder
+}
+
 // load builds the executable of p.
-func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, error) {
-	if e.pool.closed.Load() {
+func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
+	if e.threads.isClosed() {
 		return nil, errors.New("the engine is closed")
 	}
 	if err := checkProgram(p); err != nil {
@@ -24,45 +38,54 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*executable, er
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, zeros: kernel.AlignedFloats(kernel.MaxBlocks * kernel.Lanes), same: kernel.AlignedFloats(kernel.NormFloats), gradAt: map[string]region{}}
-	for i := range kernel.Lanes {
-		kernel.SetNorm(x.same, i, 1, 0, float32(math.Inf(-1)))
-	}
-	if share != nil {
-		other, ok := share.(*executable)
-		if !ok || other.engine != e {
-			return nil, errors.New("the executable to share with belongs to another engine")
-		}
-		if err := other.store.covers(p, layouts); err != nil {
-			return nil, err
-		}
-		if other.closed {
-			return nil, errClosed
-		}
-		x.store = other.store
-	} else if x.store, err = newStore(p, layouts); err != nil {
+	x := &executable{engine: e, program: p, layouts: layouts, norms: &norms{}, work: newWorkspace(e.kernels, e.threads.threads)}
+	x.norms.waited = func(start time.Time) { x.spent("wait for statistics", partExchange, rowExchange, start) }
+	if x.store, err = e.storeFor(p, layouts, share); err != nil {
 		return nil, err
 	}
-	x.layGradients()
-	x.chooseOrigins()
-	x.layActivations()
-	x.fillConstants()
+	l := &loader{
+		x: x, fuse: e.options.Fuse, program: p, layouts: layouts, data: make([][]float32, len(p.Tensors)),
+		builder: newBuilder(x.work, x.norms, e.options.Convolution),
+	}
+	x.data = l.data
+	l.layGradients()
+	l.chooseOrigins()
+	l.layActivations()
+	l.fillConstants()
 	for at := range p.Kernels {
-		tasks, err := x.compile(at)
+		tasks, err := l.compile(at)
 		if err != nil {
 			return nil, err
 		}
 		x.steps = append(x.steps, tasks)
 	}
-	x.workers = make([]worker, e.pool.threads)
-	for i := range x.workers {
-		x.workers[i].number, x.workers[i].scratch = i, kernel.AlignedFloats(x.scratch)
+	for _, o := range l.origins {
+		x.constants += len(o.norm)
 	}
-	x.shared = kernel.AlignedFloats(x.sharing)
-	x.tallies = kernel.AlignedFloats(x.counted)
+	x.workers = x.work.allocate()
+	x.trace.threads = make([][]span, len(x.workers))
 	x.backup = make([]float32, len(x.store.states))
 	x.prepareOptimizer()
-	return x, nil
+	return l, nil
+}
+
+// storeFor returns the store of share, an executable of this engine, or a new one
+// if share is nil.
+func (e *Engine) storeFor(p *plan.Program, layouts []layout, share engine.Executable) (*store, error) {
+	if share == nil {
+		return newStore(p, layouts)
+	}
+	other, ok := share.(*executable)
+	if !ok || other.engine != e {
+		return nil, errors.New("the executable to share with belongs to another engine")
+	}
+	if err := other.store.covers(p, layouts); err != nil {
+		return nil, err
+	}
+	if other.closed {
+		return nil, errClosed
+	}
+	return other.store, nil
 }
 
 // checkProgram reports what of p no engine, or not this one, can run.
@@ -194,9 +217,9 @@ func copies(p *plan.Program, k plan.Kernel) bool {
 }
 
 // layGradients places the gradients bucket by bucket in one flat buffer.
-func (x *executable) layGradients() {
-	p := x.program
-	x.data = make([][]float32, len(p.Tensors))
+func (l *loader) layGradients() {
+	p := l.program
+	l.x.gradients.at = map[string]region{}
 	start := make([]int, len(p.Buckets))
 	end := make([]int, len(p.Buckets))
 	total := 0
@@ -212,15 +235,15 @@ func (x *executable) layGradients() {
 	for _, j := range paramOrder(p) {
 		q := p.Params[j]
 		name := p.Tensors[q.Tensor].Name
-		x.data[q.Tensor] = x.store.paramAt[name].view(x.store.params)
+		l.data[q.Tensor] = l.x.store.paramAt[name].view(l.x.store.params)
 		if q.Grad < 0 {
 			continue
 		}
-		r := region{total, p.Tensors[q.Tensor].Shape, x.layouts[q.Tensor]}
-		x.gradAt[name] = r
+		r := region{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
+		l.x.gradients.at[name] = r
 		placed, ids = append(placed, r), append(ids, q.Grad)
 		size := roundUp(r.size(), regionAlign)
-		x.optimizer.add(x.store.paramAt[name].offset, total, size)
+		l.x.optimizer.add(l.x.store.paramAt[name].offset, total, size)
 		total += size
 		if b, ok := of[j]; ok {
 			if start[b] < 0 {
@@ -229,30 +252,30 @@ func (x *executable) layGradients() {
 			end[b] = total
 		}
 	}
-	x.grads = kernel.AlignedFloats(total)
+	l.x.gradients.flat = kernel.AlignedFloats(total)
 	for i, r := range placed {
-		x.data[ids[i]] = r.view(x.grads)
+		l.data[ids[i]] = r.view(l.x.gradients.flat)
 	}
 	for i := range p.Buckets {
 		lo := max(0, start[i])
-		x.buckets = append(x.buckets, x.grads[lo:max(lo, end[i]):max(lo, end[i])])
+		l.x.gradients.buckets = append(l.x.gradients.buckets, l.x.gradients.flat[lo:max(lo, end[i]):max(lo, end[i])])
 	}
 	for _, id := range p.States {
-		x.data[id] = x.store.stateAt[p.Tensors[id].Name].view(x.store.states)
+		l.data[id] = l.x.store.stateAt[p.Tensors[id].Name].view(l.x.store.states)
 	}
 }
 
 // layActivations gives inputs and constants memory of their own, for they are
 // set from outside and kept, and everything else a place in the arena for as
 // long as it is needed.
-func (x *executable) layActivations() {
-	p := x.program
+func (l *loader) layActivations() {
+	p := l.program
 	life := make([]plan.Interval, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.Interval{Size: roundUp(x.layouts[i].size(t.Shape), regionAlign), First: len(p.Kernels), Last: -1}
+		life[i] = plan.Interval{Size: roundUp(l.layouts[i].size(t.Shape), regionAlign), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
-		x.eachUse(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
+		l.eachUse(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
 	}
 	keep := func(id int) {
 		life[id].First = min(life[id].First, len(p.Kernels))
@@ -270,7 +293,7 @@ func (x *executable) layActivations() {
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {
-		case x.data[id] != nil || x.origins[id].how != own:
+		case l.data[id] != nil || l.origins[id].how != own:
 		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
 			at[id] = fixed
 			fixed += life[id].Size
@@ -278,36 +301,36 @@ func (x *executable) layActivations() {
 			ids, list = append(ids, id), append(list, life[id])
 		}
 	}
-	x.inputs = kernel.AlignedFloats(fixed)
+	l.x.inputs = kernel.AlignedFloats(fixed)
 	for id, offset := range at {
-		n := x.layouts[id].size(p.Tensors[id].Shape)
-		x.data[id] = x.inputs[offset : offset+n : offset+n]
+		n := l.layouts[id].size(p.Tensors[id].Shape)
+		l.data[id] = l.x.inputs[offset : offset+n : offset+n]
 	}
-	indexed, lives := x.indexes()
+	indexed, lives := l.indexes()
 	list = append(list, lives...)
 	offsets, total := plan.Arena(list)
-	x.arena = kernel.AlignedFloats(total)
+	l.x.arena = kernel.AlignedFloats(total)
 	for i, id := range ids {
-		n := x.layouts[id].size(p.Tensors[id].Shape)
-		x.data[id] = x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
+		n := l.layouts[id].size(p.Tensors[id].Shape)
+		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
 	}
-	for id, o := range x.origins {
+	for id, o := range l.origins {
 		if o.how == shared {
-			if at := x.region(id); x.origins[at].how == own {
-				x.data[id] = x.data[at]
+			if at := l.region(id); l.origins[at].how == own {
+				l.data[id] = l.data[at]
 			}
 		}
 	}
-	x.index = make([][]byte, len(p.Kernels))
+	l.index = make([][]byte, len(p.Kernels))
 	for i, k := range indexed {
 		at := offsets[len(ids)+i]
-		x.index[k] = unsafe.Slice((*byte)(unsafe.Pointer(&x.arena[at])), 4*lives[i].Size)
+		l.index[k] = unsafe.Slice((*byte)(unsafe.Pointer(&l.x.arena[at])), 4*lives[i].Size)
 	}
 }
 
 // fillConstants writes the constants' values; their padding stays zero.
-func (x *executable) fillConstants() {
-	for id, t := range x.program.Tensors {
+func (l *loader) fillConstants() {
+	for id, t := range l.program.Tensors {
 		if t.Role != plan.Constant {
 			continue
 		}
@@ -315,6 +338,6 @@ func (x *executable) fillConstants() {
 		for i := range v {
 			v[i] = t.Value
 		}
-		pack(x.layouts[id], t.Shape, x.data[id], v)
+		pack(l.layouts[id], t.Shape, l.data[id], v)
 	}
 }

@@ -53,7 +53,7 @@ const farLogit = -1000
 // bce is the mean binary cross-entropy of logits z and targets t:
 // max(z,0) − z·t + log(1+e^−|z|), which never overflows. Runs are added up in
 // float32, eight sums each, and the runs' sums in float64.
-func (x *executable) bce(c call) ([]task, error) {
+func (x *builder) bce(c call) ([]task, error) {
 	z, t, loss := c.in[0], c.in[1], c.out[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.layout != t.layout || z.layout == weightLayout || !loss.vector(1) {
 		return nil, c.errorf("it takes logits and targets of one shape and writes [1]")
@@ -66,7 +66,7 @@ func (x *executable) bce(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			e.gather(logits, z, i, farLogit)
 			e.gather(targets, t, i, 0)
-			x.engine.kernels.BCE(&logits[0], &targets[0], &out[0], roundUp(e.runs[i].count, kernel.Lanes))
+			x.set.BCE(&logits[0], &targets[0], &out[0], roundUp(e.runs[i].count, kernel.Lanes))
 			parts[i] = 0
 			for _, v := range out[:kernel.Lanes] {
 				parts[i] += float64(v)
@@ -82,7 +82,7 @@ func (x *executable) bce(c call) ([]task, error) {
 }
 
 // bceGradient is dz = dloss·(σ(z) − t)/elements.
-func (x *executable) bceGradient(c call) ([]task, error) {
+func (x *builder) bceGradient(c call) ([]task, error) {
 	z, t, dloss, dz := c.in[0], c.in[1], c.in[2], c.out[0]
 	if !slices.Equal(z.Shape, t.Shape) || !slices.Equal(z.Shape, dz.Shape) ||
 		z.layout != t.layout || z.layout != dz.layout || z.layout == weightLayout || !dloss.vector(1) {
@@ -100,7 +100,7 @@ func (x *executable) bceGradient(c call) ([]task, error) {
 		for i := lo; i < hi; i++ {
 			e.gather(logits, z, i, farLogit)
 			e.gather(targets, t, i, 0)
-			x.engine.kernels.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], roundUp(e.runs[i].count, kernel.Lanes))
+			x.set.BCEGrad(&logits[0], &targets[0], &grads[0], &scale[0], roundUp(e.runs[i].count, kernel.Lanes))
 			at := e.runs[i].at
 			for j := range e.runs[i].count {
 				dz.data[at] = grads[j]

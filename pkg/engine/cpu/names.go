@@ -91,11 +91,11 @@ func (x *executable) Set(name string, v []float64) error {
 
 // Gradient returns a parameter's gradient after the last Step, in logical order.
 func (x *executable) Gradient(param string) ([]float64, error) {
-	r, ok := x.gradAt[param]
+	r, ok := x.gradients.at[param]
 	if !ok {
 		return nil, fmt.Errorf("read gradient: the program computes none for a parameter %q", param)
 	}
 	v := make([]float64, elements(r.shape))
-	unpack(r.layout, r.shape, v, r.view(x.grads))
+	unpack(r.layout, r.shape, v, r.view(x.gradients.flat))
 	return v, nil
 }

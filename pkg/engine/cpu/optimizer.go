@@ -48,20 +48,20 @@ func (x *executable) prepareOptimizer() {
 			o.pieces = append(o.pieces, segment{r.param + at, r.grad + at, min(sliceFloats, r.size-at)})
 		}
 	}
-	k := x.engine.kernels
+	k := x.work.set
 	o.adam = task{len(o.pieces), func(_ *worker, lo, hi int) {
 		m, v := x.store.slots[slotM], x.store.slots[slotV]
 		for _, s := range o.pieces[lo:hi] {
 			if w := &x.store.params[s.param]; o.keep != nil {
 				k.Normalize(w, w, &o.keep[0], s.size/kernel.Lanes)
 			}
-			k.Adam(&x.store.params[s.param], &x.grads[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
+			k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
 		}
 	}}
 	o.sgd = task{len(o.pieces), func(_ *worker, lo, hi int) {
 		buf := x.store.slots[slotMomentum]
 		for _, s := range o.pieces[lo:hi] {
-			w, g := &x.store.params[s.param], &x.grads[s.grad]
+			w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
 			switch {
 			case o.constants[1] == 0:
 				k.SGD(w, g, &o.constants[0], s.size)
@@ -99,7 +99,7 @@ func (x *executable) canUpdate(u *optim.Update) error {
 // clip scales the gradients so that their norm is at most that, as optim.Clip32
 // does. Squares are summed in pieces that do not depend on the threads.
 func (x *executable) clip(most float64) {
-	o, k := &x.optimizer, x.engine.kernels
+	o, k := &x.optimizer, x.work.set
 	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
 	x.runTask("clip", partOptimizer, task{len(o.pieces), func(_ *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -108,7 +108,7 @@ func (x *executable) clip(most float64) {
 			s := o.pieces[i]
 			for at := 0; at < s.size; at += chunkPixels * kernel.Lanes {
 				clear(sums[:])
-				k.Deviations(&x.grads[s.grad+at], min(chunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
+				k.Deviations(&x.gradients.flat[s.grad+at], min(chunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
 				for _, v := range sums[2*kernel.Lanes:] {
 					o.squares[i] += float64(v)
 				}
@@ -121,7 +121,7 @@ func (x *executable) clip(most float64) {
 	}
 	const slack = 1e-6 // keeps the quotient finite where all gradients are 0
 	if f := most / (math.Sqrt(sum) + slack); f < 1 {
-		x.runTask("clip", partOptimizer, x.scaling(x.grads, float32(f), func(s segment) int { return s.grad }))
+		x.runTask("clip", partOptimizer, x.scaling(x.gradients.flat, float32(f), func(s segment) int { return s.grad }))
 	}
 }
 
@@ -130,7 +130,7 @@ func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) 
 	scale := scaleBy(f)
 	return task{len(x.optimizer.pieces), func(_ *worker, lo, hi int) {
 		for _, s := range x.optimizer.pieces[lo:hi] {
-			x.engine.kernels.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
+			x.work.set.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
 		}
 	}}
 }
@@ -152,12 +152,12 @@ func (x *executable) byLayer(u optim.Update) error {
 	slots := u.Slots()
 	var list []optim.Tensor32
 	for _, name := range x.store.paramSeq {
-		at, ok := x.gradAt[name]
+		at, ok := x.gradients.at[name]
 		if !ok {
 			continue // no gradient was asked for
 		}
 		r := x.store.paramAt[name]
-		t := optim.Tensor32{Weights: r.view(x.store.params), Gradient: at.view(x.grads), Vector: len(r.shape) == 1}
+		t := optim.Tensor32{Weights: r.view(x.store.params), Gradient: at.view(x.gradients.flat), Vector: len(r.shape) == 1}
 		for _, slot := range slots {
 			t.Slots = append(t.Slots, r.view(x.store.slot(slot)))
 		}

@@ -34,15 +34,15 @@ type ability struct{ norm, many, part bool }
 // everything is stored): outputs of batch norms, concatenations and slices where
 // every reader can take them from where they come from, and gradients that can
 // be written over others. It runs before memory is laid out.
-func (x *executable) chooseOrigins() {
-	x.origins = make([]origin, len(x.program.Tensors))
-	x.inPlace = make([]bool, len(x.program.Kernels))
-	x.pairPools()
-	if !x.engine.options.Fuse {
+func (l *loader) chooseOrigins() {
+	l.origins = make([]origin, len(l.program.Tensors))
+	l.inPlace = make([]bool, len(l.program.Kernels))
+	l.pairPools()
+	if !l.fuse {
 		return
 	}
-	for _, choose := range []func(at int, k plan.Kernel){x.join, x.slicing, x.normalizing, x.accumulating, x.overwriting} {
-		for at, k := range x.program.Kernels {
+	for _, choose := range []func(at int, k plan.Kernel){l.join, l.slicing, l.normalizing, l.accumulating, l.overwriting} {
+		for at, k := range l.program.Kernels {
 			choose(at, k)
 		}
 	}
@@ -50,23 +50,23 @@ func (x *executable) chooseOrigins() {
 
 // unread says whether kernel at leaves operand i alone: a ReLU's decision is
 // computed again from x, a pooling's is kept.
-func (x *executable) unread(at, i int) bool {
-	switch x.program.Kernels[at].Op {
+func (l *loader) unread(at, i int) bool {
+	switch l.program.Kernels[at].Op {
 	case plan.OpBatchNormBackward:
 		return i == 5
 	case plan.OpMaxPoolBackward:
-		return i == 1 || i == 0 && x.pooling[at] != at
+		return i == 1 || i == 0 && l.pooling[at] != at
 	}
 	return false
 }
 
 // ability is what kernel at can do with its operand i.
-func (x *executable) ability(at, i int) ability {
-	if x.unread(at, i) {
+func (l *loader) ability(at, i int) ability {
+	if l.unread(at, i) {
 		return ability{true, true, true}
 	}
-	switch k := x.program.Kernels[at]; {
-	case k.Op == plan.OpConcat && x.origins[k.Out[0]].how == joined,
+	switch k := l.program.Kernels[at]; {
+	case k.Op == plan.OpConcat && l.origins[k.Out[0]].how == joined,
 		k.Op == plan.OpMaxPool,
 		(k.Op == plan.OpConv || k.Op == plan.OpConvTranspose || k.Op == plan.OpLinear) && i == 0,
 		(k.Op == plan.OpConvBackwardData || k.Op == plan.OpConvTransposeBackwardData || k.Op == plan.OpLinearBackwardData) && i == 1,
@@ -79,10 +79,10 @@ func (x *executable) ability(at, i int) ability {
 }
 
 // readers says whether every kernel that reads id can do so as asked.
-func (x *executable) readers(id int, can func(a ability) bool) bool {
-	for at, k := range x.program.Kernels {
+func (l *loader) readers(id int, can func(a ability) bool) bool {
+	for at, k := range l.program.Kernels {
 		for i, in := range k.In {
-			if in == id && !can(x.ability(at, i)) {
+			if in == id && !can(l.ability(at, i)) {
 				return false
 			}
 		}
@@ -91,39 +91,39 @@ func (x *executable) readers(id int, can func(a ability) bool) bool {
 }
 
 // free says whether id is an activation that is stored so far.
-func (x *executable) free(id int) bool {
-	return id >= 0 && x.program.Tensors[id].Role == plan.Activation && x.layouts[id] == activationLayout && x.origins[id].how == own
+func (l *loader) free(id int) bool {
+	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == activationLayout && l.origins[id].how == own
 }
 
 // join leaves the parts of a concatenation where they are.
-func (x *executable) join(_ int, k plan.Kernel) {
-	if k.Op != plan.OpConcat || !x.free(k.Out[0]) || x.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
-		x.layouts[k.In[0]] != activationLayout || x.layouts[k.In[1]] != activationLayout {
+func (l *loader) join(_ int, k plan.Kernel) {
+	if k.Op != plan.OpConcat || !l.free(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
+		l.layouts[k.In[0]] != activationLayout || l.layouts[k.In[1]] != activationLayout {
 		return
 	}
-	if x.readers(k.Out[0], func(a ability) bool { return a.norm && a.many }) {
-		x.origins[k.Out[0]] = origin{how: joined, of: k.In}
+	if l.readers(k.Out[0], func(a ability) bool { return a.norm && a.many }) {
+		l.origins[k.Out[0]] = origin{how: joined, of: k.In}
 	}
 }
 
 // slicing leaves the slices of a tensor where they are, which nothing else reads.
-func (x *executable) slicing(_ int, k plan.Kernel) {
-	if k.Op != plan.OpSlice || !x.free(k.In[0]) {
+func (l *loader) slicing(_ int, k plan.Kernel) {
+	if k.Op != plan.OpSlice || !l.free(k.In[0]) {
 		return
 	}
 	t := k.In[0]
-	channels := x.program.Tensors[t].Shape[1]
+	channels := l.program.Tensors[t].Shape[1]
 	taken := make([]bool, blocks(channels))
 	var list []plan.Kernel
-	for _, r := range x.program.Kernels {
+	for _, r := range l.program.Kernels {
 		if !slices.Contains(r.In, t) {
 			continue
 		}
-		if r.Op != plan.OpSlice || !x.free(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
-			!x.readers(r.Out[0], func(a ability) bool { return a.part }) {
+		if r.Op != plan.OpSlice || !l.free(r.Out[0]) || r.Attr.Offset%kernel.Lanes != 0 ||
+			!l.readers(r.Out[0], func(a ability) bool { return a.part }) {
 			return
 		}
-		end := r.Attr.Offset + x.program.Tensors[r.Out[0]].Shape[1]
+		end := r.Attr.Offset + l.program.Tensors[r.Out[0]].Shape[1]
 		if end%kernel.Lanes != 0 && end != channels {
 			return // the last block has other channels where padding must be
 		}
@@ -136,28 +136,28 @@ func (x *executable) slicing(_ int, k plan.Kernel) {
 		list = append(list, r)
 	}
 	for _, r := range list {
-		x.origins[r.Out[0]] = origin{how: sliced, of: r.In, at: r.Attr.Offset / kernel.Lanes}
+		l.origins[r.Out[0]] = origin{how: sliced, of: r.In, at: r.Attr.Offset / kernel.Lanes}
 	}
 }
 
 // normalizing leaves a batch norm's output to its readers.
-func (x *executable) normalizing(_ int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNorm || !x.free(k.Out[0]) || x.origins[k.In[0]].how != own || x.layouts[k.In[0]] != activationLayout {
+func (l *loader) normalizing(_ int, k plan.Kernel) {
+	if k.Op != plan.OpBatchNorm || !l.free(k.Out[0]) || l.origins[k.In[0]].how != own || l.layouts[k.In[0]] != activationLayout {
 		return
 	}
-	if x.readers(k.Out[0], func(a ability) bool { return a.norm }) {
-		x.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: kernel.AlignedFloats(blocks(x.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
+	if l.readers(k.Out[0], func(a ability) bool { return a.norm }) {
+		l.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: kernel.AlignedFloats(blocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
 	}
 }
 
 // accumulating lets a pooling's gradient be added to what it is the only one to
 // be added to: the sum needs no pass of its own.
-func (x *executable) accumulating(at int, k plan.Kernel) {
-	if k.Op != plan.OpMaxPoolBackward || !x.free(k.Out[0]) {
+func (l *loader) accumulating(at int, k plan.Kernel) {
+	if k.Op != plan.OpMaxPoolBackward || !l.free(k.Out[0]) {
 		return
 	}
 	d, sum := k.Out[0], -1
-	for i, r := range x.program.Kernels {
+	for i, r := range l.program.Kernels {
 		if !slices.Contains(r.In, d) {
 			continue
 		}
@@ -169,76 +169,76 @@ func (x *executable) accumulating(at int, k plan.Kernel) {
 	if sum < 0 {
 		return
 	}
-	add := x.program.Kernels[sum]
+	add := l.program.Kernels[sum]
 	other := add.In[0] + add.In[1] - d
-	if other == d || !x.free(add.Out[0]) || !x.writable(other, add.Out[0]) || x.program.Tensors[other].First >= at {
+	if other == d || !l.free(add.Out[0]) || !l.writable(other, add.Out[0]) || l.program.Tensors[other].First >= at {
 		return
 	}
-	for i := at; i < len(x.program.Kernels); i++ {
-		if i != sum && x.touches(i, other) {
+	for i := at; i < len(l.program.Kernels); i++ {
+		if i != sum && l.touches(i, other) {
 			return
 		}
 	}
-	x.origins[d] = origin{how: shared, of: []int{other}}
-	x.origins[add.Out[0]] = origin{how: shared, of: []int{other}}
-	x.inPlace[at], x.inPlace[sum] = true, true
+	l.origins[d] = origin{how: shared, of: []int{other}}
+	l.origins[add.Out[0]] = origin{how: shared, of: []int{other}}
+	l.inPlace[at], l.inPlace[sum] = true, true
 }
 
 // overwriting lets a batch norm's gradient be written over the one that it is
 // computed from.
-func (x *executable) overwriting(at int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNormBackward || !x.free(k.Out[0]) || !x.writable(k.In[4], k.Out[0]) || x.region(k.In[0]) == x.region(k.In[4]) {
+func (l *loader) overwriting(at int, k plan.Kernel) {
+	if k.Op != plan.OpBatchNormBackward || !l.free(k.Out[0]) || !l.writable(k.In[4], k.Out[0]) || l.region(k.In[0]) == l.region(k.In[4]) {
 		return
 	}
-	for i := at + 1; i < len(x.program.Kernels); i++ {
-		if x.touches(i, k.In[4]) {
+	for i := at + 1; i < len(l.program.Kernels); i++ {
+		if l.touches(i, k.In[4]) {
 			return
 		}
 	}
-	x.origins[k.Out[0]] = origin{how: shared, of: []int{k.In[4]}}
+	l.origins[k.Out[0]] = origin{how: shared, of: []int{k.In[4]}}
 }
 
 // writable says whether id is one piece of the arena, which the readers of to
 // can take in its place.
-func (x *executable) writable(id, to int) bool {
-	at := x.region(id)
+func (l *loader) writable(id, to int) bool {
+	at := l.region(id)
 	if at < 0 {
 		return false
 	}
-	part := x.origins[at].how == sliced
+	part := l.origins[at].how == sliced
 	root := at
 	if part {
-		root = x.origins[at].of[0]
+		root = l.origins[at].of[0]
 	}
-	return x.program.Tensors[root].Role == plan.Activation && x.layouts[root] == activationLayout &&
-		(!part || x.readers(to, func(a ability) bool { return a.part }))
+	return l.program.Tensors[root].Role == plan.Activation && l.layouts[root] == activationLayout &&
+		(!part || l.readers(to, func(a ability) bool { return a.part }))
 }
 
 // region is the tensor whose memory id is, −1 where it is more than one. A slice
 // is a region of its own, for slices do not overlap.
-func (x *executable) region(id int) int {
-	switch o := &x.origins[id]; o.how {
+func (l *loader) region(id int) int {
+	switch o := &l.origins[id]; o.how {
 	case joined:
 		return -1
 	case shared, normalized:
-		return x.region(o.of[0])
+		return l.region(o.of[0])
 	}
 	return id
 }
 
 // touches says whether kernel at reads or writes the memory of id.
-func (x *executable) touches(at, id int) bool {
-	r := x.region(id)
+func (l *loader) touches(at, id int) bool {
+	r := l.region(id)
 	var within func(id int) bool
 	within = func(id int) bool {
-		if o := &x.origins[id]; o.how == joined {
+		if o := &l.origins[id]; o.how == joined {
 			return within(o.of[0]) || within(o.of[1])
 		}
-		return x.region(id) == r
+		return l.region(id) == r
 	}
-	k := x.program.Kernels[at]
+	k := l.program.Kernels[at]
 	for i, in := range k.In {
-		if in >= 0 && !x.unread(at, i) && within(in) {
+		if in >= 0 && !l.unread(at, i) && within(in) {
 			return true
 		}
 	}
@@ -246,10 +246,10 @@ func (x *executable) touches(at, id int) bool {
 }
 
 // eachUse calls f for every tensor with memory that kernel at reads or writes.
-func (x *executable) eachUse(at int, f func(id int)) {
+func (l *loader) eachUse(at int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
-		o := &x.origins[id]
+		o := &l.origins[id]
 		switch o.how {
 		case own:
 			f(id)
@@ -260,9 +260,9 @@ func (x *executable) eachUse(at int, f func(id int)) {
 			roots(o.of[0])
 		}
 	}
-	k := x.program.Kernels[at]
+	k := l.program.Kernels[at]
 	for i, id := range k.In {
-		if id >= 0 && !x.unread(at, i) {
+		if id >= 0 && !l.unread(at, i) {
 			roots(id)
 		}
 	}
@@ -271,4 +271,11 @@ func (x *executable) eachUse(at int, f func(id int)) {
 			roots(id)
 		}
 	}
+}
+
+// tallied reports whether the statistics of the output of kernel at are to be
+// taken while it is computed: the next kernel is a batch norm of it.
+func (l *loader) tallied(at int) bool {
+	k := l.program.Kernels
+	return l.fuse && at+1 < len(k) && k[at+1].Op == plan.OpBatchNorm && k[at+1].Attr.Training && k[at+1].In[0] == k[at].Out[0]
 }

@@ -43,19 +43,12 @@ func alignedUNet() model.UNet2DConfig {
 func TestOrigins(t *testing.T) {
 	count := func(e engine.Engine, c model.UNet2DConfig) (map[how]int, int) {
 		_, p := lowered(t, c, 2, nn.Train, plan.Options{Fuse: true})
-		loaded, err := e.Load(p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, ok := loaded.(*executable)
-		if !ok {
-			t.Fatalf("loaded a %T", loaded)
-		}
+		l := loaderOf(t, e, p)
 		n := map[how]int{}
-		for _, o := range x.origins {
+		for _, o := range l.origins {
 			n[o.how]++
 		}
-		return n, len(x.arena)
+		return n, len(l.x.arena)
 	}
 	with, less := count(open(t, "", 1), alignedUNet())
 	if with[normalized] != 10 || with[joined] != 2 || with[sliced] != 4 || with[shared] != 14 {
@@ -323,14 +316,8 @@ func TestFusionIsInvisible(t *testing.T) {
 					}
 					near(t, fmt.Sprintf("seed %d: %s by three threads", seed, name), again[name], got[name], 0)
 				}
-				x, err := one.Load(p, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x, ok := x.(*executable); ok {
-					for _, o := range x.origins {
-						met[o.how]++
-					}
+				for _, o := range loaderOf(t, one, p).origins {
+					met[o.how]++
 				}
 			}
 			for h := own; h <= shared; h++ {

@@ -28,7 +28,7 @@ func (e *Engine) PeakFLOPS() float64 {
 	peakSteps := peakWeights / (depth * outputs)
 	call := float64(2 * rows * outputs * depth * peakSteps * peakTiles) // operations
 	gemm := set.Deep[set.Blocks][rows]
-	threads := e.pool.threads
+	threads := e.threads.threads
 	median := make([]time.Duration, threads) // of a call
 	measure := task{threads, func(_ *worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
@@ -61,7 +61,7 @@ func (e *Engine) PeakFLOPS() float64 {
 	best := 0.0
 	workers := make([]worker, threads)
 	for range peakTries {
-		e.pool.run(measure, workers)
+		e.threads.run(measure, workers)
 		all := 0.0
 		for _, m := range median {
 			all += call / m.Seconds()

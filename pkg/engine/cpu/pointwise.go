@@ -7,14 +7,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pieceFloats is the number of floats of an item of elementwise work.
-const pieceFloats = 8 * 1024
-
 // pointwise prepares operations that treat every float alike: padding stays
 // zero, for they take zeros to zero.
-func (x *executable) pointwise(c call) ([]task, error) {
+func (x *builder) pointwise(c call) ([]task, error) {
 	y := c.out[0]
-	if x.inPlace[c.at] {
+	if c.fused {
 		return nil, nil // the gradient of a pooling has added it up
 	}
 	for _, o := range c.in[:len(c.In)] {
@@ -27,7 +24,7 @@ func (x *executable) pointwise(c call) ([]task, error) {
 	}
 	n := y.layout.size(y.Shape)
 	a, b := c.in[0].data, c.in[len(c.In)-1].data
-	kernels := x.engine.kernels
+	kernels := x.set
 	run := func(at, n int) { kernels.Add(&a[at], &b[at], &y.data[at], n) }
 	slope := float32(c.Attr.Slope)
 	switch c.Op {
@@ -53,7 +50,7 @@ func (x *executable) pointwise(c call) ([]task, error) {
 }
 
 // addPieces adds activations plane by plane, of which one lies in a larger one.
-func (x *executable) addPieces(c call) []task {
+func (x *builder) addPieces(c call) []task {
 	a, b, y := c.in[0], c.in[1], c.out[0]
 	channels := blocks(y.Shape[1])
 	return []task{{y.Shape[0] * channels, func(_ *worker, lo, hi int) {
@@ -61,18 +58,18 @@ func (x *executable) addPieces(c call) []task {
 			from, _ := a.block(i/channels, i%channels)
 			other, _ := b.block(i/channels, i%channels)
 			to, _ := y.block(i/channels, i%channels)
-			x.engine.kernels.Add(&from[0], &other[0], &to[0], y.plane())
+			x.set.Add(&from[0], &other[0], &to[0], y.plane())
 		}
 	}}}
 }
 
 // tanh is 2·(σ(2x) − 1/2), with the kernel that computes a logistic function.
-func (x *executable) tanh(a, y []float32, n int) []task {
+func (x *builder) tanh(a, y []float32, n int) []task {
 	halves, two := kernel.AlignedFloats(pieceFloats), float32(2)
 	for i := range halves {
 		halves[i] = 0.5
 	}
-	kernels := x.engine.kernels
+	kernels := x.set
 	return []task{{ceilDiv(n, pieceFloats), func(w *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			at, n := i*pieceFloats, min(pieceFloats, n-i*pieceFloats)

@@ -30,8 +30,8 @@ func poolAxes(c call, x, y operand) (window, stride, pad [3]int, err error) {
 	return window, stride, pad, nil
 }
 
-// pool prepares the maximum over windows, and its gradient.
-func (x *executable) pool(c call) ([]task, error) {
+// maxPool prepares the maximum over windows, and its gradient.
+func (x *builder) maxPool(c call) ([]task, error) {
 	in, y := c.in[0], c.out[0]
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.in[1]
@@ -43,7 +43,7 @@ func (x *executable) pool(c call) ([]task, error) {
 	if n := window[0] * window[1] * window[2]; n > 256 {
 		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", n)
 	}
-	p := &pooling{x: x, in: in, y: y, window: window, stride: stride, pad: pad, index: x.index[x.pooling[c.at]]}
+	p := &pooling{ws: x.workspace, in: in, y: y, window: window, stride: stride, pad: pad, index: c.index}
 	if !c.Attr.PadZeros {
 		p.outside = float32(math.Inf(-1))
 	}
@@ -66,7 +66,7 @@ func (x *executable) pool(c call) ([]task, error) {
 	if !slices.Equal(p.dy.logical, y.logical) || !slices.Equal(p.dx.logical, in.logical) || p.dx.layout != activationLayout {
 		return nil, c.errorf("dy must have the shape of y, and dx that of x")
 	}
-	p.add = x.inPlace[c.at]
+	p.add = c.fused
 	run := task{p.planes(), func(w *worker, lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
 			if p.direct {
@@ -76,7 +76,7 @@ func (x *executable) pool(c call) ([]task, error) {
 			}
 		}
 	}}
-	if x.pooling[c.at] != c.at {
+	if c.indexed {
 		return []task{run}, nil
 	}
 	// No kernel of the program has found the maxima.
@@ -94,7 +94,7 @@ func (x *executable) pool(c call) ([]task, error) {
 
 // pooling is a prepared maximum over windows, or its gradient.
 type pooling struct {
-	x                   *executable
+	ws                  *workspace
 	in, y, dy, dx       operand
 	window, stride, pad [3]int
 	outside             float32 // what stands in the padding
@@ -115,10 +115,10 @@ func (p *pooling) maxima(w *worker, plane, row int, y []float32) {
 	kh, kw, step := p.window[1], p.window[2], p.stride[2]*kernel.Lanes*4
 	if p.direct {
 		if norm == nil {
-			norm = p.x.same
+			norm = p.ws.same
 		}
 		from := (row/p.y.space[1]*p.stride[0]*p.in.space[1] + row%p.y.space[1]*p.stride[1]) * inRow
-		p.x.engine.kernels.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
+		p.ws.set.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
 		return
 	}
 	p.eachRow(row, w.scratch, func(band []float32, at, first, pixels int) {
@@ -132,10 +132,10 @@ func (p *pooling) maxima(w *worker, plane, row int, y []float32) {
 		if norm == nil {
 			copy(to[:pixels*kernel.Lanes], x[at:])
 		} else {
-			p.x.engine.kernels.Normalize(&x[at], &to[0], &norm[0], pixels)
+			p.ws.set.Normalize(&x[at], &to[0], &norm[0], pixels)
 		}
 	})
-	p.x.engine.kernels.MaxPool(&w.scratch[0], &y[0], &p.x.same[0], index, cols, p.window[0]*kh, kw, p.width*kernel.Lanes*4, step)
+	p.ws.set.MaxPool(&w.scratch[0], &y[0], &p.ws.same[0], index, cols, p.window[0]*kh, kw, p.width*kernel.Lanes*4, step)
 }
 
 // eachRow calls f for each row of the windows of a row of outputs: its place in
@@ -171,7 +171,7 @@ func (p *pooling) gradient(plane int) {
 			clear(dx[cleared*inRow : end*inRow])
 			cleared = end
 		}
-		p.x.engine.kernels.MaxPoolGrad(&p.index[(plane*p.y.space[0]*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &dx[from*inRow], cols, p.window[1], p.window[2], inRow*4, p.stride[2]*kernel.Lanes*4)
+		p.ws.set.MaxPoolGrad(&p.index[(plane*p.y.space[0]*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &dx[from*inRow], cols, p.window[1], p.window[2], inRow*4, p.stride[2]*kernel.Lanes*4)
 	}
 	clear(dx[cleared*inRow : height*inRow])
 }
@@ -188,55 +188,11 @@ func (p *pooling) spread(w *worker, plane int) {
 	height := p.window[0] * p.window[1]
 	for r := range rows {
 		clear(w.scratch[:height*p.width*kernel.Lanes])
-		p.x.engine.kernels.MaxPoolGrad(&p.index[(plane*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &w.scratch[0], cols, height, p.window[2], p.width*kernel.Lanes*4, p.stride[2]*kernel.Lanes*4)
+		p.ws.set.MaxPoolGrad(&p.index[(plane*rows+r)*cols*kernel.Lanes], &dy[r*cols*kernel.Lanes], &w.scratch[0], cols, height, p.window[2], p.width*kernel.Lanes*4, p.stride[2]*kernel.Lanes*4)
 		p.eachRow(r, w.scratch, func(band []float32, at, first, pixels int) {
 			if at >= 0 {
-				p.x.engine.kernels.Add(&band[first*kernel.Lanes], &dx[at], &dx[at], pixels*kernel.Lanes)
+				p.ws.set.Add(&band[first*kernel.Lanes], &dx[at], &dx[at], pixels*kernel.Lanes)
 			}
 		})
 	}
-}
-
-// pairPools finds, for each gradient of a pooling, the pooling that computes
-// the maxima, and with them the index that the gradient needs.
-func (x *executable) pairPools() {
-	kernels := x.program.Kernels
-	x.pooling = make([]int, len(kernels))
-	for at, k := range kernels {
-		x.pooling[at] = at
-		if k.Op != plan.OpMaxPoolBackward {
-			continue
-		}
-		for i, f := range kernels[:at] {
-			if f.Op == plan.OpMaxPool && f.In[0] == k.In[0] && f.Out[0] == k.In[1] &&
-				slices.Equal(f.Attr.Kernel, k.Attr.Kernel) && slices.Equal(f.Attr.Stride, k.Attr.Stride) &&
-				slices.Equal(f.Attr.Pad, k.Attr.Pad) && f.Attr.PadZeros == k.Attr.PadZeros {
-				x.pooling[at] = i
-			}
-		}
-	}
-}
-
-// indexes lists the kernels that find maxima, and how long their indexes live.
-func (x *executable) indexes() (kernels []int, lives []plan.Interval) {
-	place := map[int]int{} // kernel → position in the lists
-	for at, k := range x.program.Kernels {
-		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
-			continue
-		}
-		from := x.pooling[at]
-		i, ok := place[from]
-		if !ok {
-			y := k.Out[0]
-			if k.Op == plan.OpMaxPoolBackward {
-				y = k.In[1]
-			}
-			i = len(kernels)
-			place[from] = i
-			size := x.layouts[y].size(x.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: roundUp(size, regionAlign), First: at})
-		}
-		lives[i].Last = at
-	}
-	return kernels, lives
 }

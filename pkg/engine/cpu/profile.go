@@ -107,6 +107,13 @@ const (
 	partStep      = "step"
 )
 
+// trace is what an executable records of a step in the profile's window.
+type trace struct {
+	on      bool     // the step is in the window
+	spans   []span   // beside those of the threads
+	threads [][]span // by worker
+}
+
 // span is a time in which a row of the trace did something.
 type span struct {
 	name, layer, part string
@@ -127,7 +134,7 @@ const (
 // that fails counts too.
 func (x *executable) watched() {
 	p := &x.engine.profile
-	x.watch = false
+	x.trace.on = false
 	if x.program.Forward == len(x.program.Kernels) {
 		return
 	}
@@ -137,28 +144,28 @@ func (x *executable) watched() {
 		return
 	}
 	p.step++
-	x.watch = p.step >= p.window.First && p.step < p.window.First+p.window.Steps
-	if !x.watch {
-		x.spans, p.ahead = nil, nil
+	x.trace.on = p.step >= p.window.First && p.step < p.window.First+p.window.Steps
+	if !x.trace.on {
+		x.trace.spans, p.ahead = nil, nil
 	}
 }
 
 // unwatched ends a training step, and writes the trace where the window ends.
 func (x *executable) unwatched() error {
-	if !x.watch {
+	if !x.trace.on {
 		return nil
 	}
 	p := &x.engine.profile
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := len(p.done)
-	p.done = append(append(p.done, p.ahead...), x.spans...)
-	p.ahead, x.spans = nil, nil
-	for i := range x.workers {
-		p.done = append(p.done, x.workers[i].spans...)
-		x.workers[i].spans = nil
+	p.done = append(append(p.done, p.ahead...), x.trace.spans...)
+	p.ahead, x.trace.spans = nil, nil
+	for i, list := range x.trace.threads {
+		p.done = append(p.done, list...)
+		x.trace.threads[i] = nil
 	}
-	x.watch = false
+	x.trace.on = false
 	// A step begins with waiting for its data. The name is the one that PyTorch's
 	// profiler gives, which tools look for.
 	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now()}
@@ -180,8 +187,8 @@ func (x *executable) unwatched() error {
 
 // spent records what began at start and ends now in a row of its own.
 func (x *executable) spent(name, part string, row int, start time.Time) {
-	if x.watch || row == rowInput && x.engine.watches() {
-		x.spans = append(x.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
+	if x.trace.on || row == rowInput && x.engine.watches() {
+		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
 	}
 }
 
@@ -202,7 +209,7 @@ func (e *Engine) Waited(name string, start time.Time) {
 // gradients are added up.
 func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 	s, ok := sync.(engine.Reducing)
-	if !x.watch || !ok {
+	if !x.trace.on || !ok {
 		return
 	}
 	for _, r := range s.Reduced() {
@@ -213,7 +220,7 @@ func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 		if r.Bucket >= 0 {
 			name = fmt.Sprint("all-reduce of bucket ", r.Bucket)
 		}
-		x.spans = append(x.spans, span{name, "", partExchange, rowReduce, r.Begin, r.Took})
+		x.trace.spans = append(x.trace.spans, span{name, "", partExchange, rowReduce, r.Begin, r.Took})
 	}
 }
 
@@ -226,13 +233,14 @@ func (e *Engine) watches() bool {
 	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
 }
 
-// timed is t with each worker's time recorded.
-func (t task) timed(name, layer, part string) task {
+// timed returns t with the time of each worker recorded.
+func (x *executable) timed(t task, name, layer, part string) task {
 	run := t.run
 	t.run = func(w *worker, lo, hi int) {
 		start := time.Now()
 		run(w, lo, hi)
-		w.spans = append(w.spans, span{name, layer, part, w.number, start, time.Since(start)})
+		list := &x.trace.threads[w.number]
+		*list = append(*list, span{name, layer, part, w.number, start, time.Since(start)})
 	}
 	return t
 }

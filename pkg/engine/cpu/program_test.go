@@ -210,8 +210,22 @@ func poison(e engine.Executable) {
 		}
 	}
 	fill(x.arena)
-	fill(x.shared)
+	fill(x.work.shared)
 	for _, w := range x.workers {
 		fill(w.scratch)
 	}
+}
+
+// loaderOf loads p and returns the loader, with what it has decided.
+func loaderOf(t testing.TB, e engine.Engine, p *plan.Program) *loader {
+	t.Helper()
+	own, ok := e.(*Engine)
+	if !ok {
+		t.Fatalf("engine is a %T, want one of this package", e)
+	}
+	l, err := own.load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"lockstep/pkg/engine/cpu/internal/kernel"
-	"lockstep/pkg/internal/plan"
 )
 
 // tally says how the statistics of an activation are taken: in parts that
@@ -49,11 +48,4 @@ func (t *tally) merge(from []float32, channel int) (mean, m2 [kernel.Lanes]float
 		n += k
 	}
 	return mean, m2
-}
-
-// tallied says whether the statistics of the output of kernel at are to be
-// taken while it is computed: the next kernel is a batch norm of it.
-func (x *executable) tallied(at int) bool {
-	k := x.program.Kernels
-	return x.engine.options.Fuse && at+1 < len(k) && k[at+1].Op == plan.OpBatchNorm && k[at+1].Attr.Training && k[at+1].In[0] == k[at].Out[0]
 }

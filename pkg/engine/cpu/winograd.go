@@ -38,7 +38,7 @@ func (p passes) group(first, end, g, groups int) (k0, k1 int) {
 // slices are summed before they are transformed back: the matrices are
 // [tiles, 3·in] by [3·in, out], and each slice is transformed once.
 type winograd struct {
-	x                *executable
+	ws               *workspace
 	in, weights, out operand
 	bias             []float32 // nil without bias
 	transposed       bool      // weights are [in,out,…], and turned
@@ -57,12 +57,12 @@ type winograd struct {
 
 // newWinograd prepares the convolution of in with weights into out, or its
 // transpose. bias may be nil.
-func newWinograd(x *executable, in, weights, out operand, bias []float32, transposed bool) *winograd {
+func newWinograd(ws *workspace, in, weights, out operand, bias []float32, transposed bool) *winograd {
 	c := &winograd{
-		x: x, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
+		ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
 		tiling: newTiling(in.Shape[0], in.space, weights.space[0]), inC: blocks(in.Shape[1]), outC: blocks(out.Shape[1]),
 	}
-	t, inC, outC, k := &c.tiling, c.inC*kernel.Lanes, c.outC*kernel.Lanes, x.engine.kernels
+	t, inC, outC, k := &c.tiling, c.inC*kernel.Lanes, c.outC*kernel.Lanes, ws.set
 	t.cut(t.count, inC+outC, k.GEMM.Rows)
 	c.passes = newPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
 	c.u = transformed{point: t.taps*inC*c.passes.most()*kernel.Lanes + pointGap, block: t.taps * inC * kernel.Lanes}
@@ -73,8 +73,8 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 	c.mAt = kernel.Points * c.v.point
 	c.patch = c.mAt + kernel.Points*c.m.point
 	c.tmp = c.patch + kernel.Points*kernel.Lanes*max(c.inC, c.outC)
-	x.needScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*kernel.Lanes*kernel.Lanes) // tiles of weights are turned after tmp
-	x.needShared(kernel.Points * c.u.point)
+	ws.needScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*kernel.Lanes*kernel.Lanes) // tiles of weights are turned after tmp
+	ws.needShared(kernel.Points * c.u.point)
 	most := weightBudget / (k.GEMM.Blocks * kernel.Lanes * kernel.Lanes * 4)
 	c.pass = ceilDiv(t.taps*c.inC, ceilDiv(t.taps*c.inC, most))
 	c.table = kernel.TileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
@@ -86,7 +86,7 @@ func newWinograd(x *executable, in, weights, out operand, bias []float32, transp
 		}
 	}
 	c.groups = 1
-	if parts, threads := t.chunks(), x.engine.pool.threads; parts < 4*threads && parts%threads != 0 {
+	if parts, threads := t.chunks(), ws.threads; parts < 4*threads && parts%threads != 0 {
 		c.groups = min(threads, ceilDiv(c.passes.most(), k.GEMM.Blocks))
 	}
 	return c
@@ -99,7 +99,7 @@ func (c *winograd) tasks() []task {
 	for i := range c.passes.count {
 		first, end := c.passes.blocks(i)
 		all = append(all,
-			task{c.tiling.taps * c.inC * ceilDiv(end-first, c.x.weightUnit()), func(w *worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
+			task{c.tiling.taps * c.inC * ceilDiv(end-first, weightUnit(c.ws)), func(w *worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
 			task{c.tiling.chunks() * c.groups, func(w *worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
 	}
 	return all
@@ -107,8 +107,8 @@ func (c *winograd) tasks() []task {
 
 // weightUnit is the number of output blocks whose weights Winograd's transforms
 // take together.
-func (x *executable) weightUnit() int {
-	if set := &x.engine.kernels.GEMM; set.Joined {
+func weightUnit(ws *workspace) int {
+	if set := &ws.set.GEMM; set.Joined {
 		return set.Blocks
 	}
 	return 1
@@ -117,13 +117,13 @@ func (x *executable) weightUnit() int {
 // transformWeights computes the points of tiles of 8×8 weights of the pass over
 // output blocks [first, end).
 func (c *winograd) transformWeights(w *worker, first, end, lo, hi int) {
-	unit, depth := c.x.weightUnit(), c.tiling.taps
+	unit, depth := weightUnit(c.ws), c.tiling.taps
 	for i := lo; i < hi; i++ {
 		d, in := i/c.inC%depth, i%c.inC
 		for k, last := first+i/(depth*c.inC)*unit, min(end, first+(i/(depth*c.inC)+1)*unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = c.x.engine.kernels.GEMM.Wide(last - k)
+				wide = c.ws.set.GEMM.Wide(last - k)
 			}
 			c.transformBlocks(w, k-first, k, wide, d, in)
 			k += wide
@@ -135,9 +135,9 @@ func (c *winograd) transformWeights(w *worker, first, end, lo, hi int) {
 // input block in to wide output blocks from out on, number at of the pass.
 func (c *winograd) transformBlocks(w *worker, at, out, wide, d, in int) {
 	const tile = kernel.Lanes * kernel.Lanes
-	k, depth := c.x.engine.kernels, c.tiling.taps
+	k, depth := c.ws.set, c.tiling.taps
 	tmp := w.scratch[c.tmp:]
-	u := c.x.shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
+	u := c.ws.shared[at*c.u.block+(d*c.inC+in)*tile*wide:]
 	if wide == 1 {
 		k.Winograd.Weights(c.tile(tmp[kernel.Points*k.Vector:], d, in, out), &u[0], &tmp[0], c.u.point*4)
 		return
@@ -162,7 +162,7 @@ func (c *winograd) tile(scratch []float32, d, in, out int) *float32 {
 	}
 	from := c.weights.data[((in*c.outC+out)*depth+depth-1-d)*kernel.Taps*tile:]
 	for t := range kernel.Taps {
-		c.x.engine.kernels.Transpose(&scratch[(kernel.Taps-1-t)*tile], &from[t*tile], kernel.Lanes*4)
+		c.ws.set.Transpose(&scratch[(kernel.Taps-1-t)*tile], &from[t*tile], kernel.Lanes*4)
 	}
 	return &scratch[0]
 }
@@ -176,7 +176,7 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 		i, g := item/c.groups, item%c.groups
 		at := c.tiling.chunk(i)
 		if i != loaded {
-			c.tiling.load(c.x.engine.kernels, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
+			c.tiling.load(c.ws.set, c.in, 0, c.inC, at, item > lo && at.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
 		k0, k1 := c.passes.group(first, end, g, c.groups)
@@ -191,7 +191,7 @@ func (c *winograd) run(w *worker, first, end, lo, hi int) {
 // multiply computes the products of a chunk's points for output blocks [k0, k1)
 // of the pass that begins with block first.
 func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
-	set := &c.x.engine.kernels.GEMM
+	set := &c.ws.set.GEMM
 	steps := c.steps[0]
 	if at.n != c.tiling.block {
 		steps = c.steps[1]
@@ -199,12 +199,12 @@ func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
 			wide := set.Wide(k1 - k)
-			weights := c.x.shared[p*c.u.point+(k-first)*c.u.block:]
+			weights := c.ws.shared[p*c.u.point+(k-first)*c.u.block:]
 			c.tiling.eachStretch(at, func(z, slices, tap, end int) {
 				row := (z - at.z) * at.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
 					kernel.MultiplyRows(&set.Deep[wide], set.Rows, v[p*c.v.point+row*c.v.tile:], weights,
-						m[p*c.m.point+row*c.m.tile+k*kernel.Lanes:], c.x.zeros, c.table, steps[2*s:],
+						m[p*c.m.point+row*c.m.tile+k*kernel.Lanes:], c.ws.zeros, c.table, steps[2*s:],
 						c.u.block*4, kernel.Lanes*4, min(c.pass, end*c.inC-s), slices*at.n, s > tap*c.inC)
 				}
 			})
@@ -216,8 +216,8 @@ func (c *winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 // write transforms the products of output blocks [k0, k1) back. A tile that
 // reaches over the map's edge is made in patch and cut.
 func (c *winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
-	t, output := &c.tiling, c.x.engine.kernels.Winograd.Output
-	bias, biasStep := c.x.zeros, 0
+	t, output := &c.tiling, c.ws.set.Winograd.Output
+	bias, biasStep := c.ws.zeros, 0
 	if c.bias != nil {
 		bias, biasStep = c.bias[k0*kernel.Lanes:], kernel.Lanes*4
 	}
@@ -239,40 +239,4 @@ func (c *winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
 			}
 		}
 	}
-}
-
-// Costs of the transforms in multiplications and additions of the matrix
-// kernel, from the times of each on one core (BenchmarkConvolution's maps of
-// 8×8): those of a tile's input and output by channel, and that of a weight,
-// which is greater where its points must go to memory and back.
-const (
-	inputCost     = 500
-	outputCost    = 250
-	weightCost    = 300
-	farWeightCost = 1600
-	nearBytes     = 16 << 20
-)
-
-// winogradPays says whether a convolution is expected to take less time by
-// tiles than product by product: that is, whether there are enough tiles to pay
-// for the weights' transform, and enough channels to pay for the tiles'.
-func winogradPays(large, small, weights operand) bool {
-	c, k := large.Shape[1], small.Shape[1]
-	if min(c, k) <= flatChannels {
-		return false // the direct algorithm leaves the padding out
-	}
-	c, k = roundUp(c, kernel.Lanes), roundUp(k, kernel.Lanes)
-	images, depth := large.Shape[0], weights.space[0]
-	t := newTiling(images, large.space, depth)
-	tiles, inside := t.count*t.depth, 0
-	for z := range t.depth {
-		first, end := t.within(z)
-		inside += t.count * (end - first)
-	}
-	direct := depth * kernel.Taps * c * k * images * elements(large.space[:])
-	weight := weightCost
-	if kernel.Points*depth*c*k*4 > nearBytes {
-		weight = farWeightCost
-	}
-	return c*k*(kernel.Points*inside+depth*weight)+tiles*(inputCost*c+outputCost*k) < direct
 }

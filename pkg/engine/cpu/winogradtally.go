@@ -11,7 +11,7 @@ func (c *winograd) takeTally() *tally {
 		c.tiling.runs(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
 		c.tally.pixels = append(c.tally.pixels, pixels)
 	}
-	c.x.needTallies(c.tally.floats())
+	c.ws.needTallies(c.tally.floats())
 	return c.tally
 }
 
@@ -20,11 +20,11 @@ func (c *winograd) count(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
 		image, top, left := c.tiling.at(at.first)
 		y, _ := c.out.block(image, k)
-		to := c.tally.begin(c.x.tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*kernel.Lanes:])
+		to := c.tally.begin(c.ws.tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*kernel.Lanes:])
 		for z := range at.slices {
 			c.tiling.runs(at.first, at.n, func(image, pixel, pixels int) {
 				y, _ := c.out.block(image, k)
-				c.x.engine.kernels.Deviations(&y[(at.z+z)*c.tiling.slice()+pixel*kernel.Lanes], pixels, &to[0])
+				c.ws.set.Deviations(&y[(at.z+z)*c.tiling.slice()+pixel*kernel.Lanes], pixels, &to[0])
 			})
 		}
 	}

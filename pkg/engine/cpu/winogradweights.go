@@ -14,7 +14,7 @@ import "lockstep/pkg/engine/cpu/internal/kernel"
 // many slices a chunk has, and the parts' sums are added in order: the number of
 // workers changes nothing.
 type winogradGradient struct {
-	x          *executable
+	ws         *workspace
 	in, dy, dw operand
 	tiling     tiling
 	parts      int // that the tiles are cut in
@@ -41,12 +41,12 @@ const (
 
 // newWinogradGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
-func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
+func newWinogradGradient(ws *workspace, in, dy, dw operand) *winogradGradient {
 	g := &winogradGradient{
-		x: x, in: in, dy: dy, dw: dw,
+		ws: ws, in: in, dy: dy, dw: dw,
 		tiling: newTiling(in.Shape[0], in.space, dw.space[0]), inC: blocks(in.Shape[1]), outC: blocks(dy.Shape[1]),
 	}
-	t, k := &g.tiling, x.engine.kernels
+	t, k := &g.tiling, ws.set
 	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
 	g.d = transformed{point: t.taps*g.inC*g.passes.most()*kernel.Lanes*kernel.Lanes + pointGap, block: t.taps * g.inC * kernel.Lanes * kernel.Lanes}
 	g.parts = gradientParts
@@ -54,7 +54,7 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 		g.parts /= 2
 	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, units := x.engine.pool.threads, ceilDiv(g.passes.most(), k.GEMM.Blocks)
+	threads, units := ws.threads, ceilDiv(g.passes.most(), k.GEMM.Blocks)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
 		g.outG = min(threads, units)
@@ -73,8 +73,8 @@ func newWinogradGradient(x *executable, in, dy, dw operand) *winogradGradient {
 	g.zAt = kernel.Points * g.v.point
 	g.patch = g.zAt + kernel.Points*g.z.point
 	g.tmp = g.patch + kernel.Points*kernel.Lanes*max(g.inMost, g.outMost)
-	x.needScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*kernel.Lanes*kernel.Lanes*x.weightUnit())
-	x.needShared(g.parts * kernel.Points * g.d.point)
+	ws.needScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*kernel.Lanes*kernel.Lanes*weightUnit(ws))
+	ws.needShared(g.parts * kernel.Points * g.d.point)
 	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
 		out := 4 * kernel.Lanes
 		if k.GEMM.Joined {
@@ -97,7 +97,7 @@ func (g *winogradGradient) tasks() []task {
 		first, end := g.passes.blocks(i)
 		all = append(all,
 			task{g.parts * g.inG * g.outG, func(w *worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
-			task{g.tiling.taps * g.inC * ceilDiv(end-first, g.x.weightUnit()), func(w *worker, lo, hi int) { g.write(w, first, end, lo, hi) }})
+			task{g.tiling.taps * g.inC * ceilDiv(end-first, weightUnit(g.ws)), func(w *worker, lo, hi int) { g.write(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -105,13 +105,13 @@ func (g *winogradGradient) tasks() []task {
 // run computes items [lo, hi) of the pass over output blocks [pass, end), an item
 // being a group of input channels by one of output channels of a part.
 func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
-	k := g.x.engine.kernels
+	k := g.ws.set
 	v, z := w.scratch[:g.zAt], w.scratch[g.zAt:g.patch]
 	patch, tmp := w.scratch[g.patch:g.tmp], w.scratch[g.tmp:]
 	for item := lo; item < hi; item++ {
 		part, i, o := item/(g.inG*g.outG), item/g.outG%g.inG, item%g.outG
 		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
-		d := g.x.shared[part*kernel.Points*g.d.point:]
+		d := g.ws.shared[part*kernel.Points*g.d.point:]
 		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
 		k0, k1 := g.passes.group(pass, end, o, g.outG)
 		for t0 := first; t0 < last; t0 += g.tiling.block {
@@ -131,7 +131,7 @@ func (g *winogradGradient) run(w *worker, pass, end, lo, hi int) {
 // and output blocks [k0, k1), which d begins with.
 func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = kernel.Lanes * kernel.Lanes
-	set, t := &g.x.engine.kernels.GEMM, &g.tiling
+	set, t := &g.ws.set.GEMM, &g.tiling
 	for p := range kernel.Points {
 		for k := k0; k < k1; {
 			wide := set.Wide(k1 - k)
@@ -144,7 +144,7 @@ func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 				from := max(0, t.halo()-tap-at.z)
 				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
 				kernel.MultiplyRows(&set.Flat[wide], set.Rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
-					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.x.zeros, g.tables[wide], g.steps,
+					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.ws.zeros, g.tables[wide], g.steps,
 					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*kernel.Lanes, accumulate)
 			}
 			k += wide
@@ -155,13 +155,13 @@ func (g *winogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 // write adds the parts' sums and transforms them, for tiles of 8×8 weights of
 // the pass over output blocks [pass, end).
 func (g *winogradGradient) write(w *worker, pass, end, lo, hi int) {
-	unit, depth := g.x.weightUnit(), g.tiling.taps
+	unit, depth := weightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {
 		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
 		for k, last := pass+out, min(end, pass+out+unit); k < last; {
 			wide := 1
 			if unit > 1 {
-				wide = g.x.engine.kernels.GEMM.Wide(last - k)
+				wide = g.ws.set.GEMM.Wide(last - k)
 			}
 			g.writeBlocks(w, k-pass, k, wide, in, tap)
 			k += wide
@@ -173,13 +173,13 @@ func (g *winogradGradient) write(w *worker, pass, end, lo, hi int) {
 // to wide output blocks from out on, number at of the pass.
 func (g *winogradGradient) writeBlocks(w *worker, at, out, wide, in, tap int) {
 	const tile = kernel.Lanes * kernel.Lanes
-	k, depth := g.x.engine.kernels, g.tiling.taps
+	k, depth := g.ws.set, g.tiling.taps
 	tmp, sum := &w.scratch[g.tmp], w.scratch[g.tmp+kernel.Points*k.Vector:]
 	sums, size := at*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
-	from, ld := g.x.shared[sums:], g.d.point
+	from, ld := g.ws.shared[sums:], g.d.point
 	if g.parts > 1 {
 		for p := range kernel.Points {
-			at := func(part int) *float32 { return &g.x.shared[(part*kernel.Points+p)*g.d.point+sums] }
+			at := func(part int) *float32 { return &g.ws.shared[(part*kernel.Points+p)*g.d.point+sums] }
 			k.Add(at(0), at(1), &sum[p*size], size)
 			for part := 2; part < g.parts; part++ {
 				k.Add(&sum[p*size], at(part), &sum[p*size], size)

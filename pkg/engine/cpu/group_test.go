@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// TestPool: every item is computed once, worker by worker, for every number of
-// threads and items; two callers may share a pool.
-func TestPool(t *testing.T) {
+// TestGroup: every item is computed once, worker by worker, for every number of
+// threads and items; two callers may share a group.
+func TestGroup(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
-		p := newPool(threads)
+		g := newGroup(threads)
 		for _, items := range []int{0, 1, 2, 4, 5, 100} {
 			seen := make([]atomic.Int32, items)
 			workers := make([]worker, threads)
 			done := make(chan bool)
 			for range 2 {
 				go func() {
-					p.run(task{items, func(_ *worker, lo, hi int) {
+					g.run(task{items, func(_ *worker, lo, hi int) {
 						for i := lo; i < hi; i++ {
 							seen[i].Add(1)
 						}
@@ -33,25 +33,25 @@ func TestPool(t *testing.T) {
 				}
 			}
 		}
-		p.close()
+		g.close()
 		ran := false
-		p.run(task{2, func(_ *worker, lo, hi int) { ran = hi-lo == 2 }}, make([]worker, threads))
+		g.run(task{2, func(_ *worker, lo, hi int) { ran = hi-lo == 2 }}, make([]worker, threads))
 		if !ran {
-			t.Errorf("a closed pool of %d threads does not compute in the caller", threads)
+			t.Errorf("a closed group of %d threads does not compute in the caller", threads)
 		}
 	}
 }
 
-// BenchmarkPool is the time to start and end an empty task.
-func BenchmarkPool(b *testing.B) {
+// BenchmarkGroup is the time to start and end an empty task.
+func BenchmarkGroup(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads-%d", threads), func(b *testing.B) {
-			p := newPool(threads)
-			defer p.close()
+			g := newGroup(threads)
+			defer g.close()
 			workers := make([]worker, threads)
 			empty := task{threads, func(*worker, int, int) {}}
 			for b.Loop() {
-				p.run(empty, workers)
+				g.run(empty, workers)
 			}
 		})
 	}

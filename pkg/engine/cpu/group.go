@@ -17,11 +17,10 @@ type task struct {
 type worker struct {
 	scratch []float32
 	number  int
-	spans   []span // of a step that is watched
 }
 
-// pool runs tasks on a fixed number of goroutines, the caller's among them.
-type pool struct {
+// group runs tasks on a fixed number of goroutines, the caller's among them.
+type group struct {
 	mu      sync.Mutex // one task at a time, also when two executables run at once
 	threads int
 	work    []chan share // to the helpers, threads−1 of them
@@ -37,54 +36,57 @@ type share struct {
 	lo, hi int
 }
 
-// newPool starts threads−1 helpers.
-func newPool(threads int) *pool {
-	p := &pool{threads: threads, work: make([]chan share, threads-1)}
-	for i := range p.work {
-		p.work[i] = make(chan share, 1)
-		p.exited.Add(1)
+// newGroup starts threads−1 helpers.
+func newGroup(threads int) *group {
+	g := &group{threads: threads, work: make([]chan share, threads-1)}
+	for i := range g.work {
+		g.work[i] = make(chan share, 1)
+		g.exited.Add(1)
 		go func(in <-chan share) {
-			defer p.exited.Done()
+			defer g.exited.Done()
 			for s := range in {
 				s.run(s.worker, s.lo, s.hi)
-				p.done.Done()
+				g.done.Done()
 			}
-		}(p.work[i])
+		}(g.work[i])
 	}
-	return p
+	return g
 }
 
 // run computes all items of t and returns when they are done. Worker i always
 // gets the same items.
-func (p *pool) run(t task, workers []worker) {
-	parts := min(p.threads, t.items)
+func (g *group) run(t task, workers []worker) {
+	parts := min(g.threads, t.items)
 	if parts <= 1 {
 		t.run(&workers[0], 0, t.items)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Load() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed.Load() {
 		t.run(&workers[0], 0, t.items)
 		return
 	}
-	p.done.Add(parts - 1)
+	g.done.Add(parts - 1)
 	for i := 1; i < parts; i++ {
-		p.work[i-1] <- share{t.run, &workers[i], i * t.items / parts, (i + 1) * t.items / parts}
+		g.work[i-1] <- share{t.run, &workers[i], i * t.items / parts, (i + 1) * t.items / parts}
 	}
 	t.run(&workers[0], 0, t.items/parts)
-	p.done.Wait()
+	g.done.Wait()
 }
 
 // close ends the helpers and waits for them.
-func (p *pool) close() {
-	p.mu.Lock() // not in the middle of a task
-	defer p.mu.Unlock()
-	if p.closed.Swap(true) {
+func (g *group) close() {
+	g.mu.Lock() // not in the middle of a task
+	defer g.mu.Unlock()
+	if g.closed.Swap(true) {
 		return
 	}
-	for _, c := range p.work {
+	for _, c := range g.work {
 		close(c)
 	}
-	p.exited.Wait()
+	g.exited.Wait()
 }
+
+// isClosed reports whether close has been called.
+func (g *group) isClosed() bool { return g.closed.Load() }

@@ -1,0 +1,55 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// call is a kernel with its operands.
+type call struct {
+	plan.Kernel
+	in, out []operand
+	// fused is set if a concatenation or a slice is not stored, since the kernels that
+	// read it take the values from its operands, or if a sum has been computed by
+	// the gradient of a max pooling, or if that gradient is to be added to its output.
+	fused bool
+	// tallied is set if the next kernel is a batch norm of the output, in training: it
+	// needs the statistics.
+	tallied bool
+	// norm is where a batch norm writes the constants with which the kernels that
+	// read its output normalize; nil if the output is stored.
+	norm []float32
+	// index says which element of its window each maximum of a max pooling is. If
+	// indexed is set, another kernel writes it before.
+	index   []byte
+	indexed bool
+}
+
+// errorf is an error that names the kernel and its shapes.
+func (c call) errorf(format string, args ...any) error {
+	list := func(ops []operand) string {
+		var s []string
+		for _, o := range ops {
+			if o.present() {
+				s = append(s, fmt.Sprint(o.logical))
+			}
+		}
+		return strings.Join(s, " ")
+	}
+	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.in), list(c.out), fmt.Sprintf(format, args...))
+}
+
+// triple reads an attribute with a number for each spatial dimension of a shape;
+// the dimensions that it lacks get the number lacking.
+func triple(v, shape []int, least, lacking int) (all [3]int, ok bool) {
+	n := len(shape) - 2
+	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < least {
+		return all, false
+	}
+	all = [3]int{lacking, lacking, lacking}
+	copy(all[3-n:], v)
+	return all, true
+}

@@ -1,0 +1,51 @@
+package cpu
+
+import (
+	"slices"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// pairPools finds, for each gradient of a pooling, the pooling that computes
+// the maxima, and with them the index that the gradient needs.
+func (l *loader) pairPools() {
+	kernels := l.program.Kernels
+	l.pooling = make([]int, len(kernels))
+	for at, k := range kernels {
+		l.pooling[at] = at
+		if k.Op != plan.OpMaxPoolBackward {
+			continue
+		}
+		for i, f := range kernels[:at] {
+			if f.Op == plan.OpMaxPool && f.In[0] == k.In[0] && f.Out[0] == k.In[1] &&
+				slices.Equal(f.Attr.Kernel, k.Attr.Kernel) && slices.Equal(f.Attr.Stride, k.Attr.Stride) &&
+				slices.Equal(f.Attr.Pad, k.Attr.Pad) && f.Attr.PadZeros == k.Attr.PadZeros {
+				l.pooling[at] = i
+			}
+		}
+	}
+}
+
+// indexes lists the kernels that find maxima, and how long their indexes live.
+func (l *loader) indexes() (kernels []int, lives []plan.Interval) {
+	place := map[int]int{} // kernel → position in the lists
+	for at, k := range l.program.Kernels {
+		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
+			continue
+		}
+		from := l.pooling[at]
+		i, ok := place[from]
+		if !ok {
+			y := k.Out[0]
+			if k.Op == plan.OpMaxPoolBackward {
+				y = k.In[1]
+			}
+			i = len(kernels)
+			place[from] = i
+			size := l.layouts[y].size(l.program.Tensors[y].Shape) / 4 // bytes
+			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: roundUp(size, regionAlign), First: at})
+		}
+		lives[i].Last = at
+	}
+	return kernels, lives
+}
