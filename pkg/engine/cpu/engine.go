@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/threads"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -14,7 +15,7 @@ import (
 type Engine struct {
 	options engine.Options
 	kernels *kernel.Set
-	threads *group
+	threads *threads.Group
 	profile profiler
 }
 
@@ -47,6 +48,6 @@ func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executab
 
 // Close ends the engine's goroutines; its executables must not step any more.
 func (e *Engine) Close() error {
-	e.threads.close()
+	e.threads.Close()
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -100,7 +101,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 	l := loaderOf(t, open(t, "", 1), all)
 	const big, small, weights, eight, five, one, nine, wide, dot = 3, 4, 5, 6, 7, 8, 9, 10, 11
-	l.layouts[weights] = weightLayout
+	l.layouts[weights] = tensor.WeightLayout
 	one3 := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	half := plan.Attr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
 	padded := half

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/layer"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/optim"
@@ -17,21 +21,21 @@ import (
 type executable struct {
 	engine  *Engine
 	program *plan.Program
-	layouts []layout    // by tensor
-	data    [][]float32 // by tensor with memory: in arena, inputs, gradients or store
-	steps   [][]task    // by kernel
+	layouts []tensor.Layout  // by tensor
+	data    [][]float32      // by tensor with memory: in arena, inputs, gradients or store
+	steps   [][]threads.Task // by kernel
 
 	store     *store    // parameters, states and the optimizer's slots
 	backup    []float32 // states before the step
 	inputs    []float32 // and constants
 	arena     []float32 // activations
 	constants int       // floats of constants that normalize tensors as they are read
-	work      *workspace
-	workers   []worker
+	work      *workspace.Workspace
+	workers   []threads.Worker
 	gradients gradients
 	optimizer optimizer
 
-	norms  *norms
+	norms  *layer.Norms
 	loss   float64
 	closed bool
 	trace  trace
@@ -71,7 +75,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 			}
 		}
 		start := time.Now()
-		pack(x.layouts[id], t.Shape, x.data[id], v)
+		tensor.Pack(x.layouts[id], t.Shape, x.data[id], v)
 		x.spent(name, partInput, rowInput, start)
 		return nil
 	}
@@ -91,7 +95,7 @@ func (x *executable) Output(name string, dst []float32) error {
 		if len(dst) != t.Elements() {
 			return fmt.Errorf("read output %q: room for %d values, shape %v has %d", name, len(dst), t.Shape, t.Elements())
 		}
-		unpack(x.layouts[id], t.Shape, dst, x.data[id])
+		tensor.Unpack(x.layouts[id], t.Shape, dst, x.data[id])
 		return nil
 	}
 	return fmt.Errorf("read output %q: the program has no such output", name)
@@ -104,7 +108,7 @@ func (x *executable) Loss() float64 { return x.loss }
 // optimiser slots are as they were before.
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
-	if x.closed || x.engine.threads.isClosed() {
+	if x.closed || x.engine.threads.Closed() {
 		return t, fmt.Errorf("step: %w", errClosed)
 	}
 	if update != nil {
@@ -112,9 +116,9 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
-	x.norms.failed = nil
+	x.norms.Failed = nil
 	if x.program.Synchronised() {
-		if err := x.norms.statistics.Begin(sync); err != nil {
+		if err := x.norms.Statistics.Begin(sync); err != nil {
 			return t, fmt.Errorf("step: %w", err)
 		}
 	}
@@ -137,14 +141,14 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err := x.forward(ctx); err != nil {
 		return err
 	}
-	exposed := x.norms.statistics.Spent()
+	exposed := x.norms.Statistics.Spent()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 
 	start = time.Now()
 	if err := x.backward(ctx, sync); err != nil {
 		return err
 	}
-	exposed = x.norms.statistics.Spent()
+	exposed = x.norms.Statistics.Spent()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	if sync != nil && len(x.gradients.buckets) > 0 {
@@ -241,27 +245,27 @@ func handOver(sync engine.GradSync, i int, b []float32) error {
 // runKernel runs a kernel's tasks one after another.
 func (x *executable) runKernel(i int) error {
 	for _, t := range x.steps[i] {
-		if x.trace.on && t.items > 0 {
+		if x.trace.on && t.Items > 0 {
 			k, part := x.program.Kernels[i], partForward
 			if k.Backward {
 				part = partBackward
 			}
 			t = x.timed(t, string(k.Op), k.Name, part)
 		}
-		x.engine.threads.run(t, x.workers)
-		if x.norms.failed != nil {
-			return x.norms.failed
+		x.engine.threads.Run(t, x.workers)
+		if x.norms.Failed != nil {
+			return x.norms.Failed
 		}
 	}
 	return nil
 }
 
 // runTask runs a task that is no kernel of the program.
-func (x *executable) runTask(name, part string, t task) {
+func (x *executable) runTask(name, part string, t threads.Task) {
 	if x.trace.on {
 		t = x.timed(t, name, "", part)
 	}
-	x.engine.threads.run(t, x.workers)
+	x.engine.threads.Run(t, x.workers)
 }
 
 // MemoryBytes is what the executable holds, the parameters, states and slots
@@ -269,15 +273,15 @@ func (x *executable) runTask(name, part string, t task) {
 func (x *executable) MemoryBytes() int64 {
 	n := len(x.arena) + len(x.inputs) + len(x.gradients.flat) + len(x.backup) + x.constants
 	for _, w := range x.workers {
-		n += len(w.scratch)
+		n += len(w.Scratch)
 	}
-	return 4*int64(n) + x.work.bytes() + x.store.bytes()
+	return 4*int64(n) + x.work.Bytes() + x.store.bytes()
 }
 
 // Close lets the executable's memory go; what it shares with others stays.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0
-	x.work.release()
+	x.work.Release()
 	return nil
 }

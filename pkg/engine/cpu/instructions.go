@@ -8,6 +8,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
 // InstructionSets returns the instruction sets that an engine may use here, the
@@ -66,5 +67,5 @@ func NewWith(o engine.Options, set string) (engine.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}
-	return &Engine{options: o, kernels: k, threads: newGroup(o.Threads)}, nil
+	return &Engine{options: o, kernels: k, threads: threads.New(o.Threads)}, nil
 }

@@ -9,6 +9,9 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/layer"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/workspace"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -17,18 +20,18 @@ type loader struct {
 	x       *executable
 	fuse    bool // engine.Options.Fuse
 	program *plan.Program
-	layouts []layout    // by tensor
-	data    [][]float32 // by tensor
-	origins []origin    // by tensor
-	inPlace []bool      // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
-	pooling []int       // by kernel: whose index a pooling's gradient goes by
-	index   [][]byte    // by kernel: which element of its window each maximum of a pooling is
-	builder *builder
+	layouts []tensor.Layout // by tensor
+	data    [][]float32     // by tensor
+	origins []origin        // by tensor
+	inPlace []bool          // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
+	pooling []int           // by kernel: whose index a pooling's gradient goes by
+	index   [][]byte        // by kernel: which element of its window each maximum of a pooling is
+	builder *layer.Builder
 }
 
 // load builds the executable of p.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
-	if e.threads.isClosed() {
+	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
 	}
 	if err := checkProgram(p); err != nil {
@@ -38,14 +41,14 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, norms: &norms{}, work: newWorkspace(e.kernels, e.threads.threads)}
-	x.norms.waited = func(start time.Time) { x.spent("wait for statistics", partExchange, rowExchange, start) }
+	x := &executable{engine: e, program: p, layouts: layouts, norms: &layer.Norms{}, work: workspace.New(e.kernels, e.threads.Size)}
+	x.norms.Waited = func(start time.Time) { x.spent("wait for statistics", partExchange, rowExchange, start) }
 	if x.store, err = e.storeFor(p, layouts, share); err != nil {
 		return nil, err
 	}
 	l := &loader{
 		x: x, fuse: e.options.Fuse, program: p, layouts: layouts, data: make([][]float32, len(p.Tensors)),
-		builder: newBuilder(x.work, x.norms, e.options.Convolution),
+		builder: layer.NewBuilder(x.work, x.norms, e.options.Convolution),
 	}
 	x.data = l.data
 	l.layGradients()
@@ -62,7 +65,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	for _, o := range l.origins {
 		x.constants += len(o.norm)
 	}
-	x.workers = x.work.allocate()
+	x.workers = x.work.Allocate()
 	x.trace.threads = make([][]span, len(x.workers))
 	x.backup = make([]float32, len(x.store.states))
 	x.prepareOptimizer()
@@ -71,7 +74,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 
 // storeFor returns the store of share, an executable of this engine, or a new one
 // if share is nil.
-func (e *Engine) storeFor(p *plan.Program, layouts []layout, share engine.Executable) (*store, error) {
+func (e *Engine) storeFor(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*store, error) {
 	if share == nil {
 		return newStore(p, layouts)
 	}
@@ -118,7 +121,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 			return fmt.Errorf("tensor %q has shape %v: the operation takes %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
-		case max(activationLayout.size(shape4(t.Shape)), weightLayout.size(shape4(t.Shape))) > maxFloats:
+		case max(tensor.ActivationLayout.Size(shape4(t.Shape)), tensor.WeightLayout.Size(shape4(t.Shape))) > maxFloats:
 			return fmt.Errorf("tensor %q of shape %v is too large: this engine's tables reach 2 GiB", t.Name, t.Shape)
 		}
 	}
@@ -154,22 +157,22 @@ func shape4(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
 	}
-	return folded(s)
+	return tensor.Folded(s)
 }
 
 // chooseLayouts decides how each tensor lies: weights are what convolutions use
 // as such (and sums of their gradients), other tensors of two dimensions or more
 // are activations.
-func chooseLayouts(p *plan.Program) ([]layout, error) {
-	list := make([]layout, len(p.Tensors))
+func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
+	list := make([]tensor.Layout, len(p.Tensors))
 	for i, t := range p.Tensors {
 		if len(t.Shape) > 1 {
-			list[i] = activationLayout
+			list[i] = tensor.ActivationLayout
 		}
 	}
 	mark := func(ids []int, at int) {
-		if at < len(ids) && ids[at] >= 0 && list[ids[at]] == activationLayout {
-			list[ids[at]] = weightLayout
+		if at < len(ids) && ids[at] >= 0 && list[ids[at]] == tensor.ActivationLayout {
+			list[ids[at]] = tensor.WeightLayout
 		}
 	}
 	for _, k := range p.Kernels {
@@ -189,10 +192,10 @@ func chooseLayouts(p *plan.Program) ([]layout, error) {
 			if k.Op != plan.OpAdd && !copies(p, k) {
 				continue
 			}
-			some := slices.ContainsFunc(ids, func(id int) bool { return id >= 0 && list[id] == weightLayout })
+			some := slices.ContainsFunc(ids, func(id int) bool { return id >= 0 && list[id] == tensor.WeightLayout })
 			for _, id := range ids {
-				if some && id >= 0 && list[id] == activationLayout {
-					list[id], changed = weightLayout, true
+				if some && id >= 0 && list[id] == tensor.ActivationLayout {
+					list[id], changed = tensor.WeightLayout, true
 				}
 			}
 		}
@@ -242,7 +245,7 @@ func (l *loader) layGradients() {
 		r := region{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
 		l.x.gradients.at[name] = r
 		placed, ids = append(placed, r), append(ids, q.Grad)
-		size := roundUp(r.size(), regionAlign)
+		size := tensor.RoundUp(r.size(), tensor.RegionAlign)
 		l.x.optimizer.add(l.x.store.paramAt[name].offset, total, size)
 		total += size
 		if b, ok := of[j]; ok {
@@ -272,7 +275,7 @@ func (l *loader) layActivations() {
 	p := l.program
 	life := make([]plan.Interval, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.Interval{Size: roundUp(l.layouts[i].size(t.Shape), regionAlign), First: len(p.Kernels), Last: -1}
+		life[i] = plan.Interval{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.RegionAlign), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
 		l.eachUse(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
@@ -303,7 +306,7 @@ func (l *loader) layActivations() {
 	}
 	l.x.inputs = kernel.AlignedFloats(fixed)
 	for id, offset := range at {
-		n := l.layouts[id].size(p.Tensors[id].Shape)
+		n := l.layouts[id].Size(p.Tensors[id].Shape)
 		l.data[id] = l.x.inputs[offset : offset+n : offset+n]
 	}
 	indexed, lives := l.indexes()
@@ -311,7 +314,7 @@ func (l *loader) layActivations() {
 	offsets, total := plan.Arena(list)
 	l.x.arena = kernel.AlignedFloats(total)
 	for i, id := range ids {
-		n := l.layouts[id].size(p.Tensors[id].Shape)
+		n := l.layouts[id].Size(p.Tensors[id].Shape)
 		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
 	}
 	for id, o := range l.origins {
@@ -338,6 +341,6 @@ func (l *loader) fillConstants() {
 		for i := range v {
 			v[i] = t.Value
 		}
-		pack(l.layouts[id], t.Shape, l.data[id], v)
+		tensor.Pack(l.layouts[id], t.Shape, l.data[id], v)
 	}
 }

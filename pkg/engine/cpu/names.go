@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
 // slotPrefix begins the names of the optimiser's slots.
@@ -40,8 +42,8 @@ func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
 // not exist yet is zero.
 func (x *executable) Get(name string) ([]float64, error) {
 	read := func(r region, flat []float32) []float64 {
-		v := make([]float64, elements(r.shape))
-		unpack(r.layout, r.shape, v, r.view(flat))
+		v := make([]float64, tensor.Elements(r.shape))
+		tensor.Unpack(r.layout, r.shape, v, r.view(flat))
 		return v
 	}
 	if r, ok := x.store.paramAt[name]; ok {
@@ -52,7 +54,7 @@ func (x *executable) Get(name string) ([]float64, error) {
 	}
 	if slot, r, ok := x.splitSlot(name); ok {
 		if x.store.slots[slot] == nil {
-			return make([]float64, elements(r.shape)), nil
+			return make([]float64, tensor.Elements(r.shape)), nil
 		}
 		return read(r, x.store.slots[slot]), nil
 	}
@@ -72,8 +74,8 @@ func (x *executable) Set(name string, v []float64) error {
 	case !isSlot:
 		return fmt.Errorf("set tensor: the program has no parameter, state or optimiser slot %q", name)
 	}
-	if len(v) != elements(r.shape) {
-		return fmt.Errorf("set tensor %q: %d values for shape %v, which has %d", name, len(v), r.shape, elements(r.shape))
+	if len(v) != tensor.Elements(r.shape) {
+		return fmt.Errorf("set tensor %q: %d values for shape %v, which has %d", name, len(v), r.shape, tensor.Elements(r.shape))
 	}
 	flat := x.store.params
 	switch {
@@ -85,7 +87,7 @@ func (x *executable) Set(name string, v []float64) error {
 		}
 		flat = x.store.slot(slot)
 	}
-	pack(r.layout, r.shape, r.view(flat), v)
+	tensor.Pack(r.layout, r.shape, r.view(flat), v)
 	return nil
 }
 
@@ -95,7 +97,7 @@ func (x *executable) Gradient(param string) ([]float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("read gradient: the program computes none for a parameter %q", param)
 	}
-	v := make([]float64, elements(r.shape))
-	unpack(r.layout, r.shape, v, r.view(x.gradients.flat))
+	v := make([]float64, tensor.Elements(r.shape))
+	tensor.Unpack(r.layout, r.shape, v, r.view(x.gradients.flat))
 	return v, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
 	"lockstep/pkg/optim"
 )
 
@@ -25,7 +27,7 @@ type optimizer struct {
 	keep      []float32             // constants that shrink the weights first; nil: they are left alone
 	ahead     [kernel.Lanes]float32 // constants of Nesterov's step, with the rate of the buffer; 0: none
 	squares   []float64             // by piece
-	adam, sgd task
+	adam, sgd threads.Task
 }
 
 // add adds a region to the runs, joined to the last one where both
@@ -48,8 +50,8 @@ func (x *executable) prepareOptimizer() {
 			o.pieces = append(o.pieces, segment{r.param + at, r.grad + at, min(sliceFloats, r.size-at)})
 		}
 	}
-	k := x.work.set
-	o.adam = task{len(o.pieces), func(_ *worker, lo, hi int) {
+	k := x.work.Set
+	o.adam = threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		m, v := x.store.slots[slotM], x.store.slots[slotV]
 		for _, s := range o.pieces[lo:hi] {
 			if w := &x.store.params[s.param]; o.keep != nil {
@@ -58,7 +60,7 @@ func (x *executable) prepareOptimizer() {
 			k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &m[s.param], &v[s.param], &o.constants[0], s.size)
 		}
 	}}
-	o.sgd = task{len(o.pieces), func(_ *worker, lo, hi int) {
+	o.sgd = threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		buf := x.store.slots[slotMomentum]
 		for _, s := range o.pieces[lo:hi] {
 			w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
@@ -99,16 +101,16 @@ func (x *executable) canUpdate(u *optim.Update) error {
 // clip scales the gradients so that their norm is at most that, as optim.Clip32
 // does. Squares are summed in pieces that do not depend on the threads.
 func (x *executable) clip(most float64) {
-	o, k := &x.optimizer, x.work.set
+	o, k := &x.optimizer, x.work.Set
 	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
-	x.runTask("clip", partOptimizer, task{len(o.pieces), func(_ *worker, lo, hi int) {
+	x.runTask("clip", partOptimizer, threads.Task{Items: len(o.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			var sums [kernel.DeviationFloats]float32
 			o.squares[i] = 0
 			s := o.pieces[i]
-			for at := 0; at < s.size; at += chunkPixels * kernel.Lanes {
+			for at := 0; at < s.size; at += workspace.ChunkPixels * kernel.Lanes {
 				clear(sums[:])
-				k.Deviations(&x.gradients.flat[s.grad+at], min(chunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
+				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.ChunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
 				for _, v := range sums[2*kernel.Lanes:] {
 					o.squares[i] += float64(v)
 				}
@@ -126,11 +128,11 @@ func (x *executable) clip(most float64) {
 }
 
 // scaling multiplies the pieces of a flat buffer by f.
-func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) task {
+func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) threads.Task {
 	scale := scaleBy(f)
-	return task{len(x.optimizer.pieces), func(_ *worker, lo, hi int) {
+	return threads.Task{Items: len(x.optimizer.pieces), Run: func(_ *threads.Worker, lo, hi int) {
 		for _, s := range x.optimizer.pieces[lo:hi] {
-			x.work.set.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
+			x.work.Set.Normalize(&flat[at(s)], &flat[at(s)], &scale[0], s.size/kernel.Lanes)
 		}
 	}}
 }
@@ -164,7 +166,7 @@ func (x *executable) byLayer(u optim.Update) error {
 		list = append(list, t)
 	}
 	errs := make([]error, len(list))
-	x.runTask(u.Rule, partOptimizer, task{len(list), func(_ *worker, lo, hi int) {
+	x.runTask(u.Rule, partOptimizer, threads.Task{Items: len(list), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			errs[i] = optim.Apply32(u, list[i:i+1])
 		}

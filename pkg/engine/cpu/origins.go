@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -92,13 +93,13 @@ func (l *loader) readers(id int, can func(a ability) bool) bool {
 
 // free says whether id is an activation that is stored so far.
 func (l *loader) free(id int) bool {
-	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == activationLayout && l.origins[id].how == own
+	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].how == own
 }
 
 // join leaves the parts of a concatenation where they are.
 func (l *loader) join(_ int, k plan.Kernel) {
 	if k.Op != plan.OpConcat || !l.free(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
-		l.layouts[k.In[0]] != activationLayout || l.layouts[k.In[1]] != activationLayout {
+		l.layouts[k.In[0]] != tensor.ActivationLayout || l.layouts[k.In[1]] != tensor.ActivationLayout {
 		return
 	}
 	if l.readers(k.Out[0], func(a ability) bool { return a.norm && a.many }) {
@@ -113,7 +114,7 @@ func (l *loader) slicing(_ int, k plan.Kernel) {
 	}
 	t := k.In[0]
 	channels := l.program.Tensors[t].Shape[1]
-	taken := make([]bool, blocks(channels))
+	taken := make([]bool, tensor.Blocks(channels))
 	var list []plan.Kernel
 	for _, r := range l.program.Kernels {
 		if !slices.Contains(r.In, t) {
@@ -127,7 +128,7 @@ func (l *loader) slicing(_ int, k plan.Kernel) {
 		if end%kernel.Lanes != 0 && end != channels {
 			return // the last block has other channels where padding must be
 		}
-		for b := r.Attr.Offset / kernel.Lanes; b < blocks(end); b++ {
+		for b := r.Attr.Offset / kernel.Lanes; b < tensor.Blocks(end); b++ {
 			if taken[b] {
 				return // who writes over one would change the other
 			}
@@ -142,11 +143,11 @@ func (l *loader) slicing(_ int, k plan.Kernel) {
 
 // normalizing leaves a batch norm's output to its readers.
 func (l *loader) normalizing(_ int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNorm || !l.free(k.Out[0]) || l.origins[k.In[0]].how != own || l.layouts[k.In[0]] != activationLayout {
+	if k.Op != plan.OpBatchNorm || !l.free(k.Out[0]) || l.origins[k.In[0]].how != own || l.layouts[k.In[0]] != tensor.ActivationLayout {
 		return
 	}
 	if l.readers(k.Out[0], func(a ability) bool { return a.norm }) {
-		l.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: kernel.AlignedFloats(blocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
+		l.origins[k.Out[0]] = origin{how: normalized, of: k.In, norm: kernel.AlignedFloats(tensor.Blocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
 	}
 }
 
@@ -210,7 +211,7 @@ func (l *loader) writable(id, to int) bool {
 	if part {
 		root = l.origins[at].of[0]
 	}
-	return l.program.Tensors[root].Role == plan.Activation && l.layouts[root] == activationLayout &&
+	return l.program.Tensors[root].Role == plan.Activation && l.layouts[root] == tensor.ActivationLayout &&
 		(!part || l.readers(to, func(a ability) bool { return a.part }))
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
 // The measurement of a peak.
@@ -28,9 +29,9 @@ func (e *Engine) PeakFLOPS() float64 {
 	peakSteps := peakWeights / (depth * outputs)
 	call := float64(2 * rows * outputs * depth * peakSteps * peakTiles) // operations
 	gemm := set.Deep[set.Blocks][rows]
-	threads := e.threads.threads
-	median := make([]time.Duration, threads) // of a call
-	measure := task{threads, func(_ *worker, lo, hi int) {
+	count := e.threads.Size
+	median := make([]time.Duration, count) // of a call
+	measure := threads.Task{Items: count, Run: func(_ *threads.Worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
 			x, w, y := kernel.AlignedFloats(rows*depth*peakSteps), kernel.AlignedFloats(depth*outputs*peakSteps), kernel.AlignedFloats(rows*outputs)
 			bias := kernel.AlignedFloats(outputs)
@@ -59,9 +60,9 @@ func (e *Engine) PeakFLOPS() float64 {
 		}
 	}}
 	best := 0.0
-	workers := make([]worker, threads)
+	workers := make([]threads.Worker, count)
 	for range peakTries {
-		e.threads.run(measure, workers)
+		e.threads.Run(measure, workers)
 		all := 0.0
 		for _, m := range median {
 			all += call / m.Seconds()

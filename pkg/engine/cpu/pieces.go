@@ -1,30 +1,33 @@
 package cpu
 
-import "lockstep/pkg/engine/cpu/internal/kernel"
+import (
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+)
 
 // pieces lists the pieces of an activation.
-func (l *loader) pieces(id int) []piece {
+func (l *loader) pieces(id int) []tensor.Piece {
 	o := &l.origins[id]
-	s := folded(l.program.Tensors[id].Shape)
-	n := blocks(s[1])
+	s := tensor.Folded(l.program.Tensors[id].Shape)
+	n := tensor.Blocks(s[1])
 	switch o.how {
 	case joined:
 		list := l.pieces(o.of[0])
 		for _, p := range l.pieces(o.of[1]) {
-			p.first += blocks(l.program.Tensors[o.of[0]].Shape[1])
+			p.First += tensor.Blocks(l.program.Tensors[o.of[0]].Shape[1])
 			list = append(list, p)
 		}
 		return list
 	case sliced:
 		p := l.pieces(o.of[0])[0]
-		p.data, p.count = p.data[o.at*s[2]*s[3]*kernel.Lanes:], n
-		return []piece{p}
+		p.Data, p.Count = p.Data[o.at*s[2]*s[3]*kernel.Lanes:], n
+		return []tensor.Piece{p}
 	case normalized:
 		p := l.pieces(o.of[0])[0]
-		p.norm = o.norm
-		return []piece{p}
+		p.Norm = o.norm
+		return []tensor.Piece{p}
 	case shared:
 		return l.pieces(o.of[0])
 	}
-	return []piece{{count: n, data: l.data[id], image: n * s[2] * s[3] * kernel.Lanes}}
+	return []tensor.Piece{{Count: n, Data: l.data[id], Image: n * s[2] * s[3] * kernel.Lanes}}
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -42,8 +43,8 @@ func (l *loader) indexes() (kernels []int, lives []plan.Interval) {
 			}
 			i = len(kernels)
 			place[from] = i
-			size := l.layouts[y].size(l.program.Tensors[y].Shape) / 4 // bytes
-			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: roundUp(size, regionAlign), First: at})
+			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
+			kernels, lives = append(kernels, at), append(lives, plan.Interval{Size: tensor.RoundUp(size, tensor.RegionAlign), First: at})
 		}
 		lives[i].Last = at
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cpu/internal/threads"
 	"lockstep/pkg/internal/wholefile"
 )
 
@@ -234,13 +235,13 @@ func (e *Engine) watches() bool {
 }
 
 // timed returns t with the time of each worker recorded.
-func (x *executable) timed(t task, name, layer, part string) task {
-	run := t.run
-	t.run = func(w *worker, lo, hi int) {
+func (x *executable) timed(t threads.Task, name, layer, part string) threads.Task {
+	run := t.Run
+	t.Run = func(w *threads.Worker, lo, hi int) {
 		start := time.Now()
 		run(w, lo, hi)
-		list := &x.trace.threads[w.number]
-		*list = append(*list, span{name, layer, part, w.number, start, time.Since(start)})
+		list := &x.trace.threads[w.Number]
+		*list = append(*list, span{name, layer, part, w.Number, start, time.Since(start)})
 	}
 	return t
 }

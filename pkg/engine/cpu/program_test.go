@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/plan"
 )
@@ -83,7 +84,7 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	for run := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, run))
 		for i, shape := range n.in {
-			v := make([]float32, elements(shape))
+			v := make([]float32, tensor.Elements(shape))
 			for j := range v {
 				v[j] = float32(rng.NormFloat64())
 			}
@@ -183,7 +184,7 @@ func checkPadding(e engine.Executable) error {
 			continue
 		}
 		used := make([]bool, len(x.data[id]))
-		x.layouts[id].runs(t.Shape, func(_, at, count, stride int) {
+		x.layouts[id].Runs(t.Shape, func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride
@@ -210,9 +211,9 @@ func poison(e engine.Executable) {
 		}
 	}
 	fill(x.arena)
-	fill(x.work.shared)
+	fill(x.work.Shared)
 	for _, w := range x.workers {
-		fill(w.scratch)
+		fill(w.Scratch)
 	}
 }
 

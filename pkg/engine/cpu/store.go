@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -12,11 +13,11 @@ import (
 type region struct {
 	offset int // floats
 	shape  []int
-	layout layout
+	layout tensor.Layout
 }
 
 // size is the number of floats of r, the layout's padding included.
-func (r region) size() int { return r.layout.size(r.shape) }
+func (r region) size() int { return r.layout.Size(r.shape) }
 
 // store holds what outlives a step: parameters, states and optimiser slots.
 // Executables that share have one store.
@@ -59,7 +60,7 @@ func paramOrder(p *plan.Program) []int {
 }
 
 // newStore lays out the parameters and states of p.
-func newStore(p *plan.Program, layouts []layout) (*store, error) {
+func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 	s := &store{paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string][]float32{}}
 	total := 0
 	for _, i := range paramOrder(p) {
@@ -70,7 +71,7 @@ func newStore(p *plan.Program, layouts []layout) (*store, error) {
 		}
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.paramAt[name] = r
-		total += roundUp(r.size(), regionAlign)
+		total += tensor.RoundUp(r.size(), tensor.RegionAlign)
 	}
 	s.params = kernel.AlignedFloats(total)
 	for _, q := range p.Params {
@@ -85,14 +86,14 @@ func newStore(p *plan.Program, layouts []layout) (*store, error) {
 		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.stateAt[name] = r
 		s.stateSeq = append(s.stateSeq, name)
-		total += roundUp(r.size(), regionAlign)
+		total += tensor.RoundUp(r.size(), tensor.RegionAlign)
 	}
 	s.states = kernel.AlignedFloats(total)
 	return s, nil
 }
 
 // covers reports the first parameter or state of p that s lacks or has in another shape.
-func (s *store) covers(p *plan.Program, layouts []layout) error {
+func (s *store) covers(p *plan.Program, layouts []tensor.Layout) error {
 	check := func(kind string, at map[string]region, id int) error {
 		t := p.Tensors[id]
 		r, ok := at[t.Name]

@@ -43,7 +43,7 @@ func TestTally(t *testing.T) {
 				t.Fatal(err)
 			}
 			poison(x)
-			if x, ok := x.(*executable); ok && len(x.work.tallies) == 0 {
+			if x, ok := x.(*executable); ok && len(x.work.Tallies) == 0 {
 				t.Error("the convolution takes no statistics")
 			}
 			rng := rand.New(rand.NewPCG(6, 6))

@@ -19,9 +19,9 @@ import (
 // single kernels are held to 1e-5 and winogradTolerance elsewhere.
 func TestUNetGradients(t *testing.T) {
 	for _, c := range []struct {
-		net         model.UNet2DConfig
-		fuse        bool
-		convolution string
+		net    model.UNet2DConfig
+		fuse   bool
+		Direct string
 	}{
 		{smallUNet(), true, "direct"},
 		{smallUNet(), false, "winograd"},
@@ -29,7 +29,7 @@ func TestUNetGradients(t *testing.T) {
 		{alignedUNet(), true, "direct"},
 		{alignedUNet(), true, "winograd"},
 	} {
-		convolution := c.convolution
+		convolution := c.Direct
 		g, p := lowered(t, c.net, 3, nn.Train, plan.Options{Fuse: c.fuse, BucketBytes: 4096})
 		want := loaded(t, truth(t), p, g)
 		everyway(t, func(t *testing.T, set string, threads int) {

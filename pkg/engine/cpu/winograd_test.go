@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -70,7 +71,7 @@ func (c volumeCase) products(op plan.Op) int {
 	case plan.OpConvBackwardData, plan.OpConvTranspose:
 		return c.k * taps
 	}
-	return c.n * elements(c.in)
+	return c.n * tensor.Elements(c.in)
 }
 
 // TestWinogradError measures each kernel's error against float64 over random

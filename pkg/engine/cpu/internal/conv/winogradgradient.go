@@ -1,0 +1,204 @@
+package conv
+
+import (
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+)
+
+// WinogradGradient computes the gradient of the weights of a convolution of
+// stride 1 with a window of 3×3 and a pad of 1 in each slice: the 36 points of
+// inputs and of gradients of outputs are multiplied as matrices, [in, tiles] by
+// [tiles, out], and the sums over all tiles transformed back. To the matrix
+// kernel the input channels are the rows and the tiles the steps. A tap along the
+// depth is a matrix of its own, of the inputs so many slices before or behind.
+//
+// The tiles are cut in parts and these in blocks by the shapes alone. A part's
+// sum is taken by one worker in the order of blocks, slices and tiles, however
+// many slices a chunk has, and the parts' sums are added in order: the number of
+// workers changes nothing.
+type WinogradGradient struct {
+	ws         *workspace.Workspace
+	in, dy, dw tensor.Operand
+	tiling     tiling
+	parts      int // that the tiles are cut in
+	inC, outC  int // channel blocks
+	passes     passes
+	inG, outG  int // groups that those of a pass are cut in
+	inMost     int // input channel blocks of the largest group
+	outMost    int // output channel blocks of the largest group
+	d, v, z    transformed
+	steps      []int32                       // of the matrix kernel
+	tables     [kernel.MaxBlocks + 1][]int32 // the matrix kernel's rows, by the blocks of outputs of a tile
+	// Where a worker's scratch memory holds these, in floats; v is at 0.
+	zAt, patch, tmp int
+}
+
+// A gradient of many tiles and few weights is computed in gradientParts parts,
+// or half as many and so on, as long as each has leastPart tiles, which pay for
+// its sums' memory, and all sums fill no more than partFloats.
+const (
+	gradientParts = 8
+	leastPart     = 192
+	partFloats    = 13 << 18
+)
+
+// NewWinogradGradient prepares the gradient dw of a convolution from in to an
+// output with gradient dy.
+func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *WinogradGradient {
+	g := &WinogradGradient{
+		ws: ws, in: in, dy: dy, dw: dw,
+		tiling: newTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.Blocks(in.Shape[1]), outC: tensor.Blocks(dy.Shape[1]),
+	}
+	t, k := &g.tiling, ws.Set
+	g.passes = newPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
+	g.d = transformed{point: t.taps*g.inC*g.passes.most()*lanes*lanes + pointGap, block: t.taps * g.inC * lanes * lanes}
+	g.parts = gradientParts
+	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/leastPart, partFloats/(kernel.Points*g.d.point)) {
+		g.parts /= 2
+	}
+	// Where the parts do not occupy all workers alike, the channels are cut too.
+	threads, units := ws.Threads, tensor.CeilDiv(g.passes.most(), k.GEMM.Blocks)
+	g.outG, g.inG = 1, 1
+	if g.parts < 4*threads && g.parts%threads != 0 {
+		g.outG = min(threads, units)
+		g.inG = min(tensor.CeilDiv(threads, g.outG), g.inC)
+	}
+	g.inMost, g.outMost = tensor.CeilDiv(g.inC, g.inG), k.GEMM.Blocks*tensor.CeilDiv(units, g.outG)
+	t.cut(tensor.CeilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.GEMM.Rows)
+	rows := t.slices * t.block
+	g.v = transformed{tile: tileFloats(g.inMost*lanes, k.Vector), block: lanes}
+	g.v.point = (t.slices+2*t.halo())*t.block*g.v.tile + pointGap
+	g.z = transformed{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGap}
+	if k.GEMM.Joined {
+		g.z = transformed{tile: tileFloats(g.outMost*lanes, k.Vector), block: lanes}
+		g.z.point = rows*g.z.tile + pointGap
+	}
+	g.zAt = kernel.Points * g.v.point
+	g.patch = g.zAt + kernel.Points*g.z.point
+	g.tmp = g.patch + kernel.Points*lanes*max(g.inMost, g.outMost)
+	ws.NeedScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*weightUnit(ws))
+	ws.NeedShared(g.parts * kernel.Points * g.d.point)
+	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
+		out := 4 * lanes
+		if k.GEMM.Joined {
+			out *= b
+		}
+		g.tables[b] = kernel.TileTable(g.inMost*lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
+	}
+	g.steps = make([]int32, rows)
+	for i := range g.steps {
+		g.steps[i] = int32(i * g.v.tile * 4)
+	}
+	return g
+}
+
+// Tasks are, pass by pass, parts by groups of input channels and groups of
+// output channels, and then the transform of the sums.
+func (g *WinogradGradient) Tasks() []threads.Task {
+	var all []threads.Task
+	for i := range g.passes.count {
+		first, end := g.passes.blocks(i)
+		all = append(all,
+			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
+			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, weightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.write(w, first, end, lo, hi) }})
+	}
+	return all
+}
+
+// run computes items [lo, hi) of the pass over output blocks [pass, end), an item
+// being a group of input channels by one of output channels of a part.
+func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
+	k := g.ws.Set
+	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]
+	patch, tmp := w.Scratch[g.patch:g.tmp], w.Scratch[g.tmp:]
+	for item := lo; item < hi; item++ {
+		part, i, o := item/(g.inG*g.outG), item/g.outG%g.inG, item%g.outG
+		first, last := part*g.tiling.count/g.parts, (part+1)*g.tiling.count/g.parts
+		d := g.ws.Shared[part*kernel.Points*g.d.point:]
+		c0, c1 := i*g.inC/g.inG, (i+1)*g.inC/g.inG
+		k0, k1 := g.passes.group(pass, end, o, g.outG)
+		for t0 := first; t0 < last; t0 += g.tiling.block {
+			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
+				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
+				g.tiling.load(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
+				for s := range at.slices {
+					g.tiling.transform(k, gradientSide(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
+				}
+				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
+			}
+		}
+	}
+}
+
+// multiply adds the products of a chunk to the sums of input blocks [c0, c1)
+// and output blocks [k0, k1), which d begins with.
+func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
+	const tile = lanes * lanes
+	set, t := &g.ws.Set.GEMM, &g.tiling
+	for p := range kernel.Points {
+		for k := k0; k < k1; {
+			wide := set.Wide(k1 - k)
+			wNext, yNext, row := g.z.block, g.d.block, tile
+			if set.Joined {
+				wNext, yNext, row = g.z.tile, lanes, tile*wide
+			}
+			for tap := range t.taps {
+				// Outputs' slices [from, to) of the chunk have the tap inside the volume.
+				from := max(0, t.halo()-tap-at.z)
+				to := max(from, min(at.slices, t.depth+t.halo()-tap-at.z))
+				kernel.MultiplyRows(&set.Flat[wide], set.Rows, v[p*g.v.point+(from+tap)*at.n*g.v.tile:], z[p*g.z.point+(k-k0)*g.z.block+from*at.n*g.z.tile:],
+					d[p*g.d.point+(k-k0)*g.d.block+(tap*g.inC+c0)*row:], g.ws.Zeros, g.tables[wide], g.steps,
+					wNext*4, yNext*4, (to-from)*at.n, (c1-c0)*lanes, accumulate)
+			}
+			k += wide
+		}
+	}
+}
+
+// write adds the parts' sums and transforms them, for tiles of 8×8 weights of
+// the pass over output blocks [pass, end).
+func (g *WinogradGradient) write(w *threads.Worker, pass, end, lo, hi int) {
+	unit, depth := weightUnit(g.ws), g.tiling.taps
+	for i := lo; i < hi; i++ {
+		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
+		for k, last := pass+out, min(end, pass+out+unit); k < last; {
+			wide := 1
+			if unit > 1 {
+				wide = g.ws.Set.GEMM.Wide(last - k)
+			}
+			g.writeBlocks(w, k-pass, k, wide, in, tap)
+			k += wide
+		}
+	}
+}
+
+// writeBlocks is write for the tiles of a tap along the depth from input block in
+// to wide output blocks from out on, number at of the pass.
+func (g *WinogradGradient) writeBlocks(w *threads.Worker, at, out, wide, in, tap int) {
+	const tile = lanes * lanes
+	k, depth := g.ws.Set, g.tiling.taps
+	tmp, sum := &w.Scratch[g.tmp], w.Scratch[g.tmp+kernel.Points*k.Vector:]
+	sums, size := at*g.d.block+(tap*g.inC+in)*tile*wide, tile*wide
+	from, ld := g.ws.Shared[sums:], g.d.point
+	if g.parts > 1 {
+		for p := range kernel.Points {
+			at := func(part int) *float32 { return &g.ws.Shared[(part*kernel.Points+p)*g.d.point+sums] }
+			k.Add(at(0), at(1), &sum[p*size], size)
+			for part := 2; part < g.parts; part++ {
+				k.Add(&sum[p*size], at(part), &sum[p*size], size)
+			}
+		}
+		from, ld = sum, size
+	}
+	next := g.inC * depth * kernel.Taps * tile
+	dw := g.dw.Data[((out*g.inC+in)*depth+tap)*kernel.Taps*tile:]
+	if wide == 1 {
+		k.Winograd.WeightGradient(&from[0], &dw[0], tmp, ld*4)
+		return
+	}
+	for b := 0; b < wide; b += 2 {
+		k.Winograd.WeightGradientPair(&from[b*lanes], &dw[b*next], tmp, next*4, ld*4, wide*lanes*4)
+	}
+}

@@ -1,0 +1,83 @@
+package layer
+
+import (
+	"slices"
+
+	"lockstep/pkg/engine/cpu/internal/kernel"
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+	"lockstep/pkg/internal/plan"
+)
+
+// pointwise prepares operations that treat every float alike: padding stays
+// zero, for they take zeros to zero.
+func (x *Builder) pointwise(c Call) ([]threads.Task, error) {
+	y := c.Outputs[0]
+	if c.Fused {
+		return nil, nil // the gradient of a pooling has added it up
+	}
+	for _, o := range c.Inputs[:len(c.In)] {
+		if !slices.Equal(o.Shape, y.Shape) || o.Layout != y.Layout {
+			return nil, c.errorf("all tensors must have one shape, and none may be weights where another is an activation")
+		}
+	}
+	if c.Op == plan.OpAdd && (c.Inputs[0].Data == nil || c.Inputs[1].Data == nil) {
+		return x.addPieces(c), nil
+	}
+	n := y.Layout.Size(y.Shape)
+	a, b := c.Inputs[0].Data, c.Inputs[len(c.In)-1].Data
+	kernels := x.Set
+	run := func(at, n int) { kernels.Add(&a[at], &b[at], &y.Data[at], n) }
+	slope := float32(c.Attr.Slope)
+	switch c.Op {
+	case plan.OpReLU:
+		run = func(at, n int) { kernels.ReLU(&a[at], &y.Data[at], n) }
+	case plan.OpReLUBackward:
+		run = func(at, n int) { kernels.ReLUGrad(&a[at], &b[at], &y.Data[at], n) }
+	case plan.OpLeakyReLU:
+		run = func(at, n int) { kernels.Leaky(&a[at], &a[at], &y.Data[at], &slope, n) }
+	case plan.OpLeakyReLUBackward:
+		run = func(at, n int) { kernels.Leaky(&a[at], &b[at], &y.Data[at], &slope, n) }
+	case plan.OpTanhBackward:
+		run = func(at, n int) { kernels.TanhGrad(&a[at], &b[at], &y.Data[at], n) }
+	case plan.OpTanh:
+		x.NeedScratch(workspace.PieceFloats)
+		return x.tanh(a, y.Data, n), nil
+	}
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			run(i*workspace.PieceFloats, min(workspace.PieceFloats, n-i*workspace.PieceFloats))
+		}
+	}}}, nil
+}
+
+// addPieces adds activations plane by plane, of which one lies in a larger one.
+func (x *Builder) addPieces(c Call) []threads.Task {
+	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
+	channels := tensor.Blocks(y.Shape[1])
+	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			from, _ := a.Block(i/channels, i%channels)
+			other, _ := b.Block(i/channels, i%channels)
+			to, _ := y.Block(i/channels, i%channels)
+			x.Set.Add(&from[0], &other[0], &to[0], y.Plane())
+		}
+	}}}
+}
+
+// tanh is 2·(σ(2x) − 1/2), with the kernel that computes a logistic function.
+func (x *Builder) tanh(a, y []float32, n int) []threads.Task {
+	halves, two := kernel.AlignedFloats(workspace.PieceFloats), float32(2)
+	for i := range halves {
+		halves[i] = 0.5
+	}
+	kernels := x.Set
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.PieceFloats), Run: func(w *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			at, n := i*workspace.PieceFloats, min(workspace.PieceFloats, n-i*workspace.PieceFloats)
+			kernels.Add(&a[at], &a[at], &w.Scratch[0], n)
+			kernels.BCEGrad(&w.Scratch[0], &halves[0], &y[at], &two, n)
+		}
+	}}}
+}

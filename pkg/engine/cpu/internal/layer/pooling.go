@@ -1,0 +1,200 @@
+package layer
+
+import (
+	"math"
+	"slices"
+
+	"lockstep/pkg/engine/cpu/internal/tensor"
+	"lockstep/pkg/engine/cpu/internal/threads"
+	"lockstep/pkg/engine/cpu/internal/workspace"
+	"lockstep/pkg/internal/plan"
+)
+
+// poolAxes reads the attributes of a pooling of x to y, and checks the shapes.
+func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
+	window, ok1 := triple(c.Attr.Kernel, x.Logical, 1, 1)
+	stride, ok2 := triple(c.Attr.Stride, x.Logical, 1, 1)
+	ok3 := true
+	if len(c.Attr.Pad) > 0 {
+		pad, ok3 = triple(c.Attr.Pad, x.Logical, 0, 0)
+	}
+	if !ok1 || !ok2 || !ok3 {
+		return window, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+	}
+	fits := x.Layout == tensor.ActivationLayout && y.Layout == tensor.ActivationLayout && len(x.Logical) == len(y.Logical) && slices.Equal(x.Shape[:2], y.Shape[:2])
+	for i := range window {
+		full := x.Space[i] + 2*pad[i] - window[i]
+		fits = fits && full >= 0 && pad[i] < window[i] && y.Space[i] == full/stride[i]+1
+	}
+	if !fits {
+		return window, stride, pad, c.errorf("the shapes do not fit together with kernel %v, stride %v and pad %v", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
+	}
+	return window, stride, pad, nil
+}
+
+// maxPool prepares the maximum over windows, and its gradient.
+func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
+	in, y := c.Inputs[0], c.Outputs[0]
+	if c.Op == plan.OpMaxPoolBackward {
+		y = c.Inputs[1]
+	}
+	window, stride, pad, err := poolAxes(c, in, y)
+	if err != nil {
+		return nil, err
+	}
+	if n := window[0] * window[1] * window[2]; n > 256 {
+		return nil, c.errorf("the window has %d elements: this engine takes at most 256, for it keeps which is the greatest in a byte", n)
+	}
+	p := &pooling{ws: x.Workspace, in: in, y: y, window: window, stride: stride, pad: pad, index: c.Index}
+	if !c.Attr.PadZeros {
+		p.outside = float32(math.Inf(-1))
+	}
+	p.direct = window[0] == 1 && pad == [3]int{}
+	if !p.direct {
+		p.width = (y.Space[2]-1)*stride[2] + window[2]
+		x.NeedScratch(window[0]*window[1]*p.width*lanes + y.Space[2]*lanes)
+	}
+	rows := y.Space[0] * y.Space[1] // of a plane of y
+	if c.Op == plan.OpMaxPool {
+		return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
+			for i := lo; i < hi; i++ {
+				plane, row := i/rows, i%rows
+				to, _ := y.Block(plane/tensor.Blocks(in.Shape[1]), plane%tensor.Blocks(in.Shape[1]))
+				p.maxima(w, plane, row, to[row*y.Space[2]*lanes:])
+			}
+		}}}, nil
+	}
+	p.dy, p.dx = c.Inputs[2], c.Outputs[0]
+	if !slices.Equal(p.dy.Logical, y.Logical) || !slices.Equal(p.dx.Logical, in.Logical) || p.dx.Layout != tensor.ActivationLayout {
+		return nil, c.errorf("dy must have the shape of y, and dx that of x")
+	}
+	p.add = c.Fused
+	run := threads.Task{Items: p.planes(), Run: func(w *threads.Worker, lo, hi int) {
+		for plane := lo; plane < hi; plane++ {
+			if p.direct {
+				p.gradient(plane)
+			} else {
+				p.spread(w, plane)
+			}
+		}
+	}}
+	if c.Indexed {
+		return []threads.Task{run}, nil
+	}
+	// No kernel of the program has found the maxima.
+	at := 0
+	if !p.direct {
+		at = window[0] * window[1] * p.width * lanes
+	}
+	x.NeedScratch(at + y.Space[2]*lanes)
+	return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			p.maxima(w, i/rows, i%rows, w.Scratch[at:])
+		}
+	}}, run}, nil
+}
+
+// pooling is a prepared maximum over windows, or its gradient.
+type pooling struct {
+	ws                  *workspace.Workspace
+	in, y, dy, dx       tensor.Operand
+	window, stride, pad [3]int
+	outside             float32 // what stands in the padding
+	direct              bool    // windows are read where they lie: they are flat, and reach nowhere outside
+	width               int     // pixels of a row of windows
+	index               []byte  // which element of its window each maximum is
+	add                 bool    // dx holds something that the gradient is added to
+}
+
+// planes is the number of channel blocks of all images.
+func (p *pooling) planes() int { return p.in.Shape[0] * tensor.Blocks(p.in.Shape[1]) }
+
+// maxima writes a row of maxima to y, and to the index.
+func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
+	channels, inRow, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
+	x, norm := p.in.Block(plane/channels, plane%channels)
+	index := &p.index[(plane*p.y.Space[0]*p.y.Space[1]+row)*cols*lanes]
+	kh, kw, step := p.window[1], p.window[2], p.stride[2]*lanes*4
+	if p.direct {
+		if norm == nil {
+			norm = p.ws.Identity
+		}
+		from := (row/p.y.Space[1]*p.stride[0]*p.in.Space[1] + row%p.y.Space[1]*p.stride[1]) * inRow
+		p.ws.Set.MaxPool(&x[from], &y[0], &norm[0], index, cols, kh, kw, inRow*4, step)
+		return
+	}
+	p.eachRow(row, w.Scratch, func(band []float32, at, first, pixels int) {
+		for i := range band {
+			band[i] = p.outside
+		}
+		if at < 0 {
+			return
+		}
+		to := band[first*lanes:]
+		if norm == nil {
+			copy(to[:pixels*lanes], x[at:])
+		} else {
+			p.ws.Set.Normalize(&x[at], &to[0], &norm[0], pixels)
+		}
+	})
+	p.ws.Set.MaxPool(&w.Scratch[0], &y[0], &p.ws.Identity[0], index, cols, p.window[0]*kh, kw, p.width*lanes*4, step)
+}
+
+// eachRow calls f for each row of the windows of a row of outputs: its place in
+// scratch, and of the input that it covers the first float (−1 where it is
+// padding alone), where in the row that begins, and its pixels.
+func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
+	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
+	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
+	pixels := min(w, p.width-p.pad[2])
+	for i := range p.window[0] * p.window[1] {
+		z, y := z0+i/p.window[1], y0+i%p.window[1]
+		at := (z*h + y) * w * lanes
+		if z < 0 || z >= d || y < 0 || y >= h {
+			at = -1
+		}
+		f(scratch[i*p.width*lanes:][:p.width*lanes], at, p.pad[2], pixels)
+	}
+}
+
+// gradient writes a plane of dx, or adds to it.
+func (p *pooling) gradient(plane int) {
+	channels, inRow, rows, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
+	dx, _ := p.dx.Block(plane/channels, plane%channels)
+	dy, _ := p.dy.Block(plane/channels, plane%channels)
+	height := p.in.Space[0] * p.in.Space[1]
+	cleared := 0 // rows of dx, cleared just before they are written, while they are in the cache
+	if p.add {
+		cleared = height
+	}
+	for r := range p.y.Space[0] * rows {
+		from := r/rows*p.stride[0]*p.in.Space[1] + r%rows*p.stride[1]
+		if end := min(height, from+p.window[1]); end > cleared {
+			clear(dx[cleared*inRow : end*inRow])
+			cleared = end
+		}
+		p.ws.Set.MaxPoolGrad(&p.index[(plane*p.y.Space[0]*rows+r)*cols*lanes], &dy[r*cols*lanes], &dx[from*inRow], cols, p.window[1], p.window[2], inRow*4, p.stride[2]*lanes*4)
+	}
+	clear(dx[cleared*inRow : height*inRow])
+}
+
+// spread is gradient for windows of three dimensions or with padding: a row of
+// windows is taken apart in scratch memory.
+func (p *pooling) spread(w *threads.Worker, plane int) {
+	channels, rows, cols := tensor.Blocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
+	dx, _ := p.dx.Block(plane/channels, plane%channels)
+	dy, _ := p.dy.Block(plane/channels, plane%channels)
+	if !p.add {
+		clear(dx[:p.dx.Plane()])
+	}
+	height := p.window[0] * p.window[1]
+	for r := range rows {
+		clear(w.Scratch[:height*p.width*lanes])
+		p.ws.Set.MaxPoolGrad(&p.index[(plane*rows+r)*cols*lanes], &dy[r*cols*lanes], &w.Scratch[0], cols, height, p.window[2], p.width*lanes*4, p.stride[2]*lanes*4)
+		p.eachRow(r, w.Scratch, func(band []float32, at, first, pixels int) {
+			if at >= 0 {
+				p.ws.Set.Add(&band[first*lanes], &dx[at], &dx[at], pixels*lanes)
+			}
+		})
+	}
+}

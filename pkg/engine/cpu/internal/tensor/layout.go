@@ -1,0 +1,119 @@
+package tensor
+
+import "lockstep/pkg/engine/cpu/internal/kernel"
+
+// RegionAlign is what the regions of a flat buffer are padded to, in floats.
+const RegionAlign = kernel.CacheLine / 4
+
+// Layout says how a tensor's logical elements lie in memory.
+type Layout uint8
+
+const (
+	VectorLayout     Layout = iota // [n], padded to a multiple of eight
+	ActivationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
+	WeightLayout                   // [k,c,…] as [⌈k/8⌉][⌈c/8⌉][…][8 of c][8 of k]
+)
+
+// String names l in errors.
+func (l Layout) String() string {
+	return [...]string{"vector", "activation", "weight"}[l]
+}
+
+// Blocks is the number of blocks that c channels fill.
+func Blocks(c int) int { return CeilDiv(c, lanes) }
+
+// Folded is a shape of any number of dimensions as four, as far as memory goes:
+// [n,k] is [n,k,1,1], and [n,c,d,h,w] is [n,c,d·h,w]. A vector stays as it is.
+func Folded(shape []int) []int {
+	switch len(shape) {
+	case 2:
+		return []int{shape[0], shape[1], 1, 1}
+	case 5:
+		return []int{shape[0], shape[1], shape[2] * shape[3], shape[4]}
+	}
+	return shape
+}
+
+// Spatial is the depth, height and width of a shape; what it lacks is 1.
+func Spatial(shape []int) (s [3]int) {
+	s = [3]int{1, 1, 1}
+	if n := len(shape) - 2; n > 0 {
+		copy(s[3-n:], shape[2:])
+	}
+	return s
+}
+
+// Size is the number of floats of a tensor, padding included.
+func (l Layout) Size(shape []int) int {
+	shape = Folded(shape)
+	switch l {
+	case ActivationLayout:
+		return shape[0] * Blocks(shape[1]) * shape[2] * shape[3] * lanes
+	case WeightLayout:
+		return Blocks(shape[0]) * Blocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
+	default:
+		return RoundUp(Elements(shape), lanes)
+	}
+}
+
+// Runs calls f for runs of elements that are adjacent in logical order and
+// evenly spaced in memory: element i of a run is logical index first+i and
+// memory index at+i·stride.
+func (l Layout) Runs(shape []int, f func(first, at, count, stride int)) {
+	shape = Folded(shape)
+	switch l {
+	case ActivationLayout:
+		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
+		for i := range n {
+			for j := range c {
+				f((i*c+j)*hw, (i*Blocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
+			}
+		}
+	case WeightLayout:
+		k, c, rs := shape[0], shape[1], shape[2]*shape[3]
+		for i := range k {
+			for j := range c {
+				at := ((i/lanes*Blocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
+				f((i*c+j)*rs, at, rs, lanes*lanes)
+			}
+		}
+	default:
+		f(0, 0, Elements(shape), 1)
+	}
+}
+
+// Pack copies src, in logical order, to its places in dst; padding is left as it is.
+func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
+	l.Runs(shape, func(first, at, count, stride int) {
+		for _, v := range src[first : first+count] {
+			dst[at] = float32(v)
+			at += stride
+		}
+	})
+}
+
+// Unpack copies the logical elements of src to dst, in logical order.
+func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) {
+	l.Runs(shape, func(first, at, count, stride int) {
+		out := dst[first : first+count]
+		for i := range out {
+			out[i] = T(src[at])
+			at += stride
+		}
+	})
+}
+
+// Elements is the number of logical elements of a shape.
+func Elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// RoundUp is the least multiple of m that is not less than n.
+func RoundUp(n, m int) int { return (n + m - 1) / m * m }
+
+// CeilDiv is n/m rounded up, for n ≥ 0.
+func CeilDiv(n, m int) int { return (n + m - 1) / m }
