@@ -26,7 +26,7 @@ func onSimulatedGPU(o engine.Options) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cuda.NewOn(libraries, o, 0)
+	return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 }
 
 // TestGPURuns: what a report holds, and that every kernel's time and every task's
@@ -106,7 +106,7 @@ func TestGPUKernelsLeftOut(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewOn(libraries, o, 0)
+		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	var lines strings.Builder
 	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
@@ -127,7 +127,7 @@ func TestGPUNetworks(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewOn(libraries, o, 0)
+		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	for _, name := range []string{"resnet50v2"} {
 		r, err := GPURuns(t.Context(), GPUOptions{Model: name, Repeats: 1, Steps: 1, shape: &Shape{Network: name, Batch: 1}, open: open})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func simulatedGPU(t *testing.T, place Place) Place {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewOn(s, o, localRank)
+		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	return place
 }

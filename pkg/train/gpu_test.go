@@ -24,7 +24,7 @@ func gpuEngine(t *testing.T, m *clibtest.Machine, localRank int) *cuda.Engine {
 	}
 	o := engine.DefaultOptions()
 	o.Device = "cuda"
-	e, err := cuda.NewOn(libraries, o, localRank)
+	e, err := cuda.NewWithLibraries(libraries, os.Getenv, o, localRank)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"unsafe"
@@ -29,7 +30,7 @@ func TestNoticesOfTheEngine(t *testing.T) {
 			}
 			return get(d, name, typ, want, got, values)
 		}
-		return cuda.NewOn(s, o, localRank)
+		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	cfg := onGPU(tiny())
 	cfg.Epochs = 1

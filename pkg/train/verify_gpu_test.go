@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func gpuEach(t *testing.T, n int) Place {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewOn(s, o, localRank)
+		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	return place
 }

@@ -16,7 +16,7 @@ import (
 
 	"lockstep/pkg/bench"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/selftest"
 	"lockstep/pkg/internal/buildid"
 )
 
@@ -81,13 +81,13 @@ U-Nets in bf16 compare with the reference. The exit code is 1 when these differ.
 			if err := noGPU(); err != nil {
 				return err
 			}
-			first, err := cuda.RunFirst(c.Context())
+			first, err := selftest.First(c.Context())
 			e := json.NewEncoder(c.OutOrStdout())
 			e.SetIndent("", " ")
 			writeErr := e.Encode(struct {
 				Build   string          `json:"build"`
 				Machine *engine.Machine `json:"machine"`
-				cuda.First
+				selftest.FirstReport
 			}{buildid.ID, engine.Devices(), first})
 			return errors.Join(err, writeErr)
 		},
@@ -96,16 +96,16 @@ U-Nets in bf16 compare with the reference. The exit code is 1 when these differ.
 
 // selfTested is what the self-test writes as JSON.
 type selfTested struct {
-	Build   string       `json:"build"`
-	Device  string       `json:"device"`
-	Seed    uint64       `json:"seed"`
-	Seconds float64      `json:"seconds"`
-	Failed  int          `json:"failed"`
-	Checks  []cuda.Check `json:"checks"`
+	Build   string           `json:"build"`
+	Device  string           `json:"device"`
+	Seed    uint64           `json:"seed"`
+	Seconds float64          `json:"seconds"`
+	Failed  int              `json:"failed"`
+	Checks  []selftest.Check `json:"checks"`
 }
 
 func gpuSelfTestCommand() *cobra.Command {
-	var o cuda.SelfTestOptions
+	var o selftest.Options
 	var asJSON, small bool
 	c := &cobra.Command{
 		Use:   "selftest",
@@ -130,16 +130,16 @@ that may be. The exit code is 1 when a check fails.
 			if o.Seed == 0 {
 				o.Seed = rand.Uint64N(math.MaxInt64) + 1
 			}
-			o.Report = func(k cuda.Check) {
+			o.Report = func(k selftest.Check) {
 				if !k.OK {
 					fmt.Fprintf(c.ErrOrStderr(), "FAILED %s, %s, %s: %.3g, may be %.3g; %s\n", k.Name, k.Type, k.Shape, k.Error, k.Bound, k.Detail)
 				}
 			}
 			begin := time.Now()
-			checks, err := cuda.SelfTest(c.Context(), o)
+			checks, err := selftest.Run(c.Context(), o)
 			r := selfTested{
 				Build: buildid.ID, Device: deviceName(), Seed: o.Seed, Seconds: time.Since(begin).Seconds(),
-				Failed: cuda.Failed(checks), Checks: checks,
+				Failed: selftest.Failed(checks), Checks: checks,
 			}
 			if writeErr := r.write(c.OutOrStdout(), asJSON); writeErr != nil {
 				return writeErr
@@ -153,7 +153,7 @@ that may be. The exit code is 1 when a check fails.
 	f := c.Flags()
 	f.BoolVar(&asJSON, "json", false, "as JSON")
 	f.StringVar(&o.Device, "device", "cuda", "cuda, or cuda:1 for the second GPU")
-	f.StringSliceVar(&o.Precisions, "precision", nil, "of "+strings.Join(cuda.SelfTestPrecisions(), ", ")+" (default: all)")
+	f.StringSliceVar(&o.Precisions, "precision", nil, "of "+strings.Join(selftest.Precisions(), ", ")+" (default: all)")
 	f.StringVar(&o.Only, "only", "", "checks whose name has this in it")
 	f.Uint64Var(&o.Seed, "seed", 0, "of the data; 0: another one each time")
 	f.BoolVar(&small, "small", false, "leave the shapes of real networks out")

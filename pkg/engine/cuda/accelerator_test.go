@@ -113,3 +113,11 @@ func TestLossScaleGoesOn(t *testing.T) {
 		t.Errorf("bf16: %v", err)
 	}
 }
+
+// TestDevicePropertiesOfOldCUDNN: an older cuDNN has no properties of the device.
+func TestDevicePropertiesOfOldCUDNN(t *testing.T) {
+	old := openOn(t, clibtest.New(clibtest.Options{CUDNNVersion: 90500}), gpuOptions("fp32"))
+	if text, err := old.DeviceProperties(); text != "" || err == nil || !strings.Contains(err.Error(), "cudnnBackendCreateDescriptor of type 38") {
+		t.Errorf("cuDNN 9.5: %q, %v", text, err)
+	}
+}

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// cacheVariable is the environment variable that names the folder of the tuning
-// cache; "off" keeps none.
-const cacheVariable = "LOCKSTEP_TUNING_CACHE"
+// CacheVariable is the environment variable that names the folder of the tuning cache;
+// "off" keeps none.
+const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 
 // cacheFormat is the version of the files; others are ignored.
 const cacheFormat = 1
@@ -60,7 +60,7 @@ const saveEvery = 10 * time.Second
 
 // cacheFolder is where tuning files lie, or "" for none.
 func cacheFolder(getenv func(string) string) string {
-	switch dir := getenv(cacheVariable); dir {
+	switch dir := getenv(CacheVariable); dir {
 	case "off":
 		return ""
 	case "":

@@ -74,7 +74,7 @@ func TestCache(t *testing.T) {
 func TestCacheFolder(t *testing.T) {
 	env := func(v string) func(string) string {
 		return func(name string) string {
-			if name != cacheVariable {
+			if name != CacheVariable {
 				t.Errorf("asks for %s", name)
 			}
 			return v

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -30,7 +30,7 @@ func (x *executable) feature(id int) kernels.Map {
 }
 
 // typ is a tensor's element type as our kernels name it.
-func (x *executable) typ(id int) kernels.Type { return kernelType(x.places[id].typ) }
+func (x *executable) typ(id int) kernels.Type { return number.KernelType(x.places[id].typ) }
 
 // compile readies everything but the convolutions of one task.
 func (x *executable) compile(t task) ([]command, error) {
@@ -119,7 +119,7 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	if len(t.in) > 1 {
 		e.B = x.feature(t.in[1])
 	}
-	switch typ := kernelType(y.typ); t.op {
+	switch typ := number.KernelType(y.typ); t.op {
 	case plan.OpReLU:
 		return e.ReLU(typ)
 	case plan.OpReLUBackward:
@@ -283,14 +283,14 @@ func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error)
 	}
 	if len(t.in) == 2 {
 		b.Loss = x.pointer(t.out[0])
-		return b, kernelType(z.typ), nil
+		return b, number.KernelType(z.typ), nil
 	}
 	dz := x.places[t.out[0]]
 	if dz.typ != z.typ {
 		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
 	}
 	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.control.ptr), x.pointer(t.out[0]), dz.pitch
-	return b, kernelType(z.typ), nil
+	return b, number.KernelType(z.typ), nil
 }
 
 func (x *executable) entropy(t task) ([]kernels.Launch, error) {
@@ -389,13 +389,13 @@ func (x *executable) reshape(t task) ([]command, error) {
 	planar := kernels.Pointer(x.scratch.ptr)
 	out, err := x.gpu.calls(kernels.Transpose{
 		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.padded(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
-	}.ToPlanar(kernelType(src.typ)))
+	}.ToPlanar(number.KernelType(src.typ)))
 	if err != nil {
 		return nil, err
 	}
 	in, err := x.gpu.calls(kernels.Transpose{
 		Batch: dst.rows(), Channels: dst.channels(), Spatial: dst.points(), Padded: dst.padded(), Planar: planar, Rows: x.pointer(t.out[0]), Pitch: dst.pitch,
-	}.ToRows(kernelType(dst.typ)))
+	}.ToRows(number.KernelType(dst.typ)))
 	return append(out, in...), err
 }
 
@@ -450,7 +450,7 @@ func (x *executable) copyChannels(t task) ([]command, error) {
 		c.Channels = src.channels()
 		c.Dst += shift
 	}
-	return x.gpu.calls(c.Launches(kernelType(src.typ)))
+	return x.gpu.calls(c.Launches(number.KernelType(src.typ)))
 }
 
 // scratchFor is the scratch memory, in bytes, that a task needs while it runs.
@@ -475,15 +475,4 @@ func (x *executable) scratchFor(t task) int {
 		return n
 	}
 	return 0
-}
-
-// lowType is the element type of activations.
-func lowType(precision string) device.Type {
-	switch precision {
-	case "bf16":
-		return device.BF16
-	case "fp16":
-		return device.F16
-	}
-	return device.F32
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
 )
@@ -80,7 +81,7 @@ func (x *executable) resultOf(c convolution, one candidate, v variant) (out []fl
 		if err != nil {
 			return nil, err
 		}
-		values := decode(p.typ, data)
+		values := number.Decode(p.typ, data)
 		for i := range n {
 			out = append(out, values[i*pitch:][:channels]...)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
@@ -130,7 +131,7 @@ func TestOperandsWithGaps(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := gpuOptions("fp32")
 			o.Convolution, o.ConcatInPlace = c.convolution, c.inPlace
-			x := loaded(t, openOn(t, simulated(t, clibtest.Options{Gaps: c.gaps}), o), p, g)
+			x := loaded(t, openOn(t, cudatest.Machine(t, clibtest.Options{Gaps: c.gaps}), o), p, g)
 			e, ok := x.(*executable)
 			if !ok {
 				t.Fatalf("loaded a %T", x)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
@@ -205,7 +206,7 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 		switch {
 		case err != nil:
 		case t.sums != nil:
-			after, err := x.gpu.calls(x.normGrad(t).Reduce(kernelType(c.x.typ)))
+			after, err := x.gpu.calls(x.normGrad(t).Reduce(number.KernelType(c.x.typ)))
 			if err != nil {
 				return nil, err
 			}
@@ -258,7 +259,7 @@ func (x *executable) withoutGaps(c convolution) (whole convolution, before, afte
 		if o.written {
 			copied.Src, copied.Dst, copied.SrcPitch, copied.DstPitch = copied.Dst, copied.Src, copied.DstPitch, copied.SrcPitch
 		}
-		launches, err := x.gpu.calls(copied.Launches(kernelType(p.typ)))
+		launches, err := x.gpu.calls(copied.Launches(number.KernelType(p.typ)))
 		if err != nil {
 			return c, nil, nil, err
 		}
@@ -358,7 +359,7 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 	op.DW = low.w.tensor(idW)
 	cast.ops[last] = op
 	var err error
-	cast.after, err = x.gpu.calls(kernels.CastToF32(kernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+	cast.after, err = x.gpu.calls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
 	cast.graph += float64(low.w.bytes() - c.w.bytes())
 	cast.behind = float64(low.w.bytes() + c.w.bytes())
 	return []variant{direct, cast}, err
@@ -370,7 +371,7 @@ func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
 	s := t.sums
 	direct, fused := x.alone(c), x.alone(c)
 	var err error
-	direct.after, err = x.gpu.calls(x.normGrad(t).Reduce(kernelType(c.x.typ)))
+	direct.after, err = x.gpu.calls(x.normGrad(t).Reduce(number.KernelType(c.x.typ)))
 	direct.behind = float64(2 * c.x.bytes())
 	fused.ops = c.withNormSums()
 	fused.graph += float64(c.x.bytes())

@@ -192,17 +192,6 @@ func (g *gpu) failed(err error) error {
 	return err
 }
 
-// kernelType is a type as our kernels name it.
-func kernelType(t device.Type) kernels.Type {
-	switch t {
-	case device.F16:
-		return kernels.F16
-	case device.BF16:
-		return kernels.BF16
-	}
-	return kernels.F32
-}
-
 // dnnType is a type as cuDNN names it.
 func dnnType(t device.Type) cudnn.DataType {
 	switch t {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/cudnn"
@@ -43,7 +44,7 @@ func New(o engine.Options, localRank int) (engine.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start cuda engine: %w\nto go on without a GPU use --device cpu", err)
 	}
-	return start(libraries, o, localRank, os.Getenv)
+	return NewWithLibraries(libraries, os.Getenv, o, localRank)
 }
 
 // DeviceCount returns the number of GPUs that this process may use.
@@ -55,12 +56,13 @@ func DeviceCount() (int, error) {
 	return libraries.Driver.DeviceCount()
 }
 
-// start is New with the libraries given.
-func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) string) (*Engine, error) {
+// NewWithLibraries is New with open libraries, such as those of a simulated machine, and
+// with environment variables from getenv.
+func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Options, localRank int) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	number, ok := o.CUDA()
+	ordinal, ok := o.CUDA()
 	if !ok {
 		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
 	}
@@ -72,27 +74,27 @@ func start(s *stack.Stack, o engine.Options, localRank int, getenv func(string) 
 		e.tf32 = true
 	}
 	types := []kernels.Type{kernels.F32}
-	if low := kernelType(lowType(o.Precision)); low != kernels.F32 {
+	if low := number.KernelType(number.Low(o.Precision)); low != kernels.F32 {
 		types = append(types, low)
 	}
 	begin := func() error {
-		if number < 0 {
+		if ordinal < 0 {
 			n, err := s.Driver.DeviceCount()
 			if err != nil {
 				return err
 			}
 			if n > 0 {
-				number = localRank % n
+				ordinal = localRank % n
 			}
 		}
 		var err error
-		e.gpu, err = openGPU(s, number, types, cacheFolder(getenv))
+		e.gpu, err = openGPU(s, ordinal, types, cacheFolder(getenv))
 		return err
 	}
 	end := func() { _ = e.gpu.close() } // The process lets go of what is left.
 	var err error
 	if e.thread, err = startThread(begin, end); err != nil {
-		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(number, 0), err)
+		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(ordinal, 0), err)
 	}
 	// A plan of cuDNN's is good for one version of it, on one kind of device.
 	e.cache = openCache(cacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))

@@ -56,7 +56,7 @@ func TestContextAndStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // another engine after the first
-		e, err := start(s, gpuOptions("fp32"), 0, func(string) string { return "off" })
+		e, err := NewWithLibraries(s, func(string) string { return "off" }, gpuOptions("fp32"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func TestStartErrors(t *testing.T) {
 		if c.change != nil {
 			c.change(&o)
 		}
-		_, err = start(s, o, 0, noEnvironment)
+		_, err = NewWithLibraries(s, noEnvironment, o, 0)
 		if err == nil {
 			t.Errorf("%s: it starts", c.name)
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/cudnn"
@@ -106,7 +107,7 @@ func (x *executable) Output(name string, dst []float32) error {
 			if err != nil {
 				return err
 			}
-			unpack(p.layout, dst, decode(p.typ, data))
+			unpack(p.layout, dst, number.Decode(p.typ, data))
 			return nil
 		}
 		return errors.New("the program has no such output")

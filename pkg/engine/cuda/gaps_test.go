@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -54,7 +56,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 			t.Run(fmt.Sprintf("gaps-%d/in-place-%v", gaps, inPlace), func(t *testing.T) {
 				o := gpuOptions("fp16")
 				o.ConcatInPlace = inPlace
-				x := firstStep(t, openOn(t, simulated(t, clibtest.Options{Gaps: gaps}), o), g, p)
+				x := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Gaps: gaps}), o), g, p)
 				if x.folded() == 0 {
 					t.Errorf("none of %d batch norms is part of its convolutions", len(x.prologues))
 				}
@@ -85,7 +87,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 				if (statistics > 0 && sums > 0) != inPlace || (copies > 0) != (inPlace && gaps == clibtest.GapsRefused) {
 					t.Errorf("%d convolutions with statistics, and %d with sums, have gaps; %d have copies", statistics, sums, copies)
 				}
-				if c := cosine(gradientsOf(t, x), truths); !(c > 0.995) {
+				if c := number.Cosine(gradientsOf(t, x), truths); !(c > 0.995) {
 					t.Errorf("the gradients' cosine with the reference's is %v", c)
 				}
 				near(t, "running statistics", statesOf(t, x), statesOf(t, want), 2e-3)

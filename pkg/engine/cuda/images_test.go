@@ -26,7 +26,7 @@ func TestCompiledOnce(t *testing.T) {
 	compiled := func(precision string) int {
 		t.Helper()
 		m.Reset()
-		e, err := start(libraries, gpuOptions(precision), 0, noEnvironment)
+		e, err := NewWithLibraries(libraries, noEnvironment, gpuOptions(precision), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -85,7 +86,7 @@ func (x *executable) packing() ([]command, error) {
 		list, err := x.gpu.calls(kernels.Transpose{
 			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.points(), Padded: p.padded(),
 			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
-		}.ToRows(kernelType(p.typ)))
+		}.ToRows(number.KernelType(p.typ)))
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", t.Name, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -27,7 +28,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if e.gpu.lost != nil {
 		return nil, e.gpu.lost
 	}
-	low := lowType(e.options.Precision)
+	low := number.Low(e.options.Precision)
 	l, err := lower(p, low, e.options)
 	if err != nil {
 		return nil, err
@@ -233,7 +234,7 @@ func (x *executable) fillConstants() error {
 		l := x.places[id].layout
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
-		if err := x.gpu.write(x.address(id), encode(l.typ, memory)); err != nil {
+		if err := x.gpu.write(x.address(id), number.Encode(l.typ, memory)); err != nil {
 			return err
 		}
 	}
@@ -425,7 +426,7 @@ func (g *gpu) noise(b block, typ device.Type) error {
 		state = state*1664525 + 1013904223 // Numerical Recipes' generator
 		v[i] = float32(int32(state)) / (1 << 31)
 	}
-	if err := g.write(b.ptr, encode(typ, v)); err != nil {
+	if err := g.write(b.ptr, number.Encode(typ, v)); err != nil {
 		return err
 	}
 	for done := n; done < b.bytes; {

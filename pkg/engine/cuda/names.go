@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
 )
@@ -61,7 +62,7 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 		return nil, err
 	}
 	v := make([]float64, elements(r.layout.shape))
-	unpack(r.layout, v, decode(device.F32, data))
+	unpack(r.layout, v, number.Decode(device.F32, data))
 	return v, nil
 }
 
@@ -108,7 +109,7 @@ func (x *executable) Set(name string, v []float64) error {
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
 		x.store.stale = true
-		return x.gpu.write(p.at(p.flat.ptr), encode(device.F32, memory))
+		return x.gpu.write(p.at(p.flat.ptr), number.Encode(device.F32, memory))
 	})
 	if err != nil {
 		return fmt.Errorf("set tensor: %w", err)

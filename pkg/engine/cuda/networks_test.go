@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -74,7 +75,7 @@ func TestNetworkGradients(t *testing.T) {
 						near(t, "gradient of "+q.Name, own, truth, 5e-3)
 					}
 				}
-				if cos := cosine(a, b); !(cos > c.cosine) {
+				if cos := number.Cosine(a, b); !(cos > c.cosine) {
 					t.Errorf("the gradients' cosine with the reference's is %v", cos)
 				}
 				if err := checkPadding(x); err != nil {
@@ -119,11 +120,11 @@ func TestRecompute(t *testing.T) {
 				for name := range want {
 					near(t, name, got[name], want[name], 0)
 				}
-				kept, err := lower(p, lowType(c.precision), fusing(c.fuse, true))
+				kept, err := lower(p, number.Low(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}
-				less, err := lower(r, lowType(c.precision), fusing(c.fuse, true))
+				less, err := lower(r, number.Low(c.precision), fusing(c.fuse, true))
 				if err != nil {
 					t.Fatal(err)
 				}

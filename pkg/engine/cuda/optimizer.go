@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -155,9 +156,9 @@ func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Upd
 		u.N, u.W, u.G, u.Low = s.size, at(whole.W, s.param, 4), at(whole.G, s.grad, 4), at(whole.Low, s.param, x.low.Size())
 		u.M, u.V, u.Buffer = at(whole.M, s.param, 4), at(whole.V, s.param, 4), at(whole.Buffer, s.param, 4)
 		if r.Rule == optim.RuleSGD {
-			l.add(u.SGD(kernelType(x.low)))
+			l.add(u.SGD(number.KernelType(x.low)))
 		} else {
-			l.add(u.Adam(kernelType(x.low)))
+			l.add(u.Adam(number.KernelType(x.low)))
 		}
 	}
 }
@@ -170,9 +171,9 @@ func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.U
 	}
 	for first := 0; first < len(x.runs.parts); first += step {
 		if r.Rule == optim.RuleLARS {
-			l.add(x.layers.LARS(kernelType(x.low), whole, r.Trust, first, first+step))
+			l.add(x.layers.LARS(number.KernelType(x.low), whole, r.Trust, first, first+step))
 		} else {
-			l.add(x.layers.LAMB(kernelType(x.low), whole, first, first+step))
+			l.add(x.layers.LAMB(number.KernelType(x.low), whole, first, first+step))
 		}
 	}
 }
@@ -209,7 +210,7 @@ func (x *executable) refresh() error {
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {
 		return nil
 	}
-	list, err := x.gpu.calls(kernels.CastFromF32(kernelType(x.low), kernels.Pointer(s.masters.ptr), kernels.Pointer(s.copies.ptr), s.elements))
+	list, err := x.gpu.calls(kernels.CastFromF32(number.KernelType(x.low), kernels.Pointer(s.masters.ptr), kernels.Pointer(s.copies.ptr), s.elements))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -50,7 +51,7 @@ func together(t *testing.T, n int, f func(i int) error) {
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, simulated(t, clibtest.Options{}), o)})
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, cudatest.Machine(t, clibtest.Options{}), o)})
 	}
 	return ranks
 }
@@ -156,7 +157,7 @@ func TestDataParallel(t *testing.T) {
 			if c.make != nil {
 				ranks = c.make(t, c.ranks, o)
 			} else {
-				ranks = onTheirOwn(t, c.ranks, o, strategy.NCCLOptions{}, simulated)
+				ranks = onTheirOwn(t, c.ranks, o, strategy.NCCLOptions{}, cudatest.Machine)
 			}
 			replicas := make([]engine.Executable, c.ranks)
 			for i, r := range ranks {
@@ -198,7 +199,7 @@ func distance(a, b []float64) float64 {
 
 // TestNCCLRefusesASharedGPU: two ranks of one GPU are told so, at the start.
 func TestNCCLRefusesASharedGPU(t *testing.T) {
-	m := simulated(t, clibtest.Options{})
+	m := cudatest.Machine(t, clibtest.Options{})
 	groups := collective.InProcess(2)
 	engines := []*Engine{openOn(t, m, gpuOptions("fp32")), openOn(t, m, gpuOptions("fp32"))}
 	together(t, 2, func(i int) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/plan"
@@ -29,13 +30,13 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 	if err := plan.Validate(p); err != nil {
 		return nil, err
 	}
-	low := lowType(o.Precision)
+	low := number.Low(o.Precision)
 	l, err := lower(p, low, o)
 	if err != nil {
 		return nil, err
 	}
 	g := &gpu{functions: map[string]driver.Function{}}
-	for _, k := range kernels.List(kernels.F32, kernelType(low)) {
+	for _, k := range kernels.List(kernels.F32, number.KernelType(low)) {
 		g.functions[k.Name] = 0
 	}
 	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low, gradAt: map[string]region{}, picks: map[int]chosen{}}

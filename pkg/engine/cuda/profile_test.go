@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cupti"
@@ -308,7 +309,7 @@ func tracedRanks(t *testing.T, ranks []rank) map[string]int {
 func TestExchangeTraced(t *testing.T) {
 	o := gpuOptions("fp32")
 	for row, ranks := range map[string][]rank{
-		"exchange: exchange bucket %d":  onTheirOwn(t, 2, o, strategy.NCCLOptions{}, simulated),
+		"exchange: exchange bucket %d":  onTheirOwn(t, 2, o, strategy.NCCLOptions{}, cudatest.Machine),
 		"host: all-reduce of bucket %d": onOneGPU(t, 2, o),
 	} {
 		spans := tracedRanks(t, ranks)
@@ -381,7 +382,7 @@ func TestKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	launched := map[string]int{}
-	for _, commands := range x.(*executable).ofExecutable() {
+	for _, commands := range x.(*executable).stepCommands() {
 		for _, c := range commands {
 			if n, ok := c.(*named); ok {
 				c = n.command
@@ -430,7 +431,7 @@ func TestKernelsRefused(t *testing.T) {
 		l.Start = func() error { return cupti.InsufficientPrivileges }
 		return l, err
 	}
-	e, err := start(libraries, gpuOptions("bf16"), 0, noEnvironment)
+	e, err := NewWithLibraries(libraries, noEnvironment, gpuOptions("bf16"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

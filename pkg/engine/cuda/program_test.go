@@ -2,15 +2,14 @@ package cuda
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cuda/kernels/hostsim"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/plan"
@@ -30,27 +29,9 @@ type node struct {
 // program builds n's program.
 func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
 
-// kernelsOnHost are the kernels, compiled for this processor once.
-var kernelsOnHost = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
-
-// simulated is a machine with a simulated GPU, whose kernels are the real ones,
-// compiled for this processor.
-func simulated(t testing.TB, o clibtest.Options) *clibtest.Machine {
-	t.Helper()
-	sim, err := kernelsOnHost()
-	if errors.Is(err, hostsim.ErrNoCompiler) {
-		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Execute = sim.Run
-	return clibtest.New(o)
-}
-
 // noEnvironment is an environment without variables, and without tuning cache.
 func noEnvironment(name string) string {
-	if name == cacheVariable {
+	if name == CacheVariable {
 		return "off"
 	}
 	return ""
@@ -91,7 +72,7 @@ func openRank(t testing.TB, m *clibtest.Machine, o engine.Options, localRank int
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := start(s, o, localRank, noEnvironment)
+	e, err := NewWithLibraries(s, noEnvironment, o, localRank)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +87,7 @@ func openRank(t testing.TB, m *clibtest.Machine, o engine.Options, localRank int
 // open starts an engine on a simulated machine of its own.
 func open(t testing.TB, o engine.Options) *Engine {
 	t.Helper()
-	return openOn(t, simulated(t, clibtest.Options{}), o)
+	return openOn(t, cudatest.Machine(t, clibtest.Options{}), o)
 }
 
 // results runs n on e with values from seed, twice, so that what the first run
@@ -131,8 +112,8 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 			if n.fill != nil {
 				n.fill(rng, i, v)
 			}
-			if typ := lowType(precision); len(shape) > 1 {
-				copy(v, decode(typ, encode(typ, v)))
+			if typ := number.Low(precision); len(shape) > 1 {
+				copy(v, number.Decode(typ, number.Encode(typ, v)))
 			}
 			id := p.Kernels[0].In[i]
 			if p.Tensors[id].Role == plan.State {
@@ -264,7 +245,7 @@ func checkPadding(e engine.Executable) error {
 		if err != nil {
 			return err
 		}
-		for i, v := range decode(p.typ, data) {
+		for i, v := range number.Decode(p.typ, data) {
 			if !used[i] && v != 0 {
 				return fmt.Errorf("padding element %d of tensor %d (%s, %s) is %v", i, id, q.Name, p.form, v)
 			}

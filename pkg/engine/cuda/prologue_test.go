@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -114,7 +116,7 @@ func TestNormsInConvolutions(t *testing.T) {
 		t.Run(fmt.Sprintf("v2-%v", v2), func(t *testing.T) {
 			g, p := smallResNet(t, v2)
 			want := loaded(t, truth(t), p, g)
-			m := simulated(t, clibtest.Options{})
+			m := cudatest.Machine(t, clibtest.Options{})
 			o := tunedOptions("fp16")
 			o.Graph = false // so that each step's calls are seen
 			x := firstStep(t, openOn(t, m, o), g, p)
@@ -148,16 +150,16 @@ func TestNormsInConvolutions(t *testing.T) {
 				t.Error("fuse_norm=false still folds batch norms")
 			}
 			truths, ours, plain := gradientsOf(t, want), gradientsOf(t, x), gradientsOf(t, apart)
-			if c := cosine(ours, truths); !(c > 0.995) {
-				t.Errorf("the gradients' cosine with the reference's is %v (%v apart)", c, cosine(plain, truths))
+			if c := number.Cosine(ours, truths); !(c > 0.995) {
+				t.Errorf("the gradients' cosine with the reference's is %v (%v apart)", c, number.Cosine(plain, truths))
 			}
-			if c := cosine(ours, plain); !(c > 0.995) {
+			if c := number.Cosine(ours, plain); !(c > 0.995) {
 				t.Errorf("the gradients' cosine with those of batch norms apart is %v", c)
 			}
 			if d := math.Abs(x.Loss() - want.Loss()); !(d < 1e-2*want.Loss()) {
 				t.Errorf("loss is %v, the reference has %v", x.Loss(), want.Loss())
 			}
-			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, simulated(t, clibtest.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
+			near(t, "running statistics", statesOf(t, firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{}), gpuOptions("fp16")), g, p)), statesOf(t, apart), 2e-3)
 		})
 	}
 }
@@ -172,11 +174,11 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 		o.Graph = graph
 		all[i], weights[i] = trained(t, open(t, o), g, p, 3)
 	}
-	if differing(all[0], all[1]) != 0 {
+	if number.Differing(all[0], all[1]) != 0 {
 		t.Errorf("losses are %v, recorded %v", all[0], all[1])
 	}
 	for name, v := range weights[0] {
-		if n := differing(v, weights[1][name]); n != 0 {
+		if n := number.Differing(v, weights[1][name]); n != 0 {
 			t.Errorf("%s: %d numbers differ when recorded", name, n)
 		}
 	}
@@ -188,13 +190,13 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 func TestNormsThatAreRefused(t *testing.T) {
 	g, p := smallResNet(t, true)
 	o := gpuOptions("fp16")
-	ada := firstStep(t, openOn(t, simulated(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
+	ada := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
 	if ada.folded() != 0 || len(ada.prologues) == 0 {
 		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.folded(), len(ada.prologues))
 	}
 	o.FuseNorm = false
-	plain := firstStep(t, openOn(t, simulated(t, clibtest.Options{}), o), g, p)
-	if n := differing(gradientsOf(t, ada), gradientsOf(t, plain)) + differing(statesOf(t, ada), statesOf(t, plain)); n != 0 {
+	plain := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{}), o), g, p)
+	if n := number.Differing(gradientsOf(t, ada), gradientsOf(t, plain)) + number.Differing(statesOf(t, ada), statesOf(t, plain)); n != 0 {
 		t.Errorf("%d numbers differ from those without such graphs", n)
 	}
 
@@ -206,7 +208,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err = start(s, tunedOptions("fp16"), 0, func(name string) string { return map[string]string{cacheVariable: dir}[name] })
+		e, err = NewWithLibraries(s, func(name string) string { return map[string]string{CacheVariable: dir}[name] }, tunedOptions("fp16"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,8 +348,8 @@ func TestFindPrologues(t *testing.T) {
 func TestNormMutations(t *testing.T) {
 	g, p := smallResNet(t, true)
 	want := gradientsOf(t, loaded(t, truth(t), p, g))
-	simulated(t, clibtest.Options{}) // leaves the test out where it cannot be
-	run, err := kernelsOnHost()
+	cudatest.Machine(t, clibtest.Options{}) // leaves the test out where it cannot be
+	run, err := cudatest.Kernels()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +384,7 @@ func TestNormMutations(t *testing.T) {
 			return false, func() { // 64 more in front of it, so that nothing is below 0
 				if kernel == "bn_scale_shift_f16" {
 					for i := range vector(args, 40) {
-						vector(args, 40)[i] = toF16(64)
+						vector(args, 40)[i] = 0x5400 // 64 in binary16
 					}
 				}
 			}
@@ -411,7 +413,7 @@ func TestNormMutations(t *testing.T) {
 			if _, err := loadedOne.Step(t.Context(), nil, nil); err != nil {
 				return // seen
 			}
-			if c := cosine(gradientsOf(t, loadedOne), want); c > 0.95 {
+			if c := number.Cosine(gradientsOf(t, loadedOne), want); c > 0.95 {
 				t.Errorf("the gradients' cosine with the reference's is %v", c)
 			}
 		})
@@ -430,11 +432,11 @@ func TestTuningLeavesStatistics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := differing(statesOf(t, first), want); n != 0 {
+	if n := number.Differing(statesOf(t, first), want); n != 0 {
 		t.Errorf("loading a second program moved %d running statistics", n)
 	}
 	for name, v := range snapshot(t, first) {
-		if n := differing(v, weights[name]); n != 0 {
+		if n := number.Differing(v, weights[name]); n != 0 {
 			t.Errorf("loading a second program changed %d numbers of %s", n, name)
 		}
 	}

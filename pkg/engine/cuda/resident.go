@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/device"
 )
@@ -40,7 +41,7 @@ func (x *executable) Hold(image, target string, set engine.Resident) error {
 		batch := x.places[r.image.id].rows()
 		targets := set.Target
 		if set.Values != nil {
-			targets = encode(device.F32, set.Values)
+			targets = number.Encode(device.F32, set.Values)
 		}
 		for _, b := range []struct {
 			to   *block
@@ -231,5 +232,5 @@ func (x *executable) vary(in *input) ([]command, error) {
 	a.Pixels = kernels.Pixels{Channels: p.channels(), Padded: p.padded(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
 	a.Batch, a.Size, a.Out = batch, volume(shape[1:], 1), volume(p.spatial(), 1)
 	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.heldSamples.ptr), stored, kernels.Pointer(x.control.ptr)
-	return x.gpu.calls(a.Launches(kernelType(p.typ)))
+	return x.gpu.calls(a.Launches(number.KernelType(p.typ)))
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -15,7 +16,7 @@ import (
 
 // maskSet is a data set of bytes with masks.
 type maskSet struct {
-	byteSet
+	workload.Bytes
 	masks []byte // 0 or 1
 }
 
@@ -23,15 +24,15 @@ func (s maskSet) Get(i int, image, target []float32) error {
 	for j, v := range s.masks[i*len(target):][:len(target)] {
 		target[j] = float32(v)
 	}
-	return s.byteSet.Get(i, image, nil)
+	return s.Bytes.Get(i, image, nil)
 }
 
 // drawnSet is a set of noise.
 func drawnSet(samples, channels, height, width int) maskSet {
 	rng := rand.New(rand.NewPCG(3, 4))
-	s := maskSet{byteSet{[]int{channels, height, width}, make([]byte, samples*channels*height*width), samples}, make([]byte, samples*height*width)}
-	for i := range s.pixels {
-		s.pixels[i] = byte(rng.IntN(256))
+	s := maskSet{workload.Bytes{Image: []int{channels, height, width}, Pixels: make([]byte, samples*channels*height*width), N: samples}, make([]byte, samples*height*width)}
+	for i := range s.Pixels {
+		s.Pixels[i] = byte(rng.IntN(256))
 	}
 	for i := range s.masks {
 		s.masks[i] = byte(rng.IntN(2))
@@ -42,7 +43,7 @@ func drawnSet(samples, channels, height, width int) maskSet {
 // resident is the set as an executable holds it.
 func (s maskSet) resident(seed int64) engine.Resident {
 	return engine.Resident{
-		Image: s.pixels, Target: s.masks, ImageShape: s.image, TargetShape: s.TargetShape(),
+		Image: s.Pixels, Target: s.masks, ImageShape: s.Image, TargetShape: s.TargetShape(),
 		ImageDivisor: 255, TargetDivisor: 1, Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Seed: seed,
 	}
 }
@@ -150,7 +151,7 @@ func TestResidentErrors(t *testing.T) {
 	if err := r.Hold("picture", model.TargetInput, set.resident(1)); err == nil || !strings.Contains(err.Error(), `no input "picture"`) {
 		t.Errorf("another name: %v", err)
 	}
-	want := x.MemoryBytes() + int64(len(set.pixels)+len(set.masks)+2*8)
+	want := x.MemoryBytes() + int64(len(set.Pixels)+len(set.masks)+2*8)
 	for range 2 { // the second takes the place of the first
 		if err := r.Hold(model.ImageInput, model.TargetInput, set.resident(1)); err != nil {
 			t.Fatal(err)

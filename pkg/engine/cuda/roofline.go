@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/clib/cublaslt"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -183,7 +184,7 @@ const (
 func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	var c Ceilings
 	err := e.thread.do(func() (err error) {
-		c, err = e.gpu.ceilings(ctx, lowType(e.options.Precision), e.tf32)
+		c, err = e.gpu.ceilings(ctx, number.Low(e.options.Precision), e.tf32)
 		return err
 	})
 	if err != nil {
@@ -198,7 +199,7 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // a closed or lost GPU has none
-		flops, err = e.gpu.peak(context.Background(), lowType(e.options.Precision), e.tf32)
+		flops, err = e.gpu.peak(context.Background(), number.Low(e.options.Precision), e.tf32)
 		return err
 	})
 	return flops
@@ -241,7 +242,7 @@ func (g *gpu) registers(ctx context.Context, low device.Type, memory block, bloc
 		c, err = kernels.FMACeiling(kernels.Pointer(memory.ptr), blocks, iterations)
 	} else {
 		by = "mma in registers"
-		c, err = kernels.MMACeiling(kernelType(low), kernels.Pointer(memory.ptr), blocks, iterations)
+		c, err = kernels.MMACeiling(number.KernelType(low), kernels.Pointer(memory.ptr), blocks, iterations)
 	}
 	if err != nil {
 		return 0, "", err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
@@ -163,7 +164,7 @@ func gathered(t *testing.T, kind, precision string, host bool) map[string][]floa
 	var ranks []rank
 	// What NCCL exchanges lies on the GPU: its sums on the host do not go through it.
 	if kind == "nccl" && !host {
-		ranks = onTheirOwn(t, n, gpuOptions(precision), strategy.NCCLOptions{}, simulated)
+		ranks = onTheirOwn(t, n, gpuOptions(precision), strategy.NCCLOptions{}, cudatest.Machine)
 	} else {
 		ranks = onOneGPU(t, n, gpuOptions(precision))
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
@@ -171,7 +173,7 @@ func TestNonFiniteEverywhere(t *testing.T) {
 // TestInfiniteLossOfFiniteGradients: the gradients of L1 are signs, however large its
 // loss: where that overflows, all stays as it was, although every gradient is finite.
 func TestInfiniteLossOfFiniteGradients(t *testing.T) {
-	g, err := testedVolumes()
+	g, err := workload.Volumes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +188,7 @@ func TestInfiniteLossOfFiniteGradients(t *testing.T) {
 		}
 		initialise(t, x, g)
 		for step := 1; step <= 3; step++ { // as it is, recorded, launched
-			if err := feedNoise(x, uint64(step)); err != nil {
+			if err := workload.FeedNoise(x, uint64(step)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := x.Step(t.Context(), nil, adam(2*step-1)); err != nil {
@@ -249,7 +251,7 @@ func TestSetAfterAStep(t *testing.T) {
 // TestNonFiniteOfAnotherRank: where one rank's loss is not finite, every rank says so,
 // and none takes the update.
 func TestNonFiniteOfAnotherRank(t *testing.T) {
-	ranks := onTheirOwn(t, 2, gpuOptions("fp32"), strategy.NCCLOptions{}, simulated)
+	ranks := onTheirOwn(t, 2, gpuOptions("fp32"), strategy.NCCLOptions{}, cudatest.Machine)
 	g, p := programOf(t, plainUNet(), 1, nn.Train, plan.Options{Fuse: true, BucketBytes: 4096, FirstBucketBytes: 1024})
 	exes := make([]engine.Executable, len(ranks))
 	for i, r := range ranks {

@@ -12,6 +12,9 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -47,7 +50,7 @@ func normAndGradient(shape []int, relu, sync bool) *plan.Program {
 		{Op: plan.OpBatchNorm, Name: "norm", In: []int{x, gamma, beta, mean, variance}, Out: []int{y, saved, inv}, Attr: plan.Attr{Training: true, ReLU: relu, Sync: sync, Epsilon: 1e-5, Momentum: 0.1}},
 		{Op: plan.OpBatchNormBackward, Name: "norm", In: back, Out: []int{dx, dgamma, dbeta}, Attr: plan.Attr{ReLU: relu, Sync: sync}, Backward: true},
 	}
-	live(p)
+	workload.SetLifetimes(p)
 	return p
 }
 
@@ -73,8 +76,8 @@ func normed(t testing.TB, e engine.Engine, p *plan.Program, sync engine.GradSync
 			}
 			if len(in.Shape) > 1 {
 				v = v[lo*in.Elements()/in.Shape[0]:][:in.Elements()]
-				typ := lowType(precision)
-				v = decode(typ, encode(typ, v))
+				typ := number.Low(precision)
+				v = number.Decode(typ, number.Encode(typ, v))
 			}
 			if err := x.SetInput(in.Name, v); err != nil {
 				return nil, err
@@ -90,7 +93,7 @@ func normed(t testing.TB, e engine.Engine, p *plan.Program, sync engine.GradSync
 		if err := x.Output(p.Tensors[id].Name, v); err != nil {
 			return nil, err
 		}
-		out[p.Tensors[id].Name] = widened(v)
+		out[p.Tensors[id].Name] = number.Widen(v)
 	}
 	for _, id := range p.States {
 		if out[p.Tensors[id].Name], err = x.Get(p.Tensors[id].Name); err != nil {
@@ -166,7 +169,7 @@ func TestSynchronisedNorm(t *testing.T) {
 // each keeps to itself.
 func ranksBy(t *testing.T, kind string, n int, o engine.Options, alone bool) []rank {
 	if kind == "nccl" {
-		ranks := onTheirOwn(t, n, o, strategy.NCCLOptions{}, simulated)
+		ranks := onTheirOwn(t, n, o, strategy.NCCLOptions{}, cudatest.Machine)
 		for i, r := range ranks {
 			if s, ok := r.sync.(*strategy.NCCL); ok && alone {
 				ranks[i].sync = ownNorms{s}
@@ -431,7 +434,7 @@ func TestSynchronisedAlone(t *testing.T) {
 			o := synced{}.lowering()
 			o.SyncBatchNorm = sync
 			g, p := smoothNet(t, 4, o)
-			m := simulated(t, clibtest.Options{})
+			m := cudatest.Machine(t, clibtest.Options{})
 			x := loaded(t, openOn(t, m, gpuOptions(precision)), p, g)
 			initialise(t, x, g)
 			by := strategy.NewDDP(context.Background(), collective.Single(), strategy.FaultNone)

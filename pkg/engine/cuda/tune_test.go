@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cudnn"
 	"lockstep/pkg/internal/plan"
@@ -30,12 +32,12 @@ func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options,
 	for _, f := range change {
 		f(s.CUDNN)
 	}
-	e, err := start(s, o, 0, func(name string) string {
-		if name == cacheVariable {
+	e, err := NewWithLibraries(s, func(name string) string {
+		if name == CacheVariable {
 			return dir
 		}
 		return ""
-	})
+	}, o, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestTuningAsksForFewPlans(t *testing.T) {
 		}
 		return get(d, name, typ, want, got, values)
 	}
-	e, err := start(s, tunedOptions("bf16"), 0, noEnvironment)
+	e, err := NewWithLibraries(s, noEnvironment, tunedOptions("bf16"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +203,7 @@ func TestVolumesAreConfirmed(t *testing.T) {
 	for _, engines := range []clibtest.WrongVolumes{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
 		wrong, all := engines == clibtest.WrongFastest, engines == clibtest.WrongAll
 		for _, precision := range []string{"fp32", "bf16"} {
-			e := openOn(t, simulated(t, clibtest.Options{WrongVolumes: engines}), tunedOptions(precision))
+			e := openOn(t, cudatest.Machine(t, clibtest.Options{WrongVolumes: engines}), tunedOptions(precision))
 			u, err := model.UNet3D(model.UNet3DConfig{Base: 8, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
 			if err != nil {
 				t.Fatal(err)
@@ -250,7 +252,7 @@ func TestNoRepeatableAlgorithm(t *testing.T) {
 		}
 		o := tunedOptions("fp32")
 		o.Convolution = convolution
-		e, err := start(s, o, 0, func(string) string { return "off" })
+		e, err := NewWithLibraries(s, func(string) string { return "off" }, o, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,15 +281,15 @@ func TestTF32(t *testing.T) {
 		}
 		o := tunedOptions("fp32")
 		o.TF32 = c.option
-		e, err := start(s, o, 0, func(name string) string {
+		e, err := NewWithLibraries(s, func(name string) string {
 			switch name {
 			case "NVIDIA_TF32_OVERRIDE":
 				return c.override
-			case cacheVariable:
+			case CacheVariable:
 				return "off"
 			}
 			return ""
-		})
+		}, o, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +380,7 @@ func TestTuningMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := decode(x.places[id].typ, memory); float64(v[0]) != q.Value {
+		if v := number.Decode(x.places[id].typ, memory); float64(v[0]) != q.Value {
 			t.Errorf("constant %v is %v", q.Value, v[0])
 		}
 	}

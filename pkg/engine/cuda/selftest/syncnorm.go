@@ -1,4 +1,4 @@
-package cuda
+package selftest
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/nccl"
 	"lockstep/pkg/internal/device"
@@ -24,7 +27,7 @@ import (
 // rank by NCCL, which meets itself within the recorded step.
 func (t *tester) synchronised() error {
 	const host, alone = "synchronised batch norms of 2 ranks through the host", "synchronised batch norms by NCCL, one rank"
-	u, err := model.UNet2D(testedUNets()[1])
+	u, err := model.UNet2D(workload.UNets()[1])
 	if err != nil {
 		return err
 	}
@@ -36,7 +39,7 @@ func (t *tester) synchronised() error {
 		return g, p, err
 	}
 	whole := func(ranks int) (trace, error) {
-		g, p, err := lowered(ranks * testedBatch)
+		g, p, err := lowered(ranks * workload.Batch)
 		if err != nil {
 			return trace{}, err
 		}
@@ -48,11 +51,11 @@ func (t *tester) synchronised() error {
 		if err != nil {
 			return err
 		}
-		g, p, err := lowered(testedBatch)
+		g, p, err := lowered(workload.Batch)
 		if err != nil {
 			return err
 		}
-		shape := fmt.Sprintf("U-Net, batches of %d", testedBatch)
+		shape := fmt.Sprintf("U-Net, batches of %d", workload.Batch)
 		var runs [2][]trace // as they are, and recorded
 		for i, graph := range []bool{false, true} {
 			if runs[i], err = t.ranksOnHost(graph, g, p, seed); err != nil {
@@ -73,11 +76,11 @@ func (t *tester) synchronised() error {
 	if err != nil {
 		return err
 	}
-	g, p, err := lowered(testedBatch)
+	g, p, err := lowered(workload.Batch)
 	if err != nil {
 		return err
 	}
-	shape := fmt.Sprintf("U-Net, batch %d", testedBatch)
+	shape := fmt.Sprintf("U-Net, batch %d", workload.Batch)
 	var runs [2][]trace
 	for i, graph := range []bool{false, true} {
 		one, err := t.rankOfNCCL(library, graph, g, p, seed)
@@ -95,7 +98,7 @@ func (t *tester) synchronised() error {
 func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.add(Check{
-		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - cosine(plain[0].gradients, want.gradients),
+		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(plain[0].gradients, want.gradients),
 		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: plain[0].kernels,
 	})
 	off, differ := 0.0, 0
@@ -111,7 +114,7 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trace, want trace) {
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
 	for i, r := range plain {
-		differ += differing(r.after, plain[0].after) + differing(r.after, runs[1][i].after) + differing(r.losses, runs[1][i].losses)
+		differ += number.Differing(r.after, plain[0].after) + number.Differing(r.after, runs[1][i].after) + number.Differing(r.losses, runs[1][i].losses)
 	}
 	t.add(Check{Name: name + ": every rank, recorded or not (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
@@ -198,13 +201,13 @@ func feedPart(x engine.Executable, seed uint64, r ranked) error {
 func (t *tester) ranksOnHost(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trace, error) {
 	groups := collective.InProcess(2)
 	all, errs := make([]trace, len(groups)), make([]error, len(groups))
-	engines := make([]*Engine, len(groups))
+	engines := make([]*cuda.Engine, len(groups))
 	for i := range engines {
 		var err error
 		if engines[i], err = t.start(func(o *engine.Options) { o.Graph = graph }); err != nil {
 			return nil, err
 		}
-		defer engines[i].thread.close()
+		defer func() { _ = engines[i].Close() }()
 	}
 	var ranks sync.WaitGroup
 	for i, group := range groups {

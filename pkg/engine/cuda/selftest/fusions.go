@@ -1,11 +1,14 @@
-package cuda
+package selftest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -46,7 +49,7 @@ func (t *tester) residuals() error {
 // of its weights, of x, gamma and beta.
 func normedGradients(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int { return declare(p, role, name, shape) }
+	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
 	n, c, h, w, k, window, stride := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
 	attr := plan.Attr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
 	norm := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
@@ -65,7 +68,7 @@ func normedGradients(s []int) *plan.Program {
 		{Op: plan.OpConvBackwardData, Name: "conv", In: []int{weights, dz}, Out: []int{dy}, Attr: attr, Backward: true},
 		{Op: plan.OpBatchNormBackward, Name: "norm", In: []int{x, gamma, saved, invstd, dy, y, beta}, Out: []int{dx, dgamma, dbeta}, Attr: norm, Backward: true},
 	}
-	live(p)
+	workload.SetLifetimes(p)
 	return p
 }
 
@@ -111,24 +114,25 @@ func (t *tester) normsOf(s []int, checks []Check) (err error) {
 		if err != nil {
 			return t.failed(checks[0], err)
 		}
-		defer func() { err = firstOf(err, x.Close()) }()
+		defer func() { err = errors.Join(err, x.Close()) }()
 		if all[i], err = t.outputs(x, values); err != nil {
 			return t.failed(checks[0], err)
 		}
-		if ours, ok := x.(*executable); ok {
+		if ours, ok := x.(probe.Executable); ok {
 			off := 0.0
 			for i, want := range all[0] {
 				off = max(off, mismatch(all[1][i], want))
 			}
+			applied, candidates := ours.AppliedNorms()
 			t.add(Check{
 				Name: "norm, conv and their gradients", Shape: checks[0].Shape, Error: off, Bound: checks[0].Bound,
-				Kernels: t.launched(ours.ofExecutable()...), Detail: fmt.Sprintf("%d of %d norms part of the convolution", ours.folded(), len(ours.prologues)),
+				Kernels: t.ran(ours.Launched()), Detail: fmt.Sprintf("%d of %d norms part of the convolution", applied, candidates),
 			})
 			for _, c := range checks {
 				if !t.wanted(c.Name) {
 					continue
 				}
-				if err := ours.do(func() error { return t.normPlans(ours, &c, all[0]) }); err != nil {
+				if err := t.normPlans(ours, &c, all[0]); err != nil {
 					if err := t.failed(c, err); err != nil {
 						return err
 					}
@@ -143,8 +147,8 @@ func (t *tester) normsOf(s []int, checks []Check) (err error) {
 
 // outputs feeds a program, steps and reads all outputs.
 func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all [][]float64, err error) {
-	if ours, ok := x.(*executable); ok {
-		if err := ours.poisonAll(); err != nil {
+	if ours, ok := x.(probe.Executable); ok {
+		if err := ours.Poison(); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +159,7 @@ func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all 
 		}
 	}
 	for _, id := range p.States {
-		if err := x.Set(p.Tensors[id].Name, widened(values[p.Tensors[id].Name])); err != nil {
+		if err := x.Set(p.Tensors[id].Name, number.Widen(values[p.Tensors[id].Name])); err != nil {
 			return nil, err
 		}
 	}
@@ -167,130 +171,52 @@ func (t *tester) outputs(x engine.Executable, values map[string][]float32) (all 
 		if err := x.Output(p.Tensors[id].Name, v); err != nil {
 			return nil, err
 		}
-		all = append(all, widened(v))
+		all = append(all, number.Widen(v))
 	}
 	return all, nil
 }
 
-// normPlans runs every plan of one of the three graphs behind the batch norm's own
-// kernels, into results full of NaN.
-func (t *tester) normPlans(x *executable, c *Check, want [][]float64) error {
-	site := x.prologues[0]
-	was := site.on
-	defer func() { site.on = was }()
-	site.on = true
-	norm, err := x.compile(x.tasks[site.norm])
-	if err != nil {
+// normPlans runs every plan of one of the three graphs after the batch norm's own kernels.
+func (t *tester) normPlans(x probe.Executable, c *Check, want [][]float64) error {
+	op := map[string]plan.Op{
+		"conv behind a norm, with statistics":                   plan.OpConv,
+		"conv backward weights behind a norm":                   plan.OpConvBackwardWeights,
+		"conv backward data with the sums of a norm's gradient": plan.OpConvBackwardData,
+	}[c.Name]
+	p := x.Program()
+	shape, plans := p.Tensors[p.Outputs[0]].Shape, 0
+	all, err := x.EachPlan(op, probe.NormGraphs, func(p probe.Plan) error {
+		plans++
+		t.compare(c, p, normPlanOff(op, p, shape, want))
+		return t.ctx.Err()
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := x.gpu.runAll(norm, x.gpu.compute); err != nil {
-		return err
-	}
-	t.launched(norm)
-	for i, task := range x.tasks {
-		conv, ok := x.asConvolution(task)
-		switch {
-		case !ok, conv.relation == forward && c.Name != "conv behind a norm, with statistics",
-			conv.relation == filterGrad && c.Name != "conv backward weights behind a norm",
-			conv.relation == dataGrad && c.Name != "conv backward data with the sums of a norm's gradient":
-			continue
-		}
-		var list []variant
-		if conv.relation == dataGrad {
-			list, err = x.variants(task, conv)
-			list = list[min(1, len(list)):] // cuDNN's graph, not its convolution alone
-		} else {
-			list, err = x.withPrologue(task, conv)
-		}
-		if err != nil {
-			return err
-		}
-		candidates, missing, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
-		if err != nil {
-			c.Detail = "not there: " + err.Error() // as the engine does without
-			return x.gpu.lost
-		}
-		for _, one := range candidates {
-			if one.plan.Workspace <= tuneLimit {
-				off, runErr := t.normPlan(x, i, one, list[one.variant], norm, want)
-				if runErr != nil {
-					err = firstOf(err, fmt.Errorf("%s: %w", one.plan, runErr))
-				} else if c.Error = max(c.Error, off); !(off <= c.Bound) {
-					c.Detail = fmt.Sprintf("off is %s", one.plan)
-				}
-			}
-			err = firstOf(err, one.plan.Close())
-		}
-		if err != nil {
-			return err
-		}
-		if c.Detail == "" {
-			c.Detail = fmt.Sprintf("%d plans", len(candidates))
-			if missing != nil {
-				c.Detail += fmt.Sprintf("; without %v", missing)
-			}
-		}
+	case all.None != nil:
+		c.Detail = "not there: " + all.None.Error() // the engine does without it then
+	case c.Detail == "":
+		c.Detail = fmt.Sprintf("%d plans", plans) + without(all.Missing)
 	}
 	return nil
 }
 
-// normPlan runs one plan for a task and says how far off its results are, those that it
-// leaves beside its first included.
-func (t *tester) normPlan(x *executable, i int, one candidate, v variant, norm []command, want [][]float64) (float64, error) {
-	if err := x.gpu.runAll(norm, x.gpu.compute); err != nil {
-		return 0, err
-	}
-	task := x.tasks[i]
-	var beside []int
-	if task.sums != nil {
-		beside = []int{task.sums.dgamma, task.sums.dbeta}
-	} else if sums, ok := task.prologue.unwanted[task.out[0]]; ok {
-		beside = sums[:]
-	}
-	for _, id := range beside {
-		if err := x.gpu.driver.MemsetD8Async(x.address(id), 0xff, int64(x.places[id].bytes()), x.gpu.compute); err != nil {
-			return 0, x.gpu.failed(err)
-		}
-	}
-	got, err := x.runPlan(one, v, x.places[task.out[0]], x.address(task.out[0]))
-	if err != nil {
-		return 0, err
-	}
-	t.launched(v.after)
-	var vectors [][]float64
-	for _, id := range beside {
-		memory, err := x.gpu.read(x.address(id), int64(x.places[id].bytes()))
-		if err != nil {
-			return 0, err
-		}
-		vectors = append(vectors, widened(decode(x.places[id].typ, memory))[:x.places[id].channels()])
-	}
+// normPlanOff returns the mismatch of a plan's results, those that it leaves beside its
+// first included. The convolution's result has the given shape.
+func normPlanOff(op plan.Op, p probe.Plan, shape []int, want [][]float64) float64 {
 	switch {
-	case task.op == plan.OpConvBackwardWeights:
-		return mismatch(got, want[1]), nil
-	case task.sums == nil:
-		p := x.places[task.out[0]]
-		sums, squares := make([]float64, p.channels()), make([]float64, p.channels())
-		for j, g := range got {
-			sums[j/p.points()%p.channels()] += g
-			squares[j/p.points()%p.channels()] += g * g
-		}
-		return max(mismatch(got, want[0]), mismatch(vectors[0], sums), mismatch(vectors[1], squares)), nil
+	case p.Err != nil:
+		return math.Inf(1)
+	case op == plan.OpConvBackwardWeights:
+		return mismatch(p.Result, want[1])
+	case op == plan.OpConvBackwardData:
+		return max(mismatch(p.Beside["dx"], want[2]), mismatch(p.Beside["dgamma"], want[3]), mismatch(p.Beside["dbeta"], want[4]))
 	}
-	// The gradient went through ReLU: what the batch norm makes of it counts.
-	for j := range x.tasks {
-		if x.tasks[j].op == plan.OpBatchNormBackward {
-			if err := x.gpu.runAll(x.steps[j], x.gpu.compute); err != nil {
-				return 0, err
-			}
-		}
+	channels, points := shape[1], elements(shape[2:])
+	sums, squares := make([]float64, channels), make([]float64, channels)
+	for j, g := range p.Result {
+		sums[j/points%channels] += g
+		squares[j/points%channels] += g * g
 	}
-	dx := x.program.Outputs[2]
-	memory, err := x.gpu.read(x.address(dx), int64(x.places[dx].bytes()))
-	if err != nil {
-		return 0, err
-	}
-	made := make([]float64, elements(x.places[dx].shape))
-	unpack(x.places[dx].layout, made, decode(x.places[dx].typ, memory))
-	return max(mismatch(made, want[2]), mismatch(vectors[0], want[3]), mismatch(vectors[1], want[4])), nil
+	return max(mismatch(p.Result, want[0]), mismatch(p.Beside["sum"], sums), mismatch(p.Beside["square"], squares))
 }

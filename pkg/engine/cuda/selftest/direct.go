@@ -1,12 +1,16 @@
-package cuda
+package selftest
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -18,7 +22,7 @@ import (
 type directCheck struct {
 	name, shape string
 	bound       float64
-	run         func(p *probe) float64
+	run         func(p *sandbox) float64
 }
 
 // direct checks the kernels that no operation of a plan uses by itself, and those
@@ -47,7 +51,7 @@ func (t *tester) direct() error {
 			continue
 		}
 		check := Check{Name: c.name, Shape: c.shape, Bound: c.bound}
-		p := &probe{tester: t, gpu: t.engine.gpu, typ: kernelType(t.low)}
+		p := &sandbox{tester: t, gpu: t.engine.Probe(), typ: number.KernelType(t.low), ran: map[string]bool{}}
 		err := t.engine.Do(func() error {
 			check.Error = c.run(p)
 			return p.end()
@@ -58,48 +62,53 @@ func (t *tester) direct() error {
 			}
 			continue
 		}
-		check.Kernels = t.launched(p.calls)
+		check.Kernels = t.ran(slices.Sorted(maps.Keys(p.ran)))
 		t.add(check)
 	}
 	return nil
 }
 
-// probe is memory for the operands of one check, with margins that nobody may
+// sandbox is memory for the operands of one check, with margins that nobody may
 // touch. Its first error ends it: what follows does nothing.
-type probe struct {
+type sandbox struct {
 	*tester
-	gpu    *gpu
+	gpu    probe.GPU
 	typ    kernels.Type
 	blocks []margined
-	calls  []command
+	ran    map[string]bool // kernels, by name
 	err    error
 }
 
 // margined is memory between two margins.
 type margined struct {
-	block block
+	ptr   driver.Ptr // of the first margin
 	bytes int
 	input []byte // what must still be there at the end; nil for a result
+}
+
+// size returns the bytes of m with its margins.
+func (m margined) size() int64 {
+	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
 }
 
 // marginBytes keeps the alignment that cuMemAlloc gives.
 const marginBytes = 256
 
 // put allocates memory that holds data, which no kernel may change.
-func (p *probe) put(data []byte) kernels.Pointer {
+func (p *sandbox) put(data []byte) kernels.Pointer {
 	ptr := p.room(len(data))
 	if p.err == nil {
-		p.err = p.gpu.write(driver.Ptr(ptr), data)
+		p.err = p.gpu.Write(driver.Ptr(ptr), data)
 		p.blocks[len(p.blocks)-1].input = bytes.Clone(data)
 	}
 	return ptr
 }
 
-func (p *probe) numbers(v []float32) kernels.Pointer { return p.put(encode(p.low, v)) }
-func (p *probe) floats(v []float32) kernels.Pointer  { return p.put(encode(device.F32, v)) }
+func (p *sandbox) numbers(v []float32) kernels.Pointer { return p.put(number.Encode(p.low, v)) }
+func (p *sandbox) floats(v []float32) kernels.Pointer  { return p.put(number.Encode(device.F32, v)) }
 
 // inOut is put for what kernels change.
-func (p *probe) inOut(data []byte) kernels.Pointer {
+func (p *sandbox) inOut(data []byte) kernels.Pointer {
 	ptr := p.put(data)
 	if p.err == nil {
 		p.blocks[len(p.blocks)-1].input = nil
@@ -108,50 +117,49 @@ func (p *probe) inOut(data []byte) kernels.Pointer {
 }
 
 // room allocates n bytes of 0xff, which is NaN in every type.
-func (p *probe) room(n int) kernels.Pointer {
+func (p *sandbox) room(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
-	b := block{bytes: int64(roundUp(n, marginBytes) + 2*marginBytes)}
-	if p.err = p.gpu.allocate(&b); p.err != nil {
+	m := margined{bytes: n}
+	if m.ptr, p.err = p.gpu.Allocate(m.size()); p.err != nil {
 		return 0
 	}
-	p.blocks = append(p.blocks, margined{block: b, bytes: n})
-	p.err = p.gpu.failed(p.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, p.gpu.compute))
-	return kernels.Pointer(b.ptr.Add(marginBytes))
+	p.blocks = append(p.blocks, m)
+	return kernels.Pointer(m.ptr.Add(marginBytes))
 }
 
 // run runs launches.
-func (p *probe) run(list []kernels.Launch, err error) {
-	var calls []command
-	if p.err = firstOf(p.err, err); p.err == nil {
-		if calls, p.err = p.gpu.calls(list, nil); p.err == nil {
-			p.calls = append(p.calls, calls...)
-			p.err = p.gpu.runAll(calls, p.gpu.compute)
-		}
+func (p *sandbox) run(list []kernels.Launch, err error) {
+	if p.err = errors.Join(p.err, err); p.err != nil {
+		return
 	}
+	for _, l := range list {
+		p.ran[l.Kernel] = true
+	}
+	p.err = p.gpu.Launch(list)
 }
 
 // read is n numbers of a type.
-func (p *probe) read(at kernels.Pointer, typ device.Type, n int) []float64 {
-	return widened(decode(typ, p.raw(at, n*typ.Size())))
+func (p *sandbox) read(at kernels.Pointer, typ device.Type, n int) []float64 {
+	return number.Widen(number.Decode(typ, p.raw(at, n*typ.Size())))
 }
 
-func (p *probe) raw(at kernels.Pointer, n int) []byte {
+func (p *sandbox) raw(at kernels.Pointer, n int) []byte {
 	if p.err != nil {
 		return make([]byte, n)
 	}
 	var data []byte
-	if data, p.err = p.gpu.read(driver.Ptr(at), int64(n)); p.err != nil {
+	if data, p.err = p.gpu.Read(driver.Ptr(at), int64(n)); p.err != nil {
 		return make([]byte, n)
 	}
 	return data
 }
 
 // end checks margins and inputs, and gives the memory back.
-func (p *probe) end() error {
+func (p *sandbox) end() error {
 	for _, m := range p.blocks {
-		all := p.raw(kernels.Pointer(m.block.ptr), int(m.block.bytes))
+		all := p.raw(kernels.Pointer(m.ptr), int(m.size()))
 		if p.err == nil {
 			inside := all[marginBytes:][:m.bytes]
 			for i, b := range all {
@@ -165,12 +173,12 @@ func (p *probe) end() error {
 		}
 	}
 	for _, m := range p.blocks {
-		p.err = firstOf(p.err, p.gpu.free(m.block))
+		p.err = errors.Join(p.err, p.gpu.Free(m.ptr, m.size()))
 	}
 	return p.err
 }
 
-func fillCheck(p *probe) float64 {
+func fillCheck(p *sandbox) float64 {
 	const n = 4097
 	to := p.room(4 * n)
 	p.run(kernels.Fill(to, 0x3f800000, n))
@@ -181,7 +189,7 @@ func fillCheck(p *probe) float64 {
 	return mismatch(p.read(to, device.F32, n), want)
 }
 
-func castCheck(p *probe) float64 {
+func castCheck(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
 	for i := range v {
@@ -191,16 +199,16 @@ func castCheck(p *probe) float64 {
 	from, low, back := p.floats(v), p.room(n*p.low.Size()), p.room(4*n)
 	p.run(kernels.CastFromF32(p.typ, from, low, n))
 	p.run(kernels.CastToF32(p.typ, low, back, n))
-	if !bytes.Equal(p.raw(low, n*p.low.Size()), encode(p.low, v)) {
+	if !bytes.Equal(p.raw(low, n*p.low.Size()), number.Encode(p.low, v)) {
 		return math.Inf(1) // rounding to the nearest, ties to even, is exact
 	}
-	return mismatch(p.read(back, device.F32, n), widened(p.rounded(v)))
+	return mismatch(p.read(back, device.F32, n), number.Widen(p.rounded(v)))
 }
 
-func transposeCheck(p *probe) float64  { return transposed(p, 2, 3, 35) }
-func transposeCheck2(p *probe) float64 { return transposed(p, 3, 40, 33) }
+func transposeCheck(p *sandbox) float64  { return transposed(p, 2, 3, 35) }
+func transposeCheck2(p *sandbox) float64 { return transposed(p, 3, 40, 33) }
 
-func transposed(p *probe, batch, channels, spatial int) float64 {
+func transposed(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.Padded(channels)
 	v := p.normal(n)
 	rows, back := p.room(batch*spatial*padded*p.low.Size()), p.room(4*n)
@@ -212,11 +220,11 @@ func transposed(p *probe, batch, channels, spatial int) float64 {
 	for i, f := range v {
 		want[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
 	}
-	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), widened(v)))
+	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.Widen(v)))
 }
 
 // noiseBytesOf are n random bytes.
-func (p *probe) noiseBytesOf(n int) []byte {
+func (p *sandbox) noiseBytesOf(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(p.random.IntN(256))
@@ -224,7 +232,7 @@ func (p *probe) noiseBytesOf(n int) []byte {
 	return b
 }
 
-func normalizeCheck(p *probe) float64 {
+func normalizeCheck(p *sandbox) float64 {
 	const batch, channels, spatial, padded = 3, 11, 77, 16
 	pixels := p.noiseBytesOf(batch * channels * spatial)
 	mean, invstd := make([]float32, channels), make([]float32, channels)
@@ -244,7 +252,7 @@ func normalizeCheck(p *probe) float64 {
 	return mismatch(p.read(to, p.low, len(want)), want)
 }
 
-func headCheck(p *probe) float64 {
+func headCheck(p *sandbox) float64 {
 	const rows, channels = 200, 24
 	x, w, dz := p.normal(rows*channels), make([]float32, channels), make([]float32, rows)
 	for i := range w {
@@ -278,7 +286,7 @@ func headCheck(p *probe) float64 {
 	)
 }
 
-func countsCheck(p *probe) float64 {
+func countsCheck(p *sandbox) float64 {
 	const n, dloss, scale = 20001, 0.5, 8
 	z, target := make([]float32, n), make([]float32, n)
 	for i := range z {
@@ -324,14 +332,14 @@ type weights struct {
 	rule        optim.Update
 }
 
-func newWeights(p *probe, n int, rule optim.Update) *weights {
+func newWeights(p *sandbox, n int, rule optim.Update) *weights {
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = float32(p.random.NormFloat64())
 	}
 	zero := make([]byte, 4*n)
-	s := &weights{n: n, want: widened(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
-	s.w, s.g = p.inOut(encode(device.F32, v)), p.inOut(zero)
+	s := &weights{n: n, want: number.Widen(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
+	s.w, s.g = p.inOut(number.Encode(device.F32, v)), p.inOut(zero)
 	s.control = p.inOut((kernels.Control{LossScale: s.scale}).Bytes())
 	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.room(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
@@ -344,12 +352,12 @@ func newWeights(p *probe, n int, rule optim.Update) *weights {
 }
 
 // begin copies what the host writes before a step, and new gradients.
-func (s *weights) begin(p *probe, step int, spoil bool) []float64 {
+func (s *weights) begin(p *sandbox, step int, spoil bool) []float64 {
 	if p.err != nil {
 		return make([]float64, s.n)
 	}
 	c := kernels.Control{LearningRate: float32(s.rule.LearningRate), Step: int32(step)}
-	p.err = p.gpu.write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
+	p.err = p.gpu.Write(driver.Ptr(s.control), c.Bytes()[:kernels.ControlHostBytes])
 	scale := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)).LossScale
 	g, carried := make([]float64, s.n), make([]float32, s.n)
 	for i := range g {
@@ -360,14 +368,14 @@ func (s *weights) begin(p *probe, step int, spoil bool) []float64 {
 		carried[s.n-1] = float32(math.Inf(1))
 	}
 	if p.err == nil {
-		p.err = p.gpu.write(driver.Ptr(s.g), encode(device.F32, carried))
+		p.err = p.gpu.Write(driver.Ptr(s.g), number.Encode(device.F32, carried))
 	}
 	return g
 }
 
 // adamCheck follows optim.Apply over steps, of which the fourth has a gradient
 // that is infinite: it is left out, and the loss scale halves.
-func adamCheck(p *probe) float64 {
+func adamCheck(p *sandbox) float64 {
 	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleAdam, LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01})
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
@@ -389,7 +397,7 @@ func adamCheck(p *probe) float64 {
 			continue
 		}
 		s.rule.Step++
-		p.err = firstOf(p.err, optim.Apply(s.rule, s.want, g, s.slot1, s.slot2))
+		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1, s.slot2))
 	}
 	if c := kernels.ReadControl(p.raw(s.control, kernels.ControlBytes)); p.err == nil && (c.LossScale != s.scale/2 || c.Skipped != 1) {
 		p.err = fmt.Errorf("the control block says %+v: expected half the scale of %g and one step left out", c, s.scale)
@@ -397,27 +405,27 @@ func adamCheck(p *probe) float64 {
 	return s.compare(p)
 }
 
-func sgdCheck(p *probe) float64 {
+func sgdCheck(p *sandbox) float64 {
 	s := newWeights(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
 		g := s.begin(p, step, false)
 		p.run(kernels.StepBegin(s.control, 0, 0))
 		p.run(s.update.SGD(p.typ))
-		p.err = firstOf(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
+		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
 	}
 	return s.compare(p)
 }
 
 // compare compares the weights, and their copies of the low precision with them.
-func (s *weights) compare(p *probe) float64 {
+func (s *weights) compare(p *sandbox) float64 {
 	w := p.raw(s.w, 4*s.n)
-	if !bytes.Equal(p.raw(s.update.Low, s.n*p.low.Size()), encode(p.low, decode(device.F32, w))) {
+	if !bytes.Equal(p.raw(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
 		return math.Inf(1)
 	}
-	return mismatch(widened(decode(device.F32, w)), s.want)
+	return mismatch(number.Widen(number.Decode(device.F32, w)), s.want)
 }
 
-func takeRowsCheck(p *probe) float64 {
+func takeRowsCheck(p *sandbox) float64 {
 	const rows, width, batch = 40, 3, 700
 	v, list, want := make([]float32, rows*width), make([]int, batch), make([]float64, batch*width)
 	for i := range v {
@@ -434,7 +442,7 @@ func takeRowsCheck(p *probe) float64 {
 	return mismatch(p.read(to, device.F32, batch*width), want)
 }
 
-func copyCheck(p *probe) float64 {
+func copyCheck(p *sandbox) float64 {
 	const n = 4099
 	data := p.noiseBytesOf(16 * n)
 	to := p.room(16 * n)
@@ -446,7 +454,7 @@ func copyCheck(p *probe) float64 {
 }
 
 // ceilingCheck: what measures a GPU computes what it says.
-func ceilingCheck(p *probe) float64 {
+func ceilingCheck(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
 	one := func(c kernels.Ceiling, out kernels.Pointer, value float64, err error) {

@@ -1,4 +1,4 @@
-package cuda
+package selftest
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"os"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// First is what a machine with a GPU is asked first: enough to go on with where there is
+// FirstReport is what a machine with a GPU is asked first: enough to go on with where there is
 // none, should the machine be lost.
-type First struct {
+type FirstReport struct {
 	// DeviceProperties is cuDNN's text about the GPU, from which it compiles plans for it
 	// elsewhere; Missing says why it is not there.
 	DeviceProperties json.RawMessage `json:"device_properties,omitempty"`
@@ -22,21 +23,21 @@ type First struct {
 	Checks           []Check         `json:"checks"` // of whole steps of small networks in bf16
 }
 
-// RunFirst collects First on the first GPU. What was collected before an error is returned
+// First collects a FirstReport on the first GPU. What was collected before an error is returned
 // with it.
-func RunFirst(ctx context.Context) (First, error) {
+func First(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
-		return First{}, fmt.Errorf("first check of a GPU: %w", err)
+		return FirstReport{}, fmt.Errorf("first check of a GPU: %w", err)
 	}
-	return RunFirstOn(ctx, libraries)
+	return FirstWithLibraries(ctx, libraries)
 }
 
-// RunFirstOn is RunFirst with the libraries given.
-func RunFirstOn(ctx context.Context, s *stack.Stack) (f First, err error) {
+// FirstWithLibraries is First with open libraries, such as those of a simulated machine.
+func FirstWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"
-	e, err := start(s, o, 0, os.Getenv)
+	e, err := cuda.NewWithLibraries(s, os.Getenv, o, 0)
 	if err != nil {
 		return f, fmt.Errorf("first check of a GPU: %w", err)
 	}
@@ -52,7 +53,7 @@ func RunFirstOn(ctx context.Context, s *stack.Stack) (f First, err error) {
 	if err := e.Close(); err != nil {
 		return f, err
 	}
-	f.Checks, err = SelfTestOn(ctx, s, SelfTestOptions{Precisions: []string{"bf16"}, Seed: 1, Only: "U-Net"})
+	f.Checks, err = RunWithLibraries(ctx, s, Options{Precisions: []string{"bf16"}, Seed: 1, Only: "U-Net"})
 	if n := Failed(f.Checks); n > 0 {
 		err = errors.Join(err, fmt.Errorf("first check of a GPU: %d of %d checks failed", n, len(f.Checks)))
 	}

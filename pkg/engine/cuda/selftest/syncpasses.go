@@ -1,9 +1,10 @@
-package cuda
+package selftest
 
 import (
 	"encoding/binary"
 	"math"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -17,7 +18,7 @@ func syncNormChecks(t *tester) []directCheck {
 // syncNormCheck normalises the rows of two workers by the statistics of all of them, and
 // takes the gradient of that. The second worker's sums are there already, as cuDNN makes
 // them.
-func syncNormCheck(p *probe) float64 {
+func syncNormCheck(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
 	rows := [2]int{200, 137}
 	all := rows[0] + rows[1]
@@ -32,7 +33,7 @@ func syncNormCheck(p *probe) float64 {
 		for i := range list {
 			list[i] = v
 		}
-		return p.inOut(encode(device.F32, list))
+		return p.inOut(number.Encode(device.F32, list))
 	}
 	var norms [2]kernels.BatchNorm
 	var grads [2]kernels.BatchNormGrad
@@ -71,7 +72,7 @@ func syncNormCheck(p *probe) float64 {
 	for i := range grads {
 		p.run(grads[i].Joined(p.typ, vectors[i], p.room(4*2*channels)))
 	}
-	return p.comparePasses(norms, grads, widened(x), widened(dy))
+	return p.comparePasses(norms, grads, number.Widen(x), number.Widen(dy))
 }
 
 func narrowed(v []float64) []float32 {
@@ -83,7 +84,7 @@ func narrowed(v []float64) []float32 {
 }
 
 // meet adds up vectors of n float64, as an exchange does.
-func (p *probe) meet(vectors []kernels.Pointer, n int) {
+func (p *sandbox) meet(vectors []kernels.Pointer, n int) {
 	total := make([]float64, n)
 	for _, v := range vectors {
 		for i, b := 0, p.raw(v, 8*n); i < n; i++ {
@@ -96,13 +97,13 @@ func (p *probe) meet(vectors []kernels.Pointer, n int) {
 	}
 	for _, v := range vectors {
 		if p.err == nil {
-			p.err = p.gpu.write(driver.Ptr(v), data)
+			p.err = p.gpu.Write(driver.Ptr(v), data)
 		}
 	}
 }
 
 // comparePasses compares both workers' passes with loops over all of their rows.
-func (p *probe) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
+func (p *sandbox) comparePasses(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
 	c := norms[0].Channels
 	n := float64(len(x) / c)
 	mean, inv, a, b := make([]float64, c), make([]float64, c), make([]float64, c), make([]float64, c)

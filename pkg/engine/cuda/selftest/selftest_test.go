@@ -1,10 +1,15 @@
-package cuda
+package selftest
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/internal/cudatest"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/clib"
 	"lockstep/pkg/internal/clib/clibtest"
@@ -12,14 +17,14 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-func selfTested(t *testing.T, o clibtest.Options, s SelfTestOptions) []Check {
+func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 	t.Helper()
-	m := simulated(t, o)
+	m := cudatest.Machine(t, o)
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks, err := SelfTestOn(t.Context(), libraries, s)
+	checks, err := RunWithLibraries(t.Context(), libraries, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,38 +34,33 @@ func selfTested(t *testing.T, o clibtest.Options, s SelfTestOptions) []Check {
 	return checks
 }
 
-// TestSelfTest: on the simulated machine everything holds, and every kernel runs.
-// One precision of 16 bits has all of them; the others differ in numbers alone,
-// and a GPU is asked for all.
-// TestFirst: the properties of the device come back, and the checks of small networks; an
-// older cuDNN has no properties.
+// TestFirst: the properties of the device come back, and the checks of small networks.
 func TestFirst(t *testing.T) {
-	t.Setenv(cacheVariable, "off")
-	s, err := simulated(t, clibtest.Options{}).Stack()
+	t.Setenv(cuda.CacheVariable, "off")
+	s, err := cudatest.Machine(t, clibtest.Options{}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := RunFirstOn(t.Context(), s)
+	f, err := FirstWithLibraries(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Missing != "" || !strings.Contains(string(f.DeviceProperties), "Simulated H200") || len(f.Checks) == 0 || Failed(f.Checks) > 0 {
 		t.Errorf("%+v", f)
 	}
-	old := openOn(t, clibtest.New(clibtest.Options{CUDNNVersion: 90500}), gpuOptions("fp32"))
-	if text, err := old.DeviceProperties(); text != "" || err == nil || !strings.Contains(err.Error(), "cudnnBackendCreateDescriptor of type 38") {
-		t.Errorf("cuDNN 9.5: %q, %v", text, err)
-	}
 }
 
+// TestSelfTest: on the simulated machine everything holds, and every kernel runs.
+// One precision of 16 bits has all of them; the others differ in numbers alone,
+// and a GPU is asked for all.
 func TestSelfTest(t *testing.T) {
-	for _, c := range selfTested(t, clibtest.Options{}, SelfTestOptions{Seed: 1, Precisions: []string{"fp16"}}) {
+	for _, c := range selfTested(t, clibtest.Options{}, Options{Seed: 1, Precisions: []string{"fp16"}}) {
 		if !c.OK {
 			t.Errorf("%s, %s, %s: %v, may be %v: %s", c.Name, c.Type, c.Shape, c.Error, c.Bound, c.Detail)
 		}
 	}
 	for _, only := range []string{"3-D", "linear", "softmax", "l1", "classifier", "dice", "pad", "by lamb", "exchange by NCCL"} {
-		for _, c := range selfTested(t, clibtest.Options{}, SelfTestOptions{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
+		for _, c := range selfTested(t, clibtest.Options{}, Options{Seed: 2, Precisions: []string{"fp32", "tf32", "bf16"}, Only: only}) {
 			if !c.OK || strings.HasSuffix(c.Name, "every plan") && !strings.Contains(c.Detail, "plans") {
 				t.Errorf("%+v", c)
 			}
@@ -71,13 +71,13 @@ func TestSelfTest(t *testing.T) {
 // TestSelfTestOfNCCL: one rank's exchange is recorded and changes nothing; one that
 // changes a gradient is found, a library that is not there is named.
 func TestSelfTestOfNCCL(t *testing.T) {
-	o := SelfTestOptions{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
-	m := simulated(t, clibtest.Options{})
+	o := Options{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
+	m := cudatest.Machine(t, clibtest.Options{})
 	libraries, err := m.Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks, err := SelfTestOn(t.Context(), libraries, o)
+	checks, err := RunWithLibraries(t.Context(), libraries, o)
 	if err != nil || len(checks) != 1 || !checks[0].OK || checks[0].Detail != "" {
 		t.Fatalf("%+v, %v", checks, err)
 	}
@@ -93,14 +93,14 @@ func TestSelfTestOfNCCL(t *testing.T) {
 	libraries.NCCL.AllReduce = func(send, recv driver.Ptr, n int64, typ nccl.DataType, op nccl.ReduceOp, c nccl.Comm, s driver.Stream) error {
 		return errors.Join(reduce(send, recv, n, typ, op, c, s), libraries.Driver.MemsetD32Async(recv, 0, 1, s))
 	}
-	if checks, err = SelfTestOn(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
+	if checks, err = RunWithLibraries(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
 		t.Errorf("an exchange that changes gradients: %+v, %v", checks, err)
 	}
-	libraries, err = simulated(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
+	libraries, err = cudatest.Machine(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if checks, err = SelfTestOn(t.Context(), libraries, o); err != nil || len(checks) != 1 || !strings.Contains(checks[0].Detail, "left out: ") {
+	if checks, err = RunWithLibraries(t.Context(), libraries, o); err != nil || len(checks) != 1 || !strings.Contains(checks[0].Detail, "left out: ") {
 		t.Errorf("without NCCL: %+v, %v", checks, err)
 	}
 }
@@ -108,9 +108,9 @@ func TestSelfTestOfNCCL(t *testing.T) {
 // TestSelfTestSeesFaults: kernels that write nothing are found by the checks of them,
 // and by no others; one that fails ends the test with an error.
 func TestSelfTestSeesFaults(t *testing.T) {
-	simulated(t, clibtest.Options{}) // leaves the test out where it cannot be
+	cudatest.Machine(t, clibtest.Options{}) // leaves the test out where it cannot be
 	run := func(name string, grid, block [3]uint32, shared uint32, args []byte) error {
-		s, err := kernelsOnHost()
+		s, err := cudatest.Kernels()
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checks, err := SelfTestOn(t.Context(), libraries, SelfTestOptions{Seed: 3, Precisions: []string{"bf16"}, Only: c.only})
+			checks, err := RunWithLibraries(t.Context(), libraries, Options{Seed: 3, Precisions: []string{"bf16"}, Only: c.only})
 			if err != nil && c.name != "a kernel that fails" { // which loses the device
 				t.Fatal(err)
 			}
@@ -159,18 +159,20 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	}
 	// What cuDNN's statistics need is fp16's alone.
 	for precision, want := range map[string]bool{"fp32": true, "bf16": true, "fp16": false} {
-		if got := (&tester{low: lowType(precision)}).elsewhere("bn_sums"); got != want {
+		if got := (&tester{low: number.Low(precision)}).elsewhere("bn_sums"); got != want {
 			t.Errorf("%s: the kernel behind cuDNN's statistics is run elsewhere: %v", precision, got)
 		}
 	}
 	// A kernel that nothing runs is a failed check.
-	e := open(t, gpuOptions("bf16"))
-	tester := &tester{precision: "bf16", low: lowType("bf16"), engine: e, ran: map[string]bool{}}
+	tester := &tester{precision: "bf16", low: number.Low("bf16"), kernels: map[string]bool{}}
 	for _, k := range kernels.List(kernels.F32, kernels.BF16) {
-		tester.ran[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
+		tester.kernels[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
 	}
 	tester.complete()
 	if len(tester.checks) != 1 || tester.checks[0].OK || tester.checks[0].Name != "bn_apply_bf16" {
 		t.Errorf("checks are %+v", tester.checks)
 	}
 }
+
+// TestMain demands that every engine's goroutines end with it.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,8 +1,10 @@
-package cuda
+package selftest
 
 import (
+	"errors"
 	"math"
 
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/device"
@@ -28,7 +30,7 @@ func rulesChecks() []directCheck {
 	} {
 		u := base
 		c.change(&u)
-		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *probe) float64 { return ruleCheck(p, u) }})
+		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return ruleCheck(p, u) }})
 	}
 	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, gatherCheck})
 }
@@ -47,7 +49,7 @@ func ruleLayers() (list []kernels.Layer, n int) {
 
 // ruleCheck follows optim.Apply64 over steps, the third of which has an infinite
 // gradient, and so is left out.
-func ruleCheck(p *probe, u optim.Update) float64 {
+func ruleCheck(p *sandbox, u optim.Update) float64 {
 	list, n := ruleLayers()
 	w := make([]float32, n)
 	for i := range list[3].Weight {
@@ -57,20 +59,20 @@ func ruleCheck(p *probe, u optim.Update) float64 {
 	zero := make([]byte, 4*n)
 	layers, err := kernels.NewLayers(list)
 	if err != nil {
-		p.err = firstOf(p.err, err)
+		p.err = errors.Join(p.err, err)
 		return 0
 	}
 	layers.Memory = p.inOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
 	control := p.inOut((kernels.Control{LossScale: scale}).Bytes())
 	a := kernels.Update{
-		W: p.inOut(encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.room(n * p.low.Size()), Control: control,
+		W: p.inOut(number.Encode(device.F32, w)), G: p.inOut(zero), M: p.inOut(zero), V: p.inOut(zero), Low: p.room(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
 		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
 	}
 	if u.Momentum != 0 {
 		a.Buffer = a.M
 	}
-	want, slots := widened(w), [2][]float64{make([]float64, n), make([]float64, n)}
+	want, slots := number.Widen(w), [2][]float64{make([]float64, n), make([]float64, n)}
 	for step := 1; step <= 4 && p.err == nil; step++ {
 		g, carried := make([]float64, n), make([]float32, n)
 		for i := range g {
@@ -82,8 +84,8 @@ func ruleCheck(p *probe, u optim.Update) float64 {
 		}
 		c := kernels.ReadControl(p.raw(control, kernels.ControlBytes))
 		c.LearningRate, c.Step = float32(u.LearningRate), int32(step)
-		p.err = firstOf(p.err, p.gpu.write(driver.Ptr(control), c.Bytes()))
-		p.err = firstOf(p.err, p.gpu.write(driver.Ptr(a.G), encode(device.F32, carried)))
+		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(control), c.Bytes()))
+		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, carried)))
 		p.run(kernels.StepBegin(control, u.Beta1, u.Beta2))
 		p.run(kernels.GradCheck(a.G, n, control))
 		ruleLaunches(p, layers, list, a, u)
@@ -100,14 +102,14 @@ func ruleCheck(p *probe, u optim.Update) float64 {
 			}
 			tensors = append(tensors, t)
 		}
-		p.err = firstOf(p.err, optim.Apply64(u, tensors))
+		p.err = errors.Join(p.err, optim.Apply64(u, tensors))
 	}
 	s := weights{n: n, w: a.W, update: a, want: want}
 	return s.compare(p)
 }
 
 // ruleLaunches are those of one update.
-func ruleLaunches(p *probe, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
+func ruleLaunches(p *sandbox, layers kernels.Layers, list []kernels.Layer, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 		p.run(layers.Squares(a.W, a.G))
 	}
@@ -141,7 +143,7 @@ func ruleLaunches(p *probe, layers kernels.Layers, list []kernels.Layer, a kerne
 }
 
 // gatherCheck makes the mean of the gradients of three batches, as float32 has it.
-func gatherCheck(p *probe) float64 {
+func gatherCheck(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32
 	for i := range batches {
@@ -150,7 +152,7 @@ func gatherCheck(p *probe) float64 {
 			batches[i][j] = float32(p.random.NormFloat64())
 		}
 	}
-	sum, last := p.inOut(encode(device.F32, batches[0])), p.inOut(encode(device.F32, batches[2]))
+	sum, last := p.inOut(number.Encode(device.F32, batches[0])), p.inOut(number.Encode(device.F32, batches[2]))
 	p.run(kernels.GradAdd(sum, p.floats(batches[1]), n))
 	p.run(kernels.GradMean(last, sum, n, len(batches)))
 	want := make([]float64, n)

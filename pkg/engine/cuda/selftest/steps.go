@@ -1,4 +1,4 @@
-package cuda
+package selftest
 
 import (
 	"errors"
@@ -6,6 +6,9 @@ import (
 	"math"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -54,11 +57,11 @@ func (t *tester) rules() error {
 		{Rule: optim.RuleLARS, Momentum: 0.9, Trust: 0.02, WeightDecay: 0.01},
 		{Rule: optim.RuleLAMB, WeightDecay: 0.01, ClipNorm: 0.05},
 	}
-	u, err := model.UNet2D(testedUNets()[1])
+	u, err := model.UNet2D(workload.UNets()[1])
 	if err != nil {
 		return err
 	}
-	g, err := u.Graph(testedBatch, nn.Train)
+	g, err := u.Graph(workload.Batch, nn.Train)
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (t *tester) rules() error {
 }
 
 func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
-	shape := fmt.Sprintf("U-Net, batch %d, %d updates", testedBatch, networkSteps)
+	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.Batch, networkSteps)
 	seed := t.random.Uint64()
 	want, err := t.updates(t.truth, u, g, p, seed)
 	if err != nil {
@@ -110,7 +113,7 @@ func (t *tester) rule(name string, u optim.Update, g *nn.Graph, p *plan.Program)
 	})
 	t.add(Check{
 		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
-		Error: float64(differing(runs[0].after, runs[1].after) + differing(runs[0].losses, runs[1].losses)),
+		Error: float64(number.Differing(runs[0].after, runs[1].after) + number.Differing(runs[0].losses, runs[1].losses)),
 	})
 	return nil
 }
@@ -122,11 +125,11 @@ func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.P
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	ours, onGPU := x.(*executable)
+	ours, onGPU := x.(probe.Executable)
 	sum := &adding{parts: 2}
 	for u.Step = 1; u.Step <= networkSteps; u.Step++ {
 		for sum.part = 1; sum.part <= sum.parts; {
-			if err := feedNoise(x, seed+uint64(2*u.Step+sum.part)); err != nil {
+			if err := workload.FeedNoise(x, seed+uint64(2*u.Step+sum.part)); err != nil {
 				return all, err
 			}
 			var update *optim.Update
@@ -147,7 +150,7 @@ func (t *tester) updates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.P
 		all.after = append(all.after, v...)
 	}
 	if onGPU {
-		all.kernels = t.launched(ours.ofExecutable()...)
+		all.kernels = t.ran(ours.Launched())
 	}
 	return all, nil
 }

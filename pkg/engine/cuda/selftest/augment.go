@@ -1,34 +1,18 @@
-package cuda
+package selftest
 
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 
 	"lockstep/pkg/data"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// byteSet is a data set of bytes, value/255 as all of pkg/data's are.
-type byteSet struct {
-	image  []int
-	pixels []byte
-	n      int
-}
-
-func (s byteSet) Len() int              { return s.n }
-func (s byteSet) ImageShape() []int     { return s.image }
-func (s byteSet) TargetShape() []int    { return []int{1, s.image[1], s.image[2]} }
-func (s byteSet) SampleName(int) string { return "" }
-func (s byteSet) Get(i int, image, _ []float32) error {
-	for j, v := range s.pixels[i*len(image):][:len(image)] {
-		image[j] = float32(v) / 255
-	}
-	return nil
-}
-
 // samples are indexes in a data set, as kernels read them.
-func (p *probe) samples(indexes []int) kernels.Pointer {
+func (p *sandbox) samples(indexes []int) kernels.Pointer {
 	b := make([]byte, 0, 4*len(indexes))
 	for _, i := range indexes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(i))
@@ -47,23 +31,23 @@ func rowsOf(v []float32, channels, padded, spatial int) []float64 {
 
 // augment2DCheck compares with the batches of pkg/data's loader, of the same seed
 // and epochs, bit for bit.
-func augment2DCheck(p *probe) float64 {
+func augment2DCheck(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
-	set := byteSet{[]int{channels, height, width}, p.noiseBytesOf(samples * channels * height * width), samples}
+	set := workload.Bytes{Image: []int{channels, height, width}, Pixels: p.noiseBytesOf(samples * channels * height * width), N: samples}
 	seed := int64(p.random.Uint32())
 	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {
-		p.err = firstOf(p.err, err)
+		p.err = errors.Join(p.err, err)
 		return 0
 	}
 	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop, Brightness: brightness, Contrast: contrast}, Seed: seed})
 	if err != nil {
-		p.err = firstOf(p.err, err)
+		p.err = errors.Join(p.err, err)
 		return 0
 	}
 	defer loader.Close()
-	src, worst := p.put(set.pixels), 0.0
+	src, worst := p.put(set.Pixels), 0.0
 	for epoch := range 2 {
 		it := loader.Epoch(context.Background(), epoch)
 		for it.Next() {
@@ -79,7 +63,7 @@ func augment2DCheck(p *probe) float64 {
 			want := rowsOf(p.rounded(b.Image), channels, padded, crop*crop)
 			worst = max(worst, mismatch(p.read(to, p.low, len(want)), want))
 		}
-		p.err = firstOf(p.err, it.Err())
+		p.err = errors.Join(p.err, it.Err())
 	}
 	return worst
 }
@@ -115,7 +99,7 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 }
 
 // augment3DCheck compares with the definition, written out.
-func augment3DCheck(p *probe) float64 {
+func augment3DCheck(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}
 	volume, cut := size[0]*size[1]*size[2], out[0]*out[1]*out[2]

@@ -1,10 +1,13 @@
-package cuda
+package selftest
 
 import (
 	"errors"
 	"fmt"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/clib"
 	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/nccl"
@@ -41,17 +44,17 @@ func (t *tester) exchange() error {
 	if !t.wanted(name) {
 		return nil
 	}
-	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", testedBatch, networkSteps)}
+	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", workload.Batch, networkSteps)}
 	if t.stack.NCCL == nil {
 		c.Detail = fmt.Sprintf("left out: %v", t.stack.Missing[clib.NCCL])
 		t.add(c)
 		return nil
 	}
-	u, err := model.UNet2D(testedUNets()[1])
+	u, err := model.UNet2D(workload.UNets()[1])
 	if err != nil {
 		return err
 	}
-	g, err := u.Graph(testedBatch, nn.Train)
+	g, err := u.Graph(workload.Batch, nn.Train)
 	if err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ func (t *tester) exchange() error {
 	}
 	c.Kernels = runs[2].kernels
 	for _, r := range runs[1:] {
-		c.Error += float64(differing(runs[0].after, r.after) + differing(runs[0].losses, r.losses))
+		c.Error += float64(number.Differing(runs[0].after, r.after) + number.Differing(runs[0].losses, r.losses))
 	}
 	t.add(c)
 	return nil
@@ -102,9 +105,9 @@ func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, 
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	ours := x.(*executable) // this engine's own
+	ours := x.(probe.Executable) // the GPU engine's own
 	for step := 1; step <= networkSteps; step++ {
-		if err := feedNoise(x, seed+uint64(step)); err != nil {
+		if err := workload.FeedNoise(x, seed+uint64(step)); err != nil {
 			return all, err
 		}
 		u := optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
@@ -120,6 +123,6 @@ func (t *tester) exchanged(g *nn.Graph, p *plan.Program, seed uint64, exchange, 
 		}
 		all.after = append(all.after, v...)
 	}
-	all.kernels = t.launched(ours.ofExecutable()...)
+	all.kernels = t.ran(ours.Launched())
 	return all, nil
 }

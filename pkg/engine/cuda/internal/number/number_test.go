@@ -1,4 +1,4 @@
-package cuda
+package number
 
 import (
 	"math"
@@ -57,7 +57,7 @@ func TestHalf(t *testing.T) {
 	}
 	for _, typ := range []device.Type{device.F32, device.F16, device.BF16} {
 		v := []float32{0, -1.5, 3, 0x1p-10}
-		for i, f := range decode(typ, encode(typ, v)) {
+		for i, f := range Decode(typ, Encode(typ, v)) {
 			if f != v[i] {
 				t.Errorf("%s: %v comes back as %v", typ, v[i], f)
 			}

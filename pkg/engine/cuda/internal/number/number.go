@@ -1,9 +1,12 @@
-package cuda
+// Package number converts between the numbers of a GPU's memory (fp32, bf16 and fp16)
+// and Go's, names their types for the engine's kernels, and compares results.
+package number
 
 import (
 	"encoding/binary"
 	"math"
 
+	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/device"
 )
 
@@ -50,8 +53,8 @@ func fromF16(h uint16) float32 {
 	return math.Float32frombits(sign | (exponent+112)<<23 | mantissa<<13)
 }
 
-// decode reads elements of a type as the GPU has them: little-endian.
-func decode(typ device.Type, src []byte) []float32 {
+// Decode reads elements of a type as the GPU has them: little-endian.
+func Decode(typ device.Type, src []byte) []float32 {
 	dst := make([]float32, len(src)/typ.Size())
 	for i := range dst {
 		switch typ {
@@ -66,8 +69,8 @@ func decode(typ device.Type, src []byte) []float32 {
 	return dst
 }
 
-// encode writes src as elements of a type.
-func encode(typ device.Type, src []float32) []byte {
+// Encode writes src as elements of a type.
+func Encode(typ device.Type, src []float32) []byte {
 	dst := make([]byte, 0, len(src)*typ.Size())
 	for _, f := range src {
 		switch typ {
@@ -80,4 +83,54 @@ func encode(typ device.Type, src []float32) []byte {
 		}
 	}
 	return dst
+}
+
+// Low returns the element type of activations for a precision of engine.Options.
+func Low(precision string) device.Type {
+	switch precision {
+	case "bf16":
+		return device.BF16
+	case "fp16":
+		return device.F16
+	}
+	return device.F32
+}
+
+// KernelType returns t as the engine's kernels name it.
+func KernelType(t device.Type) kernels.Type {
+	switch t {
+	case device.F16:
+		return kernels.F16
+	case device.BF16:
+		return kernels.BF16
+	}
+	return kernels.F32
+}
+
+// Widen converts v to float64.
+func Widen(v []float32) []float64 {
+	w := make([]float64, len(v))
+	for i := range v {
+		w[i] = float64(v[i])
+	}
+	return w
+}
+
+// Cosine returns the cosine of the angle between a and b.
+func Cosine(a, b []float64) float64 {
+	var dot, aa, bb float64
+	for i := range a {
+		dot, aa, bb = dot+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+// Differing counts the elements of a and b whose bits differ.
+func Differing(a, b []float64) (n int) {
+	for i := range a {
+		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+			n++
+		}
+	}
+	return n
 }

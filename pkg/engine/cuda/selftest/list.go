@@ -1,4 +1,4 @@
-package cuda
+package selftest
 
 import (
 	"math"
@@ -8,11 +8,12 @@ import (
 
 // listOperations are the operations that are checked: first layers, channels that
 // fill no block, maps smaller than a tile, sums of several blocks, strides, windows
-// of every kind. See volumes for three dimensions.
+// of every kind.
 func (t *tester) listOperations() []operation {
 	var all []operation
 	all = append(all, t.convolutions()...)
 	all = append(all, t.transposed()...)
+	all = append(all, t.volumes()...)
 	for _, s := range t.maps() {
 		all = append(all, t.norms(s)...)
 		all = append(all, t.pointwise(s)...)

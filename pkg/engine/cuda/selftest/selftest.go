@@ -1,10 +1,15 @@
-package cuda
+// Package selftest compares everything that the GPU engine computes with loops in float64
+// and with engine/reference: each kernel, each plan that cuDNN offers, and whole steps of
+// small networks.
+//
+//	checks, err := selftest.Run(ctx, selftest.Options{Precisions: []string{"bf16"}})
+//	fmt.Println(selftest.Failed(checks), "of", len(checks), "checks failed")
+package selftest
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -12,10 +17,11 @@ import (
 	"strings"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/clib"
-	driver "lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/stack"
 	"lockstep/pkg/internal/device"
 )
@@ -36,10 +42,10 @@ type Check struct {
 	Detail  string   `json:"detail,omitempty"`
 }
 
-// SelfTestOptions say what a self-test runs.
-type SelfTestOptions struct {
+// Options say what a self-test runs.
+type Options struct {
 	Device     string   // "cuda" or "cuda:1"; empty: "cuda"
-	Precisions []string // of SelfTestPrecisions; nil: all
+	Precisions []string // of Precisions; nil: all
 	Seed       uint64   // of the random data
 	Large      bool     // also shapes of real networks, where sums take many blocks
 	// Only names the checks to run, by a part of their names; empty: all. That
@@ -48,26 +54,26 @@ type SelfTestOptions struct {
 	Report func(Check)
 }
 
-// SelfTestPrecisions are what a self-test covers. tf32 is fp32 whose convolutions
+// Precisions are what a self-test covers. tf32 is fp32 whose convolutions
 // may round their inputs.
-func SelfTestPrecisions() []string { return []string{"fp32", "tf32", "bf16", "fp16"} }
+func Precisions() []string { return []string{"fp32", "tf32", "bf16", "fp16"} }
 
 // Validate reports the first option that cannot be.
-func (o SelfTestOptions) Validate() error {
+func (o Options) Validate() error {
 	for _, p := range o.Precisions {
-		if !slices.Contains(SelfTestPrecisions(), p) {
-			return fmt.Errorf("validate self-test: precision %q is not known: use %s", p, strings.Join(SelfTestPrecisions(), ", "))
+		if !slices.Contains(Precisions(), p) {
+			return fmt.Errorf("validate self-test: precision %q is not known: use %s", p, strings.Join(Precisions(), ", "))
 		}
 	}
 	return nil
 }
 
-// SelfTest runs every kernel, every plan that cuDNN offers for a set of
+// Run runs every kernel, every plan that cuDNN offers for a set of
 // convolutions, and whole steps of U-Nets, recorded and not, on random data in
 // memory that was filled with NaN before, and compares with engine/reference or
 // with loops in float64. A kernel that no check ran is a check that failed. The
 // error says what kept it from running, not what failed: that is in the checks.
-func SelfTest(ctx context.Context, o SelfTestOptions) ([]Check, error) {
+func Run(ctx context.Context, o Options) ([]Check, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -75,11 +81,11 @@ func SelfTest(ctx context.Context, o SelfTestOptions) ([]Check, error) {
 	if err != nil {
 		return nil, fmt.Errorf("self-test: %w", err)
 	}
-	return SelfTestOn(ctx, libraries, o)
+	return RunWithLibraries(ctx, libraries, o)
 }
 
-// SelfTestOn is SelfTest with the libraries given.
-func SelfTestOn(ctx context.Context, s *stack.Stack, o SelfTestOptions) ([]Check, error) {
+// RunWithLibraries is Run with open libraries, such as those of a simulated machine.
+func RunWithLibraries(ctx context.Context, s *stack.Stack, o Options) ([]Check, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func SelfTestOn(ctx context.Context, s *stack.Stack, o SelfTestOptions) ([]Check
 		o.Device = "cuda"
 	}
 	if o.Precisions == nil {
-		o.Precisions = SelfTestPrecisions()
+		o.Precisions = Precisions()
 	}
 	truth := engine.DefaultOptions()
 	truth.Device, truth.Precision = "reference", "fp64"
@@ -97,7 +103,7 @@ func SelfTestOn(ctx context.Context, s *stack.Stack, o SelfTestOptions) ([]Check
 	}
 	var all []Check
 	for _, p := range o.Precisions {
-		t := &tester{ctx: ctx, options: o, precision: p, truth: reference, stack: s, ran: map[string]bool{}}
+		t := &tester{ctx: ctx, options: o, precision: p, truth: reference, stack: s, kernels: map[string]bool{}}
 		err := t.all()
 		all = append(all, t.checks...)
 		if err != nil {
@@ -120,20 +126,20 @@ func Failed(checks []Check) (n int) {
 // tester runs the checks of one precision.
 type tester struct {
 	ctx       context.Context
-	options   SelfTestOptions
+	options   Options
 	precision string
 	low       device.Type
 	truth     engine.Engine
 	stack     *stack.Stack
-	engine    *Engine
+	engine    *cuda.Engine
 	random    *rand.Rand
-	ran       map[string]bool // kernels, by name
+	kernels   map[string]bool // that a check ran, by name
 	checks    []Check
 }
 
 // start starts an engine of the precision. Algorithms are cuDNN's first
 // suggestion: tuning all of them is slow, and each is run by itself anyway.
-func (t *tester) start(change func(*engine.Options)) (*Engine, error) {
+func (t *tester) start(change func(*engine.Options)) (*cuda.Engine, error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision, o.Convolution, o.TF32 = t.options.Device, t.precision, "heuristic", t.precision == "tf32"
 	if t.precision == "tf32" {
@@ -142,16 +148,16 @@ func (t *tester) start(change func(*engine.Options)) (*Engine, error) {
 	if change != nil {
 		change(&o)
 	}
-	t.low = lowType(o.Precision)
-	return start(t.stack, o, 0, func(name string) string {
+	t.low = number.Low(o.Precision)
+	return cuda.NewWithLibraries(t.stack, func(name string) string {
 		switch name {
-		case cacheVariable:
+		case cuda.CacheVariable:
 			return "off"
 		case "NVIDIA_TF32_OVERRIDE":
 			return "" // the test says itself what it wants
 		}
 		return os.Getenv(name)
-	})
+	}, o, 0)
 }
 
 func (t *tester) all() (err error) {
@@ -159,8 +165,8 @@ func (t *tester) all() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
-	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(SelfTestPrecisions(), t.precision))))
-	for _, f := range []func() error{t.operations, t.volumes, t.fusions, t.residuals, t.statistics, t.normGraphs, t.direct, t.networks, t.exchange, t.synchronised} {
+	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(Precisions(), t.precision))))
+	for _, f := range []func() error{t.operations, t.fusions, t.residuals, t.statistics, t.normGraphs, t.direct, t.networks, t.exchange, t.synchronised} {
 		if err := f(); err != nil {
 			return err
 		}
@@ -178,11 +184,11 @@ func (t *tester) wanted(name string) bool { return strings.Contains(name, t.opti
 func (t *tester) complete() {
 	types := []kernels.Type{kernels.F32}
 	if t.low != device.F32 {
-		types = append(types, kernelType(t.low))
+		types = append(types, number.KernelType(t.low))
 	}
 	for _, k := range kernels.List(types...) {
 		// What measures the other precision's tensor cores belongs to that one.
-		if !t.ran[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.elsewhere(k.Name) {
+		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.elsewhere(k.Name) {
 			t.add(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
 		}
 	}
@@ -218,8 +224,8 @@ func (t *tester) failed(c Check, err error) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	if t.engine.gpu.lost != nil {
-		return t.engine.gpu.lost
+	if err := t.engine.Probe().Lost(); err != nil {
+		return err
 	}
 	c.Error, c.Detail = math.MaxFloat64, err.Error()
 	t.add(c)
@@ -264,105 +270,21 @@ func (t *tester) normal(n int) []float32 {
 	return t.rounded(v)
 }
 
-func (t *tester) rounded(v []float32) []float32 { return decode(t.low, encode(t.low, v)) }
+func (t *tester) rounded(v []float32) []float32 { return number.Decode(t.low, number.Encode(t.low, v)) }
 
-func widened(v []float32) []float64 {
-	w := make([]float64, len(v))
-	for i := range v {
-		w[i] = float64(v[i])
+// ran notes that checks ran the kernels with these names, and returns the names.
+func (t *tester) ran(names []string) []string {
+	for _, name := range names {
+		t.kernels[name] = true
 	}
-	return w
+	return names
 }
 
-// launched notes the kernels of ours among commands, and names them.
-func (t *tester) launched(lists ...[]command) []string {
-	names := map[string]bool{}
-	for _, list := range lists {
-		for _, c := range list {
-			if n, ok := c.(*named); ok {
-				c = n.command
-			}
-			if k, ok := c.(*kernelCall); ok {
-				t.ran[k.Kernel], names[k.Kernel] = true, true
-			}
-		}
+// elements returns the product of a shape's dimensions.
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
 	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// ofExecutable are the commands of an executable's steps so far.
-func (x *executable) ofExecutable() (lists [][]command) {
-	for _, p := range x.plays {
-		for _, s := range p.sections {
-			for _, part := range s.parts {
-				lists = append(lists, part.commands)
-			}
-		}
-	}
-	return lists
-}
-
-// poisonAll fills the memory that a step must write before it reads it with NaN.
-func (x *executable) poisonAll() error {
-	return x.do(func() error {
-		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
-			if b.bytes == 0 {
-				continue
-			}
-			if err := x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute); err != nil {
-				return x.gpu.failed(err)
-			}
-		}
-		for _, id := range x.program.Outputs {
-			if err := x.poisonOutput(id); err != nil {
-				return err
-			}
-		}
-		return x.gpu.synchronize()
-	})
-}
-
-// poisonOutput fills the elements of an output with NaN, not their padding, which
-// is zero from the beginning.
-func (x *executable) poisonOutput(id int) error {
-	p := x.places[id]
-	if p.pitch != p.padded() {
-		return nil // a part of another one
-	}
-	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
-	if err != nil {
-		return err
-	}
-	v := decode(p.typ, memory)
-	p.runs(func(_, at, count, stride int) {
-		for range count {
-			v[at] = float32(math.NaN())
-			at += stride
-		}
-	})
-	return x.gpu.write(x.address(id), encode(p.typ, v))
-}
-
-// padding reports the first element of a tensor's padding that is not zero.
-func (g *gpu) padding(p place, at driver.Ptr) error {
-	if p.pitch != p.padded() || p.form == vectorForm {
-		return nil // the statistics of a channel of zeros are not zero
-	}
-	memory, err := g.read(at, int64(p.bytes()))
-	if err != nil {
-		return err
-	}
-	v := decode(p.typ, memory)
-	p.runs(func(_, at, count, stride int) {
-		for range count {
-			v[at] = 0
-			at += stride
-		}
-	})
-	for i, f := range v {
-		if f != 0 {
-			return fmt.Errorf("element %d of the padding is %v", i, f)
-		}
-	}
-	return nil
+	return n
 }

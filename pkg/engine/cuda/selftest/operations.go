@@ -1,14 +1,16 @@
-package cuda
+package selftest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"lockstep/pkg/engine"
-	driver "lockstep/pkg/internal/clib/cuda"
-	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -104,7 +106,7 @@ func (t *tester) operation(o operation) error {
 	if err != nil {
 		return t.failed(c, err)
 	}
-	x := loaded.(*executable) // this engine's own
+	x := loaded.(probe.Executable) // the GPU engine's own
 	defer func() { _ = x.Close() }()
 	var in [][]float32
 	var want [][]float64
@@ -113,7 +115,7 @@ func (t *tester) operation(o operation) error {
 		if want, err = t.expected(o, in); err != nil {
 			return err
 		}
-		if err := x.poisonAll(); err != nil {
+		if err := x.Poison(); err != nil {
 			return t.failed(c, err)
 		}
 		got, err := results(t, x, o, in)
@@ -123,19 +125,12 @@ func (t *tester) operation(o operation) error {
 		for i := range want {
 			c.Error = max(c.Error, mismatch(got[i], want[i]))
 		}
-		err = x.do(func() error {
-			for _, id := range x.program.Outputs {
-				if err := x.gpu.padding(x.places[id], x.address(id)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		err = x.CheckPadding()
 		if err != nil {
 			return t.failed(c, err)
 		}
 	}
-	c.Kernels = t.launched(x.ofExecutable()...)
+	c.Kernels = t.ran(x.Launched())
 	t.add(c)
 	if o.plans {
 		return t.everyPlan(x, o, want[0])
@@ -169,7 +164,7 @@ func (t *tester) expected(o operation, in [][]float32) ([][]float64, error) {
 	if o.want != nil {
 		var all [][]float64
 		for _, v := range in {
-			all = append(all, widened(v))
+			all = append(all, number.Widen(v))
 		}
 		return o.want(all), nil
 	}
@@ -185,7 +180,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 	for i, v := range in {
 		var err error
 		if slices.Contains(o.state, i) {
-			err = x.Set(operandName("in", i), widened(v))
+			err = x.Set(operandName("in", i), number.Widen(v))
 		} else {
 			err = x.SetInput(operandName("in", i), v)
 		}
@@ -202,10 +197,10 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 		if err := x.Output(operandName("out", i), v); err != nil {
 			return nil, err
 		}
-		wide := widened(v)
-		if on, ok := x.(*executable); ok && scaled(o.op) {
+		wide := number.Widen(v)
+		if ours, ok := x.(probe.Executable); ok && scaled(o.op) {
 			for j := range wide {
-				wide[j] /= on.scale // fp16 carries the gradients of a loss that is scaled
+				wide[j] /= ours.GradientScale() // fp16 carries the gradients of a loss that is scaled
 			}
 		}
 		all = append(all, wide)
@@ -229,63 +224,23 @@ func scaled(op plan.Op) bool {
 // output full of NaN: tuning may choose any of them. Algorithms of Winograd's
 // family, and those that say that they add in a lower precision, lose some bits:
 // they may be off eight times as much.
-func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
+func (t *tester) everyPlan(x probe.Executable, o operation, want []float64) error {
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
 	plans, lossyPlans, fused := 0, 0, 0
-	var without error
-	err := x.do(func() (err error) {
-		conv, ok := x.asConvolution(x.tasks[0])
-		if !ok {
-			return fmt.Errorf("the operation became a %s, which is no convolution of cuDNN's", x.tasks[0].op)
+	all, err := x.EachPlan(o.op, probe.AllGraphs, func(p probe.Plan) error {
+		to, count := &c, &plans
+		if p.Reduced {
+			to, count = &lossy, &lossyPlans
 		}
-		list, err := x.variants(x.tasks[0], conv)
-		if err != nil {
-			return err
+		*count++
+		if p.Fused {
+			fused++
 		}
-		all, missing, err := x.candidates(conv, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
-		if err != nil {
-			return err
-		}
-		without = missing
-		defer func() {
-			for _, one := range all {
-				err = firstOf(err, one.plan.Close())
-			}
-		}()
-		for _, one := range all {
-			if err := t.ctx.Err(); err != nil {
-				return err
-			}
-			if one.plan.Workspace > tuneLimit {
-				continue
-			}
-			to, count := &c, &plans
-			if slices.Contains(one.plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.plan.Numerical, cudnn.NoteReducedPrecision) {
-				to, count = &lossy, &lossyPlans
-			}
-			*count++
-			if len(list[one.variant].ops) > 1 {
-				fused++
-			}
-			got, err := x.runPlan(one, list[one.variant], x.places[x.program.Outputs[0]], x.address(x.program.Outputs[0]))
-			if err != nil {
-				to.Error, to.Detail = math.Inf(1), fmt.Sprintf("%s: %v", one.plan, err)
-				if x.gpu.lost != nil {
-					return err
-				}
-				continue
-			}
-			t.launched(list[one.variant].after)
-			d := mismatch(got, want)
-			to.Error = max(to.Error, d)
-			if !(d <= to.Bound) {
-				to.Detail = fmt.Sprintf("off is %s", one.plan)
-			}
-		}
-		return nil
+		t.compare(to, p, mismatch(p.Result, want))
+		return t.ctx.Err()
 	})
-	if err != nil {
+	if err = errors.Join(err, all.None); err != nil {
 		return t.failed(c, err)
 	}
 	for _, done := range []struct {
@@ -297,56 +252,34 @@ func (t *tester) everyPlan(x *executable, o operation, want []float64) error {
 		}
 		if done.check.Detail == "" {
 			done.check.Detail = fmt.Sprintf("%d plans", done.plans)
-			if x.tasks[0].attr.ReLU || len(x.tasks[0].in) == 3 || x.tasks[0].acc >= 0 {
+			if all.Fusible {
 				done.check.Detail += fmt.Sprintf(", %d of all in one graph", fused)
 			}
-			if without != nil {
-				done.check.Detail += fmt.Sprintf("; without %v", without)
-			}
+			done.check.Detail += without(all.Missing)
 		}
 		t.add(done.check)
 	}
 	return nil
 }
 
-// firstOf is the first error of two.
-func firstOf(a, b error) error {
-	if a != nil {
-		return a
+// compare adds a run of a plan, whose results are off by so much, to a check.
+func (t *tester) compare(c *Check, p probe.Plan, off float64) {
+	if p.Err != nil {
+		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
+		return
 	}
-	return b
+	t.ran(p.Kernels)
+	if c.Error = max(c.Error, off); !(off <= c.Bound) {
+		c.Detail = fmt.Sprintf("off is %s", p.Name)
+	}
 }
 
-// runPlan runs one plan whose result lies at to, NaN before, and reads that.
-func (x *executable) runPlan(c candidate, v variant, p place, to driver.Ptr) ([]float64, error) {
-	if err := x.grow(c.plan.Workspace); err != nil {
-		return nil, err
+// without says why some graphs have no plan; nothing if all have one.
+func without(missing error) string {
+	if missing == nil {
+		return ""
 	}
-	for _, b := range []block{{to, int64(p.bytes())}, x.scratch, x.workspace} {
-		if b.bytes > 0 {
-			if err := x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute); err != nil {
-				return nil, x.gpu.failed(err)
-			}
-		}
-	}
-	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.workspace.ptr)
-	if err != nil {
-		return nil, err
-	}
-	err = x.gpu.runAll(v.around(&planCall{c.plan.String(), c.plan, pack}), x.gpu.compute)
-	var memory []byte
-	if err == nil {
-		memory, err = x.gpu.read(to, int64(p.bytes()))
-	}
-	if err = firstOf(err, pack.Close()); err != nil {
-		return nil, err
-	}
-	if err := x.gpu.padding(p, to); err != nil {
-		return nil, err
-	}
-	out := make([]float64, elements(p.shape))
-	unpack(p.layout, out, decode(p.typ, memory))
-	return out, nil
+	return fmt.Sprintf("; without %v", missing)
 }
 
 // fusions checks convolutions with bias and ReLU, which cuDNN may do in one graph: each
@@ -382,7 +315,7 @@ func (t *tester) followed(o operation, p *plan.Program, next plan.Kernel) (err e
 	p.Outputs, p.Forward = []int{y}, 2
 	next.Out = []int{y}
 	p.Kernels = append(p.Kernels, next)
-	live(p)
+	workload.SetLifetimes(p)
 	in := t.operands(o)
 	var all [2][][]float64
 	for i, e := range []engine.Engine{t.truth, t.engine} {
@@ -390,15 +323,15 @@ func (t *tester) followed(o operation, p *plan.Program, next plan.Kernel) (err e
 		if err != nil {
 			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
-		defer func() { err = firstOf(err, x.Close()) }()
+		defer func() { err = errors.Join(err, x.Close()) }()
 		if all[i], err = results(t, x, o, in); err != nil {
 			return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, err)
 		}
-		if ours, ok := x.(*executable); ok {
-			if len(ours.tasks) != 1 {
-				return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, fmt.Errorf("it became %d tasks, not one", len(ours.tasks)))
+		if ours, ok := x.(probe.Executable); ok {
+			if ours.Tasks() != 1 {
+				return t.failed(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, fmt.Errorf("it became %d tasks, not one", ours.Tasks()))
 			}
-			t.add(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.launched(ours.ofExecutable()...)})
+			t.add(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.ran(ours.Launched())})
 			return t.everyPlan(ours, o, all[0][0])
 		}
 	}

@@ -1,0 +1,93 @@
+// Package workload builds the small networks, programs and data that package selftest and
+// the tests of the GPU engine run.
+package workload
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gorgonia.org/gorgonia"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+)
+
+// Batch is the batch size of Classifier and Volumes.
+const Batch = 3
+
+// UNets returns three small U-Nets: one with channels that fill no vector, biases, and maps
+// smaller than a tile, one as it is trained, and one without batch norms.
+func UNets() []model.UNet2DConfig {
+	return []model.UNet2DConfig{
+		{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"},
+		{Base: 8, Depth: 2, InChannels: 1, OutChannels: 1, Height: 16, Width: 16, Norm: "batch"},
+		{Base: 6, Depth: 2, InChannels: 1, OutChannels: 1, Height: 12, Width: 20, Bias: true, Norm: "none", DiceWeight: 0.5},
+	}
+}
+
+// Classifier builds a network with what a ResNet has: a strided first layer, an overlapping
+// pooling with padding, blocks with and without a projection, batch norm before and
+// behind its convolutions, a global average and a linear layer.
+func Classifier() (*nn.Graph, error) {
+	g := nn.NewGraph(nn.Train)
+	conv := func(name string, x *gorgonia.Node, out, kernel, stride int, bias bool) *gorgonia.Node {
+		return g.Conv2D(name, x, out, kernel, stride, kernel/2, bias)
+	}
+	x := conv("stem", g.Input(model.ImageInput, Batch, 3, 34, 30), 16, 7, 2, true)
+	x = g.MaxPool(x, nn.Pool{Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}, PadZeros: true})
+	for i, stride := range []int{1, 2} {
+		name := fmt.Sprint("block", i)
+		pre := g.ReLU(g.BatchNorm(name+".bn0", x))
+		short := conv(name+".project", pre, 24, 1, stride, true)
+		y := g.ReLU(g.BatchNorm(name+".bn1", conv(name+".a", pre, 8, 1, 1, false)))
+		y = g.ReLU(g.BatchNorm(name+".bn2", conv(name+".b", y, 8, 3, stride, false)))
+		x = g.Add(short, conv(name+".c", y, 24, 1, 1, true))
+	}
+	// A block of the other kind: the sum, then ReLU, no projection.
+	y := g.BatchNorm("last.bn", conv("last.a", x, 24, 3, 1, false))
+	x = g.ReLU(g.Add(x, y))
+	z := g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: 10, Bias: true})
+	g.Output(model.LogitsOutput, z)
+	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Input(model.TargetInput, Batch, 1), 0.1))
+	return g, g.Err()
+}
+
+// Volumes builds a network with what a 3-D U-Net for regression has: strided and transposed
+// convolutions, LeakyReLU, concatenation, tanh, an L1 loss.
+func Volumes() (*nn.Graph, error) {
+	g := nn.NewGraph(nn.Train)
+	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}}
+	x := g.LeakyReLU(g.Conv("down0", g.Input(model.ImageInput, Batch, 2, 8, 12, 10), half), 0.2)
+	y := g.BatchNorm("bn1", g.Conv("down1", g.LeakyReLU(x, 0.2), nn.Convolution{Out: 16, Kernel: []int{3}, Stride: []int{2}, Pad: []int{1}}))
+	y = g.ConvTranspose("up1", g.ReLU(y), nn.Convolution{Out: 8, Kernel: []int{4, 4, 3}, Stride: []int{2}, Pad: []int{1}, Bias: true})
+	y = g.Concat(x, y)
+	y = g.Tanh(g.ConvTranspose("up0", g.ReLU(y), nn.Convolution{Out: 2, Kernel: []int{2}, Stride: []int{2}, Bias: true}))
+	g.Output(model.LogitsOutput, y)
+	g.SetLoss(g.L1(y, g.Input(model.TargetInput, Batch, 2, 8, 12, 10), 0))
+	return g, g.Err()
+}
+
+// FeedNoise sets the inputs of x to random numbers of seed: images, and masks or classes.
+func FeedNoise(x engine.Executable, seed uint64) error {
+	p, random := x.Program(), rand.New(rand.NewPCG(seed, 1))
+	for _, name := range []string{model.ImageInput, model.TargetInput} {
+		id := p.Lookup(plan.Input, name)
+		v := make([]float32, p.Tensors[id].Elements())
+		for i := range v {
+			v[i] = random.Float32()
+			if name == model.TargetInput {
+				v[i] = float32(math.Round(float64(v[i])))
+			}
+			if classes := p.Classes(id); classes > 0 {
+				v[i] = float32(random.IntN(classes))
+			}
+		}
+		if err := x.SetInput(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/kernels"
+	driver "lockstep/pkg/internal/clib/cuda"
+	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/plan"
+)
+
+// Probe returns the engine's GPU for package selftest.
+func (e *Engine) Probe() probe.GPU { return gpuProbe{e.gpu} }
+
+// gpuProbe implements probe.GPU.
+type gpuProbe struct{ *gpu }
+
+func (g gpuProbe) Allocate(bytes int64) (driver.Ptr, error) {
+	b := block{bytes: bytes}
+	if err := g.allocate(&b); err != nil {
+		return 0, err
+	}
+	return b.ptr, g.failed(g.driver.MemsetD8Async(b.ptr, 0xff, bytes, g.compute))
+}
+
+func (g gpuProbe) Free(p driver.Ptr, bytes int64) error { return g.free(block{p, bytes}) }
+
+func (g gpuProbe) Write(p driver.Ptr, data []byte) error { return g.write(p, data) }
+
+func (g gpuProbe) Read(p driver.Ptr, bytes int64) ([]byte, error) { return g.read(p, bytes) }
+
+func (g gpuProbe) Launch(list []kernels.Launch) error {
+	calls, err := g.calls(list, nil)
+	if err != nil {
+		return err
+	}
+	return g.runAll(calls, g.compute)
+}
+
+func (g gpuProbe) Lost() error { return g.lost }
+
+var _ probe.Executable = (*executable)(nil)
+
+// Tasks implements probe.Executable.
+func (x *executable) Tasks() int { return len(x.tasks) }
+
+// GradientScale implements probe.Executable.
+func (x *executable) GradientScale() float64 { return x.scale }
+
+// AppliedNorms implements probe.Executable.
+func (x *executable) AppliedNorms() (applied, candidates int) { return x.folded(), len(x.prologues) }
+
+// Launched implements probe.Executable.
+func (x *executable) Launched() []string { return kernelNames(x.stepCommands()...) }
+
+// stepCommands returns the commands of the steps so far.
+func (x *executable) stepCommands() (lists [][]command) {
+	for _, p := range x.plays {
+		for _, s := range p.sections {
+			for _, part := range s.parts {
+				lists = append(lists, part.commands)
+			}
+		}
+	}
+	return lists
+}
+
+// kernelNames lists the engine's own kernels among commands.
+func kernelNames(lists ...[]command) []string {
+	names := map[string]bool{}
+	for _, list := range lists {
+		for _, c := range list {
+			if n, ok := c.(*named); ok {
+				c = n.command
+			}
+			if k, ok := c.(*kernelCall); ok {
+				names[k.Kernel] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Poison implements probe.Executable.
+func (x *executable) Poison() error {
+	return x.do(func() error {
+		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
+			if err := x.poison(b); err != nil {
+				return err
+			}
+		}
+		for _, id := range x.program.Outputs {
+			if err := x.poisonOutput(id); err != nil {
+				return err
+			}
+		}
+		return x.gpu.synchronize()
+	})
+}
+
+// poison fills b with 0xff, which is NaN in every type.
+func (x *executable) poison(b block) error {
+	if b.bytes == 0 {
+		return nil
+	}
+	return x.gpu.failed(x.gpu.driver.MemsetD8Async(b.ptr, 0xff, b.bytes, x.gpu.compute))
+}
+
+// poisonOutput fills the elements of an output with NaN, but not their padding, which is
+// zero from the beginning.
+func (x *executable) poisonOutput(id int) error {
+	p := x.places[id]
+	if p.pitch != p.padded() {
+		return nil // a view of another tensor
+	}
+	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
+	if err != nil {
+		return err
+	}
+	v := number.Decode(p.typ, memory)
+	p.runs(func(_, at, count, stride int) {
+		for range count {
+			v[at] = float32(math.NaN())
+			at += stride
+		}
+	})
+	return x.gpu.write(x.address(id), number.Encode(p.typ, v))
+}
+
+// CheckPadding implements probe.Executable.
+func (x *executable) CheckPadding() error {
+	return x.do(func() error {
+		for _, id := range x.program.Outputs {
+			if err := x.gpu.checkPadding(x.places[id], x.address(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// checkPadding reports the first element of a tensor's padding that is not zero.
+func (g *gpu) checkPadding(p place, at driver.Ptr) error {
+	if p.pitch != p.padded() || p.form == vectorForm {
+		return nil // the statistics of a channel of zeros are not zero
+	}
+	memory, err := g.read(at, int64(p.bytes()))
+	if err != nil {
+		return err
+	}
+	v := number.Decode(p.typ, memory)
+	p.runs(func(_, at, count, stride int) {
+		for range count {
+			v[at] = 0
+			at += stride
+		}
+	})
+	for i, f := range v {
+		if f != 0 {
+			return fmt.Errorf("element %d of the padding is %v", i, f)
+		}
+	}
+	return nil
+}
+
+// EachPlan implements probe.Executable.
+func (x *executable) EachPlan(op plan.Op, graphs probe.Graphs, visit func(probe.Plan) error) (all probe.Plans, err error) {
+	err = x.do(func() error {
+		for _, t := range x.tasks {
+			if c, ok := x.asConvolution(t); ok && t.op == op {
+				r := planRunner{x: x, task: t}
+				all.Fusible = t.attr.ReLU || len(t.in) == 3 || t.acc >= 0
+				return r.each(c, graphs, &all, visit)
+			}
+		}
+		return fmt.Errorf("the program has no convolution %s of cuDNN's", op)
+	})
+	return all, err
+}
+
+// planRunner runs the plans of a task for EachPlan.
+type planRunner struct {
+	x      *executable
+	task   task
+	before []command // run before each plan
+}
+
+func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, visit func(probe.Plan) error) (err error) {
+	x := r.x
+	if graphs == probe.NormGraphs {
+		site := x.prologues[0]
+		was := site.on
+		defer func() { site.on = was }()
+		site.on = true
+		if r.before, err = x.compile(x.tasks[site.norm]); err != nil {
+			return err
+		}
+		if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
+			return err
+		}
+	}
+	list, err := r.variants(c, graphs)
+	if err != nil {
+		return err
+	}
+	candidates, missing, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	if err != nil {
+		all.None = err
+		return x.gpu.lost
+	}
+	all.Missing = missing
+	defer func() { err = errors.Join(err, closeOthers(candidates, -1)) }()
+	for _, one := range candidates {
+		if one.plan.Workspace > tuneLimit {
+			continue
+		}
+		v := list[one.variant]
+		p := probe.Plan{
+			Name: one.plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
+			Reduced: slices.Contains(one.plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.plan.Numerical, cudnn.NoteReducedPrecision),
+		}
+		if p.Err = r.run(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
+			return p.Err
+		}
+		if err := visit(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// variants returns the graphs of r's task to run.
+func (r *planRunner) variants(c convolution, graphs probe.Graphs) ([]variant, error) {
+	switch {
+	case graphs == probe.AllGraphs:
+		return r.x.variants(r.task, c)
+	case r.task.sums != nil:
+		list, err := r.x.variants(r.task, c)
+		return list[min(1, len(list)):], err // without the convolution alone
+	}
+	return r.x.withPrologue(r.task, c)
+}
+
+// run runs one plan and reads its result and what it leaves beside that.
+func (r *planRunner) run(one candidate, v variant, p *probe.Plan, graphs probe.Graphs) error {
+	x, t := r.x, r.task
+	if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
+		return err
+	}
+	beside := map[string]int{}
+	if t.stats != nil && graphs == probe.AllGraphs {
+		beside["mean"], beside["invstd"] = t.stats.mean, t.stats.invstd
+	}
+	if graphs == probe.NormGraphs {
+		if t.sums != nil {
+			beside["dgamma"], beside["dbeta"] = t.sums.dgamma, t.sums.dbeta
+		} else if sums, ok := t.prologue.unwanted[t.out[0]]; ok {
+			beside["sum"], beside["square"] = sums[0], sums[1]
+		}
+	}
+	for _, id := range beside {
+		if err := x.poison(block{x.address(id), int64(x.places[id].bytes())}); err != nil {
+			return err
+		}
+	}
+	result, err := x.runPlan(one, v, t.out[0])
+	if err != nil {
+		return err
+	}
+	p.Beside = map[string][]float64{}
+	for name, id := range beside {
+		memory, err := x.gpu.read(x.address(id), int64(x.places[id].bytes()))
+		if err != nil {
+			return err
+		}
+		p.Beside[name] = number.Widen(number.Decode(x.places[id].typ, memory))[:x.places[id].channels()]
+	}
+	if graphs == probe.NormGraphs && t.sums != nil {
+		// The gradient went through ReLU: what the batch norm makes of it counts.
+		if p.Beside["dx"], err = r.normGradient(); err != nil {
+			return err
+		}
+	}
+	p.Result = result
+	return nil
+}
+
+// normGradient runs the gradients of the program's batch norms and returns that of the
+// last one's input.
+func (r *planRunner) normGradient() (dx []float64, err error) {
+	x := r.x
+	for i, t := range x.tasks {
+		if t.op != plan.OpBatchNormBackward {
+			continue
+		}
+		if err := x.gpu.runAll(x.steps[i], x.gpu.compute); err != nil {
+			return nil, err
+		}
+		if dx, err = x.logical(t.out[0]); err != nil {
+			return nil, err
+		}
+	}
+	return dx, nil
+}
+
+// runPlan runs one plan whose result is tensor id, NaN before, and reads that.
+func (x *executable) runPlan(c candidate, v variant, id int) ([]float64, error) {
+	if err := x.grow(c.plan.Workspace); err != nil {
+		return nil, err
+	}
+	p, to := x.places[id], x.address(id)
+	for _, b := range []block{{to, int64(p.bytes())}, x.scratch, x.workspace} {
+		if err := x.poison(b); err != nil {
+			return nil, err
+		}
+	}
+	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.workspace.ptr)
+	if err != nil {
+		return nil, err
+	}
+	err = x.gpu.runAll(v.around(&planCall{c.plan.String(), c.plan, pack}), x.gpu.compute)
+	if err == nil {
+		err = x.gpu.synchronize()
+	}
+	if err := errors.Join(err, pack.Close()); err != nil {
+		return nil, err
+	}
+	if err := x.gpu.checkPadding(p, to); err != nil {
+		return nil, err
+	}
+	return x.logical(id)
+}
+
+// logical reads a tensor in logical order.
+func (x *executable) logical(id int) ([]float64, error) {
+	p := x.places[id]
+	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float64, elements(p.shape))
+	unpack(p.layout, out, number.Decode(p.typ, memory))
+	return out, nil
+}

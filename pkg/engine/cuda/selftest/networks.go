@@ -1,0 +1,179 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
+	"lockstep/pkg/internal/plan"
+	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
+	"lockstep/pkg/optim"
+)
+
+// networkSteps are the steps of training that are compared. The first runs as it
+// is, the second is recorded, those behind it are the recorded one.
+const networkSteps = 5
+
+// trace is what some steps of training left.
+type trace struct {
+	losses    []float64
+	gradients []float64 // of the first step, parameter by parameter
+	after     []float64 // every parameter, state and slot behind the last
+	kernels   []string
+}
+
+// networks checks whole steps.
+func (t *tester) networks() error {
+	for i, c := range workload.UNets() {
+		for _, fuse := range []bool{true, false} {
+			if !fuse && i > 0 {
+				continue
+			}
+			u, err := model.UNet2D(c)
+			if err != nil {
+				return err
+			}
+			shape := fmt.Sprintf("U-Net base %d, depth %d, %d×%d×%d, batch %d", c.Base, c.Depth, c.Height, c.Width, c.InChannels, workload.Batch)
+			if err := t.network("U-Net", shape, fuse, func() (*nn.Graph, error) { return u.Graph(workload.Batch, nn.Train) }); err != nil {
+				return err
+			}
+		}
+	}
+	for _, fuse := range []bool{true, false} {
+		if err := t.network("classifier", "residual blocks, 34×30×3, 10 classes, batch 3", fuse, workload.Classifier); err != nil {
+			return err
+		}
+		if err := t.network("3-D network", "8×12×10×2, batch 3", fuse, workload.Volumes); err != nil {
+			return err
+		}
+	}
+	return t.rules()
+}
+
+// network checks steps of a network, which build makes.
+func (t *tester) network(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
+	name := "steps of a " + kind
+	if !fuse {
+		name += ", nothing fused"
+	}
+	if !t.wanted(name) {
+		return nil
+	}
+	g, err := build()
+	if err != nil {
+		return err
+	}
+	p, err := plan.Lower(g, plan.Options{Fuse: fuse, BucketBytes: 4096})
+	if err != nil {
+		return err
+	}
+	seed := t.random.Uint64()
+	want, err := t.train(t.truth, g, p, seed)
+	if err != nil {
+		return err
+	}
+	var runs [2]trace // as they are, and recorded
+	for i, graph := range []bool{false, true} {
+		if runs[i], err = t.trainOn(graph, fuse, g, p, seed); err != nil {
+			return t.failed(Check{Name: name, Shape: shape}, err)
+		}
+	}
+	// Roundings turn some decisions of ReLUs and pools, in 16 bits many: the angle
+	// between all gradients taken together and the reference's counts.
+	t.add(Check{
+		Name: name + ": gradients (1 − cosine)", Shape: shape, Error: 1 - number.Cosine(runs[0].gradients, want.gradients),
+		Bound: map[string]float64{"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 0.1}[t.precision], Kernels: runs[0].kernels,
+	})
+	off := 0.0
+	for i := range want.losses {
+		// Relative where a loss is large: that of ten classes begins at ln 10.
+		off = max(off, math.Abs(runs[0].losses[i]-want.losses[i])/max(1, math.Abs(want.losses[i])))
+	}
+	t.add(Check{
+		Name: name + ": losses (of the loss, at least of 1)", Shape: shape, Error: off,
+		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
+	})
+	t.add(Check{
+		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
+		Error: float64(number.Differing(runs[0].after, runs[1].after) + number.Differing(runs[0].losses, runs[1].losses)),
+	})
+	return nil
+}
+
+// trainOn trains on an engine of its own, recorded or not.
+func (t *tester) trainOn(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	e, err := t.start(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	return t.train(e, g, p, seed)
+}
+
+// fresh loads p with the values of g from seed; on a GPU all memory is poisoned first.
+func fresh(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
+	x, err := e.Load(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if ours, onGPU := x.(probe.Executable); onGPU {
+		err = ours.Poison()
+	}
+	for name, v := range g.InitialValues(int64(seed >> 1)) {
+		err = errors.Join(err, x.Set(name, v))
+	}
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// train does some steps with Adam, and one with SGD, on data of seed.
+func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trace, err error) {
+	x, err := fresh(e, g, p, seed)
+	if err != nil {
+		return all, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	ours, onGPU := x.(probe.Executable)
+	for step := 1; step <= networkSteps; step++ {
+		if err := workload.FeedNoise(x, seed+uint64(step)); err != nil {
+			return all, err
+		}
+		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
+		if step == networkSteps {
+			u = &optim.Update{Rule: optim.RuleSGD, LearningRate: 1e-2, Momentum: 0.9, Step: step}
+		}
+		if _, err := x.Step(t.ctx, nil, u); err != nil {
+			return all, err
+		}
+		all.losses = append(all.losses, x.Loss())
+		for _, q := range p.Params {
+			v, err := x.Gradient(q.Name)
+			if err != nil {
+				return all, err
+			}
+			if step == 1 {
+				all.gradients = append(all.gradients, v...)
+			}
+		}
+	}
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			return all, err
+		}
+		all.after = append(all.after, v...)
+	}
+	if onGPU {
+		all.kernels = t.ran(ours.Launched())
+		// The weights that were set were rounded before the first step.
+		t.kernels["cast_from_f32_"+number.KernelType(t.low).String()] = true
+	}
+	return all, nil
+}

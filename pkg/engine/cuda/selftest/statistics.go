@@ -1,0 +1,113 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"lockstep/pkg/engine/cuda/internal/probe"
+	"lockstep/pkg/engine/cuda/internal/workload"
+	"lockstep/pkg/internal/plan"
+)
+
+// statistics checks the convolutions that sum up for the batch norm behind them: each
+// plan's mean and deviation, against those of the result that the same plan wrote.
+func (t *tester) statistics() error {
+	const name = "conv with the statistics of its batch norm"
+	if t.precision != "fp16" || !t.wanted(name) {
+		return nil
+	}
+	for _, s := range [][]int{{2, 16, 9, 13, 24, 3}, {3, 64, 16, 16, 32, 1}, {4, 24, 7, 7, 72, 3}} {
+		c := Check{Name: name, Shape: fmt.Sprintf("%d×%d×%d×%d to %d, window %d", s[0], s[1], s[2], s[3], s[4], s[5]), Bound: 1e-3}
+		if err := t.statisticsOf(&c, s); err != nil {
+			if err := t.failed(c, err); err != nil {
+				return err
+			}
+			continue
+		}
+		t.add(c)
+	}
+	return nil
+}
+
+// normedProgram is a convolution and a batch norm in training behind it.
+func normedProgram(s []int) *plan.Program {
+	p := &plan.Program{Loss: -1, Forward: 2}
+	add := func(role plan.Role, name string, shape ...int) int { return workload.Declare(p, role, name, shape) }
+	n, c, h, w, k, window := s[0], s[1], s[2], s[3], s[4], s[5]
+	x, weights := add(plan.Input, "in0", n, c, h, w), add(plan.Input, "in1", k, c, window, window)
+	gamma, beta := add(plan.Input, "in2", k), add(plan.Input, "in3", k)
+	mean, variance := add(plan.State, "in4", k), add(plan.State, "in5", k)
+	raw := add(plan.Activation, "raw", n, k, h, w)
+	y := add(plan.Output, "out0", n, k, h, w)
+	saved, invstd := add(plan.Activation, "saved", k), add(plan.Activation, "invstd", k)
+	p.Kernels = []plan.Kernel{
+		{Op: plan.OpConv, Name: "conv", In: []int{x, weights}, Out: []int{raw}, Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{window / 2, window / 2}}},
+		{
+			Op: plan.OpBatchNorm, Name: "norm", In: []int{raw, gamma, beta, mean, variance}, Out: []int{y, saved, invstd},
+			Attr: plan.Attr{Training: true, ReLU: true, Epsilon: normEpsilon, Momentum: 0.1},
+		},
+	}
+	workload.SetLifetimes(p)
+	return p
+}
+
+func (t *tester) statisticsOf(c *Check, s []int) error {
+	loaded, err := t.engine.Load(normedProgram(s), nil)
+	if err != nil {
+		return err
+	}
+	x := loaded.(probe.Executable) // the GPU engine's own
+	defer func() { _ = x.Close() }()
+	p := x.Program()
+	for i, id := range p.Inputs {
+		v := t.rounded(t.normal(p.Tensors[id].Elements()))
+		if err := x.SetInput(operandName("in", i), v); err != nil {
+			return err
+		}
+	}
+	if _, err := x.Step(t.ctx, nil, nil); err != nil { // brings the operands into place
+		return err
+	}
+	c.Kernels = t.ran(x.Launched())
+	plans, fused := 0, 0
+	all, err := x.EachPlan(plan.OpConv, probe.AllGraphs, func(p probe.Plan) error {
+		if p.Err == nil && p.Beside["mean"] == nil {
+			return errors.New("the convolution leaves no statistics")
+		}
+		plans++
+		if p.Fused {
+			fused++
+		}
+		t.compare(c, p, statisticsOff(p, s[4], s[2]*s[3]))
+		return t.ctx.Err()
+	})
+	if err = errors.Join(err, all.None); err != nil {
+		return err
+	}
+	if c.Detail == "" {
+		c.Detail = fmt.Sprintf("%d plans, %d of them in one graph", plans, fused) + without(all.Missing)
+	}
+	return nil
+}
+
+// statisticsOff returns how far a plan's mean and 1/deviation of each channel are from those
+// of the result that it wrote.
+func statisticsOff(p probe.Plan, channels, points int) float64 {
+	mean, invstd := make([]float64, channels), make([]float64, channels)
+	n := float64(len(p.Result) / channels)
+	for i, g := range p.Result {
+		mean[i/points%channels] += g / n
+	}
+	for i, g := range p.Result {
+		d := g - mean[i/points%channels]
+		invstd[i/points%channels] += d * d / n
+	}
+	for i := range invstd {
+		invstd[i] = 1 / math.Sqrt(invstd[i]+normEpsilon)
+	}
+	return max(mismatch(p.Beside["mean"], mean), mismatch(p.Beside["invstd"], invstd))
+}
+
+// normEpsilon is what normedProgram adds to a variance.
+const normEpsilon = 1e-5

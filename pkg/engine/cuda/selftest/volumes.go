@@ -1,0 +1,80 @@
+package selftest
+
+import (
+	"slices"
+
+	"lockstep/pkg/internal/plan"
+)
+
+// volumes lists convolutions in three dimensions, compared with loops.
+func (t *tester) volumes() []operation {
+	var all []operation
+	for _, r := range []relation3{
+		{n: 2, largeC: 5, smallC: 9, taps: 3, stride: 1, pad: 1, large: [3]int{4, 5, 7}},
+		{n: 1, largeC: 16, smallC: 8, taps: 2, stride: 2, pad: 0, large: [3]int{4, 6, 8}}, // a U-Net's transposed one: forward is backward data
+	} {
+		for i, s := range r.large {
+			r.small[i] = (s+2*r.pad-r.taps)/r.stride + 1
+		}
+		cube := r.taps * r.taps * r.taps
+		x := append([]int{r.n, r.largeC}, r.large[:]...)
+		w := []int{r.smallC, r.largeC, r.taps, r.taps, r.taps}
+		y := append([]int{r.n, r.smallC}, r.small[:]...)
+		attr := plan.Attr{Stride: slices.Repeat([]int{r.stride}, 3), Pad: slices.Repeat([]int{r.pad}, 3)}
+		all = append(
+			all,
+			operation{
+				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.terms(r.largeC*cube, 1), plans: true,
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(0, nil, in[0], in[1])} },
+			},
+			operation{
+				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.terms(r.smallC*cube, 1), plans: true,
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(1, in[1], nil, in[0])} },
+			},
+			operation{
+				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.terms(r.n*elements(r.small[:]), 1), plans: true,
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.compute(2, in[1], in[0], nil)} },
+			},
+		)
+	}
+	return all
+}
+
+// relation3 is what a convolution in three dimensions relates: position p of the
+// small map and tap q meet position p·stride+q−pad of the large one.
+type relation3 struct {
+	n, smallC, largeC, taps, stride, pad int
+	small, large                         [3]int
+}
+
+// compute makes one of small (0), large (1) and weights (2) from the other two.
+func (r relation3) compute(which int, small, large, w []float64) []float64 {
+	volume := func(s [3]int) int { return s[0] * s[1] * s[2] }
+	cube := r.taps * r.taps * r.taps
+	out := make([]float64, [3]int{r.n * r.smallC * volume(r.small), r.n * r.largeC * volume(r.large), r.smallC * r.largeC * cube}[which])
+	for at := range r.n * r.smallC * volume(r.small) {
+		p := at % volume(r.small)
+		position := [3]int{p / (r.small[1] * r.small[2]), p / r.small[2] % r.small[1], p % r.small[2]}
+		n, k := at/volume(r.small)/r.smallC, at/volume(r.small)%r.smallC
+		for tap := range cube {
+			to, inside := 0, true
+			for axis, q := range [3]int{tap / (r.taps * r.taps), tap / r.taps % r.taps, tap % r.taps} {
+				v := position[axis]*r.stride + q - r.pad
+				inside = inside && v >= 0 && v < r.large[axis]
+				to = to*r.large[axis] + v
+			}
+			for c := 0; inside && c < r.largeC; c++ {
+				i, j := (n*r.largeC+c)*volume(r.large)+to, (k*r.largeC+c)*cube+tap
+				switch which {
+				case 0:
+					out[at] += large[i] * w[j]
+				case 1:
+					out[i] += small[at] * w[j]
+				default:
+					out[j] += small[at] * large[i]
+				}
+			}
+		}
+	}
+	return out
+}
