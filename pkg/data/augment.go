@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"slices"
+
+	"lockstep/pkg/data/internal/stream"
 )
 
 // Augment varies training samples. What is done to a sample depends on seed,
@@ -92,7 +94,7 @@ func (c change) identity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror =
 // random numbers are drawn whatever is switched on, so that one switch does not
 // change what another one does. The engine on a GPU draws the same.
 func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
-	r := keyed(seed, purposeAugment, uint64(epoch), uint64(sample))
+	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := spatial(shape)
 	to, _ := spatial(a.delivered(shape))
 	c := change{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}

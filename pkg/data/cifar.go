@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/data/internal/memory"
 	"lockstep/pkg/data/internal/pickle"
+	"lockstep/pkg/data/internal/picture"
 )
 
 // A record of CIFAR-10's binary version is a byte of class and three planes of
@@ -63,7 +65,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		text, err := readFile(dir, path)
+		text, err := picture.ReadFile(dir, path)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +102,7 @@ func checkBatchesMemory(files []string) error {
 		}
 		bytes += float64(info.Size())
 	}
-	return checkMemory(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), gib(bytes)), 1, bytes)
+	return memory.Check(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
 // batches is pictures held as planes of bytes, each files of them.
@@ -206,7 +208,7 @@ func cifarNames(dir string, binary bool) ([]string, error) {
 	if binary {
 		file += ".txt"
 	}
-	text, err := readFile(dir, file)
+	text, err := picture.ReadFile(dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return slices.Clone(cifarClasses[:]), nil
 	}

@@ -26,6 +26,10 @@
 // are together the batch that one worker with an N-fold batch has, in content
 // and order, which is what makes data-parallel training reproduce training on
 // one worker. (LoaderConfig.Order names the orders of stages that give this up.)
+//
+// The readers of files, the generators' drawing and the random streams are in
+// internal packages. What is left has more than twenty files because each kind
+// of data set has its own, and all of them are types that a notebook names.
 package data
 
 // Dataset is a set of samples of one shape, addressed by index. Get may be

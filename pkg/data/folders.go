@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/data/internal/pickle"
+	"lockstep/pkg/data/internal/picture"
 )
 
 // OpenFolders lists pictures (PNG, JPEG or TIFF) that lie in a folder a class:
@@ -24,7 +25,7 @@ func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return c, nil
 }
 
-const classLayout = "a folder for each class that holds its " + kinds + " files"
+const classLayout = "a folder for each class that holds its " + picture.Kinds + " files"
 
 func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	entries, err := os.ReadDir(dir)
@@ -82,7 +83,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 		return nil, err
 	}
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := readFile(dir, file)
+	text, err := picture.ReadFile(dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no %s: expected a pickled dict from a picture's path to its class beside the pictures; a folder a class is data kind folders", file)
 	}
@@ -181,9 +182,9 @@ func (s *files) path(i int) string {
 // absolute path, which need not be in the folder.
 func (s *files) read(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
-		return readFile(filepath.Dir(s.paths[i]), s.paths[i])
+		return picture.ReadFile(filepath.Dir(s.paths[i]), s.paths[i])
 	}
-	return readFile(s.dir, s.path(i))
+	return picture.ReadFile(s.dir, s.path(i))
 }
 
 func (s *files) picture(i int) (image.Image, error) {
@@ -191,7 +192,7 @@ func (s *files) picture(i int) (image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := decodePicture(text)
+	m, err := picture.Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(i), err)
 	}
@@ -207,11 +208,11 @@ func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classe
 	if err != nil {
 		return nil, err
 	}
-	f, err := formatOf(text)
+	f, err := picture.FormatOf(text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}
-	height, width, err := f.size(text)
+	height, width, err := f.Size(text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(0), err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/image/tiff"
+
+	"lockstep/pkg/data/internal/picture"
 )
 
 // FuzzDecodeGrey: any bytes give an error, or as many pixels as rows times columns.
@@ -35,7 +37,7 @@ func FuzzDecodeGrey(f *testing.F) {
 		f.Add(b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		pixels, h, w, err := decodeGrey(b)
+		pixels, h, w, err := picture.DecodeGray(b)
 		if err == nil && (len(pixels) != h*w || h < 1 || w < 1) {
 			t.Fatalf("%d pixels of %d×%d", len(pixels), h, w)
 		}

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/data/internal/memory"
+	"lockstep/pkg/data/internal/picture"
 )
 
 // PairsOptions says how masks are read.
@@ -69,7 +72,7 @@ func (p *Pairs) Notes() []string {
 // folders are the names that image and mask folders go by, in order of preference.
 var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
-const layout = "a folder with image/ and label/ (or images/ and masks/) that hold " + kinds + " files of the same names"
+const layout = "a folder with image/ and label/ (or images/ and masks/) that hold " + picture.Kinds + " files of the same names"
 
 // OpenPairs reads the images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) of dir/image (or images, images_collective)
 // and their masks in dir/label (or masks, labels, masks_collective), sorted by
@@ -107,11 +110,11 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		pixels, h, w, err := readGrey(dir, pair.image)
+		pixels, h, w, err := picture.ReadGray(dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
 		}
-		mask, mh, mw, err := readGrey(dir, pair.mask)
+		mask, mh, mw, err := picture.ReadGray(dir, pair.mask)
 		if err != nil {
 			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
 		}
@@ -138,19 +141,19 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 // checkPairsMemory returns an error if pairs of the first image's size do not fit
 // into memory, two bytes a pixel. openPairs reports a first image that is damaged.
 func checkPairsMemory(dir string, pairs []pair) error {
-	text, err := readFile(dir, pairs[0].image)
+	text, err := picture.ReadFile(dir, pairs[0].image)
 	if err != nil {
 		return fmt.Errorf("read image %s: %w", pairs[0].image, err)
 	}
-	f, err := formatOf(text)
+	f, err := picture.FormatOf(text)
 	if err != nil {
 		return nil
 	}
-	height, width, err := f.size(text)
+	height, width, err := f.Size(text)
 	if err != nil {
 		return nil
 	}
-	return checkMemory(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
+	return memory.Check(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
 // findFolders looks for the two folders of a pair under dir.
@@ -241,7 +244,7 @@ func listPictures(dir string) ([]string, error) {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case e.IsDir() || strings.HasPrefix(name, "."):
-		case isPicture(name):
+		case picture.IsPicture(name):
 			names = append(names, name)
 		default:
 			other = name
@@ -249,9 +252,9 @@ func listPictures(dir string) ([]string, error) {
 	}
 	if len(names) == 0 {
 		if other != "" {
-			return nil, fmt.Errorf("%s holds no %s file, only others such as %s: convert them to PNG", dir, kinds, other)
+			return nil, fmt.Errorf("%s holds no %s file, only others such as %s: convert them to PNG", dir, picture.Kinds, other)
 		}
-		return nil, fmt.Errorf("%s is empty: expected %s files", dir, kinds)
+		return nil, fmt.Errorf("%s is empty: expected %s files", dir, picture.Kinds)
 	}
 	slices.SortFunc(names, compareNatural)
 	return names, nil

@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 
+	"lockstep/pkg/data/internal/stream"
 	"lockstep/pkg/internal/english"
 )
 
@@ -122,7 +123,7 @@ func (s *Sampler) shuffled(e int) [][]int {
 	if s.padding > 0 {
 		n--
 	}
-	keyed(s.c.Seed, purposeShuffle, uint64(e)).Shuffle(n, func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
+	stream.New(s.c.Seed, stream.Shuffle, uint64(e)).Shuffle(n, func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
 	return batches
 }
 
@@ -159,12 +160,12 @@ func (s *Sampler) permutation(e int) []int {
 			own[i] = s.c.Rank + i*s.c.World
 		}
 		if s.c.Shuffle {
-			keyed(s.c.Seed, purposeShuffle, uint64(e), uint64(s.c.Rank)).Shuffle(len(own), func(i, j int) { own[i], own[j] = own[j], own[i] })
+			stream.New(s.c.Seed, stream.Shuffle, uint64(e), uint64(s.c.Rank)).Shuffle(len(own), func(i, j int) { own[i], own[j] = own[j], own[i] })
 		}
 		return own
 	}
 	if s.c.Shuffle {
-		return keyed(s.c.Seed, purposeShuffle, uint64(e)).Perm(s.c.Samples)
+		return stream.New(s.c.Seed, stream.Shuffle, uint64(e)).Perm(s.c.Samples)
 	}
 	perm := make([]int, s.c.Samples)
 	for i := range perm {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lockstep/pkg/data/internal/memory"
+	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/internal/tiff"
 )
 
@@ -42,7 +44,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 		}
 		if i == 0 {
 			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), times(size[:]))
-			if err := checkMemory(what, len(pairs), 2*4*float64(volume(size[:]))); err != nil {
+			if err := memory.Check(what, len(pairs), 2*4*float64(volume(size[:]))); err != nil {
 				return nil, err
 			}
 		}
@@ -86,7 +88,7 @@ func readStack(dir, path string) (v []float32, size [3]int, err error) {
 // parseStack reads a TIFF file of dir whose pages all have one size, and decodes no
 // page yet. The size is pages×height×width.
 func parseStack(dir, path string) (f *tiff.File, size [3]int, err error) {
-	text, err := readFile(dir, path)
+	text, err := picture.ReadFile(dir, path)
 	if err != nil {
 		return nil, size, err
 	}
@@ -95,14 +97,14 @@ func parseStack(dir, path string) (f *tiff.File, size [3]int, err error) {
 	}
 	f, err = tiff.Parse(text)
 	if err != nil {
-		return nil, size, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
+		return nil, size, fmt.Errorf("read stack %s: %w", path, picture.CorruptError("TIFF", err))
 	}
 	for i, p := range f.Pages {
 		if first := f.Pages[0]; p.Height != first.Height || p.Width != first.Width {
 			return nil, size, fmt.Errorf("read stack %s: page %d is %d×%d, page 0 is %d×%d: make them equal", path, i, p.Height, p.Width, first.Height, first.Width)
 		}
-		if len(f.Pages)*p.Height > maxPixels/p.Width {
-			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d: at most %d pixels", path, len(f.Pages), p.Height, p.Width, maxPixels)
+		if len(f.Pages)*p.Height > picture.MaxPixels/p.Width {
+			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d: at most %d pixels", path, len(f.Pages), p.Height, p.Width, picture.MaxPixels)
 		}
 	}
 	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
@@ -113,7 +115,7 @@ func stackValues(f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
 		page, err := f.Values(i)
 		if err != nil {
-			return nil, fmt.Errorf("read stack %s: %w", path, corrupt("TIFF", err))
+			return nil, fmt.Errorf("read stack %s: %w", path, picture.CorruptError("TIFF", err))
 		}
 		v = append(v, page...)
 	}

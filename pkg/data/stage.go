@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/internal/stage"
 )
 
@@ -86,7 +87,7 @@ func expandStage(folder string) (string, error) {
 // a copy of the folder would not change.
 func checkRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := readFile(dir, file)
+	text, err := picture.ReadFile(dir, file)
 	if err != nil {
 		return fmt.Errorf("stage data: %w", err)
 	}

@@ -79,18 +79,22 @@ func (r Ruler) fewer(usual int, with func(most int) plot.Ticker) {
 	}
 }
 
+// Fit implements FittingTicks.
 func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
 	Ruler{axis, length, vertical}.fewer(usualTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
 }
 
+// Fit implements FittingTicks.
 func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
 	Ruler{axis, length, vertical}.fewer(usualLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.two, most} })
 }
 
+// Fit implements FittingTicks.
 func (e EpochTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
 	Ruler{axis, length, vertical}.fewer(10, func(most int) plot.Ticker { return EpochTicks{most} })
 }
 
+// Fit implements FittingTicks.
 func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
 	r := Ruler{axis, length, vertical}
 	if !r.Collide(w.Ticks(axis.Min, axis.Max)) {
@@ -167,6 +171,7 @@ func (t RowTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
+// Fit implements FittingTicks.
 func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := Ruler{axis, length, vertical}
 	for axis.Tick.Label.Font.Size-0.5 >= least && r.Collide(t.Ticks(axis.Min, axis.Max)) {

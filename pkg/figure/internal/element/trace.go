@@ -32,6 +32,7 @@ func TraceOf(x, y []float64, origin, unit float64) Trace {
 	return t
 }
 
+// Len returns the number of points.
 func (t Trace) Len() int { return len(t.X) }
 
 // at is where a point lies.

@@ -1,4 +1,5 @@
-package data
+// Package memory checks that a data set fits into the memory that is left.
+package memory
 
 import (
 	"fmt"
@@ -9,18 +10,19 @@ import (
 	"strings"
 )
 
-// checkMemory returns an error if count items of so many bytes each do not fit
+// Check returns an error if count items of so many bytes each do not fit
 // into the memory that the system still has. what names the setting, such as
 // "data.count is 3".
-func checkMemory(what string, count int, bytesEach float64) error {
+func Check(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
 	if available := availableMemory(); need > available {
-		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller ones", what, gib(need), gib(available))
+		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller ones", what, GiB(need), GiB(available))
 	}
 	return nil
 }
 
-func gib(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
+// GiB returns a number of bytes as text, such as "1.5 GiB".
+func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
 // availableMemory returns the bytes that the system can still give to this
 // process: by /proc/meminfo, and by the control groups it is in. It returns +Inf

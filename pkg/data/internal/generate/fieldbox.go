@@ -1,66 +1,18 @@
-package data
+package generate
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"runtime"
 	"sync"
+
+	"lockstep/pkg/data/internal/stream"
 )
-
-// FieldsConfig says which pairs of fields to generate.
-type FieldsConfig struct {
-	Count int   `yaml:"count" json:"count"` // boxes
-	Edge  int   `yaml:"edge" json:"edge"`   // of a box, in cells
-	Seed  int64 `yaml:"seed" json:"seed"`
-}
-
-// Validate reports the first value that cannot be.
-func (c FieldsConfig) Validate() error {
-	switch {
-	case c.Count < 1:
-		return fmt.Errorf("validate fields: count is %d: generate at least 1 box", c.Count)
-	case c.Edge < 8 || c.Edge > 512:
-		return fmt.Errorf("validate fields: edge is %d: use 8 to 512 cells", c.Edge)
-	}
-	return nil
-}
 
 // Channels of generated fields, as those of the simulations that they stand for.
 const (
-	fieldInputs  = 4 // dark matter's density contrast and velocity x, y, z
-	fieldTargets = 5 // gas density, temperature, velocity x, y, z
+	FieldInputs  = 4 // dark matter's density contrast and velocity x, y, z
+	FieldTargets = 5 // gas density, temperature, velocity x, y, z
 )
-
-// Fields generates pairs of periodic fields, an N-body simulation's input
-// [4,E,E,E] and a hydrodynamic one's target [5,E,E,E] by name, and holds them in
-// memory (36 bytes a cell). It is no physics, but a relation that can be learned
-// from the neighbourhood: with φ a random potential of plane waves, the input is
-// δ = −∇²φ and v = −∇φ, scaled; the target is the density tanh(δs), the
-// temperature tanh(δs² − 1), where δs is δ smoothed by a Gauss filter, and the
-// velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
-//
-// Box i depends on seed, i and the edge alone.
-func Fields(ctx context.Context, c FieldsConfig) (Dataset, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if err := checkMemory(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(fieldInputs+fieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
-		return nil, err
-	}
-	s := &arrays{
-		image: []int{fieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{fieldTargets, c.Edge, c.Edge, c.Edge},
-		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
-	}
-	for i := range c.Count {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("generate fields: %w", err)
-		}
-		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
-		s.images[i], s.targets[i] = drawFields(c.Seed, i, c.Edge)
-	}
-	return s, nil
-}
 
 // wave is a plane wave of a potential: amplitude·cos(k·x + phase), k in turns a box.
 type wave struct {
@@ -79,7 +31,7 @@ const (
 // waves draws those of a box. Wavelengths are 6 cells to 32, so that a crop of
 // some tens of cells holds several.
 func waves(seed int64, i, edge int) []wave {
-	r := keyed(seed, purposeFields, uint64(i), uint64(edge))
+	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
 	for n := range all {
 		w := &all[n]
@@ -122,11 +74,12 @@ func waves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// drawFields draws box i, slices in parallel.
-func drawFields(seed int64, i, edge int) (image, target []float32) {
+// FieldBox draws the i-th box of a seed: the input [4,E,E,E] and the target
+// [5,E,E,E]. Slices are drawn in parallel.
+func FieldBox(seed int64, i, edge int) (image, target []float32) {
 	all := waves(seed, i, edge)
 	n := edge * edge * edge
-	image, target = make([]float32, fieldInputs*n), make([]float32, fieldTargets*n)
+	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
 	// cos and sin of a whole turn in edge steps.
 	circle := make([][2]float64, edge)
 	for t := range circle {

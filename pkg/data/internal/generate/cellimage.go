@@ -1,91 +1,13 @@
-package data
+// Package generate draws the samples of the generated data sets: images of cells,
+// pictures of shapes, and boxes of fields.
+package generate
 
 import (
-	"context"
-	"fmt"
-	"image"
 	"math"
 	"math/rand/v2"
-	"runtime"
-	"sync"
-	"sync/atomic"
+
+	"lockstep/pkg/data/internal/stream"
 )
-
-// CellsConfig says which cell images to generate.
-type CellsConfig struct {
-	Count  int   `yaml:"count" json:"count"`   // images
-	Height int   `yaml:"height" json:"height"` // pixels
-	Width  int   `yaml:"width" json:"width"`   // pixels
-	Seed   int64 `yaml:"seed" json:"seed"`
-}
-
-// Validate reports the first value that cannot be.
-func (c CellsConfig) Validate() error {
-	switch {
-	case c.Count < 1:
-		return fmt.Errorf("validate cells: count is %d: generate at least 1 image", c.Count)
-	case c.Height < 8 || c.Width < 8:
-		return fmt.Errorf("validate cells: size %d×%d: each side must be at least 8 pixels", c.Height, c.Width)
-	case c.Height > maxPixels/c.Width:
-		return fmt.Errorf("validate cells: size %d×%d: use at most %d pixels", c.Height, c.Width, maxPixels)
-	}
-	return nil
-}
-
-// Cells generates images that look like cells under a microscope, with their
-// masks, and holds them in memory (two bytes a pixel). The background is
-// textured and unevenly lit; cells are ellipses with an uneven outline, a
-// membrane, and an inside that is brighter or darker than what surrounds them;
-// blurred specks that are no cells lie between; all is blurred and noisy, and
-// has 8 bits. A grey threshold does not find the cells, since their range is
-// that of the background.
-//
-// Image i depends on seed, i and the size alone: more images or another order
-// leave it as it is.
-func Cells(ctx context.Context, c CellsConfig) (Dataset, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	const perImage = 128 // of names and slices
-	if err := checkMemory(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
-		return nil, err
-	}
-	s := &held{
-		height: c.Height, width: c.Width,
-		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), c.Count) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
-				s.images[i], s.masks[i] = drawCells(c.Seed, i, c.Height, c.Width)
-			}
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("generate cells: %w", err)
-	}
-	return s, nil
-}
-
-// WriteCells saves generated cells as PNG pairs that OpenPairs reads (see
-// Write), one image in memory at a time.
-func WriteCells(ctx context.Context, dir string, c CellsConfig) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	return writePairs(ctx, dir, c.Count, func(i int) (*image.Gray, *image.Gray, error) {
-		pixels, mask := drawCells(c.Seed, i, c.Height, c.Width)
-		for k := range mask {
-			mask[k] *= 255
-		}
-		r := image.Rect(0, 0, c.Width, c.Height)
-		return &image.Gray{Pix: pixels, Stride: c.Width, Rect: r}, &image.Gray{Pix: mask, Stride: c.Width, Rect: r}, nil
-	})
-}
 
 // Looks of a generated image. Lengths are in pixels, grey values from 0 to 1.
 const (
@@ -106,10 +28,11 @@ type scene struct {
 	mask          []uint8
 }
 
-// drawCells draws image i.
-func drawCells(seed int64, i, height, width int) (pixels, mask []uint8) {
+// CellImage draws the i-th image of cells of a seed: the pixels in 8 bits, and the
+// mask, which is 1 inside a cell and 0 elsewhere. Both are row by row.
+func CellImage(seed int64, i, height, width int) (pixels, mask []uint8) {
 	s := &scene{
-		r:      keyed(seed, purposeCells, uint64(i), uint64(height), uint64(width)),
+		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
 		height: height, width: width,
 		value: make([]float64, height*width), mask: make([]uint8, height*width),
 	}

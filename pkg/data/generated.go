@@ -1,0 +1,217 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"image"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/data/internal/generate"
+	"lockstep/pkg/data/internal/memory"
+	"lockstep/pkg/data/internal/picture"
+)
+
+// CellsConfig says which cell images to generate.
+type CellsConfig struct {
+	Count  int   `yaml:"count" json:"count"`   // images
+	Height int   `yaml:"height" json:"height"` // pixels
+	Width  int   `yaml:"width" json:"width"`   // pixels
+	Seed   int64 `yaml:"seed" json:"seed"`
+}
+
+// Validate reports the first value that cannot be.
+func (c CellsConfig) Validate() error {
+	switch {
+	case c.Count < 1:
+		return fmt.Errorf("validate cells: count is %d: generate at least 1 image", c.Count)
+	case c.Height < 8 || c.Width < 8:
+		return fmt.Errorf("validate cells: size %d×%d: each side must be at least 8 pixels", c.Height, c.Width)
+	case c.Height > picture.MaxPixels/c.Width:
+		return fmt.Errorf("validate cells: size %d×%d: use at most %d pixels", c.Height, c.Width, picture.MaxPixels)
+	}
+	return nil
+}
+
+// Cells generates images that look like cells under a microscope, with their
+// masks, and holds them in memory (two bytes a pixel). The background is
+// textured and unevenly lit; cells are ellipses with an uneven outline, a
+// membrane, and an inside that is brighter or darker than what surrounds them;
+// blurred specks that are no cells lie between; all is blurred and noisy, and
+// has 8 bits. A grey threshold does not find the cells, since their range is
+// that of the background.
+//
+// Image i depends on seed, i and the size alone: more images or another order
+// leave it as it is.
+func Cells(ctx context.Context, c CellsConfig) (Dataset, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	const perImage = 128 // of names and slices
+	if err := memory.Check(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
+		return nil, err
+	}
+	s := &held{
+		height: c.Height, width: c.Width,
+		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), c.Count) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				s.names[i] = fmt.Sprintf("cells-%d-%d", c.Seed, i)
+				s.images[i], s.masks[i] = generate.CellImage(c.Seed, i, c.Height, c.Width)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("generate cells: %w", err)
+	}
+	return s, nil
+}
+
+// WriteCells saves generated cells as PNG pairs that OpenPairs reads (see
+// Write), one image in memory at a time.
+func WriteCells(ctx context.Context, dir string, c CellsConfig) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return writePairs(ctx, dir, c.Count, func(i int) (*image.Gray, *image.Gray, error) {
+		pixels, mask := generate.CellImage(c.Seed, i, c.Height, c.Width)
+		for k := range mask {
+			mask[k] *= 255
+		}
+		r := image.Rect(0, 0, c.Width, c.Height)
+		return &image.Gray{Pix: pixels, Stride: c.Width, Rect: r}, &image.Gray{Pix: mask, Stride: c.Width, Rect: r}, nil
+	})
+}
+
+// ShapesConfig says which pictures of shapes to generate.
+type ShapesConfig struct {
+	Count   int   `yaml:"count" json:"count"`     // pictures; classes come in turns
+	Classes int   `yaml:"classes" json:"classes"` // 2 to 10; 0: 10
+	Edge    int   `yaml:"edge" json:"edge"`       // height and width in pixels; 0: 32
+	Seed    int64 `yaml:"seed" json:"seed"`
+}
+
+// Validate reports the first value that cannot be.
+func (c ShapesConfig) Validate() error {
+	switch {
+	case c.Count < 1:
+		return fmt.Errorf("validate shapes: count is %d: generate at least 1 picture", c.Count)
+	case c.Classes != 0 && (c.Classes < 2 || c.Classes > len(generate.ShapeNames)):
+		return fmt.Errorf("validate shapes: classes is %d: use 2 to %d", c.Classes, len(generate.ShapeNames))
+	case c.Edge != 0 && (c.Edge < 8 || c.Edge > 1024):
+		return fmt.Errorf("validate shapes: edge is %d pixels: use 8 to 1024", c.Edge)
+	}
+	return nil
+}
+
+func (c ShapesConfig) filled() ShapesConfig {
+	if c.Classes == 0 {
+		c.Classes = len(generate.ShapeNames)
+	}
+	if c.Edge == 0 {
+		c.Edge = cifarEdge
+	}
+	return c
+}
+
+// Shapes generates coloured pictures in the form of CIFAR-10's, of one shape
+// each: a disc, a ring, a square, … (ClassNames). Size, place, direction, colours,
+// shading and noise are drawn, so that no single pixel or mean colour tells the
+// class. They are held in memory, three bytes a pixel.
+//
+// Picture i, of class i mod Classes, depends on seed, i and the edge alone.
+func Shapes(ctx context.Context, c ShapesConfig) (*Classes, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.filled()
+	const perPicture = 32 // of slices
+	if err := memory.Check(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
+		return nil, err
+	}
+	s := &shapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
+	labels := make([]int32, c.Count)
+	var wg sync.WaitGroup
+	workers := min(runtime.GOMAXPROCS(0), c.Count)
+	for worker := range workers {
+		wg.Go(func() {
+			for i := worker; i < c.Count && ctx.Err() == nil; i += workers {
+				labels[i] = int32(i % c.Classes)
+				s.images[i] = generate.ShapePicture(c.Seed, i, i%c.Classes, c.Edge)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("generate shapes: %w", err)
+	}
+	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
+}
+
+// shapes is generated pictures.
+type shapes struct {
+	seed   int64
+	edge   int
+	images [][]uint8
+}
+
+func (s *shapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
+func (s *shapes) planes(i int) []uint8 { return s.images[i] }
+func (s *shapes) picture(i int) (image.Image, error) {
+	return interleaved(s.images[i], s.edge, s.edge), nil
+}
+
+// FieldsConfig says which pairs of fields to generate.
+type FieldsConfig struct {
+	Count int   `yaml:"count" json:"count"` // boxes
+	Edge  int   `yaml:"edge" json:"edge"`   // of a box, in cells
+	Seed  int64 `yaml:"seed" json:"seed"`
+}
+
+// Validate reports the first value that cannot be.
+func (c FieldsConfig) Validate() error {
+	switch {
+	case c.Count < 1:
+		return fmt.Errorf("validate fields: count is %d: generate at least 1 box", c.Count)
+	case c.Edge < 8 || c.Edge > 512:
+		return fmt.Errorf("validate fields: edge is %d: use 8 to 512 cells", c.Edge)
+	}
+	return nil
+}
+
+// Fields generates pairs of periodic fields, an N-body simulation's input
+// [4,E,E,E] and a hydrodynamic one's target [5,E,E,E] by name, and holds them in
+// memory (36 bytes a cell). It is no physics, but a relation that can be learned
+// from the neighbourhood: with φ a random potential of plane waves, the input is
+// δ = −∇²φ and v = −∇φ, scaled; the target is the density tanh(δs), the
+// temperature tanh(δs² − 1), where δs is δ smoothed by a Gauss filter, and the
+// velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
+//
+// Box i depends on seed, i and the edge alone.
+func Fields(ctx context.Context, c FieldsConfig) (Dataset, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := memory.Check(fmt.Sprintf("generate fields: data.count is %d of %d³ cells", c.Count, c.Edge), c.Count, 4*(generate.FieldInputs+generate.FieldTargets)*math.Pow(float64(c.Edge), 3)); err != nil {
+		return nil, err
+	}
+	s := &arrays{
+		image: []int{generate.FieldInputs, c.Edge, c.Edge, c.Edge}, target: []int{generate.FieldTargets, c.Edge, c.Edge, c.Edge},
+		names: make([]string, c.Count), images: make([][]float32, c.Count), targets: make([][]float32, c.Count),
+	}
+	for i := range c.Count {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("generate fields: %w", err)
+		}
+		s.names[i] = fmt.Sprintf("fields-%d-%d", c.Seed, i)
+		s.images[i], s.targets[i] = generate.FieldBox(c.Seed, i, c.Edge)
+	}
+	return s, nil
+}
