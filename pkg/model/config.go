@@ -57,37 +57,66 @@ const (
 	KindOwn         = "own"         // built by the program that trains it
 )
 
-// Kinds are the kinds that a Config may name.
+// kind is a row of the table of kinds.
+type kind struct {
+	name string
+	uses []string // fields of Config that it has a use for, beside kind and weights
+	// image and target are shapes of samples that every valid network of the kind
+	// takes, and build returns a function that builds the network for samples of
+	// any shape, or the error of a size that cannot be. They are nil for the kinds
+	// spec and own, which are no sizes of a known network.
+	image, target []int
+	build         func(c Config, image, target []int) (func() (Network, error), error)
+}
+
+// kinds is the table of all kinds, in the order of messages. A new kind is one
+// more row.
+func kinds() []kind {
+	const side = 1 << 12 // halved as often as any network halves it
+	picture, class := []int{3, side, side}, []int{1}
+	resNet := []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
+	ownBlocks := []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
+	return []kind{
+		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice"}, []int{1, side, side}, []int{1, side, side}, Config.unet2D},
+		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3D},
+		{KindResNet50V2, resNet, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet152V2, resNet, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
+		{KindResNetV2, ownBlocks, picture, class, resNetOf(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
+		{KindResNet50, resNet, picture, class, resNetOf(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+		{KindResNet, ownBlocks, picture, class, resNetOf(ResNetV1, ResNetConfig.Validate, 3, 4, 6, 3)},
+		{KindSpec, []string{"file", "spec"}, nil, nil, nil},
+		{KindOwn, []string{"task"}, nil, nil, nil},
+	}
+}
+
+// kindOf returns the row of a kind; ok is false if there is no such kind.
+func kindOf(name string) (k kind, ok bool) {
+	all := kinds()
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return kind{}, false
+	}
+	return all[i], true
+}
+
+// Kinds returns the kinds that a Config may name.
 func Kinds() []string {
-	return []string{KindUNet2D, KindUNet3D, KindResNet50V2, KindResNet152V2, KindResNetV2, KindResNet50, KindResNet, KindSpec, KindOwn}
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
 }
 
-// uses are the fields beside Kind that each kind has a use for.
-func uses(kind string) []string {
-	switch kind {
-	case KindUNet2D:
-		return []string{"base", "depth", "norm", "bias", "dice"}
-	case KindUNet3D:
-		return []string{"base", "depth", "exp_weight"}
-	case KindResNet50V2, KindResNet152V2, KindResNet50:
-		return []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
-	case KindResNetV2, KindResNet:
-		return []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
-	case KindSpec:
-		return []string{"file", "spec"}
-	}
-	return []string{"task"}
+// configField is a field of Config that only some kinds have a use for.
+type configField struct {
+	name string // in YAML
+	set  bool
 }
 
-// Validate reports the first field that cannot be, with what would do.
-func (c Config) Validate() error {
-	if !slices.Contains(Kinds(), c.Kind) {
-		return fmt.Errorf("model.kind %q is not known: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
-	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
+// fields lists the fields beside kind and weights.
+func (c Config) fields() []configField {
+	return []configField{
 		{"base", c.Base != 0},
 		{"depth", c.Depth != 0},
 		{"norm", c.Norm != ""},
@@ -102,9 +131,18 @@ func (c Config) Validate() error {
 		{"task", c.Task != ""},
 		{"file", c.File != ""},
 		{"spec", c.Spec != nil},
-	} {
-		if f.set && !slices.Contains(uses(c.Kind), f.name) {
-			return fmt.Errorf("model.%s has no use with model.kind %s: leave it out (this kind has %s)", f.name, c.Kind, strings.Join(uses(c.Kind), ", "))
+	}
+}
+
+// Validate reports the first field that cannot be, with what would do.
+func (c Config) Validate() error {
+	k, ok := kindOf(c.Kind)
+	if !ok {
+		return fmt.Errorf("model.kind %q is not known: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
+	}
+	for _, f := range c.fields() {
+		if f.set && !slices.Contains(k.uses, f.name) {
+			return fmt.Errorf("model.%s has no use with model.kind %s: leave it out (this kind has %s)", f.name, c.Kind, strings.Join(k.uses, ", "))
 		}
 	}
 	switch c.Kind {
@@ -119,20 +157,8 @@ func (c Config) Validate() error {
 	case KindOwn:
 		return cmp.Or(c.Task, Segmentation).Validate()
 	}
-	_, err := c.sized(c.anyShapes())
+	_, err := k.build(c, k.image, k.target)
 	return err
-}
-
-// anyShapes are shapes of samples that every valid network of the kind takes.
-func (c Config) anyShapes() (image, target []int) {
-	const side = 1 << 12 // halved as often as any network halves it
-	switch c.Kind {
-	case KindUNet2D:
-		return []int{1, side, side}, []int{1, side, side}
-	case KindUNet3D:
-		return []int{1, side, side, side}, []int{1, side, side, side}
-	}
-	return []int{3, side, side}, []int{1}
 }
 
 // Network is the network for samples of these shapes, without the batch.
@@ -149,41 +175,41 @@ func (c Config) Network(image, target []int) (Network, error) {
 	case KindOwn:
 		return nil, errors.New("build model: one of kind own is built by the program that trains it: run that program, or save the network as a spec (model.SpecOf) and use kind spec")
 	}
-	build, err := c.sized(image, target)
+	for _, s := range [][]int{image, target} {
+		if len(s) == 0 || slices.Min(s) < 1 {
+			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: each dimension must be at least 1", c.Kind, image, target)
+		}
+	}
+	k, _ := kindOf(c.Kind) // Validate knows it
+	build, err := k.build(c, image, target)
 	if err != nil {
 		return nil, err
 	}
 	return build()
 }
 
-// sized is what builds the network, with its sizes checked.
-func (c Config) sized(image, target []int) (build func() (Network, error), err error) {
-	for _, s := range [][]int{image, target} {
-		if len(s) == 0 || slices.Min(s) < 1 {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: each dimension must be at least 1", c.Kind, image, target)
-		}
+// unet2D is kind.build of the U-Net of images.
+func (c Config) unet2D(image, target []int) (build func() (Network, error), err error) {
+	if len(image) != 3 || len(target) != 3 {
+		return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images and masks (channels, height, width)", c.Kind, image, target)
 	}
-	switch c.Kind {
-	case KindUNet2D:
-		if len(image) != 3 || len(target) != 3 {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images and masks (channels, height, width)", c.Kind, image, target)
-		}
-		u := UNet2DConfig{
-			Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
-			Height: image[1], Width: image[2], Bias: c.Bias, Norm: c.Norm, DiceWeight: c.Dice,
-		}
-		return func() (Network, error) { return UNet2D(u) }, u.Validate()
-	case KindUNet3D:
-		if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
-			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs volumes of one size (channels, depth, height, width)", c.Kind, image, target)
-		}
-		u := UNet3DConfig{
-			Base: cmp.Or(c.Base, unet3DBase), Depth: cmp.Or(c.Depth, unet3DDepth), InChannels: image[0], OutChannels: target[0],
-			Size: image[1:], ExpWeight: c.ExpWeight,
-		}
-		return func() (Network, error) { return UNet3D(u) }, u.Validate()
+	u := UNet2DConfig{
+		Base: c.Base, Depth: c.Depth, InChannels: image[0], OutChannels: target[0],
+		Height: image[1], Width: image[2], Bias: c.Bias, Norm: c.Norm, DiceWeight: c.Dice,
 	}
-	return c.resNet(image, target)
+	return func() (Network, error) { return UNet2D(u) }, u.Validate()
+}
+
+// unet3D is kind.build of the U-Net of volumes.
+func (c Config) unet3D(image, target []int) (build func() (Network, error), err error) {
+	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
+		return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs volumes of one size (channels, depth, height, width)", c.Kind, image, target)
+	}
+	u := UNet3DConfig{
+		Base: cmp.Or(c.Base, unet3DBase), Depth: cmp.Or(c.Depth, unet3DDepth), InChannels: image[0], OutChannels: target[0],
+		Size: image[1:], ExpWeight: c.ExpWeight,
+	}
+	return func() (Network, error) { return UNet3D(u) }, u.Validate()
 }
 
 // The published sizes.
@@ -193,26 +219,23 @@ const (
 	unet3DDepth = 6
 )
 
-// resNet is what builds a ResNet, with its sizes checked.
-func (c Config) resNet(image, target []int) (build func() (Network, error), err error) {
-	if len(image) != 3 || !slices.Equal(target, []int{1}) {
-		return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
+// resNetOf returns kind.build of ResNets of one version, which have the given
+// blocks unless the config has blocks of its own.
+func resNetOf(network func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
+	return func(c Config, image, target []int) (func() (Network, error), error) {
+		if len(image) != 3 || !slices.Equal(target, []int{1}) {
+			return nil, fmt.Errorf("build %s: samples have shapes %v and %v: it needs images (channels, height, width) and the index of a class [1]", c.Kind, image, target)
+		}
+		r := ResNetConfig{
+			Blocks: c.Blocks, Base: cmp.Or(c.Base, resNetBase), Classes: cmp.Or(c.Classes, 10), Stem: cmp.Or(c.Stem, StemImageNet),
+			InChannels: image[0], Height: image[1], Width: image[2], LabelSmoothing: c.LabelSmoothing,
+			BatchNormMomentum: c.BatchNormMomentum,
+		}
+		if len(r.Blocks) == 0 {
+			r.Blocks = blocks
+		}
+		return func() (Network, error) { return network(r) }, validate(r)
 	}
-	r := ResNetConfig{
-		Blocks: c.Blocks, Base: cmp.Or(c.Base, resNetBase), Classes: cmp.Or(c.Classes, 10), Stem: cmp.Or(c.Stem, StemImageNet),
-		InChannels: image[0], Height: image[1], Width: image[2], LabelSmoothing: c.LabelSmoothing,
-		BatchNormMomentum: c.BatchNormMomentum,
-	}
-	switch {
-	case c.Kind == KindResNet152V2:
-		r.Blocks = []int{3, 8, 36, 3}
-	case len(r.Blocks) == 0:
-		r.Blocks = []int{3, 4, 6, 3}
-	}
-	if c.Kind == KindResNet50 || c.Kind == KindResNet {
-		return func() (Network, error) { return ResNetV1(r) }, r.Validate()
-	}
-	return func() (Network, error) { return ResNetV2(r) }, r.validateV2()
 }
 
 // Resolve is c with its File read into Spec: what is recorded of a run and handed
@@ -243,7 +266,11 @@ func (c Config) Resolve(dir string) (Config, error) {
 // names another kind begins anew: the sizes of a U-Net are none of a ResNet's.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
-	if err := knownKeys(n, "model", "kind", "base", "depth", "norm", "bias", "dice", "classes", "stem", "blocks", "label_smoothing", "exp_weight", "batchnorm_momentum", "task", "file", "spec", "weights"); err != nil {
+	keys := []string{"kind"}
+	for _, f := range c.fields() {
+		keys = append(keys, f.name)
+	}
+	if err := knownKeys(n, "model", append(keys, "weights")...); err != nil {
 		return err
 	}
 	var named struct {
