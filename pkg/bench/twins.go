@@ -113,14 +113,14 @@ func qualityRecords(q *scaling.Quality, r Record) ([]Record, error) {
 }
 
 // qualityOf returns the values of a measure, and whether higher ones are better.
-func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Span, higher bool) {
+func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Estimate, higher bool) {
 	switch measure {
 	case "iou":
-		return func(r scaling.QualityRow) scaling.Span { return r.IoU }, true
+		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, true
 	case "val_accuracy":
-		return func(r scaling.QualityRow) scaling.Span { return r.ValAccuracy }, true
+		return func(r scaling.QualityRow) scaling.Estimate { return r.ValAccuracy }, true
 	case "test_loss":
-		return func(r scaling.QualityRow) scaling.Span { return r.TestLoss }, false
+		return func(r scaling.QualityRow) scaling.Estimate { return r.TestLoss }, false
 	}
 	return nil, false
 }

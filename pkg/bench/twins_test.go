@@ -13,8 +13,8 @@ import (
 // [0.8, 1] has room for 0.85 and not for 0.7; a loss of 0.5 is 1.25 times as good as
 // one of 0.625.
 func TestQualityRecords(t *testing.T) {
-	span := func(v, low, high float64) scaling.Span {
-		return scaling.Span{Value: v, Min: v, Max: v, Low: low, High: high, N: 3}
+	span := func(v, low, high float64) scaling.Estimate {
+		return scaling.Estimate{Value: v, Min: v, Max: v, Low: low, High: high, N: 3}
 	}
 	accuracy := &scaling.Quality{Measure: "val_accuracy", Rows: []scaling.QualityRow{
 		{Workers: 1, Runs: 3, ValAccuracy: span(0.9, 0.8, 1)},

@@ -89,11 +89,11 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	for j, trial := range []struct {
 		name string
-		span func(scaling.BottleneckRow) scaling.Span
+		span func(scaling.BottleneckRow) scaling.Estimate
 	}{
-		{"IO (loader)", func(r scaling.BottleneckRow) scaling.Span { return r.IO }},
-		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Span { return r.Synthetic }},
-		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Span { return r.Full }},
+		{"IO (loader)", func(r scaling.BottleneckRow) scaling.Estimate { return r.IO }},
+		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Synthetic }},
+		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Full }},
 	} {
 		bars := element.Boxes{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barEdge()}
 		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / 3}
@@ -167,8 +167,8 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	}
 	d := timeBars{
 		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), least: math.Inf(1), longest: element.EmptyExtent(),
-		train: func(p scaling.Point) scaling.Span { return p.TrainSeconds },
-		test:  func(p scaling.Point) scaling.Span { return p.TestSeconds },
+		train: func(p scaling.Point) scaling.Estimate { return p.TrainSeconds },
+		test:  func(p scaling.Point) scaling.Estimate { return p.TestSeconds },
 	}
 	whole, many := study, 0
 	if tooMany(study) {
@@ -210,7 +210,7 @@ type timeBars struct {
 	log           bool
 	unit          float64
 	values, reach element.Extent
-	train, test   func(scaling.Point) scaling.Span
+	train, test   func(scaling.Point) scaling.Estimate
 	intervals     bool
 	sizes, n      []int
 	longest       element.Extent // of training and test together, seconds
@@ -351,12 +351,12 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	parts := []struct {
 		name string
 		fill color.Color
-		span func(scaling.TimeUseRow) scaling.Span
+		span func(scaling.TimeUseRow) scaling.Estimate
 	}{
-		{"data", kindColor("data"), func(r scaling.TimeUseRow) scaling.Span { return r.Data }},
-		{"compute", kindColor("compute"), func(r scaling.TimeUseRow) scaling.Span { return r.Compute }},
-		{"exposed communication", kindColor("exposed"), func(r scaling.TimeUseRow) scaling.Span { return r.Exposed }},
-		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Span { return r.Idle }},
+		{"data", kindColor("data"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Data }},
+		{"compute", kindColor("compute"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Compute }},
+		{"exposed communication", kindColor("exposed"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Exposed }},
+		{"idle", kindColor("idle"), func(r scaling.TimeUseRow) scaling.Estimate { return r.Idle }},
 	}
 	bases := make([]float64, len(rows))
 	values := element.EmptyExtent()

@@ -47,7 +47,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 			n = append(n, t.Quality.N)
 			x.Add(t.LearningRate)
 			values.AddOn(o.LogY, t.Quality.Value)
-			if lo, hi, _, ok := o.reach(scaling.Span{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
+			if lo, hi, _, ok := o.reach(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
 				bounds.At = append(bounds.At, element.Interval{X: t.LearningRate, Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}

@@ -26,7 +26,7 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	b, err := o.overWorkers(study, quantity{
 		name: "epoch_time", title: "Time per epoch", axis: "time per epoch (s)", what: "Training time per epoch against the number of workers",
 		columns: withBounds("epoch_seconds"), ofTime: true, proportional: true,
-		span:   func(p scaling.Point) scaling.Span { return p.EpochSeconds },
+		span:   func(p scaling.Point) scaling.Estimate { return p.EpochSeconds },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Seconds },
 	})
 	if err != nil {
@@ -42,7 +42,7 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
 		what:    "Samples per second of all workers together against their number; dotted: as many for each worker as with the fewest",
 		columns: withBounds("throughput"), ofTime: true, proportional: true,
-		span:   func(p scaling.Point) scaling.Span { return p.Throughput },
+		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func speedup() quantity {
 	return quantity{
 		name: "speedup", title: "Speed-up", axis: "speed-up", what: "Speed-up over the baseline of the series",
 		columns: append(withBounds("speedup"), "efficiency"), ofTime: true, proportional: true, band: true,
-		span: func(p scaling.Point) scaling.Span { return p.Speedup },
+		span: func(p scaling.Point) scaling.Estimate { return p.Speedup },
 	}
 }
 
@@ -77,13 +77,13 @@ func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 
 // Efficiency draws the speed-up over the ideal one, in per cent.
 func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
-	percent := func(s scaling.Span) scaling.Span {
-		return scaling.Span{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
+	percent := func(s scaling.Estimate) scaling.Estimate {
+		return scaling.Estimate{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
 	}
 	b, err := o.overWorkers(study, quantity{
 		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up over the ideal one",
 		columns: append([]string{"speedup"}, withBounds("efficiency")...), ofTime: true, band: true,
-		span: func(p scaling.Point) scaling.Span { return percent(p.Efficiency) },
+		span: func(p scaling.Point) scaling.Estimate { return percent(p.Efficiency) },
 	})
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func iou() quantity {
 	return quantity{
 		name: "iou", title: "IoU on the test set", axis: "IoU", what: "Intersection over union on the test set after training",
 		columns: append(withBounds("iou"), "iou_constant", "iou_untrained"),
-		span:    func(p scaling.Point) scaling.Span { return p.IoU },
+		span:    func(p scaling.Point) scaling.Estimate { return p.IoU },
 	}
 }
 
@@ -138,11 +138,11 @@ func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 func accuracy(study *scaling.Study) quantity {
 	q := quantity{
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
-		columns: withBounds("accuracy"), span: func(p scaling.Point) scaling.Span { return p.Accuracy },
+		columns: withBounds("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
 	}
 	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.ValAccuracy.Value) }) {
 		q.axis, q.what = "validation accuracy", "Accuracy on the validation set after the last epoch that has one"
-		q.columns, q.span = withBounds("val_accuracy"), func(p scaling.Point) scaling.Span { return p.ValAccuracy }
+		q.columns, q.span = withBounds("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
 	}
 	return q
 }

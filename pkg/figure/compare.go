@@ -69,7 +69,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	return o.scales(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
 		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: as many for each worker as with the fewest",
-		measure: func(p scaling.Point) (scaling.Span, string) {
+		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (samples/s)"
 		},
 		missing:    "its logs tell no throughput; give Rule.SamplesPerEpoch, or draw figure.StrongScaling",
@@ -87,7 +87,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	return o.scales(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
-		measure: func(p scaling.Point) (scaling.Span, string) {
+		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			if wall {
 				return p.WallSeconds, "time of the whole job (s)"
 			}
@@ -111,7 +111,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 // scalingKind is weak or strong scaling.
 type scalingKind struct {
 	name, title, what, wanted, other, missing string
-	measure                                   func(scaling.Point) (scaling.Span, string)
+	measure                                   func(scaling.Point) (scaling.Estimate, string)
 	columns                                   []string
 	mode                                      func(scaling.Mode) string
 	idealPower                                float64 // of N/B
@@ -135,7 +135,7 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 	if len(left) == len(study.Series()) {
 		return nil, fmt.Errorf("draw figure %s: no series scales %sly: %s", kind.name, kind.wanted, study.Mode(left[0]).String())
 	}
-	span := func(p scaling.Point) scaling.Span { v, _ := kind.measure(p); return v }
+	span := func(p scaling.Point) scaling.Estimate { v, _ := kind.measure(p); return v }
 	var sizes []int
 	for _, p := range study.Points {
 		if p.Size > 0 && element.Finite(span(p).Value) && !slices.Contains(left, p.Series) {

@@ -344,22 +344,22 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 }
 
 // qualityOf is a measure by its name, nil for one that there is not.
-func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Span, label string) {
+func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":
-		return func(r scaling.QualityRow) scaling.Span { return r.IoU }, "IoU"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, "IoU"
 	case "dice":
-		return func(r scaling.QualityRow) scaling.Span { return r.Dice }, "Dice coefficient"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.Dice }, "Dice coefficient"
 	case "accuracy":
-		return func(r scaling.QualityRow) scaling.Span { return r.Accuracy }, "accuracy"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.Accuracy }, "accuracy"
 	case "val_accuracy":
-		return func(r scaling.QualityRow) scaling.Span { return r.ValAccuracy }, "validation accuracy"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.ValAccuracy }, "validation accuracy"
 	case "train_loss":
-		return func(r scaling.QualityRow) scaling.Span { return r.TrainLoss }, "training loss"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.TrainLoss }, "training loss"
 	case "val_loss":
-		return func(r scaling.QualityRow) scaling.Span { return r.ValLoss }, "validation loss"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.ValLoss }, "validation loss"
 	case "test_loss":
-		return func(r scaling.QualityRow) scaling.Span { return r.TestLoss }, "test loss"
+		return func(r scaling.QualityRow) scaling.Estimate { return r.TestLoss }, "test loss"
 	}
 	return nil, measure
 }

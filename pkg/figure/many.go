@@ -54,9 +54,9 @@ func rangeIcon(l element.Look) element.LegendEntry {
 const bandAlpha = 45
 
 // spanOf returns the median of the finite values and their range; NaN of none.
-func spanOf(values []float64) scaling.Span {
+func spanOf(values []float64) scaling.Estimate {
 	nan := math.NaN()
-	s := scaling.Span{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
+	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !element.Finite(x) })
 	if s.N = len(v); s.N == 0 {
 		return s
@@ -67,8 +67,8 @@ func spanOf(values []float64) scaling.Span {
 }
 
 // spans returns all measured values of a point.
-func spans(p *scaling.Point) []*scaling.Span {
-	return []*scaling.Span{
+func spans(p *scaling.Point) []*scaling.Estimate {
+	return []*scaling.Estimate{
 		&p.EpochSeconds, &p.Throughput, &p.PerWorker, &p.Speedup, &p.Efficiency,
 		&p.TrainSeconds, &p.TestSeconds, &p.WallSeconds, &p.EnergyJoules,
 		&p.IoU, &p.Dice, &p.IoUConstant, &p.DiceConstant, &p.IoUUntrained, &p.DiceUntrained,
@@ -281,7 +281,7 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 
 // combinedQuality returns one row per global batch, whose span is the median of the
 // rows that have it, with their range.
-func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Span) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Span) {
+func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {
 		values[r.GlobalBatch] = append(values[r.GlobalBatch], span(r).Value)
@@ -290,7 +290,7 @@ func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.Q
 	for _, batch := range slices.Sorted(maps.Keys(values)) {
 		out = append(out, scaling.QualityRow{Series: name, GlobalBatch: batch})
 	}
-	return out, func(r scaling.QualityRow) scaling.Span { return spanOf(values[r.GlobalBatch]) }
+	return out, func(r scaling.QualityRow) scaling.Estimate { return spanOf(values[r.GlobalBatch]) }
 }
 
 // combinedTrials returns one row per worker count: the medians of the rows with it,
@@ -311,8 +311,8 @@ func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 // combinedUse returns one row per worker count: the means of the rows with it, whose
 // parts add up to the step as medians would not.
 func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
-	parts := func(r *scaling.TimeUseRow) []*scaling.Span {
-		return []*scaling.Span{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
+	parts := func(r *scaling.TimeUseRow) []*scaling.Estimate {
+		return []*scaling.Estimate{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
 	}
 	sums, counts := map[int]*scaling.TimeUseRow{}, map[int]float64{}
 	for i := range rows {

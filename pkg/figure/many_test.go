@@ -122,7 +122,7 @@ func TestSpansHasAllValues(t *testing.T) {
 	var p scaling.Point
 	n := 0
 	for i := range reflect.TypeOf(p).NumField() {
-		if reflect.TypeOf(p).Field(i).Type == reflect.TypeOf(scaling.Span{}) {
+		if reflect.TypeOf(p).Field(i).Type == reflect.TypeOf(scaling.Estimate{}) {
 			n++
 		}
 	}
@@ -155,8 +155,8 @@ func TestManyUncommonFigures(t *testing.T) {
 	var trials []scaling.BottleneckRow
 	for i := range 100 {
 		v := float64(i + 1)
-		use = append(use, scaling.TimeUseRow{Series: fmt.Sprint(i), Workers: 1 + i%2, Step: scaling.Span{Value: 2 * v}, Compute: scaling.Span{Value: v}, Data: scaling.Span{Value: v}})
-		trials = append(trials, scaling.BottleneckRow{Series: fmt.Sprint(i), Workers: 1 + i%2, IO: scaling.Span{Value: v}, Full: scaling.Span{Value: v}})
+		use = append(use, scaling.TimeUseRow{Series: fmt.Sprint(i), Workers: 1 + i%2, Step: scaling.Estimate{Value: 2 * v}, Compute: scaling.Estimate{Value: v}, Data: scaling.Estimate{Value: v}})
+		trials = append(trials, scaling.BottleneckRow{Series: fmt.Sprint(i), Workers: 1 + i%2, IO: scaling.Estimate{Value: v}, Full: scaling.Estimate{Value: v}})
 	}
 	// Of 1, 3, …, 99 and of 2, 4, …, 100: means and medians are 50 and 51.
 	if got := combinedUse(use); len(got) != 2 || got[0].Step.Value != 100 || got[0].Compute.Value+got[0].Data.Value != 100 || got[1].Step.Value != 102 {

@@ -171,7 +171,7 @@ func (o Options) logarithmic(counts []int) bool {
 }
 
 // reach is how far the bar of a value goes. It is not ok where there is none.
-func (o Options) reach(v scaling.Span) (lo, hi float64, interval, ok bool) {
+func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
 	case o.Intervals == "" && element.Finite(v.Low) && element.Finite(v.High) && v.NotDrawn() == "":

@@ -23,7 +23,7 @@ type quantity struct {
 	name, title, axis string
 	what              string // in the caption
 	columns           []string
-	span              func(scaling.Point) scaling.Span
+	span              func(scaling.Point) scaling.Estimate
 	spread            func(scaling.EpochSpread) scaling.Spread // of the epochs; nil where they have none
 	ofTime            bool                                     // the rule says how it came about
 	proportional      bool                                     // on log2 axes, log2 or log10 as well

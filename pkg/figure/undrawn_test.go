@@ -53,16 +53,16 @@ func TestTwoSeedsHaveNoBand(t *testing.T) {
 func TestNotDrawn(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
-		span scaling.Span
+		span scaling.Estimate
 		want string
 	}{
-		{scaling.Span{Value: 2, Low: nan, High: nan, N: 1}, ""},
-		{scaling.Span{Value: 1.35, Low: 0.51, High: 3.57, N: 2}, "two seeds: no interval drawn"},
-		{scaling.Span{Value: 1.35, Low: 0.51, High: 3.57, N: 3}, "an interval wider than its value is not drawn"},
-		{scaling.Span{Value: 1.35, Low: 1.2, High: 1.5, N: 3}, ""},
-		{scaling.Span{Value: 1, Low: 1, High: 1, N: 2}, ""},  // the baseline over itself
-		{scaling.Span{Value: 9, Low: 8, High: 10, N: 1}, ""}, // a spread that a log has
-		{scaling.Span{Value: -0.1, Low: -0.2, High: 0.2}, "an interval wider than its value is not drawn"},
+		{scaling.Estimate{Value: 2, Low: nan, High: nan, N: 1}, ""},
+		{scaling.Estimate{Value: 1.35, Low: 0.51, High: 3.57, N: 2}, "two seeds: no interval drawn"},
+		{scaling.Estimate{Value: 1.35, Low: 0.51, High: 3.57, N: 3}, "an interval wider than its value is not drawn"},
+		{scaling.Estimate{Value: 1.35, Low: 1.2, High: 1.5, N: 3}, ""},
+		{scaling.Estimate{Value: 1, Low: 1, High: 1, N: 2}, ""},  // the baseline over itself
+		{scaling.Estimate{Value: 9, Low: 8, High: 10, N: 1}, ""}, // a spread that a log has
+		{scaling.Estimate{Value: -0.1, Low: -0.2, High: 0.2}, "an interval wider than its value is not drawn"},
 	} {
 		if got := c.span.NotDrawn(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.span, got, c.want)

@@ -14,7 +14,7 @@ import (
 // measure is a column of the results.
 type measure struct {
 	metric, title string
-	span          func(scaling.Point) scaling.Span
+	span          func(scaling.Point) scaling.Estimate
 	show          func(float64) string
 	headline      bool
 	linked        bool // in the results too, where every number of workers has it
@@ -22,17 +22,17 @@ type measure struct {
 
 func measures() []measure {
 	return []measure{
-		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Span { return p.EpochSeconds }, number, true, false},
-		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Span { return p.WallSeconds }, number, true, false},
-		{"throughput", "samples/s", func(p scaling.Point) scaling.Span { return p.Throughput }, number, true, false},
-		{"speedup", "speed-up", func(p scaling.Point) scaling.Span { return p.Speedup }, number, true, true},
-		{"efficiency", "efficiency", func(p scaling.Point) scaling.Span { return p.Efficiency }, percent, true, false},
-		{"iou", "IoU", func(p scaling.Point) scaling.Span { return p.IoU }, number, true, false},
-		{"dice", "Dice", func(p scaling.Point) scaling.Span { return p.Dice }, number, false, false},
-		{"accuracy", "accuracy", func(p scaling.Point) scaling.Span { return p.Accuracy }, number, true, false},
-		{"val_accuracy", "validation accuracy", func(p scaling.Point) scaling.Span { return p.ValAccuracy }, number, true, false},
-		{"train_loss", "training loss", func(p scaling.Point) scaling.Span { return p.TrainLoss }, number, false, false},
-		{"val_loss", "validation loss", func(p scaling.Point) scaling.Span { return p.ValLoss }, number, true, false},
+		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, number, true, false},
+		{"wall_seconds", "whole job in s", func(p scaling.Point) scaling.Estimate { return p.WallSeconds }, number, true, false},
+		{"throughput", "samples/s", func(p scaling.Point) scaling.Estimate { return p.Throughput }, number, true, false},
+		{"speedup", "speed-up", func(p scaling.Point) scaling.Estimate { return p.Speedup }, number, true, true},
+		{"efficiency", "efficiency", func(p scaling.Point) scaling.Estimate { return p.Efficiency }, percent, true, false},
+		{"iou", "IoU", func(p scaling.Point) scaling.Estimate { return p.IoU }, number, true, false},
+		{"dice", "Dice", func(p scaling.Point) scaling.Estimate { return p.Dice }, number, false, false},
+		{"accuracy", "accuracy", func(p scaling.Point) scaling.Estimate { return p.Accuracy }, number, true, false},
+		{"val_accuracy", "validation accuracy", func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }, number, true, false},
+		{"train_loss", "training loss", func(p scaling.Point) scaling.Estimate { return p.TrainLoss }, number, false, false},
+		{"val_loss", "validation loss", func(p scaling.Point) scaling.Estimate { return p.ValLoss }, number, true, false},
 	}
 }
 

@@ -154,10 +154,9 @@ func (b *builder) modes() []verdict {
 
 // settings is what differs between the series.
 func (b *builder) settings() (result, bool) {
-	s := *b.settingRows()
+	s := b.settingRows()
 	left := note(more(len(s.Series), mostSeries, "series", "lockstep scaling"))
-	s.Series = s.Series[:min(len(s.Series), mostSeries)]
-	return result{id: "settings", title: "What differs between the series", html: s.HTML() + left}, len(s.Rows) > 0
+	return result{id: "settings", title: "What differs between the series", html: s.FirstHTML(mostSeries) + left}, len(s.Rows) > 0
 }
 
 // settingRows returns the settings in which the series differ, which it finds once.
@@ -259,9 +258,7 @@ func (b *builder) bottleneck() (result, bool) {
 	if err != nil || len(x.Rows) == 0 {
 		return result{}, false
 	}
-	first := *x
-	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
-	r := result{id: "bottleneck", title: "Input or computation", html: first.HTML() + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --bottleneck"))}
+	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
 	}
@@ -323,14 +320,12 @@ func (b *builder) timeUse() (result, bool) {
 	if len(t.Rows) == 0 {
 		return result{}, false
 	}
-	first := *t
-	first.Rows = t.Rows[:min(len(t.Rows), mostPoints)]
-	r := result{id: "time-use", title: "Where a step's time goes", html: first.HTML() + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --time-use"))}
+	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(mostPoints) + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
 		}
-		share := func(s scaling.Span) string { return percent(s.Value / row.Step.Value) }
+		share := func(s scaling.Estimate) string { return percent(s.Value / row.Step.Value) }
 		text := fmt.Sprintf("a step of %s at %s takes %s ms: %s computes, %s waits for communication, %s for data",
 			row.Series, plural(row.Workers, "worker"), number(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
 		if row.Idle.Value > 0.005*row.Step.Value {
@@ -347,11 +342,9 @@ func (b *builder) stragglers() (result, bool) {
 	if len(x.Rows) == 0 {
 		return result{}, false
 	}
-	first := *x
-	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
 	return result{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     first.HTML() + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --stragglers")),
+		html:     x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --stragglers")),
 		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
@@ -368,9 +361,7 @@ func (b *builder) quality() (result, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	first := *q
-	first.Rows = q.Rows[:min(len(q.Rows), mostPoints)]
-	r.html = first.HTML() + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --quality"))
+	r.html = q.FirstHTML(mostPoints) + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --quality"))
 	return r, true
 }
 
@@ -387,10 +378,8 @@ func (b *builder) cost() (result, bool) {
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	first := *c
-	first.Rows = c.Rows[:min(len(c.Rows), mostPoints)]
 	left := note(more(len(c.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --cost %g", b.options.Price)))
-	return result{id: "cost", title: title, html: first.HTML() + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
+	return result{id: "cost", title: title, html: c.FirstHTML(mostPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
 }
 
 // budget is how many workers so many device-hours buy.
@@ -403,10 +392,8 @@ func (b *builder) budget() (result, bool) {
 	if err != nil {
 		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	first := *x
-	first.Rows = x.Rows[:min(len(x.Rows), mostPoints)]
 	left := note(more(len(x.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --budget %g", b.options.Budget)))
-	r := result{id: "budget", title: title, html: first.HTML() + left}
+	r := result{id: "budget", title: title, html: x.FirstHTML(mostPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // by its law, behind what was measured
 			r.verdicts[len(r.verdicts)-1].Text += " " + row.Sentence

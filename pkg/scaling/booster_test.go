@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -25,7 +26,7 @@ func booster() []runs.Run {
 		{128, 32, 4, 48.313},
 	} {
 		all = append(all, runs.Run{
-			Dir: plural(j.workers, "GPU"), Kind: "text log", WallSeconds: 60*j.minutes + j.second,
+			Dir: english.Count(j.workers, "GPU"), Kind: "text log", WallSeconds: 60*j.minutes + j.second,
 			Info: runs.Info{Series: "booster", Workers: j.workers, Nodes: j.nodes, Status: runs.StatusDone},
 		})
 	}

@@ -2,11 +2,13 @@ package scaling
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/law"
+	"lockstep/pkg/scaling/internal/verdict"
 )
 
 // BudgetRow is how many workers a budget allows a series.
@@ -19,9 +21,12 @@ type BudgetRow struct {
 	Sentence    string
 }
 
-// Budget is the answer to "how many workers for so many device-hours?". A cell
-// shows it as a table.
+// Budget is the answer to "how many workers for so many device-hours?".
+//
+// Its table has a row or two a series: series, workers, hours, device_hours,
+// predicted, sentence.
 type Budget struct {
+	analysis
 	DeviceHours float64
 	Basis       string // what the hours pay for: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
@@ -53,13 +58,14 @@ func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 			sentences = append(sentences, r.Sentence)
 		}
 	}
+	b.analysis = analysis{b}
 	b.Sentence = strings.Join(sentences, " ")
 	return b, nil
 }
 
 func (s *Study) budgetRows(series string, all []CostRow, budget float64) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1)}
-	cheapest := CostRow{DeviceHours: Span{Value: math.Inf(1)}}
+	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
 	for _, r := range all {
 		if r.Series != series {
 			continue
@@ -77,11 +83,11 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	if best.Workers == 0 {
 		best.Hours, best.DeviceHours = math.NaN(), math.NaN()
 		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough; the cheapest that was measured, %s, needs %s.",
-			series, short(budget), plural(cheapest.Workers, "worker"), short(cheapest.DeviceHours.Value))
+			series, english.Short(budget), english.Count(cheapest.Workers, "worker"), english.Short(cheapest.DeviceHours.Value))
 		return []BudgetRow{best}
 	}
 	best.Sentence = fmt.Sprintf("%s: with %s device-hours use %s: %s h, %s device-hours, as measured.",
-		series, short(budget), plural(best.Workers, "worker"), short(best.Hours), short(best.DeviceHours))
+		series, english.Short(budget), english.Count(best.Workers, "worker"), english.Short(best.Hours), english.Short(best.DeviceHours))
 	rows := []BudgetRow{best}
 	if p, ok := s.predicted(series, cheapest, best, budget); ok {
 		rows = append(rows, p)
@@ -92,7 +98,7 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 // predicted is the fastest number of workers within the budget by the series'
 // best law, if it is faster than what was measured.
 func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
-	if s.Rule.Per == PerNode || s.Mode(series).Samples == perWorkerFixed { // a law of nodes says nothing of workers
+	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.PerWorkerFixed { // a law of nodes says nothing of workers
 		return BudgetRow{}, false
 	}
 	fits, err := s.Fit(series)
@@ -104,7 +110,7 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 		return BudgetRow{}, false
 	}
 	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours}
-	for n := 1; n <= farthestPredicted*fit.largest; n++ {
+	for n := 1; n <= farthestPredicted*fit.fit.Largest(); n++ {
 		hours := from.Hours.Value * fit.Rate(float64(from.Workers)) / fit.Rate(float64(n))
 		if devices := hours * float64(n); devices <= budget && hours < p.Hours {
 			p.Workers, p.Hours, p.DeviceHours = n, hours, devices
@@ -114,35 +120,22 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 		return p, false
 	}
 	p.Sentence = fmt.Sprintf("By %s %s would do it in %s h for %s device-hours.",
-		lawNames(fit.Law), plural(p.Workers, "worker"), short(p.Hours), short(p.DeviceHours))
+		law.Name(fit.Law), english.Count(p.Workers, "worker"), english.Short(p.Hours), english.Short(p.DeviceHours))
 	return p, true
 }
 
-func (b *Budget) grid() grid[BudgetRow] {
-	g := grid[BudgetRow]{what: "budget", rows: b.Rows, columns: []column[BudgetRow]{
-		{name: "series", brief: true, text: func(r BudgetRow) string { return r.Series }},
-		{name: "workers", brief: true, count: func(r BudgetRow) int { return r.Workers }},
-		{name: "hours", brief: true, value: func(r BudgetRow) float64 { return r.Hours }},
-		{name: "device_hours", brief: true, value: func(r BudgetRow) float64 { return r.DeviceHours }},
-		{name: "predicted", brief: true, flag: func(r BudgetRow) bool { return r.Predicted }},
-		{name: "sentence", text: func(r BudgetRow) string { return r.Sentence }},
+func (b *Budget) table(most int) table {
+	g := grid.Grid[BudgetRow]{What: "budget", Rows: first(b.Rows, most), Columns: []grid.Column[BudgetRow]{
+		{Name: "series", Brief: true, Text: func(r BudgetRow) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r BudgetRow) int { return r.Workers }},
+		{Name: "hours", Brief: true, Value: func(r BudgetRow) float64 { return r.Hours }},
+		{Name: "device_hours", Brief: true, Value: func(r BudgetRow) float64 { return r.DeviceHours }},
+		{Name: "predicted", Brief: true, Flag: func(r BudgetRow) bool { return r.Predicted }},
+		{Name: "sentence", Text: func(r BudgetRow) string { return r.Sentence }},
 	}}
-	for _, r := range b.Rows {
-		g.remarks = append(g.remarks, r.Sentence)
+	for _, r := range g.Rows {
+		g.Remarks = append(g.Remarks, r.Sentence)
 	}
-	g.remarks = append(append(g.remarks, "hours are of "+b.Basis), unlikeWork(b.unlike)...)
+	g.Remarks = append(append(g.Remarks, "hours are of "+b.Basis), unlikeWork(b.unlike)...)
 	return g
 }
-
-// Table has a row or two a series: series, workers, hours, device_hours,
-// predicted, sentence.
-func (b *Budget) Table() dataframe.DataFrame { return b.grid().table() }
-
-// String is the table for people.
-func (b *Budget) String() string { return b.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (b *Budget) HTML() string { return b.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (b *Budget) Write(w io.Writer, format string) error { return b.grid().write(w, format) }

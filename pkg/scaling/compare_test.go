@@ -32,48 +32,6 @@ func study(t *testing.T, groups ...[]runs.Run) *Study {
 	return s
 }
 
-// TestWelch computes the textbook case: Student's sleep data (Biometrika 6,
-// 1908), for which R's t.test(extra ~ group, data = sleep) prints
-// t = -1.8608, df = 17.776, p-value = 0.07939. Ours takes logarithms, so the
-// data go in as their exponentials.
-func TestWelch(t *testing.T) {
-	a := []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
-	b := []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
-	for i := range a {
-		a[i], b[i] = math.Exp(a[i]), math.Exp(b[i])
-	}
-	if p := welchTest(a, b); math.Abs(p-0.07939) > 5e-6 {
-		t.Errorf("p is %.5f, R says 0.07939", p)
-	}
-	logs := bootstrap{logs: true}
-	if df := welch(logs.sample(a), logs.sample(b)); math.Abs(df-17.776) > 5e-4 {
-		t.Errorf("%.3f degrees of freedom, R says 17.776", df)
-	}
-	if p := welchTest([]float64{2, 2}, []float64{2, 2}); p != 1 {
-		t.Errorf("equal runs have p %g", p)
-	}
-	if p := welchTest([]float64{2, 2}, []float64{3, 3}); p != 0 {
-		t.Errorf("runs without spread that differ have p %g", p)
-	}
-}
-
-// TestPermutation deals three against three by hand: of the 20 ways two (as
-// observed, and mirrored) are as far apart.
-func TestPermutation(t *testing.T) {
-	if p := permutationTest([]float64{1, 2, 3}, []float64{4, 5, 6}); p != 0.1 || leastP(3, 3) != 0.1 {
-		t.Errorf("p is %g, at best %g; expected 0.1", p, leastP(3, 3))
-	}
-	if p := permutationTest([]float64{1, 2}, []float64{4, 5, 6}); p != 0.1 || leastP(2, 3) != 0.1 {
-		t.Errorf("p is %g, at best %g; expected 1 of 10", p, leastP(2, 3))
-	}
-	if p := permutationTest([]float64{1, 4}, []float64{1, 4}); p != 1 {
-		t.Errorf("equal sides have p %g", p)
-	}
-	if p := permutationTest(make([]float64, 12), make([]float64, 12)); !math.IsNaN(p) {
-		t.Errorf("too many arrangements, and yet p %g", p)
-	}
-}
-
 func TestCompare(t *testing.T) {
 	s := study(t,
 		seeds("horovod", 8, 10, 10.1, 9.9, 10.05), seeds("native", 8, 12, 12.2, 11.9, 12.1),
@@ -263,21 +221,5 @@ func TestUnequalWorkIsNamed(t *testing.T) {
 	check(t, err)
 	if text := g.String(); !strings.Contains(text, "problem: horovod and native differ in data, at 1 and 2 workers") { // a document is not written out
 		t.Error(text)
-	}
-}
-
-// TestVerdictNeedsBoth: an interval without 1 is no verdict where the test
-// finds no difference, nor the other way round.
-func TestVerdictNeedsBoth(t *testing.T) {
-	m := measuresOfSpeed()[0]
-	for _, c := range []struct {
-		low, high, p float64
-		verdict      string
-	}{{1.01, 1.2, 0.01, VerdictFaster}, {1.01, 1.2, 0.2, VerdictNone}, {0.99, 1.2, 0.01, VerdictNone}} {
-		x := Comparison{A: "a", B: "b", Workers: 2, RunsA: 3, RunsB: 3, Ratio: Span{Value: 1.1, Low: c.low, High: c.high, N: 3}, P: c.p, PermutationP: math.NaN()}
-		x.judge(m, 0.95)
-		if x.Verdict != c.verdict {
-			t.Errorf("from %g to %g with p %g: %s, expected %s", c.low, c.high, c.p, x.Verdict, c.verdict)
-		}
 	}
 }

@@ -4,18 +4,19 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/verdict"
 )
 
 // Values of CostRow.Basis.
 const (
-	BasisWall  = "whole job"
-	BasisTrain = "training"
-	BasisEpoch = "an epoch"
+	basisWall  = "whole job"
+	basisTrain = "training"
+	basisEpoch = "an epoch"
 )
 
 // CostRow is what a run of a series costs at a number of workers. A device is
@@ -24,16 +25,21 @@ type CostRow struct {
 	Series      string
 	Workers     int
 	Runs        int
-	Basis       string // what the hours are of: "whole job", "training" or "an epoch"
-	Hours       Span   // of the clock
-	DeviceHours Span   // Hours × Workers
-	Price       Span   // DeviceHours × the rate
-	EnergyKWh   Span   // where the run recorded it
-	Pareto      bool   // no other row is both as fast and as cheap
+	Basis       string   // what the hours are of: "whole job", "training" or "an epoch"
+	Hours       Estimate // of the clock
+	DeviceHours Estimate // Hours × Workers
+	Price       Estimate // DeviceHours × the rate
+	EnergyKWh   Estimate // where the run recorded it
+	Pareto      bool     // no other row is both as fast and as cheap
 }
 
-// Cost is the cost of every point of a study. A cell shows it as a table.
+// Cost is the cost of every point of a study.
+//
+// Its table has a row a series and number of workers: series, workers, runs,
+// basis, hours, device_hours, price (with a rate), energy_kwh, each with _low
+// and _high, and pareto.
 type Cost struct {
+	analysis
 	Rate     float64 // price of a device-hour
 	Rows     []CostRow
 	Sentence string
@@ -83,44 +89,47 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 		})
 	}
 	for _, name := range s.Series() {
-		if s.Mode(name).Samples == perWorkerFixed {
+		if s.Mode(name).Samples == verdict.PerWorkerFixed {
 			c.unlike = append(c.unlike, name)
 		}
 	}
+	c.analysis = analysis{c}
 	c.Sentence = c.say()
 	return c, nil
 }
 
 // costBasis is the time that all points tell, and of which point it is.
-func (s *Study) costBasis() (string, func(int) Span) {
+func (s *Study) costBasis() (string, func(int) Estimate) {
 	epochs := map[int]bool{}
-	all := func(span func(Point) Span) bool {
+	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
-	any := func(span func(Point) Span) bool {
+	any := func(span func(Point) Estimate) bool {
 		return slices.ContainsFunc(s.Points, func(p Point) bool { return !math.IsNaN(span(p).Value) })
 	}
 	for _, c := range s.cells {
-		for _, r := range c.runs {
+		for _, r := range c.Runs {
 			epochs[len(r.Epochs)] = true
 		}
 	}
-	wall := func(p Point) Span { return p.WallSeconds }
-	train := func(p Point) Span { return p.TrainSeconds }
-	epoch := func(p Point) Span { return p.EpochSeconds }
-	of := func(span func(Point) Span) func(int) Span { return func(i int) Span { return span(s.Points[i]) } }
+	wall := func(p Point) Estimate { return p.WallSeconds }
+	train := func(p Point) Estimate { return p.TrainSeconds }
+	epoch := func(p Point) Estimate { return p.EpochSeconds }
+	of := func(span func(Point) Estimate) func(int) Estimate {
+		return func(i int) Estimate { return span(s.Points[i]) }
+	}
 	same := len(epochs) < 2
 	switch {
 	case same && any(wall) && all(wall):
-		return BasisWall, of(wall)
+		return basisWall, of(wall)
 	case same && any(train) && all(train):
-		return BasisTrain, of(train)
+		return basisTrain, of(train)
 	case any(epoch):
-		return BasisEpoch, of(epoch)
+		return basisEpoch, of(epoch)
 	case any(wall):
-		return BasisWall, of(wall)
+		return basisWall, of(wall)
 	case any(train):
-		return BasisTrain, of(train)
+		return basisTrain, of(train)
 	}
 	return "", nil
 }
@@ -140,48 +149,34 @@ func (c *Cost) Front() []CostRow {
 
 func (c *Cost) say() string {
 	front := c.Front()
-	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, plural(r.Workers, "worker")) }
+	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
 	fast, cheap := front[0], front[len(front)-1]
 	hours := func(r CostRow) string {
-		return fmt.Sprintf("%s h, %s device-hours", short(r.Hours.Value), short(r.DeviceHours.Value))
+		return fmt.Sprintf("%s h, %s device-hours", english.Short(r.Hours.Value), english.Short(r.DeviceHours.Value))
 	}
 	if len(front) == 1 {
 		return fmt.Sprintf("%s is the fastest and the cheapest (%s, of %s).", name(fast), hours(fast), fast.Basis)
 	}
 	return fmt.Sprintf("%s is the fastest (%s), %s the cheapest (%s), of %s; being %s times as fast costs %s times as many device-hours.",
 		name(fast), hours(fast), name(cheap), hours(cheap), fast.Basis,
-		short(cheap.Hours.Value/fast.Hours.Value), short(fast.DeviceHours.Value/cheap.DeviceHours.Value))
+		english.Short(cheap.Hours.Value/fast.Hours.Value), english.Short(fast.DeviceHours.Value/cheap.DeviceHours.Value))
 }
 
-func (c *Cost) grid() grid[CostRow] {
-	g := grid[CostRow]{what: "cost", rows: c.Rows, columns: []column[CostRow]{
-		{name: "series", brief: true, text: func(r CostRow) string { return r.Series }},
-		{name: "workers", brief: true, count: func(r CostRow) int { return r.Workers }},
-		{name: "runs", brief: true, count: func(r CostRow) int { return r.Runs }},
-		{name: "basis", brief: true, text: func(r CostRow) string { return r.Basis }},
+func (c *Cost) table(most int) table {
+	g := grid.Grid[CostRow]{What: "cost", Rows: first(c.Rows, most), Columns: []grid.Column[CostRow]{
+		{Name: "series", Brief: true, Text: func(r CostRow) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r CostRow) int { return r.Workers }},
+		{Name: "runs", Brief: true, Count: func(r CostRow) int { return r.Runs }},
+		{Name: "basis", Brief: true, Text: func(r CostRow) string { return r.Basis }},
 	}}
-	g.columns = append(g.columns, spanColumns("hours", true, func(r CostRow) Span { return r.Hours })...)
-	g.columns = append(g.columns, spanColumns("device_hours", true, func(r CostRow) Span { return r.DeviceHours })...)
+	g.Columns = append(g.Columns, estimateColumns("hours", func(r CostRow) Estimate { return r.Hours })...)
+	g.Columns = append(g.Columns, estimateColumns("device_hours", func(r CostRow) Estimate { return r.DeviceHours })...)
 	if c.Rate > 0 {
-		g.columns = append(g.columns, spanColumns("price", true, func(r CostRow) Span { return r.Price })...)
+		g.Columns = append(g.Columns, estimateColumns("price", func(r CostRow) Estimate { return r.Price })...)
 	}
-	g.columns = append(g.columns, spanColumns("energy_kwh", true, func(r CostRow) Span { return r.EnergyKWh })...)
-	g.columns = append(g.columns, column[CostRow]{name: "pareto", brief: true, flag: func(r CostRow) bool { return r.Pareto }})
-	g.remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.counting()}
-	g.remarks = append(g.remarks, unlikeWork(c.unlike)...)
+	g.Columns = append(g.Columns, estimateColumns("energy_kwh", func(r CostRow) Estimate { return r.EnergyKWh })...)
+	g.Columns = append(g.Columns, grid.Column[CostRow]{Name: "pareto", Brief: true, Flag: func(r CostRow) bool { return r.Pareto }})
+	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.counting()}
+	g.Remarks = append(g.Remarks, unlikeWork(c.unlike)...)
 	return g
 }
-
-// Table has a row a series and number of workers: series, workers, runs,
-// basis, hours, device_hours, price (with a rate), energy_kwh, each with _low
-// and _high, and pareto.
-func (c *Cost) Table() dataframe.DataFrame { return c.grid().table() }
-
-// String is the table for people.
-func (c *Cost) String() string { return c.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (c *Cost) HTML() string { return c.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (c *Cost) Write(w io.Writer, format string) error { return c.grid().write(w, format) }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -22,7 +23,7 @@ func TestCostPublished(t *testing.T) {
 	check(t, err)
 	for _, r := range c.Rows {
 		switch {
-		case r.Basis != BasisTrain:
+		case r.Basis != basisTrain:
 			t.Errorf("%+v", r)
 		case r.Series == "native" && r.Workers == 1:
 			near(t, "GPU-hours of 1", r.DeviceHours.Value, 38765.4/3600)
@@ -78,7 +79,7 @@ func TestCostBasis(t *testing.T) {
 	s := study(t, []runs.Run{weak(1, 1, 20, 10, 10), weak(2, 1, 20, 12)})
 	c, err := s.Cost(0)
 	check(t, err)
-	if c.Rows[0].Basis != BasisEpoch {
+	if c.Rows[0].Basis != basisEpoch {
 		t.Errorf("%+v", c.Rows[0])
 	}
 	near(t, "hours", c.Rows[1].Hours.Value, 12.0/3600)
@@ -91,7 +92,7 @@ func TestCostBasis(t *testing.T) {
 	// The clock of the whole job counts where every run has it.
 	c, err = study(t, booster()).Cost(0)
 	check(t, err)
-	if c.Rows[0].Basis != BasisWall {
+	if c.Rows[0].Basis != basisWall {
 		t.Errorf("%+v", c.Rows[0])
 	}
 	near(t, "device-hours of 128", c.Rows[5].DeviceHours.Value, 128*288.313/3600) // published: 4m48.313s
@@ -132,7 +133,7 @@ func TestCollective(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int{1, 2, 4, 8} {
 		for seed := range 2 {
-			writeSteps(t, filepath.Join(dir, "ddp-n"+plural(n, "w")+plural(seed, "s")), n, seed, runs.Info{Parameters: parameters}, func(rank, step int) runs.Step {
+			writeSteps(t, filepath.Join(dir, "ddp-n"+english.Count(n, "w")+english.Count(seed, "s")), n, seed, runs.Info{Parameters: parameters}, func(rank, step int) runs.Step {
 				f := float64(n)
 				x := 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta
 				if rank == 0 { // came first, and waits

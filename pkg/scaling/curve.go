@@ -10,6 +10,8 @@ import (
 	"github.com/go-gota/gota/dataframe"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Axes of a Curve.
@@ -31,9 +33,13 @@ type CurveLine struct {
 	X, Y    []float64
 }
 
-// CurveSet is a metric of every run that counts, over an axis. A cell shows a
-// row a line.
+// CurveSet is a metric of every run that counts, over an axis.
+//
+// People read a row a line. Its table and its files have a row a point: series,
+// workers, seed, run, name, rank (−1 for all together), the axis under its name,
+// value.
 type CurveSet struct {
+	analysis
 	Metric, Axis, AxisLabel string
 	Lines                   []CurveLine
 	Problems                []runs.Problem // runs that have no such line, and why
@@ -101,9 +107,10 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 		return nil, fmt.Errorf("draw curve %s: axis %q is not known; use %s, %s, %s or %s", metric, axis, AxisEpoch, AxisStep, AxisRelative, AxisWall)
 	}
 	set := &CurveSet{Metric: metric, Axis: axis, AxisLabel: labels[axis]}
+	set.analysis = analysis{set}
 	for _, g := range s.grouped() {
-		for _, r := range g.runs {
-			if failed(r) {
+		for _, r := range g.Runs {
+			if observe.Failed(r) {
 				continue
 			}
 			lines, why := linesOf(r, metric, axis)
@@ -112,7 +119,7 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 				continue
 			}
 			for _, l := range lines {
-				l.Series, l.Workers, l.Seed, l.Run = g.name, r.Info.Workers, r.Info.Seed, r.Dir
+				l.Series, l.Workers, l.Seed, l.Run = g.Name, r.Info.Workers, r.Info.Seed, r.Dir
 				set.Lines = append(set.Lines, l)
 			}
 		}
@@ -175,7 +182,7 @@ func linesOf(r runs.Run, metric, axis string) ([]CurveLine, string) {
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]CurveLine, string) {
 	line := CurveLine{Name: metric, Rank: -1}
 	why := "the log tells no " + metric
-	_, global := batches(r)
+	_, global := observe.Batches(r)
 	at, steps := 0.0, 0.0
 	if axis == AxisWall {
 		if r.Info.Started.IsZero() {
@@ -219,7 +226,7 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	mean, sum := 0.0, 0.0
 	for i, y := range l.Y {
 		out.Y[i] = y
-		if finite(y) {
+		if observe.Finite(y) {
 			mean, sum = weight*mean+(1-weight)*y, weight*sum+(1-weight)
 			out.Y[i] = mean / sum
 		}
@@ -233,40 +240,55 @@ type curvePoint struct {
 	i    int
 }
 
-func (c *CurveSet) points() grid[curvePoint] {
-	g := grid[curvePoint]{what: "curves", columns: []column[curvePoint]{
-		{name: "series", text: func(p curvePoint) string { return p.line.Series }},
-		{name: "workers", count: func(p curvePoint) int { return p.line.Workers }},
-		{name: "seed", count: func(p curvePoint) int { return int(p.line.Seed) }},
-		{name: "run", text: func(p curvePoint) string { return p.line.Run }},
-		{name: "name", text: func(p curvePoint) string { return p.line.Name }},
-		{name: "rank", count: func(p curvePoint) int { return p.line.Rank }},
-		{name: c.Axis, value: func(p curvePoint) float64 { return p.line.X[p.i] }},
-		{name: "value", value: func(p curvePoint) float64 { return p.line.Y[p.i] }},
+func (c *CurveSet) points() grid.Grid[curvePoint] {
+	g := grid.Grid[curvePoint]{What: "curves", Columns: []grid.Column[curvePoint]{
+		{Name: "series", Text: func(p curvePoint) string { return p.line.Series }},
+		{Name: "workers", Count: func(p curvePoint) int { return p.line.Workers }},
+		{Name: "seed", Count: func(p curvePoint) int { return int(p.line.Seed) }},
+		{Name: "run", Text: func(p curvePoint) string { return p.line.Run }},
+		{Name: "name", Text: func(p curvePoint) string { return p.line.Name }},
+		{Name: "rank", Count: func(p curvePoint) int { return p.line.Rank }},
+		{Name: c.Axis, Value: func(p curvePoint) float64 { return p.line.X[p.i] }},
+		{Name: "value", Value: func(p curvePoint) float64 { return p.line.Y[p.i] }},
 	}}
 	for _, l := range c.Lines {
 		for i := range l.X {
-			g.rows = append(g.rows, curvePoint{l, i})
+			g.Rows = append(g.Rows, curvePoint{l, i})
 		}
 	}
 	return g
 }
 
-func (c *CurveSet) grid() grid[CurveLine] {
+// curveTables shows a row a line to people, and has a row a point in files.
+type curveTables struct {
+	grid.Grid[CurveLine]
+	points grid.Grid[curvePoint]
+}
+
+func (c curveTables) Table() dataframe.DataFrame { return c.points.Table() }
+
+func (c curveTables) Write(w io.Writer, format string) error {
+	if format == FormatTable {
+		return c.Grid.Write(w, format)
+	}
+	return c.points.Write(w, format)
+}
+
+func (c *CurveSet) table(most int) table {
 	best := slices.Max[[]float64, float64]
 	if below(c.Metric) {
 		best = slices.Min[[]float64, float64]
 	}
-	g := grid[CurveLine]{what: "curves", rows: c.Lines, columns: []column[CurveLine]{
-		{name: "series", brief: true, text: func(l CurveLine) string { return l.Series }},
-		{name: "workers", brief: true, count: func(l CurveLine) int { return l.Workers }},
-		{name: "seed", brief: true, count: func(l CurveLine) int { return int(l.Seed) }},
-		{name: "name", brief: true, text: func(l CurveLine) string { return l.Name }},
-		{name: "points", brief: true, count: func(l CurveLine) int { return len(l.X) }},
-		{name: "first", brief: true, value: func(l CurveLine) float64 { return l.Y[0] }},
-		{name: "last", brief: true, value: func(l CurveLine) float64 { return l.Y[len(l.Y)-1] }},
-		{name: "best", brief: true, value: func(l CurveLine) float64 {
-			known := slices.DeleteFunc(slices.Clone(l.Y), func(v float64) bool { return !finite(v) })
+	g := grid.Grid[CurveLine]{What: "curves", Rows: first(c.Lines, most), Columns: []grid.Column[CurveLine]{
+		{Name: "series", Brief: true, Text: func(l CurveLine) string { return l.Series }},
+		{Name: "workers", Brief: true, Count: func(l CurveLine) int { return l.Workers }},
+		{Name: "seed", Brief: true, Count: func(l CurveLine) int { return int(l.Seed) }},
+		{Name: "name", Brief: true, Text: func(l CurveLine) string { return l.Name }},
+		{Name: "points", Brief: true, Count: func(l CurveLine) int { return len(l.X) }},
+		{Name: "first", Brief: true, Value: func(l CurveLine) float64 { return l.Y[0] }},
+		{Name: "last", Brief: true, Value: func(l CurveLine) float64 { return l.Y[len(l.Y)-1] }},
+		{Name: "best", Brief: true, Value: func(l CurveLine) float64 {
+			known := slices.DeleteFunc(slices.Clone(l.Y), func(v float64) bool { return !observe.Finite(v) })
 			if len(known) == 0 {
 				return math.NaN()
 			}
@@ -274,25 +296,7 @@ func (c *CurveSet) grid() grid[CurveLine] {
 		}},
 	}}
 	for _, p := range c.Problems {
-		g.remarks = append(g.remarks, "no line: "+p.String())
+		g.Remarks = append(g.Remarks, "no line: "+p.String())
 	}
-	return g
-}
-
-// Table has a row a point: series, workers, seed, run, name, rank (−1 for all
-// together), the axis under its name, value.
-func (c *CurveSet) Table() dataframe.DataFrame { return c.points().table() }
-
-// String is a row a line, for people.
-func (c *CurveSet) String() string { return c.grid().String() }
-
-// HTML is a row a line, for a notebook's cell.
-func (c *CurveSet) HTML() string { return c.grid().html() }
-
-// Write writes a row a line as "table", or every point as "csv" or "json".
-func (c *CurveSet) Write(w io.Writer, format string) error {
-	if format == FormatTable {
-		return c.grid().write(w, format)
-	}
-	return c.points().write(w, format)
+	return curveTables{g, c.points()}
 }

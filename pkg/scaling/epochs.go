@@ -7,6 +7,7 @@ import (
 	"github.com/go-gota/gota/series"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // EpochRow is an epoch of a run, as Study.EpochRows lists them.
@@ -32,13 +33,13 @@ func (s *Study) EpochRows() []EpochRow {
 	}
 	rows := make([]EpochRow, 0, n)
 	for _, g := range s.grouped() {
-		for _, r := range g.runs {
-			elapsed, counts := 0.0, s.counting(r)
+		for _, r := range g.Runs {
+			elapsed, counts := 0.0, s.Rule.observed().Counting(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
 				rows = append(rows, EpochRow{
-					Series: g.name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: failed(r),
-					Counted: !failed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
+					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.Failed(r),
+					Counted: !observe.Failed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, Epoch: e,
 				})
 			}
 		}

@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Input is a number that a result was computed from, and where it stands.
@@ -34,15 +36,21 @@ type Explained struct {
 	Workers     int
 	Formula     string // S(14) = t(1) / t(14)
 	Substituted string // 194.188 s / 16.223 s = 11.970
-	Result      Span
+	Result      Estimate
 	Rule        string // in words
 	Inputs      []Input
 	Notes       []string
 }
 
-// Explanation is how a metric came about, for each series. A cell shows it as
-// formulas and tables.
-type Explanation struct{ Items []Explained }
+// Explanation is how a metric came about, for each series: formulas and tables.
+//
+// Its table has a row an input: metric, series, workers, result, role, run, file,
+// line, epoch, name, value, unit, counted, why. Line and epoch are 0 for a
+// number that has none.
+type Explanation struct {
+	analysis
+	Items []Explained
+}
 
 // Explain says how a metric of each series at a number of workers came about:
 // the formula, the numbers in it, the epochs that count and those that do not,
@@ -50,6 +58,7 @@ type Explanation struct{ Items []Explained }
 // speedup, efficiency, throughput, epoch_seconds, iou, val_loss, wall_seconds.
 func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	e := &Explanation{}
+	e.analysis = analysis{e}
 	for _, p := range s.Points {
 		if p.Workers != workers {
 			continue
@@ -67,7 +76,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 				there = append(there, n)
 			}
 		}
-		return nil, fmt.Errorf("explain %s: no series has a run at %s; there are runs at %s", metric, plural(workers, "worker"), commas(there))
+		return nil, fmt.Errorf("explain %s: no series has a run at %s; there are runs at %s", metric, english.Count(workers, "worker"), english.List(there))
 	}
 	return e, nil
 }
@@ -78,17 +87,17 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 	if err != nil {
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
-	k := slices.IndexFunc(spanFields(), func(f spanField) bool { return f.name == metric })
+	k := slices.IndexFunc(pointFields(), func(f pointField) bool { return f.name == metric })
 	if k < 0 {
 		var names []string
-		for _, f := range spanFields() {
+		for _, f := range pointFields() {
 			names = append(names, f.name)
 		}
 		return nil, fmt.Errorf("explain: no metric is called %q; use one of %s", metric, strings.Join(names, ", "))
 	}
 	x := Explained{
 		ID: anchor(metric, series, workers), Series: series, Metric: metric, Workers: workers,
-		Result: spanFields()[k].span(s.Points[i]), Rule: s.Rule.String(),
+		Result: *pointFields()[k].of(&s.Points[i]), Rule: s.Rule.String(),
 	}
 	switch metric {
 	case "speedup", "efficiency":
@@ -102,12 +111,14 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
 	if p := s.Points[i]; p.Failed > 0 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were cancelled, and do not count", plural(p.Failed, "run"), plural(workers, "worker")))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were cancelled, and do not count", english.Count(p.Failed, "run"), english.Count(workers, "worker")))
 	}
 	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", percent(s.Rule.level()), x.Result.interval(), s.IntervalNote()))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.level()), x.Result.interval(), s.IntervalNote()))
 	}
-	return &Explanation{Items: []Explained{x}}, nil
+	e := &Explanation{Items: []Explained{x}}
+	e.analysis = analysis{e}
+	return e, nil
 }
 
 // anchor makes an id that a page can link to.
@@ -130,34 +141,34 @@ func (s *Study) explainRatio(x *Explained, i int) error {
 	m, ok := s.measures[p.Series]
 	b := slices.IndexFunc(s.Points, func(q Point) bool { return q.Series == p.Series && q.Size == p.Baseline && q.Baseline > 0 })
 	for k, q := range s.Points { // of equal sizes the last is the baseline
-		if q.Series == p.Series && q.Size == p.Baseline && m.known(s.cells[k]) {
+		if q.Series == p.Series && q.Size == p.Baseline && m.Known(s.cells[k]) {
 			b = k
 		}
 	}
 	if !ok || b < 0 || p.Baseline == 0 {
-		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, plural(p.Workers, "worker"), s.Rule.baselineText())
+		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, english.Count(p.Workers, "worker"), s.Rule.baselineText())
 	}
 	values := func(k int) float64 {
-		v := c0(s.cells[k].values(m.value))
+		v := m.Positive(s.cells[k])
 		if len(v) == 0 {
 			return math.NaN()
 		}
-		return s.intervals(true).center(v)
+		return s.estimator().Center(v)
 	}
 	at, base := values(i), values(b)
 	symbol, top, bottom, topValue, bottomValue := "r", p.Size, p.Baseline, at, base
-	if !m.higher {
+	if !m.Higher {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
-	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", full(topValue), m.unit, full(bottomValue), m.unit, short(p.Speedup.Value))
+	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", full(topValue), m.Unit, full(bottomValue), m.Unit, english.Short(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
-		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", short(p.Speedup.Value), p.Baseline, p.Size, short(p.Efficiency.Value))
+		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Short(p.Speedup.Value), p.Baseline, p.Size, english.Short(p.Efficiency.Value))
 	}
-	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.units(p.Size), i, m.name)...)
+	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.units(p.Size), i, m.Name)...)
 	if b != i {
-		x.Inputs = append(x.Inputs, s.speedInputs("baseline B = "+s.Rule.units(p.Baseline), b, m.name)...)
+		x.Inputs = append(x.Inputs, s.speedInputs("baseline B = "+s.Rule.units(p.Baseline), b, m.Name)...)
 	}
 	return nil
 }
@@ -179,19 +190,19 @@ func (s *Study) explainTime(x *Explained, i int) {
 		x.Formula = fmt.Sprintf("r/N = samples of the counted epochs / their seconds / %d", p.Size)
 	}
 	if p.Runs > 1 {
-		x.Formula += fmt.Sprintf(", then the %s over %s", s.repeats(), plural(p.Runs, "run"))
+		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.repeats(), english.Count(p.Runs, "run"))
 	}
 	var each []string
-	for _, m := range s.cells[i].measured {
-		v := m.rate
+	for _, m := range s.cells[i].Measured {
+		v := m.Rate
 		if name == "epoch_seconds" {
-			v = m.seconds
+			v = m.Seconds
 		}
 		each = append(each, full(v))
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
-		x.Substituted += " → " + short(x.Result.Value)
+		x.Substituted += " → " + english.Short(x.Result.Value)
 	}
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
@@ -201,11 +212,11 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
 	if p.Runs > 1 {
-		x.Formula = fmt.Sprintf("%s over %s", s.repeats(), plural(p.Runs, "run"))
+		x.Formula = fmt.Sprintf("%s over %s", s.Rule.repeats(), english.Count(p.Runs, "run"))
 	}
 	var each []string
-	for k, r := range s.cells[i].runs {
-		in := onceInput(x.Metric, r, s.cells[i].measured[k])
+	for k, r := range s.cells[i].Runs {
+		in := onceInput(x.Metric, r, s.cells[i].Measured[k])
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
 			each = append(each, full(in.Value))
@@ -216,65 +227,37 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) > 1 {
-		x.Substituted += " → " + short(x.Result.Value)
+		x.Substituted += " → " + english.Short(x.Result.Value)
 	}
 }
 
 // onceInput is the number behind a column that a run has once.
-func onceInput(metric string, r runs.Run, m measured) Input {
-	in := Input{Name: metric, File: r.File, Unit: unitOf(metric)}
-	ofEpoch := func(value func(runs.Epoch) float64) {
-		for _, e := range slices.Backward(r.Epochs) {
-			if v := value(e); !math.IsNaN(v) {
-				in.Value, in.Epoch, in.Line, in.Why = v, e.Epoch, e.Line, "of the last epoch that has it"
-				return
-			}
-		}
-		in.Value = math.NaN()
-	}
-	ofTest := func(test func(runs.Test) float64, epoch func(runs.Epoch) float64) {
-		if r.Info.Test != nil && !math.IsNaN(test(*r.Info.Test)) {
-			in.Value, in.File, in.Why = test(*r.Info.Test), infoFile(r), "on the test set after training"
-		} else if epoch != nil {
-			ofEpoch(epoch)
-		} else {
-			in.Value = math.NaN()
-		}
-	}
-	switch metric {
-	case "iou":
-		ofTest(func(t runs.Test) float64 { return t.IoU }, func(e runs.Epoch) float64 { return e.IoU })
-	case "dice":
-		ofTest(func(t runs.Test) float64 { return t.Dice }, func(e runs.Epoch) float64 { return e.Dice })
-	case "iou_constant":
-		ofTest(func(t runs.Test) float64 { return t.IoUConstant }, nil)
-	case "iou_untrained":
-		ofTest(func(t runs.Test) float64 { return t.IoUUntrained }, nil)
-	case "dice_constant":
-		ofTest(func(t runs.Test) float64 { return t.DiceConstant }, nil)
-	case "dice_untrained":
-		ofTest(func(t runs.Test) float64 { return t.DiceUntrained }, nil)
-	case "test_loss":
-		ofTest(func(t runs.Test) float64 { return t.Loss }, nil)
-	case "train_loss":
-		ofEpoch(func(e runs.Epoch) float64 { return e.TrainLoss })
-	case "val_loss":
-		ofEpoch(func(e runs.Epoch) float64 { return e.ValLoss })
-	case "accuracy":
-		ofEpoch(func(e runs.Epoch) float64 { return e.Accuracy })
-	case "val_accuracy":
-		ofEpoch(func(e runs.Epoch) float64 { return e.ValAccuracy })
+func onceInput(name string, r runs.Run, m observe.Measured) Input {
+	in := Input{Name: name, File: r.File, Unit: unitOf(name), Value: math.NaN()}
+	switch name {
 	case "wall_seconds":
-		in.Value, in.Why = m.wall, "of the whole job, start-up included"
+		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
 	case "train_seconds":
-		in.Value, in.Why = trainSeconds(r), "the sum over all epochs, or as the log has it"
+		in.Value, in.Why = observe.TrainSeconds(r), "the sum over all epochs, or as the log has it"
 	case "test_seconds":
-		in.Value, in.File = testSeconds(r), infoFile(r)
+		in.Value, in.File = observe.TestSeconds(r), infoFile(r)
 	case "energy_joules":
-		in.Value, in.File = energyOf(r), infoFile(r)
+		in.Value, in.File = observe.EnergyJoules(r), infoFile(r)
 	}
-	if where := diverged(r); where != "" && strings.HasSuffix(metric, "_loss") && metric != "test_loss" {
-		in.Value, in.Why = math.NaN(), where+" is not a finite number: the run diverged"
+	all := observe.Metrics()
+	k := slices.IndexFunc(all, func(x observe.Metric) bool { return x.Name == name })
+	if k < 0 {
+		return in
+	}
+	metric := all[k]
+	if v := metric.Tested(r); !math.IsNaN(v) {
+		in.Value, in.File, in.Why = v, infoFile(r), "on the test set after training"
+	} else if i := metric.LastEpoch(r); i >= 0 {
+		e := r.Epochs[i]
+		in.Value, in.Epoch, in.Line, in.Why = metric.Epoch(e), e.Epoch, e.Line, "of the last epoch that has it"
+	}
+	if m.Last.Diverged != "" && (name == "train_loss" || name == "val_loss") {
+		in.Value, in.Why = math.NaN(), m.Last.Diverged+" is not a finite number: the run diverged"
 	}
 	return in
 }
@@ -282,7 +265,7 @@ func onceInput(metric string, r runs.Run, m measured) Input {
 // speedInputs are the epochs of a point's runs, counted or not.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
-	for k, r := range s.cells[i].runs {
+	for k, r := range s.cells[i].Runs {
 		add := func(in Input) {
 			in.Role, in.Run = role, r.Dir
 			if in.File == "" {
@@ -291,14 +274,14 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 			out = append(out, in)
 		}
 		if measureName == "wall_seconds" {
-			add(Input{Name: "wall_seconds", Value: s.cells[i].measured[k].wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			add(Input{Name: "wall_seconds", Value: s.cells[i].Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
-		counts, hasTimes := s.counting(r), timed(r)
+		counts, hasTimes := s.Rule.observed().Counting(r), observe.Timed(r)
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
 			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: s.whyNot(r, j)}
-			n := s.samplesIn(e)
+			n := s.Rule.observed().SamplesIn(e)
 			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
 				in.Counted, in.Why = false, "the log does not tell its samples"
 			}
@@ -320,8 +303,8 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 			}
 			add(in)
 		}
-		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !timed(r) {
-			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", plural(len(r.Epochs), "epoch"))})
+		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !observe.Timed(r) {
+			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
 		}
 	}
 	return out
@@ -330,9 +313,9 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 // whyNot says why the i-th epoch of a run does not count, empty where it does.
 func (s *Study) whyNot(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(s.Rule.Epochs); {
-	case !(r.Epochs[i].Seconds > 0) && timed(r):
+	case !(r.Epochs[i].Seconds > 0) && observe.Timed(r):
 		return "it has no time"
-	case s.counting(r)(i):
+	case s.Rule.observed().Counting(r)(i):
 		return ""
 	case err == nil:
 		return "the rule counts epoch " + s.Rule.Epochs + " alone"
@@ -354,8 +337,8 @@ func (r Rule) epochsText() string {
 }
 
 // repeats is how runs become one.
-func (s *Study) repeats() string {
-	if s.Rule.Repeats == Mean {
+func (r Rule) repeats() string {
+	if r.Repeats == Mean {
 		return Mean
 	}
 	return Median

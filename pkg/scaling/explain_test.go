@@ -71,10 +71,10 @@ func TestExplainRuns(t *testing.T) {
 	wantLine(t, strings.Split(e.String(), "\n"), "epoch 1 seconds = 24 s, not counted (the rule leaves the first out)")
 	wantLine(t, strings.Split(e.String(), "\n"), "note: 95 % interval [")
 	// Each metric of the table can be explained.
-	for _, f := range spanFields() {
+	for _, f := range pointFields() {
 		e, err := s.Explain(f.name, 2)
 		check(t, err)
-		if v := f.span(s.Points[1]).Value; e.Items[0].Result.Value != v && !math.IsNaN(v) {
+		if v := f.of(&s.Points[1]).Value; e.Items[0].Result.Value != v && !math.IsNaN(v) {
 			t.Errorf("%s: %v, the table has %g", f.name, e.Items[0].Result, v)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
 )
 
 // mostLines is how many inputs that do not differ in kind are listed for
@@ -43,7 +44,7 @@ func (in Input) text() string {
 // String is the explanation for people in a terminal.
 func (x Explained) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, plural(x.Workers, "worker"), x.Result)
+	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.Count(x.Workers, "worker"), x.Result)
 	fmt.Fprintf(&b, "  formula: %s\n", x.Formula)
 	if x.Substituted != "" {
 		fmt.Fprintf(&b, "  numbers: %s\n", x.Substituted)
@@ -76,13 +77,13 @@ func (x Explained) String() string {
 func (x Explained) HTML() string {
 	var b strings.Builder
 	e := html.EscapeString
-	fmt.Fprintf(&b, "<div id=\"%s\">\n<h4>%s of %s at %s: %s</h4>\n", e(x.ID), e(x.Metric), e(x.Series), plural(x.Workers, "worker"), e(x.Result.String()))
+	fmt.Fprintf(&b, "<div id=\"%s\">\n<h4>%s of %s at %s: %s</h4>\n", e(x.ID), e(x.Metric), e(x.Series), english.Count(x.Workers, "worker"), e(x.Result.String()))
 	fmt.Fprintf(&b, "<p>%s<br>%s</p>\n", e(x.Formula), e(x.Substituted))
 	fmt.Fprintf(&b, "<p><small>rule: %s</small></p>\n", e(x.Rule))
 	for _, n := range x.Notes {
 		fmt.Fprintf(&b, "<p><small>%s</small></p>\n", e(n))
 	}
-	fmt.Fprintf(&b, "<details><summary>%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", plural(len(x.Inputs), "input"))
+	fmt.Fprintf(&b, "<details><summary>%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", english.Count(len(x.Inputs), "input"))
 	for _, in := range x.Inputs {
 		epoch, counts := "", "yes"
 		if in.Epoch > 0 {
@@ -101,68 +102,65 @@ func (x Explained) HTML() string {
 	return b.String()
 }
 
-// String is the explanation of each series.
-func (e *Explanation) String() string {
-	var parts []string
-	for _, x := range e.Items {
-		parts = append(parts, x.String())
-	}
-	return strings.Join(parts, "\n")
-}
-
-// HTML is the explanation of each series for a notebook's cell.
-func (e *Explanation) HTML() string {
-	var b strings.Builder
-	for _, x := range e.Items {
-		b.WriteString(x.HTML())
-	}
-	return b.String()
-}
-
 // inputRow is an input with what it is for.
 type inputRow struct {
 	x  Explained
 	in Input
 }
 
-func (e *Explanation) grid() grid[inputRow] {
-	g := grid[inputRow]{what: "explanation", columns: []column[inputRow]{
-		{name: "metric", text: func(r inputRow) string { return r.x.Metric }},
-		{name: "series", text: func(r inputRow) string { return r.x.Series }},
-		{name: "workers", count: func(r inputRow) int { return r.x.Workers }},
-		{name: "result", value: func(r inputRow) float64 { return r.x.Result.Value }},
-		{name: "role", text: func(r inputRow) string { return r.in.Role }},
-		{name: "run", text: func(r inputRow) string { return r.in.Run }},
-		{name: "file", text: func(r inputRow) string { return r.in.File }},
-		{name: "line", count: func(r inputRow) int { return r.in.Line }},
-		{name: "epoch", count: func(r inputRow) int { return r.in.Epoch }},
-		{name: "name", text: func(r inputRow) string { return r.in.Name }},
-		{name: "value", value: func(r inputRow) float64 { return r.in.Value }},
-		{name: "unit", text: func(r inputRow) string { return r.in.Unit }},
-		{name: "counted", flag: func(r inputRow) bool { return r.in.Counted }},
-		{name: "why", text: func(r inputRow) string { return r.in.Why }},
-	}}
-	for _, x := range e.Items {
-		for _, in := range x.Inputs {
-			g.rows = append(g.rows, inputRow{x, in})
-		}
-	}
-	return g
+// explanationTables shows formulas to people, and has a row an input in files.
+type explanationTables struct {
+	grid.Grid[inputRow]
+	items []Explained
 }
 
-// Table has a row an input: metric, series, workers, result, role, run, file,
-// line, epoch, name, value, unit, counted, why. Line and epoch are 0 where a
-// number has none.
-func (e *Explanation) Table() dataframe.DataFrame { return e.grid().table() }
-
-// Write writes the explanation as "table" (formulas and inputs for people),
-// or its inputs as "csv" or "json".
-func (e *Explanation) Write(w io.Writer, format string) error {
-	if format == FormatTable {
-		if _, err := io.WriteString(w, e.String()); err != nil {
-			return fmt.Errorf("write explanation: %w", err)
-		}
-		return nil
+func (e explanationTables) String() string {
+	var parts []string
+	for _, x := range e.items {
+		parts = append(parts, x.String())
 	}
-	return e.grid().write(w, format)
+	return strings.Join(parts, "\n")
+}
+
+func (e explanationTables) HTML() string {
+	var b strings.Builder
+	for _, x := range e.items {
+		b.WriteString(x.HTML())
+	}
+	return b.String()
+}
+
+func (e explanationTables) Write(w io.Writer, format string) error {
+	if format != FormatTable {
+		return e.Grid.Write(w, format)
+	}
+	if _, err := io.WriteString(w, e.String()); err != nil {
+		return fmt.Errorf("write explanation: %w", err)
+	}
+	return nil
+}
+
+func (e *Explanation) table(most int) table {
+	g := grid.Grid[inputRow]{What: "explanation", Columns: []grid.Column[inputRow]{
+		{Name: "metric", Text: func(r inputRow) string { return r.x.Metric }},
+		{Name: "series", Text: func(r inputRow) string { return r.x.Series }},
+		{Name: "workers", Count: func(r inputRow) int { return r.x.Workers }},
+		{Name: "result", Value: func(r inputRow) float64 { return r.x.Result.Value }},
+		{Name: "role", Text: func(r inputRow) string { return r.in.Role }},
+		{Name: "run", Text: func(r inputRow) string { return r.in.Run }},
+		{Name: "file", Text: func(r inputRow) string { return r.in.File }},
+		{Name: "line", Count: func(r inputRow) int { return r.in.Line }},
+		{Name: "epoch", Count: func(r inputRow) int { return r.in.Epoch }},
+		{Name: "name", Text: func(r inputRow) string { return r.in.Name }},
+		{Name: "value", Value: func(r inputRow) float64 { return r.in.Value }},
+		{Name: "unit", Text: func(r inputRow) string { return r.in.Unit }},
+		{Name: "counted", Flag: func(r inputRow) bool { return r.in.Counted }},
+		{Name: "why", Text: func(r inputRow) string { return r.in.Why }},
+	}}
+	for _, x := range first(e.Items, most) {
+		for _, in := range x.Inputs {
+			g.Rows = append(g.Rows, inputRow{x, in})
+		}
+	}
+	return explanationTables{g, first(e.Items, most)}
 }

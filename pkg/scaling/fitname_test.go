@@ -121,26 +121,3 @@ func TestBudgetNeedsALaw(t *testing.T) {
 		}
 	}
 }
-
-// TestSpearman compares with scipy.stats.spearmanr of SciPy 1.10.1. The third
-// row are the residuals of Gustafson's law for PyTorch with Horovod in
-// logs/published/unet2d-v100.csv.
-func TestSpearman(t *testing.T) {
-	for _, c := range []struct {
-		x, y   []float64
-		rho, p float64
-	}{
-		{[]float64{1, 2, 3, 4, 5}, []float64{5, 6, 7, 8, 7}, 0.8207826816681233, 0.08858700531354381},
-		{[]float64{1, 2, 4, 8, 16, 32}, []float64{6, 1, 2, 3, 4, 5}, 0.14285714285714288, 0.7871720116618075},
-		{[]float64{1, 2, 4, 6, 8, 10, 12, 14}, []float64{0.116, -0.132, -0.089, -0.023, -0.001, 0.042, 0.052, 0.034}, 0.261904761904762, 0.530922861565801},
-		{[]float64{1, 2, 4, 8, 16, 32}, []float64{0.002, 0.008, 0.008, -0.003, -0.007, -0.007}, -0.7944613465542746, 0.05902759992532669},
-		{[]float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, 3, 4, 6, 5}, 0.942857142857143, 0.004804664723032055},
-		{[]float64{1, 2, 3, 4}, []float64{9, 7, 5, 3}, -1, 0},
-		{[]float64{1, 2, 3, 4}, []float64{5, 5, 5, 5}, 0, 1},
-	} {
-		rho, p := spearman(c.x, c.y)
-		if math.Abs(rho-c.rho) > 1e-12 || math.Abs(p-c.p) > 1e-12 {
-			t.Errorf("%v, %v: ρ %.15g, p %.15g, expected %.15g and %.15g", c.x, c.y, rho, p, c.rho, c.p)
-		}
-	}
-}

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 // LossCurve is the losses of a series at a number of workers, by epoch, over
@@ -51,9 +53,9 @@ func (s *Study) makeLossCurves() []LossCurve {
 	for _, g := range s.grouped() {
 		counts := map[int][]*runs.Run{}
 		var workers []int
-		for i := range g.runs {
-			r := &g.runs[i]
-			if failed(*r) || len(r.Epochs) == 0 {
+		for i := range g.Runs {
+			r := &g.Runs[i]
+			if observe.Failed(*r) || len(r.Epochs) == 0 {
 				continue
 			}
 			n := r.Info.Workers
@@ -65,7 +67,7 @@ func (s *Study) makeLossCurves() []LossCurve {
 		slices.Sort(workers)
 		for _, n := range workers {
 			c := lossCurve(counts[n])
-			c.Series, c.Workers = g.name, n
+			c.Series, c.Workers = g.Name, n
 			out = append(out, c)
 		}
 	}
@@ -147,7 +149,7 @@ func (c *LossCurve) add(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64
 		for _, r := range rows {
-			if x := value(r); finite(x) {
+			if x := value(r); observe.Finite(x) {
 				v = append(v, x)
 			}
 		}
@@ -155,7 +157,7 @@ func (c *LossCurve) add(rows []lossRow) {
 			return math.NaN(), math.NaN(), math.NaN()
 		}
 		slices.Sort(v)
-		return medianOf(v), v[0], v[len(v)-1]
+		return stats.Median(v), v[0], v[len(v)-1]
 	}
 	elapsed, _, _ := middle(func(r lossRow) float64 { return r.elapsed })
 	clock, _, _ := middle(func(r lossRow) float64 { return r.clock })
@@ -179,7 +181,7 @@ func ascending(epochs []runs.Epoch) bool {
 
 // known64 is a finite value, else NaN.
 func known64(v float64) float64 {
-	if finite(v) {
+	if observe.Finite(v) {
 		return v
 	}
 	return math.NaN()

@@ -2,25 +2,16 @@ package scaling
 
 import (
 	"fmt"
-	"io"
-	"math"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/verdict"
 )
 
 // Values of Mode.Scaling.
 const (
-	ScalingWeak    = "weak"
-	ScalingStrong  = "strong"
-	ScalingUnknown = "unknown"
-)
-
-// Values of Mode.Batch and Mode.Samples.
-const (
-	perWorkerFixed = "fixed per worker"
-	totalFixed     = "fixed"
-	neitherFixed   = "varies"
-	unknownFixed   = "unknown"
+	ScalingWeak    = verdict.ScalingWeak
+	ScalingStrong  = verdict.ScalingStrong
+	ScalingUnknown = verdict.ScalingUnknown
 )
 
 // Mode says what stays the same while the workers of a series grow.
@@ -45,11 +36,20 @@ type Mode struct {
 	Why     string // a sentence
 }
 
-// Modes is the Mode of each series. A cell shows it as a table.
-type Modes struct{ Rows []Mode }
+// Modes is the Mode of each series.
+//
+// Its table has a row a series: series, scaling, batch, samples, why.
+type Modes struct {
+	analysis
+	Rows []Mode
+}
 
 // Modes says of each series whether it scales weakly or strongly.
-func (s *Study) Modes() *Modes { return &Modes{Rows: s.modes} }
+func (s *Study) Modes() *Modes {
+	m := &Modes{Rows: s.modes}
+	m.analysis = analysis{m}
+	return m
+}
 
 // Mode is that of a series; "unknown" for one that there is not.
 func (s *Study) Mode(series string) Mode {
@@ -58,107 +58,22 @@ func (s *Study) Mode(series string) Mode {
 			return m
 		}
 	}
-	return Mode{Series: series, Scaling: ScalingUnknown, Batch: unknownFixed, Samples: unknownFixed, Why: "there is no such series"}
+	return Mode{Series: series, Scaling: ScalingUnknown, Batch: verdict.UnknownFixed, Samples: verdict.UnknownFixed, Why: "there is no such series"}
 }
 
-// modeOf tells weak and strong scaling apart.
-func modeOf(g seriesRuns) Mode {
-	m := Mode{Series: g.name, Scaling: ScalingUnknown}
-	var batch, samples []sized
-	counts := map[int]bool{}
-	for _, r := range g.runs {
-		if failed(r) {
-			continue
-		}
-		n := r.Info.Workers
-		counts[n] = true
-		if _, global := batches(r); global > 0 {
-			batch = append(batch, sized{n, global})
-		}
-		if s := samplesOf(r); s > 0 {
-			samples = append(samples, sized{n, s})
-		}
-	}
-	m.Batch = constancy(batch, 0)
-	// Padding of the last batch makes the samples of an epoch differ a little.
-	m.Samples = constancy(samples, 0.1)
-	switch {
-	case len(counts) < 2:
-		m.Why = "no two of its runs differ in their workers: nothing scales"
-	case m.Batch == perWorkerFixed && m.Samples == totalFixed:
-		m.Scaling, m.Why = ScalingWeak, "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"
-	case m.Batch == perWorkerFixed:
-		m.Scaling, m.Why = ScalingWeak, "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"
-	case m.Batch == totalFixed:
-		m.Scaling, m.Why = ScalingStrong, "the global batch is fixed and divided among the workers (strong scaling)"
-	case m.Batch == neitherFixed:
-		m.Why = "neither the batch per worker nor the global batch is fixed"
-	case m.Samples == perWorkerFixed:
-		m.Scaling, m.Why = ScalingWeak, "the logs tell no batch; the samples of an epoch grow with the workers (weak scaling)"
-	case m.Samples == totalFixed:
-		m.Scaling, m.Why = ScalingStrong, "the logs tell no batch; every epoch has the same samples (strong scaling of the epoch)"
-	case len(samples) > 0 && m.Samples == neitherFixed:
-		m.Why = "the logs tell no batch, and the samples of an epoch are neither fixed nor in proportion to the workers"
-	default:
-		m.Why = "the logs of several worker counts tell neither batch nor samples"
-	}
-	return m
-}
-
-// sized is a quantity at a number of workers.
-type sized struct{ workers, total int }
-
-// constancy says what of the quantity is fixed while the workers change, up to
-// a share of tolerance.
-func constancy(all []sized, tolerance float64) string {
-	if len(all) == 0 {
-		return unknownFixed
-	}
-	least, most := math.Inf(1), 0.0
-	leastEach, mostEach := math.Inf(1), 0.0
-	counts := map[int]bool{}
-	for _, x := range all {
-		counts[x.workers] = true
-		total, each := float64(x.total), float64(x.total)/float64(x.workers)
-		least, most = min(least, total), max(most, total)
-		leastEach, mostEach = min(leastEach, each), max(mostEach, each)
-	}
-	switch {
-	case len(counts) < 2:
-		return unknownFixed
-	case mostEach <= leastEach*(1+tolerance):
-		return perWorkerFixed
-	case most <= least*(1+tolerance):
-		return totalFixed
-	}
-	return neitherFixed
-}
-
-func (m *Modes) grid() grid[Mode] {
-	g := grid[Mode]{what: "modes", rows: m.Rows, columns: []column[Mode]{
-		{name: "series", brief: true, text: func(m Mode) string { return m.Series }},
-		{name: "scaling", brief: true, text: func(m Mode) string { return m.Scaling }},
-		{name: "batch", brief: true, text: func(m Mode) string { return m.Batch }},
-		{name: "samples", brief: true, text: func(m Mode) string { return m.Samples }},
-		{name: "why", text: func(m Mode) string { return m.Why }},
+func (m *Modes) table(most int) table {
+	g := grid.Grid[Mode]{What: "modes", Rows: first(m.Rows, most), Columns: []grid.Column[Mode]{
+		{Name: "series", Brief: true, Text: func(m Mode) string { return m.Series }},
+		{Name: "scaling", Brief: true, Text: func(m Mode) string { return m.Scaling }},
+		{Name: "batch", Brief: true, Text: func(m Mode) string { return m.Batch }},
+		{Name: "samples", Brief: true, Text: func(m Mode) string { return m.Samples }},
+		{Name: "why", Text: func(m Mode) string { return m.Why }},
 	}}
-	for _, r := range m.Rows {
-		g.remarks = append(g.remarks, r.String())
+	for _, r := range g.Rows {
+		g.Remarks = append(g.Remarks, r.String())
 	}
 	return g
 }
 
 // String is the mode in a sentence.
 func (m Mode) String() string { return fmt.Sprintf("series %s: %s", m.Series, m.Why) }
-
-// Table has a row a series: series, scaling, batch, samples, why.
-func (m *Modes) Table() dataframe.DataFrame { return m.grid().table() }
-
-// String is the table for people.
-func (m *Modes) String() string { return m.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (m *Modes) HTML() string { return m.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (m *Modes) Write(w io.Writer, format string) error { return m.grid().write(w, format) }

@@ -2,22 +2,27 @@ package scaling
 
 import (
 	"fmt"
-	"io"
 	"math"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 // OverheadRow is what communication costs at a number of workers.
 type OverheadRow struct {
 	Workers, Size int
-	With, Without Span // speed: throughput, or 1/seconds
-	Overhead      Span // (without − with)/without, 0 to 1
+	With, Without Estimate // speed: throughput, or 1/seconds
+	Overhead      Estimate // (without − with)/without, 0 to 1
 }
 
 // Overhead is what communication costs a series, from another that is the same
-// but for it. A cell shows it as a table.
+// but for it.
+//
+// Its table has a row a number of workers: workers, size, with, without, overhead,
+// each with _low and _high.
 type Overhead struct {
+	analysis
 	With, Without string
 	Measure       string
 	Rows          []OverheadRow
@@ -47,17 +52,15 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		row := OverheadRow{Workers: r.Workers, Size: a.Size, With: a.Throughput, Without: b.Throughput}
 		switch r.Measure {
 		case "epoch_seconds":
-			row.With, row.Without = a.EpochSeconds.inverse(), b.EpochSeconds.inverse()
+			row.With, row.Without = inverse(a.EpochSeconds), inverse(b.EpochSeconds)
 		case "wall_seconds":
-			row.With, row.Without = a.WallSeconds.inverse(), b.WallSeconds.inverse()
+			row.With, row.Without = inverse(a.WallSeconds), inverse(b.WallSeconds)
 		}
 		o.Measure = r.Measure
-		row.Overhead = Span{
-			Value: 1 - r.Ratio.Value, Min: 1 - r.Ratio.Max, Max: 1 - r.Ratio.Min,
-			Low: 1 - r.Ratio.High, High: 1 - r.Ratio.Low, N: r.Ratio.N,
-		}
+		row.Overhead = Estimate(stats.Estimate(r.Ratio).Lost())
 		o.Rows = append(o.Rows, row)
 	}
+	o.analysis = analysis{o}
 	o.Sentence = o.say()
 	return o, nil
 }
@@ -65,53 +68,38 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 // say returns what communication costs at the most workers, and at the fewest.
 func (o *Overhead) say() string {
 	last := o.Rows[len(o.Rows)-1]
-	text := fmt.Sprintf("communication costs %s of the speed at %s", percent(last.Overhead.Value), o.rule.units(last.Size))
+	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.units(last.Size))
 	if last.Overhead.Value < 0 {
-		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.units(last.Size), percent(-last.Overhead.Value))
+		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.units(last.Size), english.Percent(-last.Overhead.Value))
 	}
 	switch {
 	case math.IsNaN(last.Overhead.Low):
 	case last.Overhead.Low <= 0 && last.Overhead.High >= 0:
-		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", percent(last.Overhead.Low), percent(last.Overhead.High))
+		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
 	default:
-		text += fmt.Sprintf(" (%s to %s)", percent(last.Overhead.Low), percent(last.Overhead.High))
+		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
 	}
 	if first := o.Rows[0]; len(o.Rows) > 1 {
-		text += fmt.Sprintf(", and %s at %s", percent(first.Overhead.Value), o.rule.units(first.Size))
+		text += fmt.Sprintf(", and %s at %s", english.Percent(first.Overhead.Value), o.rule.units(first.Size))
 	}
 	return text + "."
 }
 
-// inverse is the span of 1/x.
-func (s Span) inverse() Span {
-	return Span{Value: 1 / s.Value, Min: 1 / s.Max, Max: 1 / s.Min, Low: 1 / s.High, High: 1 / s.Low, N: s.N}
-}
+// inverse returns the estimate of 1/x.
+func inverse(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
-func (o *Overhead) grid() grid[OverheadRow] {
-	g := grid[OverheadRow]{what: "overhead", rows: o.Rows, columns: []column[OverheadRow]{
-		{name: "workers", brief: true, count: func(r OverheadRow) int { return r.Workers }},
-		{name: "size", count: func(r OverheadRow) int { return r.Size }},
+func (o *Overhead) table(most int) table {
+	g := grid.Grid[OverheadRow]{What: "overhead", Rows: first(o.Rows, most), Columns: []grid.Column[OverheadRow]{
+		{Name: "workers", Brief: true, Count: func(r OverheadRow) int { return r.Workers }},
+		{Name: "size", Count: func(r OverheadRow) int { return r.Size }},
 	}}
-	g.columns = append(g.columns, spanColumns("with", true, func(r OverheadRow) Span { return r.With })...)
-	g.columns = append(g.columns, spanColumns("without", true, func(r OverheadRow) Span { return r.Without })...)
-	g.columns = append(g.columns, spanColumns("overhead", true, func(r OverheadRow) Span { return r.Overhead })...)
-	g.remarks = []string{
+	g.Columns = append(g.Columns, estimateColumns("with", func(r OverheadRow) Estimate { return r.With })...)
+	g.Columns = append(g.Columns, estimateColumns("without", func(r OverheadRow) Estimate { return r.Without })...)
+	g.Columns = append(g.Columns, estimateColumns("overhead", func(r OverheadRow) Estimate { return r.Overhead })...)
+	g.Remarks = []string{
 		o.Sentence,
-		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateWords(o.Measure)),
+		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateWords[o.Measure]),
 		"rule: " + o.rule.counting(),
 	}
 	return g
 }
-
-// Table has a row a number of workers: workers, size, with, without, overhead,
-// each with _low and _high.
-func (o *Overhead) Table() dataframe.DataFrame { return o.grid().table() }
-
-// String is the table for people.
-func (o *Overhead) String() string { return o.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (o *Overhead) HTML() string { return o.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (o *Overhead) Write(w io.Writer, format string) error { return o.grid().write(w, format) }

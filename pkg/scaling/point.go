@@ -2,12 +2,14 @@ package scaling
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/verdict"
 )
 
 // Point is a series at a number of workers.
@@ -29,49 +31,33 @@ type Point struct {
 	// on their machine; see runs.LoadSummary.
 	Disturbed int
 
-	EpochSeconds Span // of training, without validation
-	Throughput   Span // samples per second, all workers together
-	PerWorker    Span // samples per second and worker (node with Rule.Per "node")
-	Speedup      Span // over the baseline; min and max over the baseline's value
-	Efficiency   Span // from 0 to 1: speed-up / (Size / Baseline)
+	EpochSeconds Estimate // of training, without validation
+	Throughput   Estimate // samples per second, all workers together
+	PerWorker    Estimate // samples per second and worker (node with Rule.Per "node")
+	Speedup      Estimate // over the baseline; min and max over the baseline's value
+	Efficiency   Estimate // from 0 to 1: speed-up / (Size / Baseline)
 
-	TrainSeconds Span // of all epochs of a run
-	TestSeconds  Span // of the test after training
-	WallSeconds  Span // of the whole job, start-up included
-	EnergyJoules Span // of all devices over a run
+	TrainSeconds Estimate // of all epochs of a run
+	TestSeconds  Estimate // of the test after training
+	WallSeconds  Estimate // of the whole job, start-up included
+	EnergyJoules Estimate // of all devices over a run
 
-	IoU, Dice                   Span // over the test set, after training
-	IoUConstant, DiceConstant   Span // of the better of the all-0 and the all-1 predictor
-	IoUUntrained, DiceUntrained Span // of the same network before the first step
-	TrainLoss, ValLoss          Span // of the last epoch
-	TestLoss                    Span // after training
-	Accuracy, ValAccuracy       Span // of the last epoch that has it, 0 to 1
+	IoU, Dice                   Estimate // over the test set, after training
+	IoUConstant, DiceConstant   Estimate // of the better of the all-0 and the all-1 predictor
+	IoUUntrained, DiceUntrained Estimate // of the same network before the first step
+	TrainLoss, ValLoss          Estimate // of the last epoch
+	TestLoss                    Estimate // after training
+	Accuracy, ValAccuracy       Estimate // of the last epoch that has it, 0 to 1
 
 	BatchPerWorker, GlobalBatch       int // 0 where unknown
 	SamplesPerEpoch, ThreadsPerWorker int // 0 where unknown
 }
 
-// cell is what a Point is made of: the runs that count and what the rule
-// makes of each.
-type cell struct {
-	runs     []runs.Run
-	measured []measured
-}
-
-// values are one measured value of each run.
-func (c cell) values(of func(measured) float64) []float64 {
-	v := make([]float64, len(c.measured))
-	for i, m := range c.measured {
-		v[i] = of(m)
-	}
-	return v
-}
-
 // addSeries computes the points of a series and says what is odd about it.
-func (s *Study) addSeries(g seriesRuns) {
+func (s *Study) addSeries(g observe.Series) {
 	counts := map[int][]runs.Run{}
 	var workers []int
-	for _, r := range g.runs {
+	for _, r := range g.Runs {
 		if counts[r.Info.Workers] == nil {
 			workers = append(workers, r.Info.Workers)
 		}
@@ -80,33 +66,36 @@ func (s *Study) addSeries(g seriesRuns) {
 	slices.Sort(workers)
 	first := len(s.Points)
 	for _, n := range workers {
-		p, c := s.point(g.name, n, counts[n])
+		p, c := s.point(g.Name, n, counts[n])
 		s.Points, s.cells = append(s.Points, p), append(s.cells, c)
 	}
-	s.speedups(g.name, s.Points[first:], s.cells[first:])
-	mode := modeOf(g)
+	s.speedups(g.Name, s.Points[first:], s.cells[first:])
+	mode := Mode(verdict.ModeOf(g))
 	s.modes = append(s.modes, mode)
 	for i := range s.Points[first:] {
 		s.Points[first+i].Scaling = mode.Scaling
 	}
-	s.compare(g)
+	s.Notes = append(s.Notes, verdict.Unfairness(g, verdict.Mode(mode))...)
 }
 
 // point aggregates the runs of a series at n workers.
-func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
+func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell) {
 	p := Point{Series: series, Workers: n, Size: n}
-	var c cell
+	var c observe.Cell
 	for _, r := range all {
-		if failed(r) {
+		if observe.Failed(r) {
 			p.Failed++
 			s.problem(r, "the run %s and does not count: %s", r.Info.Status, orUnknown(r.Info.Error))
 			continue
 		}
-		m := s.measure(r)
+		m := s.Rule.observed().Measure(r)
+		if m.Note != "" {
+			s.note("%s", m.Note)
+		}
 		s.examine(r, m)
-		c.runs, c.measured = append(c.runs, r), append(c.measured, m)
-		p.Epochs += m.epochs
-		if m.last.diverged != "" {
+		c.Runs, c.Measured = append(c.Runs, r), append(c.Measured, m)
+		p.Epochs += m.Epochs
+		if m.Last.Diverged != "" {
 			p.Diverged++
 		}
 		if why := s.disturbance(r); why != "" {
@@ -114,67 +103,48 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, cell) {
 			s.disturbed = append(s.disturbed, filepath.Base(r.Dir)+" ("+why+")")
 		}
 	}
-	p.Runs = len(c.runs)
-	p.EpochSeconds = s.span(c.values(func(m measured) float64 { return m.seconds }), true)
-	p.Throughput = s.span(c.values(func(m measured) float64 { return m.rate }), true)
-	p.WallSeconds = s.span(c.values(func(m measured) float64 { return m.wall }), true)
+	p.Runs = len(c.Runs)
+	p.EpochSeconds = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Seconds }), true)
+	p.Throughput = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Rate }), true)
+	p.WallSeconds = s.estimate(c.Values(func(m observe.Measured) float64 { return m.Wall }), true)
 	s.quality(&p, c)
-	for _, r := range c.runs {
-		p.Nodes = max(p.Nodes, nodesOf(r))
-		p.SamplesPerEpoch = max(p.SamplesPerEpoch, samplesOf(r))
+	for _, r := range c.Runs {
+		p.Nodes = max(p.Nodes, observe.Nodes(r))
+		p.SamplesPerEpoch = max(p.SamplesPerEpoch, observe.SamplesPerEpoch(r))
 	}
 	if s.Rule.Per == PerNode {
 		p.Size = p.Nodes
 	}
-	p.PerWorker = nothing()
+	p.PerWorker = unknown()
 	if p.Size > 0 {
 		p.PerWorker = p.Throughput.scaled(1 / float64(p.Size))
 	}
-	if len(c.runs) > 0 {
-		p.BatchPerWorker, p.GlobalBatch = batches(c.runs[0])
-		p.ThreadsPerWorker = c.runs[0].Info.ThreadsPerWorker
+	if len(c.Runs) > 0 {
+		p.BatchPerWorker, p.GlobalBatch = observe.Batches(c.Runs[0])
+		p.ThreadsPerWorker = c.Runs[0].Info.ThreadsPerWorker
 	}
 	return p, c
 }
 
 // quality fills in what a run has once.
-func (s *Study) quality(p *Point, c cell) {
-	over := func(logs bool, value func(runs.Run) float64) Span {
-		v := make([]float64, len(c.runs))
-		for i, r := range c.runs {
-			v[i] = value(r)
+func (s *Study) quality(p *Point, c observe.Cell) {
+	over := func(logs bool, value func(i int) float64) Estimate {
+		v := make([]float64, len(c.Runs))
+		for i := range c.Runs {
+			v[i] = value(i)
 		}
-		return s.span(v, logs)
+		return s.estimate(v, logs)
 	}
-	test := func(value func(runs.Test) float64) Span {
-		return over(false, func(r runs.Run) float64 { return ofTest(r, value) })
+	p.TrainSeconds = over(true, func(i int) float64 { return observe.TrainSeconds(c.Runs[i]) })
+	p.TestSeconds = over(true, func(i int) float64 { return observe.TestSeconds(c.Runs[i]) })
+	p.EnergyJoules = over(true, func(i int) float64 { return observe.EnergyJoules(c.Runs[i]) })
+	for _, m := range observe.Metrics() {
+		*fieldOf(m.Name).of(p) = over(false, func(i int) float64 { return m.With(c.Runs[i], c.Measured[i].Last) })
 	}
-	p.TrainSeconds, p.TestSeconds = over(true, trainSeconds), over(true, testSeconds)
-	p.EnergyJoules = over(true, energyOf)
-	final := func(test func(runs.Test) float64, epoch func(lastValues) float64) Span {
-		v := make([]float64, len(c.runs))
-		for i, r := range c.runs {
-			v[i] = c.measured[i].last.final(r, test, epoch)
-		}
-		return s.span(v, false)
-	}
-	last := func(value func(lastValues) float64) Span {
-		return s.span(c.values(func(m measured) float64 { return value(m.last) }), false)
-	}
-	p.IoU, p.Dice = final(testIoU, lastIoU), final(testDice, lastDice)
-	p.IoUConstant = test(func(t runs.Test) float64 { return t.IoUConstant })
-	p.DiceConstant = test(func(t runs.Test) float64 { return t.DiceConstant })
-	p.IoUUntrained = test(func(t runs.Test) float64 { return t.IoUUntrained })
-	p.DiceUntrained = test(func(t runs.Test) float64 { return t.DiceUntrained })
-	p.TestLoss = test(func(t runs.Test) float64 { return t.Loss })
-	p.TrainLoss = last(func(l lastValues) float64 { return l.trainLoss })
-	p.ValLoss = last(func(l lastValues) float64 { return l.valLoss })
-	p.Accuracy = last(func(l lastValues) float64 { return l.accuracy })
-	p.ValAccuracy = last(func(l lastValues) float64 { return l.valAccuracy })
 }
 
 // examine names what keeps a run that counts from being whole.
-func (s *Study) examine(r runs.Run, m measured) {
+func (s *Study) examine(r runs.Run, m observe.Measured) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
 		s.problem(r, "the run has not ended; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
@@ -182,23 +152,18 @@ func (s *Study) examine(r runs.Run, m measured) {
 		s.problem(r, "the run was killed; what counts is its %s so far", english.Count(len(r.Epochs), "epoch"))
 	}
 	switch {
-	case m.epochs > 0:
-	case timed(r):
+	case m.Epochs > 0:
+	case observe.Timed(r):
 		s.problem(r, "no epoch of %d counts by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.counting())
-	case m.wall > 0 || m.rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // it tells something else
+	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // it tells something else
 	case len(r.Epochs) == 0:
 		s.problem(r, "the run has no epochs")
 	default:
 		s.problem(r, "the log tells no time per epoch")
 	}
-	if where := m.last.diverged; where != "" {
+	if where := m.Last.Diverged; where != "" {
 		s.problem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)
 	}
-}
-
-// failed says whether a run does not count.
-func failed(r runs.Run) bool {
-	return r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
 }
 
 func (s *Study) problem(r runs.Run, format string, a ...any) {
@@ -216,9 +181,6 @@ func orUnknown(reason string) string {
 	return reason
 }
 
-// runName is how a note calls a run.
-func runName(r runs.Run) string { return filepath.Base(r.Dir) }
-
 // find is the point of a series at a number of workers.
 func (s *Study) find(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
@@ -232,9 +194,9 @@ func (s *Study) find(series string, workers int) (int, error) {
 		}
 	}
 	if len(there) == 0 {
-		return 0, fmt.Errorf("no series is called %q; there are: %s", series, quoted(s.Series()))
+		return 0, fmt.Errorf("no series is called %q; there are: %s", series, english.Quoted(s.Series()))
 	}
-	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, plural(workers, "worker"), commas(there))
+	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
 // oneSeries is the series that a caller means by name, or by "" where there is
@@ -247,10 +209,41 @@ func (s *Study) oneSeries(name string) (string, error) {
 	case name == "" && len(all) == 1:
 		return all[0], nil
 	case name == "":
-		return "", fmt.Errorf("there are several series; name one of: %s", quoted(all))
+		return "", fmt.Errorf("there are several series; name one of: %s", english.Quoted(all))
 	}
-	return "", fmt.Errorf("no series is called %q; there are: %s", name, quoted(all))
+	return "", fmt.Errorf("no series is called %q; there are: %s", name, english.Quoted(all))
 }
 
-// finite says whether v is a number.
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// disturbance says what disturbed a run in the epochs that the rule counts. It
+// is empty if nothing did, or the run does not say.
+func (s *Study) disturbance(r runs.Run) string {
+	if len(r.Loads) == 0 {
+		return ""
+	}
+	counts := s.Rule.observed().Counting(r)
+	counted := map[int]bool{}
+	for i, e := range r.Epochs {
+		counted[e.Epoch] = counts(i)
+	}
+	load, ok := runs.SummarizeLoad(r.Loads, func(epoch int) bool { return counted[epoch] })
+	if !ok || !load.Disturbed {
+		return ""
+	}
+	return load.String()
+}
+
+// Disturbed says which of the runs that count were disturbed by other load on
+// their machine, and by how much: "2 runs disturbed by other load: …". It is
+// empty if none was.
+func (s *Study) Disturbed() string {
+	const most = 4 // are named
+	n := len(s.disturbed)
+	if n == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%s disturbed by other load: %s", english.Count(n, "run"), strings.Join(s.disturbed[:min(n, most)], ", "))
+	if n > most {
+		text += fmt.Sprintf(" and %d more", n-most)
+	}
+	return text
+}

@@ -2,13 +2,13 @@ package scaling
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 
-	"github.com/go-gota/gota/dataframe"
-
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // QualityRow is what training with so many workers, and so large a global
@@ -17,47 +17,26 @@ type QualityRow struct {
 	Series                           string
 	Workers, GlobalBatch             int // the batch is 0 where unknown
 	Runs, Diverged                   int
-	IoU, Dice, Accuracy, ValAccuracy Span
-	TrainLoss, ValLoss, TestLoss     Span
+	IoU, Dice, Accuracy, ValAccuracy Estimate
+	TrainLoss, ValLoss, TestLoss     Estimate
 	// Change is of the series' measure of quality (see Quality.Measure) against
 	// its fewest workers, with its interval.
-	Change   Span
+	Change   Estimate
 	Sentence string // of the series, in its last row
 }
 
 // Quality is the effect of the batch, which grows with the workers where the
-// batch per worker is fixed. A cell shows it as a table.
+// batch per worker is fixed.
+//
+// Its table has a row a series and number of workers: series, workers,
+// global_batch, runs, diverged, iou, dice, val_accuracy, accuracy, test_loss,
+// val_loss, train_loss and change, each with _low and _high.
 type Quality struct {
+	analysis
 	Measure  string // that the changes are of: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
 	Rows     []QualityRow
 	Problems []runs.Problem
 	level    float64
-}
-
-// qualities are the measures of quality, the one that says most first.
-func qualities() []struct {
-	name   string
-	higher bool // is better
-	span   func(Point) Span
-	of     func(runs.Run) float64
-} {
-	epoch := func(value func(runs.Epoch) float64) func(runs.Run) float64 {
-		return func(r runs.Run) float64 { return ofLast(r, value) }
-	}
-	return []struct {
-		name   string
-		higher bool
-		span   func(Point) Span
-		of     func(runs.Run) float64
-	}{
-		{"iou", true, func(p Point) Span { return p.IoU }, finalIoU},
-		{"dice", true, func(p Point) Span { return p.Dice }, finalDice},
-		{"val_accuracy", true, func(p Point) Span { return p.ValAccuracy }, epoch(func(e runs.Epoch) float64 { return e.ValAccuracy })},
-		{"accuracy", true, func(p Point) Span { return p.Accuracy }, epoch(func(e runs.Epoch) float64 { return e.Accuracy })},
-		{"test_loss", false, func(p Point) Span { return p.TestLoss }, func(r runs.Run) float64 { return ofTest(r, func(t runs.Test) float64 { return t.Loss }) }},
-		{"val_loss", false, func(p Point) Span { return p.ValLoss }, finalValLoss},
-		{"train_loss", false, func(p Point) Span { return p.TrainLoss }, finalTrainLoss},
-	}
 }
 
 // Quality shows IoU, Dice, accuracy and losses against the workers and the
@@ -65,18 +44,19 @@ func qualities() []struct {
 // first measure that any two points have.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.level()}
-	all := qualities()
+	q.analysis = analysis{q}
+	all := observe.Qualities()
 	chosen := -1
 	for i, m := range all {
 		known := 0
 		for _, p := range s.Points {
-			if !math.IsNaN(m.span(p).Value) {
+			if !math.IsNaN(fieldOf(m.Name).of(&p).Value) {
 				known++
 			}
 		}
 		if known > 1 || known == 1 && len(s.Points) == 1 {
 			chosen = i
-			q.Measure = m.name
+			q.Measure = m.Name
 			break
 		}
 	}
@@ -90,13 +70,13 @@ func (s *Study) Quality() *Quality {
 			row := QualityRow{
 				Series: p.Series, Workers: p.Workers, GlobalBatch: p.GlobalBatch, Runs: p.Runs, Diverged: p.Diverged,
 				IoU: p.IoU, Dice: p.Dice, Accuracy: p.Accuracy, ValAccuracy: p.ValAccuracy,
-				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: nothing(),
+				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: unknown(),
 			}
-			if chosen >= 0 && !math.IsNaN(all[chosen].span(p).Value) {
+			if chosen >= 0 && !math.IsNaN(fieldOf(all[chosen].Name).of(&p).Value) {
 				if base < 0 {
 					base = i
 				}
-				row.Change = s.change(s.cells[i], s.cells[base], all[chosen].of)
+				row.Change = s.change(s.cells[i], s.cells[base], all[chosen].Of)
 				if i == base {
 					row.Change.Value, row.Change.Low, row.Change.High = 0, math.NaN(), math.NaN() // against itself
 				}
@@ -104,12 +84,12 @@ func (s *Study) Quality() *Quality {
 			q.Rows = append(q.Rows, row)
 		}
 		if chosen >= 0 && base >= 0 {
-			q.Rows[len(q.Rows)-1].Sentence = q.say(q.Rows[first:], all[chosen].higher, func(r QualityRow) Span {
+			q.Rows[len(q.Rows)-1].Sentence = q.say(q.Rows[first:], all[chosen].Higher, func(r QualityRow) Estimate {
 				i, err := s.find(r.Series, r.Workers)
 				if err != nil {
-					return nothing()
+					return unknown()
 				}
-				return all[chosen].span(s.Points[i])
+				return *fieldOf(all[chosen].Name).of(&s.Points[i])
 			})
 		}
 	}
@@ -117,11 +97,11 @@ func (s *Study) Quality() *Quality {
 }
 
 // change is the difference of a value's centre between two cells.
-func (s *Study) change(a, b cell, of func(runs.Run) float64) Span {
-	values := func(c cell) []float64 {
+func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
+	values := func(c observe.Cell) []float64 {
 		var v []float64
-		for _, r := range c.runs {
-			if x := of(r); finite(x) {
+		for _, r := range c.Runs {
+			if x := of(r); observe.Finite(x) {
 				v = append(v, x)
 			}
 		}
@@ -129,16 +109,16 @@ func (s *Study) change(a, b cell, of func(runs.Run) float64) Span {
 	}
 	x, y := values(a), values(b)
 	if len(x) == 0 || len(y) == 0 {
-		return nothing()
+		return unknown()
 	}
-	center, other := s.span(x, false), s.span(y, false)
-	out := Span{Value: center.Value - other.Value, Min: center.Min - other.Value, Max: center.Max - other.Value, N: len(x)}
-	out.Low, out.High = s.intervals(false).difference(x, y)
+	center, other := s.estimate(x, false), s.estimate(y, false)
+	out := Estimate{Value: center.Value - other.Value, Min: center.Min - other.Value, Max: center.Max - other.Value, N: len(x)}
+	out.Low, out.High = s.estimator().Difference(x, y)
 	return out
 }
 
 // say is what a series loses, and where it loses most.
-func (q *Quality) say(rows []QualityRow, higher bool, span func(QualityRow) Span) string {
+func (q *Quality) say(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1
 	for i, r := range rows {
@@ -161,79 +141,65 @@ func (q *Quality) say(rows []QualityRow, higher bool, span func(QualityRow) Span
 		previous, last = i, i
 	}
 	at := func(r QualityRow) string {
-		text := plural(r.Workers, "worker")
+		text := english.Count(r.Workers, "worker")
 		if r.GlobalBatch > 0 {
 			text += fmt.Sprintf(" (global batch %d)", r.GlobalBatch)
 		}
 		return text
 	}
 	if first == last {
-		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, short(span(rows[first]).Value), at(rows[first]))
+		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Short(span(rows[first]).Value), at(rows[first]))
 	}
 	change := rows[last].Change
 	text := fmt.Sprintf("%s: %s goes from %s at %s to %s at %s", rows[first].Series, q.Measure,
-		short(span(rows[first]).Value), at(rows[first]), short(span(rows[last]).Value), at(rows[last]))
+		english.Short(span(rows[first]).Value), at(rows[first]), english.Short(span(rows[last]).Value), at(rows[last]))
 	switch {
 	case math.IsNaN(change.Low):
 		text += " (single runs: no interval, and seeds alone may differ so much)"
 	case change.Low <= 0 && change.High >= 0:
-		text += fmt.Sprintf(", a change of %s %s that the runs do not show to be real", short(change.Value), change.interval())
+		text += fmt.Sprintf(", a change of %s %s that the runs do not show to be real", english.Short(change.Value), change.interval())
 	default:
-		text += fmt.Sprintf(", a change of %s %s", short(change.Value), change.interval())
+		text += fmt.Sprintf(", a change of %s %s", english.Short(change.Value), change.interval())
 	}
 	if from >= 0 {
-		text += fmt.Sprintf("; it gets worse most from %d to %s (%s to %s)", rows[from].Workers, plural(rows[to].Workers, "worker"), short(span(rows[from]).Value), short(span(rows[to]).Value))
+		text += fmt.Sprintf("; it gets worse most from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Short(span(rows[from]).Value), english.Short(span(rows[to]).Value))
 	}
 	return text
 }
 
-func (q *Quality) grid() grid[QualityRow] {
-	g := grid[QualityRow]{what: "quality", rows: q.Rows, columns: []column[QualityRow]{
-		{name: "series", brief: true, text: func(r QualityRow) string { return r.Series }},
-		{name: "workers", brief: true, count: func(r QualityRow) int { return r.Workers }},
+func (q *Quality) table(most int) table {
+	g := grid.Grid[QualityRow]{What: "quality", Rows: first(q.Rows, most), Columns: []grid.Column[QualityRow]{
+		{Name: "series", Brief: true, Text: func(r QualityRow) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r QualityRow) int { return r.Workers }},
 		{
-			name: "global_batch", brief: true, optional: true, count: func(r QualityRow) int { return r.GlobalBatch },
-			show: func(r QualityRow) string { return strconv.Itoa(r.GlobalBatch) }, // and "-" where unknown
+			Name: "global_batch", Brief: true, Optional: true, Count: func(r QualityRow) int { return r.GlobalBatch },
+			Show: func(r QualityRow) string { return strconv.Itoa(r.GlobalBatch) }, // and "-" where unknown
 		},
-		{name: "runs", brief: true, count: func(r QualityRow) int { return r.Runs }},
-		{name: "diverged", brief: true, optional: true, count: func(r QualityRow) int { return r.Diverged }},
+		{Name: "runs", Brief: true, Count: func(r QualityRow) int { return r.Runs }},
+		{Name: "diverged", Brief: true, Optional: true, Count: func(r QualityRow) int { return r.Diverged }},
 	}}
 	for _, c := range []struct {
 		name string
-		span func(QualityRow) Span
+		span func(QualityRow) Estimate
 	}{
-		{"iou", func(r QualityRow) Span { return r.IoU }},
-		{"dice", func(r QualityRow) Span { return r.Dice }},
-		{"val_accuracy", func(r QualityRow) Span { return r.ValAccuracy }},
-		{"accuracy", func(r QualityRow) Span { return r.Accuracy }},
-		{"test_loss", func(r QualityRow) Span { return r.TestLoss }},
-		{"val_loss", func(r QualityRow) Span { return r.ValLoss }},
-		{"train_loss", func(r QualityRow) Span { return r.TrainLoss }},
+		{"iou", func(r QualityRow) Estimate { return r.IoU }},
+		{"dice", func(r QualityRow) Estimate { return r.Dice }},
+		{"val_accuracy", func(r QualityRow) Estimate { return r.ValAccuracy }},
+		{"accuracy", func(r QualityRow) Estimate { return r.Accuracy }},
+		{"test_loss", func(r QualityRow) Estimate { return r.TestLoss }},
+		{"val_loss", func(r QualityRow) Estimate { return r.ValLoss }},
+		{"train_loss", func(r QualityRow) Estimate { return r.TrainLoss }},
 	} {
-		g.columns = append(g.columns, spanColumns(c.name, true, c.span)...)
+		g.Columns = append(g.Columns, estimateColumns(c.name, c.span)...)
 	}
-	g.columns = append(g.columns, spanColumns("change", true, func(r QualityRow) Span { return r.Change })...)
-	for _, r := range q.Rows {
+	g.Columns = append(g.Columns, estimateColumns("change", func(r QualityRow) Estimate { return r.Change })...)
+	for _, r := range g.Rows {
 		if r.Sentence != "" {
-			g.remarks = append(g.remarks, r.Sentence)
+			g.Remarks = append(g.Remarks, r.Sentence)
 		}
 	}
 	if q.Measure != "" {
-		g.remarks = append(g.remarks, fmt.Sprintf("change: of %s, against the fewest workers of the series; %s intervals over repeated runs", q.Measure, percent(q.level)))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("change: of %s, against the fewest workers of the series; %s intervals over repeated runs", q.Measure, english.Percent(q.level)))
 	}
 	return g
 }
-
-// Table has a row a series and number of workers: series, workers,
-// global_batch, runs, diverged, iou, dice, val_accuracy, accuracy, test_loss,
-// val_loss, train_loss and change, each with _low and _high.
-func (q *Quality) Table() dataframe.DataFrame { return q.grid().table() }
-
-// String is the table for people.
-func (q *Quality) String() string { return q.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (q *Quality) HTML() string { return q.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (q *Quality) Write(w io.Writer, format string) error { return q.grid().write(w, format) }

@@ -3,15 +3,15 @@ package scaling
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Values of Rule.Epochs and Rule.Repeats.
 const (
 	Mean   = "mean"
-	Median = "median"
+	Median = observe.Median
 )
 
 // Values of Rule.Baseline, which may be a number as well.
@@ -143,10 +143,7 @@ func (r Rule) unit() string {
 }
 
 // units is the unit with its number, "1 worker" or "4 workers".
-func (r Rule) units(n int) string { return plural(n, r.unit()) }
-
-// plural is a count with its noun.
-func plural(n int, noun string) string { return english.Count(n, noun) }
+func (r Rule) units(n int) string { return english.Count(n, r.unit()) }
 
 // level is the level of confidence.
 func (r Rule) level() float64 {
@@ -156,8 +153,7 @@ func (r Rule) level() float64 {
 	return r.Confidence
 }
 
-// percent is a level or a share for people: "95 %".
-func percent(share float64) string {
-	text := strconv.FormatFloat(100*share, 'f', 1, 64)
-	return strings.TrimSuffix(text, ".0") + " %"
+// observed returns the part of the rule that says which epochs of a run count.
+func (r Rule) observed() observe.Rule {
+	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

@@ -357,7 +357,7 @@ func TestSpeedupProperties(t *testing.T) {
 			if want := p.Speedup.Value * float64(base) / float64(p.Workers); math.Abs(p.Efficiency.Value-want) > 1e-12*want {
 				rt.Fatalf("efficiency %v, expected %v", p.Efficiency.Value, want)
 			}
-			for _, v := range []Span{p.EpochSeconds, p.Throughput, p.Speedup, p.Efficiency} {
+			for _, v := range []Estimate{p.EpochSeconds, p.Throughput, p.Speedup, p.Efficiency} {
 				if v.Min > v.Value*(1+1e-12) || v.Max < v.Value*(1-1e-12) {
 					rt.Fatalf("span %+v at %d workers", v, p.Workers)
 				}

@@ -57,7 +57,7 @@ func sweptRun(batch int, rate float64, seed int64, iou float64) runs.Run {
 	}
 }
 
-func scalingRule(t *testing.T, all []runs.Run) *BatchRule {
+func scalingRule(t *testing.T, all []runs.Run) *LRScaling {
 	t.Helper()
 	s, err := FromRuns(all)
 	if err != nil {
@@ -80,13 +80,13 @@ func TestScalingRuleKnown(t *testing.T) {
 		rule  string
 		words string
 	}{
-		{0, RateConstant, "the constant rate holds: the best learning rate goes with the global batch to the power "},
-		{0.5, RateSqrt, "the √ rule holds"},
-		{1, RateLinear, "the linear rule holds"},
-		{0.75, RateOther, "which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"},
+		{0, "none", "the constant rate holds: the best learning rate goes with the global batch to the power "},
+		{0.5, "sqrt", "the √ rule holds"},
+		{1, "linear", "the linear rule holds"},
+		{0.75, "other", "which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"},
 	} {
 		o := scalingRule(t, batchSweep{power: c.power, noise: 0.002, batches: []int{4, 8, 16, 32}, rates: wideRates, seeds: 3}.runs())
-		if o.Rule != c.rule || o.How != HowRates || math.Abs(o.Exponent.Value-c.power) > 0.1 || !(o.Exponent.Low <= c.power && c.power <= o.Exponent.High) {
+		if o.Rule != c.rule || o.How != "best rates" || math.Abs(o.Exponent.Value-c.power) > 0.1 || !(o.Exponent.Low <= c.power && c.power <= o.Exponent.High) {
 			t.Errorf("power %g: rule %q, exponent %v by %s: %s", c.power, o.Rule, o.Exponent, o.How, o.Sentence)
 		}
 		if !strings.Contains(o.Sentence, c.words) || o.Next() != "" || o.Good != 32 || o.Falls != 0 {
@@ -95,21 +95,6 @@ func TestScalingRuleKnown(t *testing.T) {
 		if r := o.Rows[0]; math.Abs(r.Best.Value/0.002-1) > 0.15 || r.Rates != 9 || r.Runs != 27 || r.Bound != "" {
 			t.Errorf("power %g: first row %+v", c.power, r)
 		}
-	}
-}
-
-// TestVertex: of a parabola it is the top, and of four points the one of the fit
-// that the normal equations of (-1, 1), (0, 3), (1, 2.5), (2, 0) give: -1.125·x² +
-// 0.775·x + 2.925, so 0.775/2.25.
-func TestVertex(t *testing.T) {
-	if v := vertex([]float64{-1, 0, 2}, []float64{-4, -1, -1}); math.Abs(v-1) > 1e-12 { // -(x-1)²
-		t.Errorf("top at %g", v)
-	}
-	if v := vertex([]float64{-1, 0, 1, 2}, []float64{1, 3, 2.5, 0}); math.Abs(v-0.775/2.25) > 1e-9 {
-		t.Errorf("top at %g", v)
-	}
-	if v := vertex([]float64{-1, 0, 1}, []float64{1, 1, 1}); v != 0 {
-		t.Errorf("a flat line has its top at %g", v)
 	}
 }
 
@@ -190,7 +175,7 @@ func TestScalingRuleFalls(t *testing.T) {
 		}
 		return 0
 	}}.runs())
-	if o.Rule != RateSqrt || o.Good != 16 || o.Falls != 32 || o.Exponent.N != 3 {
+	if o.Rule != "sqrt" || o.Good != 16 || o.Falls != 32 || o.Exponent.N != 3 {
 		t.Errorf("rule %q up to %d, falls at %d, %d batches", o.Rule, o.Good, o.Falls, o.Exponent.N)
 	}
 	if !strings.Contains(o.Sentence, "the iou holds up to batch 16: at 32 it is worse than at 4 beyond noise (0.8") {
@@ -211,7 +196,7 @@ func TestScalingRuleByQuality(t *testing.T) {
 	}
 	o := scalingRule(t, all)
 	// IoU 0.80 and 0.81 against 0.85.
-	if o.Rule != RateSqrt || o.How != HowQuality || !strings.Contains(o.Sentence, "the √ rule is the best of those tried: the constant rate changes the iou at batch 16 by -0.0500 ") {
+	if o.Rule != "sqrt" || o.How != "quality" || !strings.Contains(o.Sentence, "the √ rule is the best of those tried: the constant rate changes the iou at batch 16 by -0.0500 ") {
 		t.Errorf("rule %q by %q: %s", o.Rule, o.How, o.Sentence)
 	}
 	if r := o.Rules[2]; !r.Rejected || r.WorstBatch != 16 || math.Abs(r.Worst.Value+0.04) > 1e-9 || r.Holds != 0 {
@@ -267,28 +252,5 @@ func TestScalingRuleErrors(t *testing.T) {
 	}
 	if _, err := one.ScalingRule("dice"); err == nil || !strings.Contains(err.Error(), "no run tells its dice") {
 		t.Error(err)
-	}
-}
-
-// TestLearningRateOfRun: the initial rate by the config is the rate times the
-// factor by which the global batch is larger than the one that it is for.
-func TestLearningRateOfRun(t *testing.T) {
-	r := sweptRun(4, 0.001, 1, 0.5)
-	r.Info.Workers, r.Info.GlobalBatch = 4, 16
-	schedule := map[string]any{}
-	r.Info.Config["schedule"] = schedule
-	for _, c := range []struct {
-		scaling string
-		base    float64
-		want    float64
-	}{{"", 0, 0.001}, {"none", 2, 0.001}, {"linear", 0, 0.004}, {"sqrt", 0, 0.002}, {"linear", 2, 0.008}, {"sqrt", 64, 0.0005}} {
-		schedule["scaling"], schedule["base_batch"] = c.scaling, c.base
-		if got := learningRate(r); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("%s of base %g: %g, want %g", c.scaling, c.base, got, c.want)
-		}
-	}
-	r.Info.Config = nil // another program's
-	if got := learningRate(r); got != 0.001 {
-		t.Errorf("by the log: %g", got)
 	}
 }

@@ -2,11 +2,13 @@ package scaling
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
-	"github.com/go-gota/gota/dataframe"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/stats"
+
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -30,8 +32,12 @@ type EpochSpread struct {
 // fewer than two.
 type Spread struct{ Median, Low, High float64 }
 
-// EpochSpreads has a row a point. A cell shows it as a table.
+// EpochSpreads has a row a point.
+//
+// Its table has a row a point: series, workers, size, runs, epochs, and median,
+// spread_low and spread_high of epoch_seconds and of throughput.
 type EpochSpreads struct {
+	analysis
 	Rows []EpochSpread
 	rule Rule
 }
@@ -40,17 +46,18 @@ type EpochSpreads struct {
 // that have two counted epochs with a time.
 func (s *Study) EpochSpreads() *EpochSpreads {
 	out := &EpochSpreads{rule: s.Rule}
+	out.analysis = analysis{out}
 	for i, p := range s.Points {
 		var seconds, rates []float64
-		for _, r := range s.cells[i].runs {
-			counts := s.counting(r)
+		for _, r := range s.cells[i].Runs {
+			counts := s.Rule.observed().Counting(r)
 			for k := range r.Epochs {
 				e := &r.Epochs[k]
 				if !counts(k) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 					continue
 				}
 				seconds = append(seconds, e.Seconds)
-				if n := s.samplesIn(e); n > 0 {
+				if n := s.Rule.observed().SamplesIn(e); n > 0 {
 					rates = append(rates, n/e.Seconds)
 				}
 			}
@@ -73,7 +80,7 @@ func (r Rule) spread(values []float64) Spread {
 	slices.Sort(values)
 	tail := (1 - r.level()) / 2
 	return Spread{
-		Median: median(values),
+		Median: stats.Median(values),
 		Low:    stat.Quantile(tail, stat.LinInterp, values, nil),
 		High:   stat.Quantile(1-tail, stat.LinInterp, values, nil),
 	}
@@ -83,39 +90,26 @@ func (r Rule) spread(values []float64) Spread {
 func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
 
 func (r Rule) spreadNote() string {
-	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", percent(r.level()))
+	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", english.Percent(r.level()))
 }
 
-func (e *EpochSpreads) grid() grid[EpochSpread] {
-	g := grid[EpochSpread]{what: "epoch spreads", rows: e.Rows, columns: []column[EpochSpread]{
-		{name: "series", brief: true, text: func(r EpochSpread) string { return r.Series }},
-		{name: "workers", brief: true, count: func(r EpochSpread) int { return r.Workers }},
-		{name: "size", count: func(r EpochSpread) int { return r.Size }},
-		{name: "runs", brief: true, count: func(r EpochSpread) int { return r.Runs }},
-		{name: "epochs", brief: true, count: func(r EpochSpread) int { return r.Epochs }},
-		{name: "epoch_seconds_median", brief: true, value: func(r EpochSpread) float64 { return r.Seconds.Median }},
-		{name: "epoch_seconds_spread_low", brief: true, title: "spread_low", value: func(r EpochSpread) float64 { return r.Seconds.Low }},
-		{name: "epoch_seconds_spread_high", brief: true, title: "spread_high", value: func(r EpochSpread) float64 { return r.Seconds.High }},
-		{name: "throughput_median", brief: true, optional: true, value: func(r EpochSpread) float64 { return r.Throughput.Median }},
-		{name: "throughput_spread_low", brief: true, optional: true, title: "spread_low", value: func(r EpochSpread) float64 { return r.Throughput.Low }},
-		{name: "throughput_spread_high", brief: true, optional: true, title: "spread_high", value: func(r EpochSpread) float64 { return r.Throughput.High }},
+func (e *EpochSpreads) table(most int) table {
+	g := grid.Grid[EpochSpread]{What: "epoch spreads", Rows: first(e.Rows, most), Columns: []grid.Column[EpochSpread]{
+		{Name: "series", Brief: true, Text: func(r EpochSpread) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r EpochSpread) int { return r.Workers }},
+		{Name: "size", Count: func(r EpochSpread) int { return r.Size }},
+		{Name: "runs", Brief: true, Count: func(r EpochSpread) int { return r.Runs }},
+		{Name: "epochs", Brief: true, Count: func(r EpochSpread) int { return r.Epochs }},
+		{Name: "epoch_seconds_median", Brief: true, Value: func(r EpochSpread) float64 { return r.Seconds.Median }},
+		{Name: "epoch_seconds_spread_low", Brief: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Seconds.Low }},
+		{Name: "epoch_seconds_spread_high", Brief: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Seconds.High }},
+		{Name: "throughput_median", Brief: true, Optional: true, Value: func(r EpochSpread) float64 { return r.Throughput.Median }},
+		{Name: "throughput_spread_low", Brief: true, Optional: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Throughput.Low }},
+		{Name: "throughput_spread_high", Brief: true, Optional: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Throughput.High }},
 	}}
-	g.remarks = []string{"rule: " + e.rule.counting(), e.rule.spreadNote()}
+	g.Remarks = []string{"rule: " + e.rule.counting(), e.rule.spreadNote()}
 	if len(e.Rows) == 0 {
-		g.remarks = append(g.remarks, "no point has two counted epochs with a time")
+		g.Remarks = append(g.Remarks, "no point has two counted epochs with a time")
 	}
 	return g
 }
-
-// Table has a row a point: series, workers, size, runs, epochs, and median,
-// spread_low and spread_high of epoch_seconds and of throughput.
-func (e *EpochSpreads) Table() dataframe.DataFrame { return e.grid().table() }
-
-// String is the table for people.
-func (e *EpochSpreads) String() string { return e.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (e *EpochSpreads) HTML() string { return e.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (e *EpochSpreads) Write(w io.Writer, format string) error { return e.grid().write(w, format) }

@@ -8,8 +8,11 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 // Study is what a set of runs shows. It is not changed after it was made.
@@ -27,15 +30,15 @@ type Study struct {
 
 	paths    []string // as read, to follow them
 	options  logread.Options
-	unread   []runs.Problem     // of files that gave no run
-	measures map[string]measure // of the speed-up, by series
-	cells    []cell             // what Points were made of, one each
-	modes    []Mode             // by series
-	several  bool               // studies
-	order    []string           // of the series; nil for that of their names
+	unread   []runs.Problem           // of files that gave no run
+	measures map[string]observe.Speed // of the speed-up, by series
+	cells    []observe.Cell           // what Points were made of, one each
+	modes    []Mode                   // by series
+	several  bool                     // studies
+	order    []string                 // of the series; nil for that of their names
 	// disturbed names the runs that count and were disturbed by other load, and says how.
 	disturbed []string
-	dice      *dice
+	dice      *stats.Dice
 	losses    *lossCurves
 }
 
@@ -101,17 +104,17 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		}
 	}
 	for _, g := range s.grouped() {
-		if !slices.Contains(series, g.name) {
+		if !slices.Contains(series, g.Name) {
 			continue
 		}
-		for _, r := range g.runs { // the study's name may stand in the series' already
-			r.Info.Series = g.name
+		for _, r := range g.Runs { // the study's name may stand in the series' already
+			r.Info.Series = g.Name
 			r.Info.Study = ""
 			kept = append(kept, r)
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("choose series: none named; there are: %s", quoted(s.Series()))
+		return nil, fmt.Errorf("choose series: none named; there are: %s", english.Quoted(s.Series()))
 	}
 	return s.with(kept, s.Rule, series)
 }
@@ -142,7 +145,7 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 		return nil, errors.New("make study: no runs")
 	}
 	all = named(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]measure{}, dice: newDice(), losses: &lossCurves{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), unread: problems, measures: map[string]observe.Speed{}, dice: stats.NewDice(), losses: &lossCurves{}}
 	for _, r := range all {
 		s.several = s.several || r.Info.Study != all[0].Info.Study
 		s.Problems = append(s.Problems, r.Problems...)
@@ -180,35 +183,29 @@ func named(all []runs.Run) []runs.Run {
 	return all
 }
 
-// seriesRuns are the runs of one series.
-type seriesRuns struct {
-	name string
-	runs []runs.Run
-}
-
 // grouped sorts the runs into series, in natural order of their names or in
 // the order that Only was given. The
 // study's name is part of a series' name where there are several studies:
 // their runs are not each other's repeats.
-func (s *Study) grouped() []seriesRuns {
-	var groups []seriesRuns
+func (s *Study) grouped() []observe.Series {
+	var groups []observe.Series
 	for _, r := range s.Runs {
 		if r.Info.Workers < 1 { // newStudy has named it
 			continue
 		}
 		name := s.seriesName(r)
-		i := slices.IndexFunc(groups, func(g seriesRuns) bool { return g.name == name })
+		i := slices.IndexFunc(groups, func(g observe.Series) bool { return g.Name == name })
 		if i < 0 {
-			groups = append(groups, seriesRuns{name: name})
+			groups = append(groups, observe.Series{Name: name})
 			i = len(groups) - 1
 		}
-		groups[i].runs = append(groups[i].runs, r)
+		groups[i].Runs = append(groups[i].Runs, r)
 	}
-	slices.SortStableFunc(groups, func(a, b seriesRuns) int {
+	slices.SortStableFunc(groups, func(a, b observe.Series) int {
 		if s.order != nil {
-			return slices.Index(s.order, a.name) - slices.Index(s.order, b.name)
+			return slices.Index(s.order, a.Name) - slices.Index(s.order, b.Name)
 		}
-		return runs.NaturalCompare(a.name, b.name)
+		return runs.NaturalCompare(a.Name, b.Name)
 	})
 	return groups
 }

@@ -6,44 +6,53 @@ import (
 	"slices"
 
 	"github.com/go-gota/gota/dataframe"
+
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// spanField is a Span of a Point with its column's name.
-type spanField struct {
+// pointField is an Estimate of a Point with its column's name.
+type pointField struct {
 	name  string
 	brief bool
-	span  func(Point) Span
+	of    func(*Point) *Estimate
 }
 
-// spanFields are those of a Point, in the table's order.
-func spanFields() []spanField {
-	return []spanField{
-		{"epoch_seconds", true, func(p Point) Span { return p.EpochSeconds }},
-		{"throughput", true, func(p Point) Span { return p.Throughput }},
-		{"speedup", true, func(p Point) Span { return p.Speedup }},
-		{"efficiency", true, func(p Point) Span { return p.Efficiency }},
-		{"iou", true, func(p Point) Span { return p.IoU }},
-		{"iou_constant", true, func(p Point) Span { return p.IoUConstant }},
-		{"iou_untrained", true, func(p Point) Span { return p.IoUUntrained }},
-		{"dice", true, func(p Point) Span { return p.Dice }},
-		{"dice_constant", false, func(p Point) Span { return p.DiceConstant }},
-		{"dice_untrained", false, func(p Point) Span { return p.DiceUntrained }},
-		{"train_loss", false, func(p Point) Span { return p.TrainLoss }},
-		{"val_loss", false, func(p Point) Span { return p.ValLoss }},
-		{"test_loss", false, func(p Point) Span { return p.TestLoss }},
-		{"accuracy", true, func(p Point) Span { return p.Accuracy }},
-		{"val_accuracy", true, func(p Point) Span { return p.ValAccuracy }},
-		{"per_worker", false, func(p Point) Span { return p.PerWorker }},
-		{"train_seconds", false, func(p Point) Span { return p.TrainSeconds }},
-		{"test_seconds", false, func(p Point) Span { return p.TestSeconds }},
-		{"wall_seconds", true, func(p Point) Span { return p.WallSeconds }},
-		{"energy_joules", false, func(p Point) Span { return p.EnergyJoules }},
+// pointFields are those of a Point, in the table's order.
+func pointFields() []pointField {
+	return []pointField{
+		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
+		{"throughput", true, func(p *Point) *Estimate { return &p.Throughput }},
+		{"speedup", true, func(p *Point) *Estimate { return &p.Speedup }},
+		{"efficiency", true, func(p *Point) *Estimate { return &p.Efficiency }},
+		{"iou", true, func(p *Point) *Estimate { return &p.IoU }},
+		{"iou_constant", true, func(p *Point) *Estimate { return &p.IoUConstant }},
+		{"iou_untrained", true, func(p *Point) *Estimate { return &p.IoUUntrained }},
+		{"dice", true, func(p *Point) *Estimate { return &p.Dice }},
+		{"dice_constant", false, func(p *Point) *Estimate { return &p.DiceConstant }},
+		{"dice_untrained", false, func(p *Point) *Estimate { return &p.DiceUntrained }},
+		{"train_loss", false, func(p *Point) *Estimate { return &p.TrainLoss }},
+		{"val_loss", false, func(p *Point) *Estimate { return &p.ValLoss }},
+		{"test_loss", false, func(p *Point) *Estimate { return &p.TestLoss }},
+		{"accuracy", true, func(p *Point) *Estimate { return &p.Accuracy }},
+		{"val_accuracy", true, func(p *Point) *Estimate { return &p.ValAccuracy }},
+		{"per_worker", false, func(p *Point) *Estimate { return &p.PerWorker }},
+		{"train_seconds", false, func(p *Point) *Estimate { return &p.TrainSeconds }},
+		{"test_seconds", false, func(p *Point) *Estimate { return &p.TestSeconds }},
+		{"wall_seconds", true, func(p *Point) *Estimate { return &p.WallSeconds }},
+		{"energy_joules", false, func(p *Point) *Estimate { return &p.EnergyJoules }},
 	}
+}
+
+// fieldOf returns the field with a name that pointFields has.
+func fieldOf(name string) pointField {
+	all := pointFields()
+	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
 
 // deviates reports whether the field is measured in each run, so that it has a
 // standard deviation.
-func (f spanField) deviates() bool {
+func (f pointField) deviates() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
@@ -52,32 +61,36 @@ func (f spanField) deviates() bool {
 func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
 
 // grid is the study's table.
-func (s *Study) grid() grid[Point] {
-	g := grid[Point]{what: "study", rows: s.Points, remarks: s.remarks(), columns: []column[Point]{
-		{name: "series", brief: true, text: func(p Point) string { return p.Series }},
-		{name: "workers", brief: true, count: func(p Point) int { return p.Workers }},
-		{name: "runs", brief: true, count: func(p Point) int { return p.Runs }},
+func (s *Study) grid() grid.Grid[*Point] {
+	rows := make([]*Point, len(s.Points))
+	for i := range s.Points {
+		rows[i] = &s.Points[i]
+	}
+	g := grid.Grid[*Point]{What: "study", Rows: rows, Remarks: s.remarks(), Columns: []grid.Column[*Point]{
+		{Name: "series", Brief: true, Text: func(p *Point) string { return p.Series }},
+		{Name: "workers", Brief: true, Count: func(p *Point) int { return p.Workers }},
+		{Name: "runs", Brief: true, Count: func(p *Point) int { return p.Runs }},
 	}}
-	fields := spanFields()
+	fields := pointFields()
 	for _, f := range fields {
-		c := column[Point]{
-			name: f.name, brief: f.brief, optional: !slices.Contains(fewest(), f.name),
-			value: func(p Point) float64 { return f.span(p).Value },
+		c := grid.Column[*Point]{
+			Name: f.name, Brief: f.brief, Optional: !slices.Contains(fewest(), f.name),
+			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
 		if s.Rule.Repeats == Mean && f.deviates() {
-			c.show = func(p Point) string { return f.span(p).withDeviation() }
+			c.Show = func(p *Point) string { return f.of(p).withDeviation() }
 		}
-		g.columns = append(g.columns, c)
+		g.Columns = append(g.Columns, c)
 		if f.name == "speedup" {
-			g.columns = append(g.columns, column[Point]{
-				name: "speedup_interval", title: "interval", brief: true, optional: true, people: true,
-				value: func(p Point) float64 {
+			g.Columns = append(g.Columns, grid.Column[*Point]{
+				Name: "speedup_interval", Title: "interval", Brief: true, Optional: true, People: true,
+				Value: func(p *Point) float64 {
 					if p.Size == p.Baseline { // 1 over itself says nothing
-						return nothing().Low
+						return unknown().Low
 					}
 					return p.Speedup.Low
 				},
-				show: func(p Point) string { return p.Speedup.interval() },
+				Show: func(p *Point) string { return p.Speedup.interval() },
 			})
 		}
 	}
@@ -87,32 +100,32 @@ func (s *Study) grid() grid[Point] {
 		}
 		for _, end := range []struct {
 			name string
-			pick func(Span) float64
+			pick func(Estimate) float64
 		}{
-			{"_min", func(s Span) float64 { return s.Min }},
-			{"_max", func(s Span) float64 { return s.Max }},
-			{"_low", func(s Span) float64 { return s.Low }},
-			{"_high", func(s Span) float64 { return s.High }},
+			{"_min", func(s Estimate) float64 { return s.Min }},
+			{"_max", func(s Estimate) float64 { return s.Max }},
+			{"_low", func(s Estimate) float64 { return s.Low }},
+			{"_high", func(s Estimate) float64 { return s.High }},
 		} {
-			g.columns = append(g.columns, column[Point]{name: f.name + end.name, value: func(p Point) float64 { return end.pick(f.span(p)) }})
+			g.Columns = append(g.Columns, grid.Column[*Point]{Name: f.name + end.name, Value: func(p *Point) float64 { return end.pick(*f.of(p)) }})
 		}
 	}
-	g.columns = append(g.columns,
-		column[Point]{name: "failed", count: func(p Point) int { return p.Failed }, brief: true},
-		column[Point]{name: "diverged", count: func(p Point) int { return p.Diverged }, brief: true, optional: true},
-		column[Point]{name: "disturbed", count: func(p Point) int { return p.Disturbed }, brief: true, optional: true, people: true},
-		column[Point]{name: "epochs", count: func(p Point) int { return p.Epochs }},
-		column[Point]{name: "nodes", count: func(p Point) int { return p.Nodes }, brief: s.Rule.Per == PerNode},
-		column[Point]{name: "size", count: func(p Point) int { return p.Size }},
-		column[Point]{name: "baseline", count: func(p Point) int { return p.Baseline }},
-		column[Point]{name: "scaling", text: func(p Point) string { return p.Scaling }},
-		column[Point]{name: "batch_per_worker", count: func(p Point) int { return p.BatchPerWorker }},
-		column[Point]{name: "global_batch", count: func(p Point) int { return p.GlobalBatch }},
-		column[Point]{name: "samples_per_epoch", count: func(p Point) int { return p.SamplesPerEpoch }},
-		column[Point]{name: "threads_per_worker", count: func(p Point) int { return p.ThreadsPerWorker }})
+	g.Columns = append(g.Columns,
+		grid.Column[*Point]{Name: "failed", Count: func(p *Point) int { return p.Failed }, Brief: true},
+		grid.Column[*Point]{Name: "diverged", Count: func(p *Point) int { return p.Diverged }, Brief: true, Optional: true},
+		grid.Column[*Point]{Name: "disturbed", Count: func(p *Point) int { return p.Disturbed }, Brief: true, Optional: true, People: true},
+		grid.Column[*Point]{Name: "epochs", Count: func(p *Point) int { return p.Epochs }},
+		grid.Column[*Point]{Name: "nodes", Count: func(p *Point) int { return p.Nodes }, Brief: s.Rule.Per == PerNode},
+		grid.Column[*Point]{Name: "size", Count: func(p *Point) int { return p.Size }},
+		grid.Column[*Point]{Name: "baseline", Count: func(p *Point) int { return p.Baseline }},
+		grid.Column[*Point]{Name: "scaling", Text: func(p *Point) string { return p.Scaling }},
+		grid.Column[*Point]{Name: "batch_per_worker", Count: func(p *Point) int { return p.BatchPerWorker }},
+		grid.Column[*Point]{Name: "global_batch", Count: func(p *Point) int { return p.GlobalBatch }},
+		grid.Column[*Point]{Name: "samples_per_epoch", Count: func(p *Point) int { return p.SamplesPerEpoch }},
+		grid.Column[*Point]{Name: "threads_per_worker", Count: func(p *Point) int { return p.ThreadsPerWorker }})
 	for _, f := range fields {
 		if f.deviates() {
-			g.columns = append(g.columns, column[Point]{name: f.name + "_std", value: func(p Point) float64 { return f.span(p).Std }})
+			g.Columns = append(g.Columns, grid.Column[*Point]{Name: f.name + "_std", Value: func(p *Point) float64 { return f.of(p).Std }})
 		}
 	}
 	return g
@@ -150,19 +163,19 @@ func (s *Study) grid() grid[Point] {
 //
 // The table for people also has a column disturbed where other load disturbed
 // runs that count: how many.
-func (s *Study) Table() dataframe.DataFrame { return s.grid().table() }
+func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
 // Write writes the table as "table" (for people: rounded, the main columns,
 // then the rule, notes and problems), "csv" (every column, exact numbers, an
 // empty cell where nothing was measured) or "json" (an array of objects with
 // the same names, null where nothing was measured).
-func (s *Study) Write(w io.Writer, format string) error { return s.grid().write(w, format) }
+func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
 
 // String is the table for people, with the rule, the notes and the problems.
 func (s *Study) String() string { return s.grid().String() }
 
 // HTML is the table for people in a notebook's cell.
-func (s *Study) HTML() string { return s.grid().html() }
+func (s *Study) HTML() string { return s.grid().HTML() }
 
 // remarks are the rule, how intervals were made, weak or strong scaling, the
 // notes and the problems, a line each.
@@ -177,7 +190,7 @@ func (s *Study) remarks() []string {
 		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --epoch-spread)")
 	}
 	for _, m := range s.modes {
-		if m.Scaling != ScalingUnknown || m.Batch == neitherFixed {
+		if m.Scaling != ScalingUnknown || m.Batch == verdict.NeitherFixed {
 			lines = append(lines, "scaling: "+m.String())
 		}
 	}

@@ -2,15 +2,15 @@ package scaling
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/go-gota/gota/dataframe"
-
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Reached is when a run reached the target, or that it did not.
@@ -35,11 +35,17 @@ type ReachedPoint struct {
 	// Seconds is the time of the repeated runs by the study's rule, with its
 	// interval: of training, or else of the clock. It is not measured (NaN) unless
 	// every run reached the target: a time of the faster ones alone would flatter.
-	Seconds Span
+	Seconds Estimate
 }
 
-// TimeTo is the time to a target of every run. A cell shows it as a table.
+// TimeTo is the time to a target of every run.
+//
+// Its table has one row per run: series, workers, seed, run, reached, epoch, step,
+// seconds, wall_seconds, best, and point_seconds with _low and _high, which are
+// of all runs of the series at that worker count together. Epoch and step are 0
+// where there is none.
 type TimeTo struct {
+	analysis
 	Metric   string
 	Target   float64
 	Below    bool // reached at or below the target; else at or above
@@ -71,7 +77,7 @@ func below(metric string) bool {
 // Metrics): at or below it for losses, at or above it for IoU, accuracy and
 // the like. Runs that never did are rows too.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
-	if !finite(target) {
+	if !observe.Finite(target) {
 		return nil, fmt.Errorf("time to %s: the target is %g: give a number", metric, target)
 	}
 	t := &TimeTo{Metric: metric, Target: target, Below: below(metric)}
@@ -95,6 +101,7 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 		t.Rows = append(t.Rows, t.reached(l, s.Runs[i], axis))
 	}
 	t.Points = s.reachedPoints(t.Rows)
+	t.analysis = analysis{t}
 	t.Sentence = t.say()
 	return t, nil
 }
@@ -118,9 +125,9 @@ func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
 		}
 	}
 	for i := range out {
-		out[i].Seconds = nothing()
+		out[i].Seconds = unknown()
 		if len(times[i]) == out[i].Runs {
-			out[i].Seconds = s.span(times[i], true)
+			out[i].Seconds = s.estimate(times[i], true)
 		}
 	}
 	return out
@@ -140,7 +147,7 @@ func (t *TimeTo) reached(l CurveLine, r runs.Run, axis string) Reached {
 		Seconds: math.NaN(), WallSeconds: math.NaN(), Best: math.NaN(),
 	}
 	for i, v := range l.Y {
-		if !finite(v) {
+		if !observe.Finite(v) {
 			continue
 		}
 		if math.IsNaN(out.Best) || t.Below == (v < out.Best) {
@@ -164,7 +171,7 @@ func (t *TimeTo) reached(l CurveLine, r runs.Run, axis string) Reached {
 func (x *Reached) atEpoch(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
-	_, global := batches(r)
+	_, global := observe.Batches(r)
 	for _, e := range r.Epochs {
 		x.Seconds += e.Seconds
 		x.WallSeconds += e.Seconds
@@ -196,7 +203,7 @@ func (t *TimeTo) say() string {
 		sign = "≤"
 	}
 	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r Reached) bool { return !r.Reached })
-	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, short(t.Target), len(reached), plural(len(t.Rows), "run"))
+	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.Short(t.Target), len(reached), english.Count(len(t.Rows), "run"))
 	var soonest *ReachedPoint
 	for i, p := range t.Points {
 		if !math.IsNaN(p.Seconds.Value) && (soonest == nil || p.Seconds.Value < soonest.Seconds.Value) {
@@ -206,18 +213,18 @@ func (t *TimeTo) say() string {
 	if soonest == nil {
 		return text
 	}
-	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, plural(soonest.Workers, "worker"), soonest.text())
+	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.text())
 }
 
 // text is the time of the point's runs for people.
 func (p ReachedPoint) text() string {
 	switch {
 	case p.Reached < p.Runs:
-		return fmt.Sprintf("reached by %d of %s", p.Reached, plural(p.Runs, "run"))
+		return fmt.Sprintf("reached by %d of %s", p.Reached, english.Count(p.Runs, "run"))
 	case math.IsNaN(p.Seconds.Value):
 		return "reached, but the logs have no time"
 	}
-	text := short(p.Seconds.Value) + " s"
+	text := english.Short(p.Seconds.Value) + " s"
 	if !math.IsNaN(p.Seconds.Low) {
 		text += " " + p.Seconds.interval()
 	}
@@ -232,29 +239,29 @@ func (x Reached) time() float64 {
 	return x.Seconds
 }
 
-func (t *TimeTo) grid() grid[Reached] {
-	g := grid[Reached]{what: "time to target", rows: t.Rows, columns: []column[Reached]{
-		{name: "series", brief: true, text: func(r Reached) string { return r.Series }},
-		{name: "workers", brief: true, count: func(r Reached) int { return r.Workers }},
-		{name: "seed", brief: true, count: func(r Reached) int { return int(r.Seed) }},
-		{name: "run", text: func(r Reached) string { return r.Run }},
-		{name: "reached", brief: true, flag: func(r Reached) bool { return r.Reached }},
-		{name: "epoch", brief: true, optional: true, count: func(r Reached) int { return r.Epoch }},
-		{name: "step", brief: true, optional: true, count: func(r Reached) int { return int(r.Step) }},
-		{name: "seconds", brief: true, optional: true, value: func(r Reached) float64 { return r.Seconds }},
-		{name: "wall_seconds", brief: true, optional: true, value: func(r Reached) float64 { return r.WallSeconds }},
-		{name: "best", brief: true, value: func(r Reached) float64 { return r.Best }},
-		{name: "point_seconds", value: func(r Reached) float64 { return t.point(r).Seconds.Value }},
-		{name: "point_seconds_low", value: func(r Reached) float64 { return t.point(r).Seconds.Low }},
-		{name: "point_seconds_high", value: func(r Reached) float64 { return t.point(r).Seconds.High }},
+func (t *TimeTo) table(most int) table {
+	g := grid.Grid[Reached]{What: "time to target", Rows: first(t.Rows, most), Columns: []grid.Column[Reached]{
+		{Name: "series", Brief: true, Text: func(r Reached) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r Reached) int { return r.Workers }},
+		{Name: "seed", Brief: true, Count: func(r Reached) int { return int(r.Seed) }},
+		{Name: "run", Text: func(r Reached) string { return r.Run }},
+		{Name: "reached", Brief: true, Flag: func(r Reached) bool { return r.Reached }},
+		{Name: "epoch", Brief: true, Optional: true, Count: func(r Reached) int { return r.Epoch }},
+		{Name: "step", Brief: true, Optional: true, Count: func(r Reached) int { return int(r.Step) }},
+		{Name: "seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.Seconds }},
+		{Name: "wall_seconds", Brief: true, Optional: true, Value: func(r Reached) float64 { return r.WallSeconds }},
+		{Name: "best", Brief: true, Value: func(r Reached) float64 { return r.Best }},
+		{Name: "point_seconds", Value: func(r Reached) float64 { return t.point(r).Seconds.Value }},
+		{Name: "point_seconds_low", Value: func(r Reached) float64 { return t.point(r).Seconds.Low }},
+		{Name: "point_seconds_high", Value: func(r Reached) float64 { return t.point(r).Seconds.High }},
 	}}
-	g.remarks = []string{t.Sentence}
+	g.Remarks = []string{t.Sentence}
 	for _, p := range t.Points {
-		g.remarks = append(g.remarks, fmt.Sprintf("%s at %s: %s", p.Series, plural(p.Workers, "worker"), p.text()))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.Count(p.Workers, "worker"), p.text()))
 	}
-	g.remarks = append(g.remarks, "seconds are of training; wall_seconds include validation too, as far as the log has it")
+	g.Remarks = append(g.Remarks, "seconds are of training; wall_seconds include validation too, as far as the log has it")
 	for _, p := range t.Problems {
-		g.remarks = append(g.remarks, "no row: "+p.String())
+		g.Remarks = append(g.Remarks, "no row: "+p.String())
 	}
 	return g
 }
@@ -266,20 +273,5 @@ func (t *TimeTo) point(r Reached) ReachedPoint {
 			return p
 		}
 	}
-	return ReachedPoint{Seconds: nothing()}
+	return ReachedPoint{Seconds: unknown()}
 }
-
-// Table has one row per run: series, workers, seed, run, reached, epoch, step,
-// seconds, wall_seconds, best, and point_seconds with _low and _high, which are
-// of all runs of the series at that worker count together. Epoch and step are 0
-// where there is none.
-func (t *TimeTo) Table() dataframe.DataFrame { return t.grid().table() }
-
-// String is the table for people.
-func (t *TimeTo) String() string { return t.grid().String() }
-
-// HTML is the table for a notebook's cell.
-func (t *TimeTo) HTML() string { return t.grid().html() }
-
-// Write writes the rows as "table", "csv" or "json".
-func (t *TimeTo) Write(w io.Writer, format string) error { return t.grid().write(w, format) }

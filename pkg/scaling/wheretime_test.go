@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"gonum.org/v1/gonum/stat"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -115,7 +114,7 @@ func TestWeakScalingPublished(t *testing.T) {
 		if math.Abs(last.Overhead.Value-want) > 0.005 || last.Size != 32 || len(o.Rows) != 6 {
 			t.Errorf("%s: overhead %.3f at %d nodes, published %.2f", series, last.Overhead.Value, last.Size, want)
 		}
-		wantLine(t, []string{o.Sentence}, "communication costs "+percent(math.Round(1000*last.Overhead.Value)/1000), "at 32 nodes", "at 1 node.")
+		wantLine(t, []string{o.Sentence}, "communication costs "+english.Percent(math.Round(1000*last.Overhead.Value)/1000), "at 32 nodes", "at 1 node.")
 		if o.Table().Err != nil || !strings.Contains(o.HTML(), "overhead") {
 			t.Error(o)
 		}
@@ -184,7 +183,7 @@ func TestTimeUseTrace(t *testing.T) {
 	near(t, "hidden", r.Hidden.Value, 2/2.0)
 	near(t, "data", r.Data.Value, 1/2.0)
 	near(t, "idle", r.Idle.Value, (1+5)/2.0)
-	if r.Ranks != 2 || r.Steps != 2 || r.Source != SourceTrace || len(s.Problems) > 0 {
+	if r.Ranks != 2 || r.Steps != 2 || r.Source != "trace" || len(s.Problems) > 0 {
 		t.Errorf("%+v, problems %v", r, s.Problems)
 	}
 	wantLine(t, []string{u.String()}, "55 % of a step is compute, 5 % waiting for data, 10 % exposed communication, 30 % idle; 50 % of the communication is hidden")
@@ -205,46 +204,6 @@ func TestTimeUseSteps(t *testing.T) {
 	if table := u.Table(); table.Err != nil || table.Nrow() != 3 || !strings.Contains(u.HTML(), "exposed_ms") {
 		t.Error(u)
 	}
-}
-
-// TestCoverProperties checks the arithmetic of covers against counting over a
-// grid of unit cells.
-func TestCoverProperties(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		draw := func(kind string) []runs.Span {
-			var out []runs.Span
-			for range rapid.IntRange(0, 6).Draw(rt, "spans") {
-				from := rapid.IntRange(0, 20).Draw(rt, "from")
-				out = append(out, runs.Span{Kind: kind, Start: float64(from), Seconds: float64(rapid.IntRange(0, 8).Draw(rt, "length"))})
-			}
-			return out
-		}
-		a, b := draw(runs.SpanCompute), draw(runs.SpanCommunication)
-		holds := func(spans []runs.Span, cell int) bool {
-			for _, s := range spans {
-				if s.Start <= float64(cell) && float64(cell) < s.Start+s.Seconds {
-					return true
-				}
-			}
-			return false
-		}
-		window := stretch{3, 15}
-		both, alone := 0.0, 0.0
-		for cell := 3; cell < 15; cell++ {
-			if holds(a, cell) && holds(b, cell) {
-				both++
-			} else if holds(a, cell) {
-				alone++
-			}
-		}
-		x, y := coverOf(a, runs.SpanCompute), coverOf(b, runs.SpanCommunication)
-		if got := x.and(y).within(window); got != both {
-			rt.Fatalf("%v and %v: %g, expected %g", x, y, got, both)
-		}
-		if got := x.minus(y).within(window); got != alone {
-			rt.Fatalf("%v minus %v: %g, expected %g", x, y, got, alone)
-		}
-	})
 }
 
 // TestStragglersTrace has 12 marked steps of 1 s of 3 ranks, each on a clock of
@@ -280,7 +239,7 @@ func TestStragglersTrace(t *testing.T) {
 	near(t, "late", late.LateSeconds, 0.05)
 	near(t, "cost", late.CostSeconds, 0.05)
 	near(t, "share", late.CostShare, 0.05)
-	if late.Source != SourceTrace || late.Steps != 12 || late.Last != 12 || !late.Straggler || g.Rows[0].Straggler || g.Rows[1].Straggler {
+	if late.Source != "trace" || late.Steps != 12 || late.Last != 12 || !late.Straggler || g.Rows[0].Straggler || g.Rows[1].Straggler {
 		t.Errorf("%s", g)
 	}
 	wantLine(t, []string{g.Sentence}, "rank 2 of trace is the last at the collective in 100 % of 12 steps (33.3 % by chance)", "50.00 ms a step (5 % of it)")

@@ -16,7 +16,7 @@ import (
 
 // scalingRule is that of a study, whose command of what to run next has all that
 // was set in the config of these runs.
-func scalingRule(s *scaling.Study, measure string) (*scaling.BatchRule, error) {
+func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
 	if measure == firstMeasure {
 		measure = ""
 	}

@@ -1,4 +1,4 @@
-// Package english puts numbers into sentences.
+// Package english puts numbers and lists into sentences.
 package english
 
 import (
@@ -27,4 +27,26 @@ func plural(noun string) string {
 		}
 	}
 	return noun + "s"
+}
+
+// List joins words: "1", "1 and 2", "1, 2 and 4".
+func List(words []string) string { return join(words, " and ") }
+
+// Either joins alternatives: "1", "1 or 2", "1, 2 or 4".
+func Either(words []string) string { return join(words, " or ") }
+
+func join(words []string, last string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + last + words[len(words)-1]
+}
+
+// Quoted lists names in quotes: `"ddp", "ring"`.
+func Quoted(names []string) string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = strconv.Quote(n)
+	}
+	return strings.Join(out, ", ")
 }

@@ -1,6 +1,9 @@
 package english
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestCount(t *testing.T) {
 	for _, c := range []struct {
@@ -20,6 +23,32 @@ func TestCount(t *testing.T) {
 	} {
 		if got := Count(c.n, c.noun); got != c.want {
 			t.Errorf("%d %s: %q, want %q", c.n, c.noun, got, c.want)
+		}
+	}
+}
+
+func TestLists(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{List(nil), ""},
+		{List([]string{"1"}), "1"},
+		{List([]string{"1", "2"}), "1 and 2"},
+		{List([]string{"1", "2", "4"}), "1, 2 and 4"},
+		{Either([]string{"csv", "json"}), "csv or json"},
+		{Quoted([]string{"ddp", "a\nb"}), `"ddp", "a\nb"`},
+		{Short(194.188), "194.2"},
+		{Short(0.0126), "0.0126"},
+		{Short(0.0000126), "1.26e-05"},
+		{Short(0), "0.000"},
+		{Interval(11.5, 12.401), "[11.50, 12.40]"},
+		{Interval(0.001, 0.002), "[0.001, 0.002]"},
+		{Interval(math.NaN(), 1), "-"},
+		{Percent(0.95), "95 %"},
+		{Percent(0.0512), "5.1 %"},
+		{PIs(0.032), "= 0.032"},
+		{PIs(1e-9), "< 0.0001"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
 		}
 	}
 }

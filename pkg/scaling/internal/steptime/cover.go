@@ -1,4 +1,4 @@
-package scaling
+package steptime
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package scaling
+package lrscaling
 
 import (
 	"fmt"
@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Values of BatchRule.How.
+// Values of Result.How.
 const (
 	HowRates   = "best rates"
 	HowQuality = "quality"
@@ -20,7 +23,7 @@ const (
 const oftenAtEnd = 0.05
 
 // decide names the rule, where the runs tell it from the others.
-func (o *BatchRule) decide() {
+func (o *Result) decide() {
 	if !math.IsNaN(o.Exponent.Value) {
 		left := o.within()
 		switch {
@@ -28,7 +31,7 @@ func (o *BatchRule) decide() {
 		case len(left) == 1:
 			o.Rule, o.How = left[0].name, HowRates
 		default:
-			o.Rule, o.How = RateOther, HowRates
+			o.Rule, o.How = RuleOther, HowRates
 		}
 		return
 	}
@@ -39,7 +42,7 @@ func (o *BatchRule) decide() {
 }
 
 // within are the rules whose exponent the interval holds.
-func (o *BatchRule) within() []rateRule {
+func (o *Result) within() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
@@ -47,7 +50,7 @@ func (o *BatchRule) within() []rateRule {
 
 // standing are the rules whose rates were tried: those that lose nothing beyond
 // noise, and those that do.
-func (o *BatchRule) standing() (left, rejected []RuleRow) {
+func (o *Result) standing() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
 		case len(r.Batches) == 0:
@@ -61,7 +64,7 @@ func (o *BatchRule) standing() (left, rejected []RuleRow) {
 }
 
 // say is the result in a sentence.
-func (o *BatchRule) say() string {
+func (o *Result) say() string {
 	text := []string{o.sayRule(), o.sayGood()}
 	if o.Rule == "" {
 		text = append(text, "the runs do not decide: "+strings.Join(o.next.why, "; "))
@@ -70,25 +73,25 @@ func (o *BatchRule) say() string {
 }
 
 // sayRule is what the runs say of the rule.
-func (o *BatchRule) sayRule() string {
+func (o *Result) sayRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
-		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", short(o.Exponent.Value))
+		text := fmt.Sprintf("the best learning rate goes with the global batch to the power %s", english.Short(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
-			text += " " + o.Exponent.interval()
+			text += " " + o.Exponent.Interval()
 		}
-		text += fmt.Sprintf(" (batches %s)", commas(numbers(o.fitted)))
+		text += fmt.Sprintf(" (batches %s)", english.List(numbers(o.fitted)))
 		var left []string
 		for _, r := range o.within() {
 			left = append(left, r.words)
 		}
 		switch {
-		case o.Rule == RateOther:
+		case o.Rule == RuleOther:
 			return text + ", which none of the constant rate (0), the √ rule (1/2) and the linear rule (1) is"
 		case o.Rule != "":
 			return fmt.Sprintf("%s holds: %s", left[0], text)
 		case len(left) > 1:
-			return text + ", which can be " + either(left)
+			return text + ", which can be " + english.Either(left)
 		}
 		return text
 	case o.Rule != "":
@@ -108,7 +111,7 @@ func (o *BatchRule) sayRule() string {
 	}
 	text := fmt.Sprintf("%s is the only rule whose rates were tried", names[0])
 	if len(names) > 1 {
-		text = commas(names) + " do equally well within noise"
+		text = english.List(names) + " do equally well within noise"
 	}
 	if len(rejected) > 0 {
 		text += "; " + o.sayRejected(rejected)
@@ -126,39 +129,39 @@ func wordsOf(rule string) string {
 }
 
 // sayRejected is what the rules that lose cost.
-func (o *BatchRule) sayRejected(rows []RuleRow) string {
+func (o *Result) sayRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
 		if math.IsInf(r.Worst.Value, 0) {
 			text = append(text, fmt.Sprintf("%s diverges at batch %d", wordsOf(r.Rule), r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", wordsOf(r.Rule), o.Measure, r.WorstBatch, short(r.Worst.Value), r.Worst.interval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", wordsOf(r.Rule), o.Measure, r.WorstBatch, english.Short(r.Worst.Value), r.Worst.Interval()))
 	}
-	return commas(text)
+	return english.List(text)
 }
 
 // sayGood is up to which batch the quality stays.
-func (o *BatchRule) sayGood() string {
+func (o *Result) sayGood() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
 		return o.Rows[slices.IndexFunc(o.Rows, func(r RateRow) bool { return r.GlobalBatch == batch })]
 	}
 	if o.Falls > 0 {
 		r := at(o.Falls)
-		if !finite(r.Quality.Value) {
+		if !observe.Finite(r.Quality.Value) {
 			return fmt.Sprintf("the %s holds up to batch %d: at %d every rate diverged", o.Measure, o.Good, o.Falls)
 		}
 		return fmt.Sprintf("the %s holds up to batch %d: at %d it is worse than at %d beyond noise (%s to %s, a change of %s %s)",
-			o.Measure, o.Good, o.Falls, first.GlobalBatch, short(first.Quality.Value), short(r.Quality.Value), short(r.Change.Value), r.Change.interval())
+			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Short(first.Quality.Value), english.Short(r.Quality.Value), english.Short(r.Change.Value), r.Change.Interval())
 	}
 	last := at(o.Good)
 	text := fmt.Sprintf("no batch up to the largest, %d, shows a worse %s beyond noise (%s at %d, %s at %d",
-		o.Good, o.Measure, short(first.Quality.Value), first.GlobalBatch, short(last.Quality.Value), last.GlobalBatch)
+		o.Good, o.Measure, english.Short(first.Quality.Value), first.GlobalBatch, english.Short(last.Quality.Value), last.GlobalBatch)
 	if math.IsNaN(last.Change.Low) {
 		return text + "; single runs tell no noise)"
 	}
-	return text + fmt.Sprintf(", a change of %s %s)", short(last.Change.Value), last.Change.interval())
+	return text + fmt.Sprintf(", a change of %s %s)", english.Short(last.Change.Value), last.Change.Interval())
 }
 
 // sweep is what is to be run next.
@@ -181,7 +184,7 @@ const (
 )
 
 // advise plans the runs that would decide.
-func (o *BatchRule) advise() {
+func (o *Result) advise() {
 	if o.Rule != "" {
 		return
 	}
@@ -204,7 +207,7 @@ func (o *BatchRule) advise() {
 }
 
 // moreRates adds the rates between which the best one must lie.
-func (o *BatchRule) moreRates(n *sweep, low, high float64) {
+func (o *Result) moreRates(n *sweep, low, high float64) {
 	var few, above, below []string
 	for _, r := range o.Rows {
 		name := strconv.Itoa(r.GlobalBatch)
@@ -238,7 +241,7 @@ func (o *BatchRule) moreRates(n *sweep, low, high float64) {
 		n.rates = append(n.rates, low/2, low/4)
 	}
 	if len(above)+len(below) == 0 && o.edge > oftenAtEnd {
-		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", percent(math.Round(100*o.edge)/100)))
+		n.why = append(n.why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edge)/100)))
 		n.rates = append(n.rates, low/2, 2*high)
 	}
 }
@@ -247,7 +250,7 @@ func batchNames(names []string) string {
 	if len(names) == 1 {
 		return "batch " + names[0]
 	}
-	return "batches " + commas(names)
+	return "batches " + english.List(names)
 }
 
 func has(names []string) string {
@@ -257,14 +260,9 @@ func has(names []string) string {
 	return "have"
 }
 
-// either joins alternatives.
-func either(names []string) string {
-	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
-}
-
 // moreSeeds adds the seeds that would narrow the interval to one rule: by half
 // the distance between two of them, if the spread stays.
-func (o *BatchRule) moreSeeds(n *sweep) {
+func (o *Result) moreSeeds(n *sweep) {
 	now := 0
 	for _, t := range o.Tried {
 		if now == 0 || t.Runs < now {
@@ -280,13 +278,13 @@ func (o *BatchRule) moreSeeds(n *sweep) {
 	case half > 0:
 		const enough = 0.2 // of exponents that are 1/2 apart
 		want = min(mostSeeds, max(now+1, int(math.Ceil(float64(now)*(half/enough)*(half/enough)))))
-		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", plural(now, "seed")))
+		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate leave the exponent open", english.Count(now, "seed")))
 		if want == mostSeeds {
 			n.why = append(n.why, "a wider range of batches tells it better than many more seeds")
 			n.batches = append(n.batches, o.further(n.each))
 		}
 	default:
-		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", plural(now, "seed")))
+		n.why = append(n.why, fmt.Sprintf("%s of each batch and rate show no difference", english.Count(now, "seed")))
 		want = min(mostSeeds, 2*now)
 	}
 	for seed := int64(1); len(n.seeds) < want; seed++ {
@@ -300,7 +298,7 @@ func (o *BatchRule) moreSeeds(n *sweep) {
 // further is a batch that widens the range over which the exponent is found:
 // beyond the largest, or where the quality falls there below the smallest, if
 // there is one that the workers can share (each samples at a time).
-func (o *BatchRule) further(each int) int {
+func (o *Result) further(each int) int {
 	if half := o.Rows[0].GlobalBatch / 2; o.Falls > 0 && half >= each && half%each == 0 {
 		return half
 	}
@@ -308,7 +306,7 @@ func (o *BatchRule) further(each int) int {
 }
 
 // place takes from the runs what the next ones share with them.
-func (o *BatchRule) place(n *sweep) {
+func (o *Result) place(n *sweep) {
 	scaled := false
 	for _, t := range o.Tried {
 		for _, r := range t.places {
@@ -347,14 +345,15 @@ func (o *BatchRule) place(n *sweep) {
 	}
 }
 
-// Next is the command whose runs would decide, empty where these do. Runs that
+// Next returns the command whose runs would decide, empty if these do. Launch is
+// how it begins; empty means by the name of the config that the runs had. Runs that
 // are there already are left out by its --resume.
-func (o *BatchRule) Next() string {
+func (o *Result) Next(launch string) string {
 	n := o.next
 	if o.Rule != "" || len(n.batches) == 0 {
 		return ""
 	}
-	command := o.Launch
+	command := launch
 	if command == "" {
 		command = "lockstep launch"
 		if n.config != "" {
@@ -376,14 +375,14 @@ func (o *BatchRule) Next() string {
 		seeds = append(seeds, strconv.FormatInt(s, 10))
 	}
 	for _, r := range n.rates {
-		rates = append(rates, rateText(r))
+		rates = append(rates, RateText(r))
 	}
 	return fmt.Sprintf("%s --workers %d --seeds %s --vary batch=%s --vary optimizer.learning_rate=%s --resume",
 		command, n.workers, strings.Join(seeds, ","), strings.Join(numbers(batches), ","), strings.Join(rates, ","))
 }
 
-// rateText is a learning rate for people and for a command.
-func rateText(v float64) string {
+// RateText formats a learning rate for people and for a command.
+func RateText(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 4, 64)
 	exact, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.Abs(v) >= 1e-4 && math.Abs(v) < 1e6 {

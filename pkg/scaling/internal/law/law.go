@@ -1,4 +1,6 @@
-package scaling
+// Package law fits the laws of scaling to the throughput of runs, and a model of
+// the all-reduce to its time.
+package law
 
 import (
 	"fmt"
@@ -9,10 +11,10 @@ import (
 
 // Names of the laws, as Fit.Law has them.
 const (
-	LawLinear    = "linear"
-	LawAmdahl    = "amdahl"
-	LawGustafson = "gustafson"
-	LawUSL       = "usl"
+	Linear    = "linear"
+	Amdahl    = "amdahl"
+	Gustafson = "gustafson"
+	USL       = "usl"
 )
 
 // law is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the
@@ -45,24 +47,24 @@ type parameter struct {
 func laws() []law {
 	return []law{
 		{
-			name: LawLinear, formula: "X(n) = λ·n",
+			name: Linear, formula: "X(n) = λ·n",
 			g:      func(n float64, _ []float64) float64 { return n },
 			slopes: func(float64, []float64) []float64 { return nil },
 		},
 		{
-			name: LawAmdahl, formula: "X(n) = λ·n / (1 + σ·(n−1))",
+			name: Amdahl, formula: "X(n) = λ·n / (1 + σ·(n−1))",
 			parameters: []parameter{{"σ", "serial share of the work of one", true, []float64{0.003, 0.1}}},
 			g:          func(n float64, p []float64) float64 { return n / (1 + p[0]*(n-1)) },
 			slopes:     func(n float64, p []float64) []float64 { return []float64{-(n - 1) / (1 + p[0]*(n-1))} },
 		},
 		{
-			name: LawGustafson, formula: "X(n) = λ·(n − α·(n−1))",
+			name: Gustafson, formula: "X(n) = λ·(n − α·(n−1))",
 			parameters: []parameter{{"α", "serial share of the time of n", true, []float64{0.003, 0.1}}},
 			g:          func(n float64, p []float64) float64 { return n - p[0]*(n-1) },
 			slopes:     func(n float64, p []float64) []float64 { return []float64{-(n - 1) / (n - p[0]*(n-1))} },
 		},
 		{
-			name: LawUSL, formula: "X(n) = λ·n / (1 + σ·(n−1) + κ·n·(n−1))",
+			name: USL, formula: "X(n) = λ·n / (1 + σ·(n−1) + κ·n·(n−1))",
 			parameters: []parameter{
 				{"σ", "contention: share of the work of one that is serial", true, []float64{0.003, 0.1}},
 				{"κ", "coherency: cost of each pair that must agree, in work of one", false, []float64{1e-5, 1e-3}},
@@ -76,10 +78,10 @@ func laws() []law {
 	}
 }
 
-// observation is the throughput of a run.
-type observation struct {
-	size float64 // workers or nodes
-	rate float64 // per second, above 0
+// Observation is the throughput of a run.
+type Observation struct {
+	Size float64 // workers or nodes
+	Rate float64 // per second, above 0
 }
 
 // inside maps any number to the parameter's range: u² is never negative, and
@@ -110,20 +112,20 @@ func (l law) theta(u []float64) []float64 {
 
 // lambda is the logarithm of λ that fits best, with the sum of the squared
 // residuals of the logarithms: measured times vary by factors.
-func (l law) lambda(data []observation, theta []float64) (lnLambda, rss float64) {
+func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
-		lnLambda += math.Log(d.rate / l.g(d.size, theta))
+		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))
 	}
 	lnLambda /= float64(len(data))
 	for _, d := range data {
-		r := math.Log(d.rate/l.g(d.size, theta)) - lnLambda
+		r := math.Log(d.Rate/l.g(d.Size, theta)) - lnLambda
 		rss += r * r
 	}
 	return lnLambda, rss
 }
 
 // fit finds the parameters with the least squares, from several starts.
-func (l law) fit(data []observation) (lnLambda float64, theta []float64, rss float64, err error) {
+func (l law) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
 	if len(l.parameters) == 0 {
 		lnLambda, rss = l.lambda(data, nil)
 		return lnLambda, nil, rss, nil

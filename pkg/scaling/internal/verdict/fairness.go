@@ -1,75 +1,83 @@
-package scaling
+package verdict
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
-// trait is something that runs have.
-type trait struct {
+// Trait is something that runs have.
+type Trait struct {
 	what  string
 	value func(runs.Run) string // empty where unknown
 }
 
 // work are the traits that must be equal for times to be compared, whatever the
 // runs were made to compare.
-func work() []trait {
-	return []trait{
+func work() []Trait {
+	return []Trait{
 		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
 		{"training samples", func(r runs.Run) string { return known(r.Info.SamplesPerEpoch) }},
 		{"parameters", func(r runs.Run) string { return known(r.Info.Parameters) }},
-		{"model", func(r runs.Run) string { return document(r, "model") }},
-		{"data", func(r runs.Run) string { return document(r, "data") }},
+		{"model", func(r runs.Run) string { return observe.Config(r, "model") }},
+		{"data", func(r runs.Run) string { return observe.Config(r, "data") }},
 		{"device", func(r runs.Run) string { return r.Info.Accelerator }},
 		{"host", func(r runs.Run) string { return r.Info.Host.Name }},
 	}
 }
 
 // batchOfWorker and samplesOfEpoch must be equal at equal numbers of workers.
-func batchOfWorker() trait {
-	return trait{"batch per worker", func(r runs.Run) string {
-		each, _ := batches(r)
+func batchOfWorker() Trait {
+	return Trait{"batch per worker", func(r runs.Run) string {
+		each, _ := observe.Batches(r)
 		return known(each)
 	}}
 }
 
-func samplesOfEpoch() trait {
-	return trait{"the samples of an epoch", func(r runs.Run) string { return known(samplesOf(r)) }}
+func samplesOfEpoch() Trait {
+	return Trait{"the samples of an epoch", func(r runs.Run) string { return known(observe.SamplesPerEpoch(r)) }}
 }
 
-// compare notes where the runs of a series differ in what must be equal for
+// Unfairness returns notes on where the runs of a series differ in what must be equal for
 // their times to be compared, and runs that look like the same one twice.
-func (s *Study) compare(g seriesRuns) {
+func Unfairness(g observe.Series, mode Mode) []string {
+	var notes notes
 	for _, c := range append(work(),
-		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
-		trait{"collective", func(r runs.Run) string {
+		Trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		Trait{"collective", func(r runs.Run) string {
 			if r.Info.Workers < 2 { // it has none
 				return ""
 			}
 			return r.Info.Collective
 		}}) {
-		s.compareValue(g, c)
+		notes.compareValue(g, c)
 	}
-	if s.Mode(g.name).Batch == neitherFixed || sameCount(g) { // weak and strong scaling let one of them grow
-		s.compareValue(g, batchOfWorker())
+	if mode.Batch == NeitherFixed || sameCount(g) { // weak and strong scaling let one of them grow
+		notes.compareValue(g, batchOfWorker())
 	}
-	s.compareSamples(g)
-	s.compareRepeats(g)
+	notes.compareSamples(g, mode)
+	notes.compareRepeats(g)
+	return notes
 }
 
+// notes are sentences on a series.
+type notes []string
+
+func (n *notes) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
+
 // compareRepeats notes the runs that look like the same one several times.
-func (s *Study) compareRepeats(g seriesRuns) {
+func (n *notes) compareRepeats(g observe.Series) {
 	type place struct {
 		workers int
 		seed    int64
 	}
 	same := map[place][]string{}
 	var order []place
-	for _, r := range g.runs {
+	for _, r := range g.Runs {
 		p := place{r.Info.Workers, r.Info.Seed}
 		if same[p] == nil {
 			order = append(order, p)
@@ -78,64 +86,64 @@ func (s *Study) compareRepeats(g seriesRuns) {
 	}
 	for _, p := range order {
 		if dirs := same[p]; len(dirs) > 1 {
-			s.note("series %s: %s and %s have the same workers (%d) and seed (%d); they count as repeats",
-				g.name, dirs[0], strings.Join(dirs[1:], ", "), p.workers, p.seed)
+			n.add("series %s: %s and %s have the same workers (%d) and seed (%d); they count as repeats",
+				g.Name, dirs[0], strings.Join(dirs[1:], ", "), p.workers, p.seed)
 		}
 	}
 }
 
 // sameCount says whether all runs of the series have as many workers.
-func sameCount(g seriesRuns) bool {
-	return !slices.ContainsFunc(g.runs, func(r runs.Run) bool { return r.Info.Workers != g.runs[0].Info.Workers })
+func sameCount(g observe.Series) bool {
+	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
 // compareSamples notes that the samples of an epoch are neither the same in
 // every run nor in proportion to the workers, or differ between repeats.
-func (s *Study) compareSamples(g seriesRuns) {
-	if s.Mode(g.name).Samples == neitherFixed {
-		s.compareValue(g, samplesOfEpoch())
+func (n *notes) compareSamples(g observe.Series, mode Mode) {
+	if mode.Samples == NeitherFixed {
+		n.compareValue(g, samplesOfEpoch())
 		return
 	}
 	byWorkers := map[int]runs.Run{}
-	for _, r := range g.runs {
+	for _, r := range g.Runs {
 		first, seen := byWorkers[r.Info.Workers]
 		if !seen {
 			byWorkers[r.Info.Workers] = r
 			continue
 		}
-		if a, b := samplesOf(first), samplesOf(r); a > 0 && b > 0 && a != b && !failed(first) && !failed(r) {
-			s.note("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
-				g.name, plural(r.Info.Workers, "worker"), a, runName(first), b, runName(r))
+		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.Failed(first) && !observe.Failed(r) {
+			n.add("series %s: the samples of an epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
+				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.Name(first), b, observe.Name(r))
 			return
 		}
 	}
 }
 
 // compareValue notes the values of one thing, and the first run with each.
-func (s *Study) compareValue(g seriesRuns, c trait) {
+func (n *notes) compareValue(g observe.Series, c Trait) {
 	var values, where []string
-	for _, r := range g.runs {
+	for _, r := range g.Runs {
 		v := c.value(r)
 		if v != "" && !slices.Contains(values, v) {
 			values = append(values, v)
 			if len(v) > 40 { // a document: its text says too much for a line
-				where = append(where, runName(r))
+				where = append(where, observe.Name(r))
 			} else {
-				where = append(where, fmt.Sprintf("%s in %s", v, runName(r)))
+				where = append(where, fmt.Sprintf("%s in %s", v, observe.Name(r)))
 			}
 		}
 	}
 	if len(values) > 1 {
-		s.note("series %s: %s differs between runs (%s); compare their times with care", g.name, c.what, strings.Join(where, ", "))
+		n.add("series %s: %s differs between runs (%s); compare their times with care", g.Name, c.what, strings.Join(where, ", "))
 	}
 }
 
 // differences are the traits in which two cells of equally many workers differ
 // though they should not, with the values where these are short.
-func differences(a, b cell) []string {
+func differences(a, b observe.Cell) []string {
 	var out []string
-	for _, c := range append([]trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
-		x, y := c.values(a.runs), c.values(b.runs)
+	for _, c := range append([]Trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
+		x, y := c.values(a.Runs), c.values(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
 		}
@@ -153,7 +161,7 @@ func differences(a, b cell) []string {
 }
 
 // values are the different ones that runs have, sorted.
-func (c trait) values(all []runs.Run) []string {
+func (c Trait) values(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
 		if v := c.value(r); v != "" && !slices.Contains(out, v) {
@@ -170,17 +178,4 @@ func known(n int) string {
 		return ""
 	}
 	return fmt.Sprint(n)
-}
-
-// document is a part of the config as text, with its keys in order.
-func document(r runs.Run, key string) string {
-	part, ok := r.Info.Config[key]
-	if !ok {
-		return ""
-	}
-	text, err := json.Marshal(part)
-	if err != nil {
-		return ""
-	}
-	return string(text)
 }

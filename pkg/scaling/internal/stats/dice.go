@@ -1,15 +1,15 @@
-package scaling
+package stats
 
 import (
 	"math/rand/v2"
 	"sync"
 )
 
-// dice are the random draws of a study's bootstraps: they are drawn once for
+// Dice are the random draws of a study's bootstraps: they are drawn once for
 // each number of runs, and are the same in every program, so that the same
 // logs give the same intervals to the last digit, and a study of a thousand
 // runs does not draw them again for each of its numbers.
-type dice struct {
+type Dice struct {
 	mu    sync.Mutex
 	rolls map[rollKey]*rolls
 }
@@ -27,10 +27,11 @@ type rolls struct {
 	noise []float64
 }
 
-func newDice() *dice { return &dice{rolls: map[rollKey]*rolls{}} }
+// NewDice returns dice that have not been rolled.
+func NewDice() *Dice { return &Dice{rolls: map[rollKey]*rolls{}} }
 
 // of are the draws of a side with n runs. They must not be changed.
-func (d *dice) of(side, n int) *rolls {
+func (d *Dice) of(side, n int) *rolls {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := rollKey{side, n}
@@ -38,7 +39,7 @@ func (d *dice) of(side, n int) *rolls {
 		return r
 	}
 	rng := rand.New(rand.NewPCG(uint64(side), uint64(n)))
-	r := &rolls{pick: make([]int32, resamples*n), noise: make([]float64, resamples*n)}
+	r := &rolls{pick: make([]int32, Resamples*n), noise: make([]float64, Resamples*n)}
 	for i := range r.pick {
 		r.pick[i], r.noise[i] = int32(rng.IntN(n)), rng.NormFloat64()
 	}

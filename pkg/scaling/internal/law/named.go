@@ -1,4 +1,4 @@
-package scaling
+package law
 
 import (
 	"cmp"
@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 const (
@@ -60,12 +60,12 @@ func (f *Fits) doubt(law *Fit) string {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
 		}
-		return fmt.Sprintf("its R² is %s: it explains the measurements no better than one throughput for all of them", short(law.R2))
+		return fmt.Sprintf("its R² is %s: it explains the measurements no better than one throughput for all of them", english.Short(law.R2))
 	}
 	residuals := make([]float64, len(f.measured))
 	sizes := make([]float64, len(f.measured))
 	for i, m := range f.measured {
-		sizes[i], residuals[i] = m.size, math.Log(m.rate/law.Rate(m.size))
+		sizes[i], residuals[i] = m.Size, math.Log(m.Rate/law.Rate(m.Size))
 	}
 	first, last := 0, len(residuals)-1
 	if math.Abs(residuals[last]-residuals[first]) > math.Log(endsAgree) {
@@ -83,11 +83,11 @@ func (f *Fits) doubt(law *Fit) string {
 	if residuals[high]-residuals[low] > math.Log(sizesAgree) {
 		return f.disagrees(law, min(low, high), max(low, high))
 	}
-	if len(sizes) < trendCounts || residuals[high]-residuals[low] < exact {
+	if len(sizes) < trendCounts || residuals[high]-residuals[low] < exactFitTolerance {
 		return ""
 	}
-	if rho, p := spearman(sizes, residuals); p < trendP {
-		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.rule.unit(), short(rho), pIs(p))
+	if rho, p := stats.Spearman(sizes, residuals); p < trendP {
+		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Short(rho), english.PIs(p))
 	}
 	return ""
 }
@@ -96,58 +96,20 @@ func (f *Fits) doubt(law *Fit) string {
 func (f *Fits) disagrees(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s the measured speed-up is %s, the law's %s",
-		a.size, f.rule.units(int(b.size)), short(b.rate/a.rate), short(law.Rate(b.size)/law.Rate(a.size)))
+		a.Size, f.series.units(int(b.Size)), english.Short(b.Rate/a.Rate), english.Short(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// centers returns the throughput at each size as the study's rule makes one of
+// centers returns the throughput at each size as the estimator makes one of
 // repeated runs, in ascending order of the sizes.
-func (s *Study) centers(data []observation) []observation {
+func centers(s Series) []Observation {
 	rates := map[float64][]float64{}
-	for _, d := range data {
-		rates[d.size] = append(rates[d.size], d.rate)
+	for _, d := range s.Runs {
+		rates[d.Size] = append(rates[d.Size], d.Rate)
 	}
-	var out []observation
+	var out []Observation
 	for size, r := range rates {
-		out = append(out, observation{size, s.intervals(true).center(r)})
+		out = append(out, Observation{size, s.By.Center(r)})
 	}
-	slices.SortFunc(out, func(a, b observation) int { return cmp.Compare(a.size, b.size) })
-	return out
-}
-
-// spearman returns Spearman's rank correlation of x and y and its two-sided p by
-// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods,
-// 1948, ch. 4), as scipy.stats.spearmanr computes it. Ties get the mean of their
-// ranks. It needs three values or more; of equal values p is 1.
-func spearman(x, y []float64) (rho, p float64) {
-	rho = stat.Correlation(ranks(x), ranks(y), nil)
-	n := float64(len(x))
-	switch {
-	case math.IsNaN(rho):
-		return 0, 1
-	case math.Abs(rho) >= 1-1e-12:
-		return rho, 0
-	}
-	t := math.Abs(rho) * math.Sqrt((n-2)/(1-rho*rho))
-	return rho, 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 2}.Survival(t)
-}
-
-// ranks returns the ranks of values from 1, ties with the mean of their ranks.
-func ranks(values []float64) []float64 {
-	order := make([]int, len(values))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
-	out := make([]float64, len(values))
-	for i := 0; i < len(order); {
-		j := i
-		for j < len(order) && values[order[j]] == values[order[i]] {
-			j++
-		}
-		for k := i; k < j; k++ {
-			out[order[k]] = float64(i+j+1) / 2 // the mean of ranks i+1 to j
-		}
-		i = j
-	}
+	slices.SortFunc(out, func(a, b Observation) int { return cmp.Compare(a.Size, b.Size) })
 	return out
 }

@@ -1,4 +1,4 @@
-package scaling
+package lrscaling
 
 import (
 	"errors"
@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 // draws are resampled centres of each rate's quality: a row a resample, a column
 // one of Tried (NaN for rates that diverged). Nil where no rate has two runs.
-func (o *BatchRule) draws(s *Study) [][]float64 {
-	b := s.intervals(false)
+func (o *Result) draws() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
 		if len(t.values) > 1 {
@@ -24,31 +25,26 @@ func (o *BatchRule) draws(s *Study) [][]float64 {
 		return nil
 	}
 	pooled := math.Sqrt(variance / n)
-	out := make([][]float64, resamples)
+	out := make([][]float64, stats.Resamples)
 	for i := range out {
 		out[i] = make([]float64, len(o.Tried))
 	}
 	for k, t := range o.Tried {
-		if !finite(t.Quality.Value) {
+		if !observe.Finite(t.Quality.Value) {
 			for i := range out {
 				out[i][k] = math.NaN()
 			}
 			continue
 		}
-		one := b.sample(t.values)
-		if len(t.values) == 1 {
-			one.noise = pooled
-		}
-		one.rolled(b.dice, 2+k) // independent of the other rates'
-		for i := range out {
-			out[i][k] = b.draw(&one, i)
+		for i, v := range o.by.Draws(t.values, pooled, 2+k) { // independent of the other rates'
+			out[i][k] = v
 		}
 	}
 	return out
 }
 
 // of are the rates of a batch, as a range of Tried.
-func (o *BatchRule) of(batch int) (from, to int) {
+func (o *Result) of(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
 	}
@@ -58,7 +54,7 @@ func (o *BatchRule) of(batch int) (from, to int) {
 // best is the best rate of a batch by the qualities of Tried: the log2 of the
 // interpolated one, the index of the best tried, and whether that is at an end.
 // Index −1: all rates diverged.
-func (o *BatchRule) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
+func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
 	from, to := o.of(batch)
 	score := func(k int) float64 {
 		v := quality(k)
@@ -135,12 +131,12 @@ func vertex(x, y []float64) float64 {
 }
 
 // rates makes the rows.
-func (o *BatchRule) rates(s *Study, batches []int, draws [][]float64) error {
+func (o *Result) rates(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
 	var baseRate float64
 	for _, batch := range batches {
-		row := RateRow{GlobalBatch: batch, Best: nothing(), Quality: nothing(), Change: nothing(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
+		row := RateRow{GlobalBatch: batch, Best: stats.Unknown(), Quality: stats.Unknown(), Change: stats.Unknown(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
 		from, to := o.of(batch)
 		row.Rates = to - from
 		for _, t := range o.Tried[from:to] {
@@ -163,7 +159,7 @@ func (o *BatchRule) rates(s *Study, batches []int, draws [][]float64) error {
 				around[i], _, _ = o.best(batch, func(k int) float64 { return d[k] })
 				around[i] -= log2
 			}
-			low, high := o.interval(around, o.freedom(batch))
+			low, high := o.by.Widened(around, o.freedom(batch))
 			row.Best.Low, row.Best.High = math.Exp2(log2+low), math.Exp2(log2+high)
 		}
 		if base == nil {
@@ -171,7 +167,7 @@ func (o *BatchRule) rates(s *Study, batches []int, draws [][]float64) error {
 		}
 		row.Change.Value = t.Quality.Value - base.Quality.Value
 		if t != base {
-			row.Change.Low, row.Change.High = s.intervals(false).difference(t.values, base.values)
+			row.Change.Low, row.Change.High = o.by.Difference(t.values, base.values)
 		}
 		for i, to := range []*float64{&row.Constant, &row.Sqrt, &row.Linear} {
 			*to = rateRules()[i].at(batch, base.GlobalBatch, baseRate)
@@ -183,9 +179,9 @@ func (o *BatchRule) rates(s *Study, batches []int, draws [][]float64) error {
 }
 
 // good finds up to which batch the quality does not fall.
-func (o *BatchRule) good() {
+func (o *Result) good() {
 	for _, r := range o.Rows {
-		if !finite(r.Quality.Value) || o.worse(r.Change) {
+		if !observe.Finite(r.Quality.Value) || o.worse(r.Change) {
 			o.Falls = r.GlobalBatch
 			return
 		}
@@ -194,7 +190,7 @@ func (o *BatchRule) good() {
 }
 
 // worse says whether a change of quality is for the worse, beyond noise.
-func (o *BatchRule) worse(change Span) bool {
+func (o *Result) worse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
 	}
@@ -203,7 +199,7 @@ func (o *BatchRule) worse(change Span) bool {
 
 // freedom are the degrees of freedom of the deviations behind the rates of some
 // batches.
-func (o *BatchRule) freedom(batches ...int) float64 {
+func (o *Result) freedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
 		if slices.Contains(batches, t.GlobalBatch) {
@@ -213,24 +209,12 @@ func (o *BatchRule) freedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// interval is that of resampled distances from a value, widened as bootstrap's.
-func (o *BatchRule) interval(distances []float64, freedom float64) (low, high float64) {
-	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
-	if len(distances) == 0 {
-		return math.NaN(), math.NaN()
-	}
-	slices.Sort(distances)
-	tail := (1 - o.rule.level()) / 2
-	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
-	return wider * stat.Quantile(tail, stat.LinInterp, distances, nil), wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
-}
-
 // fit finds the exponent over the batches that tell a best rate of their own.
-func (o *BatchRule) fit(draws [][]float64) {
-	o.Exponent = nothing()
+func (o *Result) fit(draws [][]float64) {
+	o.Exponent = stats.Unknown()
 	var x []float64
 	for _, r := range o.Rows {
-		if r.Bound == "" && finite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
+		if r.Bound == "" && observe.Finite(r.Best.Value) && (o.Falls == 0 || r.GlobalBatch < o.Falls) {
 			o.fitted = append(o.fitted, r.GlobalBatch)
 			x = append(x, math.Log2(float64(r.GlobalBatch)))
 		}
@@ -261,7 +245,7 @@ func (o *BatchRule) fit(draws [][]float64) {
 			o.edge += 1 / float64(len(draws))
 		}
 	}
-	low, high := o.interval(distances, o.freedom(o.fitted...))
+	low, high := o.by.Widened(distances, o.freedom(o.fitted...))
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
@@ -271,12 +255,12 @@ const nearRate = 0.05
 
 // compareRules looks how each rule's rates fared, from the best rate tried at
 // the smallest batch.
-func (o *BatchRule) compareRules(s *Study) {
+func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.best(o.Rows[0].GlobalBatch, tried)
 	first := o.Tried[base]
 	for _, rule := range rateRules() {
-		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: nothing()}
+		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: stats.Unknown()}
 		for _, r := range o.Rows[1:] {
 			_, best, _ := o.best(r.GlobalBatch, tried)
 			from, to := o.of(r.GlobalBatch)
@@ -287,7 +271,7 @@ func (o *BatchRule) compareRules(s *Study) {
 					continue
 				}
 				row.Batches = append(row.Batches, r.GlobalBatch)
-				row.take(o, s, t, o.Tried[best])
+				row.take(o, t, o.Tried[best])
 				break
 			}
 		}
@@ -296,8 +280,8 @@ func (o *BatchRule) compareRules(s *Study) {
 }
 
 // take counts the rate t of a rule against the best one of its batch.
-func (r *RuleRow) take(o *BatchRule, s *Study, t, best TriedRate) {
-	loss := Span{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
+func (r *RuleRow) take(o *Result, t, best TriedRate) {
+	loss := stats.Estimate{Value: t.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: t.Runs}
 	rejected := t.Diverged > 0
 	switch {
 	case rejected:
@@ -306,7 +290,7 @@ func (r *RuleRow) take(o *BatchRule, s *Study, t, best TriedRate) {
 			loss.Value = math.Inf(1)
 		}
 	case t.LearningRate != best.LearningRate:
-		loss.Low, loss.High = s.intervals(false).difference(t.values, best.values)
+		loss.Low, loss.High = o.by.Difference(t.values, best.values)
 		rejected = o.worse(loss)
 	default:
 		loss.Low, loss.High = 0, 0

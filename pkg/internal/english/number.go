@@ -1,0 +1,70 @@
+package english
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// exponentBelow is the absolute value below which Short writes an exponent.
+const exponentBelow = 1e-2
+
+// Short formats a number in about four digits: "194.2", "0.0126", "1.2e-05".
+func Short(v float64) string {
+	if a := math.Abs(v); a > 0 && a < exponentBelow {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
+}
+
+// Decimals returns how many decimals leave about four digits of v.
+func Decimals(v float64) int {
+	switch a := math.Abs(v); {
+	case a >= 1000:
+		return 0
+	case a >= 100:
+		return 1
+	case a >= 10:
+		return 2
+	case a != 0 && a < 0.1:
+		return 4
+	}
+	return 3
+}
+
+// Interval formats an interval, both ends with the same decimals: "[11.52, 12.40]".
+// It returns "-" if an end is NaN.
+func Interval(low, high float64) string {
+	if math.IsNaN(low) || math.IsNaN(high) {
+		return "-"
+	}
+	if max(math.Abs(low), math.Abs(high)) < exponentBelow {
+		return fmt.Sprintf("[%s, %s]", Short(low), Short(high))
+	}
+	d := max(Decimals(low), Decimals(high))
+	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))
+}
+
+// Percent formats a share or a level in percent, with one decimal unless that
+// is 0: Percent(0.95) is "95 %".
+func Percent(share float64) string {
+	text := strconv.FormatFloat(100*share, 'f', 1, 64)
+	return strings.TrimSuffix(text, ".0") + " %"
+}
+
+// P formats a probability in two digits: "0.032", "< 0.0001".
+func P(p float64) string {
+	if p < 0.0001 {
+		return "< 0.0001"
+	}
+	return fmt.Sprintf("%.2g", p)
+}
+
+// PIs formats a probability for use after the letter p: "= 0.032", "< 0.0001".
+func PIs(p float64) string {
+	if text := P(p); text[0] == '<' {
+		return text
+	}
+	return "= " + P(p)
+}

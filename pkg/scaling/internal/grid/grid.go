@@ -1,0 +1,285 @@
+// Package grid shows rows of results as a table: for people, in files, as a
+// DataFrame.
+package grid
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
+
+	"lockstep/pkg/internal/clean"
+	"lockstep/pkg/internal/english"
+)
+
+// Formats of Study.Write and of the other results' Write.
+const (
+	FormatTable = "table"
+	FormatCSV   = "csv"
+	FormatJSON  = "json"
+)
+
+// Grid is a table of results with what must be said beside it. Every result
+// of the package shows itself through one.
+type Grid[T any] struct {
+	What    string // in errors: "write <what>"
+	Rows    []T
+	Columns []Column[T]
+	Remarks []string // lines below the table for people
+}
+
+// Column is one of a grid: exactly one of Text, Count, Value and Flag is set.
+type Column[T any] struct {
+	Name  string
+	Text  func(T) string
+	Count func(T) int
+	Value func(T) float64
+	Flag  func(T) bool
+
+	Brief    bool           // shown where people read
+	Optional bool           // but not where no row has a value (or a count above 0)
+	Title    string         // for people, where it is not the name
+	Show     func(T) string // for people, where it is not the rounded cell
+	People   bool           // for people alone: in no file and no DataFrame
+}
+
+// cell is the column's cell of a CSV: the shortest number that reads back
+// exactly, empty where nothing was measured.
+func (c Column[T]) cell(row T) string {
+	switch {
+	case c.Text != nil:
+		return c.Text(row)
+	case c.Count != nil:
+		return strconv.Itoa(c.Count(row))
+	case c.Flag != nil:
+		return strconv.FormatBool(c.Flag(row))
+	case math.IsNaN(c.Value(row)):
+		return ""
+	}
+	return strconv.FormatFloat(c.Value(row), 'g', -1, 64)
+}
+
+// says whether the row has something in an optional column.
+func (c Column[T]) says(row T) bool {
+	switch {
+	case c.Text != nil:
+		return c.Text(row) != ""
+	case c.Count != nil:
+		return c.Count(row) != 0
+	case c.Flag != nil:
+		return c.Flag(row)
+	}
+	return !math.IsNaN(c.Value(row))
+}
+
+// forPeople is the cell that people read.
+func (c Column[T]) forPeople(row T) string {
+	if c.Show != nil {
+		if !c.says(row) {
+			return "-"
+		}
+		return c.Show(row)
+	}
+	cell := c.cell(row)
+	if c.Value != nil && cell != "" {
+		cell = english.Short(c.Value(row))
+	}
+	if cell == "" {
+		return "-"
+	}
+	return cell
+}
+
+// files are the columns of a CSV, a JSON document and a DataFrame.
+func (g Grid[T]) files() []Column[T] {
+	var cols []Column[T]
+	for _, c := range g.Columns {
+		if !c.People {
+			cols = append(cols, c)
+		}
+	}
+	return cols
+}
+
+// Table returns the grid as a DataFrame.
+func (g Grid[T]) Table() dataframe.DataFrame {
+	var cols []series.Series
+	for _, c := range g.files() {
+		var texts []string
+		var counts []int
+		var values []float64
+		var flags []bool
+		for _, r := range g.Rows {
+			switch {
+			case c.Text != nil:
+				texts = append(texts, c.Text(r))
+			case c.Count != nil:
+				counts = append(counts, c.Count(r))
+			case c.Flag != nil:
+				flags = append(flags, c.Flag(r))
+			default:
+				values = append(values, c.Value(r))
+			}
+		}
+		switch {
+		case c.Text != nil:
+			cols = append(cols, series.New(texts, series.String, c.Name))
+		case c.Count != nil:
+			cols = append(cols, series.New(counts, series.Int, c.Name))
+		case c.Flag != nil:
+			cols = append(cols, series.New(flags, series.Bool, c.Name))
+		default:
+			cols = append(cols, series.New(values, series.Float, c.Name))
+		}
+	}
+	return dataframe.New(cols...)
+}
+
+// Write writes the grid as "table" (for people: rounded, the main columns,
+// then the remarks), "csv" (every column, exact numbers, an empty cell where
+// nothing was measured) or "json" (an array of objects with the same names,
+// null where nothing was measured).
+func (g Grid[T]) Write(w io.Writer, format string) error {
+	var err error
+	switch format {
+	case FormatTable:
+		_, err = io.WriteString(w, g.String())
+	case FormatCSV:
+		err = g.writeCSV(w)
+	case FormatJSON:
+		err = g.writeJSON(w)
+	default:
+		return fmt.Errorf("write %s: format %q is not known; use %s, %s or %s", g.What, format, FormatTable, FormatCSV, FormatJSON)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", g.What, err)
+	}
+	return nil
+}
+
+func (g Grid[T]) writeCSV(w io.Writer) error {
+	cols := g.files()
+	row := make([]string, len(cols))
+	for i, c := range cols {
+		row[i] = c.Name
+	}
+	cw := csv.NewWriter(w)
+	err := cw.Write(row)
+	for _, r := range g.Rows {
+		for i, c := range cols {
+			row[i] = c.cell(r)
+		}
+		err = errors.Join(err, cw.Write(row))
+	}
+	cw.Flush()
+	return errors.Join(err, cw.Error())
+}
+
+// writeJSON keeps the order of the columns, which a map would lose.
+func (g Grid[T]) writeJSON(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("[")
+	for i, r := range g.Rows {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString("\n  {")
+		for j, c := range g.files() {
+			cell := c.cell(r)
+			switch {
+			case c.Text != nil || strings.HasSuffix(cell, "Inf"):
+				quoted, err := json.Marshal(cell)
+				if err != nil {
+					return err
+				}
+				cell = string(quoted)
+			case cell == "":
+				cell = "null"
+			}
+			if j > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%q: %s", c.Name, cell)
+		}
+		b.WriteString("}")
+	}
+	b.WriteString("\n]\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// brief is the header and the rows that people read.
+func (g Grid[T]) brief() [][]string {
+	lines := make([][]string, 1+len(g.Rows))
+	for _, c := range g.Columns {
+		if !c.Brief || c.Optional && !g.any(c) {
+			continue
+		}
+		title := c.Title
+		if title == "" {
+			title = c.Name
+		}
+		lines[0] = append(lines[0], title)
+		for i, r := range g.Rows {
+			lines[i+1] = append(lines[i+1], clean.Text(c.forPeople(r)))
+		}
+	}
+	return lines
+}
+
+func (g Grid[T]) any(c Column[T]) bool {
+	for _, r := range g.Rows {
+		if c.says(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// String is the table for people, with the remarks below it.
+func (g Grid[T]) String() string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)
+	for _, row := range g.brief() {
+		// AlignRight would align the names of series to the right too.
+		_, _ = fmt.Fprintln(tw, strings.Join(row, "\t")+"\t") // a strings.Builder does not fail
+	}
+	_ = tw.Flush()
+	for _, line := range g.Remarks {
+		b.WriteString(clean.Text(line) + "\n")
+	}
+	return b.String()
+}
+
+// HTML returns the table for people in a notebook's cell.
+func (g Grid[T]) HTML() string {
+	var b strings.Builder
+	line := func(cells []string, tag string) {
+		b.WriteString("<tr>")
+		for _, c := range cells {
+			fmt.Fprintf(&b, "<%s>%s</%s>", tag, html.EscapeString(c), tag)
+		}
+		b.WriteString("</tr>\n")
+	}
+	rows := g.brief()
+	b.WriteString("<table>\n<thead>")
+	line(rows[0], "th")
+	b.WriteString("</thead>\n<tbody>\n")
+	for _, row := range rows[1:] {
+		line(row, "td")
+	}
+	b.WriteString("</tbody>\n</table>\n")
+	for _, r := range g.Remarks {
+		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(clean.Text(r)))
+	}
+	return b.String()
+}

@@ -1,0 +1,125 @@
+package law
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// AllReduce is the all-reduce of a run, as scaling.CollectiveRow documents it.
+type AllReduce struct {
+	Run             string
+	Workers         int
+	Bytes           float64
+	Seconds, Fitted float64
+}
+
+// Collective is the latency and the bandwidth of a series' all-reduce.
+//
+// The model is Hockney's α–β (The communication challenge for MPP, Parallel
+// Computing 20, 1994) of the ring all-reduce (Thakur, Rabenseifner and Gropp,
+// Optimization of collective communication operations in MPICH, 2005):
+// t = 2(N−1)·α + 2(N−1)/N·m·β for m bytes over N workers. With gradients in
+// several buckets, α is of all of them together.
+type Collective struct {
+	Series         string
+	Alpha          stats.Estimate // seconds a message
+	Beta           stats.Estimate // seconds a byte
+	BytesPerSecond stats.Estimate // 1/Beta
+	Rows           []AllReduce
+	Sentence       string
+}
+
+// Fewest runs, and worker counts above 1, to which FitCollective fits.
+const (
+	FewestRuns   = 5
+	FewestCounts = 3
+)
+
+// FitCollective fits latency and bandwidth by least squares of the relative
+// errors, and sets Fitted of each row. It returns an error if there are fewer
+// than FewestRuns rows at FewestCounts worker counts.
+func FitCollective(series string, rows []AllReduce, level float64) (*Collective, error) {
+	counts := map[int]bool{}
+	for _, r := range rows {
+		counts[r.Workers] = true
+	}
+	if len(rows) < FewestRuns || len(counts) < FewestCounts {
+		return nil, fmt.Errorf("latency and bandwidth need %d runs with step spans at %d or more numbers of workers above 1; series %s has %s at %d; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
+			FewestRuns, FewestCounts, series, english.Count(len(rows), "run"), len(counts))
+	}
+	c := &Collective{Series: series, Rows: rows}
+	c.fit(level)
+	return c, nil
+}
+
+// terms are what α and β are multiplied with.
+func (r AllReduce) terms() (alpha, beta float64) {
+	n := float64(r.Workers)
+	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
+}
+
+// fit solves the least squares of (fitted − measured)/measured. Neither
+// parameter is below 0: where one would be, it is 0 and the other is alone.
+func (c *Collective) fit(level float64) {
+	alpha, beta, inverse := c.solve(true, true)
+	switch {
+	case alpha < 0:
+		_, beta, inverse = c.solve(false, true)
+		alpha = 0
+	case beta < 0:
+		alpha, _, inverse = c.solve(true, false)
+		beta = 0
+	}
+	rss := 0.0
+	for i, r := range c.Rows {
+		a, b := r.terms()
+		c.Rows[i].Fitted = alpha*a + beta*b
+		d := c.Rows[i].Fitted/r.Seconds - 1
+		rss += d * d
+	}
+	free := float64(len(c.Rows) - 2)
+	student := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: free}.Quantile(1 - (1-level)/2)
+	span := func(v float64, i int) stats.Estimate {
+		half := student * math.Sqrt(rss/free*inverse.At(i, i))
+		return stats.Estimate{Value: v, Min: v, Max: v, Low: max(0, v-half), High: v + half, N: len(c.Rows)}
+	}
+	c.Alpha, c.Beta = span(alpha, 0), span(beta, 1)
+	c.BytesPerSecond = stats.Estimate{Value: 1 / beta, Min: 1 / beta, Max: 1 / beta, Low: 1 / c.Beta.High, High: 1 / c.Beta.Low, N: len(c.Rows)}
+	c.Sentence = fmt.Sprintf("%s: a message of the all-reduce takes %s µs to start, and a rank moves %s GB/s", c.Series, english.Short(1e6*alpha), english.Short(1e-9/beta))
+	if beta == 0 {
+		c.Sentence = fmt.Sprintf("%s: a message of the all-reduce takes %s µs to start; what the bytes cost does not show", c.Series, english.Short(1e6*alpha))
+	}
+	last := slices.MaxFunc(c.Rows, func(a, b AllReduce) int { return a.Workers - b.Workers })
+	a, _ := last.terms()
+	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
+}
+
+// solve is the linear least squares for those of α and β that are free, with
+// the inverse of the normal matrix (0 for one that is not).
+func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
+	var aa, ab, bb, ay, by float64
+	for _, r := range c.Rows {
+		a, b := r.terms()
+		a, b = a/r.Seconds, b/r.Seconds
+		aa, ab, bb, ay, by = aa+a*a, ab+a*b, bb+b*b, ay+a, by+b
+	}
+	inverse = mat.NewDense(2, 2, nil)
+	switch {
+	case !freeAlpha:
+		inverse.Set(1, 1, 1/bb)
+		return 0, by / bb, inverse
+	case !freeBeta:
+		inverse.Set(0, 0, 1/aa)
+		return ay / aa, 0, inverse
+	}
+	det := aa*bb - ab*ab
+	inverse = mat.NewDense(2, 2, []float64{bb / det, -ab / det, -ab / det, aa / det})
+	return (bb*ay - ab*by) / det, (aa*by - ab*ay) / det, inverse
+}

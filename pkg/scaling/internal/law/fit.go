@@ -1,0 +1,291 @@
+package law
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Parameter is one of a fitted law, with its confidence interval.
+type Parameter struct {
+	Name, Meaning    string
+	Value, Low, High float64
+}
+
+// Fit is a law fitted to a series.
+type Fit struct {
+	Law, Formula string
+	Parameters   []Parameter // λ first: the throughput of one
+	N            int         // runs it was fitted to
+	RSS          float64     // of the logarithms of the throughputs
+	R2           float64     // of the logarithms
+	// AICc is Akaike's information criterion, corrected for few observations
+	// (Hurvich and Tsai, Regression and time series model selection in small
+	// samples, Biometrika 76, 1989); the lower the better. Delta is over the
+	// best law's, Weight the share of the evidence (Burnham and Anderson, 2002).
+	AICc, Delta, Weight float64
+
+	law        law
+	lnLambda   float64
+	theta      []float64
+	covariance *mat.SymDense // of λ's logarithm and theta
+	deviation  float64       // of a run's logarithm
+	student    float64       // quantile for the intervals
+	unit       float64       // throughput that speed-up 1 is
+	largest    int           // size that was measured
+}
+
+// Series is what the laws are fitted to.
+type Series struct {
+	Name string
+	Unit string        // what sizes count: "worker" or "node"
+	Runs []Observation // one for each run
+	Base float64       // the throughput that speed-up 1 is
+	By   stats.Estimator
+}
+
+// units returns a size with its unit: "4 workers".
+func (s Series) units(n int) string { return english.Count(n, s.Unit) }
+
+// Refusal is why a law was not fitted.
+type Refusal struct {
+	Law    string
+	TooFew bool // runs or sizes; else the search found no parameters
+	Reason string
+}
+
+// Fits are the laws fitted to a series, the best by AICc first.
+type Fits struct {
+	Rows     []Fit
+	Refused  []Refusal
+	Sentence string // what the fits mean
+
+	series   Series
+	measured []Observation // the throughput at each size, ascending
+	named    string        // law that Named returns; empty if no law is named
+}
+
+// ErrTooFew reports that a series has too few worker counts to name a law.
+var ErrTooFew = errors.New("too few worker counts to name a law")
+
+// BandPoint is what a fit predicts at a size, as scaling.BandPoint documents it.
+type BandPoint struct {
+	Size                    int
+	Speedup, Low, High      float64
+	Rate, RateLow, RateHigh float64
+	Beyond                  bool
+}
+
+// exactFitTolerance is a relative error that no clock shows: a fit with smaller residuals
+// is as good as one without any.
+const exactFitTolerance = 1e-6
+
+// Laws fits the laws of scaling to a series by least squares of the logarithm of
+// the throughput, a run an observation, and ranks them by AICc. Intervals and
+// bands are those of nonlinear regression by the delta method (Bates and Watts,
+// Nonlinear Regression Analysis and Its Applications, 1988, §2.3). A law with p
+// parameters (λ is one of them) needs p+3 runs at p+2 different sizes and is
+// left out if there are fewer. Laws returns ErrTooFew if no law has enough.
+func Laws(s Series) (*Fits, error) {
+	f := &Fits{series: s, measured: centers(s)}
+	for _, l := range laws() {
+		p := len(l.parameters) + 1 // with λ
+		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
+			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
+				l.name, english.Count(p, "parameter"), p+3, p+2, s.Unit, english.Count(len(s.Runs), "run"), len(f.measured))})
+			continue
+		}
+		fit, err := newFit(l, s)
+		if err != nil {
+			f.Refused = append(f.Refused, Refusal{Law: l.name, Reason: err.Error()})
+			continue
+		}
+		f.Rows = append(f.Rows, fit)
+	}
+	if len(f.Rows) == 0 {
+		return nil, fmt.Errorf("fit series %s: %w: %s; run other %s counts, or more seeds", s.Name, ErrTooFew, f.Refused[0].Reason, s.Unit)
+	}
+	f.rank()
+	f.name()
+	f.Sentence = f.say()
+	return f, nil
+}
+
+// newFit fits one law.
+func newFit(l law, s Series) (Fit, error) {
+	data := s.Runs
+	lnLambda, theta, rss, err := l.fit(data)
+	if err != nil {
+		return Fit{}, err
+	}
+	n, p := float64(len(data)), float64(1+len(theta))
+	f := Fit{Law: l.name, Formula: l.formula, N: len(data), RSS: rss, law: l, lnLambda: lnLambda, theta: theta}
+	_, total := laws()[0].lambda(flat(data), nil)
+	f.R2 = 1 - rss/total
+	if total <= n*exactFitTolerance*exactFitTolerance { // the same throughput at every size
+		f.R2 = math.NaN()
+	}
+	k := p + 1
+	f.AICc = n*math.Log(max(rss, n*exactFitTolerance*exactFitTolerance)/n) + 2*k + 2*k*(k+1)/(n-k-1)
+	f.deviation = math.Sqrt(rss / (n - p))
+	f.student = distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - p}.Quantile(1 - (1-s.By.Level)/2)
+	if f.covariance, err = l.covariance(data, theta, rss/(n-p)); err != nil {
+		return Fit{}, err
+	}
+	for _, d := range data {
+		f.largest = max(f.largest, int(d.Size))
+	}
+	f.unit = s.Base
+	f.Parameters = f.parameters()
+	return f, nil
+}
+
+// flat takes the sizes out of data, so that a linear law explains nothing: its
+// squares are the total.
+func flat(data []Observation) []Observation {
+	out := slices.Clone(data)
+	for i := range out {
+		out[i].Size = 1
+	}
+	return out
+}
+
+// covariance is s²·(JᵀJ)⁻¹, with the derivatives J of the logarithm of the
+// throughput by ln λ and the parameters.
+func (l law) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
+	p := 1 + len(theta)
+	information := mat.NewSymDense(p, nil)
+	for _, d := range data {
+		information.SymRankOne(information, 1, mat.NewVecDense(p, l.gradient(d.Size, theta)))
+	}
+	var factor mat.Cholesky
+	if !factor.Factorize(information) {
+		return nil, fmt.Errorf("fit %s: the points do not tell its parameters apart; run other numbers of workers", l.name)
+	}
+	out := mat.NewSymDense(p, nil)
+	if err := factor.InverseTo(out); err != nil {
+		var badly mat.Condition
+		if !errors.As(err, &badly) { // an ill-conditioned inverse gives wide intervals, which is the truth
+			return nil, fmt.Errorf("fit %s: %w", l.name, err)
+		}
+	}
+	out.ScaleSym(variance, out)
+	return out, nil
+}
+
+// gradient is the derivative of ln X by ln λ and the parameters.
+func (l law) gradient(n float64, theta []float64) []float64 {
+	return append([]float64{1}, l.slopes(n, theta)...)
+}
+
+// parameters are λ and the law's, with their intervals cut to their ranges.
+func (f *Fit) parameters() []Parameter {
+	lambda := math.Exp(f.lnLambda)
+	half := f.student * math.Sqrt(f.covariance.At(0, 0))
+	out := []Parameter{{"λ", "throughput of one", lambda, lambda * math.Exp(-half), lambda * math.Exp(half)}}
+	for i, p := range f.law.parameters {
+		half := f.student * math.Sqrt(f.covariance.At(i+1, i+1))
+		q := Parameter{p.name, p.meaning, f.theta[i], max(0, f.theta[i]-half), f.theta[i] + half}
+		if p.share {
+			q.High = min(1, q.High)
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// rank sorts by AICc and sets the weights.
+func (f *Fits) rank() {
+	slices.SortStableFunc(f.Rows, func(a, b Fit) int { return cmp.Compare(a.AICc, b.AICc) })
+	total := 0.0
+	for i := range f.Rows {
+		f.Rows[i].Delta = f.Rows[i].AICc - f.Rows[0].AICc
+		total += math.Exp(-f.Rows[i].Delta / 2)
+	}
+	for i := range f.Rows {
+		f.Rows[i].Weight = math.Exp(-f.Rows[i].Delta/2) / total
+	}
+}
+
+// Best returns the law with the lowest AICc.
+func (f *Fits) Best() *Fit { return &f.Rows[0] }
+
+// Law returns the fit of a law by its name, nil if it was not fitted.
+func (f *Fits) Law(name string) *Fit {
+	i := slices.IndexFunc(f.Rows, func(x Fit) bool { return x.Law == name })
+	if i < 0 {
+		return nil
+	}
+	return &f.Rows[i]
+}
+
+// Largest returns the largest size that was measured.
+func (f *Fit) Largest() int { return f.largest }
+
+// Rate is the fitted throughput at a size.
+func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g(size, f.theta) }
+
+// Speedup is the fitted throughput over that of the baseline as measured, so
+// that it lies on the measured speed-ups.
+func (f *Fit) Speedup(size float64) float64 { return f.Rate(size) / f.unit }
+
+// Band is the prediction at each size, with the band for one more run there.
+func (f *Fit) Band(sizes []int) []BandPoint {
+	out := make([]BandPoint, len(sizes))
+	for i, n := range sizes {
+		j := mat.NewVecDense(1+len(f.theta), f.law.gradient(float64(n), f.theta))
+		spread := f.deviation*f.deviation + mat.Inner(j, f.covariance, j)
+		wide := math.Exp(f.student * math.Sqrt(max(0, spread)))
+		rate := f.Rate(float64(n))
+		out[i] = BandPoint{
+			Size: n, Rate: rate, RateLow: rate / wide, RateHigh: rate * wide,
+			Speedup: rate / f.unit, Low: rate / wide / f.unit, High: rate * wide / f.unit, Beyond: n > f.largest,
+		}
+	}
+	return out
+}
+
+// farthest is as far as a fit is asked.
+const farthest = 1 << 24
+
+// Half is the size beyond which another worker adds less than half of what one
+// worker alone does. It is not ok where that never comes.
+func (f *Fit) Half() (size int, ok bool) {
+	less := func(n int) bool {
+		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
+	}
+	if !less(farthest) {
+		return 0, false
+	}
+	low, high := 1, farthest // what a worker adds only ever falls
+	for low < high {
+		middle := (low + high) / 2
+		if less(middle) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low, true
+}
+
+// Peak is the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). It
+// is not ok for a law that has none, or one beyond any size.
+func (f *Fit) Peak() (size int, ok bool) {
+	if f.Law != USL || f.theta[1] <= 0 {
+		return 0, false
+	}
+	at := math.Sqrt((1 - f.theta[0]) / f.theta[1])
+	if !(at < farthest) {
+		return 0, false
+	}
+	return max(1, int(math.Round(at))), true
+}

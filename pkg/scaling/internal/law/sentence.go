@@ -1,0 +1,93 @@
+package law
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+)
+
+// enoughRuns is where the correction of AICc for few observations, which
+// favours laws with few parameters, no longer decides alone.
+const enoughRuns = 8
+
+// say returns what the fits mean, in plain sentences.
+func (f *Fits) say() string {
+	law := f.Named()
+	if law == nil {
+		best := f.Best()
+		return fmt.Sprintf("%s: no law is named: %s fits best, but %s.", f.series.Name, Name(best.Law), f.doubt(best))
+	}
+	unit := f.series.Unit
+	text := []string{fmt.Sprintf("%s scales by %s", f.series.Name, law.words())}
+	for i := range f.Rows {
+		other := &f.Rows[i]
+		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
+		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.doubt(other) == "" {
+			text[0] += fmt.Sprintf(", which these runs can hardly tell from %s (ΔAICc %s)", Name(other.Law), english.Short(math.Abs(other.Delta-law.Delta)))
+			break
+		}
+	}
+	switch half, ok := law.Half(); {
+	case law.Law == Linear:
+		text = append(text, fmt.Sprintf("every further %s buys about as much as the first", unit))
+	case law.Law == Gustafson, !ok:
+		text = append(text, fmt.Sprintf("every further %s buys %s of itself", unit, english.Percent(1-law.theta[0])))
+	case half == 1:
+		text = append(text, fmt.Sprintf("already the second %s buys less than half of itself", unit))
+	default:
+		text = append(text, fmt.Sprintf("beyond %s another %s buys less than half of itself", english.Count(half, unit), unit))
+		if half > law.largest {
+			text[len(text)-1] += fmt.Sprintf(" (the most that was measured is %d)", law.largest)
+		}
+	}
+	if peak, ok := law.Peak(); ok {
+		text = append(text, f.sayPeak(peak))
+	}
+	if len(f.series.Runs) < enoughRuns {
+		text = append(text, fmt.Sprintf("%s are few to choose a law by: see the others, or run more", english.Count(len(f.series.Runs), "run")))
+	}
+	return strings.Join(text, "; ") + "."
+}
+
+// sayPeak returns where the named law has its highest throughput, and where the
+// measured one is if that is elsewhere.
+func (f *Fits) sayPeak(peak int) string {
+	unit := f.series.Unit
+	best := slices.MaxFunc(f.measured, func(a, b Observation) int { return cmp.Compare(a.Rate, b.Rate) })
+	last := f.measured[len(f.measured)-1].Size
+	// No count between the measured maximum and the peak was measured.
+	agrees := !slices.ContainsFunc(f.measured, func(m Observation) bool {
+		return m.Size > min(best.Size, float64(peak)) && m.Size < max(best.Size, float64(peak))
+	})
+	switch {
+	case !agrees, float64(peak) < last && best.Size == last:
+		return fmt.Sprintf("by the law throughput is highest at %s, but measured it is highest at %g", english.Count(peak, unit), best.Size)
+	case float64(peak) > last:
+		return fmt.Sprintf("throughput is highest at %s and falls beyond, if the law holds so far", english.Count(peak, unit))
+	}
+	return fmt.Sprintf("throughput is highest at about %s and falls beyond", english.Count(peak, unit))
+}
+
+// words are the law and its parameters.
+func (f *Fit) words() string {
+	var p []string
+	for _, x := range f.Parameters[1:] {
+		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Short(x.Value), english.Interval(x.Low, x.High)))
+	}
+	if len(p) == 0 {
+		return Name(f.Law)
+	}
+	return fmt.Sprintf("%s, %s", Name(f.Law), english.List(p))
+}
+
+// names are the laws' names for people.
+var names = map[string]string{
+	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
+}
+
+// Name returns what a sentence calls a law.
+func Name(law string) string { return names[law] }

@@ -1,0 +1,67 @@
+package observe
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+
+	"lockstep/pkg/runs"
+)
+
+// Config returns a part of a run's config as text, its keys in order; empty if
+// the run does not have it.
+func Config(r runs.Run, key string) string {
+	part, ok := r.Info.Config[key]
+	if !ok {
+		return ""
+	}
+	text, err := json.Marshal(part)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// ConfigWithout returns a part of the config as Config does, less some of its keys.
+func ConfigWithout(r runs.Run, key string, omit ...string) string {
+	part, ok := r.Info.Config[key].(map[string]any)
+	if !ok {
+		return Config(r, key)
+	}
+	kept := map[string]any{}
+	for k, v := range part {
+		if !slices.Contains(omit, k) {
+			kept[k] = v
+		}
+	}
+	r.Info.Config = map[string]any{key: kept}
+	return Config(r, key)
+}
+
+// LearningRate returns the initial learning rate of a run, scaled to its workers as
+// its config says, or the highest that its log has; 0 where unknown.
+func LearningRate(r runs.Run) float64 {
+	optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
+	if rate, ok := optimizer["learning_rate"].(float64); ok {
+		schedule, _ := r.Info.Config["schedule"].(map[string]any)
+		factor := float64(r.Info.Workers)
+		if base, _ := schedule["base_batch"].(float64); base > 0 {
+			_, global := Batches(r)
+			factor = float64(global) / base
+		}
+		switch schedule["scaling"] {
+		case "linear":
+			return rate * factor
+		case "sqrt":
+			return rate * math.Sqrt(factor)
+		}
+		return rate
+	}
+	highest := 0.0
+	for _, e := range r.Epochs {
+		if Finite(e.LearningRate) {
+			highest = max(highest, e.LearningRate)
+		}
+	}
+	return highest
+}

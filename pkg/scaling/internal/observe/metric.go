@@ -1,0 +1,94 @@
+package observe
+
+import (
+	"math"
+	"slices"
+
+	"lockstep/pkg/runs"
+)
+
+// Metric is a quantity that a run has once: after training, or of its last epoch
+// that has it.
+type Metric struct {
+	Name   string
+	Higher bool // is better; of a quality
+	Test   func(runs.Test) float64
+	// Last and Epoch are the value of the last epoch that has it, and of any
+	// epoch; nil for a metric that only a test after training has.
+	Last  func(LastValues) float64
+	Epoch func(runs.Epoch) float64
+}
+
+// Qualities returns the measures of quality, the one that says most first.
+func Qualities() []Metric {
+	return []Metric{
+		{
+			Name: "iou", Higher: true, Test: func(t runs.Test) float64 { return t.IoU },
+			Last: func(l LastValues) float64 { return l.IoU }, Epoch: func(e runs.Epoch) float64 { return e.IoU },
+		},
+		{
+			Name: "dice", Higher: true, Test: func(t runs.Test) float64 { return t.Dice },
+			Last: func(l LastValues) float64 { return l.Dice }, Epoch: func(e runs.Epoch) float64 { return e.Dice },
+		},
+		{
+			Name: "val_accuracy", Higher: true,
+			Last: func(l LastValues) float64 { return l.ValAccuracy }, Epoch: func(e runs.Epoch) float64 { return e.ValAccuracy },
+		},
+		{
+			Name: "accuracy", Higher: true,
+			Last: func(l LastValues) float64 { return l.Accuracy }, Epoch: func(e runs.Epoch) float64 { return e.Accuracy },
+		},
+		{Name: "test_loss", Test: func(t runs.Test) float64 { return t.Loss }},
+		{
+			Name: "val_loss",
+			Last: func(l LastValues) float64 { return l.ValLoss }, Epoch: func(e runs.Epoch) float64 { return e.ValLoss },
+		},
+		{
+			Name: "train_loss",
+			Last: func(l LastValues) float64 { return l.TrainLoss }, Epoch: func(e runs.Epoch) float64 { return e.TrainLoss },
+		},
+	}
+}
+
+// Metrics returns Qualities, and what simple predictors reach on the test set.
+func Metrics() []Metric {
+	return append(
+		Qualities(),
+		Metric{Name: "iou_constant", Test: func(t runs.Test) float64 { return t.IoUConstant }},
+		Metric{Name: "dice_constant", Test: func(t runs.Test) float64 { return t.DiceConstant }},
+		Metric{Name: "iou_untrained", Test: func(t runs.Test) float64 { return t.IoUUntrained }},
+		Metric{Name: "dice_untrained", Test: func(t runs.Test) float64 { return t.DiceUntrained }},
+	)
+}
+
+// Of returns the metric of a run, NaN if the run does not have it.
+func (m Metric) Of(r runs.Run) float64 { return m.With(r, LastOf(r)) }
+
+// With is Of for a run whose last values are known.
+func (m Metric) With(r runs.Run, last LastValues) float64 {
+	if v := m.Tested(r); !math.IsNaN(v) || m.Last == nil {
+		return v
+	}
+	return m.Last(last)
+}
+
+// Tested returns the metric after training, NaN if it was not measured there.
+func (m Metric) Tested(r runs.Run) float64 {
+	if m.Test == nil || r.Info.Test == nil {
+		return math.NaN()
+	}
+	return m.Test(*r.Info.Test)
+}
+
+// LastEpoch returns the index of the last epoch that has the metric, -1 if none has.
+func (m Metric) LastEpoch(r runs.Run) int {
+	if m.Epoch == nil {
+		return -1
+	}
+	for i := range slices.Backward(r.Epochs) {
+		if !math.IsNaN(m.Epoch(r.Epochs[i])) {
+			return i
+		}
+	}
+	return -1
+}

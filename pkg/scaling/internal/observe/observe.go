@@ -1,0 +1,157 @@
+// Package observe takes from a run what a study compares: its times by a rule,
+// its batches, its losses and its quality.
+package observe
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Rule says which epochs of a run count, as scaling.Rule documents it.
+type Rule struct {
+	DropFirst       int
+	Epochs          string
+	SamplesPerEpoch int
+}
+
+// Median is the value of Rule.Epochs that makes the median of the epochs.
+const Median = "median"
+
+// Measured is what the rule makes of one run.
+type Measured struct {
+	Seconds, Rate, Wall float64 // NaN where unknown
+	Epochs              int     // counted
+	Last                LastValues
+	Note                string // what a reader of the numbers must know; empty where nothing
+}
+
+// Measure applies the rule to a run.
+func (rule Rule) Measure(r runs.Run) Measured {
+	var seconds, rates []float64 // of the counted epochs, for their medians
+	if rule.Epochs == Median {
+		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
+	}
+	var n int
+	var samples, told, total float64 // told: the seconds of the epochs whose samples are known
+	counts := rule.Counting(r)
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		if !counts(i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
+			continue
+		}
+		n, total = n+1, total+e.Seconds
+		trained := rule.SamplesIn(e)
+		if trained > 0 {
+			samples, told = samples+trained, told+e.Seconds
+		}
+		if rule.Epochs != Median {
+			continue
+		}
+		seconds = append(seconds, e.Seconds)
+		if trained > 0 {
+			rates = append(rates, trained/e.Seconds)
+		}
+	}
+	m := Measured{Seconds: math.NaN(), Rate: math.NaN(), Wall: wallSeconds(r), Epochs: n, Last: LastOf(r)}
+	if m.Epochs == 0 {
+		return rule.measureWhole(r, m)
+	}
+	m.Seconds = total / float64(n)
+	if rule.Epochs == Median {
+		m.Seconds = stats.Median(seconds)
+	}
+	switch {
+	case samples == 0:
+	case rule.Epochs == Median:
+		m.Rate = stats.Median(rates)
+	default: // the mean rate over time, not over epochs
+		m.Rate = samples / told
+	}
+	return m
+}
+
+// SamplesIn returns the samples of an epoch, 0 where nothing tells them.
+func (rule Rule) SamplesIn(e *runs.Epoch) float64 {
+	if e.Samples > 0 {
+		return float64(e.Samples)
+	}
+	if e.SamplesPerSecond > 0 && e.Seconds > 0 && Finite(e.SamplesPerSecond) {
+		return e.SamplesPerSecond * e.Seconds // seconds × samples/s is the epoch's samples
+	}
+	return float64(rule.SamplesPerEpoch)
+}
+
+// measureWhole takes the mean of the training time over all epochs where the
+// log tells that time alone, or the throughput of a log that tells no epochs'
+// times (a synthetic benchmark's).
+func (rule Rule) measureWhole(r runs.Run, m Measured) Measured {
+	if Timed(r) {
+		return m
+	}
+	var rates []float64
+	counts := rule.Counting(r)
+	for i := range r.Epochs {
+		if e := &r.Epochs[i]; e.SamplesPerSecond > 0 && Finite(e.SamplesPerSecond) && counts(i) {
+			rates = append(rates, e.SamplesPerSecond)
+		}
+	}
+	if len(rates) > 0 {
+		m.Rate, m.Epochs = stats.Mean(rates), len(rates)
+		if rule.Epochs == Median {
+			m.Rate = stats.Median(rates)
+		}
+	}
+	whole, ok := r.Info.Config[logread.TrainingSeconds].(float64)
+	if !ok || !(whole > 0) || len(r.Epochs) == 0 {
+		return m
+	}
+	m.Note = fmt.Sprintf("%s tells only the whole training time; its seconds per epoch are that over its %s, the first included", r.Dir, english.Count(len(r.Epochs), "epoch"))
+	m.Epochs, m.Seconds = len(r.Epochs), whole/float64(len(r.Epochs))
+	if rule.SamplesPerEpoch > 0 {
+		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
+	}
+	return m
+}
+
+// Timed reports whether a run has the time of any epoch.
+func Timed(r runs.Run) bool {
+	for i := range r.Epochs {
+		if r.Epochs[i].Seconds > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// wholeJob says whether the run's only row is the time of a whole program that
+// is not ours.
+func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
+
+// Counting says of each epoch of a run whether the rule counts it. A run's only
+// row that is the time of a whole program, a throughput without a time (the
+// summary of a benchmark), or a measurement of no epoch's number (a row of a
+// results table), is no first epoch that is to be left out. Epochs are
+// told by their number, not by their place: a table that has epoch 5 alone has
+// left out the first already.
+func (rule Rule) Counting(r runs.Run) func(i int) bool {
+	if wholeJob(r) || len(r.Epochs) == 1 && (!Timed(r) || r.Epochs[0].Epoch < 1) {
+		return func(int) bool { return true }
+	}
+	only, err := strconv.Atoi(rule.Epochs)
+	return func(i int) bool {
+		number := r.Epochs[i].Epoch
+		if number < 1 {
+			number = i + 1
+		}
+		if err == nil {
+			return number == only
+		}
+		return number > rule.DropFirst
+	}
+}

@@ -1,0 +1,108 @@
+package observe
+
+import (
+	"math"
+	"path/filepath"
+
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+)
+
+// wallSeconds is the time of the whole job, NaN where unknown.
+func wallSeconds(r runs.Run) float64 {
+	switch {
+	case r.WallSeconds > 0:
+		return r.WallSeconds
+	case wholeJob(r) && r.Epochs[0].Seconds > 0:
+		return r.Epochs[0].Seconds
+	}
+	return math.NaN()
+}
+
+// TrainSeconds is the training time of a whole run: as the log tells it, or
+// the sum over its epochs where each has a time.
+func TrainSeconds(r runs.Run) float64 {
+	if v, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && v > 0 {
+		return v
+	}
+	if len(r.Epochs) == 0 {
+		return math.NaN()
+	}
+	total := 0.0
+	for _, e := range r.Epochs {
+		total += e.Seconds // NaN where one is unknown
+	}
+	return total
+}
+
+// TestSeconds is the time of the test after training.
+func TestSeconds(r runs.Run) float64 {
+	if v, ok := r.Info.Config["test_seconds"].(float64); ok && v > 0 {
+		return v
+	}
+	if r.Info.Test != nil && r.Info.Test.Seconds > 0 {
+		return r.Info.Test.Seconds
+	}
+	return math.NaN()
+}
+
+func EnergyJoules(r runs.Run) float64 {
+	if r.Info.EnergyJoules > 0 {
+		return r.Info.EnergyJoules
+	}
+	return math.NaN()
+}
+
+// Nodes is the number of machines, from the log or from what the ranks say
+// of their hosts; 0 where unknown.
+func Nodes(r runs.Run) int {
+	if r.Info.Nodes > 0 {
+		return r.Info.Nodes
+	}
+	hosts := map[string]bool{}
+	for _, w := range r.Workers {
+		if w.Host == "" {
+			return 0
+		}
+		hosts[w.Host] = true
+	}
+	if len(r.Workers) < r.Info.Workers { // some ranks left nothing
+		return 0
+	}
+	return len(hosts)
+}
+
+// Batches are the batch per worker and the global one, 0 where unknown.
+func Batches(r runs.Run) (perWorker, global int) {
+	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
+	n := r.Info.Workers
+	if global == 0 {
+		global = perWorker * n
+	}
+	if perWorker == 0 && n > 0 && global%n == 0 {
+		perWorker = global / n
+	}
+	return perWorker, global
+}
+
+// SamplesPerEpoch are the samples of an epoch: those that the run tells, or that its
+// last epoch had.
+func SamplesPerEpoch(r runs.Run) int {
+	for i := len(r.Epochs) - 1; i >= 0; i-- {
+		if n := r.Epochs[i].Samples; n > 0 {
+			return n
+		}
+	}
+	return r.Info.SamplesPerEpoch
+}
+
+// Failed reports whether a run failed or was canceled, so that it does not count.
+func Failed(r runs.Run) bool {
+	return r.Info.Status == runs.StatusFailed || r.Info.Status == runs.StatusCanceled
+}
+
+// Name returns what a note calls a run: the last element of its path.
+func Name(r runs.Run) string { return filepath.Base(r.Dir) }
+
+// Finite reports whether v is a number.
+func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

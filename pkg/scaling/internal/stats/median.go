@@ -1,0 +1,72 @@
+package stats
+
+import (
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// Median returns the middle value, or the mean of the two middle ones.
+func Median(values []float64) float64 { return medianOf(slices.Clone(values)) }
+
+// medianOf is the median of values, which it reorders.
+func medianOf(values []float64) float64 {
+	lo, hi := middleOf(values)
+	return (lo + hi) / 2
+}
+
+// middleOf is the two middle values, the same one twice of an odd number. It
+// reorders them; a bootstrap asks for those of few values very often.
+func middleOf(values []float64) (lo, hi float64) {
+	n := len(values)
+	if n <= 12 {
+		for i := 1; i < n; i++ { // by insertion
+			v, k := values[i], i
+			for ; k > 0 && values[k-1] > v; k-- {
+				values[k] = values[k-1]
+			}
+			values[k] = v
+		}
+		return values[(n-1)/2], values[n/2]
+	}
+	place(values, n/2)
+	hi = values[n/2]
+	if n%2 == 1 {
+		return hi, hi
+	}
+	return slices.Max(values[:n/2]), hi
+}
+
+// place puts the value that would be at k if values were sorted there, those
+// that are no greater before it and the others behind it (Hoare, Algorithm 65:
+// Find, Communications of the ACM 4, 1961).
+func place(values []float64, k int) {
+	for l, r := 0, len(values)-1; l < r; {
+		a, b, c := values[l], values[(l+r)/2], values[r]
+		pivot := max(min(a, b), min(max(a, b), c)) // the middle one of three
+		i, j := l, r
+		for i <= j {
+			for values[i] < pivot {
+				i++
+			}
+			for values[j] > pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case k <= j:
+			r = j
+		case k >= i:
+			l = i
+		default:
+			return
+		}
+	}
+}
+
+// Mean returns the arithmetic mean.
+func Mean(values []float64) float64 { return stat.Mean(values, nil) }

@@ -1,0 +1,167 @@
+package stats
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/combin"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Welch is the two-sided p of Welch's t-test of the logarithms (Welch,
+// Biometrika 34, 1947). Each side has two values or more, all positive.
+func Welch(a, b []float64) float64 {
+	logs := bootstrap{logs: true}
+	x, y := logs.sample(a), logs.sample(b)
+	difference := math.Abs(stat.Mean(x.at, nil) - stat.Mean(y.at, nil))
+	switch deviation := math.Hypot(x.noise, y.noise); {
+	case deviation > 0:
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welch(x, y)}
+		return 2 * t.Survival(difference/deviation)
+	case difference > 0:
+		return 0
+	}
+	return 1
+}
+
+// mostArrangements bounds the exact permutation test.
+const mostArrangements = 20_000
+
+// arrangements is how many ways there are to choose n of n+m runs.
+func arrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
+
+// LeastPermutation is the smallest p that the permutation test can give.
+func LeastPermutation(n, m int) float64 {
+	ways, _ := new(big.Float).SetInt(arrangements(n, m)).Float64()
+	if n == m { // sides that trade all their runs are as far apart
+		return 2 / ways
+	}
+	return 1 / ways
+}
+
+// Permutation is the two-sided p of the exact permutation test of the
+// difference of the mean logarithms: the share of all ways to deal the runs to
+// the two sides that are at least so far apart. NaN where there are too many.
+func Permutation(a, b []float64) float64 {
+	ways := arrangements(len(a), len(b))
+	if !ways.IsInt64() || ways.Int64() > mostArrangements {
+		return math.NaN()
+	}
+	all := make([]float64, 0, len(a)+len(b))
+	total := 0.0
+	for _, v := range slices.Concat(a, b) {
+		all, total = append(all, math.Log(v)), total+math.Log(v)
+	}
+	apart := func(sum float64) float64 {
+		return math.Abs(sum/float64(len(a)) - (total-sum)/float64(len(b)))
+	}
+	observed := 0.0
+	for _, v := range all[:len(a)] {
+		observed += v
+	}
+	// Equal arrangements must not be lost to rounding.
+	limit := apart(observed) * (1 - 1e-12)
+	reached, dealt := 0, 0
+	g := combin.NewCombinationGenerator(len(all), len(a))
+	pick := make([]int, len(a))
+	for g.Next() {
+		sum := 0.0
+		for _, i := range g.Combination(pick) {
+			sum += all[i]
+		}
+		dealt++
+		if apart(sum) >= limit {
+			reached++
+		}
+	}
+	return float64(reached) / float64(dealt)
+}
+
+// LeastSigned returns the smallest p that the signed-rank test of n pairs can give.
+func LeastSigned(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
+
+// SignedRanks returns the sum of the ranks of the positive differences, what it
+// is expected to be, and the exact two-sided p of Wilcoxon's signed-rank test:
+// the share of all ways to sign the ranks whose sum is as far from the expected
+// one. Differences of 0 are left out, ties get the mean of their ranks. P is NaN
+// if no difference is left.
+func SignedRanks(differences []float64) (sum, expected, p float64) {
+	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
+	if len(d) == 0 {
+		return 0, 0, math.NaN()
+	}
+	sizes := make([]float64, len(d))
+	for i, v := range d {
+		sizes[i] = math.Abs(v)
+	}
+	total, observed := 0, 0 // of doubled ranks, which are whole numbers
+	doubled := make([]int, len(d))
+	for i, r := range ranks(sizes) {
+		doubled[i] = int(math.Round(2 * r))
+		total += doubled[i]
+		if d[i] > 0 {
+			observed += doubled[i]
+		}
+	}
+	ways := make([]*big.Int, total+1) // of reaching each sum
+	for i := range ways {
+		ways[i] = new(big.Int)
+	}
+	ways[0].SetInt64(1)
+	for _, r := range doubled {
+		for s := total; s >= r; s-- {
+			ways[s].Add(ways[s], ways[s-r])
+		}
+	}
+	far := new(big.Int)
+	for s, n := range ways {
+		if abs(2*s-total) >= abs(2*observed-total) {
+			far.Add(far, n)
+		}
+	}
+	p, _ = new(big.Rat).SetFrac(far, new(big.Int).Lsh(big.NewInt(1), uint(len(d)))).Float64()
+	return float64(observed) / 2, float64(total) / 4, p
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// Spearman returns Spearman's rank correlation of x and y and its two-sided p by
+// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods,
+// 1948, ch. 4), as scipy.stats.spearmanr computes it. Ties get the mean of their
+// ranks. It needs three values or more; of equal values p is 1.
+func Spearman(x, y []float64) (rho, p float64) {
+	rho = stat.Correlation(ranks(x), ranks(y), nil)
+	n := float64(len(x))
+	switch {
+	case math.IsNaN(rho):
+		return 0, 1
+	case math.Abs(rho) >= 1-1e-12:
+		return rho, 0
+	}
+	t := math.Abs(rho) * math.Sqrt((n-2)/(1-rho*rho))
+	return rho, 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 2}.Survival(t)
+}
+
+// ranks returns the ranks of values from 1, ties with the mean of their ranks.
+func ranks(values []float64) []float64 {
+	order := make([]int, len(values))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	out := make([]float64, len(values))
+	for i := 0; i < len(order); {
+		j := i
+		for j < len(order) && values[order[j]] == values[order[i]] {
+			j++
+		}
+		for k := i; k < j; k++ {
+			out[order[k]] = float64(i+j+1) / 2 // the mean of ranks i+1 to j
+		}
+		i = j
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package steptime
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Names of the trials that tell a bottleneck.
+const (
+	TrialIO        = "IO"
+	TrialSynthetic = "SYNTHETIC"
+	TrialFull      = "FULL"
+)
+
+// Values of Bottleneck.Bound.
+const (
+	BoundInput   = "input"
+	BoundCompute = "compute"
+	BoundUnclear = "unclear" // the trials of the two scatter over each other, or FULL is faster than the slower one
+)
+
+// Bottleneck is what a run's trials say of where its time goes, as
+// scaling.BottleneckRow documents it.
+type Bottleneck struct {
+	Series              string
+	Workers             int
+	Run                 string
+	IO, Synthetic, Full stats.Estimate
+	Bound               string
+	Share               float64
+	Overlap             float64
+	Headroom            float64
+	Sentence            string
+}
+
+// BottleneckOf returns what bounds a run. It is not ok if the run lacks one of
+// the trials IO, SYNTHETIC and FULL.
+func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
+	row := Bottleneck{Series: series, Workers: r.Info.Workers, Run: r.Dir}
+	for name, into := range map[string]*stats.Estimate{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
+		i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
+		if i < 0 || !(r.Trials[i].Rate > 0) {
+			return row, false
+		}
+		*into = trialEstimate(r.Trials[i])
+	}
+	io, synthetic, full := row.IO.Value, row.Synthetic.Value, row.Full.Value
+	slower, faster := min(io, synthetic), max(io, synthetic)
+	switch {
+	case !apart(row.IO, row.Synthetic):
+		row.Bound = BoundUnclear
+	case io < synthetic:
+		row.Bound = BoundInput
+	default:
+		row.Bound = BoundCompute
+	}
+	row.Share, row.Headroom = full/slower, faster/full
+	if slowest := row.slower(); row.Share > 1 && apart(row.Full, slowest) {
+		row.Bound = BoundUnclear
+	}
+	serial, best := 1/io+1/synthetic, 1/slower
+	row.Overlap = min(1, max(0, (serial-1/full)/(serial-best)))
+	row.Sentence = row.say()
+	return row, true
+}
+
+// trialEstimate is a trial's rate with what the log says of its spread.
+func trialEstimate(t runs.Trial) stats.Estimate {
+	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
+	if len(t.Rates) > 0 {
+		s.Min, s.Max, s.N = slices.Min(t.Rates), slices.Max(t.Rates), len(t.Rates)
+	}
+	if t.Spread >= 0 {
+		s.Low, s.High = t.Rate-t.Spread, t.Rate+t.Spread
+	}
+	return s
+}
+
+// apart says whether two rates differ by more than their trials scatter: all
+// trials of one are faster than all of the other, or, where a log tells the
+// spread alone, the rates with it do not meet.
+func apart(a, b stats.Estimate) bool {
+	if a.N > 1 && b.N > 1 {
+		return a.Max < b.Min || b.Max < a.Min
+	}
+	low, high := func(s stats.Estimate) float64 { return s.Low }, func(s stats.Estimate) float64 { return s.High }
+	return orValue(a, high) < orValue(b, low) || orValue(b, high) < orValue(a, low)
+}
+
+// orValue is an end of a span's interval, its value where there is none.
+func orValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
+	if v := end(s); !math.IsNaN(v) {
+		return v
+	}
+	return s.Value
+}
+
+// nearEnough is the share of the slower one at which nothing else is to blame.
+const nearEnough = 0.9
+
+// slower returns the slower of loading alone and computing alone.
+func (r Bottleneck) slower() stats.Estimate {
+	if r.IO.Value < r.Synthetic.Value {
+		return r.IO
+	}
+	return r.Synthetic
+}
+
+func (r Bottleneck) say() string {
+	head := fmt.Sprintf("%s at %s: ", r.Series, english.Count(r.Workers, "worker"))
+	slower, what, cure := r.slower(), "the computation", "a faster loader gains nothing"
+	if r.IO.Value < r.Synthetic.Value {
+		what, cure = "the input", "faster computation gains nothing"
+	}
+	switch {
+	case r.Share > 1 && apart(r.Full, slower):
+		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which cannot be: measure the three trials again under equal conditions.",
+			english.Short(r.Full.Value), what, english.Short(slower.Value))
+	case r.Bound == BoundUnclear:
+		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than their trials scatter, so that neither can be said to bound it; FULL is %s; measure again with more trials, on a machine that does nothing else.",
+			english.Short(r.IO.Value), english.Short(r.Synthetic.Value), english.Short(r.Full.Value))
+	}
+	text := head + fmt.Sprintf("%s bounds it: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Short(slower.Value), what)
+	switch {
+	case r.Share >= nearEnough:
+		text += "; " + cure
+	case !apart(r.Full, slower):
+		text += "; " + cure + "; what is missing is no more than the trials scatter"
+	default:
+		text += fmt.Sprintf(", because loading and computing get into each other's way (%s of the overlap that is possible): give the loader cores, threads or memory of its own", english.Percent(r.Overlap))
+	}
+	if r.Headroom > 1 {
+		text += fmt.Sprintf("; with %s out of the way it would be at most %s times as fast", what, english.Short(r.Headroom))
+	}
+	return text + "."
+}

@@ -1,0 +1,108 @@
+// Package steptime tells where the time of training steps goes, from the step
+// spans of run folders, from traces and from trials: the parts of a step, what
+// of the communication is exposed, and which rank the others wait for.
+package steptime
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
+)
+
+// Sources of times.
+const (
+	SourceSteps = "step spans"
+	SourceTrace = "trace"
+)
+
+// Spans are the steps of a run that a rule counts.
+type Spans struct {
+	ByRank   [][]runs.Step // nil for a rank that could not be read
+	Problems []runs.Problem
+
+	seconds  map[int]float64 // of the epochs that count
+	unread   bool            // a rank could not be read
+	problems int             // up to and with the first rank that could not be read
+}
+
+// Read reads the step spans of a run. A run without any has no ranks.
+func Read(r runs.Run, rule observe.Rule) Spans {
+	s := Spans{seconds: map[int]float64{}}
+	if len(r.Workers) == 0 {
+		return s
+	}
+	counts := rule.Counting(r)
+	for i, e := range r.Epochs {
+		if counts(i) && e.Seconds > 0 {
+			s.seconds[e.Epoch] = e.Seconds
+		}
+	}
+	s.ByRank = make([][]runs.Step, r.Info.Workers)
+	for rank := range s.ByRank {
+		_, steps, problems, err := runs.ReadSteps(r.Dir, rank)
+		s.Problems = append(s.Problems, problems...)
+		if err != nil {
+			s.Problems = append(s.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf("the spans of rank %d do not count: %v", rank, err)})
+			if !s.unread {
+				s.unread, s.problems = true, len(s.Problems)
+			}
+			continue
+		}
+		s.ByRank[rank] = slices.DeleteFunc(steps, func(step runs.Step) bool { return !(s.seconds[step.Epoch] > 0) })
+	}
+	if !s.unread {
+		s.problems = len(s.Problems)
+	}
+	return s
+}
+
+// Complete returns the steps that every rank left, by step and then by rank,
+// with what of the files could not be used.
+func (s Spans) Complete() ([][]runs.Step, []runs.Problem) {
+	if s.unread {
+		return nil, s.Problems[:s.problems]
+	}
+	byStep := map[int][]runs.Step{}
+	for rank, steps := range s.ByRank {
+		for _, step := range steps {
+			// A rank that left out a step has no place in it, and neither have those after it.
+			if len(byStep[step.Step]) == rank {
+				byStep[step.Step] = append(byStep[step.Step], step)
+			}
+		}
+	}
+	var numbers []int
+	for n, ranks := range byStep {
+		if len(ranks) == len(s.ByRank) {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	out := make([][]runs.Step, len(numbers))
+	for i, n := range numbers {
+		out[i] = byStep[n]
+	}
+	return out, s.Problems
+}
+
+// inSpans returns the part of a step's time that its spans hold.
+func inSpans(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
+
+// AllReduces returns the time of each step's all-reduce, without the wait for
+// slower ranks: that of the rank that came last, which waits for nobody.
+func AllReduces(steps [][]runs.Step) []float64 {
+	var out []float64
+	for _, step := range steps {
+		least := math.Inf(1)
+		for _, rank := range step {
+			least = min(least, rank.AllReduce)
+		}
+		if least > 0 && observe.Finite(least) {
+			out = append(out, least)
+		}
+	}
+	return out
+}

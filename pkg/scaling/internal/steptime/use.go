@@ -1,0 +1,249 @@
+package steptime
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Use is where a step's time goes, as scaling.TimeUseRow documents it.
+type Use struct {
+	Series             string
+	Workers            int
+	Source             string
+	Runs, Ranks, Steps int
+	Step               stats.Estimate
+	Data               stats.Estimate
+	Compute            stats.Estimate
+	Exposed            stats.Estimate
+	Hidden             stats.Estimate
+	Idle               stats.Estimate
+}
+
+// use is one step: data, compute, exposed, hidden, idle, and the whole.
+type use [6]float64
+
+const (
+	useData = iota
+	useCompute
+	useExposed
+	useHidden
+	useIdle
+	useStep
+)
+
+// UseOf returns where the time of a cell's steps goes, by a source: from step
+// spans, compute is forward, backward and optimizer, and idle is what no span
+// holds; from traces, by what the spans of a rank cover (steps are the trace's,
+// or the whole of it where it marks none; all of a trace's steps count). Runs is
+// 0 if no run has steps. Level is that of the intervals.
+func UseOf(c observe.Cell, rule observe.Rule, source string, level float64) (Use, []runs.Problem) {
+	row := Use{Source: source}
+	var all []runs.Problem
+	var series [][]use // of each run, by step: the mean over its ranks
+	for _, r := range c.Runs {
+		var steps []use
+		var ranks int
+		if source == SourceTrace {
+			steps, ranks = traceUse(r)
+		} else {
+			var problems []runs.Problem
+			steps, problems = spanUse(r, rule)
+			ranks = r.Info.Workers
+			all = append(all, problems...)
+		}
+		if len(steps) > 0 {
+			series = append(series, steps)
+			row.Runs, row.Steps, row.Ranks = row.Runs+1, row.Steps+len(steps), max(row.Ranks, ranks)
+		}
+	}
+	if row.Runs == 0 {
+		return row, all
+	}
+	for k, into := range []*stats.Estimate{&row.Data, &row.Compute, &row.Exposed, &row.Hidden, &row.Idle, &row.Step} {
+		*into = overSteps(series, k, level)
+	}
+	return row, all
+}
+
+// spanUse are the steps of a run folder.
+func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
+	steps, problems := Read(r, rule).Complete()
+	if len(steps) == 0 {
+		return nil, problems
+	}
+	// What of the epochs no span of rank 0 holds, a step.
+	idle, held := 0.0, 0.0
+	counted := map[int]bool{}
+	for _, step := range steps {
+		counted[step[0].Epoch] = true
+		held += inSpans(step[0])
+	}
+	for _, e := range r.Epochs {
+		if counted[e.Epoch] && e.Seconds > 0 {
+			idle += e.Seconds
+		}
+	}
+	idle = max(0, idle-held) / float64(len(steps))
+	out := make([]use, len(steps))
+	for i, step := range steps {
+		n := float64(len(step))
+		for _, x := range step {
+			compute := x.Forward + x.Backward + x.Optimizer
+			hidden := max(0, x.AllReduce-x.Wait)
+			for k, v := range (use{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
+				out[i][k] += v / n
+			}
+		}
+	}
+	return out, problems
+}
+
+// traceUse are the steps of a run's trace, and its ranks.
+func traceUse(r runs.Run) ([]use, int) {
+	byRank := map[int][]runs.Span{}
+	for _, s := range r.Spans {
+		byRank[s.Rank] = append(byRank[s.Rank], s)
+	}
+	var sums []use
+	var ranks []int
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // in order: rounding must not differ from one program to the next
+		spans := byRank[rank]
+		compute := coverOf(spans, runs.SpanCompute)
+		talk, data := coverOf(spans, runs.SpanCommunication), coverOf(spans, runs.SpanData)
+		exposed, hidden := talk.minus(compute), talk.and(compute)
+		loading := data.minus(compute).minus(talk)
+		for i, w := range windows(spans) {
+			u := use{loading.within(w), compute.within(w), exposed.within(w), hidden.within(w)}
+			u[useStep] = w.to - w.from
+			u[useIdle] = max(0, u[useStep]-u[useData]-u[useCompute]-u[useExposed])
+			if i == len(sums) {
+				sums, ranks = append(sums, use{}), append(ranks, 0)
+			}
+			ranks[i]++
+			for k, v := range u {
+				sums[i][k] += v
+			}
+		}
+	}
+	for i := range sums {
+		for k := range sums[i] {
+			sums[i][k] /= float64(ranks[i])
+		}
+	}
+	return sums, len(byRank)
+}
+
+// markedSteps are those that a rank's trace marks, in order.
+func markedSteps(spans []runs.Span) []stretch {
+	var out []stretch
+	for _, s := range spans {
+		if s.Kind == runs.SpanOther && strings.HasPrefix(s.Name, "ProfilerStep") && s.Seconds > 0 {
+			out = append(out, stretch{s.Start, s.Start + s.Seconds})
+		}
+	}
+	slices.SortFunc(out, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	return out
+}
+
+// windows are the steps of a rank's trace, or the whole of it.
+func windows(spans []runs.Span) []stretch {
+	marked := markedSteps(spans)
+	if len(marked) > 0 {
+		return marked
+	}
+	whole := stretch{math.Inf(1), math.Inf(-1)}
+	for _, s := range spans {
+		if s.Kind != runs.SpanOther {
+			whole.from, whole.to = min(whole.from, s.Start), max(whole.to, s.Start+s.Seconds)
+		}
+	}
+	if whole.from < whole.to {
+		return []stretch{whole}
+	}
+	return nil
+}
+
+// overSteps is the mean of a part over the steps of all runs. Its interval is
+// that of the moving-block bootstrap (Künsch, The jackknife and the bootstrap
+// for general stationary observations, Annals of Statistics 17, 1989): steps
+// that follow each other are alike, so that blocks of about n^(1/3) of them
+// are drawn, in each run of its own.
+func overSteps(series [][]use, part int, level float64) stats.Estimate {
+	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
+	var seed []float64
+	sums := make([][]float64, len(series)) // before each step
+	for i, steps := range series {
+		sums[i] = make([]float64, len(steps)+1)
+		for k, u := range steps {
+			v := u[part]
+			sums[i][k+1] = sums[i][k] + v
+			out.Min, out.Max = min(out.Min, v), max(out.Max, v)
+		}
+		out.Value += sums[i][len(steps)]
+		out.N += len(steps)
+		seed = append(seed, sums[i][len(steps)])
+	}
+	out.Value /= float64(out.N)
+	const rounding = 1e-12 // of sums over spans: so little is no difference
+	switch {
+	case out.Max-out.Min <= rounding*math.Abs(out.Value):
+		out.Low, out.High = out.Value, out.Value
+		return out
+	case out.N < 2*len(series):
+		return out
+	}
+	rng := rand.New(rand.NewPCG(seedOf(seed), uint64(part)))
+	means := make([]float64, stats.Resamples)
+	for i := range means {
+		total := 0.0
+		for _, before := range sums {
+			n := len(before) - 1
+			block := max(1, int(math.Round(math.Cbrt(float64(n)))))
+			for drawn := 0; drawn < n; drawn += block {
+				length := min(block, n-drawn)
+				at := rng.IntN(n - length + 1)
+				total += before[at+length] - before[at]
+			}
+		}
+		means[i] = total / float64(out.N)
+	}
+	slices.Sort(means)
+	tail := (1 - level) / 2
+	out.Low, out.High = stat.Quantile(tail, stat.LinInterp, means, nil), stat.Quantile(1-tail, stat.LinInterp, means, nil)
+	return out
+}
+
+// seedOf makes the draws a function of the data: the same logs give the same
+// interval to the last digit.
+func seedOf(values []float64) uint64 {
+	h := fnv.New64a()
+	for _, v := range values {
+		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))) // a hash does not fail
+	}
+	return h.Sum64()
+}
+
+// Sentence says what share of a step each part is.
+func (r Use) Sentence() string {
+	share := func(s stats.Estimate) string { return english.Percent(math.Round(1000*s.Value/r.Step.Value) / 1000) }
+	text := fmt.Sprintf("%s at %s: %s of a step is compute, %s waiting for data, %s exposed communication, %s idle",
+		r.Series, english.Count(r.Workers, "worker"), share(r.Compute), share(r.Data), share(r.Exposed), share(r.Idle))
+	if talk := r.Exposed.Value + r.Hidden.Value; talk > 0 && r.Workers > 1 {
+		text += fmt.Sprintf("; %s of the communication is hidden", english.Percent(math.Round(1000*r.Hidden.Value/talk)/1000))
+	}
+	return text
+}

@@ -1,0 +1,263 @@
+// Package verdict judges whether one series is faster than another, whether a
+// change is slower than allowed, and whether the runs that are compared are alike.
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Values of Comparison.Verdict.
+const (
+	VerdictFaster  = "faster"
+	VerdictSlower  = "slower"
+	VerdictNone    = "no difference shown"
+	VerdictUnknown = "cannot tell"
+)
+
+// Comparison is the answer to "is A faster than B at so many workers?", as
+// scaling.Comparison documents it.
+type Comparison struct {
+	A, B            string
+	Workers         int
+	Measure         string
+	RunsA, RunsB    int
+	Ratio           stats.Estimate
+	P, PermutationP float64
+	Test            string
+	Verdict         string
+	Sentence        string
+
+	same bool // both sides are the same runs
+}
+
+// Comparisons are those at every number of workers that both sides have.
+type Comparisons struct {
+	Rows     []Comparison
+	Pooled   []Pooled // one for each pair of series that has several worker counts
+	Problems []string // what could not be compared
+}
+
+// Study is the observations of a study.
+type Study struct {
+	Place  string // what a sentence calls the study
+	By     stats.Estimator
+	Points []Point // by series, then by workers
+}
+
+// Point is the observations of a series at a worker count.
+type Point struct {
+	Series   string
+	Workers  int
+	Diverged int // runs
+	Cell     observe.Cell
+}
+
+// series returns the names of the series, in order.
+func (s Study) series() []string {
+	var names []string
+	for _, p := range s.Points {
+		if !slices.Contains(names, p.Series) {
+			names = append(names, p.Series)
+		}
+	}
+	return names
+}
+
+// at returns the index of a series' point at a worker count, -1 if there is none.
+func (s Study) at(series string, workers int) int {
+	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
+}
+
+// Pair is a series of each of two studies, with what a sentence calls them.
+type Pair struct{ A, B, NameA, NameB string }
+
+// CompareStudies compares the series that two studies both have, and where
+// each has one alone these two. The estimator is a's.
+func CompareStudies(a, b Study) (*Comparisons, error) {
+	pairs, err := pairsOf(a, b)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range pairs {
+		if p.A == p.B { // else one would be faster than itself
+			pairs[i].NameA, pairs[i].NameB = p.A+" in "+a.Place, p.B+" in "+b.Place
+		}
+	}
+	c, err := ComparePairs(a, b, pairs)
+	if err != nil {
+		return nil, err
+	}
+	for _, side := range []struct {
+		has, lacks Study
+		of         func(Pair) string
+	}{{a, b, func(p Pair) string { return p.A }}, {b, a, func(p Pair) string { return p.B }}} {
+		for _, name := range side.has.series() {
+			if !slices.ContainsFunc(pairs, func(p Pair) bool { return side.of(p) == name }) {
+				c.Problems = append(c.Problems, fmt.Sprintf("%s has no series %s, which %s has", side.lacks.Place, name, side.has.Place))
+			}
+		}
+	}
+	return c, nil
+}
+
+func pairsOf(a, b Study) ([]Pair, error) {
+	var pairs []Pair
+	namesA, namesB := a.series(), b.series()
+	for _, name := range namesA {
+		if slices.Contains(namesB, name) {
+			pairs = append(pairs, Pair{name, name, name, name})
+		}
+	}
+	if len(pairs) == 0 && len(namesA) == 1 && len(namesB) == 1 {
+		x, y := namesA[0], namesB[0]
+		pairs = append(pairs, Pair{x, y, x, y})
+	}
+	if len(pairs) == 0 {
+		return nil, fmt.Errorf("compare: no series is in both: one has %s, the other %s", english.Quoted(namesA), english.Quoted(namesB))
+	}
+	return pairs, nil
+}
+
+// ComparePairs compares pairs of series at every number of workers that both have.
+func ComparePairs(a, b Study, pairs []Pair) (*Comparisons, error) {
+	out := &Comparisons{}
+	for _, pr := range pairs {
+		first := len(out.Rows)
+		unlike := map[string][]string{} // the workers at which a difference is met
+		var differ []string
+		for _, p := range a.Points {
+			if p.Series != pr.A {
+				continue
+			}
+			j := b.at(pr.B, p.Workers)
+			if j < 0 {
+				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameB, english.Count(p.Workers, "worker")))
+				continue
+			}
+			c, err := Compare(a.By, pr.NameA, pr.NameB, p.Workers, p.Cell, b.Points[j].Cell)
+			if err != nil {
+				out.Problems = append(out.Problems, err.Error())
+				continue
+			}
+			out.Rows = append(out.Rows, *c)
+			for _, d := range differences(p.Cell, b.Points[j].Cell) {
+				if unlike[d] == nil {
+					differ = append(differ, d)
+				}
+				unlike[d] = append(unlike[d], strconv.Itoa(p.Workers))
+			}
+		}
+		for _, d := range differ {
+			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, WorkersText(unlike[d])))
+		}
+		for _, q := range b.Points {
+			if q.Series == pr.B && a.at(pr.A, q.Workers) < 0 {
+				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameA, english.Count(q.Workers, "worker")))
+			}
+		}
+		if p, ok := pool(out.Rows[first:], a.By.Level); ok {
+			out.Pooled = append(out.Pooled, p)
+		}
+	}
+	if len(out.Rows) == 0 {
+		return nil, fmt.Errorf("compare: nothing can be compared: %s", english.List(out.Problems))
+	}
+	return out, nil
+}
+
+// WorkersText lists numbers of workers: "1 and 2 workers".
+func WorkersText(sizes []string) string {
+	if len(sizes) == 1 && sizes[0] == "1" {
+		return "1 worker"
+	}
+	return english.List(sizes) + " workers"
+}
+
+// Compare compares two cells by the best measure that both have.
+func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) (*Comparison, error) {
+	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
+	var m observe.Speed
+	for _, try := range observe.Speeds() {
+		if try.Known(ca) && try.Known(cb) {
+			m = try
+			break
+		}
+	}
+	if m.Value == nil {
+		return nil, fmt.Errorf("%s and %s at %s have no time or throughput that both tell", a, b, english.Count(workers, "worker"))
+	}
+	c.Measure = m.Name
+	x, y := m.Positive(ca), m.Positive(cb)
+	c.RunsA, c.RunsB = len(x), len(y)
+	if sameRuns(ca, cb, x, y) {
+		c.same = true
+		c.Ratio = stats.Estimate{Value: 1, Min: 1, Max: 1, Low: 1, High: 1, N: len(x)}
+		c.Verdict, c.Test = VerdictNone, "none: they are the same runs"
+		c.Sentence = fmt.Sprintf("%s and %s hold the same %s at %s.", a, b, english.Count(len(x), "run"), english.Count(workers, "worker"))
+		return c, nil
+	}
+	c.Ratio = m.Ratio(by, ca, cb)
+	if len(x) > 1 && len(y) > 1 {
+		c.P, c.PermutationP = stats.Welch(x, y), stats.Permutation(x, y)
+	}
+	c.judge(m, by.Level)
+	return c, nil
+}
+
+// sameRuns reports whether two cells hold the same runs, with the same measured
+// values: a folder that is compared with itself.
+func sameRuns(a, b observe.Cell, x, y []float64) bool {
+	places := func(c observe.Cell) []string {
+		out := make([]string, len(c.Runs))
+		for i, r := range c.Runs {
+			path := r.Dir
+			if full, err := filepath.Abs(path); err == nil {
+				path = full
+			}
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				path = real
+			}
+			out[i] = fmt.Sprintf("%s, series %s, seed %d", path, r.Info.Series, r.Info.Seed)
+		}
+		slices.Sort(out)
+		return out
+	}
+	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
+}
+
+// judge makes the verdict and says it.
+func (c *Comparison) judge(m observe.Speed, level float64) {
+	at := "at " + english.Count(c.Workers, "worker")
+	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Short(c.Ratio.Value), c.B, at, m.Words)
+	if math.IsNaN(c.P) {
+		c.Verdict, c.Test = VerdictUnknown, "none: a test needs two runs of each"
+		c.Sentence = fmt.Sprintf("%s, but %s of %s and %s of %s cannot tell a difference from chance: run at least 3 seeds of each.",
+			effect, english.Count(c.RunsA, "run"), c.A, english.Count(c.RunsB, "run"), c.B)
+		return
+	}
+	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PIs(c.P))
+	if !math.IsNaN(c.PermutationP) {
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at best %s with so many runs)", english.PIs(c.PermutationP), english.P(stats.LeastPermutation(c.RunsA, c.RunsB)))
+	}
+	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.Interval(), c.RunsA, c.RunsB, c.Test)
+	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
+	switch {
+	case !excludes || !(c.P < 1-level):
+		c.Verdict = VerdictNone
+		c.Sentence = said + ". The runs show no difference: it is within " + c.Ratio.Interval() + "."
+	case c.Ratio.Value > 1:
+		c.Verdict = VerdictFaster
+		c.Sentence = said + fmt.Sprintf(". Yes: %s is faster.", c.A)
+	default:
+		c.Verdict = VerdictSlower
+		c.Sentence = said + fmt.Sprintf(". No: %s is slower.", c.A)
+	}
+}

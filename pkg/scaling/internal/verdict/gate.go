@@ -1,0 +1,199 @@
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// Outcomes of a gate.
+const (
+	OutcomePass       = "pass"
+	OutcomeRegression = "regression"
+	OutcomeUnknown    = "cannot tell"
+)
+
+// GateRow is the gate at a series and number of workers, as scaling.GateRow
+// documents it.
+type GateRow struct {
+	Series                      string
+	Workers                     int
+	BaselineRuns, CandidateRuns int
+	Regression                  stats.Estimate
+	Outcome, Sentence           string
+	RunsNeeded                  int
+}
+
+// GateResult is the gate at all places.
+type GateResult struct {
+	Outcome  string // the worst of the rows'
+	Rows     []GateRow
+	Problems []string
+	Sentence string
+}
+
+// Gate compares the speed of a candidate with the speed of a baseline at every
+// series and number of workers that both have, as scaling.Gate documents. Limit
+// is the share of speed that may be lost.
+func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
+	pairs, err := pairsOf(candidate, baseline)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ComparePairs(candidate, baseline, pairs)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Rows) > 1 {
+		strict := candidate
+		strict.By.Level = 1 - (1-candidate.By.Level)/float64(len(c.Rows))
+		if c, err = ComparePairs(strict, baseline, pairs); err != nil {
+			return nil, err
+		}
+	}
+	g := &GateResult{Outcome: OutcomePass, Problems: c.Problems}
+	count := map[string]int{}
+	for _, row := range c.Rows {
+		r := gateRow(row, limit)
+		g.Rows = append(g.Rows, r)
+		count[r.Outcome]++
+	}
+	lacking := missing(baseline, candidate, pairs)
+	for _, r := range lacking {
+		g.Rows = append(g.Rows, r)
+		count[r.Outcome]++
+	}
+	for _, p := range candidate.Points {
+		if p.Diverged > 0 {
+			g.Problems = append(g.Problems, fmt.Sprintf("%s at %s: the loss of %s diverged; their speed counts, but look at them", p.Series, english.Count(p.Workers, "worker"), english.Count(p.Diverged, "run")))
+		}
+	}
+	switch {
+	case count[OutcomeRegression] > 0:
+		g.Outcome = OutcomeRegression
+		g.Sentence = fmt.Sprintf("regression: at %d of %d places the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), english.Percent(limit))
+	case count[OutcomeUnknown] > 0:
+		g.Outcome = OutcomeUnknown
+		cure := "add seeds to both"
+		switch len(lacking) {
+		case 0:
+		case count[OutcomeUnknown]:
+			cure = "run what the candidate lacks"
+		default:
+			cure += ", and run what the candidate lacks"
+		}
+		g.Sentence = fmt.Sprintf("cannot tell at %d of %d places whether the candidate is more than %s slower; %s", count[OutcomeUnknown], len(g.Rows), english.Percent(limit), cure)
+	default:
+		g.Sentence = fmt.Sprintf("pass: the candidate is nowhere more than %s slower", english.Percent(limit))
+	}
+	return g, nil
+}
+
+// missing are the places of the baseline where the candidate has nothing that
+// counts: a candidate that crashes must not pass for it, nor one that lacks a
+// series.
+func missing(baseline, candidate Study, pairs []Pair) []GateRow {
+	var rows []GateRow
+	for _, p := range baseline.Points {
+		m, timed := observe.SpeedOf([]observe.Cell{p.Cell})
+		if !timed || slices.ContainsFunc(pairs, func(pr Pair) bool { return pr.B == p.Series }) {
+			continue
+		}
+		rows = append(rows, GateRow{
+			Series: p.Series, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.Unknown(), Outcome: OutcomeUnknown,
+			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the name that it has in the baseline", p.Series, english.Count(p.Workers, "worker"), m.Words),
+		})
+	}
+	for _, pr := range pairs {
+		for _, p := range baseline.Points {
+			m, timed := observe.SpeedOf([]observe.Cell{p.Cell})
+			if p.Series != pr.B || !timed {
+				continue
+			}
+			if j := candidate.at(pr.A, p.Workers); j >= 0 {
+				if _, timed := observe.SpeedOf([]observe.Cell{candidate.Points[j].Cell}); timed {
+					continue
+				}
+			}
+			rows = append(rows, GateRow{
+				Series: pr.A, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.Unknown(), Outcome: OutcomeUnknown,
+				Sentence: fmt.Sprintf("%s at %s: the candidate has no run with a %s that counts; look at its problems, or run it", pr.A, english.Count(p.Workers, "worker"), m.Words),
+			})
+		}
+	}
+	return rows
+}
+
+// gateRow judges one comparison of the candidate (A) with the baseline (B).
+func gateRow(c Comparison, limit float64) GateRow {
+	ratio := c.Ratio
+	r := GateRow{
+		Series: c.A, Workers: c.Workers, BaselineRuns: c.RunsB, CandidateRuns: c.RunsA,
+		Regression: ratio.Lost(),
+	}
+	lost := r.Regression
+	change := fmt.Sprintf("%s at %s: %s", r.Series, english.Count(r.Workers, "worker"), changeText(lost.Value))
+	bounds := fmt.Sprintf("between %s and %s", changeText(lost.Low), changeText(lost.High))
+	switch {
+	case c.same:
+		r.Outcome = OutcomePass
+		r.Sentence = fmt.Sprintf("%s at %s: %s, the same in baseline and candidate", r.Series, english.Count(r.Workers, "worker"), english.Count(c.RunsA, "run"))
+	case math.IsNaN(lost.Low):
+		r.Outcome = OutcomeUnknown
+		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run says nothing of the noise; run at least 3 seeds of each", change, english.Count(c.RunsB, "run"), english.Count(c.RunsA, "run"))
+	case lost.Low > limit:
+		r.Outcome = OutcomeRegression
+		r.Sentence = fmt.Sprintf("%s, %s: more than the allowed %s", change, bounds, english.Percent(limit))
+	case lost.High <= limit:
+		r.Outcome = OutcomePass
+		r.Sentence = fmt.Sprintf("%s, %s: within the allowed %s", change, bounds, english.Percent(limit))
+	default:
+		r.Outcome = OutcomeUnknown
+		r.RunsNeeded = runsNeeded(c, limit)
+		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s lies between, so that the runs cannot tell", change, bounds, english.Percent(limit))
+		if r.RunsNeeded > 0 {
+			r.Sentence += fmt.Sprintf("; about %d runs of each would", r.RunsNeeded)
+		} else {
+			r.Sentence += fmt.Sprintf("; the change is so near to the limit that more than %d runs of each would be needed", mostRuns)
+		}
+	}
+	return r
+}
+
+// changeText is a share of speed lost, for people.
+func changeText(lost float64) string {
+	if lost < 0 {
+		return english.Percent(-lost) + " faster"
+	}
+	return english.Percent(lost) + " slower"
+}
+
+// mostRuns is how many runs one would not do for a gate.
+const mostRuns = 100
+
+// runsNeeded is about how many runs of each would narrow the interval to one
+// side of the limit, if the spread stays: the half-width falls as 1/√n, and
+// Student's quantile with it. 0 where it is more than mostRuns.
+func runsNeeded(c Comparison, limit float64) int {
+	room := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
+	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2
+	if room == 0 || !observe.Finite(half) {
+		return 0
+	}
+	now := float64(min(c.RunsA, c.RunsB))
+	quantile := func(n float64) float64 {
+		return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: 2*n - 2}.Quantile(0.975)
+	}
+	for n := now + 1; n <= mostRuns; n++ {
+		if half*quantile(n)/quantile(now)*math.Sqrt(now/n) < room {
+			return int(n)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,108 @@
+package verdict
+
+import (
+	"math"
+
+	"lockstep/pkg/scaling/internal/observe"
+)
+
+// Values of Mode.Scaling.
+const (
+	ScalingWeak    = "weak"
+	ScalingStrong  = "strong"
+	ScalingUnknown = "unknown"
+)
+
+// Values of Mode.Batch and Mode.Samples.
+const (
+	PerWorkerFixed = "fixed per worker"
+	TotalFixed     = "fixed"
+	NeitherFixed   = "varies"
+	UnknownFixed   = "unknown"
+)
+
+// Mode says what stays the same while the workers of a series grow, as
+// scaling.Mode documents it.
+type Mode struct {
+	Series  string
+	Scaling string
+	Batch   string
+	Samples string
+	Why     string
+}
+
+// modes are the modes that Batch and Samples give, the first that fits; an empty
+// word fits all. The batch decides, and where the logs do not have it the
+// samples of an epoch.
+var modes = []Mode{
+	{Batch: PerWorkerFixed, Samples: TotalFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
+	{Batch: PerWorkerFixed, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
+	{Batch: TotalFixed, Scaling: ScalingStrong, Why: "the global batch is fixed and divided among the workers (strong scaling)"},
+	{Batch: NeitherFixed, Scaling: ScalingUnknown, Why: "neither the batch per worker nor the global batch is fixed"},
+	{Samples: PerWorkerFixed, Scaling: ScalingWeak, Why: "the logs tell no batch; the samples of an epoch grow with the workers (weak scaling)"},
+	{Samples: TotalFixed, Scaling: ScalingStrong, Why: "the logs tell no batch; every epoch has the same samples (strong scaling of the epoch)"},
+	{Samples: NeitherFixed, Scaling: ScalingUnknown, Why: "the logs tell no batch, and the samples of an epoch are neither fixed nor in proportion to the workers"},
+	{Scaling: ScalingUnknown, Why: "the logs of several worker counts tell neither batch nor samples"},
+}
+
+// ModeOf tells weak and strong scaling apart.
+func ModeOf(g observe.Series) Mode {
+	var batch, samples []sized
+	counts := map[int]bool{}
+	for _, r := range g.Runs {
+		if observe.Failed(r) {
+			continue
+		}
+		n := r.Info.Workers
+		counts[n] = true
+		if _, global := observe.Batches(r); global > 0 {
+			batch = append(batch, sized{n, global})
+		}
+		if s := observe.SamplesPerEpoch(r); s > 0 {
+			samples = append(samples, sized{n, s})
+		}
+	}
+	m := Mode{Series: g.Name, Scaling: ScalingUnknown, Batch: constancy(batch, 0)}
+	// Padding of the last batch makes the samples of an epoch differ a little.
+	m.Samples = constancy(samples, 0.1)
+	if len(counts) < 2 {
+		m.Why = "no two of its runs differ in their workers: nothing scales"
+		return m
+	}
+	for _, known := range modes {
+		if (known.Batch == "" || known.Batch == m.Batch) && (known.Samples == "" || known.Samples == m.Samples) {
+			m.Scaling, m.Why = known.Scaling, known.Why
+			break
+		}
+	}
+	return m
+}
+
+// sized is a quantity at a number of workers.
+type sized struct{ workers, total int }
+
+// constancy says what of the quantity is fixed while the workers change, up to
+// a share of tolerance.
+func constancy(all []sized, tolerance float64) string {
+	if len(all) == 0 {
+		return UnknownFixed
+	}
+	least, most := math.Inf(1), 0.0
+	leastEach, mostEach := math.Inf(1), 0.0
+	counts := map[int]bool{}
+	for _, x := range all {
+		counts[x.workers] = true
+		total, each := float64(x.total), float64(x.total)/float64(x.workers)
+		least, most = min(least, total), max(most, total)
+		leastEach, mostEach = min(leastEach, each), max(mostEach, each)
+	}
+	switch {
+	case len(counts) < 2:
+		return UnknownFixed
+	case mostEach <= leastEach*(1+tolerance):
+		return PerWorkerFixed
+	case most <= least*(1+tolerance):
+		return TotalFixed
+	}
+	return NeitherFixed
+}

@@ -1,0 +1,93 @@
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// VerdictMixed is a verdict of Pooled alone: A is faster or slower at some
+// worker counts, and not at the others.
+const VerdictMixed = "depends on the worker count"
+
+// Pooled is the answer over all worker counts, as scaling.Pooled documents it.
+type Pooled struct {
+	A, B             string
+	Counts           int
+	Faster, Slower   int
+	Median, Min, Max float64
+	P                float64
+	Verdict          string
+	Sentence         string
+}
+
+// pool makes one answer of the comparisons of two series at several worker
+// counts. ok is false if there are fewer than two.
+func pool(rows []Comparison, level float64) (p Pooled, ok bool) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
+	if len(rows) < 2 {
+		return Pooled{}, false
+	}
+	p = Pooled{A: rows[0].A, B: rows[0].B, Counts: len(rows)}
+	var ratios, logs []float64
+	shown := map[string]int{}
+	for _, r := range rows {
+		ratios, logs = append(ratios, r.Ratio.Value), append(logs, math.Log(r.Ratio.Value))
+		shown[r.Verdict]++
+		switch {
+		case r.Ratio.Value > 1:
+			p.Faster++
+		case r.Ratio.Value < 1:
+			p.Slower++
+		}
+	}
+	p.Median, p.Min, p.Max = stats.Median(ratios), slices.Min(ratios), slices.Max(ratios)
+	sum, expected, chance := stats.SignedRanks(logs)
+	p.P = chance
+	p.judge(shown, sum-expected, 1-level)
+	return p, true
+}
+
+// judge makes the verdict and the sentence. Shown counts the verdicts at the
+// single worker counts, side is above 0 if the ranks favor A.
+func (p *Pooled) judge(shown map[string]int, side, alpha float64) {
+	up, down := shown[VerdictFaster], shown[VerdictSlower]
+	significant := p.P < alpha && side*math.Log(p.Median) > 0
+	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)
+	partly := !significant && up+down > 0 && up < p.Counts && down < p.Counts
+	text := p.effect()
+	switch {
+	case up > 0 && down > 0, against, partly:
+		p.Verdict = VerdictMixed
+		text += fmt.Sprintf(". It depends on the worker count: by the runs of each count %s is faster at %d and slower at %d of them, beyond chance.", p.A, up, down)
+	case significant && side > 0, up == p.Counts:
+		p.Verdict = VerdictFaster
+		text += fmt.Sprintf(". Yes: %s is faster.", p.A)
+	case significant, down == p.Counts:
+		p.Verdict = VerdictSlower
+		text += fmt.Sprintf(". No: %s is slower.", p.A)
+	case shown[VerdictUnknown] == p.Counts && !(stats.LeastSigned(p.Faster+p.Slower) < alpha):
+		p.Verdict = VerdictUnknown
+		text += fmt.Sprintf(". So few counts cannot tell (p is %s at best): run 6 worker counts or more, or at least 3 seeds of each.", english.P(stats.LeastSigned(p.Counts)))
+	default:
+		p.Verdict = VerdictNone
+		text += ". The worker counts together show no difference."
+	}
+	p.Sentence = text
+}
+
+// effect returns what was measured, and the test's p.
+func (p *Pooled) effect() string {
+	what, n := "faster than", p.Faster
+	if p.Slower > p.Faster {
+		what, n = "slower than", p.Slower
+	}
+	if n == 0 {
+		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
+	}
+	return fmt.Sprintf("%s is %s %s at %d of %d worker counts, %s times as fast in the median (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
+		p.A, what, p.B, n, p.Counts, english.Short(p.Median), english.Short(p.Min), english.Short(p.Max), english.PIs(p.P))
+}

@@ -1,0 +1,140 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/lrscaling"
+	"lockstep/pkg/scaling/internal/observe"
+)
+
+// Setting is a setting that the series of a study do not have in common.
+type Setting struct {
+	Setting string
+	Values  []string // one for each series; "-" where unknown
+}
+
+// Settings returns the settings in which series differ at equal worker counts:
+// first the learning rate, batch and what else every run has, then the keys of
+// the configs. A study of one series has none.
+func Settings(groups []observe.Series) []Setting {
+	if len(groups) < 2 {
+		return nil
+	}
+	traits := append([]Trait{
+		{"learning rate", func(r runs.Run) string {
+			rate := observe.LearningRate(r)
+			if !(rate > 0) {
+				return ""
+			}
+			return lrscaling.RateText(rate)
+		}},
+		batchOfWorker(),
+		{"global batch", func(r runs.Run) string { _, global := observe.Batches(r); return known(global) }},
+		{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
+	}, work()...)
+	traits = slices.DeleteFunc(traits, func(t Trait) bool { return t.what == "model" || t.what == "data" }) // by their keys, below
+	first, varies := map[string]string{}, map[string]bool{}
+	for _, g := range groups {
+		for _, r := range g.Runs {
+			for key, v := range flatConfig(r) {
+				if _, seen := first[key]; !seen {
+					first[key] = v
+				}
+				if first[key] != v && len(varies) < mostVaries {
+					varies[key] = true
+				}
+			}
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(varies), runs.NaturalCompare) {
+		traits = append(traits, Trait{key, func(r runs.Run) string { return flatConfig(r)[key] }})
+	}
+	var out []Setting
+	for _, t := range traits {
+		if row, differs := t.row(groups); differs {
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+// row returns the values of each series and reports whether any two series
+// differ at a worker count that both have, or, if they have none in common, at all.
+func (c Trait) row(groups []observe.Series) (Setting, bool) {
+	row := Setting{Setting: c.what}
+	byWorkers := make([]map[int][]runs.Run, len(groups))
+	for i, g := range groups {
+		byWorkers[i] = map[int][]runs.Run{}
+		for _, r := range g.Runs {
+			byWorkers[i][r.Info.Workers] = append(byWorkers[i][r.Info.Workers], r)
+		}
+		text := strings.Join(c.values(g.Runs), ", ")
+		if text == "" {
+			text = "-"
+		}
+		row.Values = append(row.Values, text)
+	}
+	differ := func(a, b []runs.Run) bool {
+		x, y := c.values(a), c.values(b)
+		return len(x) > 0 && len(y) > 0 && !slices.Equal(x, y)
+	}
+	for i := range groups {
+		for j := range i {
+			shared := false
+			for n, a := range byWorkers[i] {
+				if b := byWorkers[j][n]; len(b) > 0 {
+					shared = true
+					if differ(a, b) {
+						return row, true
+					}
+				}
+			}
+			if !shared && differ(groups[i].Runs, groups[j].Runs) {
+				return row, true
+			}
+		}
+	}
+	return row, false
+}
+
+// mostVaries bounds the keys of configs that are looked at: logs of other
+// programs may have a thousand settings for each run.
+const mostVaries = 100
+
+// ownKeys are keys of a config that name the run, or are its results.
+var ownKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
+
+// flatConfig returns the config's numbers, words and switches by their key, such
+// as optimizer.learning_rate.
+func flatConfig(r runs.Run) map[string]string {
+	out := map[string]string{}
+	var walk func(prefix string, part map[string]any)
+	walk = func(prefix string, part map[string]any) {
+		for key, v := range part {
+			switch v := v.(type) {
+			case map[string]any:
+				walk(prefix+key+".", v)
+			case float64:
+				out[prefix+key] = strconv.FormatFloat(v, 'g', 6, 64)
+			case string:
+				if len(v) <= 40 {
+					out[prefix+key] = cmp.Or(v, `""`)
+				}
+			case bool, int, int64:
+				out[prefix+key] = fmt.Sprint(v)
+			}
+		}
+	}
+	walk("", r.Info.Config)
+	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads"}, ownKeys...) { // rows of their own, above
+		delete(out, key)
+	}
+	return out
+}

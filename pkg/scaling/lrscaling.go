@@ -1,0 +1,207 @@
+package scaling
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/go-gota/gota/dataframe"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/lrscaling"
+	"lockstep/pkg/scaling/internal/stats"
+)
+
+// RateRow is what the runs at one global batch show of its learning rate.
+type RateRow struct {
+	GlobalBatch    int
+	Rates          int // learning rates that were tried
+	Runs, Diverged int
+	// Best is the best learning rate: the top of the parabola that fits the
+	// quality at the best rate tried and at its neighbours, two on each side, over
+	// the logarithm of the rate. With Bound it is the best that was tried.
+	Best  Estimate
+	Bound string
+	// Quality is that at the best rate tried, Change the difference to the
+	// smallest batch's.
+	Quality, Change Estimate
+	// Constant, Sqrt and Linear are the rates that the rules make of the smallest
+	// batch's best one.
+	Constant, Sqrt, Linear float64
+}
+
+// TriedRate is a learning rate that was tried at a global batch. A rate at which
+// the loss of any run diverged has no quality.
+type TriedRate struct {
+	GlobalBatch    int
+	LearningRate   float64 // of the first step after a warm-up, scaled to the workers
+	Runs, Diverged int
+	Quality        Estimate
+}
+
+// RuleRow is how one of the rules fares: the quality at the rates that it makes
+// of the smallest batch's best one, where they were tried, against the best rate
+// tried there.
+type RuleRow struct {
+	Rule     string
+	Exponent float64
+	Batches  []int // beyond the smallest, at which its rate was tried
+	// Worst is the largest loss of quality, as a difference, at WorstBatch.
+	Worst      Estimate
+	WorstBatch int
+	Rejected   bool // at some batch the interval of the loss excludes 0
+	Holds      int  // the largest batch up to which it is not rejected; 0: not tried
+}
+
+// LRScaling is which rule relates the best learning rate to the global batch,
+// and up to which batch.
+//
+// Its table has a row a global batch: global_batch, rates, runs, diverged, best_rate,
+// bound, the measure, change (each with _low and _high), the rates none, sqrt and
+// linear, and in the last row rule, exponent, sentence and next.
+type LRScaling struct {
+	analysis
+	Measure string // of quality: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
+	Rows    []RateRow
+	Tried   []TriedRate // by batch, then by rate
+	Rules   []RuleRow
+
+	// Exponent p of best rate = c·batch^p, least squares over the logarithms of
+	// those batches whose best rate is neither the highest nor the lowest tried
+	// and whose quality is not below the smallest batch's; NaN without two.
+	Exponent Estimate
+	Rule     string // one of the Rate constants; empty where the runs do not decide
+	How      string // "best rates" or "quality", by which it was decided; empty where it was not
+	// Good is the largest batch up to which the quality at the best rate tried is
+	// not below the smallest batch's beyond noise, Falls the first at which it is
+	// (0: none).
+	Good, Falls int
+	Sentence    string
+	Problems    []string
+
+	// Launch is how the command of Next begins; empty: by the name of the config
+	// that the runs had, without what was set in it.
+	Launch string
+
+	rule Rule
+	fit  *lrscaling.Result
+}
+
+// ScalingRule finds the rule from runs at several global batches, at best with
+// several learning rates at each, such as
+//
+//	lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008
+//
+// leaves. The series do not matter: runs belong together by their global batch
+// and their learning rate, the initial one scaled to the workers. The measure is
+// one of those of Quality; "" takes the first that most runs tell.
+//
+// Intervals are bootstrapped over the runs of each batch and rate (seeds); a
+// rate with one run borrows the deviation that the others have. Where fewer than
+// two batches tell a best rate of their own, the rules are compared by the
+// quality at the rates that they predict. Epochs are what the runs had: a larger
+// batch makes fewer steps in them. It is an error that the runs had one batch,
+// or tell no learning rate.
+func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
+	fit, err := lrscaling.Find(s.Runs, measure, s.estimator())
+	if err != nil {
+		return nil, fmt.Errorf("find scaling rule: %w", err)
+	}
+	o := &LRScaling{
+		Measure: fit.Measure, Exponent: Estimate(fit.Exponent), Rule: fit.Rule, How: fit.How, Good: fit.Good, Falls: fit.Falls,
+		Sentence: fit.Sentence, Problems: fit.Problems, rule: s.Rule, fit: fit,
+	}
+	o.analysis = analysis{o}
+	for _, r := range fit.Rows {
+		o.Rows = append(o.Rows, RateRow{
+			GlobalBatch: r.GlobalBatch, Rates: r.Rates, Runs: r.Runs, Diverged: r.Diverged, Best: Estimate(r.Best), Bound: r.Bound,
+			Quality: Estimate(r.Quality), Change: Estimate(r.Change), Constant: r.Constant, Sqrt: r.Sqrt, Linear: r.Linear,
+		})
+	}
+	for _, t := range fit.Tried {
+		o.Tried = append(o.Tried, TriedRate{
+			GlobalBatch: t.GlobalBatch, LearningRate: t.LearningRate, Runs: t.Runs, Diverged: t.Diverged, Quality: Estimate(t.Quality),
+		})
+	}
+	for _, r := range fit.Rules {
+		o.Rules = append(o.Rules, RuleRow{
+			Rule: r.Rule, Exponent: r.Exponent, Batches: r.Batches, Worst: Estimate(r.Worst), WorstBatch: r.WorstBatch,
+			Rejected: r.Rejected, Holds: r.Holds,
+		})
+	}
+	return o, nil
+}
+
+// Next returns the command whose runs would decide, empty if these do. Runs that
+// are there already are left out by its --resume.
+func (o *LRScaling) Next() string { return o.fit.Next(o.Launch) }
+
+func (o *LRScaling) table(most int) table {
+	rate := func(name string, value func(RateRow) float64) grid.Column[RateRow] {
+		return grid.Column[RateRow]{Name: name, Brief: true, Value: value, Show: func(r RateRow) string { return lrscaling.RateText(value(r)) }}
+	}
+	g := grid.Grid[RateRow]{What: "scaling rule", Rows: first(o.Rows, most), Columns: []grid.Column[RateRow]{
+		{Name: "global_batch", Title: "batch", Brief: true, Count: func(r RateRow) int { return r.GlobalBatch }},
+		{Name: "rates", Brief: true, Count: func(r RateRow) int { return r.Rates }},
+		{Name: "runs", Brief: true, Count: func(r RateRow) int { return r.Runs }},
+		{Name: "diverged", Brief: true, Optional: true, Count: func(r RateRow) int { return r.Diverged }},
+	}}
+	best := estimateColumns("best_rate", func(r RateRow) Estimate { return r.Best })
+	best[0].Title, best[0].Show = "best lr", func(r RateRow) string { return lrscaling.RateText(r.Best.Value) }
+	best[1].Show = func(r RateRow) string {
+		return fmt.Sprintf("[%s, %s]", lrscaling.RateText(r.Best.Low), lrscaling.RateText(r.Best.High))
+	}
+	g.Columns = append(g.Columns, best...)
+	g.Columns = append(g.Columns, grid.Column[RateRow]{Name: "bound", Title: "of those tried", Brief: true, Optional: true, Text: func(r RateRow) string { return r.Bound }})
+	g.Columns = append(g.Columns, estimateColumns(o.Measure, func(r RateRow) Estimate { return r.Quality })...)
+	g.Columns = append(g.Columns, estimateColumns("change", func(r RateRow) Estimate { return r.Change })...)
+	g.Columns = append(g.Columns,
+		rate(lrscaling.RuleConstant, func(r RateRow) float64 { return r.Constant }),
+		rate(lrscaling.RuleSqrt, func(r RateRow) float64 { return r.Sqrt }),
+		rate(lrscaling.RuleLinear, func(r RateRow) float64 { return r.Linear }))
+	last := func(r RateRow) bool { return r.GlobalBatch == o.Rows[len(o.Rows)-1].GlobalBatch }
+	ofAll := func(name string, v float64) grid.Column[RateRow] { // of all batches, in the last row
+		return grid.Column[RateRow]{Name: name, Value: func(r RateRow) float64 {
+			if last(r) {
+				return v
+			}
+			return math.NaN()
+		}}
+	}
+	words := func(name, text string) grid.Column[RateRow] {
+		return grid.Column[RateRow]{Name: name, Text: func(r RateRow) string {
+			if last(r) {
+				return text
+			}
+			return ""
+		}}
+	}
+	g.Columns = append(g.Columns,
+		words("rule", o.Rule), ofAll("exponent", o.Exponent.Value), ofAll("exponent_low", o.Exponent.Low), ofAll("exponent_high", o.Exponent.High),
+		words("sentence", o.Sentence), words("next", o.Next()))
+	g.Remarks = append(g.Remarks, o.Sentence)
+	if next := o.Next(); next != "" {
+		g.Remarks = append(g.Remarks, "to decide: "+next)
+	}
+	g.Remarks = append(g.Remarks,
+		fmt.Sprintf("best lr: where the %s is best, between the rates tried; none, sqrt, linear: what the rules make of batch %d's; change: of the %s at the best rate tried, against batch %d",
+			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),
+		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.Percent(o.rule.level()), stats.Resamples))
+	for _, p := range o.Problems {
+		g.Remarks = append(g.Remarks, "note: "+p)
+	}
+	return g
+}
+
+// TriedTable has a row a learning rate tried: global_batch, learning_rate, runs,
+// diverged and the measure, with _low and _high.
+func (o *LRScaling) TriedTable() dataframe.DataFrame {
+	g := grid.Grid[TriedRate]{What: "learning rates", Rows: o.Tried, Columns: []grid.Column[TriedRate]{
+		{Name: "global_batch", Count: func(t TriedRate) int { return t.GlobalBatch }},
+		{Name: "learning_rate", Value: func(t TriedRate) float64 { return t.LearningRate }},
+		{Name: "runs", Count: func(t TriedRate) int { return t.Runs }},
+		{Name: "diverged", Count: func(t TriedRate) int { return t.Diverged }},
+	}}
+	g.Columns = append(g.Columns, estimateColumns(o.Measure, func(t TriedRate) Estimate { return t.Quality })...)
+	return g.Table()
+}
