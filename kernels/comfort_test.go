@@ -23,7 +23,7 @@ func inspect(code string, detail int) step {
 }
 
 func TestInspect(t *testing.T) {
-	session := step{Execute: "import (\"strings\"; \"lockstep/pkg/launch\"; \"lockstep/pkg/scaling\")\nvar study *scaling.Study\nvar builder strings.Builder"}
+	session := step{Execute: "import (\"strings\"; \"lockstep/pkg/launch\"; \"lockstep/pkg/scaling\")\nvar study *scaling.Study\nvar builder strings.Builder\nvar fits *scaling.Fits\nvar share scaling.Estimate"}
 	table := []struct {
 		step step
 		want []string
@@ -35,6 +35,11 @@ func TestInspect(t *testing.T) {
 		{inspect("launch.Swe|ep{}", 0), []string{"type Sweep struct", "Workers"}},
 		{inspect("stu|dy", 0), []string{"var study *", "scaling.Study", "Study is what a set of runs shows"}},
 		{inspect("study.Ta|ble()", 0), []string{"func (s *Study) Table()"}},
+		// What results share is documented for each, and no type is one of an internal package.
+		{inspect("fits.Wri|te(w, \"csv\")", 0), []string{"Write(w io.Writer, format string) error", "Write writes the result"}},
+		{inspect("study.TimeUse().Ta|ble()", 0), []string{"Table() dataframe.DataFrame", "Table returns the result as a DataFrame"}},
+		{inspect("scaling.LRSc|aling{}", 0), []string{"type LRScaling struct", "learning rate"}},
+		{inspect("sha|re", 0), []string{"var share", "scaling.Estimate", "Estimate is a value over repeated runs"}},
 		{inspect("builder.WriteString|(\"é\")", 0), []string{"func (b *Builder) WriteString(s string) (int, error)", "WriteString appends"}},
 		{inspect("sweep := launch.Sweep{}\nsweep.Workers|", 0), []string{"Workers []int"}},
 		{inspect("appe|nd(x)", 0), []string{"func append(slice []Type, elems ...Type) []Type"}},
@@ -221,7 +226,18 @@ study, err := scaling.FromRuns([]runs.Run{run(1), run(2)})
 f, err := figure.Speedup(study)
 err == nil`,
 		"live := notebook.NewLive()\nlive.Show(study.Table())\nlive.Show(f)",
-		"figure.All(study)", "[]*figure.Figure{f, f}", "[]int{1, 2}")...)
+		"figure.All(study)", "[]*figure.Figure{f, f}", "[]int{1, 2}",
+		// What the results of an analysis share works in cells, and %T gives names that a cell can write.
+		"study.Modes()", "study.Modes().Table().Nrow()", "import \"fmt\"\nfmt.Printf(\"%T %T\", study.Modes(), study.Points[0].Speedup)")...)
+	if html, _ := a[5].Messages[0].Content.Data["text/html"].(string); !strings.Contains(html, "<td>ddp</td>") {
+		t.Errorf("the modes show\n%s", a[5].show())
+	}
+	if got := a[6].show(); got != `execute_result "1"` {
+		t.Errorf("a table of one row shows %s", got)
+	}
+	if got := a[7].show(); !strings.Contains(got, "*scaling.Modes scaling.Estimate") {
+		t.Errorf("the types are %s", got)
+	}
 	m := a[1].Messages
 	if len(m) != 2 || m[1].Type != "update_display_data" || m[0].Content.Transient["display_id"] != m[1].Content.Transient["display_id"] {
 		t.Fatalf("a live figure gives\n%s", a[1].show())

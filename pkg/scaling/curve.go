@@ -6,20 +6,22 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-gota/gota/dataframe"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/curve"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Axes of a Curve.
 const (
-	AxisEpoch    = "epoch"    // epochs done, from 1
-	AxisStep     = "step"     // optimizer steps done
-	AxisRelative = "relative" // seconds since the start: of training, validation not included, where epochs are read
-	AxisWall     = "wall"     // seconds since 1970
+	AxisEpoch    = curve.AxisEpoch    // epochs done, from 1
+	AxisStep     = curve.AxisStep     // optimizer steps done
+	AxisRelative = curve.AxisRelative // seconds since the start: of training, validation not included, where epochs are read
+	AxisWall     = curve.AxisWall     // seconds since 1970
 )
 
 // CurveLine is a value of one run over an axis.
@@ -45,42 +47,15 @@ type CurveSet struct {
 	Problems                []runs.Problem // runs that have no such line, and why
 }
 
-// epochMetrics are the values of an epoch that a curve can be of.
-func epochMetrics() []struct {
-	name  string
-	value func(runs.Epoch) float64
-} {
-	return []struct {
-		name  string
-		value func(runs.Epoch) float64
-	}{
-		{"train_loss", func(e runs.Epoch) float64 { return e.TrainLoss }},
-		{"val_loss", func(e runs.Epoch) float64 { return e.ValLoss }},
-		{"iou", func(e runs.Epoch) float64 { return e.IoU }},
-		{"dice", func(e runs.Epoch) float64 { return e.Dice }},
-		{"accuracy", func(e runs.Epoch) float64 { return e.Accuracy }},
-		{"val_accuracy", func(e runs.Epoch) float64 { return e.ValAccuracy }},
-		{"lr", func(e runs.Epoch) float64 { return e.LearningRate }},
-		{"seconds", func(e runs.Epoch) float64 { return e.Seconds }},
-		{"val_seconds", func(e runs.Epoch) float64 { return e.ValSeconds }},
-		{"samples_per_second", func(e runs.Epoch) float64 {
-			if math.IsNaN(e.SamplesPerSecond) && e.Samples > 0 {
-				return float64(e.Samples) / e.Seconds
-			}
-			return e.SamplesPerSecond
-		}},
-	}
-}
-
 // Metrics lists what Curve and TimeTo can show of the study's runs: values of
 // epochs, and the names of logged curves such as TensorBoard's tags.
 func (s *Study) Metrics() []string {
 	var names []string
-	for _, m := range epochMetrics() {
+	for _, m := range curve.EpochMetrics() {
 		if slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
-			return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return !math.IsNaN(m.value(e)) })
+			return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return !math.IsNaN(m.Value(e)) })
 		}) {
-			names = append(names, m.name)
+			names = append(names, m.Name)
 		}
 	}
 	var logged []string
@@ -113,14 +88,14 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 			if observe.Failed(r) {
 				continue
 			}
-			lines, why := linesOf(r, metric, axis)
+			lines, why := curve.Lines(r, metric, axis)
 			if len(lines) == 0 {
 				set.Problems = append(set.Problems, runs.Problem{File: r.Dir, Reason: why})
 				continue
 			}
 			for _, l := range lines {
 				l.Series, l.Workers, l.Seed, l.Run = g.Name, r.Info.Workers, r.Info.Seed, r.Dir
-				set.Lines = append(set.Lines, l)
+				set.Lines = append(set.Lines, CurveLine(l))
 			}
 		}
 	}
@@ -138,81 +113,6 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 		return nil, fmt.Errorf("%s; the metrics are %s", text, strings.Join(s.Metrics(), ", "))
 	}
 	return set, nil
-}
-
-// linesOf are the lines of a run, or why there are none.
-func linesOf(r runs.Run, metric, axis string) ([]CurveLine, string) {
-	for _, m := range epochMetrics() {
-		if m.name == metric {
-			return epochLine(r, metric, axis, m.value)
-		}
-	}
-	var lines []CurveLine
-	why := fmt.Sprintf("no curve is called %q", metric)
-	for _, c := range r.Curves {
-		if c.Name != metric {
-			continue
-		}
-		line := CurveLine{Name: c.Name, Rank: c.Rank, Y: c.Values}
-		switch {
-		case axis == AxisStep:
-			for _, step := range c.Steps {
-				line.X = append(line.X, float64(step))
-			}
-		case axis == AxisEpoch:
-			why = "the curve was logged by step, not by epoch; use the axis step, relative or wall"
-			continue
-		case len(c.Times) != len(c.Values) || len(c.Times) == 0:
-			why = "the log tells no times of the curve; use the axis step"
-			continue
-		case axis == AxisRelative:
-			for _, t := range c.Times {
-				line.X = append(line.X, t-c.Times[0])
-			}
-		default:
-			line.X = c.Times
-		}
-		lines = append(lines, line)
-	}
-	return lines, why
-}
-
-// epochLine is a value of a run's epochs. Epochs without the value are left
-// out, but their time passes.
-func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]CurveLine, string) {
-	line := CurveLine{Name: metric, Rank: -1}
-	why := "the log tells no " + metric
-	_, global := observe.Batches(r)
-	at, steps := 0.0, 0.0
-	if axis == AxisWall {
-		if r.Info.Started.IsZero() {
-			return nil, "the log does not tell when the run started; use the axis epoch or relative"
-		}
-		at = float64(r.Info.Started.UnixNano()) / 1e9
-	}
-	for _, e := range r.Epochs {
-		at += e.Seconds
-		if axis == AxisWall && e.ValSeconds > 0 {
-			at += e.ValSeconds
-		}
-		if global > 0 {
-			steps += math.Ceil(float64(e.Samples) / float64(global))
-		}
-		x := map[string]float64{AxisEpoch: float64(e.Epoch), AxisStep: steps, AxisRelative: at, AxisWall: at}[axis]
-		switch {
-		case math.IsNaN(value(e)):
-		case axis == AxisStep && (global == 0 || e.Samples == 0):
-			why = "the log tells no samples or no batch, so that its epochs have no steps; use the axis epoch or relative"
-		case math.IsNaN(x):
-			why = "an epoch has no time; use the axis epoch"
-		default:
-			line.X, line.Y = append(line.X, x), append(line.Y, value(e))
-		}
-	}
-	if len(line.X) == 0 {
-		return nil, why
-	}
-	return []CurveLine{line}, ""
 }
 
 // Smoothed is the line with TensorBoard's smoothing: an exponential moving
@@ -276,7 +176,7 @@ func (c curveTables) Write(w io.Writer, format string) error {
 
 func (c *CurveSet) table(most int) table {
 	best := slices.Max[[]float64, float64]
-	if below(c.Metric) {
+	if curve.Below(c.Metric) {
 		best = slices.Min[[]float64, float64]
 	}
 	g := grid.Grid[CurveLine]{What: "curves", Rows: first(c.Lines, most), Columns: []grid.Column[CurveLine]{
@@ -299,4 +199,67 @@ func (c *CurveSet) table(most int) table {
 		g.Remarks = append(g.Remarks, "no line: "+p.String())
 	}
 	return curveTables{g, c.points()}
+}
+
+// LossCurve is the losses of a series at a number of workers, by epoch, over
+// its repeated runs. Runs that failed or were cancelled do not count. The
+// slices are of one length, an element an epoch, in ascending order; what is
+// not known is NaN. They belong to the study and must not be changed.
+type LossCurve struct {
+	Series  string
+	Workers int
+	Runs    int // that count
+
+	Epoch []float64 // its number, from 1
+	// Elapsed is the training time up to the epoch's end, and Clock that with
+	// validation: seconds, the medians over the runs. NaN after an epoch
+	// without a time.
+	Elapsed, Clock []float64
+	Train, Val     []float64 // losses, the medians over the runs
+	// TrainMin and TrainMax are the lowest and highest training loss of the
+	// runs: Train itself where there is one run.
+	TrainMin, TrainMax []float64
+}
+
+// lossCurves are made when somebody asks for them first: the figures of the
+// losses share them.
+type lossCurves struct {
+	once sync.Once
+	all  []LossCurve
+}
+
+// LossCurves are the losses of each series, in the order of the study, by
+// workers. One without an epoch is left out.
+func (s *Study) LossCurves() []LossCurve {
+	if s.losses == nil { // of a Study that a caller made
+		return s.makeLossCurves()
+	}
+	s.losses.once.Do(func() { s.losses.all = s.makeLossCurves() })
+	return s.losses.all
+}
+
+func (s *Study) makeLossCurves() []LossCurve {
+	var out []LossCurve
+	for _, g := range s.grouped() {
+		counts := map[int][]*runs.Run{}
+		var workers []int
+		for i := range g.Runs {
+			r := &g.Runs[i]
+			if observe.Failed(*r) || len(r.Epochs) == 0 {
+				continue
+			}
+			n := r.Info.Workers
+			if counts[n] == nil {
+				workers = append(workers, n)
+			}
+			counts[n] = append(counts[n], r)
+		}
+		slices.Sort(workers)
+		for _, n := range workers {
+			c := LossCurve(curve.LossOf(counts[n]))
+			c.Series, c.Workers = g.Name, n
+			out = append(out, c)
+		}
+	}
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/curve"
 )
 
 // sc21 is a run with the published validation losses of the SC21 tutorial's
@@ -66,7 +67,7 @@ func TestTimeTo(t *testing.T) {
 		"iou": false, "Accuracy/val": false, "metrics/mAP50(B)": false, "mAP": false, "val_jaccard": false, "eval_top1": false, "tps": false,
 		"Loss/valid": true, "epoch_loss": true, "eval_mape": true, "accumulated_loss": true, "wer": true, "maps_loss": true,
 	} {
-		if below(metric) != want {
+		if curve.Below(metric) != want {
 			t.Errorf("less of %s is better: %t, expected %t", metric, !want, want)
 		}
 	}

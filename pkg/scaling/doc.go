@@ -33,6 +33,19 @@
 //	ScalingRule                              how the best learning rate grows with the batch, and up to which
 //	Follow                                   the same, live
 //
+// Each of these results shows itself: Table is a DataFrame, String and HTML are
+// for people, Write writes a table, CSV or JSON. The comment of its type names the
+// columns. What is measured over repeated runs is an [Estimate], with its interval.
+//
+// This package reads the runs, makes the study and its tables, and declares every
+// type that a notebook meets, so that %T and a look at the documentation show
+// names that a cell can write. That is why it has somewhat more than 4,000 lines.
+// What it computes with lies in internal packages, which take runs and numbers,
+// not a Study: observe (what one run measured), stats (estimates and tests), law
+// (fits), steptime (where a step's time goes), lrscaling (learning rate and
+// batch), verdict (comparisons, the gate, fairness), curve (values over time) and
+// grid (tables).
+//
 // Nothing is left out in silence: runs that failed are counted in their own
 // column and named in Study.Problems, as are those whose loss is not a number;
 // where runs of a series differ in what must be equal for a fair comparison

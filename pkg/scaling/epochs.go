@@ -1,13 +1,19 @@
 package scaling
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
+	"gonum.org/v1/gonum/stat"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
+	"lockstep/pkg/scaling/internal/stats"
 )
 
 // EpochRow is an epoch of a run, as Study.EpochRows lists them.
@@ -109,4 +115,106 @@ func rate(r EpochRow) float64 {
 		return float64(r.Samples) / r.Seconds
 	}
 	return r.SamplesPerSecond
+}
+
+// EpochSpread is how much the counted epochs of a point's runs scatter. It is
+// there for a single run too, which has no confidence interval. It is no such
+// interval: it does not get narrower with more epochs, and says nothing of how
+// much another run would differ.
+type EpochSpread struct {
+	Series  string
+	Workers int
+	Size    int // workers, or nodes with Rule.Per "node"
+	Runs    int
+	Epochs  int // counted ones with a time, of all runs together
+
+	Seconds    Spread // of training, an epoch
+	Throughput Spread // samples per second of all workers together; NaN where the logs tell no samples
+}
+
+// Spread is the middle of values by the rule's confidence: at 0.95 from the
+// 2.5th to the 97.5th percentile, interpolated between neighbours. NaN for
+// fewer than two.
+type Spread struct{ Median, Low, High float64 }
+
+// EpochSpreads has a row a point.
+//
+// Its table has a row a point: series, workers, size, runs, epochs, and median,
+// spread_low and spread_high of epoch_seconds and of throughput.
+type EpochSpreads struct {
+	analysis
+	Rows []EpochSpread
+	rule Rule
+}
+
+// EpochSpreads says how much the epochs of each point scatter, of those points
+// that have two counted epochs with a time.
+func (s *Study) EpochSpreads() *EpochSpreads {
+	out := &EpochSpreads{rule: s.Rule}
+	out.analysis = analysis{out}
+	for i, p := range s.Points {
+		var seconds, rates []float64
+		for _, r := range s.cells[i].Runs {
+			counts := s.Rule.observed().Counting(r)
+			for k := range r.Epochs {
+				e := &r.Epochs[k]
+				if !counts(k) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
+					continue
+				}
+				seconds = append(seconds, e.Seconds)
+				if n := s.Rule.observed().SamplesIn(e); n > 0 {
+					rates = append(rates, n/e.Seconds)
+				}
+			}
+		}
+		if len(seconds) < 2 {
+			continue
+		}
+		row := EpochSpread{Series: p.Series, Workers: p.Workers, Size: p.Size, Runs: p.Runs, Epochs: len(seconds)}
+		row.Seconds, row.Throughput = s.Rule.spread(seconds), s.Rule.spread(rates)
+		out.Rows = append(out.Rows, row)
+	}
+	return out
+}
+
+// spread is the middle of values, which it sorts.
+func (r Rule) spread(values []float64) Spread {
+	if len(values) < 2 {
+		return Spread{math.NaN(), math.NaN(), math.NaN()}
+	}
+	slices.Sort(values)
+	tail := (1 - r.level()) / 2
+	return Spread{
+		Median: stats.Median(values),
+		Low:    stat.Quantile(tail, stat.LinInterp, values, nil),
+		High:   stat.Quantile(1-tail, stat.LinInterp, values, nil),
+	}
+}
+
+// SpreadNote says what a spread is, in a sentence.
+func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
+
+func (r Rule) spreadNote() string {
+	return fmt.Sprintf("spread: the middle %s of the counted epochs, of all runs of a point together; no confidence interval, for it says nothing of how much another run would differ", english.Percent(r.level()))
+}
+
+func (e *EpochSpreads) table(most int) table {
+	g := grid.Grid[EpochSpread]{What: "epoch spreads", Rows: first(e.Rows, most), Columns: []grid.Column[EpochSpread]{
+		{Name: "series", Brief: true, Text: func(r EpochSpread) string { return r.Series }},
+		{Name: "workers", Brief: true, Count: func(r EpochSpread) int { return r.Workers }},
+		{Name: "size", Count: func(r EpochSpread) int { return r.Size }},
+		{Name: "runs", Brief: true, Count: func(r EpochSpread) int { return r.Runs }},
+		{Name: "epochs", Brief: true, Count: func(r EpochSpread) int { return r.Epochs }},
+		{Name: "epoch_seconds_median", Brief: true, Value: func(r EpochSpread) float64 { return r.Seconds.Median }},
+		{Name: "epoch_seconds_spread_low", Brief: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Seconds.Low }},
+		{Name: "epoch_seconds_spread_high", Brief: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Seconds.High }},
+		{Name: "throughput_median", Brief: true, Optional: true, Value: func(r EpochSpread) float64 { return r.Throughput.Median }},
+		{Name: "throughput_spread_low", Brief: true, Optional: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Throughput.Low }},
+		{Name: "throughput_spread_high", Brief: true, Optional: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Throughput.High }},
+	}}
+	g.Remarks = []string{"rule: " + e.rule.counting(), e.rule.spreadNote()}
+	if len(e.Rows) == 0 {
+		g.Remarks = append(g.Remarks, "no point has two counted epochs with a time")
+	}
+	return g
 }

@@ -3,14 +3,11 @@ package scaling
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/logread"
-	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/observe"
 )
 
@@ -216,7 +213,7 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 	var each []string
 	for k, r := range s.cells[i].Runs {
-		in := onceInput(x.Metric, r, s.cells[i].Measured[k])
+		in := Input(observe.InputOf(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
 			each = append(each, full(in.Value))
@@ -231,98 +228,14 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 }
 
-// onceInput is the number behind a column that a run has once.
-func onceInput(name string, r runs.Run, m observe.Measured) Input {
-	in := Input{Name: name, File: r.File, Unit: unitOf(name), Value: math.NaN()}
-	switch name {
-	case "wall_seconds":
-		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
-	case "train_seconds":
-		in.Value, in.Why = observe.TrainSeconds(r), "the sum over all epochs, or as the log has it"
-	case "test_seconds":
-		in.Value, in.File = observe.TestSeconds(r), infoFile(r)
-	case "energy_joules":
-		in.Value, in.File = observe.EnergyJoules(r), infoFile(r)
-	}
-	all := observe.Metrics()
-	k := slices.IndexFunc(all, func(x observe.Metric) bool { return x.Name == name })
-	if k < 0 {
-		return in
-	}
-	metric := all[k]
-	if v := metric.Tested(r); !math.IsNaN(v) {
-		in.Value, in.File, in.Why = v, infoFile(r), "on the test set after training"
-	} else if i := metric.LastEpoch(r); i >= 0 {
-		e := r.Epochs[i]
-		in.Value, in.Epoch, in.Line, in.Why = metric.Epoch(e), e.Epoch, e.Line, "of the last epoch that has it"
-	}
-	if m.Last.Diverged != "" && (name == "train_loss" || name == "val_loss") {
-		in.Value, in.Why = math.NaN(), m.Last.Diverged+" is not a finite number: the run diverged"
-	}
-	return in
-}
-
 // speedInputs are the epochs of a point's runs, counted or not.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
-	for k, r := range s.cells[i].Runs {
-		add := func(in Input) {
-			in.Role, in.Run = role, r.Dir
-			if in.File == "" {
-				in.File = r.File
-			}
-			out = append(out, in)
-		}
-		if measureName == "wall_seconds" {
-			add(Input{Name: "wall_seconds", Value: s.cells[i].Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
-			continue
-		}
-		counts, hasTimes := s.Rule.observed().Counting(r), observe.Timed(r)
-		for j := range r.Epochs {
-			e := &r.Epochs[j]
-			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: s.whyNot(r, j)}
-			n := s.Rule.observed().SamplesIn(e)
-			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
-				in.Counted, in.Why = false, "the log does not tell its samples"
-			}
-			if hasTimes {
-				add(in)
-			}
-			if measureName != "throughput" || hasTimes && n == 0 {
-				continue
-			}
-			switch {
-			case !hasTimes && e.SamplesPerSecond > 0:
-				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", counts(j)
-			case e.Samples == 0 && e.SamplesPerSecond > 0:
-				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
-			case e.Samples == 0:
-				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by Rule.SamplesPerEpoch"
-			default:
-				in.Name, in.Value, in.Unit = "samples", n, "samples"
-			}
-			add(in)
-		}
-		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !observe.Timed(r) {
-			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
-		}
+	for _, in := range s.Rule.observed().SpeedInputs(s.cells[i], measureName) {
+		in.Role = role
+		out = append(out, Input(in))
 	}
 	return out
-}
-
-// whyNot says why the i-th epoch of a run does not count, empty where it does.
-func (s *Study) whyNot(r runs.Run, i int) string {
-	switch _, err := strconv.Atoi(s.Rule.Epochs); {
-	case !(r.Epochs[i].Seconds > 0) && observe.Timed(r):
-		return "it has no time"
-	case s.Rule.observed().Counting(r)(i):
-		return ""
-	case err == nil:
-		return "the rule counts epoch " + s.Rule.Epochs + " alone"
-	case s.Rule.DropFirst == 1:
-		return "the rule leaves the first out"
-	}
-	return fmt.Sprintf("the rule leaves the first %d out", s.Rule.DropFirst)
 }
 
 // epochsText is how epochs become one.
@@ -342,24 +255,6 @@ func (r Rule) repeats() string {
 		return Mean
 	}
 	return Median
-}
-
-// infoFile is where the numbers of a whole run stand.
-func infoFile(r runs.Run) string {
-	if r.Kind == "" || r.Kind == "run folder" {
-		return filepath.Join(r.Dir, "run.json")
-	}
-	return r.File
-}
-
-func unitOf(metric string) string {
-	switch {
-	case strings.HasSuffix(metric, "_seconds"):
-		return "s"
-	case metric == "energy_joules":
-		return "J"
-	}
-	return ""
 }
 
 // full is a number with all its digits.

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
-	"unicode"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/curve"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 )
@@ -55,24 +54,6 @@ type TimeTo struct {
 	Sentence string
 }
 
-// below says whether less of a metric is better.
-func below(metric string) bool {
-	low := strings.ReplaceAll(strings.ToLower(metric), "accum", "") // of gradients, which is no accuracy
-	for _, high := range []string{
-		"iou", "jaccard", "dice", "acc", "f1", "auc", "precision", "recall", "top1", "top5", "bleu", "rouge", "score",
-		"psnr", "ssim", "per_second", "per sec", "throughput",
-	} {
-		if strings.Contains(low, high) {
-			return false
-		}
-	}
-	words := strings.FieldsFunc(low, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	return !slices.ContainsFunc(words, func(word string) bool {
-		// Mean average precision, at a threshold too, and rates of torchtitan's, timm's and others' logs.
-		return slices.Contains([]string{"map", "map50", "map75", "map95", "ap", "r2", "mfu", "tps", "ips", "fps", "tflops"}, word)
-	})
-}
-
 // TimeTo says when each run first reached a target of a metric (one of
 // Metrics): at or below it for losses, at or above it for IoU, accuracy and
 // the like. Runs that never did are rows too.
@@ -80,15 +61,9 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	if !observe.Finite(target) {
 		return nil, fmt.Errorf("time to %s: the target is %g: give a number", metric, target)
 	}
-	t := &TimeTo{Metric: metric, Target: target, Below: below(metric)}
+	t := &TimeTo{Metric: metric, Target: target, Below: curve.Below(metric)}
 	axis := AxisEpoch
-	if !slices.ContainsFunc(epochMetrics(), func(m struct {
-		name  string
-		value func(runs.Epoch) float64
-	},
-	) bool {
-		return m.name == metric
-	}) {
+	if !slices.ContainsFunc(curve.EpochMetrics(), func(m curve.EpochMetric) bool { return m.Name == metric }) {
 		axis = AxisStep
 	}
 	set, err := s.Curve(metric, axis)
@@ -98,7 +73,7 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	t.Problems = set.Problems
 	for _, l := range set.Lines {
 		i := slices.IndexFunc(s.Runs, func(r runs.Run) bool { return r.Dir == l.Run })
-		t.Rows = append(t.Rows, t.reached(l, s.Runs[i], axis))
+		t.Rows = append(t.Rows, Reached(curve.Reach(curve.Line(l), s.Runs[i], axis, target, t.Below)))
 	}
 	t.Points = s.reachedPoints(t.Rows)
 	t.analysis = analysis{t}
@@ -131,70 +106,6 @@ func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
 		}
 	}
 	return out
-}
-
-// past says whether a value is at or past the target.
-func (t *TimeTo) past(v float64) bool {
-	if t.Below {
-		return v <= t.Target
-	}
-	return v >= t.Target
-}
-
-func (t *TimeTo) reached(l CurveLine, r runs.Run, axis string) Reached {
-	out := Reached{
-		Series: l.Series, Workers: l.Workers, Seed: l.Seed, Run: l.Run,
-		Seconds: math.NaN(), WallSeconds: math.NaN(), Best: math.NaN(),
-	}
-	for i, v := range l.Y {
-		if !observe.Finite(v) {
-			continue
-		}
-		if math.IsNaN(out.Best) || t.Below == (v < out.Best) {
-			out.Best = v
-		}
-		if out.Reached || !t.past(v) {
-			continue
-		}
-		out.Reached = true
-		if axis == AxisEpoch {
-			out.atEpoch(r, int(l.X[i]))
-		} else {
-			out.Step = int64(l.X[i])
-			out.atStep(r, l, i)
-		}
-	}
-	return out
-}
-
-// atEpoch fills in when an epoch ended.
-func (x *Reached) atEpoch(r runs.Run, epoch int) {
-	x.Epoch = epoch
-	x.Seconds, x.WallSeconds = 0, 0
-	_, global := observe.Batches(r)
-	for _, e := range r.Epochs {
-		x.Seconds += e.Seconds
-		x.WallSeconds += e.Seconds
-		if e.ValSeconds > 0 {
-			x.WallSeconds += e.ValSeconds
-		}
-		if global > 0 {
-			x.Step += int64(math.Ceil(float64(e.Samples) / float64(global)))
-		}
-		if e.Epoch == epoch {
-			return
-		}
-	}
-}
-
-// atStep fills in when the i-th point of a logged curve was written.
-func (x *Reached) atStep(r runs.Run, l CurveLine, i int) {
-	for _, c := range r.Curves {
-		if c.Name == l.Name && c.Rank == l.Rank && len(c.Times) == len(l.Y) {
-			x.WallSeconds = c.Times[i] - c.Times[0]
-			return
-		}
-	}
 }
 
 func (t *TimeTo) say() string {

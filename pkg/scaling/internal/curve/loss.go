@@ -1,86 +1,36 @@
-package scaling
+// Package curve follows values of runs over epochs, steps and time.
+package curve
 
 import (
 	"cmp"
 	"math"
 	"slices"
-	"sync"
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// LossCurve is the losses of a series at a number of workers, by epoch, over
-// its repeated runs. Runs that failed or were cancelled do not count. The
-// slices are of one length, an element an epoch, in ascending order; what is
-// not known is NaN. They belong to the study and must not be changed.
-type LossCurve struct {
+// Loss is the losses of a series at a number of workers, as scaling.LossCurve
+// documents it.
+type Loss struct {
 	Series  string
 	Workers int
-	Runs    int // that count
+	Runs    int
 
-	Epoch []float64 // its number, from 1
-	// Elapsed is the training time up to the epoch's end, and Clock that with
-	// validation: seconds, the medians over the runs. NaN after an epoch
-	// without a time.
-	Elapsed, Clock []float64
-	Train, Val     []float64 // losses, the medians over the runs
-	// TrainMin and TrainMax are the lowest and highest training loss of the
-	// runs: Train itself where there is one run.
+	Epoch              []float64
+	Elapsed, Clock     []float64
+	Train, Val         []float64
 	TrainMin, TrainMax []float64
 }
 
-// lossCurves are made when somebody asks for them first: the figures of the
-// losses share them.
-type lossCurves struct {
-	once sync.Once
-	all  []LossCurve
-}
-
-// LossCurves are the losses of each series, in the order of the study, by
-// workers. One without an epoch is left out.
-func (s *Study) LossCurves() []LossCurve {
-	if s.losses == nil { // of a Study that a caller made
-		return s.makeLossCurves()
-	}
-	s.losses.once.Do(func() { s.losses.all = s.makeLossCurves() })
-	return s.losses.all
-}
-
-func (s *Study) makeLossCurves() []LossCurve {
-	var out []LossCurve
-	for _, g := range s.grouped() {
-		counts := map[int][]*runs.Run{}
-		var workers []int
-		for i := range g.Runs {
-			r := &g.Runs[i]
-			if observe.Failed(*r) || len(r.Epochs) == 0 {
-				continue
-			}
-			n := r.Info.Workers
-			if counts[n] == nil {
-				workers = append(workers, n)
-			}
-			counts[n] = append(counts[n], r)
-		}
-		slices.Sort(workers)
-		for _, n := range workers {
-			c := lossCurve(counts[n])
-			c.Series, c.Workers = g.Name, n
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// lossCurve is the curve of repeated runs.
-func lossCurve(all []*runs.Run) LossCurve {
+// LossOf returns the curve of repeated runs.
+func LossOf(all []*runs.Run) Loss {
 	if len(all) == 1 && ascending(all[0].Epochs) {
 		return lossOfOne(all[0].Epochs)
 	}
 	rows := lossRows(all)
-	c := LossCurve{Runs: len(all)}
+	c := Loss{Runs: len(all)}
 	c.room(len(rows)/len(all) + 1)
 	for len(rows) > 0 {
 		n := 1
@@ -94,8 +44,8 @@ func lossCurve(all []*runs.Run) LossCurve {
 }
 
 // lossOfOne is the curve of one run, which may have a great many epochs.
-func lossOfOne(epochs []runs.Epoch) LossCurve {
-	c := LossCurve{Runs: 1}
+func lossOfOne(epochs []runs.Epoch) Loss {
+	c := Loss{Runs: 1}
 	c.room(len(epochs))
 	elapsed, clock := 0.0, 0.0
 	for i := range epochs {
@@ -138,14 +88,14 @@ func lossRows(all []*runs.Run) []lossRow {
 }
 
 // room makes room for so many epochs.
-func (c *LossCurve) room(n int) {
+func (c *Loss) room(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
 	}
 }
 
 // add adds an epoch of repeated runs.
-func (c *LossCurve) add(rows []lossRow) {
+func (c *Loss) add(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64
 		for _, r := range rows {

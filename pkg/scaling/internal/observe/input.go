@@ -1,0 +1,141 @@
+package observe
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
+)
+
+// Input is a number that a result was computed from, as scaling.Input documents it.
+type Input struct {
+	Role    string
+	Run     string
+	File    string
+	Line    int
+	Epoch   int
+	Name    string
+	Value   float64
+	Unit    string
+	Counted bool
+	Why     string
+}
+
+// InputOf returns the number behind a column that a run has once.
+func InputOf(name string, r runs.Run, m Measured) Input {
+	in := Input{Name: name, File: r.File, Unit: unitOf(name), Value: math.NaN()}
+	switch name {
+	case "wall_seconds":
+		in.Value, in.Why = m.Wall, "of the whole job, start-up included"
+	case "train_seconds":
+		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or as the log has it"
+	case "test_seconds":
+		in.Value, in.File = TestSeconds(r), infoFile(r)
+	case "energy_joules":
+		in.Value, in.File = EnergyJoules(r), infoFile(r)
+	}
+	all := Metrics()
+	k := slices.IndexFunc(all, func(x Metric) bool { return x.Name == name })
+	if k < 0 {
+		return in
+	}
+	metric := all[k]
+	if v := metric.Tested(r); !math.IsNaN(v) {
+		in.Value, in.File, in.Why = v, infoFile(r), "on the test set after training"
+	} else if i := metric.LastEpoch(r); i >= 0 {
+		e := r.Epochs[i]
+		in.Value, in.Epoch, in.Line, in.Why = metric.Epoch(e), e.Epoch, e.Line, "of the last epoch that has it"
+	}
+	if m.Last.Diverged != "" && (name == "train_loss" || name == "val_loss") {
+		in.Value, in.Why = math.NaN(), m.Last.Diverged+" is not a finite number: the run diverged"
+	}
+	return in
+}
+
+// SpeedInputs returns what a measure of speed is made of: the epochs of a cell's
+// runs, counted or not.
+func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
+	var out []Input
+	for k, r := range c.Runs {
+		add := func(in Input) {
+			in.Run = r.Dir
+			if in.File == "" {
+				in.File = r.File
+			}
+			out = append(out, in)
+		}
+		if measureName == "wall_seconds" {
+			add(Input{Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			continue
+		}
+		counts, hasTimes := rule.Counting(r), Timed(r)
+		for j := range r.Epochs {
+			e := &r.Epochs[j]
+			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.whyNot(r, j)}
+			n := rule.SamplesIn(e)
+			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
+				in.Counted, in.Why = false, "the log does not tell its samples"
+			}
+			if hasTimes {
+				add(in)
+			}
+			if measureName != "throughput" || hasTimes && n == 0 {
+				continue
+			}
+			switch {
+			case !hasTimes && e.SamplesPerSecond > 0:
+				in.Name, in.Value, in.Unit, in.Counted = "samples_per_second", e.SamplesPerSecond, "samples/s", counts(j)
+			case e.Samples == 0 && e.SamplesPerSecond > 0:
+				in.Name, in.Value, in.Unit = "samples_per_second", e.SamplesPerSecond, "samples/s"
+			case e.Samples == 0:
+				in.Name, in.Value, in.Unit, in.Line, in.Why = "samples", n, "samples", 0, "given by Rule.SamplesPerEpoch"
+			default:
+				in.Name, in.Value, in.Unit = "samples", n, "samples"
+			}
+			add(in)
+		}
+		if whole, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && !Timed(r) {
+			add(Input{Name: logread.TrainingSeconds, Value: whole, Unit: "s", Counted: true, Why: fmt.Sprintf("over %s", english.Count(len(r.Epochs), "epoch"))})
+		}
+	}
+	return out
+}
+
+// whyNot says why the i-th epoch of a run does not count, empty where it does.
+func (rule Rule) whyNot(r runs.Run, i int) string {
+	switch _, err := strconv.Atoi(rule.Epochs); {
+	case !(r.Epochs[i].Seconds > 0) && Timed(r):
+		return "it has no time"
+	case rule.Counting(r)(i):
+		return ""
+	case err == nil:
+		return "the rule counts epoch " + rule.Epochs + " alone"
+	case rule.DropFirst == 1:
+		return "the rule leaves the first out"
+	}
+	return fmt.Sprintf("the rule leaves the first %d out", rule.DropFirst)
+}
+
+// infoFile is where the numbers of a whole run stand.
+func infoFile(r runs.Run) string {
+	if r.Kind == "" || r.Kind == "run folder" {
+		return filepath.Join(r.Dir, "run.json")
+	}
+	return r.File
+}
+
+func unitOf(metric string) string {
+	switch {
+	case strings.HasSuffix(metric, "_seconds"):
+		return "s"
+	case metric == "energy_joules":
+		return "J"
+	}
+	return ""
+}
