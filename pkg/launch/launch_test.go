@@ -408,7 +408,7 @@ func TestPortTaken(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	s, _ := shell(t, fmt.Sprintf(`[ $RANK = 1 ] && sleep 600; MASTER_PORT=%d exec %s train --config sums --run "$LOCKSTEP_RUN/own"`, port, self), 2)
 	_, err = launch(t, s)
-	wantError(t, err, "rank 0 ended with exit code 1", fmt.Sprintf("port %d on 127.0.0.1 is taken", port), "choose another MASTER_PORT")
+	wantError(t, err, "rank 0 ended with exit code 1", fmt.Sprintf("port %d on 127.0.0.1 is in use", port), "choose another MASTER_PORT")
 }
 
 func TestUnusableLogs(t *testing.T) {

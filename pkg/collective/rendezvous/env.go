@@ -1,6 +1,6 @@
-// Package rendezvous is how the workers of a run find each other: each reads
-// its place from the environment, rank 0 listens, the others come, each proves
-// that it knows the run's secret, and all leave with a collective.Group.
+// Package rendezvous joins the workers of a run to a collective.Group. Each worker reads
+// its rank from the environment. Rank 0 listens, the other ranks connect, and each proves
+// that it knows the run's secret.
 //
 //	env, err := rendezvous.FromEnv(os.Getenv)
 //	if err != nil {
@@ -12,14 +12,14 @@
 //	}
 //	defer group.Close()
 //
-// The variables are those that torchrun made common, plus the secret:
+// The variables are the same as torchrun's, with two more:
 //
-//	RANK, WORLD_SIZE              this worker and how many there are
-//	LOCAL_RANK, LOCAL_WORLD_SIZE  the same on this machine (RANK and WORLD_SIZE where absent)
-//	MASTER_ADDR, MASTER_PORT      where rank 0 listens
-//	LOCKSTEP_TOKEN                the secret, equal on all ranks; it never goes over the network
-//	LOCKSTEP_COLLECTIVE           what carries the numbers: shm, unix or tcp; without it
-//	                              shared memory on one machine, TCP between several
+//	RANK, WORLD_SIZE              this worker's rank and the number of workers
+//	LOCAL_RANK, LOCAL_WORLD_SIZE  the same for this machine (default: RANK and WORLD_SIZE)
+//	MASTER_ADDR, MASTER_PORT      the address on which rank 0 listens
+//	LOCKSTEP_TOKEN                the secret, the same on all ranks; it is never sent
+//	LOCKSTEP_COLLECTIVE           the transport: shm, unix or tcp (default: shared memory on
+//	                              one machine, TCP between several)
 package rendezvous
 
 import (
@@ -42,7 +42,7 @@ const (
 	collectiveVariable = "LOCKSTEP_COLLECTIVE"
 )
 
-// Env is a worker's place in its run.
+// Env describes a worker's place in its run.
 type Env struct {
 	Rank, World           int
 	LocalRank, LocalWorld int
@@ -57,12 +57,12 @@ func validCollective(v string) error {
 	case "", transportShared, transportUnix, transportTCP:
 		return nil
 	}
-	return fmt.Errorf("%s is %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
+	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP)
 }
 
-// FromEnv reads a worker's place; getenv is os.Getenv or a test's. With none
-// of the variables set the worker is alone: a world of one. Where some are,
-// those that are needed and absent are an error.
+// FromEnv reads a worker's place in its run from the environment. getenv is os.Getenv
+// outside of tests. If neither RANK nor WORLD_SIZE is set, the world size is 1. It is an
+// error if only some of the variables that the worker needs are set.
 func FromEnv(getenv func(string) string) (Env, error) {
 	e := Env{World: 1, LocalWorld: 1, Token: getenv(tokenVariable), Collective: strings.TrimSpace(getenv(collectiveVariable))}
 	if err := validCollective(e.Collective); err != nil {
@@ -109,13 +109,13 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		return e, nil
 	}
 	if e.MasterAddr = strings.TrimSpace(getenv(addrVariable)); e.MasterAddr == "" {
-		return Env{}, fmt.Errorf("read rank from environment: %s is not set; it says where rank 0 listens (127.0.0.1 for one machine)", addrVariable)
+		return Env{}, fmt.Errorf("read rank from environment: %s is not set; set it to the address on which rank 0 listens (127.0.0.1 for one machine)", addrVariable)
 	}
 	if e.Token == "" {
-		return Env{}, fmt.Errorf("read rank from environment: %s is not set; give all ranks the same secret, so that no stranger can join (lockstep launch makes one)", tokenVariable)
+		return Env{}, fmt.Errorf("read rank from environment: %s is not set; give all ranks the same secret, so that nobody else can join (lockstep launch creates one)", tokenVariable)
 	}
 	return e, nil
 }
 
-// Address is where rank 0 listens.
+// Address returns the address on which rank 0 listens, as host:port.
 func (e Env) Address() string { return net.JoinHostPort(e.MasterAddr, strconv.Itoa(e.MasterPort)) }

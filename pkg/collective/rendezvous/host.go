@@ -14,15 +14,15 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// guest is a worker that proved itself.
-type guest struct {
+// member is a worker that has proved that it knows the token.
+type member struct {
 	*wire
 	claim
 	answer reply
 }
 
-// host is rank 0's way: it opens the door, gathers all ranks, and sets up the
-// memory or the ring with them.
+// host runs the rendezvous on rank 0: it listens, waits for all ranks, and creates the
+// shared memory or the ring with them.
 func host(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -30,14 +30,14 @@ func host(ctx context.Context, e Env, o Options, me claim) (group collective.Gro
 	if err != nil {
 		return nil, err
 	}
-	ranks := make([]*guest, e.World)
+	ranks := make([]*member, e.World)
 	defer func() {
 		for _, g := range ranks {
 			if g == nil {
 				continue
 			}
 			if err != nil {
-				_ = g.send(order{Error: "rank 0: " + err.Error()}) // it may be gone itself
+				_ = g.send(order{Error: "rank 0: " + err.Error()}) // the rank may be gone
 			}
 			_ = g.Close()
 		}
@@ -55,35 +55,35 @@ func host(ctx context.Context, e Env, o Options, me claim) (group collective.Gro
 	return share(ctx, e, o, ranks)
 }
 
-// gather fills ranks[1:] with the workers that come through l, and closes it.
-func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ranks []*guest) error {
-	door, stop := context.WithCancel(ctx)
-	var visitors sync.WaitGroup
-	arrivals := make(chan *guest)
+// gather accepts workers from l until ranks[1:] is complete, and closes l.
+func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ranks []*member) error {
+	accepting, stop := context.WithCancel(ctx)
+	var connections sync.WaitGroup
+	arrivals := make(chan *member)
 	refused := make(chan string)
-	visitors.Go(func() { admit(door, l, e, &visitors, arrivals, refused) })
-	defer visitors.Wait()
+	connections.Go(func() { admit(accepting, l, e, &connections, arrivals, refused) })
+	defer connections.Wait()
 	defer stop()
-	defer context.AfterFunc(door, func() { _ = l.Close() })()
+	defer context.AfterFunc(accepting, func() { _ = l.Close() })()
 	defer func() { _ = l.Close() }()
-	var strangers []string
+	var refusals []string
 	for have := 1; have < e.World; {
 		select {
 		case <-ctx.Done():
-			return absent(ctx, o, ranks, strangers)
+			return absent(ctx, o, ranks, refusals)
 		case s := <-refused:
-			if len(strangers) < maxStrangers { // enough for an error
-				strangers = append(strangers, s)
+			if len(refusals) < maxRefusals { // enough for an error
+				refusals = append(refusals, s)
 			}
 		case g := <-arrivals:
-			if err := fits(g, me, ranks); err != nil {
+			if err := checkMember(g, me, ranks); err != nil {
 				_ = g.send(reply{Error: err.Error()})
 				_ = g.Close()
 				return err
 			}
 			if err := g.send(g.answer); err != nil {
 				_ = g.Close()
-				continue // it was only here for a moment; it may come again
+				continue // the worker has disconnected; it may connect again
 			}
 			ranks[g.Rank] = g
 			have++
@@ -92,13 +92,14 @@ func gather(ctx context.Context, l net.Listener, e Env, o Options, me claim, ran
 	return nil
 }
 
-// maxStrangers is how many of those who were refused an error names.
-const maxStrangers = 8
+// maxRefusals limits the refused connections that an error lists.
+const maxRefusals = 8
 
-// admit examines everyone who comes, each on a goroutine of its own: a
-// stranger that says nothing keeps nobody waiting. Accept may fail for a while, as
-// when this process has too many files open, and is tried again.
-func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup, arrivals chan<- *guest, refused chan<- string) {
+// admit authenticates each connection in a separate goroutine, so that a silent one does
+// not delay the others. It sends the workers that know the token to arrivals and the
+// reasons of refusals to refused. Accept may fail for a while, for example while this
+// process has too many open files; then admit tries again.
+func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
 	open := halfOpen{most: max(minHalfOpen, e.World)}
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
@@ -106,7 +107,7 @@ func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup,
 		c, err := l.Accept()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return // all are there, or time is up
+				return // all ranks have joined, or ctx has ended
 			}
 			select {
 			case <-ctx.Done():
@@ -120,7 +121,7 @@ func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup,
 		open.add(c)
 		visitors.Go(func() {
 			defer open.remove(c)
-			g := &guest{wire: newWire(c)}
+			g := &member{wire: newWire(c)}
 			stop := g.closeOnEnd(ctx)
 			defer stop()
 			err := c.SetDeadline(time.Now().Add(handshakeTime))
@@ -131,7 +132,7 @@ func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup,
 				err = c.SetDeadline(time.Time{})
 			}
 			if err == nil {
-				stop() // from here on the connection is gather's
+				stop() // from here on the receiver of arrivals closes the connection
 				open.remove(c)
 				select {
 				case arrivals <- g:
@@ -151,19 +152,19 @@ func admit(ctx context.Context, l net.Listener, e Env, visitors *sync.WaitGroup,
 	}
 }
 
-// minHalfOpen is how many connections of one address may be unproven at once, in a
-// run of no more ranks than that.
+// minHalfOpen is the limit of unauthenticated connections per address, unless the run has
+// more ranks.
 const minHalfOpen = 32
 
-// halfOpen holds the connections that have not proven themselves. It bounds how many
-// one address may have: beyond that the oldest ends. A worker proves
-// itself within milliseconds, so the oldest is hardly a worker, and a worker whose
-// connection is closed tries again.
+// halfOpen contains the connections that have not authenticated yet, and limits how many
+// each address may have. At the limit it closes the oldest one: a worker authenticates
+// within milliseconds, so the oldest is probably no worker, and a worker whose connection
+// is closed connects again.
 type halfOpen struct {
-	most int // of one address
+	most int // connections per address
 
 	mu sync.Mutex
-	by map[string][]net.Conn // in the order in which they came
+	by map[string][]net.Conn // by address, oldest first
 }
 
 // addressOf returns the address at the other end of c, without its port.
@@ -175,7 +176,7 @@ func addressOf(c net.Conn) string {
 	return text
 }
 
-// add notes that c has come.
+// add adds c. It may close the oldest connection from the same address.
 func (h *halfOpen) add(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,12 +186,12 @@ func (h *halfOpen) add(c net.Conn) {
 	address := addressOf(c)
 	h.by[address] = append(h.by[address], c)
 	if all := h.by[address]; len(all) > h.most {
-		_ = all[0].Close() // which ends its goroutine
+		_ = all[0].Close() // this ends its goroutine
 		h.by[address] = all[1:]
 	}
 }
 
-// remove notes that c has proven itself, or has ended.
+// remove removes c, which has authenticated or ended.
 func (h *halfOpen) remove(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,28 +202,29 @@ func (h *halfOpen) remove(c net.Conn) {
 	}
 }
 
-// fits says why a worker that knows the token does not belong to this run.
-func fits(g *guest, me claim, ranks []*guest) error {
-	who := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
+// checkMember returns an error if a worker that knows the token does not fit this run.
+func checkMember(g *member, me claim, ranks []*member) error {
+	name := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
 	switch {
 	case g.World != me.World:
-		return fmt.Errorf("%s has %s %d, rank 0 has %d: give all workers the same", who, worldVariable, g.World, me.World)
+		return fmt.Errorf("%s has %s %d, rank 0 has %d: give all workers the same", name, worldVariable, g.World, me.World)
 	case g.Rank < 1 || g.Rank >= me.World:
-		return fmt.Errorf("%s: there are ranks 1 to %d to join", who, me.World-1)
+		return fmt.Errorf("%s: invalid rank: want 1 to %d", name, me.World-1)
 	case g.Ring:
-		return fmt.Errorf("%s takes rank 0 for its neighbour in a ring", who)
+		return fmt.Errorf("%s connected to rank 0 as to its neighbor in a ring", name)
 	case ranks[g.Rank] != nil:
-		return fmt.Errorf("%s came, but process %d on %s is rank %d already: give each worker a %s of its own", who, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
+		return fmt.Errorf("%s: process %d on %s is rank %d already: give each worker a different %s", name, ranks[g.Rank].PID, ranks[g.Rank].Host, g.Rank, rankVariable)
 	case g.BuildID != me.BuildID:
-		return fmt.Errorf("%s is build %q, rank 0 is build %q: start all workers from the same lockstep binary", who, g.BuildID, me.BuildID)
+		return fmt.Errorf("%s is build %q, rank 0 is build %q: start all workers from the same lockstep binary", name, g.BuildID, me.BuildID)
 	case g.Collective != me.Collective:
-		return fmt.Errorf("%s has %s %q, rank 0 has %q: give all workers the same", who, collectiveVariable, g.Collective, me.Collective)
+		return fmt.Errorf("%s has %s %q, rank 0 has %q: give all workers the same", name, collectiveVariable, g.Collective, me.Collective)
 	}
 	return nil
 }
 
-// absent names the ranks that did not come, and who was turned away.
-func absent(ctx context.Context, o Options, ranks []*guest, strangers []string) error {
+// absent returns the error that lists the ranks that did not join and the connections that
+// were refused.
+func absent(ctx context.Context, o Options, ranks []*member, refusals []string) error {
 	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return context.Cause(ctx)
 	}
@@ -236,20 +238,20 @@ func absent(ctx context.Context, o Options, ranks []*guest, strangers []string) 
 	if len(names) > 1 {
 		text = "ranks " + strings.Join(names, ", ")
 	}
-	for _, s := range strangers {
+	for _, s := range refusals {
 		text += "; " + s
 	}
-	return fmt.Errorf("not all of %d ranks came within %v: missing %s", len(ranks), o.Timeout, text)
+	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
 }
 
-// share makes the memory and waits until all ranks have mapped it.
-func share(ctx context.Context, e Env, o Options, ranks []*guest) (collective.Group, error) {
+// share creates the shared memory and waits until all ranks have mapped it.
+func share(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
 	group, err := collective.CreateSharedMemory(e.World, o.Group)
 	if err != nil {
 		return nil, err
 	}
 	err = mapped(ctx, group.Path(), ranks)
-	// From here on nothing is left behind, however the ranks end.
+	// After Unlink no file is left, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
 		err = start(ranks)
 	}
@@ -259,23 +261,26 @@ func share(ctx context.Context, e Env, o Options, ranks []*guest) (collective.Gr
 	return group, nil
 }
 
-func mapped(ctx context.Context, path string, ranks []*guest) error {
+// mapped sends the path of the shared memory to all ranks and waits until each has mapped
+// it.
+func mapped(ctx context.Context, path string, ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.send(order{Memory: path}); err != nil {
 			return fmt.Errorf("send to rank %d: %w", g.Rank, err)
 		}
 	}
 	for _, g := range ranks[1:] {
-		if _, err := g.hear(ctx, "map the shared memory"); err != nil {
+		if _, err := g.receiveReport(ctx, "map the shared memory"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hear receives a rank's report that it has done what it was ordered to.
-func (g *guest) hear(ctx context.Context, what string) (report, error) {
-	// Not closed at the end of ctx: the rank is still to be told why.
+// receiveReport waits for a rank's report that it has carried out an order. what
+// describes the order for an error message.
+func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
+	// The end of ctx must not close the connection: the rank is still sent the reason.
 	defer context.AfterFunc(ctx, func() { _ = g.SetReadDeadline(time.Now()) })()
 	var rep report
 	err := g.receive(&rep)
@@ -290,8 +295,8 @@ func (g *guest) hear(ctx context.Context, what string) (report, error) {
 	return rep, nil
 }
 
-// start tells the ranks that all are ready.
-func start(ranks []*guest) error {
+// start tells the other ranks that all ranks are ready.
+func start(ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.send(order{}); err != nil {
 			return fmt.Errorf("tell rank %d to start: %w", g.Rank, err)

@@ -14,24 +14,26 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// DefaultTimeout is how long the ranks wait for each other to come.
+// DefaultTimeout is how long the ranks wait for each other.
 const DefaultTimeout = time.Minute
 
-// Options of Join.
+// Options are the options of Join.
 type Options struct {
-	// BuildID names the sources of the program; workers of another are refused.
+	// BuildID identifies the build of the program. Rank 0 refuses workers of another
+	// build.
 	BuildID string
-	// Timeout bounds the whole rendezvous; 0 is DefaultTimeout.
+	// Timeout limits the whole rendezvous; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Group holds the options of the group that comes out; equal on all ranks.
+	// Group contains the options of the resulting group. They must be the same on all
+	// ranks.
 	Group collective.Options
 
-	machine string // what machine says, unless a test knows better
+	machine string // replaces the result of machine in a test
 }
 
-// Join waits until all ranks are there and returns their group. A world of one
-// needs no network. An error names the ranks that are missing, or the worker
-// that does not fit and why; then every rank that was there gets it.
+// Join waits until all ranks have joined and returns their group. With a world size of 1
+// it uses no network. An error names the ranks that are missing, or the worker that does
+// not fit and the reason; every rank that has joined gets this error.
 func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.World < 1 || e.Rank < 0 || e.Rank >= e.World {
 		return nil, fmt.Errorf("join run: rank %d of %d: use ranks from 0 to one less than the world size", e.Rank, e.World)
@@ -52,7 +54,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if me.Machine == "" {
 		me.Machine = machine()
 	}
-	me.Host, _ = os.Hostname() // only for messages
+	me.Host, _ = os.Hostname() // used in messages only
 	var group collective.Group
 	var err error
 	if e.Rank == 0 {
@@ -66,8 +68,8 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return group, nil
 }
 
-// machine is equal on two workers exactly if they run on the same start of the
-// same machine.
+// machine identifies the boot of the machine that this worker runs on: two workers get
+// the same text if they run on the same boot of the same machine.
 func machine() string {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		return strings.TrimSpace(string(id))
@@ -79,18 +81,18 @@ func machine() string {
 	return name
 }
 
-// verdictTime is how much longer than rank 0 the others wait: it alone knows
-// who is missing.
-const verdictTime = 3 * time.Second
+// extraTime is how much longer the other ranks wait than rank 0, which alone knows the
+// ranks that are missing and sends them an error.
+const extraTime = 3 * time.Second
 
-// visit is the way of the ranks other than 0.
+// visit runs the rendezvous on a rank other than 0.
 func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
 	w, err := call(ctx, e, o, me)
 	if err != nil {
 		return nil, err
 	}
-	// Rank 0 may have started just now, with all its time before it.
-	ctx, cancel := process.WithTimeout(ctx, o.Timeout+verdictTime)
+	// Rank 0 may have started only now, so its time-out may be just beginning.
+	ctx, cancel := process.WithTimeout(ctx, o.Timeout+extraTime)
 	defer cancel()
 	defer w.closeOnEnd(ctx)()
 	defer func() { _ = w.Close() }()
@@ -103,7 +105,7 @@ func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, e
 	}
 	group, err := collective.OpenSharedMemory(ord.Memory, e.Rank, e.World, o.Group)
 	if err != nil {
-		return nil, w.complain(err)
+		return nil, w.reportError(err)
 	}
 	if err = w.send(report{}); err != nil {
 		err = fmt.Errorf("report to rank 0: %w", err)
@@ -116,7 +118,7 @@ func visit(ctx context.Context, e Env, o Options, me claim) (collective.Group, e
 	return group, nil
 }
 
-// next receives rank 0's next order.
+// next receives the next order of rank 0.
 func (w *wire) next(ctx context.Context, o Options) (order, error) {
 	var ord order
 	if err := w.receive(&ord); err != nil {
@@ -128,17 +130,17 @@ func (w *wire) next(ctx context.Context, o Options) (order, error) {
 	return ord, nil
 }
 
-// complain tells rank 0 why this rank cannot go on, and returns that.
-func (w *wire) complain(err error) error {
-	_ = w.send(report{Error: err.Error()}) // it may be gone itself
+// reportError sends err to rank 0 and returns it.
+func (w *wire) reportError(err error) error {
+	_ = w.send(report{Error: err.Error()}) // rank 0 may be gone
 	return err
 }
 
-// lost says what the end of the connection to rank 0 means.
+// lost returns the error for a failed receive from rank 0.
 func lost(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("rank 0 said nothing for %v", o.Timeout+verdictTime)
+		return fmt.Errorf("rank 0 sent nothing for %v", o.Timeout+extraTime)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, errForeign):
@@ -147,8 +149,8 @@ func lost(ctx context.Context, o Options, err error) error {
 	return fmt.Errorf("rank 0 is gone (%w)", err)
 }
 
-// call connects to rank 0, which may start later than this rank, and proves
-// itself.
+// call connects to rank 0 and authenticates. Rank 0 may start later than this rank, so call
+// tries again until the time-out.
 func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -165,12 +167,12 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 		case errors.Is(err, errForeign):
 			return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
 		case ctx.Err() == nil || last == nil:
-			last = err // else only the echo of ctx
+			last = err // otherwise err only reports the end of ctx
 		}
 		select {
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and are %s and %s the same everywhere?", e.Address(), o.Timeout, last, addrVariable, portVariable)
+				return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w); did it start, and do all ranks have the same %s and %s?", e.Address(), o.Timeout, last, addrVariable, portVariable)
 			}
 			return nil, context.Cause(ctx)
 		case <-time.After(pause):
@@ -179,7 +181,7 @@ func call(ctx context.Context, e Env, o Options, me claim) (*wire, error) {
 	}
 }
 
-// connect dials, and proves both sides' knowledge of the token.
+// connect dials, and both sides prove that they know the token.
 func connect(ctx context.Context, network, address, token string, me claim) (*wire, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -201,7 +203,7 @@ func connect(ctx context.Context, network, address, token string, me claim) (*wi
 	return w, nil
 }
 
-// closed closes c; that it was closed already is no error.
+// closed closes c. It is no error if c is already closed.
 func closed(c net.Conn) error {
 	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -209,15 +211,15 @@ func closed(c net.Conn) error {
 	return nil
 }
 
-// listen opens rank 0's door at exactly the address that was given, so that
-// 127.0.0.1 stays this machine's.
+// listen listens on exactly the given address, so that 127.0.0.1 is not reachable from
+// other machines.
 func listen(ctx context.Context, e Env) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Address())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d on %s is taken, perhaps by another run; choose another %s, or end what listens there: %w", e.MasterPort, e.MasterAddr, portVariable, err)
+		return nil, fmt.Errorf("port %d on %s is in use, perhaps by another run; choose another %s, or end the program that listens there: %w", e.MasterPort, e.MasterAddr, portVariable, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("%s is not an address of this machine; %s must be that of rank 0's: %w", e.MasterAddr, addrVariable, err)
+		return nil, fmt.Errorf("%s is not an address of this machine; %s must be the address of rank 0's machine: %w", e.MasterAddr, addrVariable, err)
 	case err != nil:
 		return nil, fmt.Errorf("listen at %s (%s, %s): %w", e.Address(), addrVariable, portVariable, err)
 	}

@@ -42,7 +42,7 @@ func TestAcceptErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	e := Env{World: 2, LocalWorld: 2, MasterAddr: "127.0.0.1", MasterPort: l.Addr().(*net.TCPAddr).Port, Token: "secret"}
-	ranks := make([]*guest, 2)
+	ranks := make([]*member, 2)
 	var wg sync.WaitGroup
 	var gerr error
 	wg.Go(func() { gerr = gather(ctx, f, e, Options{Timeout: time.Minute}, claim{World: 2}, ranks) })

@@ -68,7 +68,7 @@ func TestFromEnv(t *testing.T) {
 		{"port", map[string]string{"MASTER_PORT": "70000"}, Env{}, `MASTER_PORT is "70000": expected a whole number from 1 to 65535`},
 		{"no address", map[string]string{"MASTER_ADDR": "-"}, Env{}, "MASTER_ADDR is not set"},
 		{"collective", map[string]string{"LOCKSTEP_COLLECTIVE": "tcp"}, Env{1, 2, 1, 2, "127.0.0.1", 29500, "secret", "tcp"}, ""},
-		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `LOCKSTEP_COLLECTIVE is "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
+		{"collective unknown", map[string]string{"LOCKSTEP_COLLECTIVE": "nccl"}, Env{}, `invalid LOCKSTEP_COLLECTIVE "nccl": use shm (shared memory), unix or tcp (a ring of sockets), or leave it unset`},
 		{"no token", map[string]string{"LOCKSTEP_TOKEN": "-"}, Env{}, "LOCKSTEP_TOKEN is not set"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 	}{
 		{
 			"duplicate rank", func(e []Env, _ []Options) { e[2].Rank = 1 },
-			[]string{"give each worker a RANK of its own", "", ""},
+			[]string{"give each worker a different RANK", "", ""},
 		},
 		{
 			"world size", func(e []Env, _ []Options) { e[2].World = 4 },
@@ -215,7 +215,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 		},
 		{
 			"token", func(e []Env, _ []Options) { e[2].Token = "guess" },
-			[]string{"missing rank 2; a worker from 127.0.0.1", "", "refused: the worker's LOCKSTEP_TOKEN is not this run's"},
+			[]string{"missing rank 2; a worker from 127.0.0.1", "", "refused: the worker's LOCKSTEP_TOKEN differs from this run's"},
 		},
 		{
 			"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
@@ -237,7 +237,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 func TestTimeoutNamesMissingRanks(t *testing.T) {
 	envs, options := run(t, 4, Options{Timeout: time.Second})
 	_, errs := join(context.Background(), []Env{envs[0], envs[2]}, options)
-	wantError(t, errs[0], "not all of 4 ranks came within 1s: missing ranks 1, 3")
+	wantError(t, errs[0], "not all of 4 ranks joined within 1s: missing ranks 1, 3")
 	wantError(t, errs[1], "missing ranks 1, 3")
 	_, errs = join(context.Background(), envs[1:2], options)
 	wantError(t, errs[0], "rank 0 was not reached at 127.0.0.1", "connection refused", "within 1s")
@@ -277,10 +277,10 @@ func TestTakenPort(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	e := Env{World: 2, LocalWorld: 2, MasterAddr: "127.0.0.1", MasterPort: port, Token: "secret"}
 	_, err = Join(context.Background(), e, Options{})
-	wantError(t, err, fmt.Sprintf("port %d on 127.0.0.1 is taken", port), "choose another MASTER_PORT")
+	wantError(t, err, fmt.Sprintf("port %d on 127.0.0.1 is in use", port), "choose another MASTER_PORT")
 	e.Rank = 1
 	_, err = Join(context.Background(), e, Options{})
-	wantError(t, err, "what answers is not a lockstep worker", "choose another MASTER_PORT")
+	wantError(t, err, "the program that answers is not a lockstep worker", "choose another MASTER_PORT")
 }
 
 // TestStrangersNeitherJoinNorDisturb connects with nothing, with noise and
@@ -314,7 +314,7 @@ func TestStrangersNeitherJoinNorDisturb(t *testing.T) {
 	if line, err := r.ReadString('\n'); err != nil || strings.Contains(line, "secret") {
 		t.Errorf("greeting %q, %v", line, err)
 	}
-	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "LOCKSTEP_TOKEN is not this run's") {
+	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "LOCKSTEP_TOKEN differs from this run's") {
 		t.Errorf("answer to a replay: %q, %v", line, err)
 	}
 	second, serr := Join(context.Background(), envs[1], options[1])

@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/collective"
 )
 
-// reasonTime is how long rank 0 still listens after one rank's error: another's
-// may be the reason of it.
+// reasonTime is how long rank 0 goes on collecting reports after one rank's error, because
+// another rank's error may be the cause.
 const reasonTime = time.Second
 
 // The values of LOCKSTEP_COLLECTIVE.
@@ -28,10 +28,10 @@ const (
 	transportTCP    = "tcp"
 )
 
-// transport says what shall carry the numbers of the ranks: what was asked
-// for, or shared memory on one machine and TCP between several.
-func transport(me claim, ranks []*guest) (string, error) {
-	var far *guest
+// transport returns the transport to use: the one asked for, or by default shared memory
+// on one machine and TCP between several.
+func transport(me claim, ranks []*member) (string, error) {
+	var far *member
 	for _, g := range ranks[1:] {
 		if g.Machine != me.Machine {
 			far = g
@@ -50,16 +50,17 @@ func transport(me claim, ranks []*guest) (string, error) {
 		collectiveVariable, me.Collective, far.Rank, far.Host, me.Host, transportTCP)
 }
 
-// door is where the rank before this one in a ring comes in. It is open from
-// the rendezvous to the ring's start.
-type door struct {
+// ringListener accepts the connection of the previous rank in a ring. It is open only
+// while the ring is being created.
+type ringListener struct {
 	net.Listener
 	network string
 }
 
-// openDoor listens where the others reach this rank: for TCP on the address
-// on which it talks to rank 0 (local), which on one machine is the loopback.
-func openDoor(ctx context.Context, network string, local net.Addr) (*door, error) {
+// listenForRing listens on an address that the other ranks can reach. For TCP that is
+// local, the address of this rank's connection to rank 0; on one machine it is a loopback
+// address.
+func listenForRing(ctx context.Context, network string, local net.Addr) (*ringListener, error) {
 	address := socketName()
 	if network == transportTCP {
 		ap, err := netip.ParseAddrPort(local.String())
@@ -70,13 +71,13 @@ func openDoor(ctx context.Context, network string, local net.Addr) (*door, error
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the rank before: %w", err)
+		return nil, fmt.Errorf("listen for the previous rank: %w", err)
 	}
-	return &door{l, network}, nil
+	return &ringListener{l, network}, nil
 }
 
-// socketName is a unix socket's that nobody guesses; on Linux it is not a
-// file, so that nothing can be left behind.
+// socketName returns an unpredictable name for a unix socket. On Linux it is an abstract
+// name rather than a file, so that nothing is left on disk.
 func socketName() string {
 	name := "lockstep-" + rand.Text()
 	if runtime.GOOS == "linux" {
@@ -85,9 +86,9 @@ func socketName() string {
 	return filepath.Join(os.TempDir(), name)
 }
 
-// join connects to the next rank at its address, lets the rank before in, both
-// with proof of the token, closes the door, and makes the ring.
-func (d *door) join(ctx context.Context, e Env, o Options, me claim, next string) (_ collective.Group, err error) {
+// join connects to the next rank at its address and accepts the previous rank. Both
+// connections are authenticated. Then it closes the listener and creates the ring.
+func (d *ringListener) join(ctx context.Context, e Env, o Options, me claim, next string) (_ collective.Group, err error) {
 	me.Ring = true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -95,7 +96,7 @@ func (d *door) join(ctx context.Context, e Env, o Options, me claim, next string
 	var ferr error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if from, ferr = d.admitBefore(ctx, e); ferr != nil {
+		if from, ferr = d.acceptPrevious(ctx, e); ferr != nil {
 			cancel(ferr)
 		}
 	})
@@ -117,7 +118,7 @@ func (d *door) join(ctx context.Context, e Env, o Options, me claim, next string
 	if err != nil {
 		for _, c := range []net.Conn{from, to} {
 			if c != nil {
-				_ = c.Close() // the error that counts is err
+				_ = c.Close() // err is the error to report
 			}
 		}
 		return nil, err
@@ -125,25 +126,25 @@ func (d *door) join(ctx context.Context, e Env, o Options, me claim, next string
 	return group, nil
 }
 
-// admitBefore lets the rank before in, and nobody else.
-func (d *door) admitBefore(ctx context.Context, e Env) (net.Conn, error) {
+// acceptPrevious accepts the connection of the previous rank and no other.
+func (d *ringListener) acceptPrevious(ctx context.Context, e Env) (net.Conn, error) {
 	before := (e.Rank + e.World - 1) % e.World
-	entry, stop := context.WithCancel(ctx)
-	var visitors sync.WaitGroup
-	arrivals, refused := make(chan *guest), make(chan string)
-	visitors.Go(func() { admit(entry, d.Listener, e, &visitors, arrivals, refused) })
-	defer visitors.Wait()
+	accepting, stop := context.WithCancel(ctx)
+	var connections sync.WaitGroup
+	arrivals, refused := make(chan *member), make(chan string)
+	connections.Go(func() { admit(accepting, d.Listener, e, &connections, arrivals, refused) })
+	defer connections.Wait()
 	defer stop()
-	defer context.AfterFunc(entry, func() { _ = d.Close() })()
+	defer context.AfterFunc(accepting, func() { _ = d.Close() })()
 	defer func() { _ = d.Close() }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for rank %d to connect: %w", before, context.Cause(ctx))
-		case <-refused: // a stranger; whoever belongs here comes too
+		case <-refused: // not a worker of this run; go on waiting
 		case g := <-arrivals:
 			if !g.Ring || g.Rank != before || g.World != e.World {
-				_ = g.send(reply{Error: fmt.Sprintf("rank %d is not the one before rank %d", g.Rank, e.Rank)})
+				_ = g.send(reply{Error: fmt.Sprintf("rank %d is not the rank before rank %d", g.Rank, e.Rank)})
 				_ = g.Close()
 				continue
 			}
@@ -156,9 +157,9 @@ func (d *door) admitBefore(ctx context.Context, e Env) (net.Conn, error) {
 	}
 }
 
-// hostRing makes the ring with all ranks, as rank 0.
-func hostRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*guest) (_ collective.Group, err error) {
-	d, err := openDoor(ctx, network, ranks[1].LocalAddr())
+// hostRing creates the ring of all ranks, on rank 0.
+func hostRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
+	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func hostRing(ctx context.Context, e Env, o Options, me claim, network string, r
 	addresses := make([]string, e.World)
 	addresses[0] = d.Addr().String()
 	for _, g := range ranks[1:] {
-		rep, err := g.hear(ctx, "listen")
+		rep, err := g.receiveReport(ctx, "listen")
 		if err != nil {
 			return nil, err
 		}
@@ -192,23 +193,23 @@ func hostRing(ctx context.Context, e Env, o Options, me claim, network string, r
 	return group, err
 }
 
-// errElsewhere ends a wait because of another rank's error.
-var errElsewhere = errors.New("another rank failed")
+// errOtherRank ends a wait because of another rank's error.
+var errOtherRank = errors.New("another rank failed")
 
-// joinAll joins the ring and hears that the others have. One rank's failure is
-// soon that of its neighbours: the error says what each reported.
-func joinAll(ctx context.Context, e Env, o Options, me claim, d *door, next string, ranks []*guest) (collective.Group, error) {
+// joinAll joins the ring and waits until the other ranks have joined it. If one rank
+// fails, its neighbors soon fail too, so the error contains the reports of all ranks.
+func joinAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, next string, ranks []*member) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wait := func() {
-		timer := time.AfterFunc(reasonTime, func() { cancel(errElsewhere) })
+		timer := time.AfterFunc(reasonTime, func() { cancel(errOtherRank) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	errs := make([]error, e.World)
 	var wg sync.WaitGroup
 	for _, g := range ranks[1:] {
 		wg.Go(func() {
-			if _, errs[g.Rank] = g.hear(ctx, "connect"); errs[g.Rank] != nil {
+			if _, errs[g.Rank] = g.receiveReport(ctx, "connect"); errs[g.Rank] != nil {
 				wait()
 			}
 		})
@@ -219,18 +220,18 @@ func joinAll(ctx context.Context, e Env, o Options, me claim, d *door, next stri
 		wait()
 	}
 	wg.Wait()
-	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errElsewhere) })
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errOtherRank) })
 	return group, errors.Join(errs...)
 }
 
-// visitRing makes the ring as another rank, on rank 0's order.
+// visitRing joins the ring on a rank other than 0, following rank 0's order.
 func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord order) (collective.Group, error) {
 	if ord.ChunkBytes != o.Group.ChunkBytes {
-		return nil, w.complain(fmt.Errorf("chunks are %d bytes here and %d at rank 0 (0: the default): all ranks must have the same chunk size", o.Group.ChunkBytes, ord.ChunkBytes))
+		return nil, w.reportError(fmt.Errorf("got chunks of %d bytes, rank 0 has %d (0: the default): all ranks must have the same chunk size", o.Group.ChunkBytes, ord.ChunkBytes))
 	}
-	d, err := openDoor(ctx, ord.Network, w.LocalAddr())
+	d, err := listenForRing(ctx, ord.Network, w.LocalAddr())
 	if err != nil {
-		return nil, w.complain(err)
+		return nil, w.reportError(err)
 	}
 	defer func() { _ = d.Close() }()
 	if err := w.send(report{Address: d.Addr().String()}); err != nil {
@@ -239,7 +240,7 @@ func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord ord
 	if ord, err = w.next(ctx, o); err != nil {
 		return nil, err
 	}
-	// Rank 0 may end all this while this rank waits for its neighbours.
+	// Rank 0 may end the rendezvous while this rank waits for its neighbors.
 	jctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var verdict error
@@ -251,12 +252,12 @@ func visitRing(ctx context.Context, e Env, o Options, me claim, w *wire, ord ord
 	})
 	group, err := d.join(jctx, e, o, me, ord.Next)
 	if err != nil {
-		err = w.complain(err)
+		err = w.reportError(err)
 	} else if err = w.send(report{}); err != nil {
 		err = fmt.Errorf("report to rank 0: %w", err)
 	}
 	if err != nil {
-		_ = w.Close() // ends the reading of the verdict
+		_ = w.Close() // this ends the goroutine that receives the verdict
 	}
 	wg.Wait()
 	if err == nil {

@@ -55,7 +55,7 @@ func TestTransports(t *testing.T) {
 		{"tcp", []string{"a", "b", "b", "c"}, "tcp ring", nil},
 		{"shm", []string{"a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is shm, which joins workers of one machine, but rank 1 is on", "set it to tcp"}},
 		{"unix", []string{"a", "a", "b"}, "", []string{"LOCKSTEP_COLLECTIVE is unix", "rank 2 is on", "rank 2 is on"}},
-		{"mpi", []string{"a", "a"}, "", []string{`LOCKSTEP_COLLECTIVE is "mpi": use shm (shared memory), unix or tcp`, `is "mpi"`}},
+		{"mpi", []string{"a", "a"}, "", []string{`invalid LOCKSTEP_COLLECTIVE "mpi": use shm (shared memory), unix or tcp`, `invalid LOCKSTEP_COLLECTIVE "mpi"`}},
 	} {
 		t.Run(fmt.Sprintf("%s on %s", tt.collective, strings.Join(tt.machines, "")), func(t *testing.T) {
 			envs, options := run(t, len(tt.machines), Options{})
@@ -152,7 +152,7 @@ func TestRingMisfits(t *testing.T) {
 		},
 		{
 			"chunk size", func(_ []Env, o []Options) { o[2].Group.ChunkBytes = 64 },
-			[]string{"rank 2: chunks are 64 bytes here and 0 at rank 0", "rank 2: chunks are 64", "all ranks must have the same chunk size"},
+			[]string{"rank 2: got chunks of 64 bytes, rank 0 has 0", "rank 2: got chunks of 64", "all ranks must have the same chunk size"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,18 +174,18 @@ func TestRingMisfits(t *testing.T) {
 func TestDoorOfARing(t *testing.T) {
 	ctx := context.Background()
 	e := Env{Rank: 2, World: 3, Token: "secret"}
-	d, err := openDoor(ctx, "tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	d, err := listenForRing(ctx, "tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := d.Addr().String()
 	if host, _, _ := net.SplitHostPort(address); host != "127.0.0.1" {
-		t.Errorf("the door is at %s, want it on the address of the way to rank 0", address)
+		t.Errorf("the ringListener is at %s, want it on the address of the way to rank 0", address)
 	}
 	var in net.Conn
 	var ierr error
 	var wg sync.WaitGroup
-	wg.Go(func() { in, ierr = d.admitBefore(ctx, e) })
+	wg.Go(func() { in, ierr = d.acceptPrevious(ctx, e) })
 
 	noisy, err := net.Dial("tcp", address)
 	if err != nil {
@@ -199,9 +199,9 @@ func TestDoorOfARing(t *testing.T) {
 		claim claim
 		want  string
 	}{
-		{"guess", right, "the worker's LOCKSTEP_TOKEN is not this run's"},
-		{"secret", claim{Rank: 0, World: 3, Ring: true}, "rank 0 is not the one before rank 2"},
-		{"secret", claim{Rank: 1, World: 3}, "rank 1 is not the one before rank 2"}, // a proof for rank 0
+		{"guess", right, "the worker's LOCKSTEP_TOKEN differs from this run's"},
+		{"secret", claim{Rank: 0, World: 3, Ring: true}, "rank 0 is not the rank before rank 2"},
+		{"secret", claim{Rank: 1, World: 3}, "rank 1 is not the rank before rank 2"}, // a proof for rank 0
 	} {
 		_, err := connect(ctx, "tcp", address, tt.token, tt.claim)
 		wantError(t, err, tt.want)
@@ -215,7 +215,7 @@ func TestDoorOfARing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := net.Dial("tcp", address); err == nil {
-		t.Error("the door is open still")
+		t.Error("the ringListener is open still")
 	}
 }
 

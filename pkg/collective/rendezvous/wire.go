@@ -16,35 +16,36 @@ import (
 	"time"
 )
 
-// Over a connection go lines of JSON. Both sides prove that they know the
-// token without sending it, by an HMAC-SHA-256 (RFC 2104) over both sides'
-// fresh random numbers and all that the worker claims:
+// protocol is the version of the protocol. Messages are lines of JSON. Both sides prove
+// that they know the token without sending it, by an HMAC-SHA-256 (RFC 2104) of both
+// sides' new random numbers and the worker's claim:
 //
 //	rank 0 → greeting{Lockstep, Nonce}
 //	worker → hello{Nonce, claim, Proof}   Proof = HMAC(token, "worker", nonces, claim)
 //	rank 0 → reply{Proof | Error}         Proof = HMAC(token, "rank 0", nonces, claim)
 //
-// When all are there, for shared memory
+// Once all ranks have joined, for shared memory:
 //
-//	rank 0 → order{Memory | Error}        map this
-//	worker → report{Error}                it is mapped
-//	rank 0 → order{Error}                 all have mapped it: go
+//	rank 0 → order{Memory | Error}        map the file at this path
+//	worker → report{Error}                the file is mapped
+//	rank 0 → order{Error}                 all ranks have mapped it: start
 //
-// and for a ring
+// For a ring:
 //
-//	rank 0 → order{Network | Error}       open a door for the rank before you
-//	worker → report{Address | Error}      it is open here
-//	rank 0 → order{Next | Error}          the rank after you has its door there
-//	worker → report{Error}                both neighbours are connected
-//	rank 0 → order{Error}                 everyone's are: go
+//	rank 0 → order{Network | Error}       listen for the previous rank
+//	worker → report{Address | Error}      listening on this address
+//	rank 0 → order{Next | Error}          connect to the next rank at this address
+//	worker → report{Error}                connected to both neighbors
+//	rank 0 → order{Error}                 all ranks are connected: start
 //
-// Between neighbours go greeting, hello and reply as above, with claim.Ring.
+// Neighbors in a ring exchange greeting, hello and reply as above, with claim.Ring.
 const protocol = 2
 
-// handshakeTime bounds a stranger's silence.
+// handshakeTime limits how long a connection may take to authenticate.
 const handshakeTime = 10 * time.Second
 
-// maxMessage bounds what a stranger can make us read.
+// maxMessage limits the bytes in one message, also from programs that do not know the
+// token.
 const maxMessage = 16 << 10
 
 type greeting struct {
@@ -52,7 +53,7 @@ type greeting struct {
 	Nonce    string `json:"nonce"`
 }
 
-// claim is what a worker says about itself.
+// claim describes a worker.
 type claim struct {
 	Rank    int    `json:"rank"`
 	World   int    `json:"world"`
@@ -60,10 +61,10 @@ type claim struct {
 	Machine string `json:"machine"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
-	// Collective is what was asked for, empty for the choice of rank 0.
+	// Collective is the transport asked for; empty if rank 0 chooses it.
 	Collective string `json:"collective,omitempty"`
-	// Ring says that this is for the rank after it and not for rank 0, so that
-	// a proof for one is none for the other.
+	// Ring is true in a claim sent to the next rank of a ring, false in one sent to rank
+	// 0. So a proof made for one cannot be replayed to the other.
 	Ring bool `json:"ring,omitempty"`
 }
 
@@ -91,7 +92,7 @@ type report struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// wire is a connection that speaks lines of JSON.
+// wire sends and receives lines of JSON on a connection.
 type wire struct {
 	net.Conn
 	lines *bufio.Reader
@@ -108,8 +109,8 @@ func (w *wire) send(v any) error {
 	return err
 }
 
-// errForeign is the verdict on a peer that does not speak this protocol.
-var errForeign = errors.New("what answers is not a lockstep worker")
+// errForeign means that the peer does not speak this protocol.
+var errForeign = errors.New("the program that answers is not a lockstep worker")
 
 func (w *wire) receive(v any) error {
 	line, err := w.lines.ReadSlice('\n')
@@ -128,15 +129,14 @@ func (w *wire) receive(v any) error {
 	return nil
 }
 
-// closeOnEnd closes the connection when ctx ends, so that no read outlives it.
+// closeOnEnd closes the connection when ctx ends, which ends a blocked read.
 func (w *wire) closeOnEnd(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
 func proof(token, side, first, second string, claim []byte) string {
 	m := hmac.New(sha256.New, []byte(token))
-	// The nonces are hexadecimal and the side is ours, so the parts cannot run
-	// into each other.
+	// Nonces are hexadecimal and side is a constant, so the separator occurs in no part.
 	_, _ = io.WriteString(m, strings.Join([]string{"lockstep", side, first, second, ""}, "|"))
 	_, _ = m.Write(claim)
 	return hex.EncodeToString(m.Sum(nil))
@@ -148,7 +148,7 @@ func proven(token, side, first, second string, claim []byte, got string) bool {
 
 func nonce() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // it never fails: crypto/rand ends the program instead
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
 	return hex.EncodeToString(b)
 }
 
@@ -157,7 +157,7 @@ const (
 	masterSide = "rank 0"
 )
 
-// introduce is a worker's side of the proof.
+// introduce authenticates a worker to rank 0, and rank 0 to the worker.
 func introduce(w *wire, token string, c claim) error {
 	var g greeting
 	if err := w.receive(&g); err != nil {
@@ -181,18 +181,18 @@ func introduce(w *wire, token string, c claim) error {
 	case r.Error != "":
 		return &refusal{r.Error}
 	case !proven(token, masterSide, mine, g.Nonce, text, r.Proof):
-		return &refusal{"rank 0 does not know this run's " + tokenVariable + "; another run listens there"}
+		return &refusal{"rank 0 does not know this run's " + tokenVariable + "; another run listens on this address"}
 	}
 	return nil
 }
 
-// refusal is a verdict that trying again does not change.
+// refusal is an error that does not go away by trying again.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
 
-// examine is rank 0's side: it returns what a worker that knows the token
-// claims, with the answer that proves rank 0's knowledge, still to be sent.
+// examine is rank 0's side of introduce. It returns the claim of a worker that knows the
+// token, and the reply that proves that rank 0 knows it too. The caller sends the reply.
 func examine(w *wire, token string) (claim, reply, error) {
 	var c claim
 	mine := nonce()
@@ -204,9 +204,9 @@ func examine(w *wire, token string) (claim, reply, error) {
 		return c, reply{}, fmt.Errorf("read proof: %w", err)
 	}
 	if !proven(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
-		const verdict = "the worker's " + tokenVariable + " is not this run's"
-		_ = w.send(reply{Error: verdict}) // it may be gone already
-		return c, reply{}, &refusal{verdict}
+		const reason = "the worker's " + tokenVariable + " differs from this run's"
+		_ = w.send(reply{Error: reason}) // the worker may be gone
+		return c, reply{}, &refusal{reason}
 	}
 	if err := json.Unmarshal(h.Claim, &c); err != nil {
 		return c, reply{}, errForeign
