@@ -149,6 +149,19 @@ func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	return k + 1, used
 }
 
+// kerasDash reads a line such as " - 89s - loss: …", of old versions of Keras.
+func (t *textLog) kerasDash(m []byte) verdict {
+	if !t.kerasOrphan() {
+		if s := t.kerasShapes.Match(m); s != nil {
+			return t.kerasShaped(s)
+		}
+	}
+	if scan.HasPrefix(m, "- ") {
+		return t.kerasTail(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
+	}
+	return unknown
+}
+
 // kerasSummary is "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …": the
 // first number must be the second, else the epoch is not at its end.
 func (t *textLog) kerasSummary(m []byte) verdict {

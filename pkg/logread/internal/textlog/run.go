@@ -17,7 +17,7 @@ type textRun struct {
 	line   int
 	run    runs.Run
 	tracks tracks
-	forms  [forms]int            // lines used, by grammar
+	forms  [formCount]int        // lines used, by grammar
 	lines  int                   // of all grammars
 	ranks  map[int]bool          // labels that were met on used lines
 	seen   [fewRanks / 64]uint64 // of these, a bit each of the small ones
@@ -215,9 +215,11 @@ func (t *textLog) finish() []*record.Part {
 // part is the run as a whole; nil where its lines hold nothing (a command and
 // no more).
 func (r *textRun) part(report *record.Report) *record.Part {
-	r.finishHorovod(report)
-	r.finishMLPerf(report)
-	r.finishKeras(report)
+	for _, f := range formats() {
+		if f.finish != nil {
+			f.finish(r, report)
+		}
+	}
 	if r.timed {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
 	}
@@ -259,7 +261,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 // kind is the form of most lines, a command's apart.
 func (r *textRun) kind() string {
 	best := formCommand
-	for f := best + 1; f < forms; f++ {
+	for f := best + 1; f < formCount; f++ {
 		if r.forms[f] > 0 && (best == formCommand || r.forms[f] >= r.forms[best]) {
 			best = f
 		}

@@ -65,8 +65,7 @@ func TestShapes(t *testing.T) {
 // readShapeLog reads a log, in which shapes are learned or not.
 func readShapeLog(text string, learn bool) *textLog {
 	in := &record.Input{Path: "a.log", Reader: strings.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
-	log := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size)}
-	log.cur = log.newRun(1)
+	log := newTextLog(in)
 	if !learn {
 		log.kerasShapes.Learned, log.mlperfShapes.Learned, log.dllShapes.Learned = 1<<30, 1<<30, 1<<30
 	}

@@ -102,6 +102,12 @@ func (r *textRun) test() *runs.Test {
 	return info.Test
 }
 
+// studySettings begins the list of settings below a line "PyTorch Settings:".
+func (t *textLog) studySettings([]byte) verdict {
+	t.inBlock = settingsBlock
+	return idle
+}
+
 // studySetting is "--key: value"; it belongs to the run that begins below it.
 func (t *textLog) studySetting(m []byte) verdict {
 	if !scan.HasPrefix(m, "--") {

@@ -33,35 +33,6 @@ func recognizes(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// form is a grammar, as it counts the lines that it used.
-type form int
-
-const (
-	formCommand form = iota // first: other forms of as many lines name the run
-	formSlurm
-	formBash
-	formFailure
-	formMemory
-	formStudy
-	formRates
-	formTitan
-	formHorovod
-	formBenchy
-	formDLL
-	formMLPerf
-	formKeras
-	formSC21
-	forms
-)
-
-// String is the name of the form, as Run.Kind has it.
-func (f form) String() string {
-	return [forms]string{
-		"command", "Slurm", "bash time", "torchrun failure", "out of memory", "U-Net study stdout", "rates by rank", "torchtitan", "Horovod synthetic",
-		"benchy", "DLLogger", "MLPerf log", "Keras log", "SC21 log",
-	}[f]
-}
-
 // verdict is what became of a line.
 type verdict int
 
@@ -81,10 +52,11 @@ const (
 
 // textLog reads a text log.
 type textLog struct {
-	in   *record.Input
-	l    *scan.Lines
-	cur  *textRun
-	runs []*textRun
+	in      *record.Input
+	formats *formatIndex
+	l       *scan.Lines
+	cur     *textRun
+	runs    []*textRun
 	// Of the current line:
 	rank  int    // -1 where no label says it
 	stamp []byte // its time stamp, empty where it has none
@@ -143,7 +115,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 }
 
 func newTextLog(in *record.Input) *textLog {
-	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size)}
+	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size), formats: sharedIndex()}
 	t.cur = t.newRun(1)
 	return t
 }
@@ -228,14 +200,20 @@ func (t *textLog) take(line []byte) {
 	}
 	if !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
 		// Whether the last number is whole nobody can say.
-		if t.dispatchable(message) {
+		if t.formats.holdValues(message) {
 			t.in.Problem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
 			t.count(0)
 		}
 		return
 	}
-	v := t.dispatch(message)
+	v := unknown
+	if t.inBlock != noBlock {
+		v = t.blockLine(message)
+	}
+	if v == unknown {
+		v = t.formats.read(t, message)
+	}
 	if v == unknown {
 		v = t.outOfMemory(message)
 	}
@@ -258,136 +236,6 @@ func (t *textLog) count(i int) {
 		t.firsts[i] = t.l.Number
 	}
 	t.counts[i]++
-}
-
-// dispatchable says whether a line would be read by a grammar, from its first
-// bytes alone.
-func (t *textLog) dispatchable(m []byte) bool {
-	for _, prefix := range []string{"Time taken for epoch", "Avg ", "BENCHY::", "Epoch ", "Iter #", "Img/sec", "Total img", "Train ", "Test loss", "IOU on", "step:"} {
-		if bytes.HasPrefix(m, []byte(prefix)) {
-			return true
-		}
-	}
-	return bytes.Contains(m, []byte("s - loss: "))
-}
-
-// dispatch gives a message to the grammar whose first bytes it has.
-func (t *textLog) dispatch(m []byte) verdict {
-	if t.inBlock != noBlock {
-		if v := t.blockLine(m); v != unknown {
-			return v
-		}
-	}
-	switch c := m[0]; c {
-	case 'T':
-		switch {
-		case scan.HasPrefix(m, "Time taken for epoch "):
-			return t.sc21Epoch(m)
-		case scan.HasPrefix(m, "Total validation time: "):
-			return t.sc21Validation(m)
-		case scan.HasPrefix(m, "Total img/sec on "):
-			return t.horovodTotal(m)
-		case scan.HasPrefix(m, "Train samples "):
-			return t.rate(m)
-		case scan.HasPrefix(m, "Train loss: "), scan.HasPrefix(m, "Test loss: "):
-			return t.studyLoss(m)
-		}
-	case 'A':
-		if scan.HasPrefix(m, "Avg train loss=") || scan.HasPrefix(m, "Avg val loss=") {
-			return t.sc21Loss(m)
-		}
-	case 'C':
-		if scan.HasPrefix(m, "Configuration name: ") {
-			return t.sc21Name(m)
-		}
-	case 'D':
-		switch {
-		case scan.HasPrefix(m, "DLLL "):
-			return t.dllogger(m)
-		case scan.HasPrefix(m, "DONE ---- rank "):
-			return t.sc21Done(m)
-		}
-	case ':':
-		if scan.HasPrefix(m, ":::MLLOG ") {
-			return t.mlperf(m)
-		}
-	case 'B':
-		switch {
-		case scan.HasPrefix(m, "BENCHY::"):
-			return t.benchy(m)
-		case scan.HasPrefix(m, "Batch size: "):
-			return t.horovodSetting(m)
-		}
-	case 'I':
-		switch {
-		case scan.HasPrefix(m, "Iter #"), scan.HasPrefix(m, "Img/sec per "):
-			return t.horovodRate(m)
-		case scan.HasPrefix(m, "IOU on test: "):
-			return t.studyIoU(m)
-		}
-	case 'E':
-		switch {
-		case scan.HasPrefix(m, "Epoch "):
-			return t.kerasEpoch(m)
-		case scan.HasPrefix(m, "Elapsed execution time: "):
-			return t.studyElapsed(m)
-		}
-	case '[':
-		if scan.HasPrefix(m, "[INFO] EPOCH: ") {
-			return t.studyEpoch(m)
-		}
-	case 'M', 'N':
-		if scan.HasPrefix(m, "Model: ") || scan.HasPrefix(m, "Number of GPUs: ") {
-			return t.horovodSetting(m)
-		}
-	case 'P':
-		if scan.HasPrefix(m, "PyTorch Settings:") || scan.HasPrefix(m, "TensorFlow Settings:") {
-			t.inBlock = settingsBlock
-			return idle
-		}
-	case 'R':
-		if scan.HasPrefix(m, "Root Cause") {
-			return t.rootCause()
-		}
-	case '-':
-		if !t.kerasOrphan() {
-			if s := t.kerasShapes.Match(m); s != nil {
-				return t.kerasShaped(s)
-			}
-		}
-		if scan.HasPrefix(m, "- ") {
-			return t.kerasTail(m, scan.Cursor{Rest: m[len("- "):]}, 0, false)
-		}
-	case 'r', 'u', 's', 'p', '+', '$', 'm', 'h', 't', 'd', 'a':
-		return t.lowerCase(m)
-	case 0x1b:
-		if bytes.Contains(m, []byte("step:")) {
-			return t.titan(m)
-		}
-		if plain := scan.SkipBlanks(withoutColours(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
-			return t.kerasSummary(plain) // Keras 3's bar
-		}
-	default:
-		if scan.IsDigit(c) {
-			return t.kerasSummary(m)
-		}
-	}
-	return unknown
-}
-
-// lowerCase are the forms that begin with a small letter or a prompt.
-func (t *textLog) lowerCase(m []byte) verdict {
-	switch {
-	case scan.HasPrefix(m, "real"):
-		return t.bashReal(m)
-	case scan.HasPrefix(m, "user"), scan.HasPrefix(m, "sys"):
-		return t.bashOther(m)
-	case scan.HasPrefix(m, "step:"):
-		return t.titan(m)
-	case scan.HasPrefix(m, "slurmstepd: "):
-		return t.slurmCancel(m)
-	}
-	return t.command(m)
 }
 
 // blockLine is a line inside a block.

@@ -59,6 +59,18 @@ func (t *textLog) titan(m []byte) verdict {
 	return used
 }
 
+// colored reads a line that begins with a terminal's color: torchtitan's, or the
+// bar of Keras 3.
+func (t *textLog) colored(m []byte) verdict {
+	if bytes.Contains(m, []byte("step:")) {
+		return t.titan(m)
+	}
+	if plain := scan.SkipBlanks(withoutColours(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
+		return t.kerasSummary(plain)
+	}
+	return unknown
+}
+
 // withoutCommas appends the word without its commas.
 func withoutCommas(to, word []byte) []byte {
 	for _, c := range word {

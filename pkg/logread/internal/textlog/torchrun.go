@@ -26,7 +26,7 @@ type failure struct {
 	rank, host, code, why string
 }
 
-func (t *textLog) rootCause() verdict {
+func (t *textLog) rootCause([]byte) verdict {
 	t.failed()
 	t.failing = failure{line: t.l.Number}
 	t.inBlock = failureBlock
