@@ -36,8 +36,8 @@ func WriteArrow(w io.Writer, rows Rows) error { return writeColumns(newArrowWrit
 // WriteParquet writes rows as Parquet.
 func WriteParquet(w io.Writer, rows Rows) error { return writeColumns(newParquetWriter(w), rows) }
 
-// groupRows is how many rows are in memory before they are written together:
-// a row group of Parquet, a record batch of Arrow.
+// groupRows is the number of rows that are written together: a row group of
+// Parquet, a record batch of Arrow.
 const groupRows = 1 << 16
 
 // The columns of text, in their order in a group.
@@ -56,12 +56,13 @@ const (
 	countColumns
 )
 
-// dictionary numbers the different texts of a column.
+// dictionary numbers the distinct texts of a column.
 type dictionary struct {
 	texts []string
 	index map[string]int32
 }
 
+// number returns the number of a text, which is added if it is new.
 func (d *dictionary) number(text string) int32 {
 	i, ok := d.index[text]
 	if !ok {
@@ -74,9 +75,9 @@ func (d *dictionary) number(text string) int32 {
 	return i
 }
 
-// group is rows by columns.
+// group is a group of rows, stored by columns.
 type group struct {
-	texts   [textColumns][]int32 // numbers in the column's dictionary
+	texts   [textColumns][]int32 // numbers of the texts in the column's dictionary
 	workers []int32
 	seeds   []int64
 	counts  [countColumns][]int64
@@ -84,6 +85,7 @@ type group struct {
 	values  []float64
 }
 
+// add adds a row.
 func (g *group) add(d *[textColumns]dictionary, r Row) {
 	for i, text := range [textColumns]string{columnRun: r.Run, columnSeries: r.Series, columnName: r.Name} {
 		g.texts[i] = append(g.texts[i], d[i].number(text))
@@ -95,6 +97,7 @@ func (g *group) add(d *[textColumns]dictionary, r Row) {
 	}
 }
 
+// reset removes all rows.
 func (g *group) reset() {
 	for i := range g.texts {
 		g.texts[i] = g.texts[i][:0]
@@ -105,9 +108,9 @@ func (g *group) reset() {
 	g.workers, g.seeds, g.values = g.workers[:0], g.seeds[:0], g.values[:0]
 }
 
-// columnWriter writes groups of rows in a format.
+// columnWriter writes groups of rows in one format.
 type columnWriter interface {
-	// dictionaryFirst says that the format wants all texts before the first row.
+	// dictionaryFirst reports whether the format needs all texts before the first row.
 	dictionaryFirst() bool
 	write(d *[textColumns]dictionary, g *group) error
 	close() error
@@ -157,8 +160,8 @@ func writeColumns(w columnWriter, rows Rows) error {
 	return w.close()
 }
 
-// arrowWriter writes Arrow's file format with dictionaries for the texts. The
-// format has one dictionary a column, before all batches.
+// arrowWriter writes Arrow's file format, with dictionaries for the texts. The
+// format has one dictionary per column, before all batches.
 type arrowWriter struct {
 	w      *ipc.FileWriter
 	schema *arrow.Schema
@@ -226,7 +229,7 @@ func (a *arrowWriter) close() error {
 	return a.w.Close()
 }
 
-// parquetRow is a row as Parquet holds it; a nil count does not apply.
+// parquetRow is a row as Parquet stores it. A nil count does not apply.
 type parquetRow struct {
 	Run     string  `parquet:"run,dict"`
 	Series  string  `parquet:"series,dict"`
@@ -239,11 +242,11 @@ type parquetRow struct {
 	Value   float64 `parquet:"value"`
 }
 
-// parquetWriter writes Parquet; texts have dictionaries, which the format
-// makes for each row group.
+// parquetWriter writes Parquet. Its dictionaries, one per row group, are made
+// by the library.
 type parquetWriter struct {
 	w    *parquet.GenericWriter[parquetRow]
-	rows []parquetRow // of a group, used again
+	rows []parquetRow // of a group; the buffer is reused
 }
 
 func newParquetWriter(w io.Writer) *parquetWriter {

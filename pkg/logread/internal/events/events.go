@@ -12,41 +12,41 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// TensorBoard's event files. A file is a sequence of TFRecords: the length as
-// uint64, the masked CRC32C of these 8 bytes, the data, the masked CRC32C of
-// the data, all little-endian (tensorflow/core/lib/io/record_writer.h and
-// lib/hash/crc32c.h). Each record is an Event message; eventsproto.go decodes
-// it. Scalars become curves, everything else (graphs, images, histograms) is
-// passed over once its CRC has been checked.
+// A file is a sequence of TFRecords: the length as uint64, the masked CRC32C of
+// these 8 bytes, the data, and the masked CRC32C of the data, all little-endian
+// (tensorflow/core/lib/io/record_writer.h and lib/hash/crc32c.h). Each record
+// is an Event message, which proto.go decodes. Scalars become curves.
+// Everything else (graphs, images, histograms) is skipped once its CRC has been
+// checked.
 //
-// A wrong CRC ends the reading, as it does in TensorBoard: the length of the
-// record cannot be trusted, so nothing says where the next one begins. A file
-// that ends inside a record is read up to it.
+// A wrong CRC ends the reading, as in TensorBoard: the length of the record
+// cannot be trusted, so the start of the next record is unknown. If a file ends
+// inside a record, everything before that record is read.
 const (
 	Kind = "TensorBoard events"
 
 	recordHeader   = 12 // length and its CRC
-	recordOverhead = 16 // those and the CRC of the data
+	recordOverhead = 16 // the header and the CRC of the data
 
-	// A record that is longer than this is checked and passed over in pieces.
-	// A record of scalars has some hundred bytes.
+	// A longer record is checked and skipped in pieces. A record of scalars has
+	// some hundred bytes.
 	maxHeldRecord = 64 << 20
 
-	// What a file may bring into memory, whatever it holds: so many tags, and
-	// names of so many bytes. What a curve may is in curve.go.
+	// Limits of what a file may bring into memory. record.Curve limits the
+	// points of a curve.
 	maxCurves   = 1 << 14
 	maxTagBytes = 1 << 12
 
-	ChunkBytes = 1 << 18 // bytes read at once: they stay in the processor's cache
+	ChunkBytes = 1 << 18 // bytes read at once, which fit into the processor's cache
 
 	crcMaskDelta = 0xa282ead8
 )
 
-// castagnoli makes the table that hash/crc32 computes with the processor's
-// own instruction; it is made once, inside the library.
+// castagnoli returns the table with which hash/crc32 uses the processor's
+// instruction for CRC32C. The library makes it once.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// maskCRC is a CRC as records hold it: rotated, and a constant added.
+// maskCRC returns a CRC as records store it: rotated, with a constant added.
 func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
 // Format returns the format of event files.
@@ -54,15 +54,14 @@ func Format() record.Format {
 	return record.Format{Name: Kind, Recognizes: recognizes, Read: readFile}
 }
 
-// isEvents says whether head begins with a record whose length has the right
-// CRC: chance lets one other file in four billion pass.
+// recognizes reports whether head begins with a record whose length has the
+// right CRC. One other file in four billion passes by chance.
 func recognizes(_ string, head []byte) bool {
 	return len(head) >= recordHeader &&
 		maskCRC(crc32.Checksum(head[:8], castagnoli())) == binary.LittleEndian.Uint32(head[8:])
 }
 
-// readEvents reads an event file; eventsrun.go makes one run of those of a
-// folder.
+// readFile reads an event file. Join makes a run of the files of a folder.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewReader()
 	buf := make([]byte, ChunkBytes)
@@ -83,23 +82,23 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Reader takes an event file in pieces of any size and can say at any
-// time what it holds.
+// Reader reads an event file in pieces of any size, and can return at any time
+// what it has read.
 type Reader struct {
 	table *crc32.Table
 
-	offset int64  // in the file, of the record that is being read
-	rest   []byte // its beginning, where a piece ended inside it
+	offset int64  // in the file, of the current record
+	rest   []byte // the beginning of the current record, if a piece ended inside it
 	large  largeRecord
 
 	stopped bool // by a wrong CRC
 
 	curves    []*record.Curve
 	byTag     map[string]int
-	next      int // curve that is likely to come: tags repeat in the same order
+	next      int // index of the curve that is likely to come next: tags repeat in the same order
 	began     float64
 	restarted bool
-	restart   int64 // lowest step of a session's start: earlier files' later steps do not count
+	restart   int64 // lowest step at which a session started; it replaces later steps of earlier files
 
 	records, scalars int64
 	dropped          int64 // scalars of tags beyond maxCurves
@@ -107,20 +106,21 @@ type Reader struct {
 	moreProblems     int
 }
 
-// largeRecord is a record that is passed over in pieces.
+// largeRecord is a record that is skipped in pieces.
 type largeRecord struct {
-	left int64 // bytes of data still to come, and of the CRC when negative: see skip
+	left int64 // bytes of the data and its CRC still to come
 	size int64
 	crc  uint32
 	on   bool
 }
 
+// NewReader returns a reader of one event file.
 func NewReader() *Reader {
 	return &Reader{table: castagnoli(), byTag: map[string]int{}, began: math.NaN()}
 }
 
-// Write takes the next piece of the file. It keeps nothing of b but the
-// beginning of a record that it ends in.
+// Write reads the next piece of the file. It keeps nothing of b except the
+// beginning of a record that continues in the next piece.
 func (r *Reader) Write(b []byte) {
 	for len(b) > 0 && !r.stopped {
 		switch {
@@ -139,8 +139,8 @@ func (r *Reader) Write(b []byte) {
 	}
 }
 
-// complete adds to the record's beginning what is missing of it, takes the
-// record, and returns what follows.
+// complete adds the missing bytes to the beginning of a record, reads the
+// record if it is whole, and returns what follows.
 func (r *Reader) complete(b []byte) []byte {
 	need := recordHeader
 	if len(r.rest) >= recordHeader {
@@ -155,8 +155,8 @@ func (r *Reader) complete(b []byte) []byte {
 	return b[n:]
 }
 
-// whole takes the whole records at the beginning of b and returns their
-// length. Where the next one is too large to be held its header is taken too.
+// whole reads the whole records at the beginning of b and returns their length.
+// If the next record is too large to be held, its header is included.
 func (r *Reader) whole(b []byte) (used int) {
 	for len(b)-used >= recordHeader {
 		at := b[used:]
@@ -192,7 +192,8 @@ func (r *Reader) whole(b []byte) (used int) {
 	return used
 }
 
-// skip passes over b as far as it belongs to the large record.
+// skip skips the bytes of b that belong to the large record, and returns what
+// follows.
 func (r *Reader) skip(b []byte) []byte {
 	l := &r.large
 	if l.left > 4 {
@@ -218,21 +219,24 @@ func (r *Reader) skip(b []byte) []byte {
 	return b[n:]
 }
 
+// stop ends the reading at the current record with a problem.
 func (r *Reader) stop(format string, a ...any) {
 	r.stopped = true
 	r.rest = nil
 	r.problem("reading stops at byte %d: %s; what stands before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
+// problem notes a problem of the file.
 func (r *Reader) problem(format string, a ...any) {
-	if len(r.problems) >= record.MaxUnused-2 { // a stop and a torn end are always said
+	if len(r.problems) >= record.MaxUnused-2 { // room is left for a stop and a torn end, which are always noted
 		r.moreProblems++
 		return
 	}
 	r.problems = append(r.problems, fmt.Sprintf(format, a...))
 }
 
-// torn is how many bytes there are of a record that the file ends in.
+// torn returns how many bytes there are of an incomplete record at the end of
+// the file.
 func (r *Reader) torn() int64 {
 	switch {
 	case r.stopped:
@@ -243,8 +247,8 @@ func (r *Reader) torn() int64 {
 	return int64(len(r.rest))
 }
 
-// Report says in a report what was read and what not; ended says that nothing
-// will follow.
+// Report writes into a report what was read and what was not. ended says that
+// nothing will follow.
 func (r *Reader) Report(to *record.Report, ended bool) {
 	to.Records = r.records
 	for _, p := range r.problems {
@@ -273,6 +277,7 @@ func (r *Reader) scalar(tag []byte, step int64, at, value float64) {
 	c.Add(step, value, at)
 }
 
+// curve returns the curve of a tag, or nil if there are too many.
 func (r *Reader) curve(tag []byte) *record.Curve {
 	if r.next >= len(r.curves) {
 		r.next = 0
@@ -295,8 +300,8 @@ func (r *Reader) curve(tag []byte) *record.Curve {
 	return r.curves[i]
 }
 
-// sessionStart drops what the file holds from step on, and remembers that
-// earlier files of the run have to do so too.
+// sessionStart removes what the file has from step on. Join does the same with
+// earlier files of the run.
 func (r *Reader) sessionStart(step int64) {
 	for _, c := range r.curves {
 		c.ForgetFrom(step)

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// The messages of an event file, decoded where they lie: an Event of one
-// scalar has some fifty bytes, so that a message object for each would cost
-// more than all the rest. Field numbers are those of
-// tensorflow/core/util/event.proto, framework/summary.proto,
-// framework/tensor.proto, framework/tensor_shape.proto and framework/types.proto.
+// The messages of an event file are decoded in place: an Event with one scalar
+// has some fifty bytes, so allocating a message object for each would dominate
+// the time. Field numbers are from tensorflow/core/util/event.proto,
+// framework/summary.proto, framework/tensor.proto, framework/tensor_shape.proto
+// and framework/types.proto.
 const (
 	wireVarint  = 0
 	wireFixed64 = 1
@@ -54,7 +54,7 @@ const (
 
 var errMessage = errors.New("it is no whole protobuf message")
 
-// fields goes over the fields of a message.
+// fields iterates over the fields of a message.
 type fields struct {
 	b    []byte
 	num  uint64
@@ -64,7 +64,8 @@ type fields struct {
 	bad  bool
 }
 
-// next goes to the next field; bad says whether it ended for a fault.
+// next moves to the next field. After the last one, bad reports whether the
+// message is malformed.
 func (f *fields) next() bool {
 	if len(f.b) == 0 {
 		return false
@@ -95,7 +96,7 @@ func (f *fields) next() bool {
 	return false
 }
 
-// varint decodes a number; n is 0 where b holds none.
+// varint decodes a number. n is 0 if b holds none.
 func varint(b []byte) (v uint64, n int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
@@ -106,7 +107,7 @@ func varint(b []byte) (v uint64, n int) {
 	return v, n
 }
 
-// event takes an Event.
+// event reads an Event.
 func (r *Reader) event(b []byte) error {
 	if r.usualEvent(b) {
 		return nil
@@ -114,13 +115,14 @@ func (r *Reader) event(b []byte) error {
 	return r.anyEvent(b)
 }
 
-// anyEvent takes an Event of any form. Its summary comes after its time and step in every
-// writer there is, but nothing promises it: it is looked at last.
+// anyEvent reads an Event of any form. Every known writer puts the summary
+// after the time and the step, but nothing guarantees it, so the summary is
+// read last.
 func (r *Reader) anyEvent(b []byte) error {
 	f := fields{b: b}
 	var step int64
 	var at float64
-	// Of several summaries the last would count; no writer has ever more than one.
+	// No known writer has several summaries; of these the last would count.
 	var summary, session []byte
 	for f.next() {
 		switch {
@@ -159,7 +161,7 @@ func (r *Reader) anyEvent(b []byte) error {
 	return nil
 }
 
-// value takes a Value of a Summary if it is a scalar.
+// value reads a Value of a Summary if it is a scalar.
 func (r *Reader) value(b []byte, step int64, at float64) error {
 	f := fields{b: b}
 	var tag []byte
@@ -183,7 +185,8 @@ func (r *Reader) value(b []byte, step int64, at float64) error {
 	return nil
 }
 
-// tensorScalar is the value of a tensor of numbers that holds exactly one.
+// tensorScalar returns the value of a tensor of numbers with exactly one
+// element.
 func tensorScalar(b []byte) (v float64, ok bool) {
 	f := fields{b: b}
 	kind := uint64(0)
@@ -211,12 +214,12 @@ func tensorScalar(b []byte) (v float64, ok bool) {
 	case hasContent:
 		return contentScalar(kind, content)
 	case values == 0:
-		return 0, numeric(kind) // a default value is not written
+		return 0, numeric(kind) // zero is the default, which is not written
 	}
 	return v, values == 1
 }
 
-// oneElement says whether a shape is that of one element: () or (1, 1, …).
+// oneElement reports whether a shape has exactly one element: () or (1, 1, …).
 func oneElement(shape []byte) bool {
 	f := fields{b: shape}
 	for f.next() {
@@ -239,6 +242,7 @@ func oneElement(shape []byte) bool {
 	return !f.bad
 }
 
+// numeric reports whether a DataType is a number.
 func numeric(kind uint64) bool {
 	switch kind {
 	case typeFloat, typeDouble, typeInt32, typeUint8, typeInt16, typeInt8, typeInt64, typeBool,
@@ -248,8 +252,8 @@ func numeric(kind uint64) bool {
 	return false
 }
 
-// number decodes the numbers of a tensor's field, packed or not: the last of
-// them and their count, which is 0 where the field holds none.
+// number decodes the numbers of a tensor's field, packed or not. It returns the
+// last number and their count, which is 0 if the field has none.
 func (f *fields) number(kind uint64) (v float64, n int) {
 	b := f.data
 	if f.wire != wireBytes { // not packed
@@ -275,7 +279,7 @@ func (f *fields) number(kind uint64) (v float64, n int) {
 		}
 		return v, len(b) / 8
 	case tensorInt, tensorInt64, tensorBool, tensorHalf, tensorUint32, tensorUint64:
-		for n < 2 && len(b) > 0 { // of two or more it is no scalar
+		for n < 2 && len(b) > 0 { // with two or more the tensor is not a scalar
 			u, size := varint(b)
 			if size == 0 {
 				return 0, 0
@@ -286,7 +290,7 @@ func (f *fields) number(kind uint64) (v float64, n int) {
 	return v, n
 }
 
-// integer is a varint of a tensor's field as a number.
+// integer converts a varint of a tensor's field to a number.
 func integer(field, kind, u uint64) float64 {
 	switch field {
 	case tensorHalf:
@@ -302,7 +306,7 @@ func integer(field, kind, u uint64) float64 {
 	return float64(int64(u))
 }
 
-// contentScalar is the value of a tensor's raw bytes.
+// contentScalar returns the value in a tensor's raw bytes.
 func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
 	le := binary.LittleEndian
 	switch kind {
@@ -356,11 +360,11 @@ func contentScalar(kind uint64, b []byte) (v float64, ok bool) {
 	return 0, false
 }
 
-// bfloat16 is the upper half of a float32.
+// bfloat16 converts the upper half of a float32.
 func bfloat16(u uint16) float64 { return float64(math.Float32frombits(uint32(u) << 16)) }
 
-// float16 is an IEEE 754 binary16: a sign, 5 bits of exponent (bias 15), 10 of
-// fraction.
+// float16 converts an IEEE 754 binary16: a sign, 5 bits of exponent (bias 15),
+// 10 of fraction.
 func float16(u uint16) float64 {
 	fraction, exponent := float64(u&0x3ff), int(u>>10&0x1f)
 	var v float64
@@ -380,9 +384,10 @@ func float16(u uint16) float64 {
 	return v
 }
 
-// usualEvent takes an Event of one scalar as nearly every writer writes it: its
-// time, its step, and a Summary of one Value, which is a tag and a float; false
-// where anyEvent must look at it. TestUsualEvents holds the two against each other.
+// usualEvent reads an Event of one scalar in the form that nearly every writer
+// uses: the time, the step, and a Summary with one Value, which has a tag and a
+// float. It returns false for any other form, which anyEvent reads.
+// TestUsualEvents compares both.
 func (r *Reader) usualEvent(b []byte) bool {
 	const (
 		timeKey    = eventWallTime<<3 | wireFixed64
@@ -398,14 +403,14 @@ func (r *Reader) usualEvent(b []byte) bool {
 	}
 	step, k := uint64(b[10]), 11
 	for shift := 7; b[k-1] >= 0x80; shift += 7 {
-		if k == 14 { // of 28 bits at most, so that what follows lies in b
+		if k == 14 { // at most 28 bits, so that what follows is inside b
 			return false
 		}
 		step = step&(1<<shift-1) | uint64(b[k])<<shift
 		k++
 	}
 	m := b[k:]
-	// Each of the messages ends where the one around it does, the tag five bytes before.
+	// Each message ends where the enclosing one does, and the tag five bytes before that.
 	if n := len(m); n < least-12 || n > 2+0x7f || m[0] != summaryKey || int(m[1]) != n-2 || m[2] != valueKey || int(m[3]) != n-4 ||
 		m[4] != tagKey || int(m[5]) != n-11 || m[n-5] != simpleKey {
 		return false

@@ -11,14 +11,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Join makes one part of the event files of each folder: a run that was
-// resumed leaves several, whose points follow each other in time. A session
-// that starts again at a step repeats what earlier files hold from it on.
+// Join makes one part of the event files of each folder. A run that was resumed
+// leaves several files, whose points follow each other in time. A session that
+// starts again at a step replaces the points from that step on in earlier
+// files.
 //
-// Tags that are of whole epochs by their writer's convention become epochs:
-// Keras' epoch_loss, epoch_accuracy and epoch_lr (a step is an epoch, from 0),
-// and where Lightning's tag epoch tells the epoch of a step, train_loss_epoch,
-// val_loss and their like. All tags are curves.
+// All tags become curves. Tags that describe whole epochs by the convention of
+// their writer also become epochs: Keras' epoch_loss, epoch_accuracy and
+// epoch_lr (whose steps count epochs from 0), and train_loss_epoch, val_loss
+// and similar tags of Lightning if its tag epoch gives the epoch of a step.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
@@ -49,8 +50,8 @@ func Join(parts []*record.Part) []*record.Part {
 // readerOf returns the reader of an event file.
 func readerOf(p *record.Part) *Reader { return p.Source.(*Reader) }
 
-// eventCurves are the curves of the files of a folder, which are in the order
-// of their times.
+// joinCurves returns the curves of a folder's files, which are in the order of
+// their times.
 func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	index := map[string]int{}
 	for n, f := range files {
@@ -65,7 +66,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 			to := &curves[i]
 			repeated := repeatedFrom(files[n+1:])
 			if repeated == math.MaxInt64 {
-				// Copied, since a file that is followed goes on growing.
+				// Copied, since a file that is followed continues to grow.
 				to.Steps, to.Values, to.Times = append(to.Steps, from.Steps...), append(to.Values, from.Values...), append(to.Times, from.Times...)
 				continue
 			}
@@ -79,7 +80,8 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// repeatedFrom is the step from which on later files repeat what was logged.
+// repeatedFrom returns the step from which on later files repeat what was
+// logged.
 func repeatedFrom(later []*record.Part) int64 {
 	step := int64(math.MaxInt64)
 	for _, f := range later {
@@ -90,8 +92,8 @@ func repeatedFrom(later []*record.Part) int64 {
 	return step
 }
 
-// validationFolder says whether the tags of a folder's files are of the
-// validation: Keras gives them the names of those in its folder train.
+// validationFolder reports whether a folder's files describe the validation.
+// Keras uses the same tags there as in its folder train.
 func validationFolder(folder string) bool {
 	switch filepath.Base(folder) {
 	case "validation", "valid", "val":
@@ -100,7 +102,7 @@ func validationFolder(folder string) bool {
 	return false
 }
 
-// epochField is where the value of a tag belongs in an epoch.
+// epochField returns the address of the field of an epoch that a tag sets.
 type epochField func(*runs.Epoch) *float64
 
 func trainLoss(e *runs.Epoch) *float64   { return &e.TrainLoss }
@@ -111,8 +113,9 @@ func learning(e *runs.Epoch) *float64    { return &e.LearningRate }
 func iou(e *runs.Epoch) *float64         { return &e.IoU }
 func dice(e *runs.Epoch) *float64        { return &e.Dice }
 
-// kerasTag knows Keras' tags of epochs (keras/callbacks: TensorBoard); the
-// kind of accuracy may stand before the word.
+// kerasTag returns the field for a tag with which Keras describes epochs
+// (keras/callbacks: TensorBoard), or nil. The kind of accuracy may precede the
+// word.
 func kerasTag(tag string, validation bool) epochField {
 	name, ok := strings.CutPrefix(tag, "epoch_")
 	if !ok {
@@ -136,8 +139,9 @@ func kerasTag(tag string, validation bool) epochField {
 	return nil
 }
 
-// lightningTag knows the names that Lightning's users give; of what is
-// logged in a training step only the suffix _epoch means the epoch's mean.
+// lightningTag returns the field for a tag that Lightning's users commonly
+// choose, or nil. For values logged in training steps, only the suffix _epoch
+// marks the mean over an epoch.
 func lightningTag(tag string) epochField {
 	if name, ok := strings.CutSuffix(tag, "_epoch"); ok && strings.HasPrefix(name, "train_") {
 		switch name {
@@ -164,11 +168,11 @@ func lightningTag(tag string) epochField {
 	return nil
 }
 
-// maxEpoch bounds what is taken for an epoch.
+// maxEpoch limits the numbers that are taken for epochs.
 const maxEpoch = 1 << 24
 
-// eventEpochs are the epochs that the curves tell, in order. Of an epoch that
-// was logged twice the later value counts.
+// epochs returns the epochs that the curves describe, in order. If an epoch was
+// logged twice, the later value counts.
 func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
 	byEpoch := map[int]*runs.Epoch{}
 	put := func(epoch float64, field epochField, v float64) {
@@ -186,7 +190,7 @@ func epochs(curves []runs.Curve, validation bool) []runs.Epoch {
 		}
 		*field(e) = v
 	}
-	var epochOf map[int64]float64 // of a step, by Lightning
+	var epochOf map[int64]float64 // by step, from Lightning's tag
 	for _, c := range curves {
 		if c.Name == "epoch" {
 			epochOf = make(map[int64]float64, len(c.Steps))

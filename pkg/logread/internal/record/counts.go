@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// MaxWorkers is more than any machine has: a number above it counts something
-// else.
+// MaxWorkers is more workers than any machine has. A larger number in a log
+// counts something else.
 const MaxWorkers = 1 << 22
 
+// IsCount reports whether v is a whole number from 1 to MaxWorkers.
 func IsCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
 
-// ConfigNumber is the first of the keys that holds a number.
+// ConfigNumber returns the value of the first key in c that is a number or the
+// text of one.
 func ConfigNumber(c map[string]any, keys ...string) (float64, bool) {
 	for _, k := range keys {
 		switch v := c[k].(type) {
@@ -30,10 +32,10 @@ func ConfigNumber(c map[string]any, keys ...string) (float64, bool) {
 	return 0, false
 }
 
-// SlurmJob is the key of Info.JobIDs under which a Slurm job's number stands.
+// SlurmJob is the key of runs.Info.JobIDs for the number of a Slurm job.
 const SlurmJob = "slurm"
 
-// UncompressedName leaves out the ending that a compression adds.
+// UncompressedName returns path without the ending that a compressed file has.
 func UncompressedName(path string) string {
 	for _, end := range []string{".gz", ".zst", ".zstd"} {
 		if bare, ok := strings.CutSuffix(path, end); ok {
@@ -43,9 +45,9 @@ func UncompressedName(path string) string {
 	return path
 }
 
-// TrainingSeconds is the key of Info.Config under which the seconds of the
-// whole training stand, where a log tells them.
+// TrainingSeconds is the key of runs.Info.Config for the seconds of the whole
+// training, if a log has them.
 const TrainingSeconds = "training_seconds"
 
-// MaxSettings bounds the settings that are kept of a run.
+// MaxSettings limits the settings that are kept per run.
 const MaxSettings = 1000

@@ -6,24 +6,25 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxPoints bounds a curve: twice as many would not be seen in a figure. Of a
-// longer one every second, fourth, … point is kept.
+// maxPoints limits the points of a curve; a figure shows no more. Of a longer
+// curve every second, fourth, … point is kept.
 const maxPoints = 1 << 18
 
 // Curve gathers the points of a runs.Curve in bounded memory.
 type Curve struct {
 	runs.Curve
 	timed  bool
-	stride int64 // of the points that came, every stride-th is kept
+	stride int64 // every stride-th point is kept
 	Points int64
-	due    int64 // how many come before the one that is kept next
+	due    int64 // number of points before the next one that is kept
 }
 
+// NewCurve returns an empty curve. timed says whether its points have times.
 func NewCurve(name string, rank int, timed bool) *Curve {
 	return &Curve{Curve: runs.Curve{Name: name, Rank: rank}, timed: timed, stride: 1}
 }
 
-// Add adds a point; t is ignored where the curve has no times.
+// Add adds a point. at is ignored if the curve has no times.
 func (c *Curve) Add(step int64, v, t float64) {
 	c.Points++
 	if c.Points <= c.due {
@@ -51,20 +52,20 @@ func (c *Curve) Add(step int64, v, t float64) {
 		c.due = c.Points - 1 + c.stride
 	}
 	if n := len(c.Steps); n == cap(c.Steps) {
-		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times over
+		more := min(n+16, maxPoints-n) // append alone would copy a long curve five times
 		c.Steps, c.Values = slices.Grow(c.Steps, more), slices.Grow(c.Values, more)
 		if c.timed {
 			c.Times = slices.Grow(c.Times, more)
 		}
 	}
-	c.Steps = append(c.Steps, step) // one by one: together they would cost write barriers
+	c.Steps = append(c.Steps, step) // one assignment per slice: a combined one costs write barriers
 	c.Values = append(c.Values, v)
 	if c.timed {
 		c.Times = append(c.Times, t)
 	}
 }
 
-// Finish gives the curve and says in the report what was thinned out.
+// Finish returns the curve and notes in the report if points were dropped.
 func (c *Curve) Finish(r *Report) runs.Curve {
 	if c.stride > 1 {
 		r.Assume("%s has %d points; every %dth is kept", c.Name, c.Points, c.stride)
@@ -72,8 +73,9 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// ForgetFrom drops the points from step on: a session that starts again at a step
-// repeats them (tensorboard/backend/event_processing, purge on SessionLog.START).
+// ForgetFrom removes the points from a step on. A session that restarts at a
+// step repeats them (tensorboard/backend/event_processing, purge on
+// SessionLog.START).
 func (c *Curve) ForgetFrom(step int64) {
 	n := 0
 	for i, s := range c.Steps {
@@ -85,5 +87,5 @@ func (c *Curve) ForgetFrom(step int64) {
 	c.Steps, c.Times, c.Values = c.Steps[:n], c.Times[:n], c.Values[:n]
 }
 
-// MaxCurveNames bounds how many curves a run may have.
+// MaxCurveNames limits the curves of a run.
 const MaxCurveNames = 1000

@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// JoinEpochs makes one list of epochs of those that each rank logged: an epoch
-// took as long as its slowest rank; losses and accuracies are means over the
-// ranks; a rank's rate is added up where it is of its own samples alone. The
-// first rank's list may be overwritten.
+// JoinEpochs merges the epochs that each rank logged into one list. The time of
+// an epoch is that of its slowest rank, losses and accuracies are means over
+// the ranks, and rates are summed if sumRates is set (each rank logs the rate
+// of its own samples). The first rank's list may be overwritten.
 func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	longest := 0
@@ -21,9 +21,9 @@ func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 		}
 		longest = max(longest, len(epochs))
 	}
-	all := make([]*runs.Epoch, len(ranks)) // of one number
+	all := make([]*runs.Epoch, len(ranks)) // the ranks' values of one epoch
 	k := 0
-	for ; inStep(ranks, k, all); k++ { // mostly every rank logs every epoch
+	for ; inStep(ranks, k, all); k++ { // usually every rank logs every epoch
 		joinEpoch(all[0], all, rateSums)
 	}
 	if k == longest && k == len(ranks[0]) {
@@ -56,8 +56,8 @@ func JoinEpochs(ranks [][]runs.Epoch, rateSums bool) []runs.Epoch {
 	}
 }
 
-// inStep says whether the k-th epoch of each rank is the same, and that number's
-// last; it puts them into all.
+// inStep reports whether all ranks have the same epoch number at index k and
+// none repeats it at k+1. It stores these epochs in all.
 func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 	for i, epochs := range ranks {
 		if k >= len(epochs) {
@@ -72,11 +72,11 @@ func inStep(ranks [][]runs.Epoch, k int, all []*runs.Epoch) bool {
 	return len(ranks) > 0
 }
 
-// CompareEpochs orders epochs.
+// CompareEpochs orders epochs by their number.
 func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
-// joinEpoch sets e, which is the first of all, to what the ranks logged of one
-// epoch.
+// joinEpoch sets e, which is the first of all, to the merged values of the
+// ranks.
 func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
 	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice Mean
@@ -110,9 +110,10 @@ func joinEpoch(e *runs.Epoch, all []*runs.Epoch, rateSums bool) {
 	}
 }
 
-// Mean is that of the values of those ranks that logged one; of none it is NaN.
+// Mean is the mean of the values that are not NaN; without values it is NaN.
 type Mean struct{ N, sum float64 }
 
+// Add adds a value unless it is NaN.
 func (m *Mean) Add(v float64) {
 	if v == v {
 		m.N++
@@ -120,9 +121,11 @@ func (m *Mean) Add(v float64) {
 	}
 }
 
+// Value returns the mean.
 func (m Mean) Value() float64 { return m.sum / m.N } // 0/0 is NaN
 
-// UnmeasuredEpoch is an epoch of which nothing is known but where it stands.
+// UnmeasuredEpoch returns epoch n, found in a line of the log, with all values
+// NaN.
 func UnmeasuredEpoch(n, line int) runs.Epoch {
 	x := math.NaN()
 	return runs.Epoch{

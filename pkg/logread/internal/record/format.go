@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Format is a format of other programs' logs. The first format of the table
-// that recognizes a file reads it.
+// Format is a format of other programs' logs. A file is read by the first
+// format that recognizes it.
 type Format struct {
 	Name string // as runs.Run.Kind has it
 	// Recognizes reports whether a file may be of the format. head is the
@@ -15,11 +15,11 @@ type Format struct {
 	// Read returns the runs of one file, or what the file adds to a run, and
 	// writes what it did not use into in.report.
 	Read func(ctx context.Context, in *Input) ([]*Part, error)
-	// Document: a file is written as a whole and may end without a line end, as
-	// JSON and YAML do, so that a file that grew is read anew.
+	// Document says that files are written as a whole and may end without a line
+	// end, as JSON and YAML are. A file that grew is then read again from its start.
 	Document bool
 }
 
-// ErrUnknown is what a kind returns that finds in the whole of a file nothing
-// that is its own: the file is of no known kind.
+// ErrUnknown is returned by a format's Read if nothing in the whole file
+// belongs to the format.
 var ErrUnknown = errors.New("of no known kind")

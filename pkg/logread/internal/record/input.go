@@ -5,18 +5,18 @@ import (
 	"io"
 )
 
-// Input is a file that a kind reads.
+// Input is a file that a format reads.
 type Input struct {
-	Path   string    // as it was met; problems name it
-	Reader io.Reader // its content, unpacked
-	Size   int64     // of the content, 0 where it is compressed
+	Path   string    // as found; problems name it
+	Reader io.Reader // its content, decompressed
+	Size   int64     // of the content in bytes; 0 if the file is compressed
 	Report *Report
 
-	ReaderAt   io.ReaderAt // the content from any place on; nil where it is compressed
-	Goroutines int         // goroutines that may read it
+	ReaderAt   io.ReaderAt // the content at any offset; nil if the file is compressed
+	Goroutines int         // number of goroutines that may read the file
 }
 
-// Problem notes a line that could not be used (0: the whole file).
+// Problem notes a line that could not be used. Line 0 means the whole file.
 func (in *Input) Problem(line int, format string, a ...any) { in.Report.Problem(line, format, a...) }
 
 // CountContent returns a reader of a file's content that adds what it reads to

@@ -2,30 +2,30 @@ package record
 
 import "lockstep/pkg/runs"
 
-// Role is what a part is to the runs.
+// Role says how a part becomes a run or adds to one.
 type Role int
 
 const (
-	RunFolder  Role = iota // a run folder: nothing but spans is added to it
-	Principal              // a run by itself
-	Companion              // adds to a run, or is one with its like
-	Config                 // adds Info.Config to runs; never one by itself
-	Accounting             // adds to the run of the job Info.JobIDs["slurm"]
+	RunFolder  Role = iota // a run folder of this project; only spans are added to it
+	Principal              // a run of its own
+	Companion              // adds to a run; companions without one form a run together
+	Config                 // adds Info.Config to runs; never a run of its own
+	Accounting             // adds to the run of the job in Info.JobIDs["slurm"]
 )
 
-// Part is what one file tells of one run.
+// Part is what one file says about one run.
 type Part struct {
 	Run            runs.Run
 	Role           Role
-	Line           int  // where the run begins in its file; 0 for the whole of it
-	SeedKnown      bool // run.Info.Seed is what the content says
-	SeriesFromPath bool // run.Info.Series is what the path says
-	SumRates       bool // Epoch.SamplesPerSecond is of one rank: that of all is the sum
-	// State and stateOf order several files that hold states of one run.
+	Line           int  // where the run begins in its file; 0 if it is the whole file
+	SeedKnown      bool // Run.Info.Seed comes from the content
+	SeriesFromPath bool // Run.Info.Series comes from the path
+	SumRates       bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
+	// State and StateOf order the files that hold states of the same run; the last counts.
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is what the reader of a companion keeps until the companions of a
-	// folder are joined: of an event file *eventReader, of a trace *trace; nil else.
+	// Source is what a format keeps of a companion until the companions of a
+	// folder are joined: *events.Reader, *trace.file, or nil.
 	Source any
 }

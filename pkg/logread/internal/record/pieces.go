@@ -7,23 +7,24 @@ import (
 	"math"
 )
 
-// A long text whose rows do not depend on each other is read in pieces, side by
-// side; each begins behind a line end.
+// A long text whose rows do not depend on each other is read in pieces by
+// several goroutines. Each piece begins after a line end.
 
 const (
-	leastPiece = 1 << 20 // bytes: less is not worth a goroutine
+	leastPiece = 1 << 20 // bytes; a shorter piece is not worth a goroutine
 	mostPieces = 16
-	probe      = 1 << 16 // bytes in which a line must end, for a piece to begin there
+	probe      = 1 << 16 // bytes to search for the line end before a piece
 )
 
-// Piece is a stretch of whole lines.
+// Piece is a part of a file made of whole lines.
 type Piece struct {
-	from, to int64 // in the file; the last goes on to its end, wherever that is
+	from, to int64 // offsets in the file; to of the last piece is math.MaxInt64
 	Lines    float64
 }
 
-// Pieces cuts the content, and says about how many lines each has; nil where it
-// is to be read in one. It may only be called before in.r is read.
+// Pieces divides the content and estimates the lines of each piece. It returns
+// nil if the content is to be read in one piece. It must be called before
+// Reader is read.
 func (in *Input) Pieces() []Piece {
 	n := min(int64(in.Goroutines), in.Size/leastPiece, mostPieces)
 	if in.ReaderAt == nil || n < 2 {
@@ -52,8 +53,8 @@ func (in *Input) Pieces() []Piece {
 	return cut
 }
 
-// Piece is the input of a piece of in, with a report of its own. The first goes
-// on with what in reads already.
+// Piece returns the input of a piece, with a report of its own. The first piece
+// continues with what in.Reader has already read.
 func (in *Input) Piece(ctx context.Context, p Piece) *Input {
 	one := &Input{Path: in.Path, Report: &Report{Path: in.Path}, Size: p.to - p.from}
 	if p.to == math.MaxInt64 {

@@ -8,36 +8,37 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxUnused bounds the problems that are kept of a file, and maxIgnored the
+// MaxUnused limits the problems that are kept per file, and MaxIgnored the
 // reasons: a file may be damaged on every line.
 const (
 	MaxUnused  = 100
 	MaxIgnored = 16
 )
 
-// Report says what was done with a file: nothing that was left out goes
-// unsaid. A format fills Records, Lines, LinesUsed and, by the methods, Ignored,
-// Unused and Assumed. logread.Report is the same for the user; each converts
-// into the other.
+// Report says what was done with a file, so that nothing is left out in
+// silence. A format fills Records, Lines and LinesUsed, and by the methods
+// Ignored, Unused and Assumed. logread.Report, which users see, has the same
+// fields; each converts into the other.
 type Report struct {
 	Path        string
-	Kind        string // of the log; empty where it is of no known kind
-	Compression string // gzip or zstd; empty where it is not compressed
-	Bytes       int64  // of content that was read, unpacked
-	Runs        int    // that the file holds, or 1 where it adds to a run of other files
-	Records     int64  // epochs, trials, events, …: what was taken from it
-	Lines       int64  // of text; 0 for binary files
+	Kind        string // of the log; empty if unknown
+	Compression string // gzip or zstd; empty if the file is not compressed
+	Bytes       int64  // of content that was read, decompressed
+	Runs        int    // in the file, or 1 if it adds to a run of other files
+	Records     int64  // epochs, trials, events, … that were read
+	Lines       int64  // of text; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // lines that hold no value of a known form, by reason
+	// Ignored counts the lines of a file that were ignored for one reason.
+	Ignored []Ignored // lines without a value of a known form, by reason
 	// Unused are the lines that should hold a value and could not be used, and
-	// what else is wrong with the file; the first hundred, and how many more.
+	// other problems of the file: the first hundred. UnusedMore counts the rest.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Assumed says what is not in the file's values and where it was taken from.
+	// Assumed lists what was not in the file's values and where it came from.
 	Assumed []string
-	Skipped string // why the file was not read; empty where it was
-	// CopyOf is the run folder that the file is a copy of (runs.WriteStudyLog),
-	// and that is read too; empty for other files.
+	Skipped string // why the file was not read; empty if it was
+	// CopyOf is the run folder, also read, of which the file is a copy
+	// (runs.WriteStudyLog); empty for other files.
 	CopyOf string
 }
 
@@ -45,10 +46,10 @@ type Report struct {
 type Ignored struct {
 	Reason string
 	Lines  int64
-	First  int // line number of the first
+	First  int // number of the first such line
 }
 
-// Problem notes what could not be used; line 0 means the whole file.
+// Problem notes what could not be used. Line 0 means the whole file.
 func (r *Report) Problem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++
@@ -57,12 +58,12 @@ func (r *Report) Problem(line int, format string, a ...any) {
 	r.Unused = append(r.Unused, runs.Problem{File: r.Path, Line: line, Reason: fmt.Sprintf(format, a...)})
 }
 
-// Ignore counts a line that holds no value.
+// Ignore counts a line that was ignored.
 func (r *Report) Ignore(line int, reason string) {
 	r.IgnoreLines(Ignored{Reason: reason, Lines: 1, First: line})
 }
 
-// IgnoreLines counts such lines.
+// IgnoreLines adds to the lines that were ignored for a reason.
 func (r *Report) IgnoreLines(more Ignored) {
 	for i := range r.Ignored {
 		if r.Ignored[i].Reason == more.Reason {
@@ -77,19 +78,21 @@ func (r *Report) IgnoreLines(more Ignored) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// Assume notes what was taken from elsewhere than the values of the file.
+// Assume notes something that was not in the file's values and where it came
+// from.
 func (r *Report) Assume(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
 
-// AssumeOnce is assume, but says nothing twice.
+// AssumeOnce is Assume without repetition of the same text.
 func (r *Report) AssumeOnce(format string, a ...any) {
 	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Assumed, text) {
 		r.Assumed = append(r.Assumed, text)
 	}
 }
 
-// Problems are those of the file, and one that counts what was not kept.
+// Problems returns the problems of the file, and one more that counts those
+// that were not kept.
 func (r *Report) Problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused
@@ -98,7 +101,8 @@ func (r *Report) Problems() []runs.Problem {
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
-// Add adds the report of the next piece of the file to that of those before.
+// Add appends the report of the next piece of the file, whose line numbers
+// begin at 1.
 func (r *Report) Add(next *Report) {
 	before := int(r.Lines)
 	for _, p := range next.Unused {

@@ -2,7 +2,7 @@ package record
 
 import "math"
 
-// MeanAndSpread are the mean and the standard deviation of the population.
+// MeanAndSpread returns the mean and the standard deviation of the population.
 func MeanAndSpread(v []float64) (mean, spread float64) {
 	for _, x := range v {
 		mean += x / float64(len(v))

@@ -7,17 +7,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Track are the epochs that one rank logged.
+// Track is the list of epochs that one rank logged.
 type Track struct {
 	Epochs []runs.Epoch
-	Blank  runs.Epoch  // of which nothing is known: quicker to copy than to set
-	Index  map[int]int // index of an epoch's number; nil while they are in order
+	Blank  runs.Epoch  // an epoch without values: copying it is faster than setting NaN
+	Index  map[int]int // position of each epoch number; nil while the epochs are in order
 }
 
 func NewTrack() *Track { return &Track{Blank: UnmeasuredEpoch(0, 0)} }
 
-// Find is the epoch of that number; nil where there is none. It is good until
-// the next is added.
+// Find returns the epoch with number n, or nil. The pointer is valid until the
+// next Add.
 func (tr *Track) Find(n int) *runs.Epoch {
 	k := len(tr.Epochs)
 	if k == 0 {
@@ -35,7 +35,7 @@ func (tr *Track) Find(n int) *runs.Epoch {
 	case n > last.Epoch:
 		return nil
 	}
-	if k > 1 && tr.Epochs[k-2].Epoch == n { // such as the validation of the one before
+	if k > 1 && tr.Epochs[k-2].Epoch == n { // such as the validation of the previous epoch
 		return &tr.Epochs[k-2]
 	}
 	if i, ok := slices.BinarySearchFunc(tr.Epochs, n, func(e runs.Epoch, n int) int { return e.Epoch - n }); ok {
@@ -44,7 +44,8 @@ func (tr *Track) Find(n int) *runs.Epoch {
 	return nil
 }
 
-// Add adds the epoch of a number that is not there; l says how much is to come.
+// Add adds epoch n, which must not exist yet. l says how much text is left, and
+// so how many epochs to make room for.
 func (tr *Track) Add(n int, l *scan.Lines) *runs.Epoch {
 	k := len(tr.Epochs)
 	if tr.Index == nil && k > 0 && n < tr.Epochs[k-1].Epoch {

@@ -7,25 +7,30 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// Message joins the fields of a protobuf message.
 func Message(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
+// BytesField encodes a field of bytes.
 func BytesField(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
+// VarintField encodes a varint.
 func VarintField(num protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
 }
 
+// Fixed64Field encodes a double.
 func Fixed64Field(num protowire.Number, v float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(nil, num, protowire.Fixed64Type), math.Float64bits(v))
 }
 
+// Fixed32Field encodes a float.
 func Fixed32Field(num protowire.Number, v float32) []byte {
 	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), math.Float32bits(v))
 }
 
-// Event is an Event with the values of a summary.
+// Event encodes an Event with the values of a summary.
 func Event(at float64, step int, values ...[]byte) []byte {
 	var summary []byte
 	for _, v := range values {
@@ -34,18 +39,20 @@ func Event(at float64, step int, values ...[]byte) []byte {
 	return Message(Fixed64Field(1, at), VarintField(2, uint64(step)), BytesField(5, summary))
 }
 
+// Scalar encodes a value that is a float.
 func Scalar(tag string, v float32) []byte {
 	return Message(BytesField(1, []byte(tag)), Fixed32Field(2, v))
 }
 
-// Tensor is a value with a tensor of a DataType without dimensions.
+// Tensor encodes a value with a tensor of a DataType without dimensions.
 func Tensor(tag string, kind uint64, fields ...[]byte) []byte {
 	return Message(BytesField(1, []byte(tag)), BytesField(9, BytesField(1, BytesField(1, []byte("scalars")))),
 		BytesField(8, Message(append([][]byte{VarintField(1, kind), BytesField(2, nil)}, fields...)...)))
 }
 
-// Record frames data; the CRC is that of package runs' writer, which
-// TensorFlow's own golden file pins down there.
+// Record frames data with its length and CRCs. Package runs' writer computes
+// these CRCs in the same way, and a test there compares them with TensorFlow's
+// own golden file.
 func Record(data []byte) []byte {
 	b := protowire.AppendFixed64(nil, uint64(len(data)))
 	b = protowire.AppendFixed32(b, MaskedCRC(b))
@@ -53,8 +60,8 @@ func Record(data []byte) []byte {
 	return protowire.AppendFixed32(b, MaskedCRC(data))
 }
 
-// MaskedCRC is the masked CRC32C by its definition: bit by bit, reflected
-// polynomial 0x82f63b78.
+// MaskedCRC computes the masked CRC32C by its definition: bit by bit, with the
+// reflected polynomial 0x82f63b78.
 func MaskedCRC(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {
@@ -67,6 +74,7 @@ func MaskedCRC(data []byte) uint32 {
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
 
+// EventFile returns an event file of these events.
 func EventFile(records ...[]byte) []byte {
 	out := Record(Message(Fixed64Field(1, 1000), BytesField(3, []byte("brain.Event:2"))))
 	for _, r := range records {
@@ -75,10 +83,10 @@ func EventFile(records ...[]byte) []byte {
 	return out
 }
 
-// OwnTrace is in the form that the CPU engine writes: a row for steps, threads,
-// data, the exchange, and what is reduced meanwhile. Two steps of 100 µs: 10 of
-// data, 60 of kernels on two threads, of which 20 while a bucket is reduced, 20
-// more of which are waited for, and the optimiser.
+// OwnTrace is a trace as the CPU engine writes it: rows for steps, threads,
+// data, communication, and reductions that overlap with the computation. It has
+// two steps of 100 µs: 10 of data, 60 of kernels on two threads, of which 20
+// while a bucket is reduced, 20 more of waiting, and the optimizer.
 const OwnTrace = `{"displayTimeUnit":"ms","distributedInfo":{"rank":1,"world_size":2},"traceEvents":[
 {"name":"process_name","ph":"M","ts":0,"pid":1,"tid":0,"args":{"name":"rank 1 (cpu (avx2))"}},
 {"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"steps"}},

@@ -19,9 +19,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Fuzz reads text as a format and checks what holds of every
-// reader: it ends, its problems name lines that are there, its epochs are in
-// themselves good, and what it keeps is in proportion to what it read.
+// Fuzz reads text with a format and checks what holds for every reader: it
+// ends, its problems name lines that exist, its epochs are consistent, and the
+// memory that it keeps is in proportion to the text.
 func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
 	t.Helper()
 	report := &record.Report{Path: path, Kind: k.Name}
@@ -34,7 +34,8 @@ func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Pa
 		t.Errorf("runs and an error: %v", err)
 	}
 	// A reader may allocate its buffers and, over the whole reading, some
-	// hundred bytes for each byte of a short line; never more by orders.
+	// hundred bytes for each byte of a short line, but not orders of magnitude
+	// more.
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20+1000*uint64(len(text)) {
 		t.Errorf("%d bytes allocated to read %d", got, len(text))
 	}
@@ -63,7 +64,7 @@ func Fuzz(t *testing.T, k record.Format, path string, text []byte) ([]*record.Pa
 	return parts, report
 }
 
-// checkRun says what holds of every run that was read.
+// checkRun checks what holds for every run.
 func checkRun(t *testing.T, run runs.Run, lines int) {
 	t.Helper()
 	seen := map[int]bool{}
@@ -83,7 +84,7 @@ func checkRun(t *testing.T, run runs.Run, lines int) {
 	}
 }
 
-// KeptBytes is about how much memory a run holds.
+// KeptBytes returns about how much memory a run uses.
 func KeptBytes(run runs.Run) int {
 	const epoch, span, trial = 15 * 8, 10 * 8, 9 * 8 // bytes of each struct
 	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial
@@ -96,7 +97,8 @@ func KeptBytes(run runs.Run) int {
 	return n + len(run.Info.Error)
 }
 
-// Seed adds the fixtures to the corpus.
+// Seed adds fixtures of package logread to the corpus: whole, cut in half, and
+// with the line ends of Windows.
 func Seed(f *testing.F, fixtures ...string) {
 	f.Helper()
 	for _, name := range fixtures {
@@ -120,11 +122,12 @@ type small struct {
 
 func (s *small) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
 
+// Text formats parts and their report so that two readings can be compared.
 func Text(parts []*record.Part, report *record.Report, counts [2]int64) string {
 	var b strings.Builder
 	var line []byte
 	for _, p := range parts {
-		for _, e := range p.Run.Epochs { // printing them would take most of the time
+		for _, e := range p.Run.Epochs { // package fmt would take most of the time
 			line = line[:0]
 			for _, n := range []int{e.Epoch, e.Line, e.Samples, e.PaddingSamples} {
 				line = append(strconv.AppendInt(line, int64(n), 10), ' ')
@@ -151,7 +154,7 @@ func Text(parts []*record.Part, report *record.Report, counts [2]int64) string {
 	return b.String()
 }
 
-// Difference names the first line in which two results differ.
+// Difference returns the first word in which two results differ.
 func Difference(got, want string) string {
 	a, b := strings.Fields(got), strings.Fields(want)
 	for i := range min(len(a), len(b)) {
@@ -162,7 +165,7 @@ func Difference(got, want string) string {
 	return fmt.Sprintf("%d words, expected %d", len(a), len(b))
 }
 
-// Mutate is text with some of its bytes, lines and stretches changed.
+// Mutate changes some bytes, lines and stretches of text.
 func Mutate(rng *rand.Rand, text []byte, parts []string) []byte {
 	for range rng.IntN(20) * rng.IntN(2) {
 		at := rng.IntN(len(text))

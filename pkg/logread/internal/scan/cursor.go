@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// ParseFloat is the number that is the whole of text.
+// ParseFloat parses the whole of text as a number.
 func ParseFloat(text []byte) (float64, bool) {
 	if v, n := Decimal(text); n == len(text) && n > 0 {
 		return v, true
@@ -14,18 +14,18 @@ func ParseFloat(text []byte) (float64, bool) {
 	if len(text) == 0 || len(text) > 64 {
 		return 0, false
 	}
-	v, err := strconv.ParseFloat(string(text), 64) // which keeps none of it: no copy on the heap
+	v, err := strconv.ParseFloat(string(text), 64) // it keeps no reference, so the string is not allocated
 	return v, err == nil
 }
 
-// Cursor reads a line from the left; once something is not as expected, it
-// stays failed.
+// Cursor reads a line from the left. After the first mismatch it is failed, and
+// stays so.
 type Cursor struct {
 	Rest   []byte
 	Failed bool
 }
 
-// Expect must come next.
+// Expect reads text. The cursor fails if something else comes next.
 func (c *Cursor) Expect(text string) *Cursor {
 	if !HasPrefix(c.Rest, text) {
 		c.Failed = true
@@ -35,7 +35,7 @@ func (c *Cursor) Expect(text string) *Cursor {
 	return c
 }
 
-// Accept may come next.
+// Accept reads text if it comes next and reports whether it did.
 func (c *Cursor) Accept(text string) bool {
 	if HasPrefix(c.Rest, text) {
 		c.Rest = c.Rest[len(text):]
@@ -52,8 +52,7 @@ func (c *Cursor) SkipBlanks() *Cursor {
 	return c
 }
 
-// Float is the number that comes next: digits with sign, point and exponent, or
-// nan or inf.
+// Float reads a number: digits with sign, point and exponent, nan, or inf.
 func (c *Cursor) Float() float64 {
 	if v, n := Decimal(c.Rest); n > 0 && (n == len(c.Rest) || c.Rest[n] != '+' && c.Rest[n] != '-' && c.Rest[n] != '.') {
 		c.Rest = c.Rest[n:]
@@ -84,14 +83,15 @@ func (c *Cursor) Float() float64 {
 	return v
 }
 
-// exponent says whether b goes on as an exponent does.
+// exponent reports whether b continues as the digits of an exponent do.
 func exponent(b []byte) bool {
 	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
 }
 
+// IsLetter reports whether c is a letter of ASCII.
 func IsLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// Count is the number without sign that comes next, below 2^31.
+// Count reads a number without sign, below 2^31.
 func (c *Cursor) Count() int {
 	n, v := 0, 0
 	for n < len(c.Rest) && IsDigit(c.Rest[n]) && v < 1<<31 {
@@ -106,10 +106,12 @@ func (c *Cursor) Count() int {
 	return v
 }
 
-// Complete says whether all was as expected, up to the end.
+// Complete reports whether everything was as expected and only white space is
+// left.
 func (c *Cursor) Complete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
 
-// IsName says whether b is a name as programs have them.
+// IsName reports whether b has the form of an identifier in a program's output:
+// letters, digits, and the characters "_-.".
 func IsName(b []byte) bool {
 	for i, c := range b {
 		if !IsLetter(c) && c != '_' && c != '-' && c != '.' && (i == 0 || !IsDigit(c)) {
@@ -119,15 +121,17 @@ func IsName(b []byte) bool {
 	return len(b) > 0 && len(b) <= 100
 }
 
-// HasPrefix says whether m begins with prefix.
+// HasPrefix reports whether m begins with prefix. Unlike bytes.HasPrefix it
+// takes a string, so that the compiler compares words for a constant prefix.
 func HasPrefix(m []byte, prefix string) bool {
 	return len(m) >= len(prefix) && string(m[:len(prefix)]) == prefix
 }
 
+// IsDigit reports whether c is a decimal digit.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// SkipBlanks leaves out blanks and tabs at the beginning: bytes.TrimLeft would
-// make a table of them first, on every line.
+// SkipBlanks returns b without blanks and tabs at its beginning. bytes.TrimLeft
+// would build a table of them for every line.
 func SkipBlanks(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]

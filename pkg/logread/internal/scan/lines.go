@@ -7,30 +7,32 @@ import (
 )
 
 const (
-	// MaxLine bounds a line that a reader sees: what follows is skipped.
+	// MaxLine is the length in bytes after which the rest of a line is skipped.
 	MaxLine = 1 << 20
-	// chunk is how much is read at once.
+	// chunk is the number of bytes read at once.
 	chunk = 1 << 18
 )
 
-// Lines gives a text line by line, without a copy and in bounded memory.
+// Lines reads a text line by line, without copies and in bounded memory.
+// Readers of usual lines may also take bytes from Buf[Start:End] themselves.
 type Lines struct {
 	Source    io.Reader
 	Buf       []byte
-	Start     int // of what is not handed out yet, in buf
+	Start     int // where the next line begins in Buf
 	End       int
-	Number    int  // of the line that next returned, from 1
-	Ended     bool // whether it had its line end
-	TooLong   bool // whether it was longer than maxLine
+	Number    int  // of the line that Next returned, from 1
+	Ended     bool // the line had a line end
+	TooLong   bool // the line was longer than MaxLine
 	eof       bool
-	Err       error // of reading, not of what was read
-	HasCR     bool  // a \r is in what was looked at
-	looked    int   // up to where in buf was looked for one
-	size      int64 // of the whole text, 0 where it is not known
-	BytesRead int64 // bytes that were read
+	Err       error // of reading, not of the content
+	HasCR     bool  // the text searched so far has a \r
+	looked    int   // end in Buf of the text searched for \r
+	size      int64 // of the whole text; 0 if unknown
+	BytesRead int64 // from Source
 }
 
-// NewLines reads r in chunks; size is what is known of its length, or 0.
+// NewLines returns a reader of the lines of r. size is the length of the text,
+// or 0 if it is unknown.
 func NewLines(r io.Reader, size int64) *Lines {
 	n := int64(chunk)
 	if size > 0 {
@@ -39,13 +41,13 @@ func NewLines(r io.Reader, size int64) *Lines {
 	return &Lines{Source: r, Buf: make([]byte, n), size: size}
 }
 
-// Next returns the next line without its end (\n or \r\n). It is good until
-// the next call.
+// Next returns the next line without its end (\n or \r\n), or false at the end
+// of the text. The line is valid until the next call.
 func (l *Lines) Next() ([]byte, bool) {
 	if l.looked < l.End {
 		l.look()
 	}
-	if i := bytes.IndexByte(l.Buf[l.Start:l.End], '\n'); i >= 0 { // as a rule
+	if i := bytes.IndexByte(l.Buf[l.Start:l.End], '\n'); i >= 0 { // usually
 		line := l.Buf[l.Start : l.Start+i]
 		l.Start += i + 1
 		return l.line(line, true, false), true
@@ -53,17 +55,17 @@ func (l *Lines) Next() ([]byte, bool) {
 	return l.last()
 }
 
-// Continue goes on with r, behind all that was read.
+// Continue continues with r after everything that was read.
 func (l *Lines) Continue(r io.Reader) { l.Source, l.eof = r, false }
 
-// look looks for a \r where it was not looked for yet. What epochLines has taken
-// from buf, which has none, is passed over.
+// look searches the text that was not searched yet for \r. It skips what
+// another reader has taken from Buf, since that has none.
 func (l *Lines) look() {
 	l.HasCR = l.HasCR || bytes.IndexByte(l.Buf[max(l.Start, l.looked):l.End], '\r') >= 0
 	l.looked = l.End
 }
 
-// last returns the line that ends beyond what has been read.
+// last returns a line that ends after what is in Buf.
 func (l *Lines) last() ([]byte, bool) {
 	searched := l.End
 	for {
@@ -91,6 +93,7 @@ func (l *Lines) last() ([]byte, bool) {
 	}
 }
 
+// line counts a line and returns it without \r.
 func (l *Lines) line(text []byte, ended, cut bool) []byte {
 	l.Number++
 	l.Ended, l.TooLong = ended, cut
@@ -100,10 +103,10 @@ func (l *Lines) line(text []byte, ended, cut bool) []byte {
 	return text
 }
 
-// Room is for how many more values to make room where the text has given n so
-// far: as many as its rest gives if it goes on so, but at first not more than
-// fifteen times n, for the size may be wrong, and 255 times where n says more;
-// twice as many in all where it is not known.
+// Room returns how many more values to allocate when the text has given n so
+// far. It extrapolates to the rest of the text, but to at most 15 n for small n
+// and 255 n for large n, since the size may be wrong. With an unknown size it
+// doubles n.
 func (l *Lines) Room(n int) int {
 	more := n
 	if taken := l.BytesRead - int64(l.End-l.Start); l.size > taken && taken > 0 {
@@ -117,7 +120,8 @@ func (l *Lines) Room(n int) int {
 	return max(more, 16)
 }
 
-// fill reads more; it returns by how much what is in buf moved to the front.
+// fill reads more text. It returns by how many bytes the content of Buf moved
+// to the front.
 func (l *Lines) fill() int {
 	moved := 0
 	if l.End == len(l.Buf) {
@@ -137,9 +141,9 @@ func (l *Lines) fill() int {
 	return moved
 }
 
-// read reads once into buf from at on.
+// read reads once into Buf, from index at on.
 func (l *Lines) read(at int) {
-	for range 100 { // a reader that gives nothing forever is broken
+	for range 100 { // a reader that keeps returning nothing is broken
 		n, err := l.Source.Read(l.Buf[at:])
 		l.End = at + n
 		l.BytesRead += int64(n)
@@ -158,11 +162,11 @@ func (l *Lines) read(at int) {
 	l.eof, l.Err = true, io.ErrNoProgress
 }
 
-// skip leaves out the rest of a line that is too long; the line's own bytes at
-// the front of buf stay as they are. It says whether a line end was there.
+// skip skips the rest of a line that is too long, and reports whether it had an
+// end. The bytes of the line in Buf stay unchanged.
 func (l *Lines) skip() bool {
 	at := l.End
-	if at == len(l.Buf) { // room to read into behind the line
+	if at == len(l.Buf) { // room to read into after the line
 		grown := make([]byte, at+chunk)
 		copy(grown, l.Buf)
 		l.Buf = grown

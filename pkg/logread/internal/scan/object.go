@@ -2,17 +2,17 @@ package scan
 
 import "bytes"
 
-// Object gives the members of a JSON object one by one, without a copy. It
-// checks no more than it must to find where each ends: quotes, brackets.
+// Object iterates over the members of a JSON object, without copies. It checks
+// only what it needs to find the end of each member: quotes and brackets.
 type Object struct {
 	Text  []byte
-	at    int // of the next member, in b
+	at    int // index in Text of the next member
 	begun bool
-	Bad   bool // it is not closed, or is none
+	Bad   bool // the text is not a complete object
 }
 
-// Next is the next member: the key without quotes and as it stands there,
-// escapes included; the value as it stands there. ok is false at the end.
+// Next returns the next member: its key without quotes, and its value, both
+// with escapes as written. ok is false at the end.
 func (o *Object) Next() (key, value []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
@@ -58,7 +58,7 @@ func (o *Object) broken() (key, value []byte, ok bool) {
 	return nil, nil, false
 }
 
-// peek skips blanks and gives the byte behind them, 0 at the end.
+// peek skips blanks and returns the byte after them, or 0 at the end.
 func (o *Object) peek() byte {
 	for ; o.at < len(o.Text); o.at++ {
 		if c := o.Text[o.at]; c != ' ' && c != '\t' {
@@ -68,8 +68,8 @@ func (o *Object) peek() byte {
 	return 0
 }
 
-// stringLength is that of the string, quotes included, at the beginning of b; 0
-// where it does not end.
+// stringLength returns the length of the string at the beginning of b, with its
+// quotes, or 0 if it does not end.
 func stringLength(b []byte) int {
 	for i := 1; i < len(b); {
 		n := bytes.IndexByte(b[i:], '"')
@@ -77,7 +77,7 @@ func stringLength(b []byte) int {
 			return 0
 		}
 		i += n + 1
-		slashes := 0 // an odd number of them makes the quote a part of the string
+		slashes := 0 // an odd number escapes the quote
 		for k := i - 2; k > 0 && b[k] == '\\'; k-- {
 			slashes++
 		}
@@ -88,8 +88,8 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// valueLength is that of the value at the beginning of b; 0 where it does not
-// end or is none.
+// valueLength returns the length of the value at the beginning of b, or 0 if
+// there is none or it does not end.
 func valueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -125,8 +125,8 @@ func valueLength(b []byte) int {
 	return len(b)
 }
 
-// Unquote is a string's content, where it holds no escape; else the value as it
-// stands.
+// Unquote returns the content of a string, with escapes as written. Any other
+// value is returned unchanged.
 func Unquote(value []byte) []byte {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
 		return value[1 : n-1]
@@ -134,5 +134,5 @@ func Unquote(value []byte) []byte {
 	return value
 }
 
-// JSONFloat is a number, also one that is written as a string.
+// JSONFloat parses a number, also one in quotes.
 func JSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }

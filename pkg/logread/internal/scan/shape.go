@@ -4,54 +4,54 @@ import (
 	"bytes"
 )
 
-// A program that logs a million times writes a million lines that differ in
-// their numbers alone. What a grammar found out about such a line it notes as
-// its shape: where the numbers stand and what they are, and that all else is
-// the same. A later line of that shape is read by comparing what is the same
-// and by decimal; whatever differs otherwise is read by the grammar, which is
-// what says what a line means. TestShapes holds the two against each other.
+// A program that logs a million times writes a million lines that differ only
+// in their numbers. After a parser has read such a line, it records the line's
+// shape: where the numbers are and what they mean. A later line of the same
+// shape is read by comparing the text between the numbers and parsing these.
+// Any other line goes to the parser, which defines what a line means.
+// TestShapes compares both ways.
 
 const (
-	maxShapes = 4       // that a grammar knows at a time
-	maxSlots  = 64      // of a shape
-	maxShape  = 1 << 12 // bytes of a line that has one
+	maxShapes = 4       // kept per parser
+	maxSlots  = 64      // per shape
+	maxShape  = 1 << 12 // bytes of a line; longer lines get no shape
 )
 
-// slotKind is what may stand in a slot.
+// slotKind is the kind of text that a slot holds.
 type slotKind uint8
 
 const (
-	SlotNumber slotKind = iota // what decimal reads
+	SlotNumber slotKind = iota // a number that Decimal parses
 	slotCount                  // digits, below 2^31
-	slotText                   // of a JSON string, without an escape
+	slotText                   // of a JSON string without escapes
 )
 
-// slot is a place of a shape where lines differ.
+// slot is a place in a shape where lines differ.
 type slot struct {
 	kind     slotKind
-	Field    int // what it is, as the grammar numbers it; 0: nothing that is used
-	from, to int // in the shape's text
+	Field    int // meaning of the value, as the parser numbers it; 0 if it is not used
+	from, to int // range in the shape's text
 	Name     []byte
-	Value    float64 // in the line that matched last
+	Value    float64 // in the last line that matched
 }
 
-// Shape is what lines have in common.
+// Shape is what lines of the same form have in common.
 type Shape struct {
-	text  []byte // the line that it was learned from
+	text  []byte // the line from which the shape was learned
 	Slots []slot
-	line  []byte // the same, while it is learned
-	bad   bool   // it cannot be learned
-	keys  uint   // of a JSON object that were met, as the grammar numbers them
+	line  []byte // the same line, while the shape is learned
+	bad   bool   // the line cannot be learned
+	keys  uint   // set of the JSON keys found, as the parser numbers them
 }
 
-// match says whether line is of that shape, and sets the slots' values.
+// match reports whether line has the shape, and sets the slots' values.
 func (s *Shape) match(line []byte) bool {
 	n, ok := s.matchFirst(line)
 	return ok && n == len(line)
 }
 
-// matchFirst says whether lines begins with one of that shape, and how long it
-// is.
+// matchFirst reports whether lines begins with a line of the shape, and returns
+// the length of that line.
 func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 	from, line := 0, lines
 	for i := range s.Slots {
@@ -88,12 +88,12 @@ func (s *Shape) matchFirst(lines []byte) (length int, ok bool) {
 	return len(lines) - len(line) + len(same), true
 }
 
-// at is where part begins in the line that is learned. Both are pieces of one
-// buffer to whose end both may grow.
+// at returns the index of part in the line that is learned. Both are slices of
+// one buffer, so that their capacities tell the offset.
 func (s *Shape) at(part []byte) int { return cap(s.line) - cap(part) }
 
-// Add adds the slot that part begins with, if it is of that kind. Of no shape it
-// does nothing.
+// Add adds a slot for the value that part begins with. If the value is not of
+// that kind, the shape becomes unusable. On a nil shape it does nothing.
 func (s *Shape) Add(kind slotKind, part []byte, field int, name []byte) {
 	if s == nil {
 		return
@@ -129,8 +129,8 @@ func (s *Shape) Add(kind slotKind, part []byte, field int, name []byte) {
 	s.Slots = append(s.Slots, x)
 }
 
-// Key notes that a key was met: of one that stands there twice the grammar says
-// what counts.
+// Key notes a key of a JSON object. If a key occurs twice, the shape becomes
+// unusable, since the parser decides which value counts.
 func (s *Shape) Key(number uint) {
 	s.bad = s.bad || s.keys&(1<<number) != 0
 	s.keys |= 1 << number
@@ -142,8 +142,9 @@ func (s *Shape) RequireKey(number uint) { s.bad = s.bad || s.keys&(1<<number) ==
 // RequireEnd makes the shape unusable if part does not end where its slot does.
 func (s *Shape) RequireEnd(part []byte) { s.bad = s.bad || !s.ends(part) }
 
-// Member adds the slot of a JSON value, if it is a number, in quotes or not, or
-// a string without a number; what else it may be is the same on each line.
+// Member adds a slot for a JSON value if it is a number, with or without
+// quotes, or a string without a number. Any other value has to be the same on
+// each line.
 func (s *Shape) Member(value []byte, field int, name []byte) {
 	text := Unquote(value)
 	_, n := Decimal(text)
@@ -151,7 +152,7 @@ func (s *Shape) Member(value []byte, field int, name []byte) {
 	case n > 0 && n == len(text):
 		s.Add(SlotNumber, text, field, name)
 	case field != 0:
-		if _, ok := ParseFloat(text); ok { // 1e5: a value all the same
+		if _, ok := ParseFloat(text); ok { // such as 1e5
 			s.bad = true
 		}
 	case field == 0 && len(text) < len(value) && bytes.IndexByte(text, '\\') < 0:
@@ -159,8 +160,8 @@ func (s *Shape) Member(value []byte, field int, name []byte) {
 	}
 }
 
-// Members adds the slots of the members of a JSON object that are numbers, as
-// the fields that their names are.
+// Members adds slots for the numbers among the members of a JSON object. field
+// returns the meaning of a name.
 func (s *Shape) Members(value []byte, field func(name []byte) int) {
 	members := Object{Text: value}
 	for {
@@ -175,28 +176,28 @@ func (s *Shape) Members(value []byte, field func(name []byte) int) {
 	}
 }
 
-// ends says whether the last slot ends where part does.
+// ends reports whether the last slot ends where part does.
 func (s *Shape) ends(part []byte) bool {
 	n := len(s.Slots)
 	return n > 0 && s.Slots[n-1].to == s.at(part)+len(part)
 }
 
-// numberGoesOn says whether c could belong to the number in front of it.
+// numberGoesOn reports whether c could continue the number before it.
 func numberGoesOn(c byte) bool {
 	return IsDigit(c) || bytes.IndexByte([]byte("+-._eExXpP"), c) >= 0
 }
 
-// Shapes are those that a grammar knows.
+// Shapes are the shapes that a parser has learned.
 type Shapes struct {
 	known         [maxShapes]Shape
 	n             int
-	last          int   // that matched last
-	next          int   // to be overwritten
-	draft         Shape // that is learned
+	last          int   // index of the shape that matched last
+	next          int   // index of the shape to overwrite next
+	draft         Shape // the shape that is being learned
 	Learned, Hits int
 }
 
-// Match is the shape that the line is of; nil where there is none.
+// Match returns the shape of the line, or nil if it has none that is known.
 func (s *Shapes) Match(line []byte) *Shape {
 	for i, k := 0, s.last; i < s.n; i++ {
 		if s.known[k].match(line) {
@@ -211,9 +212,9 @@ func (s *Shapes) Match(line []byte) *Shape {
 	return nil
 }
 
-// MatchLast matches the shape that matched last against the line that lines
-// begins with. It returns the line's length with its end, or 0 if the line is of
-// another shape or its end is not in lines.
+// MatchLast matches the beginning of lines against the shape that matched last.
+// It returns the length of the line with its line end, or 0 if the line has
+// another shape or does not end in lines.
 func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 	if s.n == 0 {
 		return nil, 0
@@ -227,8 +228,9 @@ func (s *Shapes) MatchLast(lines []byte) (x *Shape, length int) {
 	return x, n + 1
 }
 
-// Learn is a new shape, of a line into whose parts the grammar is going to look;
-// nil where it is not worth it, for hardly a line is like one before.
+// Learn begins a new shape from a line that the parser is about to read. It
+// returns nil if learning is not worth it, since hardly any line resembled an
+// earlier one.
 func (s *Shapes) Learn(line []byte) *Shape {
 	if len(line) > maxShape || s.Learned > 64+s.Hits {
 		return nil
@@ -240,7 +242,7 @@ func (s *Shapes) Learn(line []byte) *Shape {
 	return x
 }
 
-// Keep keeps the shape that was learned, where there is one.
+// Keep stores the learned shape, if it is usable.
 func (s *Shapes) Keep(x *Shape) {
 	if x == nil || x.bad {
 		return
@@ -256,7 +258,7 @@ func (s *Shapes) Keep(x *Shape) {
 // field, field+1, ….
 func (s *Shape) Counts(list []byte, field int) {
 	for n := 0; len(list) > 0; n++ {
-		c := Cursor{Rest: list[1:]} // behind the bracket or the comma
+		c := Cursor{Rest: list[1:]} // after the bracket or the comma
 		if c.SkipBlanks(); c.Accept("null") {
 			s.bad = true
 			return

@@ -11,18 +11,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// benchyKind is benchy's JSON file.
+// benchyKind is the JSON file of benchy (github.com/romerojosh/benchy).
 const benchyKind = "benchy JSON"
 
+// isBenchyJSON reports whether head begins a JSON object with benchy's keys.
 func isBenchyJSON(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) && bytes.Contains(head, []byte(`"nranks"`)) &&
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocument bounds a JSON or YAML document, which is held in memory.
+// maxDocument limits the length of a JSON document, which is held in memory.
 const maxDocument = 256 << 20
 
-// document reads the whole of a document.
+// document reads a whole document.
 func document(in *record.Input) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(in.Reader, maxDocument+1))
 	if err != nil {

@@ -2,8 +2,8 @@ package table
 
 import "lockstep/pkg/logread/internal/record"
 
-// Formats lists the formats in the order in which a file is tried against
-// them.
+// Formats returns the formats in the order in which a file is tried against
+// them. A new format is one more entry, and a file with its functions.
 func Formats() []record.Format {
 	return []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},

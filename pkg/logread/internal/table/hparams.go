@@ -17,16 +17,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A configuration in YAML, as Lightning's hparams.yaml. Only plain values of
-// the first two levels are taken; tags that name Python objects, which Lightning
-// writes, are not followed.
+// A configuration in YAML, such as Lightning's hparams.yaml. Only plain values
+// of the first two levels are read. Tags that name Python objects, which
+// Lightning writes, are not followed.
 const hparamsKind = "configuration"
 
-// maxYAML bounds a configuration.
+// maxYAML limits the bytes of a configuration.
 const maxYAML = 4 << 20
 
-// isHparams says whether the first line that says something is "key:". Many
-// texts are so: the name decides.
+// isHparams reports whether the file is named as YAML and its first line that
+// is not a comment is "key:". Many texts have such lines, so that the name
+// decides.
 func isHparams(path string, head []byte) bool {
 	switch filepath.Ext(record.UncompressedName(path)) {
 	case ".yaml", ".yml":
@@ -44,6 +45,7 @@ func isHparams(path string, head []byte) bool {
 	return false
 }
 
+// readHparams reads a configuration.
 func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := io.ReadAll(io.LimitReader(in.Reader, maxYAML+1))
 	if err != nil {
@@ -68,7 +70,7 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// decodeYAML decodes without letting the library's panics out.
+// decodeYAML decodes a document and returns the library's panics as errors.
 func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -82,8 +84,8 @@ func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	return err
 }
 
-// yamlValues adds the plain values of a mapping; those of a mapping in it get
-// its name in front.
+// yamlValues adds the plain values of a mapping to values. The keys of a nested
+// mapping are prefixed with its name.
 func yamlValues(n *yaml.Node, prefix string, values map[string]any) {
 	if n.Kind != yaml.MappingNode {
 		return

@@ -15,18 +15,21 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Hugging Face's trainer_state.json: log_history mixes what was logged in
+// Hugging Face's trainer_state.json. log_history mixes what was logged in
 // training ({"epoch": 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}),
 // in evaluation (eval_loss, eval_accuracy, eval_runtime) and at the end
-// (train_runtime, train_samples_per_second). Each checkpoint-<step> holds the
-// state of then; the latest counts.
+// (train_runtime, train_samples_per_second). Each folder checkpoint-<step> has
+// the state at that step; the latest state counts.
 const huggingKind = "Hugging Face trainer state"
 
+// isHugging reports whether head begins a JSON object with the keys of a
+// trainer's state.
 func isHugging(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) &&
 		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))
 }
 
+// readHugging reads the state of a trainer.
 func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := document(in)
 	if err != nil {
@@ -73,6 +76,7 @@ func readHugging(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
+// huggingReader gathers the entries of log_history.
 type huggingReader struct {
 	in     *record.Input
 	run    runs.Run
@@ -82,6 +86,7 @@ type huggingReader struct {
 	names  []string
 }
 
+// entry reads entry i of log_history.
 func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
 	value := func(key string) float64 {
 		if f, ok := jsonNumber(entry[key]); ok {
@@ -138,7 +143,8 @@ func (h *huggingReader) entry(i int, entry map[string]json.RawMessage) {
 	}
 }
 
-// epoch is the epoch in which a share of it lies: 0.5 and 1.0 lie in the first.
+// epoch returns epoch n. A fraction of an epoch belongs to the epoch that it is
+// part of: 0.5 and 1.0 to the first.
 func (h *huggingReader) epoch(n int) *runs.Epoch {
 	n = max(n, 1)
 	i, ok := h.at[n]
@@ -150,8 +156,8 @@ func (h *huggingReader) epoch(n int) *runs.Epoch {
 	return &h.epochs[i]
 }
 
-// bareNaN puts quotes around the NaN and Infinity that Python's json writes and
-// that JSON does not know; the text keeps its lines.
+// bareNaN puts quotes around NaN and Infinity, which Python's json writes and
+// JSON does not allow. The text keeps its lines.
 func bareNaN(text []byte) []byte {
 	if !bytes.Contains(text, []byte(": NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text
@@ -162,10 +168,10 @@ func bareNaN(text []byte) []byte {
 	return text
 }
 
-// jsonNumber is a number, also one that is written as a text.
+// jsonNumber parses a number, also one in quotes.
 func jsonNumber(text json.RawMessage) (float64, bool) { return scan.JSONFloat(text) }
 
-// lineOf is the line of text in which encoding/json met err.
+// lineOf returns the number of the line in which encoding/json found err.
 func lineOf(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError

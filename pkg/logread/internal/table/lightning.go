@@ -13,14 +13,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Lightning's CSVLogger: a row each time something was logged, with most cells
-// empty. The columns epoch and step count from 0.
+// Lightning's CSVLogger writes a row each time something is logged, with most
+// cells empty. The columns epoch and step count from 0.
 //
 //	epoch,step,train_loss,val_acc,val_f1,val_loss
 //	1,49,0.8741154670715332,,,
 //	1,49,,0.52,0.48,0.91
 const lightningKind = "Lightning metrics"
 
+// isLightning reports whether the first line of head has the columns epoch and
+// step.
 func isLightning(_ string, head []byte) bool {
 	first, _, ok := bytes.Cut(head, []byte("\n"))
 	if !ok || len(first) > 2000 {
@@ -30,16 +32,17 @@ func isLightning(_ string, head []byte) bool {
 	return slices.Contains(columns, "epoch") && slices.Contains(columns, "step") && len(columns) > 2
 }
 
-// lightningColumn is where a column's values go.
+// lightningColumn says where the values of a column go.
 type lightningColumn struct {
 	name  string
 	curve *record.Curve
-	epoch func(*runs.Epoch) *float64 // nil: the curve alone
-	last  bool                       // name says it is the epoch's own value: it counts more
+	epoch func(*runs.Epoch) *float64 // nil if the values only go to the curve
+	last  bool                       // the name marks the value of the whole epoch
 }
 
-// lightningValue is the value of an epoch that a column holds. Names are of the
-// user's making; these are the common ones.
+// lightningValue returns the field of an epoch that a column sets, or nil.
+// Users choose the names; these are the common ones. own reports whether the
+// name marks the value of the whole epoch.
 func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
 	name = strings.ToLower(strings.ReplaceAll(name, "/", "_"))
 	name, own = strings.CutSuffix(name, "_epoch")
@@ -69,9 +72,10 @@ func lightningValue(name string) (field func(*runs.Epoch) *float64, own bool) {
 	return field, own
 }
 
-// maxColumns bounds the columns that are read.
+// maxColumns limits the columns that are read.
 const maxColumns = 1000
 
+// readLightning reads a table of metrics.
 func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	r := &lightningReader{in: in, l: l, epochs: record.NewTrack()}
@@ -97,7 +101,7 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 	return r.finish(), nil
 }
 
-// take takes any line.
+// take reads a line of any form.
 func (r *lightningReader) take(line []byte) {
 	in, l := r.in, r.l
 	switch {
@@ -115,24 +119,27 @@ func (r *lightningReader) take(line []byte) {
 	}
 }
 
+// lightningReader reads a table row by row.
 type lightningReader struct {
 	in          *record.Input
 	l           *scan.Lines
 	columns     []lightningColumn
-	epoch, step int // columns
+	epoch, step int // index of the columns
 	epochs      *record.Track
 	cells       []lightningCell // of the current row
 	rows        int
-	// Of the last row with one value: what stands in front of it, behind
-	// epoch and step, and behind it; column is 0 where there is none.
+	// The last row with a single value, apart from epoch and step: the text
+	// before and after the value, and its column, or 0 if there was no such
+	// row.
 	before, after beginning
 	column        int
-	cell          beginning // the cell of the epoch in the row before, with its comma
-	usualEpoch    int       // what it says
-	to            *float64  // where its values of toEpoch go; nil where that is to be found
+	cell          beginning // the cell of the epoch in the previous row, with its comma
+	usualEpoch    int       // the number in cell
+	to            *float64  // destination of the column's values for toEpoch; nil if not yet known
 	toEpoch       int
 }
 
+// header reads the names of the columns.
 func (r *lightningReader) header(text string) {
 	r.epoch, r.step = -1, -1
 	names := strings.Split(text, ",")
@@ -154,10 +161,11 @@ func (r *lightningReader) header(text string) {
 	}
 }
 
-// usualRow is more than such a row has bytes beside before and after.
+// usualRow is more bytes than a usual row has besides before and after.
 const usualRow = 64
 
-// usualRows takes the rows that follow in l.buf and are such as the one before.
+// usualRows reads the following rows in the buffer that have the form of the
+// previous row.
 func (r *lightningReader) usualRows() {
 	l, rows := r.l, 0
 	for more := usualRow + len(r.before.text) + len(r.after.text); l.End-l.Start >= more; rows++ {
@@ -180,16 +188,16 @@ func (r *lightningReader) took(rows int) {
 	r.rows += rows
 }
 
-// usual takes a row that begins with epoch and step and has its one value where
-// the last such row has it, as nearly all do; 0 where row must look at it. The
-// row is text as a whole, or where others follow what text begins with up to the
-// end of its line. It returns how long that is.
+// usual reads a row that begins with epoch and step and has its single value in
+// the same column as the last such row, as nearly all rows do. If others is
+// set, other rows follow in text. It returns the length of the row with its
+// line end, or 0 if the row has another form, which row reads.
 func (r *lightningReader) usual(text []byte, others bool) int {
 	if r.column == 0 {
 		return 0
 	}
 	epoch, at := r.usualEpoch, len(r.cell.text)
-	if at == 0 || !r.cell.of(text) { // it is mostly that of the row before
+	if at == 0 || !r.cell.of(text) { // usually the same as in the previous row
 		v, n := scan.ShortCount(text)
 		if n == 0 || n == len(text) || text[n] != ',' {
 			return 0
@@ -232,12 +240,13 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	return at
 }
 
-// beginning is what a text may begin with.
+// beginning is a text with which others may begin.
 type beginning struct {
 	text       []byte
-	word, mask uint64 // the same, where it is no longer than a word
+	word, mask uint64 // the same text, if it fits into a word
 }
 
+// set sets the text.
 func (p *beginning) set(text []byte) {
 	p.text = append(p.text[:0], text...)
 	p.word, p.mask = 0, 0
@@ -249,7 +258,7 @@ func (p *beginning) set(text []byte) {
 	}
 }
 
-// of says whether b begins with it.
+// of reports whether b begins with the text.
 func (p *beginning) of(b []byte) bool {
 	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
 		return (binary.LittleEndian.Uint64(w)^p.word)&p.mask == 0 && len(b) >= len(p.text)
@@ -257,12 +266,12 @@ func (p *beginning) of(b []byte) bool {
 	return bytes.HasPrefix(b, p.text)
 }
 
-// learn notes where the one value of a row stands, behind the commas in front
-// of it.
+// learn notes the column of the single value of a row, after the commas of
+// empty cells.
 func (r *lightningReader) learn(text []byte, column int) {
 	r.column = 0
 	second := bytes.IndexByte(text, ',') + 1
-	second += bytes.IndexByte(text[second:], ',') // in front of the third cell
+	second += bytes.IndexByte(text[second:], ',') // before the third cell
 	from := second
 	for from < len(text) && text[from] == ',' {
 		from++
@@ -276,7 +285,7 @@ func (r *lightningReader) learn(text []byte, column int) {
 	r.column, r.to = column, nil
 }
 
-// value takes a cell.
+// value adds the value of a cell.
 func (r *lightningReader) value(c *lightningColumn, epoch, step int, v float64) {
 	c.curve.Add(int64(max(step, 0)), v, 0)
 	r.in.Report.Records++
@@ -285,7 +294,7 @@ func (r *lightningReader) value(c *lightningColumn, epoch, step int, v float64) 
 	}
 }
 
-// row takes a row: its values are of the epoch and the step in it.
+// row reads a row, whose values belong to its epoch and step.
 func (r *lightningReader) row(line int, text []byte) {
 	r.cells = r.cells[:0]
 	epoch, step := -1, -1
@@ -355,15 +364,16 @@ type lightningCell struct {
 	v      float64
 }
 
-// epochOf is the epoch that counts as n from 0.
+// epochOf returns the epoch with number n, counted from 0.
 func (r *lightningReader) epochOf(n int) *runs.Epoch {
 	if e := r.epochs.Find(n + 1); e != nil {
 		return e
 	}
-	r.to = nil // the others may move
+	r.to = nil // adding may move the other epochs
 	return r.epochs.Add(n+1, r.l)
 }
 
+// finish returns the run of the table.
 func (r *lightningReader) finish() []*record.Part {
 	if r.rows == 0 {
 		if len(r.in.Report.Unused) == 0 {

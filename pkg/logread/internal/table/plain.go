@@ -11,10 +11,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// plainKind is a loss a line and nothing else: "1 8.049097061157227".
+// plainKind is a file of lines with a step and a loss, such as "1
+// 8.049097061157227".
 const plainKind = "plain loss lines"
 
-// isPlain says whether all whole lines of the head are so.
+// isPlain reports whether all whole lines of head have this form.
 func isPlain(_ string, head []byte) bool {
 	n := 0
 	for line := range bytes.Lines(head) {
@@ -29,7 +30,8 @@ func isPlain(_ string, head []byte) bool {
 	return n > 0
 }
 
-// plainLine is a step and a value with a point, or one that is not finite.
+// plainLine parses a step and a value. The value needs a point unless it is not
+// finite, so that two integers are no loss.
 func plainLine(line []byte) (step int, v float64, ok bool) {
 	c := scan.Cursor{Rest: line}
 	step = c.Count()
@@ -39,7 +41,7 @@ func plainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlain reads such a file; one other line, and it is none.
+// readPlain reads such a file. A line of another form makes the file unknown.
 func readPlain(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	loss := record.NewCurve("loss", -1, false)

@@ -17,24 +17,24 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A results table is a CSV file that a person typed, from a paper or from
-// elsewhere: lines that begin with # are comments, the header has a column
-// workers, and each row is a measurement. Rows with the same study, series,
-// workers and seed are one run. The columns are those of tableColumns and
-// tableTexts, in any order; an empty cell is not known.
+// A results table is a CSV file that a person typed, for example from a paper.
+// Lines that begin with # are comments, the header has a column workers, and
+// each row is a measurement. Rows with the same study, series, workers and seed
+// are one run. The columns are those of tableColumns and tableTexts, in any
+// order. An empty cell means unknown.
 //
 //	# ResNet-50 on ImageNet; source: …
 //	series,workers,wall_seconds
 //	ours,1,20531.864
 //	ours,4,5355.923
 
-// tableKind is the kind's name.
+// tableKind is the name of the format.
 const tableKind = "results table"
 
-// tableTexts are the columns that hold text.
+// tableTexts returns the columns that hold text.
 func tableTexts() []string { return []string{"study", "series", "trial"} }
 
-// tableColumns are the columns that hold a number.
+// tableColumns returns the columns that hold a number.
 func tableColumns() []string {
 	return []string{
 		"workers", "seed", "nodes", "batch_per_worker", "epoch", "seconds", "samples", "samples_per_second", "spread",
@@ -42,8 +42,8 @@ func tableColumns() []string {
 	}
 }
 
-// isTable says whether the first line that is no comment is a header with the
-// column workers, and knows one more column that holds a measurement.
+// isTable reports whether the first line that is not a comment is a header with
+// the column workers and at least one column for a measurement.
 func isTable(_ string, head []byte) bool {
 	for len(head) > 0 {
 		line, rest, _ := bytes.Cut(head, []byte("\n"))
@@ -60,11 +60,11 @@ func isTable(_ string, head []byte) bool {
 	return false
 }
 
-// tableRow is a row with its line.
+// tableRow is a row and its line number.
 type tableRow struct {
 	line   int
 	texts  map[string]string
-	values map[string]float64 // only what is known
+	values map[string]float64 // without unknown values
 }
 
 // readTable reads a results table.
@@ -85,7 +85,7 @@ func readTable(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return t.parts, nil
 }
 
-// tableReader takes a results table line by line.
+// tableReader reads a results table line by line.
 type tableReader struct {
 	in     *record.Input
 	header []string
@@ -93,6 +93,7 @@ type tableReader struct {
 	byName map[string]*record.Part
 }
 
+// line reads a line of any form.
 func (t *tableReader) line(number int, text []byte, cut bool) {
 	text = bytes.TrimRight(text, "\r\n")
 	switch trimmed := bytes.TrimSpace(text); {
@@ -134,7 +135,7 @@ func (t *tableReader) line(number int, text []byte, cut bool) {
 	t.in.Report.Records++
 }
 
-// csvCells splits one line as CSV, quotes included.
+// csvCells splits a line as CSV, with quotes.
 func csvCells(text []byte) ([]string, error) {
 	r := csv.NewReader(bytes.NewReader(text))
 	r.TrimLeadingSpace = true
@@ -149,7 +150,7 @@ func csvCells(text []byte) ([]string, error) {
 	return cells, nil
 }
 
-// row takes the cells of a line by the header's columns.
+// row assigns the cells of a line to the columns of the header.
 func (t *tableReader) row(number int, cells []string) (tableRow, error) {
 	row := tableRow{line: number, texts: map[string]string{}, values: map[string]float64{}}
 	if len(cells) != len(t.header) {
@@ -172,7 +173,7 @@ func (t *tableReader) row(number int, cells []string) (tableRow, error) {
 	return row, nil
 }
 
-// count is a whole number of a row, 0 where it is not known.
+// count returns a whole number of a row, or 0 if it is unknown.
 func (r tableRow) count(name string, least, most float64) (int, error) {
 	v, ok := r.values[name]
 	if !ok {
@@ -184,7 +185,7 @@ func (r tableRow) count(name string, least, most float64) (int, error) {
 	return int(v), nil
 }
 
-// value is a number of a row, NaN where it is not known.
+// value returns a number of a row, or NaN if it is unknown.
 func (r tableRow) value(name string) float64 {
 	if v, ok := r.values[name]; ok {
 		return v
@@ -192,7 +193,7 @@ func (r tableRow) value(name string) float64 {
 	return math.NaN()
 }
 
-// add puts a row into its run.
+// add adds a row to its run.
 func (t *tableReader) add(row tableRow) error {
 	counts := map[string]int{}
 	for _, c := range []struct {
@@ -239,7 +240,7 @@ func (t *tableReader) add(row tableRow) error {
 	return t.epoch(p, row, counts)
 }
 
-// newRun begins a run with what its first row says of it.
+// newRun returns a run with what its first row says about it.
 func (t *tableReader) newRun(row tableRow, counts map[string]int) *record.Part {
 	_, seeded := row.values["seed"]
 	return &record.Part{
@@ -252,8 +253,8 @@ func (t *tableReader) newRun(row tableRow, counts map[string]int) *record.Part {
 	}
 }
 
-// epoch adds what a row says of an epoch. A row without a number of the epoch
-// is of the run as a whole, and its epoch is 0.
+// epoch adds the measurements of a row. A row without an epoch number describes
+// the whole run; its epoch is 0.
 func (t *tableReader) epoch(p *record.Part, row tableRow, counts map[string]int) error {
 	e := runs.Epoch{
 		Epoch: counts["epoch"], Seconds: row.value("seconds"), Samples: counts["samples"], SamplesPerSecond: row.value("samples_per_second"),
@@ -268,7 +269,7 @@ func (t *tableReader) epoch(p *record.Part, row tableRow, counts map[string]int)
 	if !slices.ContainsFunc([]float64{
 		e.Seconds, e.SamplesPerSecond, e.TrainLoss, e.ValLoss, e.IoU, e.Dice, e.LearningRate, e.Accuracy, e.ValAccuracy,
 	}, known) {
-		return nil // the row is of the run as a whole
+		return nil // the row describes the whole run
 	}
 	if slices.ContainsFunc(p.Run.Epochs, func(x runs.Epoch) bool { return x.Epoch == e.Epoch }) {
 		return fmt.Errorf("epoch %d of this run stands on an earlier line; tell repeats apart by a column seed", e.Epoch)

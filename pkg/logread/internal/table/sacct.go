@@ -13,20 +13,21 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What Slurm accounted, as sacct -P (or --parsable2) prints it: a header, and a
-// row a job and a row each of its steps (.batch, .extern, .0).
+// Slurm's accounting, as sacct -P (or --parsable2) prints it: a header, and one
+// row per job and per step of a job (.batch, .extern, .0).
 //
 //	JobID|JobName|Partition|State|ExitCode|Elapsed
 //	1234|unet|gpu|COMPLETED|0:0|05:42:11
 //	1234.batch|batch||COMPLETED|0:0|05:42:11
 const sacctKind = "sacct"
 
+// isSacct reports whether the first line has the column JobID.
 func isSacct(_ string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return bytes.HasPrefix(first, []byte("JobID|")) || bytes.HasPrefix(first, []byte("JobIDRaw|")) || bytes.Contains(first, []byte("|JobID|"))
 }
 
-// readSacct gives a part a job.
+// readSacct returns one part per job.
 func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	l := scan.NewLines(in.Reader, in.Size)
 	var columns []string
@@ -48,7 +49,7 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 			in.Report.Ignore(l.Number, record.BlankLine)
 		default:
 			cells := strings.Split(string(line), "|")
-			if len(cells) == len(columns)+1 && cells[len(columns)] == "" { // -p ends rows with a bar
+			if len(cells) == len(columns)+1 && cells[len(columns)] == "" { // sacct -p ends each row with a bar
 				cells = cells[:len(columns)]
 			}
 			if len(cells) != len(columns) {
@@ -72,7 +73,8 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// sacctRow takes a row: a job's, or what its steps say more.
+// sacctRow reads the row of a job, or adds what the row of a step says to its
+// job.
 func sacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
 	id := row["JobID"]
 	if id == "" {
@@ -118,7 +120,7 @@ func sacctRow(in *record.Input, line int, row map[string]string, parts []*record
 	return parts
 }
 
-// sacctNumbers takes elapsed time, nodes, devices and energy of a row.
+// sacctNumbers reads elapsed time, nodes, devices and energy of a row.
 func sacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
 	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
 		v, ok := slurmSeconds(text)
@@ -147,7 +149,8 @@ func sacctNumbers(in *record.Input, line int, row map[string]string, run *runs.R
 	}
 }
 
-// sacctState is the status and, where the job did not complete, why.
+// sacctState returns the status of a job, and the reason if it did not
+// complete.
 func sacctState(state, exit string) (status, why string) {
 	word, _, _ := strings.Cut(state, " ")
 	switch word {
@@ -167,7 +170,8 @@ func sacctState(state, exit string) (status, why string) {
 	return status, why
 }
 
-// slurmSeconds reads [days-]hours:minutes:seconds[.fraction], or minutes:seconds.
+// slurmSeconds parses [days-]hours:minutes:seconds[.fraction] or
+// minutes:seconds.
 func slurmSeconds(text string) (float64, bool) {
 	days, rest, hasDays := strings.Cut(text, "-")
 	if !hasDays {

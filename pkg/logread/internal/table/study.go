@@ -18,16 +18,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The CSV logs of the U-Net scaling study, as pandas wrote them: a nameless
-// index column, numbers as %.6f, a row an epoch, and the run's own numbers
-// (training_time, test_time, iou: seconds, seconds, over the test set)
+// The CSV logs of the U-Net scaling study, as pandas wrote them: an index
+// column without a name, numbers as %.6f, one row per epoch, and the totals of
+// the run (training_time and test_time in seconds, iou over the test set)
 // repeated on each row.
 //
-// Three defects occur in them: a file that holds only "" (the run wrote
-// nothing), a header torn by two writers (line 1 is "", line 2 the tail of the
-// header, good rows after it), and an empty cell for NaN.
+// Three defects occur: a file with only "" (the run wrote nothing), a header
+// torn by two writers (line 1 is "", line 2 the end of the header, good rows
+// after it), and an empty cell instead of NaN.
 
-// studyHeaders are the headers that occur.
+// studyHeaders returns the headers that occur.
 func studyHeaders() []string {
 	return []string{
 		",time_per_epoch,loss,lr,training_time,test_time,iou",
@@ -40,18 +40,19 @@ func studyHeaders() []string {
 // studyEmpty is line 1 of the defective files.
 const studyEmpty = `""`
 
-// studyName is a file's name: log_4.csv, log_hvd_4.csv, log_g4_r2.csv.
+// studyName is what the name of a file says: log_4.csv, log_hvd_4.csv,
+// log_g4_r2.csv.
 type studyName struct {
 	series  string // native or horovod
 	workers int
-	repeat  int // 0 where the name has none
+	repeat  int // 0 if the name has none
 }
 
 var studyNames = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 })
 
-// parseStudyName reads the base name of path.
+// parseStudyName parses the base name of path.
 func parseStudyName(path string) (studyName, bool) {
 	m := studyNames().FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
@@ -76,11 +77,11 @@ func IsStudyName(path string) bool {
 	return ok
 }
 
-// studyKind is the kind's name.
+// studyKind is the name of the format.
 const studyKind = "study CSV"
 
-// isStudy says whether the file has one of the headers, or the name together
-// with something that could be a damaged one.
+// isStudy reports whether the file has one of the headers, or the name of such
+// a file, since its header may be damaged.
 func isStudy(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
@@ -143,7 +144,7 @@ func readStudy(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Run: run, Role: record.Principal, SeedKnown: name.repeat > 0}}, sr.err
 }
 
-// laterRows leaves out the rows of epochs that stand there again further down.
+// laterRows removes rows whose epoch occurs again in a later row.
 func laterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
@@ -162,17 +163,17 @@ type studyReader struct {
 	l       *scan.Lines
 	in      *record.Input
 	columns []string  // nil before the header
-	fields  [6]int    // columns of what set sets
+	fields  [6]int    // columns of the values that set uses
 	row     []float64 // of the last good row, by column
-	next    []float64 // room for the row that is read
-	run     int       // the first column of the run's own numbers, the same on each row
-	told    []byte    // their text in the last good row
-	rate    []byte    // that and the column before it, a learning rate; nil where it is not known
+	next    []float64 // buffer for the row that is read
+	run     int       // first column of the totals, which are the same on each row
+	told    []byte    // text of the totals in the last good row
+	rate    []byte    // text of the totals and the learning rate before them; nil if not yet known
 	done    bool
 
 	epochs   []runs.Epoch
-	unsorted bool  // an epoch stands behind a later one, or again
-	err      error // of reading, not of what was read (see problems)
+	unsorted bool  // an epoch comes after a later one, or again
+	err      error // of reading, not of the content
 }
 
 // read reads the rows up to the end.
@@ -197,10 +198,10 @@ func (s *studyReader) read() {
 	}
 }
 
-// readPieces reads the pieces of the file side by side. Their epochs lie in one
-// list from the beginning, each at the place where it is thought to be.
+// readPieces reads the pieces of the file with one goroutine each. Their epochs
+// go into one list from the start, each piece at its estimated place.
 func (s *studyReader) readPieces(ctx context.Context, pieces []record.Piece) {
-	const more = 1.03 // than thought
+	const more = 1.03 // room for 3 % more rows than estimated
 	place := make([]int, len(pieces)+1)
 	for i, p := range pieces {
 		place[i+1] = place[i] + int(more*p.Lines) + 16
@@ -218,7 +219,7 @@ func (s *studyReader) readPieces(ctx context.Context, pieces []record.Piece) {
 		}
 		if r.columns = readers[0].columns; r.columns == nil {
 			readers = readers[:1]
-			break // what the file holds is no table
+			break // the file is not a table
 		}
 		r.setFields()
 		wg.Go(r.read)
@@ -226,15 +227,15 @@ func (s *studyReader) readPieces(ctx context.Context, pieces []record.Piece) {
 	readers[0].read()
 	wg.Wait()
 	for i, r := range readers {
-		if cap(r.epochs) != place[i+1]-place[i] { // it had more rows than there was room for
+		if cap(r.epochs) != place[i+1]-place[i] { // it had more rows than room
 			room = nil
 		}
 	}
 	s.join(room, readers)
 }
 
-// join takes what the readers of the pieces have read: in room, where their
-// epochs lie already, or in a list of their own.
+// join takes the epochs that the readers of the pieces have read, which are in
+// room or in lists of their own.
 func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
 	total := 0
 	for _, r := range readers {
@@ -248,7 +249,7 @@ func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
 	for _, r := range readers {
 		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= room[n-1].Epoch
 		before := int(s.in.Report.Lines)
-		for i := range r.epochs { // none is overwritten before it is moved: each moves to the front
+		for i := range r.epochs { // each moves towards the front, so none is overwritten before it is moved
 			room[n] = r.epochs[i]
 			room[n].Line += before
 			n++
@@ -265,7 +266,7 @@ func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
 	s.epochs = room[:n]
 }
 
-// untilHeader reads the header, if it has not been read.
+// untilHeader reads the header unless it has been read.
 func (s *studyReader) untilHeader() {
 	for s.columns == nil && !s.done {
 		text, ok := s.l.Next()
@@ -319,7 +320,7 @@ func (s *studyReader) header(text string) {
 	switch {
 	case line == 1 && text == studyEmpty:
 		s.in.Report.Ignore(1, `"", as a writer that failed leaves it`)
-		return // the tail of the header may follow
+		return // the end of the header may follow
 	case slices.Contains(studyHeaders(), text):
 		s.columns = strings.Split(text, ",")
 		s.setFields()
@@ -328,7 +329,7 @@ func (s *studyReader) header(text string) {
 	case line == 2 && text != "":
 		var found []string
 		for _, h := range studyHeaders() {
-			// Of two headers with the same tail nothing says which it was.
+			// If two headers have the same end, the header stays unknown.
 			if strings.HasSuffix(h, text) {
 				found = append(found, h)
 			}
@@ -344,8 +345,9 @@ func (s *studyReader) header(text string) {
 	s.done = true
 }
 
-// usual reads a row of plain numbers of which the run's own are those of the row
-// before, as nearly all are; false where parse must look at it.
+// usual reads a row of plain numbers with the same totals as the previous row,
+// as nearly all rows have. It returns false for any other row, which parse
+// reads.
 func (s *studyReader) usual(text []byte) bool {
 	if s.run < 1 || s.row == nil || !s.l.Ended {
 		return false
@@ -354,7 +356,7 @@ func (s *studyReader) usual(text []byte) bool {
 	rest := text
 	for i := range next[:s.run] {
 		if i == s.run-1 {
-			if i > 0 && s.rate != nil && string(rest) == string(s.rate) { // it is mostly the same, too
+			if i > 0 && s.rate != nil && string(rest) == string(s.rate) { // usually the same, too
 				rest = s.told
 				break
 			}
@@ -375,10 +377,10 @@ func (s *studyReader) usual(text []byte) bool {
 	return true
 }
 
-// parse reads the cells of a row; an empty one is NaN.
+// parse reads the cells of a row. An empty cell is NaN.
 func (s *studyReader) parse(text []byte, ended bool) error {
 	if !ended {
-		// The form %.6f shows whether a last line without its end is whole.
+		// The format %.6f shows whether a last line without its end is complete.
 		last := text[bytes.LastIndexByte(text, ',')+1:]
 		if dot := bytes.IndexByte(last, '.'); bytes.Count(text, []byte{','})+1 == len(s.columns) && (dot < 0 || len(last)-dot-1 != 6) {
 			return fmt.Errorf("last line is torn: %.80q", text)
@@ -424,7 +426,7 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 	return nil
 }
 
-// set sets the values of an epoch to those of the current row.
+// set copies the values of the current row into an epoch.
 func (s *studyReader) set(e *runs.Epoch) {
 	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
 		if k := s.fields[i]; k > 0 {
@@ -437,7 +439,7 @@ func (s *studyReader) set(e *runs.Epoch) {
 	}
 }
 
-// setFields finds the columns of an epoch's values, and those of the run.
+// setFields finds the columns of an epoch's values and of the totals.
 func (s *studyReader) setFields() {
 	s.run = slices.Index(s.columns, "training_time")
 	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
@@ -445,7 +447,7 @@ func (s *studyReader) setFields() {
 	}
 }
 
-// last is a column's value in the last good row, NaN where there is none.
+// last returns a column's value in the last good row, or NaN.
 func (s *studyReader) last(column string) float64 {
 	i := slices.Index(s.columns, column)
 	if i < 1 || s.row == nil {

@@ -3,16 +3,16 @@ package trace
 import "strings"
 
 const (
-	// deviceAnnotation is the category of what Kineto draws over each stream that
-	// works for an annotation of the host.
+	// deviceAnnotation is the category of the copies of a host's annotation
+	// that Kineto draws over each stream working for it.
 	deviceAnnotation = "gpu_user_annotation"
 	stepName         = "ProfilerStep#"
 )
 
-// classOf classifies a span by the category and the name that its writer gave
-// it. Sources: libkineto's ActivityType.cpp (categories), PyTorch's
-// torch/profiler and torch/utils/data (annotations), horovod/common/common.h
-// (activities of the timeline), NCCL's and RCCL's kernel names.
+// classOf classifies a span by its category and name. Sources: libkineto's
+// ActivityType.cpp (categories), PyTorch's torch/profiler and torch/utils/data
+// (annotations), horovod/common/common.h (activities of the timeline), NCCL's
+// and RCCL's kernel names.
 func classOf(cat, name string) spanClass {
 	low := strings.ToLower(name)
 	switch cat {
@@ -31,16 +31,16 @@ func classOf(cat, name string) spanClass {
 		if strings.HasPrefix(name, stepName) {
 			return classIgnored // a step, which the host's annotation of that name marks: a second step of the same would count twice
 		}
-		return classOther // the host's annotation, drawn over a stream
+		return classOther // a copy of the host's annotation over a stream
 	case "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
-		return classOther // calls that hand over work
+		return classOther // calls that launch work on the device
 	}
 	switch {
 	case strings.HasPrefix(name, stepName):
 		return classStep
 	}
-	// The parts of a step, in a trace of this project's engines: where a GPU
-	// computes, its own commands carry them.
+	// The parts of a step in traces of this project's engines. If a GPU
+	// computes, its own commands are in the trace too.
 	switch cat {
 	case "forward", "backward", "optimizer":
 		return classHostCompute
@@ -78,8 +78,8 @@ func classOf(cat, name string) spanClass {
 	return classOther
 }
 
-// copyClass: a copy to the device brings a batch, one between devices is an
-// exchange, one within a device belongs to the computing.
+// copyClass classifies a copy: to the device it brings a batch, between devices
+// it is communication, within a device it belongs to the computation.
 func copyClass(low string) spanClass {
 	switch {
 	case strings.Contains(low, "htod"):
@@ -92,20 +92,21 @@ func copyClass(low string) spanClass {
 	return classOther
 }
 
+// isNCCL reports whether a name is of NCCL or RCCL.
 func isNCCL(name string) bool {
 	return strings.HasPrefix(name, "nccl") || strings.HasPrefix(name, "rccl") ||
 		strings.HasPrefix(name, "NCCL_") || strings.HasPrefix(name, "RCCL_")
 }
 
-// isCollectiveItself says whether a span of communication is the collective,
-// and not only its being handed over: NCCL's kernels, and what the threads of
-// PyTorch's process groups for hosts do (ProcessGroupGloo, -MPI, -UCC).
+// isCollectiveItself reports whether a span of communication is the collective
+// itself and not only its launch: NCCL's kernels, and the work of the threads
+// of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI, -UCC).
 func isCollectiveItself(name string) bool {
 	return isNCCL(name) || strings.HasPrefix(name, "gloo:") || strings.HasPrefix(name, "mpi:") || strings.HasPrefix(name, "ucc:")
 }
 
-// isCollective knows the collectives by the names that libraries give them; low
-// is in lower case.
+// isCollective reports whether a name in lower case is one that libraries give
+// to collectives.
 func isCollective(low string) bool {
 	for _, begin := range []string{"nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl"} {
 		if strings.HasPrefix(low, begin) {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// traceScanner goes through JSON of any length with a buffer of bounded length.
+// scanner reads JSON of any length with a buffer of bounded length.
 type scanner struct {
 	r      io.Reader
 	buf    []byte
@@ -17,7 +17,8 @@ type scanner struct {
 	err    error // of r, io.EOF at the end
 }
 
-// fill reads more behind what is in the buffer from pos on; false at the end.
+// fill reads more after the bytes from pos on. It returns false at the end of
+// the file.
 func (s *scanner) fill() bool {
 	if s.err != nil {
 		return false
@@ -29,7 +30,7 @@ func (s *scanner) fill() bool {
 	if len(s.buf) == cap(s.buf) {
 		s.buf = append(s.buf, 0)[:len(s.buf)]
 	}
-	for range 100 { // readers may return nothing now and then, but not for ever
+	for range 100 { // a reader may return nothing sometimes, but not forever
 		n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
 		s.buf, s.err = s.buf[:len(s.buf)+n], err
 		if n > 0 || err != nil {
@@ -47,7 +48,7 @@ func (s *scanner) peek(n int) []byte {
 	return s.buf[s.pos:min(len(s.buf), s.pos+n)]
 }
 
-// next takes the next byte that is no white space; 0 at the end.
+// next reads the next byte that is not white space. It returns 0 at the end.
 func (s *scanner) next() byte {
 	for {
 		for s.pos < len(s.buf) {
@@ -57,7 +58,7 @@ func (s *scanner) next() byte {
 				return c
 			}
 			if c == 0 {
-				return 1 // no byte of JSON: an error to whoever asked
+				return 1 // not a byte of JSON, so that every caller reports an error
 			}
 		}
 		if !s.fill() {
@@ -66,12 +67,12 @@ func (s *scanner) next() byte {
 	}
 }
 
-// whole returns the value that begins at pos, whose length end tells: 0 where
-// more bytes are needed, negative where it is none.
+// whole returns the value that begins at pos. end returns its length, 0 if it
+// needs more bytes, or a negative number if the value is malformed.
 func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
 	for ended := false; ; {
-		// No more than most bytes are looked at, so that what is said does not
-		// depend on the pieces in which the file comes.
+		// At most this many bytes are looked at, so that the result does not
+		// depend on the pieces in which the file is read.
 		there := s.buf[s.pos:]
 		n := end(there[:min(len(there), most+1)])
 		switch {
@@ -84,8 +85,8 @@ func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
 		case ended:
 			return nil, errFileEnds
 		}
-		// Each time twice as much, so that looking again from the start costs
-		// no more than twice the whole.
+		// The buffer doubles each time, so that searching again from the start
+		// costs at most twice the length.
 		have := len(s.buf) - s.pos
 		for len(s.buf)-s.pos < 2*have || len(s.buf)-s.pos == have {
 			if ended = !s.fill(); ended {
@@ -95,7 +96,7 @@ func (s *scanner) whole(most int, end func([]byte) int) ([]byte, error) {
 	}
 }
 
-// text takes a string whose opening quote has been read, at most so long.
+// text reads a string of at most most bytes, whose opening quote has been read.
 func (s *scanner) text(most int) ([]byte, error) {
 	b, err := s.whole(most, stringEnd)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *scanner) text(most int) ([]byte, error) {
 	return b[:len(b)-1], nil
 }
 
-// skip passes over a value whose first byte c has been read; it may be longer
+// skip skips a value whose first byte c has been read. The value may be longer
 // than any buffer.
 func (s *scanner) skip(c byte) error {
 	depth := 0
@@ -135,7 +136,7 @@ func (s *scanner) skip(c byte) error {
 	}
 }
 
-// skipWord passes over the rest of a number or a word.
+// skipWord skips the rest of a number or a word.
 func (s *scanner) skipWord() error {
 	for {
 		for s.pos < len(s.buf) {
@@ -151,6 +152,7 @@ func (s *scanner) skipWord() error {
 	}
 }
 
+// skipString skips the rest of a string.
 func (s *scanner) skipString() error {
 	for {
 		for s.pos < len(s.buf) {
@@ -172,7 +174,8 @@ func (s *scanner) skipString() error {
 	}
 }
 
-// stringEnd is the length of the rest of a string, its closing quote included.
+// stringEnd returns the length of the rest of a string with its closing quote,
+// or 0 if it does not end in b.
 func stringEnd(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -185,8 +188,8 @@ func stringEnd(b []byte) int {
 	return 0
 }
 
-// jsonEnd is the length of the object or array at the beginning of b; 0 where
-// it does not end in b, -1 where values lie too deep in each other.
+// jsonEnd returns the length of the object or array at the beginning of b, 0 if
+// it does not end in b, or -1 if it is nested too deeply.
 func jsonEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -210,22 +213,22 @@ func jsonEnd(b []byte) int {
 	return 0
 }
 
-// traceEvent is an event; its texts lie in the buffer that it was parsed from,
-// as they stand there, escapes included.
+// event is an event of the trace. Its texts are slices of the buffer from which
+// it was parsed, with escapes as written.
 type event struct {
 	ph                byte
 	cat, name         []byte
 	pid, tid          []byte
 	args              []byte
 	ts, dur           int64 // nanoseconds
-	timed, hasSeconds bool  // ts and dur are there
+	timed, hasSeconds bool  // ts and dur are set
 }
 
-// parse parses the event at the beginning of b and returns its length; 0 where
-// it does not end in b, -1 where it is none.
+// parse parses the event at the beginning of b and returns its length, 0 if it
+// does not end in b, or -1 if it is malformed.
 func (e *event) parse(b []byte) int {
 	*e = event{}
-	i := 1 // the brace
+	i := 1 // after the brace
 	for {
 		i = space(b, i)
 		if i >= len(b) {
@@ -264,7 +267,7 @@ func (e *event) parse(b []byte) int {
 	}
 }
 
-// set sets the field of a key.
+// set sets the field for a key.
 func (e *event) set(key, value []byte) {
 	switch string(key) {
 	case "ph":
@@ -288,6 +291,7 @@ func (e *event) set(key, value []byte) {
 	}
 }
 
+// space returns the index of the first byte from i on that is not white space.
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
@@ -295,8 +299,9 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// valueAt is the value at b[i:], a string without its quotes, and the index
-// after it; 0 where it does not end in b, -1 where it is none.
+// valueAt returns the value at b[i:], a string without its quotes, and the
+// index after it. The index is 0 if the value does not end in b, or -1 if it is
+// malformed.
 func valueAt(b []byte, i int) (value []byte, next int) {
 	if i >= len(b) {
 		return nil, 0
@@ -329,11 +334,11 @@ func valueAt(b []byte, i int) (value []byte, next int) {
 	return nil, 0
 }
 
-// maxMicroseconds keeps nanoseconds within an int64, and sums of two of them.
+// maxMicroseconds keeps nanoseconds, and sums of two of them, within an int64.
 const maxMicroseconds = math.MaxInt64 / 4000
 
-// nanoseconds parses a number of microseconds. As a float64 a time since 1970
-// would lose its fraction.
+// nanoseconds parses a number of microseconds. A float64 would lose the
+// fraction of a time since 1970.
 func nanoseconds(b []byte) (ns int64, ok bool) {
 	i, sign := 0, int64(1)
 	if len(b) > 0 && b[0] == '-' {

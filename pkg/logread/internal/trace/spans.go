@@ -12,29 +12,29 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// spanClass says what a span is; its kind follows from it when the whole trace
-// is known.
+// spanClass classifies a span. The kind of the span follows when the whole
+// trace is known.
 type spanClass uint8
 
 const (
 	classIgnored     spanClass = iota
 	classOther                 //
-	classStep                  // a training step: never left out
+	classStep                  // a training step, always kept
 	classData                  //
 	classCompute               // on a device
 	classCommunicate           //
-	classHostCompute           // an operator on the host: compute, unless a device computes
-	classHostEnqueue           // a collective handed over: communication, unless the collective itself is in the trace
+	classHostCompute           // an operator on the host: computation, unless a device computes
+	classHostEnqueue           // the launch of a collective: communication, unless the collective itself is in the trace
 )
 
-// spanSet gathers the spans of a trace in a compact form.
+// spanSet stores the spans of a trace in a compact form.
 type spanSet struct {
 	spans  []compactSpan
 	names  []string
 	lanes  []lane
 	named  map[string]spanName // by category and name
 	byLane map[string]int32    // by process and thread
-	byPid  map[string]int      // rank of a process, where its name tells
+	byPid  map[string]int      // rank of a process, if its name has one
 	key    []byte              // scratch
 
 	first                   int64 // nanoseconds
@@ -58,10 +58,10 @@ type spanName struct {
 
 type lane struct {
 	name, pid string
-	open      []compactSpan // that began by B; innermost last
+	open      []compactSpan // began by an event B and did not end yet; innermost last
 }
 
-// noName is the name of spans that came after too many others.
+// noName is the name of a span whose own name exceeds the limits.
 const noName = "(name left out)"
 
 func newSpanSet() *spanSet {
@@ -71,7 +71,7 @@ func newSpanSet() *spanSet {
 	}
 }
 
-// add takes an event.
+// add adds an event.
 func (s *spanSet) add(e *event) {
 	switch e.ph {
 	case 'M':
@@ -128,6 +128,7 @@ func (s *spanSet) end(e *event) {
 	}
 }
 
+// put adds a complete span.
 func (s *spanSet) put(span compactSpan) {
 	switch span.class {
 	case classCompute:
@@ -141,7 +142,7 @@ func (s *spanSet) put(span compactSpan) {
 	if len(s.spans) >= s.compactAt && !s.full {
 		s.compact()
 		s.compactAt = min(max(s.compactAt, 2*len(s.spans)), maxSpans)
-		s.full = len(s.spans) > maxSpans*3/4 // sorting again and again for little
+		s.full = len(s.spans) > maxSpans*3/4 // compacting again would gain little
 	}
 	if len(s.spans) >= maxSpans {
 		s.tooMany++
@@ -150,9 +151,9 @@ func (s *spanSet) put(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// compact leaves, of spans of one class that lie in one another on a lane, the
-// outermost, which is where the time goes: operators call operators by the
-// dozen. Steps stay.
+// compact removes the spans that lie inside another span of the same class and
+// lane: operators call operators by the dozen, and the outermost one has the
+// time. Steps are kept.
 func (s *spanSet) compact() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.class, b.class), cmp.Compare(a.start, b.start), cmp.Compare(b.length, a.length), cmp.Compare(a.name, b.name))
@@ -171,7 +172,7 @@ func (s *spanSet) compact() {
 	s.spans = kept
 }
 
-// nameOf finds an event's name and class by its category and name.
+// nameOf returns the name and class of an event by its category and name.
 func (s *spanSet) nameOf(e *event) spanName {
 	s.key = append(append(append(s.key[:0], e.cat...), 0), e.name...)
 	if n, ok := s.named[string(s.key)]; ok {
@@ -195,7 +196,7 @@ func (s *spanSet) nameOf(e *event) spanName {
 	return n
 }
 
-// unquoted is a string without JSON's escapes.
+// unquoted returns a string with JSON's escapes resolved.
 func unquoted(b []byte) string {
 	if bytes.IndexByte(b, '\\') < 0 {
 		return string(b)
@@ -207,6 +208,7 @@ func unquoted(b []byte) string {
 	return text
 }
 
+// laneOf returns the index of the event's lane, or false if there are too many.
 func (s *spanSet) laneOf(e *event) (int32, bool) {
 	s.key = append(append(append(s.key[:0], e.pid...), '/'), e.tid...)
 	if i, ok := s.byLane[string(s.key)]; ok {
@@ -221,11 +223,11 @@ func (s *spanSet) laneOf(e *event) (int32, bool) {
 	return i, true
 }
 
-// rankInProcess finds the rank in a process' name, where a trace holds several
-// ranks: "rank 3", "Rank: 3 (GPU 0)".
+// rankInProcess matches the rank in the name of a process, if a trace has
+// several ranks: "rank 3", "Rank: 3 (GPU 0)".
 func rankInProcess() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
-// metadata takes the name of a process.
+// metadata reads the rank from the name of a process.
 func (s *spanSet) metadata(e *event) {
 	if string(e.name) != "process_name" || len(s.byPid) >= maxLanes || len(e.pid) > maxNameBytes || len(e.args) > maxNameBytes {
 		return
@@ -241,7 +243,7 @@ func (s *spanSet) metadata(e *event) {
 	}
 }
 
-// ranked says whether each process says its rank.
+// ranked reports whether the name of every process has a rank.
 func (s *spanSet) ranked() bool {
 	for _, l := range s.lanes {
 		if _, ok := s.byPid[l.pid]; !ok {
@@ -251,8 +253,8 @@ func (s *spanSet) ranked() bool {
 	return len(s.lanes) > 0
 }
 
-// kind is the runs.Span kind of a class. Where a device computes, what the host
-// does meanwhile is to hand over work; the same goes for NCCL.
+// kind returns the kind of runs.Span for a class. If a device computes, the
+// host only launches work; the same holds for NCCL's collectives.
 func (s *spanSet) kind(c spanClass) string {
 	switch {
 	case c == classData:
@@ -265,8 +267,8 @@ func (s *spanSet) kind(c spanClass) string {
 	return runs.SpanOther
 }
 
-// result are the spans by rank, lane and start; rank is that of processes
-// that do not say theirs.
+// result returns the spans ordered by rank, lane and start. rank is used for
+// processes whose name has none.
 func (s *spanSet) result(rank int) []runs.Span {
 	s.compact()
 	if len(s.spans) == 0 {
@@ -289,7 +291,7 @@ func (s *spanSet) result(rank int) []runs.Span {
 	return out
 }
 
-// left says what was left out.
+// left returns a text for each kind of event that was left out.
 func (s *spanSet) left() (says []string) {
 	open := int64(0)
 	for _, l := range s.lanes {

@@ -18,21 +18,21 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Traces in Chrome's format, a JSON array of events or an object that holds it
-// under traceEvents, as PyTorch's profiler (Kineto), Horovod's timeline and
-// Chrome write them ("Trace Event Format", Google, 2016). A file has some
-// hundred bytes an event and up to millions of events, so that it is gone
-// through once, an event at a time.
+// A trace is a JSON array of events, or an object with the array under
+// traceEvents, as PyTorch's profiler (Kineto), Horovod's timeline and Chrome
+// write it ("Trace Event Format", Google, 2016). A file has some hundred bytes
+// per event and up to millions of events, so it is read once, one event at a
+// time.
 const (
 	kind = "trace"
 
 	bufferBytes = 1 << 20
 	maxEvent    = 16 << 20 // bytes of one event
-	maxValue    = 1 << 20  // of a value beside the events that is looked at
-	maxDepth    = 512      // of values inside each other
+	maxValue    = 1 << 20  // bytes of a value beside the events
+	maxDepth    = 512      // nesting of values
 
-	// What a trace may bring into memory. Spans beyond are left out, and so are
-	// the names of spans beyond those.
+	// Limits of what a trace may bring into memory. Spans beyond them are left
+	// out, and so are names.
 	maxSpans     = 1 << 21
 	maxNames     = 1 << 16
 	maxNameBytes = 1 << 11
@@ -45,7 +45,7 @@ func Format() record.Format {
 	return record.Format{Name: kind, Recognizes: recognizes, Read: readFile, Document: true}
 }
 
-// isTrace says whether a file that begins with head is a trace.
+// recognizes reports whether a file that begins with head is a trace.
 func recognizes(_ string, head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	if len(head) == 0 {
@@ -56,22 +56,23 @@ func recognizes(_ string, head []byte) bool {
 		rest := bytes.TrimLeft(head[1:], " \t\r\n")
 		return len(rest) > 0 && rest[0] == '{' && has(`"ph"`) && (has(`"ts"`) || has(`"pid"`))
 	}
-	// Kineto's file begins with the properties of the devices, which may fill the head.
+	// Kineto's file begins with the properties of the devices, which may fill
+	// head.
 	return head[0] == '{' && (has(`"traceEvents"`) || has(`"schemaVersion"`) && (has(`"deviceProperties"`) || has(`"distributedInfo"`)))
 }
 
-// trace is what a file holds.
-type trace struct {
-	rank   int // -1 where the file does not tell
-	world  int // 0 where it does not tell
+// file is the content of one trace.
+type file struct {
+	rank   int // -1 if the file does not have it
+	world  int // 0 if the file does not have it
 	events int64
 	set    *spanSet
 	spans  []runs.Span
 }
 
-// readTrace reads a trace; joinTraces makes one run of those of a folder.
+// readFile reads a trace. Join makes one run of the traces of a folder.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	t := &trace{rank: -1, set: newSpanSet()}
+	t := &file{rank: -1, set: newSpanSet()}
 	s := &scanner{r: in.Reader, buf: make([]byte, 0, bufferBytes)}
 	err := t.read(s)
 	if s.err != nil && !errors.Is(s.err, io.EOF) {
@@ -105,14 +106,14 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// Join makes one part of the traces of each folder, of which there is
-// one for each rank, and for a rank one for each time that was profiled.
+// Join makes one part of the traces of each folder. A folder has a trace for
+// each rank, and several for a rank that was profiled several times.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
 	for _, p := range parts {
 		folder := filepath.Dir(p.Run.File)
-		_, isTrace := p.Source.(*trace)
+		_, isTrace := p.Source.(*file)
 		if !isTrace || len(byFolder[folder]) == 0 {
 			kept = append(kept, p)
 		}
@@ -126,35 +127,35 @@ func Join(parts []*record.Part) []*record.Part {
 	return kept
 }
 
-// traceOfPart returns the trace of a file.
-func traceOfPart(p *record.Part) *trace { return p.Source.(*trace) }
+// fileOf returns the trace of a part.
+func fileOf(p *record.Part) *file { return p.Source.(*file) }
 
-// joinRankTraces puts the spans of all files into the first. Times of one
-// rank are on one clock, so that its later files begin later.
+// joinRanks moves the spans of all files into the first part. The times of one
+// rank are on one clock, so that later files of the rank begin later.
 func joinRanks(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
-		rank := max(traceOfPart(p).rank, 0)
-		if at, ok := first[rank]; !ok || traceOfPart(p).set.first < at {
-			first[rank] = traceOfPart(p).set.first
+		rank := max(fileOf(p).rank, 0)
+		if at, ok := first[rank]; !ok || fileOf(p).set.first < at {
+			first[rank] = fileOf(p).set.first
 		}
 	}
 	run := &files[0].Run
 	highest := 0
 	seen := map[int]bool{}
 	for _, p := range files {
-		later := float64(traceOfPart(p).set.first-first[max(traceOfPart(p).rank, 0)]) / 1e9
+		later := float64(fileOf(p).set.first-first[max(fileOf(p).rank, 0)]) / 1e9
 		from := len(run.Spans)
-		run.Spans = append(run.Spans, traceOfPart(p).spans...)
+		run.Spans = append(run.Spans, fileOf(p).spans...)
 		for i := range run.Spans[from:] {
 			s := &run.Spans[from+i]
 			s.Start += later
 			seen[s.Rank] = true
 			highest = max(highest, s.Rank)
 		}
-		run.Info.Workers = max(run.Info.Workers, traceOfPart(p).world)
+		run.Info.Workers = max(run.Info.Workers, fileOf(p).world)
 		if p != files[0] {
-			p.Report.Assume("the spans of rank %d belong to those in %s", max(traceOfPart(p).rank, 0), run.File)
+			p.Report.Assume("the spans of rank %d belong to those in %s", max(fileOf(p).rank, 0), run.File)
 		}
 	}
 	if run.Info.Workers == 0 && len(seen) > 1 && len(seen) == highest+1 {
@@ -168,7 +169,8 @@ func joinRanks(files []*record.Part) {
 
 var errFileEnds = errors.New("the file ends inside the trace")
 
-func (t *trace) read(s *scanner) error {
+// read reads the whole trace.
+func (t *file) read(s *scanner) error {
 	if bytes.HasPrefix(s.peek(3), []byte("\xef\xbb\xbf")) {
 		s.pos += 3
 	}
@@ -184,8 +186,8 @@ func (t *trace) read(s *scanner) error {
 	}
 }
 
-// object goes through the outer object; its opening brace has been read.
-func (t *trace) object(s *scanner) error {
+// object reads the outer object, whose opening brace has been read.
+func (t *file) object(s *scanner) error {
 	for {
 		switch c := s.next(); c {
 		case '}':
@@ -222,7 +224,8 @@ func (t *trace) object(s *scanner) error {
 	}
 }
 
-// orEnds is the error of an unexpected byte, or of the file's end.
+// orEnds returns the error for an unexpected byte, or for the end of the file
+// if c is 0.
 func orEnds(c byte, format string, a ...any) error {
 	if c == 0 {
 		return errFileEnds
@@ -230,8 +233,9 @@ func orEnds(c byte, format string, a ...any) error {
 	return fmt.Errorf(format, a...)
 }
 
-// distributed reads Kineto's rank; its opening brace has been read.
-func (t *trace) distributed(s *scanner) error {
+// distributed reads Kineto's rank and world size from an object whose opening
+// brace has been read.
+func (t *file) distributed(s *scanner) error {
 	s.pos--
 	b, err := s.whole(maxValue, func(b []byte) int { return jsonEnd(b) })
 	if err != nil {
@@ -253,10 +257,10 @@ func (t *trace) distributed(s *scanner) error {
 	return nil
 }
 
-// array goes through the events; the opening bracket has been read. That of a
+// array reads the events of an array whose opening bracket has been read. A
 // bare array need not be closed, so that a program that is killed leaves a
-// good file.
-func (t *trace) array(s *scanner, bare bool) error {
+// valid file.
+func (t *file) array(s *scanner, bare bool) error {
 	var e event
 	for {
 		switch c := s.next(); c {
@@ -284,6 +288,6 @@ func (t *trace) array(s *scanner, bare bool) error {
 	}
 }
 
-// rankInName finds a rank in a file's name: rank3.json, trace_rank-3.pt.trace.json,
-// worker3.….
+// rankInName matches the rank in the name of a file: rank3.json,
+// trace_rank-3.pt.trace.json, worker3.….
 func rankInName() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`) }

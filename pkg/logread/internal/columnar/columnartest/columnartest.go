@@ -10,7 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// Column is a column as a reader of the format gives it: nil where it is empty.
+// Column is a column as the format's reader returns it, with nil for an empty
+// value.
 type Column []any
 
 // ReadArrow reads an Arrow file with Arrow's own reader.
@@ -57,8 +58,8 @@ func ReadArrow(t testing.TB, b []byte) (names []string, columns []Column) {
 	return names, columns
 }
 
-// ReadParquet reads a Parquet file with another library than the one that
-// wrote it.
+// ReadParquet reads a Parquet file with a library other than the one that wrote
+// it.
 func ReadParquet(t testing.TB, b []byte) (names []string, columns []Column) {
 	t.Helper()
 	r, err := file.NewParquetReader(bytes.NewReader(b))
