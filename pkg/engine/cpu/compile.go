@@ -10,7 +10,7 @@ import (
 // compile returns the tasks of kernel at.
 func (l *loader) compile(at int) ([]threads.Task, error) {
 	k := l.program.Kernels[at]
-	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), Tallied: l.tallied(at)}
+	c := layer.Call{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.needsStatistics(at)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
@@ -28,10 +28,11 @@ func (l *loader) compile(at int) ([]threads.Task, error) {
 	return l.builder.Tasks(c)
 }
 
-// maxOperands is more than any kernel reads or writes.
+// maxOperands is at least the number of tensors that any kernel reads or writes.
 const maxOperands = 8
 
-// operands looks up a kernel's tensors; those beyond ids are absent.
+// operands returns the operands with the given tensors; operands beyond ids are
+// absent.
 func (l *loader) operands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {

@@ -1,93 +1,101 @@
-// Package cpu is the fast engine on processors: it runs a plan in float32 with
-// Go workers, without any C library.
+// Package cpu is the fast engine for processors. It runs a program of plan in float32
+// with goroutines, without any C library.
+//
+// # Packages
+//
+// The package loads programs (load.go, origins.go, compile.go), runs and profiles them
+// (executable.go, optimizer.go, profile.go). Its internal packages import only packages
+// further down this list:
+//
+//   - layer turns the operations of a program into tasks,
+//   - conv computes convolutions,
+//   - workspace holds the memory that the operations share,
+//   - threads runs tasks, and tensor describes layouts and operands,
+//   - kernel has the inner loops: assembly, and a plain Go twin of each function.
 //
 // # Layout
 //
-// Activations [n,c,h,w] lie as nChw8c: [n][⌈c/8⌉][h][w][8], so that one vector
-// register holds eight channels of one pixel. Volumes [n,c,d,h,w] are maps of
-// d·h rows in this respect, features [n,k] maps of one pixel. Weights [k,c,r,s] lie as
-// [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k], vectors as they are. Channels beyond
-// the logical ones are padding, and padding is always zero. The blocked layout
-// is kept from kernel to kernel; only SetInput, Output, Get, Set and Gradient
-// convert.
+// Activations [n,c,h,w] have the layout nChw8c: [n][⌈c/8⌉][h][w][8], so that one vector
+// register holds eight channels of one pixel. Volumes [n,c,d,h,w] have the layout of
+// maps with d·h rows, features [n,k] that of maps of one pixel. Weights [k,c,r,s] are
+// [⌈k/8⌉][⌈c/8⌉][r][s][8 of c][8 of k], and vectors are as usual. Channels beyond the
+// logical ones are padding, and padding is always zero. All operations read and write
+// this layout; only SetInput, Output, Get, Set and Gradient convert it.
 //
 // # One matrix kernel
 //
-// Every convolution (forward, backward data, backward weights, transposed or
-// not, of any window, stride and padding) is a sum over steps of outer products
-// of up to six gathered rows with sixteen weights (twelve with 32 where there is
-// AVX-512), and one assembly kernel computes it (see kernel.GEMMFunc). The rows' addresses come from tables that are
-// built once, at Load; a zero halo, where one is needed, is made by copying a
-// block of the input into a worker's scratch memory. The method is that of the
-// indirect convolution of Dukhan (The Indirect Convolution Algorithm,
-// arXiv:1907.02129, 2019), with offsets in place of pointers.
+// Every convolution (forward, backward data, backward weights, transposed or not, of any
+// window, stride and padding) is a sum over steps of outer products of up to six gathered
+// rows with sixteen weights (twelve rows with 32 weights with AVX-512). One assembly
+// function computes it (see kernel.GEMMFunc). The addresses of the rows come from tables
+// that are built once, at Load. If a window reaches outside of the input, a block of the
+// input is copied, with a halo of zeros, to a worker's scratch memory. The method is the
+// indirect convolution of Dukhan (The Indirect Convolution Algorithm, arXiv:1907.02129,
+// 2019), with offsets in place of pointers.
 //
-// Where maps are small, as in the last stages of a ResNet, much of a window lies
-// outside of them: the outputs are then cut in parts that have the same taps
-// inside (see axis.cut), no zeros are multiplied, and pixels of many images fill
-// the matrix kernel's rows. On maps of 2×2 that leaves 4 of 9 taps, on one pixel 1.
+// If maps are small, as in the last stages of a ResNet, a large part of a window is
+// outside of them. The outputs are then divided into parts whose taps are all inside the
+// map, no zeros are multiplied, and pixels of several images fill the rows of the matrix
+// kernel. On maps of 2×2 this leaves 4 of 9 taps, on maps of one pixel 1.
 //
 // # Winograd
 //
-// 3×3 convolutions of stride 1 with a pad of 1, their transposes and gradients
-// may instead be computed by tiles of 4×4 outputs with Winograd's F(4×4,3×3)
-// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
-// arXiv:1509.09308, 2015), which takes a quarter of the multiplications:
-// assembly transforms tiles and weights, and the same matrix kernel multiplies.
-// Options.Convolution "direct" and "winograd" force the choice; "auto" makes it
-// for each shape by an estimate of the work (see winogradPays).
+// 3×3 convolutions of stride 1 with a pad of 1, their transposes and their gradients can
+// also be computed by tiles of 4×4 outputs with Winograd's F(4×4,3×3) (Lavin and Gray,
+// Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308, 2015), which needs
+// a quarter of the multiplications. Assembly transforms tiles and weights, and the same
+// matrix kernel multiplies them. Options.Convolution "direct" and "winograd" force an
+// algorithm; "auto" chooses for each shape by an estimate of the work (see
+// conv.UseWinograd).
 //
-// 3×3×3 convolutions of volumes, of stride 1 with a pad of 1, are computed so
-// slice by slice: the products of the window's three taps along the depth are
-// summed before they are transformed back, so that each slice is transformed
-// once and serves three, and the matrices are [tiles, 3·in] by [3·in, out]. A
-// worker holds the transformed slices that a few successive outputs depend on,
-// not the volume. Taps outside of the volume are left out.
+// 3×3×3 convolutions of volumes, of stride 1 with a pad of 1, are computed slice by
+// slice. The products of the window's three taps along the depth are summed before they
+// are transformed back, so that each slice is transformed once and used three times, and
+// the matrices are [tiles, 3·in] by [3·in, out]. A worker holds the transformed slices
+// that a few successive outputs depend on, not the whole volume. Taps outside of the
+// volume are left out.
 //
-// Its roundings are larger, since the transforms add and subtract multiples up
-// to eight: in float32 an output or a gradient of the inputs is off by at most
-// 2e-5 of the greatest one, a gradient of the weights by at most 4.2e-5,
-// where the direct algorithm keeps within 1e-5. The tests hold every kernel to
-// these bounds against float64. Over random shapes of up to 48 channels the
-// greatest errors seen are 1.2e-5, 8.3e-6 and 6.7e-6 (forward, backward data,
-// backward weights); at 256 to 512 channels 1.4e-5, 1.4e-5 and 3.1e-6. The sums of
-// 3×3×3 windows have three times as many products: all three keep within 4.2e-5,
-// and the greatest errors seen are 1.4e-5, 1.0e-5 and 7.7e-6 at up to 40 channels
-// and 3.7e-5, 3.6e-5 and 4.3e-6 at 64 to 512.
+// Winograd's algorithm has larger rounding errors, since the transforms add and subtract
+// multiples of up to eight. In float32 an output or a gradient of the inputs is off by at
+// most 2e-5 of the greatest value, and a gradient of the weights by at most 4.2e-5; the
+// direct algorithm stays within 1e-5. The tests compare every kernel with float64 within
+// these bounds. Over random shapes of up to 48 channels the greatest errors seen are
+// 1.2e-5, 8.3e-6 and 6.7e-6 (forward, backward data, backward weights); at 256 to 512
+// channels 1.4e-5, 1.4e-5 and 3.1e-6. The sums of 3×3×3 windows have three times as many
+// products: all three stay within 4.2e-5, and the greatest errors seen are 1.4e-5, 1.0e-5
+// and 7.7e-6 at up to 40 channels and 3.7e-5, 3.6e-5 and 4.3e-6 at 64 to 512.
 //
 // # Memory
 //
-// Parameters, gradients and optimiser slots are flat buffers of one layout, the
-// gradients of a bucket next to each other, so that a bucket is a slice and the
-// optimiser one pass. Activations share an arena by their lifetimes. Kernels
-// share one scratch memory, which with Winograd holds a layer's transformed
-// weights, four times as large as these, and each worker has some of its own
-// for the tiles that it transforms. Step allocates nothing (but the optimiser's
-// slots, when it meets a rule first).
+// Parameters, gradients and optimizer slots are flat buffers with the same layout. The
+// gradients of a bucket are adjacent, so that a bucket is a slice and an optimizer step is
+// one pass. Activations share an arena according to their lifetimes. All operations share
+// one scratch memory, which holds the transformed weights of a layer with Winograd's
+// algorithm, four times as large as the weights. Each worker has scratch memory for the
+// tiles that it transforms. Step allocates nothing, except the optimizer's slots when it
+// first uses a rule.
 //
 // # Fusion
 //
-// With Options.Fuse what only moves or scales values takes no memory and no
-// pass over it (see chooseOrigins). The output of a batch norm, with its ReLU,
-// that only convolutions and poolings read is never stored: they normalise its
-// input as they read it, and the backward pass computes the ReLU's decision
-// again. A concatenation is its parts where they are, its gradient's slices
-// places in the whole; a pooling's gradient is added to the slice in place, and
-// a batch norm's is written over the one that arrives. The statistics of a batch
-// norm are taken while the convolution's output is in the cache. A pooling keeps
-// a byte that says which element was the greatest, and its gradient reads that
-// alone (with or without Fuse).
+// With Options.Fuse, operations that only move or scale values take no memory and no pass
+// over it (see origins.go). The output of a batch norm, with its ReLU, is not stored if
+// only convolutions and poolings read it: they normalize its input as they read it, and
+// the backward pass computes the decision of the ReLU again. A concatenation is read from
+// its operands, and the slices of its gradient are parts of that gradient. The gradient of
+// a max pooling is added to a slice in place, and the gradient of a batch norm overwrites
+// the gradient that it is computed from. The statistics of a batch norm are taken while
+// the output of the convolution is in the cache. With or without Fuse, a max pooling
+// stores one byte per maximum, its number in the window; the gradient reads nothing else.
 //
 // # Reproducibility
 //
-// The work of a kernel is split in pieces that do not depend on the number of
-// threads, each computed by one worker, and partial sums are added in a fixed
-// order: results are the same bit for bit from run to run and for any number
-// of threads, with either algorithm. Another algorithm, and assembly in place of
-// plain Go, gives other roundings.
+// The work of an operation is divided into pieces that do not depend on the number of
+// threads. One worker computes each piece, and partial sums are added in a fixed order.
+// Results have the same bits in every run and for any number of threads, with either
+// algorithm. Another algorithm, or another instruction set, rounds differently.
 //
-// # Watching
+// # Profile
 //
-// Engine.Profile writes a trace of some training steps: what every thread did
-// when, the inputs, the exchange of gradients and the optimiser.
+// Engine.Profile writes a trace of some training steps: when each thread computed which
+// operation, when inputs were copied and gradients exchanged, and the optimizer.
 package cpu

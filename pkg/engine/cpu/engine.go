@@ -24,20 +24,20 @@ var (
 	_ engine.Peaked = (*Engine)(nil)
 )
 
-// New starts an engine with o.Threads goroutines (the caller's is one of
-// them). The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
+// New starts an engine that computes with o.Threads goroutines, one of which is the
+// caller's. The environment variable LOCKSTEP_CPU ("avx512", "avx2" or "go") overrides
 // the choice of instruction set.
 func New(o engine.Options) (engine.Engine, error) { return NewWith(o, os.Getenv(kernel.EnvVar)) }
 
-// Name is "cpu" with the instruction set, such as "cpu (avx2)".
+// Name returns "cpu" with the instruction set, such as "cpu (avx2)".
 func (e *Engine) Name() string { return "cpu (" + e.kernels.Name + ")" }
 
-// Options are those that the engine was started with.
+// Options returns the options that the engine was started with.
 func (e *Engine) Options() engine.Options { return e.options }
 
-// Load prepares p: it checks every kernel's shapes, lays out the memory and
-// builds the tables. With share, an executable of this engine, parameters,
-// states and optimiser slots are those of share.
+// Load prepares p: it checks the shapes of every kernel, lays out the memory and
+// builds the tables. If share, an executable of this engine, is not nil, the new
+// executable uses its parameters, states and optimizer slots.
 func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	l, err := e.load(p, share)
 	if err != nil {
@@ -46,7 +46,7 @@ func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executab
 	return l.x, nil
 }
 
-// Close ends the engine's goroutines; its executables must not step any more.
+// Close ends the engine's goroutines. Its executables cannot step any more.
 func (e *Engine) Close() error {
 	e.threads.Close()
 	return nil

@@ -22,14 +22,14 @@ type executable struct {
 	engine  *Engine
 	program *plan.Program
 	layouts []tensor.Layout  // by tensor
-	data    [][]float32      // by tensor with memory: in arena, inputs, gradients or store
+	data    [][]float32      // by tensor: a part of arena, inputs, gradients or store; nil if it has no memory
 	steps   [][]threads.Task // by kernel
 
 	store     *store    // parameters, states and the optimizer's slots
 	backup    []float32 // states before the step
-	inputs    []float32 // and constants
+	inputs    []float32 // and the program's constants
 	arena     []float32 // activations
-	constants int       // floats of constants that normalize tensors as they are read
+	constants int       // number of floats with which readers normalize tensors
 	work      *workspace.Workspace
 	workers   []threads.Worker
 	gradients gradients
@@ -50,10 +50,10 @@ type gradients struct {
 
 var _ engine.Executable = (*executable)(nil)
 
-// errClosed is what a closed executable answers.
+// errClosed is the error of calls on a closed executable or engine.
 var errClosed = errors.New("the executable or its engine is closed")
 
-// Program is the program that was loaded.
+// Program returns the program that was loaded.
 func (x *executable) Program() *plan.Program { return x.program }
 
 // SetInput copies v, in the logical order of the input's shape.
@@ -82,7 +82,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 	return fmt.Errorf("set input %q: the program has no such input", name)
 }
 
-// Output copies an output of the last Step to dst, in logical order.
+// Output copies an output of the last Step to dst, in the logical order of its shape.
 func (x *executable) Output(name string, dst []float32) error {
 	if x.closed {
 		return fmt.Errorf("read output %q: %w", name, errClosed)
@@ -101,11 +101,11 @@ func (x *executable) Output(name string, dst []float32) error {
 	return fmt.Errorf("read output %q: the program has no such output", name)
 }
 
-// Loss is the loss of the last Step.
+// Loss returns the loss of the last Step.
 func (x *executable) Loss() float64 { return x.loss }
 
-// Step runs one step. When it returns an error, parameters, states and
-// optimiser slots are as they were before.
+// Step runs one step. If it returns an error, parameters, states and optimizer slots
+// have the values from before the step.
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
 	if x.closed || x.engine.threads.Closed() {
@@ -134,7 +134,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 	return t, nil
 }
 
-// step is Step without the restoring of states.
+// step runs a step. If it fails, the caller must restore the states.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
 	begin := time.Now()
 	start := begin
@@ -197,11 +197,12 @@ func (x *executable) forward(ctx context.Context) error {
 	return nil
 }
 
-// backward runs the backward kernels and hands buckets over as they become final.
+// backward runs the backward kernels. It hands each bucket to sync when its gradients
+// are final, if Options.Overlap is set.
 func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err error) {
 	next := 0
 	defer func() {
-		// A bucket that is under way is written to: wait before giving up.
+		// Wait before giving up, since the exchange still writes to the buckets.
 		if err != nil && next > 0 {
 			if w := sync.Wait(); !errors.Is(err, w) {
 				err = errors.Join(err, w)
@@ -234,7 +235,7 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync) (err er
 	return ready(math.MaxInt)
 }
 
-// handOver gives bucket i to sync.
+// handOver passes bucket i to sync.
 func handOver(sync engine.GradSync, i int, b []float32) error {
 	if err := sync.Bucket(i, device.Buffer{F32: b}, device.Stream{}); err != nil {
 		return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
@@ -242,7 +243,7 @@ func handOver(sync engine.GradSync, i int, b []float32) error {
 	return nil
 }
 
-// runKernel runs a kernel's tasks one after another.
+// runKernel runs the tasks of kernel i one after another.
 func (x *executable) runKernel(i int) error {
 	for _, t := range x.steps[i] {
 		if x.trace.on && t.Items > 0 {
@@ -260,7 +261,7 @@ func (x *executable) runKernel(i int) error {
 	return nil
 }
 
-// runTask runs a task that is no kernel of the program.
+// runTask runs a task that does not belong to a kernel of the program.
 func (x *executable) runTask(name, part string, t threads.Task) {
 	if x.trace.on {
 		t = x.timed(t, name, "", part)
@@ -268,8 +269,8 @@ func (x *executable) runTask(name, part string, t threads.Task) {
 	x.engine.threads.Run(t, x.workers)
 }
 
-// MemoryBytes is what the executable holds, the parameters, states and slots
-// that it may share included.
+// MemoryBytes returns the size of the executable's memory, including the parameters,
+// states and slots that it may share.
 func (x *executable) MemoryBytes() int64 {
 	n := len(x.arena) + len(x.inputs) + len(x.gradients.flat) + len(x.backup) + x.constants
 	for _, w := range x.workers {
@@ -278,7 +279,7 @@ func (x *executable) MemoryBytes() int64 {
 	return 4*int64(n) + x.work.Bytes() + x.store.bytes()
 }
 
-// Close lets the executable's memory go; what it shares with others stays.
+// Close drops the executable's memory, but not what it shares with others.
 func (x *executable) Close() error {
 	x.closed = true
 	x.data, x.steps, x.arena, x.inputs, x.workers, x.constants = nil, nil, nil, nil, nil, 0

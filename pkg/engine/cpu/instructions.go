@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// InstructionSets returns the instruction sets that an engine may use here, the
-// best first: those of this processor and this build, or the one that LOCKSTEP_CPU
-// names. The last of all is "go", plain Go.
+// InstructionSets returns the names of the instruction sets that an engine can use on
+// this processor, the best first. The last one is "go", plain Go. If LOCKSTEP_CPU is set,
+// it returns that name alone, and an error if the processor or the build lacks it.
 func InstructionSets() ([]string, error) {
 	if set := os.Getenv(kernel.EnvVar); set != "" {
 		_, err := kernel.Choose(set)
@@ -26,9 +26,9 @@ func InstructionSets() ([]string, error) {
 	return names, nil
 }
 
-// CommonSet returns the instruction set that workers should share, given how many
-// of so many workers have each set: prefer if all have it, else the best that all
-// have, "" if there is none.
+// CommonSet returns the instruction set that all workers should use. have is the number
+// of workers that support each set. The result is prefer if all workers support it, else
+// the best set that all support, or "" if there is none.
 func CommonSet(have map[string]int, workers int, prefer string) string {
 	if prefer != "" && have[prefer] == workers {
 		return prefer
@@ -41,12 +41,12 @@ func CommonSet(have map[string]int, workers int, prefer string) string {
 	return ""
 }
 
-// SetNames returns all instruction sets that InstructionSets may name, on any
-// processor, the best first.
+// SetNames returns the names of all instruction sets, the best first, whether or not
+// this processor supports them.
 func SetNames() []string { return slices.Clone(kernel.InstructionSets) }
 
-// SetOf returns the instruction set of an engine of this package by its name, as
-// run.json records it: "avx2" of "cpu (avx2)", "" of any other engine.
+// SetOf returns the instruction set in the name of an engine, as run.json records it:
+// "avx2" for "cpu (avx2)". It returns "" for an engine of another package.
 func SetOf(name string) string {
 	set, ok := strings.CutPrefix(name, "cpu (")
 	if !ok {
@@ -55,7 +55,8 @@ func SetOf(name string) string {
 	return strings.TrimSuffix(set, ")")
 }
 
-// NewWith starts an engine as New does, with an instruction set of InstructionSets.
+// NewWith starts an engine as New does, with the given instruction set instead of the
+// one that LOCKSTEP_CPU names.
 func NewWith(o engine.Options, set string) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

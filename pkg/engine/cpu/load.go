@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// loader builds an executable. What is needed for that alone is in it.
+// loader builds an executable. It holds what is needed only while loading.
 type loader struct {
 	x       *executable
 	fuse    bool // engine.Options.Fuse
@@ -23,13 +23,13 @@ type loader struct {
 	layouts []tensor.Layout // by tensor
 	data    [][]float32     // by tensor
 	origins []origin        // by tensor
-	inPlace []bool          // by kernel: a pooling's gradient that is added to what is there, and the sum that this is
-	pooling []int           // by kernel: whose index a pooling's gradient goes by
-	index   [][]byte        // by kernel: which element of its window each maximum of a pooling is
+	inPlace []bool          // by kernel: a max pooling's gradient that is added to what its output holds, and the sum that this computes
+	pooling []int           // by kernel: for a max pooling's gradient, the kernel that writes its index
+	index   [][]byte        // by kernel: for a max pooling, see layer.Call
 	builder *layer.Builder
 }
 
-// load builds the executable of p.
+// load builds the executable of p and returns it in a loader.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
 	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
@@ -91,7 +91,7 @@ func (e *Engine) storeFor(p *plan.Program, layouts []tensor.Layout, share engine
 	return other.store, nil
 }
 
-// checkProgram reports what of p no engine, or not this one, can run.
+// checkProgram returns an error if p is invalid or this engine cannot run it.
 func checkProgram(p *plan.Program) error {
 	if p == nil {
 		return errors.New("it is nil")
@@ -104,8 +104,8 @@ func checkProgram(p *plan.Program) error {
 	return plan.Validate(p)
 }
 
-// checkKernel checks the numbers of dimensions and the attributes, which the
-// other checks rely on.
+// checkKernel checks the numbers of dimensions and the attributes of k. The other checks
+// rely on them.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
 	least := leastDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
@@ -136,7 +136,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 	return nil
 }
 
-// leastDimensions is how many dimensions the operation's first tensor has at least.
+// leastDimensions returns the least number of dimensions of the operation's first tensor.
 func leastDimensions(op plan.Op) int {
 	switch op {
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward,
@@ -149,10 +149,10 @@ func leastDimensions(op plan.Op) int {
 	return 4
 }
 
-// maxFloats is the size of a tensor whose bytes an int32 counts.
+// maxFloats is the greatest size of a tensor: an int32 can hold its offsets in bytes.
 const maxFloats = 1 << 29
 
-// shape4 is a shape with four dimensions.
+// shape4 returns the shape s with four dimensions.
 func shape4(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
@@ -160,9 +160,9 @@ func shape4(s []int) []int {
 	return tensor.Folded(s)
 }
 
-// chooseLayouts decides how each tensor lies: weights are what convolutions use
-// as such (and sums of their gradients), other tensors of two dimensions or more
-// are activations.
+// chooseLayouts chooses the layout of each tensor. Tensors that convolutions use as
+// weights, and sums of their gradients, have the layout of weights; other tensors of two
+// dimensions or more are activations.
 func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 	list := make([]tensor.Layout, len(p.Tensors))
 	for i, t := range p.Tensors {
@@ -213,13 +213,13 @@ func chooseLayouts(p *plan.Program) ([]tensor.Layout, error) {
 	return list, nil
 }
 
-// copies says whether k makes a copy of a tensor.
+// copies reports whether k only copies a tensor.
 func copies(p *plan.Program, k plan.Kernel) bool {
 	return (k.Op == plan.OpReshape || k.Op == plan.OpSlice) && len(k.In) == 1 && len(k.Out) == 1 && min(k.In[0], k.Out[0]) >= 0 &&
 		slices.Equal(p.Tensors[k.In[0]].Shape, p.Tensors[k.Out[0]].Shape)
 }
 
-// layGradients places the gradients bucket by bucket in one flat buffer.
+// layGradients lays out the gradients in one flat buffer, bucket after bucket.
 func (l *loader) layGradients() {
 	p := l.program
 	l.x.gradients.at = map[string]region{}
@@ -268,9 +268,8 @@ func (l *loader) layGradients() {
 	}
 }
 
-// layActivations gives inputs and constants memory of their own, for they are
-// set from outside and kept, and everything else a place in the arena for as
-// long as it is needed.
+// layActivations lays out inputs and constants, which keep their values from step to
+// step, and everything else in the arena, where tensors share memory by their lifetimes.
 func (l *loader) layActivations() {
 	p := l.program
 	life := make([]plan.Interval, len(p.Tensors))
@@ -296,7 +295,7 @@ func (l *loader) layActivations() {
 	at := map[int]int{}
 	for id, t := range p.Tensors {
 		switch {
-		case l.data[id] != nil || l.origins[id].how != own:
+		case l.data[id] != nil || l.origins[id].how != stored:
 		case t.Role == plan.Input || t.Role == plan.Constant || t.Role == plan.Parameter || t.Role == plan.State || t.Role == plan.Gradient || slices.Contains(p.Inputs, id):
 			at[id] = fixed
 			fixed += life[id].Size
@@ -318,8 +317,8 @@ func (l *loader) layActivations() {
 		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
 	}
 	for id, o := range l.origins {
-		if o.how == shared {
-			if at := l.region(id); l.origins[at].how == own {
+		if o.how == overwriting {
+			if at := l.region(id); l.origins[at].how == stored {
 				l.data[id] = l.data[at]
 			}
 		}
@@ -331,7 +330,7 @@ func (l *loader) layActivations() {
 	}
 }
 
-// fillConstants writes the constants' values; their padding stays zero.
+// fillConstants writes the values of the constants. Their padding stays zero.
 func (l *loader) fillConstants() {
 	for id, t := range l.program.Tensors {
 		if t.Role != plan.Constant {

@@ -31,7 +31,7 @@ func largeNetworks(t *testing.T) []model.Network {
 	return []model.Network{unet, v1, v2, volume, cubes}
 }
 
-// TestMemoryIsWhatItSays: what the heap grows by, with a step's optimiser slots, is
+// TestMemoryIsWhatItSays: what the heap grows by, with a step's optimizer slots, is
 // within a tenth of MemoryBytes (tables and slices are not counted in it), and
 // the arena of an engine that fuses nothing within a tenth of the plan's
 // activations; one that fuses needs no more.

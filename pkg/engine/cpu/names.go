@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// slotPrefix begins the names of the optimiser's slots.
+// slotPrefix begins the names of the optimizer's slots.
 const slotPrefix = "optimizer."
 
-// Names lists parameters, states and every slot that an optimiser may have:
-// always the same names, so that ranks agree.
+// Names returns the names of the parameters, the states and all slots that an optimizer
+// may have. They are the same for every optimizer, so that ranks agree.
 func (x *executable) Names() []string {
 	names := append(append([]string(nil), x.store.paramSeq...), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -23,7 +23,7 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// splitSlot takes "optimizer.<slot>.<param>" apart.
+// splitSlot parses a name of the form "optimizer.<slot>.<param>".
 func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
@@ -38,8 +38,8 @@ func (x *executable) splitSlot(name string) (slot string, at region, ok bool) {
 	return "", region{}, false
 }
 
-// Get returns a persistent tensor in logical order. An optimiser slot that does
-// not exist yet is zero.
+// Get returns the values of a persistent tensor in logical order. An optimizer slot that
+// does not exist yet is zero.
 func (x *executable) Get(name string) ([]float64, error) {
 	read := func(r region, flat []float32) []float64 {
 		v := make([]float64, tensor.Elements(r.shape))
@@ -61,7 +61,7 @@ func (x *executable) Get(name string) ([]float64, error) {
 	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimiser slot %q", name)
 }
 
-// Set copies v, in logical order, to a persistent tensor.
+// Set sets the values of a persistent tensor to v, which is in logical order.
 func (x *executable) Set(name string, v []float64) error {
 	slot, r, isSlot := x.splitSlot(name)
 	param, isParam := x.store.paramAt[name]
@@ -83,7 +83,7 @@ func (x *executable) Set(name string, v []float64) error {
 		flat = x.store.states
 	case isSlot:
 		if x.store.slots[slot] == nil && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
-			return nil // what does not exist is zero, and takes no memory
+			return nil // a slot that does not exist is zero, and needs no memory
 		}
 		flat = x.store.slot(slot)
 	}

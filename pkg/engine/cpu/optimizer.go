@@ -13,25 +13,25 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a run of parameters whose gradients lie in the same order.
+// segment is a run of parameters and of their gradients, which have the same order.
 type segment struct{ param, grad, size int }
 
-// sliceFloats is the number of floats of an item of the optimiser's work.
+// sliceFloats is the number of floats per item of the optimizer's tasks.
 const sliceFloats = 16 * 1024
 
 // optimizer is the prepared update of an executable's parameters.
 type optimizer struct {
-	runs      []segment             // where parameters and gradients are both contiguous
-	pieces    []segment             // runs, cut in slices
+	runs      []segment             // of parameters that are contiguous and whose gradients are, too
+	pieces    []segment             // runs, cut into slices
 	constants [kernel.Lanes]float32 // of this step, for the kernels to read
-	keep      []float32             // constants that shrink the weights first; nil: they are left alone
-	ahead     [kernel.Lanes]float32 // constants of Nesterov's step, with the rate of the buffer; 0: none
+	keep      []float32             // constants that first multiply the weights (AdamW's decay); nil if nothing does
+	ahead     [kernel.Lanes]float32 // constants of Nesterov's step along the momentum buffer; 0 without it
 	squares   []float64             // by piece
 	adam, sgd threads.Task
 }
 
-// add adds a region to the runs, joined to the last one where both
-// buffers go on without a gap.
+// add adds a region to the runs. It extends the last run if both buffers continue
+// without a gap.
 func (o *optimizer) add(param, grad, size int) {
 	if n := len(o.runs); n > 0 {
 		if l := &o.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
@@ -42,7 +42,7 @@ func (o *optimizer) add(param, grad, size int) {
 	o.runs = append(o.runs, segment{param, grad, size})
 }
 
-// prepareOptimizer cuts the runs in pieces that the workers share.
+// prepareOptimizer cuts the runs into pieces and prepares the tasks that update them.
 func (x *executable) prepareOptimizer() {
 	o := &x.optimizer
 	for _, r := range o.runs {
@@ -82,7 +82,7 @@ func (x *executable) prepareOptimizer() {
 	}}
 }
 
-// canUpdate says whether an update of this kind is possible here.
+// canUpdate returns an error if the update u is invalid or impossible here.
 func (x *executable) canUpdate(u *optim.Update) error {
 	switch {
 	case !slices.Contains(optim.Rules(), u.Rule):
@@ -98,8 +98,8 @@ func (x *executable) canUpdate(u *optim.Update) error {
 	return nil
 }
 
-// clip scales the gradients so that their norm is at most that, as optim.Clip32
-// does. Squares are summed in pieces that do not depend on the threads.
+// clip scales the gradients so that their norm is at most most, as optim.Clip32 does.
+// The squares are summed in pieces that do not depend on the number of threads.
 func (x *executable) clip(most float64) {
 	o, k := &x.optimizer, x.work.Set
 	o.squares = slices.Grow(o.squares[:0], len(o.pieces))[:len(o.pieces)]
@@ -127,7 +127,8 @@ func (x *executable) clip(most float64) {
 	}
 }
 
-// scaling multiplies the pieces of a flat buffer by f.
+// scaling returns a task that multiplies the pieces of a flat buffer by f. at returns
+// the index of a piece in the buffer.
 func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) threads.Task {
 	scale := scaleBy(f)
 	return threads.Task{Items: len(x.optimizer.pieces), Run: func(_ *threads.Worker, lo, hi int) {
@@ -137,7 +138,7 @@ func (x *executable) scaling(flat []float32, f float32, at func(s segment) int) 
 	}}
 }
 
-// scaleBy is the constants that make the normalising kernel multiply by f.
+// scaleBy returns the constants with which kernel.Set.Normalize multiplies by f.
 func scaleBy(f float32) []float32 {
 	scale := kernel.AlignedFloats(kernel.NormFloats)
 	for i := range kernel.Lanes {
@@ -146,9 +147,8 @@ func scaleBy(f float32) []float32 {
 	return scale
 }
 
-// byLayer applies the rules that take norms of each parameter. The padding of
-// the layouts is zero in weights, gradients and slots, so that it counts in no
-// norm and stays zero.
+// byLayer applies the rules that need the norm of each parameter. The padding of
+// weights, gradients and slots is zero, so that it adds nothing to a norm and stays zero.
 func (x *executable) byLayer(u optim.Update) error {
 	u.ClipNorm = 0 // done
 	slots := u.Slots()

@@ -8,49 +8,54 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// origin says where the values of a tensor are that has no memory of its own.
+// origin describes where the values of a tensor come from.
 type origin struct {
 	how  how
-	of   []int     // tensors
-	at   int       // first channel block of a slice
-	norm []float32 // constants of a normalised one; its batch norm writes them
+	of   []int     // the tensors that it comes from
+	at   int       // of a slice: its first channel block in of[0]
+	norm []float32 // of a normalized tensor: the constants, which its batch norm writes
 }
 
-// how is the way in which a tensor comes from others.
+// how is the way in which a tensor comes from other tensors.
 type how uint8
 
 const (
-	own        how = iota // it has memory
-	normalized            // of[0], normalised wherever it is read
-	joined                // the channels of of[0] and then those of of[1]
-	sliced                // some channel blocks of of[0]
-	shared                // written over of[0], which nothing reads any more
+	stored      how = iota // it has memory of its own
+	normalized             // its readers normalize of[0]
+	joined                 // the channels of of[0], then those of of[1]
+	sliced                 // some channel blocks of of[0]
+	overwriting            // written over of[0], which nothing reads any more
 )
 
-// ability is what a kernel can do with an operand that is no memory of its own.
-type ability struct{ norm, many, part bool }
+// ability is which kinds of operands without memory of their own a kernel can read.
+type ability struct {
+	norm bool // operands that it must normalize
+	many bool // operands of several pieces
+	part bool // operands that are part of a larger tensor
+}
 
-// chooseOrigins finds the tensors that need no memory, so that what only moves
-// or scales values costs no pass over memory (with Options.Fuse; without,
-// everything is stored): outputs of batch norms, concatenations and slices where
-// every reader can take them from where they come from, and gradients that can
-// be written over others. It runs before memory is laid out.
+// chooseOrigins finds the tensors that need no memory of their own, so that operations
+// that only move or scale values cost no pass over memory: outputs of batch norms,
+// concatenations and slices, if every reader can read their operands instead, and
+// gradients that can overwrite others. It runs before memory is laid out. Without
+// Options.Fuse every tensor is stored.
 func (l *loader) chooseOrigins() {
 	l.origins = make([]origin, len(l.program.Tensors))
 	l.inPlace = make([]bool, len(l.program.Kernels))
-	l.pairPools()
+	l.pairPoolings()
 	if !l.fuse {
 		return
 	}
-	for _, choose := range []func(at int, k plan.Kernel){l.join, l.slicing, l.normalizing, l.accumulating, l.overwriting} {
+	for _, choose := range []func(at int, k plan.Kernel){l.chooseJoined, l.chooseSliced, l.chooseNormalized, l.chooseAccumulated, l.chooseOverwriting} {
 		for at, k := range l.program.Kernels {
 			choose(at, k)
 		}
 	}
 }
 
-// unread says whether kernel at leaves operand i alone: a ReLU's decision is
-// computed again from x, a pooling's is kept.
+// unread reports whether kernel at does not read the memory of its operand i. The
+// gradient of a batch norm computes the decision of a ReLU again from x, and the
+// gradient of a max pooling reads the index of the maxima.
 func (l *loader) unread(at, i int) bool {
 	switch l.program.Kernels[at].Op {
 	case plan.OpBatchNormBackward:
@@ -61,7 +66,7 @@ func (l *loader) unread(at, i int) bool {
 	return false
 }
 
-// ability is what kernel at can do with its operand i.
+// ability returns which kinds of operands kernel at can read as its operand i.
 func (l *loader) ability(at, i int) ability {
 	if l.unread(at, i) {
 		return ability{true, true, true}
@@ -79,7 +84,7 @@ func (l *loader) ability(at, i int) ability {
 	return ability{}
 }
 
-// readers says whether every kernel that reads id can do so as asked.
+// readers reports whether can is true for every kernel that reads tensor id.
 func (l *loader) readers(id int, can func(a ability) bool) bool {
 	for at, k := range l.program.Kernels {
 		for i, in := range k.In {
@@ -91,13 +96,13 @@ func (l *loader) readers(id int, can func(a ability) bool) bool {
 	return true
 }
 
-// free says whether id is an activation that is stored so far.
+// free reports whether id is an activation for which no other origin has been chosen.
 func (l *loader) free(id int) bool {
-	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].how == own
+	return id >= 0 && l.program.Tensors[id].Role == plan.Activation && l.layouts[id] == tensor.ActivationLayout && l.origins[id].how == stored
 }
 
-// join leaves the parts of a concatenation where they are.
-func (l *loader) join(_ int, k plan.Kernel) {
+// chooseJoined lets the readers of a concatenation read its operands.
+func (l *loader) chooseJoined(_ int, k plan.Kernel) {
 	if k.Op != plan.OpConcat || !l.free(k.Out[0]) || l.program.Tensors[k.In[0]].Shape[1]%kernel.Lanes != 0 ||
 		l.layouts[k.In[0]] != tensor.ActivationLayout || l.layouts[k.In[1]] != tensor.ActivationLayout {
 		return
@@ -107,8 +112,9 @@ func (l *loader) join(_ int, k plan.Kernel) {
 	}
 }
 
-// slicing leaves the slices of a tensor where they are, which nothing else reads.
-func (l *loader) slicing(_ int, k plan.Kernel) {
+// chooseSliced lets the readers of slices read the sliced tensor, if nothing but slices
+// reads that.
+func (l *loader) chooseSliced(_ int, k plan.Kernel) {
 	if k.Op != plan.OpSlice || !l.free(k.In[0]) {
 		return
 	}
@@ -126,11 +132,11 @@ func (l *loader) slicing(_ int, k plan.Kernel) {
 		}
 		end := r.Attr.Offset + l.program.Tensors[r.Out[0]].Shape[1]
 		if end%kernel.Lanes != 0 && end != channels {
-			return // the last block has other channels where padding must be
+			return // its last block holds other channels in place of padding
 		}
 		for b := r.Attr.Offset / kernel.Lanes; b < tensor.Blocks(end); b++ {
 			if taken[b] {
-				return // who writes over one would change the other
+				return // overwriting one of the slices would change the other
 			}
 			taken[b] = true
 		}
@@ -141,9 +147,9 @@ func (l *loader) slicing(_ int, k plan.Kernel) {
 	}
 }
 
-// normalizing leaves a batch norm's output to its readers.
-func (l *loader) normalizing(_ int, k plan.Kernel) {
-	if k.Op != plan.OpBatchNorm || !l.free(k.Out[0]) || l.origins[k.In[0]].how != own || l.layouts[k.In[0]] != tensor.ActivationLayout {
+// chooseNormalized lets the readers of a batch norm's output normalize its input.
+func (l *loader) chooseNormalized(_ int, k plan.Kernel) {
+	if k.Op != plan.OpBatchNorm || !l.free(k.Out[0]) || l.origins[k.In[0]].how != stored || l.layouts[k.In[0]] != tensor.ActivationLayout {
 		return
 	}
 	if l.readers(k.Out[0], func(a ability) bool { return a.norm }) {
@@ -151,9 +157,9 @@ func (l *loader) normalizing(_ int, k plan.Kernel) {
 	}
 }
 
-// accumulating lets a pooling's gradient be added to what it is the only one to
-// be added to: the sum needs no pass of its own.
-func (l *loader) accumulating(at int, k plan.Kernel) {
+// chooseAccumulated adds the gradient of a max pooling to the other operand of the sum
+// that is its only reader, so that the sum needs no pass of its own.
+func (l *loader) chooseAccumulated(at int, k plan.Kernel) {
 	if k.Op != plan.OpMaxPoolBackward || !l.free(k.Out[0]) {
 		return
 	}
@@ -180,14 +186,14 @@ func (l *loader) accumulating(at int, k plan.Kernel) {
 			return
 		}
 	}
-	l.origins[d] = origin{how: shared, of: []int{other}}
-	l.origins[add.Out[0]] = origin{how: shared, of: []int{other}}
+	l.origins[d] = origin{how: overwriting, of: []int{other}}
+	l.origins[add.Out[0]] = origin{how: overwriting, of: []int{other}}
 	l.inPlace[at], l.inPlace[sum] = true, true
 }
 
-// overwriting lets a batch norm's gradient be written over the one that it is
-// computed from.
-func (l *loader) overwriting(at int, k plan.Kernel) {
+// chooseOverwriting writes the gradient of a batch norm over the gradient that it is
+// computed from, if no later kernel reads that.
+func (l *loader) chooseOverwriting(at int, k plan.Kernel) {
 	if k.Op != plan.OpBatchNormBackward || !l.free(k.Out[0]) || !l.writable(k.In[4], k.Out[0]) || l.region(k.In[0]) == l.region(k.In[4]) {
 		return
 	}
@@ -196,11 +202,11 @@ func (l *loader) overwriting(at int, k plan.Kernel) {
 			return
 		}
 	}
-	l.origins[k.Out[0]] = origin{how: shared, of: []int{k.In[4]}}
+	l.origins[k.Out[0]] = origin{how: overwriting, of: []int{k.In[4]}}
 }
 
-// writable says whether id is one piece of the arena, which the readers of to
-// can take in its place.
+// writable reports whether id is one piece of the arena that the readers of tensor to
+// can read instead.
 func (l *loader) writable(id, to int) bool {
 	at := l.region(id)
 	if at < 0 {
@@ -215,19 +221,19 @@ func (l *loader) writable(id, to int) bool {
 		(!part || l.readers(to, func(a ability) bool { return a.part }))
 }
 
-// region is the tensor whose memory id is, −1 where it is more than one. A slice
-// is a region of its own, for slices do not overlap.
+// region returns the tensor whose memory id uses, −1 if there are several. A slice is
+// its own region, since slices do not overlap.
 func (l *loader) region(id int) int {
 	switch o := &l.origins[id]; o.how {
 	case joined:
 		return -1
-	case shared, normalized:
+	case overwriting, normalized:
 		return l.region(o.of[0])
 	}
 	return id
 }
 
-// touches says whether kernel at reads or writes the memory of id.
+// touches reports whether kernel at reads or writes the memory of id.
 func (l *loader) touches(at, id int) bool {
 	r := l.region(id)
 	var within func(id int) bool
@@ -246,13 +252,13 @@ func (l *loader) touches(at, id int) bool {
 	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && within(id) })
 }
 
-// eachUse calls f for every tensor with memory that kernel at reads or writes.
+// eachUse calls f for every stored tensor whose memory kernel at reads or writes.
 func (l *loader) eachUse(at int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
 		o := &l.origins[id]
 		switch o.how {
-		case own:
+		case stored:
 			f(id)
 		case joined:
 			roots(o.of[0])
@@ -274,9 +280,9 @@ func (l *loader) eachUse(at int, f func(id int)) {
 	}
 }
 
-// tallied reports whether the statistics of the output of kernel at are to be
-// taken while it is computed: the next kernel is a batch norm of it.
-func (l *loader) tallied(at int) bool {
+// needsStatistics reports whether kernel at should take the statistics of its output:
+// whether the next kernel is a batch norm of it, in training.
+func (l *loader) needsStatistics(at int) bool {
 	k := l.program.Kernels
 	return l.fuse && at+1 < len(k) && k[at+1].Op == plan.OpBatchNorm && k[at+1].Attr.Training && k[at+1].In[0] == k[at].Out[0]
 }

@@ -51,11 +51,11 @@ func TestOrigins(t *testing.T) {
 		return n, len(l.x.arena)
 	}
 	with, less := count(open(t, "", 1), alignedUNet())
-	if with[normalized] != 10 || with[joined] != 2 || with[sliced] != 4 || with[shared] != 14 {
+	if with[normalized] != 10 || with[joined] != 2 || with[sliced] != 4 || with[overwriting] != 14 {
 		t.Errorf("origins are %v", with)
 	}
 	without, more := count(unfused(t, "", 1), alignedUNet())
-	if len(without) != 1 || without[own] == 0 {
+	if len(without) != 1 || without[stored] == 0 {
 		t.Errorf("without fusion origins are %v", without)
 	}
 	if less*4 > more*3 {
@@ -302,11 +302,11 @@ func outputs(t *testing.T, e engine.Engine, p *plan.Program) map[string][]float6
 func TestFusionIsInvisible(t *testing.T) {
 	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
-			one, three, stored := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
+			one, three, plain := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
 			met := map[how]int{}
 			for seed := range uint64(60) {
 				p := newRandomProgram(seed)
-				want, got, again := outputs(t, stored, p), outputs(t, one, p), outputs(t, three, p)
+				want, got, again := outputs(t, plain, p), outputs(t, one, p), outputs(t, three, p)
 				for name := range want {
 					for i, v := range want[name] {
 						// Some are sums to 0, of values of about 1: they hold roundings alone.
@@ -320,7 +320,7 @@ func TestFusionIsInvisible(t *testing.T) {
 					met[o.how]++
 				}
 			}
-			for h := own; h <= shared; h++ {
+			for h := stored; h <= overwriting; h++ {
 				if met[h] < 10 {
 					t.Errorf("origin %d came up %d times: the programs show nothing of it", h, met[h])
 				}

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// The measurement of a peak.
+// Constants of the measurement of PeakFLOPS.
 const (
 	peakTries   = 5
 	peakTime    = 4 * time.Millisecond // of a try
@@ -16,12 +16,11 @@ const (
 	peakTiles   = 16                   // a call, all of the same rows
 )
 
-// PeakFLOPS measures how many floating-point operations a second the engine's
-// matrix kernel reaches on all of its threads at once with operands in cache: what a
-// convolution cannot exceed but by an algorithm with fewer operations
-// (Winograd's). It takes about 20 ms, and is the best of some tries, each by the
-// median of its calls: a processor that is taken away for part of a try lowers
-// nothing. Do not step meanwhile.
+// PeakFLOPS measures the floating-point operations per second of the engine's matrix
+// kernel, on all threads at once, with operands in the cache. Only an algorithm with
+// fewer operations, such as Winograd's, can exceed it. The measurement takes about
+// 20 ms. It returns the best of several tries, each from the median time of its calls,
+// so that interruptions do not lower the result. Do not call Step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
 	const depth = kernel.Lanes
 	set := &e.kernels.GEMM

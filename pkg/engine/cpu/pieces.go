@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// pieces lists the pieces of an activation.
+// pieces returns the pieces of memory that an activation consists of.
 func (l *loader) pieces(id int) []tensor.Piece {
 	o := &l.origins[id]
 	s := tensor.Folded(l.program.Tensors[id].Shape)
@@ -26,7 +26,7 @@ func (l *loader) pieces(id int) []tensor.Piece {
 		p := l.pieces(o.of[0])[0]
 		p.Norm = o.norm
 		return []tensor.Piece{p}
-	case shared:
+	case overwriting:
 		return l.pieces(o.of[0])
 	}
 	return []tensor.Piece{{Count: n, Data: l.data[id], Image: n * s[2] * s[3] * kernel.Lanes}}

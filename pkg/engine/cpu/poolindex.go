@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pairPools finds, for each gradient of a pooling, the pooling that computes
-// the maxima, and with them the index that the gradient needs.
-func (l *loader) pairPools() {
+// pairPoolings finds, for each gradient of a max pooling, the pooling that writes the
+// index of the maxima.
+func (l *loader) pairPoolings() {
 	kernels := l.program.Kernels
 	l.pooling = make([]int, len(kernels))
 	for at, k := range kernels {
@@ -27,7 +27,8 @@ func (l *loader) pairPools() {
 	}
 }
 
-// indexes lists the kernels that find maxima, and how long their indexes live.
+// indexes lists the kernels that write an index of maxima, and the lifetimes of the
+// indexes.
 func (l *loader) indexes() (kernels []int, lives []plan.Interval) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {

@@ -16,20 +16,20 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Profile is a window of training steps to look into.
+// Profile describes which training steps to record, and where to write the trace.
 type Profile struct {
 	First int // step, from 1
 	Steps int
-	// Trace is a file for the time of every kernel on every thread, as Chrome's
-	// trace viewer and Perfetto read it: a row a thread, and one each for the steps,
-	// the data (see Waited), the exchange of gradients and what is reduced meanwhile.
-	// Watching costs two readings of the clock a thread and kernel.
+	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto.
+	// It has one row per thread with the time of every kernel, and rows for the steps,
+	// the data (see Waited), the exchange of gradients and the reductions meanwhile.
+	// Recording reads the clock twice per thread and kernel.
 	Trace string
-	// Rank and World say whose trace it is among how many workers; World 0 is 1.
+	// Rank is the rank of this worker among World workers. A World of 0 means 1.
 	Rank, World int
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error that describes the first invalid field.
 func (p Profile) Validate() error {
 	switch {
 	case p.First < 1:
@@ -44,7 +44,7 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// KernelTime is what one kernel took in a profile.
+// KernelTime is the time of one kernel in a profile.
 type KernelTime struct {
 	Kernel       string // "conv", "adam"
 	Layer        string // "down.0.a.norm"
@@ -53,8 +53,8 @@ type KernelTime struct {
 	Milliseconds float64 // of all calls and threads
 }
 
-// Profile sets the window of the engine's training steps, which are those with a
-// backward pass. Call it before they begin.
+// Profile sets the window of training steps to record. Steps with a backward pass
+// count, from this call on.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (e *Engine) Profile(p Profile) error {
 	return nil
 }
 
-// KernelTimes are the kernels of the last profile, those that took longest first.
+// KernelTimes returns the times of the kernels in the last profile, the longest first.
 func (e *Engine) KernelTimes() []KernelTime {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
@@ -89,12 +89,12 @@ func (e *Engine) KernelTimes() []KernelTime {
 	return list
 }
 
-// profiler counts training steps and keeps the window's spans.
+// profiler counts training steps and keeps the spans of the window.
 type profiler struct {
 	mu     sync.Mutex
 	window Profile
-	step   int    // under way, from 1
-	ahead  []span // of the data, for the step that comes
+	step   int    // the current training step, from 1
+	ahead  []span // of the data row, for the next step
 	done   []span
 }
 
@@ -108,14 +108,14 @@ const (
 	partStep      = "step"
 )
 
-// trace is what an executable records of a step in the profile's window.
+// trace is what an executable records of a step.
 type trace struct {
-	on      bool     // the step is in the window
-	spans   []span   // beside those of the threads
+	on      bool     // the step is in the profile's window
+	spans   []span   // of rows that are not threads
 	threads [][]span // by worker
 }
 
-// span is a time in which a row of the trace did something.
+// span is a time in which a row of the trace was busy.
 type span struct {
 	name, layer, part string
 	row               int // thread; rowInput or rowExchange
@@ -123,7 +123,7 @@ type span struct {
 	took              time.Duration
 }
 
-// The rows that are no threads.
+// The rows that are not threads.
 const (
 	rowInput    = -1
 	rowExchange = -2
@@ -131,8 +131,8 @@ const (
 	rowStep     = -4
 )
 
-// watched opens the window for a training step of x where it is due. A step
-// that fails counts too.
+// watched begins a step: it switches the trace on if the step is a training step in the
+// profile's window. A step that fails counts too.
 func (x *executable) watched() {
 	p := &x.engine.profile
 	x.trace.on = false
@@ -151,7 +151,7 @@ func (x *executable) watched() {
 	}
 }
 
-// unwatched ends a training step, and writes the trace where the window ends.
+// unwatched ends a step. After the last step of the window it writes the trace.
 func (x *executable) unwatched() error {
 	if !x.trace.on {
 		return nil
@@ -186,15 +186,16 @@ func (x *executable) unwatched() error {
 	return p.write(len(x.workers), x.engine.Name())
 }
 
-// spent records what began at start and ends now in a row of its own.
+// spent records a span from start until now in a row that is not a thread.
 func (x *executable) spent(name, part string, row int, start time.Time) {
 	if x.trace.on || row == rowInput && x.engine.watches() {
 		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
 	}
 }
 
-// Waited records, in the data's row, that the next training step waited since
-// start for what name says; outside of a window it does nothing.
+// Waited records in the row of the data that the next training step has waited since
+// start, for example for the loader; name says for what. Outside of the profile's window
+// it does nothing.
 func (e *Engine) Waited(name string, start time.Time) {
 	if !e.watches() {
 		return
@@ -205,9 +206,9 @@ func (e *Engine) Waited(name string, start time.Time) {
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
-// reduced records when the buckets and statistics of a step that began at begin
-// were exchanged, where sync says it; it may know of steps before, too, whose
-// gradients are added up.
+// reduced records the reductions of buckets and statistics in the step that began at
+// begin, if sync knows their times. sync may also know reductions of earlier steps, whose
+// gradients are accumulated; they are left out.
 func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 	s, ok := sync.(engine.Reducing)
 	if !x.trace.on || !ok {
@@ -225,8 +226,8 @@ func (x *executable) reduced(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// watches says whether the next training step is one of the window's: inputs
-// are copied before it begins.
+// watches reports whether the next training step is in the window. Inputs are copied
+// before that step begins.
 func (e *Engine) watches() bool {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
@@ -246,7 +247,7 @@ func (x *executable) timed(t threads.Task, name, layer, part string) threads.Tas
 	return t
 }
 
-// traceEvent is a line of a trace, after the Trace Event Format of Chrome.
+// traceEvent is an event of a trace in Chrome's Trace Event Format.
 type traceEvent struct {
 	Name      string            `json:"name"`
 	Category  string            `json:"cat,omitempty"`
@@ -258,7 +259,7 @@ type traceEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// write writes the trace of the spans that are done.
+// write writes the spans in done to the trace's file.
 func (p *profiler) write(threads int, name string) error {
 	rank := p.window.Rank
 	meta := func(what string, row int, name string) traceEvent {
@@ -277,7 +278,7 @@ func (p *profiler) write(threads int, name string) error {
 		rows[r.row] = threads + 2 + i
 		lines = append(lines, meta("thread_name", rows[r.row], r.name))
 	}
-	var origin time.Time // the first thing that is in the trace
+	var origin time.Time // the start of the first span
 	if len(p.done) > 0 {
 		origin = p.done[0].start
 	}

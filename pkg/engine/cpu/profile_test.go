@@ -17,7 +17,7 @@ import (
 )
 
 // TestProfile: a trace has the window's steps alone, every kernel on a row of its
-// thread, the inputs, the exchange and the optimiser.
+// thread, the inputs, the exchange and the optimizer.
 func TestProfile(t *testing.T) {
 	e, ok := open(t, "", 2).(*Engine)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// TestStepAllocates: nothing, once the optimiser's slots are there.
+// TestStepAllocates: nothing, once the optimizer's slots are there.
 func TestStepAllocates(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		g, p := lowered(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true})

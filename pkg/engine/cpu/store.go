@@ -9,26 +9,26 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// region is where a persistent tensor lies in a flat buffer.
+// region is the place of a persistent tensor in a flat buffer.
 type region struct {
 	offset int // floats
 	shape  []int
 	layout tensor.Layout
 }
 
-// size is the number of floats of r, the layout's padding included.
+// size returns the number of floats of r, including padding.
 func (r region) size() int { return r.layout.Size(r.shape) }
 
-// store holds what outlives a step: parameters, states and optimiser slots.
-// Executables that share have one store.
+// store holds parameters, states and optimizer slots, which keep their values from step
+// to step. Several executables may share one store.
 type store struct {
 	params, states     []float32
 	paramAt, stateAt   map[string]region
-	paramSeq, stateSeq []string             // names, in the program's order
-	slots              map[string][]float32 // by the slot's name; laid out as params
+	paramSeq, stateSeq []string             // names in the order of the program
+	slots              map[string][]float32 // by slot; each has the layout of params
 }
 
-// The optimiser's slots, as they are named in "optimizer.<slot>.<param>".
+// The optimizer's slots, as they are named in "optimizer.<slot>.<param>".
 const (
 	slotM        = "m"
 	slotV        = "v"
@@ -38,8 +38,8 @@ const (
 // slotNames lists the slots in the order of Names.
 func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
 
-// paramOrder lists the program's parameters as they lie in the flat buffers:
-// bucket after bucket, in a bucket as they become final, then those without.
+// paramOrder returns the order of the program's parameters in the flat buffers: bucket
+// after bucket, in the order of the bucket, then the parameters without a bucket.
 func paramOrder(p *plan.Program) []int {
 	var order []int
 	seen := make([]bool, len(p.Params))
@@ -118,7 +118,7 @@ func (s *store) covers(p *plan.Program, layouts []tensor.Layout) error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimiser slot and makes it, zero, where
+// slot returns the flat buffer of an optimizer slot. It makes the buffer, all zeros, if
 // it does not exist yet.
 func (s *store) slot(name string) []float32 {
 	if s.slots[name] == nil {
@@ -127,13 +127,13 @@ func (s *store) slot(name string) []float32 {
 	return s.slots[name]
 }
 
-// view is the part of a flat buffer that r names.
+// view returns the part of a flat buffer that r describes.
 func (r region) view(flat []float32) []float32 {
 	n := r.size()
 	return flat[r.offset : r.offset+n : r.offset+n]
 }
 
-// bytes is the memory of s.
+// bytes returns the size of the memory of s.
 func (s *store) bytes() int64 {
 	n := len(s.params) + len(s.states)
 	for _, b := range s.slots {

@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// UseWinograd reports whether a convolution is computed by Winograd's method:
+// UseWinograd reports whether a convolution is computed with Winograd's algorithm.
 // method is engine.Options.Convolution.
 func UseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
 	if method == "direct" || stride != [3]int{1, 1, 1} ||
@@ -15,21 +15,19 @@ func UseWinograd(method string, large, small, weights tensor.Operand, stride, pa
 	return method == "winograd" || winogradPays(large, small, weights)
 }
 
-// Costs of the transforms in multiplications and additions of the matrix
-// kernel, from the times of each on one core (BenchmarkConvolution's maps of
-// 8×8): those of a tile's input and output by channel, and that of a weight,
-// which is greater where its points must go to memory and back.
+// Costs of the transforms, in multiplications and additions of the matrix kernel. They
+// were measured on one core with BenchmarkConvolution's maps of 8×8.
 const (
-	inputCost     = 500
-	outputCost    = 250
-	weightCost    = 300
-	farWeightCost = 1600
-	nearBytes     = 16 << 20
+	inputCost     = 500      // of a tile's inputs, per channel
+	outputCost    = 250      // of a tile's outputs, per channel
+	weightCost    = 300      // of a weight whose points stay in the cache
+	farWeightCost = 1600     // of a weight whose points are written to memory
+	nearBytes     = 16 << 20 // greatest size of transformed weights that stay in the cache
 )
 
-// winogradPays says whether a convolution is expected to take less time by
-// tiles than product by product: that is, whether there are enough tiles to pay
-// for the weights' transform, and enough channels to pay for the tiles'.
+// winogradPays reports whether Winograd's algorithm is expected to take less time than
+// the direct one: whether there are enough tiles to pay for the transform of the
+// weights, and enough channels to pay for the transforms of the tiles.
 func winogradPays(large, small, weights tensor.Operand) bool {
 	c, k := large.Shape[1], small.Shape[1]
 	if min(c, k) <= flatChannels {
@@ -40,7 +38,7 @@ func winogradPays(large, small, weights tensor.Operand) bool {
 	t := newTiling(images, large.Space, depth)
 	tiles, inside := t.count*t.depth, 0
 	for z := range t.depth {
-		first, end := t.within(z)
+		first, end := t.tapsInside(z)
 		inside += t.count * (end - first)
 	}
 	direct := depth * kernel.Taps * c * k * images * tensor.Elements(large.Space[:])

@@ -7,67 +7,67 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// flatChannels is the greatest number of input channels for which steps are
-// taken channel by channel, so that a first layer or the gradient of a head
-// does not multiply seven channels of padding.
+// flatChannels is the greatest number of input channels for which a step of the
+// matrix kernel is one channel, not eight. A first layer, or the gradient of a last
+// one, then does not multiply seven channels of padding.
 const flatChannels = 4
 
-// weightBudget is the number of bytes of weights that a pass over a block's
-// pixels uses again and again; with a row of inputs they fit the first-level
-// cache.
+// weightBudget is the number of bytes of weights per pass over a block's pixels.
+// Together with a row of inputs they fit into the first-level cache.
 const weightBudget = 18 * 1024
 
-// convolution computes y = Σ taps of x with weights (+ bias): cross-correlations
-// and their transposes alike, over two or three spatial dimensions.
+// Direct computes a convolution (a cross-correlation) or a transposed convolution
+// product by product, over two or three spatial dimensions.
 type Direct struct {
 	ws               *workspace.Workspace
 	in, weights, out tensor.Operand
-	bias             []float32 // nil without bias
-	transposed       bool      // weights are [in,out,…], not [out,in,…]
-	flat             bool      // a step is one channel, not eight
-	once             bool      // a transposed one's weights are laid out anew for all phases at once
-	packed           int       // float of a worker's scratch where weights are laid out anew, −1 where they serve as they are
+	bias             []float32 // nil if there is none
+	transposed       bool      // the weights are [in,out,…], not [out,in,…]
+	flat             bool      // a step of the matrix kernel is one channel, not eight
+	packOnce         bool      // the weights are copied to a new layout once for all phases
+	packedAt         int       // index in scratch memory of the copied weights, −1 if they are read in place
 	window           window
-	taps             int // of the window
+	taps             int // number of weights of the window
 	phases           []convPhase
-	groups           int              // parts that the output channels are cut in
-	tally            *workspace.Tally // of the output, nil where none is asked for
+	groups           int                   // number of groups of output channels
+	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 }
 
-// convPhase is the outputs of one combination of the axes' phases.
+// convPhase is the outputs that one phase of each axis selects.
 type convPhase struct {
-	first              int // float of the first output in its plane
+	first              int // index of the first output in its plane, in floats
 	slices, rows, cols int
 	taps               []tap3
-	table              []int32 // rows of a full block, in tiles
-	steps              []int32 // of kernel.GEMMFunc
-	chunk              int     // steps of one pass
+	table              []int32 // rows of a full block, see kernel.TileTable
+	steps              []int32 // steps of the matrix kernel, see kernel.GEMMFunc
+	chunk              int     // number of steps per pass
 }
 
 // tap3 is a tap in three dimensions.
 type tap3 struct{ slice, row, col, index int }
 
-// newConvolution prepares the convolution of in with weights into out. bias may
-// be nil. The axes say whether it is a cross-correlation or a transpose.
+// NewDirect prepares the convolution of in with weights, written to out. bias may be
+// nil. The axes of s determine whether it is a cross-correlation or its transpose;
+// transposed says that the weights are [in,out,…].
 func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s space, transposed bool) *Direct {
 	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= flatChannels, taps: s.taps()}
 	set := &ws.Set.GEMM
 	s = s.cutting(in, set.Rows)
 	c.window = newWindow(ws.Set, in, s, blockPixels, !transposed)
-	c.once = (transposed || set.Joined) && !c.flat && s.isCut()
+	c.packOnce = (transposed || set.Joined) && !c.flat && s.isCut()
 	scratch, chunk := c.window.scratch(), 0
 	s.eachPhase(func(d, h, w axisPhase) {
 		p := c.phase(d, h, w)
 		chunk = max(chunk, p.chunk)
 		c.phases = append(c.phases, p)
 	})
-	c.packed = -1
+	c.packedAt = -1
 	switch {
-	case c.once:
-		c.packed = scratch
+	case c.packOnce:
+		c.packedAt = scratch
 		scratch += set.Blocks * tensor.Blocks(in.Shape[1]) * c.taps * lanes * lanes
 	case c.flat || transposed || set.Joined:
-		c.packed = scratch
+		c.packedAt = scratch
 		scratch += set.Blocks * chunk * c.depth() * lanes
 	}
 	ws.NeedScratch(scratch)
@@ -79,7 +79,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	return c
 }
 
-// depth is the number of channels of a step.
+// depth returns the number of channels per step.
 func (c *Direct) depth() int {
 	if c.flat {
 		return 1
@@ -87,13 +87,13 @@ func (c *Direct) depth() int {
 	return lanes
 }
 
-// phase builds the tables of one phase.
+// phase builds the tables for a phase of each axis.
 func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
 	v, set := &c.window, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
 	sliceOut := c.out.Space[1] * rowOut
 	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
-	p.taps = joinTaps(pd.taps, ph.taps, pw.taps, c.weights.Space)
+	p.taps = combineTaps(pd.taps, ph.taps, pw.taps, c.weights.Space)
 	if c.flat {
 		for _, t := range p.taps {
 			for k := range c.in.Shape[1] {
@@ -108,7 +108,7 @@ func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
 		for k := range v.channels {
 			for _, t := range p.taps {
 				weights := (k*c.taps + t.index) * tile
-				if (c.transposed || set.Joined) && !c.once {
+				if (c.transposed || set.Joined) && !c.packOnce {
 					weights = len(p.steps) / 2 % p.chunk * tile
 				}
 				p.steps = append(p.steps, int32(k*v.plane*4+v.offset(t.slice, t.row, t.col)), int32(weights))
@@ -126,8 +126,9 @@ func (c *Direct) phase(pd, ph, pw axisPhase) convPhase {
 	return p
 }
 
-// joinTaps are the taps of a window of three dimensions.
-func joinTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
+// combineTaps returns the taps of a window in three dimensions from those of its
+// axes.
+func combineTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
 	for _, a := range d {
 		for _, b := range h {
 			for _, c := range w {
@@ -138,28 +139,30 @@ func joinTaps(d, h, w []tap, kernel [3]int) (list []tap3) {
 	return list
 }
 
-// Tasks are the convolution's parts: blocks of pixels by groups of output channels.
+// Tasks returns the task that computes the convolution. An item is a group of output
+// channels of a block of pixels.
 func (c *Direct) Tasks() []threads.Task {
 	return []threads.Task{{Items: c.window.blocks() * c.groups, Run: c.run}}
 }
 
-// TakeTally asks for the statistics of the output, a part of which is a block.
-// Where a block's outputs are not next to each other there are none.
-func (c *Direct) TakeTally() *workspace.Tally {
+// TakeStatistics makes the convolution take the statistics of its output while this
+// is in the cache, with one part per block. It returns nil if it cannot, because a
+// block's outputs are not adjacent.
+func (c *Direct) TakeStatistics() *workspace.Statistics {
 	if len(c.phases) != 1 && !c.window.whole() {
 		return nil
 	}
-	c.tally = &workspace.Tally{Channels: tensor.Blocks(c.out.Shape[1])}
+	c.statistics = &workspace.Statistics{Channels: tensor.Blocks(c.out.Shape[1])}
 	for b := range c.window.blocks() {
 		p := c.window.part(b)
 		_, pixels := c.outputs(p)
-		c.tally.Pixels = append(c.tally.Pixels, p.images*pixels)
+		c.statistics.Pixels = append(c.statistics.Pixels, p.images*pixels)
 	}
-	c.ws.NeedTallies(c.tally.Size())
-	return c.tally
+	c.ws.NeedStatistics(c.statistics.Size())
+	return c.statistics
 }
 
-// outputs are a block's outputs in a plane: the first, and how many.
+// outputs returns the first output of a block in a plane, and their number.
 func (c *Direct) outputs(p part) (first, pixels int) {
 	if c.window.whole() {
 		return 0, c.out.Plane() / lanes
@@ -168,17 +171,17 @@ func (c *Direct) outputs(p part) (first, pixels int) {
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// count takes the statistics of block b's output blocks [k0, k1), which have
-// just been written and are in the cache.
-func (c *Direct) count(b int, p part, k0, k1 int) {
+// measure takes the statistics of block b's output blocks [k0, k1), which have just
+// been written and are in the cache.
+func (c *Direct) measure(b int, p part, k0, k1 int) {
 	at, pixels := c.outputs(p)
 	for k := k0; k < k1; k++ {
 		for i := range p.images {
 			y, _ := c.out.Block(p.n0+i, k)
 			y = y[at*lanes:]
-			to := c.ws.Tallies[c.tally.At(b, k):]
+			to := c.ws.Partial[c.statistics.At(b, k):]
 			if i == 0 {
-				to = c.tally.Begin(c.ws.Tallies, b, k, y)
+				to = c.statistics.Begin(c.ws.Partial, b, k, y)
 			}
 			c.ws.Set.Deviations(&y[0], pixels, &to[0])
 		}
@@ -201,21 +204,21 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
 		for k := k0; k < k1; {
 			wide := c.ws.Set.GEMM.Wide(k1 - k)
-			if c.once {
-				c.packAll(w.Scratch[c.packed:], k, wide)
+			if c.packOnce {
+				c.packAll(w.Scratch[c.packedAt:], k, wide)
 			}
 			for i := range c.phases {
 				c.runPhase(w, &c.phases[i], x, p, k, wide)
 			}
 			k += wide
 		}
-		if c.tally != nil {
-			c.count(b, p, k0, k1)
+		if c.statistics != nil {
+			c.measure(b, p, k0, k1)
 		}
 	}
 }
 
-// runPhase computes output blocks k to k+wide−1 of a phase in block p.
+// runPhase computes output blocks [k, k+wide) of a phase in block p.
 func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p part, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
@@ -241,18 +244,18 @@ func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p part, 
 	}
 }
 
-// chunk returns the weights of steps [s, s+n) of a phase for output blocks k to
-// k+wide−1, and what kernel.GEMMFunc calls wNext, in floats.
+// chunk returns the weights of steps [s, s+n) of a phase for output blocks
+// [k, k+wide), and the parameter wNext of kernel.GEMMFunc in floats.
 func (c *Direct) chunk(w *threads.Worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
 	all := c.window.channels * c.taps * lanes * lanes
 	switch {
-	case c.packed < 0:
+	case c.packedAt < 0:
 		return c.weights.Data[k*all:], all
-	case c.once:
-		return w.Scratch[c.packed:], all
+	case c.packOnce:
+		return w.Scratch[c.packedAt:], all
 	}
 	next = n * c.depth() * lanes
-	to := w.Scratch[c.packed:][:wide*next]
+	to := w.Scratch[c.packedAt:][:wide*next]
 	from, step := c.packing(next, wide)
 	for v := range min(wide, len(to)) { // a phase may have no steps
 		if c.flat {
@@ -267,8 +270,8 @@ func (c *Direct) chunk(w *threads.Worker, f *convPhase, k, wide, s, n int) (weig
 	return to, next
 }
 
-// packing is how weights are laid out anew for wide output blocks of next floats
-// each: the floats from block to block, and from vector to vector of a block.
+// packing returns the layout of copied weights, for wide output blocks of next floats
+// each: the distance of blocks, and the distance of a block's vectors, in floats.
 func (c *Direct) packing(next, wide int) (from, step int) {
 	if c.ws.Set.GEMM.Joined {
 		return lanes, wide * lanes
@@ -276,7 +279,7 @@ func (c *Direct) packing(next, wide int) (from, step int) {
 	return next, lanes
 }
 
-// packAll lays out all weights for output blocks k to k+wide−1.
+// packAll copies all weights for output blocks [k, k+wide).
 func (c *Direct) packAll(to []float32, k, wide int) {
 	all := c.window.channels * c.taps
 	from, step := c.packing(all*lanes*lanes, wide)
@@ -289,7 +292,7 @@ func (c *Direct) packAll(to []float32, k, wide int) {
 	}
 }
 
-// packSteps lays out n steps from s on for output block k.
+// packSteps copies the weights of steps [s, s+n) for output block k.
 func (c *Direct) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 	taps := max(1, len(f.taps))
 	j, t := s/taps, s%taps
@@ -301,8 +304,8 @@ func (c *Direct) packSteps(to []float32, f *convPhase, k, s, n, step int) {
 	}
 }
 
-// packTile lays out the tile of 8×8 weights from input block j to output block k
-// at a tap, its vectors step floats apart.
+// packTile copies the tile of 8×8 weights from input block j to output block k at a
+// tap; the copy's vectors are step floats apart.
 func (c *Direct) packTile(to []float32, j, k, tap, step int) {
 	const tile = lanes * lanes
 	if c.transposed {
@@ -313,8 +316,8 @@ func (c *Direct) packTile(to []float32, j, k, tap, step int) {
 	}
 }
 
-// packFlat lays out all steps for output block k, without the padding of the
-// few input channels.
+// packFlat copies the weights of all steps for output block k, without the padding
+// of the input channels.
 func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
@@ -333,8 +336,8 @@ func (c *Direct) packFlat(to []float32, f *convPhase, k, step int) {
 	}
 }
 
-// SpaceOf is the axes of a convolution from its large side to its small one
-// (see convolve), or of its transpose.
+// SpaceOf returns the axes of a convolution from its large side (the input of a
+// convolution) to its small side, or those of its transpose.
 func SpaceOf(large, small, weights tensor.Operand, stride, pad [3]int, transposed bool) (s space) {
 	for i := range s {
 		l, m, k := large.Space[i], small.Space[i], weights.Space[i]

@@ -7,43 +7,45 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// weightPixels bounds the outputs whose products are summed in one pass.
+// weightPixels is the greatest number of outputs per block.
 const weightPixels = 2048
 
-// weightBytes bounds the gradients of a group of input channels, so that they
-// stay in the second-level cache from block to block.
+// weightBytes is the greatest size of the gradients of a group of input channels.
+// They stay in the second-level cache from block to block.
 const weightBytes = 512 * 1024
 
-// weightGradient computes dw[k,c,r,s] = Σ over n, i, j of dy[n,k,i,j] ·
-// x[n,c,i·stride−pad+r,j·stride−pad+s], and the same with three spatial
-// dimensions. To the matrix kernel the weights' (c,r,s) are the rows, the pixels
-// the steps, and dy the weights.
+// DirectGradient computes the gradient of a convolution's weights product by product,
+//
+//	dw[k,c,r,s] = Σ over n, i, j of dy[n,k,i,j] · x[n,c,i·stride−pad+r,j·stride−pad+s],
+//
+// and the same with three spatial dimensions. In the matrix kernel the weights (c,r,s)
+// are the rows, the pixels are the steps, and dy takes the place of the weights.
 type DirectGradient struct {
 	ws        *workspace.Workspace
 	dy, dw    tensor.Operand
 	channels  int // of the input
 	taps      int // of the window
 	window    window
-	flat      bool // few input channels: only the real ones are rows
-	dead      bool // some taps never meet the input: their gradient is zero
+	flat      bool // there are few input channels: padding is no row of the matrix kernel
+	dead      bool // some taps never reach the input: their gradient is zero
 	classes   []weightClass
 	group     int // channel blocks of a group
 	groups    int
-	parts     int // that a group's rows are cut in
-	dyScratch int // where a worker's copy of dy begins, −1 when dy is read in place
-	joinedAt  int // where a worker joins several blocks of dy, if the matrix kernel needs it
+	parts     int // number of parts of a group's rows
+	dyScratch int // index in scratch memory of a copy of dy, −1 if dy is read in place
+	joinedAt  int // index in scratch memory of joined blocks of dy, see kernel.GEMM.Joined
 }
 
-// weightClass is the taps that are inside the input for the same outputs; where
-// the axes are not cut there is one for all, and a halo.
+// weightClass is the taps that are inside the input for the same outputs. If the
+// axes are not cut, there is one class, and windows have a halo.
 type weightClass struct {
 	taps  []tap3
-	box   [3]axisPhase // outputs: from first on, count of them
-	table []int32      // rows of a group of channel blocks, in tiles
-	steps []int32      // outputs of a block
+	box   [3]axisPhase // the outputs: count of them, beginning with first
+	table []int32      // rows of a group of channel blocks, see kernel.TileTable
+	steps []int32      // one step per output of a block
 }
 
-// newWeightGradient prepares the gradient dw of a convolution from in to an
+// NewDirectGradient prepares the gradient dw of a convolution from in to an
 // output with gradient dy.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s space) *DirectGradient {
 	channels := tensor.Blocks(in.Shape[1])
@@ -54,7 +56,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s spa
 	g.groups = 1
 	units := g.units()
 	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
-	large := g.window.blocks() > 1 && bytes > weightBytes // what one block adds is not read again
+	large := g.window.blocks() > 1 && bytes > weightBytes // a block's sums do not stay in the cache
 	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > weightBytes) {
 		g.groups++
 	}
@@ -82,7 +84,7 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s spa
 	return g
 }
 
-// classify sorts the taps by the outputs that they are inside the input for.
+// classify divides the taps into classes.
 func (g *DirectGradient) classify(s space, cut bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
@@ -107,20 +109,20 @@ func (g *DirectGradient) classify(s space, cut bool) {
 	for _, d := range lists[0] {
 		for _, h := range lists[1] {
 			for _, w := range lists[2] {
-				c := weightClass{box: [3]axisPhase{d, h, w}, taps: joinTaps(d.taps, h.taps, w.taps, g.dw.Space)}
+				c := weightClass{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
 				live += len(c.taps)
 				g.classes = append(g.classes, c)
 			}
 		}
 	}
 	g.dead = live < g.taps
-	if len(g.classes) == 0 { // no tap meets the input
+	if len(g.classes) == 0 { // no tap reaches the input
 		g.classes = []weightClass{{}}
 	}
 }
 
-// tabulate builds a class's tables: where a weight's inputs begin in the window
-// and where its gradient lies, and the outputs' distances.
+// tabulate builds the tables of a class: for each weight the offsets of its first
+// input and of its gradient, and for each output the offset of its input.
 func (g *DirectGradient) tabulate(c *weightClass) {
 	v, taps := &g.window, len(c.taps)
 	perTap := lanes
@@ -139,7 +141,8 @@ func (g *DirectGradient) tabulate(c *weightClass) {
 	}
 }
 
-// clipped is the size of a class's outputs in a block of so many slices and rows.
+// clipped returns the size of a class's outputs in a block with the given numbers of
+// slices and rows.
 func (g *DirectGradient) clipped(c *weightClass, slices, rows int) (d, h, w int) {
 	if g.window.d.isCut { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
@@ -147,7 +150,8 @@ func (g *DirectGradient) clipped(c *weightClass, slices, rows int) (d, h, w int)
 	return min(slices, c.box[0].count), min(rows, c.box[1].count), c.box[2].count
 }
 
-// rows is the number of rows of a class and so many channel blocks.
+// rows returns the number of rows of the matrix kernel for a class and the given
+// number of channel blocks.
 func (g *DirectGradient) rows(c *weightClass, channels int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
@@ -155,26 +159,26 @@ func (g *DirectGradient) rows(c *weightClass, channels int) int {
 	return channels * len(c.taps) * lanes
 }
 
-// Tasks are the gradient's parts: rows of a group of input channels, by units
-// of output blocks.
+// Tasks returns the tasks that compute the gradient. An item is a part of the rows of
+// a group of input channels, for one unit of output blocks.
 func (g *DirectGradient) Tasks() []threads.Task {
 	run := threads.Task{Items: g.groups * g.parts * g.units(), Run: g.run}
 	if !g.cleared() {
 		return []threads.Task{run}
 	}
-	// Rows of padding, and of taps that meet nothing, are not computed: what they
-	// hold must be cleared.
+	// Rows of padding, and of taps that never reach the input, are not computed but
+	// cleared.
 	dw := g.dw.Data
 	return []threads.Task{{Items: tensor.CeilDiv(len(dw), workspace.PieceFloats), Run: func(_ *threads.Worker, lo, hi int) {
 		clear(dw[lo*workspace.PieceFloats : min(len(dw), hi*workspace.PieceFloats)])
 	}}, run}
 }
 
-// cleared says whether the gradients are zero at first, and all is added to them.
+// cleared reports whether dw is cleared first and every block is added to it.
 func (g *DirectGradient) cleared() bool { return g.flat || g.dead }
 
-// units is the number of units of output blocks, of as many blocks as a tile of
-// the matrix kernel has at most.
+// units returns the number of units of output blocks. A unit is the greatest number
+// of blocks that a tile of the matrix kernel computes.
 func (g *DirectGradient) units() int {
 	return tensor.CeilDiv(tensor.Blocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
@@ -190,8 +194,8 @@ func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// runPart computes units [from, to) of output blocks for a part of the rows of
-// a group of input channels, block after block, so that a block's inputs and
+// runPart computes units [from, to) of output blocks for a part of the rows of a
+// group of input channels. It proceeds block by block, so that a block's inputs and
 // gradients are read while they are in the cache.
 func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.window, &g.ws.Set.GEMM
@@ -220,9 +224,9 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	}
 }
 
-// gradients returns the block's dy of a class's outputs and of output blocks k to
-// k+wide−1, pixel after pixel, what kernel.GEMMFunc calls wNext, in floats, and the
-// number of pixels.
+// gradients returns dy of a class's outputs in block p for output blocks [k, k+wide),
+// pixel after pixel, the parameter wNext of kernel.GEMMFunc in floats, and the number
+// of pixels.
 func (g *DirectGradient) gradients(w *threads.Worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
 	dy, next, pixels = g.blockGradients(w, c, p, k, wide)
 	switch {
@@ -238,13 +242,13 @@ func (g *DirectGradient) gradients(w *threads.Worker, c *weightClass, p part, k,
 	return to, wide * lanes, pixels
 }
 
-// blockGradients returns the block's dy of a class's outputs and of output blocks
-// k to k+wide−1, pixel after pixel, the number of floats from block to block, and
-// the number of pixels.
+// blockGradients returns dy of a class's outputs in block p for output blocks
+// [k, k+wide), pixel after pixel, the distance of output blocks in floats, and the
+// number of pixels.
 func (g *DirectGradient) blockGradients(w *threads.Worker, c *weightClass, p part, k, wide int) (dy []float32, next, pixels int) {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	at := ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first
-	// The outputs in a plane are runs of pixels that are next to each other.
+	// The outputs in a plane are runs of adjacent pixels.
 	slices, height, run := g.clipped(c, p.slices, p.rows)
 	if run == cols {
 		run, height = run*height, 1

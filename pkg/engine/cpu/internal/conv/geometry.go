@@ -7,39 +7,41 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// axis describes a convolution along one spatial dimension as a sum over taps.
-// Outputs fall into phases: output first + q·stepOut, 0 ≤ q < count, of a phase
-// is the sum over the phase's taps of weight[index] · input[q·stepIn + shift],
-// with zeros where that is outside the input.
+// axis describes a convolution along one spatial dimension. The outputs are divided
+// into phases. Output first + q·stepOut of a phase, 0 ≤ q < count, is the sum over the
+// phase's taps of weight[index] · input[q·stepIn + shift], where inputs outside of
+// the map are 0.
 //
 // A cross-correlation has one phase. Its transpose (backward data, transposed
-// convolution) with stride s has s of them, each with the taps that reach it,
-// so that no work is spent on the zeros between strides. Cut (see cut), each has
-// more, none of which reaches outside.
+// convolution) with stride s has s phases, each with the taps that reach its outputs,
+// so that no zeros between strides are multiplied. After cut there are more phases,
+// whose taps are all inside the input.
 type axis struct {
 	in, out         int // lengths
-	kernel          int // length of the window, taps that reach nothing included
+	kernel          int // length of the window
 	stepIn, stepOut int
 	phases          []axisPhase
 	low, high       int // least and greatest shift of any tap
-	count           int // greatest count of any phase
-	reach           int // inputs from 0 on that the outputs take
+	count           int // greatest count of all phases
+	reach           int // end of the inputs that the outputs depend on
 	isCut           bool
 }
 
+// axisPhase is the outputs of an axis that have the same taps.
 type axisPhase struct {
 	first, count int
 	taps         []tap
 }
 
-// tap is one weight along a dimension.
+// tap is one weight along a dimension; see axis.
 type tap struct{ shift, index int }
 
-// space is the axes of depth, height and width. A map of two dimensions has a
-// depth of 1.
+// Space is the axes of depth, height and width. A map of two dimensions has a depth
+// of 1.
 type space [3]axis
 
-// gatherAxis is a cross-correlation: output o takes input o·stride − pad + r.
+// gatherAxis returns the axis of a cross-correlation: output o depends on the inputs
+// o·stride − pad + r.
 func gatherAxis(in, out, kernel, stride, pad int) axis {
 	p := axisPhase{count: out}
 	for r := range kernel {
@@ -48,9 +50,9 @@ func gatherAxis(in, out, kernel, stride, pad int) axis {
 	return axis{in: in, out: out, kernel: kernel, stepIn: stride, stepOut: 1, phases: []axisPhase{p}}.bounded()
 }
 
-// scatterAxis is the transpose of a cross-correlation: input i goes to output
-// i·stride − pad + r, which is to say that output o takes input (o + pad − r)/stride
-// for those r that leave no remainder.
+// scatterAxis returns the axis of a transposed cross-correlation: input i is added to
+// the outputs i·stride − pad + r. Output o depends on the inputs (o + pad − r)/stride
+// for all r for which the quotient is an integer.
 func scatterAxis(in, out, kernel, stride, pad int) axis {
 	a := axis{in: in, out: out, kernel: kernel, stepIn: 1, stepOut: stride}
 	for f := range min(stride, out) {
@@ -65,7 +67,8 @@ func scatterAxis(in, out, kernel, stride, pad int) axis {
 	return a.bounded()
 }
 
-// valid are the outputs q, lo ≤ q < hi, of a phase for which a tap is inside the input.
+// valid returns the outputs of a phase, lo ≤ q < hi, for which tap t is inside the
+// input.
 func (a axis) valid(p axisPhase, t tap) (lo, hi int) {
 	if t.shift < 0 {
 		lo = tensor.CeilDiv(-t.shift, a.stepIn)
@@ -76,8 +79,8 @@ func (a axis) valid(p axisPhase, t tap) (lo, hi int) {
 	return lo, max(lo, min(p.count, (a.in-1-t.shift)/a.stepIn+1))
 }
 
-// bounded leaves out the taps that never reach the input, and fills in what
-// follows from the phases.
+// bounded returns the axis without taps that never reach the input, with the fields
+// that follow from the phases.
 func (a axis) bounded() axis {
 	first := true
 	a.count, a.reach = 0, 0
@@ -96,8 +99,8 @@ func (a axis) bounded() axis {
 	return a
 }
 
-// cut parts the phases so that each has the taps alone that are inside the input
-// for all of its outputs: neither a halo nor products with its zeros are needed.
+// cut divides the phases further, so that the taps of a phase are inside the input
+// for all of its outputs. Then no halo is needed and no zeros are multiplied.
 func (a axis) cut() axis {
 	var parts []axisPhase
 	for _, p := range a.phases {
@@ -122,10 +125,11 @@ func (a axis) cut() axis {
 	return a.bounded()
 }
 
-// inside says whether no tap of any output falls outside the input.
+// inside reports whether all taps of all outputs are inside the input.
 func (a axis) inside() bool { return a.low >= 0 && a.reach <= a.in }
 
-// extent is the number of inputs that count successive q of every phase reach.
+// extent returns the number of inputs that count successive outputs of every phase
+// depend on.
 func (a axis) extent(count int) int {
 	if a.isCut {
 		return max(1, a.reach-a.low) // all of them: blocks are whole images
@@ -133,22 +137,22 @@ func (a axis) extent(count int) int {
 	return (count-1)*a.stepIn + a.high - a.low + 1
 }
 
-// cut is the space with every axis cut.
+// cut returns the space with every axis cut.
 func (s space) cut() space { return space{s[0].cut(), s[1].cut(), s[2].cut()} }
 
-// inside says whether no tap of any output falls outside the input.
+// inside reports whether all taps of all outputs are inside the input.
 func (s space) inside() bool { return s[0].inside() && s[1].inside() && s[2].inside() }
 
-// isCut says whether the axes are cut.
+// isCut reports whether the axes are cut.
 func (s space) isCut() bool { return s[0].isCut }
 
-// count is the number of outputs of the largest phase.
+// count returns the number of outputs of the largest phase.
 func (s space) count() int { return s[0].count * s[1].count * s[2].count }
 
-// outputs is the number of outputs of all phases.
+// outputs returns the number of outputs of all phases.
 func (s space) outputs() int { return s[0].out * s[1].out * s[2].out }
 
-// taps is the number of weights of the window.
+// taps returns the number of weights of the window.
 func (s space) taps() int { return s[0].kernel * s[1].kernel * s[2].kernel }
 
 // eachPhase calls f for every combination of the axes' phases.
@@ -162,8 +166,9 @@ func (s space) eachPhase(f func(d, h, w axisPhase)) {
 	}
 }
 
-// cost is what a channel of so many images takes, in rows of the matrix kernel:
-// a tile of few rows takes as long as one of leastRows, and full ones have so many.
+// cost estimates the work for a channel of the given number of images, in rows of the
+// matrix kernel. A full tile has most rows; a tile with few rows takes as long as one
+// with leastRows.
 func (s space) cost(images, most int) (sum int) {
 	const leastRows = 4
 	s.eachPhase(func(d, h, w axisPhase) {
@@ -177,8 +182,8 @@ func (s space) cost(images, most int) (sum int) {
 	return sum
 }
 
-// cutting returns the space, cut where that is less work for tiles of so many
-// rows: where images are small, so that much of a window lies outside of them.
+// cutting returns the space, cut if that is less work for tiles of the given number
+// of rows. It is for small images, since a large part of a window is outside of them.
 func (s space) cutting(in tensor.Operand, rows int) space {
 	const worth = 0.92
 	if s.inside() || tensor.Blocks(in.Shape[1])*in.Plane() > 4*blockFloats || s.outputs() > cutPixels {
@@ -191,42 +196,41 @@ func (s space) cutting(in tensor.Operand, rows int) space {
 	return c
 }
 
-// window is a block of an activation with a zero halo around it where the taps
-// reach outside, in a worker's scratch memory; without a halo it is the
-// activation itself.
+// window divides an activation into blocks and loads them. A block is copied to a
+// worker's scratch memory with a halo of zeros where taps reach outside of the input;
+// if there is no halo, it is read in place.
 type window struct {
 	in       tensor.Operand
 	kernels  *kernel.Set
 	d, h, w  axis
-	channels int  // blocks of eight
-	direct   bool // the activation itself: nothing is copied
-	images   int  // of a block
-	slices   int  // q slices of a block
-	rows     int  // q rows of a block
-	depth    int  // slices of inputs in a block
-	height   int  // rows of inputs in a block
-	width    int  // pixels of a row
-	size     int  // floats of a channel block of an image
+	channels int  // in blocks
+	direct   bool // blocks are read in place
+	images   int  // images per block
+	slices   int  // output slices per block and phase
+	rows     int  // output rows per block and phase
+	depth    int  // input slices per block
+	height   int  // input rows per block
+	width    int  // input pixels per row
+	size     int  // floats per channel block of an image
 	plane    int  // floats from a channel block to the next
 	image    int  // floats from an image to the next
 }
 
-// Sizes of a block, found by measurement on a processor with 32 KiB and 1 MiB
-// of first and second level cache; they affect speed alone.
+// Sizes of a block, measured to be fast on a processor with 32 KiB of first-level and
+// 1 MiB of second-level cache. They do not change results.
 const (
-	blockPixels  = 2048      // outputs of a phase; rows are added up to this number
-	blockFloats  = 64 * 1024 // of the inputs with halo
-	imagesPixels = 256       // whole images are joined up to this number of outputs
-	cutPixels    = 512       // the same where the axes are cut
+	blockPixels  = 2048      // most outputs of a phase
+	blockFloats  = 64 * 1024 // most floats of inputs, with halo
+	imagesPixels = 256       // most outputs of a block of several whole images
+	cutPixels    = 512       // the same if the axes are cut
 )
 
-// newWindow chooses blocks for the images of in: some rows of one, some slices
-// of one, or several small images whole. maxPixels bounds the number of outputs
-// of a block.
+// newWindow chooses the blocks of in: some rows of an image, some slices of an image,
+// or several small images. A block has at most maxPixels outputs.
 //
-// With gather, where images are joined, those of a channel block are laid next
-// to each other in scratch memory: from image to image there often is a power of
-// two of bytes, for which a cache has few places.
+// With gather, a block of several images is copied, with the images of a channel
+// block next to each other. In place, the distance of images is often a power of two,
+// and a cache holds few lines at such a distance.
 func newWindow(k *kernel.Set, in tensor.Operand, s space, maxPixels int, gather bool) window {
 	n, channels := in.Shape[0], tensor.Blocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
@@ -274,7 +278,7 @@ func newWindow(k *kernel.Set, in tensor.Operand, s space, maxPixels int, gather 
 	return v
 }
 
-// scratch is the number of floats that a worker needs for a block.
+// scratch returns the number of floats that a worker needs for a block.
 func (v *window) scratch() int {
 	if v.direct {
 		return 0
@@ -282,38 +286,38 @@ func (v *window) scratch() int {
 	return (v.images-1)*v.image + (v.channels-1)*v.plane + v.size
 }
 
-// blocks is the number of blocks of all images.
+// blocks returns the number of blocks of all images.
 func (v *window) blocks() int { return tensor.CeilDiv(v.in.Shape[0], v.images) * v.slabs() * v.bands() }
 
-// slabs is the number of blocks that an image's slices are cut in.
+// slabs returns the number of blocks that the slices of an image are divided into.
 func (v *window) slabs() int { return tensor.CeilDiv(v.d.count, v.slices) }
 
-// bands is the number of blocks that a slice's rows are cut in.
+// bands returns the number of blocks that the rows of a slice are divided into.
 func (v *window) bands() int { return tensor.CeilDiv(v.h.count, v.rows) }
 
-// whole says whether blocks are whole images.
+// whole reports whether blocks are whole images.
 func (v *window) whole() bool { return v.slabs() == 1 && v.bands() == 1 }
 
-// part is a block's place: images [n0, n0+images), q slices [z0, z0+slices), q
-// rows [q0, q0+rows).
+// part is the place of a block: images [n0, n0+images), output slices
+// [z0, z0+slices) and output rows [q0, q0+rows) of a phase.
 type part struct{ n0, images, z0, slices, q0, rows int }
 
-// part is block b.
+// part returns the place of block b.
 func (v *window) part(b int) part {
 	band, slab := b%v.bands(), b/v.bands()%v.slabs()
 	n0, z0, q0 := b/(v.bands()*v.slabs())*v.images, slab*v.slices, band*v.rows
 	return part{n0, min(v.images, v.in.Shape[0]-n0), z0, min(v.slices, v.d.count-z0), q0, min(v.rows, v.h.count-q0)}
 }
 
-// offset is where input (q·stepIn + shift) of slice, row and column lies in a
-// block, in bytes.
+// offset returns the distance in bytes, in a block, from the input of output 0 to
+// the input shifted by slice, row and col.
 func (v *window) offset(slice, row, col int) int {
 	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// load returns the block p of the input, an activation of all channels, from
-// channel block c0 on for count of them: a view, or a copy with halo in scratch,
-// normalised where the input is yet to be.
+// load returns the inputs of block p, count channel blocks beginning with c0: in place,
+// or as a copy with halo in scratch. The copy is normalized if the input is not stored
+// but is a batch norm's output.
 func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 	inRow := v.w.in * lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
@@ -339,7 +343,8 @@ func (v *window) load(scratch []float32, p part, c0, count int) []float32 {
 	return scratch
 }
 
-// loadSlice is load for the rows from top on of one slice of a channel block.
+// loadSlice loads the given number of rows, beginning with row top, of one slice of a
+// channel block.
 func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
 	row, inRow := v.width*lanes, v.w.in*lanes
 	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
@@ -363,7 +368,7 @@ func (v *window) loadSlice(dst, src, norm []float32, top, rows int) {
 	}
 }
 
-// move copies pixels, normalised where there are constants to do so.
+// move copies pixels, and normalizes them if there are constants norm.
 func (v *window) move(to, from, norm []float32, pixels int) {
 	if norm == nil {
 		copy(to[:pixels*lanes], from)

@@ -5,24 +5,24 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// tiling cuts the slices of volumes in tiles, numbered image by image and row by
-// row; a map of two dimensions is a volume of one slice. Successive tiles are a
-// block, and a block in successive slices is a chunk: what is transformed at
-// once. The chunks of a block follow each other.
+// tiling divides the slices of volumes into tiles, numbered image by image and row by
+// row. A map of two dimensions is a volume of one slice. Successive tiles form a block;
+// a block in successive slices is a chunk, which is transformed at once. Chunks are
+// numbered block by block.
 type tiling struct {
 	depth, h, w int
 	rows, cols  int
-	count       int // tiles of a slice of all images
-	taps        int // of the window along the depth, 1 or 3
-	block       int // tiles of a block, the last one's may be fewer
-	slices      int // of outputs in a chunk, the last one's of a block may be fewer
+	count       int // number of tiles of a slice, of all images
+	taps        int // number of taps of the window along the depth, 1 or 3
+	block       int // tiles per block; the last one may have fewer
+	slices      int // output slices per chunk; the last one of a block may have fewer
 }
 
-// chunk is tiles [first, first+n) of outputs' slices [z, z+slices).
+// chunk is tiles [first, first+n) of output slices [z, z+slices).
 type chunk struct{ first, n, z, slices int }
 
-// newTiling is for n volumes of a depth, height and width, and a window of so
-// many taps along the depth. Its blocks are for cut to choose.
+// newTiling returns the tiles of n volumes with the given depth, height and width, for
+// a window with the given number of taps along the depth. cut chooses its blocks.
 func newTiling(n int, space [3]int, taps int) tiling {
 	t := tiling{depth: space[0], h: space[1], w: space[2], taps: taps}
 	t.rows, t.cols = tensor.CeilDiv(t.h, kernel.TileSide), tensor.CeilDiv(t.w, kernel.TileSide)
@@ -30,22 +30,19 @@ func newTiling(n int, space [3]int, taps int) tiling {
 	return t
 }
 
-// winogradBytes bounds the transformed tiles of a chunk, so that they stay in
-// the second-level cache; chunks of fewer than leastTiles would read the weights
-// too often. Those of a volume are of about sliceTiles in several slices, for the
-// slices around them are held too. Found by measurement on a processor with 1 MiB
-// of that cache.
+// Sizes of a chunk, measured to be fast on a processor with 1 MiB of second-level
+// cache.
 const (
-	winogradBytes = 512 << 10
-	leastTiles    = 48
-	sliceTiles    = 8
+	winogradBytes = 512 << 10 // most bytes of transformed tiles, which stay in that cache
+	leastTiles    = 48        // fewer tiles would read the weights too often
+	sliceTiles    = 8         // tiles per slice of a volume, since neighboring slices are kept too
 )
 
-// cut chooses chunks for the first tiles of a slice: a chunk's points of inputs
-// and outputs, of so many channels together, are to be small, and its tiles fill
-// tiles of so many rows of the matrix kernel. The channels change
-// nothing of the order of blocks, slices and tiles: a volume's blocks do not
-// depend on them, and a map has one slice.
+// cut chooses chunks for the given number of tiles of a slice. The points of a chunk's
+// inputs and outputs, with the given channels together, stay small, and its tiles fill
+// tiles of the matrix kernel with the given rows. The number of channels does not
+// change the order of blocks, slices and tiles: the blocks of a volume do not depend on
+// it, and a map has one slice.
 func (t *tiling) cut(tiles, channels, rows int) {
 	most := max(leastTiles, winogradBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
@@ -53,47 +50,49 @@ func (t *tiling) cut(tiles, channels, rows int) {
 		t.slices = 1
 		return
 	}
-	// There are few blocks: of equal size they keep the workers equally busy.
+	// Blocks of equal size keep the workers equally busy, since there are few.
 	t.block = tensor.CeilDiv(tiles, tensor.CeilDiv(tiles, sliceTiles))
 	t.slices = tensor.CeilDiv(t.depth, max(1, (t.depth*t.block+most/2)/most)) // the nearest number of chunks
 }
 
-// at is where tile i begins.
+// at returns the first pixel of tile i.
 func (t *tiling) at(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
-// halo is the number of slices that a window reaches over an output's on either side.
+// halo returns the number of input slices before and after an output slice that the
+// window reaches.
 func (t *tiling) halo() int { return t.taps / 2 }
 
-// slice is the number of floats of a slice of a channel block, plane that of all.
+// slice returns the number of floats of a slice of a channel block, and plane that of
+// all its slices.
 func (t *tiling) slice() int { return t.h * t.w * lanes }
 func (t *tiling) plane() int { return t.depth * t.slice() }
 
-// perBlock is the number of chunks of a block, and chunks that of all.
+// perBlock returns the number of chunks of a block, and chunks that of all blocks.
 func (t *tiling) perBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
 func (t *tiling) chunks() int   { return tensor.CeilDiv(t.count, t.block) * t.perBlock() }
 
-// chunk is chunk i.
+// chunk returns chunk i.
 func (t *tiling) chunk(i int) chunk {
 	first, z := i/t.perBlock()*t.block, i%t.perBlock()*t.slices
 	return chunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
 }
 
-// within are the taps along the depth, from first to end−1, that are inside the
-// volume for slice z of the outputs.
-func (t *tiling) within(z int) (first, end int) {
+// tapsInside returns the taps along the depth, [first, end), that are inside the volume
+// for output slice z.
+func (t *tiling) tapsInside(z int) (first, end int) {
 	return max(0, t.halo()-z), min(t.taps, t.depth-z+t.halo())
 }
 
-// eachStretch calls f for the successive slices of a chunk that have the same
-// taps inside the volume.
-func (t *tiling) eachStretch(c chunk, f func(z, slices, first, end int)) {
+// eachRun calls f for each run of successive slices of a chunk that have the same taps
+// inside the volume.
+func (t *tiling) eachRun(c chunk, f func(z, slices, first, end int)) {
 	for z := c.z; z < c.z+c.slices; {
-		first, end := t.within(z)
+		first, end := t.tapsInside(z)
 		n := 1
 		for ; z+n < c.z+c.slices; n++ {
-			if f, e := t.within(z + n); f != first || e != end {
+			if f, e := t.tapsInside(z + n); f != first || e != end {
 				break
 			}
 		}
@@ -102,17 +101,17 @@ func (t *tiling) eachStretch(c chunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// transformed is how the points of a chunk's tiles lie, in floats: point p
-// of tile t of slice s and channel block b is at p·point + (s·n+t)·tile + b·block,
-// with n tiles in a slice.
+// transformed is the layout of the points of a chunk's tiles: point p of tile t of slice
+// s and channel block b is at p·point + (s·n+t)·tile + b·block floats, with n tiles per
+// slice.
 type transformed struct{ point, tile, block int }
 
-// pointGap separates the points, which lie a power of two apart otherwise: the
-// cache would hold few of them at a time.
+// pointGap is the number of unused floats after each point. Without it the distance of
+// points would often be a power of two, and a cache holds few lines at such a distance.
 const pointGap = 16
 
-// tileFloats is the distance of tiles with so many channels, whole vectors of so
-// many floats, again not a power of two.
+// tileFloats returns the distance of tiles with the given channels, rounded up to whole
+// vectors. It avoids powers of two, as pointGap does.
 func tileFloats(channels, vector int) int {
 	channels = tensor.RoundUp(channels, vector)
 	if channels%128 == 0 {
@@ -121,22 +120,28 @@ func tileFloats(channels, vector int) int {
 	return channels
 }
 
-// side is a way to transform the squares of a map: side×side vectors that begin
-// before pixels before a tile does.
-type side struct {
-	transform    func(x, v, tmp *float32, row, plane, ld, step, blocks int)
-	norm         func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // the same of what is yet to be normalised
-	side, before int
+// squares describes which squares of a map are transformed, and how.
+type squares struct {
+	transform func(x, v, tmp *float32, row, plane, ld, step, blocks int)
+	norm      func(x, v, tmp, p *float32, row, plane, ld, step, blocks int) // normalizes first; may be nil
+	side      int                                                           // pixels
+	before    int                                                           // pixels of a square before its tile, in both directions
 }
 
-// inputSide and gradientSide are the ways of inputs and of outputs' gradients.
-func inputSide(k *kernel.Winograd) side    { return side{k.Input, k.NormInput, kernel.PatchSide, 1} }
-func gradientSide(k *kernel.Winograd) side { return side{k.Gradient, nil, kernel.TileSide, 0} }
+// inputSquares describes the squares of inputs that tiles of outputs depend on.
+func inputSquares(k *kernel.Winograd) squares {
+	return squares{k.Input, k.NormInput, kernel.PatchSide, 1}
+}
+
+// gradientSquares describes the tiles of gradients of outputs.
+func gradientSquares(k *kernel.Winograd) squares {
+	return squares{k.Gradient, nil, kernel.TileSide, 0}
+}
 
 // load transforms the inputs that chunk c depends on, of channel blocks
-// [c0, c0+count): its slices in v are those from c.z − halo on, and those
-// outside the volume are left out. If v holds the inputs of the chunk before of
-// the same block, the slices that both need move and are not transformed again.
+// [c0, c0+count). The first slice in v is slice c.z − halo; slices outside of the volume
+// are not written. If follows is set, v holds the inputs of the previous chunk of the
+// same block: the slices that both need are moved and not transformed again.
 func (t *tiling) load(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, lie transformed, patch, tmp []float32) {
 	slot, held := 0, 2*t.halo()
 	if follows {
@@ -148,14 +153,14 @@ func (t *tiling) load(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, f
 	}
 	for ; slot < c.slices+held; slot++ {
 		if z := c.z - t.halo() + slot; z >= 0 && z < t.depth {
-			t.transform(k, inputSide(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*lie.tile:], lie, patch, tmp)
+			t.transform(k, inputSquares(&k.Winograd), o, c0, count, c.first, c.n, z, v[slot*c.n*lie.tile:], lie, patch, tmp)
 		}
 	}
 }
 
-// transform computes the points of tiles [first, first+n) of slice z in v, of
-// channel blocks [c0, c0+count) of o.
-func (t *tiling) transform(k *kernel.Set, s side, o tensor.Operand, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
+// transform computes the points of tiles [first, first+n) of slice z, of channel blocks
+// [c0, c0+count) of o, and writes them to v.
+func (t *tiling) transform(k *kernel.Set, s squares, o tensor.Operand, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if from, to := max(c0, p.First), min(c0+count, p.First+p.Count); from < to {
@@ -164,9 +169,9 @@ func (t *tiling) transform(k *kernel.Set, s side, o tensor.Operand, c0, count, f
 	}
 }
 
-// transformPiece is transform for channel blocks of one piece. Squares that
-// reach over the map's edge are cut out to patch, with zeros around.
-func (t *tiling) transformPiece(k *kernel.Set, s side, p *tensor.Piece, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
+// transformPiece transforms channel blocks of one piece of an activation. Squares that
+// cross the edge of the map are copied to patch, with zeros outside of the map.
+func (t *tiling) transformPiece(k *kernel.Set, s squares, p *tensor.Piece, c0, count, first, n, z int, v []float32, lie transformed, patch, tmp []float32) {
 	row, plane := t.w*lanes, t.plane()
 	var norm []float32
 	if p.Norm != nil {
@@ -202,7 +207,8 @@ func (t *tiling) transformPiece(k *kernel.Set, s side, p *tensor.Piece, c0, coun
 	}
 }
 
-// copyBlocks copies n vectors, one at a time: few are not worth a call of memmove.
+// copyBlocks copies n vectors one at a time, since a call of memmove costs more if there
+// are few.
 func copyBlocks(to, from *float32, n int) {
 	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)
 	for i := range dst {

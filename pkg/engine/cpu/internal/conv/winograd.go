@@ -7,13 +7,18 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// passBytes bounds the transformed weights that are held at a time, those of
-// all channels of a layer being four times as large as the weights.
+// passBytes is the greatest size of the transformed weights in memory. The transformed
+// weights of all channels of a layer are four times as large as the weights.
 const passBytes = 19 << 20
 
-// passes cuts the output blocks in passes of whole units of so many blocks, each
-// with few enough weights; the inputs are transformed again in each.
-type passes struct{ count, units, unit, out int }
+// passes divides the output blocks of a layer into passes, so that the transformed
+// weights of a pass take at most passBytes. Each pass transforms the inputs again.
+type passes struct {
+	count int // of passes
+	units int // of output blocks; a pass has whole units
+	unit  int // output blocks per unit
+	out   int // output blocks
+}
 
 func newPasses(inC, outC, unit int) passes {
 	units := tensor.CeilDiv(outC, unit)
@@ -21,42 +26,42 @@ func newPasses(inC, outC, unit int) passes {
 	return passes{count, units, unit, outC}
 }
 
-// blocks are the output blocks [first, end) of pass i.
+// blocks returns the output blocks [first, end) of pass i.
 func (p passes) blocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
-// most is the number of output blocks of the largest pass.
+// most returns the number of output blocks of the largest pass.
 func (p passes) most() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
 
-// group returns the output blocks [k0, k1) of group g of so many that the pass
-// over blocks [first, end) is cut in, by whole units.
+// group returns the output blocks [k0, k1) of group g, if the pass over output blocks
+// [first, end) is divided into the given number of groups of whole units.
 func (p passes) group(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
 }
 
-// Winograd computes a convolution of stride 1 with a window of 3×3 and a pad of 1
-// in each slice, or its transpose, tile by tile: the 36 points of inputs and of
-// weights are multiplied as 36 matrices, [tiles, in] by [in, out]. Where the
-// window has three taps along the depth too, the products of three successive
-// slices are summed before they are transformed back: the matrices are
-// [tiles, 3·in] by [3·in, out], and each slice is transformed once.
+// Winograd computes a convolution of stride 1 with a window of 3×3 and a pad of 1 in
+// each slice, or its transpose, tile by tile. The 36 points of inputs and of weights
+// are multiplied as 36 matrices, [tiles, in] by [in, out]. If the window has three taps
+// along the depth, the products of three successive slices are summed before they are
+// transformed back: the matrices are [tiles, 3·in] by [3·in, out], and each slice is
+// transformed once.
 type Winograd struct {
 	ws               *workspace.Workspace
 	in, weights, out tensor.Operand
-	bias             []float32 // nil without bias
-	transposed       bool      // weights are [in,out,…], and turned
+	bias             []float32 // nil if there is none
+	transposed       bool      // the weights are [in,out,…], and rotated by 180°
 	tiling           tiling
-	inC, outC        int    // channel blocks
+	inC, outC        int    // numbers of channel blocks
 	passes           passes // over the output channels
-	groups           int    // parts that a pass is cut in
+	groups           int    // number of groups of output channels per pass
 	u, v, m          transformed
-	pass             int              // steps of one pass of the matrix kernel: a channel block of a tap along the depth each
-	tally            *workspace.Tally // of the output, nil where none is asked for
-	table            []int32          // of the matrix kernel
-	steps            [2][]int32       // the same, for blocks of tiles and for the last one
-	// Where a worker's scratch memory holds these, in floats; v is at 0.
+	pass             int                   // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
+	statistics       *workspace.Statistics // of the output, nil if nobody needs them
+	table            []int32               // rows, see kernel.TileTable
+	steps            [2][]int32            // steps of the matrix kernel, for full blocks of tiles and for the last one
+	// Indexes in a worker's scratch memory; v is at 0.
 	mAt, patch, tmp int
 }
 
@@ -78,7 +83,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	c.mAt = kernel.Points * c.v.point
 	c.patch = c.mAt + kernel.Points*c.m.point
 	c.tmp = c.patch + kernel.Points*lanes*max(c.inC, c.outC)
-	ws.NeedScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // tiles of weights are turned after tmp
+	ws.NeedScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // rotated tiles of weights are after tmp
 	ws.NeedShared(kernel.Points * c.u.point)
 	most := weightBudget / (k.GEMM.Blocks * lanes * lanes * 4)
 	c.pass = tensor.CeilDiv(t.taps*c.inC, tensor.CeilDiv(t.taps*c.inC, most))
@@ -97,8 +102,8 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	return c
 }
 
-// Tasks are, pass by pass, the weights' transform, and chunks by groups of
-// output channels.
+// Tasks returns two tasks for each pass: the transform of the weights, and the
+// computation of the outputs by chunks and groups of output channels.
 func (c *Winograd) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range c.passes.count {
@@ -110,8 +115,8 @@ func (c *Winograd) Tasks() []threads.Task {
 	return all
 }
 
-// weightUnit is the number of output blocks whose weights Winograd's transforms
-// take together.
+// weightUnit returns the number of output blocks whose weights are transformed
+// together.
 func weightUnit(ws *workspace.Workspace) int {
 	if set := &ws.Set.GEMM; set.Joined {
 		return set.Blocks
@@ -119,8 +124,9 @@ func weightUnit(ws *workspace.Workspace) int {
 	return 1
 }
 
-// transformWeights computes the points of tiles of 8×8 weights of the pass over
-// output blocks [first, end).
+// transformWeights computes items [lo, hi) of the transform of the weights, in the
+// pass over output blocks [first, end). An item is the tiles of 8×8 weights of a unit
+// of output blocks, an input block and a tap along the depth.
 func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	unit, depth := weightUnit(c.ws), c.tiling.taps
 	for i := lo; i < hi; i++ {
@@ -136,8 +142,8 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	}
 }
 
-// transformBlocks is transformWeights for the tiles of tap d along the depth from
-// input block in to wide output blocks from out on, number at of the pass.
+// transformBlocks transforms the tiles of tap d along the depth from input block in to
+// output blocks [out, out+wide). at is the number of block out in the pass.
 func (c *Winograd) transformBlocks(w *threads.Worker, at, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
@@ -157,8 +163,8 @@ func (c *Winograd) transformBlocks(w *threads.Worker, at, out, wide, d, in int) 
 	}
 }
 
-// tile returns the 3×3 tiles of 8×8 weights of tap d along the depth from input
-// block in to output block out, turned in scratch if the convolution is transposed.
+// tile returns the 3×3 tiles of 8×8 weights of tap d along the depth from input block
+// in to output block out. For a transposed convolution they are rotated in scratch.
 func (c *Winograd) tile(scratch []float32, d, in, out int) *float32 {
 	const tile = lanes * lanes
 	depth := c.tiling.taps
@@ -172,8 +178,8 @@ func (c *Winograd) tile(scratch []float32, d, in, out int) *float32 {
 	return &scratch[0]
 }
 
-// run computes items [lo, hi) of the pass over output blocks [first, end), an
-// item being a group of them of a chunk.
+// run computes items [lo, hi) of the pass over output blocks [first, end). An item is
+// a group of these blocks, of one chunk.
 func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 	v, m := w.Scratch[:c.mAt], w.Scratch[c.mAt:c.patch]
 	patch, tmp := w.Scratch[c.patch:c.tmp], w.Scratch[c.tmp:]
@@ -187,14 +193,14 @@ func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 		k0, k1 := c.passes.group(first, end, g, c.groups)
 		c.multiply(v, m, at, first, k0, k1)
 		c.write(m, patch, tmp, at, k0, k1)
-		if c.tally != nil {
-			c.count(i, at, k0, k1)
+		if c.statistics != nil {
+			c.measure(i, at, k0, k1)
 		}
 	}
 }
 
-// multiply computes the products of a chunk's points for output blocks [k0, k1)
-// of the pass that begins with block first.
+// multiply computes the sums of products of a chunk's points for output blocks
+// [k0, k1) of the pass that begins with block first.
 func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	set := &c.ws.Set.GEMM
 	steps := c.steps[0]
@@ -205,7 +211,7 @@ func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 		for k := k0; k < k1; {
 			wide := set.Wide(k1 - k)
 			weights := c.ws.Shared[p*c.u.point+(k-first)*c.u.block:]
-			c.tiling.eachStretch(at, func(z, slices, tap, end int) {
+			c.tiling.eachRun(at, func(z, slices, tap, end int) {
 				row := (z - at.z) * at.n
 				for s := tap * c.inC; s < end*c.inC; s += c.pass {
 					kernel.MultiplyRows(&set.Deep[wide], set.Rows, v[p*c.v.point+row*c.v.tile:], weights,
@@ -218,8 +224,8 @@ func (c *Winograd) multiply(v, m []float32, at chunk, first, k0, k1 int) {
 	}
 }
 
-// write transforms the products of output blocks [k0, k1) back. A tile that
-// reaches over the map's edge is made in patch and cut.
+// write transforms the sums of output blocks [k0, k1) back to outputs. A tile that
+// crosses the edge of the map is computed in patch and copied in part.
 func (c *Winograd) write(m, patch, tmp []float32, at chunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0

@@ -7,37 +7,37 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// WinogradGradient computes the gradient of the weights of a convolution of
-// stride 1 with a window of 3×3 and a pad of 1 in each slice: the 36 points of
-// inputs and of gradients of outputs are multiplied as matrices, [in, tiles] by
-// [tiles, out], and the sums over all tiles transformed back. To the matrix
-// kernel the input channels are the rows and the tiles the steps. A tap along the
-// depth is a matrix of its own, of the inputs so many slices before or behind.
+// WinogradGradient computes the gradient of the weights of a convolution of stride 1
+// with a window of 3×3 and a pad of 1 in each slice. The 36 points of inputs and of
+// gradients of outputs are multiplied as matrices, [in, tiles] by [tiles, out], and the
+// sums over all tiles are transformed back. In the matrix kernel the input channels are
+// the rows and the tiles the steps. Each tap along the depth has matrices of its own,
+// with the inputs of the slices before or after.
 //
-// The tiles are cut in parts and these in blocks by the shapes alone. A part's
-// sum is taken by one worker in the order of blocks, slices and tiles, however
-// many slices a chunk has, and the parts' sums are added in order: the number of
-// workers changes nothing.
+// The tiles are divided into parts, and these into blocks, by the shapes alone. One
+// worker computes the sum of a part in the order of blocks, slices and tiles, however
+// many slices a chunk has, and the sums of the parts are added in order. So the bits do
+// not depend on the number of workers.
 type WinogradGradient struct {
 	ws         *workspace.Workspace
 	in, dy, dw tensor.Operand
 	tiling     tiling
-	parts      int // that the tiles are cut in
-	inC, outC  int // channel blocks
+	parts      int // number of parts of the tiles
+	inC, outC  int // numbers of channel blocks
 	passes     passes
-	inG, outG  int // groups that those of a pass are cut in
-	inMost     int // input channel blocks of the largest group
-	outMost    int // output channel blocks of the largest group
+	inG, outG  int // numbers of groups of channel blocks per pass
+	inMost     int // input blocks of the largest group
+	outMost    int // output blocks of the largest group
 	d, v, z    transformed
 	steps      []int32                       // of the matrix kernel
-	tables     [kernel.MaxBlocks + 1][]int32 // the matrix kernel's rows, by the blocks of outputs of a tile
-	// Where a worker's scratch memory holds these, in floats; v is at 0.
+	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.TileTable
+	// Indexes in a worker's scratch memory; v is at 0.
 	zAt, patch, tmp int
 }
 
-// A gradient of many tiles and few weights is computed in gradientParts parts,
-// or half as many and so on, as long as each has leastPart tiles, which pay for
-// its sums' memory, and all sums fill no more than partFloats.
+// A gradient with many tiles and few weights is computed in gradientParts parts, or in
+// half as many and so on, until each part has leastPart tiles, which pay for the memory
+// of its sums, and all sums take at most partFloats.
 const (
 	gradientParts = 8
 	leastPart     = 192
@@ -94,8 +94,8 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	return g
 }
 
-// Tasks are, pass by pass, parts by groups of input channels and groups of
-// output channels, and then the transform of the sums.
+// Tasks returns two tasks for each pass: the sums, by parts, groups of input channels
+// and groups of output channels, and the transform of the sums.
 func (g *WinogradGradient) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range g.passes.count {
@@ -107,8 +107,8 @@ func (g *WinogradGradient) Tasks() []threads.Task {
 	return all
 }
 
-// run computes items [lo, hi) of the pass over output blocks [pass, end), an item
-// being a group of input channels by one of output channels of a part.
+// run computes items [lo, hi) of the pass over output blocks [pass, end). An item is a
+// group of input channels and a group of output channels, of one part.
 func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	k := g.ws.Set
 	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]
@@ -124,7 +124,7 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
 				g.tiling.load(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
 				for s := range at.slices {
-					g.tiling.transform(k, gradientSide(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
+					g.tiling.transform(k, gradientSquares(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
 				}
 				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
 			}
@@ -132,8 +132,8 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 	}
 }
 
-// multiply adds the products of a chunk to the sums of input blocks [c0, c1)
-// and output blocks [k0, k1), which d begins with.
+// multiply adds the products of a chunk to the sums d of input blocks [c0, c1) and
+// output blocks [k0, k1). d begins with output block k0.
 func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
@@ -157,8 +157,9 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 	}
 }
 
-// write adds the parts' sums and transforms them, for tiles of 8×8 weights of
-// the pass over output blocks [pass, end).
+// write adds the sums of the parts and transforms them to gradients, for items
+// [lo, hi) of the pass over output blocks [pass, end). An item is the tiles of 8×8
+// weights of a unit of output blocks, an input block and a tap along the depth.
 func (g *WinogradGradient) write(w *threads.Worker, pass, end, lo, hi int) {
 	unit, depth := weightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {
@@ -174,8 +175,8 @@ func (g *WinogradGradient) write(w *threads.Worker, pass, end, lo, hi int) {
 	}
 }
 
-// writeBlocks is write for the tiles of a tap along the depth from input block in
-// to wide output blocks from out on, number at of the pass.
+// writeBlocks writes the tiles of a tap along the depth from input block in to output
+// blocks [out, out+wide). at is the number of block out in the pass.
 func (g *WinogradGradient) writeBlocks(w *threads.Worker, at, out, wide, in, tap int) {
 	const tile = lanes * lanes
 	k, depth := g.ws.Set, g.tiling.taps

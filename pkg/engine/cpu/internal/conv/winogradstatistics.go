@@ -5,25 +5,25 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// TakeTally asks for the statistics of the output, a part of which is a chunk:
-// they are taken while it is in the cache.
-func (c *Winograd) TakeTally() *workspace.Tally {
-	c.tally = &workspace.Tally{Channels: c.outC}
+// TakeStatistics makes the convolution take the statistics of its output while this
+// is in the cache, with one part per chunk.
+func (c *Winograd) TakeStatistics() *workspace.Statistics {
+	c.statistics = &workspace.Statistics{Channels: c.outC}
 	for i := range c.tiling.chunks() {
 		pixels, at := 0, c.tiling.chunk(i)
 		c.tiling.runs(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
-		c.tally.Pixels = append(c.tally.Pixels, pixels)
+		c.statistics.Pixels = append(c.statistics.Pixels, pixels)
 	}
-	c.ws.NeedTallies(c.tally.Size())
-	return c.tally
+	c.ws.NeedStatistics(c.statistics.Size())
+	return c.statistics
 }
 
-// count takes the statistics of output blocks [k0, k1) of chunk i.
-func (c *Winograd) count(i int, at chunk, k0, k1 int) {
+// measure takes the statistics of output blocks [k0, k1) of chunk i.
+func (c *Winograd) measure(i int, at chunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
 		image, top, left := c.tiling.at(at.first)
 		y, _ := c.out.Block(image, k)
-		to := c.tally.Begin(c.ws.Tallies, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*lanes:])
+		to := c.statistics.Begin(c.ws.Partial, i, k, y[at.z*c.tiling.slice()+(top*c.tiling.w+left)*lanes:])
 		for z := range at.slices {
 			c.tiling.runs(at.first, at.n, func(image, pixel, pixels int) {
 				y, _ := c.out.Block(image, k)
@@ -33,8 +33,8 @@ func (c *Winograd) count(i int, at chunk, k0, k1 int) {
 	}
 }
 
-// runs calls f for runs of adjacent pixels of a slice that tiles [first, first+n) cover:
-// whole rows of tiles are one run, a part of one is a run for each row of pixels.
+// runs calls f for each run of adjacent pixels that tiles [first, first+n) of a slice
+// cover. A whole row of tiles is one run; part of a row is one run per row of pixels.
 func (t *tiling) runs(first, n int, f func(image, at, pixels int)) {
 	for end := first + n; first < end; {
 		image, top, left := t.at(first)

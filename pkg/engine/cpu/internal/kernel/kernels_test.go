@@ -216,7 +216,7 @@ func checkPoolTwins(t *testing.T, fast, slow *Set) {
 	}
 }
 
-// TestUpdateTwins runs each optimiser on lengths of one vector and more.
+// TestUpdateTwins runs each optimizer on lengths of one vector and more.
 func TestUpdateTwins(t *testing.T) { eachTwin(t, checkUpdateTwins) }
 
 func checkUpdateTwins(t *testing.T, fast, slow *Set) {

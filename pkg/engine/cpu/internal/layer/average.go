@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// globalAverage prepares the mean of each channel, and its gradient.
+// globalAverage prepares the mean of each channel, or its gradient.
 func (x *Builder) globalAverage(c Call) ([]threads.Task, error) {
 	maps, means := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
@@ -55,7 +55,7 @@ func (x *Builder) globalAverage(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// average prepares the mean of windows, and its gradient.
+// average prepares the mean of windows, or its gradient.
 func (x *Builder) average(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpAvgPoolBackward {
@@ -70,7 +70,8 @@ func (x *Builder) average(c Call) ([]threads.Task, error) {
 	}
 	channels := tensor.Blocks(in.Shape[1])
 	scale := 1 / float32(window[0]*window[1]*window[2])
-	// eachElement calls f for each element of each window.
+	// eachElement calls f for each element of each window with the number of the
+	// window and the pixel of the input.
 	eachElement := func(f func(pixel, at int)) {
 		i := 0
 		for z := range y.Space[0] {
@@ -113,14 +114,14 @@ func (x *Builder) average(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// padding prepares a border of zeros, and its gradient.
+// padding prepares a border of zeros, or its gradient.
 func (x *Builder) padding(c Call) ([]threads.Task, error) {
 	small, large := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpPadBackward {
 		small, large = large, small
 	}
-	before, ok1 := triple(c.Attr.Pad, small.Logical, 0, 0)
-	after, ok2 := triple(c.Attr.PadEnd, small.Logical, 0, 0)
+	before, ok1 := perAxis(c.Attr.Pad, small.Logical, 0, 0)
+	after, ok2 := perAxis(c.Attr.PadEnd, small.Logical, 0, 0)
 	if !ok1 || !ok2 {
 		return nil, c.errorf("pad is %v in front and %v behind: give a number of at least 0 for each spatial dimension", c.Attr.Pad, c.Attr.PadEnd)
 	}

@@ -11,42 +11,46 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// chunks cuts the pixels of an activation in pieces: every image's channel
-// blocks, and each of their planes in chunks of chunkPixels.
+// chunks divides the pixels of an activation: the plane of each channel block of
+// each image is cut into chunks of workspace.ChunkPixels.
 type chunks struct {
-	images, channels, pixels int // channels in blocks, pixels of a plane
-	perPlane                 int
+	images   int
+	channels int // in blocks
+	pixels   int // of a plane
+	perPlane int // chunks
 }
 
-// chunksOf is how the activation o is cut.
+// chunksOf returns the chunks of the activation o.
 func chunksOf(o tensor.Operand) chunks {
 	pixels := o.Shape[2] * o.Shape[3]
 	return chunks{o.Shape[0], tensor.Blocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.ChunkPixels)}
 }
 
-// count is the number of chunks.
+// count returns the number of chunks.
 func (c chunks) count() int { return c.images * c.channels * c.perPlane }
 
-// at is chunk i: its image, channel block, first float of the plane, and pixels.
+// at returns the place of chunk i: its image, its channel block, its first float in
+// the plane, and its number of pixels.
 func (c chunks) at(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*workspace.ChunkPixels
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.ChunkPixels, c.pixels-q)
 }
 
-// tally is the statistics of all pixels, a part for each chunk of a plane.
-func (c chunks) tally() *workspace.Tally {
-	t := &workspace.Tally{Channels: c.channels}
+// statistics returns the statistics of all pixels, with one part per chunk of a plane.
+func (c chunks) statistics() *workspace.Statistics {
+	s := &workspace.Statistics{Channels: c.channels}
 	for range c.images {
 		for q := range c.perPlane {
-			t.Pixels = append(t.Pixels, min(workspace.ChunkPixels, c.pixels-q*workspace.ChunkPixels))
+			s.Pixels = append(s.Pixels, min(workspace.ChunkPixels, c.pixels-q*workspace.ChunkPixels))
 		}
 	}
-	return t
+	return s
 }
 
-// batchNorm normalises by the batch's statistics, or by the running or the saved
-// ones. An output that is normalised where it is read only gets its constants here.
-func (x *Builder) batchNorm(c Call, t *workspace.Tally) ([]threads.Task, error) {
+// batchNorm prepares a batch norm: in training with the statistics of the batch, s
+// if the operation before takes them, else with running or saved statistics. If the
+// output is not stored, only the constants for its readers are computed.
+func (x *Builder) batchNorm(c Call, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
 	if err := checkNorm(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
@@ -63,12 +67,12 @@ func (x *Builder) batchNorm(c Call, t *workspace.Tally) ([]threads.Task, error) 
 		if !savedMean.AbsentOr(in.Shape[1]) || !savedInv.AbsentOr(in.Shape[1]) {
 			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
-		if t == nil {
-			t = cut.tally()
-			x.NeedTallies(t.Size())
-			all = append(all, x.tallyChunks(in, cut, t))
+		if s == nil {
+			s = cut.statistics()
+			x.NeedStatistics(s.Size())
+			all = append(all, x.measureChunks(in, cut, s))
 		}
-		all = append(all, x.mergeTally(c, t, norm)...)
+		all = append(all, x.mergeStatistics(c, s, norm)...)
 	} else {
 		all = append(all, threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 			for j := range in.Shape[1] {
@@ -94,29 +98,30 @@ func (x *Builder) batchNorm(c Call, t *workspace.Tally) ([]threads.Task, error) 
 	}}), nil
 }
 
-// tallyChunks takes the statistics of an activation in memory.
-func (x *Builder) tallyChunks(in tensor.Operand, cut chunks, t *workspace.Tally) threads.Task {
+// measureChunks returns the task that takes the statistics of a stored activation.
+func (x *Builder) measureChunks(in tensor.Operand, cut chunks, s *workspace.Statistics) threads.Task {
 	return threads.Task{Items: cut.count(), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			n, channel, first, pixels := cut.at(i)
 			from, _ := in.Block(n, channel)
-			to := t.Begin(x.Tallies, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
+			to := s.Begin(x.Partial, n*cut.perPlane+i%cut.perPlane, channel, from[first:])
 			x.Set.Deviations(&from[first], pixels, &to[0])
 		}
 	}}
 }
 
-// mergeTally makes saved and running statistics and the constants of the
-// statistics of a training batch norm's input.
-func (x *Builder) mergeTally(c Call, t *workspace.Tally, norm []float32) []threads.Task {
+// mergeStatistics returns the tasks that compute, from the statistics of a batch
+// norm's input, the saved mean and deviation, the running statistics, and the
+// constants norm with which the output is computed.
+func (x *Builder) mergeStatistics(c Call, s *workspace.Statistics, norm []float32) []threads.Task {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
-	channels, all := in.Shape[1], t.Channels*lanes
+	channels, all := in.Shape[1], s.Channels*lanes
 	x.NeedMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
 	merge := func() {
-		for b := range t.Channels {
-			m, m2 := t.Merge(x.Tallies, b)
+		for b := range s.Channels {
+			m, m2 := s.Merge(x.Partial, b)
 			copy(x.Moments[b*lanes:], m[:])
 			copy(x.Moments[all+b*lanes:], m2[:])
 		}
@@ -125,7 +130,7 @@ func (x *Builder) mergeTally(c Call, t *workspace.Tally, norm []float32) []threa
 		total, err = x.norms.Statistics.Moments(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
-	return x.joined(c.Name, c.Attr.Sync, merge, exchange, func() {
+	return x.exchanged(c.Name, c.Attr.Sync, merge, exchange, func() {
 		unbiased := total / max(1, total-1)
 		for j := range all {
 			if j >= channels {
@@ -144,11 +149,11 @@ func (x *Builder) mergeTally(c Call, t *workspace.Tally, norm []float32) []threa
 	})
 }
 
-// joined is merge, which leaves a layer's statistics in x.moments, and finish,
-// which goes on from these; with sync, between them, the exchange that joins them
-// with those of the other workers. All of it is one thread's: waking the others
-// takes longer.
-func (x *Builder) joined(layer string, sync bool, merge func(), exchange func() error, finish func()) []threads.Task {
+// exchanged returns the tasks that run merge, which writes the sums of a layer to
+// x.Moments, and finish, which reads them. With sync, exchange runs between them: it
+// adds the sums of the other workers. One thread does all of it, since waking the
+// others would take longer.
+func (x *Builder) exchanged(layer string, sync bool, merge func(), exchange func() error, finish func()) []threads.Task {
 	if !sync {
 		return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 			merge()
@@ -168,8 +173,9 @@ func (x *Builder) joined(layer string, sync bool, merge func(), exchange func() 
 	}
 }
 
-// checkNorm checks what a batch norm's forward and backward have in common: an
-// activation of the first input's shape, and vectors of its channels.
+// checkNorm checks the operands that a batch norm and its gradient have in common:
+// an activation with the shape of the first input, and vectors with one element per
+// channel.
 func checkNorm(c Call, like tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
 	if c.Inputs[0].Layout != tensor.ActivationLayout || !like.IsActivation(s[0], s[1], s[2], s[3]) {
@@ -183,11 +189,13 @@ func checkNorm(c Call, like tensor.Operand, vectors []tensor.Operand) error {
 	return nil
 }
 
-// batchNormGradient is the gradient of a training batch norm (Ioffe and
-// Szegedy, arXiv:1502.03167, section 3): with x̂ = (x−mean)/σ and m pixels,
-// dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m). Where a ReLU is
-// fused in, dy counts where γ·x̂ + β > 0, which is computed again from x. In a
-// synchronised one the sums and m behind dx are those over all workers.
+// batchNormGradient prepares the gradient of a batch norm in training (Ioffe and
+// Szegedy, arXiv:1502.03167, section 3). With x̂ = (x−mean)/σ and m pixels,
+//
+//	dβ = Σ dy, dγ = Σ dy·x̂, dx = γ/σ · (dy − dβ/m − x̂·dγ/m).
+//
+// If a ReLU is fused in, dy counts only where γ·x̂ + β > 0, which is computed again
+// from x. In a synchronized batch norm, dx uses the sums and m of all workers.
 func (x *Builder) batchNormGradient(c Call) ([]threads.Task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Inputs[5], c.Inputs[6]
 	dx, dgamma, dbeta := c.Outputs[0], c.Outputs[1], c.Outputs[2]
@@ -240,8 +248,8 @@ func (x *Builder) batchNormGradient(c Call) ([]threads.Task, error) {
 	}}), nil
 }
 
-// mergeGradient makes dγ and dβ of the chunks' sums, and params, the constants
-// that make dx, of these.
+// mergeGradient returns the tasks that compute dγ and dβ from the sums of the chunks,
+// and from these params, the constants with which kernel.Set.NormGrad computes dx.
 func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.Task {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
@@ -267,7 +275,7 @@ func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.
 		total, err = x.norms.Statistics.Sums(own, x.Moments[:channels], x.Moments[all:all+channels])
 		return err
 	}
-	return x.joined(c.Name, c.Attr.Sync && c.Outputs[0].Present(), merge, exchange, func() {
+	return x.exchanged(c.Name, c.Attr.Sync && c.Outputs[0].Present(), merge, exchange, func() {
 		for j := range channels {
 			p, l := params[j/lanes*kernel.GradFloats:], j%lanes
 			inverse := float64(inv.Data[j])
@@ -277,7 +285,7 @@ func (x *Builder) mergeGradient(c Call, cut chunks, params []float32) []threads.
 	})
 }
 
-// addPairs adds the chunks' two sums of a channel block.
+// addPairs returns the two sums of a channel block over all chunks.
 func addPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
 	for img := range cut.images {
 		for q := range cut.perPlane {
@@ -291,7 +299,7 @@ func addPairs(cut chunks, channel int, parts []float32) (a, b [lanes]float64) {
 	return a, b
 }
 
-// biasGradient is db[k] = Σ over n, h, w of dy.
+// biasGradient prepares db[k] = Σ dy[n,k,h,w] over n, h and w.
 func (x *Builder) biasGradient(c Call) ([]threads.Task, error) {
 	dy, db := c.Inputs[0], c.Outputs[0]
 	if dy.Layout != tensor.ActivationLayout || !db.IsVector(dy.Shape[1]) {

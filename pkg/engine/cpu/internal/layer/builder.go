@@ -9,30 +9,31 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Builder prepares the kernels of a program, one after another.
+// Builder prepares the operations of a program, in their order.
 type Builder struct {
 	*workspace.Workspace
 	norms       *Norms
-	convolution string           // engine.Options.Convolution
-	tally       *workspace.Tally // of the output of the kernel that was prepared last
+	convolution string
+	statistics  *workspace.Statistics // of the output of the last operation; nil if it takes none
 }
 
-// Norms is what the synchronized batch norms of an executable share.
+// Norms holds what the synchronized batch norms of an executable share.
 type Norms struct {
 	Statistics engine.Statistics
-	Failed     error                 // of an exchange in the step
-	Waited     func(start time.Time) // records that the exchange began at start and has just ended
+	Failed     error                 // the error of an exchange in the current step
+	Waited     func(start time.Time) // called when an exchange that began at start has ended
 }
 
-// NewBuilder returns a builder.
+// NewBuilder returns a builder of operations that compute in w. convolution is
+// engine.Options.Convolution.
 func NewBuilder(w *workspace.Workspace, n *Norms, convolution string) *Builder {
 	return &Builder{Workspace: w, norms: n, convolution: convolution}
 }
 
-// Tasks returns the tasks that compute c. All of its shapes are checked.
+// Tasks checks the shapes of c and returns the tasks that compute it.
 func (x *Builder) Tasks(c Call) ([]threads.Task, error) {
-	tally := x.tally
-	x.tally = nil
+	statistics := x.statistics // of c.Inputs[0]
+	x.statistics = nil
 	if !c.Outputs[0].Present() && c.Op != plan.OpBatchNormBackward {
 		return nil, c.errorf("it must write its first tensor")
 	}
@@ -43,7 +44,7 @@ func (x *Builder) Tasks(c Call) ([]threads.Task, error) {
 	case plan.OpBiasBackward:
 		return x.biasGradient(c)
 	case plan.OpBatchNorm:
-		return x.batchNorm(c, tally)
+		return x.batchNorm(c, statistics)
 	case plan.OpBatchNormBackward:
 		return x.batchNormGradient(c)
 	case plan.OpMaxPool, plan.OpMaxPoolBackward:

@@ -9,27 +9,28 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Call is a kernel with its operands.
+// Call is an operation of a program with its operands, as Builder.Tasks reads it.
 type Call struct {
 	plan.Kernel
 	Inputs, Outputs []tensor.Operand
-	// fused is set if a concatenation or a slice is not stored, since the kernels that
-	// read it take the values from its operands, or if a sum has been computed by
-	// the gradient of a max pooling, or if that gradient is to be added to its output.
+	// Fused has a meaning for each operation. A concatenation or a slice is not
+	// stored: its readers read the operands. A sum needs no work: the gradient of a
+	// max pooling has computed it. The gradient of a max pooling is added to what its
+	// output holds.
 	Fused bool
-	// tallied is set if the next kernel is a batch norm of the output, in training: it
-	// needs the statistics.
-	Tallied bool
-	// norm is where a batch norm writes the constants with which the kernels that
-	// read its output normalize; nil if the output is stored.
+	// NeedsStatistics is set if the next operation is a batch norm of the output, in
+	// training.
+	NeedsStatistics bool
+	// Norm receives the constants of a batch norm whose output is not stored: its
+	// readers normalize the input with them. It is nil if the output is stored.
 	Norm []float32
-	// index says which element of its window each maximum of a max pooling is. If
-	// indexed is set, another kernel writes it before.
+	// Index holds, for each maximum of a max pooling, the number of the element in
+	// its window. Indexed is set if an earlier operation writes it.
 	Index   []byte
 	Indexed bool
 }
 
-// errorf is an error that names the kernel and its shapes.
+// errorf returns an error that names the operation and the shapes of its operands.
 func (c Call) errorf(format string, args ...any) error {
 	list := func(ops []tensor.Operand) string {
 		var s []string
@@ -43,9 +44,10 @@ func (c Call) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.Inputs), list(c.Outputs), fmt.Sprintf(format, args...))
 }
 
-// triple reads an attribute with a number for each spatial dimension of a shape;
-// the dimensions that it lacks get the number lacking.
-func triple(v, shape []int, least, lacking int) (all [3]int, ok bool) {
+// perAxis returns the values v of an attribute for depth, height and width. v must
+// have one value, at least the given least one, for each spatial dimension of shape;
+// dimensions that shape lacks get the value lacking. ok reports whether v is valid.
+func perAxis(v, shape []int, least, lacking int) (all [3]int, ok bool) {
 	n := len(shape) - 2
 	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < least {
 		return all, false

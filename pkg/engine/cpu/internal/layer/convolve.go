@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// convolve prepares the six convolution kernels. All have a large side (a
-// convolution's input, a transposed one's output), a small side, and weights
-// [small's channels, large's channels, …].
+// convolve prepares the six operations of convolutions. Each has a large side (the
+// input of a convolution, the output of a transposed one), a small side, and weights
+// [channels of the small side, channels of the large side, …].
 func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 	var large, weights, small, bias tensor.Operand
 	bias.ID = -1
@@ -31,8 +31,8 @@ func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 	if large.Layout != tensor.ActivationLayout || small.Layout != tensor.ActivationLayout || weights.Layout != tensor.WeightLayout {
 		return nil, c.errorf("it takes activations [n,c,…] and weights of as many dimensions")
 	}
-	stride, ok1 := triple(c.Attr.Stride, large.Logical, 1, 1)
-	pad, ok2 := triple(c.Attr.Pad, large.Logical, 0, 0)
+	stride, ok1 := perAxis(c.Attr.Stride, large.Logical, 1, 1)
+	pad, ok2 := perAxis(c.Attr.Pad, large.Logical, 0, 0)
 	if !ok1 || !ok2 {
 		return nil, c.errorf("stride is %v and pad %v: give a number for each spatial dimension, strides of at least 1 and pads of at least 0", c.Attr.Stride, c.Attr.Pad)
 	}
@@ -53,9 +53,9 @@ func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 			return conv.NewWinogradGradient(x.Workspace, large, small, weights).Tasks(), nil
 		case plan.OpConv, plan.OpConvTransposeBackwardData:
-			return x.counting(c, conv.NewWinograd(x.Workspace, large, weights, small, bias.Data, false)), nil
+			return x.withStatistics(c, conv.NewWinograd(x.Workspace, large, weights, small, bias.Data, false)), nil
 		default:
-			return x.counting(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
+			return x.withStatistics(c, conv.NewWinograd(x.Workspace, small, weights, large, bias.Data, true)), nil
 		}
 	}
 	gather := conv.SpaceOf(large, small, weights, stride, pad, false)
@@ -63,16 +63,16 @@ func (x *Builder) convolve(c Call) ([]threads.Task, error) {
 	case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
 		return conv.NewDirectGradient(x.Workspace, large, small, weights, gather).Tasks(), nil
 	case plan.OpConv, plan.OpConvTransposeBackwardData:
-		return x.counting(c, conv.NewDirect(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
+		return x.withStatistics(c, conv.NewDirect(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
 	default:
 		scatter := conv.SpaceOf(large, small, weights, stride, pad, true)
-		return x.counting(c, conv.NewDirect(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
+		return x.withStatistics(c, conv.NewDirect(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
 	}
 }
 
-// matches says whether the lengths of the large and the small side fit the
-// window. A transposed convolution has the one large length that its small
-// length gives; a convolution drops rows that no window reaches.
+// matches reports whether the lengths of the large and the small side fit the
+// window. The small length of a transposed convolution determines the large length;
+// a convolution ignores rows at the end that no window reaches.
 func matches(large, small, kernel, stride, pad int, transposed bool) bool {
 	if transposed {
 		return large == (small-1)*stride-2*pad+kernel
@@ -80,15 +80,15 @@ func matches(large, small, kernel, stride, pad int, transposed bool) bool {
 	return large+2*pad >= kernel && small == (large+2*pad-kernel)/stride+1
 }
 
-// counting returns the tasks of a convolution, which also takes the statistics of
-// its output if the next kernel needs them.
-func (x *Builder) counting(c Call, conv interface {
+// withStatistics returns the tasks of a convolution, which also take the statistics
+// of its output if the next operation needs them.
+func (x *Builder) withStatistics(c Call, conv interface {
 	Tasks() []threads.Task
-	TakeTally() *workspace.Tally
+	TakeStatistics() *workspace.Statistics
 },
 ) []threads.Task {
-	if c.Tallied {
-		x.tally = conv.TakeTally()
+	if c.NeedsStatistics {
+		x.statistics = conv.TakeStatistics()
 	}
 	return conv.Tasks()
 }

@@ -10,21 +10,25 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// dice is a prepared sum of soft Dice and binary cross-entropy, or its gradient.
+// dice is a prepared sum of soft Dice loss and binary cross-entropy, or its gradient.
 type dice struct {
 	ws       *workspace.Workspace
 	z, t     tensor.Operand
 	weight   float64 // of the Dice term
 	elements lossElements
-	perMap   int        // runs of a channel of a sample
+	perMap   int        // runs per channel of a sample
 	sums     []diceSums // by run
 	zeros    []float32
 }
 
-// diceSums are those of a run: of the cross-entropy, of p·t, and of p+t.
-type diceSums struct{ entropy, both, either float64 }
+// diceSums holds sums over the elements of a run, with p = σ(z).
+type diceSums struct {
+	entropy float64 // of the cross-entropy
+	product float64 // of p·t
+	sum     float64 // of p+t
+}
 
-// diceBCE prepares the loss, and its gradient.
+// diceBCE prepares the loss, or its gradient.
 func (x *Builder) diceBCE(c Call) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
@@ -56,8 +60,9 @@ func (x *Builder) diceBCE(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// chances puts run i's logits, targets and σ(logits) in a worker's scratch memory.
-func (d *dice) chances(w *threads.Worker, i int) (logits, targets, p []float32) {
+// probabilities writes run i's logits z, targets and probabilities σ(z) to a worker's
+// scratch memory.
+func (d *dice) probabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
 	logits, targets, p = w.Scratch[:lossRunElements], w.Scratch[lossRunElements:2*lossRunElements], w.Scratch[2*lossRunElements:lossScratch]
 	one := w.Scratch[lossScratch:]
 	one[0] = 1
@@ -67,15 +72,15 @@ func (d *dice) chances(w *threads.Worker, i int) (logits, targets, p []float32) 
 	return logits, targets, p
 }
 
-// add takes the sums of runs [lo, hi).
+// add computes the sums of runs [lo, hi).
 func (d *dice) add(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		logits, targets, p := d.chances(w, i)
+		logits, targets, p := d.probabilities(w, i)
 		n := d.elements.runs[i].count
 		var s diceSums
 		for j, v := range p[:n] {
-			s.both += float64(v) * float64(targets[j])
-			s.either += float64(v) + float64(targets[j])
+			s.product += float64(v) * float64(targets[j])
+			s.sum += float64(v) + float64(targets[j])
 		}
 		d.ws.Set.BCE(&logits[0], &targets[0], &p[0], tensor.RoundUp(n, lanes))
 		for _, v := range p[:lanes] {
@@ -85,23 +90,24 @@ func (d *dice) add(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// sides are the two of the Dice coefficient of the map that run i is of.
-func (d *dice) sides(i int) (above, below float64) {
+// fraction returns numerator and denominator of the smoothed Dice coefficient
+// (2·Σ p·t + 1)/(Σ (p+t) + 1) of the map that run i belongs to.
+func (d *dice) fraction(i int) (above, below float64) {
 	above, below = 1, 1
 	for _, s := range d.sums[i/d.perMap*d.perMap:][:d.perMap] {
-		above += 2 * s.both
-		below += s.either
+		above += 2 * s.product
+		below += s.sum
 	}
 	return above, below
 }
 
-// loss is that of all runs.
+// loss returns the loss of all runs.
 func (d *dice) loss() float64 {
 	entropy, lost := 0.0, 0.0
 	for i, s := range d.sums {
 		entropy += s.entropy
 		if i%d.perMap == 0 {
-			above, below := d.sides(i)
+			above, below := d.fraction(i)
 			lost += 1 - above/below
 		}
 	}
@@ -109,15 +115,15 @@ func (d *dice) loss() float64 {
 	return d.weight*lost/maps + (1-d.weight)*entropy/float64(d.z.Elements())
 }
 
-// gradient writes run i of dz.
+// gradient writes run i of the gradient dz.
 func (d *dice) gradient(w *threads.Worker, i int, dloss float64, dz tensor.Operand) {
-	_, targets, chances := d.chances(w, i)
-	above, below := d.sides(i)
+	_, targets, probabilities := d.probabilities(w, i)
+	above, below := d.fraction(i)
 	maps, all := float64(len(d.sums)/d.perMap), float64(d.z.Elements())
 	r := d.elements.runs[i]
 	at := r.at
 	for j := range r.count {
-		p, t := float64(chances[j]), float64(targets[j])
+		p, t := float64(probabilities[j]), float64(targets[j])
 		overlap := -p * (1 - p) * (2*t*below - above) / (below * below * maps)
 		dz.Data[at] = float32(dloss * (d.weight*overlap + (1-d.weight)*(p-t)/all))
 		at += d.elements.stride

@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// l1Exponent is the factor in the exponent of the second term of the loss.
+// l1Exponent is the factor in the exponents of the loss's second term.
 const l1Exponent = 14
 
-// l1 prepares the mean absolute difference, with its term on exponentials of
-// channel 0, and its gradient. Padding adds nothing: it is 0 on both sides.
+// l1 prepares the mean absolute difference plus a weighted term on the exponentials
+// of channel 0, or its gradient. Padding adds nothing: it is 0 in both operands.
 func (x *Builder) l1(c Call) ([]threads.Task, error) {
 	y, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(y.Logical, t.Logical) || y.Layout != t.Layout || y.Layout == tensor.WeightLayout {
@@ -32,7 +32,7 @@ func (x *Builder) l1(c Call) ([]threads.Task, error) {
 		plane, images = y.Plane(), y.Shape[0]
 		image = tensor.Blocks(y.Shape[1]) * plane
 	}
-	first := float64(max(1, images*plane/lanes)) // elements of channel 0
+	first := float64(max(1, images*plane/lanes)) // number of elements of channel 0
 	k := x.Set
 	if c.Op == plan.OpL1 {
 		loss := c.Outputs[0]

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linear prepares a fully connected layer and its gradients: to a convolution
-// features are the channels of a map of one pixel.
+// linear prepares a fully connected layer or one of its gradients: a convolution
+// whose features are the channels of a map of one pixel.
 func (x *Builder) linear(c Call) ([]threads.Task, error) {
 	var in, weights, out, bias tensor.Operand
 	bias.ID = -1
@@ -46,7 +46,7 @@ func (x *Builder) linear(c Call) ([]threads.Task, error) {
 	return conv.NewDirectGradient(x.Workspace, in, out, weights, gather).Tasks(), nil
 }
 
-// reshape copies the elements in logical order to another shape.
+// reshape prepares the copy of all elements, in logical order, to another shape.
 func (x *Builder) reshape(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Elements() != y.Elements() || in.Layout == tensor.WeightLayout && (y.Layout != tensor.WeightLayout || !slices.Equal(in.Logical, y.Logical)) {

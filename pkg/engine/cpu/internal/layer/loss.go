@@ -8,19 +8,20 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// lossElements cuts a tensor's logical elements for a loss: run i holds count
-// elements that are stride floats apart.
+// lossElements divides the logical elements of a tensor into runs. The elements of a
+// run are stride floats apart.
 type lossElements struct {
 	runs   []lossRun
 	stride int
 }
 
+// lossRun is count elements, the first at index at.
 type lossRun struct{ at, count int }
 
-// lossRunElements is the most elements of a run.
+// lossRunElements is the greatest number of elements of a run.
 const lossRunElements = 4096
 
-// lossElementsOf cuts the elements of o, without its padding.
+// lossElementsOf divides the elements of o, without its padding, into runs.
 func lossElementsOf(o tensor.Operand) lossElements {
 	var e lossElements
 	o.Layout.Runs(o.Shape, func(_, at, count, stride int) {
@@ -32,11 +33,11 @@ func lossElementsOf(o tensor.Operand) lossElements {
 	return e
 }
 
-// lossScratch is the number of floats of a worker's scratch memory where a run's
-// logits and targets lie next to each other, and the logits' gradients.
+// lossScratch is the number of floats that a run takes in a worker's scratch memory:
+// logits, targets, and the gradients of the logits.
 const lossScratch = 3 * lossRunElements
 
-// gather copies run i of o to dst and fills it up to whole vectors.
+// gather copies run i of o to dst and fills the last vector with the value fill.
 func (e *lossElements) gather(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
 	at := r.at
@@ -52,9 +53,9 @@ func (e *lossElements) gather(dst []float32, o tensor.Operand, i int, fill float
 // farLogit is a logit whose loss against the target 0 is 0.
 const farLogit = -1000
 
-// bce is the mean binary cross-entropy of logits z and targets t:
-// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Runs are added up in
-// float32, eight sums each, and the runs' sums in float64.
+// bce prepares the mean binary cross-entropy of logits z and targets t:
+// max(z,0) − z·t + log(1+e^−|z|), which never overflows. Each run is added up in
+// float32, in eight sums; the sums of all runs are added in float64.
 func (x *Builder) bce(c Call) ([]threads.Task, error) {
 	z, t, loss := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || z.Layout != t.Layout || z.Layout == tensor.WeightLayout || !loss.IsVector(1) {
@@ -83,7 +84,7 @@ func (x *Builder) bce(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// bceGradient is dz = dloss·(σ(z) − t)/elements.
+// bceGradient prepares dz = dloss·(σ(z) − t)/elements.
 func (x *Builder) bceGradient(c Call) ([]threads.Task, error) {
 	z, t, dloss, dz := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Outputs[0]
 	if !slices.Equal(z.Shape, t.Shape) || !slices.Equal(z.Shape, dz.Shape) ||

@@ -10,12 +10,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// pointwise prepares operations that treat every float alike: padding stays
-// zero, for they take zeros to zero.
+// pointwise prepares operations on each float by itself. All of them compute 0 from
+// zeros, so that padding stays zero.
 func (x *Builder) pointwise(c Call) ([]threads.Task, error) {
 	y := c.Outputs[0]
 	if c.Fused {
-		return nil, nil // the gradient of a pooling has added it up
+		return nil, nil // the gradient of a max pooling has computed the sum
 	}
 	for _, o := range c.Inputs[:len(c.In)] {
 		if !slices.Equal(o.Shape, y.Shape) || o.Layout != y.Layout {
@@ -52,7 +52,8 @@ func (x *Builder) pointwise(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// addPieces adds activations plane by plane, of which one lies in a larger one.
+// addPieces adds activations plane by plane. At least one is a slice of a larger
+// activation, which has no memory of its own.
 func (x *Builder) addPieces(c Call) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	channels := tensor.Blocks(y.Shape[1])
@@ -66,7 +67,8 @@ func (x *Builder) addPieces(c Call) []threads.Task {
 	}}}
 }
 
-// tanh is 2·(σ(2x) − 1/2), with the kernel that computes a logistic function.
+// tanh computes tanh(x) = 2·(σ(2x) − 1/2) with kernel.Set.BCEGrad, which computes the
+// logistic function σ.
 func (x *Builder) tanh(a, y []float32, n int) []threads.Task {
 	halves, two := kernel.AlignedFloats(workspace.PieceFloats), float32(2)
 	for i := range halves {

@@ -10,13 +10,14 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// poolAxes reads the attributes of a pooling of x to y, and checks the shapes.
+// poolAxes returns the attributes of a pooling from x to y for depth, height and
+// width. It checks the shapes.
 func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
-	window, ok1 := triple(c.Attr.Kernel, x.Logical, 1, 1)
-	stride, ok2 := triple(c.Attr.Stride, x.Logical, 1, 1)
+	window, ok1 := perAxis(c.Attr.Kernel, x.Logical, 1, 1)
+	stride, ok2 := perAxis(c.Attr.Stride, x.Logical, 1, 1)
 	ok3 := true
 	if len(c.Attr.Pad) > 0 {
-		pad, ok3 = triple(c.Attr.Pad, x.Logical, 0, 0)
+		pad, ok3 = perAxis(c.Attr.Pad, x.Logical, 0, 0)
 	}
 	if !ok1 || !ok2 || !ok3 {
 		return window, stride, pad, c.errorf("kernel is %v, stride %v and pad %v: give a number for each spatial dimension, the first two at least 1, the last at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
@@ -32,7 +33,7 @@ func poolAxes(c Call, x, y tensor.Operand) (window, stride, pad [3]int, err erro
 	return window, stride, pad, nil
 }
 
-// maxPool prepares the maximum over windows, and its gradient.
+// maxPool prepares the maximum over windows, or its gradient.
 func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpMaxPoolBackward {
@@ -74,14 +75,14 @@ func (x *Builder) maxPool(c Call) ([]threads.Task, error) {
 			if p.direct {
 				p.gradient(plane)
 			} else {
-				p.spread(w, plane)
+				p.scratchGradient(w, plane)
 			}
 		}
 	}}
 	if c.Indexed {
 		return []threads.Task{run}, nil
 	}
-	// No kernel of the program has found the maxima.
+	// No earlier operation has found the maxima.
 	at := 0
 	if !p.direct {
 		at = window[0] * window[1] * p.width * lanes
@@ -99,17 +100,18 @@ type pooling struct {
 	ws                  *workspace.Workspace
 	in, y, dy, dx       tensor.Operand
 	window, stride, pad [3]int
-	outside             float32 // what stands in the padding
-	direct              bool    // windows are read where they lie: they are flat, and reach nowhere outside
+	outside             float32 // the value of padding
+	direct              bool    // windows are read in place: they have a depth of 1 and no padding
 	width               int     // pixels of a row of windows
-	index               []byte  // which element of its window each maximum is
-	add                 bool    // dx holds something that the gradient is added to
+	index               []byte  // see Call.Index
+	add                 bool    // the gradient is added to what dx holds
 }
 
-// planes is the number of channel blocks of all images.
+// planes returns the number of channel blocks of all images.
 func (p *pooling) planes() int { return p.in.Shape[0] * tensor.Blocks(p.in.Shape[1]) }
 
-// maxima writes a row of maxima to y, and to the index.
+// maxima computes a row of a plane: it writes the maxima to y and their numbers to
+// the index.
 func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
 	channels, inRow, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
 	x, norm := p.in.Block(plane/channels, plane%channels)
@@ -140,9 +142,9 @@ func (p *pooling) maxima(w *threads.Worker, plane, row int, y []float32) {
 	p.ws.Set.MaxPool(&w.Scratch[0], &y[0], &p.ws.Identity[0], index, cols, p.window[0]*kh, kw, p.width*lanes*4, step)
 }
 
-// eachRow calls f for each row of the windows of a row of outputs: its place in
-// scratch, and of the input that it covers the first float (−1 where it is
-// padding alone), where in the row that begins, and its pixels.
+// eachRow calls f for each row of inputs that the windows of a row of outputs cover.
+// band is the row's place in scratch. at is its first float in the plane of the input,
+// −1 if the row is padding. The input's pixels begin at pixel first of the band.
 func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
@@ -157,13 +159,13 @@ func (p *pooling) eachRow(row int, scratch []float32, f func(band []float32, at,
 	}
 }
 
-// gradient writes a plane of dx, or adds to it.
+// gradient writes a plane of dx, or adds to it, for windows that are read in place.
 func (p *pooling) gradient(plane int) {
 	channels, inRow, rows, cols := tensor.Blocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
 	height := p.in.Space[0] * p.in.Space[1]
-	cleared := 0 // rows of dx, cleared just before they are written, while they are in the cache
+	cleared := 0 // number of rows of dx that are cleared; each is cleared just before it is written
 	if p.add {
 		cleared = height
 	}
@@ -178,9 +180,9 @@ func (p *pooling) gradient(plane int) {
 	clear(dx[cleared*inRow : height*inRow])
 }
 
-// spread is gradient for windows of three dimensions or with padding: a row of
-// windows is taken apart in scratch memory.
-func (p *pooling) spread(w *threads.Worker, plane int) {
+// scratchGradient computes a plane of dx for windows of three dimensions or with
+// padding: it computes a row of windows in scratch memory and adds it to dx.
+func (p *pooling) scratchGradient(w *threads.Worker, plane int) {
 	channels, rows, cols := tensor.Blocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)

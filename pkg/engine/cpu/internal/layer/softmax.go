@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// softmax prepares the cross-entropy of class indexes, and its gradient. There
-// are few logits: each row is one worker's, in float64.
+// softmax prepares the cross-entropy of class indexes, or its gradient. Each row of
+// logits is computed by one worker in float64, since there are few.
 func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if len(z.Logical) != 2 || z.Layout != tensor.ActivationLayout || !slices.Equal(t.Logical, []int{z.Logical[0], 1}) || t.Layout != tensor.ActivationLayout {
@@ -18,7 +18,7 @@ func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	}
 	n, classes := z.Logical[0], z.Logical[1]
 	stride := tensor.Blocks(classes) * lanes
-	even := c.Attr.Smoothing / float64(classes) // of each class
+	even := c.Attr.Smoothing / float64(classes) // probability that smoothing adds to each class
 	if c.Op == plan.OpSoftmaxCrossEntropy {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
@@ -63,8 +63,7 @@ func (x *Builder) softmax(c Call) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// logSum is the greatest of some values, and the logarithm of the sum of the
-// exponentials of their distances from it.
+// logSum returns the greatest value of row, and log Σ exp(v − top) over its values v.
 func logSum(row []float32) (top, sum float64) {
 	top = float64(slices.Max(row))
 	for _, v := range row {

@@ -2,10 +2,10 @@ package tensor
 
 import "lockstep/pkg/engine/cpu/internal/kernel"
 
-// RegionAlign is what the regions of a flat buffer are padded to, in floats.
+// RegionAlign is the alignment of tensors in a flat buffer, in floats.
 const RegionAlign = kernel.CacheLine / 4
 
-// Layout says how a tensor's logical elements lie in memory.
+// Layout is the order of a tensor's elements in memory.
 type Layout uint8
 
 const (
@@ -14,16 +14,16 @@ const (
 	WeightLayout                   // [k,c,…] as [⌈k/8⌉][⌈c/8⌉][…][8 of c][8 of k]
 )
 
-// String names l in errors.
+// String returns the name of l for errors.
 func (l Layout) String() string {
 	return [...]string{"vector", "activation", "weight"}[l]
 }
 
-// Blocks is the number of blocks that c channels fill.
+// Blocks returns the number of blocks that c channels fill.
 func Blocks(c int) int { return CeilDiv(c, lanes) }
 
-// Folded is a shape of any number of dimensions as four, as far as memory goes:
-// [n,k] is [n,k,1,1], and [n,c,d,h,w] is [n,c,d·h,w]. A vector stays as it is.
+// Folded returns a shape of four dimensions with the same layout in memory: [n,k,1,1]
+// for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns a vector unchanged.
 func Folded(shape []int) []int {
 	switch len(shape) {
 	case 2:
@@ -34,7 +34,7 @@ func Folded(shape []int) []int {
 	return shape
 }
 
-// Spatial is the depth, height and width of a shape; what it lacks is 1.
+// Spatial returns the depth, height and width of a shape; 1 for those that it lacks.
 func Spatial(shape []int) (s [3]int) {
 	s = [3]int{1, 1, 1}
 	if n := len(shape) - 2; n > 0 {
@@ -43,7 +43,7 @@ func Spatial(shape []int) (s [3]int) {
 	return s
 }
 
-// Size is the number of floats of a tensor, padding included.
+// Size returns the number of floats of a tensor, including padding.
 func (l Layout) Size(shape []int) int {
 	shape = Folded(shape)
 	switch l {
@@ -56,9 +56,9 @@ func (l Layout) Size(shape []int) int {
 	}
 }
 
-// Runs calls f for runs of elements that are adjacent in logical order and
-// evenly spaced in memory: element i of a run is logical index first+i and
-// memory index at+i·stride.
+// Runs calls f for each run of elements that are adjacent in logical order and evenly
+// spaced in memory: element i of a run has the logical index first+i and the memory
+// index at+i·stride.
 func (l Layout) Runs(shape []int, f func(first, at, count, stride int)) {
 	shape = Folded(shape)
 	switch l {
@@ -82,7 +82,7 @@ func (l Layout) Runs(shape []int, f func(first, at, count, stride int)) {
 	}
 }
 
-// Pack copies src, in logical order, to its places in dst; padding is left as it is.
+// Pack copies src, in logical order, to dst, in the layout l. Padding keeps its values.
 func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
 	l.Runs(shape, func(first, at, count, stride int) {
 		for _, v := range src[first : first+count] {
@@ -92,7 +92,7 @@ func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
 	})
 }
 
-// Unpack copies the logical elements of src to dst, in logical order.
+// Unpack copies the elements of src, in the layout l, to dst, in logical order.
 func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) {
 	l.Runs(shape, func(first, at, count, stride int) {
 		out := dst[first : first+count]
@@ -103,7 +103,7 @@ func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) 
 	})
 }
 
-// Elements is the number of logical elements of a shape.
+// Elements returns the number of elements of a shape, without padding.
 func Elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -112,8 +112,8 @@ func Elements(shape []int) int {
 	return n
 }
 
-// RoundUp is the least multiple of m that is not less than n.
+// RoundUp returns the least multiple of m that is not less than n.
 func RoundUp(n, m int) int { return (n + m - 1) / m * m }
 
-// CeilDiv is n/m rounded up, for n ≥ 0.
+// CeilDiv returns n/m rounded up, for n ≥ 0.
 func CeilDiv(n, m int) int { return (n + m - 1) / m }

@@ -7,58 +7,58 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operand is a tensor of a kernel with its memory. An absent optional operand
-// has id −1. Its Shape is folded.
+// Operand is a tensor that an operation reads or writes, with its memory. Its Shape is
+// folded (see Folded). An optional operand that is absent has the ID −1.
 type Operand struct {
 	plan.Tensor
-	Logical []int  // shape
-	Space   [3]int // depth, height and width, of the window where it is weights
+	Logical []int  // the shape as the program has it
+	Space   [3]int // depth, height and width; of weights, those of the window
 	ID      int
 	Layout  Layout
-	Data    []float32 // nil where it has no memory of its own
-	Pieces  []Piece   // of an activation
+	Data    []float32 // nil if it has no memory of its own
+	Pieces  []Piece   // of an activation only
 }
 
-// Present says whether the operand is there.
+// Present reports whether the operand is there.
 func (o Operand) Present() bool { return o.ID >= 0 }
 
-// is says whether o is an activation of shape [n,c,h,w].
+// IsActivation reports whether o is an activation of shape [n,c,h,w].
 func (o Operand) IsActivation(n, c, h, w int) bool {
 	return o.Layout == ActivationLayout && slices.Equal(o.Shape, []int{n, c, h, w})
 }
 
-// vector says whether o has shape [n].
+// IsVector reports whether o has shape [n].
 func (o Operand) IsVector(n int) bool { return slices.Equal(o.Shape, []int{n}) }
 
-// AbsentOr says whether an optional vector is absent or has shape [n].
+// AbsentOr reports whether o, an optional vector, is absent or has shape [n].
 func (o Operand) AbsentOr(n int) bool { return !o.Present() || o.IsVector(n) }
 
-// Set writes element i of a vector, where there is one.
+// Set writes element i of a vector, if it is present.
 func (o Operand) Set(i int, v float32) {
 	if o.Present() {
 		o.Data[i] = v
 	}
 }
 
-// Piece is where some successive channel blocks of an activation lie. Most
-// activations are one piece of memory of their own; a concatenation may be its
-// parts where they are, a slice a piece of something larger, and a batch norm's
-// output what it normalises, with the constants to do so when it is read.
+// Piece is the memory of some successive channel blocks of an activation. Most
+// activations are one piece. A concatenation may consist of the pieces of its operands,
+// a slice may be part of a larger activation, and the output of a batch norm may be its
+// input with the constants to normalize it.
 type Piece struct {
 	First, Count int       // channel blocks of the activation
-	Data         []float32 // from block first of image 0 on
-	Image        int       // floats from image to image
-	Norm         []float32 // constants of kernel.Set.Normalize for each block; nil: none
+	Data         []float32 // begins with block First of image 0
+	Image        int       // distance of images in floats
+	Norm         []float32 // constants of kernel.Set.Normalize for each block; nil if there are none
 }
 
-// Plane is the number of floats of a channel block of an image.
+// Plane returns the number of floats of a channel block of an image.
 func (o Operand) Plane() int { return o.Shape[2] * o.Shape[3] * lanes }
 
-// Whole says whether o is one piece that is read as it lies.
+// Whole reports whether o is one piece that needs no normalization.
 func (o Operand) Whole() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
 
-// Block is the memory of channel block c of image n, from its first pixel on,
-// and the constants to normalise it with, nil where there are none.
+// Block returns the memory of channel block c of image n, beginning with its first
+// pixel, and the constants to normalize it with, nil if there are none.
 func (o Operand) Block(n, c int) (data, norm []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]

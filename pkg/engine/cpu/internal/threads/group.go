@@ -5,38 +5,38 @@ import (
 	"sync/atomic"
 )
 
-// Task is a part of a kernel whose items may be computed in any order: run
-// computes items [lo, hi) with the memory of worker number w. One without items
-// does not compute, but waits for other workers: the caller calls it once.
+// Task is work that is divided into items, which may be computed in any order. Run
+// computes items [lo, hi) with the scratch memory of w. A task without items waits for
+// something: the goroutine that calls Group.Run calls its Run once.
 type Task struct {
 	Items int
 	Run   func(w *Worker, lo, hi int)
 }
 
-// Worker is the memory that one goroutine of an executable works in.
+// Worker is the state of one goroutine of a group while it works for one program.
 type Worker struct {
 	Scratch []float32
-	Number  int
+	Number  int // from 0
 }
 
-// Group runs tasks on a fixed number of goroutines, the caller's among them.
+// Group runs tasks on a fixed number of goroutines. One of them is the caller's.
 type Group struct {
-	mu     sync.Mutex // one task at a time, also when two executables run at once
-	Size   int
-	work   []chan share // to the helpers, threads−1 of them
+	mu     sync.Mutex   // one task at a time, also when two executables run at once
+	Size   int          // number of goroutines
+	work   []chan share // one channel per helper; there are Size−1 helpers
 	done   sync.WaitGroup
 	exited sync.WaitGroup
 	closed atomic.Bool
 }
 
-// share is a helper's part of a task.
+// share is the items of a task that one helper computes.
 type share struct {
 	run    func(w *Worker, lo, hi int)
 	worker *Worker
 	lo, hi int
 }
 
-// newGroup starts threads−1 helpers.
+// New returns a group of the given number of goroutines. It starts all but one.
 func New(threads int) *Group {
 	g := &Group{Size: threads, work: make([]chan share, threads-1)}
 	for i := range g.work {
@@ -53,8 +53,8 @@ func New(threads int) *Group {
 	return g
 }
 
-// Run computes all items of t and returns when they are done. Worker i always
-// gets the same items.
+// Run computes all items of t and returns when they are done. Worker i always computes
+// the same items of a task. A closed group computes them in the caller.
 func (g *Group) Run(t Task, workers []Worker) {
 	parts := min(g.Size, t.Items)
 	if parts <= 1 {
@@ -75,7 +75,7 @@ func (g *Group) Run(t Task, workers []Worker) {
 	g.done.Wait()
 }
 
-// Close ends the helpers and waits for them.
+// Close ends the helpers and waits for them. It may be called twice.
 func (g *Group) Close() {
 	g.mu.Lock() // not in the middle of a task
 	defer g.mu.Unlock()
@@ -88,5 +88,5 @@ func (g *Group) Close() {
 	g.exited.Wait()
 }
 
-// isClosed reports whether close has been called.
+// Closed reports whether Close has been called.
 func (g *Group) Closed() bool { return g.closed.Load() }

@@ -1,9 +1,9 @@
-// Command asmgen writes the assembly of package kernel: for each family of
-// kernels a file <family>_amd64.s and the Go declarations <family>_amd64.go.
-// What a kernel computes is said in package kernel's set.go and gemm.go, its plain Go twin is in
-// a file named *_go.go.
+// Command asmgen writes the assembly of package kernel: for each family of functions a
+// file <family>_amd64.s and the Go declarations in <family>_amd64.go. The comments of
+// set.go, gemm.go and transforms.go in package kernel define what the functions compute;
+// their plain Go twins are in the files *_go.go.
 //
-// Run it by "go generate lockstep/pkg/engine/cpu/internal/kernel".
+// Run it with "go generate lockstep/pkg/engine/cpu/internal/kernel".
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// families lists the generated files by name.
+// families returns the functions that generate each family, by name.
 func families() map[string]func(*assembler) {
 	return map[string]func(*assembler){
 		"gemm":      gemm,
@@ -70,15 +70,15 @@ func generate(dir string) error {
 	return nil
 }
 
-// assembler is avo's context with the few idioms that all kernels use.
+// assembler is avo's context with the idioms that several families use.
 type assembler struct {
 	*build.Context
-	singles map[string]operand.Mem // constants that are written already
+	singles map[string]operand.Mem // constants that have been written already
 	wide    bool                   // AVX-512: vectors of sixteen floats, two blocks of eight channels
 	tail    *reg.OpmaskVirtual     // wide: the lanes of the last eight floats, where code is written for these
 }
 
-// set is the instruction set that functions are named for.
+// set returns the instruction set in the names of functions.
 func (a *assembler) set() string {
 	if a.wide {
 		return "AVX512"
@@ -86,7 +86,7 @@ func (a *assembler) set() string {
 	return "AVX2"
 }
 
-// bytes is the size of a vector register.
+// bytes returns the size of a vector register.
 func (a *assembler) bytes() int {
 	if a.wide {
 		return 2 * vector
@@ -153,7 +153,7 @@ func (a *assembler) read(m operand.Mem, v reg.VecVirtual) {
 	}
 }
 
-// source is the vector at m as an operand, zeros beyond the tail.
+// source returns the vector at m as an operand, with zeros beyond the tail.
 func (a *assembler) source(m operand.Mem) operand.Op {
 	if a.tail == nil {
 		return m
@@ -163,11 +163,11 @@ func (a *assembler) source(m operand.Mem) operand.Op {
 	return v
 }
 
-// write stores a vector, of the tail what belongs to it.
+// write stores a vector, without the lanes beyond the tail.
 func (a *assembler) write(v reg.VecVirtual, m operand.Mem) { a.VMOVUPS(a.counted(v, m)...) }
 
-// counted are the operands of an instruction that leaves its destination, the last
-// one, as it is beyond the tail.
+// counted returns the operands of an instruction that does not change its destination,
+// the last operand, beyond the tail.
 func (a *assembler) counted(list ...operand.Op) []operand.Op {
 	if a.tail != nil {
 		n := len(list) - 1
@@ -176,9 +176,9 @@ func (a *assembler) counted(list ...operand.Op) []operand.Op {
 	return list
 }
 
-// over runs body for count floats, a multiple of eight, several vectors of them at a
-// time and then one: body gets the number of the vector. It moves the pointers on.
-// With AVX-512 the last eight floats may be half a vector: the tail.
+// over writes loops over count floats, a multiple of eight: first with several vectors
+// per turn, then with one. body writes the code for vector i of a turn. The loops advance
+// the pointers. With AVX-512 the last eight floats may be half a vector, the tail.
 func (a *assembler) over(name string, count reg.GPVirtual, several int, pointers []reg.GPVirtual, body func(i int)) {
 	floats := a.bytes() / 4
 	turn := func(n int) {
@@ -207,16 +207,17 @@ func (a *assembler) over(name string, count reg.GPVirtual, several int, pointers
 	a.Label(name + "_end")
 }
 
-// choice is the result of a comparison: a vector with AVX2, a mask with AVX-512.
+// choice is the result of a comparison: a vector of masks with AVX2, a mask register with
+// AVX-512.
 type choice struct {
 	vector reg.VecVirtual
 	mask   reg.OpmaskVirtual
 }
 
-// less is the predicate of VCMPPS for first < second, false for NaN.
+// less is the predicate of VCMPPS for first < second, which is false for NaN.
 const less = 0x11
 
-// below compares first < second; beyond the tail it is false.
+// below compares first < second. Beyond the tail the result is false.
 func (a *assembler) below(first reg.VecVirtual, second operand.Op) (c choice) {
 	if !a.wide {
 		c.vector = a.YMM()
@@ -232,7 +233,7 @@ func (a *assembler) below(first reg.VecVirtual, second operand.Op) (c choice) {
 	return c
 }
 
-// kept is v where the choice is true, else zero.
+// kept returns v where the choice is true, else zero.
 func (a *assembler) kept(c choice, v operand.Op) reg.VecVirtual {
 	to := a.vec()
 	if a.wide {
@@ -243,7 +244,7 @@ func (a *assembler) kept(c choice, v operand.Op) reg.VecVirtual {
 	return to
 }
 
-// either is yes where the choice is true, else no.
+// either returns yes where the choice is true, else no.
 func (a *assembler) either(c choice, yes, no reg.VecVirtual) reg.VecVirtual {
 	to := a.vec()
 	if a.wide {
@@ -254,7 +255,7 @@ func (a *assembler) either(c choice, yes, no reg.VecVirtual) reg.VecVirtual {
 	return to
 }
 
-// folded is v with AVX2; with AVX-512 it is the sum of its two halves.
+// folded returns v with AVX2, and the sum of the two halves of v with AVX-512.
 func (a *assembler) folded(v reg.VecVirtual) reg.Register {
 	if !a.wide {
 		return v
@@ -265,15 +266,15 @@ func (a *assembler) folded(v reg.VecVirtual) reg.Register {
 	return sum
 }
 
-// end returns to Go. The upper halves of the vector registers are cleared, for
-// code that uses SSE alone is slow otherwise.
+// end returns to Go. It clears the upper halves of the vector registers, since code that
+// uses only SSE is slow otherwise.
 func (a *assembler) end() {
 	a.VZEROUPPER()
 	a.RET()
 }
 
-// loop repeats body while count, a register or memory, is at least step, and takes step
-// from it each time. Labels begin with name.
+// loop writes a loop that runs while count, a register or memory, is at least step, and
+// subtracts step from it in each turn. Its labels begin with name.
 func (a *assembler) loop(name string, count operand.Op, step int, body func()) {
 	a.Label(name)
 	a.CMPQ(count, imm(step))
@@ -284,17 +285,17 @@ func (a *assembler) loop(name string, count operand.Op, step int, body func()) {
 	a.Label(name + "_done")
 }
 
-// mem is the vector at base + offset bytes.
+// mem returns the memory operand at base + offset bytes.
 func mem(base reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: base, Disp: offset}
 }
 
-// indexed is the vector at base + index + offset bytes.
+// indexed returns the memory operand at base + index + offset bytes.
 func indexed(base, index reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: base, Index: index, Scale: 1, Disp: offset}
 }
 
-// imm is a constant to add, subtract or compare with.
+// imm returns a constant operand for additions, subtractions and comparisons.
 func imm(n int) operand.Op { return operand.I32(n) }
 
 // vector is the number of bytes of eight floats, a vector register of AVX2.

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// TestTally compares the statistics that a convolution takes of its output with
+// TestStatistics compares the statistics that a convolution takes of its output with
 // float64, where a bias of 100 puts the mean far from zero: cancellation would
-// show. The normalised values have the convolution's error, at most
+// show. The normalized values have the convolution's error, at most
 // winogradTolerance of about 140, in units of a deviation of about 9.
-func TestTally(t *testing.T) {
+func TestStatistics(t *testing.T) {
 	shape := func(role plan.Role, name string, s ...int) plan.Tensor {
 		return plan.Tensor{Name: name, Shape: s, Role: role, First: 0, Last: 0}
 	}
@@ -43,7 +43,7 @@ func TestTally(t *testing.T) {
 				t.Fatal(err)
 			}
 			poison(x)
-			if x, ok := x.(*executable); ok && len(x.work.Tallies) == 0 {
+			if x, ok := x.(*executable); ok && len(x.work.Partial) == 0 {
 				t.Error("the convolution takes no statistics")
 			}
 			rng := rand.New(rand.NewPCG(6, 6))
