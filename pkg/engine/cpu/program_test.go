@@ -31,14 +31,14 @@ type node struct {
 // program builds n's program.
 func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, n.in, n.out, n.state) }
 
-// open starts an engine with a set of instructions, skipping those that this
-// processor has not.
+// open starts an engine with an instruction set. It skips the test if this processor
+// lacks that.
 func open(t testing.TB, set string, threads int) engine.Engine {
 	t.Helper()
 	return openWith(t, set, threads, engine.DefaultOptions().Convolution)
 }
 
-// openWith is open with a choice of the convolutions' algorithm.
+// openWith starts an engine as open does, with a choice of the convolutions' algorithm.
 func openWith(t testing.TB, set string, threads int, convolution string) engine.Engine {
 	t.Helper()
 	wide := set == wideGo
@@ -66,12 +66,12 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	return e
 }
 
-// wideGo is plain Go with the matrix kernel's tiles of AVX-512: it tests all but
-// the assembly on processors without AVX-512.
+// wideGo is plain Go with the matrix kernel's tiles of AVX-512. With it, processors
+// without AVX-512 test all but the assembly.
 const wideGo = "go, wide"
 
-// results runs n on e with values from seed, twice, so that what the first run
-// leaves in memory shows in the second, and returns outputs and states.
+// results runs n on e twice, with values from seed, and returns outputs and states. The
+// second run shows whether memory that the first one left changes results.
 func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	t.Helper()
 	p := n.program()
@@ -136,8 +136,8 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	return all
 }
 
-// everyway calls f for each set of instructions with one and with more threads.
-// Under the race detector it leaves out one thread, which starts no goroutine.
+// everyway calls f for each instruction set, with one thread and with three. Under the
+// race detector it leaves out one thread, which starts no goroutine.
 func everyway(t *testing.T, f func(t *testing.T, set string, threads int)) {
 	for _, set := range sets {
 		for _, threads := range []int{1, 3} {
@@ -149,8 +149,8 @@ func everyway(t *testing.T, f func(t *testing.T, set string, threads int)) {
 	}
 }
 
-// agrees compares n with the reference, every way, and demands the same bits
-// for every number of threads. tol is relative to the greatest value.
+// agrees compares n with the reference for each instruction set, and checks that every
+// number of threads gives the same bits. tol is relative to the greatest value.
 func (n node) agrees(t *testing.T, tol float64) {
 	t.Helper()
 	want := n.results(t, truth(t), 1)
@@ -171,8 +171,8 @@ func (n node) agrees(t *testing.T, tol float64) {
 	})
 }
 
-// checkPadding reports the first padding element that is not zero among the
-// tensors that are valid after a step.
+// checkPadding returns an error if a tensor that is valid after a step has padding that
+// is not zero.
 func checkPadding(e engine.Executable) error {
 	x, ok := e.(*executable)
 	if !ok {
@@ -199,7 +199,7 @@ func checkPadding(e engine.Executable) error {
 	return nil
 }
 
-// poison fills the memory whose contents a step must not rely on with NaN.
+// poison fills memory with NaN whose contents a step must not depend on.
 func poison(e engine.Executable) {
 	x, ok := e.(*executable)
 	if !ok {

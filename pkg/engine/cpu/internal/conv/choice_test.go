@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// TestUseWinograd: the options force a choice where there is one.
+// TestUseWinograd checks the automatic choice, and that options force one where the
+// algorithm is possible.
 func TestUseWinograd(t *testing.T) {
 	shape := func(c int, space [3]int) tensor.Operand {
 		return tensor.Operand{Tensor: plan.Tensor{Shape: []int{1, c, space[0] * space[1], space[2]}}, Space: space, Layout: tensor.ActivationLayout}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestWinogradTwin compares the transforms' assembly with plain Go.
+// TestWinogradTwin compares Winograd's transforms.
 func TestWinogradTwin(t *testing.T) { eachTwin(t, checkWinogradTwin) }
 
-// gap separates the points, as the convolutions do.
+// gap is the number of unused floats after each point, as in package conv.
 const gap = 16
 
 func checkWinogradTwin(t *testing.T, fast, slow *Set) {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestLayouts: packing and unpacking gives back every element, and touches
-// each place once.
+// TestLayouts checks that unpacking returns every element that was packed.
 func TestLayouts(t *testing.T) {
 	for _, c := range []struct {
 		layout Layout

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestGroup: every item is computed once, worker by worker, for every number of
-// threads and items; two callers may share a group.
+// TestGroup checks that every item is computed once, for several numbers of threads and
+// items, also if two callers use a group at once.
 func TestGroup(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
 		g := New(threads)
@@ -44,7 +44,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// BenchmarkGroup is the time to start and end an empty task.
+// BenchmarkGroup measures the time to start and end an empty task.
 func BenchmarkGroup(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads-%d", threads), func(b *testing.B) {

@@ -10,8 +10,8 @@ import (
 // maxRows is the number of rows of a full tile.
 const maxRows = 6
 
-// gemm writes the matrix kernel for every number of rows and vectors of
-// outputs, eight floats a step ("deep") and one ("flat").
+// gemm writes the matrix kernel for every number of rows and of vectors of outputs, with
+// eight floats per step ("Deep") and with one ("Flat").
 func gemm(a *assembler) {
 	for vectors := 1; vectors <= 2; vectors++ {
 		for rows := 1; rows <= maxRows; rows++ {
@@ -21,22 +21,22 @@ func gemm(a *assembler) {
 	}
 }
 
-// gemmTile writes one of them. Registers are named by hand, for there is just
-// enough of them: R8–R13 the rows' addresses, BX the table of rows, R15 the
-// tiles that are left; in the loop over steps SI the step, CX how many are
-// left, AX its offset, DI the weights, R14 those of a step of eight floats, DX
-// the way to the second vector of them.
-// Y0–Y11 hold the sums, Y12 and Y13 weights, Y14 and Y15 inputs.
+// gemmTile is the matrix kernel for one shape of tile. Registers are assigned by
+// hand, since all are in use: R8–R13 hold the addresses of the rows, BX the table of
+// rows, and R15 the number of remaining tiles. In the loop over steps, SI points to the
+// step, CX counts the remaining steps, AX is the step's offset, DI points to the weights,
+// R14 to the weights of a step of eight floats, and DX is the distance to the second
+// vector of weights. Y0–Y11 hold the sums, Y12 and Y13 weights, Y14 and Y15 inputs.
 type gemmTile struct {
 	*assembler
 	rows, vectors int
 	deep          bool
 }
 
-// unroll is the number of steps of one floats that a turn of the loop takes.
+// unroll is the number of steps of one float per turn of the loop.
 const unroll = 4
 
-// sum is the register of row i's outputs v.
+// sum returns the register with vector v of the sums of row i.
 func (g gemmTile) sum(i, v int) reg.VecPhysical { return vectorRegister(i*g.vectors + v) }
 
 func vectorRegister(i int) reg.VecPhysical {
@@ -46,7 +46,7 @@ func vectorRegister(i int) reg.VecPhysical {
 	}[i]
 }
 
-// row is the register of row i's address.
+// row returns the register with the address of row i.
 func row(i int) reg.GPPhysical {
 	return []reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13}[i]
 }
@@ -84,8 +84,8 @@ func (g gemmTile) write() {
 	g.end()
 }
 
-// addresses adds to the base in AX the rows' offsets, the table's from entry
-// first on.
+// addresses sets the registers of the rows to the base in AX plus the rows' offsets,
+// which begin at entry first of the table.
 func (g gemmTile) addresses(first int) {
 	for i := range g.rows {
 		g.MOVLQSX(mem(reg.RBX, 4*(first+i)), row(i))
@@ -93,8 +93,8 @@ func (g gemmTile) addresses(first int) {
 	}
 }
 
-// outputs calls f with each sum and its place, the rows' registers holding
-// the outputs' addresses.
+// outputs calls f with each sum and its place in memory. The registers of the rows hold
+// the addresses of the outputs.
 func (g gemmTile) outputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	if g.vectors > 1 {
 		g.param("yNext", reg.RDX)
@@ -107,7 +107,7 @@ func (g gemmTile) outputs(f func(m operand.Mem, sum reg.VecPhysical)) {
 	}
 }
 
-// start sets the sums to the bias, or to what is there.
+// start sets the sums to the bias, or to the values of the outputs.
 func (g gemmTile) start() {
 	g.param("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
@@ -127,8 +127,8 @@ func (g gemmTile) start() {
 	g.Label("started")
 }
 
-// product adds the outer product of the rows' floats at AX + offset and the
-// weights at w + weights.
+// product adds the outer product of the rows' floats at AX + offset with the weights at
+// w + weights.
 func (g gemmTile) product(w reg.GPPhysical, offset, weights int) {
 	g.VMOVUPS(mem(w, weights), reg.Y12)
 	if g.vectors > 1 {

@@ -23,10 +23,10 @@ func gemmWide(a *assembler) {
 	}
 }
 
-// wideTile writes one of them. Registers are named by hand: twelve hold the rows'
-// addresses (see wideRow), AX the offset of a step and DI its weights; what else
-// changes is on the stack. Registers 0-23 hold the sums, 24 and 25 weights, 26-31
-// inputs.
+// wideTile is the matrix kernel for one shape of tile. Registers are assigned by
+// hand: twelve hold the addresses of the rows (see wideRow), AX holds the offset of a
+// step, and DI points to its weights. Other variables are on the stack. Vector registers
+// 0–23 hold the sums, 24 and 25 weights, 26–31 inputs.
 type wideTile struct {
 	*assembler
 	rows, blocks       int
@@ -35,7 +35,7 @@ type wideTile struct {
 	stepsAt, stepsLeft operand.Mem
 }
 
-// wideRow is the register of row i's address.
+// wideRow returns the register with the address of row i.
 func wideRow(i int) reg.GPPhysical {
 	return []reg.GPPhysical{
 		reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13,
@@ -43,13 +43,13 @@ func wideRow(i int) reg.GPPhysical {
 	}[i]
 }
 
-// spare is a register that only full tiles need.
+// spare is a register that only full tiles use for a row.
 const spare = wideRows - 1
 
-// vectors is the number of vector registers of a row's outputs.
+// vectors returns the number of vector registers for the outputs of a row.
 func (g wideTile) vectors() int { return max(1, g.blocks/2) }
 
-// register is vector register i, of eight floats where there is one block.
+// register returns vector register i, with eight floats if there is one block.
 func (g wideTile) register(i int) reg.VecPhysical {
 	if g.blocks == 1 {
 		return yRegisters[i]
@@ -57,10 +57,10 @@ func (g wideTile) register(i int) reg.VecPhysical {
 	return zRegisters[i]
 }
 
-// sum is the register of row i's outputs v.
+// sum returns the register with vector v of the sums of row i.
 func (g wideTile) sum(i, v int) reg.VecPhysical { return g.register(i*g.vectors() + v) }
 
-// rowBytes is the size of the weights of one float of x.
+// rowBytes returns the size of the weights that one float of x is multiplied by.
 func (g wideTile) rowBytes() int { return g.blocks * vector }
 
 func (g wideTile) write() {
@@ -102,8 +102,8 @@ func (g wideTile) write() {
 	g.end()
 }
 
-// addresses adds to the base, a parameter, the rows' offsets, the table's from
-// entry first on.
+// addresses sets the registers of the rows to the base, a parameter, plus the rows'
+// offsets, which begin at entry first of the table.
 func (g wideTile) addresses(base string, first int) {
 	g.MOVQ(g.table, reg.RDI)
 	g.param(base, reg.RAX)
@@ -113,9 +113,10 @@ func (g wideTile) addresses(base string, first int) {
 	}
 }
 
-// outputs calls whole with each sum and its place if the blocks of a row are next
-// to each other, else halves with the places of its two blocks. The rows'
-// registers hold the outputs' addresses. Labels begin with name.
+// outputs writes code that accesses each sum's place in memory: that of whole if the
+// blocks of a row are adjacent, else that of halves, which gets the places of the two
+// blocks. The registers of the rows hold the addresses of the outputs. Labels begin with
+// name.
 func (g wideTile) outputs(name string, whole func(m operand.Mem, sum reg.VecPhysical), halves func(low, high operand.Mem, sum reg.VecPhysical)) {
 	if g.blocks == 1 {
 		for i := range g.rows {
@@ -144,7 +145,7 @@ func (g wideTile) outputs(name string, whole func(m operand.Mem, sum reg.VecPhys
 	g.Label(name + "_done")
 }
 
-// start sets the sums to the bias, or to what is there.
+// start sets the sums to the bias, or to the values of the outputs.
 func (g wideTile) start() {
 	g.param("accumulate", reg.AL)
 	g.TESTB(reg.AL, reg.AL)
@@ -167,8 +168,8 @@ func (g wideTile) start() {
 	g.Label("started")
 }
 
-// product adds the outer product of the rows' floats at AX + offset and the
-// weights at DI + weights.
+// product adds the outer product of the rows' floats at AX + offset with the weights at
+// DI + weights.
 func (g wideTile) product(offset, weights int) {
 	for v := range g.vectors() {
 		g.VMOVUPS(mem(reg.RDI, weights+2*v*vector), g.register(24+v))
@@ -255,7 +256,7 @@ func (g wideTile) flatSteps() {
 	g.JNZ(operand.LabelRef("step"))
 }
 
-// parameter is where a parameter lies on the stack.
+// parameter returns the place of a parameter on the stack.
 func (a *assembler) parameter(name string) operand.Mem {
 	b, err := a.Param(name).Resolve()
 	if err != nil {

@@ -43,8 +43,8 @@ func loss(a *assembler) {
 	a.end()
 }
 
-// overPairs runs body for vectors of logits z (the first of r; the last is
-// their number) with u = e^−|z|, and moves the pointers on.
+// overPairs writes a loop over vectors of logits z, with u = e^−|z|, and advances the
+// pointers. r begins with the pointer to the logits and ends with their number.
 func (a *assembler) overPairs(r []reg.GPVirtual, body func(z, u reg.VecVirtual), moved []reg.GPVirtual) {
 	a.over("vector", r[len(r)-1], 1, moved, func(int) {
 		z, x, n, u := a.vec(), a.vec(), a.zero(), a.vec()
@@ -82,7 +82,7 @@ func (a *assembler) polynomial(name string, x, to reg.VecVirtual, c ...float32) 
 	}
 }
 
-// single is a vector in memory with value in every lane.
+// single returns a vector in memory with value in every lane.
 func (a *assembler) single(name string, value float32) operand.Mem {
 	name = "loss" + name + a.set()
 	m, ok := a.singles[name]

@@ -5,7 +5,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// norm writes the kernels of batch normalisation and of sums over pixels.
+// norm writes the functions for batch normalization and for sums over pixels.
 func norm(a *assembler) {
 	deviations(a)
 	normalize(a)
@@ -17,7 +17,7 @@ func norm(a *assembler) {
 // accumulators is the number of partial sums that hide the latency of an addition.
 const accumulators = 4
 
-// partials returns so many vector registers of zeros.
+// partials returns the given number of vector registers of zeros.
 func (a *assembler) partials() []reg.VecVirtual {
 	v := make([]reg.VecVirtual, accumulators)
 	for i := range v {
@@ -26,7 +26,7 @@ func (a *assembler) partials() []reg.VecVirtual {
 	return v
 }
 
-// join adds the partial sums up in the first.
+// join adds all partial sums to the first.
 func (a *assembler) join(v []reg.VecVirtual) reg.VecVirtual {
 	a.VADDPS(v[1], v[0], v[0])
 	a.VADDPS(v[3], v[2], v[2])
@@ -34,8 +34,8 @@ func (a *assembler) join(v []reg.VecVirtual) reg.VecVirtual {
 	return v[0]
 }
 
-// overPixels runs body for every vector of pixels, several at a time: body adds the
-// vector offset bytes on to partial sum i. The pointers are moved on.
+// overPixels writes a loop over vectors of pixels, several per turn, and advances the
+// pointers. body adds the vector at the given offset to partial sum i.
 func (a *assembler) overPixels(name string, pixels reg.GPVirtual, pointers []reg.GPVirtual, body func(i, offset int)) {
 	a.SHLQ(operand.Imm(3), pixels) // floats
 	a.over(name, pixels, accumulators, pointers, func(i int) { body(i, i*a.bytes()) })
@@ -62,8 +62,8 @@ func deviations(a *assembler) {
 	a.end()
 }
 
-// constants loads so many blocks of eight constants, into both halves of a vector
-// of sixteen floats.
+// constants loads the given number of blocks of eight constants, each into both halves
+// of a vector of sixteen floats.
 func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {
@@ -77,7 +77,8 @@ func (a *assembler) constants(p reg.GPVirtual, n int) []reg.VecVirtual {
 	return v
 }
 
-// normBlocks is the number of blocks of constants that normalise a channel block.
+// normBlocks is the number of blocks of constants with which a channel block is
+// normalized.
 const normBlocks = 3
 
 // normalized computes v = max(v·c[0] + c[1], c[2]); NaN stays NaN.
@@ -99,7 +100,7 @@ func normalize(a *assembler) {
 	a.end()
 }
 
-// passed loads dy, zero where the ReLU behind the normalised v has cut it off.
+// passed loads dy, with zero where the ReLU after the normalized v has cut it off.
 func (a *assembler) passed(dy operand.Mem, v reg.VecVirtual, c []reg.VecVirtual) reg.VecVirtual {
 	y := a.vec()
 	a.VMOVAPS(v, y)

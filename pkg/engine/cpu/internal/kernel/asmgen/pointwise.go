@@ -5,8 +5,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pointwise writes elementwise kernels and, of eight floats alone, those that move
-// weights.
+// pointwise writes elementwise functions, and, for eight floats only, the functions that
+// move weights.
 func pointwise(a *assembler) {
 	a.function("add"+a.set(), "func(a, b, y *float32, n int)", "computes y = a + b.")
 	r := a.params("a", "b", "y", "n")
@@ -40,7 +40,7 @@ func pointwise(a *assembler) {
 	}
 }
 
-// activations writes what other activations than ReLU need.
+// activations writes the functions for activations other than ReLU.
 func activations(a *assembler) {
 	a.function("leaky"+a.set(), "func(a, b, y, slope *float32, n int)", "computes y = b where a > 0, else slope·b.")
 	r := a.params("a", "b", "y", "slope", "n")
@@ -66,7 +66,7 @@ func activations(a *assembler) {
 	})
 }
 
-// distances writes the kernels of the mean absolute difference.
+// distances writes the functions for the mean absolute difference.
 func distances(a *assembler) {
 	a.function("distances"+a.set(), "func(a, b, out *float32, n int)", "writes to out eight sums of |a − b|.")
 	r := a.params("a", "b", "out", "n")
@@ -96,14 +96,14 @@ func distances(a *assembler) {
 	})
 }
 
-// overFloats runs body for n floats, a vector at a time, and ends the function.
+// overFloats writes a loop over n floats, one vector per turn, and ends the function.
 func (a *assembler) overFloats(n reg.GPVirtual, pointers []reg.GPVirtual, body func()) {
 	a.over("vector", n, 1, pointers, func(int) { body() })
 	a.end()
 }
 
-// transpose exchanges rows and columns of a tile of 8×8 in three rounds, of
-// pairs within 64 bits, of pairs within 128 bits, and of halves.
+// transpose exchanges rows and columns of an 8×8 tile in three rounds: it exchanges
+// floats within 64 bits, pairs of floats within 128 bits, and halves of a register.
 func transpose(a *assembler) {
 	a.function("transposeAVX2", "func(dst, src *float32, stride int)", "writes the transpose of a tile of 8×8.")
 	p := a.params("dst", "src", "stride")

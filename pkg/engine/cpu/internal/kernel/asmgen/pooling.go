@@ -11,8 +11,8 @@ func pooling(a *assembler) {
 	maxPoolGrad(a)
 }
 
-// windows runs body for every element of a window whose first row begins at
-// the registers first; body gets registers that point to the element.
+// windows writes loops over the elements of a window. The registers first point to its
+// first row; body gets registers that point to the element.
 func (a *assembler) windows(first []reg.GPVirtual, kh, kw, row reg.GPVirtual, body func(at []reg.GPVirtual)) {
 	line, at := make([]reg.GPVirtual, len(first)), make([]reg.GPVirtual, len(first))
 	for i := range first {

@@ -5,15 +5,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// update writes the optimisers. A parameter must not be named g: in assembly
-// that is a register.
+// update writes the optimizers. No parameter may be named g, which is a register in
+// assembly.
 func update(a *assembler) {
 	adam(a)
 	sgd(a, "momentum"+a.set(), true)
 	sgd(a, "sgd"+a.set(), false)
 }
 
-// spread loads n constants into all lanes of a register each.
+// spread loads n constants, each into all lanes of a register.
 func (a *assembler) spread(p reg.GPVirtual, n int) []reg.VecVirtual {
 	v := make([]reg.VecVirtual, n)
 	for i := range v {

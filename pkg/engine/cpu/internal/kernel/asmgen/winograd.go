@@ -7,9 +7,9 @@ import (
 
 // winograd writes the transforms of Winograd's F(4×4,3×3). Each is a product
 // M·d·Mᵀ of a small constant matrix with a square of vectors: the columns are
-// transformed to scratch memory, then its rows to their places. With AVX-512 the
-// vectors are of two channel blocks (or of two blocks of output channels, of
-// weights); a mask leaves the second one out where there is one alone.
+// transformed to scratch memory, then its rows to their places. With AVX-512 a vector
+// has two channel blocks (of weights, two blocks of output channels); if there is only
+// one, a mask leaves the second one out.
 func winograd(a *assembler) {
 	winogradInput(a, "winogradInput"+a.set(), false)
 	winogradInput(a, "winogradNormInput"+a.set(), true)
@@ -19,7 +19,7 @@ func winograd(a *assembler) {
 	winogradWeightGradient(a)
 }
 
-// spreadConstant is a register with value in every lane.
+// spreadConstant returns a register with value in every lane.
 func (a *assembler) spreadConstant(name string, value float32) reg.VecVirtual {
 	v := a.vec()
 	a.VBROADCASTSS(a.ConstData(name+a.set(), operand.F32(value)), v)
@@ -36,15 +36,15 @@ func (a *assembler) vectors(n int, at func(i int) place) []reg.VecVirtual {
 	return v
 }
 
-// place is where a vector lies in memory. If second is set, its two blocks are
-// apart. If masks is set, they leave out the second block where there is none.
+// place is the place of a vector in memory. If second is set, the vector's two blocks
+// are not adjacent. If masks is set, they leave out the second block if there is none.
 type place struct {
 	first  operand.Mem
 	second *operand.Mem
 	masks  *pairMasks
 }
 
-// whole is the place of a vector in successive bytes.
+// whole returns the place of a vector in successive bytes.
 func whole(m operand.Mem) place { return place{first: m} }
 
 func (a *assembler) load(p place, v reg.VecVirtual) {
@@ -77,14 +77,14 @@ func (a *assembler) store(v reg.VecVirtual, p place) {
 	}
 }
 
-// pairMasks are masks for the lanes of two channel blocks or, where there is one
-// alone, of that one: of all their floats, of their pairs of floats in the second
-// half, and of the second block's eight floats.
+// pairMasks holds masks for the lanes of two channel blocks, or of one if there is only
+// one: for all floats, for pairs of floats in the second half, and for the eight floats
+// of the second block.
 type pairMasks struct{ lanes, pairs, second reg.OpmaskVirtual }
 
 func (a *assembler) newMasks() pairMasks { return pairMasks{a.K(), a.K(), a.K()} }
 
-// setMasks sets the masks for the number of blocks that are left.
+// setMasks sets the masks for the number of remaining blocks.
 func (a *assembler) setMasks(m pairMasks, blocks operand.Op) {
 	bits := a.GP32()
 	a.MOVL(operand.U32(0xffff), bits)
@@ -130,8 +130,8 @@ func (a *assembler) scaled(x, factor reg.VecVirtual) reg.VecVirtual {
 	return to
 }
 
-// strided is a function to address a vector every stride bytes from base, for
-// up to six of them: times3 and times5 hold multiples of the stride.
+// strided returns a function that addresses up to six vectors, stride bytes apart, from
+// base on. times3 and times5 hold multiples of the stride.
 type strided struct{ base, stride, times3, times5 reg.GPVirtual }
 
 func (a *assembler) newStrided(base, stride reg.GPVirtual) strided {
@@ -154,7 +154,7 @@ func (s strided) at(i, offset int) operand.Mem {
 	return m
 }
 
-// inputRow is Bᵀ·d (Lavin and Gray, equation 10 for m = 4).
+// inputRow computes Bᵀ·d (Lavin and Gray, equation 10 for m = 4).
 func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, store func(i int) place) {
 	put := func(i int, v reg.VecVirtual) { a.store(v, store(i)) }
 	put(0, a.product(d[0], four, a.product(d[2], five, d[4], true), false))
@@ -168,13 +168,13 @@ func (a *assembler) inputRow(four, five reg.VecVirtual, d []reg.VecVirtual, stor
 	put(5, a.product(d[1], four, a.product(d[3], five, d[5], true), false))
 }
 
-// square is where vector i of a row of the scratch memory lies.
+// square returns the place of vector i of a row of scratch memory.
 func (a *assembler) square(tmp reg.GPVirtual, row, i int) place {
 	return whole(mem(tmp, (6*row+i)*a.bytes()))
 }
 
-// winogradInput writes the transform of inputs. Where norm is set it takes them
-// from before a batch norm: each is normalised as it is read.
+// winogradInput writes the transform of inputs. If norm is set, each input is normalized
+// as it is read.
 func winogradInput(a *assembler, name string, norm bool) {
 	constants := "input"
 	if norm {
@@ -204,8 +204,8 @@ func winogradInput(a *assembler, name string, norm bool) {
 	})
 }
 
-// blockConstants loads the constants that normalise the channel blocks of a vector
-// and moves p on.
+// blockConstants loads the constants with which the channel blocks of a vector are
+// normalized, and advances p.
 func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtual {
 	if !a.wide {
 		c := a.constants(p, normBlocks)
@@ -222,12 +222,12 @@ func (a *assembler) blockConstants(p reg.GPVirtual, m pairMasks) []reg.VecVirtua
 	return c
 }
 
-// transform reads squares of n×n vectors whose rows are row and whose blocks
-// are plane bytes apart, and writes squares of 6×6 with ld bytes from vector to
-// vector and step bytes from block to block: x, v, tmp, row, plane, ld, step and
-// blocks are the function's parameters. begin is written before each vector's
-// blocks; oneWay for its columns first and then for its rows. With AVX-512 step
-// must be the size of a block.
+// transform writes a function with the parameters x, v, tmp, row, plane, ld, step and
+// blocks. It reads squares of n×n vectors, whose rows are row bytes and whose blocks are
+// plane bytes apart, and writes squares of 6×6 vectors, which are ld bytes and whose
+// blocks are step bytes apart. begin writes code before the blocks of a vector; oneWay
+// writes the transform, first of the columns and then of the rows. With AVX-512 step must
+// be the size of a block.
 func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first bool, load, store func(i int) place)) {
 	p := a.params("x", "v", "tmp", "row", "ld")
 	x, v, tmp, row, ld, blocks := p[0], p[1], p[2], p[3], p[4], a.blocksLeft()
@@ -269,8 +269,8 @@ func (a *assembler) transform(n int, begin func(m pairMasks), oneWay func(first 
 	a.end()
 }
 
-// blocksLeft is where the number of blocks that are left is counted: on the stack
-// with AVX-512, whose transforms need one register more.
+// blocksLeft returns the counter of remaining blocks: on the stack with AVX-512, whose
+// transforms need one more register.
 func (a *assembler) blocksLeft() operand.Op {
 	if a.wide {
 		return a.parameter("blocks")
@@ -278,7 +278,7 @@ func (a *assembler) blocksLeft() operand.Op {
 	return a.params("blocks")[0]
 }
 
-// inBlocks is the place of a vector in memory where the channel blocks are apart.
+// inBlocks returns the place of a vector whose channel blocks are not adjacent.
 func (a *assembler) inBlocks(first, second operand.Mem, m pairMasks) place {
 	if a.wide {
 		return place{first, &second, &m}
@@ -286,8 +286,7 @@ func (a *assembler) inBlocks(first, second operand.Mem, m pairMasks) place {
 	return whole(first)
 }
 
-// inLanes is the place of a vector in memory where the channel blocks are next to
-// each other.
+// inLanes returns the place of a vector whose channel blocks are adjacent.
 func (a *assembler) inLanes(first operand.Mem, m pairMasks) place {
 	if a.wide {
 		return place{first: first, masks: &m}
@@ -375,13 +374,13 @@ func winogradOutput(a *assembler) {
 	a.end()
 }
 
-// tapBytes is the way from tap to tap of a tile of 8×8 weights.
+// tapBytes is the distance of taps of a tile of 8×8 weights.
 const tapBytes = 8 * vector
 
-// weightParams begins a transform of weights, of one tile with AVX2 and with
-// AVX-512 of a pair whose points are joined. Of the parameters tile and points, the
-// tile is of weights. It returns the registers of these, of tmp and of ld, the
-// place of eight weights at a tap, and what goes on to the next row of weights.
+// weightParams writes the beginning of a transform of weights: of one tile with AVX2, of
+// a pair whose points are joined with AVX-512. tile and points are names of parameters.
+// It returns the registers of both, of tmp and of ld, a function that returns the place
+// of eight weights at a tap, and one that advances to the next row of weights.
 func (a *assembler) weightParams(name, parameters, tile, points, doc string) (r []reg.GPVirtual, tap func(t int) place, next func()) {
 	if !a.wide {
 		a.function(name+a.set(), "func("+parameters+", tmp *float32, ld int)", doc)

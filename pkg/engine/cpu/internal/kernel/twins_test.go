@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// eachTwin runs f for each instruction set that this processor has assembly for and
-// its plain Go twins.
+// eachTwin calls f for each instruction set with assembly that this processor supports,
+// with the assembly and its plain Go twins.
 func eachTwin(t *testing.T, f func(t *testing.T, fast, slow *Set)) {
 	t.Helper()
 	all := assemblySets()
@@ -24,10 +24,10 @@ func eachTwin(t *testing.T, f func(t *testing.T, fast, slow *Set)) {
 	}
 }
 
-// guard is the number of floats before and after what a kernel may write.
+// guard is the number of floats before and after the memory that a function may write.
 const guard = 16
 
-// values returns n random floats between guards, and all of it.
+// values returns n random floats, and the slice that holds them between two guards.
 func values(rng *rand.Rand, n int) (v, all []float32) {
 	all = AlignedFloats(n + 2*guard)
 	for i := range all {
@@ -36,15 +36,16 @@ func values(rng *rand.Rand, n int) (v, all []float32) {
 	return all[guard : guard+n], all
 }
 
-// copied returns v's copy between equal guards, and all of it.
+// copied returns a copy of v, and the slice that holds it between two guards of zeros.
 func copied(v []float32) (c, all []float32) {
 	all = AlignedFloats(len(v) + 2*guard)
 	copy(all[guard:], v)
 	return all[guard : guard+len(v)], all
 }
 
-// same fails where two slices differ by more than tol of the greatest value.
-// FMA rounds once where the twin rounds twice, and sums are added in another order.
+// same fails the test if two slices differ by more than tol of the greatest value. A
+// fused multiplication and addition rounds once, the twin twice, and sums are added in
+// another order.
 func same(t *testing.T, what string, fast, slow []float32, tol float64) {
 	t.Helper()
 	top := 1.0
@@ -58,7 +59,8 @@ func same(t *testing.T, what string, fast, slow []float32, tol float64) {
 	}
 }
 
-// TestGemmTwin has every shape of tile, with odd numbers of steps and tiles.
+// TestGemmTwin compares the matrix kernel for every shape of tile, with odd numbers of
+// steps and tiles.
 func TestGemmTwin(t *testing.T) { eachTwin(t, checkGemmTwin) }
 
 func checkGemmTwin(t *testing.T, fast, slow *Set) {
@@ -114,7 +116,8 @@ func checkGemmTwin(t *testing.T, fast, slow *Set) {
 	}
 }
 
-// TestPixelTwins has numbers of pixels that fill no unrolled loop.
+// TestPixelTwins compares the functions on pixels and floats, with numbers of pixels that
+// do not fill unrolled loops.
 func TestPixelTwins(t *testing.T) { eachTwin(t, checkPixelTwins) }
 
 func checkPixelTwins(t *testing.T, fast, slow *Set) {
@@ -158,7 +161,7 @@ func checkPixelTwins(t *testing.T, fast, slow *Set) {
 	}
 }
 
-// TestTransposeTwin is exact.
+// TestTransposeTwin compares the functions that move weights, which must be exact.
 func TestTransposeTwin(t *testing.T) { eachTwin(t, checkTransposeTwin) }
 
 func checkTransposeTwin(t *testing.T, fast, slow *Set) {
@@ -181,7 +184,8 @@ func checkTransposeTwin(t *testing.T, fast, slow *Set) {
 	same(t, "spread vectors", all, twin, 0)
 }
 
-// TestPoolTwins has windows that touch, overlap and leave gaps, and equal maxima.
+// TestPoolTwins compares max pooling and its gradient with windows that touch, overlap
+// and leave gaps, and with equal maxima.
 func TestPoolTwins(t *testing.T) { eachTwin(t, checkPoolTwins) }
 
 func checkPoolTwins(t *testing.T, fast, slow *Set) {
@@ -216,7 +220,7 @@ func checkPoolTwins(t *testing.T, fast, slow *Set) {
 	}
 }
 
-// TestUpdateTwins runs each optimizer on lengths of one vector and more.
+// TestUpdateTwins compares the optimizers on lengths of one vector and more.
 func TestUpdateTwins(t *testing.T) { eachTwin(t, checkUpdateTwins) }
 
 func checkUpdateTwins(t *testing.T, fast, slow *Set) {
