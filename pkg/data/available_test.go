@@ -98,3 +98,53 @@ func TestReadersCheckMemory(t *testing.T) {
 		}
 	}
 }
+
+// sized is a set of a given size whose samples have the value v.
+type sized struct {
+	samples, edge int
+	v             float32
+}
+
+func (s sized) Len() int              { return s.samples }
+func (s sized) ImageShape() []int     { return []int{1, s.edge, s.edge} }
+func (s sized) TargetShape() []int    { return []int{1} }
+func (s sized) SampleName(int) string { return "sample" }
+func (s sized) Get(_ int, image, _ []float32) error {
+	for i := range image {
+		image[i] = s.v
+	}
+	return nil
+}
+
+// TestInMemoryLoaderChecksMemory: a loader that keeps samples is refused if all that it
+// would keep do not fit into memory, even at a byte per value.
+func TestInMemoryLoaderChecksMemory(t *testing.T) {
+	t.Attr("fault", "loader.kind inmem keeps more samples than fit into memory")
+	const large, edge = 50_000, 1 << 15 // a GiB each, at a byte per value
+	for _, c := range []struct {
+		name  string
+		set   data.Dataset
+		order []string
+		world int
+		want  string // empty: no error
+	}{
+		{"all", sized{large, edge, 0}, nil, 1, "loader.kind inmem keeps 50000 samples of 1×32768×32768 values, which needs 50000.0 GiB"},
+		{"a share", sized{large, edge, 0}, []string{data.StageShard, data.StageShuffle, data.StageBatch}, 10, "loader.kind inmem keeps 5000 samples of 1×32768×32768 values, which needs 5000.0 GiB"},
+		{"a small part", data.Subset(sized{large, edge, 0}, []int{0, 1, 1}), nil, 1, ""},
+		{"fits", sized{3, 8, 0.3}, nil, 1, ""},
+	} {
+		s, err := data.NewSampler(data.SamplerConfig{Samples: c.set.Len(), World: c.world, BatchPerWorker: 1, Shuffle: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := data.NewLoader(c.set, s, data.LoaderConfig{Kind: data.LoaderInMem, Order: c.order})
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "use fewer or smaller ones, or loader.kind lowmem")) {
+			t.Errorf("%s: got error %v, want %q", c.name, err, c.want)
+		}
+		if err == nil {
+			l.Close()
+		} else if c.name == "all" {
+			t.Attr("outcome", err.Error())
+		}
+	}
+}

@@ -65,7 +65,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		text, err := picture.ReadFile(dir, path)
+		text, err := picture.ReadFile(ctx, dir, path)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 		s.images = append(s.images, pixels...)
 		labels = append(labels, classes...)
 	}
-	names, err := cifarNames(filepath.Dir(files[0]), binary)
+	names, err := cifarNames(ctx, filepath.Dir(files[0]), binary)
 	if err != nil {
 		return nil, err
 	}
@@ -203,12 +203,12 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 
 // cifarNames are the classes' names as they lie beside the batches, or those
 // that CIFAR-10 has.
-func cifarNames(dir string, binary bool) ([]string, error) {
+func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {
 		file += ".txt"
 	}
-	text, err := picture.ReadFile(dir, file)
+	text, err := picture.ReadFile(ctx, dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return slices.Clone(cifarClasses[:]), nil
 	}

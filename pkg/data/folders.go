@@ -83,7 +83,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 		return nil, err
 	}
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := picture.ReadFile(dir, file)
+	text, err := picture.ReadFile(ctx, dir, file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no %s: expected a pickled dict from a picture's path to its class beside the pictures; a folder a class is data kind folders", file)
 	}
@@ -179,12 +179,13 @@ func (s *files) path(i int) string {
 }
 
 // read reads a picture's file. The list of an ImageNet folder may name it by an
-// absolute path, which need not be in the folder.
+// absolute path, which need not be in the folder. A Dataset's Get, which calls it, has
+// no context: it reads one picture.
 func (s *files) read(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
-		return picture.ReadFile(filepath.Dir(s.paths[i]), s.paths[i])
+		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])
 	}
-	return picture.ReadFile(s.dir, s.path(i))
+	return picture.ReadFile(context.Background(), s.dir, s.path(i))
 }
 
 func (s *files) picture(i int) (image.Image, error) {
@@ -192,7 +193,7 @@ func (s *files) picture(i int) (image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := picture.Decode(text)
+	m, err := picture.Decode(context.Background(), text)
 	if err != nil {
 		return nil, fmt.Errorf("read picture %s: %w", s.path(i), err)
 	}

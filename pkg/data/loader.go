@@ -133,6 +133,13 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderConfig) (*Loader, error)
 	}
 	if c.Kind == LoaderInMem || p.cache == cacheSamples {
 		ds = InMemory(ds)
+		n := ds.Len()
+		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // the other ranks read the rest
+			n = (n + s.Config().World - 1) / s.Config().World
+		}
+		if err := checkKept(ds, n); err != nil {
+			return nil, fmt.Errorf("make loader: %w", err)
+		}
 	}
 	if !p.prefetch || c.Kind == LoaderSynthetic {
 		if c.Prefetch = 0; !p.bySample {

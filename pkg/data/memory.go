@@ -1,6 +1,11 @@
 package data
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+
+	"lockstep/pkg/data/internal/memory"
+)
 
 // InMemory keeps each sample of ds when it is first read: a byte a value where
 // all of a sample's values are whole 255ths, as of pictures of 8 bits, else four.
@@ -34,6 +39,42 @@ type kept struct {
 	ds            Dataset
 	image, target []int
 	samples       []keptSample
+	used          int       // how many of them are read in the end; 0: not known
+	wide          sync.Once // for the first sample that takes 4 bytes per value
+	wideErr       error     // samples of such a size do not fit into memory
+}
+
+// checkKept returns an error if ds keeps its samples, of which n are read in the end,
+// and these do not fit into memory, whatever their values are: at a byte per value of
+// an image.
+func checkKept(ds Dataset, n int) error {
+	switch d := ds.(type) {
+	case *subset:
+		distinct := map[int]bool{}
+		for _, i := range d.indices {
+			distinct[i] = true
+		}
+		return checkKept(d.ds, min(n, len(distinct)))
+	case *tiles: // a few of them may be of many samples
+		return checkKept(d.ds, min(n, d.ds.Len()))
+	case *crops:
+		return checkKept(d.ds, min(n, d.ds.Len()))
+	case *kept:
+		d.used = min(n, len(d.samples))
+		return d.checkMemory(1)
+	}
+	return nil
+}
+
+// checkMemory returns an error if all samples do not fit into memory, with so many
+// bytes per value of an image. Targets have 4.
+func (s *kept) checkMemory(bytes float64) error {
+	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, times(s.image))
+	err := memory.Check(what, s.used, bytes*float64(volume(s.image))+4*float64(volume(s.target)))
+	if err != nil {
+		return fmt.Errorf("%w, or loader.kind %s", err, LoaderLowMem)
+	}
+	return nil
 }
 
 // keptSample is a sample as bytes (of 255ths) or as it is.
@@ -56,10 +97,16 @@ func (s *kept) sample(i int) (*keptSample, error) {
 	if err := s.ds.Get(i, image, target); err != nil {
 		return nil, err
 	}
-	of.read, of.target = true, target
+	of.target = target
 	if of.bytes = asBytes(image); of.bytes == nil {
+		// The others will be like this one. The error comes now, not when the memory is full.
+		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
+		if s.wideErr != nil {
+			return nil, s.wideErr
+		}
 		of.image = image
 	}
+	of.read = true
 	return of, nil
 }
 

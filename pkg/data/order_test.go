@@ -3,10 +3,13 @@ package data
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"lockstep/pkg/data/internal/memory"
 )
 
 // reads counts how often the samples of a set are read.
@@ -275,5 +278,42 @@ func TestInMemory(t *testing.T) {
 	}
 	if InMemory(cells) != cells {
 		t.Error("what is in memory is kept again")
+	}
+}
+
+// wideSet is a set whose values are no whole 255ths, so that they take four bytes each.
+type wideSet struct{ samples, edge int }
+
+func (s wideSet) Len() int              { return s.samples }
+func (s wideSet) ImageShape() []int     { return []int{1, s.edge, s.edge} }
+func (s wideSet) TargetShape() []int    { return []int{1} }
+func (s wideSet) SampleName(int) string { return "sample" }
+func (s wideSet) Get(_ int, image, _ []float32) error {
+	image[0] = 0.3
+	return nil
+}
+
+// TestInMemoryWideSamples: samples that fit into memory at a byte per value, but not
+// at the four bytes that they turn out to take, are refused with the first one.
+func TestInMemoryWideSamples(t *testing.T) {
+	const edge = 256
+	available := memory.Available()
+	if math.IsInf(available, 1) {
+		t.Skip("no /proc here")
+	}
+	n := int(available / 2 / (edge * edge))
+	s, err := NewSampler(SamplerConfig{Samples: n, World: 1, BatchPerWorker: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := NewLoader(wideSet{n, edge}, s, LoaderConfig{Kind: LoaderInMem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	it := l.Epoch(t.Context(), 0)
+	defer it.Close()
+	if it.Next() || it.Err() == nil || !strings.Contains(it.Err().Error(), fmt.Sprintf("loader.kind inmem keeps %d samples", n)) {
+		t.Errorf("first batch: error %v, want one that names the memory", it.Err())
 	}
 }

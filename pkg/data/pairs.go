@@ -102,7 +102,7 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPairsMemory(dir, pairs); err != nil {
+	if err := checkPairsMemory(ctx, dir, pairs); err != nil {
 		return nil, err
 	}
 	p := &Pairs{dir: dir}
@@ -110,11 +110,11 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		pixels, h, w, err := picture.ReadGray(dir, pair.image)
+		pixels, h, w, err := picture.ReadGray(ctx, dir, pair.image)
 		if err != nil {
 			return nil, fmt.Errorf("read image %s: %w", pair.image, err)
 		}
-		mask, mh, mw, err := picture.ReadGray(dir, pair.mask)
+		mask, mh, mw, err := picture.ReadGray(ctx, dir, pair.mask)
 		if err != nil {
 			return nil, fmt.Errorf("read mask %s: %w", pair.mask, err)
 		}
@@ -140,8 +140,8 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 
 // checkPairsMemory returns an error if pairs of the first image's size do not fit
 // into memory, two bytes a pixel. openPairs reports a first image that is damaged.
-func checkPairsMemory(dir string, pairs []pair) error {
-	text, err := picture.ReadFile(dir, pairs[0].image)
+func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
+	text, err := picture.ReadFile(ctx, dir, pairs[0].image)
 	if err != nil {
 		return fmt.Errorf("read image %s: %w", pairs[0].image, err)
 	}

@@ -38,7 +38,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		file, size, err := parseStack(dir, pair.image)
+		file, size, err := parseStack(ctx, dir, pair.image)
 		if err != nil {
 			return nil, err
 		}
@@ -48,11 +48,11 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 				return nil, err
 			}
 		}
-		image, err := stackValues(file, pair.image)
+		image, err := stackValues(ctx, file, pair.image)
 		if err != nil {
 			return nil, err
 		}
-		mask, maskSize, err := readStack(dir, pair.mask)
+		mask, maskSize, err := readStack(ctx, dir, pair.mask)
 		if err != nil {
 			return nil, err
 		}
@@ -76,19 +76,19 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 }
 
 // readStack reads the pages of a TIFF file of dir, all of one size.
-func readStack(dir, path string) (v []float32, size [3]int, err error) {
-	f, size, err := parseStack(dir, path)
+func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int, err error) {
+	f, size, err := parseStack(ctx, dir, path)
 	if err != nil {
 		return nil, size, err
 	}
-	v, err = stackValues(f, path)
+	v, err = stackValues(ctx, f, path)
 	return v, size, err
 }
 
 // parseStack reads a TIFF file of dir whose pages all have one size, and decodes no
 // page yet. The size is pages×height×width.
-func parseStack(dir, path string) (f *tiff.File, size [3]int, err error) {
-	text, err := picture.ReadFile(dir, path)
+func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
+	text, err := picture.ReadFile(ctx, dir, path)
 	if err != nil {
 		return nil, size, err
 	}
@@ -111,9 +111,12 @@ func parseStack(dir, path string) (f *tiff.File, size [3]int, err error) {
 }
 
 // stackValues decodes the pages of f, the file at path.
-func stackValues(f *tiff.File, path string) (v []float32, err error) {
+func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
-		page, err := f.Values(i)
+		page, err := f.Values(ctx, i)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read stack %s: %w", path, picture.CorruptError("TIFF", err))
 		}

@@ -87,7 +87,7 @@ func expandStage(folder string) (string, error) {
 // a copy of the folder would not change.
 func checkRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
-	text, err := picture.ReadFile(dir, file)
+	text, err := picture.ReadFile(context.Background(), dir, file)
 	if err != nil {
 		return fmt.Errorf("stage data: %w", err)
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,8 +116,8 @@ func Rename(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, er
 // ReadWeights reads a safetensors file with the weights of net, in whichever
 // names of the three they have: each parameter and running statistic by our
 // name, in logical order.
-func ReadWeights(net Network, path string) (map[string][]float64, error) {
-	f, err := weights.Read(path)
+func ReadWeights(ctx context.Context, net Network, path string) (map[string][]float64, error) {
+	f, err := weights.ReadContext(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -221,9 +221,9 @@ func (t *Trainer) restore(ctx context.Context) error {
 		if err := t.sameCheckpoint(ctx, checkpoint{}); err != nil {
 			return err
 		}
-		return t.initialise()
+		return t.initialise(ctx)
 	}
-	file, damaged, err := newestWhole(t.place.Dir, all, t.net.Name())
+	file, damaged, err := newestWhole(ctx, t.place.Dir, all, t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
 	}
@@ -259,9 +259,9 @@ func (t *Trainer) restore(ctx context.Context) error {
 
 // newestWhole reads the newest checkpoint of all, oldest first, that is not
 // damaged. damaged are the errors of those after it.
-func newestWhole(dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
+func newestWhole(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
-		file, err = readCheckpoint(filepath.Join(dir, name), modelName)
+		file, err = readCheckpoint(ctx, filepath.Join(dir, name), modelName)
 		var d *weights.DamagedError
 		if !errors.As(err, &d) {
 			return file, damaged, err
@@ -322,8 +322,8 @@ type checkpoint struct {
 	lossScale   string
 }
 
-func readCheckpoint(path, modelName string) (checkpoint, error) {
-	file, err := weights.Read(path)
+func readCheckpoint(ctx context.Context, path, modelName string) (checkpoint, error) {
+	file, err := weights.ReadContext(ctx, path)
 	if err != nil {
 		return checkpoint{}, err
 	}

@@ -57,17 +57,17 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 			p = nil
 		}
 	}()
-	return p, p.load(cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
+	return p, p.load(ctx, cfg, run.Info.Engine, filepath.Join(dir, p.Checkpoint))
 }
 
-func (p *Predictor) load(cfg Config, trainedOn, path string) error {
+func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string) error {
 	image, target := p.samples.Test.ImageShape(), p.samples.Test.TargetShape()
 	net, err := cfg.Model.Network(image, target)
 	if err != nil {
 		return err
 	}
 	p.task = net.Task()
-	file, err := readCheckpoint(path, net.Name())
+	file, err := readCheckpoint(ctx, path, net.Name())
 	if err != nil {
 		return err
 	}

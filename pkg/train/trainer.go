@@ -278,12 +278,12 @@ func (t *Trainer) start(ctx context.Context) error {
 	if t.place.Resume {
 		return t.restore(ctx)
 	}
-	return t.initialise()
+	return t.initialise(ctx)
 }
 
 // initialise sets the parameters from the seed, or from the file of weights that
 // the config names.
-func (t *Trainer) initialise() error {
+func (t *Trainer) initialise(ctx context.Context) error {
 	// What the parameters begin with does not depend on the batch, but of one sample
 	// a batch norm may have nothing to train with: the graph for evaluation has them too.
 	g, err := t.net.Graph(1, nn.Eval)
@@ -292,7 +292,7 @@ func (t *Trainer) initialise() error {
 	}
 	values := g.InitialValues(t.cfg.Seed)
 	if path := t.cfg.Model.Weights; path != "" {
-		if values, err = model.ReadWeights(t.net, path); err != nil {
+		if values, err = model.ReadWeights(ctx, t.net, path); err != nil {
 			return fmt.Errorf("begin with model.weights: %w", err)
 		}
 	}

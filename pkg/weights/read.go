@@ -2,6 +2,7 @@ package weights
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -23,15 +24,22 @@ const maxFile = 64 << 30
 // Write left; files of other programs have none. No more memory is asked for than
 // the file's size warrants. A named pipe, a device and a file of more than 64 GiB
 // are refused. The error about a file's content is a *DamagedError.
-func Read(path string) (*File, error) {
-	b, err := safeopen.ReadNamed(path, maxFile)
+func Read(path string) (*File, error) { return ReadContext(context.Background(), path) }
+
+// ReadContext does what Read does, and ends with the error of ctx once that is
+// canceled: a file of many GiB takes seconds to minutes.
+func ReadContext(ctx context.Context, path string) (*File, error) {
+	b, err := safeopen.ReadNamedContext(ctx, path, maxFile)
 	if errors.Is(err, syscall.EIO) { // the disk cannot read its own sectors
 		return nil, &DamagedError{path, err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read weights: %w", err)
 	}
-	f, err := Decode(b)
+	f, err := decode(ctx, b)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("read weights %s: %w", path, ctx.Err())
+	}
 	if err != nil {
 		return nil, &DamagedError{path, err}
 	}
@@ -39,7 +47,10 @@ func Read(path string) (*File, error) {
 }
 
 // Decode reads a file's bytes.
-func Decode(b []byte) (*File, error) {
+func Decode(b []byte) (*File, error) { return decode(context.Background(), b) }
+
+// decode is Decode, which ends between two tensors once ctx is canceled.
+func decode(ctx context.Context, b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf("file has %d bytes: a safetensors file starts with 8 bytes of header length", len(b))
 	}
@@ -61,6 +72,9 @@ func Decode(b []byte) (*File, error) {
 	}
 	f := &File{Metadata: metadata}
 	for i, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		t, err := decodeTensor(name, entries[i], data)
 		if err == nil && sums != nil {
 			err = checkTensor(name, entries[i], data, sums)

@@ -42,7 +42,7 @@ safetensors.numpy.save_file({v.path: v.numpy() for v in model.weights}, "in.safe
 			if err := model.Naming(to).Validate(); err != nil {
 				return usage(fmt.Errorf("--to: %w", err))
 			}
-			in, err := weights.Read(args[0])
+			in, err := weights.ReadContext(c.Context(), args[0])
 			if err != nil {
 				return err
 			}

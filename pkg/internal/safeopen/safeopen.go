@@ -5,6 +5,7 @@
 package safeopen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -128,25 +129,40 @@ func checked(path string, f *os.File, err error) (*os.File, error) {
 // ReadNamed reads the file that File opens. A file of more than limit bytes is an
 // error, before memory is taken for it.
 func ReadNamed(path string, limit int64) ([]byte, error) {
+	return ReadNamedContext(context.Background(), path, limit)
+}
+
+// ReadNamedContext does what ReadNamed does, and ends with the error of ctx once that
+// is canceled.
+func ReadNamedContext(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := File(path)
 	if err != nil {
 		return nil, err
 	}
-	return readAll(f, path, limit)
+	return readAll(ctx, f, path, limit)
 }
 
 // ReadFile reads the file that Open opens. A file of more than limit bytes is an
 // error, before memory is taken for it.
 func ReadFile(dir, path string, limit int64) ([]byte, error) {
+	return ReadFileContext(context.Background(), dir, path, limit)
+}
+
+// ReadFileContext does what ReadFile does, and ends with the error of ctx once that
+// is canceled.
+func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte, error) {
 	f, err := Open(dir, path)
 	if err != nil {
 		return nil, err
 	}
-	return readAll(f, path, limit)
+	return readAll(ctx, f, path, limit)
 }
 
+// readBytes is how much is read between two looks at the context.
+const readBytes = 16 << 20
+
 // readAll reads f and closes it.
-func readAll(f *os.File, path string, limit int64) (text []byte, err error) {
+func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []byte, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
@@ -158,7 +174,10 @@ func readAll(f *os.File, path string, limit int64) (text []byte, err error) {
 	// The file may grow while it is read.
 	text = make([]byte, 0, info.Size()+1)
 	for {
-		n, err := f.Read(text[len(text):cap(text)])
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		n, err := f.Read(text[len(text):min(cap(text), len(text)+readBytes)])
 		text = text[:len(text)+n]
 		switch {
 		case errors.Is(err, io.EOF):

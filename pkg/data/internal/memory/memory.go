@@ -15,7 +15,7 @@ import (
 // "data.count is 3".
 func Check(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
-	if available := availableMemory(); need > available {
+	if available := Available(); need > available {
 		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller ones", what, GiB(need), GiB(available))
 	}
 	return nil
@@ -24,10 +24,10 @@ func Check(what string, count int, bytesEach float64) error {
 // GiB returns a number of bytes as text, such as "1.5 GiB".
 func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
-// availableMemory returns the bytes that the system can still give to this
+// Available returns the bytes that the system can still give to this
 // process: by /proc/meminfo, and by the control groups it is in. It returns +Inf
 // if neither can be read.
-func availableMemory() float64 {
+func Available() float64 {
 	available := math.Inf(1)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
 		for line := range strings.Lines(string(text)) {

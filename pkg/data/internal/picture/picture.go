@@ -4,6 +4,7 @@ package picture
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -71,21 +72,40 @@ const maxFile = 4 << 30
 
 // ReadFile reads the file at path, which is in the folder dir or below it. A named
 // pipe, a device, and a link out of dir are refused.
-func ReadFile(dir, path string) ([]byte, error) { return safeopen.ReadFile(dir, path, maxFile) }
+func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
+	return safeopen.ReadFileContext(ctx, dir, path, maxFile)
+}
+
+// contextReader reads until its context is canceled, so that a decoder of a large
+// picture ends in its middle.
+type contextReader struct {
+	context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(b []byte) (int, error) {
+	if err := r.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
 
 // ReadGray decodes a picture file of dir to 8-bit grey values, row by row.
-func ReadGray(dir, path string) (pixels []uint8, height, width int, err error) {
-	text, err := ReadFile(dir, path)
+func ReadGray(ctx context.Context, dir, path string) (pixels []uint8, height, width int, err error) {
+	text, err := ReadFile(ctx, dir, path)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	return DecodeGray(text)
+	return DecodeGray(ctx, text)
 }
+
+// grayRows is how many rows become gray between two looks at the context.
+const grayRows = 64
 
 // DecodeGray decodes the bytes of a picture file. Of 16 bits the upper 8 count,
 // a palette's colours are looked up, and what is transparent is black.
-func DecodeGray(text []byte) (pixels []uint8, height, width int, err error) {
-	img, err := Decode(text)
+func DecodeGray(ctx context.Context, text []byte) (pixels []uint8, height, width int, err error) {
+	img, err := Decode(ctx, text)
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -93,24 +113,32 @@ func DecodeGray(text []byte) (pixels []uint8, height, width int, err error) {
 	gray, ok := img.(*image.Gray)
 	if !ok || gray.Stride != b.Dx() {
 		gray = image.NewGray(image.Rect(0, 0, b.Dx(), b.Dy()))
-		draw.Draw(gray, gray.Bounds(), img, b.Min, draw.Src)
+		for y := 0; y < b.Dy(); y += grayRows {
+			if err := ctx.Err(); err != nil {
+				return nil, 0, 0, err
+			}
+			draw.Draw(gray, image.Rect(0, y, b.Dx(), min(y+grayRows, b.Dy())), img, b.Min.Add(image.Pt(0, y)), draw.Src)
+		}
 	}
 	return gray.Pix[:b.Dx()*b.Dy()], b.Dy(), b.Dx(), nil
 }
 
 // Decode decodes the bytes of a picture file, which has at least a pixel.
-func Decode(text []byte) (image.Image, error) {
+func Decode(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := FormatOf(text)
 	if err != nil {
 		return nil, err
 	}
 	if f.name == "TIFF" {
-		return decodeTIFF(text)
+		return decodeTIFF(ctx, text)
 	}
 	if _, _, err := f.Size(text); err != nil {
 		return nil, err
 	}
-	img, err := f.decode(bytes.NewReader(text))
+	img, err := f.decode(contextReader{ctx, bytes.NewReader(text)})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, CorruptError(f.name, err)
 	}
@@ -144,7 +172,7 @@ func (f Format) Size(text []byte) (height, width int, err error) {
 }
 
 // decodeTIFF decodes the only page of a TIFF file, of 1 to 64 bits.
-func decodeTIFF(text []byte) (image.Image, error) {
+func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	f, err := tiff.Parse(text)
 	if err != nil {
 		return nil, CorruptError("TIFF", err)
@@ -152,7 +180,10 @@ func decodeTIFF(text []byte) (image.Image, error) {
 	if len(f.Pages) > 1 {
 		return nil, fmt.Errorf("it is a TIFF of several pages: save each page as a file of its own, or read its %d pages as a volume (data kind stacks)", len(f.Pages))
 	}
-	m, err := f.Image(0)
+	m, err := f.Image(ctx, 0)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, CorruptError("TIFF", err)
 	}

@@ -10,6 +10,7 @@ package tiff
 import (
 	"bytes"
 	"compress/zlib"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -212,16 +213,16 @@ func (p Page) fax() bool {
 
 // Values are the grey values of a page, row by row: whole numbers divided by
 // their largest, floats as they are.
-func (f *File) Values(page int) ([]float32, error) {
+func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
 	if p.wide() {
-		v, err := f.decode(p)
+		v, err := f.decode(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
 		return v, nil
 	}
-	m, err := f.Image(page)
+	m, err := f.Image(ctx, page)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +243,7 @@ func (f *File) Values(page int) ([]float32, error) {
 
 // Image is a page as a picture; of more than 16 bits the upper 16 count, and a
 // float's 0 to 1 is black to white.
-func (f *File) Image(page int) (image.Image, error) {
+func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
 	if !p.wide() {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
@@ -257,7 +258,7 @@ func (f *File) Image(page int) (image.Image, error) {
 		// x/image/tiff reads the page that the header names: name this one.
 		text := bytes.Clone(f.text[:8])
 		f.order.PutUint32(text[4:], uint32(p.at))
-		m, err := xtiff.Decode(&patched{head: text, text: f.text})
+		m, err := xtiff.Decode(&patched{ctx: ctx, head: text, text: f.text})
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", page, err)
 		}
@@ -271,7 +272,7 @@ func (f *File) Image(page int) (image.Image, error) {
 		}
 		return m, nil
 	}
-	v, err := f.Values(page)
+	v, err := f.Values(ctx, page)
 	if err != nil {
 		return nil, err
 	}
@@ -287,11 +288,15 @@ func (f *File) Image(page int) (image.Image, error) {
 
 // patched is a file whose first 8 bytes are others.
 type patched struct {
+	ctx        context.Context // ends the decoder, which takes none, in its middle
 	head, text []byte
 	at         int64
 }
 
 func (r *patched) ReadAt(b []byte, at int64) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
 	if at < 0 || at >= int64(len(r.text)) {
 		return 0, io.EOF
 	}
@@ -315,7 +320,7 @@ func (r *patched) Read(b []byte) (int, error) {
 }
 
 // decode reads a page of 32 or 64 bits, or of signed or floating values.
-func (f *File) decode(p Page) ([]float32, error) {
+func (f *File) decode(ctx context.Context, p Page) ([]float32, error) {
 	of := values.Number{Size: p.Bits / 8, Big: f.order == binary.BigEndian, Float: p.Float, Signed: p.Signed}
 	switch {
 	case p.field(tagSamples, 1) != 1:
@@ -345,6 +350,9 @@ func (f *File) decode(p Page) ([]float32, error) {
 	}
 	v := make([]float32, p.Height*p.Width)
 	for k := range offsets {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		top, left := k/across*height, k%across*width
 		rows := height
 		if !tiled {

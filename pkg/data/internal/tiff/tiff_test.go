@@ -25,7 +25,7 @@ func TestValues(t *testing.T) {
 				t.Fatalf("%d pages", len(f.Pages))
 			}
 			for page := range f.Pages {
-				v, err := f.Values(page)
+				v, err := f.Values(t.Context(), page)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -57,7 +57,7 @@ func TestValues(t *testing.T) {
 }
 
 func TestImage(t *testing.T) {
-	m, err := parse(t, "testdata/f32-strips.tif").Image(2)
+	m, err := parse(t, "testdata/f32-strips.tif").Image(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestImage(t *testing.T) {
 	if v := m.(*image.Gray16).Gray16At(6, 4).Y; v != uint16(math.Round(104.0/128*65535)) {
 		t.Errorf("the last pixel is %d", v)
 	}
-	if _, err := parse(t, "testdata/i16.tif").Image(0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide them") {
+	if _, err := parse(t, "testdata/i16.tif").Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide them") {
 		t.Errorf("values below 0: %v", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestWhiteIsZero(t *testing.T) {
 		"fax4-0":         func(k int) float64 { return float64(k % 2) },
 		"fax4-1":         func(k int) float64 { return float64(k % 2) },
 	} {
-		v, err := parse(t, "testdata/one/"+file+".tif").Values(0)
+		v, err := parse(t, "testdata/one/"+file+".tif").Values(t.Context(), 0)
 		if err != nil || len(v) != 35 {
 			t.Fatalf("%s: %d values, %v", file, len(v), err)
 		}
@@ -101,7 +101,7 @@ func TestErrors(t *testing.T) {
 			continue
 		}
 		for i := range f.Pages {
-			_, pageErr := f.Values(i)
+			_, pageErr := f.Values(t.Context(), i)
 			err = errors.Join(err, pageErr)
 		}
 		if err == nil {
@@ -118,10 +118,10 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if _, err := parse(t, "testdata/one/planar.tif").Values(0); err == nil || !strings.Contains(err.Error(), "planes of their own (planar configuration 2), which is not read: save it with") {
+	if _, err := parse(t, "testdata/one/planar.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "planes of their own (planar configuration 2), which is not read: save it with") {
 		t.Errorf("planes of colours: %v", err)
 	}
-	if _, err := parse(t, "testdata/one/fillorder.tif").Values(0); err == nil || !strings.Contains(err.Error(), "(fill order 2), which is not read: save it again with 8 bits") {
+	if _, err := parse(t, "testdata/one/fillorder.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2), which is not read: save it again with 8 bits") {
 		t.Errorf("bits in reverse order: %v", err)
 	}
 	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -170,7 +170,7 @@ func FuzzParse(f *testing.F) {
 			if i > 4 || p.Height*p.Width > 1<<20 {
 				break
 			}
-			if v, err := file.Values(i); err == nil && len(v) != p.Height*p.Width {
+			if v, err := file.Values(t.Context(), i); err == nil && len(v) != p.Height*p.Width {
 				t.Fatalf("%d values of %d×%d", len(v), p.Height, p.Width)
 			}
 		}
