@@ -14,8 +14,6 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	t.Attr("fault", "a config is named ../../outside")
-	t.Attr("outcome", "It is refused with exit code 2 before a folder is made")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {

@@ -38,6 +38,7 @@ func TestAcceptErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const failures = 5
 	f := &failing{l, []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS, syscall.EMFILE}}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -56,7 +57,7 @@ func TestAcceptErrors(t *testing.T) {
 	if err := errors.Join(w.Close(), ranks[1].Close()); err != nil {
 		t.Error(err)
 	}
-	t.Attr("outcome", "it is tried again, and the ranks join")
+	t.Attr("outcome", fmt.Sprintf("Accept failed %d times, and both ranks joined", failures-len(f.errs)))
 }
 
 // TestHalfOpenConnectionsAreBounded: of those that say nothing, each address has a
@@ -81,6 +82,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	}
 	// Those that are too many end at once, not after handshakeTime; rank 1 has not
 	// come yet, so that nothing else ends them.
+	closed := 0
 	for i, c := range conns[:junk-minHalfOpen] {
 		if err := c.SetReadDeadline(time.Now().Add(handshakeTime / 2)); err != nil {
 			t.Fatal(err)
@@ -88,6 +90,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatalf("connection %d of %d is held: %v", i, junk, err)
 		}
+		closed++
 	}
 	begin := time.Now()
 	second, serr := Join(context.Background(), envs[1], options[1])
@@ -95,7 +98,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	if err := errors.Join(ferr, serr); err != nil {
 		t.Fatal(err)
 	}
-	t.Attr("outcome", fmt.Sprintf("%d stay open, the others are closed, and rank 1 joined within %.2f s", minHalfOpen, time.Since(begin).Seconds()))
+	t.Attr("outcome", fmt.Sprintf("%d of %d were closed at once, and rank 1 joined within %.2f s", closed, junk, time.Since(begin).Seconds()))
 	closeAll(t, []collective.Group{first, second})
 }
 
