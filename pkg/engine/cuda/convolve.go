@@ -548,124 +548,13 @@ func (c convolution) scratch() int {
 	return 0
 }
 
-// noteDownConvert is cuDNN's numerical note of an engine that rounds its inputs.
-const noteDownConvert int32 = 1
-
-// allowed says whether a plan keeps to the precision asked for, and gives the
-// same bits every time.
-func (x *executable) allowed(p *cudnn.Plan, typ device.Type) bool {
-	if typ == device.F32 && !x.engine.tf32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, noteDownConvert)) {
-		return false
+// resultAt is the address of what a convolution writes.
+func (c convolution) resultAt() driver.Ptr {
+	switch c.relation {
+	case dataGrad:
+		return c.px
+	case filterGrad:
+		return c.pw
 	}
-	return x.anyOrder || p.Deterministic()
-}
-
-// candidate is a plan that may be chosen.
-type candidate struct {
-	plan    *cudnn.Plan
-	variant int
-}
-
-// How many plans of each heuristic are made: to be timed, of a convolution alone and of a
-// graph with something behind it; and at most, where the first may not be used.
-const (
-	timedPlans = 10
-	timedFused = 4
-	maxPlans   = 128
-)
-
-// suggested is the first plan that may be used, of the first variant that has one. No more
-// are made than that takes.
-func (x *executable) suggested(c convolution, list []variant) (candidate, error) {
-	var first error
-	for i, v := range list {
-		graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.ops...)
-		if err != nil {
-			first = errors.Join(first, err)
-			continue
-		}
-		p, err := x.suggestedOf(c, graph)
-		first = errors.Join(first, err)
-		if err := graph.Close(); err != nil {
-			return candidate{}, err
-		}
-		if p != nil {
-			return candidate{p, i}, nil
-		}
-	}
-	return candidate{}, x.noAlgorithm(c, first)
-}
-
-// suggestedOf is the first plan of a graph that may be used, nil and why without one.
-func (x *executable) suggestedOf(c convolution, graph *cudnn.Graph) (*cudnn.Plan, error) {
-	var why error
-	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
-		for _, most := range []int{1, 8, maxPlans} {
-			plans, _, err := graph.PlansAtMost(most, mode)
-			if err != nil {
-				why = err
-				continue
-			}
-			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return x.allowed(p, c.x.typ) })
-			for i, p := range plans {
-				if i != at {
-					if err := p.Close(); err != nil {
-						return nil, err
-					}
-				}
-			}
-			if at >= 0 {
-				return plans[at], nil
-			}
-		}
-	}
-	return nil, why
-}
-
-// errNoAlgorithm is wrapped by the error of a convolution without an algorithm that may be
-// used.
-var errNoAlgorithm = errors.New("no algorithm computes this convolution")
-
-// noAlgorithm explains that a convolution has none.
-func (x *executable) noAlgorithm(c convolution, why error) error {
-	if why == nil {
-		why = errors.New("cuDNN has only algorithms that round their inputs or give other bits from run to run")
-	}
-	return fmt.Errorf("%w (%s): %w", errNoAlgorithm, c.key(x.engine.tf32), why)
-}
-
-// candidates makes the plans of all variants; those that may not be used are
-// closed again. missing says why a variant has none.
-func (x *executable) candidates(c convolution, list []variant, modes ...cudnn.HeurMode) (all []candidate, missing error, err error) {
-	var first error
-	for i, v := range list {
-		graph, err := x.gpu.cudnn.NewGraph(x.gpu.dnn, v.ops...)
-		if err != nil {
-			first = errors.Join(first, err)
-			continue
-		}
-		most, asked := timedPlans, modes
-		if len(v.ops) > 1 { // compiled one by one when they are made
-			most, asked = timedFused, modes[:1]
-		}
-		plans, _, err := graph.PlansAtMost(most, asked...)
-		if err != nil {
-			first = errors.Join(first, err)
-		}
-		for _, p := range plans {
-			if x.allowed(p, c.x.typ) {
-				all = append(all, candidate{p, i})
-			} else if err := p.Close(); err != nil {
-				return all, nil, err
-			}
-		}
-		if err := graph.Close(); err != nil {
-			return all, nil, err
-		}
-	}
-	if len(all) == 0 {
-		only, err := x.suggested(c, list)
-		return []candidate{only}, first, err
-	}
-	return all, first, nil
+	return c.py
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/internal/clib"
@@ -21,10 +22,10 @@ type Engine struct {
 	options engine.Options
 	thread  *thread
 	gpu     *gpu
-	cache   *cache
+	cache   *autotune.Cache
 	tf32    bool // fp32 convolutions may round their inputs
 
-	tuneBudget time.Duration // see the constant
+	tuneBudget time.Duration // see autotune.Budget
 }
 
 var _ engine.Peaked = (*Engine)(nil)
@@ -66,7 +67,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 	if !ok {
 		return nil, fmt.Errorf("start cuda engine: the options ask for device %q: use cuda", o.Device)
 	}
-	e := &Engine{options: o, tf32: o.TF32, tuneBudget: tuneBudget}
+	e := &Engine{options: o, tf32: o.TF32, tuneBudget: autotune.Budget}
 	switch getenv("NVIDIA_TF32_OVERRIDE") {
 	case "0":
 		e.tf32 = false
@@ -88,7 +89,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 			}
 		}
 		var err error
-		e.gpu, err = openGPU(s, ordinal, types, cacheFolder(getenv))
+		e.gpu, err = openGPU(s, ordinal, types, autotune.CacheFolder(getenv))
 		return err
 	}
 	end := func() { _ = e.gpu.close() } // The process lets go of what is left.
@@ -97,7 +98,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(ordinal, 0), err)
 	}
 	// A plan of cuDNN's is good for one version of it, on one kind of device.
-	e.cache = openCache(cacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
+	e.cache = autotune.OpenCache(autotune.CacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
 	return e, nil
 }
 

@@ -49,8 +49,7 @@ type executable struct {
 	packs   []*cudnn.Pack
 	plays   map[playKey]*play
 
-	anyOrder bool     // convolutions may give other bits from run to run; see choose
-	notices  []string // of Load, see Notices
+	notices []string // of Load, see Notices
 
 	begin, middle, third, end driver.Event // between the parts of a step
 	fork, join, fed           driver.Event

@@ -300,7 +300,7 @@ func (x *executable) build() error {
 	for x.forward = 0; x.forward < len(x.tasks) && x.tasks[x.forward].kernel < x.program.Forward; x.forward++ {
 	}
 	// A cache that cannot be written costs time at the next start, no more.
-	_ = x.engine.cache.save()
+	_ = x.engine.cache.Save()
 	return nil
 }
 

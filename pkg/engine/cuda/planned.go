@@ -74,7 +74,7 @@ func lightest(list []variant) chosen {
 			best = i
 		}
 	}
-	return candidate{variant: best}.take(list, 0)
+	return chosen{variant: list[best]}
 }
 
 // plan chooses by bytes whether the readers of a batch norm apply it.

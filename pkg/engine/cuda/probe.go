@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/internal/probe"
 	"lockstep/pkg/engine/cuda/kernels"
@@ -209,21 +210,21 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 	if err != nil {
 		return err
 	}
-	candidates, missing, err := x.candidates(c, list, cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback)
+	candidates, missing, err := x.tuner().Candidates(x.tuned(c, "", list))
 	if err != nil {
 		all.None = err
 		return x.gpu.lost
 	}
 	all.Missing = missing
-	defer func() { err = errors.Join(err, closeOthers(candidates, -1)) }()
+	defer func() { err = errors.Join(err, autotune.Close(candidates)) }()
 	for _, one := range candidates {
-		if one.plan.Workspace > tuneLimit {
+		if one.Plan.Workspace > autotune.WorkspaceLimit {
 			continue
 		}
-		v := list[one.variant]
+		v := list[one.Graph]
 		p := probe.Plan{
-			Name: one.plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
-			Reduced: slices.Contains(one.plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.plan.Numerical, cudnn.NoteReducedPrecision),
+			Name: one.Plan.String(), Fused: len(v.ops) > 1, Kernels: kernelNames(r.before, v.before, v.after),
+			Reduced: slices.Contains(one.Plan.Numerical, cudnn.NoteWinograd) || slices.Contains(one.Plan.Numerical, cudnn.NoteReducedPrecision),
 		}
 		if p.Err = r.run(one, v, &p, graphs); p.Err != nil && x.gpu.lost != nil {
 			return p.Err
@@ -248,7 +249,7 @@ func (r *planRunner) variants(c convolution, graphs probe.Graphs) ([]variant, er
 }
 
 // run runs one plan and reads its result and what it leaves beside that.
-func (r *planRunner) run(one candidate, v variant, p *probe.Plan, graphs probe.Graphs) error {
+func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.Graphs) error {
 	x, t := r.x, r.task
 	if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
 		return err
@@ -310,8 +311,8 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 }
 
 // runPlan runs one plan whose result is tensor id, NaN before, and reads that.
-func (x *executable) runPlan(c candidate, v variant, id int) ([]float64, error) {
-	if err := x.grow(c.plan.Workspace); err != nil {
+func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
+	if err := x.grow(c.Plan.Workspace); err != nil {
 		return nil, err
 	}
 	p, to := x.places[id], x.address(id)
@@ -324,7 +325,7 @@ func (x *executable) runPlan(c candidate, v variant, id int) ([]float64, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = x.gpu.runAll(v.around(&planCall{c.plan.String(), c.plan, pack}), x.gpu.compute)
+	err = x.gpu.runAll(v.around(&planCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
 	if err == nil {
 		err = x.gpu.synchronize()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/internal/enginetest"
@@ -31,7 +32,7 @@ func (n node) program() *plan.Program { return enginetest.Program(n.op, n.attr, 
 
 // noEnvironment is an environment without variables, and without tuning cache.
 func noEnvironment(name string) string {
-	if name == CacheVariable {
+	if name == autotune.CacheVariable {
 		return "off"
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
 )
@@ -140,7 +141,7 @@ var errUnfused = errors.New("cuDNN has no plan for a convolution that applies th
 func (x *executable) decide(p *prologue) error {
 	key, cache := x.prologueKey(p), x.engine.cache
 	timed := x.engine.options.Convolution != "heuristic"
-	known, cached := cache.get(key)
+	known, cached := cache.Get(key)
 	cached = cached && timed
 	if cached && known.Variant == 0 {
 		return nil
@@ -148,7 +149,7 @@ func (x *executable) decide(p *prologue) error {
 	fused, err := x.fusedPicks(p)
 	if errors.Is(err, errUnfused) {
 		if timed {
-			cache.put(key, choice{Missing: err.Error()})
+			cache.Put(key, autotune.Choice{Missing: err.Error()})
 		}
 		return nil
 	}
@@ -169,11 +170,11 @@ func (x *executable) decide(p *prologue) error {
 		p.on = true
 	case timed:
 		p.on = with.ms < without.ms || with.ms == without.ms && p.on
-		c := choice{Milliseconds: without.ms, Against: with.ms, Candidates: 2}
+		c := autotune.Choice{Milliseconds: without.ms, Against: with.ms, Candidates: 2}
 		if p.on {
-			c = choice{Variant: 1, Milliseconds: with.ms, Against: without.ms, Candidates: 2}
+			c = autotune.Choice{Variant: 1, Milliseconds: with.ms, Against: without.ms, Candidates: 2}
 		}
-		cache.put(key, c)
+		cache.Put(key, c)
 	}
 	if !p.on {
 		return closeAll(fused)
@@ -225,7 +226,7 @@ func (x *executable) fusedPicks(p *prologue) (map[int]chosen, error) {
 		if err != nil {
 			return nil, errors.Join(err, closeAll(picks))
 		}
-		pick, err := x.pick(c, c.key(x.engine.tf32)+" of a norm and relu", list)
+		pick, err := x.tune((*autotune.Tuner).Pick, c, c.key(x.engine.tf32)+" of a norm and relu", list)
 		if err != nil {
 			if x.gpu.lost == nil {
 				err = fmt.Errorf("%w: %s %q: %w", errUnfused, t.op, t.name, err)

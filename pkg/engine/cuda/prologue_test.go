@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/clib/clibtest"
@@ -208,7 +209,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err = NewWithLibraries(s, func(name string) string { return map[string]string{CacheVariable: dir}[name] }, tunedOptions("fp16"), 0)
+		e, err = NewWithLibraries(s, func(name string) string { return map[string]string{autotune.CacheVariable: dir}[name] }, tunedOptions("fp16"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +234,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 	}{{clibtest.Options{}, ""}, {clibtest.Options{Capability: [2]int{8, 9}, Name: "Simulated L40"}, "has no convolution behind a batch norm"}} {
 		e, first := load(c.on)
 		sites, folded := 0, 0
-		for key, choice := range e.cache.choices {
+		for key, choice := range e.cache.Choices() {
 			if !strings.Contains(key, "norm and relu of") {
 				continue
 			}
@@ -282,14 +283,14 @@ func TestNormsThatAreSlower(t *testing.T) {
 			alone.ms /= 8
 			x.picks[r] = alone
 		}
-		delete(e.cache.choices, x.prologueKey(site))
+		e.cache = autotune.OpenCache("", "") // it knows nothing of this choice
 		site.on = false
 		return x.decide(site)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := e.cache.choices[x.prologueKey(site)]; site.on || c.Variant != 0 || !(c.Milliseconds < c.Against) {
+	if c := e.cache.Choices()[x.prologueKey(site)]; site.on || c.Variant != 0 || !(c.Milliseconds < c.Against) {
 		t.Errorf("the slower way is chosen: %+v", c)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/internal/clib/clibtest"
@@ -33,7 +34,7 @@ func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options,
 		f(s.CUDNN)
 	}
 	e, err := NewWithLibraries(s, func(name string) string {
-		if name == CacheVariable {
+		if name == autotune.CacheVariable {
 			return dir
 		}
 		return ""
@@ -98,7 +99,7 @@ func TestTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var known tuning
+	var known autotune.File
 	if err := json.Unmarshal(text, &known); err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +147,12 @@ func TestTuningAfterLoading(t *testing.T) {
 	for _, c := range []struct {
 		budget time.Duration
 		want   bool // the fastest
-	}{{tuneBudget, true}, {1, false}} {
+	}{{autotune.Budget, true}, {1, false}} {
 		e := openOn(t, clibtest.New(clibtest.Options{Shallow: true}), tunedOptions("bf16"))
 		e.tuneBudget = c.budget
 		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 		x := loadedOn(t, e, p)
-		for key, known := range e.cache.choices {
+		for key, known := range e.cache.Choices() {
 			if !strings.Contains(key, "norm and relu of") && (known.Engine == fastest) != c.want {
 				t.Errorf("budget %v: engine %d was chosen for %s", c.budget, known.Engine, key)
 			}
@@ -217,13 +218,13 @@ func TestVolumesAreConfirmed(t *testing.T) {
 				t.Fatal(err)
 			}
 			x := loadedOn(t, e, p)
-			for key, known := range e.cache.choices {
+			for key, known := range e.cache.Choices() {
 				if (known.Engine == fastest) == wrong {
 					t.Errorf("%s, wrong %v: engine %d was chosen for %s", precision, wrong, known.Engine, key)
 				}
 			}
-			if n := x.Notices(); (len(n) > 0) != all || all && (len(n) != len(e.cache.choices) || !strings.Contains(n[0], "no two of cuDNN's algorithms give the same result of the 3-D convolution")) {
-				t.Errorf("%s: notices %q of %d convolutions", precision, n, len(e.cache.choices))
+			if n := x.Notices(); (len(n) > 0) != all || all && (len(n) != len(e.cache.Choices()) || !strings.Contains(n[0], "no two of cuDNN's algorithms give the same result of the 3-D convolution")) {
+				t.Errorf("%s: notices %q of %d convolutions", precision, n, len(e.cache.Choices()))
 			}
 			if err := x.Close(); err != nil {
 				t.Error(err)
@@ -285,7 +286,7 @@ func TestTF32(t *testing.T) {
 			switch name {
 			case "NVIDIA_TF32_OVERRIDE":
 				return c.override
-			case CacheVariable:
+			case autotune.CacheVariable:
 				return "off"
 			}
 			return ""
@@ -306,7 +307,7 @@ func TestTF32(t *testing.T) {
 		for _, pick := range x.picks {
 			plan := pick.plan
 			for _, note := range plan.Numerical {
-				if note == 0 || note == noteDownConvert { // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
+				if note == 0 || note == cudnn.NoteDownConvert { // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
 					rounding++
 					break
 				}

@@ -18,6 +18,7 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	"lockstep/pkg/engine/reference"
@@ -151,7 +152,7 @@ func (t *tester) start(change func(*engine.Options)) (*cuda.Engine, error) {
 	t.low = number.Low(o.Precision)
 	return cuda.NewWithLibraries(t.stack, func(name string) string {
 		switch name {
-		case cuda.CacheVariable:
+		case autotune.CacheVariable:
 			return "off"
 		case "NVIDIA_TF32_OVERRIDE":
 			return "" // the test says itself what it wants

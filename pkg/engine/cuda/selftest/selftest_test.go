@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine/cuda/autotune"
 	"lockstep/pkg/engine/cuda/internal/cudatest"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
@@ -36,7 +36,7 @@ func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 
 // TestFirst: the properties of the device come back, and the checks of small networks.
 func TestFirst(t *testing.T) {
-	t.Setenv(cuda.CacheVariable, "off")
+	t.Setenv(autotune.CacheVariable, "off")
 	s, err := cudatest.Machine(t, clibtest.Options{}).Stack()
 	if err != nil {
 		t.Fatal(err)

@@ -274,6 +274,7 @@ const (
 // Notes that an engine carries.
 const (
 	NoteTensorCore       int32 = 0
+	NoteDownConvert      int32 = 1 // the inputs are rounded
 	NoteReducedPrecision int32 = 2 // the reduction is not in the precision asked for
 	NoteNondeterministic int32 = 4
 	NoteWinograd         int32 = 5

@@ -1,10 +1,11 @@
-package cuda
+package autotune
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +20,8 @@ const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 // cacheFormat is the version of the files; others are ignored.
 const cacheFormat = 1
 
-// choice is the algorithm of one convolution, as tuning found it.
-type choice struct {
+// Choice is the algorithm of one convolution, as tuning found it.
+type Choice struct {
 	Plan         string  `json:"plan,omitempty"`    // as cuDNN writes it; it refuses one of another version or device
 	Choices      string  `json:"choices,omitempty"` // the engine and its knobs, which name it where cuDNN cannot write it
 	Variant      int     `json:"variant"`           // of the ways to compute this convolution
@@ -35,22 +36,22 @@ type choice struct {
 	Against float64 `json:"against_milliseconds,omitempty"`
 }
 
-// tuning is the file of one kind of device and library.
-type tuning struct {
+// File is the tuning file of one kind of device and library.
+type File struct {
 	Format  int               `json:"format"`
 	Key     string            `json:"key"` // library versions and device
-	Choices map[string]choice `json:"choices"`
+	Choices map[string]Choice `json:"choices"`
 }
 
-// cache keeps choices on disk, so that a shape is tuned once. It is an
+// Cache keeps choices on disk, so that a shape is tuned once. It is an
 // optimisation alone: what cannot be read counts as not there, what cannot be
 // written is tuned again the next time.
-type cache struct {
+type Cache struct {
 	file string // empty: none
 	key  string
 
 	mu      sync.Mutex
-	choices map[string]choice
+	choices map[string]Choice
 	saved   time.Time
 }
 
@@ -58,8 +59,8 @@ type cache struct {
 // a tuning that is ended goes on where it was.
 const saveEvery = 10 * time.Second
 
-// cacheFolder is where tuning files lie, or "" for none.
-func cacheFolder(getenv func(string) string) string {
+// CacheFolder is where tuning files lie, or "" for none.
+func CacheFolder(getenv func(string) string) string {
 	switch dir := getenv(CacheVariable); dir {
 	case "off":
 		return ""
@@ -74,9 +75,9 @@ func cacheFolder(getenv func(string) string) string {
 	}
 }
 
-// openCache reads the tuning file of key below dir.
-func openCache(dir, key string) *cache {
-	c := &cache{key: key, choices: map[string]choice{}, saved: time.Now()}
+// OpenCache reads the tuning file of key below dir.
+func OpenCache(dir, key string) *Cache {
+	c := &Cache{key: key, choices: map[string]Choice{}, saved: time.Now()}
 	if dir == "" {
 		return c
 	}
@@ -95,41 +96,41 @@ func openCache(dir, key string) *cache {
 
 // read is what the file holds, nothing where it is missing, damaged, or of
 // something else.
-func (c *cache) read() map[string]choice {
+func (c *Cache) read() map[string]Choice {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
 		return nil
 	}
-	var t tuning
+	var t File
 	if json.Unmarshal(text, &t) != nil || t.Format != cacheFormat || t.Key != c.key {
 		return nil
 	}
 	return t.Choices
 }
 
-// get is the choice for a convolution.
-func (c *cache) get(key string) (choice, bool) {
+// Get is the choice for a convolution.
+func (c *Cache) Get(key string) (Choice, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.choices[key]
 	return v, ok
 }
 
-// put remembers a choice until save, which it does itself now and then. A file that cannot
+// Put remembers a choice until Save, which it does itself now and then. A file that cannot
 // be written costs time at the next start, no more.
-func (c *cache) put(key string, v choice) {
+func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v
 	due := time.Since(c.saved) > saveEvery
 	c.mu.Unlock()
 	if due {
-		_ = c.save()
+		_ = c.Save()
 	}
 }
 
-// save writes the file: beside it, then renamed, so that a reader finds the old
+// Save writes the file: beside it, then renamed, so that a reader finds the old
 // one or the new one. What other processes have written since is kept.
-func (c *cache) save() error {
+func (c *Cache) Save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.saved = time.Now()
@@ -141,7 +142,7 @@ func (c *cache) save() error {
 			c.choices[k] = v
 		}
 	}
-	text, err := json.MarshalIndent(tuning{cacheFormat, c.key, c.choices}, "", " ")
+	text, err := json.MarshalIndent(File{cacheFormat, c.key, c.choices}, "", " ")
 	if err != nil {
 		return fmt.Errorf("save tuning cache: %w", err)
 	}
@@ -161,4 +162,11 @@ func (c *cache) save() error {
 		return fmt.Errorf("save tuning cache: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
+}
+
+// Choices returns a copy of all choices.
+func (c *Cache) Choices() map[string]Choice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.choices)
 }

@@ -1,0 +1,224 @@
+package cuda
+
+import (
+	"errors"
+	"math"
+	"strings"
+
+	"lockstep/pkg/engine/cuda/autotune"
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/internal/clib/cudnn"
+)
+
+// timedRuns is how often a candidate is timed, after one run that is not, since the driver
+// loads its kernels then.
+const timedRuns = 3
+
+// chosen is a convolution with its plan.
+type chosen struct {
+	plan *cudnn.Plan
+	ms   float64 // measured when it was tuned; 0: not timed
+	variant
+}
+
+// choose finds the plan of a convolution.
+func (x *executable) choose(t task, c convolution) (chosen, error) {
+	list, err := x.variants(t, c)
+	if err != nil {
+		return chosen{}, err
+	}
+	return x.tune((*autotune.Tuner).Choose, c, c.key(x.engine.tf32), list)
+}
+
+// tune chooses a plan among the variants of c by one of the tuner's methods.
+func (x *executable) tune(by func(*autotune.Tuner, autotune.Convolution, autotune.Runner) (autotune.Pick, error), c convolution, key string, list []variant) (chosen, error) {
+	pick, err := by(x.tuner(), x.tuned(c, key, list), &candidateRunner{x, c, list})
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{pick.Plan, pick.Milliseconds, list[pick.Graph]}, nil
+}
+
+// tuner returns the tuner of x's convolutions.
+func (x *executable) tuner() *autotune.Tuner {
+	e := x.engine
+	return &autotune.Tuner{
+		Library: x.gpu.cudnn, Handle: x.gpu.dnn, Cache: e.cache, Budget: e.tuneBudget,
+		Heuristic: e.options.Convolution == "heuristic", TF32: e.tf32,
+		Notice: func(text string) { x.notices = append(x.notices, text) },
+	}
+}
+
+// tuned describes c and the ways to compute it to the tuner.
+func (x *executable) tuned(c convolution, key string, list []variant) autotune.Convolution {
+	out := autotune.Convolution{
+		Key: key, Type: c.x.typ,
+		// The sums of a norm's gradient change what is written.
+		Confirm: len(c.stride) == 3 && !strings.Contains(c.extra, " sums of"),
+	}
+	for _, v := range list {
+		out.Graphs = append(out.Graphs, v.ops)
+	}
+	return out
+}
+
+// candidateRunner implements autotune.Runner for one convolution.
+type candidateRunner struct {
+	x    *executable
+	c    convolution
+	list []variant
+}
+
+// Lost implements autotune.Runner.
+func (r *candidateRunner) Lost() bool { return r.x.gpu.lost != nil }
+
+// Disturb implements autotune.Runner.
+func (r *candidateRunner) Disturb() error { return r.x.disturb() }
+
+// Time implements autotune.Runner. The candidate runs on the memory that it will use, whose
+// contents do not matter yet: nothing has run, and outputs are thrown away.
+func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64, err error) {
+	err = r.packed(c, func(run []command) error {
+		ms, err = r.x.timeOf(run, limit)
+		return err
+	})
+	return ms, err
+}
+
+// packed hands the commands of a candidate to f.
+func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) error) error {
+	if err := r.x.grow(c.Plan.Workspace); err != nil {
+		return err
+	}
+	v := r.list[c.Graph]
+	pack, err := r.x.gpu.cudnn.NewPack(v.pointers, r.x.workspace.ptr)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(v.around(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
+}
+
+// confirmedElements is how many elements are compared at the beginning, in the middle and
+// at the end of a result.
+const confirmedElements = 1 << 18
+
+// Result implements autotune.Runner.
+func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err error) {
+	g, p, at := r.x.gpu, r.c.result(), r.c.resultAt()
+	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.padded(), p.bytes()/p.typ.Size()
+	if gap := pitch - channels; gap == 0 {
+		pitch, channels = 1, 1
+		// What a plan does not write is no number.
+		if err := g.driver.MemsetD8Async(at, 0xff, int64(p.bytes()), g.compute); err != nil {
+			return nil, g.failed(err)
+		}
+	} else {
+		rows /= channels
+	}
+	err = r.packed(one, func(run []command) error {
+		if err := g.runAll(run, g.compute); err != nil {
+			return err
+		}
+		n := min(rows, max(1, confirmedElements/pitch))
+		for _, first := range []int{0, (rows - n) / 2, rows - n} {
+			data, err := g.read(at.Add(int64(first*pitch)*size), int64((n-1)*pitch+channels)*size)
+			if err != nil {
+				return err
+			}
+			values := number.Decode(p.typ, data)
+			for i := range n {
+				out = append(out, values[i*pitch:][:channels]...)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// holdLimit is the most memory that is cleared before what is timed.
+const holdLimit = 128 << 20
+
+// timeOf returns the least time of commands in milliseconds: of timedRuns runs after one
+// that is not counted, or of the first of them alone where that takes longer than limit (0:
+// none). The stream is busy when they come, so that the GPU does not wait for the host
+// between the two events, and what it clears takes the caches, as the rest of a step does.
+func (x *executable) timeOf(run []command, limit float64) (float64, error) {
+	g := x.gpu
+	if x.hold.bytes == 0 {
+		x.hold.bytes = min(holdLimit, x.arena.bytes)
+		if err := g.allocate(&x.hold); err != nil {
+			if g.lost != nil {
+				return 0, err
+			}
+			x.hold = block{} // an algorithm may need it more
+		}
+	}
+	least := math.Inf(1)
+	for i := range timedRuns + 1 {
+		took, err := x.timeOnce(run)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			continue
+		}
+		least = min(least, took)
+		if limit > 0 && took > limit {
+			break
+		}
+	}
+	return least, nil
+}
+
+// timeOnce returns the time of one run of commands in milliseconds.
+func (x *executable) timeOnce(run []command) (float64, error) {
+	g := x.gpu
+	for range 2 {
+		if x.hold.bytes > 0 {
+			if err := g.driver.MemsetD8Async(x.hold.ptr, 0, x.hold.bytes, g.compute); err != nil {
+				return 0, g.failed(err)
+			}
+		}
+	}
+	if err := g.driver.EventRecord(x.begin, g.compute); err != nil {
+		return 0, g.failed(err)
+	}
+	if err := g.runAll(run, g.compute); err != nil {
+		return 0, err
+	}
+	if err := g.driver.EventRecord(x.end, g.compute); err != nil {
+		return 0, g.failed(err)
+	}
+	if err := g.driver.EventSynchronize(x.end); err != nil {
+		return 0, g.failed(err)
+	}
+	took, err := g.driver.EventElapsed(x.begin, x.end)
+	return float64(took), err
+}
+
+// grow makes the workspace at least so large.
+func (x *executable) grow(bytes int64) error {
+	if x.workspace.bytes >= bytes {
+		return nil
+	}
+	err := x.settle(bytes)
+	if x.workspace.ptr == 0 {
+		x.workspace = block{}
+	}
+	return err
+}
+
+// settle makes the workspace as large as the chosen plans need, and no larger.
+func (x *executable) settle(bytes int64) error {
+	if x.workspace.bytes == bytes {
+		return nil
+	}
+	if err := x.gpu.synchronize(); err != nil {
+		return err
+	}
+	if err := x.gpu.free(x.workspace); err != nil {
+		return err
+	}
+	x.workspace = block{bytes: bytes}
+	return x.gpu.allocate(&x.workspace)
+}
