@@ -282,7 +282,7 @@ func (b *builder) ringDisturbed(series string) {
 	b.disturbed = true
 }
 
-// across draws a line from x, y to x·factor, y·factor: what would be ideal.
+// across draws the ideal line: from a point, in proportion to the size, up to a size.
 func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
 	if float64(to) <= from.X {
 		return nil

@@ -83,12 +83,28 @@ this machine; 4 another sweep runs (launch --no-wait); 130 interrupted. "lockste
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(
-		forTraining(trainCommand()), forTraining(trialsCommand()), forTraining(batchsizeCommand()), forTraining(tuneCommand()), forTraining(launchCommand()),
-		jobsCommand(), modelCommand(),
-		forReading(scalingCommand()), forReading(compareCommand()), forReading(gateCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
-		verifyCommand(), dataCommand(), kernelCommand(), doctorCommand(), benchCommand(), gpuCommand(), versionCommand(),
-	)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"run", "Run", []*cobra.Command{
+			forTraining(trainCommand()), forTraining(launchCommand()), jobsCommand(), forTraining(trialsCommand()), forTraining(batchsizeCommand()), forTraining(tuneCommand()),
+		}},
+		{"analyze", "Analyze", []*cobra.Command{
+			forReading(scalingCommand()), forReading(compareCommand()), forReading(plotCommand()), forReading(reportCommand()), forReading(readCommand()),
+		}},
+		{"prove", "Prove", []*cobra.Command{verifyCommand(), forReading(gateCommand()), benchCommand()}},
+		{"data", "Data and models", []*cobra.Command{dataCommand(), modelCommand()}},
+		{"system", "System", []*cobra.Command{doctorCommand(), gpuCommand(), kernelCommand(), versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+		}
+		root.AddCommand(g.commands...)
+	}
+	root.SetHelpCommandGroupID("system")
+	root.SetCompletionCommandGroupID("system")
 	return root
 }
 

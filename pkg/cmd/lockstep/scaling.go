@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/logread"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
 
@@ -71,23 +73,16 @@ bootstrapped over repeated runs (seeds).
   lockstep scaling results --as 'log_hvd_{workers}.csv=PyTorch Horovod' --epochs 5
   lockstep scaling results --per node --baseline one
 
-One of these flags shows something else of the same runs:
+Other views of the same runs, each a value of --show, which may be repeated;
+--show help explains them all:
 
-  --explain speedup@14   how a number came about: formula, runs, file and line of each input
-  --fit                  Amdahl's, Gustafson's and the universal scalability law, the best by AICc
-  --collective           latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers
-  --breakdown            where a step's time goes, from the step spans of every rank
-  --time-use             the same of step spans and traces: data, compute, exposed and hidden communication, idle
-  --stragglers           which rank the others wait for, and what it costs
-  --bottleneck           input or computation, from the trials IO, SYNTHETIC and FULL
-  --overhead A --without B   what communication costs series A, from B without it
-  --quality              IoU, accuracy and loss against workers and global batch
-  --scaling-rule         the rule between learning rate and batch (none, √, linear), and up to which batch
-  --time-to iou=0.8      when each run reached a target
-  --cost 2.50            device-hours and their price against time, and the Pareto front
-  --budget 100           how many workers for so many device-hours
-  --epoch-spread         how much the epochs scatter, of single runs too
-  --modes                weak or strong scaling, and why
+  lockstep scaling logs/unet2d-cells --show explain=speedup@14   # where a number comes from
+  lockstep scaling logs/unet2d-cells --show fit                  # which law of scaling the runs follow
+  lockstep scaling logs/unet2d-cells --show breakdown            # where a step's time goes
+  lockstep scaling logs/unet2d-cells --show cost=2.5 --show budget=100 --format json
+
+Several views in json are one object keyed by name; in csv they are one file
+each, in the folder of --out.
 
 The scaling rule is that of a sweep over batches and learning rates, such as
 
@@ -97,10 +92,19 @@ What overlap gives is seen beside a series without it:
 
   lockstep launch --workers 1,2
   lockstep launch --workers 2 --series ddp-no-overlap --set engine.overlap=false
-  lockstep scaling logs/unet2d-cells --breakdown`,
-		Args: someArgs("name folders of logs, for example logs/unet2d-cells"),
+  lockstep scaling logs/unet2d-cells --show breakdown`,
+		Args: func(c *cobra.Command, args []string) error {
+			if a.asksHelp() {
+				return nil
+			}
+			return someArgs("name folders of logs, for example logs/unet2d-cells")(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.validate(); err != nil {
+			if a.asksHelp() {
+				return writeHelp(c.OutOrStdout())
+			}
+			shown, err := a.parse(format)
+			if err != nil {
 				return err
 			}
 			s, err := f.read(c, args)
@@ -112,15 +116,11 @@ What overlap gives is seen beside a series without it:
 					return usage(err)
 				}
 			}
-			if a.breakdown {
-				return writeBreakdown(c, s.Breakdown(), format)
-			}
-			shown, err := a.results(s, c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
 			if len(shown) > 0 {
-				return writeResults(c, shown, format)
+				return a.write(c, s, shown, format)
+			}
+			if old, _ := a.old.given(); old != nil { // parse has checked it
+				return a.old.write(c, old, s, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
@@ -128,12 +128,7 @@ What overlap gives is seen beside a series without it:
 			if format == scaling.FormatTable { // it ends with notes and problems itself
 				return powerCut(s.Problems)
 			}
-			for _, n := range s.Notes {
-				fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
-			}
-			for _, p := range s.Problems {
-				fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
-			}
+			writeProblems(c.ErrOrStderr(), s)
 			return powerCut(s.Problems)
 		},
 	}
@@ -143,12 +138,21 @@ What overlap gives is seen beside a series without it:
 	return c
 }
 
-func writeBreakdown(c *cobra.Command, b *scaling.Breakdown, format string) error {
-	if err := b.Write(c.OutOrStdout(), format); err != nil || format == scaling.FormatTable {
-		return err
+// writeProblems writes the notes and the problems of a result that csv and json
+// leave out.
+func writeProblems(w io.Writer, r result) {
+	var notes []string
+	var problems []runs.Problem
+	switch r := r.(type) {
+	case *scaling.Study:
+		notes, problems = r.Notes, r.Problems
+	case *scaling.Breakdown:
+		problems = r.Problems
 	}
-	for _, p := range b.Problems {
-		fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
+	for _, n := range notes {
+		fmt.Fprintln(w, "note:", clean.Text(n))
 	}
-	return nil
+	for _, p := range problems {
+		fmt.Fprintln(w, "problem:", p)
+	}
 }

@@ -17,9 +17,6 @@ import (
 // scalingRule is that of a study, whose command of what to run next has all that
 // was set in the config of these runs.
 func scalingRule(s *scaling.Study, measure string) (*scaling.LRScaling, error) {
-	if measure == firstMeasure {
-		measure = ""
-	}
 	r, err := s.ScalingRule(measure)
 	if err == nil {
 		r.Launch = launchAgain(s.Runs[0])

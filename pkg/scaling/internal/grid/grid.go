@@ -245,12 +245,11 @@ func (g Grid[T]) any(c Column[T]) bool {
 	return false
 }
 
-// String is the table for people, with the remarks below it.
+// String returns the table for people, with the remarks below it.
 func (g Grid[T]) String() string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)
 	for _, row := range g.brief() {
-		// AlignRight would align the names of series to the right too.
 		_, _ = fmt.Fprintln(tw, strings.Join(row, "\t")+"\t") // a strings.Builder does not fail
 	}
 	_ = tw.Flush()

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/scaling"
+)
+
+// oldViews are the flags that --show replaced, one for each view. They are
+// hidden, work as they did, and go with the next release.
+type oldViews struct {
+	explain, overhead, without, timeTo, scalingRule string
+	cost, budget                                    float64
+	switches                                        map[string]*bool
+	chosen                                          func(name string) bool
+}
+
+// firstMeasure is the value of --scaling-rule for the first measure of quality
+// that the runs tell.
+const firstMeasure = "auto"
+
+// oldNames are the flags, in the order in which an error names two of them.
+func oldNames() []string {
+	return []string{"explain", "fit", "collective", "breakdown", "time-use", "stragglers", "bottleneck", "overhead", "quality", "scaling-rule", "time-to", "cost", "budget", "modes", "epoch-spread"}
+}
+
+func (o *oldViews) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVar(&o.explain, "explain", "", "")
+	fs.StringVar(&o.overhead, "overhead", "", "")
+	fs.StringVar(&o.without, "without", "", "")
+	fs.StringVar(&o.scalingRule, "scaling-rule", "", "")
+	fs.Lookup("scaling-rule").NoOptDefVal = firstMeasure
+	fs.StringVar(&o.timeTo, "time-to", "", "")
+	fs.Float64Var(&o.cost, "cost", 0, "")
+	fs.Float64Var(&o.budget, "budget", 0, "")
+	o.switches = map[string]*bool{}
+	for _, name := range oldNames() {
+		if fs.Lookup(name) == nil {
+			o.switches[name] = fs.Bool(name, false, "")
+		}
+		fs.Lookup(name).Hidden = true
+	}
+	fs.Lookup("without").Hidden = true
+	o.chosen = fs.Changed
+}
+
+// oldView is a view that was asked for by its old flag.
+type oldView struct {
+	flag  string
+	value string
+}
+
+// given returns the view that was asked for, nil for none. Two at once are
+// refused, as is a value that does not have the form.
+func (o *oldViews) given() (*oldView, error) {
+	var names []string
+	for _, name := range oldNames() {
+		if o.chosen(name) {
+			names = append(names, "--"+name)
+		}
+	}
+	if len(names) > 1 {
+		return nil, fmt.Errorf("%s show different things: give one of them", strings.Join(names, " and "))
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	x := &oldView{flag: strings.TrimPrefix(names[0], "--")}
+	if on := o.switches[x.flag]; on != nil && !*on { // --fit=false
+		return nil, nil
+	}
+	switch x.flag {
+	case "explain":
+		x.value = o.explain
+	case "overhead":
+		x.value = o.overhead
+	case "scaling-rule":
+		if o.scalingRule != firstMeasure {
+			x.value = o.scalingRule
+		}
+	case "time-to":
+		x.value = o.timeTo
+	case "cost":
+		x.value = strconv.FormatFloat(o.cost, 'g', -1, 64)
+	case "budget":
+		x.value = strconv.FormatFloat(o.budget, 'g', -1, 64)
+	}
+	return x, nil
+}
+
+// write writes the view as the flag did: results of several series one after the
+// other, in csv each with its header.
+func (o *oldViews) write(c *cobra.Command, x *oldView, s *scaling.Study, format string) error {
+	results, err := o.results(c, x, s)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		if i > 0 && format == scaling.FormatTable {
+			fmt.Fprintln(c.OutOrStdout())
+		}
+		if err := r.Write(c.OutOrStdout(), format); err != nil {
+			return err
+		}
+	}
+	if _, breakdown := results[0].(*scaling.Breakdown); breakdown && format != scaling.FormatTable {
+		writeProblems(c.ErrOrStderr(), results[0])
+	}
+	return nil
+}
+
+func (o *oldViews) results(c *cobra.Command, x *oldView, s *scaling.Study) ([]result, error) {
+	switch x.flag {
+	case "explain":
+		if _, _, ok := metricAt(x.value); !ok {
+			return nil, usage(fmt.Errorf("--explain %q: expected METRIC@WORKERS, such as speedup@14", x.value))
+		}
+	case "time-to":
+		if _, _, ok := metricTarget(x.value); !ok {
+			return nil, usage(fmt.Errorf("--time-to %q: expected METRIC=VALUE, such as val_loss=0.0075", x.value))
+		}
+	case "overhead":
+		if o.without == "" {
+			return nil, usage(fmt.Errorf("--overhead %q: name the series without communication too, --without SERIES", x.value))
+		}
+		r, err := s.Overhead(x.value, o.without)
+		if err != nil {
+			return nil, err
+		}
+		return []result{r}, nil
+	}
+	for _, v := range views() {
+		if v.name == x.flag {
+			return v.results(s, x.value, c.ErrOrStderr())
+		}
+	}
+	return nil, nil
+}

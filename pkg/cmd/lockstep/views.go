@@ -1,0 +1,471 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/pkg/internal/nearest"
+	"lockstep/pkg/scaling"
+)
+
+// result is what an analysis gives: it writes itself.
+type result interface {
+	Write(w io.Writer, format string) error
+}
+
+// view is something that lockstep scaling shows of a study, by --show.
+type view struct {
+	name     string
+	value    string // what VALUE is, in capitals; empty for a view without one
+	example  string // of VALUE
+	optional bool   // VALUE may be left out
+	about    string
+	// valid reports whether a value has the form; nil for any text.
+	valid func(value string) bool
+	// results makes the view. What a part of the series lacks goes to notes.
+	results func(s *scaling.Study, value string, notes io.Writer) ([]result, error)
+}
+
+// views are all that --show knows.
+func views() []view {
+	one := func(r result, err error) ([]result, error) {
+		if err != nil {
+			return nil, err
+		}
+		return []result{r}, nil
+	}
+	return []view{
+		{
+			name: "points", about: "the table that is shown without --show: epoch time, throughput, speed-up, efficiency, IoU",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s, nil) },
+		},
+		{
+			name: "explain", value: "METRIC@WORKERS", example: "speedup@14",
+			about: "how a number came about: formula, runs, file and line of each input",
+			valid: func(value string) bool {
+				_, _, ok := metricAt(value)
+				return ok
+			},
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				metric, workers, _ := metricAt(value)
+				r, err := s.Explain(metric, workers)
+				return one(r, err)
+			},
+		},
+		{
+			name: "fit", about: "Amdahl's, Gustafson's and the universal scalability law fitted to each series, the best by AICc",
+			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
+				return fits(s, notes, func(series string) (result, error) { return s.Fit(series) })
+			},
+		},
+		{
+			name: "collective", about: "latency and bandwidth of the all-reduce, from the step spans of 3 or more numbers of workers",
+			results: func(s *scaling.Study, _ string, notes io.Writer) ([]result, error) {
+				return fits(s, notes, func(series string) (result, error) { return s.Collective(series) })
+			},
+		},
+		{
+			name: "breakdown", about: "where a step's time goes, from the step spans of every rank",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Breakdown(), nil) },
+		},
+		{
+			name: "time-use", about: "the same of step spans and traces, with intervals: data, compute, exposed and hidden communication, idle",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.TimeUse(), nil) },
+		},
+		{
+			name: "stragglers", about: "which rank the others wait for, and what it costs",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Stragglers(), nil) },
+		},
+		{
+			name: "bottleneck", about: "input or computation, from the trials IO, SYNTHETIC and FULL",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) {
+				r, err := s.Bottleneck()
+				return one(r, err)
+			},
+		},
+		{
+			name: "overhead", value: "WITH:WITHOUT", example: "ddp:ddp-local",
+			about: "what communication costs the series WITH, from the series WITHOUT it",
+			valid: func(value string) bool {
+				with, without, ok := strings.Cut(value, ":")
+				return ok && with != "" && without != ""
+			},
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				with, without := seriesPair(s, value)
+				r, err := s.Overhead(with, without)
+				return one(r, err)
+			},
+		},
+		{
+			name: "quality", about: "IoU, accuracy and loss against workers and global batch",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Quality(), nil) },
+		},
+		{
+			name: "scaling-rule", value: "MEASURE", example: "val_loss", optional: true,
+			about: "how the best learning rate grows with the global batch (none, √, linear), and up to which, by a measure of quality",
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				r, err := scalingRule(s, value)
+				return one(r, err)
+			},
+		},
+		{
+			name: "time-to", value: "METRIC=TARGET", example: "val_loss=0.0075",
+			about: "when each run reached a target",
+			valid: func(value string) bool {
+				_, _, ok := metricTarget(value)
+				return ok
+			},
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				metric, target, _ := metricTarget(value)
+				r, err := s.TimeTo(metric, target)
+				return one(r, err)
+			},
+		},
+		{
+			name: "cost", value: "PRICE", example: "2.5", optional: true, valid: isNumber,
+			about: "device-hours against time, and the Pareto front; with the price of a device-hour also what they cost",
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				r, err := s.Cost(number(value))
+				return one(r, err)
+			},
+		},
+		{
+			name: "budget", value: "DEVICE-HOURS", example: "100", valid: isNumber,
+			about: "how many workers for so many device-hours",
+			results: func(s *scaling.Study, value string, _ io.Writer) ([]result, error) {
+				r, err := s.Budget(number(value))
+				return one(r, err)
+			},
+		},
+		{
+			name: "epoch-spread", about: "how much the epochs scatter, of single runs too",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.EpochSpreads(), nil) },
+		},
+		{
+			name: "modes", about: "weak or strong scaling of each series, and why",
+			results: func(s *scaling.Study, _ string, _ io.Writer) ([]result, error) { return one(s.Modes(), nil) },
+		},
+	}
+}
+
+// metricAt reads METRIC@WORKERS.
+func metricAt(value string) (metric string, workers int, ok bool) {
+	metric, n, ok := strings.Cut(value, "@")
+	workers, err := strconv.Atoi(n)
+	return metric, workers, ok && err == nil && metric != ""
+}
+
+// metricTarget reads METRIC=TARGET.
+func metricTarget(value string) (metric string, target float64, ok bool) {
+	metric, text, ok := strings.Cut(value, "=")
+	target, err := strconv.ParseFloat(text, 64)
+	return metric, target, ok && err == nil && metric != ""
+}
+
+func isNumber(value string) bool {
+	v, err := strconv.ParseFloat(value, 64)
+	return err == nil && !math.IsNaN(v)
+}
+
+// number is a value that isNumber has seen, 0 for none.
+func number(value string) float64 {
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// seriesPair divides WITH:WITHOUT at the colon that leaves two series of the
+// study; the first colon if none does.
+func seriesPair(s *scaling.Study, value string) (with, without string) {
+	names := s.Series()
+	for i, c := range value {
+		if c == ':' && slices.Contains(names, value[:i]) && slices.Contains(names, value[i+1:]) {
+			return value[:i], value[i+1:]
+		}
+	}
+	with, without, _ = strings.Cut(value, ":")
+	return with, without
+}
+
+// form is how the view is asked for: fit, scaling-rule[=MEASURE], budget=HOURS.
+func (v view) form() string {
+	switch {
+	case v.value == "":
+		return v.name
+	case v.optional:
+		return v.name + "[=" + v.value + "]"
+	}
+	return v.name + "=" + v.value
+}
+
+// shown is a view that was asked for, with its value.
+type shown struct {
+	view
+	given string
+	text  string // as it was asked for
+}
+
+// parseShow reads a value of --show.
+func parseShow(text string) (shown, error) {
+	name, value, has := strings.Cut(text, "=")
+	all := views()
+	i := slices.IndexFunc(all, func(v view) bool { return v.name == name })
+	if i < 0 {
+		var names []string
+		for _, v := range all {
+			names = append(names, v.name)
+		}
+		return shown{}, fmt.Errorf("--show %s: unknown view %q%s; use %s; --show help explains each", text, name, nearest.Hint(name, names), strings.Join(names, ", "))
+	}
+	v := all[i]
+	form := "--show " + v.form()
+	if v.example != "" {
+		form += fmt.Sprintf(", such as --show %s=%s", v.name, v.example)
+	}
+	switch {
+	case v.value == "" && has:
+		return shown{}, fmt.Errorf("--show %s: %s takes no value; expected %s", text, name, form)
+	case v.value != "" && !has && !v.optional:
+		return shown{}, fmt.Errorf("--show %s: a value is missing; expected %s", text, form)
+	case has && (value == "" || v.valid != nil && !v.valid(value)):
+		return shown{}, fmt.Errorf("--show %s: invalid value %q; expected %s", text, value, form)
+	}
+	return shown{v, value, text}, nil
+}
+
+// analysisFlags choose what lockstep scaling shows of a study, in place of its
+// table.
+type analysisFlags struct {
+	series []string
+	show   []string
+	out    string
+	old    oldViews
+}
+
+func (a *analysisFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringArrayVar(&a.series, "series", nil, "show this series alone; may be repeated")
+	fs.StringArrayVar(&a.show, "show", nil, "view of the runs: NAME[=VALUE], such as fit or explain=speedup@14; may be repeated; --show help explains each")
+	fs.StringVar(&a.out, "out", "", "folder into which each view of --show is written as a file, made if it is not there")
+	if err := c.RegisterFlagCompletionFunc("show", completeShow); err != nil {
+		panic(err) // the flag is the one of the line above
+	}
+	a.old.add(c)
+}
+
+// completeShow lists the names of the views.
+func completeShow(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	directive := cobra.ShellCompDirectiveNoFileComp
+	var out []string
+	for _, v := range views() {
+		name := v.name
+		if v.value != "" && !v.optional {
+			name += "="
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		out = append(out, name+"\t"+v.about)
+	}
+	return append(out, "help\texplains each view"), directive
+}
+
+// asksHelp reports whether the views are to be explained.
+func (a *analysisFlags) asksHelp() bool { return slices.Contains(a.show, "help") }
+
+// writeHelp explains each view.
+func writeHelp(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, v := range views() {
+		example := ""
+		if v.example != "" {
+			example = fmt.Sprintf(" (such as %s=%s)", v.name, v.example)
+		}
+		if _, err := fmt.Fprintf(tw, "%s\t%s%s\n", v.form(), v.about, example); err != nil {
+			return err
+		}
+	}
+	return tw.Flush()
+}
+
+// parse returns the views that were asked for, none for the study's table.
+func (a *analysisFlags) parse(format string) ([]shown, error) {
+	old, err := a.old.given()
+	switch {
+	case err != nil:
+		return nil, usage(err)
+	case old != nil && len(a.show) > 0:
+		return nil, usage(fmt.Errorf("--%s and --show cannot be combined: write --show %s", old.flag, old.flag))
+	case a.out != "" && len(a.show) == 0:
+		return nil, usage(errors.New("--out is for the views of --show: name them, such as --show points"))
+	}
+	var all []shown
+	for _, text := range a.show {
+		one, err := parseShow(text)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if slices.ContainsFunc(all, func(s shown) bool { return s.text == text }) {
+			return nil, usage(fmt.Errorf("duplicate --show %s", text))
+		}
+		all = append(all, one)
+	}
+	if len(all) > 1 && format == scaling.FormatCSV && a.out == "" {
+		return nil, usage(fmt.Errorf("%d views in csv are as many files: name a folder for them, --out DIR", len(all)))
+	}
+	return all, nil
+}
+
+// write writes the views that were asked for.
+func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []shown, format string) error {
+	parts := make([][]byte, len(all))
+	for i, v := range all {
+		results, err := v.results(s, v.given, c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		if parts[i], err = joined(results, format); err != nil {
+			return err
+		}
+		if format != scaling.FormatTable {
+			writeProblems(c.ErrOrStderr(), results[0])
+		}
+	}
+	if a.out != "" {
+		return a.writeFiles(c.OutOrStdout(), all, parts, format)
+	}
+	_, err := c.OutOrStdout().Write(together(all, parts, format))
+	return err
+}
+
+// joined is the results of a view as one table, file or JSON value.
+func joined(results []result, format string) ([]byte, error) {
+	var whole bytes.Buffer
+	var rows []json.RawMessage
+	for i, r := range results {
+		var b bytes.Buffer
+		if err := r.Write(&b, format); err != nil {
+			return nil, err
+		}
+		switch {
+		case len(results) == 1:
+			return b.Bytes(), nil
+		case format == scaling.FormatJSON:
+			var some []json.RawMessage
+			if err := json.Unmarshal(b.Bytes(), &some); err != nil {
+				return nil, err
+			}
+			rows = append(rows, some...)
+		case format == scaling.FormatCSV && i > 0: // they have the same columns
+			_, body, _ := bytes.Cut(b.Bytes(), []byte("\n"))
+			whole.Write(body)
+		default:
+			if i > 0 {
+				whole.WriteByte('\n')
+			}
+			whole.Write(b.Bytes())
+		}
+	}
+	if format == scaling.FormatJSON {
+		for i, row := range rows {
+			whole.WriteString([]string{"[\n  ", ",\n  "}[min(i, 1)])
+			whole.Write(row)
+		}
+		whole.WriteString("\n]\n")
+	}
+	return whole.Bytes(), nil
+}
+
+// keys are the names of the views, with the value for a name that is there twice.
+func keys(all []shown) []string {
+	out := make([]string, len(all))
+	for i, v := range all {
+		out[i] = v.name
+		if slices.ContainsFunc(all, func(o shown) bool { return o.name == v.name && o.text != v.text }) {
+			out[i] = v.text
+		}
+	}
+	return out
+}
+
+// together is the output of several views: tables with headings, or one JSON
+// object.
+func together(all []shown, parts [][]byte, format string) []byte {
+	if len(all) == 1 {
+		return parts[0]
+	}
+	var b bytes.Buffer
+	for i, key := range keys(all) {
+		if format == scaling.FormatJSON {
+			fmt.Fprintf(&b, "%s%q: %s", []string{"{\n", ",\n"}[min(i, 1)], key, bytes.TrimSpace(parts[i]))
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s:\n%s", key, parts[i])
+	}
+	if format == scaling.FormatJSON {
+		b.WriteString("\n}\n")
+	}
+	return b.Bytes()
+}
+
+// writeFiles writes one file for each view and names it.
+func (a *analysisFlags) writeFiles(names io.Writer, all []shown, parts [][]byte, format string) error {
+	if err := os.MkdirAll(a.out, 0o755); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json"}[format]
+	for i, key := range keys(all) {
+		path := filepath.Join(a.out, strings.Map(inFileName, key)+ending)
+		if err := os.WriteFile(path, parts[i], 0o644); err != nil {
+			return fmt.Errorf("write views: %w", err)
+		}
+		fmt.Fprintln(names, path)
+	}
+	return nil
+}
+
+// inFileName replaces what a file's name should not have.
+func inFileName(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+		return r
+	}
+	return '-'
+}
+
+// fits are the fits of every series that has enough points; it is an error
+// that none has.
+func fits(s *scaling.Study, notes io.Writer, fit func(series string) (result, error)) ([]result, error) {
+	var out []result
+	var refused []error
+	for _, name := range s.Series() {
+		f, err := fit(name)
+		if err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		out = append(out, f)
+	}
+	if len(out) == 0 {
+		return nil, errors.Join(refused...)
+	}
+	for _, err := range refused {
+		fmt.Fprintln(notes, "note: not fitted:", err)
+	}
+	return out, nil
+}
