@@ -28,9 +28,9 @@ var layers = [][]string{
 	1: {"internal/device", "nn", "logread", "monitor", "nvrtc"},
 	2: {"data", "collective", "model", "internal/plan", "scaling"},
 	3: {"engine", "figure"},
-	4: {"strategy", "report"},
+	4: {"strategy", "report", "internal/gputest"},
 	5: {"train"},
-	6: {"launch"},
+	6: {"launch", "tune", "verify"},
 	7: {"bench"},
 	8: {"cmd/lockstep"},
 }
@@ -45,7 +45,7 @@ var basePackages = []string{"internal/buildid", "internal/nearest", "internal/en
 var (
 	training = []string{
 		"optim", "weights", "internal/device", "nn", "data", "collective", "model", "internal/plan",
-		"engine", "strategy", "train",
+		"engine", "strategy", "train", "tune", "verify",
 	}
 	analysis = []string{"logread", "scaling", "figure", "report"}
 )

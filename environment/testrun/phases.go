@@ -22,7 +22,7 @@ const (
 func concurrent() []string {
 	return []string{
 		"./pkg/collective/...", "./pkg/strategy/...", "./pkg/data/...", "./pkg/launch/...", "./pkg/runs/...",
-		"./pkg/notebook/...", "./pkg/train/...", "./pkg/engine/cpu/...",
+		"./pkg/notebook/...", "./pkg/train/...", "./pkg/tune/...", "./pkg/verify/...", "./pkg/engine/cpu/...",
 	}
 }
 

@@ -158,7 +158,7 @@ func (w *worker) load(o WorkerOptions) error {
 		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
 	}
 	if w.group.Size() > 1 || !w.onGPU {
-		w.sync = strategy.NewDDP(w.ctx, w.group, strategy.FaultNone)
+		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
 	image, target, whole := batchOf(p)

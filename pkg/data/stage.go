@@ -64,6 +64,15 @@ func (s *Staged) Close() error {
 	return s.copy.Close()
 }
 
+// String says where the copy is, and how long copying took.
+func (s *Staged) String() string {
+	mib := float64(s.Bytes) / (1 << 20)
+	if s.Copied {
+		return fmt.Sprintf("data staged to %s: %.1f MiB copied in %.2f s", s.Dir, mib, s.Took.Seconds())
+	}
+	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
+}
+
 // expandStage replaces the variables of this machine's environment in a folder.
 func expandStage(folder string) (string, error) {
 	var missing string

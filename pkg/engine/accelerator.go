@@ -36,9 +36,9 @@ type LossScaler interface {
 	SetLossScale(LossScale) error
 }
 
-// Resident is a training set of bytes that lies on the device whole, and what is done
+// DeviceDataset is a training set of bytes that is on the device as a whole, and what is done
 // to its samples there: what data.Augment does on the host, by the same random numbers.
-type Resident struct {
+type DeviceDataset struct {
 	// Image and Target hold sample after sample, each in the order of its shape, which
 	// is that of a sample in the data set: the program's may be smaller, a window.
 	Image, Target           []byte
@@ -57,12 +57,12 @@ type Resident struct {
 	Seed                 int64
 }
 
-// Resider is an Executable whose training set can lie on the device: then a step needs
+// DatasetHolder is an Executable that can hold a DeviceDataset: then a step needs
 // but the numbers of its samples from the host.
-type Resider interface {
+type DatasetHolder interface {
 	// Hold copies a set to the device, for the inputs of these names, in place of one
 	// that is held.
-	Hold(image, target string, set Resident) error
+	Hold(image, target string, set DeviceDataset) error
 	// Samples says what the next Step reads: these samples, one a place of the batch, as
 	// they are varied in that epoch (from 0). SetInput of one of the two inputs ends it.
 	Samples(epoch int, indexes []int) error

@@ -18,6 +18,10 @@ import (
 // parameters are then as before the step.
 var ErrNonFinite = errors.New("loss is not finite")
 
+// ErrOutOfMemory is wrapped by errors of an engine whose device has not enough memory
+// for a program or a step.
+var ErrOutOfMemory = errors.New("out of memory of the device")
+
 // GradSync turns a worker's gradients into those of all workers. The engine
 // calls Bucket as soon as a bucket's gradients are final (in the order of
 // plan.Program.Buckets), goes on with backward, and calls Wait before the

@@ -173,7 +173,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 			err = errors.Join(err, w.Finish(status, err))
 		}()
 	}
-	sync := strategy.NewDDP(ctx, g, strategy.FaultNone)
+	sync := strategy.NewDDP(ctx, g)
 	defer func() { err = errors.Join(err, sync.Close()) }()
 	for epoch := 1; epoch <= f.epochs; epoch++ {
 		if err := f.misbehave(ctx, g.Rank(), epoch); err != nil {

@@ -14,6 +14,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // Sweep says which runs to start. Config or Command, and Workers, are needed;
@@ -183,7 +184,7 @@ func (s Sweep) withDefaults() Sweep {
 	if s.grace == 0 {
 		s.grace = defaultGrace
 	}
-	name, series := stem(s.Config), "ddp"
+	name, series := stem(s.Config), strategy.NameDDP
 	if s.foreign() {
 		name = programName(s.Command)
 		series = name

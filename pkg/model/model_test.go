@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +95,21 @@ func TestUNet2DErrors(t *testing.T) {
 	}
 	if _, err := model.Named("unet3"); err == nil || !strings.Contains(err.Error(), "use one of resnet152v2") {
 		t.Errorf("unknown name: error %v", err)
+	}
+}
+
+// TestTypeNames: %T, which a notebook shows, has the name of the constructor.
+func TestTypeNames(t *testing.T) {
+	plane, err := model.UNet2D(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume, err := model.UNet3D(model.UNet3DConfig{Base: 4, Depth: 1, InChannels: 1, OutChannels: 1, Size: []int{8, 8, 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%T %T", plane, volume); got != "*model.UNet2DNetwork *model.UNet3DNetwork" {
+		t.Errorf("types are %s", got)
 	}
 }
 

@@ -21,7 +21,7 @@ func trained(t *testing.T, c model.Config) []weights.Tensor {
 		t.Fatal(err)
 	}
 	cfg.Model = c
-	out, err := train.Replicas(t.Context(), cfg, 2, nil)
+	out, err := train.Replicas(t.Context(), cfg, nil, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestNetworksLearn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := train.Replicas(t.Context(), cfg, 2, nil)
+			out, err := train.Replicas(t.Context(), cfg, nil, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestBeginsWithWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := train.Replicas(t.Context(), cfg, 1, nil)
+	out, err := train.Replicas(t.Context(), cfg, nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestBeginsWithWeights(t *testing.T) {
 		}
 	}
 	cfg.Model.Base = 8
-	if _, err := train.Replicas(t.Context(), cfg, 1, nil); err == nil || !strings.Contains(err.Error(), "begin with model.weights: read "+filepath.Join(dir, "keras.safetensors")) || !strings.Contains(err.Error(), "is it of another size") {
+	if _, err := train.Replicas(t.Context(), cfg, nil, 1); err == nil || !strings.Contains(err.Error(), "begin with model.weights: read "+filepath.Join(dir, "keras.safetensors")) || !strings.Contains(err.Error(), "is it of another size") {
 		t.Errorf("another size: %v", err)
 	}
 }

@@ -55,24 +55,24 @@ func (c UNet2DConfig) Validate() error {
 	return nil
 }
 
-// UNet is a 2-D U-Net for segmentation, with binary cross-entropy on its
+// UNet2DNetwork is a 2-D U-Net for segmentation, with binary cross-entropy on its
 // logits as loss, and soft Dice where it is asked for.
 //
 // Ronneberger et al., U-Net, 2015, arXiv:1505.04597; with padded convolutions
 // and batch norm, as is usual today.
-type UNet struct {
+type UNet2DNetwork struct {
 	config     UNet2DConfig
 	parameters int
 }
 
-var _ Network = (*UNet)(nil)
+var _ Network = (*UNet2DNetwork)(nil)
 
 // UNet2D is the U-Net of that configuration.
-func UNet2D(c UNet2DConfig) (*UNet, error) {
+func UNet2D(c UNet2DConfig) (*UNet2DNetwork, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	u := &UNet{config: c}
+	u := &UNet2DNetwork{config: c}
 	g, err := u.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func UNet2D(c UNet2DConfig) (*UNet, error) {
 }
 
 // Name is unet2d-<base>x<depth>, and what is not usual about it.
-func (u *UNet) Name() string {
+func (u *UNet2DNetwork) Name() string {
 	name := fmt.Sprintf("unet2d-%dx%d", u.config.Base, u.config.Depth)
 	if u.config.Bias {
 		name += "-bias"
@@ -94,29 +94,29 @@ func (u *UNet) Name() string {
 }
 
 // Config is the configuration that u was made with.
-func (u *UNet) Config() UNet2DConfig { return u.config }
+func (u *UNet2DNetwork) Config() UNet2DConfig { return u.config }
 
 // Task is Segmentation.
-func (u *UNet) Task() Task { return Segmentation }
+func (u *UNet2DNetwork) Task() Task { return Segmentation }
 
 // InputShape is channels, height, width of an image.
-func (u *UNet) InputShape() []int {
+func (u *UNet2DNetwork) InputShape() []int {
 	return []int{u.config.InChannels, u.config.Height, u.config.Width}
 }
 
 // TargetShape is channels, height, width of a mask.
-func (u *UNet) TargetShape() []int {
+func (u *UNet2DNetwork) TargetShape() []int {
 	return []int{u.config.OutChannels, u.config.Height, u.config.Width}
 }
 
 // Parameters is the number of trained numbers.
-func (u *UNet) Parameters() int { return u.parameters }
+func (u *UNet2DNetwork) Parameters() int { return u.parameters }
 
 // Graph builds the network: Depth levels down, each two blocks of convolution,
 // batch norm and ReLU with a 2×2 max-pool behind; two blocks as a bridge; Depth
 // levels up, each a 2×2 transposed convolution, the concatenation [up, skip]
 // and two blocks; and a 1×1 convolution as head.
-func (u *UNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
+func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
 	}
@@ -151,7 +151,7 @@ func (u *UNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 }
 
 // blocks is two times convolution 3×3, batch norm, ReLU.
-func (u *UNet) blocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
+func (u *UNet2DNetwork) blocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
 	for _, part := range []string{".a", ".b"} {
 		// Without batch norm behind it, a convolution needs its bias.
 		x = g.Conv2D(name+part+".conv", x, channels, 3, 1, 1, u.config.Bias || u.config.Norm == "none")

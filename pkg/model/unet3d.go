@@ -50,7 +50,7 @@ func (c UNet3DConfig) Validate() error {
 	return nil
 }
 
-// UNetVolume is a 3-D U-Net that turns fields on a grid into others: the SC21
+// UNet3DNetwork is a 3-D U-Net that turns fields on a grid into others: the SC21
 // tutorial's, from N-body simulations to hydrodynamics. Its loss is the mean
 // absolute difference. It has no normalisation, so that N workers equal one
 // with an N-fold batch.
@@ -59,20 +59,20 @@ func (c UNet3DConfig) Validate() error {
 // (0.01); transposed ones double it, each with a ReLU and the concatenation
 // [up, skip], and tanh behind the last. Weights begin with N(0, 0.02²), biases
 // with 0.
-type UNetVolume struct {
+type UNet3DNetwork struct {
 	config     UNet3DConfig
 	parameters int
 }
 
-var _ Network = (*UNetVolume)(nil)
+var _ Network = (*UNet3DNetwork)(nil)
 
 // UNet3D is the 3-D U-Net of that configuration.
-func UNet3D(c UNet3DConfig) (*UNetVolume, error) {
+func UNet3D(c UNet3DConfig) (*UNet3DNetwork, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c.Size = slices.Clone(c.Size)
-	u := &UNetVolume{config: c}
+	u := &UNet3DNetwork{config: c}
 	g, err := u.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, err
@@ -82,34 +82,38 @@ func UNet3D(c UNet3DConfig) (*UNetVolume, error) {
 }
 
 // Name is unet3d-<base>x<depth>.
-func (u *UNetVolume) Name() string { return fmt.Sprintf("unet3d-%dx%d", u.config.Base, u.config.Depth) }
+func (u *UNet3DNetwork) Name() string {
+	return fmt.Sprintf("unet3d-%dx%d", u.config.Base, u.config.Depth)
+}
 
 // Config is the configuration that u was made with.
-func (u *UNetVolume) Config() UNet3DConfig {
+func (u *UNet3DNetwork) Config() UNet3DConfig {
 	c := u.config
 	c.Size = slices.Clone(c.Size)
 	return c
 }
 
 // Task is Regression.
-func (u *UNetVolume) Task() Task { return Regression }
+func (u *UNet3DNetwork) Task() Task { return Regression }
 
 // InputShape is channels, depth, height, width of the fields given.
-func (u *UNetVolume) InputShape() []int { return append([]int{u.config.InChannels}, u.config.Size...) }
+func (u *UNet3DNetwork) InputShape() []int {
+	return append([]int{u.config.InChannels}, u.config.Size...)
+}
 
 // TargetShape is channels, depth, height, width of the fields asked for.
-func (u *UNetVolume) TargetShape() []int {
+func (u *UNet3DNetwork) TargetShape() []int {
 	return append([]int{u.config.OutChannels}, u.config.Size...)
 }
 
 // Parameters is the number of trained numbers.
-func (u *UNetVolume) Parameters() int { return u.parameters }
+func (u *UNet3DNetwork) Parameters() int { return u.parameters }
 
 // channels are those of a level, from 0.
 func (c UNet3DConfig) channels(level int) int { return c.Base << min(level, 3) }
 
 // Graph builds the network.
-func (u *UNetVolume) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
+func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("build %s: batch is %d: use at least 1", u.Name(), batch)
 	}

@@ -13,19 +13,6 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Fault breaks data parallelism on purpose. It is there so that a check of
-// the invariant (N workers compute what one does with an N-fold batch) can
-// show that it would notice; nothing else sets one.
-type Fault string
-
-// The faults.
-const (
-	FaultNone       Fault = ""
-	FaultSumForMean Fault = "sum-for-mean" // the sum of the gradients in place of their mean
-	FaultSkipBucket Fault = "skip-bucket"  // bucket 0 stays each worker's own
-	FaultOwnNorms   Fault = "own-norms"    // synchronised batch norms take each worker's own statistics
-)
-
 // Stats says what went through the collective since the last call of
 // DDP.Stats.
 type Stats struct {
@@ -46,7 +33,6 @@ type DDP struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  collective.Group
-	fault  Fault
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -74,8 +60,8 @@ var (
 
 // NewDDP starts to serve group; ctx ends what is in flight. In a group of one
 // it does nothing.
-func NewDDP(ctx context.Context, group collective.Group, fault Fault) *DDP {
-	d := &DDP{group: group, fault: fault}
+func NewDDP(ctx context.Context, group collective.Group) *DDP {
+	d := &DDP{group: group}
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	d.changed.L = &d.mu
 	if group.Size() > 1 {
@@ -119,7 +105,7 @@ func (d *DDP) begin() {
 // were handed over before are reduced.
 func (d *DDP) ShareStatistics(own []float64) ([]float64, error) {
 	n := d.group.Size()
-	if n == 1 || d.fault == FaultOwnNorms {
+	if n == 1 {
 		return own, nil
 	}
 	d.mu.Lock()
@@ -241,15 +227,10 @@ func (d *DDP) exchange(bucket int, operation func() error) error {
 
 // reduce replaces one bucket by its mean over all workers.
 func (d *DDP) reduce(b bucket) error {
-	if d.fault == FaultSkipBucket && b.index == 0 {
-		return nil
-	}
 	if err := d.group.AllReduce(d.ctx, b.buffer); err != nil {
 		return fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
 	}
-	if d.fault != FaultSumForMean {
-		divide(b.buffer, d.group.Size())
-	}
+	divide(b.buffer, d.group.Size())
 	return nil
 }
 

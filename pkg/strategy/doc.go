@@ -8,7 +8,7 @@
 // their statistics through it too, in turn with the buckets, so that ranks always
 // meet in the same operation.
 //
-//	sync := strategy.NewDDP(ctx, group, strategy.FaultNone)
+//	sync := strategy.NewDDP(ctx, group)
 //	defer sync.Close()
 //	err := strategy.BroadcastState(ctx, exe, group) // equal parameters to begin with
 //	timing, err := exe.Step(ctx, sync, &update)

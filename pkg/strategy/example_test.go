@@ -17,7 +17,7 @@ func ExampleNewDDP() {
 	var wg sync.WaitGroup
 	for rank, group := range collective.InProcess(2) {
 		wg.Go(func() {
-			ddp := strategy.NewDDP(context.Background(), group, strategy.FaultNone)
+			ddp := strategy.NewDDP(context.Background(), group)
 			if err := ddp.Bucket(0, device.Buffer{F32: gradients[rank]}, device.Stream{}); err != nil {
 				fmt.Println(err)
 			}

@@ -8,11 +8,16 @@ import (
 	"lockstep/pkg/engine"
 )
 
+// NameDDP is the name of data parallelism with replicated parameters.
+const NameDDP = "ddp"
+
 // Exchange is a strategy that a trainer runs with.
 type Exchange interface {
 	engine.GradSync
 	// Stats says what was exchanged since the last call.
 	Stats() Stats
+	// Strategy returns the strategy's name, for run.json: NameDDP.
+	Strategy() string
 	// Name says what carries the gradients, for run.json.
 	Name() string
 	Close() error
@@ -24,16 +29,15 @@ var (
 )
 
 // New is the data parallelism that suits an engine: NCCL where every rank has a
-// GPU of its own, and the library; DDP through the host else, which is also what
-// a fault is for. Every rank calls it at the same time, and all get the same.
-func New(ctx context.Context, e engine.Engine, group collective.Group, fault Fault) (Exchange, error) {
+// GPU of its own, and the library; DDP through the host else. Every rank calls it at the same time, and all get the same.
+func New(ctx context.Context, e engine.Engine, group collective.Group) (Exchange, error) {
 	gpu, ok := e.(GPU)
-	if !ok || group.Size() == 1 || fault != FaultNone {
-		return NewDDP(ctx, group, fault), nil
+	if !ok || group.Size() == 1 {
+		return NewDDP(ctx, group), nil
 	}
 	n, err := NewNCCL(ctx, gpu, group, NCCLOptions{})
 	if errors.Is(err, ErrSharedGPU) || errors.Is(err, ErrNoNCCL) {
-		return NewDDP(ctx, group, fault), nil
+		return NewDDP(ctx, group), nil
 	}
 	if err != nil {
 		return nil, err
@@ -41,5 +45,8 @@ func New(ctx context.Context, e engine.Engine, group collective.Group, fault Fau
 	return n, nil
 }
 
-// Name is that of the group on the host.
+// Strategy returns NameDDP.
+func (d *DDP) Strategy() string { return NameDDP }
+
+// Name returns the name of the group on the host.
 func (d *DDP) Name() string { return d.group.Name() }

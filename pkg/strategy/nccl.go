@@ -297,6 +297,9 @@ func (n *NCCL) Stats() Stats {
 	return s
 }
 
+// Strategy returns NameDDP.
+func (n *NCCL) Strategy() string { return NameDDP }
+
 // Name says what carries the gradients, for run.json.
 func (n *NCCL) Name() string { return "nccl" }
 

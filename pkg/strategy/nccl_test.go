@@ -230,17 +230,15 @@ func TestNew(t *testing.T) {
 		name   string
 		ranks  int
 		change func(all []*gpu)
-		fault  Fault
 		want   string // what carries the gradients; empty: an error
 	}{
-		{"a GPU each", 3, func([]*gpu) {}, FaultNone, "nccl"},
-		{"alone", 1, func([]*gpu) {}, FaultNone, "in-process"},
-		{"broken on purpose", 2, func([]*gpu) {}, FaultSumForMean, "in-process"},
-		{"one GPU", 3, func(all []*gpu) { all[2].uuid = all[0].uuid }, FaultNone, "in-process"},
-		{"one without the library", 2, func(all []*gpu) { all[1].library, all[1].missing = nil, broken }, FaultNone, "in-process"},
+		{"a GPU each", 3, func([]*gpu) {}, "nccl"},
+		{"alone", 1, func([]*gpu) {}, "in-process"},
+		{"one GPU", 3, func(all []*gpu) { all[2].uuid = all[0].uuid }, "in-process"},
+		{"one without the library", 2, func(all []*gpu) { all[1].library, all[1].missing = nil, broken }, "in-process"},
 		{"no id", 2, func(all []*gpu) {
 			all[0].library.GetUniqueID = func() (nccl.UniqueID, error) { return nccl.UniqueID{}, broken }
-		}, FaultNone, ""},
+		}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all := gpus(t, c.ranks)
@@ -248,7 +246,7 @@ func TestNew(t *testing.T) {
 			var mu sync.Mutex
 			var said []string
 			err := together(collective.InProcess(c.ranks), func(group collective.Group) error {
-				x, err := New(t.Context(), onGPU{plain, all[group.Rank()]}, group, c.fault)
+				x, err := New(t.Context(), onGPU{plain, all[group.Rank()]}, group)
 				if err != nil {
 					mu.Lock()
 					defer mu.Unlock()
@@ -273,7 +271,7 @@ func TestNew(t *testing.T) {
 		})
 	}
 	// Without a GPU there is nothing to ask.
-	x, err := New(t.Context(), plain, collective.Single(), FaultNone)
+	x, err := New(t.Context(), plain, collective.Single())
 	if err != nil || x.Name() != "none" || !x.Capturable() {
 		t.Errorf("%v: %v", x, err)
 	}
@@ -572,7 +570,7 @@ func TestNCCLWatchEnds(t *testing.T) {
 // TestAccumulatorOfADevice: an engine that adds up itself asks which part is next, and
 // what exchanges the last.
 func TestAccumulatorOfADevice(t *testing.T) {
-	d := NewDDP(t.Context(), collective.Single(), FaultNone)
+	d := NewDDP(t.Context(), collective.Single())
 	a := NewAccumulator(d)
 	a.Begin(2)
 	for want := 1; want <= 2; want++ {

@@ -85,6 +85,11 @@ func normProgram(n int, relu, sync bool) *plan.Program {
 // normImages is the batch that is shared out.
 const normImages = 6
 
+// ownNorms is DDP which leaves statistics as they are.
+type ownNorms struct{ *DDP }
+
+func (ownNorms) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+
 // normStep runs n of the images, from number lo on, through normProgram and
 // returns its outputs and its running statistics by name.
 func normStep(e engine.Engine, sync engine.GradSync, lo, n int, relu, synchronised bool) (map[string][]float64, error) {
@@ -173,8 +178,8 @@ func TestSynchronisedNorm(t *testing.T) {
 		{"cpu, nothing fused", 1e-5, func(o *engine.Options) { o.Fuse = false }},
 	} {
 		for _, relu := range []bool{false, true} {
-			for _, fault := range []Fault{FaultNone, FaultOwnNorms} {
-				t.Run(fmt.Sprintf("%s-relu=%v-%s", tt.name, relu, fault), func(t *testing.T) {
+			for _, shared := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s-relu=%v-shared=%v", tt.name, relu, shared), func(t *testing.T) {
 					o := engine.DefaultOptions()
 					tt.change(&o)
 					e, err := openNorm(o)
@@ -191,12 +196,16 @@ func TestSynchronisedNorm(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						d := NewDDP(context.Background(), g, fault)
+						d := NewDDP(context.Background(), g)
+						var exchange engine.GradSync = d
+						if !shared {
+							exchange = ownNorms{d}
+						}
 						lo := 0
 						for _, n := range shards[:g.Rank()] {
 							lo += n
 						}
-						got[g.Rank()], err = normStep(e, d, lo, shards[g.Rank()], relu, true)
+						got[g.Rank()], err = normStep(e, exchange, lo, shards[g.Rank()], relu, true)
 						return errors.Join(err, d.Close(), e.Close())
 					})
 					if err := errors.Join(err, e.Close()); err != nil {
@@ -214,7 +223,7 @@ func TestSynchronisedNorm(t *testing.T) {
 						}
 						for _, name := range []string{"mean", "variance"} {
 							joined[name] = m[name]
-							if fault == FaultNone && !slices.Equal(m[name], got[0][name]) {
+							if shared && !slices.Equal(m[name], got[0][name]) {
 								t.Errorf("running %s of rank %d is %v, of rank 0 %v", name, rank, m[name], got[0][name])
 							}
 						}
@@ -224,10 +233,10 @@ func TestSynchronisedNorm(t *testing.T) {
 						if o.Precision == "fp64" && (name == "mean" || name == "variance") {
 							d *= 1e5 // these are read as they are
 						}
-						if fault == FaultNone && !(d <= tt.tolerance) {
+						if shared && !(d <= tt.tolerance) {
 							t.Errorf("%s differs by %.3g of its size, limit %g", name, d, tt.tolerance)
 						}
-						if fault != FaultNone && name != "dbeta" && !(d > 1e-3) { // without a ReLU dbeta is a sum of dy alone
+						if !shared && name != "dbeta" && !(d > 1e-3) { // without a ReLU dbeta is a sum of dy alone
 							t.Errorf("%s differs by %.3g: that statistics are each worker's own is not noticed", name, d)
 						}
 					}
@@ -247,7 +256,7 @@ func TestSynchronisedNormAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := NewDDP(context.Background(), collective.Single(), FaultNone)
+		d := NewDDP(context.Background(), collective.Single())
 		want, err1 := normStep(e, d, 0, normImages, true, false)
 		got, err2 := normStep(e, d, 0, normImages, true, true)
 		if err := errors.Join(err1, err2, d.Close(), e.Close()); err != nil {
@@ -269,7 +278,7 @@ func TestStatisticsTakeTheirTurn(t *testing.T) {
 	for _, transport := range []string{"in-process", "shm", "unix", "tcp"} {
 		t.Run(transport, func(t *testing.T) {
 			err := together(groupsOver(t, transport, world), func(g collective.Group) (err error) {
-				d := NewDDP(context.Background(), g, FaultNone)
+				d := NewDDP(context.Background(), g)
 				defer func() { err = errors.Join(err, d.Close(), g.Close()) }()
 				random := rand.New(rand.NewPCG(uint64(g.Rank()), 1))
 				for step := range steps {
@@ -363,7 +372,7 @@ func TestStatisticsErrors(t *testing.T) {
 		if err := groups[1].Close(); err != nil {
 			t.Fatal(err)
 		}
-		d := NewDDP(context.Background(), groups[0], FaultNone)
+		d := NewDDP(context.Background(), groups[0])
 		o := engine.DefaultOptions()
 		o.Device = device
 		e, err := openNorm(o)
@@ -461,7 +470,7 @@ func (deaf) Capturable() bool                               { return false }
 // TestCloseEndsAWaitForStatistics: Close from elsewhere, while a rank waits for
 // one that does not come.
 func TestCloseEndsAWaitForStatistics(t *testing.T) {
-	d := NewDDP(context.Background(), collective.InProcess(2)[0], FaultNone)
+	d := NewDDP(context.Background(), collective.InProcess(2)[0])
 	ended := make(chan error)
 	go func() {
 		_, err := d.ShareStatistics([]float64{1})
@@ -485,7 +494,7 @@ func TestStatisticsInATrace(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		d := NewDDP(context.Background(), g, FaultNone)
+		d := NewDDP(context.Background(), g)
 		defer func() { err = errors.Join(err, d.Close(), e.Close()) }()
 		watched, ok := e.(*cpu.Engine)
 		if !ok {
@@ -519,7 +528,7 @@ func BenchmarkShareStatistics(b *testing.B) {
 	for _, transport := range []string{"in-process", "shm", "unix", "tcp"} {
 		b.Run(transport, func(b *testing.B) {
 			err := together(groupsOver(b, transport, 2), func(g collective.Group) (err error) {
-				d := NewDDP(context.Background(), g, FaultNone)
+				d := NewDDP(context.Background(), g)
 				own := make([]float64, 1+2*256)
 				for range b.N {
 					if _, err := d.ShareStatistics(own); err != nil {

@@ -37,7 +37,7 @@ func (g *slowGroup) AllReduce(_ context.Context, b device.Buffer) error {
 // all ranks must meet in the same one.
 func TestOneBucketAtATime(t *testing.T) {
 	g := &slowGroup{}
-	d := NewDDP(t.Context(), g, FaultNone)
+	d := NewDDP(t.Context(), g)
 	defer func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

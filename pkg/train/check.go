@@ -15,7 +15,7 @@ import (
 // and writes nothing. The config is written to out as JSON, as run.json keeps it;
 // without the network if that is a program's own. A mistake is a UsageError.
 func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
-	cfg, err := w.config()
+	cfg, err := w.Resolve()
 	if err != nil {
 		return &UsageError{err}
 	}
@@ -39,12 +39,12 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	if workers < 1 {
 		return fmt.Errorf("check %d workers: use at least 1", workers)
 	}
-	t := &Trainer{cfg: cfg, place: Place{Build: w.Build}, group: firstOf{size: workers}}
+	t := &Trainer{cfg: cfg, options: WorkerOptions{Build: w.Build}, group: firstOf{size: workers}}
 	if t.samples, err = OpenSamples(ctx, cfg.Data); err != nil {
 		return err
 	}
 	t.cfg.Loader.Kind = "" // the samples are not read
-	if err := t.feed(fault{}); err != nil {
+	if err := t.feed(); err != nil {
 		return err
 	}
 	defer t.loader.Close()

@@ -21,7 +21,7 @@ func TestCheckCanceled(t *testing.T) {
 // TestOpenPredictorCanceled: opening the data of a run ends when the context does.
 func TestOpenPredictorCanceled(t *testing.T) {
 	cfg, dir := tiny(), t.TempDir()
-	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -73,7 +73,7 @@ func (t *Trainer) capture() (state, error) {
 // checkpoint saves the epoch that is done, where that is due, and keeps it for
 // an early end where it is not.
 func (t *Trainer) checkpoint(rec *recorder) error {
-	if t.place.Dir == "" {
+	if t.options.Dir == "" {
 		return nil
 	}
 	now, err := t.capture()
@@ -106,16 +106,16 @@ func (t *Trainer) save(s state) error {
 		return nil
 	}
 	if t.saved != "" {
-		before := filepath.Join(t.place.Dir, t.saved)
+		before := filepath.Join(t.options.Dir, t.saved)
 		if _, err := os.Stat(before); errors.Is(err, fs.ErrNotExist) {
 			return &runs.LostError{Path: before}
 		}
 	}
 	// Not MkdirAll: a run folder that was deleted must not come back without its files.
-	if err := os.Mkdir(filepath.Join(t.place.Dir, checkpointDir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(t.options.Dir, checkpointDir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := weights.Write(filepath.Join(t.place.Dir, s.name), s.tensors, s.metadata); err != nil {
+	if err := weights.Write(filepath.Join(t.options.Dir, s.name), s.tensors, s.metadata); err != nil {
 		return err
 	}
 	t.saved = s.name
@@ -170,7 +170,7 @@ func (t *Trainer) tensors() ([]weights.Tensor, error) {
 // is kept while it is the newest, or the one before the newest, which serves if
 // that is damaged; after the epoch one of an earlier epoch takes its place.
 func (t *Trainer) prune() error {
-	all, err := checkpoints(t.place.Dir)
+	all, err := checkpoints(t.options.Dir)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (t *Trainer) prune() error {
 		drop = append(drop, whole[:len(whole)-keep]...)
 	}
 	for _, name := range drop {
-		if err := os.Remove(filepath.Join(t.place.Dir, name)); err != nil {
+		if err := os.Remove(filepath.Join(t.options.Dir, name)); err != nil {
 			return err
 		}
 	}
@@ -213,7 +213,7 @@ func checkpoints(dir string) ([]string, error) {
 // beginning where there is none. Every rank reads its progress; the tensors that
 // count are rank 0's, which are broadcast.
 func (t *Trainer) restore(ctx context.Context) error {
-	all, err := checkpoints(t.place.Dir)
+	all, err := checkpoints(t.options.Dir)
 	if err != nil {
 		return err
 	}
@@ -223,9 +223,9 @@ func (t *Trainer) restore(ctx context.Context) error {
 		}
 		return t.initialise(ctx)
 	}
-	file, damaged, err := newestWhole(ctx, t.place.Dir, all, t.net.Name())
+	file, damaged, err := newestWhole(ctx, t.options.Dir, all, t.net.Name())
 	if err != nil {
-		return fmt.Errorf("resume %s: %w", t.place.Dir, err)
+		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
 	t.saved = all[len(all)-1-len(damaged)]
 	// Every rank has read the damaged ones before one of them is renamed.
@@ -236,15 +236,15 @@ func (t *Trainer) restore(ctx context.Context) error {
 		return err
 	}
 	if file.epoch > t.cfg.Epochs {
-		return fmt.Errorf("resume %s: %s already done, epochs is %d: use at least as many", t.place.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
+		return fmt.Errorf("resume %s: %s already done, epochs is %d: use at least as many", t.options.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs)
 	}
 	if p := file.begun; p.steps > 0 {
 		switch {
 		case file.epoch+1 > t.cfg.Epochs:
-			return fmt.Errorf("resume %s: epoch %d is under way already, epochs is %d: use at least as many", t.place.Dir, file.epoch+1, t.cfg.Epochs)
+			return fmt.Errorf("resume %s: epoch %d is under way already, epochs is %d: use at least as many", t.options.Dir, file.epoch+1, t.cfg.Epochs)
 		case p.steps > t.steps() || len(p.losses) != t.group.Size():
 			return fmt.Errorf("resume %s: checkpoint %s is after step %d of an epoch of %d workers, here are %d steps and %d workers: use another run folder",
-				t.place.Dir, file.path, p.steps, len(p.losses), t.steps(), t.group.Size())
+				t.options.Dir, file.path, p.steps, len(p.losses), t.steps(), t.group.Size())
 		}
 	}
 	t.epoch, t.step, t.untrained, t.begun, t.resumed = file.epoch, file.step, file.untrained, file.begun, &file
@@ -288,7 +288,7 @@ func (t *Trainer) sameCheckpoint(ctx context.Context, c checkpoint) error {
 	for r := range size {
 		if of := all[perRank*r : perRank*(r+1)]; !slices.Equal(of, all[:perRank]) {
 			return fmt.Errorf("resume %s: rank 0 reads a checkpoint of step %.0f, rank %d one of step %.0f: the ranks need the same run folder",
-				t.place.Dir, all[1], r, of[1])
+				t.options.Dir, all[1], r, of[1])
 		}
 	}
 	return nil
@@ -302,7 +302,7 @@ func (t *Trainer) setAside(damaged []*weights.DamagedError) error {
 	}
 	for _, d := range damaged {
 		if err := os.Rename(d.Path, d.Path+damagedSuffix); err != nil {
-			return fmt.Errorf("resume %s: set a damaged checkpoint aside: %w", t.place.Dir, err)
+			return fmt.Errorf("resume %s: set a damaged checkpoint aside: %w", t.options.Dir, err)
 		}
 		t.notes = append(t.notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run goes on from %s",
 			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+damagedSuffix, filepath.Base(t.saved)))

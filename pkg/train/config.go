@@ -1,6 +1,7 @@
 package train
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"lockstep/pkg/internal/strictyaml"
 	"lockstep/pkg/model"
 	"lockstep/pkg/optim"
+	"lockstep/pkg/runs"
 )
 
 // Config is all that a run is made of. Its fields are composed of the
@@ -67,14 +69,6 @@ type LoaderConfig struct {
 	// bits, and a step needs but their numbers. What takes more, or is not of bytes, is
 	// loaded batch by batch as without. 0: never.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
-}
-
-// of is the data's own config of a loader.
-func (c LoaderConfig) of(a data.Augment, seed int64) data.LoaderConfig {
-	if c.Kind == LoaderDevice {
-		c.Kind = data.LoaderInMem
-	}
-	return data.LoaderConfig{Kind: c.Kind, Workers: c.Workers, Prefetch: c.Prefetch, Order: c.Order, Augment: a, Seed: seed}
 }
 
 // Checkpoints says when rank 0 saves.
@@ -139,7 +133,7 @@ func (c Config) Validate() error {
 	if err := checkExact(reflect.ValueOf(c), ""); err != nil {
 		return bad("%w", err)
 	}
-	for _, v := range []interface{ Validate() error }{c.Data, c.Loader.of(c.Data.Augment, c.Seed), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
+	for _, v := range []interface{ Validate() error }{c.Data, c.DataLoader(), c.Optimizer, c.Schedule, c.EMA, c.Engine} {
 		if err := v.Validate(); err != nil {
 			return bad("%w", err)
 		}
@@ -147,8 +141,26 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// lowering is how the network becomes a program.
-func (c Config) lowering() plan.Options {
+// DataLoader returns the config of package data's loader of training batches.
+func (c Config) DataLoader() data.LoaderConfig {
+	l := c.Loader
+	if l.Kind == LoaderDevice {
+		l.Kind = data.LoaderInMem
+	}
+	return data.LoaderConfig{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
+}
+
+// Sampler returns the config of the sampler of one rank of world, for a training set
+// of that many samples.
+func (c Config) Sampler(samples, world, rank int) data.SamplerConfig {
+	return data.SamplerConfig{
+		Samples: samples, World: world, Rank: rank,
+		BatchPerWorker: c.Batch, Seed: c.Seed, Shuffle: true, DropLast: c.Data.DropLast,
+	}
+}
+
+// Lowering returns the options by which the network becomes a program.
+func (c Config) Lowering() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: int(c.BucketMiB * (1 << 20)), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
@@ -175,6 +187,19 @@ func (c Config) With(overrides ...string) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// ConfigOf returns the config that run.json records.
+func ConfigOf(info runs.Info) (Config, error) {
+	text, err := json.Marshal(info.Config)
+	if err != nil {
+		return Config{}, err
+	}
+	var c Config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("read config of run.json: %w", err)
+	}
+	return c, c.Validate()
 }
 
 // unset returns the config in which nothing is set, for a model of that kind: the

@@ -153,7 +153,7 @@ func TestSetAfterEpoch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := trainAll(t, c, 2, Place{})
+	res, err := trainAll(t, c, 2, WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestLaptopTwins(t *testing.T) {
 			if c, err = c.With(set...); err != nil {
 				t.Fatal(err)
 			}
-			res, err := trainAll(t, c, 1, Place{})
+			res, err := trainAll(t, c, 1, WorkerOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func TestDataFlag(t *testing.T) {
 		{"resnet50v2-cifar10", "cifar10", "somewhere", ""},
 		{"base", "volumes", filepath.Join("somewhere", "train.h5"), filepath.Join("somewhere", "validation.h5")},
 	} {
-		got, err := Worker{Config: c.config, Data: "somewhere"}.config()
+		got, err := Worker{Config: c.config, Data: "somewhere"}.Resolve()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,11 +422,11 @@ func TestTimeoutCollective(t *testing.T) {
 	}
 	// The worker's flag is the same key, over which Set wins.
 	w := Worker{Config: "unet2d-cells", Seed: 1, TimeoutCollective: time.Minute}
-	if c, err := w.config(); err != nil || c.TimeoutCollective != "1m0s" {
+	if c, err := w.Resolve(); err != nil || c.TimeoutCollective != "1m0s" {
 		t.Errorf("flag: %q, %v", c.TimeoutCollective, err)
 	}
 	w.Set = []string{"timeout_collective=7s"}
-	if c, err := w.config(); err != nil || c.TimeoutCollective != "7s" {
+	if c, err := w.Resolve(); err != nil || c.TimeoutCollective != "7s" {
 		t.Errorf("set: %q, %v", c.TimeoutCollective, err)
 	}
 }

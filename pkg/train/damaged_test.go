@@ -51,38 +51,38 @@ func TestDamagedCheckpoint(t *testing.T) {
 	t.Attr("fault", "a flipped bit, a zeroed tail, a cut tail or no byte in the newest checkpoint")
 	cfg := tiny()
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
 	want, same, seen := outcome(t, whole), 0, ""
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			var lines []string
-			place := Place{Dir: filepath.Join(t.TempDir(), "run"), Log: func(line string) { lines = append(lines, line) }}
+			options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run"), Log: func(line string) { lines = append(lines, line) }}
 			short := cfg
 			short.Epochs = 2
-			if _, err := trainAll(t, short, 2, place); err != nil {
+			if _, err := trainAll(t, short, 2, options); err != nil {
 				t.Fatal(err)
 			}
-			newest := filepath.Join(place.Dir, checkpointDir, "epoch-0002.safetensors")
+			newest := filepath.Join(options.Dir, checkpointDir, "epoch-0002.safetensors")
 			damage(t, newest)
 
-			checks, err := VerifyRun(t.Context(), place.Dir, "")
+			checks, err := VerifyRun(t.Context(), options.Dir, "")
 			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == "the checkpoint loads" })
 			if err != nil || i < 0 || checks[i].OK || !strings.Contains(checks[i].Detail, newest) {
 				t.Errorf("verify says %v, %v", checks, err)
 			}
 
-			place.Resume = true
-			if _, err := trainAll(t, cfg, 2, place); err != nil {
+			options.Resume = true
+			if _, err := trainAll(t, cfg, 2, options); err != nil {
 				t.Fatal(err)
 			}
-			if got := replayed(t, place.Dir); got != want {
+			if got := replayed(t, options.Dir); got != want {
 				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 			} else {
 				same++
 			}
-			log, err := os.ReadFile(filepath.Join(place.Dir, "out.log"))
+			log, err := os.ReadFile(filepath.Join(options.Dir, "out.log"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			if _, err := os.Stat(newest + ".damaged"); err != nil {
 				t.Error(err)
 			}
-			checks, err = VerifyRun(t.Context(), place.Dir, "")
+			checks, err = VerifyRun(t.Context(), options.Dir, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 	cfg := tiny()
 	cfg.Checkpoint.EverySteps = 1
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := trainAll(t, cfg, 1, Place{Dir: whole}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
 	want := outcome(t, whole)
@@ -134,20 +134,20 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 		{2, 3, []string{"epoch-0001.safetensors", "epoch-0002-step-000002.safetensors", "epoch-0002-step-000003.safetensors"}},
 	} {
 		t.Run(fmt.Sprintf("epoch %d, step %d", tt.epoch, tt.step), func(t *testing.T) {
-			place := Place{Dir: filepath.Join(t.TempDir(), "run")}
-			if err := interruptedAt(t, cfg, 1, place, tt.epoch, tt.step); err == nil {
+			options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+			if err := interruptedAt(t, cfg, 1, options, tt.epoch, tt.step); err == nil {
 				t.Fatal("it was not interrupted")
 			}
-			names := namesIn(t, place.Dir)
+			names := namesIn(t, options.Dir)
 			if !slices.Equal(names, tt.left) {
 				t.Fatalf("checkpoints %v, want %v", names, tt.left)
 			}
-			damages["flipped bit"](t, filepath.Join(place.Dir, checkpointDir, names[len(names)-1]))
-			place.Resume = true
-			if _, err := trainAll(t, cfg, 1, place); err != nil {
+			damages["flipped bit"](t, filepath.Join(options.Dir, checkpointDir, names[len(names)-1]))
+			options.Resume = true
+			if _, err := trainAll(t, cfg, 1, options); err != nil {
 				t.Fatal(err)
 			}
-			if got := replayed(t, place.Dir); got != want {
+			if got := replayed(t, options.Dir); got != want {
 				t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 			} else {
 				served = append(served, names[len(names)-2])
@@ -163,19 +163,19 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	t.Attr("fault", "the only checkpoint is damaged")
 	cfg := tiny()
 	cfg.Epochs = 1
-	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
-	if _, err := trainAll(t, cfg, 2, place); err != nil {
+	options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 2, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(place.Dir, checkpointDir, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpointDir, "epoch-0001.safetensors")
 	damages["zeroed tail"](t, path)
-	cfg.Epochs, place.Resume = 2, true
-	_, refused := trainAll(t, cfg, 2, place)
-	wantError(t, refused, "resume "+place.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
-	if names := namesIn(t, place.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
+	cfg.Epochs, options.Resume = 2, true
+	_, refused := trainAll(t, cfg, 2, options)
+	wantError(t, refused, "resume "+options.Dir+": no checkpoint is whole", path, "checksum", "put a copy of it back, or delete "+filepath.Dir(path))
+	if names := namesIn(t, options.Dir); !slices.Equal(names, []string{"epoch-0001.safetensors"}) {
 		t.Errorf("checkpoints %v are left", names)
 	}
-	_, err := OpenPredictor(t.Context(), place.Dir, "")
+	_, err := OpenPredictor(t.Context(), options.Dir, "")
 	var damaged *weights.DamagedError
 	if !errors.As(err, &damaged) {
 		t.Errorf("the predictor says %v", err)
@@ -187,17 +187,17 @@ func TestNoWholeCheckpoint(t *testing.T) {
 // ever.
 func TestCheckpointWithoutChecksums(t *testing.T) {
 	cfg := tiny()
-	whole, place := filepath.Join(t.TempDir(), "whole"), Place{Dir: filepath.Join(t.TempDir(), "run")}
-	if _, err := trainAll(t, cfg, 1, Place{Dir: whole}); err != nil {
+	whole, options := filepath.Join(t.TempDir(), "whole"), WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
 	short := cfg
 	short.Epochs = 2
-	if _, err := trainAll(t, short, 1, place); err != nil {
+	if _, err := trainAll(t, short, 1, options); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range namesIn(t, place.Dir) {
-		path := filepath.Join(place.Dir, checkpointDir, name)
+	for _, name := range namesIn(t, options.Dir) {
+		path := filepath.Join(options.Dir, checkpointDir, name)
 		file, err := weights.Read(path)
 		if err != nil {
 			t.Fatal(err)
@@ -210,14 +210,14 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place.Resume = true
-	if _, err := trainAll(t, cfg, 1, place); err != nil {
+	options.Resume = true
+	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := outcome(t, place.Dir), outcome(t, whole); got != want {
+	if got, want := outcome(t, options.Dir), outcome(t, whole); got != want {
 		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 	}
-	if log, err := os.ReadFile(filepath.Join(place.Dir, "out.log")); err != nil || strings.Contains(string(log), "note: checkpoint") {
+	if log, err := os.ReadFile(filepath.Join(options.Dir, "out.log")); err != nil || strings.Contains(string(log), "note: checkpoint") {
 		t.Errorf("out.log says (%v)\n%s", err, log)
 	}
 }
@@ -227,11 +227,11 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	t.Attr("fault", "checkpoint of an unknown format")
 	cfg := tiny()
 	cfg.Epochs = 1
-	place := Place{Dir: filepath.Join(t.TempDir(), "run")}
-	if _, err := trainAll(t, cfg, 1, place); err != nil {
+	options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(place.Dir, checkpointDir, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpointDir, "epoch-0001.safetensors")
 	f, err := weights.Read(path)
 	if err != nil {
 		t.Fatal(err)
@@ -240,11 +240,11 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	if err := weights.Write(path, f.Tensors, f.Metadata); err != nil {
 		t.Fatal(err)
 	}
-	place.Resume, cfg.Epochs = true, 2
-	_, err = trainAll(t, cfg, 1, place)
+	options.Resume, cfg.Epochs = true, 2
+	_, err = trainAll(t, cfg, 1, options)
 	wantError(t, err, path, `has format "lockstep checkpoint 2", this program reads "lockstep checkpoint 1"`, "use the lockstep that wrote it")
 	t.Attr("outcome", fmt.Sprint(err))
-	if run, err := runs.Read(place.Dir); err != nil || len(run.Epochs) != 1 {
+	if run, err := runs.Read(options.Dir); err != nil || len(run.Epochs) != 1 {
 		t.Errorf("%d epochs, %v", len(run.Epochs), err)
 	}
 }

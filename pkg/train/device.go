@@ -10,7 +10,7 @@ import (
 
 // onDevice is a training set that lies on the engine's device.
 type onDevice struct {
-	engine engine.Resider
+	engine engine.DatasetHolder
 	values []float32 // targets that have no places, sample after sample; nil: masks
 	stored []int     // where each sample's is
 	bytes  int64
@@ -28,14 +28,14 @@ func (d *onDevice) labels(to []float32, samples []int) []float32 {
 // it and the set is of bytes and not too large. Where it cannot, batches are loaded,
 // and the reason is a note; it is an error where the loader is to be of that kind.
 func (t *Trainer) hold(ctx context.Context) error {
-	device, ok := t.train.(engine.Resider)
+	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
 	if !ok || c.DeviceMiB == 0 {
 		return nil
 	}
 	set, err := t.loader.Bytes(ctx, int64(c.DeviceMiB*(1<<20)))
 	if err == nil {
-		err = device.Hold(model.ImageInput, model.TargetInput, engine.Resident{
+		err = device.Hold(model.ImageInput, model.TargetInput, engine.DeviceDataset{
 			Image: set.Image, Target: set.Target, ImageShape: set.ImageShape, TargetShape: set.TargetShape,
 			ImageDivisor: 255, TargetDivisor: set.TargetDivisor, Values: set.Values, Stored: set.Stored,
 			Flip: set.Augment.Flip, Rotate: set.Augment.Rotate, Brightness: set.Augment.Brightness, Contrast: set.Augment.Contrast,

@@ -1,58 +1,21 @@
 package train
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"lockstep/pkg/data"
-	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cuda"
-	"lockstep/pkg/engine/cuda/kernels/hostsim"
-	"lockstep/pkg/internal/clib/clibtest"
+	"lockstep/pkg/internal/gputest"
 	"lockstep/pkg/model"
 )
 
-// simulatedKernels are the GPU's kernels, compiled for this processor once.
-var simulatedKernels = sync.OnceValues(func() (*hostsim.Simulator, error) { return hostsim.Open(context.Background()) })
-
-// simulatedGPU is a place on a simulated GPU, which all workers share.
-func simulatedGPU(t *testing.T, place Place) Place {
+// simulatedGPU has workers run on a simulated GPU, which all workers share.
+func simulatedGPU(t *testing.T, options WorkerOptions) WorkerOptions {
 	t.Helper()
-	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
-	_, err := simulatedKernels()
-	if errors.Is(err, hostsim.ErrNoCompiler) {
-		t.Skip("no C++ compiler to run the kernels on this processor with:", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := clibtest.New(clibtest.Options{Execute: executeKernel})
-	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
-		s, err := m.Stack()
-		if err != nil {
-			return nil, err
-		}
-		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
-	}
-	return place
-}
-
-// executeKernel runs a kernel on this processor.
-func executeKernel(name string, grid, block [3]uint32, shared uint32, args []byte) error {
-	if strings.Contains(name, "ceiling") {
-		return nil // what measures a GPU takes a processor long
-	}
-	sim, err := simulatedKernels()
-	if err != nil {
-		return err
-	}
-	return sim.Run(name, grid, block, shared, args)
+	options.Open = gputest.Shared(t)
+	return options
 }
 
 // onGPU is a config for a simulated GPU, which takes cuDNN's first suggestions.
@@ -119,24 +82,24 @@ func TestTrainingSetOnTheGPU(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		cfg     Config
-		place   Place
+		options WorkerOptions
 		workers int
 		mib     string
 	}{
-		{"pictures", pictures, Place{}, 1, "17 samples"},
-		{"pictures of two workers", pictures, Place{}, 2, "17 samples"},
-		{"classes", labels, Place{}, 1, "34 samples"},
-		{"volumes", volumes, Place{Samples: &Samples{data.Opened{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
+		{"pictures", pictures, WorkerOptions{}, 1, "17 samples"},
+		{"pictures of two workers", pictures, WorkerOptions{}, 2, "17 samples"},
+		{"classes", labels, WorkerOptions{}, 1, "34 samples"},
+		{"volumes", volumes, WorkerOptions{Samples: &Samples{data.Opened{Train: train, Test: test}}}, 1, "7 samples, 0.0 MiB"},
 	} {
 		if underRace && c.workers == 1 { // two workers start all that one does
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			place := simulatedGPU(t, c.place)
+			options := simulatedGPU(t, c.options)
 			loaded, held := c.cfg, c.cfg
 			loaded.Loader.DeviceMiB, held.Loader.Kind = 0, LoaderDevice
 			var said []string
-			want, got, parts := place, place, place
+			want, got, parts := options, options, options
 			want.Dir, got.Dir, parts.Dir = t.TempDir(), t.TempDir(), t.TempDir()
 			got.Log = func(l string) { said = append(said, l) }
 			if _, err := trainAll(t, loaded, c.workers, want); err != nil {
@@ -186,20 +149,20 @@ func TestTrainingSetTooLarge(t *testing.T) {
 	for want, cfg := range refusals {
 		cfg.Epochs = 1
 		var said []string
-		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, Place{Dir: t.TempDir(), Log: func(l string) { said = append(said, l) }})); err != nil {
+		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { said = append(said, l) }})); err != nil {
 			t.Fatal(err)
 		}
 		if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "does not lie on the GPU") {
 			t.Errorf("the log does not say %q:\n%s", want, text)
 		}
 		cfg.Loader.Kind = LoaderDevice
-		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, Place{})); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "loader.kind device") {
+		if _, err := trainAll(t, cfg, 1, simulatedGPU(t, WorkerOptions{})); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "loader.kind device") {
 			t.Errorf("a loader of that kind: %v", err)
 		}
 	}
 	cpu := tiny()
 	cpu.Loader.Kind, cpu.Epochs = LoaderDevice, 1
-	if _, err := trainAll(t, cpu, 1, Place{}); err != nil {
+	if _, err := trainAll(t, cpu, 1, WorkerOptions{}); err != nil {
 		t.Errorf("without a GPU: %v", err)
 	}
 	for _, bad := range []string{"loader.device_mib=-1", "loader.device_mib=.inf"} {

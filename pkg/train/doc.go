@@ -11,6 +11,6 @@
 // program a worker.
 //
 //	cfg, err := train.Named("unet2d-cells")
-//	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.Place{})
+//	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.WorkerOptions{})
 //	result, err := t.Run(ctx)
 package train

@@ -19,7 +19,7 @@ func Example() {
 		return
 	}
 	ctx := context.Background() // in a notebook: notebook.Context()
-	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.Place{})
+	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.WorkerOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 		if err := json.Unmarshal(b, &doc); err != nil {
 			t.Fatal(err)
 		}
-		again, err := config(runs.Info{Config: doc})
+		again, err := ConfigOf(runs.Info{Config: doc})
 		if err != nil {
 			t.Fatalf("run.json does not give it back: %v", err)
 		}

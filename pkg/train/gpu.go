@@ -175,10 +175,10 @@ func applyLossScale(x engine.Executable, text string) error {
 	return scaler.SetLossScale(s)
 }
 
-// openAnywhere is openEngine, with the CPU engine in place of a GPU that cannot be
+// openAnywhere is OpenEngine, with the CPU engine in place of a GPU that cannot be
 // used here; note says so then.
 func openAnywhere(o engine.Options) (e engine.Engine, note string, err error) {
-	e, err = openEngine(o, 0)
+	e, err = OpenEngine(o, 0)
 	if _, onGPU := o.CUDA(); err == nil || !onGPU {
 		return e, "", err
 	}

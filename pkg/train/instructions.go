@@ -18,19 +18,19 @@ import (
 // every rank's processor has it, else the best that all of them have. LOCKSTEP_CPU
 // restricts a rank's choice.
 func (t *Trainer) openShared(ctx context.Context) (engine.Engine, error) {
-	if t.place.open != nil {
-		return t.place.open(t.cfg.Engine, t.place.LocalRank)
+	if t.options.Open != nil {
+		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
 	}
 	if t.cfg.Engine.Device != "cpu" {
-		return openEngine(t.cfg.Engine, t.place.LocalRank)
+		return OpenEngine(t.cfg.Engine, t.options.LocalRank)
 	}
 	mine, err := cpu.InstructionSets()
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}
 	recorded := ""
-	if t.place.Resume {
-		before, err := runs.Read(t.place.Dir)
+	if t.options.Resume {
+		before, err := runs.Read(t.options.Dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("resume: %w", err)
 		}

@@ -20,7 +20,7 @@ func TestResumeInstructionSet(t *testing.T) {
 		t.Helper()
 		t.Setenv("LOCKSTEP_CPU", set)
 		cfg.Epochs++
-		if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: resume}); err != nil {
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: resume}); err != nil {
 			t.Fatal(err)
 		}
 		run, err := runs.Read(dir)

@@ -22,7 +22,7 @@ type Result struct {
 }
 
 // Run trains to the configured number of epochs, evaluates after each over the
-// whole held-out set, and writes the run folder when Place.Dir names one.
+// whole held-out set, and writes the run folder when WorkerOptions.Dir names one.
 //
 // Cancelling ctx ends the run after the step that is under way, and saves what
 // was done: a run that is resumed goes on with the next step, and ends with the
@@ -33,7 +33,7 @@ type Result struct {
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	rec, err := t.record(ctx)
 	if err != nil {
-		return Result{}, advise(err, t.place.Dir)
+		return Result{}, advise(err, t.options.Dir)
 	}
 	res, err := t.run(ctx, rec)
 	if err != nil {
@@ -41,7 +41,7 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
 		}
 	}
-	return res, advise(rec.close(ctx, err), t.place.Dir)
+	return res, advise(rec.close(ctx, err), t.options.Dir)
 }
 
 // saveEarly saves what was done when err ended the run: where it was
@@ -191,8 +191,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		if err := rec.step(span); err != nil {
 			return row, err
 		}
-		if t.place.Progress != nil {
-			t.place.Progress(t.epoch+1, i+1, steps)
+		if t.options.Progress != nil {
+			t.options.Progress(t.epoch+1, i+1, steps)
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()

@@ -25,7 +25,7 @@ func TestLostDuringTheRun(t *testing.T) {
 			t.Run(fmt.Sprintf("%s in epoch %d", lost, epoch), func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "run")
 				var once sync.Once
-				place := Place{Dir: dir, Progress: func(e, step, _ int) {
+				options := WorkerOptions{Dir: dir, Progress: func(e, step, _ int) {
 					if e == epoch && step == 2 {
 						once.Do(func() {
 							found, err := filepath.Glob(filepath.Join(dir, lost))
@@ -44,7 +44,7 @@ func TestLostDuringTheRun(t *testing.T) {
 				if lost == "steps-1.jsonl" {
 					workers = 2
 				}
-				_, err := trainAll(t, tiny(), workers, place)
+				_, err := trainAll(t, tiny(), workers, options)
 				var gone *runs.LostError
 				if !errors.As(err, &gone) {
 					t.Fatalf("it ended with %v", err)
@@ -82,23 +82,23 @@ func TestLostSamplesOfTheGPU(t *testing.T) {
 		epoch, workers int
 	}{{"gpu-0.csv", 1, 1}, {"gpu-0.csv", 2, 1}, {"gpu-1.csv", 1, 2}} {
 		t.Run(fmt.Sprintf("%s in epoch %d", c.file, c.epoch), func(t *testing.T) {
-			place := simulatedGPU(t, Place{Dir: filepath.Join(t.TempDir(), "run")})
+			options := simulatedGPU(t, WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")})
 			var once sync.Once
-			place.Progress = func(e, step, _ int) {
+			options.Progress = func(e, step, _ int) {
 				if e == c.epoch && step == 2 {
 					once.Do(func() {
-						if err := os.Remove(filepath.Join(place.Dir, c.file)); err != nil {
+						if err := os.Remove(filepath.Join(options.Dir, c.file)); err != nil {
 							t.Error(err)
 						}
 					})
 				}
 			}
-			_, err := trainAll(t, onGPU(tiny()), c.workers, place)
+			_, err := trainAll(t, onGPU(tiny()), c.workers, options)
 			var lost *runs.LostError
 			if !errors.As(err, &lost) || filepath.Base(lost.Path) != c.file || strings.Count(err.Error(), "was deleted") != 1 {
 				t.Fatalf("training: got error %v, want one that names %s once", err, c.file)
 			}
-			run, err := runs.Read(place.Dir)
+			run, err := runs.Read(options.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}

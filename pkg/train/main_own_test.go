@@ -83,12 +83,12 @@ func TestMain30Lines(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Epochs = 2
-	two, err := Replicas(t.Context(), cfg, 2, plain)
+	two, err := Replicas(t.Context(), cfg, plain, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Batch *= 2
-	one, err := Replicas(t.Context(), cfg, 1, plain)
+	one, err := Replicas(t.Context(), cfg, plain, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +103,11 @@ func TestReplicas(t *testing.T) {
 	if text := fmt.Sprint(two); strings.Count(text, "epoch ") != 2 || !strings.Contains(text, "IoU ") || math.IsNaN(two.Test.IoU) {
 		t.Errorf("it shows itself as %s", text)
 	}
-	_, err = Replicas(t.Context(), cfg, 2, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { panic("no") })
+	_, err = Replicas(t.Context(), cfg, func(*nn.Graph, *gorgonia.Node) *gorgonia.Node { panic("no") }, 2)
 	if err == nil || !strings.Contains(err.Error(), "its builder panicked: no") {
 		t.Errorf("a builder that panics: %v", err)
 	}
-	if _, err := Replicas(t.Context(), cfg, 0, plain); err == nil || !strings.Contains(err.Error(), "use at least 1") {
+	if _, err := Replicas(t.Context(), cfg, plain, 0); err == nil || !strings.Contains(err.Error(), "use at least 1") {
 		t.Errorf("no workers: %v", err)
 	}
 }

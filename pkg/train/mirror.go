@@ -13,10 +13,10 @@ import (
 	"lockstep/pkg/model"
 )
 
-// Mirrored says on which devices of this process a network is trained, with one
+// MirrorOptions says on which devices of this process a network is trained, with one
 // replica per device, and with how many samples per pass over all of them. The zero
 // value takes all devices of the config's kind, each with the config's batch.
-type Mirrored struct {
+type MirrorOptions struct {
 	// Devices names the devices: "cpu:0", "cpu:1", or "cuda:0", "cuda:2". Replicas on
 	// the CPU share its cores and have engine.threads threads each, so the number after
 	// "cpu:" only tells them apart. nil: the first Count.
@@ -38,7 +38,7 @@ type Mirrored struct {
 // A global batch that the replicas cannot share evenly is refused. A config with
 // schedule.scaling: linear multiplies the learning rate by the number of replicas.
 // Mirror writes no run folder.
-func Mirror(ctx context.Context, cfg Config, m Mirrored, build model.Builder) (*Outcome, error) {
+func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOptions) (*Outcome, error) {
 	devices, err := m.devices(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mirror: %w", err)
@@ -77,7 +77,7 @@ func neighbors(batch, n int) string {
 }
 
 // devices returns the names of the devices in the order of the replicas.
-func (m Mirrored) devices(cfg Config) ([]string, error) {
+func (m MirrorOptions) devices(cfg Config) ([]string, error) {
 	switch {
 	case m.Count < 0:
 		return nil, fmt.Errorf("count is %d: use the number of devices, or 0 for all", m.Count)

@@ -16,13 +16,13 @@ func TestMirror(t *testing.T) {
 	cfg.Epochs = 2
 	for _, c := range []struct {
 		name    string
-		m       Mirrored
+		m       MirrorOptions
 		devices []string
 	}{
-		{"list", Mirrored{Devices: []string{"reference:0", "reference:3"}, GlobalBatch: 8}, []string{"reference:0", "reference:3"}},
-		{"count", Mirrored{Count: 4, GlobalBatch: 8}, []string{"reference:0", "reference:1", "reference:2", "reference:3"}},
+		{"list", MirrorOptions{Devices: []string{"reference:0", "reference:3"}, GlobalBatch: 8}, []string{"reference:0", "reference:3"}},
+		{"count", MirrorOptions{Count: 4, GlobalBatch: 8}, []string{"reference:0", "reference:1", "reference:2", "reference:3"}},
 	} {
-		got, err := Mirror(t.Context(), cfg, c.m, plain)
+		got, err := Mirror(t.Context(), cfg, plain, c.m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,13 +31,13 @@ func TestMirror(t *testing.T) {
 		}
 		each := cfg
 		each.Batch = 8 / len(c.devices)
-		workers, err := Replicas(t.Context(), each, len(c.devices), plain)
+		workers, err := Replicas(t.Context(), each, plain, len(c.devices))
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole := cfg
 		whole.Batch = 8
-		one, err := Replicas(t.Context(), whole, 1, plain)
+		one, err := Replicas(t.Context(), whole, plain, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +61,9 @@ func TestMirror(t *testing.T) {
 
 // TestMirrorZeroValue takes all cores, each with the config's batch.
 func TestMirrorZeroValue(t *testing.T) {
-	cfg := verifyConfig()
+	cfg := withoutNorms()
 	cfg.Epochs, cfg.Batch, cfg.Engine.Threads = 1, 1, max(1, runtime.NumCPU()/2)
-	got, err := Mirror(t.Context(), cfg, Mirrored{}, plain)
+	got, err := Mirror(t.Context(), cfg, plain, MirrorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,25 +75,25 @@ func TestMirrorZeroValue(t *testing.T) {
 func TestMirrorErrors(t *testing.T) {
 	for _, c := range []struct {
 		device string // of the config
-		m      Mirrored
+		m      MirrorOptions
 		want   string
 	}{
-		{"cpu", Mirrored{Count: 4, GlobalBatch: 10}, "4 replicas cannot share a global batch of 10 evenly: use 8 or 12"},
-		{"cpu", Mirrored{Count: 4, GlobalBatch: 3}, "evenly: use 4"},
-		{"cpu", Mirrored{GlobalBatch: -1}, "global batch is -1"},
-		{"cpu", Mirrored{Count: -2}, "count is -2"},
-		{"cpu", Mirrored{Devices: []string{"cpu:0"}, Count: 2}, "both devices and a count are given"},
-		{"cpu", Mirrored{Devices: []string{}}, "the list of devices is empty"},
-		{"cpu", Mirrored{Devices: []string{"/gpu:0"}}, `unknown device "/gpu:0": use a kind and a number, such as cpu:0 or cuda:1`},
-		{"cpu", Mirrored{Devices: []string{"cpu"}}, `unknown device "cpu"`},
-		{"cpu", Mirrored{Devices: []string{"cpu:01"}}, `unknown device "cpu:01"`},
-		{"cpu", Mirrored{Devices: []string{"cpu:0", "cpu:1", "cpu:0"}}, "device cpu:0 is named twice"},
-		{"cpu", Mirrored{Devices: []string{"cpu:0", "cuda:0"}}, "devices cpu:0 and cuda:0 are of two kinds"},
-		{"cuda:1", Mirrored{Count: 2}, "engine.device is cuda:1, which is one device"},
+		{"cpu", MirrorOptions{Count: 4, GlobalBatch: 10}, "4 replicas cannot share a global batch of 10 evenly: use 8 or 12"},
+		{"cpu", MirrorOptions{Count: 4, GlobalBatch: 3}, "evenly: use 4"},
+		{"cpu", MirrorOptions{GlobalBatch: -1}, "global batch is -1"},
+		{"cpu", MirrorOptions{Count: -2}, "count is -2"},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0"}, Count: 2}, "both devices and a count are given"},
+		{"cpu", MirrorOptions{Devices: []string{}}, "the list of devices is empty"},
+		{"cpu", MirrorOptions{Devices: []string{"/gpu:0"}}, `unknown device "/gpu:0": use a kind and a number, such as cpu:0 or cuda:1`},
+		{"cpu", MirrorOptions{Devices: []string{"cpu"}}, `unknown device "cpu"`},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:01"}}, `unknown device "cpu:01"`},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cpu:1", "cpu:0"}}, "device cpu:0 is named twice"},
+		{"cpu", MirrorOptions{Devices: []string{"cpu:0", "cuda:0"}}, "devices cpu:0 and cuda:0 are of two kinds"},
+		{"cuda:1", MirrorOptions{Count: 2}, "engine.device is cuda:1, which is one device"},
 	} {
-		cfg := verifyConfig()
+		cfg := withoutNorms()
 		cfg.Engine.Device = c.device
-		if _, err := Mirror(t.Context(), cfg, c.m, plain); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Mirror(t.Context(), cfg, plain, c.m); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error %v, want %q", c.m, err, c.want)
 		}
 	}

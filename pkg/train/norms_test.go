@@ -20,16 +20,14 @@ import (
 
 // stepped is what a rank has after some steps: parameters and running statistics
 // by name, each as it is, for what Evaluate broadcasts is rank 0's.
-func stepped(ctx context.Context, cfg Config, g collective.Group, steps int, place Place) (map[string][]float64, error) {
-	tr, err := New(ctx, cfg, g, place)
+func stepped(ctx context.Context, cfg Config, g collective.Group, steps int, options WorkerOptions) (map[string][]float64, error) {
+	tr, err := New(ctx, cfg, g, options)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string][]float64{}
-	for tr.step < steps {
-		if err := tr.someSteps(ctx, steps); err != nil {
-			return nil, errors.Join(err, tr.Close())
-		}
+	if err := tr.TrainTo(ctx, steps); err != nil {
+		return nil, errors.Join(err, tr.Close())
 	}
 	for _, name := range tr.train.Names() {
 		if all[name], err = tr.train.Get(name); err != nil {
@@ -42,15 +40,15 @@ func stepped(ctx context.Context, cfg Config, g collective.Group, steps int, pla
 // steppedAll is stepped for every rank of a world.
 func steppedAll(t *testing.T, cfg Config, workers, steps int) []map[string][]float64 {
 	t.Helper()
-	return steppedOn(t, cfg, workers, steps, Place{})
+	return steppedOn(t, cfg, workers, steps, WorkerOptions{})
 }
 
-func steppedOn(t *testing.T, cfg Config, workers, steps int, place Place) []map[string][]float64 {
+func steppedOn(t *testing.T, cfg Config, workers, steps int, options WorkerOptions) []map[string][]float64 {
 	t.Helper()
 	ranks, errs := make([]map[string][]float64, workers), make([]error, workers)
 	var wg sync.WaitGroup
 	for rank, g := range collective.InProcess(workers) {
-		on := place
+		on := options
 		on.LocalRank = rank
 		wg.Go(func() { ranks[rank], errs[rank] = stepped(t.Context(), cfg, g, steps, on) })
 	}
@@ -136,12 +134,12 @@ func TestSyncBatchNormReplicas(t *testing.T) {
 	cfg := tiny()
 	cfg.Data.Count, cfg.Data.Height, cfg.Data.Width, cfg.Data.TestImages, cfg.Epochs = 21, 16, 16, 5, 1
 	cfg.Engine.Device, cfg.Engine.Precision, cfg.SyncBatchNorm = "reference", "fp64", true
-	many, err := Replicas(t.Context(), cfg, 2, nil)
+	many, err := Replicas(t.Context(), cfg, nil, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Batch *= 2
-	one, err := Replicas(t.Context(), cfg, 1, nil)
+	one, err := Replicas(t.Context(), cfg, nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +160,7 @@ func TestSyncBatchNormTrace(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm, cfg.Accumulate, cfg.Epochs = true, 2, 1
 	dir := t.TempDir()
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Profile: Profile{First: 2, Steps: 1}}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Profile: Profile{First: 2, Steps: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "trace-0.json"))
@@ -192,7 +190,7 @@ func TestSyncBatchNormSpans(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm, cfg.Accumulate, cfg.Epochs = true, 2, 1
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	_, steps, _, err := runs.ReadSteps(dir, 0)
@@ -209,7 +207,7 @@ func TestSyncBatchNormSpans(t *testing.T) {
 
 func TestSyncBatchNormConfig(t *testing.T) {
 	c, err := tiny().With("sync_batchnorm=true")
-	if err != nil || !c.SyncBatchNorm || !c.lowering().SyncBatchNorm {
+	if err != nil || !c.SyncBatchNorm || !c.Lowering().SyncBatchNorm {
 		t.Errorf("%v: sync_batchnorm is %v", err, c.SyncBatchNorm)
 	}
 	if c, err = c.With("engine.device=cuda:1"); err != nil || !c.SyncBatchNorm {
@@ -231,7 +229,7 @@ func TestSyncBatchNormConfig(t *testing.T) {
 func TestSyncBatchNormNeedsAnExchange(t *testing.T) {
 	cfg := tiny()
 	cfg.SyncBatchNorm = true
-	tr, err := New(t.Context(), cfg, collective.Single(), Place{})
+	tr, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,15 +10,16 @@ import (
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cudnn"
+	"lockstep/pkg/internal/gputest"
 )
 
 // TestNoticesOfTheEngine: where cuDNN has no repeatable algorithm for a convolution, the
 // run goes on, and its log says so.
 func TestNoticesOfTheEngine(t *testing.T) {
 	var log []string
-	place := simulatedGPU(t, Place{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
-	place.open = func(o engine.Options, localRank int) (engine.Engine, error) {
-		s, err := clibtest.New(clibtest.Options{Execute: executeKernel}).Stack()
+	options := simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
+	options.Open = func(o engine.Options, localRank int) (engine.Engine, error) {
+		s, err := clibtest.New(clibtest.Options{Execute: gputest.Execute}).Stack()
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +35,7 @@ func TestNoticesOfTheEngine(t *testing.T) {
 	}
 	cfg := onGPU(tiny())
 	cfg.Epochs = 1
-	if _, err := trainAll(t, cfg, 1, place); err != nil {
+	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
 	if all := strings.Join(log, "\n"); !strings.Contains(all, "note: cuDNN has no algorithm for the convolution forward ") {

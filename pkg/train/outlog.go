@@ -23,8 +23,8 @@ func (r *recorder) outLog(format string, a ...any) error {
 
 // say shows a line on the terminal of rank 0 alone.
 func (r *recorder) say(format string, a ...any) {
-	if r.t.place.Log != nil && r.t.group.Rank() == 0 {
-		r.t.place.Log(fmt.Sprintf(format, a...))
+	if r.t.options.Log != nil && r.t.group.Rank() == 0 {
+		r.t.options.Log(fmt.Sprintf(format, a...))
 	}
 }
 

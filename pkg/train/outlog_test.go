@@ -22,11 +22,11 @@ func TestOutLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
 	cfg.Epochs = 1
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Epochs = 2
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: true}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	run, err := runs.Read(dir)
@@ -98,7 +98,7 @@ func TestEventFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
 	for cfg.Epochs = 1; cfg.Epochs <= 2; cfg.Epochs++ {
-		if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: cfg.Epochs > 1}); err != nil {
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: cfg.Epochs > 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,11 +11,11 @@ import (
 // own makes this run the only one that writes the run folder: rank 0 takes its
 // lock, and every rank fails if it cannot.
 func (t *Trainer) own(ctx context.Context) (err error) {
-	if t.place.Dir == "" {
+	if t.options.Dir == "" {
 		return nil
 	}
 	if t.group.Rank() == 0 {
-		t.lock, err = runs.Acquire(t.place.Dir, t.place.Resume)
+		t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume)
 	}
 	return t.agree(ctx, err)
 }

@@ -18,8 +18,8 @@ import (
 // Predictor is the network of a run folder's newest checkpoint.
 type Predictor struct {
 	Checkpoint string // relative to the run folder
+	Epoch      int    // after which it was saved
 	Note       string // says so where another engine computes than the one that trained
-	epoch      int
 	samples    Samples
 	task       model.Task
 	engine     engine.Engine
@@ -33,7 +33,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := config(run.Info)
+	cfg, err := ConfigOf(run.Info)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -71,11 +71,11 @@ func (p *Predictor) load(ctx context.Context, cfg Config, trainedOn, path string
 	if err != nil {
 		return err
 	}
-	p.epoch = file.epoch
+	p.Epoch = file.epoch
 	if p.engine, p.Note, err = openLike(cfg.Engine, trainedOn); err != nil {
 		return err
 	}
-	g, err := net.Graph(evalBatch, nn.Eval)
+	g, err := net.Graph(EvalBatch, nn.Eval)
 	if err != nil {
 		return err
 	}
@@ -94,6 +94,9 @@ func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 	return score(ctx, p.exe, p.task, p.samples.Test, 1, 0)
 }
 
+// TrainLen returns the number of training samples.
+func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
+
 // TestLen is the number of held-out samples (tiles, or whole images).
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
@@ -104,7 +107,7 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		return nil, fmt.Errorf("show prediction %d: pictures are of segmentation, this is %s", i, p.task)
 	}
 	ds := p.samples.Test
-	img, mask, err := sample(ds, i, evalBatch)
+	img, mask, err := sample(ds, i, EvalBatch)
 	if err != nil {
 		return nil, err
 	}

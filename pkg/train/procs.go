@@ -5,14 +5,14 @@ import (
 	"runtime"
 )
 
-// procs is the number of OS threads that may run Go code at once in a worker:
+// Processors is the number of OS threads that may run Go code at once in a worker:
 // those that compute, one for the exchange of gradients where it goes on beside
 // them, and one for the loader and the garbage collector where the worker's
 // share of the cores has room for it. With one a core, which is Go's default,
 // every worker of a node of many cores would collect garbage with a quarter of
 // them; and with one more than there are cores, the threads of a worker drive
 // each other from its core: two workers on two cores were 4 % slower by it.
-func procs(threads, cores, workers int, overlaps bool) int {
+func Processors(threads, cores, workers int, overlaps bool) int {
 	need, share := threads, cores/max(1, workers)
 	if overlaps {
 		need++
@@ -25,6 +25,6 @@ func procs(threads, cores, workers int, overlaps bool) int {
 // keeps all cores.
 func limitProcs(threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(procs(threads, runtime.GOMAXPROCS(0), workers, overlaps))
+		runtime.GOMAXPROCS(Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))
 	}
 }

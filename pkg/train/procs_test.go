@@ -23,7 +23,7 @@ func TestProcs(t *testing.T) {
 		{8, 4, 1, true, 9},
 		{2, 2, 3, false, 2}, // --oversubscribe
 	} {
-		if got := procs(c.threads, c.cores, c.workers, c.overlaps); got != c.want {
+		if got := Processors(c.threads, c.cores, c.workers, c.overlaps); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}

@@ -45,7 +45,7 @@ func ParseProfile(s string) (Profile, error) {
 // profile sets the window, where one is asked for. The engine counts the batches
 // of this process; a run that is resumed begins with a later one.
 func (t *Trainer) profile() error {
-	p := t.place.Profile
+	p := t.options.Profile
 	if p.Steps == 0 {
 		return nil
 	}
@@ -58,19 +58,19 @@ func (t *Trainer) profile() error {
 	} else {
 		return fmt.Errorf("profile step %d: the run that is resumed has done %d: name a later one, or train anew", first, done)
 	}
-	trace := filepath.Join(t.place.Dir, fmt.Sprintf("trace-%d.json", t.group.Rank()))
+	trace := filepath.Join(t.options.Dir, fmt.Sprintf("trace-%d.json", t.group.Rank()))
 	switch e := t.engine.(type) {
 	case *cuda.Engine:
 		window := cuda.Profile{First: first, Steps: last - first + 1}
 		if p.Trace || p.Epoch > 0 {
-			if t.place.Dir == "" {
+			if t.options.Dir == "" {
 				return errNoTrace
 			}
 			window.Trace = trace
 		}
 		return e.Profile(window)
 	case *cpu.Engine:
-		if t.place.Dir == "" {
+		if t.options.Dir == "" {
 			return errNoTrace
 		}
 		return e.Profile(cpu.Profile{First: first, Steps: last - first + 1, Trace: trace, Rank: t.group.Rank(), World: t.group.Size()})
@@ -100,7 +100,7 @@ func (p Profile) window(steps, epochs int) (first, last int, err error) {
 
 // waited tells a profile that the step that comes has waited for its batch.
 func (t *Trainer) waited(since time.Time) {
-	if e, ok := t.engine.(*cpu.Engine); ok && t.place.Profile.Steps > 0 {
+	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {
 		e.Waited("load batch", since)
 	}
 }

@@ -50,7 +50,7 @@ func TestProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trainAll(t, cfg, 1, Place{Dir: dir, Profile: p}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir, Profile: p}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "trace-0.json"))
@@ -61,11 +61,11 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal(text, &trace); err != nil || !strings.Contains(string(text), "conv") {
 		t.Errorf("the trace is no JSON with kernels: %v, %.200s", err, text)
 	}
-	if _, err := New(t.Context(), cfg, collective.Single(), Place{Profile: p}); err == nil || !strings.Contains(err.Error(), "there is no run folder for it") {
+	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Profile: p}); err == nil || !strings.Contains(err.Error(), "there is no run folder for it") {
 		t.Errorf("without a folder: %v", err)
 	}
 	cfg.Engine.Device = "reference"
-	if _, err := New(t.Context(), cfg, collective.Single(), Place{Dir: t.TempDir(), Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
+	if _, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{Dir: t.TempDir(), Profile: p}); err == nil || !strings.Contains(err.Error(), "the engine reference has no profile: use --device cpu or cuda") {
 		t.Errorf("New says %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestProfileOfSeveral(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs, cfg.Accumulate, cfg.BucketMiB = 1, 2, 0.001
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Profile: Profile{Epoch: 1, First: 1, Steps: 2}}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Profile: Profile{Epoch: 1, First: 1, Steps: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"trace-0.json", "trace-1.json"} {
@@ -123,16 +123,16 @@ func TestProfileResumed(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 1
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Epochs = 2
-	place := Place{Dir: dir, Resume: true, Profile: Profile{Epoch: 1, First: 1, Steps: 1}}
-	if _, err := trainAll(t, cfg, 1, place); err == nil || !strings.Contains(err.Error(), "the run that is resumed has done") {
+	options := WorkerOptions{Dir: dir, Resume: true, Profile: Profile{Epoch: 1, First: 1, Steps: 1}}
+	if _, err := trainAll(t, cfg, 1, options); err == nil || !strings.Contains(err.Error(), "the run that is resumed has done") {
 		t.Errorf("a step that is done: %v", err)
 	}
-	place.Profile.Epoch = 2
-	if _, err := trainAll(t, cfg, 1, place); err != nil {
+	options.Profile.Epoch = 2
+	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "trace-0.json")); err != nil {

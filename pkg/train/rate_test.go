@@ -15,7 +15,7 @@ func TestRateOf(t *testing.T) {
 	for i, again := range []bool{false, true} {
 		cfg := tiny()
 		cfg.Recompute = again
-		tr, err := New(t.Context(), cfg, collective.Single(), Place{})
+		tr, err := New(t.Context(), cfg, collective.Single(), WorkerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestRateOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
 	cfg.Epochs, cfg.Recompute = 1, true
-	if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	run, err := runs.Read(dir)

@@ -65,12 +65,12 @@ func (r *recorder) weigh(epoch int, lasted time.Duration) error {
 	r.told = true
 	return r.log("note: writing to %s took %.1f s of the %.1f s of epoch %d (%.0f %%): its file system is slow, which no step's times show; "+
 		"put the logs on another disk (--logs, LOCKSTEP_LOGS), or save less often (checkpoint.every)",
-		r.t.place.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
+		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
 func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
-	if t.place.Dir == "" {
+	if t.options.Dir == "" {
 		return r, nil
 	}
 	defer func() {
@@ -96,7 +96,7 @@ func (t *Trainer) record(ctx context.Context) (r *recorder, err error) {
 		return r, err
 	}
 	var note string
-	if r.gpu, note, err = watchGPU(t.engine, t.place.Dir, t.group.Rank()); err == nil && note != "" && r.w != nil {
+	if r.gpu, note, err = watchGPU(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.w != nil {
 		err = r.log("note: %s", note)
 	}
 	return r, err
@@ -113,13 +113,13 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := configHash(doc)
+	config, err := ConfigHash(doc)
 	if err != nil {
 		return nil, err
 	}
 	for begin := time.Now(); ; {
-		s, err := runs.OpenSteps(t.place.Dir, t.group.Rank(), runs.Worker{
-			Rank: t.group.Rank(), LocalRank: t.place.LocalRank, WorldSize: t.group.Size(),
+		s, err := runs.OpenSteps(t.options.Dir, t.group.Rank(), runs.Worker{
+			Rank: t.group.Rank(), LocalRank: t.options.LocalRank, WorldSize: t.group.Size(),
 			PID: os.Getpid(), Host: host, Started: time.Now(), BuildID: buildid.ID, FromStep: t.step, ConfigHash: config, DataHash: t.dataHash,
 		})
 		if !errors.Is(err, runs.ErrStepsInUse) || time.Since(begin) > predecessorPatience {
@@ -154,8 +154,8 @@ func (r *recorder) energy(ctx context.Context) error {
 // open makes the run folder, or opens the one that is resumed.
 func (r *recorder) open() (err error) {
 	t := r.t
-	_, err = os.Stat(filepath.Join(t.place.Dir, "run.json"))
-	if !t.place.Resume || errors.Is(err, fs.ErrNotExist) {
+	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
+	if !t.options.Resume || errors.Is(err, fs.ErrNotExist) {
 		info, err := t.info()
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (r *recorder) open() (err error) {
 	}
 	steps := make([]int, t.group.Size())
 	for rank := range steps {
-		if steps[rank], err = runs.LastStep(t.place.Dir, rank); err != nil {
+		if steps[rank], err = runs.LastStep(t.options.Dir, rank); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func (r *recorder) noteMissing(before runs.Run, steps []int) error {
 		notes = append(notes, p.String())
 	}
 	if n := len(notes) - mostProblems; n > 0 {
-		notes = append(notes[:mostProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.place.Dir))
+		notes = append(notes[:mostProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.options.Dir))
 	}
 	if last := lastEpoch(r.epochs); last < t.epoch {
 		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
@@ -255,7 +255,7 @@ func (r *recorder) openLogs() (err error) {
 			return err
 		}
 	}
-	if r.events, err = runs.OpenEvents(r.t.place.Dir, r.t.step); err != nil {
+	if r.events, err = runs.OpenEvents(r.t.options.Dir, r.t.step); err != nil {
 		return err
 	}
 	return r.begin()
@@ -273,9 +273,9 @@ func (t *Trainer) info() (runs.Info, error) {
 	}
 	return runs.Info{
 		Accelerator: accelerator,
-		Study:       t.place.Study, Series: t.place.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
+		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
-		Engine: t.engine.Name(), Strategy: "ddp", Collective: t.sync.Name(),
+		Engine: t.engine.Name(), Strategy: t.sync.Strategy(), Collective: t.sync.Name(),
 		BatchPerWorker: t.cfg.Batch, GlobalBatch: t.globalBatch(), ThreadsPerWorker: t.cfg.Engine.Threads,
 		Parameters: t.net.Parameters(), SamplesPerEpoch: t.samples.Train.Len(),
 		FLOPsPerStep: t.train.Program().StepFLOPs(), PeakFLOPS: t.peak,
@@ -357,7 +357,7 @@ func (r *recorder) lastCheckpoint() string { return r.saved }
 // intact returns an error on every rank if one of them has lost a file of the run
 // folder that it wrote. All ranks must call it.
 func (r *recorder) intact(ctx context.Context) error {
-	if r.t.place.Dir == "" {
+	if r.t.options.Dir == "" {
 		return nil
 	}
 	lost := []float64{0}
@@ -392,7 +392,7 @@ func (r *recorder) lost() error {
 	if err := r.events.Flush(); err != nil {
 		return err
 	}
-	path := filepath.Join(r.t.place.Dir, r.saved)
+	path := filepath.Join(r.t.options.Dir, r.saved)
 	if _, err := os.Stat(path); r.saved != "" && errors.Is(err, fs.ErrNotExist) {
 		return &runs.LostError{Path: path}
 	}

@@ -46,7 +46,7 @@ func (o *Outcome) String() string {
 // cell can train a network of its own: build makes it (nil: the config's). Each
 // replica takes cfg.Batch samples per pass; Mirror takes a global batch and devices.
 // Replicas writes no run folder. The result is rank 0's; all ranks have the same.
-func Replicas(ctx context.Context, cfg Config, n int, build model.Builder) (*Outcome, error) {
+func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Outcome, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("train replicas: %d workers: use at least 1", n)
 	}
@@ -78,7 +78,7 @@ func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (
 }
 
 func trainReplica(ctx context.Context, cfg Config, g collective.Group, build model.Builder) (o *Outcome, err error) {
-	t, err := New(ctx, cfg, g, Place{Build: build})
+	t, err := New(ctx, cfg, g, WorkerOptions{Build: build})
 	if err != nil {
 		return nil, err
 	}

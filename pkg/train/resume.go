@@ -20,7 +20,7 @@ var mayDiffer = [...]string{"name", "epochs", "checkpoint", "data.path", "data.t
 // checkResumed refuses to go on with a run that was made in another way than
 // this one. Every rank looks, so that all end with the same error.
 func (t *Trainer) checkResumed() error {
-	before, err := runs.Read(t.place.Dir)
+	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it never began
 	}
@@ -28,7 +28,7 @@ func (t *Trainer) checkResumed() error {
 		return fmt.Errorf("resume: %w", err)
 	}
 	if n := before.Info.Workers; n != t.group.Size() {
-		return fmt.Errorf("resume %s: it was begun with %s, not with %d: use as many, or another run folder", t.place.Dir, english.Count(n, "worker"), t.group.Size())
+		return fmt.Errorf("resume %s: it was begun with %s, not with %d: use as many, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
 	}
 	now, err := t.cfg.document()
 	if err != nil {
@@ -36,7 +36,7 @@ func (t *Trainer) checkResumed() error {
 	}
 	if d := Differences(before.Info.Config, now); len(d) > 0 {
 		return fmt.Errorf("resume %s: it was begun with %s %v, not %v: use the config that it was begun with (only %s may change), or another run folder",
-			t.place.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(mayDiffer[:], ", "))
+			t.options.Dir, d[0].Key, d[0].Was, d[0].Now, strings.Join(mayDiffer[:], ", "))
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestResumeRefused(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 2
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(filepath.Join(dir, "run.json"))
@@ -57,7 +57,7 @@ func TestResumeRefused(t *testing.T) {
 			c := cfg
 			c.Epochs = 3
 			tt.change(&c)
-			_, err := trainAll(t, c, tt.workers, Place{Dir: dir, Resume: true})
+			_, err := trainAll(t, c, tt.workers, WorkerOptions{Dir: dir, Resume: true})
 			wantError(t, err, "resume "+dir, tt.want)
 		})
 	}
@@ -66,7 +66,7 @@ func TestResumeRefused(t *testing.T) {
 		t.Errorf("a refused resumption changed run.json (%v):\n%s", err, after)
 	}
 	cfg.Epochs, cfg.Checkpoint.Every, cfg.Name = 3, 2, "longer"
-	if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: true}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	run, err := runs.Read(dir)
@@ -82,7 +82,7 @@ func TestForeignCheckpoint(t *testing.T) {
 		cfg := tiny()
 		cfg.Epochs, cfg.Model.Base = 1, base
 		dir := filepath.Join(t.TempDir(), "run")
-		if _, err := trainAll(t, cfg, 1, Place{Dir: dir}); err != nil {
+		if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
 		cfg.Epochs = 2
@@ -104,7 +104,7 @@ func TestForeignCheckpoint(t *testing.T) {
 		if err := weights.Write(path, f.Tensors, metadata); err != nil {
 			t.Fatal(err)
 		}
-		_, err := trainAll(t, cfg, 1, Place{Dir: dir, Resume: true})
+		_, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir, Resume: true})
 		wantError(t, err, append(want, "checkpoint "+path)...)
 	}
 	resume(foreign, foreign.Metadata, `is of "unet2d-6x2", not of "unet2d-4x2": use the config that it was trained with`)
@@ -117,17 +117,17 @@ func TestForeignCheckpoint(t *testing.T) {
 	if err := os.Truncate(path, 1000); err != nil {
 		t.Fatal(err)
 	}
-	_, err = trainAll(t, cfg, 1, Place{Dir: dir, Resume: true})
+	_, err = trainAll(t, cfg, 1, WorkerOptions{Dir: dir, Resume: true})
 	wantError(t, err, "resume "+dir, path)
 }
 
 func TestTooFewSamples(t *testing.T) {
 	cfg := tiny()
 	cfg.Data.Count, cfg.Data.TestImages = 4, 2
-	_, err := trainAll(t, cfg, 3, Place{})
+	_, err := trainAll(t, cfg, 3, WorkerOptions{})
 	wantError(t, err, "feed 3 workers: there are 2 training samples", "use at most 2 workers")
 	cfg.Data.DropLast = true
-	_, err = trainAll(t, cfg, 2, Place{}) // 2 samples, a global batch of 4: no step at all
+	_, err = trainAll(t, cfg, 2, WorkerOptions{}) // 2 samples, a global batch of 4: no step at all
 	wantError(t, err, "2 samples do not fill one global batch of 4 (2 workers × 2), and drop_last leaves the rest out", "drop_last: false")
 }
 
@@ -172,11 +172,11 @@ func TestDoubtfulData(t *testing.T) {
 		return cfg
 	}
 	var lines []string
-	place := Place{Dir: filepath.Join(t.TempDir(), "run"), Log: func(line string) { lines = append(lines, line) }}
-	if _, err := trainAll(t, pairs(255, 0), 1, place); err != nil {
+	options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run"), Log: func(line string) { lines = append(lines, line) }}
+	if _, err := trainAll(t, pairs(255, 0), 1, options); err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.ReadFile(filepath.Join(place.Dir, "out.log"))
+	log, err := os.ReadFile(filepath.Join(options.Dir, "out.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,10 +185,10 @@ func TestDoubtfulData(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	_, err = trainAll(t, pairs(0, 1), 1, Place{})
+	_, err = trainAll(t, pairs(0, 1), 1, WorkerOptions{})
 	wantError(t, err, "no pixel is foreground", "data.foreground")
 	small := pairs(0, 255)
 	small.Data.Tile = 64
-	_, err = trainAll(t, small, 1, Place{})
+	_, err = trainAll(t, small, 1, WorkerOptions{})
 	wantError(t, err, "images of 32×32 are smaller than a tile of 64×64: set data.tile")
 }

@@ -38,14 +38,14 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 		{"steps-0.jsonl", twice(3), "steps-0.jsonl:5: step 3 stands here again"},
 	} {
 		t.Run(fmt.Sprintf("%d, %s", i, tt.file), func(t *testing.T) {
-			place := Place{Dir: filepath.Join(t.TempDir(), "run")}
+			options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
 			short := cfg
 			short.Epochs = 2
-			if _, err := trainAll(t, short, 1, place); err != nil {
+			if _, err := trainAll(t, short, 1, options); err != nil {
 				t.Fatal(err)
 			}
-			change(t, filepath.Join(place.Dir, tt.file), tt.damage)
-			checks, err := VerifyRun(t.Context(), place.Dir, "")
+			change(t, filepath.Join(options.Dir, tt.file), tt.damage)
+			checks, err := VerifyRun(t.Context(), options.Dir, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +54,11 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 				t.Fatal("verify run finds nothing")
 			}
 			seen = checks[i].Name + ": " + checks[i].Detail
-			place.Resume = true
-			if _, err := trainAll(t, cfg, 1, place); err != nil {
+			options.Resume = true
+			if _, err := trainAll(t, cfg, 1, options); err != nil {
 				t.Fatal(err)
 			}
-			log, err := os.ReadFile(filepath.Join(place.Dir, "out.log"))
+			log, err := os.ReadFile(filepath.Join(options.Dir, "out.log"))
 			if err != nil {
 				t.Fatal(err)
 			}

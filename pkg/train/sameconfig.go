@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"lockstep/pkg/data"
-	"lockstep/pkg/runs"
 )
 
 // mayDifferByRank are the keys of a config in which the ranks of a run may differ:
@@ -53,9 +52,9 @@ func hashOf(values map[string]any) ([sha256.Size]byte, []byte, error) {
 	return sha256.Sum256(text), text, err
 }
 
-// configHash returns the hash of what all ranks must have in common of the config
-// doc, as the steps files record it.
-func configHash(doc map[string]any) (string, error) {
+// ConfigHash returns the hash that the steps files record: of those keys of the config
+// doc, as run.json has it, that all ranks must have in common.
+func ConfigHash(doc map[string]any) (string, error) {
 	hash, _, err := hashOf(sharedConfig(doc))
 	return hex.EncodeToString(hash[:]), err
 }
@@ -186,41 +185,4 @@ func size(shape []int) int {
 		n *= d
 	}
 	return n
-}
-
-// configs checks that each rank recorded the config of run.json, and the same data
-// as the others.
-func (v *verifier) configs() error {
-	const name = "all ranks trained with the config of run.json on the same data"
-	var recorded []runs.Worker
-	for _, w := range v.run.Workers {
-		if w.ConfigHash != "" {
-			recorded = append(recorded, w)
-		}
-	}
-	if len(recorded) == 0 {
-		v.claim(name, true, "not recorded")
-		return nil
-	}
-	want, err := configHash(v.run.Info.Config)
-	if err != nil {
-		return err
-	}
-	detail := ""
-	for _, w := range v.run.Workers {
-		switch {
-		case w.ConfigHash == "":
-			detail = fmt.Sprintf("rank %d did not record its config", w.Rank)
-		case w.ConfigHash != want:
-			detail = fmt.Sprintf("rank %d trained with another config (SHA-256 %.12s…, want %.12s…)", w.Rank, w.ConfigHash, want)
-		case w.DataHash != recorded[0].DataHash:
-			detail = fmt.Sprintf("rank %d trained on other data than rank %d", w.Rank, recorded[0].Rank)
-		}
-		if detail != "" {
-			v.claim(name, false, "%s", detail)
-			return nil
-		}
-	}
-	v.claim(name, true, "%d ranks, SHA-256 %.12s…", len(recorded), want)
-	return nil
 }

@@ -21,20 +21,12 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		if t.staged, err = stageTogether(ctx, t.group, c); err != nil {
 			return err
 		}
-		c, note = t.staged.Config, describeStaged(t.staged)
+		c, note = t.staged.Config, t.staged.String()
 	}
 	if t.samples, err = OpenSamples(ctx, c); err == nil && note != "" {
 		t.samples.Notes = append(t.samples.Notes, note)
 	}
 	return err
-}
-
-func describeStaged(s *data.Staged) string {
-	mib := float64(s.Bytes) / (1 << 20)
-	if s.Copied {
-		return fmt.Sprintf("data staged to %s: %.1f MiB copied in %.2f s", s.Dir, mib, s.Took.Seconds())
-	}
-	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
 // stageTogether stages the data on every rank and returns when all have them. Nodes

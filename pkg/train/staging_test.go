@@ -24,12 +24,12 @@ func TestStagedReplicas(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs, cfg.Batch = 1, 2
 	cfg.Data = data.Config{Kind: data.KindPairs, Path: dir, TestImages: 2}
-	want, err := Replicas(t.Context(), cfg, 2, nil)
+	want, err := Replicas(t.Context(), cfg, nil, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Data.Stage = folder
-	got, err := Replicas(t.Context(), cfg, 2, nil)
+	got, err := Replicas(t.Context(), cfg, nil, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestStagedReplicas(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	cfg.Data.Stage = filepath.Join(folder, "none")
-	if _, err := Replicas(t.Context(), cfg, 2, nil); err == nil || !strings.Contains(err.Error(), "there is no such folder on this machine") {
+	if _, err := Replicas(t.Context(), cfg, nil, 2); err == nil || !strings.Contains(err.Error(), "there is no such folder on this machine") {
 		t.Errorf("a stage that is not there: %v", err)
 	}
 }

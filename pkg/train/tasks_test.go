@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"gorgonia.org/gorgonia"
+
 	"lockstep/pkg/data"
 	"lockstep/pkg/model"
+	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
 )
 
@@ -29,7 +32,7 @@ func TestClassification(t *testing.T) {
 		cfg.Engine.Device = device
 		whole := filepath.Join(t.TempDir(), "whole")
 		var said []string
-		res, err := trainAll(t, cfg, 2, Place{Dir: whole, Build: smoothed, Log: func(l string) { said = append(said, l) }})
+		res, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole, Build: smoothed, Log: func(l string) { said = append(said, l) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,10 +73,10 @@ func TestClassification(t *testing.T) {
 			t.Errorf("%d checks of the accuracy, want 3", counted)
 		}
 		parts := filepath.Join(t.TempDir(), "parts")
-		if err := interruptedAt(t, cfg, 2, Place{Dir: parts, Build: smoothed}, 2, 2); err == nil {
+		if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: parts, Build: smoothed}, 2, 2); err == nil {
 			t.Fatal("it was not interrupted")
 		}
-		if _, err := trainAll(t, cfg, 2, Place{Dir: parts, Build: smoothed, Resume: true}); err != nil {
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: parts, Build: smoothed, Resume: true}); err != nil {
 			t.Fatal(err)
 		}
 		if outcome(t, whole) != outcome(t, parts) {
@@ -89,7 +92,7 @@ func TestScoresOfShards(t *testing.T) {
 	for _, workers := range []int{1, 2, 3} {
 		cfg := classes()
 		cfg.Epochs, cfg.Optimizer.LearningRate = 1, 1e-12 // weights that stay
-		res, err := trainAll(t, cfg, workers, Place{Build: smoothed})
+		res, err := trainAll(t, cfg, workers, WorkerOptions{Build: smoothed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,11 +124,11 @@ func TestLosses(t *testing.T) {
 // anything is trained, and says what both are.
 func TestWrongTask(t *testing.T) {
 	cfg := classes() // with a U-Net
-	if _, err := trainAll(t, cfg, 1, Place{}); err == nil || !strings.Contains(err.Error(), "[3 16 16]") || !strings.Contains(err.Error(), "masks") {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "[3 16 16]") || !strings.Contains(err.Error(), "masks") {
 		t.Errorf("a U-Net for classes: %v", err)
 	}
 	cfg.Model = ModelConfig{Kind: model.KindResNet, Classes: 2, Base: 4, Blocks: []int{1, 1}, Stem: "cifar"}
-	if _, err := trainAll(t, cfg, 1, Place{}); err == nil || !strings.Contains(err.Error(), "class") {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "class") {
 		t.Errorf("2 outputs for 4 classes: %v", err)
 	}
 }
@@ -136,11 +139,19 @@ func TestLastMapOfOnePixel(t *testing.T) {
 	cfg := classes()
 	cfg.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
 	cfg.Epochs = 1
-	if _, err := trainAll(t, cfg, 1, Place{}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err != nil {
 		t.Error(err)
 	}
 	cfg.Batch = 1
-	if _, err := trainAll(t, cfg, 1, Place{}); err == nil || !strings.Contains(err.Error(), "no variance to train with: use a larger batch or image") {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{}); err == nil || !strings.Contains(err.Error(), "no variance to train with: use a larger batch or image") {
 		t.Errorf("a batch of 1: %v", err)
 	}
+}
+
+// smoothed is a small classifier without batch norm.
+func smoothed(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
+	x := g.ReLU(g.Conv("conv", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
+	z := g.Linear("head", g.GlobalAvgPool(x), nn.Dense{Out: 4, Bias: true})
+	g.SetLoss(g.SoftmaxCrossEntropy(z, g.Inputs()[1].Node, 0.1))
+	return z
 }

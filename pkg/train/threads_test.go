@@ -28,7 +28,7 @@ func TestThreadsPerCore(t *testing.T) {
 		if c.threads > 1024 && c.want != "use 1 to 1024" { // a machine of more than 255 cores
 			continue
 		}
-		_, err := Worker{Config: "unet2d-cells", Threads: c.threads, Oversubscribe: c.oversubscribe}.config()
+		_, err := Worker{Config: "unet2d-cells", Threads: c.threads, Oversubscribe: c.oversubscribe}.Resolve()
 		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && c.want != "" {
 			t.Errorf("%d threads, oversubscribe %v: got error %v, want %q", c.threads, c.oversubscribe, err, c.want)
 		} else if err != nil && c.threads != 1025 {

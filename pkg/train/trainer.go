@@ -23,12 +23,13 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// evalBatch is the batch of evaluation programs: running statistics make the
+// EvalBatch is the batch of evaluation programs: running statistics make the
 // result independent of it, so it is only a matter of memory.
-const evalBatch = 4
+const EvalBatch = 4
 
-// Place is where a worker runs and what it writes to.
-type Place struct {
+// WorkerOptions are the options of one worker: where it runs, what it writes, and what
+// replaces the usual parts of a run.
+type WorkerOptions struct {
 	Dir       string // run folder; empty: nothing is written
 	LocalRank int
 	Resume    bool                         // go on from the newest checkpoint in Dir, if there is one
@@ -40,13 +41,20 @@ type Place struct {
 	Study     string                       // for run.json
 	Series    string
 
-	open func(o engine.Options, localRank int) (engine.Engine, error) // starts the engine; nil: the usual ones
+	// Open starts the engine; nil: OpenEngine, on the CPU with the instruction set that
+	// all ranks share.
+	Open func(o engine.Options, localRank int) (engine.Engine, error)
+	// Exchange starts the strategy; nil: strategy.New. Every rank calls it at the same
+	// time.
+	Exchange func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error)
+	// Sampler decides which samples a rank trains on; nil: data.NewSampler.
+	Sampler func(c data.SamplerConfig) (*data.Sampler, error)
 }
 
 // Trainer is one worker of a data-parallel run.
 type Trainer struct {
 	cfg      Config
-	place    Place
+	options  WorkerOptions
 	group    collective.Group
 	net      model.Network
 	lock     *runs.Lock // of the run folder, on rank 0 until its writer has it
@@ -81,27 +89,16 @@ type Trainer struct {
 	endWork   context.CancelFunc
 }
 
-// fault breaks data parallelism on purpose, so that VerifyDP can show that it
-// would notice.
-type fault struct {
-	sync        strategy.Fault
-	equalShards bool // every rank trains on rank 0's part
-}
-
 // New prepares a worker: data, network, engine, parameters equal on all
 // ranks. Every rank of group calls it with the same config.
-func New(ctx context.Context, cfg Config, group collective.Group, place Place) (*Trainer, error) {
-	return newTrainer(ctx, cfg, group, place, fault{})
-}
-
-func newTrainer(ctx context.Context, cfg Config, group collective.Group, place Place, f fault) (t *Trainer, err error) {
+func New(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions) (t *Trainer, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Model, err = cfg.Model.Resolve("."); err != nil {
 		return nil, err
 	}
-	t = &Trainer{cfg: cfg, place: place, group: group}
+	t = &Trainer{cfg: cfg, options: options, group: group}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -111,15 +108,15 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	if err = t.sameConfig(ctx); err != nil {
 		return t, err
 	}
-	if place.Samples != nil {
-		t.samples = *place.Samples
+	if options.Samples != nil {
+		t.samples = *options.Samples
 	} else if err = t.openSamples(ctx); err != nil {
 		return t, err
 	}
 	if err = t.sameData(ctx); err != nil {
 		return t, err
 	}
-	if err = t.feed(f); err != nil {
+	if err = t.feed(); err != nil {
 		return t, err
 	}
 	if err = t.load(ctx); err != nil {
@@ -131,7 +128,11 @@ func newTrainer(ctx context.Context, cfg Config, group collective.Group, place P
 	// A step that is under way at an interrupt is done to its end.
 	work, end := lag(ctx, stepPatience)
 	t.endWork = end
-	if t.sync, err = strategy.New(work, t.engine, group, f.sync); err != nil {
+	exchange := options.Exchange
+	if exchange == nil {
+		exchange = strategy.New
+	}
+	if t.sync, err = exchange(work, t.engine, group); err != nil {
 		return t, err
 	}
 	t.gather = strategy.NewAccumulator(t.sync)
@@ -174,16 +175,16 @@ func (t *Trainer) load(ctx context.Context) (err error) {
 		}
 		t.outputs = make([]float32, batch*outputs)
 	}
-	if _, t.eval, err = t.program(image, target, evalBatch, nn.Eval, t.train); err != nil {
+	if _, t.eval, err = t.program(image, target, EvalBatch, nn.Eval, t.train); err != nil {
 		return err
 	}
 	t.recordOwn()
 	return nil
 }
 
-// openEngine starts the engine that o names; localRank is this worker's number
-// on its machine, which says which GPU is its.
-func openEngine(o engine.Options, localRank int) (engine.Engine, error) {
+// OpenEngine starts the engine that o names. localRank is the worker's number on its
+// machine, which chooses its GPU.
+func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	if o.Device == "reference" {
 		return reference.New(o)
 	}
@@ -202,7 +203,7 @@ func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share en
 	if err != nil {
 		return nil, nil, fmt.Errorf("build %s: %w", net.Name(), err)
 	}
-	p, err := plan.Lower(g, t.cfg.lowering())
+	p, err := plan.Lower(g, t.cfg.Lowering())
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower %s: %w", net.Name(), err)
 	}
@@ -211,9 +212,9 @@ func (t *Trainer) program(image, target []int, batch int, mode nn.Mode, share en
 	return net, exe, err
 }
 
-// network is the config's, or that of Place.Build.
+// network is the config's, or that of WorkerOptions.Build.
 func (t *Trainer) network(image, target []int) (model.Network, error) {
-	if t.place.Build == nil {
+	if t.options.Build == nil {
 		return t.cfg.Model.Network(image, target)
 	}
 	task := t.cfg.Model.Task
@@ -224,14 +225,14 @@ func (t *Trainer) network(image, target []int) (model.Network, error) {
 	default:
 		task = model.Segmentation
 	}
-	return model.Own(t.cfg.Name, task, image, target, t.place.Build)
+	return model.Own(t.cfg.Name, task, image, target, t.options.Build)
 }
 
 // recordOwn puts a network of one's own into the config as a spec, so that what
 // reads the run folder can build it again; one that cannot be written down stays
 // what it is.
 func (t *Trainer) recordOwn() {
-	if t.place.Build == nil {
+	if t.options.Build == nil {
 		return
 	}
 	task := t.net.Task()
@@ -242,31 +243,27 @@ func (t *Trainer) recordOwn() {
 }
 
 // feed makes the sampler and the loader of this rank.
-func (t *Trainer) feed(f fault) (err error) {
-	rank := t.group.Rank()
-	if f.equalShards {
-		rank = 0
-	}
+func (t *Trainer) feed() (err error) {
 	if n := t.samples.Train.Len(); n < t.group.Size() {
 		return fmt.Errorf("feed %s: there are %s, so that some would train on repeated ones alone: use at most %s, or more data",
 			english.Count(t.group.Size(), "worker"), english.Count(n, "training sample"), english.Count(n, "worker"))
 	}
-	t.sampler, err = data.NewSampler(data.SamplerConfig{
-		Samples: t.samples.Train.Len(), World: t.group.Size(), Rank: rank,
-		BatchPerWorker: t.cfg.Batch, Seed: t.cfg.Seed, Shuffle: true, DropLast: t.cfg.Data.DropLast,
-	})
-	if err != nil {
+	sampler := t.options.Sampler
+	if sampler == nil {
+		sampler = data.NewSampler
+	}
+	if t.sampler, err = sampler(t.cfg.Sampler(t.samples.Train.Len(), t.group.Size(), t.group.Rank())); err != nil {
 		return err
 	}
-	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.Loader.of(t.cfg.Data.Augment, t.cfg.Seed))
+	t.loader, err = data.NewLoader(t.samples.Train, t.sampler, t.cfg.DataLoader())
 	return err
 }
 
-// start sets the parameters: from the newest checkpoint with Place.Resume,
+// start sets the parameters: from the newest checkpoint with WorkerOptions.Resume,
 // else from the seed. Ranks other than 0 get theirs by the broadcast that
 // follows.
 func (t *Trainer) start(ctx context.Context) error {
-	if t.place.Resume {
+	if t.options.Resume {
 		if err := t.checkResumed(); err != nil {
 			return err
 		}
@@ -275,7 +272,7 @@ func (t *Trainer) start(ctx context.Context) error {
 	if err := t.own(ctx); err != nil {
 		return err
 	}
-	if t.place.Resume {
+	if t.options.Resume {
 		return t.restore(ctx)
 	}
 	return t.initialise(ctx)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +32,7 @@ func tiny() Config {
 }
 
 // trainAll runs a world in this process; dir is the run folder, or empty.
-func trainAll(t *testing.T, cfg Config, workers int, place Place) ([]Result, error) {
+func trainAll(t *testing.T, cfg Config, workers int, options WorkerOptions) ([]Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -41,7 +40,7 @@ func trainAll(t *testing.T, cfg Config, workers int, place Place) ([]Result, err
 	var wg sync.WaitGroup
 	for rank, g := range collective.InProcess(workers) {
 		wg.Go(func() {
-			if err := trainOne(ctx, cfg, g, place, &results[rank]); err != nil {
+			if err := trainOne(ctx, cfg, g, options, &results[rank]); err != nil {
 				cancel(fmt.Errorf("rank %d: %w", rank, err))
 			}
 		})
@@ -50,8 +49,8 @@ func trainAll(t *testing.T, cfg Config, workers int, place Place) ([]Result, err
 	return results, context.Cause(ctx)
 }
 
-func trainOne(ctx context.Context, cfg Config, g collective.Group, place Place, res *Result) error {
-	tr, err := New(ctx, cfg, g, place)
+func trainOne(ctx context.Context, cfg Config, g collective.Group, options WorkerOptions, res *Result) error {
+	tr, err := New(ctx, cfg, g, options)
 	if err != nil {
 		return err
 	}
@@ -63,7 +62,7 @@ func TestTrainingLearns(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 12
 	cfg.Optimizer.LearningRate = 0.01
-	res, err := trainAll(t, cfg, 1, Place{})
+	res, err := trainAll(t, cfg, 1, WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestTrainingLearns(t *testing.T) {
 // samples for batches of 2 on 2 workers are 5 steps of 4 with 3 repeated.
 func TestTwoWorkers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	res, err := trainAll(t, tiny(), 2, Place{Dir: dir})
+	res, err := trainAll(t, tiny(), 2, WorkerOptions{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,16 +105,16 @@ func TestResumeBitForBit(t *testing.T) {
 			cfg.Engine.Device = device
 			cfg.Epochs = 4
 			whole := filepath.Join(t.TempDir(), "whole")
-			if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 				t.Fatal(err)
 			}
 			parts := filepath.Join(t.TempDir(), "parts")
 			cfg.Epochs = 2
-			if _, err := trainAll(t, cfg, 2, Place{Dir: parts}); err != nil {
+			if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: parts}); err != nil {
 				t.Fatal(err)
 			}
 			cfg.Epochs = 4
-			res, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true})
+			res, err := trainAll(t, cfg, 2, WorkerOptions{Dir: parts, Resume: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +143,7 @@ func TestResumeFromNothing(t *testing.T) {
 	cfg.Epochs = 1
 	dir := filepath.Join(t.TempDir(), "run")
 	for range 2 {
-		if _, err := trainAll(t, cfg, 2, Place{Dir: dir, Resume: true}); err != nil {
+		if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir, Resume: true}); err != nil {
 			t.Fatal(err)
 		}
 		run, err := runs.Read(dir)
@@ -177,7 +176,7 @@ func TestScoresAtAnyBatch(t *testing.T) {
 		cfg := tiny()
 		cfg.Engine.Device = device
 		cfg.Data.TestImages, cfg.Data.Count = 11, 30
-		tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+		tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +209,7 @@ func TestNaNStops(t *testing.T) {
 	cfg := tiny()
 	cfg.Optimizer.Name, cfg.Optimizer.LearningRate = "sgd", 1e30
 	dir := filepath.Join(t.TempDir(), "run")
-	_, err := trainAll(t, cfg, 1, Place{Dir: dir})
+	_, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir})
 	if !errors.Is(err, engine.ErrNonFinite) || !strings.Contains(err.Error(), "learning rate") {
 		t.Errorf("a diverging run ended with %v", err)
 	}
@@ -224,7 +223,7 @@ func TestRunErrors(t *testing.T) {
 	used := filepath.Join(t.TempDir(), "run")
 	cfg := tiny()
 	cfg.Epochs = 1
-	if _, err := trainAll(t, cfg, 1, Place{Dir: used}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: used}); err != nil {
 		t.Fatal(err)
 	}
 	other := cfg
@@ -234,17 +233,17 @@ func TestRunErrors(t *testing.T) {
 	odd := cfg
 	odd.Data.Height = 30
 	for _, c := range []struct {
-		name  string
-		cfg   Config
-		place Place
-		want  []string
+		name    string
+		cfg     Config
+		options WorkerOptions
+		want    []string
 	}{
-		{"a second run into the same folder", cfg, Place{Dir: used}, []string{used, "--resume"}},
-		{"a run of another network", other, Place{Dir: used, Resume: true}, []string{"model.base 4, not 6", "use the config"}},
-		{"nothing left to train on", tooMany, Place{}, []string{"test_images is 22 of 22"}},
-		{"a size the network cannot halve", odd, Place{}, []string{"30", "32"}},
+		{"a second run into the same folder", cfg, WorkerOptions{Dir: used}, []string{used, "--resume"}},
+		{"a run of another network", other, WorkerOptions{Dir: used, Resume: true}, []string{"model.base 4, not 6", "use the config"}},
+		{"nothing left to train on", tooMany, WorkerOptions{}, []string{"test_images is 22 of 22"}},
+		{"a size the network cannot halve", odd, WorkerOptions{}, []string{"30", "32"}},
 	} {
-		_, err := trainAll(t, c.cfg, 1, c.place)
+		_, err := trainAll(t, c.cfg, 1, c.options)
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 			continue
@@ -257,88 +256,9 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-func TestVerifyDP(t *testing.T) {
-	var checks []Check
-	if !underRace { // the three workers below start the same goroutines
-		var err error
-		checks, err = VerifyDP(t.Context(), 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := len(variants()) + 4; len(checks) != want || want != 16 {
-			t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
-		}
-	}
-	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
-	three, err := verifyVariants(t.Context(), 3, list, Place{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	faults, err := verifyFaults(t.Context(), 3, faulty, Place{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range slices.Concat(checks, three, faults) {
-		t.Log(c)
-		if !c.OK {
-			t.Error(c)
-		}
-	}
-}
-
-// VerifyRun passes on an honest folder, and notices each lie.
-func TestVerifyRun(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		lie  func(t *testing.T, dir string)
-		want string // name of a check that must fail; empty: none
-	}{
-		{"honest", func(*testing.T, string) {}, "each rank was a process of its own"}, // two goroutines are one process
-		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
-		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank left its step file"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
-			if _, err := trainAll(t, tiny(), 2, Place{Dir: dir}); err != nil {
-				t.Fatal(err)
-			}
-			c.lie(t, dir)
-			checks, err := VerifyRun(t.Context(), dir, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := false
-			for _, k := range checks {
-				if k.Name == c.want {
-					found = !k.OK
-				} else if !k.OK && c.name == "honest" {
-					t.Errorf("honest run fails: %+v", k)
-				}
-			}
-			if !found {
-				t.Errorf("%q did not fail: %+v", c.want, checks)
-			}
-		})
-	}
-}
-
-func edit(t *testing.T, dir string, change func(*runs.Info)) {
-	t.Helper()
-	w, _, err := runs.Resume(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Update(change); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Finish(runs.StatusDone, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestCheckpointsAreFewAndWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := trainAll(t, tiny(), 1, Place{Dir: dir}); err != nil {
+	if _, err := trainAll(t, tiny(), 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(filepath.Join(dir, checkpointDir))

@@ -16,14 +16,38 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// trained is the parameters after the verification's 20 steps of one worker.
+// trained returns the parameters after 20 steps of one worker. Weights begin six times
+// as large as PyTorch's default, with He's variance of 2/fan-in: every layer learns then.
 func trained(t *testing.T, cfg Config) map[string][]float64 {
 	t.Helper()
-	r, err := replicas(t.Context(), cfg, 1, fault{}, Place{})
+	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r[0].after
+	defer func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	params, err := tr.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range params {
+		for i := range v {
+			v[i] *= math.Sqrt(6)
+		}
+	}
+	if err := tr.SetParameters(params); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.TrainTo(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	if params, err = tr.Parameters(); err != nil {
+		t.Fatal(err)
+	}
+	return params
 }
 
 // furthest is the largest relative distance of a parameter.
@@ -35,9 +59,35 @@ func furthest(a, b map[string][]float64) float64 {
 	return d
 }
 
-// exactConfig is the verification's, in float64.
+// distance is ‖a−b‖₂/‖a‖₂.
+func distance(a, b []float64) float64 {
+	var d, n float64
+	for i := range a {
+		d += (a[i] - b[i]) * (a[i] - b[i])
+		n += a[i] * a[i]
+	}
+	return math.Sqrt(d / n)
+}
+
+// toleranceFloat64 is what the order of additions may change in float64.
+const toleranceFloat64 = 1e-10
+
+// withoutNorms is a small config without batch norm: N workers equal one with an N-fold
+// batch.
+func withoutNorms() Config {
+	c := DefaultConfig()
+	c.Name = "without-norms"
+	c.Model = ModelConfig{Kind: "unet2d", Base: 4, Depth: 2, Norm: "none", Bias: true}
+	c.Data.Count, c.Data.Height, c.Data.Width, c.Data.TestImages = 25, 32, 32, 1
+	c.Data.Augment.Flip, c.Data.Augment.Rotate = true, true
+	c.Batch = 2
+	c.BucketMiB = 0.01 // several buckets even in a small network
+	return c
+}
+
+// exactConfig is withoutNorms in float64.
 func exactConfig() Config {
-	c := verifyConfig()
+	c := withoutNorms()
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 	return c
@@ -57,7 +107,7 @@ func TestAccumulate(t *testing.T) {
 	var losses [2]float64
 	for i, c := range []Config{whole, cfg} {
 		c.Epochs = 1
-		res, err := trainAll(t, c, 1, Place{})
+		res, err := trainAll(t, c, 1, WorkerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +120,7 @@ func TestAccumulate(t *testing.T) {
 	cfg.Batch, cfg.Accumulate = 4, 4
 	dir := filepath.Join(t.TempDir(), "run")
 	cfg.Epochs = 1
-	res, err := trainAll(t, cfg, 2, Place{Dir: dir})
+	res, err := trainAll(t, cfg, 2, WorkerOptions{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +163,7 @@ func TestRulesOnBothEngines(t *testing.T) {
 		{Name: "lamb", LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01},
 	} {
 		t.Run(fmt.Sprintf("%s nesterov %v clip %g", c.Name, c.Nesterov, c.ClipNorm), func(t *testing.T) {
-			cfg := verifyConfig()
+			cfg := withoutNorms()
 			cfg.Model.Base = 5
 			cfg.Data.Count = 13
 			cfg.Optimizer = c
@@ -140,14 +190,14 @@ func TestAverage(t *testing.T) {
 	cfg := tiny()
 	cfg.EMA = Average{Decay: 0.5}
 	cfg.Epochs, cfg.Checkpoint.Keep = 2, 0
-	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const name = "head.bias"
 	want := tr.average.values[name][0]
 	for step, d := range []float64{2. / 11, 3. / 12, 4. / 13, 5. / 14} { // (1+u)/(10+u)
-		if err := tr.someSteps(t.Context(), step+1); err != nil {
+		if err := tr.TrainTo(t.Context(), step+1); err != nil {
 			t.Fatal(err)
 		}
 		w, err := tr.train.Get(name)
@@ -173,14 +223,14 @@ func TestResumeAll(t *testing.T) {
 	cfg.Optimizer.Name, cfg.Optimizer.LearningRate, cfg.Optimizer.ClipNorm = "lamb", 0.01, 1
 	cfg.Schedule = optim.Schedule{Scaling: "sqrt", BaseBatch: 2, WarmupSteps: 2, Anneal: "cosine"}
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
 	parts := filepath.Join(t.TempDir(), "parts")
-	if err := interruptedAt(t, cfg, 2, Place{Dir: parts}, 2, 1); err == nil {
+	if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: parts}, 2, 1); err == nil {
 		t.Fatal("it was not interrupted")
 	}
-	if _, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: parts, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	want := outcome(t, whole)
@@ -208,14 +258,14 @@ func TestResumeBeforeTheFirstAverage(t *testing.T) {
 	cfg := tiny()
 	cfg.EMA = Average{Decay: 0.9, Every: 7} // of 15 steps, 5 an epoch
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
 	parts := filepath.Join(t.TempDir(), "parts")
-	if err := interruptedAt(t, cfg, 2, Place{Dir: parts}, 1, 3); err == nil {
+	if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: parts}, 1, 3); err == nil {
 		t.Fatal("it was not interrupted")
 	}
-	if _, err := trainAll(t, cfg, 2, Place{Dir: parts, Resume: true}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: parts, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	if outcome(t, parts) != outcome(t, whole) {
@@ -230,11 +280,11 @@ func TestAverageLeavesTraining(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 4
 	without, with := filepath.Join(t.TempDir(), "without"), filepath.Join(t.TempDir(), "with")
-	if _, err := trainAll(t, cfg, 1, Place{Dir: without}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: without}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.EMA = Average{Decay: 0.9}
-	if _, err := trainAll(t, cfg, 1, Place{Dir: with}); err != nil {
+	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: with}); err != nil {
 		t.Fatal(err)
 	}
 	a, b := tensorsOf(t, without), tensorsOf(t, with)
@@ -263,7 +313,7 @@ func TestAverageLeavesTraining(t *testing.T) {
 func TestFirstStepOfAdam(t *testing.T) {
 	cfg := exactConfig()
 	cfg.Optimizer = optim.Config{Name: "adam", LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-30}
-	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], Place{})
+	tr, err := New(t.Context(), cfg, collective.InProcess(1)[0], WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +323,7 @@ func TestFirstStepOfAdam(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tr.someSteps(t.Context(), 1); err != nil {
+	if err := tr.TrainTo(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	moved := 0

@@ -109,7 +109,7 @@ func (t *Trainer) settle(ctx context.Context, rec *recorder, done progress, loss
 
 // saveWithin saves the epoch that is under way.
 func (t *Trainer) saveWithin(rec *recorder) error {
-	if t.place.Dir == "" {
+	if t.options.Dir == "" {
 		return nil
 	}
 	s, err := t.capture()

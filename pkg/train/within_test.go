@@ -82,11 +82,11 @@ func replayed(t *testing.T, dir string) string {
 
 // interruptedAt trains until all workers are interrupted as one of them has done
 // that step of that epoch.
-func interruptedAt(t *testing.T, cfg Config, workers int, place Place, epoch, step int) error {
+func interruptedAt(t *testing.T, cfg Config, workers int, options WorkerOptions, epoch, step int) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	place.Progress = func(e, s, _ int) {
+	options.Progress = func(e, s, _ int) {
 		if e == epoch && s == step {
 			cancel()
 		}
@@ -95,7 +95,7 @@ func interruptedAt(t *testing.T, cfg Config, workers int, place Place, epoch, st
 	results := make([]Result, workers)
 	var wg sync.WaitGroup
 	for rank, g := range collective.InProcess(workers) {
-		wg.Go(func() { errs[rank] = trainOne(ctx, cfg, g, place, &results[rank]) })
+		wg.Go(func() { errs[rank] = trainOne(ctx, cfg, g, options, &results[rank]) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -132,15 +132,15 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 		cfg := tiny()
 		cfg.Engine.Device, cfg.Checkpoint.Every, cfg.SyncBatchNorm = tt.device, tt.every, tt.norms
 		whole := filepath.Join(t.TempDir(), "whole")
-		if _, err := trainAll(t, cfg, tt.workers, Place{Dir: whole}); err != nil {
+		if _, err := trainAll(t, cfg, tt.workers, WorkerOptions{Dir: whole}); err != nil {
 			t.Fatal(err)
 		}
 		want := outcome(t, whole)
 		for _, step := range tt.steps {
 			t.Run(fmt.Sprintf("%s, %d workers, step %d, norms %v", tt.device, tt.workers, step, tt.norms), func(t *testing.T) {
 				begin := time.Now()
-				place := Place{Dir: filepath.Join(t.TempDir(), "run")}
-				err := interruptedAt(t, cfg, tt.workers, place, 2, step)
+				options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
+				err := interruptedAt(t, cfg, tt.workers, options, 2, step)
 				if !errors.Is(err, context.Canceled) {
 					t.Fatalf("it ended with %v", err)
 				}
@@ -148,7 +148,7 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 					t.Errorf("it took %v", d)
 				}
 				// The other worker may be before or behind the end of a step.
-				names := namesIn(t, place.Dir)
+				names := namesIn(t, options.Dir)
 				near := []string{}
 				for s := step; s <= step+1; s++ {
 					near = append(near, fmt.Sprintf("epoch-0002-step-%06d.safetensors", s))
@@ -156,19 +156,19 @@ func TestInterruptedWithinAnEpoch(t *testing.T) {
 				if len(names) == 0 || !slices.Contains(near, names[len(names)-1]) || len(names) > 2 {
 					t.Fatalf("checkpoints %v, want the newest of %v", names, near)
 				}
-				run, err := runs.Read(place.Dir)
+				run, err := runs.Read(options.Dir)
 				if err != nil || run.Info.Status != runs.StatusCanceled || len(run.Epochs) != 1 {
 					t.Errorf("%v: status %q after %d epochs", err, run.Info.Status, len(run.Epochs))
 				}
-				place.Resume = true
-				if _, err := trainAll(t, cfg, tt.workers, place); err != nil {
+				options.Resume = true
+				if _, err := trainAll(t, cfg, tt.workers, options); err != nil {
 					t.Fatal(err)
 				}
-				if got := outcome(t, place.Dir); got != want {
+				if got := outcome(t, options.Dir); got != want {
 					t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 				}
 				// With one epoch's checkpoint alone, that within the epoch is the one before the newest.
-				if names := namesIn(t, place.Dir); tt.every == 1 && slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) || len(names) != 2 {
+				if names := namesIn(t, options.Dir); tt.every == 1 && slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "step") }) || len(names) != 2 {
 					t.Errorf("checkpoints %v are left", names)
 				}
 			})
@@ -182,14 +182,14 @@ func TestInterruptedAgainAndAgain(t *testing.T) {
 	cfg := tiny()
 	cfg.Epochs = 2
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := trainAll(t, cfg, 2, Place{Dir: whole}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: whole}); err != nil {
 		t.Fatal(err)
 	}
-	place := Place{Dir: filepath.Join(t.TempDir(), "run"), Resume: true}
+	options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run"), Resume: true}
 	times := 0
 	for epoch := 1; epoch <= cfg.Epochs; epoch++ {
 		for step := 1; step <= 5; step++ {
-			if err := interruptedAt(t, cfg, 2, place, epoch, step); err != nil {
+			if err := interruptedAt(t, cfg, 2, options, epoch, step); err != nil {
 				times++
 				if !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
@@ -200,10 +200,10 @@ func TestInterruptedAgainAndAgain(t *testing.T) {
 	if times < 5 {
 		t.Errorf("it was interrupted only %d times", times)
 	}
-	if _, err := trainAll(t, cfg, 2, place); err != nil {
+	if _, err := trainAll(t, cfg, 2, options); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := outcome(t, place.Dir), outcome(t, whole); got != want {
+	if got, want := outcome(t, options.Dir), outcome(t, whole); got != want {
 		t.Errorf("it ended otherwise:\n%.2000s\nwant\n%.2000s", got, want)
 	}
 }
@@ -215,7 +215,7 @@ func TestCheckpointsEverySteps(t *testing.T) {
 	cfg.Checkpoint.EverySteps = 2
 	whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
 	var once sync.Once
-	place := Place{Dir: whole, Progress: func(epoch, step, _ int) {
+	options := WorkerOptions{Dir: whole, Progress: func(epoch, step, _ int) {
 		if epoch == 2 && step == 4 { // the checkpoint after step 4 comes only now
 			once.Do(func() {
 				if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
@@ -224,7 +224,7 @@ func TestCheckpointsEverySteps(t *testing.T) {
 			})
 		}
 	}}
-	if _, err := trainAll(t, cfg, 2, place); err != nil {
+	if _, err := trainAll(t, cfg, 2, options); err != nil {
 		t.Fatal(err)
 	}
 	want := outcome(t, whole)
@@ -234,7 +234,7 @@ func TestCheckpointsEverySteps(t *testing.T) {
 	if names, want := namesIn(t, whole), []string{"epoch-0002.safetensors", "epoch-0003.safetensors"}; !slices.Equal(names, want) {
 		t.Errorf("checkpoints at the end are %v, want %v", names, want)
 	}
-	if _, err := trainAll(t, cfg, 2, Place{Dir: killed, Resume: true}); err != nil {
+	if _, err := trainAll(t, cfg, 2, WorkerOptions{Dir: killed, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome(t, killed); got != want {
@@ -243,10 +243,10 @@ func TestCheckpointsEverySteps(t *testing.T) {
 
 	// What does not fit is refused.
 	half := filepath.Join(t.TempDir(), "half")
-	if err := interruptedAt(t, cfg, 2, Place{Dir: half}, 3, 2); !errors.Is(err, context.Canceled) {
+	if err := interruptedAt(t, cfg, 2, WorkerOptions{Dir: half}, 3, 2); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	cfg.Epochs = 2
-	_, err := trainAll(t, cfg, 2, Place{Dir: half, Resume: true})
+	_, err := trainAll(t, cfg, 2, WorkerOptions{Dir: half, Resume: true})
 	wantError(t, err, "resume "+half, "epoch 3 is under way already, epochs is 2: use at least as many")
 }

@@ -22,6 +22,7 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/notebook"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/strategy"
 )
 
 // Worker is one worker process of a run, as its command line says: alone it is a
@@ -78,8 +79,8 @@ func (w Worker) overrides() []string {
 // Quoted makes a text safe as the value of key=value.
 func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// config is the config with everything that was set.
-func (w Worker) config() (c Config, err error) {
+// Resolve returns the worker's config, with everything that was set.
+func (w Worker) Resolve() (c Config, err error) {
 	if w.Config == "" && w.Own != nil {
 		c = *w.Own
 	} else if c, err = load(w.Config); err != nil {
@@ -120,7 +121,7 @@ var inFiles = map[string]string{data.KindCells: data.KindPairs, data.KindShapes:
 // Work joins the other workers and trains. A mistake of the user's is a
 // UsageError.
 func (w Worker) Work(ctx context.Context) error {
-	cfg, err := w.config()
+	cfg, err := w.Resolve()
 	if err != nil {
 		return &UsageError{err}
 	}
@@ -137,7 +138,7 @@ func (w Worker) Work(ctx context.Context) error {
 	}
 	dir := w.Run
 	if dir == "" {
-		dir = fmt.Sprintf("logs/%s/ddp-n%d-s%d", cfg.Name, env.World, cfg.Seed)
+		dir = fmt.Sprintf("logs/%s/%s-n%d-s%d", cfg.Name, strategy.NameDDP, env.World, cfg.Seed)
 	}
 	if dir, err = runs.MakeLogs(dir, os.Stderr); err != nil {
 		return err
@@ -149,15 +150,15 @@ func (w Worker) Work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	place := Place{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
-	place.Study, place.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
+	options := WorkerOptions{Dir: dir, LocalRank: env.LocalRank, Resume: w.Resume, Profile: profile, Build: w.Build}
+	options.Study, options.Series = filepath.Base(filepath.Dir(dir)), series(filepath.Base(dir))
 	if env.Rank == 0 && w.Out != nil {
-		place.Log = func(line string) { fmt.Fprintln(w.Out, line) }
+		options.Log = func(line string) { fmt.Fprintln(w.Out, line) }
 		if term.IsTerminal(int(os.Stderr.Fd())) {
-			place.Progress = epochBar()
+			options.Progress = epochBar()
 		}
 	}
-	err = trainAndClose(ctx, cfg, group, place, env.LocalWorld)
+	err = trainAndClose(ctx, cfg, group, options, env.LocalWorld)
 	if cerr := group.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -193,9 +194,9 @@ func series(name string) string {
 
 var runName = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
 
-func trainAndClose(ctx context.Context, cfg Config, group collective.Group, place Place, neighbours int) (err error) {
+func trainAndClose(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions, neighbours int) (err error) {
 	begin := time.Now()
-	t, err := New(ctx, cfg, group, place)
+	t, err := New(ctx, cfg, group, options)
 	if err != nil {
 		return err
 	}
@@ -209,8 +210,8 @@ func trainAndClose(ctx context.Context, cfg Config, group collective.Group, plac
 	if err != nil {
 		return err
 	}
-	if place.Log != nil {
-		place.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), Headline(res.Test), place.Dir))
+	if options.Log != nil {
+		options.Log(fmt.Sprintf("done in %.1f s: %s; %s", time.Since(begin).Seconds(), Headline(res.Test), options.Dir))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
+	"lockstep/pkg/tune"
 )
 
 // memoryShare is what of a machine's memory the workers may have; the rest is the
@@ -61,16 +62,16 @@ memory, with the files and lines that show it.`,
 			if workers < 1 {
 				return usage(fmt.Errorf("--workers is %d: use at least 1", workers))
 			}
-			o := train.BatchOptions{Workers: workers, Most: most, Memory: int64(memoryShare * float64(runs.CollectHost().MemoryBytes))}
+			o := tune.BatchOptions{Workers: workers, Most: most, Memory: int64(memoryShare * float64(runs.CollectHost().MemoryBytes))}
 			if memory != "" {
 				if o.Memory, err = parseBytes(memory); err != nil {
 					return usage(err)
 				}
 			}
 			if !asJSON {
-				o.Tried = func(t train.BatchTest) { fmt.Fprintln(c.OutOrStdout(), t) }
+				o.Tried = func(t tune.BatchTest) { fmt.Fprintln(c.OutOrStdout(), t) }
 			}
-			s, err := train.LargestBatch(c.Context(), cfg, o)
+			s, err := tune.LargestBatch(c.Context(), cfg, o)
 			if err != nil {
 				return err
 			}

@@ -16,13 +16,14 @@ import (
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 	"lockstep/pkg/train"
+	"lockstep/pkg/tune"
 )
 
 func trialsCommand() *cobra.Command {
 	var config, device, out string
 	var threads int
 	var set []string
-	var o train.TrialOptions
+	var o tune.TrialOptions
 	c := &cobra.Command{
 		Use:   "trials",
 		Short: "Measure the loader alone, training alone, and both: where the bottleneck is",
@@ -69,7 +70,7 @@ With RANK, WORLD_SIZE, … in the environment it is one worker of several:
 	return c
 }
 
-func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out string) (err error) {
+func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out string) (err error) {
 	ctx := c.Context()
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -81,7 +82,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out str
 	}
 	defer func() { err = errors.Join(err, group.Close()) }()
 	o.Line = func(line string) { fmt.Fprintln(c.OutOrStdout(), line) }
-	t, err := train.RunTrials(ctx, cfg, group, o)
+	t, err := tune.RunTrials(ctx, cfg, group, o)
 	if err != nil || group.Rank() != 0 {
 		return err
 	}
@@ -95,7 +96,7 @@ func runTrials(c *cobra.Command, cfg train.Config, o train.TrialOptions, out str
 }
 
 // writeTrials writes benchy's JSON.
-func writeTrials(path string, t *train.Trials) error {
+func writeTrials(path string, t *tune.Trials) error {
 	text, err := json.Marshal(t.JSON())
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func writeTrials(path string, t *train.Trials) error {
 }
 
 // sayBottleneck says what bounds the training.
-func sayBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *train.Trials) error {
+func sayBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *tune.Trials) error {
 	run := runs.Run{Info: runs.Info{Study: cfg.Name, Series: cfg.Name, Workers: group.Size()}, Trials: t.Results}
 	study, err := scaling.FromRuns([]runs.Run{run})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/pkg/train"
+	"lockstep/pkg/tune"
 )
 
 func tuneCommand() *cobra.Command {
@@ -24,7 +25,7 @@ func tuneLoaderCommand() *cobra.Command {
 	var config, dataDir, device string
 	var threads int
 	var set []string
-	var o train.TuneOptions
+	var o tune.LoaderOptions
 	var asJSON, verbose bool
 	c := &cobra.Command{
 		Use:   "loader",
@@ -59,16 +60,16 @@ would change the batches that are trained on are measured, but never advised.
 			if verbose {
 				o.Line = func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
 			}
-			t, err := train.TuneLoader(c.Context(), cfg, o)
+			t, err := tune.Loader(c.Context(), cfg, o)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(struct {
-					*train.LoaderTuning
+					*tune.LoaderTuning
 					Sentence string   `json:"sentence"`
 					Set      []string `json:"set"`
-				}{t, t.Sentence(), train.Set(t.Advised())})
+				}{t, t.Sentence(), tune.Overrides(t.Advised())})
 			}
 			return t.Write(c.OutOrStdout())
 		},

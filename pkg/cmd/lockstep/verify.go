@@ -11,7 +11,7 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/train"
+	"lockstep/pkg/verify"
 )
 
 func verifyCommand() *cobra.Command {
@@ -21,8 +21,7 @@ func verifyCommand() *cobra.Command {
 }
 
 func verifyDPCommand() *cobra.Command {
-	var workers int
-	var device string
+	var o verify.DPOptions
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "dp",
@@ -37,27 +36,21 @@ synchronised batch norms. Those that are not synchronised take a shard's
 statistics, so that they are left out. With --device cuda on the GPU, in float32.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			var checks []train.Check
-			var err error
-			if device == "" || device == "cpu" {
-				checks, err = train.VerifyDP(c.Context(), workers)
-			} else {
-				checks, err = train.VerifyDPOn(c.Context(), workers, device)
-			}
+			checks, err := verify.DP(c.Context(), o)
 			if err != nil {
 				return err
 			}
 			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
-	c.Flags().IntVar(&workers, "workers", 2, "N")
-	c.Flags().StringVar(&device, "device", "", "a GPU: cuda, or cuda:1 for all workers on that one; cpu, as without, for the CPU and the reference engine")
+	c.Flags().IntVar(&o.Workers, "workers", 2, "N")
+	c.Flags().StringVar(&o.Device, "device", "", "a GPU: cuda, or cuda:1 for all workers on that one; cpu, as without, for the CPU and the reference engine")
 	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
 	return c
 }
 
 func verifyRunCommand() *cobra.Command {
-	var data string
+	var o verify.RunOptions
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "run DIR",
@@ -74,20 +67,20 @@ data.`,
 			if err != nil {
 				return err
 			}
-			checks, err := train.VerifyRun(c.Context(), dir, data)
+			checks, err := verify.Run(c.Context(), dir, o)
 			if err != nil {
 				return err
 			}
 			return printVerdict(c.OutOrStdout(), checks, asJSON)
 		},
 	}
-	c.Flags().StringVar(&data, "data", "", "where the data lie now, if they were moved")
+	c.Flags().StringVar(&o.Data, "data", "", "where the data lie now, if they were moved")
 	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON array")
 	return c
 }
 
 // printVerdict prints checks, and is an error when one failed.
-func printVerdict(w io.Writer, checks []train.Check, asJSON bool) error {
+func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any
 	for _, k := range checks {

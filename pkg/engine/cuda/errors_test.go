@@ -85,7 +85,7 @@ func TestOutOfMemory(t *testing.T) {
 	m := clibtest.New(clibtest.Options{Memory: roomy.MemoryBytes() / 2})
 	e := openOn(t, m, gpuOptions("bf16"))
 	_, err = e.Load(p, nil)
-	if !errors.Is(err, driver.ErrorOutOfMemory) {
+	if !errors.Is(err, driver.ErrorOutOfMemory) || !errors.Is(err, engine.ErrOutOfMemory) {
 		t.Fatalf("Load says %v", err)
 	}
 	_, advice, ok := strings.Cut(err.Error(), "--batch ")

@@ -51,7 +51,7 @@ func together(t *testing.T, n int, f func(i int) error) {
 func onOneGPU(t *testing.T, n int, o engine.Options) []rank {
 	var ranks []rank
 	for _, g := range collective.InProcess(n) {
-		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, cudatest.Machine(t, clibtest.Options{}), o)})
+		ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), openOn(t, cudatest.Machine(t, clibtest.Options{}), o)})
 	}
 	return ranks
 }
@@ -257,7 +257,7 @@ func TestAloneIsOneLaunch(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialise(t, x, g)
-	sync := strategy.NewDDP(context.Background(), collective.Single(), strategy.FaultNone)
+	sync := strategy.NewDDP(context.Background(), collective.Single())
 	for step := 1; step <= 3; step++ {
 		m.Reset()
 		if _, err := x.Step(context.Background(), sync, adam(step)); err != nil {

@@ -12,13 +12,13 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-var _ engine.Resider = (*executable)(nil)
+var _ engine.DatasetHolder = (*executable)(nil)
 
 // resident is a training set on the GPU. Its samples are cut, turned and brought into
 // the inputs' layouts by kernels of the step itself: from the host come their numbers,
 // in page-locked memory that the step copies, and the epoch, in the control block.
 type resident struct {
-	set           engine.Resident // without its bytes
+	set           engine.DeviceDataset // without its bytes
 	image, target *input
 	stored        int // samples in memory
 	samples       int
@@ -28,8 +28,8 @@ type resident struct {
 	host          pinned // int32 a place of the batch: the samples, then where they lie
 }
 
-// Hold implements engine.Resider.
-func (x *executable) Hold(image, target string, set engine.Resident) error {
+// Hold implements engine.DatasetHolder.
+func (x *executable) Hold(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
 		r, err := x.resident(image, target, set)
 		if err != nil {
@@ -70,7 +70,7 @@ func (x *executable) Hold(image, target string, set engine.Resident) error {
 }
 
 // resident checks a set against the program.
-func (x *executable) resident(image, target string, set engine.Resident) (*resident, error) {
+func (x *executable) resident(image, target string, set engine.DeviceDataset) (*resident, error) {
 	r := &resident{set: set, values: set.Values != nil}
 	var err error
 	if r.image, r.stored, err = x.bytesOf(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
@@ -173,7 +173,7 @@ func (x *executable) letGo() error {
 	return errors.Join(errs...)
 }
 
-// Samples implements engine.Resider.
+// Samples implements engine.DatasetHolder.
 func (x *executable) Samples(epoch int, indexes []int) error {
 	err := x.do(func() error {
 		r := x.held

@@ -41,8 +41,8 @@ func drawnSet(samples, channels, height, width int) maskSet {
 }
 
 // resident is the set as an executable holds it.
-func (s maskSet) resident(seed int64) engine.Resident {
-	return engine.Resident{
+func (s maskSet) resident(seed int64) engine.DeviceDataset {
+	return engine.DeviceDataset{
 		Image: s.Pixels, Target: s.masks, ImageShape: s.Image, TargetShape: s.TargetShape(),
 		ImageDivisor: 255, TargetDivisor: 1, Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Seed: seed,
 	}
@@ -77,7 +77,7 @@ func TestResident(t *testing.T) {
 				poison(t, x[i])
 				initialise(t, x[i], g)
 				if i > 0 {
-					if err := x[i].(engine.Resider).Hold(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
+					if err := x[i].(engine.DatasetHolder).Hold(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -88,7 +88,7 @@ func TestResident(t *testing.T) {
 					step++
 					for i := range x {
 						if i == 1 || i == 2 && step%3 != 0 {
-							err = x[i].(engine.Resider).Samples(epoch, it.Batch().Indices)
+							err = x[i].(engine.DatasetHolder).Samples(epoch, it.Batch().Indices)
 						} else if err = x[i].SetInput(model.ImageInput, it.Batch().Image); err == nil {
 							err = x[i].SetInput(model.TargetInput, it.Batch().Target)
 						}
@@ -128,19 +128,22 @@ func TestResidentErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := x.(engine.Resider)
+	r := x.(engine.DatasetHolder)
 	if err := r.Samples(0, []int{0, 1}); err == nil || !strings.Contains(err.Error(), "call Hold first") {
 		t.Errorf("nothing is held: %v", err)
 	}
-	for want, change := range map[string]func(*engine.Resident){
-		"no window of [8 8]":                      func(s *engine.Resident) { s.ImageShape, s.TargetShape = []int{1, 4, 16}, []int{1, 4, 16} },
-		"samples of \"image\" have shape [2 8 8]": func(s *engine.Resident) { s.ImageShape = []int{2, 8, 8} },
-		"256 bytes of \"image\" are no samples":   func(s *engine.Resident) { s.ImageShape, s.TargetShape = []int{1, 9, 9}, []int{1, 9, 9} },
-		"4 images and 3 targets":                  func(s *engine.Resident) { s.Target = s.Target[64:] },
-		"the same places":                         func(s *engine.Resident) { s.TargetShape = []int{1, 16, 8}; s.Target = append(s.Target, s.Target...) },
-		"stored as number 4 of 4":                 func(s *engine.Resident) { s.Stored = []int{0, 4} },
-		"have places: give them as bytes":         func(s *engine.Resident) { s.Values = make([]float32, 4*64) },
-		"the divisor of \"image\" is 0":           func(s *engine.Resident) { s.ImageDivisor = 0 },
+	for want, change := range map[string]func(*engine.DeviceDataset){
+		"no window of [8 8]":                      func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 4, 16}, []int{1, 4, 16} },
+		"samples of \"image\" have shape [2 8 8]": func(s *engine.DeviceDataset) { s.ImageShape = []int{2, 8, 8} },
+		"256 bytes of \"image\" are no samples":   func(s *engine.DeviceDataset) { s.ImageShape, s.TargetShape = []int{1, 9, 9}, []int{1, 9, 9} },
+		"4 images and 3 targets":                  func(s *engine.DeviceDataset) { s.Target = s.Target[64:] },
+		"the same places": func(s *engine.DeviceDataset) {
+			s.TargetShape = []int{1, 16, 8}
+			s.Target = append(s.Target, s.Target...)
+		},
+		"stored as number 4 of 4":         func(s *engine.DeviceDataset) { s.Stored = []int{0, 4} },
+		"have places: give them as bytes": func(s *engine.DeviceDataset) { s.Values = make([]float32, 4*64) },
+		"the divisor of \"image\" is 0":   func(s *engine.DeviceDataset) { s.ImageDivisor = 0 },
 	} {
 		s := set.resident(1)
 		change(&s)

@@ -51,7 +51,7 @@ type meetings struct {
 	room   block             // the sums behind dx, for the time of a task
 	host   pinned            // vector, for an exchange there
 
-	statistics engine.Statistics // of the step under way
+	statistics engine.NormExchange // of the step under way
 }
 
 // meetCall is where workers meet. As it is it only marks the place; with by it is the

@@ -65,7 +65,7 @@ func TestSynchronisedRankKilled(t *testing.T) {
 				ranks = onTheirOwn(t, n, gpuOptions("fp32"), options, idle)
 			} else {
 				for _, g := range collective.InProcess(n) {
-					ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g, strategy.FaultNone), openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("fp32"))})
+					ranks = append(ranks, rank{g, strategy.NewDDP(context.Background(), g), openOn(t, clibtest.New(clibtest.Options{}), gpuOptions("fp32"))})
 				}
 			}
 			s := synced{precision: "fp32", parts: c.parts}
@@ -149,7 +149,7 @@ func TestSynchronisedErrors(t *testing.T) {
 	if err := group[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := strategy.NewDDP(context.Background(), group[0], strategy.FaultNone)
+	d := strategy.NewDDP(context.Background(), group[0])
 	for range 2 {
 		if _, err := x.Step(context.Background(), d, u); err == nil || !strings.Contains(err.Error(), "batch norm block0.norm: exchange statistics: ") {
 			t.Errorf("a peer that is gone: %v", err)

@@ -185,7 +185,7 @@ func ranksBy(t *testing.T, kind string, n int, o engine.Options, alone bool) []r
 		if err := ranks[i].sync.Close(); err != nil {
 			t.Fatal(err)
 		}
-		ranks[i].sync = strategy.NewDDP(context.Background(), ranks[i].group, strategy.FaultOwnNorms)
+		ranks[i].sync = ownNormsOnHost{strategy.NewDDP(context.Background(), ranks[i].group)}
 	}
 	return ranks
 }
@@ -194,6 +194,11 @@ func ranksBy(t *testing.T, kind string, n int, o engine.Options, alone bool) []r
 type ownNorms struct{ *strategy.NCCL }
 
 func (ownNorms) SumStatistics(device.Buffer, device.Stream) error { return nil }
+
+// ownNormsOnHost is DDP which leaves statistics as they are.
+type ownNormsOnHost struct{ *strategy.DDP }
+
+func (ownNormsOnHost) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
 
 // smoothNet has batch norms and no decisions, which a last bit would turn.
 func smoothNet(t testing.TB, batch int, o plan.Options) (*nn.Graph, *plan.Program) {
@@ -437,7 +442,7 @@ func TestSynchronisedAlone(t *testing.T) {
 			m := cudatest.Machine(t, clibtest.Options{})
 			x := loaded(t, openOn(t, m, gpuOptions(precision)), p, g)
 			initialise(t, x, g)
-			by := strategy.NewDDP(context.Background(), collective.Single(), strategy.FaultNone)
+			by := strategy.NewDDP(context.Background(), collective.Single())
 			for step := 1; step <= 4; step++ {
 				feed(t, x, uint64(step))
 				m.Reset()

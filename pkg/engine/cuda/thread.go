@@ -46,7 +46,7 @@ func startThread(begin func() error, end func()) (*thread, error) {
 	}()
 	if err := <-began; err != nil {
 		<-t.ended
-		return nil, err
+		return nil, markOutOfMemory(err)
 	}
 	return t, nil
 }
@@ -62,7 +62,7 @@ func (t *thread) do(f func() error) error {
 	select {
 	case t.calls <- call:
 		<-done
-		return err
+		return markOutOfMemory(err)
 	case <-t.ended:
 		return errClosed
 	}

@@ -23,7 +23,7 @@ type executable[T number] struct {
 	tensors  [][]T // by tensor id
 	buckets  [][]T // the gradients, in order
 	before   [][]T // the states as they were before the step
-	norms    engine.Statistics
+	norms    engine.NormExchange
 	loss     float64
 	elements int64 // allocated beside the store
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // batchNorm: y = gamma·(x − mean)·invstd + beta per channel.
-func (c *call[T]) batchNorm(s *engine.Statistics) error {
+func (c *call[T]) batchNorm(s *engine.NormExchange) error {
 	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
 	mean, invstd, err := c.normalisers(s)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *call[T]) batchNorm(s *engine.Statistics) error {
 // normalisers are the mean and 1/√(var+ε) of each channel: those of the batch,
 // which then are saved and move the running ones, or of the running ones, or
 // those that were saved.
-func (c *call[T]) normalisers(s *engine.Statistics) (mean, invstd []T, err error) {
+func (c *call[T]) normalisers(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil
 	}
@@ -88,7 +88,7 @@ func moments[T number](x []T, parts [][2]int) (mean, squares, m float64) {
 // dx = gamma·invstd·(dy − dbeta/m − x̂·dgamma/m)
 // (Ioffe and Szegedy 2015, section 3). With Attr.Sync the sums and m behind dx
 // are those over all workers.
-func (c *call[T]) batchNormBackward(s *engine.Statistics) error {
+func (c *call[T]) batchNormBackward(s *engine.NormExchange) error {
 	x, gamma, mean, invstd, dy := c.in[0], c.in[1], c.in[2], c.in[3], c.in[4]
 	arriving := func(i int) T { return dy[i] }
 	if c.attr.ReLU {

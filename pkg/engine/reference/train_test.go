@@ -24,7 +24,7 @@ func open(t testing.TB, precision string) engine.Engine {
 	return e
 }
 
-func tinyUNet(t testing.TB) *model.UNet {
+func tinyUNet(t testing.TB) *model.UNet2DNetwork {
 	t.Helper()
 	u, err := model.UNet2D(model.UNet2DConfig{Base: 4, Depth: 2, InChannels: 1, OutChannels: 1, Height: 16, Width: 16, Norm: "batch"})
 	if err != nil {

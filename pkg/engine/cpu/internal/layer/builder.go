@@ -19,7 +19,7 @@ type Builder struct {
 
 // Norms holds what the synchronized batch norms of an executable share.
 type Norms struct {
-	Statistics engine.Statistics
+	Statistics engine.NormExchange
 	Failed     error                 // the error of an exchange in the current step
 	Waited     func(start time.Time) // called when an exchange that began at start has ended
 }

@@ -69,7 +69,7 @@ func TestStatisticsMoments(t *testing.T) {
 				sync.after = append(sync.after, vector(other)...)
 			}
 		}
-		var s engine.Statistics
+		var s engine.NormExchange
 		if err := s.Begin(sync); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestStatisticsMoments(t *testing.T) {
 }
 
 func TestStatisticsSums(t *testing.T) {
-	var s engine.Statistics
+	var s engine.NormExchange
 	if err := s.Begin(shared{before: []float64{3, 1, 2, 10, 20}, after: []float64{1, 7, 8, 70, 80}}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestStatisticsSums(t *testing.T) {
 }
 
 func TestStatisticsErrors(t *testing.T) {
-	var s engine.Statistics
+	var s engine.NormExchange
 	if err := s.Begin(alone{}); err == nil || !strings.Contains(err.Error(), "synchronise batch norms: engine_test.alone exchanges gradients alone: use sync_batchnorm=false") {
 		t.Errorf("error %v", err)
 	}

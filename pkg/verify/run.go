@@ -1,24 +1,27 @@
-package train
+package verify
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 	"lockstep/pkg/weights"
 )
 
-// VerifyRun recomputes what a run folder claims: world size and distinct
-// processes from the step files, that the ranks had one config and the same data,
-// that one process at a time owned the run, that
-// no step was trained twice but from a checkpoint, samples from the steps, IoU and Dice from the
-// checkpoint and the data. dataPath, when not empty, is where the data lie
-// now.
-func VerifyRun(ctx context.Context, dir, dataPath string) ([]Check, error) {
+// RunOptions are the options of Run.
+type RunOptions struct {
+	Data string // where the data are now; empty: where the run read them
+}
+
+// Run recomputes what a run folder claims: the world size and distinct processes from
+// the step files, that the ranks had one config and the same data, that one process at
+// a time owned the run, that no step was trained twice but from a checkpoint, samples
+// from the steps, and IoU and Dice from the checkpoint and the data.
+func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	run, err := runs.Read(dir)
 	if err != nil {
 		return nil, err
@@ -40,7 +43,7 @@ func VerifyRun(ctx context.Context, dir, dataPath string) ([]Check, error) {
 	if err := v.samples(); err != nil {
 		return v.checks, err
 	}
-	return v.checks, v.scores(ctx, dataPath)
+	return v.checks, v.scores(ctx, o.Data)
 }
 
 type verifier struct {
@@ -109,19 +112,6 @@ func (v *verifier) dropLast() bool {
 	return ok && drop
 }
 
-// config is the train.Config that run.json keeps.
-func config(info runs.Info) (Config, error) {
-	text, err := json.Marshal(info.Config)
-	if err != nil {
-		return Config{}, err
-	}
-	var c Config
-	if err := json.Unmarshal(text, &c); err != nil {
-		return c, fmt.Errorf("read config of run.json: %w", err)
-	}
-	return c, c.Validate()
-}
-
 // scores evaluates the last checkpoint anew.
 func (v *verifier) scores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
@@ -129,7 +119,7 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		v.claim("the run was evaluated", false, "run.json holds no test scores")
 		return nil
 	}
-	p, err := OpenPredictor(ctx, v.run.Dir, dataPath)
+	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
 	if errors.As(err, &damaged) {
 		v.claim("the checkpoint loads", false, "%v", err)
@@ -145,17 +135,17 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		v.claim("another engine evaluates", true, "%s", p.Note)
 		exact, near = 0.01, 0.01
 	}
-	v.equal("training samples", float64(p.samples.Train.Len()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
+	v.equal("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
 	s, err := p.Score(ctx)
 	if err != nil {
 		return err
 	}
 	for _, e := range v.run.Epochs {
-		if e.Epoch != p.epoch {
+		if e.Epoch != p.Epoch {
 			continue
 		}
 		of := fmt.Sprintf("from the checkpoint against epoch %d of epochs.csv", e.Epoch)
-		if s.segmented() {
+		if s.Total() > 0 { // pixels were counted
 			v.equal("IoU", s.IoU(), e.IoU, exact, of)
 			v.equal("Dice", s.Dice(), e.Dice, exact, of)
 		}
@@ -165,9 +155,10 @@ func (v *verifier) scores(ctx context.Context, dataPath string) error {
 		v.equal("validation loss", s.Loss, e.ValLoss, near, of)
 	}
 	v.equal("held-out samples", float64(s.Samples), float64(test.Samples), 0, "evaluated")
-	if s.segmented() {
+	if s.Total() > 0 {
 		v.equal("IoU of run.json", s.IoU(), test.IoU, exact, "from the checkpoint")
-		v.equal("IoU of the better constant predictor", s.constantIoU(), test.IoUConstant, exact, "recounted")
+		constant, _ := s.Constant()
+		v.equal("IoU of the better constant predictor", constant, test.IoUConstant, exact, "recounted")
 	}
 	if s.Hits != nil {
 		v.equal("accuracy of run.json", s.Hits.Accuracy(), test.Accuracy, exact, "from the checkpoint")

@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
 // Ratio is how many times as much one thing is as another one that was measured
@@ -161,19 +162,15 @@ func (r Ratio) asGood() bool {
 // training measures what loading costs the training, with the config's own
 // setting and with the smallest of the fastest.
 func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
-	worker, err := New(ctx, t.cfg, t.group, Place{Samples: &t.samples})
+	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
 	if err != nil {
 		return err
 	}
-	own := worker.loader
-	defer func() {
-		worker.loader = own
-		err = errors.Join(err, worker.Close())
-	}()
+	defer func() { err = errors.Join(err, worker.Close()) }()
 	now := t.all[0]
-	m := &measurer{t: worker, o: TrialOptions{Batches: 1, Trials: 1}}
+	m := &measurer{t: worker, cfg: t.cfg, group: t.group, o: TrialOptions{Batches: 1, Trials: 1}}
 	with := func(c *contender, name string, batch func(context.Context) error) (float64, error) {
-		worker.loader = c.m.t.loader
+		m.loader = c.m.loader
 		seconds, err := m.measure(ctx, name, batch)
 		m.close()
 		m.batches = nil
@@ -225,7 +222,7 @@ func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
 }
 
 // find is the contender with a setting.
-func (t *tuner) find(s LoaderConfig) *contender {
+func (t *tuner) find(s train.LoaderConfig) *contender {
 	for _, c := range t.all {
 		if effective(c.Setting) == effective(s) {
 			return c
@@ -242,7 +239,7 @@ func trialOf(name string, rates []float64) runs.Trial {
 
 // Advised is the setting to use: that of Enough or Smallest, or the config's own
 // where nothing is to be gained.
-func (l *LoaderTuning) Advised() LoaderConfig {
+func (l *LoaderTuning) Advised() train.LoaderConfig {
 	if l.best() == l.Now || l.free() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
@@ -267,8 +264,8 @@ func (l *LoaderTuning) free() bool {
 	return l.Training != nil && (l.Full.asGood() || l.Spare() >= plenty)
 }
 
-// Set are the settings as they stand behind --set.
-func Set(s LoaderConfig) []string {
+// Overrides returns a setting as overrides "key=value" of a config, as --set takes them.
+func Overrides(s train.LoaderConfig) []string {
 	kind := s.Kind
 	if kind == "" {
 		kind = data.LoaderLowMem

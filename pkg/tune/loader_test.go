@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"encoding/json"
@@ -9,12 +9,13 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
 // measuredAs is a setting with given rates.
 func measuredAs(kind string, workers int, memory int64, rates ...float64) LoaderTrial {
 	return LoaderTrial{
-		Setting: LoaderConfig{Kind: kind, Workers: workers, Prefetch: 2}, Rates: rates, rounds: rates, Rate: medianRate(rates),
+		Setting: train.LoaderConfig{Kind: kind, Workers: workers, Prefetch: 2}, Rates: rates, rounds: rates, Rate: medianRate(rates),
 		MemoryBytes: memory, Final: true,
 	}
 }
@@ -123,7 +124,7 @@ func TestLoaderAdvice(t *testing.T) {
 	if want := "--set loader.kind=inmem --set loader.workers=2 --set loader.prefetch=2 --set 'loader.order=[shuffle,shard,map,batch,prefetch]'"; l.Flags() != want {
 		t.Errorf("flags %s", l.Flags())
 	}
-	if _, err := tiny().With(Set(l.Advised())...); err != nil {
+	if _, err := tiny().With(Overrides(l.Advised())...); err != nil {
 		t.Errorf("the advised flags: %v", err)
 	}
 	if !strings.Contains(l.Sentence(), "no other is as fast within noise; whether the training waits for it was not measured.") {
@@ -143,9 +144,9 @@ func TestTuneLoader(t *testing.T) {
 	if err := data.WriteFolders(t.Context(), dir, shapes, "png"); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Data = DataConfig{Kind: data.KindFolders, Path: dir, TestImages: 4}
+	cfg.Data = train.DataConfig{Kind: data.KindFolders, Path: dir, TestImages: 4}
 	cfg.Loader.Workers = 3
-	res, err := TuneLoader(t.Context(), cfg, TuneOptions{Budget: time.Second, LoaderOnly: true})
+	res, err := Loader(t.Context(), cfg, LoaderOptions{Budget: time.Second, LoaderOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +175,14 @@ func TestTuneLoader(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.Loader.Kind = data.LoaderSynthetic
-	if _, err := TuneLoader(t.Context(), cfg, TuneOptions{}); err == nil || !strings.Contains(err.Error(), "loader.kind is synthetic, which loads nothing in a step: set loader.kind=lowmem, or inmem") {
+	if _, err := Loader(t.Context(), cfg, LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "loader.kind is synthetic, which loads nothing in a step: set loader.kind=lowmem, or inmem") {
 		t.Errorf("synthetic: %v", err)
 	}
 }
 
 // TestTuneLoaderTraining: the training is measured with and without the loader.
 func TestTuneLoaderTraining(t *testing.T) {
-	res, err := TuneLoader(t.Context(), tiny(), TuneOptions{Budget: time.Second})
+	res, err := Loader(t.Context(), tiny(), LoaderOptions{Budget: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

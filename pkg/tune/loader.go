@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"cmp"
@@ -14,10 +14,11 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
-// TuneOptions say how settings of a loader are compared.
-type TuneOptions struct {
+// LoaderOptions say how settings of a loader are compared.
+type LoaderOptions struct {
 	Budget     time.Duration     // that all measuring aims at; at least three rounds of each setting are measured; 0: 30 s
 	LoaderOnly bool              // nothing is trained: whether the loader is the bottleneck stays open
 	Line       func(line string) // what is being measured; nil: nobody
@@ -25,13 +26,13 @@ type TuneOptions struct {
 
 // LoaderTrial is what one setting of the loader gave.
 type LoaderTrial struct {
-	Setting      LoaderConfig `json:"setting"`
-	Rates        []float64    `json:"rates"`         // samples a second, of each round
-	Rate         float64      `json:"rate"`          // their median
-	Times        Ratio        `json:"times"`         // as fast as the config's own setting
-	MemoryBytes  int64        `json:"memory_bytes"`  // of the batches ahead, and of what is kept of the data
-	Final        bool         `json:"final"`         // measured against the others to the end
-	OtherBatches bool         `json:"other_batches"` // the training would see other batches: it is never advised
+	Setting      train.LoaderConfig `json:"setting"`
+	Rates        []float64          `json:"rates"`         // samples a second, of each round
+	Rate         float64            `json:"rate"`          // their median
+	Times        Ratio              `json:"times"`         // as fast as the config's own setting
+	MemoryBytes  int64              `json:"memory_bytes"`  // of the batches ahead, and of what is kept of the data
+	Final        bool               `json:"final"`         // measured against the others to the end
+	OtherBatches bool               `json:"other_batches"` // the training would see other batches: it is never advised
 
 	rounds []float64 // Rates, NaN for rounds that it was not in
 }
@@ -62,32 +63,29 @@ type LoaderTuning struct {
 	Notes []string `json:"notes"` // settings that were left out, and why
 }
 
-// Resolve is the worker's config, with everything that was set.
-func (w Worker) Resolve() (Config, error) { return w.config() }
-
 const (
 	tuneBudget = 30 * time.Second
 	tuneRounds = 6 // that a comparison aims at
 	leastTuned = 3 // rounds below which there is no verdict
 )
 
-// TuneLoader measures settings of the config's loader on its own data: every kind
+// Loader measures settings of the config's loader on its own data: every kind
 // and number of workers; then, of the smallest that are as fast as the fastest,
 // other depths of prefetch and orders of the stages; then the training with the
 // setting that the config has and with the best one. Settings are measured in
 // turns, round by round, as the trial IO of RunTrials is; those that are clearly
 // slower drop out. It is for one worker, whose process gets the processors that a
 // worker's gets.
-func TuneLoader(ctx context.Context, cfg Config, o TuneOptions) (res *LoaderTuning, err error) {
+func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *LoaderTuning, err error) {
 	fail := func(err error) (*LoaderTuning, error) { return nil, fmt.Errorf("tune loader: %w", err) }
 	if o.Budget <= 0 {
 		o.Budget = tuneBudget
 	}
-	cfg.Accumulate, cfg.EMA = 1, Average{}
+	cfg.Accumulate, cfg.EMA = 1, train.Average{}
 	if err := cfg.Validate(); err != nil {
 		return fail(err)
 	}
-	if k := cfg.Loader.Kind; k == data.LoaderSynthetic || k == LoaderDevice {
+	if k := cfg.Loader.Kind; k == data.LoaderSynthetic || k == train.LoaderDevice {
 		return fail(fmt.Errorf("loader.kind is %s, which loads nothing in a step: set loader.kind=lowmem, or inmem", k))
 	}
 	var notes []string
@@ -95,13 +93,13 @@ func TuneLoader(ctx context.Context, cfg Config, o TuneOptions) (res *LoaderTuni
 		notes = append(notes, "measured with loader.device_mib=0: a set that a GPU holds whole needs no loader")
 		cfg.Loader.DeviceMiB = 0
 	}
-	samples, err := OpenSamples(ctx, cfg.Data)
+	samples, err := train.OpenSamples(ctx, cfg.Data)
 	if err != nil {
 		return fail(err)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		before := runtime.GOMAXPROCS(0)
-		runtime.GOMAXPROCS(procs(cfg.Engine.Threads, before, 1, false))
+		runtime.GOMAXPROCS(train.Processors(cfg.Engine.Threads, before, 1, false))
 		defer runtime.GOMAXPROCS(before)
 	}
 	t := &tuner{cfg: cfg, o: o, samples: samples, notes: notes, group: collective.InProcess(1)[0], alone: map[bool]float64{}}
@@ -121,9 +119,9 @@ func TuneLoader(ctx context.Context, cfg Config, o TuneOptions) (res *LoaderTuni
 
 // tuner compares settings.
 type tuner struct {
-	cfg     Config
-	o       TuneOptions
-	samples Samples
+	cfg     train.Config
+	o       LoaderOptions
+	samples train.Samples
 	group   collective.Group
 	kept    data.Dataset // the training samples in memory; nil where they cannot be
 	all     []*contender
@@ -143,7 +141,7 @@ type contender struct {
 func (t *tuner) close() error {
 	for _, c := range t.all {
 		c.m.close()
-		c.m.t.loader.Close()
+		c.m.loader.Close()
 	}
 	return t.group.Close()
 }
@@ -209,8 +207,8 @@ func (t *tuner) loaders(ctx context.Context) error {
 }
 
 // variations are a setting's other depths of prefetch and orders.
-func variations(s LoaderConfig) []LoaderConfig {
-	var all []LoaderConfig
+func variations(s train.LoaderConfig) []train.LoaderConfig {
+	var all []train.LoaderConfig
 	if s.Workers > 0 {
 		for _, depth := range []int{1, 2, 4, 8, 16} {
 			v := s
@@ -235,7 +233,7 @@ func variations(s LoaderConfig) []LoaderConfig {
 
 // effective is a setting by what it does: settings that are equal in it load in
 // the same way.
-func effective(s LoaderConfig) string {
+func effective(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
 	}
@@ -250,7 +248,7 @@ func effective(s LoaderConfig) string {
 }
 
 // add is the contender with a setting, a new one where there is none yet.
-func (t *tuner) add(s LoaderConfig) (*contender, error) {
+func (t *tuner) add(s train.LoaderConfig) (*contender, error) {
 	for _, c := range t.all {
 		if effective(c.Setting) == effective(s) {
 			return c, nil
@@ -260,15 +258,16 @@ func (t *tuner) add(s LoaderConfig) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	worker := &Trainer{cfg: t.cfg, group: t.group, samples: t.samples}
-	worker.cfg.Loader = s
+	cfg, set := t.cfg, t.samples.Train
+	cfg.Loader = s
 	if s.Kind == data.LoaderInMem && t.kept != nil {
-		worker.samples.Train = t.kept
+		set = t.kept
 	}
-	if err := worker.feed(fault{}); err != nil {
+	loader, err := newLoader(cfg, set, t.group)
+	if err != nil {
 		return nil, err
 	}
-	c := &contender{m: &measurer{t: worker}}
+	c := &contender{m: &measurer{cfg: cfg, group: t.group, loader: loader}}
 	c.Setting, c.OtherBatches = s, !same
 	t.all = append(t.all, c)
 	return c, nil
@@ -288,15 +287,15 @@ func (t *tuner) fill(ctx context.Context) error {
 		return nil
 	}
 	t.kept = kept
-	worker := &Trainer{cfg: t.cfg, group: t.group, samples: t.samples}
-	worker.samples.Train = kept
-	worker.cfg.Loader = LoaderConfig{Kind: data.LoaderInMem, Workers: max(1, runtime.GOMAXPROCS(0)), Prefetch: 2}
-	if err := worker.feed(fault{}); err != nil {
+	cfg := t.cfg
+	cfg.Loader = train.LoaderConfig{Kind: data.LoaderInMem, Workers: max(1, runtime.GOMAXPROCS(0)), Prefetch: 2}
+	loader, err := newLoader(cfg, kept, t.group)
+	if err != nil {
 		return err
 	}
-	defer worker.loader.Close()
+	defer loader.Close()
 	begin, done, limit := time.Now(), 0, int64(memoryPart*float64(runs.CollectHost().MemoryBytes))
-	it := worker.loader.Epoch(ctx, 0)
+	it := loader.Epoch(ctx, 0)
 	defer it.Close()
 	for it.Next() {
 		done++
@@ -306,12 +305,12 @@ func (t *tuner) fill(ctx context.Context) error {
 		case complete:
 			return nil
 		case limit > 0 && bytes > limit && !own:
-			t.note("inmem: left out: %d of %d batches fill %s of memory already", done, worker.loader.Steps(), mebibytes(bytes))
+			t.note("inmem: left out: %d of %d batches fill %s of memory already", done, loader.Steps(), mebibytes(bytes))
 			t.kept = nil
 			return nil
 		case took > t.o.Budget/3 && !own:
 			t.note("inmem: left out: reading all samples takes about %v; for it give --budget %v",
-				(took * time.Duration(worker.loader.Steps()) / time.Duration(done)).Round(time.Second), (4 * took * time.Duration(worker.loader.Steps()) / time.Duration(done)).Round(time.Second))
+				(took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second), (4 * took * time.Duration(loader.Steps()) / time.Duration(done)).Round(time.Second))
 			t.kept = nil
 			return nil
 		}
@@ -368,7 +367,7 @@ func (t *tuner) look(ctx context.Context, all []*contender, budget time.Duration
 	for _, c := range all {
 		n := c.least()
 		if c.batch == 0 && c.keepsBehind() {
-			n = max(n, c.m.t.loader.Steps()) // what is kept is kept from the second epoch on
+			n = max(n, c.m.loader.Steps()) // what is kept is kept from the second epoch on
 		}
 		inmem := c.Setting.Kind == data.LoaderInMem
 		if alone := t.alone[inmem]; alone > 0 && !c.isNow(t) {
@@ -438,7 +437,7 @@ func (c *contender) measure(ctx context.Context, n int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", SettingText(c.Setting), err)
 	}
-	c.MemoryBytes = max(c.MemoryBytes, c.m.t.loader.MemoryBytes())
+	c.MemoryBytes = max(c.MemoryBytes, c.m.loader.MemoryBytes())
 	c.m.close() // so that nothing is prepared beside what is measured next
 	c.m.batches = nil
 	c.batch = max(seconds[0], 1e-9) / float64(n)

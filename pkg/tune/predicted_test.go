@@ -1,31 +1,32 @@
-package train
+package tune
 
 import (
 	"math"
 	"testing"
 
 	"lockstep/pkg/model"
+	"lockstep/pkg/train"
 )
 
 // TestPredictedMemory: what the search for a batch predicts from two small ones is
 // within a tenth of what the engine holds that has loaded it (which
 // engine/cpu compares with the heap), for each kind of network, recomputed or not.
 func TestPredictedMemory(t *testing.T) {
-	unet := DefaultConfig()
-	resnet := DefaultConfig()
-	resnet.Model = ModelConfig{Kind: model.KindResNetV2, Base: 8, Blocks: []int{2, 2, 2}, Classes: 10, Stem: model.StemCIFAR}
-	resnet.Data = DataConfig{Kind: "shapes", Count: 64, Height: 32, Width: 32, Classes: 10, DataSeed: 1, TestImages: 8}
-	volumes := DefaultConfig()
-	volumes.Model = ModelConfig{Kind: model.KindUNet3D, Base: 4, Depth: 3}
-	volumes.Data = DataConfig{Kind: "fields", Count: 2, Edge: 32, DataSeed: 1, TestImages: 1, Samples: 16, TestSamples: 4}
+	unet := train.DefaultConfig()
+	resnet := train.DefaultConfig()
+	resnet.Model = train.ModelConfig{Kind: model.KindResNetV2, Base: 8, Blocks: []int{2, 2, 2}, Classes: 10, Stem: model.StemCIFAR}
+	resnet.Data = train.DataConfig{Kind: "shapes", Count: 64, Height: 32, Width: 32, Classes: 10, DataSeed: 1, TestImages: 8}
+	volumes := train.DefaultConfig()
+	volumes.Model = train.ModelConfig{Kind: model.KindUNet3D, Base: 4, Depth: 3}
+	volumes.Data = train.DataConfig{Kind: "fields", Count: 2, Edge: 32, DataSeed: 1, TestImages: 1, Samples: 16, TestSamples: 4}
 	volumes.Data.Augment.Crop = 16
-	for name, cfg := range map[string]Config{"unet2d": unet, "resnet50v2": resnet, "unet3d": volumes} {
+	for name, cfg := range map[string]train.Config{"unet2d": unet, "resnet50v2": resnet, "unet3d": volumes} {
 		for _, again := range []bool{false, true} {
 			cfg.Recompute = again
 			if err := cfg.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			samples, err := OpenSamples(t.Context(), cfg.Data)
+			samples, err := train.OpenSamples(t.Context(), cfg.Data)
 			if err != nil {
 				t.Fatal(err)
 			}

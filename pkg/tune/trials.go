@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
-	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
 )
 
 // TrialOptions say what is measured, as benchy's settings do (a profiler of
@@ -59,19 +59,19 @@ func (t *Trials) JSON() map[string]any {
 // A rate is batch·ranks·batches/Δt between two moments at which all ranks have
 // done all that they had begun; the spread is the population's standard
 // deviation over the trials.
-func RunTrials(ctx context.Context, cfg Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
+func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
 	o.Batches, o.Trials = orDefault(o.Batches, 50), orDefault(o.Trials, 3)
 	o.Warmup = max(0, orDefault(o.Warmup, 1))
 	if o.Batches < 1 || o.Trials < 1 {
 		return nil, fmt.Errorf("run trials: %d batches and %d trials: use at least 1 of each", o.Batches, o.Trials)
 	}
-	cfg.Accumulate, cfg.EMA = 1, Average{}
-	t, err := New(ctx, cfg, group, Place{})
+	cfg.Accumulate, cfg.EMA = 1, train.Average{}
+	t, err := train.New(ctx, cfg, group, train.WorkerOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	m := &measurer{t: t, o: o}
+	m := &measurer{t: t, cfg: cfg, group: group, loader: t.Loader(), o: o}
 	defer m.close()
 	res = &Trials{Ranks: group.Size(), Seconds: map[string][]float64{}}
 	for _, trial := range []struct {
@@ -85,8 +85,8 @@ func RunTrials(ctx context.Context, cfg Config, group collective.Group, o TrialO
 		res.Seconds[trial.name] = seconds
 		res.Results = append(res.Results, m.summary(trial.name, seconds))
 	}
-	if t.staged != nil {
-		res.Staged = describeStaged(t.staged)
+	if staged := t.Staged(); staged != nil {
+		res.Staged = staged.String()
 		if res.Original, err = m.original(ctx); err != nil {
 			return nil, fmt.Errorf("run trials of files that are not staged: %w", err)
 		}
@@ -96,17 +96,16 @@ func RunTrials(ctx context.Context, cfg Config, group collective.Group, o TrialO
 
 // original measures IO and FULL with the files where they are.
 func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
-	c := m.t.cfg
-	samples, err := OpenSamples(ctx, c.Data)
+	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
 		return nil, err
 	}
-	loader, err := data.NewLoader(samples.Train, m.t.sampler, c.Loader.of(c.Data.Augment, c.Seed))
+	loader, err := newLoader(m.cfg, samples.Train, m.group)
 	if err != nil {
 		return nil, err
 	}
 	defer loader.Close()
-	o := &measurer{t: m.t, o: m.o, loader: loader}
+	o := &measurer{t: m.t, cfg: m.cfg, group: m.group, loader: loader, o: m.o}
 	o.o.Line = nil // readers of benchy's lines know three names
 	defer o.close()
 	var trials []runs.Trial
@@ -121,6 +120,15 @@ func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 		trials = append(trials, o.summary(trial.name, seconds))
 	}
 	return trials, nil
+}
+
+// newLoader makes the loader of this rank's training batches.
+func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
+	sampler, err := data.NewSampler(cfg.Sampler(set.Len(), group.Size(), group.Rank()))
+	if err != nil {
+		return nil, err
+	}
+	return data.NewLoader(set, sampler, cfg.DataLoader())
 }
 
 // Table compares staged files with those where they are, one row each; it is empty if
@@ -154,9 +162,11 @@ func orDefault(v, d int) int {
 
 // measurer measures one worker.
 type measurer struct {
-	t       *Trainer
+	t       *train.Trainer // nil: nothing is trained
+	cfg     train.Config
+	group   collective.Group
+	loader  *data.Loader
 	o       TrialOptions
-	loader  *data.Loader   // in place of t's; nil: that
 	batches *data.Iterator // of the epoch under way
 	epoch   int
 	cached  data.Batch // the one of SYNTHETIC
@@ -172,11 +182,7 @@ func (m *measurer) close() {
 func (m *measurer) load(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
-			loader := m.loader
-			if loader == nil {
-				loader = m.t.loader
-			}
-			m.batches = loader.Epoch(ctx, m.epoch)
+			m.batches = m.loader.Epoch(ctx, m.epoch)
 			m.epoch++
 		}
 		if m.batches.Next() {
@@ -246,29 +252,24 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 	return seconds, nil
 }
 
-// together waits until the device of every rank is at rest: reading an output
-// waits for what was launched.
+// together waits until the device of every rank is idle, and returns the time.
 func (m *measurer) together(ctx context.Context) (time.Time, error) {
-	if m.t.step > 0 {
-		_, outputs, err := outputSize(m.t.train.Program())
-		if err != nil {
-			return time.Time{}, err
-		}
-		if err := m.t.train.Output(model.LogitsOutput, make([]float32, outputs*m.t.cfg.Batch)); err != nil {
+	if m.t != nil {
+		if err := m.t.Synchronize(); err != nil {
 			return time.Time{}, err
 		}
 	}
-	err := m.t.group.Barrier(ctx)
+	err := m.group.Barrier(ctx)
 	return time.Now(), err
 }
 
 // rate is samples per second of all ranks together.
 func (m *measurer) rate(seconds float64) float64 {
-	return float64(m.t.cfg.Batch*m.t.group.Size()*m.o.Batches) / seconds
+	return float64(m.cfg.Batch*m.group.Size()*m.o.Batches) / seconds
 }
 
 func (m *measurer) line(format string, a ...any) {
-	if m.o.Line != nil && m.t.group.Rank() == 0 {
+	if m.o.Line != nil && m.group.Rank() == 0 {
 		m.o.Line(fmt.Sprintf(format, a...))
 	}
 }

@@ -1,10 +1,13 @@
-package train
+package tune
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/train"
 )
 
 // TestBisect: for every largest batch up to 40 the search finds it, tries each
@@ -130,8 +133,9 @@ func TestLargestBatch(t *testing.T) {
 		t.Errorf("in 1 KiB: %s", none.Verdict())
 	}
 	// Batch norm has no variance in one sample of a map of 1×1.
-	small := classes()
-	small.Model = ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
+	small := tiny()
+	small.Data = train.DataConfig{Kind: data.KindShapes, Count: 45, Edge: 16, Classes: 4, TestImages: 11, Augment: data.Augment{Flip: true}}
+	small.Model = train.ModelConfig{Kind: "resnet", Base: 4, Blocks: []int{1, 1, 1}, Classes: 4}
 	if s, err := LargestBatch(t.Context(), small, BatchOptions{Memory: 1 << 40}); err != nil || s.Largest != 34 || s.Tests[0].Batch != 2 {
 		t.Errorf("a network that needs a batch of 2: %+v, %v", s, err)
 	}

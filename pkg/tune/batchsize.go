@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
+	"lockstep/pkg/train"
 )
 
 // BatchOptions say how the largest batch is looked for.
@@ -86,11 +86,11 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 // weighed by the memory plans of two small ones, then the result and the next one
 // by loading them; on a GPU, whose libraries take memory of their own, each batch is
 // loaded and does one step.
-func LargestBatch(ctx context.Context, cfg Config, o BatchOptions) (*BatchSearch, error) {
+func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	samples, err := OpenSamples(ctx, cfg.Data)
+	samples, err := train.OpenSamples(ctx, cfg.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +223,8 @@ func prove(reckoned, most int, memory int64, least weighed, loads func(batch int
 
 // weigher says what a batch needs.
 type weigher struct {
-	cfg     Config
-	samples Samples
+	cfg     train.Config
+	samples train.Samples
 	memory  int64
 	least   int // batch that the network can train with
 
@@ -232,16 +232,16 @@ type weigher struct {
 }
 
 // programs are the training program of a batch and the evaluation program.
-func (w *weigher) programs(batch int) (train, eval *plan.Program, err error) {
+func (w *weigher) programs(batch int) (training, evaluation *plan.Program, err error) {
 	image, target, err := w.delivered()
 	if err != nil {
 		return nil, nil, err
 	}
-	if train, err = w.program(image, target, batch, nn.Train); err != nil {
+	if training, err = w.program(image, target, batch, nn.Train); err != nil {
 		return nil, nil, err
 	}
-	eval, err = w.program(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), evalBatch, nn.Eval)
-	return train, eval, err
+	evaluation, err = w.program(w.samples.Test.ImageShape(), w.samples.Test.TargetShape(), train.EvalBatch, nn.Eval)
+	return training, evaluation, err
 }
 
 // delivered are the shapes of a training sample after augmentation.
@@ -250,7 +250,7 @@ func (w *weigher) delivered() (image, target []int, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := data.NewLoader(w.samples.Train, s, LoaderConfig{}.of(w.cfg.Data.Augment, 0))
+	l, err := data.NewLoader(w.samples.Train, s, data.LoaderConfig{Augment: w.cfg.Data.Augment})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -267,7 +267,7 @@ func (w *weigher) program(image, target []int, batch int, mode nn.Mode) (*plan.P
 	if err != nil {
 		return nil, err
 	}
-	return plan.Lower(g, w.cfg.lowering())
+	return plan.Lower(g, w.cfg.Lowering())
 }
 
 // byPlan reckons from the engine's memory plans of two small batches: what an
@@ -298,14 +298,14 @@ func (w *weigher) byLoading(_ context.Context, batch int) (BatchTest, error) {
 // planned is what the engine plans for training and evaluation, the optimiser's
 // slots, and the loader's batches: one in use and others ahead, see data.Loader.
 func (w *weigher) planned(batch int) (n int64, err error) {
-	err = w.loaded(batch, func(train, eval engine.Executable, p *plan.Program) error {
+	err = w.loaded(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
 		m := p.Memory()
 		batches := 1
 		if w.cfg.Loader.Workers > 0 {
 			batches += max(w.cfg.Loader.Prefetch, w.cfg.Loader.Workers)
 		}
 		// What the two share is counted once: parameters and states.
-		n = train.MemoryBytes() + eval.MemoryBytes() - int64(m.Parameters+m.States)
+		n = training.MemoryBytes() + evaluation.MemoryBytes() - int64(m.Parameters+m.States)
 		n += int64(m.Parameters*len(w.cfg.Optimizer.Update(0, 1).Slots()) + m.Inputs*batches)
 		return nil
 	})
@@ -316,15 +316,15 @@ func (w *weigher) planned(batch int) (n int64, err error) {
 // it does not fit.
 func (w *weigher) byStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
-	err := w.loaded(batch, func(train, _ engine.Executable, p *plan.Program) error {
+	err := w.loaded(batch, func(training, _ engine.Executable, p *plan.Program) error {
 		for _, id := range p.Inputs {
 			in := p.Tensors[id]
-			if err := train.SetInput(in.Name, make([]float32, in.Elements())); err != nil {
+			if err := training.SetInput(in.Name, make([]float32, in.Elements())); err != nil {
 				return err
 			}
 		}
 		u := w.cfg.Optimizer.Update(1e-9, 1)
-		_, err := train.Step(ctx, nil, &u)
+		_, err := training.Step(ctx, nil, &u)
 		return err
 	})
 	switch {
@@ -332,7 +332,7 @@ func (w *weigher) byStep(ctx context.Context, batch int) (BatchTest, error) {
 		t.Fits = true
 	case ctx.Err() != nil:
 		return t, err
-	case errors.Is(err, cuda.ErrorOutOfMemory):
+	case errors.Is(err, engine.ErrOutOfMemory):
 		t.Why = err.Error()
 	default:
 		return t, err
@@ -341,25 +341,25 @@ func (w *weigher) byStep(ctx context.Context, batch int) (BatchTest, error) {
 }
 
 // loaded has do look at both programs on the engine.
-func (w *weigher) loaded(batch int, do func(train, eval engine.Executable, p *plan.Program) error) (err error) {
+func (w *weigher) loaded(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
 	p, q, err := w.programs(batch)
 	if err != nil {
 		return err
 	}
-	e, err := openEngine(w.cfg.Engine, 0)
+	e, err := train.OpenEngine(w.cfg.Engine, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	train, err := e.Load(p, nil)
+	training, err := e.Load(p, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, train.Close()) }()
-	eval, err := e.Load(q, train)
+	defer func() { err = errors.Join(err, training.Close()) }()
+	evaluation, err := e.Load(q, training)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, eval.Close()) }()
-	return do(train, eval, p)
+	defer func() { err = errors.Join(err, evaluation.Close()) }()
+	return do(training, evaluation, p)
 }

@@ -29,17 +29,17 @@ type DeviceNormSync interface {
 	SumStatistics(v device.Buffer, s device.Stream) error
 }
 
-// Statistics joins the statistics of an executable's synchronised batch norms
+// NormExchange joins the statistics of an executable's synchronized batch norms
 // over all workers. Every worker computes the same bits, whatever carries them,
 // and one that is alone those of a batch norm that is not synchronised.
-type Statistics struct {
+type NormExchange struct {
 	sync  NormSync // nil: the worker is alone
 	own   []float64
 	spent time.Duration
 }
 
 // Begin begins a step with sync; nil: the worker is alone.
-func (s *Statistics) Begin(sync GradSync) error {
+func (s *NormExchange) Begin(sync GradSync) error {
 	s.sync, s.spent = nil, 0
 	if sync == nil {
 		return nil
@@ -53,7 +53,7 @@ func (s *Statistics) Begin(sync GradSync) error {
 }
 
 // Spent is the time in the exchange since the last call of it, or Begin.
-func (s *Statistics) Spent() time.Duration {
+func (s *NormExchange) Spent() time.Duration {
 	d := s.spent
 	s.spent = 0
 	return d
@@ -65,7 +65,7 @@ func (s *Statistics) Spent() time.Duration {
 // Chan, Golub and LeVeque do it (Updating Formulae and a Pairwise Algorithm for
 // Computing Sample Variances, 1979, equation 2.1), which loses nothing where the
 // mean is far from zero.
-func (s *Statistics) Moments(count float64, mean, squares []float64) (total float64, err error) {
+func (s *NormExchange) Moments(count float64, mean, squares []float64) (total float64, err error) {
 	all, err := s.gather(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
 		return count, err
@@ -89,7 +89,7 @@ func (s *Statistics) Moments(count float64, mean, squares []float64) (total floa
 
 // Sums replaces each channel's two sums by those over all workers, and returns
 // the number of elements of a channel over all; count is this worker's.
-func (s *Statistics) Sums(count float64, a, b []float64) (total float64, err error) {
+func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err error) {
 	all, err := s.gather(count, a, b)
 	if err != nil || len(all) == len(s.own) {
 		return count, err
@@ -108,7 +108,7 @@ func (s *Statistics) Sums(count float64, a, b []float64) (total float64, err err
 }
 
 // gather is every worker's count, a and b; this one's alone where it is alone.
-func (s *Statistics) gather(count float64, a, b []float64) ([]float64, error) {
+func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
 	if s.sync == nil {
 		return s.own, nil

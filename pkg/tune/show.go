@@ -1,4 +1,4 @@
-package train
+package tune
 
 import (
 	"fmt"
@@ -10,12 +10,13 @@ import (
 
 	"lockstep/pkg/data"
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/train"
 )
 
 func orderSet(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
 
 // SettingText is a setting in a few words.
-func SettingText(s LoaderConfig) string {
+func SettingText(s train.LoaderConfig) string {
 	kind := s.Kind
 	if kind == "" {
 		kind = data.LoaderLowMem
@@ -126,7 +127,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 // Flags are the --set of the advised setting, to paste behind train or launch.
 func (l *LoaderTuning) Flags() string {
 	var flags []string
-	for _, kv := range Set(l.Advised()) {
+	for _, kv := range Overrides(l.Advised()) {
 		if strings.ContainsAny(kv, "[") {
 			kv = "'" + kv + "'"
 		}

@@ -1,0 +1,52 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+
+	"lockstep/pkg/internal/gputest"
+	"lockstep/pkg/train"
+)
+
+// TestVerifyDPOnGPU: the proofs hold on simulated GPUs, each for three workers with one
+// each, which exchange by NCCL, or for two that share one; and the faults are noticed.
+func TestVerifyDPOnGPU(t *testing.T) {
+	t.Attr("fault", "NCCL's communicator was destroyed before the graphs that captured its collectives, which blocks for ever")
+	t.Attr("outcome", "executables close first; Close waits a bounded time and returns an error")
+	list := variantsOnGPU("cuda")
+	checks, err := verifyVariants(t.Context(), 3, list[3:], train.WorkerOptions{Open: gputest.Each(t, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var two []Check
+	want := 1 + 2 + 4
+	if underRace { // the faults change numbers alone
+		two, err = verifyVariants(t.Context(), 2, list[1:2], train.WorkerOptions{Open: gputest.Each(t, 1)})
+		want = 1 + 1
+	} else {
+		two, err = verifyOn(t.Context(), 2, list[1:3], onGPU32("cuda"), train.WorkerOptions{Open: gputest.Each(t, 1)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checks = append(checks, two...); len(checks) != want {
+		t.Errorf("%d checks, want %d", len(checks), want)
+	}
+	for _, c := range checks {
+		t.Log(c)
+		if !c.OK {
+			t.Error(c)
+		}
+	}
+}
+
+func TestVerifyDPOnErrors(t *testing.T) {
+	for device, want := range map[string]string{
+		"reference": `device "reference" is no GPU: use cuda, or leave it out`,
+		"cuda":      "workers is 1: use at least 2",
+	} {
+		if _, err := DP(t.Context(), DPOptions{Workers: 1, Device: device}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", device, err)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package verify
+
+import (
+	"slices"
+	"testing"
+
+	"lockstep/pkg/train"
+)
+
+func TestVerifyDP(t *testing.T) {
+	var checks []Check
+	if !underRace { // the three workers below start the same goroutines
+		var err error
+		checks, err = DP(t.Context(), DPOptions{Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(variants()) + 4; len(checks) != want || want != 16 {
+			t.Errorf("%d checks, want 12 of the invariant and 4 of its faults", len(checks))
+		}
+	}
+	list := slices.Concat(variants()[2:4], variants()[11:]) // float32 with and without batch norm, and all that is added at once
+	three, err := verifyVariants(t.Context(), 3, list, train.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := verifyFaults(t.Context(), 3, faulty, train.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(checks, three, faults) {
+		t.Log(c)
+		if !c.OK {
+			t.Error(c)
+		}
+	}
+}

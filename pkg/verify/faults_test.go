@@ -1,0 +1,72 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/train"
+)
+
+// TestFaults: bucket b of rank r begins as 10·r + b. Each fault leaves in it, on two
+// ranks, what its name says.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		f    fault
+		want func(rank, bucket int) float64
+	}{
+		{"sum for mean", sumForMean, func(_, b int) float64 { return 10 + 2*float64(b) }},
+		{"bucket skipped", skipBucket, func(r, b int) float64 {
+			if b == 0 {
+				return 10 * float64(r)
+			}
+			return 5 + float64(b)
+		}},
+		{"own norms", ownNorms, func(_, b int) float64 { return 5 + float64(b) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var p train.WorkerOptions
+			c.f(&p)
+			var wg sync.WaitGroup
+			for rank, g := range collective.InProcess(2) {
+				wg.Go(func() {
+					if err := exchanged(p, g, func(b int) float64 { return c.want(rank, b) }); err != nil {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// exchanged exchanges three steps of three buckets, and compares them with want.
+func exchanged(p train.WorkerOptions, g collective.Group, want func(bucket int) float64) error {
+	x, err := p.Exchange(context.Background(), nil, g)
+	if err != nil {
+		return err
+	}
+	for step := range 3 {
+		buckets := make([]device.Buffer, 3)
+		for i := range buckets {
+			v := float64(10*g.Rank() + i)
+			buckets[i] = device.Buffer{F64: []float64{v, v}}
+			if err := x.Bucket(i, buckets[i], device.Stream{}); err != nil {
+				return err
+			}
+		}
+		if err := x.Wait(); err != nil {
+			return err
+		}
+		for i, b := range buckets {
+			if b.F64[0] != want(i) || b.F64[1] != want(i) {
+				return fmt.Errorf("step %d, bucket %d: got %v, want %v", step, i, b.F64, want(i))
+			}
+		}
+	}
+	return x.Close()
+}

@@ -1,0 +1,114 @@
+package verify
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// TestVerifyRun: Run passes on an honest folder, and notices each lie.
+func TestVerifyRun(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lie  func(t *testing.T, dir string)
+		want string // name of a check that must fail; empty: none
+	}{
+		{"honest", func(*testing.T, string) {}, "each rank was a process of its own"}, // two goroutines are one process
+		{"another IoU", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Test.IoU = 0.99 }) }, "IoU of run.json"},
+		{"more workers", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Workers = 1 }) }, "each rank left its step file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			trainAll(t, tiny(), 2, train.WorkerOptions{Dir: dir})
+			c.lie(t, dir)
+			checks, err := Run(t.Context(), dir, RunOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, k := range checks {
+				if k.Name == c.want {
+					found = !k.OK
+				} else if !k.OK && c.name == "honest" {
+					t.Errorf("honest run fails: %+v", k)
+				}
+			}
+			if !found {
+				t.Errorf("%q did not fail: %+v", c.want, checks)
+			}
+		})
+	}
+}
+
+func edit(t *testing.T, dir string, change func(*runs.Info)) {
+	t.Helper()
+	w, _, err := runs.Resume(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Update(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finish(runs.StatusDone, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVerifyRunChecksConfigs: the step files hold each rank's hash of its config,
+// and those of an older version none.
+func TestVerifyRunChecksConfigs(t *testing.T) {
+	const name = "all ranks trained with the config of run.json on the same data"
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+		ok     bool
+		detail string
+	}{
+		{"as it was", func(*testing.T, string) {}, true, "2 ranks, SHA-256 "},
+		{"run.json changed", func(t *testing.T, dir string) { edit(t, dir, func(i *runs.Info) { i.Config["seed"] = 8.0 }) }, false, "rank 0 trained with another config"},
+		{"other data", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"data_hash":"`, `"data_hash":"0`) }, false, "rank 1 trained on other data than rank 0"},
+		{"recorded by one rank", func(t *testing.T, dir string) { editSteps(t, dir, 1, `"config_hash":`, `"x":`) }, false, "rank 1 did not record its config"},
+		{"an older version", func(t *testing.T, dir string) {
+			for rank := range 2 {
+				editSteps(t, dir, rank, `"config_hash":`, `"x":`)
+			}
+		}, true, "not recorded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			cfg := tiny()
+			cfg.Epochs = 1
+			trainAll(t, cfg, 2, train.WorkerOptions{Dir: dir})
+			tt.change(t, dir)
+			checks, err := Run(t.Context(), dir, RunOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
+			if i < 0 || checks[i].OK != tt.ok || !strings.Contains(checks[i].Detail, tt.detail) {
+				t.Errorf("got %+v, want %v, %q", checks, tt.ok, tt.detail)
+			}
+		})
+	}
+}
+
+// editSteps replaces the first text before in the steps file of a rank.
+func editSteps(t *testing.T, dir string, rank int, before, after string) {
+	t.Helper()
+	path := filepath.Join(dir, []string{"steps-0.jsonl", "steps-1.jsonl"}[rank])
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), before) {
+		t.Fatalf("no %q in %s", before, path)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), before, after, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
