@@ -2,43 +2,43 @@ package metric
 
 import "fmt"
 
-// Hits are samples of a classification by whether the first guess, the class
-// with the largest logit, is right, and by their true class. Like Counts they
-// add up over batches and shards.
+// Hits counts the samples of a classification: those whose class is predicted correctly
+// (the class with the largest logit), and those of each true class. Like Counts, the
+// numbers of several batches or shards add up.
 type Hits struct {
-	Right    int64   // guessed right (top-1)
+	Right    int64   // predicted correctly (top-1)
 	PerClass []int64 // samples by true class
 }
 
-// CountClasses counts logits [n, classes] against class indices t [n]. Of equal
-// logits the first class is the guess; a NaN is never one. A target that is no
-// class is an error.
+// CountClasses compares logits [n, classes] with class indices t [n]. If several logits
+// are the largest, the first class is the prediction. NaNs are ignored. A target that is
+// not the index of a class is an error.
 func CountClasses(logits, t []float32, classes int) (Hits, error) {
 	h := Hits{PerClass: make([]int64, classes)}
 	return h, h.AddLogits(logits, t)
 }
 
-// AddLogits adds the counts of logits [n, classes] against class indices t [n],
-// with as many classes as h.PerClass is long.
+// AddLogits adds the counts of logits [n, classes] and class indices t [n]. The number of
+// classes is the length of h.PerClass.
 func (h *Hits) AddLogits(logits, t []float32) error {
 	k := len(h.PerClass)
 	if k < 1 || len(logits) != k*len(t) {
-		return fmt.Errorf("count classes: %d logits for %d samples of %d classes", len(logits), len(t), k)
+		return fmt.Errorf("count classes: got %d logits for %d samples and %d classes", len(logits), len(t), k)
 	}
 	for i, c := range t {
 		if c < 0 || int(c) >= k || c != float32(int(c)) {
 			return fmt.Errorf("count classes: target %d is %g: expected a class from 0 to %d", i, c, k-1)
 		}
 		h.PerClass[int(c)]++
-		if guess(logits[i*k:(i+1)*k]) == int(c) {
+		if argmax(logits[i*k:(i+1)*k]) == int(c) {
 			h.Right++
 		}
 	}
 	return nil
 }
 
-// guess is the index of the first largest logit, −1 where all are NaN.
-func guess(z []float32) int {
+// argmax returns the index of the first largest logit, or −1 if all are NaN.
+func argmax(z []float32) int {
 	best := -1
 	for i, v := range z {
 		if v == v && (best < 0 || v > z[best]) {
@@ -48,7 +48,7 @@ func guess(z []float32) int {
 	return best
 }
 
-// Total is the number of samples.
+// Total returns the number of samples.
 func (h Hits) Total() int64 {
 	n := int64(0)
 	for _, c := range h.PerClass {
@@ -57,11 +57,12 @@ func (h Hits) Total() int64 {
 	return n
 }
 
-// Accuracy is the fraction of samples that are guessed right; 0 where there are none.
+// Accuracy returns the fraction of samples that are predicted correctly; 0 if there are no
+// samples.
 func (h Hits) Accuracy() float64 { return h.fraction(h.Right) }
 
-// Constant is what needs no training: the accuracy of always guessing the most
-// frequent class.
+// Constant returns the accuracy of a predictor that always predicts the most frequent
+// class, which needs no training.
 func (h Hits) Constant() float64 {
 	most := int64(0)
 	for _, c := range h.PerClass {
@@ -77,8 +78,8 @@ func (h Hits) fraction(n int64) float64 {
 	return 0
 }
 
-// Slice is the counts as numbers to be summed over ranks, 1 + classes of them.
-// Each is exact up to 2⁵³ samples.
+// Slice returns the counts as 1 + classes numbers that can be summed over ranks. Each is
+// exact up to 2⁵³ samples.
 func (h Hits) Slice() []float64 {
 	v := []float64{float64(h.Right)}
 	for _, c := range h.PerClass {
@@ -87,7 +88,7 @@ func (h Hits) Slice() []float64 {
 	return v
 }
 
-// HitsFromSlice is the counts of a Slice, or of a sum of them.
+// HitsFromSlice returns the counts in the result of Slice, or in a sum of such results.
 func HitsFromSlice(v []float64) Hits {
 	h := Hits{Right: int64(v[0]), PerClass: make([]int64, len(v)-1)}
 	for i, c := range v[1:] {

@@ -57,7 +57,7 @@ func TestHits(t *testing.T) {
 		{[]float32{1, 2}, []float32{0.5}, 2, "target 0 is 0.5"},
 		{[]float32{1, 2}, []float32{-1}, 2, "target 0 is -1"},
 		{[]float32{1, 2}, []float32{nan}, 2, "target 0 is NaN"},
-		{[]float32{1, 2, 3}, []float32{0}, 2, "3 logits for 1 samples of 2 classes"},
+		{[]float32{1, 2, 3}, []float32{0}, 2, "3 logits for 1 samples and 2 classes"},
 	} {
 		if _, err := metric.CountClasses(c.logits, c.target, c.classes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)

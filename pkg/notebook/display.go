@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Display shows v now, without waiting for the end of the cell.
+// Display shows v at once, without waiting for the end of the cell.
 //
-// In a notebook v is shown in the richest form that it has: by a method
-// HTML() string, SVG() string, Markdown() string, Latex() string, PNG() []byte,
-// JPEG() []byte, PDF() []byte or JSON() map[string]any, as a picture if it is
-// an image.Image, as a table or a drawing if it is a gota DataFrame or a
-// *plot.Plot, and otherwise as text. In a terminal v is printed as text on
-// standard output. An error says that v could not be drawn.
+// In a notebook v is shown in its richest form: the result of a method HTML() string,
+// SVG() string, Markdown() string, Latex() string, PNG() []byte, JPEG() []byte, PDF()
+// []byte or JSON() map[string]any; an image.Image as an image; a gota DataFrame as a table;
+// a *plot.Plot as a figure; anything else as text. In a terminal v is printed as text to
+// standard output. Display returns an error if v cannot be drawn or written.
 func Display(v any) error {
 	if h := hook.Load(); h != nil {
 		return h.Display(v, "", false)
@@ -22,7 +21,7 @@ func Display(v any) error {
 	return printText(v)
 }
 
-// printText writes v on standard output, ending with a newline.
+// printText writes v to standard output, ending with a newline.
 func printText(v any) error {
 	text := fmt.Sprint(v)
 	if !strings.HasSuffix(text, "\n") {
@@ -34,19 +33,18 @@ func printText(v any) error {
 	return nil
 }
 
-// A Live is one place in a cell's output whose content is replaced: a table or
-// a curve that follows a run. It is not safe for use by several goroutines at
-// once.
+// A Live is a part of a cell's output whose content can be replaced, such as a table or a
+// curve that is updated during a run. It must not be used by several goroutines at once.
 type Live struct {
 	id    string
 	shown bool
 }
 
-// NewLive returns a place that shows nothing yet.
+// NewLive returns a Live that shows nothing yet.
 func NewLive() *Live { return &Live{id: rand.Text()} }
 
-// Show puts v there, in the form that Display gives it. In a terminal, where
-// nothing can be replaced, every value is printed below the last.
+// Show replaces the content by v, in the form that Display would show. In a terminal every
+// value is printed below the last one, because nothing can be replaced.
 func (l *Live) Show(v any) error {
 	h := hook.Load()
 	if h == nil {

@@ -1,11 +1,11 @@
-// Package notebook is what a cell and a terminal share: showing a value,
-// showing progress, and the context that an interrupt cancels.
+// Package notebook shows values and progress, and provides the context that an interrupt
+// cancels, both in a notebook's cell and in a terminal.
 //
-// Code that uses it does not ask where it runs. In a notebook the kernel sets
-// one Hook when it starts; without a kernel the package writes to the terminal
-// and listens to Ctrl-C. That hook is the package's only state.
+// Code that uses it need not know where it runs. In a notebook the kernel sets one Hook
+// when it starts. Without a kernel the package writes to the terminal and handles Ctrl-C.
+// The hook is the package's only state.
 //
-//	ctx := notebook.Context()               // cancelled by the notebook's interrupt
+//	ctx := notebook.Context()               // canceled by the notebook's interrupt
 //	bar := notebook.NewProgress("epoch", 20)
 //	for i := 1; i <= 20; i++ {
 //		if err := step(ctx); err != nil {

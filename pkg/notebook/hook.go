@@ -5,27 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// A Hook is what a kernel offers to the code that runs in its cells.
+// A Hook contains the functions by which the kernel serves the code in its cells.
 type Hook struct {
-	// Context returns a context that an interrupt cancels for the cell that runs
-	// then, and that is alive again in the next cell.
+	// Context returns a context that an interrupt cancels for the running cell only; in
+	// the next cell it is no longer canceled.
 	Context func() context.Context
 
-	// Display shows v in the output of the cell that runs now. With an id other
-	// than "", a later call with the same id and update set replaces what the
-	// first call showed.
+	// Display shows v in the output of the running cell. If id is not "", a later call
+	// with the same id and update set replaces what the first call showed.
 	Display func(v any, id string, update bool) error
 
-	// Go runs f in a goroutine, as the function Go says. It may be nil.
+	// Go implements the function Go. It may be nil.
 	Go func(f func())
 }
 
-// hook is what the kernel set, or nil in a terminal.
+// hook is the hook that the kernel has set; nil in a terminal.
 var hook atomic.Pointer[Hook]
 
-// SetHook tells the package that it runs inside a kernel. The kernel calls it
-// once, before the first cell, with Context and Display set; nobody else needs it. The
-// zero Hook takes a kernel's hook away again, which tests do.
+// SetHook sets the kernel's hook. The kernel calls it once, before the first cell, with
+// Context and Display set. Tests call it with the zero Hook to remove the hook.
 func SetHook(h Hook) {
 	if h.Context == nil || h.Display == nil {
 		hook.Store(nil)

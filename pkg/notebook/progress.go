@@ -12,15 +12,14 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows how far a piece of work has come. Where it stands decides
-// how it looks:
+// A Progress shows how much of some work is done:
 //
-//   - in a cell, one line that is replaced in place;
-//   - in a terminal, one line of standard error that is rewritten;
-//   - in a file or a pipe, a plain line of standard error now and then.
+//   - in a cell, as one line that is replaced in place;
+//   - in a terminal, as one line on standard error that is rewritten;
+//   - in a file or a pipe, as a plain line on standard error from time to time.
 //
-// Set may be called as often as the work likes: what is shown is bounded. A
-// Progress may be used by several goroutines.
+// Set may be called often: only some of the calls show a line. A Progress may be used by
+// several goroutines.
 type Progress struct {
 	label string
 	total int
@@ -31,28 +30,27 @@ type Progress struct {
 	mu    sync.Mutex
 	count int
 	note  string
-	shown time.Time // when a line was last shown
-	tenth int       // tenths of the work done when a line was last shown
+	shown time.Time // time of the last line
+	tenth int       // tenths of the work that were done at the last line
 	done  bool
 }
 
-// A surface is a place that shows a Progress.
+// A surface displays the lines of a Progress.
 type surface interface {
-	// due reports whether another line may be shown, given the time since the
-	// last one and whether another tenth of the work was done meanwhile.
+	// due reports whether another line may be shown, given the time since the last line.
+	// tenth is true if another tenth of the work has been done since.
 	due(since time.Duration, tenth bool) bool
-	// line shows the line; last is true for the one that stays.
+	// line shows a line. last is true for the last line, which stays.
 	line(s string, last bool)
 }
 
-// NewProgress starts a display named label over total units of work. A total
-// of 0 or less means that it is not known, and a count is shown in place of a
-// bar.
+// NewProgress starts to show the progress of total units of work under a label. If total
+// is 0 or less, it is unknown, and a count is shown in place of a bar.
 func NewProgress(label string, total int) *Progress {
 	return newProgress(label, total, newSurface(), time.Now)
 }
 
-// newProgress lets a test bring its own surface and clock.
+// newProgress is NewProgress with a given surface and clock, for tests.
 func newProgress(label string, total int, show surface, now func() time.Time) *Progress {
 	p := &Progress{label: label, total: total, begin: now(), now: now, show: show}
 	p.mu.Lock()
@@ -61,6 +59,7 @@ func newProgress(label string, total int, show surface, now func() time.Time) *P
 	return p
 }
 
+// newSurface returns the surface for where the program runs.
 func newSurface() surface {
 	if InNotebook() {
 		return &cellSurface{live: NewLive()}
@@ -77,8 +76,8 @@ func newSurface() surface {
 	return fileSurface{os.Stderr}
 }
 
-// Set says that n units are done. The note, such as the current loss, is shown
-// behind the count; "" leaves it empty. After Done, Set does nothing.
+// Set sets the number of units that are done. The note, such as the current loss, is shown
+// after the count; it may be empty. After Done, Set does nothing.
 func (p *Progress) Set(n int, note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +88,8 @@ func (p *Progress) Set(n int, note string) {
 	p.refresh(false)
 }
 
-// Done shows a last line that stays: the count as it is, the time it took and
-// the note. Further calls do nothing.
+// Done shows a last line with the current count, the elapsed time and the note. Further
+// calls do nothing.
 func (p *Progress) Done(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +100,7 @@ func (p *Progress) Done(note string) {
 	p.show.line(p.text(), true)
 }
 
-// refresh shows the line if the surface has room for another, or if forced.
+// refresh shows a line if one is due or force is true.
 func (p *Progress) refresh(force bool) {
 	now, tenth := p.now(), p.tenths()
 	if !force && !p.show.due(now.Sub(p.shown), tenth > p.tenth) {
@@ -121,7 +120,7 @@ func (p *Progress) tenths() int {
 
 const barWidth = 24
 
-// text is the line: label, bar, count, times, note.
+// text returns the line: label, bar, count, times and note.
 func (p *Progress) text() string {
 	var b strings.Builder
 	b.WriteString(p.label)
@@ -142,8 +141,8 @@ func (p *Progress) text() string {
 	return b.String()
 }
 
-// remaining estimates the time that is left from the rate so far; 0 means that
-// there is nothing to say.
+// remaining estimates the time that is left from the rate so far. It returns 0 if no
+// estimate is possible or needed.
 func (p *Progress) remaining(elapsed time.Duration) time.Duration {
 	if p.done || p.count <= 0 || p.count >= p.total || elapsed < time.Second {
 		return 0
@@ -151,7 +150,7 @@ func (p *Progress) remaining(elapsed time.Duration) time.Duration {
 	return time.Duration(float64(elapsed) * float64(p.total-p.count) / float64(p.count))
 }
 
-// clock writes a duration as minutes:seconds or hours:minutes:seconds.
+// clock formats a duration as minutes:seconds or hours:minutes:seconds.
 func clock(d time.Duration) string {
 	s := int(d.Round(time.Second) / time.Second)
 	if s >= 3600 {
@@ -160,15 +159,13 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// cellSurface replaces one output of the cell. A carriage return on standard
-// output would do on the screen, but every line would be kept in the notebook
-// file.
+// cellSurface replaces one output of the cell. A carriage return on standard output would
+// look the same, but the notebook file would contain every line.
 type cellSurface struct{ live *Live }
 
 func (c *cellSurface) due(since time.Duration, _ bool) bool { return since >= 250*time.Millisecond }
 
-// line shows s as text; a display that fails must not end the work that it
-// follows, so its error is dropped.
+// line shows s as text. It ignores errors, because a failed display must not end the work.
 func (c *cellSurface) line(s string, _ bool) { _ = c.live.Show(s) }
 
 // terminalSurface rewrites one line of a terminal.
@@ -198,8 +195,8 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:n])
 }
 
-// fileSurface writes a plain line at each tenth of the work, and twice a minute
-// when a tenth takes longer.
+// fileSurface writes a plain line after each tenth of the work, and every 30 seconds if a
+// tenth takes longer.
 type fileSurface struct{ w io.Writer }
 
 func (f fileSurface) due(since time.Duration, tenth bool) bool {

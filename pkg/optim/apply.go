@@ -12,22 +12,22 @@ const (
 	RuleAdam  = "adam"
 	RuleSGD   = "sgd"
 	RuleAdamW = "adamw" // Adam with decoupled weight decay
-	RuleLARS  = "lars"  // SGD with a rate for each layer
-	RuleLAMB  = "lamb"  // AdamW with a rate for each layer
+	RuleLARS  = "lars"  // SGD with a separate rate for each layer
+	RuleLAMB  = "lamb"  // AdamW with a separate rate for each layer
 )
 
-// Rules are the rules that there are.
+// Rules returns the names of all rules.
 func Rules() []string { return []string{RuleSGD, RuleAdam, RuleAdamW, RuleLARS, RuleLAMB} }
 
-// moments says whether a rule keeps Adam's two moments.
-func moments(rule string) bool { return rule == RuleAdam || rule == RuleAdamW || rule == RuleLAMB }
+// hasMoments reports whether a rule keeps Adam's two moments.
+func hasMoments(rule string) bool { return rule == RuleAdam || rule == RuleAdamW || rule == RuleLAMB }
 
-// Slots names what the rule keeps for each weight from step to step, in the
-// order in which Apply takes it: "m", "v" of Adam, AdamW and LAMB, "momentum"
-// of SGD with momentum and of LARS with momentum. All start at zero.
+// Slots returns the names of the numbers that the rule keeps for each weight from step to
+// step, in the order in which Apply expects them: "m" and "v" for Adam, AdamW and LAMB,
+// "momentum" for SGD and LARS with momentum, otherwise none. All start at zero.
 func (u Update) Slots() []string {
 	switch {
-	case moments(u.Rule):
+	case hasMoments(u.Rule):
 		return []string{"m", "v"}
 	case (u.Rule == RuleSGD || u.Rule == RuleLARS) && u.Momentum != 0:
 		return []string{"momentum"}
@@ -35,33 +35,32 @@ func (u Update) Slots() []string {
 	return nil
 }
 
-// Validate reports a rule that is not known and a step that cannot be.
+// Validate returns an error for an unknown rule or invalid constants.
 func (u Update) Validate() error {
 	switch {
 	case !slices.Contains(Rules(), u.Rule):
-		return fmt.Errorf("rule %q is not known: use %s", u.Rule, oneOf(Rules()))
-	case moments(u.Rule) && u.Step < 1:
-		return fmt.Errorf("%s's step is %d: the first is 1", u.Rule, u.Step)
+		return fmt.Errorf("unknown rule %q: use %s", u.Rule, oneOf(Rules()))
+	case hasMoments(u.Rule) && u.Step < 1:
+		return fmt.Errorf("invalid step %[2]d of %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:
-		return fmt.Errorf("nesterov is set without momentum: use a momentum above 0, such as 0.9")
+		return fmt.Errorf("nesterov without momentum: use a momentum above 0, such as 0.9")
 	}
 	return nil
 }
 
-// oneOf writes a list for people.
+// oneOf joins two or more names to a list such as "a, b or c".
 func oneOf(names []string) string {
 	n := len(names) - 1
 	return strings.Join(names[:n], ", ") + " or " + names[n]
 }
 
-// Tensor64 is a parameter with its gradient and the rule's slots (see
-// Update.Slots), all of one length; zeros of a layout's padding may be among
-// them.
+// Tensor64 is a parameter with its gradient and the rule's slots (see Update.Slots), all
+// of the same length. They may include a layout's padding, which is zero.
 type Tensor64 struct {
 	Weights, Gradient []float64
 	Slots             [][]float64
-	// Vector marks a parameter of one dimension: a bias, a scale of a
-	// normalisation. LARS and LAMB give it the plain rate and no weight decay.
+	// Vector is true for a parameter with one dimension, such as a bias or the scale of a
+	// normalization. LARS and LAMB use the plain learning rate and no weight decay for it.
 	Vector bool
 }
 
@@ -72,15 +71,15 @@ type Tensor32 struct {
 	Vector            bool
 }
 
-// Apply does the step u on weights w with gradients g in place, and updates
-// the slots (see Slots), all of one length: Apply64 with one parameter.
+// Apply applies the step u in place to weights w with gradients g and slots (see Slots),
+// all of the same length. It is Apply64 for one parameter.
 func Apply(u Update, w, g []float64, slots ...[]float64) error {
 	return Apply64(u, []Tensor64{{Weights: w, Gradient: g, Slots: slots}})
 }
 
-// Apply64 does the step u on all parameters in place; gradients that are clipped
-// are changed too. It is the readable truth that the engines' kernels are
-// compared with. Nothing is changed where it returns an error.
+// Apply64 applies the step u to all parameters in place. Clipping changes the gradients
+// too. The engines' kernels are tested against this implementation. If it returns an
+// error, nothing has changed.
 func Apply64(u Update, tensors []Tensor64) error {
 	list := make([]tensor[float64], len(tensors))
 	for i, t := range tensors {
@@ -98,12 +97,12 @@ func Apply32(u Update, tensors []Tensor32) error {
 	return apply(u, list)
 }
 
-// Clip32 scales the gradients so that the 2-norm of all of them together is at
-// most clip, and returns the norm that they had:
+// Clip32 scales the gradients so that the 2-norm of all gradients together is at most
+// clip, and returns the norm before scaling:
 // g ← g·min(1, clip/(‖g‖ + 10⁻⁶)), as torch.nn.utils.clip_grad_norm_ does.
 func Clip32(clip float64, gradients ...[]float32) float64 { return clipped(clip, gradients) }
 
-// number is the precision of an engine.
+// number is a floating-point type that an engine computes in.
 type number interface{ ~float32 | ~float64 }
 
 type tensor[T number] struct {
@@ -152,7 +151,7 @@ func apply[T number](u Update, list []tensor[T]) error {
 	return nil
 }
 
-// squares is the sum of the squares of v.
+// squares returns the sum of the squares of v.
 func squares[T number](v []T) float64 {
 	sum := 0.0
 	for _, x := range v {
@@ -161,7 +160,7 @@ func squares[T number](v []T) float64 {
 	return sum
 }
 
-// clipSlack keeps the quotient finite where all gradients are 0.
+// clipSlack keeps the quotient finite if all gradients are 0.
 const clipSlack = 1e-6
 
 func clipped[T number](clip float64, gradients [][]T) float64 {
@@ -180,14 +179,14 @@ func clipped[T number](clip float64, gradients [][]T) float64 {
 	return norm
 }
 
-// sgd is torch.optim.SGD without dampening, the learning rate outside of the
-// buffer:
+// sgd applies torch.optim.SGD without dampening; the buffer does not contain the learning
+// rate:
 //
 //	d = g + decay·w    buf ← μ·buf + d
 //	w ← w − lr·buf, or, with Nesterov, w ← w − lr·(d + μ·buf)
 //
-// (Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in the form in
-// which the parameters are those that are looked ahead to).
+// (Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in PyTorch's form, where
+// w are the look-ahead parameters).
 func sgd[T number](u Update, t tensor[T]) {
 	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)
 	for i := range t.w {
@@ -205,14 +204,14 @@ func sgd[T number](u Update, t tensor[T]) {
 	}
 }
 
-// adam is algorithm 1 of Kingma and Ba (2015, arXiv:1412.6980), with ε added
-// after the bias correction, as there and in PyTorch:
+// adam applies algorithm 1 of Kingma and Ba (2015, arXiv:1412.6980), with ε added after
+// the bias correction, as in the paper and in PyTorch:
 //
 //	m ← β₁m + (1−β₁)g    v ← β₂v + (1−β₂)g²
 //	w ← w − lr · m/(1−β₁ᵗ) / (√(v/(1−β₂ᵗ)) + ε)
 //
-// AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in
-// torch.optim.AdamW's arrangement) leaves the gradient alone and begins with
+// AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in the order of
+// torch.optim.AdamW) adds no weight decay to the gradient, but first sets
 // w ← w·(1 − lr·decay).
 func adam[T number](u Update, t tensor[T]) {
 	correct1, correct2 := corrections[T](u)
@@ -230,7 +229,7 @@ func adam[T number](u Update, t tensor[T]) {
 	}
 }
 
-// corrections are 1−β₁ᵗ and 1−β₂ᵗ.
+// corrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ.
 func corrections[T number](u Update) (first, second T) {
 	t := float64(u.Step)
 	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
@@ -238,12 +237,12 @@ func corrections[T number](u Update) (first, second T) {
 
 func root[T number](v T) T { return T(math.Sqrt(float64(v))) }
 
-// lars is algorithm 1 of You et al. (2017, arXiv:1708.03888):
+// lars applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
 //
 //	local = η·‖w‖/(‖g‖ + decay·‖w‖)
 //	v ← μ·v + lr·local·(g + decay·w)    w ← w − v
 //
-// local is 1 where a norm is 0; a vector has local 1 and no decay.
+// If a norm is 0, local is 1. A vector has local 1 and no weight decay.
 func lars[T number](u Update, t tensor[T]) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
@@ -262,12 +261,12 @@ func lars[T number](u Update, t tensor[T]) {
 	}
 }
 
-// lamb is algorithm 2 of You et al. (2020, arXiv:1904.00962), with φ(x) = x:
+// lamb applies algorithm 2 of You et al. (2020, arXiv:1904.00962), with φ(x) = x:
 //
 //	m, v as in Adam    r = m̂/(√v̂ + ε) + decay·w
 //	w ← w − lr · ‖w‖/‖r‖ · r
 //
-// The quotient is 1 where a norm is 0; a vector has 1 and no decay.
+// If a norm is 0, ‖w‖/‖r‖ is taken as 1. For a vector it is 1 too, without weight decay.
 func lamb[T number](u Update, t tensor[T]) {
 	correct1, correct2 := corrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Config is an optimiser and its constants, the manual of which is PyTorch's
-// torch.optim; LARS and LAMB are those of their papers (see Apply64). What its
-// rule does not use is ignored.
+// Config describes an optimizer and its constants. They are those of PyTorch's
+// torch.optim; LARS and LAMB follow their papers (see lars and lamb). Constants that the
+// rule does not use are ignored.
 type Config struct {
 	Name         string  `yaml:"name" json:"name"` // "sgd", "adam", "adamw", "lars" or "lamb"
 	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
@@ -19,32 +19,32 @@ type Config struct {
 	Epsilon      float64 `yaml:"epsilon" json:"epsilon"`   // adam, adamw, lamb: added to the root of the mean square
 	WeightDecay  float64 `yaml:"weight_decay" json:"weight_decay"`
 	Trust        float64 `yaml:"trust" json:"trust"`         // lars: the trust coefficient η
-	ClipNorm     float64 `yaml:"clip_norm" json:"clip_norm"` // the largest 2-norm of all gradients together; 0: as they are
+	ClipNorm     float64 `yaml:"clip_norm" json:"clip_norm"` // limit of the 2-norm of all gradients together; 0: no clipping
 }
 
-// DefaultConfig is Adam as Kingma and Ba (2015, arXiv:1412.6980, algorithm 1)
-// recommend it, with the learning rate of 1e-3. The trust coefficient is that of
-// You et al. 2017 (arXiv:1708.03888).
+// DefaultConfig returns Adam with the constants that Kingma and Ba (2015,
+// arXiv:1412.6980, algorithm 1) recommend and a learning rate of 1e-3. The trust
+// coefficient is from You et al. 2017 (arXiv:1708.03888).
 func DefaultConfig() Config {
 	return Config{Name: RuleAdam, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Trust: 1e-3}
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid value.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate optimizer: "+format, a...)
 	}
 	above := func(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
 	atLeast := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
-	adam, heavy := moments(c.Name), c.Name == RuleSGD || c.Name == RuleLARS
+	adam, hasMomentum := hasMoments(c.Name), c.Name == RuleSGD || c.Name == RuleLARS
 	switch {
 	case !slices.Contains(Rules(), c.Name):
-		return bad("name %q is not known: use %s", c.Name, oneOf(Rules()))
+		return bad("unknown name %q: use %s", c.Name, oneOf(Rules()))
 	case !above(c.LearningRate):
 		return bad("learning_rate is %g: use a number above 0", c.LearningRate)
 	case !atLeast(c.WeightDecay):
 		return bad("weight_decay is %g: use 0 or more", c.WeightDecay)
-	case heavy && !inUnit(c.Momentum):
+	case hasMomentum && !inUnit(c.Momentum):
 		return bad("momentum is %g: use at least 0 and less than 1", c.Momentum)
 	case c.Nesterov && (c.Name != RuleSGD || c.Momentum == 0):
 		return bad("nesterov is for sgd with a momentum above 0, not for %s with %g", c.Name, c.Momentum)
@@ -64,10 +64,11 @@ func (c Config) Validate() error {
 
 func inUnit(v float64) bool { return v >= 0 && v < 1 }
 
-// Update is one step (from 1) of this optimiser at a learning rate.
+// Update returns the update for one step of this optimizer at a learning rate. Steps count
+// from 1.
 func (c Config) Update(rate float64, step int) Update {
 	u := Update{Rule: c.Name, LearningRate: rate, Step: step, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm}
-	if moments(c.Name) {
+	if hasMoments(c.Name) {
 		u.Beta1, u.Beta2, u.Epsilon = c.Beta1, c.Beta2, c.Epsilon
 		return u
 	}

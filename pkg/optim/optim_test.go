@@ -101,13 +101,13 @@ func TestApplyErrors(t *testing.T) {
 		err  error
 		want string
 	}{
-		{optim.Apply(optim.Update{Rule: "lion"}, w, g), `rule "lion" is not known: use sgd, adam, adamw, lars or lamb`},
-		{optim.Apply(optim.Update{Rule: "lamb"}, w, g), "lamb's step is 0: the first is 1"},
-		{optim.Apply(ahead, w, g), "nesterov is set without momentum"},
+		{optim.Apply(optim.Update{Rule: "lion"}, w, g), `unknown rule "lion": use sgd, adam, adamw, lars or lamb`},
+		{optim.Apply(optim.Update{Rule: "lamb"}, w, g), "invalid step 0 of lamb: steps count from 1"},
+		{optim.Apply(ahead, w, g), "nesterov without momentum"},
 		{optim.Apply(adam.Update(1, 1), w, g, s), "1 slots given, want 2 [m v]"},
 		{optim.Apply(adam.Update(1, 1), w, nil, s, s), "0 gradients for 1 weights"},
 		{optim.Apply(adam.Update(1, 1), w, g, s, nil), "slot v has 0 values for 1 weights"},
-		{optim.Apply(adam.Update(1, 0), w, g, s, s), "adam's step is 0: the first is 1"},
+		{optim.Apply(adam.Update(1, 0), w, g, s, s), "invalid step 0 of adam: steps count from 1"},
 		{optim.Apply(optim.Update{Rule: "sgd"}, w, g, s), "1 slots given, want 0"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -130,7 +130,7 @@ func TestConfigValidate(t *testing.T) {
 		change func(*optim.Config)
 		want   string
 	}{
-		{func(c *optim.Config) { c.Name = "lion" }, `name "lion" is not known: use sgd, adam, adamw, lars or lamb`},
+		{func(c *optim.Config) { c.Name = "lion" }, `unknown name "lion": use sgd, adam, adamw, lars or lamb`},
 		{func(c *optim.Config) { c.Name, c.Beta1 = "lamb", 1 }, "beta1 is 1"},
 		{func(c *optim.Config) { c.Name, c.Momentum = "lars", 1 }, "momentum is 1"},
 		{func(c *optim.Config) { c.Name, c.Trust = "lars", 0 }, "trust is 0"},
@@ -202,11 +202,11 @@ func TestScheduleValidate(t *testing.T) {
 		s    optim.Schedule
 		want string
 	}{
-		{optim.Schedule{Scaling: "cubic"}, `scaling "cubic" is not known: use none, linear or sqrt`},
-		{optim.Schedule{Anneal: "exp"}, `anneal "exp" is not known: use none, cosine or cosine-sc21`},
+		{optim.Schedule{Scaling: "cubic"}, `unknown scaling "cubic": use none, linear or sqrt`},
+		{optim.Schedule{Anneal: "exp"}, `unknown anneal "exp": use none, cosine or cosine-sc21`},
 		{optim.Schedule{BaseBatch: -1}, "base_batch is -1"},
 		{optim.Schedule{EndRate: math.NaN()}, "end_rate is NaN"},
-		{optim.Schedule{Anneal: "cosine", Decay: optim.StudySchedule().Decay}, "anneal is cosine beside decay: set one of them"},
+		{optim.Schedule{Anneal: "cosine", Decay: optim.StudySchedule().Decay}, "both anneal (cosine) and decay are set: set one of them"},
 		{optim.Schedule{WarmupEpochs: -1}, "warmup_epochs is -1"},
 		{optim.Schedule{WarmupSteps: -1}, "warmup_steps is -1"},
 		{optim.Schedule{WarmupEpochs: 1, WarmupSteps: 1}, "set one of them"},

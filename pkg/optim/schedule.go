@@ -5,20 +5,19 @@ import (
 	"math"
 )
 
-// How the learning rate grows with the global batch: by the factor N that it is
-// larger than the batch that the rate is for, which is that of one worker, or
-// Schedule.BaseBatch.
+// How the learning rate grows with the global batch. N is the global batch divided by the
+// batch for which the rate is given: Schedule.BaseBatch, or else the batch of one worker.
 const (
-	ScalingNone   = "none"   // as it is
+	ScalingNone   = "none"   // it does not grow
 	ScalingLinear = "linear" // ·N (Goyal et al. 2017, arXiv:1706.02677)
 	ScalingSqrt   = "sqrt"   // ·√N (Krizhevsky 2014, arXiv:1404.5997)
 )
 
-// How the learning rate falls, step by step, beside the milestones.
+// How the learning rate decreases from step to step.
 const (
 	AnnealNone       = "none"
 	AnnealCosine     = "cosine"      // half a cosine from the end of the warm-up to the last step (Loshchilov and Hutter 2017, arXiv:1608.03983)
-	AnnealCosineSC21 = "cosine-sc21" // that of the SC21 tutorial on deep learning at scale; see At
+	AnnealCosineSC21 = "cosine-sc21" // the cosine of the SC21 tutorial on deep learning at scale; see At
 )
 
 // Where a warm-up starts.
@@ -31,13 +30,13 @@ const (
 // constant rate that does not depend on the number of workers.
 type Schedule struct {
 	Scaling      string      `yaml:"scaling" json:"scaling"`                             // "none" (also when empty), "linear" or "sqrt"
-	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`                       // samples of the global batch that the rate is for; 0: that of one worker
-	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"`                 // the rate rises in equal steps over this many epochs …
-	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`                   // … or over this many steps; at most one of the two
+	BaseBatch    int         `yaml:"base_batch" json:"base_batch"`                       // samples in the global batch for which the rate is given; 0: the batch of one worker
+	WarmupEpochs int         `yaml:"warmup_epochs" json:"warmup_epochs"`                 // the rate rises in equal steps over so many epochs …
+	WarmupSteps  int         `yaml:"warmup_steps" json:"warmup_steps"`                   // … or over so many steps; at most one of the two
 	WarmupFrom   string      `yaml:"warmup_from,omitempty" json:"warmup_from,omitempty"` // "zero" (also when empty), or "unscaled", which needs warmup_epochs
 	Decay        []Milestone `yaml:"decay" json:"decay"`                                 // by ascending epoch
-	Anneal       string      `yaml:"anneal" json:"anneal"`                               // "none" (also when empty), "cosine" or "cosine-sc21"; not beside decay
-	EndRate      float64     `yaml:"end_rate" json:"end_rate"`                           // what it anneals to
+	Anneal       string      `yaml:"anneal" json:"anneal"`                               // "none" (also when empty), "cosine" or "cosine-sc21"; not together with decay
+	EndRate      float64     `yaml:"end_rate" json:"end_rate"`                           // the rate at the end of the annealing
 
 	// SetAfterEpoch computes the rate of each epoch from the number of the epoch
 	// before it, and trains epoch 0 at the unscaled rate of the config. This is
@@ -76,7 +75,7 @@ func StudySchedulePyTorch() Schedule {
 	return s
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid value.
 func (s Schedule) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("validate schedule: "+format, a...)
@@ -84,7 +83,7 @@ func (s Schedule) Validate() error {
 	switch s.Scaling {
 	case "", ScalingNone, ScalingLinear, ScalingSqrt:
 	default:
-		return bad("scaling %q is not known: use %s, %s or %s", s.Scaling, ScalingNone, ScalingLinear, ScalingSqrt)
+		return bad("unknown scaling %q: use %s, %s or %s", s.Scaling, ScalingNone, ScalingLinear, ScalingSqrt)
 	}
 	switch {
 	case s.WarmupEpochs < 0:
@@ -110,7 +109,7 @@ func (s Schedule) Validate() error {
 	switch s.Anneal {
 	case "", AnnealNone, AnnealCosine, AnnealCosineSC21:
 	default:
-		return bad("anneal %q is not known: use %s, %s or %s", s.Anneal, AnnealNone, AnnealCosine, AnnealCosineSC21)
+		return bad("unknown anneal %q: use %s, %s or %s", s.Anneal, AnnealNone, AnnealCosine, AnnealCosineSC21)
 	}
 	switch {
 	case s.BaseBatch < 0:
@@ -118,7 +117,7 @@ func (s Schedule) Validate() error {
 	case !(s.EndRate >= 0) || math.IsInf(s.EndRate, 0):
 		return bad("end_rate is %g: use 0 or more", s.EndRate)
 	case s.annealed() && len(s.Decay) > 0:
-		return bad("anneal is %s beside decay: set one of them", s.Anneal)
+		return bad("both anneal (%s) and decay are set: set one of them", s.Anneal)
 	}
 	for i, m := range s.Decay {
 		switch {
@@ -135,15 +134,15 @@ func (s Schedule) Validate() error {
 
 func (s Schedule) annealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
 
-// Run is what a schedule has to know of a training run.
+// Run describes the training run that a schedule is for.
 type Run struct {
 	Workers       int
-	GlobalBatch   int // samples that one optimiser step takes, over all workers
-	StepsPerEpoch int // optimiser steps
+	GlobalBatch   int // samples per optimizer step, over all workers
+	StepsPerEpoch int // optimizer steps
 	Epochs        int
 }
 
-// factor is how much larger the global batch is than the one that the rate is for.
+// factor returns the global batch divided by the batch for which the rate is given.
 func (s Schedule) factor(r Run) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
@@ -151,7 +150,8 @@ func (s Schedule) factor(r Run) float64 {
 	return float64(r.Workers)
 }
 
-// Initial is the rate of a run after the scaling, before everything else.
+// Initial returns the learning rate of a run after the scaling, before warm-up, decay and
+// annealing. base is the rate in the config.
 func (s Schedule) Initial(base float64, r Run) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
@@ -162,20 +162,20 @@ func (s Schedule) Initial(base float64, r Run) float64 {
 	return base
 }
 
-// At is the learning rate of a step of an epoch, both from 0, from the rate base
-// in the config. With i the step of the run from 1, T its number of steps, W
-// those of the warm-up, init the scaled rate and end the end rate:
+// At returns the learning rate of a step of an epoch, both counted from 0. base is the rate
+// in the config. With i the step of the run, counted from 1, T the number of steps in the
+// run, W the steps of the warm-up, init the scaled rate and end the end rate:
 //
 //	warm-up:      i/W of the rate while i < W
 //	cosine:       end + ½(init − end)(1 + cos π(i−W)/(T−W)) from i = W on
-//	cosine-sc21:  end + ½(init − end)(1 + cos π(i−W)/T) from i = W on, and a
-//	              warm-up only where the rate is scaled up; W is 0 else
+//	cosine-sc21:  end + ½(init − end)(1 + cos π(i−W)/T) from i = W on, with a
+//	              warm-up only if the rate is scaled up; otherwise W is 0
 //
-// The last is the SC21 tutorial's to the letter: it does not reach the end rate
-// where it has a warm-up.
+// cosine-sc21 is exactly the SC21 tutorial's schedule: with a warm-up it does not reach the
+// end rate.
 //
-// A warm-up from the unscaled rate over E epochs has in epoch e the rate
-// base + (init − base)·min(e/E, 1), which for linear scaling with N workers is
+// A warm-up from the unscaled rate over E epochs gives epoch e the rate
+// base + (init − base)·min(e/E, 1). For linear scaling with N workers that is
 // base·(1 + (N−1)·min(e/E, 1)).
 func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 	if s.SetAfterEpoch {
@@ -218,8 +218,8 @@ func (s Schedule) At(base float64, r Run, epoch, step int) float64 {
 	return s.EndRate + 0.5*(rate-s.EndRate)*(1+math.Cos(math.Pi*done))
 }
 
-// Rate is At for a schedule that does not anneal, and whose rate is for the
-// batch of one worker.
+// Rate is At for a schedule without annealing whose rate is given for the batch of one
+// worker.
 func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
 	return s.At(base, Run{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }

@@ -1,11 +1,12 @@
-// Package device holds what collective and engine both touch: a buffer of a
-// device's memory, and the queue of work (stream) in which it becomes valid.
+// Package device contains the types that both collectives and engines use: a buffer in a
+// device's memory, and the stream (queue of work) in which its contents become valid.
 package device
 
 // Type is the type of a buffer's elements.
 type Type uint8
 
-// The types. The zero Type is that of a buffer on the host, whose slice says it.
+// The element types. A buffer on the host has the type Host; which of its slices is set
+// gives the precision.
 const (
 	Host Type = iota
 	F32
@@ -14,7 +15,7 @@ const (
 	F64
 )
 
-// Size is the bytes of one element, 0 for Host.
+// Size returns the size of one element in bytes; 0 for Host.
 func (t Type) Size() int {
 	switch t {
 	case F32:
@@ -27,28 +28,28 @@ func (t Type) Size() int {
 	return 0
 }
 
-// String is "fp32", "fp16", "bf16", "fp64" or "host".
+// String returns "fp32", "fp16", "bf16", "fp64" or "host".
 func (t Type) String() string {
 	return [...]string{"host", "fp32", "fp16", "bf16", "fp64"}[t%5]
 }
 
-// Buffer is a contiguous run of floating-point numbers in a device's memory:
-// the host's, where exactly one of F32 and F64 is set, or a GPU's, where
-// Pointer, Type and Elements are. A host's are views, so that a collective
-// works in place; a GPU's memory no Go code may touch.
+// Buffer is a contiguous array of floating-point numbers in host memory or in GPU memory.
+// In host memory exactly one of F32 and F64 is set. They are not copied, so a collective
+// works in place. In GPU memory, which Go code must not access, Pointer, Type and Elements
+// are set.
 type Buffer struct {
 	F32 []float32
 	F64 []float64
 
-	Pointer  uintptr // address in the GPU's memory
-	Type     Type    // of the elements at Pointer
-	Elements int     // at Pointer
+	Pointer  uintptr // address in GPU memory
+	Type     Type    // type of the elements at Pointer
+	Elements int     // number of elements at Pointer
 }
 
-// OnHost says whether Go code may read and write b's elements.
+// OnHost reports whether b is in host memory, where Go code may access its elements.
 func (b Buffer) OnHost() bool { return b.Type == Host }
 
-// Len is the number of elements of b.
+// Len returns the number of elements of b.
 func (b Buffer) Len() int {
 	switch {
 	case !b.OnHost():
@@ -59,7 +60,7 @@ func (b Buffer) Len() int {
 	return len(b.F32)
 }
 
-// Bytes is the size of b in bytes.
+// Bytes returns the size of b in bytes.
 func (b Buffer) Bytes() int {
 	switch {
 	case !b.OnHost():
@@ -70,7 +71,7 @@ func (b Buffer) Bytes() int {
 	return 4 * len(b.F32)
 }
 
-// Slice is the part [lo, hi) of b, counted in elements.
+// Slice returns the elements [lo, hi) of b, without copying them.
 func (b Buffer) Slice(lo, hi int) Buffer {
 	switch {
 	case !b.OnHost():
@@ -84,8 +85,8 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return Buffer{F32: b.F32[lo:hi]}
 }
 
-// Stream orders work on a device. The zero Stream is the host's: what is
-// handed over with it is valid already. With a handle it is a GPU's stream
-// (CUstream): what is handed over becomes valid in its order, and whatever is
-// done to it must be put in that stream too.
+// Stream orders work on a device. The zero Stream belongs to the host: a buffer passed
+// with it is valid already. Any other Stream is a GPU's stream (CUstream): a buffer passed
+// with it becomes valid in stream order, and all further work on the buffer must be queued
+// in the same stream.
 type Stream struct{ Handle uintptr }

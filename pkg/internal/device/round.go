@@ -2,10 +2,9 @@ package device
 
 import "math"
 
-// Round is the number nearest to v that an element of type t can hold, the one
-// with an even last bit where two are as near: IEEE 754's roundTiesToEven. What
-// is beyond the largest becomes an infinity, and NaN stays NaN. F32 and Host
-// hold every v.
+// Round returns the number nearest to v that type t can represent, with ties to even as in
+// IEEE 754 (roundTiesToEven). A value beyond the largest number becomes an infinity, and
+// NaN stays NaN. F32 and Host represent every v.
 func (t Type) Round(v float32) float32 {
 	switch t {
 	case BF16:
@@ -16,9 +15,8 @@ func (t Type) Round(v float32) float32 {
 	return v
 }
 
-// roundBF16 keeps the upper 16 bits of v: the exponent of float32, and 7 bits of
-// its mantissa. The carry of rounding up may reach the exponent, and make the
-// largest an infinity.
+// roundBF16 rounds v to its upper 16 bits: float32's exponent and 7 bits of its mantissa.
+// Rounding up may carry into the exponent; the largest numbers become infinity.
 func roundBF16(v float32) float32 {
 	if v != v {
 		return v
@@ -27,14 +25,15 @@ func roundBF16(v float32) float32 {
 	return math.Float32frombits((b + 0x7fff + b>>16&1) &^ 0xffff)
 }
 
-// Bounds of IEEE 754 binary16: 10 bits of mantissa behind an implied one, and
+// Limits of IEEE 754 binary16, which has 10 bits of mantissa after an implied one and
 // exponents from −14 to 15.
 const (
 	smallestNormalF16 = 1. / (1 << 14)
-	smallestF16       = 1. / (1 << 24) // the step of what is below the smallest normal number
-	infiniteF16       = 65520          // half-way between the largest, 65504, and 65536: the tie goes to infinity
+	smallestF16       = 1. / (1 << 24) // distance between two subnormal numbers
+	infiniteF16       = 65520          // halfway between the largest number, 65504, and 65536; rounds to infinity
 )
 
+// roundF16 rounds v to IEEE 754 binary16.
 func roundF16(v float32) float32 {
 	size := math.Abs(float64(v))
 	switch {
