@@ -13,7 +13,6 @@ const exitInCompiledCode = "import \"flag\"\nflags := flag.NewFlagSet(\"f\", fla
 // the output of its first cell, and then no more.
 func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 	t.Attr("fault", "concurrent map write, panic in a goroutine of compiled code, out of memory, `os.Exit` in compiled code")
-	t.Attr("outcome", "the kernel ends; the next one shows the cause and the cell's number before its first output")
 	var steps []step
 	var want []string
 	for _, row := range [][2]string{
@@ -35,6 +34,7 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 			t.Errorf("after %q the next kernel shows\n%s\nwant\n%s", steps[3*i+1].Execute, got, want)
 		}
 	}
+	t.Attr("outcome", "the next kernels show before their first output: "+a[3].collected()+"; "+a[9].collected())
 	last := a[len(a)-2:]
 	if m := last[0].Messages; len(m) == 0 || m[0].Content.Name != "stderr" {
 		t.Errorf("the first message of the next kernel is not how the former ended: %s", last[0].show())
@@ -48,7 +48,6 @@ func TestNextKernelShowsHowTheFormerEnded(t *testing.T) {
 // grows, because compiled code takes no notice, the kernel ends itself.
 func TestMemoryLimit(t *testing.T) {
 	t.Attr("fault", "a cell fills the memory; compiled code fills the memory and takes no notice of the interrupt")
-	t.Attr("outcome", "the cell is interrupted at the limit; variables stay; the kernel ends itself after 2 s, or at once at 95 % of the memory; the next one says so")
 	t.Setenv("LOCKSTEP_MEMORY", "400MiB")
 	const fill = "for { list = append(list, bytes.Repeat([]byte{1}, 1<<20)) }"
 	a := drive(t,
@@ -63,6 +62,7 @@ func TestMemoryLimit(t *testing.T) {
 		step{Restart: true},
 		step{Execute: "1"},
 	)
+	t.Attr("outcome", "the cell: "+a[1].show()+"; the next cell: "+a[2].show()+"; the next kernel: "+a[8].show())
 	for _, i := range []int{1, 4} {
 		got := a[i].show()
 		if !strings.HasPrefix(got, `error "memory limit: the kernel uses `) || !strings.HasSuffix(got, `; the limit is 400 MiB, which LOCKSTEP_MEMORY sets"`) {

@@ -122,7 +122,7 @@ func TestMatrices(t *testing.T) {
 // little, however large the value.
 func TestLargeValuesAreElided(t *testing.T) {
 	t.Attr("fault", "a cell ends with a value of 160 MB or a number of 16 MB that formats itself: seconds to hours")
-	t.Attr("outcome", "the value is elided before it is formatted")
+	longest, most := 0, uint64(0)
 	const n = 10_000_000
 	numbers := make([]int, n)
 	many := map[int]float64{}
@@ -170,10 +170,15 @@ func TestLargeValuesAreElided(t *testing.T) {
 			t.Errorf("%s: %d bytes are shown, ending in %q; want %q in it", tt.what, len(got), got[max(0, len(got)-60):], tt.want)
 		}
 		// Passing the array copies it; nothing else may grow with the value.
-		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 20 && tt.what != "array" {
+		mib := (after.TotalAlloc - before.TotalAlloc) >> 20
+		if longest = max(longest, len(got)); tt.what != "array" {
+			most = max(most, mib)
+		}
+		if mib > 20 && tt.what != "array" {
 			t.Errorf("%s: showing it allocates %d MiB", tt.what, mib)
 		}
 	}
+	t.Attr("outcome", fmt.Sprintf("at most %d bytes are shown, for which at most %d MiB are allocated", longest, most))
 }
 
 // wordy has a String method that takes as long as its value is large.
