@@ -407,7 +407,6 @@ func TestNCCLWatch(t *testing.T) {
 // which comes only after the step.
 func TestNCCLAbortWithGraphs(t *testing.T) {
 	t.Attr("fault", "the watchdog waited for ncclCommAbort, which waits for graphs that are destroyed after the step")
-	t.Attr("outcome", "the abort runs in a goroutine that only Close waits for")
 	all := gpus(t, 2)
 	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, Search: 30 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
@@ -449,6 +448,8 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 		}
 		if watched := stop(); watched == nil || !strings.Contains(watched.Error(), "rank 1") {
 			return fmt.Errorf("the watchdog says %w", watched)
+		} else {
+			t.Attr("outcome", "the step ended before the graph was destroyed: "+watched.Error())
 		}
 		return errors.Join(g.Do(func() error { return g.driver.GraphExecDestroy(exec) }), n.Close())
 	})
@@ -461,7 +462,6 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 // time-out.
 func TestNewNCCLTimeout(t *testing.T) {
 	t.Attr("fault", "a rank that never joins blocked ncclCommInitRank, and the engine's thread, for ever")
-	t.Attr("outcome", "a time-out on a thread of its own names the missing rank")
 	all := gpus(t, 2)
 	left := errors.New("killed")
 	all[1].library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }
@@ -477,6 +477,7 @@ func TestNewNCCLTimeout(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "make the communicator: not all ranks joined within 50ms") || !strings.Contains(err.Error(), "rank 1") {
 			return fmt.Errorf("rank 0 says %w", err)
 		}
+		t.Attr("outcome", err.Error())
 		return all[0].Do(func() error { return nil }) // the engine's thread is free
 	})
 	if err != nil {
@@ -509,7 +510,6 @@ func TestNewNCCLTooLate(t *testing.T) {
 // Close returns an error instead of waiting for ever.
 func TestNCCLCloseIsBounded(t *testing.T) {
 	t.Attr("fault", "a graph that captured an exchange is not destroyed before NCCL's communicator")
-	t.Attr("outcome", "Close returns an error after its time limit")
 	g := gpus(t, 1)[0]
 	destroy, free := g.library.CommDestroy, make(chan struct{})
 	g.library.CommDestroy = func(c nccl.Comm) error {
@@ -527,6 +527,8 @@ func TestNCCLCloseIsBounded(t *testing.T) {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "the communicator did not end within 20ms") {
 			t.Error(err)
+		} else {
+			t.Attr("outcome", "Close: "+err.Error())
 		}
 	case <-time.After(15 * time.Second):
 		t.Error("Close waits for the communicator")
