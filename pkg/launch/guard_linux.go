@@ -97,7 +97,7 @@ func guard(launcher, path string, argv []string) {
 			case guardKill:
 				signalDescendants(unix.SIGKILL)
 			case guardStop:
-				signalDescendants(unix.SIGSTOP)
+				stopDescendants()
 			case unix.SIGCONT:
 				signalDescendants(unix.SIGCONT)
 			}
@@ -122,13 +122,22 @@ func guard(launcher, path string, argv []string) {
 	process.EndAs(ended)
 }
 
-// signalDescendants sends s to all processes that come from this one.
-func signalDescendants(s unix.Signal) {
+// stopDescendants stops all processes that come from this one. It looks again until
+// none of them runs: a process may start another after it was seen and before it stops.
+func stopDescendants() {
+	for begin := time.Now(); signalDescendants(unix.SIGSTOP) > 0 && time.Since(begin) < guardTime; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// signalDescendants sends s to all processes that come from this one. It returns how
+// many of them were neither stopped nor had ended before.
+func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return
+		return 0
 	}
-	children := map[int][]int{}
+	children, still := map[int][]int{}, map[int]bool{}
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -142,10 +151,15 @@ func signalDescendants(s unix.Signal) {
 		}
 		if parent, err := strconv.Atoi(fields[1]); err == nil {
 			children[parent] = append(children[parent], pid)
+			still[pid] = strings.Contains("TtZX", fields[0])
 		}
 	}
 	for next := children[os.Getpid()]; len(next) > 0; next = next[1:] {
 		next = append(next, children[next[0]]...)
+		if !still[next[0]] {
+			running++
+		}
 		_ = unix.Kill(next[0], s) // it may be gone
 	}
+	return running
 }
