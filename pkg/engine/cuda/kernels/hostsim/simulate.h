@@ -234,7 +234,9 @@ static void *sim_thread(void *p) {
   unsigned char *memory = static_cast<unsigned char *>(mmap(0, room + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (room) mprotect(memory + page, room, PROT_READ | PROT_WRITE);
   sim_shared = memory + page + room - (launch->shared + 15) / 16 * 16;
-  sim_stacks = static_cast<unsigned char *>(mmap(0, (size_t)sim_threads * sim_stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  // The stacks stay for the launches that follow, one at a time: to map and clear
+  // them anew for each took more time than most kernels.
+  if (!sim_stacks) sim_stacks = static_cast<unsigned char *>(mmap(0, (size_t)sim_max_threads * sim_stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 
   sim_fault = &launch->fault;
   if (sigsetjmp(launch->fault.out, 0) == 0) {
@@ -252,7 +254,6 @@ static void *sim_thread(void *p) {
   }
   sim_fault = 0;
   munmap(memory, room + 2 * page);
-  munmap(sim_stacks, (size_t)sim_threads * sim_stack);
   stack.ss_flags = SS_DISABLE;
   sigaltstack(&stack, 0);
   return 0;
