@@ -64,9 +64,15 @@ func compare(a, b uint64) int {
 	return 0
 }
 
+// fill sets all bytes of b to v. It copies what is filled already, which is many
+// times as fast as a loop over the bytes, above all under the race detector.
 func fill(b []byte, v byte) {
-	for i := range b {
-		b[i] = v
+	if len(b) == 0 {
+		return
+	}
+	b[0] = v
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 
