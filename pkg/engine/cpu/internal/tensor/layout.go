@@ -8,6 +8,7 @@ const RegionAlign = kernel.CacheLine / 4
 // Layout is the order of a tensor's elements in memory.
 type Layout uint8
 
+// The layouts; see package cpu.
 const (
 	VectorLayout     Layout = iota // [n], padded to a multiple of eight
 	ActivationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
