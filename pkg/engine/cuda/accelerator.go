@@ -47,7 +47,7 @@ func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	if x.low != device.F16 {
 		return s, false
 	}
-	return engine.LossScale{Scale: float64(x.after.LossScale), GoodSteps: int(x.after.GoodSteps), Skipped: int(x.after.Skipped)}, true
+	return engine.LossScale{Scale: float64(x.last.control.LossScale), GoodSteps: int(x.last.control.GoodSteps), Skipped: int(x.last.control.Skipped)}, true
 }
 
 // SetLossScale sets what LossScale gave. The scale must be a power of two, so that
@@ -61,12 +61,12 @@ func (x *executable) SetLossScale(s engine.LossScale) error {
 		return fmt.Errorf("set loss scale: %+v cannot be: the scale must be a power of two, the rest not negative", s)
 	}
 	err := x.do(func() error {
-		c := x.after
+		c := x.last.control
 		c.LossScale, c.GoodSteps, c.Skipped, c.FoundInf = float32(s.Scale), int32(s.GoodSteps), int32(s.Skipped), 0
-		if err := x.gpu.write(x.control.ptr, c.Bytes()); err != nil {
+		if err := x.gpu.write(x.memory.control.ptr, c.Bytes()); err != nil {
 			return err
 		}
-		x.after, x.scale = c, s.Scale
+		x.last.control, x.last.scale = c, s.Scale
 		return nil
 	})
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 )
 
 // address is where a tensor lies.
-func (x *executable) address(id int) driver.Ptr { return x.places[id].at(x.bases) }
+func (x *executable) address(id int) driver.Ptr {
+	return x.memory.locations[id].address(x.memory.bases)
+}
 
 // pointer is the address as our kernels take it; 0 for an absent tensor.
 func (x *executable) pointer(id int) kernels.Pointer {
@@ -26,11 +28,11 @@ func (x *executable) feature(id int) kernels.Map {
 	if id < 0 {
 		return kernels.Map{}
 	}
-	return kernels.Map{Data: x.pointer(id), Pitch: x.places[id].pitch}
+	return kernels.Map{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
 }
 
 // typ is a tensor's element type as our kernels name it.
-func (x *executable) typ(id int) kernels.Type { return number.KernelType(x.places[id].typ) }
+func (x *executable) typ(id int) kernels.Type { return number.KernelType(x.memory.locations[id].typ) }
 
 // compile readies everything but the convolutions of one task.
 func (x *executable) compile(t task) ([]command, error) {
@@ -84,14 +86,14 @@ func (x *executable) launches(t task) ([]command, error) {
 	case opHead, opHeadBackwardData, opHeadBackwardWeights:
 		return g.calls(x.head(t))
 	case opBias:
-		y := x.places[t.out[0]]
+		y := x.memory.locations[t.out[0]]
 		b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.in[0]), Y: x.feature(t.out[0]), Bias: x.pointer(t.in[1]), ReLU: t.attr.ReLU}
 		return g.calls(b.Launches(x.typ(t.out[0])))
 	case plan.OpBiasBackward:
-		dy := x.places[t.in[0]]
+		dy := x.memory.locations[t.in[0]]
 		b := kernels.BiasGrad{
 			Rows: dy.pixels(), Channels: dy.padded(), DY: x.feature(t.in[0]), Y: x.feature(t.in[1]), DX: x.feature(t.out[1]),
-			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.scratch.ptr),
+			DBias: x.pointer(t.out[0]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		}
 		return g.calls(b.Launches(x.typ(t.in[0])))
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward:
@@ -99,17 +101,17 @@ func (x *executable) launches(t task) ([]command, error) {
 	case opCopy:
 		return x.copyChannels(t)
 	case opClear:
-		return []command{&clearCall{x.address(t.out[0]), int64(x.places[t.out[0]].bytes())}}, nil
+		return []command{&clearCall{x.address(t.out[0]), int64(x.memory.locations[t.out[0]].bytes())}}, nil
 	}
 	return nil, fmt.Errorf("operation %q is not known to this engine", t.op)
 }
 
 // elementwise are the operations on each element alone.
 func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
-	y := x.places[t.out[0]]
+	y := x.memory.locations[t.out[0]]
 	for _, id := range t.in {
-		if x.places[id].form != y.form || x.places[id].typ != y.typ {
-			return nil, fmt.Errorf("a %s of %s and one of %s", y.form, x.places[id].typ, y.typ)
+		if x.memory.locations[id].form != y.form || x.memory.locations[id].typ != y.typ {
+			return nil, fmt.Errorf("a %s of %s and one of %s", y.form, x.memory.locations[id].typ, y.typ)
 		}
 	}
 	e := kernels.Elementwise{
@@ -139,12 +141,12 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 
 // normOf is the batch norm that a task is.
 func (x *executable) normOf(t task) kernels.BatchNorm {
-	in := x.places[t.in[0]]
+	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNorm{
 		Rows: in.pixels(), Channels: in.padded(),
 		X: x.feature(t.in[0]), Y: x.feature(t.out[0]),
 		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
-		Partial: kernels.Pointer(x.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
+		Partial: kernels.Pointer(x.memory.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
 	}
 	switch {
 	case t.attr.Saved:
@@ -158,7 +160,7 @@ func (x *executable) normOf(t task) kernels.BatchNorm {
 func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
 	b := x.normOf(t)
 	switch {
-	case t.prologue != nil && t.prologue.on:
+	case t.prologue != nil && t.prologue.applied:
 		return x.scaleShift(t, b)
 	case t.given, t.attr.Saved:
 		return b.Apply(x.typ(t.in[0]))
@@ -178,21 +180,21 @@ func (x *executable) scaleShift(t task, b kernels.BatchNorm) ([]kernels.Launch, 
 	return append(first, last...), err
 }
 
-// ending is what our kernels do behind a convolution that cuDNN does alone: its bias, what
+// epilogue is what our kernels do behind a convolution that cuDNN does alone: its bias, what
 // is added to its result, ReLU; nothing where a task has none of them.
-func (x *executable) ending(t task) (v variant, err error) {
+func (x *executable) epilogue(t task) (v variant, err error) {
 	biased := t.convolutional() && len(t.in) == 3
 	if !biased && t.acc < 0 {
 		return v, nil
 	}
-	y := x.places[t.out[0]]
+	y := x.memory.locations[t.out[0]]
 	b := kernels.Bias{Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Add: x.feature(t.acc), Y: x.feature(t.out[0]), ReLU: t.attr.ReLU}
 	v.behind = float64(2 * y.bytes())
 	if biased {
 		b.Bias = x.pointer(t.in[2])
 	}
 	if t.acc >= 0 {
-		v.behind += float64(x.places[t.acc].bytes())
+		v.behind += float64(x.memory.locations[t.acc].bytes())
 	}
 	v.after, err = x.gpu.calls(b.Launches(x.typ(t.out[0])))
 	return v, err
@@ -201,10 +203,10 @@ func (x *executable) ending(t task) (v variant, err error) {
 // statisticsOf is the first half of the batch norm behind a convolution that leaves its
 // statistics.
 func (x *executable) statisticsOf(t task) kernels.BatchNorm {
-	y, s := x.places[t.out[0]], t.stats
+	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
 		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.scratch.ptr),
+		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		Epsilon: s.epsilon, Momentum: s.momentum,
 	}
 }
@@ -217,30 +219,30 @@ func (x *executable) summed(t task, sums bool) (v variant, err error) {
 		v.after, err = x.gpu.calls(b.StatisticsOfSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
 		return v, err
 	}
-	v.behind = float64(x.places[t.out[0]].bytes())
+	v.behind = float64(x.memory.locations[t.out[0]].bytes())
 	v.after, err = x.gpu.calls(b.Statistics(x.typ(t.out[0])))
 	return v, err
 }
 
 // normGrad is the gradient of the batch norm in front of a data gradient t, for its sums.
 func (x *executable) normGrad(t task) kernels.BatchNormGrad {
-	in, s := x.places[t.sums.x], t.sums
+	in, s := x.memory.locations[t.sums.x], t.sums
 	return kernels.BatchNormGrad{
 		Rows: in.pixels(), Channels: in.padded(), X: x.feature(s.x), DY: x.feature(t.out[0]), Mask: kernels.MaskRecompute,
 		Gamma: x.pointer(s.gamma), Beta: x.pointer(s.beta), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.scratch.ptr),
+		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 }
 
 // normGradOf is the gradient of a batch norm that a task is.
 func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
-	in := x.places[t.in[0]]
+	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNormGrad{
 		Rows: in.pixels(), Channels: in.padded(),
 		X: x.feature(t.in[0]), Gamma: x.pointer(t.in[1]), Mean: x.pointer(t.in[2]), InvStd: x.pointer(t.in[3]),
 		DY: x.feature(t.in[4]), Y: x.feature(t.in[5]), Beta: x.pointer(t.in[6]),
 		DX: x.feature(t.out[0]), DGamma: x.pointer(t.out[1]), DBeta: x.pointer(t.out[2]), Acc: x.feature(t.acc),
-		Partial: kernels.Pointer(x.scratch.ptr),
+		Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 	switch {
 	case t.attr.ReLU && t.in[5] >= 0:
@@ -256,7 +258,7 @@ func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
 
 // pool is the geometry of a pooling from in to out.
 func (x *executable) pool(t task, in, out int) kernels.Pool {
-	big, small := x.places[in], x.places[out]
+	big, small := x.memory.locations[in], x.memory.locations[out]
 	return kernels.Pool{
 		Batch: big.rows(), Channels: big.padded(), In: volume(big.spatial(), 1), Out: volume(small.spatial(), 1),
 		Kernel: volume(t.attr.Kernel, 1), Stride: volume(t.attr.Stride, 1), Pad: volume(t.attr.Pad, 0),
@@ -273,23 +275,23 @@ func volume(s []int, fill int) [3]int {
 
 // lossOf are the operands of a loss of one element each, and of its gradient.
 func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
-	z := x.places[t.in[0]]
+	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
 		return b, 0, errors.New("the target is computed by the network: this engine takes it as an input")
 	}
 	b = kernels.BCE{
 		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
-		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.scratch.ptr),
+		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 	if len(t.in) == 2 {
 		b.Loss = x.pointer(t.out[0])
 		return b, number.KernelType(z.typ), nil
 	}
-	dz := x.places[t.out[0]]
+	dz := x.memory.locations[t.out[0]]
 	if dz.typ != z.typ {
 		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
 	}
-	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.control.ptr), x.pointer(t.out[0]), dz.pitch
+	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.pointer(t.out[0]), dz.pitch
 	return b, number.KernelType(z.typ), nil
 }
 
@@ -318,7 +320,7 @@ func (x *executable) absolute(t task) ([]kernels.Launch, error) {
 
 func (x *executable) dice(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOf(t)
-	d := kernels.DiceBCE{BCE: b, Points: x.places[t.in[0]].points(), Weight: t.attr.DiceWeight}
+	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].points(), Weight: t.attr.DiceWeight}
 	switch {
 	case err != nil:
 		return nil, err
@@ -330,7 +332,7 @@ func (x *executable) dice(t task) ([]kernels.Launch, error) {
 
 // pad puts zeros around a map, or takes them off the gradient of that.
 func (x *executable) pad(t task) ([]kernels.Launch, error) {
-	in, out := x.places[t.in[0]], x.places[t.out[0]]
+	in, out := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
 		return nil, fmt.Errorf("a %s of %s to a %s of %s", in.form, in.typ, out.form, out.typ)
 	}
@@ -366,7 +368,7 @@ func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
 	if t.op == plan.OpGlobalAvgPoolBackward {
 		big, small = small, big
 	}
-	p := kernels.GlobalAvgPool{Batch: x.places[big].rows(), Points: x.places[big].points(), Channels: x.places[big].padded()}
+	p := kernels.GlobalAvgPool{Batch: x.memory.locations[big].rows(), Points: x.memory.locations[big].points(), Channels: x.memory.locations[big].padded()}
 	if t.op == plan.OpGlobalAvgPool {
 		p.X, p.Y = x.feature(big), x.feature(small)
 		return p.Forward(x.typ(big))
@@ -379,14 +381,14 @@ func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
 // rows of another one; what is no map, or has one point a sample on both sides, is
 // copied as it lies.
 func (x *executable) reshape(t task) ([]command, error) {
-	src, dst := x.places[t.in[0]], x.places[t.out[0]]
+	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
 			return nil, fmt.Errorf("a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
 		return []command{&copyCall{x.address(t.out[0]), x.address(t.in[0]), int64(dst.bytes())}}, nil
 	}
-	planar := kernels.Pointer(x.scratch.ptr)
+	planar := kernels.Pointer(x.memory.scratch.ptr)
 	out, err := x.gpu.calls(kernels.Transpose{
 		Batch: src.rows(), Channels: src.channels(), Spatial: src.points(), Padded: src.padded(), Planar: planar, Rows: x.pointer(t.in[0]), Pitch: src.pitch,
 	}.ToPlanar(number.KernelType(src.typ)))
@@ -406,9 +408,9 @@ func (x *executable) master(id int) kernels.Pointer {
 }
 
 func (x *executable) head(t task) ([]kernels.Launch, error) {
-	h := kernels.Head{Partial: kernels.Pointer(x.scratch.ptr)}
+	h := kernels.Head{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
-		h.Rows, h.Channels = x.places[id].pixels(), x.places[id].padded()
+		h.Rows, h.Channels = x.memory.locations[id].pixels(), x.memory.locations[id].padded()
 	}
 	switch t.op {
 	case opHead:
@@ -430,7 +432,7 @@ func (x *executable) head(t task) ([]kernels.Launch, error) {
 
 // copyChannels copies a part of a concatenation, or of a slice.
 func (x *executable) copyChannels(t task) ([]command, error) {
-	src, dst := x.places[t.in[0]], x.places[t.out[0]]
+	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm {
 		// A gradient that is copied whole.
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
@@ -455,17 +457,19 @@ func (x *executable) copyChannels(t task) ([]command, error) {
 
 // scratchFor is the scratch memory, in bytes, that a task needs while it runs.
 func (x *executable) scratchFor(t task) int {
-	rows := func(id int) int { return 4 * kernels.PartialFloats(x.places[id].pixels(), x.places[id].padded()) }
+	rows := func(id int) int {
+		return 4 * kernels.PartialFloats(x.memory.locations[id].pixels(), x.memory.locations[id].padded())
+	}
 	switch t.op {
 	case plan.OpBatchNorm, plan.OpBatchNormBackward, plan.OpBiasBackward, opHeadBackwardWeights:
 		return rows(t.in[0])
 	case plan.OpBCEWithLogits, plan.OpL1, plan.OpSoftmaxCrossEntropy:
 		return 4 * kernels.LossPartialFloats
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
-		z := x.places[t.in[0]]
+		z := x.memory.locations[t.in[0]]
 		return 4 * kernels.DicePartialFloats(z.pixels(), z.points(), z.channels())
 	case plan.OpReshape:
-		return 4 * elements(x.places[t.in[0]].shape)
+		return 4 * elements(x.memory.locations[t.in[0]].shape)
 	}
 	if c, ok := x.asConvolution(t); ok {
 		n := c.scratch()

@@ -137,16 +137,16 @@ func TestOperandsWithGaps(t *testing.T) {
 				t.Fatalf("loaded a %T", x)
 			}
 			copies, gaps := 0, 0
-			for i, pick := range e.picks {
+			for i, pick := range e.schedule.picks {
 				if conv, ok := e.asConvolution(e.tasks[i]); ok && conv.gaps() > 0 {
 					gaps++
 				}
-				if e.packed.ptr != 0 && pick.copies(e.packed.ptr, e.packed.bytes) {
+				if e.memory.packed.ptr != 0 && pick.copies(e.memory.packed.ptr, e.memory.packed.bytes) {
 					copies++
 				}
 			}
-			if (gaps > 0) != c.inPlace || (copies > 0) != c.copies || copies > gaps || (e.packed.ptr != 0) != c.copies {
-				t.Errorf("%d convolutions with gaps, %d with copies, memory for these at %#x", gaps, copies, uint64(e.packed.ptr))
+			if (gaps > 0) != c.inPlace || (copies > 0) != c.copies || copies > gaps || (e.memory.packed.ptr != 0) != c.copies {
+				t.Errorf("%d convolutions with gaps, %d with copies, memory for these at %#x", gaps, copies, uint64(e.memory.packed.ptr))
 			}
 			for _, q := range p.Params {
 				a, err1 := x.Gradient(q.Name)

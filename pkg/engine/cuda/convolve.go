@@ -50,7 +50,7 @@ const (
 // smaller, w [channels of y, channels of x, window…].
 type convolution struct {
 	relation    relation
-	x, w, y     place
+	x, w, y     location
 	px, pw, py  driver.Ptr
 	stride, pad []int64
 	extra       string // what is done with the result, for the tuning cache: " bias add relu", " statistics"
@@ -92,7 +92,7 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 	}
 	if t.acc >= 0 {
 		extra += " add"
-		if p := x.places[t.acc]; p.pitch != p.padded() {
+		if p := x.memory.locations[t.acc]; p.pitch != p.padded() {
 			extra += fmt.Sprint("/", p.pitch)
 		}
 	}
@@ -107,7 +107,7 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 	}
 	return convolution{
 		relation: r, extra: extra,
-		x: x.places[ids[0]], w: x.places[ids[1]], y: x.places[ids[2]],
+		x: x.memory.locations[ids[0]], w: x.memory.locations[ids[1]], y: x.memory.locations[ids[2]],
 		px: x.address(ids[0]), pw: x.address(ids[1]), py: x.address(ids[2]),
 		stride: wide(stride), pad: wide(pad),
 	}, true
@@ -124,7 +124,7 @@ func wide(v []int) []int64 {
 
 // tensor describes a place to cuDNN: dimensions N, C, spatial… (1, 1 where there are
 // none); strides channels-last, with the place's pitch.
-func (p place) tensor(id int64) cudnn.Tensor {
+func (p location) tensor(id int64) cudnn.Tensor {
 	spatial := p.spatial()
 	if len(spatial) == 0 {
 		spatial = []int{1, 1}
@@ -160,7 +160,7 @@ func (c convolution) key(tf32 bool) string {
 	if c.x.typ == device.F32 && tf32 {
 		mode = " tf32"
 	}
-	at := func(p place) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
+	at := func(p location) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
 	return fmt.Sprint(c.relation, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
 
@@ -189,7 +189,7 @@ func (t traffic) bytes() float64 { return t.graph + t.behind }
 // fast engine for them.
 func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	list, err := x.direct(t, c)
-	if err != nil || x.packed.ptr == 0 || c.gaps() == 0 {
+	if err != nil || x.memory.packed.ptr == 0 || c.gaps() == 0 {
 		return list, err
 	}
 	whole, before, after, err := x.withoutGaps(c)
@@ -201,8 +201,8 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	if c.relation == filterGrad {
 		packed, err = x.direct(t, whole)
 	} else {
-		end, endErr := x.ending(t)
-		packed, err = []variant{x.alone(whole).then(variant{after: after}).then(end)}, endErr
+		end, endErr := x.epilogue(t)
+		packed, err = []variant{x.unfused(whole).then(variant{after: after}).then(end)}, endErr
 		switch {
 		case err != nil:
 		case t.sums != nil:
@@ -237,7 +237,7 @@ func (c *convolution) gapped() (list []gapped) {
 
 // gapped is an operand of a convolution that has gaps.
 type gapped struct {
-	place   *place
+	place   *location
 	ptr     *driver.Ptr
 	written bool
 }
@@ -252,7 +252,7 @@ func (c convolution) gaps() (bytes int) {
 
 // withoutGaps returns c with operands that lie in x.packed, and the copies before and after.
 func (x *executable) withoutGaps(c convolution) (whole convolution, before, after []command, err error) {
-	at := x.packed.ptr
+	at := x.memory.packed.ptr
 	for _, o := range c.gapped() {
 		p := *o.place
 		copied := kernels.CopyChannels{Rows: p.pixels(), Channels: p.padded(), Src: kernels.Pointer(*o.ptr), Dst: kernels.Pointer(at), SrcPitch: p.pitch, DstPitch: p.padded()}
@@ -286,8 +286,8 @@ func (x *executable) direct(t task, c convolution) ([]variant, error) {
 	case t.sums != nil:
 		return x.sumVariants(t, c)
 	}
-	direct := x.alone(c)
-	end, err := x.ending(t)
+	direct := x.unfused(c)
+	end, err := x.epilogue(t)
 	if err != nil {
 		return nil, err
 	}
@@ -316,8 +316,8 @@ func (x *executable) direct(t task, c convolution) ([]variant, error) {
 	return append(list, graph), nil
 }
 
-// alone is c by itself.
-func (x *executable) alone(c convolution) variant {
+// unfused is c by itself.
+func (x *executable) unfused(c convolution) variant {
 	return variant{
 		ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
 		traffic: traffic{graph: c.bytes()},
@@ -350,7 +350,7 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 	cast := v
 	cast.ops = slices.Clone(v.ops)
 	cast.pointers = maps.Clone(v.pointers)
-	cast.pointers[idW] = x.scratch.ptr
+	cast.pointers[idW] = x.memory.scratch.ptr
 	last := len(cast.ops) - 1
 	op, ok := cast.ops[last].(cudnn.ConvBackwardFilter)
 	if !ok {
@@ -359,7 +359,7 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 	op.DW = low.w.tensor(idW)
 	cast.ops[last] = op
 	var err error
-	cast.after, err = x.gpu.calls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+	cast.after, err = x.gpu.calls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
 	cast.graph += float64(low.w.bytes() - c.w.bytes())
 	cast.behind = float64(low.w.bytes() + c.w.bytes())
 	return []variant{direct, cast}, err
@@ -369,7 +369,7 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 // norm in front.
 func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
 	s := t.sums
-	direct, fused := x.alone(c), x.alone(c)
+	direct, fused := x.unfused(c), x.unfused(c)
 	var err error
 	direct.after, err = x.gpu.calls(x.normGrad(t).Reduce(number.KernelType(c.x.typ)))
 	direct.behind = float64(2 * c.x.bytes())
@@ -386,7 +386,7 @@ func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
 }
 
 // result is the place that a convolution writes.
-func (c convolution) result() place {
+func (c convolution) result() location {
 	switch c.relation {
 	case dataGrad:
 		return c.x
@@ -418,7 +418,7 @@ func vector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 // withEpilogue is c with a bias a channel of its result, another map added to that, and
 // ReLU, as far as t has them: what is in between stays in registers, in fp32.
 func (x *executable) withEpilogue(t task, c convolution) variant {
-	v := x.alone(c)
+	v := x.unfused(c)
 	result := c.result().tensor(c.resultID())
 	raw := within(result, idRaw, cudnn.Float32)
 	switch op := c.op().(type) {
@@ -435,9 +435,9 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 		v.pointers[idBias] = x.address(t.in[2])
 	}
 	if t.acc >= 0 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.places[t.acc].tensor(idAdd), Y: within(result, idAdded, cudnn.Float32)})
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].tensor(idAdd), Y: within(result, idAdded, cudnn.Float32)})
 		v.pointers[idAdd] = x.address(t.acc)
-		v.graph += float64(x.places[t.acc].bytes())
+		v.graph += float64(x.memory.locations[t.acc].bytes())
 	}
 	if t.attr.ReLU {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseReLU})
@@ -518,7 +518,7 @@ func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
 		op.X = read
 		v := variant{ops: append(front, op), pointers: x.sumsAt(t, pointers), traffic: traffic{graph: c.bytes()}}
 		v.ops, v.pointers[idW] = c.withSums(v.ops), c.pw
-		end, err := x.ending(t)
+		end, err := x.epilogue(t)
 		if err != nil {
 			return nil, err
 		}

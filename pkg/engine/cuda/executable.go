@@ -19,48 +19,84 @@ type executable struct {
 	gpu     *gpu
 	program *plan.Program
 	lowered
-	low    device.Type
-	store  *store
-	places []place // by tensor
-	bases  [noSpace]driver.Ptr
+	low   device.Type // of activations
+	store *store
 
-	arena, fixed, grads, scratch, workspace, control, backup, staging block
-	hold                                                              block // see timeOf; none but while tuning
-	packed                                                            block // see reservePacked; none where no convolution uses it
-
-	held                               *resident // the training set, where it lies on the GPU
-	heldImage, heldTarget, heldSamples block
-
-	gradAt  map[string]region // by parameter
-	buckets []bucket
-	lossAt  int // element of grads that holds the loss
-	runs    segments
-	layers  kernels.Layers // of runs, in norms
-	norms   block          // none before a rule takes some
-	meet    meetings       // of workers, in synchronised batch norms
-	sums    block          // of the gradients of an update's batches before the last; none before there are several
-	mirror  pinned         // grads on the host, for exchanges there
-
-	inputs  []*input
-	ahead   func() map[string][]float32
-	steps   [][]command    // by task
-	forward int            // tasks of the forward pass
-	picks   map[int]chosen // by task: the convolutions' algorithms
-	packs   []*cudnn.Pack
-	plays   map[playKey]*play
+	memory   memory
+	schedule schedule
+	exchange exchange
+	update   updateLayout
+	data     inputFeed
+	profile  stepTimes
+	last     lastStep
 
 	notices []string // of Load, see Notices
+	closed  bool
+}
 
-	begin, middle, third, end driver.Event // between the parts of a step
-	fork, join, fed           driver.Event
-	hostControl, result       pinned
+// memory is the memory of an executable, but for the store's, and where tensors are in it.
+type memory struct {
+	locations []location // by tensor
+	bases     [noSpace]driver.Ptr
 
-	loss   float64
-	after  kernels.Control // as the last step left it
-	scale  float64         // of the loss in the last step's gradients
-	clip   float64         // what the last step's update multiplied them by
-	shares [3]float64      // of forward, backward and optimiser in a step, as last measured
-	closed bool
+	arena, fixed, grads, scratch, workspace, control, backup, staging block
+
+	cacheFlush block // cleared before what is timed, see timeOf; freed after tuning
+	packed     block // see reservePacked; not allocated if no convolution uses it
+
+	hostControl, result pinned
+}
+
+// schedule is what the steps of an executable run.
+type schedule struct {
+	commands [][]command    // by task
+	forward  int            // number of tasks of the forward pass
+	picks    map[int]chosen // the convolutions' plans, by task
+	packs    []*cudnn.Pack
+	replays  map[replayKey]*replay
+}
+
+// exchange is what an executable has for the exchange of gradients and statistics between
+// workers, and for adding up the gradients of several batches.
+type exchange struct {
+	gradAt     map[string]region // by parameter
+	buckets    []bucket
+	lossAt     int       // element of grads that holds the loss
+	norms      normSyncs // of synchronized batch norms
+	sums       block     // gradients of an update's batches before the last; allocated for the first such update
+	hostGrads  pinned    // grads on the host, for exchanges there
+	fork, join driver.Event
+}
+
+// updateLayout is what the optimizer's kernels need of the layout of parameters.
+type updateLayout struct {
+	segments segments
+	layers   kernels.Layers // of segments, in norms
+	norms    block          // allocated for the first rule that needs norms
+}
+
+// inputFeed is where the inputs of an executable come from.
+type inputFeed struct {
+	inputs []*input
+	ahead  func() map[string][]float32 // see Ahead
+	fed    driver.Event                // recorded after the copies of a step's inputs
+
+	dataset                  *resident // the training set on the GPU, or nil
+	images, targets, samples block     // its memory
+}
+
+// stepTimes measures the parts of a step.
+type stepTimes struct {
+	begin, forwardEnd, backwardEnd, end driver.Event
+	shares                              [3]float64 // of forward, backward and optimizer in a step, as last measured
+}
+
+// lastStep is what the last step left on the host.
+type lastStep struct {
+	loss    float64
+	control kernels.Control
+	scale   float64 // of the loss in the step's gradients
+	clip    float64 // what the update multiplied the gradients by
 }
 
 // bucket is a part of the flat gradients that is reduced at once.
@@ -88,7 +124,7 @@ func (x *executable) do(f func() error) error {
 func (x *executable) Program() *plan.Program { return x.program }
 
 // Loss is the loss of the last Step.
-func (x *executable) Loss() float64 { return x.loss }
+func (x *executable) Loss() float64 { return x.last.loss }
 
 // Output copies an output of the last Step to dst, in logical order.
 func (x *executable) Output(name string, dst []float32) error {
@@ -101,7 +137,7 @@ func (x *executable) Output(name string, dst []float32) error {
 			if len(dst) != t.Elements() {
 				return fmt.Errorf("room for %d values, shape %v has %d", len(dst), t.Shape, t.Elements())
 			}
-			p := x.places[id]
+			p := x.memory.locations[id]
 			data, err := x.gpu.read(x.address(id), int64(p.bytes()))
 			if err != nil {
 				return err
@@ -123,7 +159,7 @@ func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 // MemoryBytes is what the executable holds on the GPU, the parameters, states
 // and slots that it may share included.
 func (x *executable) MemoryBytes() int64 {
-	n := x.store.bytes() + x.workspace.bytes + x.packed.bytes
+	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.packed.bytes
 	for _, b := range x.blocks() {
 		n += b.bytes
 	}
@@ -149,17 +185,17 @@ func (x *executable) close() error {
 		return nil
 	}
 	errs := []error{g.synchronize()}
-	for _, p := range x.plays {
+	for _, p := range x.schedule.replays {
 		errs = append(errs, p.close(g))
 	}
-	for _, p := range x.packs {
+	for _, p := range x.schedule.packs {
 		errs = append(errs, p.Close())
 	}
-	for _, c := range x.picks {
+	for _, c := range x.schedule.picks {
 		errs = append(errs, c.plan.Close())
 	}
-	events := []driver.Event{x.begin, x.middle, x.third, x.end, x.fork, x.join, x.fed}
-	for _, b := range x.buckets {
+	events := []driver.Event{x.profile.begin, x.profile.forwardEnd, x.profile.backwardEnd, x.profile.end, x.exchange.fork, x.exchange.join, x.data.fed}
+	for _, b := range x.exchange.buckets {
 		events = append(events, b.sent, b.filled)
 	}
 	for _, e := range events {
@@ -167,16 +203,16 @@ func (x *executable) close() error {
 			errs = append(errs, g.driver.EventDestroy(e))
 		}
 	}
-	if x.held != nil {
-		errs = append(errs, g.unpin(x.held.host))
+	if x.data.dataset != nil {
+		errs = append(errs, g.unpin(x.data.dataset.host))
 	}
-	for _, p := range []pinned{x.hostControl, x.result, x.mirror, x.meet.host} {
+	for _, p := range []pinned{x.memory.hostControl, x.memory.result, x.exchange.hostGrads, x.exchange.norms.host} {
 		errs = append(errs, g.unpin(p))
 	}
-	for _, in := range x.inputs {
-		errs = append(errs, g.unpin(in.ways[0].host), g.unpin(in.ways[1].host))
+	for _, in := range x.data.inputs {
+		errs = append(errs, g.unpin(in.buffers[0].host), g.unpin(in.buffers[1].host))
 	}
-	for _, b := range append(x.blocks(), &x.workspace, &x.hold, &x.packed) {
+	for _, b := range append(x.blocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.packed) {
 		errs = append(errs, g.free(*b))
 		*b = block{}
 	}

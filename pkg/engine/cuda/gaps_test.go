@@ -57,19 +57,19 @@ func TestGapsBetweenNorms(t *testing.T) {
 				o := gpuOptions("fp16")
 				o.ConcatInPlace = inPlace
 				x := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Gaps: gaps}), o), g, p)
-				if x.folded() == 0 {
+				if x.appliedNorms() == 0 {
 					t.Errorf("none of %d batch norms is part of its convolutions", len(x.prologues))
 				}
 				for _, site := range x.prologues {
 					for _, r := range site.readers {
 						conv, _ := x.asConvolution(x.tasks[r])
-						if in := x.places[site.x]; conv.gaps() > 0 || in.pitch != in.padded() {
+						if in := x.memory.locations[site.x]; conv.gaps() > 0 || in.pitch != in.padded() {
 							t.Errorf("%s %q computes %q as it reads, on a map with gaps", x.tasks[r].op, x.tasks[r].name, x.tasks[site.norm].name)
 						}
 					}
 				}
 				statistics, sums, copies := 0, 0, 0
-				for i, pick := range x.picks {
+				for i, pick := range x.schedule.picks {
 					conv, _ := x.asConvolution(x.tasks[i])
 					if conv.gaps() == 0 {
 						continue
@@ -80,7 +80,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 					if x.tasks[i].sums != nil {
 						sums++
 					}
-					if x.packed.ptr != 0 && pick.copies(x.packed.ptr, x.packed.bytes) {
+					if x.memory.packed.ptr != 0 && pick.copies(x.memory.packed.ptr, x.memory.packed.bytes) {
 						copies++
 					}
 				}

@@ -58,9 +58,9 @@ func TestCalls(t *testing.T) {
 				}
 			}
 			for name, b := range map[string]block{
-				"arena": x.arena, "inputs": x.fixed, "gradients": x.grads, "scratch": x.scratch, "workspace": x.workspace,
-				"control": x.control, "backup": x.backup, "staging": x.staging,
-				"images": x.heldImage, "masks": x.heldTarget, "samples": x.heldSamples, "statistics": x.meet.vector, "sums": x.meet.room, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
+				"arena": x.memory.arena, "inputs": x.memory.fixed, "gradients": x.memory.grads, "scratch": x.memory.scratch, "workspace": x.memory.workspace,
+				"control": x.memory.control, "backup": x.memory.backup, "staging": x.memory.staging,
+				"images": x.data.images, "masks": x.data.targets, "samples": x.data.samples, "statistics": x.exchange.norms.vector, "sums": x.exchange.norms.partial, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
 			} {
 				if b.ptr != 0 {
 					m.Name(b.ptr, name)

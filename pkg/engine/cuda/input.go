@@ -17,13 +17,13 @@ import (
 // step's values can come while a step reads the present ones.
 type input struct {
 	id      int
-	ways    [2]way
-	now     int // the way of the next step
+	buffers [2]buffer
+	next    int // the way of the next step
 	classes int // whose indexes it holds; 0: none
 }
 
-// way is memory on both sides.
-type way struct {
+// buffer is memory on both sides.
+type buffer struct {
 	host pinned
 	gpu  driver.Ptr
 }
@@ -42,24 +42,24 @@ func (x *executable) stagingBytes() int64 {
 
 // prepareInputs readies the ways in.
 func (x *executable) prepareInputs() error {
-	at := x.staging.ptr
+	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
 		in := &input{id: id, classes: x.program.Classes(id)}
-		for i := range in.ways {
+		for i := range in.buffers {
 			host, err := x.gpu.pin(int64(x.inputBytes(id)))
 			if err != nil {
 				return err
 			}
-			in.ways[i] = way{host, at}
+			in.buffers[i] = buffer{host, at}
 			at = at.Add(int64(roundUp(x.inputBytes(id), alignment)))
 		}
-		x.inputs = append(x.inputs, in)
+		x.data.inputs = append(x.data.inputs, in)
 	}
 	return nil
 }
 
 // isPlanar says whether logical order is how the tensor lies.
-func (p place) isPlanar() bool {
+func (p location) isPlanar() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.points() == 1))
 }
 
@@ -67,10 +67,10 @@ func (p place) isPlanar() bool {
 // are on.
 func (x *executable) packing() ([]command, error) {
 	var all []command
-	for _, in := range x.inputs {
-		t, p, from := x.program.Tensors[in.id], x.places[in.id], in.ways[in.now].gpu
-		if x.holds() && (in == x.held.image || in == x.held.target) {
-			list, err := x.vary(in)
+	for _, in := range x.data.inputs {
+		t, p, from := x.program.Tensors[in.id], x.memory.locations[in.id], in.buffers[in.next].gpu
+		if x.usesDataset() && (in == x.data.dataset.image || in == x.data.dataset.target) {
+			list, err := x.augment(in)
 			if err != nil {
 				return nil, fmt.Errorf("input %q: %w", t.Name, err)
 			}
@@ -97,17 +97,17 @@ func (x *executable) packing() ([]command, error) {
 	return all, nil
 }
 
-// onWays is a bit for each input that is on its second way.
-func (x *executable) onWays() (bits uint64) {
-	for i, in := range x.inputs {
-		bits |= uint64(in.now) << i
+// nextBuffers is a bit for each input that is on its second way.
+func (x *executable) nextBuffers() (bits uint64) {
+	for i, in := range x.data.inputs {
+		bits |= uint64(in.next) << i
 	}
 	return bits
 }
 
 // input is the one of that name, and its length must be n.
 func (x *executable) input(name string, n int) (*input, error) {
-	for _, in := range x.inputs {
+	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
 			if n != t.Elements() {
 				return nil, fmt.Errorf("%d values for shape %v, which has %d", n, t.Shape, t.Elements())
@@ -130,12 +130,12 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if refused = x.checkClasses(in, v); refused != nil {
 			return refused
 		}
-		x.held.leaves(in)
+		x.data.dataset.setFromHost(in)
 		// The page-locked memory may still be on its way from the last call.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
 			return x.gpu.failed(err)
 		}
-		return x.feed(in, in.now, v)
+		return x.feed(in, in.next, v)
 	})
 	if refused != nil {
 		return refused // says which input already
@@ -159,14 +159,14 @@ func (x *executable) checkClasses(in *input, v []float32) error {
 // must not call the engine.
 func (x *executable) Ahead(next func() map[string][]float32) {
 	_ = x.do(func() error { // a closed executable has no next step
-		x.ahead = next
+		x.data.ahead = next
 		return nil
 	})
 }
 
 // feed sends values on a way.
 func (x *executable) feed(in *input, way int, v []float32) error {
-	g, w := x.gpu, in.ways[way]
+	g, w := x.gpu, in.buffers[way]
 	name := x.program.Tensors[in.id].Name
 	step := g.profile.step + 1
 	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))
@@ -179,11 +179,11 @@ func (x *executable) feed(in *input, way int, v []float32) error {
 
 // feedNext sends what the step after this one will read, while this one runs.
 func (x *executable) feedNext() error {
-	if x.ahead == nil {
+	if x.data.ahead == nil {
 		return nil
 	}
-	values := x.ahead()
-	for _, in := range x.inputs {
+	values := x.data.ahead()
+	for _, in := range x.data.inputs {
 		name := x.program.Tensors[in.id].Name
 		v, ok := values[name]
 		if !ok {
@@ -195,11 +195,11 @@ func (x *executable) feedNext() error {
 		if err := x.checkClasses(in, v); err != nil {
 			return err
 		}
-		x.held.leaves(in)
-		if err := x.feed(in, 1-in.now, v); err != nil {
+		x.data.dataset.setFromHost(in)
+		if err := x.feed(in, 1-in.next, v); err != nil {
 			return err
 		}
-		in.now = 1 - in.now
+		in.next = 1 - in.next
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err != nil {
 		return nil, err
 	}
-	x = &executable{engine: e, gpu: e.gpu, program: p, lowered: l, low: low, gradAt: map[string]region{}, picks: map[int]chosen{}, plays: map[playKey]*play{}}
+	x = &executable{engine: e, gpu: e.gpu, program: p, lowered: l, low: low}
+	x.exchange.gradAt, x.schedule.picks, x.schedule.replays = map[string]region{}, map[int]chosen{}, map[replayKey]*replay{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.close())
@@ -43,8 +44,8 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err := x.shareStore(share); err != nil {
 		return x, err
 	}
-	x.layGradients()
-	x.layActivations()
+	x.layOutGradients()
+	x.layOutActivations()
 	if err := x.allocate(); err != nil {
 		return x, err
 	}
@@ -54,7 +55,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err := x.build(); err != nil {
 		return x, err
 	}
-	if err := x.prepareMeetings(); err != nil {
+	if err := x.prepareNormSync(); err != nil {
 		return x, err
 	}
 	return x, x.gpu.synchronize()
@@ -81,50 +82,50 @@ func (x *executable) shareStore(share engine.Executable) (err error) {
 	return nil
 }
 
-// layGradients places the gradients bucket by bucket in one flat buffer of fp32.
+// layOutGradients places the gradients bucket by bucket in one flat buffer of fp32.
 //
 // Gradients are fp32 whatever the precision: sums over ranks then lose nothing,
 // any number of ranks makes the same rounding, and small gradients of biases and
 // norms do not vanish. Against 16 bits this costs 2 bytes of traffic a parameter
 // and step, and twice the bytes on the wire, as PyTorch's DDP with autocast has.
-func (x *executable) layGradients() {
+func (x *executable) layOutGradients() {
 	p := x.program
 	at := 0
-	x.buckets = make([]bucket, len(p.Buckets))
+	x.exchange.buckets = make([]bucket, len(p.Buckets))
 	for i, b := range p.Buckets {
-		x.buckets[i].offset = at
+		x.exchange.buckets[i].offset = at
 		for _, j := range b.Params {
 			q := p.Params[j]
 			name := p.Tensors[q.Tensor].Name
 			r := region{at, x.layouts[q.Grad]}
-			x.gradAt[name] = r
+			x.exchange.gradAt[name] = r
 			size := roundUp(r.layout.size(), regionAlign)
-			x.runs.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
+			x.update.segments.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
-		x.buckets[i].size = at - x.buckets[i].offset
+		x.exchange.buckets[i].size = at - x.exchange.buckets[i].offset
 	}
 	if len(p.Buckets) > 0 {
 		// The loss travels behind the last bucket: where one rank's is not finite,
 		// the mean is not either, and all ranks leave the update out.
-		x.lossAt = at
+		x.exchange.lossAt = at
 		at += regionAlign
 	}
-	x.grads.bytes = int64(4 * at)
+	x.memory.grads.bytes = int64(4 * at)
 	last := -1
 	for i, t := range x.tasks {
 		for _, id := range t.out {
 			if id >= 0 && id < len(p.Tensors) && p.Tensors[id].Role == plan.Gradient {
 				if b := x.bucketOf(id); b >= 0 {
-					x.buckets[b].ready = max(x.buckets[b].ready, i)
+					x.exchange.buckets[b].ready = max(x.exchange.buckets[b].ready, i)
 				}
 			}
 		}
 	}
-	for i := range x.buckets {
+	for i := range x.exchange.buckets {
 		// Buckets go out in order.
-		x.buckets[i].ready = max(x.buckets[i].ready, last)
-		last = x.buckets[i].ready
+		x.exchange.buckets[i].ready = max(x.exchange.buckets[i].ready, last)
+		last = x.exchange.buckets[i].ready
 	}
 }
 
@@ -138,69 +139,69 @@ func (x *executable) bucketOf(grad int) int {
 	return -1
 }
 
-// layActivations gives every tensor its place.
-func (x *executable) layActivations() {
+// layOutActivations gives every tensor its place.
+func (x *executable) layOutActivations() {
 	p := x.program
 	var arena, fixed int
-	x.places, arena, fixed = spread(p, x.lowered)
-	x.arena.bytes, x.fixed.bytes = int64(arena), int64(fixed)
+	x.memory.locations, arena, fixed = layOutTensors(p, x.lowered)
+	x.memory.arena.bytes, x.memory.fixed.bytes = int64(arena), int64(fixed)
 	put := func(id int, s space, r region) {
-		x.places[id].space, x.places[id].offset = s, r.offset*x.places[id].typ.Size()
+		x.memory.locations[id].space, x.memory.locations[id].offset = s, r.offset*x.memory.locations[id].typ.Size()
 	}
 	for _, q := range p.Params {
 		name := p.Tensors[q.Tensor].Name
 		s := lowSpace
-		if x.places[q.Tensor].typ == device.F32 {
+		if x.memory.locations[q.Tensor].typ == device.F32 {
 			s = masterSpace
 		}
 		put(q.Tensor, s, x.store.paramAt[name])
 		if q.Grad >= 0 {
-			put(q.Grad, gradSpace, x.gradAt[name])
+			put(q.Grad, gradSpace, x.exchange.gradAt[name])
 		}
 	}
 	for _, id := range p.States {
-		x.places[id].typ = device.F32
+		x.memory.locations[id].typ = device.F32
 		put(id, stateSpace, x.store.stateAt[p.Tensors[id].Name])
 	}
 }
 
 // allocate gets the memory, all zero.
 func (x *executable) allocate() error {
-	x.scratch.bytes = alignment
+	x.memory.scratch.bytes = alignment
 	for _, t := range x.tasks {
-		x.scratch.bytes = max(x.scratch.bytes, int64(x.scratchFor(t)))
+		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchFor(t)))
 	}
-	x.control.bytes = kernels.ControlBytes
-	x.backup.bytes = x.store.states.bytes
-	x.staging.bytes = x.stagingBytes()
+	x.memory.control.bytes = kernels.ControlBytes
+	x.memory.backup.bytes = x.store.states.bytes
+	x.memory.staging.bytes = x.stagingBytes()
 	if x.store.users == 0 {
 		x.store.users = 1
 		if err := x.store.allocate(); err != nil {
-			return x.needs(err)
+			return x.explainOutOfMemory(err)
 		}
 	}
 	for _, b := range x.blocks() {
 		if err := x.gpu.allocate(b); err != nil {
-			return x.needs(err)
+			return x.explainOutOfMemory(err)
 		}
 	}
-	x.bases = [noSpace]driver.Ptr{
-		arenaSpace: x.arena.ptr, fixedSpace: x.fixed.ptr, masterSpace: x.store.masters.ptr, lowSpace: x.store.copies.ptr,
-		stateSpace: x.store.states.ptr, gradSpace: x.grads.ptr,
+	x.memory.bases = [noSpace]driver.Ptr{
+		arenaSpace: x.memory.arena.ptr, fixedSpace: x.memory.fixed.ptr, masterSpace: x.store.masters.ptr, lowSpace: x.store.copies.ptr,
+		stateSpace: x.store.states.ptr, gradSpace: x.memory.grads.ptr,
 	}
 	var err error
-	if x.hostControl, err = x.gpu.pin(kernels.ControlHostBytes); err != nil {
+	if x.memory.hostControl, err = x.gpu.pin(kernels.ControlHostBytes); err != nil {
 		return err
 	}
-	if x.result, err = x.gpu.pin(resultBytes); err != nil {
+	if x.memory.result, err = x.gpu.pin(resultBytes); err != nil {
 		return err
 	}
-	for _, e := range []*driver.Event{&x.begin, &x.middle, &x.third, &x.end} {
+	for _, e := range []*driver.Event{&x.profile.begin, &x.profile.forwardEnd, &x.profile.backwardEnd, &x.profile.end} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDefault); err != nil {
 			return x.gpu.failed(err)
 		}
 	}
-	for _, e := range []*driver.Event{&x.fork, &x.join, &x.fed} {
+	for _, e := range []*driver.Event{&x.exchange.fork, &x.exchange.join, &x.data.fed} {
 		if *e, err = x.gpu.driver.EventCreate(driver.EventDisableTiming); err != nil {
 			return x.gpu.failed(err)
 		}
@@ -209,15 +210,15 @@ func (x *executable) allocate() error {
 	if x.low == device.F16 {
 		scale = firstScale
 	}
-	x.after.LossScale, x.scale, x.clip = scale, float64(scale), 1
-	return x.gpu.write(x.control.ptr, x.after.Bytes())
+	x.last.control.LossScale, x.last.scale, x.last.clip = scale, float64(scale), 1
+	return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
 }
 
 // blocks are the executable's own memory.
 func (x *executable) blocks() []*block {
 	return []*block{
-		&x.arena, &x.fixed, &x.grads, &x.scratch, &x.control, &x.backup, &x.staging, &x.heldImage, &x.heldTarget, &x.heldSamples,
-		&x.norms, &x.sums, &x.meet.vector, &x.meet.room,
+		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
+		&x.update.norms, &x.exchange.sums, &x.exchange.norms.vector, &x.exchange.norms.partial,
 	}
 }
 
@@ -231,7 +232,7 @@ func (x *executable) fillConstants() error {
 		for i := range v {
 			v[i] = t.Value
 		}
-		l := x.places[id].layout
+		l := x.memory.locations[id].layout
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
 		if err := x.gpu.write(x.address(id), number.Encode(l.typ, memory)); err != nil {
@@ -244,12 +245,12 @@ func (x *executable) fillConstants() error {
 // build readies every launch, chooses the convolutions' algorithms, and gives
 // these the workspace that the greediest one needs.
 func (x *executable) build() error {
-	if err := x.disturb(); err != nil {
+	if err := x.fillWithNoise(); err != nil {
 		return err
 	}
 	// Statistics that run behind a convolution while it is timed move the running ones,
 	// which other executables may have.
-	if err := x.keepStates(x.backup.ptr, x.store.states.ptr); err != nil {
+	if err := x.copyStates(x.memory.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
 	if err := x.reservePacked(); err != nil {
@@ -261,43 +262,43 @@ func (x *executable) build() error {
 	if err := x.releasePacked(); err != nil {
 		return err
 	}
-	if err := x.keepStates(x.store.states.ptr, x.backup.ptr); err != nil {
+	if err := x.copyStates(x.store.states.ptr, x.memory.backup.ptr); err != nil {
 		return err
 	}
-	if err := x.gpu.free(x.hold); err != nil {
+	if err := x.gpu.free(x.memory.cacheFlush); err != nil {
 		return err
 	}
-	x.hold = block{}
+	x.memory.cacheFlush = block{}
 	workspace := int64(0)
-	for _, c := range x.picks {
+	for _, c := range x.schedule.picks {
 		workspace = max(workspace, c.plan.Workspace)
 	}
 	// What tuning left in the memory is noise: all begins with zeros again.
 	if err := x.clear(); err != nil {
 		return err
 	}
-	if err := x.settle(workspace); err != nil {
-		return x.needs(err)
+	if err := x.resizeWorkspace(workspace); err != nil {
+		return x.explainOutOfMemory(err)
 	}
 	for i, t := range x.tasks {
-		c, ok := x.picks[i]
+		c, ok := x.schedule.picks[i]
 		if !ok {
 			list, err := x.compile(t)
 			if err != nil {
 				return err
 			}
-			x.steps = append(x.steps, x.layer(i, list))
+			x.schedule.commands = append(x.schedule.commands, x.named(i, list))
 			continue
 		}
-		pack, err := x.gpu.cudnn.NewPack(c.pointers, x.workspace.ptr)
+		pack, err := x.gpu.cudnn.NewPack(c.pointers, x.memory.workspace.ptr)
 		if err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
-		x.packs = append(x.packs, pack)
+		x.schedule.packs = append(x.schedule.packs, pack)
 		call := &planCall{string(t.op), c.plan, pack}
-		x.steps = append(x.steps, x.layer(i, c.around(call)))
+		x.schedule.commands = append(x.schedule.commands, x.named(i, c.around(call)))
 	}
-	for x.forward = 0; x.forward < len(x.tasks) && x.tasks[x.forward].kernel < x.program.Forward; x.forward++ {
+	for x.schedule.forward = 0; x.schedule.forward < len(x.tasks) && x.tasks[x.schedule.forward].kernel < x.program.Forward; x.schedule.forward++ {
 	}
 	// A cache that cannot be written costs time at the next start, no more.
 	_ = x.engine.cache.Save()
@@ -309,11 +310,11 @@ func (x *executable) build() error {
 func (x *executable) reservePacked() error {
 	for _, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {
-			x.packed.bytes = max(x.packed.bytes, int64(c.gaps()))
+			x.memory.packed.bytes = max(x.memory.packed.bytes, int64(c.gaps()))
 		}
 	}
-	if err := x.gpu.allocate(&x.packed); err != nil {
-		x.packed = block{}
+	if err := x.gpu.allocate(&x.memory.packed); err != nil {
+		x.memory.packed = block{}
 		if x.gpu.lost != nil {
 			return err
 		}
@@ -323,13 +324,13 @@ func (x *executable) reservePacked() error {
 
 // releasePacked frees the memory of reservePacked unless a chosen variant uses it.
 func (x *executable) releasePacked() error {
-	for i, c := range x.picks {
-		if conv, ok := x.asConvolution(x.tasks[i]); ok && conv.gaps() > 0 && c.copies(x.packed.ptr, x.packed.bytes) {
+	for i, c := range x.schedule.picks {
+		if conv, ok := x.asConvolution(x.tasks[i]); ok && conv.gaps() > 0 && c.copies(x.memory.packed.ptr, x.memory.packed.bytes) {
 			return nil
 		}
 	}
-	p := x.packed
-	x.packed = block{}
+	p := x.memory.packed
+	x.memory.packed = block{}
 	return x.gpu.free(p)
 }
 
@@ -343,12 +344,12 @@ func (v variant) copies(p driver.Ptr, bytes int64) bool {
 	return false
 }
 
-// keepStates copies the states to where they are kept, or back.
-func (x *executable) keepStates(to, from driver.Ptr) error {
-	if x.backup.bytes == 0 {
+// copyStates copies the states to where they are kept, or back.
+func (x *executable) copyStates(to, from driver.Ptr) error {
+	if x.memory.backup.bytes == 0 {
 		return nil
 	}
-	return x.gpu.failed(x.gpu.driver.MemcpyDtoDAsync(to, from, x.backup.bytes, x.gpu.compute))
+	return x.gpu.failed(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
 // chooseAll chooses the algorithm of each convolution by itself, then which batch norms
@@ -363,7 +364,7 @@ func (x *executable) chooseAll() error {
 		if err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
-		x.picks[i] = pick
+		x.schedule.picks[i] = pick
 	}
 	for _, p := range x.prologues {
 		if err := x.decide(p); err != nil {
@@ -373,8 +374,8 @@ func (x *executable) chooseAll() error {
 	return nil
 }
 
-// layer marks commands as a task's.
-func (x *executable) layer(task int, list []command) []command {
+// named marks commands as a task's.
+func (x *executable) named(task int, list []command) []command {
 	out := make([]command, len(list))
 	for i, c := range list {
 		out[i] = &named{c, x.tasks[task].name, task}
@@ -385,13 +386,13 @@ func (x *executable) layer(task int, list []command) []command {
 // noiseBytes is how much noise is made on the host; the rest is copies of it.
 const noiseBytes = 1 << 20
 
-// disturb fills what convolutions read with noise: what one takes depends on its
+// fillWithNoise fills what convolutions read with noise: what one takes depends on its
 // operands' bits, since zeros cost less power. Weights that somebody else has stay.
-func (x *executable) disturb() error {
+func (x *executable) fillWithNoise() error {
 	if x.engine.options.Convolution != "auto" {
 		return nil
 	}
-	for _, b := range x.noisy() {
+	for _, b := range x.noiseBlocks() {
 		if err := x.gpu.noise(b.block, b.typ); err != nil {
 			return err
 		}
@@ -405,9 +406,9 @@ type typed struct {
 	typ device.Type
 }
 
-// noisy is the memory whose contents are of no account while a program is loaded.
-func (x *executable) noisy() []typed {
-	list := []typed{{x.arena, x.low}, {x.fixed, x.low}}
+// noiseBlocks is the memory whose contents are of no account while a program is loaded.
+func (x *executable) noiseBlocks() []typed {
+	list := []typed{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
 	if x.store.users == 1 { // nobody has set or trained these yet
 		list = append(list, typed{x.store.masters, device.F32}, typed{x.store.copies, x.low})
 	}
@@ -442,9 +443,9 @@ func (g *gpu) noise(b block, typ device.Type) error {
 // clear sets what tuning wrote, and what was noise for it, to zero; constants are as they
 // were.
 func (x *executable) clear() error {
-	list := []typed{{block: x.grads}, {block: x.scratch}, {block: x.arena}}
+	list := []typed{{block: x.memory.grads}, {block: x.memory.scratch}, {block: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {
-		list = append(list, x.noisy()...)
+		list = append(list, x.noiseBlocks()...)
 	}
 	for _, b := range list {
 		if b.bytes == 0 {
@@ -457,9 +458,9 @@ func (x *executable) clear() error {
 	return x.fillConstants()
 }
 
-// needs explains a lack of memory: how much the program takes, and the batch
+// explainOutOfMemory explains a lack of memory: how much the program takes, and the batch
 // that would fit.
-func (x *executable) needs(err error) error {
+func (x *executable) explainOutOfMemory(err error) error {
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
 		return err
 	}
@@ -467,7 +468,7 @@ func (x *executable) needs(err error) error {
 	for _, b := range x.blocks() {
 		mine += b.bytes
 	}
-	mine += x.workspace.bytes
+	mine += x.memory.workspace.bytes
 	free, total, infoErr := x.gpu.driver.MemGetInfo()
 	if infoErr != nil {
 		return errors.Join(err, infoErr)
@@ -485,12 +486,12 @@ func (x *executable) needs(err error) error {
 		batch = x.program.Tensors[x.program.Inputs[0]].Shape[0]
 	}
 	advice := "use a smaller model"
-	perImage := (x.arena.bytes + x.fixed.bytes + x.staging.bytes) / int64(max(batch, 1))
+	perImage := (x.memory.arena.bytes + x.memory.fixed.bytes + x.memory.staging.bytes) / int64(max(batch, 1))
 	if fits := (free - (mine - perImage*int64(batch))) / max(perImage, 1); batch > 1 && fits >= 1 {
 		advice = fmt.Sprintf("use --batch %d or less (with --set engine.precision=bf16 about twice as much fits where it is fp32)", min(fits, int64(batch-1)))
 	} else if batch > 1 {
 		advice = "even one image does not fit beside what others hold: see nvidia-smi, or use a smaller model"
 	}
 	return fmt.Errorf("the program needs %s of GPU memory at batch %d, of which %s is for activations; GPU %d has %s free of %s: %s: %w",
-		sizeText(mine), batch, sizeText(x.arena.bytes), x.gpu.number, sizeText(free), sizeText(total), advice, err)
+		sizeText(mine), batch, sizeText(x.memory.arena.bytes), x.gpu.number, sizeText(free), sizeText(total), advice, err)
 }

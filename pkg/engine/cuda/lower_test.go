@@ -77,7 +77,7 @@ func TestSpread(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		places, arena, fixed := spread(p, l)
+		places, arena, fixed := layOutTensors(p, l)
 		life := l.lifetimes(p)
 		for id, a := range places {
 			if a.space == noSpace {

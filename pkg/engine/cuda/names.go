@@ -121,15 +121,15 @@ func (x *executable) Set(name string, v []float64) error {
 // clipping left it.
 func (x *executable) Gradient(param string) (v []float64, err error) {
 	err = x.do(func() error {
-		r, ok := x.gradAt[param]
+		r, ok := x.exchange.gradAt[param]
 		if !ok {
 			return fmt.Errorf("the program computes none for a parameter %q", param)
 		}
-		if v, err = x.gpu.readFloats(r, x.grads.ptr); err != nil {
+		if v, err = x.gpu.readFloats(r, x.memory.grads.ptr); err != nil {
 			return err
 		}
 		for i := range v {
-			v[i] *= x.clip / x.scale // the scale is a power of two: exact
+			v[i] *= x.last.clip / x.last.scale // the scale is a power of two: exact
 		}
 		return nil
 	})

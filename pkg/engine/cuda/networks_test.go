@@ -57,7 +57,7 @@ func TestNetworkGradients(t *testing.T) {
 			t.Run(fmt.Sprintf("%d-%s/%s", i, net.Name(), c.precision), func(t *testing.T) {
 				x := loaded(t, open(t, gpuOptions(c.precision)), p, g)
 				if c.precision == "fp16" { // with the first scale, 65536, some gradients overflow
-					setControl(t, x, func(x *executable) { x.after.LossScale = 256 })
+					setControl(t, x, func(x *executable) { x.last.control.LossScale = 256 })
 					initialise(t, x, g)
 					if _, err := x.Step(t.Context(), nil, nil); err != nil {
 						t.Fatal(err)
@@ -128,8 +128,8 @@ func TestRecompute(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, before, _ := spread(p, kept)
-				_, after, _ := spread(r, less)
+				_, before, _ := layOutTensors(p, kept)
+				_, after, _ := layOutTensors(r, less)
 				t.Logf("an arena of %d KiB became %d KiB", before/1024, after/1024)
 				if after >= before {
 					t.Errorf("an arena of %d bytes became %d", before, after)

@@ -63,7 +63,7 @@ func (x *executable) canUpdate(u *optim.Update) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("update parameters: %w", err)
 	}
-	if len(x.runs.runs) == 0 {
+	if len(x.update.segments.runs) == 0 {
 		return errors.New("update parameters: the program computes no gradients: give no update")
 	}
 	return nil
@@ -88,13 +88,13 @@ func (l *launched) add(launches []kernels.Launch, err error) {
 // optimize are the launches of an update over the flat buffers: see optim.Apply64
 // for the formulas.
 func (x *executable) optimize(r optim.Update) ([]command, error) {
-	control := kernels.Pointer(x.control.ptr)
+	control := kernels.Pointer(x.memory.control.ptr)
 	l := launched{gpu: x.gpu}
 	l.add(kernels.StepBegin(control, r.Beta1, r.Beta2))
 	// In fp16 every gradient is looked at; else the loss alone, which lies behind
 	// them. What is not finite leaves the update out.
 	if x.low == device.F16 {
-		l.add(kernels.GradCheck(kernels.Pointer(x.grads.ptr), x.lossAt+1, control))
+		l.add(kernels.GradCheck(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
 	} else {
 		l.add(kernels.GradCheck(kernels.Pointer(x.lossTail()), 1, control))
 	}
@@ -106,10 +106,10 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 		if r.Rule == optim.RuleLARS {
 			weights = kernels.Pointer(x.store.masters.ptr)
 		}
-		l.add(x.layers.Squares(weights, kernels.Pointer(x.grads.ptr)))
+		l.add(x.update.layers.Squares(weights, kernels.Pointer(x.memory.grads.ptr)))
 	}
 	if r.ClipNorm > 0 {
-		l.add(x.layers.Clip(r.ClipNorm, control))
+		l.add(x.update.layers.Clip(r.ClipNorm, control))
 	}
 	slots := map[string]driver.Ptr{}
 	for _, name := range r.Slots() {
@@ -120,7 +120,7 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 		slots[name] = b.ptr
 	}
 	whole := kernels.Update{
-		W: kernels.Pointer(x.store.masters.ptr), G: kernels.Pointer(x.grads.ptr), Low: kernels.Pointer(x.store.copies.ptr),
+		W: kernels.Pointer(x.store.masters.ptr), G: kernels.Pointer(x.memory.grads.ptr), Low: kernels.Pointer(x.store.copies.ptr),
 		M: kernels.Pointer(slots["m"]), V: kernels.Pointer(slots["v"]), Buffer: kernels.Pointer(slots["momentum"]), Control: control,
 		Beta1: r.Beta1, Beta2: r.Beta2, Epsilon: r.Epsilon, Momentum: r.Momentum, Nesterov: r.Nesterov,
 		WeightDecay: r.WeightDecay, Decoupled: r.Rule == optim.RuleAdamW,
@@ -141,9 +141,9 @@ func byLayer(rule string) bool { return rule == optim.RuleLARS || rule == optim.
 
 // optimizeFlat updates runs of weights, whatever layers they belong to.
 func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Update) {
-	pieces := x.runs.parts
+	pieces := x.update.segments.parts
 	if x.engine.options.FusedOptimizer {
-		pieces = x.runs.runs
+		pieces = x.update.segments.runs
 	}
 	at := func(flat kernels.Pointer, elements, size int) kernels.Pointer {
 		if flat == 0 {
@@ -165,43 +165,45 @@ func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Upd
 
 // optimizeLayers updates by the rules that take norms of each layer.
 func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.Update) {
-	step := len(x.runs.parts)
+	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {
 		step = 1
 	}
-	for first := 0; first < len(x.runs.parts); first += step {
+	for first := 0; first < len(x.update.segments.parts); first += step {
 		if r.Rule == optim.RuleLARS {
-			l.add(x.layers.LARS(number.KernelType(x.low), whole, r.Trust, first, first+step))
+			l.add(x.update.layers.LARS(number.KernelType(x.low), whole, r.Trust, first, first+step))
 		} else {
-			l.add(x.layers.LAMB(number.KernelType(x.low), whole, first, first+step))
+			l.add(x.update.layers.LAMB(number.KernelType(x.low), whole, first, first+step))
 		}
 	}
 }
 
 // prepareNorms gets the memory of norms, where r takes some.
 func (x *executable) prepareNorms(r optim.Update) error {
-	if x.norms.ptr != 0 || r.ClipNorm == 0 && !byLayer(r.Rule) {
+	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !byLayer(r.Rule) {
 		return nil
 	}
 	var list []kernels.Layer
-	for _, s := range x.runs.parts {
+	for _, s := range x.update.segments.parts {
 		list = append(list, kernels.Layer{Weight: s.param, Gradient: s.grad, Size: s.size, Vector: s.vector})
 	}
 	layers, err := kernels.NewLayers(list)
 	if err != nil {
 		return err
 	}
-	x.norms.bytes = int64(layers.Bytes)
-	if err := x.gpu.allocate(&x.norms); err != nil {
+	x.update.norms.bytes = int64(layers.Bytes)
+	if err := x.gpu.allocate(&x.update.norms); err != nil {
 		return err
 	}
-	layers.Memory = kernels.Pointer(x.norms.ptr)
-	x.layers = layers
-	return x.gpu.write(x.norms.ptr, layers.Table)
+	layers.Memory = kernels.Pointer(x.update.norms.ptr)
+	x.update.layers = layers
+	return x.gpu.write(x.update.norms.ptr, layers.Table)
 }
 
 // lossTail is where the loss lies behind the gradients.
-func (x *executable) lossTail() driver.Ptr { return x.grads.ptr.Add(int64(4 * x.lossAt)) }
+func (x *executable) lossTail() driver.Ptr {
+	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
+}
 
 // refresh writes the low-precision copies of the weights anew, where somebody
 // has set these.

@@ -39,23 +39,24 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 	for _, k := range kernels.List(kernels.F32, number.KernelType(low)) {
 		g.functions[k.Name] = 0
 	}
-	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low, gradAt: map[string]region{}, picks: map[int]chosen{}}
+	x := &executable{engine: &Engine{options: o, gpu: g}, gpu: g, program: p, lowered: l, low: low}
+	x.exchange.gradAt, x.schedule.picks = map[string]region{}, map[int]chosen{}
 	if x.store, err = newStore(g, p, l.layouts, low); err != nil {
 		return nil, err
 	}
-	x.layGradients()
-	x.layActivations()
-	for i := range x.bases {
-		x.bases[i] = driver.Ptr(i+1) << 44 // apart, and aligned
+	x.layOutGradients()
+	x.layOutActivations()
+	for i := range x.memory.bases {
+		x.memory.bases[i] = driver.Ptr(i+1) << 44 // apart, and aligned
 	}
-	x.scratch.ptr = driver.Ptr(len(x.bases)+1) << 44
+	x.memory.scratch.ptr = driver.Ptr(len(x.memory.bases)+1) << 44
 	for i, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {
 			list, err := x.variants(t, c)
 			if err != nil {
 				return nil, fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 			}
-			x.picks[i] = lightest(list)
+			x.schedule.picks[i] = lightest(list)
 		}
 	}
 	for _, s := range x.prologues {
@@ -89,14 +90,14 @@ func (x *executable) plan(p *prologue) error {
 		}
 		fused[r] = lightest(list)
 		with.add(fused[r])
-		without.add(x.picks[r])
+		without.add(x.schedule.picks[r])
 	}
 	if err := x.normCosts(p, false, &with, &without); err != nil {
 		return err
 	}
-	if p.on = with.bytes < without.bytes; p.on {
+	if p.applied = with.bytes < without.bytes; p.applied {
 		for _, r := range p.readers {
-			x.picks[r] = fused[r]
+			x.schedule.picks[r] = fused[r]
 		}
 	}
 	return nil

@@ -52,19 +52,21 @@ var _ probe.Executable = (*executable)(nil)
 func (x *executable) Tasks() int { return len(x.tasks) }
 
 // GradientScale implements probe.Executable.
-func (x *executable) GradientScale() float64 { return x.scale }
+func (x *executable) GradientScale() float64 { return x.last.scale }
 
 // AppliedNorms implements probe.Executable.
-func (x *executable) AppliedNorms() (applied, candidates int) { return x.folded(), len(x.prologues) }
+func (x *executable) AppliedNorms() (applied, candidates int) {
+	return x.appliedNorms(), len(x.prologues)
+}
 
 // Launched implements probe.Executable.
 func (x *executable) Launched() []string { return kernelNames(x.stepCommands()...) }
 
 // stepCommands returns the commands of the steps so far.
 func (x *executable) stepCommands() (lists [][]command) {
-	for _, p := range x.plays {
+	for _, p := range x.schedule.replays {
 		for _, s := range p.sections {
-			for _, part := range s.parts {
+			for _, part := range s.phases {
 				lists = append(lists, part.commands)
 			}
 		}
@@ -91,7 +93,7 @@ func kernelNames(lists ...[]command) []string {
 // Poison implements probe.Executable.
 func (x *executable) Poison() error {
 	return x.do(func() error {
-		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
+		for _, b := range []block{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
 			if err := x.poison(b); err != nil {
 				return err
 			}
@@ -116,7 +118,7 @@ func (x *executable) poison(b block) error {
 // poisonOutput fills the elements of an output with NaN, but not their padding, which is
 // zero from the beginning.
 func (x *executable) poisonOutput(id int) error {
-	p := x.places[id]
+	p := x.memory.locations[id]
 	if p.pitch != p.padded() {
 		return nil // a view of another tensor
 	}
@@ -138,7 +140,7 @@ func (x *executable) poisonOutput(id int) error {
 func (x *executable) CheckPadding() error {
 	return x.do(func() error {
 		for _, id := range x.program.Outputs {
-			if err := x.gpu.checkPadding(x.places[id], x.address(id)); err != nil {
+			if err := x.gpu.checkPadding(x.memory.locations[id], x.address(id)); err != nil {
 				return err
 			}
 		}
@@ -147,7 +149,7 @@ func (x *executable) CheckPadding() error {
 }
 
 // checkPadding reports the first element of a tensor's padding that is not zero.
-func (g *gpu) checkPadding(p place, at driver.Ptr) error {
+func (g *gpu) checkPadding(p location, at driver.Ptr) error {
 	if p.pitch != p.padded() || p.form == vectorForm {
 		return nil // the statistics of a channel of zeros are not zero
 	}
@@ -196,9 +198,9 @@ func (r *planRunner) each(c convolution, graphs probe.Graphs, all *probe.Plans, 
 	x := r.x
 	if graphs == probe.NormGraphs {
 		site := x.prologues[0]
-		was := site.on
-		defer func() { site.on = was }()
-		site.on = true
+		was := site.applied
+		defer func() { site.applied = was }()
+		site.applied = true
 		if r.before, err = x.compile(x.tasks[site.norm]); err != nil {
 			return err
 		}
@@ -266,7 +268,7 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 		}
 	}
 	for _, id := range beside {
-		if err := x.poison(block{x.address(id), int64(x.places[id].bytes())}); err != nil {
+		if err := x.poison(block{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
 			return err
 		}
 	}
@@ -276,11 +278,11 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 	}
 	p.Beside = map[string][]float64{}
 	for name, id := range beside {
-		memory, err := x.gpu.read(x.address(id), int64(x.places[id].bytes()))
+		memory, err := x.gpu.read(x.address(id), int64(x.memory.locations[id].bytes()))
 		if err != nil {
 			return err
 		}
-		p.Beside[name] = number.Widen(number.Decode(x.places[id].typ, memory))[:x.places[id].channels()]
+		p.Beside[name] = number.Widen(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
 	}
 	if graphs == probe.NormGraphs && t.sums != nil {
 		// The gradient went through ReLU: what the batch norm makes of it counts.
@@ -300,7 +302,7 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 		if t.op != plan.OpBatchNormBackward {
 			continue
 		}
-		if err := x.gpu.runAll(x.steps[i], x.gpu.compute); err != nil {
+		if err := x.gpu.runAll(x.schedule.commands[i], x.gpu.compute); err != nil {
 			return nil, err
 		}
 		if dx, err = x.logical(t.out[0]); err != nil {
@@ -312,16 +314,16 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 
 // runPlan runs one plan whose result is tensor id, NaN before, and reads that.
 func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
-	if err := x.grow(c.Plan.Workspace); err != nil {
+	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err
 	}
-	p, to := x.places[id], x.address(id)
-	for _, b := range []block{{to, int64(p.bytes())}, x.scratch, x.workspace} {
+	p, to := x.memory.locations[id], x.address(id)
+	for _, b := range []block{{to, int64(p.bytes())}, x.memory.scratch, x.memory.workspace} {
 		if err := x.poison(b); err != nil {
 			return nil, err
 		}
 	}
-	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.workspace.ptr)
+	pack, err := x.gpu.cudnn.NewPack(v.pointers, x.memory.workspace.ptr)
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +342,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 
 // logical reads a tensor in logical order.
 func (x *executable) logical(id int) ([]float64, error) {
-	p := x.places[id]
+	p := x.memory.locations[id]
 	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
 	if err != nil {
 		return nil, err

@@ -225,11 +225,11 @@ const (
 // The arena holds nothing between two steps.
 func (x *executable) holdBack() error {
 	g := x.gpu
-	if g.profile.tracer == nil || x.arena.bytes == 0 {
+	if g.profile.tracer == nil || x.memory.arena.bytes == 0 {
 		return nil
 	}
-	for range min(holdCalls, 1+holdBytes/x.arena.bytes) {
-		if err := g.driver.MemsetD8Async(x.arena.ptr, 0, x.arena.bytes, g.compute); err != nil {
+	for range min(holdCalls, 1+holdBytes/x.memory.arena.bytes) {
+		if err := g.driver.MemsetD8Async(x.memory.arena.ptr, 0, x.memory.arena.bytes, g.compute); err != nil {
 			return g.failed(err)
 		}
 	}

@@ -142,7 +142,7 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 			for j, f := range dst {
 				wide[j] = float64(f)
 				if on, ok := x.(*executable); ok && n.op == plan.OpBCEWithLogitsBackward {
-					wide[j] /= on.scale // fp16 carries the gradients of a loss that is scaled
+					wide[j] /= on.last.scale // fp16 carries the gradients of a loss that is scaled
 				}
 			}
 			all = append(all, wide)
@@ -179,7 +179,7 @@ func poison(t testing.TB, e engine.Executable) {
 		return
 	}
 	err := x.do(func() error {
-		for _, b := range []block{x.arena, x.scratch, x.workspace, x.staging} {
+		for _, b := range []block{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
 			if b.bytes == 0 {
 				continue
 			}
@@ -227,7 +227,7 @@ func checkPadding(e engine.Executable) error {
 		return nil // the reference has none
 	}
 	for id, q := range x.program.Tensors {
-		p := x.places[id]
+		p := x.memory.locations[id]
 		if p.space == noSpace || p.pitch != p.padded() || q.Role == plan.Activation || q.Role == plan.Output && p.form == vectorForm {
 			continue // the statistics of a channel of zeros are not zero
 		}

@@ -23,7 +23,7 @@ type prologue struct {
 	x, y         int // tensor ids: the norm's input and result
 	scale, shift int
 	unwanted     map[int][2]int // by a forward reader's result: sums that nobody reads
-	on           bool           // chosen
+	applied      bool           // chosen
 }
 
 // packed says whether a tensor is a map of two dimensions in 16 bits of IEEE's that lies
@@ -159,30 +159,30 @@ func (x *executable) decide(p *prologue) error {
 	var with, without cost
 	for _, r := range p.readers {
 		with.add(fused[r])
-		without.add(x.picks[r])
+		without.add(x.schedule.picks[r])
 	}
 	if err := x.normCosts(p, timed && !cached, &with, &without); err != nil {
 		return errors.Join(err, closeAll(fused))
 	}
-	p.on = with.bytes < without.bytes
+	p.applied = with.bytes < without.bytes
 	switch {
 	case cached:
-		p.on = true
+		p.applied = true
 	case timed:
-		p.on = with.ms < without.ms || with.ms == without.ms && p.on
+		p.applied = with.ms < without.ms || with.ms == without.ms && p.applied
 		c := autotune.Choice{Milliseconds: without.ms, Against: with.ms, Candidates: 2}
-		if p.on {
+		if p.applied {
 			c = autotune.Choice{Variant: 1, Milliseconds: with.ms, Against: without.ms, Candidates: 2}
 		}
 		cache.Put(key, c)
 	}
-	if !p.on {
+	if !p.applied {
 		return closeAll(fused)
 	}
 	var errs []error
 	for _, r := range p.readers {
-		errs = append(errs, x.picks[r].plan.Close())
-		x.picks[r] = fused[r]
+		errs = append(errs, x.schedule.picks[r].plan.Close())
+		x.schedule.picks[r] = fused[r]
 	}
 	return errors.Join(errs...)
 }
@@ -195,13 +195,13 @@ func (c *cost) add(p chosen) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
 // normCosts adds the batch norm itself: without its readers' help it reads and writes a
 // map; with it it computes two vectors.
 func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) error {
-	without.bytes += float64(x.places[p.x].bytes() + x.places[p.y].bytes())
+	without.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
 	if !timed {
 		return nil
 	}
-	defer func() { p.on = false }()
+	defer func() { p.applied = false }()
 	for _, c := range []*cost{without, with} {
-		p.on = c == with
+		p.applied = c == with
 		run, err := x.compile(x.tasks[p.norm])
 		if err != nil {
 			return err
@@ -249,7 +249,7 @@ func closeAll(picks map[int]chosen) error {
 
 // prologueKey names the choice for the tuning cache: all that decides what is faster.
 func (x *executable) prologueKey(p *prologue) string {
-	key := fmt.Sprint("norm and relu of ", x.places[p.x].typ, x.places[p.x].shape, " read by")
+	key := fmt.Sprint("norm and relu of ", x.memory.locations[p.x].typ, x.memory.locations[p.x].shape, " read by")
 	if x.tasks[p.norm].given {
 		key = "given " + key
 	}
@@ -260,10 +260,10 @@ func (x *executable) prologueKey(p *prologue) string {
 	return key
 }
 
-// folded is the number of batch norms that their readers apply.
-func (x *executable) folded() (on int) {
+// appliedNorms is the number of batch norms that their readers apply.
+func (x *executable) appliedNorms() (on int) {
 	for _, p := range x.prologues {
-		if p.on {
+		if p.applied {
 			on++
 		}
 	}

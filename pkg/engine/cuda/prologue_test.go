@@ -41,7 +41,7 @@ func smallResNet(t testing.TB, v2 bool) (*nn.Graph, *plan.Program) {
 func firstStep(t *testing.T, e *Engine, g *nn.Graph, p *plan.Program) *executable {
 	t.Helper()
 	loadedOne := loaded(t, e, p, g)
-	setControl(t, loadedOne, func(x *executable) { x.after.LossScale = 256 })
+	setControl(t, loadedOne, func(x *executable) { x.last.control.LossScale = 256 })
 	initialise(t, loadedOne, g)
 	if _, err := loadedOne.Step(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestNormsInConvolutions(t *testing.T) {
 			o := tunedOptions("fp16")
 			o.Graph = false // so that each step's calls are seen
 			x := firstStep(t, openOn(t, m, o), g, p)
-			if on := x.folded(); on == 0 || on < len(x.prologues)/2 {
+			if on := x.appliedNorms(); on == 0 || on < len(x.prologues)/2 {
 				t.Fatalf("%d of %d batch norms are part of their convolutions", on, len(x.prologues))
 			}
 			before := m.Calls()
@@ -192,8 +192,8 @@ func TestNormsThatAreRefused(t *testing.T) {
 	g, p := smallResNet(t, true)
 	o := gpuOptions("fp16")
 	ada := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
-	if ada.folded() != 0 || len(ada.prologues) == 0 {
-		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.folded(), len(ada.prologues))
+	if ada.appliedNorms() != 0 || len(ada.prologues) == 0 {
+		t.Errorf("%d of %d batch norms are folded on a device that cannot", ada.appliedNorms(), len(ada.prologues))
 	}
 	o.FuseNorm = false
 	plain := firstStep(t, openOn(t, cudatest.Machine(t, clibtest.Options{}), o), g, p)
@@ -264,7 +264,7 @@ func TestNormsThatAreSlower(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	at := slices.IndexFunc(x.prologues, func(p *prologue) bool { return p.on })
+	at := slices.IndexFunc(x.prologues, func(p *prologue) bool { return p.applied })
 	if at < 0 {
 		t.Fatal("every batch norm is apart")
 	}
@@ -277,20 +277,20 @@ func TestNormsThatAreSlower(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := x.picks[r].plan.Close(); err != nil {
+			if err := x.schedule.picks[r].plan.Close(); err != nil {
 				return err
 			}
 			alone.ms /= 8
-			x.picks[r] = alone
+			x.schedule.picks[r] = alone
 		}
 		e.cache = autotune.OpenCache("", "") // it knows nothing of this choice
-		site.on = false
+		site.applied = false
 		return x.decide(site)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := e.cache.Choices()[x.prologueKey(site)]; site.on || c.Variant != 0 || !(c.Milliseconds < c.Against) {
+	if c := e.cache.Choices()[x.prologueKey(site)]; site.applied || c.Variant != 0 || !(c.Milliseconds < c.Against) {
 		t.Errorf("the slower way is chosen: %+v", c)
 	}
 }
@@ -408,7 +408,7 @@ func TestNormMutations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			setControl(t, loadedOne, func(x *executable) { x.after.LossScale = 256 })
+			setControl(t, loadedOne, func(x *executable) { x.last.control.LossScale = 256 })
 			initialise(t, loadedOne, g)
 			feed(t, loadedOne, 1)
 			if _, err := loadedOne.Step(t.Context(), nil, nil); err != nil {

@@ -23,7 +23,7 @@ type resident struct {
 	stored        int // samples in memory
 	samples       int
 	values        bool // the targets are values that stay as they are
-	on            bool // the next step reads it
+	active        bool // the next step reads it
 	epoch         int64
 	host          pinned // int32 a place of the batch: the samples, then where they lie
 }
@@ -35,10 +35,10 @@ func (x *executable) Hold(image, target string, set engine.DeviceDataset) error 
 		if err != nil {
 			return err
 		}
-		if err := x.letGo(); err != nil {
+		if err := x.releaseDataset(); err != nil {
 			return err
 		}
-		batch := x.places[r.image.id].rows()
+		batch := x.memory.locations[r.image.id].rows()
 		targets := set.Target
 		if set.Values != nil {
 			targets = number.Encode(device.F32, set.Values)
@@ -46,21 +46,21 @@ func (x *executable) Hold(image, target string, set engine.DeviceDataset) error 
 		for _, b := range []struct {
 			to   *block
 			data []byte
-		}{{&x.heldImage, set.Image}, {&x.heldTarget, targets}, {&x.heldSamples, make([]byte, 8*batch)}} {
+		}{{&x.data.images, set.Image}, {&x.data.targets, targets}, {&x.data.samples, make([]byte, 8*batch)}} {
 			*b.to = block{bytes: int64(len(b.data))}
 			if err := x.gpu.allocate(b.to); err != nil {
 				*b.to = block{}
-				return errors.Join(err, x.letGo())
+				return errors.Join(err, x.releaseDataset())
 			}
 			if err := x.gpu.write(b.to.ptr, b.data); err != nil {
 				return err
 			}
 		}
 		if r.host, err = x.gpu.pin(int64(8 * batch)); err != nil {
-			return errors.Join(err, x.letGo())
+			return errors.Join(err, x.releaseDataset())
 		}
 		r.set.Image, r.set.Target, r.set.Values = nil, nil, nil
-		x.held = r
+		x.data.dataset = r
 		return nil
 	})
 	if err != nil {
@@ -104,11 +104,11 @@ func (x *executable) resident(image, target string, set engine.DeviceDataset) (*
 
 // inputNamed is the input of that name, with its shape.
 func (x *executable) inputNamed(name string) (*input, []int, error) {
-	at := slices.IndexFunc(x.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
+	at := slices.IndexFunc(x.data.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
 	if at < 0 {
 		return nil, nil, fmt.Errorf("the program has no input %q", name)
 	}
-	return x.inputs[at], x.program.Tensors[x.inputs[at].id].Shape, nil
+	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
 // bytesOf checks samples that are cut and turned, and counts them.
@@ -144,7 +144,7 @@ func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
 	}
 	size := elements(wants[1:])
 	switch {
-	case !x.places[in.id].isPlanar() || x.places[in.id].points() != 1:
+	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].points() != 1:
 		return nil, 0, fmt.Errorf("targets of shape %v have places: give them as bytes", wants)
 	case len(v)%size != 0:
 		return nil, 0, fmt.Errorf("%d values of %q are no samples of shape %v", len(v), name, wants[1:])
@@ -152,23 +152,23 @@ func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
 	return in, len(v) / size, x.checkClasses(in, v)
 }
 
-// letGo gives up what is held.
-func (x *executable) letGo() error {
+// releaseDataset gives up what is held.
+func (x *executable) releaseDataset() error {
 	// Recorded steps read it.
 	errs := []error{x.gpu.synchronize()}
-	for key, p := range x.plays {
-		if key.held {
+	for key, p := range x.schedule.replays {
+		if key.dataset {
 			errs = append(errs, p.close(x.gpu))
-			delete(x.plays, key)
+			delete(x.schedule.replays, key)
 		}
 	}
-	for _, b := range []*block{&x.heldImage, &x.heldTarget, &x.heldSamples} {
+	for _, b := range []*block{&x.data.images, &x.data.targets, &x.data.samples} {
 		errs = append(errs, x.gpu.free(*b))
 		*b = block{}
 	}
-	if x.held != nil {
-		errs = append(errs, x.gpu.unpin(x.held.host))
-		x.held = nil
+	if x.data.dataset != nil {
+		errs = append(errs, x.gpu.unpin(x.data.dataset.host))
+		x.data.dataset = nil
 	}
 	return errors.Join(errs...)
 }
@@ -176,11 +176,11 @@ func (x *executable) letGo() error {
 // Samples implements engine.DatasetHolder.
 func (x *executable) Samples(epoch int, indexes []int) error {
 	err := x.do(func() error {
-		r := x.held
+		r := x.data.dataset
 		if r == nil {
 			return errors.New("no training set is held: call Hold first")
 		}
-		if n := x.places[r.image.id].rows(); len(indexes) != n {
+		if n := x.memory.locations[r.image.id].rows(); len(indexes) != n {
 			return fmt.Errorf("%d samples for a batch of %d", len(indexes), n)
 		}
 		to := r.host.data()
@@ -196,7 +196,7 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 			binary.LittleEndian.PutUint32(to[4*i:], uint32(s))
 			binary.LittleEndian.PutUint32(to[4*(len(indexes)+i):], uint32(stored))
 		}
-		r.on, r.epoch = true, int64(epoch)
+		r.active, r.epoch = true, int64(epoch)
 		return nil
 	})
 	if err != nil {
@@ -205,32 +205,32 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 	return nil
 }
 
-// holds says whether the next step reads the held set.
-func (x *executable) holds() bool { return x.held != nil && x.held.on }
+// usesDataset says whether the next step reads the held set.
+func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// leaves is called where an input gets values from outside.
-func (r *resident) leaves(in *input) {
+// setFromHost is called where an input gets values from outside.
+func (r *resident) setFromHost(in *input) {
 	if r != nil && (in == r.image || in == r.target) {
-		r.on = false
+		r.active = false
 	}
 }
 
-// vary is what brings the samples that are named into an input.
-func (x *executable) vary(in *input) ([]command, error) {
-	r, p := x.held, x.places[in.id]
-	batch := x.places[r.image.id].rows()
-	stored := kernels.Pointer(x.heldSamples.ptr.Add(int64(4 * batch)))
+// augment is what brings the samples that are named into an input.
+func (x *executable) augment(in *input) ([]command, error) {
+	r, p := x.data.dataset, x.memory.locations[in.id]
+	batch := x.memory.locations[r.image.id].rows()
+	stored := kernels.Pointer(x.data.samples.ptr.Add(int64(4 * batch)))
 	if in == r.target && r.values {
-		return x.gpu.calls(kernels.TakeRows(kernels.Pointer(x.heldTarget.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
+		return x.gpu.calls(kernels.TakeRows(kernels.Pointer(x.data.targets.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
 	}
-	src, shape, divisor := x.heldImage, r.set.ImageShape, r.set.ImageDivisor
+	src, shape, divisor := x.data.images, r.set.ImageShape, r.set.ImageDivisor
 	a := kernels.Augment{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
 	if in == r.target {
-		src, shape, divisor = x.heldTarget, r.set.TargetShape, r.set.TargetDivisor
+		src, shape, divisor = x.data.targets, r.set.TargetShape, r.set.TargetDivisor
 		a.Brightness, a.Contrast = 0, 0
 	}
 	a.Pixels = kernels.Pixels{Channels: p.channels(), Padded: p.padded(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
 	a.Batch, a.Size, a.Out = batch, volume(shape[1:], 1), volume(p.spatial(), 1)
-	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.heldSamples.ptr), stored, kernels.Pointer(x.control.ptr)
+	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.data.samples.ptr), stored, kernels.Pointer(x.memory.control.ptr)
 	return x.gpu.calls(a.Launches(number.KernelType(p.typ)))
 }

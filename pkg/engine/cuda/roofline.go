@@ -91,7 +91,7 @@ func (x *executable) stepWork(update *optim.Update) (list []Work) {
 	for _, id := range x.program.Inputs {
 		list = append(list, Work{
 			Task: "pack", Layer: x.program.Tensors[id].Name, Part: "forward",
-			Bytes: float64(x.inputBytes(id) + x.places[id].bytes()),
+			Bytes: float64(x.inputBytes(id) + x.memory.locations[id].bytes()),
 		})
 	}
 	if update != nil {
@@ -104,7 +104,7 @@ func (x *executable) stepWork(update *optim.Update) (list []Work) {
 // read, copies written; and what it reads before for norms.
 func (x *executable) updateWork(u *optim.Update) Work {
 	n := 0
-	for _, s := range x.runs.runs {
+	for _, s := range x.update.segments.runs {
 		n += s.size
 	}
 	bytes := 12 + 8*len(u.Slots())
@@ -135,9 +135,9 @@ func (x *executable) work(i int, t task) Work {
 		if id < 0 {
 			return 0
 		}
-		return float64(x.places[id].bytes())
+		return float64(x.memory.locations[id].bytes())
 	}
-	if c, ok := x.picks[i]; ok {
+	if c, ok := x.schedule.picks[i]; ok {
 		w.Tensor, w.FLOPs = true, float64(x.program.FLOPs(x.program.Kernels[t.kernel]))
 		w.Bytes, w.Behind = c.bytes(), c.behind
 		return w
@@ -154,7 +154,7 @@ func (x *executable) work(i int, t task) Work {
 		if t.attr.Training && !t.given {
 			w.Bytes += size(t.in[0]) // once for the statistics, once for the result
 		}
-		if t.prologue != nil && t.prologue.on {
+		if t.prologue != nil && t.prologue.applied {
 			w.Bytes -= size(t.in[0]) + size(t.out[0])
 		}
 	case plan.OpBatchNormBackward:

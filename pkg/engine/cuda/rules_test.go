@@ -51,7 +51,7 @@ func TestRules(t *testing.T) {
 				x := loaded(t, open(t, gpuOptions(precision)), p, g)
 				initialise(t, x, g)
 				if precision == "fp16" {
-					setControl(t, x, func(x *executable) { x.after.LossScale, x.after.Skipped = 1<<28, 0 })
+					setControl(t, x, func(x *executable) { x.last.control.LossScale, x.last.control.Skipped = 1<<28, 0 })
 				}
 				skipped := followed(t, x.(*executable), u)
 				if precision == "fp16" && (skipped == 0 || skipped > 15) || precision != "fp16" && skipped > 0 {
@@ -72,7 +72,7 @@ func followed(t *testing.T, x *executable, u optim.Update) (skipped int) {
 		if _, err := x.Step(context.Background(), nil, &u); err != nil {
 			t.Fatal(err)
 		}
-		if x.after.FoundInf != 0 {
+		if x.last.control.FoundInf != 0 {
 			skipped++
 			for _, q := range x.program.Params {
 				near(t, q.Name+" after a step that was left out", mustGet(t, x, q.Name), before[q.Name], 0)
@@ -194,8 +194,8 @@ func gathered(t *testing.T, kind, precision string, host bool) map[string][]floa
 				}
 			}
 		}
-		if on := x.(*executable); !host && on.sums.bytes != int64(4*on.lossAt) {
-			return fmt.Errorf("the sums take %d bytes", on.sums.bytes)
+		if on := x.(*executable); !host && on.exchange.sums.bytes != int64(4*on.exchange.lossAt) {
+			return fmt.Errorf("the sums take %d bytes", on.exchange.sums.bytes)
 		}
 		after[i] = snapshot(t, x)
 		return errors.Join(x.Close(), ranks[i].sync.Close())

@@ -26,7 +26,7 @@ func setControl(t *testing.T, e engine.Executable, change func(x *executable)) *
 	}
 	err := x.do(func() error {
 		change(x)
-		return x.gpu.write(x.control.ptr, x.after.Bytes())
+		return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,37 +48,37 @@ func TestLossScale(t *testing.T) {
 		}
 		reference[q.Name] = v
 	}
-	if x := setControl(t, e, func(*executable) {}); x.after.LossScale != 65536 || x.after.FoundInf != 0 {
-		t.Fatalf("the first scale is %v, found %d", x.after.LossScale, x.after.FoundInf)
+	if x := setControl(t, e, func(*executable) {}); x.last.control.LossScale != 65536 || x.last.control.FoundInf != 0 {
+		t.Fatalf("the first scale is %v, found %d", x.last.control.LossScale, x.last.control.FoundInf)
 	}
 
 	// 2^24 times the gradient of a logit, at most 1/(2·16·16), is 32768: it fits,
 	// but sums of a few do not.
-	x := setControl(t, e, func(x *executable) { x.after.LossScale, x.after.Skipped = 1<<28, 0 })
+	x := setControl(t, e, func(x *executable) { x.last.control.LossScale, x.last.control.Skipped = 1<<28, 0 })
 	initialise(t, x, g)
 	before := snapshot(t, x)
 	skipped := 0
 	for step := 1; step <= 20; step++ {
-		scale := x.after.LossScale
+		scale := x.last.control.LossScale
 		if _, err := x.Step(context.Background(), nil, adam(step)); err != nil {
 			t.Fatal(err)
 		}
-		if x.after.FoundInf == 0 {
-			if x.after.LossScale != scale {
-				t.Errorf("step %d was good, and the scale went from %v to %v", step, scale, x.after.LossScale)
+		if x.last.control.FoundInf == 0 {
+			if x.last.control.LossScale != scale {
+				t.Errorf("step %d was good, and the scale went from %v to %v", step, scale, x.last.control.LossScale)
 			}
 			break
 		}
 		skipped++
-		if x.after.LossScale != scale/2 {
-			t.Errorf("step %d overflowed, and the scale went from %v to %v", step, scale, x.after.LossScale)
+		if x.last.control.LossScale != scale/2 {
+			t.Errorf("step %d overflowed, and the scale went from %v to %v", step, scale, x.last.control.LossScale)
 		}
 		for _, q := range p.Params {
 			near(t, q.Name+" after a step that was left out", mustGet(t, x, q.Name), before[q.Name], 0)
 		}
 	}
-	if skipped < 2 || skipped == 20 || int(x.after.Skipped) != skipped {
-		t.Errorf("%d steps were left out, the GPU counted %d", skipped, x.after.Skipped)
+	if skipped < 2 || skipped == 20 || int(x.last.control.Skipped) != skipped {
+		t.Errorf("%d steps were left out, the GPU counted %d", skipped, x.last.control.Skipped)
 	}
 	near(t, "a weight after a good step", []float64{distance(before["head.weight"], mustGet(t, x, "head.weight"))}, []float64{0.01}, 10)
 	if distance(before["head.weight"], mustGet(t, x, "head.weight")) == 0 {
@@ -92,13 +92,13 @@ func TestLossScale(t *testing.T) {
 	}
 	near(t, "gradient of the head at another scale", mustGradient(t, x, "head.weight"), reference["head.weight"], 1e-2)
 
-	setControl(t, e, func(x *executable) { x.after.LossScale, x.after.GoodSteps = 1024, 1998 })
+	setControl(t, e, func(x *executable) { x.last.control.LossScale, x.last.control.GoodSteps = 1024, 1998 })
 	for i, want := range []float32{1024, 2048, 2048} {
 		if _, err := x.Step(context.Background(), nil, adam(1)); err != nil {
 			t.Fatal(err)
 		}
-		if x.after.LossScale != want {
-			t.Errorf("after %d good steps the scale is %v, want %v", 1999+i, x.after.LossScale, want)
+		if x.last.control.LossScale != want {
+			t.Errorf("after %d good steps the scale is %v, want %v", 1999+i, x.last.control.LossScale, want)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func TestLossScaleOfANewTraining(t *testing.T) {
 	}
 	want := first(loaded(t, e, p, g))
 	for skipped := int32(1); skipped <= 3; skipped++ {
-		x := setControl(t, loaded(t, e, p, g), func(x *executable) { x.after.Skipped = skipped })
+		x := setControl(t, loaded(t, e, p, g), func(x *executable) { x.last.control.Skipped = skipped })
 		near(t, "a weight after the first update", first(x), want, 0)
-		if x.after.Skipped != 0 {
-			t.Errorf("%d updates are said to be left out", x.after.Skipped)
+		if x.last.control.Skipped != 0 {
+			t.Errorf("%d updates are said to be left out", x.last.control.Skipped)
 		}
 	}
 }

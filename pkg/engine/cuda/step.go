@@ -33,7 +33,7 @@ const (
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
 	err := x.do(func() error {
-		if len(x.buckets) == 0 {
+		if len(x.exchange.buckets) == 0 {
 			return x.step(ctx, sync, update, &t)
 		}
 		if err := x.gpu.beginStep(); err != nil {
@@ -62,40 +62,40 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if a, ok := carrier.(engine.Accumulating); ok {
 		_, _, carrier = a.Part()
 	}
-	if len(x.buckets) == 0 {
+	if len(x.exchange.buckets) == 0 {
 		sync = nil
 	}
-	var whole part
+	var whole microbatch
 	if a, ok := sync.(engine.Accumulating); ok {
 		defer a.Accumulated()
-		if whole, sync = gathering(a); whole.kind == lastPart && x.sums.ptr == 0 {
+		if whole, sync = microbatchOf(a); whole.kind == lastBatch && x.exchange.sums.ptr == 0 {
 			return errors.New("the last of several batches comes before the first: begin with that one")
 		}
 	}
-	meets, norms, err := x.carries(carrier)
+	meets, norms, err := x.statisticsExchange(carrier)
 	if err != nil {
 		return err
 	}
 	cut := sync != nil && !sync.Capturable() || meets && norms == nil
-	key := playKey{rule: ruleOf(update), part: whole, cut: cut, meets: meets, norms: norms, ways: x.onWays(), held: x.holds()}
+	key := replayKey{rule: ruleOf(update), microbatch: whole, split: cut, syncNorms: meets, deviceSync: norms, buffers: x.nextBuffers(), dataset: x.usesDataset()}
 	if !cut {
 		key.sync = sync
 	}
-	p := x.plays[key]
+	p := x.schedule.replays[key]
 	if p == nil {
 		var err error
 		if p, err = x.arrange(key); err != nil {
 			return err
 		}
-		x.plays[key] = p
+		x.schedule.replays[key] = p
 	}
 	if err := x.refresh(); err != nil {
 		return err
 	}
-	if update != nil && int32(update.Step) <= x.after.Skipped {
+	if update != nil && int32(update.Step) <= x.last.control.Skipped {
 		// A new training: what was left out in the one before does not count.
-		x.after.Skipped = 0
-		if err := x.gpu.write(x.control.ptr, x.after.Bytes()); err != nil {
+		x.last.control.Skipped = 0
+		if err := x.gpu.write(x.memory.control.ptr, x.last.control.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -103,22 +103,22 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if update != nil {
 		c.LearningRate, c.Step = float32(update.LearningRate), int32(update.Step)
 	}
-	if key.held {
-		c.Seed, c.Epoch = x.held.set.Seed, x.held.epoch
+	if key.dataset {
+		c.Seed, c.Epoch = x.data.dataset.set.Seed, x.data.dataset.epoch
 	}
-	copy(x.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
-	if len(x.inputs) > 0 {
+	copy(x.memory.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
+	if len(x.data.inputs) > 0 {
 		// Inputs arrive in a stream of their own.
-		if err := x.gpu.driver.EventRecord(x.fed, x.gpu.copies); err != nil {
+		if err := x.gpu.driver.EventRecord(x.data.fed, x.gpu.copies); err != nil {
 			return x.gpu.failed(err)
 		}
-		if err := x.gpu.driver.StreamWaitEvent(x.gpu.compute, x.fed); err != nil {
+		if err := x.gpu.driver.StreamWaitEvent(x.gpu.compute, x.data.fed); err != nil {
 			return x.gpu.failed(err)
 		}
 	}
 	switch {
 	case cut:
-		err = x.cutStep(ctx, p, sync, carrier, t)
+		err = x.splitStep(ctx, p, sync, carrier, t)
 	case norms != nil:
 		err = x.wholeStep(ctx, p, norms, t)
 	default:
@@ -127,77 +127,77 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err != nil {
 		return errors.Join(err, x.restore())
 	}
-	x.clip = 1
+	x.last.clip = 1
 	if update != nil && update.ClipNorm > 0 {
-		x.clip = float64(x.after.Clip)
+		x.last.clip = float64(x.last.control.Clip)
 	}
 	return nil
 }
 
-// gathering says what the next step is of an update of several batches, and what
+// microbatchOf says what the next step is of an update of several batches, and what
 // exchanges its gradients: nothing, but with the last.
-func gathering(a engine.Accumulating) (part, engine.GradSync) {
+func microbatchOf(a engine.Accumulating) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
 	case parts <= 1:
-		return part{}, inner
+		return microbatch{}, inner
 	case at >= parts:
-		return part{lastPart, parts}, inner
+		return microbatch{lastBatch, parts}, inner
 	case at == 1:
-		return part{kind: firstPart}, nil
+		return microbatch{kind: firstBatch}, nil
 	}
-	return part{kind: middlePart}, nil
+	return microbatch{kind: middleBatch}, nil
 }
 
-// gather are the launches that add the gradients of a batch to those before, or make
+// accumulate are the launches that add the gradients of a batch to those before, or make
 // the mean of all of them, over n elements from one on.
-func (x *executable) gather(p part, from, n int) ([]command, error) {
-	grads := kernels.Pointer(x.grads.ptr.Add(int64(4 * from)))
-	sums := kernels.Pointer(x.sums.ptr.Add(int64(4 * from)))
+func (x *executable) accumulate(p microbatch, from, n int) ([]command, error) {
+	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
+	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
-	case firstPart:
-		return []command{&copyCall{x.sums.ptr.Add(int64(4 * from)), x.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
-	case middlePart:
+	case firstBatch:
+		return []command{&copyCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+	case middleBatch:
 		return x.gpu.calls(kernels.GradAdd(sums, grads, n))
-	case lastPart:
+	case lastBatch:
 		return x.gpu.calls(kernels.GradMean(grads, sums, n, p.parts))
 	}
 	return nil, nil
 }
 
 // prepareSums gets the memory of the sums of gradients.
-func (x *executable) prepareSums(p part) error {
-	if p.kind == onlyPart || x.sums.ptr != 0 {
+func (x *executable) prepareSums(p microbatch) error {
+	if p.kind == onlyBatch || x.exchange.sums.ptr != 0 {
 		return nil
 	}
-	x.sums.bytes = int64(4 * x.lossAt)
-	return x.gpu.allocate(&x.sums)
+	x.exchange.sums.bytes = int64(4 * x.exchange.lossAt)
+	return x.gpu.allocate(&x.exchange.sums)
 }
 
 // arrange lists the commands of a step.
-func (x *executable) arrange(key playKey) (*play, error) {
-	begin := []command{&upCall{x.control.ptr, x.hostControl, kernels.ControlHostBytes}}
-	if key.held {
-		begin = append(begin, &upCall{x.heldSamples.ptr, x.held.host, x.heldSamples.bytes})
+func (x *executable) arrange(key replayKey) (*replay, error) {
+	begin := []command{&upCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
+	if key.dataset {
+		begin = append(begin, &upCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
 	}
-	if x.backup.bytes > 0 {
-		begin = append(begin, &copyCall{x.backup.ptr, x.store.states.ptr, x.backup.bytes})
+	if x.memory.backup.bytes > 0 {
+		begin = append(begin, &copyCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
 	}
 	packing, err := x.packing()
 	if err != nil {
 		return nil, err
 	}
 	begin = append(begin, packing...)
-	for i := range x.forward {
-		begin = append(begin, x.stepOf(i, key)...)
+	for i := range x.schedule.forward {
+		begin = append(begin, x.commandsOf(i, key)...)
 	}
 	if x.program.Loss >= 0 {
-		begin = append(begin, &downCall{x.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
-		if len(x.buckets) > 0 {
+		begin = append(begin, &downCall{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
+		if len(x.exchange.buckets) > 0 {
 			begin = append(begin, &copyCall{x.lossTail(), x.address(x.program.Loss), 4})
 		}
 	}
-	if err := x.prepareSums(key.part); err != nil {
+	if err := x.prepareSums(key.microbatch); err != nil {
 		return nil, err
 	}
 	var end []command
@@ -206,30 +206,30 @@ func (x *executable) arrange(key playKey) (*play, error) {
 			return nil, err
 		}
 	}
-	if len(x.buckets) > 0 {
-		end = append(end, &downCall{x.result.part(resultTail, 4), x.lossTail(), 4})
+	if len(x.exchange.buckets) > 0 {
+		end = append(end, &downCall{x.memory.result.part(resultTail, 4), x.lossTail(), 4})
 	}
-	end = append(end, &downCall{x.result.part(resultControl, kernels.ControlBytes), x.control.ptr, kernels.ControlBytes})
-	if key.cut {
-		return x.arrangeCut(key, begin, end)
+	end = append(end, &downCall{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
+	if key.split {
+		return x.arrangeSplit(key, begin, end)
 	}
 	backward, err := x.arrangeBackward(key)
 	if err != nil {
 		return nil, err
 	}
-	return &play{sections: []*section{{name: "a step", parts: []piece{
-		{"forward", begin, x.middle}, {"backward", backward, x.third}, {"optimizer", end, 0},
+	return &replay{sections: []*section{{name: "a step", phases: []phase{
+		{"forward", begin, x.profile.forwardEnd}, {"backward", backward, x.profile.backwardEnd}, {"optimizer", end, 0},
 	}}}}, nil
 }
 
 // arrangeBackward is the backward pass; key.sync (may be nil) gets each bucket in it
 // as soon as it is final.
-func (x *executable) arrangeBackward(key playKey) (list []command, err error) {
-	p, sync, next := key.part, key.sync, 0
+func (x *executable) arrangeBackward(key replayKey) (list []command, err error) {
+	p, sync, next := key.microbatch, key.sync, 0
 	hand := func(upTo int) error {
-		for ; next < len(x.buckets) && x.buckets[next].ready <= upTo; next++ {
-			b := x.buckets[next]
-			gathered, err := x.gather(p, b.offset, b.size)
+		for ; next < len(x.exchange.buckets) && x.exchange.buckets[next].ready <= upTo; next++ {
+			b := x.exchange.buckets[next]
+			gathered, err := x.accumulate(p, b.offset, b.size)
 			if err != nil {
 				return err
 			}
@@ -238,17 +238,17 @@ func (x *executable) arrangeBackward(key playKey) (list []command, err error) {
 				continue
 			}
 			size := b.size
-			if next == len(x.buckets)-1 {
+			if next == len(x.exchange.buckets)-1 {
 				size += regionAlign // and the loss behind the last
 			}
 			list = append(list, &bucketCall{sync, next, device.Buffer{
-				Pointer: uintptr(x.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
-			}, x.fork})
+				Pointer: uintptr(x.memory.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
+			}, x.exchange.fork})
 		}
 		return nil
 	}
-	for i := x.forward; i < len(x.steps); i++ {
-		list = append(list, x.stepOf(i, key)...)
+	for i := x.schedule.forward; i < len(x.schedule.commands); i++ {
+		list = append(list, x.commandsOf(i, key)...)
 		// Without an exchange all gradients are taken at once.
 		if sync != nil && x.engine.options.Overlap {
 			if err := hand(i); err != nil {
@@ -257,16 +257,16 @@ func (x *executable) arrangeBackward(key playKey) (list []command, err error) {
 		}
 	}
 	if sync == nil {
-		if p.kind == onlyPart {
+		if p.kind == onlyBatch {
 			return list, nil
 		}
-		gathered, err := x.gather(p, 0, x.lossAt)
+		gathered, err := x.accumulate(p, 0, x.exchange.lossAt)
 		return append(list, gathered...), err
 	}
 	if err := hand(math.MaxInt); err != nil {
 		return nil, err
 	}
-	return append(list, &joinCall{x.join}), nil
+	return append(list, &joinCall{x.exchange.join}), nil
 }
 
 // watched is a strategy that looks after a step which may wait for another rank
@@ -276,7 +276,7 @@ type watched interface {
 }
 
 // wholeStep runs a step without the host in between.
-func (x *executable) wholeStep(ctx context.Context, p *play, sync engine.GradSync, t *engine.Timing) error {
+func (x *executable) wholeStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
 	if w, ok := sync.(watched); ok {
 		stop = w.Watch(ctx)
@@ -297,39 +297,39 @@ func (x *executable) wholeStep(ctx context.Context, p *play, sync engine.GradSyn
 // launchWhole puts a step in the compute stream and waits for its end.
 func (x *executable) launchWhole(s *section) error {
 	g := x.gpu
-	if err := g.driver.EventRecord(x.begin, g.compute); err != nil {
+	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
 		return g.failed(err)
 	}
 	if err := s.run(g, x.engine.options.Graph); err != nil {
 		return err
 	}
-	if err := g.driver.EventRecord(x.end, g.compute); err != nil {
+	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
 		return g.failed(err)
 	}
 	if err := x.feedNext(); err != nil {
 		return err
 	}
-	return g.failed(g.driver.EventSynchronize(x.end))
+	return g.failed(g.driver.EventSynchronize(x.profile.end))
 }
 
 // measure fills t from the events of a step.
 func (x *executable) measure(s *section, t *engine.Timing) error {
 	d := x.gpu.driver
-	whole, err := d.EventElapsed(x.begin, x.end)
+	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
 	if err != nil {
 		return x.gpu.failed(err)
 	}
 	if !s.replayed {
-		forward, err1 := d.EventElapsed(x.begin, x.middle)
-		backward, err2 := d.EventElapsed(x.middle, x.third)
+		forward, err1 := d.EventElapsed(x.profile.begin, x.profile.forwardEnd)
+		backward, err2 := d.EventElapsed(x.profile.forwardEnd, x.profile.backwardEnd)
 		if err := errors.Join(err1, err2); err != nil {
 			return x.gpu.failed(err)
 		}
 		total := max(float64(whole), 1e-9)
-		x.shares = [3]float64{float64(forward) / total, float64(backward) / total, 1 - float64(forward+backward)/total}
+		x.profile.shares = [3]float64{float64(forward) / total, float64(backward) / total, 1 - float64(forward+backward)/total}
 	}
 	part := func(i int) time.Duration {
-		return time.Duration(x.shares[i] * float64(whole) * float64(time.Millisecond))
+		return time.Duration(x.profile.shares[i] * float64(whole) * float64(time.Millisecond))
 	}
 	t.Forward, t.Backward, t.Optimizer = part(0), part(1), part(2)
 	return nil
@@ -338,29 +338,29 @@ func (x *executable) measure(s *section, t *engine.Timing) error {
 // results reads what a step left. With tail, the loss that travelled with the
 // gradients counts too: another rank's may not be finite.
 func (x *executable) results(tail bool) error {
-	data := x.result.data()
+	data := x.memory.result.data()
 	c := kernels.ReadControl(data[resultControl:])
 	if err := x.readLoss(); err != nil {
 		return err
 	}
-	if tail && len(x.buckets) > 0 && x.program.Loss >= 0 {
+	if tail && len(x.exchange.buckets) > 0 && x.program.Loss >= 0 {
 		if v := float(data[resultTail:]); math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("the loss of another rank: %w", engine.ErrNonFinite)
 		}
 	}
-	x.after = c
+	x.last.control = c
 	return nil
 }
 
 // readLoss takes the loss over.
 func (x *executable) readLoss() error {
-	x.scale = float64(x.after.LossScale) // before this step's update of it
+	x.last.scale = float64(x.last.control.LossScale) // before this step's update of it
 	if x.program.Loss < 0 {
 		return nil
 	}
-	x.loss = float(x.result.data()[resultLoss:])
-	if math.IsNaN(x.loss) || math.IsInf(x.loss, 0) {
-		return fmt.Errorf("loss is %v: %w", x.loss, engine.ErrNonFinite)
+	x.last.loss = float(x.memory.result.data()[resultLoss:])
+	if math.IsNaN(x.last.loss) || math.IsInf(x.last.loss, 0) {
+		return fmt.Errorf("loss is %v: %w", x.last.loss, engine.ErrNonFinite)
 	}
 	return nil
 }
@@ -373,13 +373,13 @@ func float(b []byte) float64 {
 // none.
 func (x *executable) restore() error {
 	g := x.gpu
-	if g.lost != nil || x.backup.bytes == 0 {
+	if g.lost != nil || x.memory.backup.bytes == 0 {
 		return nil
 	}
 	if err := g.synchronize(); err != nil {
 		return err
 	}
-	if err := g.driver.MemcpyDtoDAsync(x.store.states.ptr, x.backup.ptr, x.backup.bytes, g.compute); err != nil {
+	if err := g.driver.MemcpyDtoDAsync(x.store.states.ptr, x.memory.backup.ptr, x.memory.backup.bytes, g.compute); err != nil {
 		return g.failed(err)
 	}
 	return g.synchronize()

@@ -44,19 +44,19 @@ import (
 // A worker that is alone has no meetings, and the bits of a batch norm that is not
 // synchronised.
 
-// meetings are what an executable has for its synchronised batch norms.
-type meetings struct {
-	steps  map[int][]command // by task: its commands, a meetCall among them, in place of executable.steps
-	vector block             // float64
-	room   block             // the sums behind dx, for the time of a task
-	host   pinned            // vector, for an exchange there
+// normSyncs are what an executable has for its synchronised batch norms.
+type normSyncs struct {
+	commands map[int][]command // by task: its commands, a meetCall among them, in place of executable.steps
+	vector   block             // float64
+	partial  block             // the sums behind dx, for the time of a task
+	host     pinned            // vector, for an exchange there
 
 	statistics engine.NormExchange // of the step under way
 }
 
-// meetCall is where workers meet. As it is it only marks the place; with by it is the
+// normSyncCall is where workers meet. As it is it only marks the place; with by it is the
 // exchange between GPUs.
-type meetCall struct {
+type normSyncCall struct {
 	layer   string
 	vector  driver.Ptr
 	doubles int
@@ -65,36 +65,36 @@ type meetCall struct {
 	join    driver.Event
 }
 
-func (c *meetCall) run(g *gpu, s driver.Stream) error {
+func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	if err := c.hand(g); err != nil {
+	if err := c.enqueue(g); err != nil {
 		return err
 	}
 	return c.end(g, s)
 }
 
 // traced is run, with the exchange between two events.
-func (c *meetCall) traced(g *gpu, s driver.Stream) error {
+func (c *normSyncCall) traced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	if err := g.traced(c.label(), c.layer, "exchange", g.exchange, func() error { return c.hand(g) }); err != nil {
+	if err := g.traced(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
 		return err
 	}
 	return c.end(g, s)
 }
 
 // begin lets the exchange wait for the vector.
-func (c *meetCall) begin(g *gpu, s driver.Stream) error {
+func (c *normSyncCall) begin(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.failed(err)
 	}
 	return g.failed(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-func (c *meetCall) hand(g *gpu) error {
+func (c *normSyncCall) enqueue(g *gpu) error {
 	if err := c.by.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
 	}
@@ -102,88 +102,88 @@ func (c *meetCall) hand(g *gpu) error {
 }
 
 // end lets the compute stream wait for the exchange.
-func (c *meetCall) end(g *gpu, s driver.Stream) error {
+func (c *normSyncCall) end(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
 		return g.failed(err)
 	}
 	return g.failed(g.driver.StreamWaitEvent(s, c.join))
 }
 
-func (c *meetCall) label() string { return "exchange statistics" }
+func (c *normSyncCall) label() string { return "exchange statistics" }
 
-// meetingOf is the meeting that c is, nil for none.
-func meetingOf(c command) *meetCall {
+// normSyncOf is the meeting that c is, nil for none.
+func normSyncOf(c command) *normSyncCall {
 	if n, ok := c.(*named); ok {
 		c = n.command
 	}
-	m, _ := c.(*meetCall)
+	m, _ := c.(*normSyncCall)
 	return m
 }
 
-// prepareMeetings gets the memory of the vectors, and makes the commands of the tasks in
+// prepareNormSync gets the memory of the vectors, and makes the commands of the tasks in
 // which workers meet.
-func (x *executable) prepareMeetings() error {
+func (x *executable) prepareNormSync() error {
 	channels := 0
 	for _, k := range x.program.Kernels {
 		if k.Attr.Sync {
-			channels = max(channels, x.places[k.In[0]].padded())
+			channels = max(channels, x.memory.locations[k.In[0]].padded())
 		}
 	}
 	if channels == 0 {
 		return nil
 	}
-	x.meet.vector.bytes = int64(8 * kernels.VectorDoubles(channels))
-	x.meet.room.bytes = int64(4 * 2 * channels)
-	for _, b := range []*block{&x.meet.vector, &x.meet.room} {
+	x.exchange.norms.vector.bytes = int64(8 * kernels.VectorDoubles(channels))
+	x.exchange.norms.partial.bytes = int64(4 * 2 * channels)
+	for _, b := range []*block{&x.exchange.norms.vector, &x.exchange.norms.partial} {
 		if err := x.gpu.allocate(b); err != nil {
-			return x.needs(err)
+			return x.explainOutOfMemory(err)
 		}
 	}
-	x.meet.steps = map[int][]command{}
+	x.exchange.norms.commands = map[int][]command{}
 	for i, t := range x.tasks {
-		list, err := x.meets(i, t)
+		list, err := x.syncedCommands(i, t)
 		if err != nil {
 			return fmt.Errorf("kernel %s %q: %w", t.op, t.name, err)
 		}
 		if list != nil {
-			x.meet.steps[i] = x.layer(i, list)
+			x.exchange.norms.commands[i] = x.named(i, list)
 		}
 	}
 	return nil
 }
 
-// meeting is where the workers' vectors of channels meet.
-func (x *executable) meeting(layer string, channels int) command {
-	return &meetCall{layer: layer, vector: x.meet.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.fork, join: x.join}
+// normSyncCommand is where the workers' vectors of channels meet.
+func (x *executable) normSyncCommand(layer string, channels int) command {
+	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
 // vector is the address of the vector as our kernels take it.
-func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.meet.vector.ptr) }
+func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.exchange.norms.vector.ptr) }
 
-// meets are the commands of a task in which workers meet; none of another.
-func (x *executable) meets(i int, t task) ([]command, error) {
+// syncedCommands are the commands of a task in which workers meet; none of another.
+func (x *executable) syncedCommands(i int, t task) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
-		return x.meetsBehind(i)
+		return x.syncedStatistics(i)
 	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.given:
 		b := x.normOf(t)
 		moments, err1 := x.gpu.calls(b.Moments(x.typ(t.in[0]), x.vector()))
 		join, err2 := x.gpu.calls(b.Join(x.vector()))
 		apply, err3 := x.gpu.calls(b.Apply(x.typ(t.in[0])))
-		return around(x.meeting(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
+		return around(x.normSyncCommand(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
 	case t.op == plan.OpBatchNormBackward && t.attr.Sync && t.out[0] >= 0:
 		b := x.normGradOf(t)
 		sums, err1 := x.gpu.calls(b.Sums(x.typ(t.in[0]), x.vector()))
-		joined, err2 := x.gpu.calls(b.Joined(x.typ(t.in[0]), x.vector(), kernels.Pointer(x.meet.room.ptr)))
-		return around(x.meeting(t.name, b.Channels), sums, joined, err1, err2)
+		joined, err2 := x.gpu.calls(b.Joined(x.typ(t.in[0]), x.vector(), kernels.Pointer(x.exchange.norms.partial.ptr)))
+		return around(x.normSyncCommand(t.name, b.Channels), sums, joined, err1, err2)
 	}
 	return nil, nil
 }
 
-// meetsBehind are the commands of a convolution that leaves statistics, where workers
+// syncedStatistics are the commands of a convolution that leaves statistics, where workers
 // meet for them: whichever kernel sums, the place is the same.
-func (x *executable) meetsBehind(i int) ([]command, error) {
-	t, list := x.tasks[i], slices.Clone(x.steps[i])
+func (x *executable) syncedStatistics(i int) ([]command, error) {
+	t, list := x.tasks[i], slices.Clone(x.schedule.commands[i])
 	for k, c := range list {
 		if n, ok := c.(*named); ok {
 			list[k] = n.command // prepareMeetings names them
@@ -202,7 +202,7 @@ func (x *executable) meetsBehind(i int) ([]command, error) {
 		moments, err = x.gpu.calls(b.Moments(x.typ(t.out[0]), x.vector()))
 	}
 	join, joinErr := x.gpu.calls(b.Join(x.vector()))
-	return around(x.meeting(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
+	return around(x.normSyncCommand(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
 // around are commands with a meeting between them, unless one of errs is set.
@@ -213,51 +213,51 @@ func around(meeting command, before, after []command, errs ...error) ([]command,
 	return slices.Concat(before, []command{meeting}, after), nil
 }
 
-// carries says how the statistics of a step go to the other workers by sync: not at all
+// statisticsExchange says how the statistics of a step go to the other workers by sync: not at all
 // (the program has none, or the worker is alone), or by device, or, where that is nil,
 // through the host.
-func (x *executable) carries(sync engine.GradSync) (meets bool, device engine.DeviceNormSync, err error) {
+func (x *executable) statisticsExchange(sync engine.GradSync) (meets bool, device engine.DeviceNormSync, err error) {
 	if sync == nil || !x.program.Synchronised() {
 		return false, nil, nil
 	}
 	if d, ok := sync.(engine.DeviceNormSync); ok && sync.Capturable() {
 		return true, d, nil
 	}
-	if err := x.meet.statistics.Begin(sync); err != nil {
+	if err := x.exchange.norms.statistics.Begin(sync); err != nil {
 		return false, nil, err
 	}
 	// What goes through the host cannot be recorded, but where nothing is exchanged.
 	return !sync.Capturable(), nil, nil
 }
 
-// stepOf are the commands of a task in a step of that kind.
-func (x *executable) stepOf(task int, key playKey) []command {
-	list := x.meet.steps[task]
+// commandsOf are the commands of a task in a step of that kind.
+func (x *executable) commandsOf(task int, key replayKey) []command {
+	list := x.exchange.norms.commands[task]
 	switch {
-	case list == nil || !key.meets:
-		return x.steps[task]
-	case key.norms == nil:
+	case list == nil || !key.syncNorms:
+		return x.schedule.commands[task]
+	case key.deviceSync == nil:
 		return list
 	}
 	list = slices.Clone(list)
 	for i, c := range list {
-		if m := meetingOf(c); m != nil {
+		if m := normSyncOf(c); m != nil {
 			call := *m
-			call.by = key.norms
+			call.by = key.deviceSync
 			list[i] = &named{&call, call.layer, task}
 		}
 	}
 	return list
 }
 
-// cutAtMeetings makes sections of a list of commands of a part of a step: each but the
+// splitAtNorms makes sections of a list of commands of a part of a step: each but the
 // last ends with the vector on its way to the host, each but the first begins with its
 // way back.
-func (x *executable) cutAtMeetings(name, part string, list []command) ([]*section, error) {
+func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
 	var now []command
 	for _, c := range list {
-		m := meetingOf(c)
+		m := normSyncOf(c)
 		if m == nil {
 			now = append(now, c)
 			continue
@@ -266,30 +266,30 @@ func (x *executable) cutAtMeetings(name, part string, list []command) ([]*sectio
 			return nil, err
 		}
 		bytes := int64(8 * m.doubles)
-		now = append(now, &named{&downCall{x.meet.host, m.vector, bytes}, m.layer, 0})
-		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), parts: []piece{{part, now, 0}}, meeting: m})
-		now = []command{&named{&upCall{m.vector, x.meet.host, bytes}, m.layer, 0}}
+		now = append(now, &named{&downCall{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
+		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []phase{{part, now, 0}}, normSync: m})
+		now = []command{&named{&upCall{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
 	}
-	return append(all, &section{name: name, parts: []piece{{part, now, 0}}}), nil
+	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
 }
 
 // pinVector gets the page-locked memory of the vector.
 func (x *executable) pinVector() (err error) {
-	if x.meet.host.ptr == nil {
-		x.meet.host, err = x.gpu.pin(x.meet.vector.bytes)
+	if x.exchange.norms.host.ptr == nil {
+		x.exchange.norms.host, err = x.gpu.pin(x.exchange.norms.vector.bytes)
 	}
 	return err
 }
 
-// meetOnHost adds up the vectors of all workers, of which this one's is on its way to
+// syncNormOnHost adds up the vectors of all workers, of which this one's is on its way to
 // the host.
-func (x *executable) meetOnHost(m *meetCall) error {
+func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
 		return x.gpu.failed(err)
 	}
-	v := unsafe.Slice((*float64)(x.meet.host.ptr), m.doubles)
+	v := unsafe.Slice((*float64)(x.exchange.norms.host.ptr), m.doubles)
 	n := (m.doubles - 1) / 2
-	rows, err := x.meet.statistics.Sums(v[0], v[1:1+n], v[1+n:])
+	rows, err := x.exchange.norms.statistics.Sums(v[0], v[1:1+n], v[1+n:])
 	if err != nil {
 		return fmt.Errorf("batch norm %s: %w", m.layer, err)
 	}

@@ -267,7 +267,7 @@ func TestSynchronisedSumsOfConvolutions(t *testing.T) {
 				initialise(t, x, g)
 				exes[i] = x
 				sums := 0
-				for _, list := range x.(*executable).meet.steps {
+				for _, list := range x.(*executable).exchange.norms.commands {
 					if _, convolution := list[0].(*named).command.(*planCall); convolution && list[1].label() == "statistics_pack" {
 						sums++
 					}

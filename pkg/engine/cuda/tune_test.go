@@ -259,8 +259,8 @@ func TestNoRepeatableAlgorithm(t *testing.T) {
 		}
 		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 		x := loadedOn(t, e, p)
-		if n := x.Notices(); len(n) != len(x.picks) || !strings.Contains(n[0], "has no algorithm for the convolution") {
-			t.Errorf("%s: %d notices for %d convolutions: %q", convolution, len(n), len(x.picks), n)
+		if n := x.Notices(); len(n) != len(x.schedule.picks) || !strings.Contains(n[0], "has no algorithm for the convolution") {
+			t.Errorf("%s: %d notices for %d convolutions: %q", convolution, len(n), len(x.schedule.picks), n)
 		}
 		if err := errors.Join(x.Close(), e.Close()); err != nil {
 			t.Error(err)
@@ -304,7 +304,7 @@ func TestTF32(t *testing.T) {
 			t.Fatalf("loaded a %T", loaded)
 		}
 		rounding := 0
-		for _, pick := range x.picks {
+		for _, pick := range x.schedule.picks {
 			plan := pick.plan
 			for _, note := range plan.Numerical {
 				if note == 0 || note == cudnn.NoteDownConvert { // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
@@ -317,7 +317,7 @@ func TestTF32(t *testing.T) {
 			}
 		}
 		if (rounding > 0) != c.want {
-			t.Errorf("tf32 %v with NVIDIA_TF32_OVERRIDE=%q: %d of %d algorithms round", c.option, c.override, rounding, len(x.picks))
+			t.Errorf("tf32 %v with NVIDIA_TF32_OVERRIDE=%q: %d of %d algorithms round", c.option, c.override, rounding, len(x.schedule.picks))
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -333,12 +333,12 @@ func TestHeuristicMakesFewPlans(t *testing.T) {
 	_, p := smallResNet(t, true)
 	m.Reset()
 	x := loadedOn(t, e, p)
-	most := len(x.picks)
+	most := len(x.schedule.picks)
 	for _, site := range x.prologues {
 		most += len(site.readers)
 	}
-	if n := strings.Count(strings.Join(m.Calls(), "\n"), "cudnn plan: "); n < len(x.picks) || n > most {
-		t.Errorf("%d plans for %d convolutions, at most %d are needed", n, len(x.picks), most)
+	if n := strings.Count(strings.Join(m.Calls(), "\n"), "cudnn plan: "); n < len(x.schedule.picks) || n > most {
+		t.Errorf("%d plans for %d convolutions, at most %d are needed", n, len(x.schedule.picks), most)
 	}
 	if err := x.Close(); err != nil {
 		t.Error(err)
@@ -366,7 +366,7 @@ func TestTuningMemory(t *testing.T) {
 	if noise > 0 {
 		t.Errorf("%d numbers of tuning's noise are left in weights and states", noise)
 	}
-	if x.hold.ptr != 0 {
+	if x.memory.cacheFlush.ptr != 0 {
 		t.Error("tuning's own memory is kept")
 	}
 	for id, q := range p.Tensors {
@@ -375,13 +375,13 @@ func TestTuningMemory(t *testing.T) {
 		}
 		var memory []byte
 		err := x.do(func() (err error) {
-			memory, err = x.gpu.read(x.address(id), int64(x.places[id].bytes()))
+			memory, err = x.gpu.read(x.address(id), int64(x.memory.locations[id].bytes()))
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := number.Decode(x.places[id].typ, memory); float64(v[0]) != q.Value {
+		if v := number.Decode(x.memory.locations[id].typ, memory); float64(v[0]) != q.Value {
 			t.Errorf("constant %v is %v", q.Value, v[0])
 		}
 	}

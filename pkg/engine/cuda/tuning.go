@@ -73,7 +73,7 @@ type candidateRunner struct {
 func (r *candidateRunner) Lost() bool { return r.x.gpu.lost != nil }
 
 // Disturb implements autotune.Runner.
-func (r *candidateRunner) Disturb() error { return r.x.disturb() }
+func (r *candidateRunner) Disturb() error { return r.x.fillWithNoise() }
 
 // Time implements autotune.Runner. The candidate runs on the memory that it will use, whose
 // contents do not matter yet: nothing has run, and outputs are thrown away.
@@ -87,11 +87,11 @@ func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64,
 
 // packed hands the commands of a candidate to f.
 func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) error) error {
-	if err := r.x.grow(c.Plan.Workspace); err != nil {
+	if err := r.x.growWorkspace(c.Plan.Workspace); err != nil {
 		return err
 	}
 	v := r.list[c.Graph]
-	pack, err := r.x.gpu.cudnn.NewPack(v.pointers, r.x.workspace.ptr)
+	pack, err := r.x.gpu.cudnn.NewPack(v.pointers, r.x.memory.workspace.ptr)
 	if err != nil {
 		return err
 	}
@@ -144,13 +144,13 @@ const holdLimit = 128 << 20
 // between the two events, and what it clears takes the caches, as the rest of a step does.
 func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 	g := x.gpu
-	if x.hold.bytes == 0 {
-		x.hold.bytes = min(holdLimit, x.arena.bytes)
-		if err := g.allocate(&x.hold); err != nil {
+	if x.memory.cacheFlush.bytes == 0 {
+		x.memory.cacheFlush.bytes = min(holdLimit, x.memory.arena.bytes)
+		if err := g.allocate(&x.memory.cacheFlush); err != nil {
 			if g.lost != nil {
 				return 0, err
 			}
-			x.hold = block{} // an algorithm may need it more
+			x.memory.cacheFlush = block{} // an algorithm may need it more
 		}
 	}
 	least := math.Inf(1)
@@ -174,51 +174,51 @@ func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 func (x *executable) timeOnce(run []command) (float64, error) {
 	g := x.gpu
 	for range 2 {
-		if x.hold.bytes > 0 {
-			if err := g.driver.MemsetD8Async(x.hold.ptr, 0, x.hold.bytes, g.compute); err != nil {
+		if x.memory.cacheFlush.bytes > 0 {
+			if err := g.driver.MemsetD8Async(x.memory.cacheFlush.ptr, 0, x.memory.cacheFlush.bytes, g.compute); err != nil {
 				return 0, g.failed(err)
 			}
 		}
 	}
-	if err := g.driver.EventRecord(x.begin, g.compute); err != nil {
+	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
 		return 0, g.failed(err)
 	}
 	if err := g.runAll(run, g.compute); err != nil {
 		return 0, err
 	}
-	if err := g.driver.EventRecord(x.end, g.compute); err != nil {
+	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
 		return 0, g.failed(err)
 	}
-	if err := g.driver.EventSynchronize(x.end); err != nil {
+	if err := g.driver.EventSynchronize(x.profile.end); err != nil {
 		return 0, g.failed(err)
 	}
-	took, err := g.driver.EventElapsed(x.begin, x.end)
+	took, err := g.driver.EventElapsed(x.profile.begin, x.profile.end)
 	return float64(took), err
 }
 
-// grow makes the workspace at least so large.
-func (x *executable) grow(bytes int64) error {
-	if x.workspace.bytes >= bytes {
+// growWorkspace makes the workspace at least so large.
+func (x *executable) growWorkspace(bytes int64) error {
+	if x.memory.workspace.bytes >= bytes {
 		return nil
 	}
-	err := x.settle(bytes)
-	if x.workspace.ptr == 0 {
-		x.workspace = block{}
+	err := x.resizeWorkspace(bytes)
+	if x.memory.workspace.ptr == 0 {
+		x.memory.workspace = block{}
 	}
 	return err
 }
 
-// settle makes the workspace as large as the chosen plans need, and no larger.
-func (x *executable) settle(bytes int64) error {
-	if x.workspace.bytes == bytes {
+// resizeWorkspace makes the workspace as large as the chosen plans need, and no larger.
+func (x *executable) resizeWorkspace(bytes int64) error {
+	if x.memory.workspace.bytes == bytes {
 		return nil
 	}
 	if err := x.gpu.synchronize(); err != nil {
 		return err
 	}
-	if err := x.gpu.free(x.workspace); err != nil {
+	if err := x.gpu.free(x.memory.workspace); err != nil {
 		return err
 	}
-	x.workspace = block{bytes: bytes}
-	return x.gpu.allocate(&x.workspace)
+	x.memory.workspace = block{bytes: bytes}
+	return x.gpu.allocate(&x.memory.workspace)
 }

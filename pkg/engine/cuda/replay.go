@@ -10,64 +10,64 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// playKey says what a step does beside forward and backward: whatever changes
+// replayKey says what a step does beside forward and backward: whatever changes
 // the launches.
-type playKey struct {
-	rule optim.Update    // see ruleOf
-	part part            // of an update that takes several batches
-	sync engine.GradSync // one that is recorded; nil for none, or one that is not
-	cut  bool            // at the buckets, and where workers meet
+type replayKey struct {
+	rule       optim.Update    // see ruleOf
+	microbatch microbatch      // of an update that takes several batches
+	sync       engine.GradSync // one that is recorded; nil for none, or one that is not
+	split      bool            // at the buckets, and where workers meet
 	// meets says whether workers meet in synchronised batch norms; norms is how, nil on
 	// the host.
-	meets bool
-	norms engine.DeviceNormSync
-	ways  uint64 // see executable.onWays
-	held  bool   // the inputs come from the set that lies on the GPU
+	syncNorms  bool
+	deviceSync engine.DeviceNormSync
+	buffers    uint64 // see executable.onWays
+	dataset    bool   // the inputs come from the set that lies on the GPU
 }
 
-// part is what a step is of an update that takes several batches; the zero part is a
+// microbatch is what a step is of an update that takes several batches; the zero part is a
 // whole update.
-type part struct {
-	kind  partKind
+type microbatch struct {
+	kind  microbatchKind
 	parts int // of the last one: how many there were
 }
 
 // exchanged says whether gradients go to the other workers behind it.
-func (p part) exchanged() bool { return p.kind == onlyPart || p.kind == lastPart }
+func (p microbatch) exchanged() bool { return p.kind == onlyBatch || p.kind == lastBatch }
 
-// partKind is where in an update a step stands.
-type partKind uint8
+// microbatchKind is where in an update a step stands.
+type microbatchKind uint8
 
 const (
-	onlyPart   partKind = iota
-	firstPart           // its gradients begin the sums
-	middlePart          // they are added to them
-	lastPart            // they become the mean of all parts, which is exchanged and applied
+	onlyBatch   microbatchKind = iota
+	firstBatch                 // its gradients begin the sums
+	middleBatch                // they are added to them
+	lastBatch                  // they become the mean of all parts, which is exchanged and applied
 )
 
-// play is a step: sections, one after another, that only the host comes between.
-type play struct {
+// replay is a step: sections, one after another, that only the host comes between.
+type replay struct {
 	sections []*section
 	forward  int // sections of the forward pass, where the step is cut
 }
 
 // section is a run of commands that is launched at once.
 type section struct {
-	name  string
-	parts []piece
-	runs  int
-	exec  driver.GraphExec
+	name   string
+	phases []phase
+	runs   int
+	exec   driver.GraphExec
 	// recording is profiler.recordings when exec was made.
-	recording int
+	profiled int
 	// Behind it, where the step is cut: so many buckets are complete, and workers meet.
-	ready   int
-	meeting *meetCall
+	ready    int
+	normSync *normSyncCall
 	// replayed says whether the last run was the graph's.
 	replayed bool
 }
 
-// piece is a named part of a section, for the profile.
-type piece struct {
+// phase is a named part of a section, for the profile.
+type phase struct {
 	name     string // "forward", "backward", "optimizer"
 	commands []command
 	after    driver.Event // recorded behind it where the section is not a graph; 0: none
@@ -80,8 +80,8 @@ func (s *section) run(g *gpu, graph bool) error {
 	s.runs++
 	if !graph || s.runs == 1 || g.profile.tracer != nil {
 		s.replayed = false
-		for _, p := range s.parts {
-			if err := s.runPiece(g, p); err != nil {
+		for _, p := range s.phases {
+			if err := s.runPhase(g, p); err != nil {
 				return err
 			}
 			if p.after != 0 {
@@ -92,14 +92,14 @@ func (s *section) run(g *gpu, graph bool) error {
 		}
 		return nil
 	}
-	if s.exec != 0 && s.recording != g.profile.recordings { // a profile must see it being made
+	if s.exec != 0 && s.profiled != g.profile.recordings { // a profile must see it being made
 		if err := g.driver.GraphExecDestroy(s.exec); err != nil {
 			return g.failed(err)
 		}
 		s.exec = 0
 	}
 	if s.exec == 0 {
-		s.recording = g.profile.recordings
+		s.profiled = g.profile.recordings
 		if err := s.record(g); err != nil {
 			return fmt.Errorf("record %s as a graph (--set engine.graph=false does without): %w", s.name, err)
 		}
@@ -108,8 +108,8 @@ func (s *section) run(g *gpu, graph bool) error {
 	return g.failed(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-// runPiece runs the commands of a piece one by one.
-func (s *section) runPiece(g *gpu, p piece) error {
+// runPhase runs the commands of a piece one by one.
+func (s *section) runPhase(g *gpu, p phase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
 	if g.profile.tracer == nil {
@@ -142,7 +142,7 @@ func (s *section) record(g *gpu) error {
 		return g.failed(err)
 	}
 	var first error
-	for _, p := range s.parts {
+	for _, p := range s.phases {
 		if first = g.runAll(p.commands, g.compute); first != nil {
 			break
 		}
@@ -161,7 +161,7 @@ func (s *section) record(g *gpu) error {
 }
 
 // close destroys what was recorded.
-func (p *play) close(g *gpu) error {
+func (p *replay) close(g *gpu) error {
 	var errs []error
 	for _, s := range p.sections {
 		if s.exec != 0 {
@@ -185,7 +185,7 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	return c.hand(g)
+	return c.enqueue(g)
 }
 
 // traced is run, with the exchange between two events.
@@ -193,7 +193,7 @@ func (c *bucketCall) traced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
 	}
-	return g.traced(c.label(), "", "exchange", g.exchange, func() error { return c.hand(g) })
+	return g.traced(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
 // begin lets the exchange wait for the compute stream.
@@ -204,7 +204,7 @@ func (c *bucketCall) begin(g *gpu, s driver.Stream) error {
 	return g.failed(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-func (c *bucketCall) hand(g *gpu) error {
+func (c *bucketCall) enqueue(g *gpu) error {
 	if err := c.sync.Bucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("hand over gradient bucket %d: %w", c.index, err)
 	}

@@ -22,20 +22,20 @@ const (
 	noSpace // not used
 )
 
-// place is where a tensor lies: for itself, or in the channels of another one.
-type place struct {
+// location is where a tensor lies: for itself, or in the channels of another one.
+type location struct {
 	layout
 	space  space
 	offset int // bytes from the beginning of the space
 	pitch  int // elements from one position to the next
 }
 
-// spread gives activations and inputs their places, and says how many bytes the
+// layOutTensors gives activations and inputs their places, and says how many bytes the
 // arena and the fixed part need.
-func spread(p *plan.Program, l lowered) (places []place, arena, fixed int) {
-	places = make([]place, len(l.layouts))
+func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed int) {
+	places = make([]location, len(l.layouts))
 	for id := range places {
-		places[id] = place{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].padded()}
+		places[id] = location{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].padded()}
 	}
 	life := l.lifetimes(p)
 	var ids []int
@@ -101,7 +101,7 @@ func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 	return life
 }
 
-// at is the address of a place, given those of the spaces.
-func (p place) at(bases [noSpace]driver.Ptr) driver.Ptr {
+// address returns where the tensor is, given the addresses of the spaces.
+func (p location) address(bases [noSpace]driver.Ptr) driver.Ptr {
 	return bases[p.space].Add(int64(p.offset))
 }

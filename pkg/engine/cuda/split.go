@@ -16,15 +16,15 @@ import (
 // the exchange there; the way back; the update. This is how several ranks share
 // one GPU, which NCCL refuses. Synchronised batch norms cut it further: see meetings.
 
-// arrangeCut makes the sections of a step with an exchange on the host.
-func (x *executable) arrangeCut(key playKey, begin, end []command) (*play, error) {
-	first, err := x.cutAtMeetings("the forward pass", "forward", begin)
+// arrangeSplit makes the sections of a step with an exchange on the host.
+func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay, error) {
+	first, err := x.splitAtNorms("the forward pass", "forward", begin)
 	if err != nil {
 		return nil, err
 	}
-	p := &play{sections: first, forward: len(first)}
+	p := &replay{sections: first, forward: len(first)}
 	backward := func(name string, list []command, ready int) error {
-		more, err := x.cutAtMeetings(name, "backward", list)
+		more, err := x.splitAtNorms(name, "backward", list)
 		if err != nil {
 			return err
 		}
@@ -32,21 +32,21 @@ func (x *executable) arrangeCut(key playKey, begin, end []command) (*play, error
 		p.sections = append(p.sections, more...)
 		return nil
 	}
-	at := x.forward
-	if key.part.exchanged() {
-		if err := x.prepareMirror(); err != nil {
+	at := x.schedule.forward
+	if key.microbatch.exchanged() {
+		if err := x.prepareHostGrads(); err != nil {
 			return nil, err
 		}
-		for i, b := range x.buckets {
+		for i, b := range x.exchange.buckets {
 			var list []command
 			last := b.ready
-			if i == len(x.buckets)-1 {
-				last = len(x.steps) - 1
+			if i == len(x.exchange.buckets)-1 {
+				last = len(x.schedule.commands) - 1
 			}
 			for ; at <= last; at++ {
-				list = append(list, x.stepOf(at, key)...)
+				list = append(list, x.commandsOf(at, key)...)
 			}
-			gathered, err := x.gather(key.part, b.offset, b.size)
+			gathered, err := x.accumulate(key.microbatch, b.offset, b.size)
 			if err != nil {
 				return nil, err
 			}
@@ -55,13 +55,13 @@ func (x *executable) arrangeCut(key playKey, begin, end []command) (*play, error
 			}
 		}
 	}
-	if at < len(x.steps) {
+	if at < len(x.schedule.commands) {
 		// Nothing is exchanged but statistics.
 		var list []command
-		for ; at < len(x.steps); at++ {
-			list = append(list, x.stepOf(at, key)...)
+		for ; at < len(x.schedule.commands); at++ {
+			list = append(list, x.commandsOf(at, key)...)
 		}
-		gathered, err := x.gather(key.part, 0, x.lossAt)
+		gathered, err := x.accumulate(key.microbatch, 0, x.exchange.lossAt)
 		if err != nil {
 			return nil, err
 		}
@@ -69,22 +69,22 @@ func (x *executable) arrangeCut(key playKey, begin, end []command) (*play, error
 			return nil, err
 		}
 	}
-	p.sections = append(p.sections, &section{name: "the update", parts: []piece{{"optimizer", end, 0}}})
+	p.sections = append(p.sections, &section{name: "the update", phases: []phase{{"optimizer", end, 0}}})
 	return p, nil
 }
 
-// prepareMirror gets the gradients' memory on the host, and the buckets' events.
-func (x *executable) prepareMirror() error {
+// prepareHostGrads gets the gradients' memory on the host, and the buckets' events.
+func (x *executable) prepareHostGrads() error {
 	g := x.gpu
-	if x.mirror.ptr != nil || len(x.buckets) == 0 {
+	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
 		return nil
 	}
 	var err error
-	if x.mirror, err = g.pin(x.grads.bytes); err != nil {
+	if x.exchange.hostGrads, err = g.pin(x.memory.grads.bytes); err != nil {
 		return err
 	}
-	for i := range x.buckets {
-		b := &x.buckets[i]
+	for i := range x.exchange.buckets {
+		b := &x.exchange.buckets[i]
 		for _, e := range []*driver.Event{&b.sent, &b.filled} {
 			if *e, err = g.driver.EventCreate(driver.EventDisableTiming); err != nil {
 				return g.failed(err)
@@ -94,11 +94,11 @@ func (x *executable) prepareMirror() error {
 	return nil
 }
 
-// cutStep runs a step with an exchange on the host: of gradients by sync (nil: they stay
+// splitStep runs a step with an exchange on the host: of gradients by sync (nil: they stay
 // here, to be added to others), of statistics by carrier. A loss that is not finite
 // ends it before any bucket is handed over.
-func (x *executable) cutStep(ctx context.Context, p *play, sync, carrier engine.GradSync, t *engine.Timing) error {
-	g, c := x.gpu, crossing{executable: x, sync: sync}
+func (x *executable) splitStep(ctx context.Context, p *replay, sync, carrier engine.GradSync, t *engine.Timing) error {
+	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin
 	if err := c.run(ctx, p.sections[:p.forward]); err != nil {
@@ -110,7 +110,7 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync, carrier engine.
 	if err := x.readLoss(); err != nil {
 		return err
 	}
-	exposed := x.meet.statistics.Spent()
+	exposed := x.exchange.norms.statistics.Spent()
 	t.Forward, t.Wait = time.Since(start)-exposed, exposed
 	if err := ctx.Err(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync, carrier engine.
 	if err := c.backward(ctx, p.sections[p.forward:len(p.sections)-1]); err != nil {
 		return err
 	}
-	exposed = x.meet.statistics.Spent()
+	exposed = x.exchange.norms.statistics.Spent()
 	t.Backward, t.Wait = time.Since(start)-exposed, t.Wait+exposed
 
 	start = time.Now()
@@ -143,18 +143,18 @@ func (x *executable) cutStep(ctx context.Context, p *play, sync, carrier engine.
 	return x.results(false)
 }
 
-// crossing is a step that the host takes part in.
-type crossing struct {
+// hostExchange is a step that the host takes part in.
+type hostExchange struct {
 	*executable
-	sync   engine.GradSync
-	sent   int // buckets on their way to the host
-	handed int // buckets handed over
+	sync      engine.GradSync
+	sent      int // buckets on their way to the host
+	exchanged int // buckets handed over
 }
 
 // run enqueues sections, and each bucket's way to the host behind the section that
 // completes it. Where workers meet it waits for the GPU, and hands over the buckets that
 // were complete before: all ranks meet in the order of the program.
-func (c *crossing) run(ctx context.Context, sections []*section) error {
+func (c *hostExchange) run(ctx context.Context, sections []*section) error {
 	o := c.engine.options
 	for _, s := range sections {
 		if err := s.run(c.gpu, o.Graph); err != nil {
@@ -165,18 +165,18 @@ func (c *crossing) run(ctx context.Context, sections []*section) error {
 				return err
 			}
 		}
-		if s.meeting == nil {
+		if s.normSync == nil {
 			continue
 		}
 		if o.Overlap {
-			if err := c.handOver(ctx); err != nil {
+			if err := c.exchangeSent(ctx); err != nil {
 				return err
 			}
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.meetOnHost(s.meeting); err != nil {
+		if err := c.syncNormOnHost(s.normSync); err != nil {
 			return err
 		}
 	}
@@ -184,17 +184,17 @@ func (c *crossing) run(ctx context.Context, sections []*section) error {
 }
 
 // send enqueues a bucket's way to the host.
-func (c *crossing) send(i int) error {
-	g, b := c.gpu, c.buckets[i]
+func (c *hostExchange) send(i int) error {
+	g, b := c.gpu, c.exchange.buckets[i]
 	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
 		return g.failed(err)
 	}
 	if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
 		return g.failed(err)
 	}
-	host := c.mirror.part(4*b.offset, 4*b.size)
+	host := c.exchange.hostGrads.part(4*b.offset, 4*b.size)
 	err := g.traced(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
-		return g.failed(g.driver.MemcpyDtoHAsync(host.ptr, c.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
+		return g.failed(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
 	})
 	if err != nil {
 		return err
@@ -204,10 +204,10 @@ func (c *crossing) send(i int) error {
 
 // backward runs the backward pass and hands over what is left; without overlap all of
 // the buckets when it is over.
-func (c *crossing) backward(ctx context.Context, sections []*section) (err error) {
+func (c *hostExchange) backward(ctx context.Context, sections []*section) (err error) {
 	defer func() {
 		// A bucket that is under way is written to: wait before giving up.
-		if err != nil && c.handed > 0 {
+		if err != nil && c.exchanged > 0 {
 			if waitErr := c.sync.Wait(); waitErr != nil && !errors.Is(err, waitErr) {
 				err = errors.Join(err, waitErr)
 			}
@@ -224,25 +224,25 @@ func (c *crossing) backward(ctx context.Context, sections []*section) (err error
 			return err
 		}
 	}
-	if err := c.handOver(ctx); err != nil {
+	if err := c.exchangeSent(ctx); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// handOver gives sync the buckets that were sent, each as it arrives on the host.
-func (c *crossing) handOver(ctx context.Context) error {
-	for c.handed < c.sent {
-		i := c.handed
+// exchangeSent gives sync the buckets that were sent, each as it arrives on the host.
+func (c *hostExchange) exchangeSent(ctx context.Context) error {
+	for c.exchanged < c.sent {
+		i := c.exchanged
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b := c.buckets[i]
+		b := c.exchange.buckets[i]
 		if err := c.gpu.driver.EventSynchronize(b.sent); err != nil {
 			return c.gpu.failed(err)
 		}
-		c.handed++
-		if err := c.sync.Bucket(i, device.Buffer{F32: c.mirror.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
+		c.exchanged++
+		if err := c.sync.Bucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floats()}, device.Stream{}); err != nil {
 			return fmt.Errorf("hand over gradient bucket %d: %w", i, err)
 		}
 	}
@@ -250,12 +250,12 @@ func (c *crossing) handOver(ctx context.Context) error {
 }
 
 // end waits for the exchange of gradients, and brings them back.
-func (c *crossing) end() error {
+func (c *hostExchange) end() error {
 	if err := c.sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)
 	}
 	g := c.gpu
 	return g.traced("gradients to the GPU", "", "exchange", g.compute, func() error {
-		return g.failed(g.driver.MemcpyHtoDAsync(c.grads.ptr, c.mirror.ptr, int64(4*c.lossAt), g.compute))
+		return g.failed(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
 	})
 }
