@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 
 	"lockstep/pkg/engine/cuda/internal/number"
@@ -139,47 +138,6 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	}
 }
 
-// normOf is the batch norm that a task is.
-func (x *executable) normOf(t task) kernels.BatchNorm {
-	in := x.memory.locations[t.in[0]]
-	b := kernels.BatchNorm{
-		Rows: in.pixels(), Channels: in.padded(),
-		X: x.feature(t.in[0]), Y: x.feature(t.out[0]),
-		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
-		Partial: kernels.Pointer(x.memory.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
-	}
-	switch {
-	case t.attr.Saved:
-		b.Mean, b.InvStd = b.RunningMean, b.RunningVar
-	case t.attr.Training:
-		b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
-	}
-	return b
-}
-
-func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
-	b := x.normOf(t)
-	switch {
-	case t.prologue != nil && t.prologue.applied:
-		return x.scaleShift(t, b)
-	case t.given, t.attr.Saved:
-		return b.Apply(x.typ(t.in[0]))
-	case t.attr.Training:
-		return b.Training(x.typ(t.in[0]))
-	}
-	return b.Inference(x.typ(t.in[0]))
-}
-
-// scaleShift are the launches of a batch norm that the convolutions behind it apply.
-func (x *executable) scaleShift(t task, b kernels.BatchNorm) ([]kernels.Launch, error) {
-	last, err := b.ScaleShift(x.typ(t.in[0]), x.pointer(t.prologue.scale), x.pointer(t.prologue.shift))
-	if err != nil || t.given {
-		return last, err
-	}
-	first, err := b.Statistics(x.typ(t.in[0]))
-	return append(first, last...), err
-}
-
 // epilogue is what our kernels do behind a convolution that cuDNN does alone: its bias, what
 // is added to its result, ReLU; nothing where a task has none of them.
 func (x *executable) epilogue(t task) (v variant, err error) {
@@ -200,62 +158,6 @@ func (x *executable) epilogue(t task) (v variant, err error) {
 	return v, err
 }
 
-// statisticsOf is the first half of the batch norm behind a convolution that leaves its
-// statistics.
-func (x *executable) statisticsOf(t task) kernels.BatchNorm {
-	y, s := x.memory.locations[t.out[0]], t.stats
-	return kernels.BatchNorm{
-		Rows: y.pixels(), Channels: y.padded(), X: x.feature(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.memory.scratch.ptr),
-		Epsilon: s.epsilon, Momentum: s.momentum,
-	}
-}
-
-// summed are the launches of a convolution's statistics: from its sums, or of its
-// result.
-func (x *executable) summed(t task, sums bool) (v variant, err error) {
-	b := x.statisticsOf(t)
-	if sums {
-		v.after, err = x.gpu.calls(b.StatisticsOfSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
-		return v, err
-	}
-	v.behind = float64(x.memory.locations[t.out[0]].bytes())
-	v.after, err = x.gpu.calls(b.Statistics(x.typ(t.out[0])))
-	return v, err
-}
-
-// normGrad is the gradient of the batch norm in front of a data gradient t, for its sums.
-func (x *executable) normGrad(t task) kernels.BatchNormGrad {
-	in, s := x.memory.locations[t.sums.x], t.sums
-	return kernels.BatchNormGrad{
-		Rows: in.pixels(), Channels: in.padded(), X: x.feature(s.x), DY: x.feature(t.out[0]), Mask: kernels.MaskRecompute,
-		Gamma: x.pointer(s.gamma), Beta: x.pointer(s.beta), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.memory.scratch.ptr),
-	}
-}
-
-// normGradOf is the gradient of a batch norm that a task is.
-func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
-	in := x.memory.locations[t.in[0]]
-	b := kernels.BatchNormGrad{
-		Rows: in.pixels(), Channels: in.padded(),
-		X: x.feature(t.in[0]), Gamma: x.pointer(t.in[1]), Mean: x.pointer(t.in[2]), InvStd: x.pointer(t.in[3]),
-		DY: x.feature(t.in[4]), Y: x.feature(t.in[5]), Beta: x.pointer(t.in[6]),
-		DX: x.feature(t.out[0]), DGamma: x.pointer(t.out[1]), DBeta: x.pointer(t.out[2]), Acc: x.feature(t.acc),
-		Partial: kernels.Pointer(x.memory.scratch.ptr),
-	}
-	switch {
-	case t.attr.ReLU && t.in[5] >= 0:
-		b.Mask = kernels.MaskOutput
-	case t.attr.ReLU:
-		b.Mask = kernels.MaskRecompute
-	}
-	if b.Beta == 0 {
-		b.Beta = b.Gamma // not read without MaskRecompute, but wanted
-	}
-	return b
-}
-
 // pool is the geometry of a pooling from in to out.
 func (x *executable) pool(t task, in, out int) kernels.Pool {
 	big, small := x.memory.locations[in], x.memory.locations[out]
@@ -271,63 +173,6 @@ func volume(s []int, fill int) [3]int {
 	v := [3]int{fill, fill, fill}
 	copy(v[3-len(s):], s)
 	return v
-}
-
-// lossOf are the operands of a loss of one element each, and of its gradient.
-func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
-	z := x.memory.locations[t.in[0]]
-	if x.program.Tensors[t.in[1]].Role != plan.Input {
-		return b, 0, errors.New("the target is computed by the network: this engine takes it as an input")
-	}
-	b = kernels.BCE{
-		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
-		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
-	}
-	if len(t.in) == 2 {
-		b.Loss = x.pointer(t.out[0])
-		return b, number.KernelType(z.typ), nil
-	}
-	dz := x.memory.locations[t.out[0]]
-	if dz.typ != z.typ {
-		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
-	}
-	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.pointer(t.out[0]), dz.pitch
-	return b, number.KernelType(z.typ), nil
-}
-
-func (x *executable) entropy(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
-	switch {
-	case err != nil:
-		return nil, err
-	case t.op == plan.OpBCEWithLogits:
-		return b.Forward(typ)
-	}
-	return b.Backward(typ)
-}
-
-func (x *executable) absolute(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
-	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
-	switch {
-	case err != nil:
-		return nil, err
-	case t.op == plan.OpL1:
-		return l.Forward(typ)
-	}
-	return l.Backward(typ)
-}
-
-func (x *executable) dice(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
-	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].points(), Weight: t.attr.DiceWeight}
-	switch {
-	case err != nil:
-		return nil, err
-	case t.op == plan.OpDiceBCE:
-		return d.Forward(typ)
-	}
-	return d.Backward(typ)
 }
 
 // pad puts zeros around a map, or takes them off the gradient of that.
@@ -346,21 +191,6 @@ func (x *executable) pad(t task) ([]kernels.Launch, error) {
 		}
 	}
 	return p.Launches(x.typ(t.in[0]))
-}
-
-func (x *executable) softmax(t task) ([]kernels.Launch, error) {
-	b, typ, err := x.lossOf(t)
-	if err != nil {
-		return nil, err
-	}
-	s := kernels.SoftmaxCE{
-		Rows: b.Rows, Classes: b.Channels, Z: b.Z, ZPitch: b.ZPitch, T: b.T, Smoothing: t.attr.Smoothing,
-		Partial: b.Partial, Loss: b.Loss, DLoss: b.DLoss, Control: b.Control, DZ: b.DZ, DZPitch: b.DZPitch,
-	}
-	if t.op == plan.OpSoftmaxCrossEntropy {
-		return s.Forward(typ)
-	}
-	return s.Backward(typ)
 }
 
 func (x *executable) globalPool(t task) ([]kernels.Launch, error) {

@@ -11,18 +11,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// input is where a value from outside arrives: in page-locked memory of the
-// host, from there in the GPU's memory in logical order, from where the step
-// brings it in its layout and type. There are two such ways, so that the next
-// step's values can come while a step reads the present ones.
+// input receives the values of one of the program's inputs. They are copied to page-locked
+// memory of the host, then to the GPU's memory in logical order, from which the step packs
+// them into the tensor's layout and type. There are two pairs of buffers, so that the next
+// step's values can arrive while a step reads the current ones.
 type input struct {
 	id      int
 	buffers [2]buffer
-	next    int // the way of the next step
-	classes int // whose indexes it holds; 0: none
+	next    int // index of the buffer that the next step reads
+	classes int // number of classes, if the values are class indexes; otherwise 0
 }
 
-// buffer is memory on both sides.
+// buffer is memory on the host and on the GPU.
 type buffer struct {
 	host pinned
 	gpu  driver.Ptr
@@ -40,7 +40,7 @@ func (x *executable) stagingBytes() int64 {
 	return int64(n)
 }
 
-// prepareInputs readies the ways in.
+// prepareInputs allocates the buffers of all inputs.
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
@@ -58,13 +58,13 @@ func (x *executable) prepareInputs() error {
 	return nil
 }
 
-// isPlanar says whether logical order is how the tensor lies.
+// isPlanar reports whether the tensor is stored in logical order.
 func (p location) isPlanar() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.points() == 1))
 }
 
-// packing is what brings the inputs in their layouts, from the ways that they
-// are on.
+// packing returns the commands that pack the inputs into their layouts, from the buffers that
+// the next step reads.
 func (x *executable) packing() ([]command, error) {
 	var all []command
 	for _, in := range x.data.inputs {
@@ -97,7 +97,7 @@ func (x *executable) packing() ([]command, error) {
 	return all, nil
 }
 
-// nextBuffers is a bit for each input that is on its second way.
+// nextBuffers has a bit per input, which is set if the next step reads its second buffer.
 func (x *executable) nextBuffers() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
@@ -164,7 +164,7 @@ func (x *executable) Ahead(next func() map[string][]float32) {
 	})
 }
 
-// feed sends values on a way.
+// feed copies values to one of the buffers of an input.
 func (x *executable) feed(in *input, way int, v []float32) error {
 	g, w := x.gpu, in.buffers[way]
 	name := x.program.Tensors[in.id].Name

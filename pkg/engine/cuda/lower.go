@@ -51,15 +51,6 @@ type task struct {
 	prologue *prologue
 }
 
-// statistics are what a batch norm in training needs of its input: tensor ids.
-type statistics struct {
-	mean, invstd, runningMean, runningVar int
-	sum, square                           int // of the elements of each channel, where cuDNN makes them
-	epsilon, momentum                     float64
-	layer                                 string // the batch norm's
-	sync                                  bool   // which is synchronised
-}
-
 // normSums are the operands and the results of the sums over the gradient of a batch norm
 // with ReLU: tensor ids.
 type normSums struct {
@@ -287,112 +278,6 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 			l.tasks = append(l.tasks, task{op: opClear, kernel: at, name: k.Name, out: k.Out, acc: -1})
 		}
 		t.op, t.slice = opCopy, true
-	}
-	l.tasks = append(l.tasks, t)
-}
-
-// conv appends a convolution, with its bias and the ReLU behind that.
-func (l *lowering) conv(t task, k plan.Kernel) {
-	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
-		t.op = opHead
-		l.tasks = append(l.tasks, t)
-		return
-	}
-	bias := task{op: opBias, kernel: t.kernel, name: t.name, acc: -1}
-	if len(k.In) == 3 {
-		if r := l.reluBehind(k.Out[0]); r >= 0 {
-			l.done[r], bias.attr.ReLU = true, true
-			t.out = l.program.Kernels[r].Out
-		}
-	}
-	if l.fuse {
-		// One task: cuDNN may do it in one kernel, or ours goes behind its.
-		t.attr.ReLU = bias.attr.ReLU
-		l.tasks = append(l.tasks, t)
-		return
-	}
-	t.in = k.In[:2]
-	l.tasks = append(l.tasks, t)
-	if len(k.In) == 3 {
-		bias.in, bias.out = []int{t.out[0], k.In[2]}, t.out
-		l.tasks = append(l.tasks, bias)
-	}
-}
-
-// statistics finds the convolutions whose kernel can sum up for the batch norm behind
-// them: cuDNN has that in 16 bits of IEEE's, on whole maps of two dimensions.
-func (l *lowering) statistics() {
-	for i := range l.tasks {
-		t := &l.tasks[i]
-		y := t.out[0]
-		if t.op != plan.OpConv || t.attr.ReLU || y < 0 || len(l.layouts[y].shape) != 4 {
-			continue
-		}
-		if _, aliased := l.aliases[y]; aliased {
-			continue
-		}
-		at := slices.IndexFunc(l.tasks, func(n task) bool { return n.op == plan.OpBatchNorm && n.attr.Training && n.in[0] == y && !n.given })
-		if at < i {
-			continue
-		}
-		n := &l.tasks[at]
-		if n.attr.Sync && (len(t.in) != 2 || t.acc >= 0) {
-			continue // statistics that are exchanged are those of a convolution alone
-		}
-		vector := l.layouts[n.out[1]]
-		t.stats = &statistics{
-			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
-			sum: l.own(vector), square: l.own(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
-			layer: n.name, sync: n.attr.Sync,
-		}
-		n.given = true
-	}
-}
-
-// reluBehind is the kernel of the ReLU that alone reads y, or −1.
-func (l *lowering) reluBehind(y int) int {
-	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
-		return -1
-	}
-	// Where y was to lie in another tensor, the ReLU's result does.
-	if _, aliased := l.aliases[y]; aliased {
-		return -1
-	}
-	if r := l.readers[y][0]; l.program.Kernels[r].Op == plan.OpReLU {
-		return r
-	}
-	return -1
-}
-
-// biasOf is the gradient of a bias that is summed from the gradient dx of a ReLU,
-// or −1.
-func (l *lowering) biasOf(dx int) int {
-	if !l.fuse {
-		return -1
-	}
-	for _, r := range l.readers[dx] {
-		if l.program.Kernels[r].Op == plan.OpBiasBackward && l.layouts[dx].form == mapForm {
-			return r
-		}
-	}
-	return -1
-}
-
-// headWeights appends the gradient of a head's weights, and that of its bias:
-// one pass makes both, whichever the plan has first.
-func (l *lowering) headWeights(t task, k plan.Kernel) {
-	t.op, t.out = opHeadBackwardWeights, []int{k.Out[0], -1}
-	for i := range l.tasks {
-		if b := &l.tasks[i]; b.op == plan.OpBiasBackward && b.in[0] == k.In[1] {
-			t.out[1] = b.out[0]
-			l.tasks = slices.Delete(l.tasks, i, i+1)
-			break
-		}
-	}
-	for _, r := range l.readers[k.In[1]] {
-		if b := l.program.Kernels[r]; t.out[1] < 0 && r > t.kernel && b.Op == plan.OpBiasBackward {
-			t.out[1], l.done[r] = b.Out[0], true
-		}
 	}
 	l.tasks = append(l.tasks, t)
 }

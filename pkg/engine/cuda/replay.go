@@ -10,48 +10,48 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// replayKey says what a step does beside forward and backward: whatever changes
-// the launches.
+// replayKey describes what a step does besides forward and backward: everything that
+// changes its launches.
 type replayKey struct {
 	rule       optim.Update    // see ruleOf
 	microbatch microbatch      // of an update that takes several batches
 	sync       engine.GradSync // one that is recorded; nil for none, or one that is not
-	split      bool            // at the buckets, and where workers meet
-	// meets says whether workers meet in synchronised batch norms; norms is how, nil on
-	// the host.
+	split      bool            // at the buckets and the synchronized batch norms, for an exchange on the host
+	// syncNorms reports whether batch norms are synchronized: by deviceSync, or on the host
+	// if that is nil.
 	syncNorms  bool
 	deviceSync engine.DeviceNormSync
-	buffers    uint64 // see executable.onWays
-	dataset    bool   // the inputs come from the set that lies on the GPU
+	buffers    uint64 // see executable.nextBuffers
+	dataset    bool   // the inputs come from the data set on the GPU
 }
 
-// microbatch is what a step is of an update that takes several batches; the zero part is a
-// whole update.
+// microbatch says which batch of an update a step computes, where an update accumulates the
+// gradients of several. The zero microbatch is an update of one batch.
 type microbatch struct {
 	kind  microbatchKind
-	parts int // of the last one: how many there were
+	parts int // number of batches; set for the last one only
 }
 
-// exchanged says whether gradients go to the other workers behind it.
+// exchanged reports whether gradients are exchanged after the batch.
 func (p microbatch) exchanged() bool { return p.kind == onlyBatch || p.kind == lastBatch }
 
-// microbatchKind is where in an update a step stands.
+// microbatchKind is the position of a batch in its update.
 type microbatchKind uint8
 
 const (
 	onlyBatch   microbatchKind = iota
-	firstBatch                 // its gradients begin the sums
-	middleBatch                // they are added to them
-	lastBatch                  // they become the mean of all parts, which is exchanged and applied
+	firstBatch                 // its gradients start the sums
+	middleBatch                // its gradients are added to the sums
+	lastBatch                  // the gradients become the mean over all batches, which is exchanged and applied
 )
 
-// replay is a step: sections, one after another, that only the host comes between.
+// replay is a step that is run again and again: sections, between which the host works.
 type replay struct {
 	sections []*section
-	forward  int // sections of the forward pass, where the step is cut
+	forward  int // number of sections of the forward pass, if the step is split
 }
 
-// section is a run of commands that is launched at once.
+// section is a list of commands that is launched as one graph.
 type section struct {
 	name   string
 	phases []phase
@@ -59,23 +59,23 @@ type section struct {
 	exec   driver.GraphExec
 	// recording is profiler.recordings when exec was made.
 	profiled int
-	// Behind it, where the step is cut: so many buckets are complete, and workers meet.
+	// If the step is split: the number of buckets that are complete after the section, and
+	// the synchronization after it, or nil.
 	ready    int
 	normSync *normSyncCall
-	// replayed says whether the last run was the graph's.
+	// replayed reports whether the last run launched the graph.
 	replayed bool
 }
 
-// phase is a named part of a section, for the profile.
+// phase is a part of a section with a name for profiles.
 type phase struct {
 	name     string // "forward", "backward", "optimizer"
 	commands []command
-	after    driver.Event // recorded behind it where the section is not a graph; 0: none
+	after    driver.Event // recorded after it if the section is not run as a graph; 0: none
 }
 
-// run puts a section in the compute stream. It runs as it is the first time,
-// so that everything is loaded, and is then recorded as a graph and launched as
-// that.
+// run enqueues a section in the compute stream. The first time its commands run one by
+// one, so that all kernels are loaded; then they are captured as a graph, which is launched.
 func (s *section) run(g *gpu, graph bool) error {
 	s.runs++
 	if !graph || s.runs == 1 || g.profile.tracer != nil {
@@ -108,7 +108,7 @@ func (s *section) run(g *gpu, graph bool) error {
 	return g.failed(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-// runPhase runs the commands of a piece one by one.
+// runPhase runs the commands of a phase one by one.
 func (s *section) runPhase(g *gpu, p phase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
@@ -135,7 +135,7 @@ func (s *section) runPhase(g *gpu, p phase) error {
 	return nil
 }
 
-// record captures the commands.
+// record captures the commands as a graph.
 func (s *section) record(g *gpu) error {
 	d := g.driver
 	if err := d.StreamBeginCapture(g.compute, driver.CaptureThreadLocal); err != nil {
@@ -160,7 +160,7 @@ func (s *section) record(g *gpu) error {
 	return g.failed(d.GraphUpload(exec, g.compute))
 }
 
-// close destroys what was recorded.
+// close destroys the captured graphs.
 func (p *replay) close(g *gpu) error {
 	var errs []error
 	for _, s := range p.sections {
@@ -172,8 +172,8 @@ func (p *replay) close(g *gpu) error {
 	return errors.Join(errs...)
 }
 
-// bucketCall hands a bucket to a strategy whose exchange is put in a stream of
-// its own, beside backward: it begins when the compute stream is here.
+// bucketCall passes a bucket to a strategy, which exchanges it in the exchange stream while
+// the backward pass goes on. The exchange begins when the compute stream gets here.
 type bucketCall struct {
 	sync   engine.GradSync
 	index  int

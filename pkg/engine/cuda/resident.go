@@ -152,7 +152,7 @@ func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
 	return in, len(v) / size, x.checkClasses(in, v)
 }
 
-// releaseDataset gives up what is held.
+// releaseDataset frees the data set and the replays that read it.
 func (x *executable) releaseDataset() error {
 	// Recorded steps read it.
 	errs := []error{x.gpu.synchronize()}
@@ -205,17 +205,17 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 	return nil
 }
 
-// usesDataset says whether the next step reads the held set.
+// usesDataset reports whether the next step reads the data set on the GPU.
 func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// setFromHost is called where an input gets values from outside.
+// setFromHost notes that an input got values from the host, which the next step reads.
 func (r *resident) setFromHost(in *input) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false
 	}
 }
 
-// augment is what brings the samples that are named into an input.
+// augment returns the commands that bring the chosen samples into an input.
 func (x *executable) augment(in *input) ([]command, error) {
 	r, p := x.data.dataset, x.memory.locations[in.id]
 	batch := x.memory.locations[r.image.id].rows()

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// A strategy whose exchange runs on the host cuts the step: forward; backward up
-// to each bucket, which then goes to page-locked memory while backward goes on;
-// the exchange there; the way back; the update. This is how several ranks share
-// one GPU, which NCCL refuses. Synchronised batch norms cut it further: see meetings.
+// A strategy whose exchange runs on the host splits the step: forward; backward up to each
+// bucket, which is then copied to page-locked memory while backward goes on; the exchange
+// on the host; the copy back; the update. This is how several ranks share one GPU, which
+// NCCL refuses. Synchronized batch norms split it further: see normSyncs.
 
 // arrangeSplit makes the sections of a step with an exchange on the host.
 func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay, error) {
@@ -56,7 +56,7 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 		}
 	}
 	if at < len(x.schedule.commands) {
-		// Nothing is exchanged but statistics.
+		// Only statistics are exchanged.
 		var list []command
 		for ; at < len(x.schedule.commands); at++ {
 			list = append(list, x.commandsOf(at, key)...)
@@ -73,7 +73,7 @@ func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay,
 	return p, nil
 }
 
-// prepareHostGrads gets the gradients' memory on the host, and the buckets' events.
+// prepareHostGrads allocates the gradients' memory on the host, and the buckets' events.
 func (x *executable) prepareHostGrads() error {
 	g := x.gpu
 	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
@@ -94,9 +94,9 @@ func (x *executable) prepareHostGrads() error {
 	return nil
 }
 
-// splitStep runs a step with an exchange on the host: of gradients by sync (nil: they stay
-// here, to be added to others), of statistics by carrier. A loss that is not finite
-// ends it before any bucket is handed over.
+// splitStep runs a step with an exchange on the host: of gradients by sync (nil: they are not
+// exchanged, but accumulated), of statistics by carrier. A loss that is not finite ends it
+// before any bucket is exchanged.
 func (x *executable) splitStep(ctx context.Context, p *replay, sync, carrier engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
@@ -143,17 +143,17 @@ func (x *executable) splitStep(ctx context.Context, p *replay, sync, carrier eng
 	return x.results(false)
 }
 
-// hostExchange is a step that the host takes part in.
+// hostExchange runs a split step.
 type hostExchange struct {
 	*executable
 	sync      engine.GradSync
-	sent      int // buckets on their way to the host
-	exchanged int // buckets handed over
+	sent      int // number of buckets whose copy to the host is enqueued
+	exchanged int // number of buckets passed to sync
 }
 
-// run enqueues sections, and each bucket's way to the host behind the section that
-// completes it. Where workers meet it waits for the GPU, and hands over the buckets that
-// were complete before: all ranks meet in the order of the program.
+// run enqueues sections, and the copy of each bucket to the host after the section that
+// completes it. At a synchronized batch norm it waits for the GPU, and first passes on the
+// buckets that were complete before: all ranks exchange in the order of the program.
 func (c *hostExchange) run(ctx context.Context, sections []*section) error {
 	o := c.engine.options
 	for _, s := range sections {
@@ -183,7 +183,7 @@ func (c *hostExchange) run(ctx context.Context, sections []*section) error {
 	return nil
 }
 
-// send enqueues a bucket's way to the host.
+// send enqueues the copy of a bucket to the host.
 func (c *hostExchange) send(i int) error {
 	g, b := c.gpu, c.exchange.buckets[i]
 	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
@@ -202,11 +202,11 @@ func (c *hostExchange) send(i int) error {
 	return g.failed(g.driver.EventRecord(b.sent, g.exchange))
 }
 
-// backward runs the backward pass and hands over what is left; without overlap all of
-// the buckets when it is over.
+// backward runs the backward pass and passes the remaining buckets to sync; without overlap
+// all of them, after the pass.
 func (c *hostExchange) backward(ctx context.Context, sections []*section) (err error) {
 	defer func() {
-		// A bucket that is under way is written to: wait before giving up.
+		// The exchange may still write to a bucket: wait for it before returning.
 		if err != nil && c.exchanged > 0 {
 			if waitErr := c.sync.Wait(); waitErr != nil && !errors.Is(err, waitErr) {
 				err = errors.Join(err, waitErr)
@@ -230,7 +230,7 @@ func (c *hostExchange) backward(ctx context.Context, sections []*section) (err e
 	return ctx.Err()
 }
 
-// exchangeSent gives sync the buckets that were sent, each as it arrives on the host.
+// exchangeSent passes to sync the buckets that were sent, each when it has arrived on the host.
 func (c *hostExchange) exchangeSent(ctx context.Context) error {
 	for c.exchanged < c.sent {
 		i := c.exchanged
@@ -249,7 +249,7 @@ func (c *hostExchange) exchangeSent(ctx context.Context) error {
 	return nil
 }
 
-// end waits for the exchange of gradients, and brings them back.
+// end waits for the exchange of gradients, and copies them back.
 func (c *hostExchange) end() error {
 	if err := c.sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)

@@ -65,20 +65,20 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if len(x.exchange.buckets) == 0 {
 		sync = nil
 	}
-	var whole microbatch
+	var batch microbatch
 	if a, ok := sync.(engine.Accumulating); ok {
 		defer a.Accumulated()
-		if whole, sync = microbatchOf(a); whole.kind == lastBatch && x.exchange.sums.ptr == 0 {
+		if batch, sync = microbatchOf(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
 			return errors.New("the last of several batches comes before the first: begin with that one")
 		}
 	}
-	meets, norms, err := x.statisticsExchange(carrier)
+	syncNorms, deviceSync, err := x.statisticsExchange(carrier)
 	if err != nil {
 		return err
 	}
-	cut := sync != nil && !sync.Capturable() || meets && norms == nil
-	key := replayKey{rule: ruleOf(update), microbatch: whole, split: cut, syncNorms: meets, deviceSync: norms, buffers: x.nextBuffers(), dataset: x.usesDataset()}
-	if !cut {
+	split := sync != nil && !sync.Capturable() || syncNorms && deviceSync == nil
+	key := replayKey{rule: ruleOf(update), microbatch: batch, split: split, syncNorms: syncNorms, deviceSync: deviceSync, buffers: x.nextBuffers(), dataset: x.usesDataset()}
+	if !split {
 		key.sync = sync
 	}
 	p := x.schedule.replays[key]
@@ -117,10 +117,10 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		}
 	}
 	switch {
-	case cut:
+	case split:
 		err = x.splitStep(ctx, p, sync, carrier, t)
-	case norms != nil:
-		err = x.wholeStep(ctx, p, norms, t)
+	case deviceSync != nil:
+		err = x.wholeStep(ctx, p, deviceSync, t)
 	default:
 		err = x.wholeStep(ctx, p, sync, t)
 	}

@@ -14,48 +14,49 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Synchronised batch norms (plan.Attr.Sync) take the statistics of all workers' batch.
-// Every pass over one has a meeting: this worker's rows and two sums a channel, in
-// float64 in one vector on the GPU, are added up over the workers before anything reads
-// them. Forward they are Σ x and Σ x², behind the kernel that sums (ours, or cuDNN's
-// within the convolution in front); backward Σ dy and Σ dy·x̂, from which dx is made,
-// while dgamma and dbeta stay this worker's own, as of any parameter. Workers may have
-// batches of different sizes: the rows are added up too.
+// Synchronized batch norms (plan.Attr.Sync) use the statistics of all workers' batches.
+// Each pass over such a batch norm has a synchronization point: this worker's number of
+// rows and two sums per channel, in one float64 vector on the GPU, are added up over the
+// workers before any kernel reads them. In the forward pass the sums are Σ x and Σ x², made
+// by our kernel or by cuDNN within the convolution before. In the backward pass they are
+// Σ dy and Σ dy·x̂, from which dx is computed; dgamma and dbeta stay this worker's own, like
+// the gradient of any parameter. Workers may have batches of different sizes, which is why
+// the rows are added up too.
 //
-// By NCCL, a meeting is an all-reduce within the recorded step, in the exchange stream,
-// for which the compute stream waits. The order must be the same on all ranks, or they
-// wait for each other for ever. It is, since all that a rank exchanges, buckets and
-// vectors, goes through one communicator, in one stream, issued by one thread in the
-// order of the program, which is the same program on all ranks but for the batch: the
-// all-reduces are a chain, which the recording keeps. The first of them waits for
-// nothing but a rank's own computing; if all before the n-th end on all ranks, the n-th
-// is next on all of them, and what it waits for in the compute stream waits for those
-// before alone: so it ends too. A second communicator would let a vector pass a bucket
-// that is under way, but two all-reduces at once may each hold the multiprocessors that
-// the other lacks on another GPU. Therefore a vector waits for the buckets before it.
-// A rank records a step when the others do, as NCCL demands: on the second time.
+// With NCCL, a synchronization is an all-reduce within the captured step, in the exchange
+// stream, for which the compute stream waits. All ranks must call NCCL in the same order,
+// or they wait for each other forever. They do: all that a rank exchanges, buckets and
+// vectors, goes through one communicator, in one stream, issued by one thread in the order
+// of the program, which is the same on all ranks but for the batch size. The all-reduces
+// are a chain, which capture keeps. The first of them waits only for a rank's own
+// computation. If all before the n-th complete on all ranks, the n-th is next on all of
+// them, and what it waits for in the compute stream waits only for those before it, so it
+// completes too. A second communicator would let a vector overtake a bucket that is being
+// reduced, but two all-reduces at once may each hold the multiprocessors that the other one
+// lacks on another GPU. Therefore a vector waits for the buckets before it. Ranks capture a
+// step at the same time, as NCCL demands: when it runs for the second time.
 //
-// On the host, where ranks share a GPU or NCCL is missing, a step is cut at each meeting:
-// the vector goes to page-locked memory, engine.NormSync carries it, the sum comes back.
-// What lies between two meetings is a graph of its own. That costs two more launches, a
-// copy each way and a wait of the host for a batch norm and step, during which the GPU
-// has nothing to do; see cutStep.
+// On the host, where ranks share a GPU or NCCL is missing, a step is split at each
+// synchronization: the vector is copied to page-locked memory, engine.NormSync exchanges
+// it, and the sum is copied back. The commands between two synchronizations are a graph.
+// Per batch norm and step this costs two more launches, two copies and a wait of the host,
+// during which the GPU is idle; see splitStep.
 //
-// A worker that is alone has no meetings, and the bits of a batch norm that is not
-// synchronised.
+// A worker that is alone synchronizes nothing, and computes the bits of a batch norm that
+// is not synchronized.
 
-// normSyncs are what an executable has for its synchronised batch norms.
+// normSyncs holds what an executable needs for its synchronized batch norms.
 type normSyncs struct {
-	commands map[int][]command // by task: its commands, a meetCall among them, in place of executable.steps
+	commands map[int][]command // by task: the commands with a normSyncCall among them, which replace schedule.commands
 	vector   block             // float64
-	partial  block             // the sums behind dx, for the time of a task
-	host     pinned            // vector, for an exchange there
+	partial  block             // the sums that dx is computed from, while a task runs
+	host     pinned            // copy of vector for an exchange on the host
 
-	statistics engine.NormExchange // of the step under way
+	statistics engine.NormExchange // of the current step
 }
 
-// normSyncCall is where workers meet. As it is it only marks the place; with by it is the
-// exchange between GPUs.
+// normSyncCall is a synchronization point. If by is nil it only marks where the step is
+// split; otherwise it exchanges the vector between GPUs.
 type normSyncCall struct {
 	layer   string
 	vector  driver.Ptr
@@ -111,7 +112,7 @@ func (c *normSyncCall) end(g *gpu, s driver.Stream) error {
 
 func (c *normSyncCall) label() string { return "exchange statistics" }
 
-// normSyncOf is the meeting that c is, nil for none.
+// normSyncOf returns the synchronization point that c is, or nil.
 func normSyncOf(c command) *normSyncCall {
 	if n, ok := c.(*named); ok {
 		c = n.command
@@ -120,8 +121,8 @@ func normSyncOf(c command) *normSyncCall {
 	return m
 }
 
-// prepareNormSync gets the memory of the vectors, and makes the commands of the tasks in
-// which workers meet.
+// prepareNormSync allocates the vector, and makes the commands of the tasks that synchronize
+// workers.
 func (x *executable) prepareNormSync() error {
 	channels := 0
 	for _, k := range x.program.Kernels {
@@ -152,7 +153,7 @@ func (x *executable) prepareNormSync() error {
 	return nil
 }
 
-// normSyncCommand is where the workers' vectors of channels meet.
+// normSyncCommand returns the command that synchronizes the vector of a layer.
 func (x *executable) normSyncCommand(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
@@ -160,7 +161,7 @@ func (x *executable) normSyncCommand(layer string, channels int) command {
 // vector is the address of the vector as our kernels take it.
 func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.exchange.norms.vector.ptr) }
 
-// syncedCommands are the commands of a task in which workers meet; none of another.
+// syncedCommands returns the commands of task t if it synchronizes workers, and nil otherwise.
 func (x *executable) syncedCommands(i int, t task) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
@@ -180,8 +181,8 @@ func (x *executable) syncedCommands(i int, t task) ([]command, error) {
 	return nil, nil
 }
 
-// syncedStatistics are the commands of a convolution that leaves statistics, where workers
-// meet for them: whichever kernel sums, the place is the same.
+// syncedStatistics returns the commands of a convolution that also sums for the batch norm
+// after it, with the synchronization after the kernel that sums.
 func (x *executable) syncedStatistics(i int) ([]command, error) {
 	t, list := x.tasks[i], slices.Clone(x.schedule.commands[i])
 	for k, c := range list {
@@ -191,7 +192,7 @@ func (x *executable) syncedStatistics(i int) ([]command, error) {
 	}
 	at := slices.IndexFunc(list, func(c command) bool { return c.label() == "bn_sums" || strings.HasPrefix(c.label(), "bn_stats_") })
 	if at < 0 {
-		return nil, errors.New("nothing behind it makes statistics")
+		return nil, errors.New("no kernel after it makes statistics")
 	}
 	b := x.statisticsOf(t)
 	var moments []command
@@ -205,7 +206,7 @@ func (x *executable) syncedStatistics(i int) ([]command, error) {
 	return around(x.normSyncCommand(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
-// around are commands with a meeting between them, unless one of errs is set.
+// around returns before, the synchronization and after as one list, unless one of errs is set.
 func around(meeting command, before, after []command, errs ...error) ([]command, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -213,10 +214,10 @@ func around(meeting command, before, after []command, errs ...error) ([]command,
 	return slices.Concat(before, []command{meeting}, after), nil
 }
 
-// statisticsExchange says how the statistics of a step go to the other workers by sync: not at all
-// (the program has none, or the worker is alone), or by device, or, where that is nil,
-// through the host.
-func (x *executable) statisticsExchange(sync engine.GradSync) (meets bool, device engine.DeviceNormSync, err error) {
+// statisticsExchange reports whether sync exchanges the statistics of a step: through device,
+// or through the host if device is nil. synced is false if the program has no synchronized
+// batch norm or the worker is alone.
+func (x *executable) statisticsExchange(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
 	if sync == nil || !x.program.Synchronised() {
 		return false, nil, nil
 	}
@@ -230,7 +231,7 @@ func (x *executable) statisticsExchange(sync engine.GradSync) (meets bool, devic
 	return !sync.Capturable(), nil, nil
 }
 
-// commandsOf are the commands of a task in a step of that kind.
+// commandsOf returns the commands of a task in the step that key describes.
 func (x *executable) commandsOf(task int, key replayKey) []command {
 	list := x.exchange.norms.commands[task]
 	switch {
@@ -250,9 +251,9 @@ func (x *executable) commandsOf(task int, key replayKey) []command {
 	return list
 }
 
-// splitAtNorms makes sections of a list of commands of a part of a step: each but the
-// last ends with the vector on its way to the host, each but the first begins with its
-// way back.
+// splitAtNorms splits a list of commands into sections at its synchronization points. Each
+// section but the last ends with the copy of the vector to the host, and each but the first
+// begins with the copy back.
 func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
 	var now []command
@@ -273,7 +274,7 @@ func (x *executable) splitAtNorms(name, part string, list []command) ([]*section
 	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
 }
 
-// pinVector gets the page-locked memory of the vector.
+// pinVector allocates the page-locked copy of the vector.
 func (x *executable) pinVector() (err error) {
 	if x.exchange.norms.host.ptr == nil {
 		x.exchange.norms.host, err = x.gpu.pin(x.exchange.norms.vector.bytes)
@@ -281,8 +282,8 @@ func (x *executable) pinVector() (err error) {
 	return err
 }
 
-// syncNormOnHost adds up the vectors of all workers, of which this one's is on its way to
-// the host.
+// syncNormOnHost waits for the copy of this worker's vector to the host, and adds up the
+// vectors of all workers there.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
 		return x.gpu.failed(err)

@@ -1,0 +1,82 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/engine/cuda/internal/number"
+	"lockstep/pkg/engine/cuda/kernels"
+	"lockstep/pkg/internal/plan"
+)
+
+// lossOf are the operands of a loss of one element each, and of its gradient.
+func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
+	z := x.memory.locations[t.in[0]]
+	if x.program.Tensors[t.in[1]].Role != plan.Input {
+		return b, 0, errors.New("the target is computed by the network: this engine takes it as an input")
+	}
+	b = kernels.BCE{
+		Rows: z.pixels(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
+		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
+	}
+	if len(t.in) == 2 {
+		b.Loss = x.pointer(t.out[0])
+		return b, number.KernelType(z.typ), nil
+	}
+	dz := x.memory.locations[t.out[0]]
+	if dz.typ != z.typ {
+		return b, 0, fmt.Errorf("logits are %s, their gradient %s", z.typ, dz.typ)
+	}
+	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.pointer(t.out[0]), dz.pitch
+	return b, number.KernelType(z.typ), nil
+}
+
+func (x *executable) entropy(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.op == plan.OpBCEWithLogits:
+		return b.Forward(typ)
+	}
+	return b.Backward(typ)
+}
+
+func (x *executable) absolute(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
+	switch {
+	case err != nil:
+		return nil, err
+	case t.op == plan.OpL1:
+		return l.Forward(typ)
+	}
+	return l.Backward(typ)
+}
+
+func (x *executable) dice(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].points(), Weight: t.attr.DiceWeight}
+	switch {
+	case err != nil:
+		return nil, err
+	case t.op == plan.OpDiceBCE:
+		return d.Forward(typ)
+	}
+	return d.Backward(typ)
+}
+
+func (x *executable) softmax(t task) ([]kernels.Launch, error) {
+	b, typ, err := x.lossOf(t)
+	if err != nil {
+		return nil, err
+	}
+	s := kernels.SoftmaxCE{
+		Rows: b.Rows, Classes: b.Channels, Z: b.Z, ZPitch: b.ZPitch, T: b.T, Smoothing: t.attr.Smoothing,
+		Partial: b.Partial, Loss: b.Loss, DLoss: b.DLoss, Control: b.Control, DZ: b.DZ, DZPitch: b.DZPitch,
+	}
+	if t.op == plan.OpSoftmaxCrossEntropy {
+		return s.Forward(typ)
+	}
+	return s.Backward(typ)
+}
