@@ -44,20 +44,6 @@ func cubes(a, b, c, d, up, e int) model.Builder {
 	}
 }
 
-// loweredNetwork is the program of any network.
-func loweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
-	t.Helper()
-	g, err := net.Graph(batch, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Lower(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, p
-}
-
 // TestNetworkGradients compares loss and gradients of whole networks with the
 // reference in float64. As with the U-Net a rounding may turn a decision, so
 // 2e-3 of the greatest gradient is allowed.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/plan"
 )
 
@@ -133,23 +134,10 @@ func TestMaxPool(t *testing.T) {
 					coarse(rng, i, v)
 					values = v
 				case 1: // y, the maxima of x
-					poolTwin(values, v, s, y, w[0], w[1])
+					enginetest.MaxPool(values, v, s, y, w[0], w[1])
 				}
 			}
 			t.Run(fmt.Sprintf("backward/%v/%v", s, w), func(t *testing.T) { back.agrees(t, 1e-6) })
-		}
-	}
-}
-
-// poolTwin writes the maxima of windows of x, in logical order, to out.
-func poolTwin(x, out []float32, s, y []int, window, stride int) {
-	for i := range out {
-		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride
-		out[i] = x[(plane*s[2]+r)*s[3]+c]
-		for a := range window {
-			for b := range window {
-				out[i] = max(out[i], x[(plane*s[2]+r+a)*s[3]+c+b])
-			}
 		}
 	}
 }

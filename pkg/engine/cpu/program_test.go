@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
-	"lockstep/pkg/engine/cpu/internal/tensor"
 	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/internal/plan"
 )
@@ -70,70 +68,11 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 // without AVX-512 test all but the assembly.
 const wideGo = "go, wide"
 
-// results runs n on e twice, with values from seed, and returns outputs and states. The
-// second run shows whether memory that the first one left changes results.
+// results runs n on e: see enginetest.Operation.
 func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	t.Helper()
-	p := n.program()
-	x, err := e.Load(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	poison(x)
-	var all [][]float64
-	for run := range uint64(2) {
-		rng := rand.New(rand.NewPCG(seed, run))
-		for i, shape := range n.in {
-			v := make([]float32, tensor.Elements(shape))
-			for j := range v {
-				v[j] = float32(rng.NormFloat64())
-			}
-			if n.fill != nil {
-				n.fill(rng, i, v)
-			}
-			id := p.Kernels[0].In[i]
-			if p.Tensors[id].Role == plan.State {
-				wide := make([]float64, len(v))
-				for j := range v {
-					wide[j] = math.Abs(float64(v[j])) // one may be a variance
-				}
-				err = x.Set(p.Tensors[id].Name, wide)
-			} else {
-				err = x.SetInput(p.Tensors[id].Name, v)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := x.Step(context.Background(), nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range p.Outputs {
-			dst := make([]float32, p.Tensors[id].Elements())
-			if err := x.Output(p.Tensors[id].Name, dst); err != nil {
-				t.Fatal(err)
-			}
-			wide := make([]float64, len(dst))
-			for j, f := range dst {
-				wide[j] = float64(f)
-			}
-			all = append(all, wide)
-		}
-		for _, id := range p.States {
-			v, err := x.Get(p.Tensors[id].Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, v)
-		}
-	}
-	if err := checkPadding(x); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
+	return o.Results(t, e, seed, enginetest.Memory{Poison: poisoned, Padding: checkPadding})
 }
 
 // everyway calls f for each instruction set, with one thread and with three. Under the

@@ -11,14 +11,15 @@ import (
 
 // What the tests of all engines share, by the names that this package's tests use.
 var (
-	near       = enginetest.Near
-	largest    = enginetest.Largest
-	snapshot   = enginetest.Snapshot
-	truth      = enginetest.Reference
-	initialise = enginetest.Initialise
-	feed       = enginetest.Feed
-	smallUNet  = enginetest.SmallUNet
-	lowered    = enginetest.Lowered
+	near           = enginetest.Near
+	largest        = enginetest.Largest
+	snapshot       = enginetest.Snapshot
+	truth          = enginetest.Reference
+	initialise     = enginetest.Initialise
+	feed           = enginetest.Feed
+	smallUNet      = enginetest.SmallUNet
+	lowered        = enginetest.Lowered
+	loweredNetwork = enginetest.LoweredNetwork
 )
 
 type (

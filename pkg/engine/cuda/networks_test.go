@@ -29,20 +29,6 @@ func networks(t testing.TB) []model.Network {
 	return []model.Network{v1, v2, volume, dice, several}
 }
 
-// loweredNetwork is the program of any network.
-func loweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
-	t.Helper()
-	g, err := net.Graph(batch, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Lower(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, p
-}
-
 // TestNetworkGradients compares losses and gradients of whole networks with the
 // reference in float64: each gradient in fp32, the angle between all of them in 16
 // bits, where roundings turn many decisions.

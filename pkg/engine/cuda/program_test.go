@@ -1,9 +1,7 @@
 package cuda
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -91,77 +89,25 @@ func open(t testing.TB, o engine.Options) *Engine {
 	return openOn(t, cudatest.Machine(t, clibtest.Options{}), o)
 }
 
-// results runs n on e with values from seed, twice, so that what the first run
-// leaves in memory shows in the second, and returns outputs and states. Feature
-// maps and weights are rounded to a precision first.
+// results runs n on e with feature maps and weights rounded to a precision: see
+// enginetest.Operation.
 func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision string) [][]float64 {
 	t.Helper()
-	p := n.program()
-	x, err := e.Load(p, nil)
-	if err != nil {
-		t.Fatal(err)
+	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
+	typ := number.Low(precision)
+	m := enginetest.Memory{
+		Poison: poison, Padding: checkPadding,
+		Round: func(v []float32) { copy(v, number.Decode(typ, number.Encode(typ, v))) },
 	}
-	poison(t, x)
-	var all [][]float64
-	for run := range uint64(2) {
-		rng := rand.New(rand.NewPCG(seed, run))
-		for i, shape := range n.in {
-			v := make([]float32, elements(shape))
-			for j := range v {
-				v[j] = float32(rng.NormFloat64())
+	if n.op == plan.OpBCEWithLogitsBackward {
+		m.Scale = func(e engine.Executable) float64 {
+			if x, ok := e.(*executable); ok {
+				return x.last.scale // fp16 has the gradients of a loss that is scaled
 			}
-			if n.fill != nil {
-				n.fill(rng, i, v)
-			}
-			if typ := number.Low(precision); len(shape) > 1 {
-				copy(v, number.Decode(typ, number.Encode(typ, v)))
-			}
-			id := p.Kernels[0].In[i]
-			if p.Tensors[id].Role == plan.State {
-				wide := make([]float64, len(v))
-				for j := range v {
-					wide[j] = math.Abs(float64(v[j])) // one may be a variance
-				}
-				err = x.Set(p.Tensors[id].Name, wide)
-			} else {
-				err = x.SetInput(p.Tensors[id].Name, v)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := x.Step(context.Background(), nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range p.Outputs {
-			dst := make([]float32, p.Tensors[id].Elements())
-			if err := x.Output(p.Tensors[id].Name, dst); err != nil {
-				t.Fatal(err)
-			}
-			wide := make([]float64, len(dst))
-			for j, f := range dst {
-				wide[j] = float64(f)
-				if on, ok := x.(*executable); ok && n.op == plan.OpBCEWithLogitsBackward {
-					wide[j] /= on.last.scale // fp16 carries the gradients of a loss that is scaled
-				}
-			}
-			all = append(all, wide)
-		}
-		for _, id := range p.States {
-			v, err := x.Get(p.Tensors[id].Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, v)
+			return 1
 		}
 	}
-	if err := checkPadding(x); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return o.Results(t, e, seed, m)
 }
 
 // tolerance is what a precision may be off, relative to the greatest value: the

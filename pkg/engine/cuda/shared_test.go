@@ -11,16 +11,17 @@ import (
 
 // What the tests of all engines share, by the names that this package's tests use.
 var (
-	near       = enginetest.Near
-	largest    = enginetest.Largest
-	snapshot   = enginetest.Snapshot
-	unchanged  = enginetest.Unchanged
-	truth      = enginetest.Reference
-	initialise = enginetest.Initialise
-	feed       = enginetest.Feed
-	smallUNet  = enginetest.SmallUNet
-	batchOf    = enginetest.Batch
-	programOf  = enginetest.Lowered
+	near           = enginetest.Near
+	largest        = enginetest.Largest
+	snapshot       = enginetest.Snapshot
+	unchanged      = enginetest.Unchanged
+	truth          = enginetest.Reference
+	initialise     = enginetest.Initialise
+	feed           = enginetest.Feed
+	smallUNet      = enginetest.SmallUNet
+	batchOf        = enginetest.Batch
+	programOf      = enginetest.Lowered
+	loweredNetwork = enginetest.LoweredNetwork
 )
 
 type quietSync = enginetest.Quiet

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/engine"
+	"lockstep/pkg/engine/internal/enginetest"
 	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -37,14 +38,7 @@ func tinyUNet(t testing.TB) *model.UNet2DNetwork {
 // unless they are shared.
 func load(t testing.TB, e engine.Engine, n model.Network, batch int, mode nn.Mode, o plan.Options, share engine.Executable) engine.Executable {
 	t.Helper()
-	g, err := n.Graph(batch, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Lower(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g, p := enginetest.LoweredNetwork(t, n, batch, mode, o)
 	x, err := e.Load(p, share)
 	if err != nil {
 		t.Fatal(err)

@@ -16,14 +16,20 @@ func SmallUNet() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
 }
 
-// Lowered is the program of a network.
+// Lowered returns the graph and the program of a U-Net.
 func Lowered(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
 	t.Helper()
 	u, err := model.UNet2D(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := u.Graph(batch, mode)
+	return LoweredNetwork(t, u, batch, mode, o)
+}
+
+// LoweredNetwork returns the graph and the program of a network.
+func LoweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
+	t.Helper()
+	g, err := net.Graph(batch, mode)
 	if err != nil {
 		t.Fatal(err)
 	}

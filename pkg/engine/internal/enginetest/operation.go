@@ -1,0 +1,124 @@
+package enginetest
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/plan"
+)
+
+// Operation is one kernel of a plan as a program of its own: see Program.
+type Operation struct {
+	Op      plan.Op
+	Attr    plan.Attr
+	In, Out [][]int
+	State   []int // indexes in In
+	// Fill changes the values of input i, which are normally distributed; nil leaves them.
+	Fill func(rng *rand.Rand, i int, v []float32)
+}
+
+// Memory is what Results asks of the engine that it tests, beside its results.
+type Memory struct {
+	Poison  func(t testing.TB, x engine.Executable) // see Engine
+	Padding func(x engine.Executable) error         // see Engine
+	// Round rounds the values of feature maps and weights to the engine's precision; nil
+	// leaves them in fp32.
+	Round func(v []float32)
+	// Scale returns what the outputs are multiplied by; nil: by 1.
+	Scale func(x engine.Executable) float64
+}
+
+// Results runs o on e with values from seed, and returns outputs and states. It runs twice,
+// with different values, so that what the first run leaves in memory shows in the second.
+func (o Operation) Results(t testing.TB, e engine.Engine, seed uint64, m Memory) (all [][]float64) {
+	t.Helper()
+	p := Program(o.Op, o.Attr, o.In, o.Out, o.State)
+	x, err := e.Load(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Poison(t, x)
+	for run := range uint64(2) {
+		o.setInputs(t, x, rand.New(rand.NewPCG(seed, run)), m.Round)
+		if _, err := x.Step(t.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		scale := 1.0
+		if m.Scale != nil {
+			scale = m.Scale(x)
+		}
+		for _, id := range p.Outputs {
+			v := make([]float32, p.Tensors[id].Elements())
+			if err := x.Output(p.Tensors[id].Name, v); err != nil {
+				t.Fatal(err)
+			}
+			wide := make([]float64, len(v))
+			for j, f := range v {
+				wide[j] = float64(f) / scale
+			}
+			all = append(all, wide)
+		}
+		for _, id := range p.States {
+			v, err := x.Get(p.Tensors[id].Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+		}
+	}
+	if err := m.Padding(x); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// setInputs sets the inputs and states of o's program to random values.
+func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, round func(v []float32)) {
+	t.Helper()
+	p := x.Program()
+	for i, shape := range o.In {
+		id := p.Kernels[0].In[i]
+		v := make([]float32, p.Tensors[id].Elements())
+		for j := range v {
+			v[j] = float32(rng.NormFloat64())
+		}
+		if o.Fill != nil {
+			o.Fill(rng, i, v)
+		}
+		if round != nil && len(shape) > 1 {
+			round(v)
+		}
+		var err error
+		if p.Tensors[id].Role == plan.State {
+			wide := make([]float64, len(v))
+			for j := range v {
+				wide[j] = math.Abs(float64(v[j])) // one may be a variance
+			}
+			err = x.Set(p.Tensors[id].Name, wide)
+		} else {
+			err = x.SetInput(p.Tensors[id].Name, v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// MaxPool writes the maxima of the windows of x, of shape s, to out, of shape y. Both are
+// in logical order.
+func MaxPool(x, out []float32, s, y []int, window, stride int) {
+	for i := range out {
+		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride
+		out[i] = x[(plane*s[2]+r)*s[3]+c]
+		for a := range window {
+			for b := range window {
+				out[i] = max(out[i], x[(plane*s[2]+r+a)*s[3]+c+b])
+			}
+		}
+	}
+}
