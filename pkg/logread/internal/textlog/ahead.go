@@ -13,58 +13,59 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What a line of a text log means depends on the lines above it, so that it is
-// read from its beginning to its end. But once a log turns out to be one of
-// epochs by the ten thousand (epochlines.go), all there is above a line of usual
-// form is which epoch it belongs to. The rest of the file is then read in
-// pieces, side by side, each from the line of an epoch's time on, up to the
-// first line of another form. When the reading from the beginning comes to a
-// piece it takes what was read of it, if that goes on with what is above it; else
-// it reads the piece as if nothing had happened. TestAhead holds the two against
-// each other.
+// The meaning of a line depends on the lines above it, so a text log is read
+// from its beginning to its end. But once a log turns out to have epochs by the
+// ten thousand (epochlines.go), the only thing that a usual line needs from
+// above is its epoch. The rest of the file is then read ahead in pieces by
+// several goroutines, each from the line with an epoch's time to the first line
+// of another form. When the reading from the beginning reaches a piece, it
+// takes over the piece's epochs if they continue what is above; otherwise it
+// reads the piece itself. TestAhead compares both ways.
 
 const (
-	leastAhead = 1 << 17 // bytes of a piece
-	// aheadShare is how many pieces of its length a processor would have to read of
-	// what is left: pieces become shorter, so that all are done at the same time.
+	leastAhead = 1 << 17 // least bytes of a piece
+	// aheadShare divides what is left by the number of goroutines, so that
+	// pieces become shorter towards the end and all goroutines finish at the
+	// same time.
 	aheadShare = 2
-	// aheadChunk is how much of a piece is read at once: more than elsewhere, for behind
-	// a call of the system the scanner is slow for a while.
+	// aheadChunk is the number of bytes read at once. It is larger than
+	// elsewhere, since the scanner is slow for a while after a system call.
 	aheadChunk = 1 << 20
-	// usualFrom is of how many bytes in usual form a log must be, to be read so.
+	// usualFrom is how many bytes of a log must have the usual form before the
+	// rest is read ahead.
 	usualFrom = 1 << 15
-	// aheadProbe is in how many bytes a line of an epoch's time must begin, for
-	// a piece to begin there.
+	// aheadProbe is how many bytes are searched for the line with an epoch's
+	// time at which a piece begins.
 	aheadProbe = 1 << 12
 )
 
 // ahead reads a file ahead of the reading from its beginning.
 type ahead struct {
-	ctx     context.Context // of the call that waits for all
+	ctx     context.Context // of the call that waits for all goroutines
 	at      io.ReaderAt
 	heading string
-	room    []runs.Epoch // with a place for the epochs of each piece
+	room    []runs.Epoch // the epochs of all pieces, each with its place
 	pieces  []aheadPiece
-	joined  int           // how many were passed
+	joined  int           // number of pieces that the reading from the beginning has passed
 	ready   chan struct{} // closed when the pieces are known
-	next    atomic.Int64  // the first that nobody has begun with
+	next    atomic.Int64  // index of the first piece that no goroutine has begun
 	stopped atomic.Bool
 	wg      sync.WaitGroup
 }
 
-// aheadPiece is a stretch of whole lines, the first of which is that of an
-// epoch's time. What it is thought to be follows from the epoch's number.
+// aheadPiece is a part of the file made of whole lines, the first of which has
+// an epoch's time. Its estimates follow from that epoch's number.
 type aheadPiece struct {
 	from, to int64
-	place    int        // of its first epoch in room, if they are without gaps
-	above    int        // the number of the line above it, if all epochs have as many lines
-	lines    epochLines // that were read of it
-	read     int64      // up to where
+	place    int        // index of its first epoch in room, if no epoch is missing
+	above    int        // number of the line above it, if all epochs have equally many lines
+	lines    epochLines // reads the piece
+	read     int64      // offset up to which it was read
 	done     chan struct{}
 }
 
-// usualTrack is the track that lines of usual form add epochs to; nil where they
-// mean something else than on their own.
+// usualTrack returns the track to which usual lines add epochs, or nil if such
+// lines mean something else here.
 func (t *textLog) usualTrack() *record.Track {
 	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.timed {
 		return nil
@@ -76,7 +77,7 @@ func (t *textLog) usualTrack() *record.Track {
 	return tr
 }
 
-// epochLines reads what follows in usual form, as far as it is in l.buf.
+// epochLines reads the following usual lines in the buffer.
 func (t *textLog) epochLines(ctx context.Context) {
 	tr := t.usualTrack()
 	if tr == nil || !t.fast.setHeading(t.heading) {
@@ -86,7 +87,7 @@ func (t *textLog) epochLines(ctx context.Context) {
 	f.day, f.stamp, f.ended = &t.day, [3]uint64{}, t.cur.ended
 	f.epochs, f.blank, f.line = tr.Epochs, tr.Blank, l.Number
 	limit := math.MaxInt
-	if t.ahead == nil { // which is what all wait for
+	if t.ahead == nil { // all goroutines wait for this decision
 		limit = int(usualFrom)
 	}
 	n := f.read(l.Buf[l.Start:l.End], limit)
@@ -98,7 +99,7 @@ func (t *textLog) epochLines(ctx context.Context) {
 	}
 }
 
-// takeEpochs takes what was read behind the line that was read last.
+// takeEpochs takes over what f has read after the current line.
 func (t *textLog) takeEpochs(f *epochLines) {
 	tr, n := t.usualTrack(), f.line-t.l.Number
 	t.l.Number = f.line
@@ -110,15 +111,15 @@ func (t *textLog) takeEpochs(f *epochLines) {
 	tr.Epochs = f.epochs
 }
 
-// goAhead begins to read the rest of the file in pieces, if it is worth it.
+// goAhead begins to read the rest of the file in pieces, if that is worth it.
 func (t *textLog) goAhead(ctx context.Context) {
 	in, tr := t.in, t.usualTrack()
 	a := &ahead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
-	t.ahead = a // it is tried once
+	t.ahead = a // so that it is tried only once
 	if in.ReaderAt == nil || in.Goroutines < 2 || len(tr.Epochs) < 2 || in.Size-t.l.BytesRead < t.pieceBytes() {
 		return
 	}
-	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.pieceBytes()) { // they begin while the pieces are cut
+	for range min(int64(in.Goroutines-1), (in.Size-t.l.BytesRead)/t.pieceBytes()) { // they start while the pieces are computed
 		a.wg.Go(func() {
 			buf := make([]byte, min(aheadChunk, in.Size))
 			<-a.ready
@@ -144,7 +145,7 @@ func (t *textLog) goAhead(ctx context.Context) {
 	t.l.Source = io.LimitReader(t.l.Source, pieces[0].from-t.l.BytesRead)
 }
 
-// pieceBytes is the least length of a piece.
+// pieceBytes returns the least length of a piece.
 func (t *textLog) pieceBytes() int64 {
 	if t.least > 0 {
 		return t.least
@@ -152,14 +153,14 @@ func (t *textLog) pieceBytes() int64 {
 	return leastAhead
 }
 
-// cut cuts what was not read yet into pieces, and says how many epochs there may
-// be in all; none where it is too short, or where it does not look as if it went
-// on like the epochs that were read.
+// cut divides the unread part of the file into pieces, and returns how many
+// epochs there may be in all. It returns no pieces if that part is too short or
+// does not look like the epochs that were read.
 func (t *textLog) cut(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
 	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
 	last := epochs[len(epochs)-1]
-	lines := last.Line - epochs[len(epochs)-2].Line // of an epoch
-	each := float64(taken) / float64(len(epochs))   // its bytes
+	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
+	each := float64(taken) / float64(len(epochs))   // bytes per epoch
 	places = len(epochs) - 1
 	probe := make([]byte, aheadProbe)
 	for next := t.l.BytesRead; ; {
@@ -190,7 +191,7 @@ func (t *textLog) cut(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
 	return pieces, places + int(1.05*float64(in.Size-pieces[len(pieces)-1].from)/each) + 16
 }
 
-// end is where the place of the epochs of piece i ends.
+// end returns the end of the place for the epochs of piece i.
 func (a *ahead) end(i int) int {
 	if i+1 < len(a.pieces) {
 		return a.pieces[i+1].place
@@ -198,13 +199,13 @@ func (a *ahead) end(i int) int {
 	return len(a.room)
 }
 
-// anew makes s read into epochs, which are those of another stretch of the log.
+// anew prepares s for another part of the log.
 func (s *epochLines) anew(day *calendar, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
-// findTime is where the first line of an epoch's time begins in b, behind
-// another line, and the epoch's number; 0 where there is none.
+// findTime returns the index in b, after another line, of the first line with
+// an epoch's time, and the number of the epoch. begins is 0 if there is none.
 func (s *epochLines) findTime(b []byte) (begins, number int) {
 	one, day, epochs := *s, calendar{}, [1]runs.Epoch{}
 	for {
@@ -220,7 +221,8 @@ func (s *epochLines) findTime(b []byte) (begins, number int) {
 	}
 }
 
-// one reads a piece that nobody has begun with; false where there is none.
+// one reads a piece that no goroutine has begun. It returns false if there is
+// none.
 func (a *ahead) one(buf []byte) bool {
 	i := int(a.next.Add(1)) - 1
 	if i >= len(a.pieces) {
@@ -233,15 +235,15 @@ func (a *ahead) one(buf []byte) bool {
 		used := p.lines.read(buf[:n], int(left))
 		p.read += int64(used)
 		if n-used >= epochLine || used == 0 || err != nil {
-			break // at a line of another form, or at the end
+			break // at a line of another form, or the end
 		}
 	}
 	close(p.done)
 	return true
 }
 
-// goOn goes on with the pieces where the reading came to the first of them;
-// false where all were passed.
+// goOn continues with the pieces once the reading from the beginning has
+// reached the first of them. It returns false after the last piece.
 func (t *textLog) goOn() bool {
 	a, l := t.ahead, t.l
 	if a == nil || l.Err != nil {
@@ -254,7 +256,7 @@ func (t *textLog) goOn() bool {
 			case <-p.done:
 				reading = false
 			default:
-				if !a.one(l.Buf) { // which is empty
+				if !a.one(l.Buf) { // the buffer is empty
 					<-p.done
 				}
 			}
@@ -276,8 +278,8 @@ func (t *textLog) goOn() bool {
 	return false
 }
 
-// join takes what was read of the piece that is next, if it goes on with what is
-// above it.
+// join takes over the epochs of the next piece and reports whether they
+// continue what is above.
 func (t *textLog) join(p *aheadPiece) bool {
 	a, f, tr := t.ahead, &p.lines, t.usualTrack()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
@@ -303,7 +305,7 @@ func (t *textLog) join(p *aheadPiece) bool {
 	return true
 }
 
-// wait waits until nobody reads any more.
+// wait stops the goroutines and waits for them.
 func (a *ahead) wait() {
 	if a != nil {
 		a.stopped.Store(true)

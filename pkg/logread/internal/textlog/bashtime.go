@@ -2,19 +2,15 @@ package textlog
 
 import "lockstep/pkg/logread/internal/scan"
 
-// What the shell leaves in a job's output: how long a command took (bash's
-// time: minutes go above 60),
+// The times that bash prints after a command (its keyword time; minutes may
+// exceed 60):
 //
 //	real    342m11.864s
 //	user    2105m3.120s
 //	sys     101m0.005s
-//
-// and the command itself, where the script echoes it (set -x):
-//
-//   - python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
-//     srun -n 4 python train.py
 
-// bashReal is the wall time of the run above. What follows is another run.
+// bashReal reads the wall time of the run above. What follows belongs to
+// another run.
 func (t *textLog) bashReal(m []byte) verdict {
 	seconds, ok := bashSeconds(m, "real")
 	if !ok {
@@ -27,6 +23,7 @@ func (t *textLog) bashReal(m []byte) verdict {
 	return used
 }
 
+// bashOther recognizes the processor times, which are not used.
 func (t *textLog) bashOther(m []byte) verdict {
 	for _, name := range []string{"user", "sys"} {
 		if _, ok := bashSeconds(m, name); ok {
@@ -36,7 +33,8 @@ func (t *textLog) bashOther(m []byte) verdict {
 	return unknown
 }
 
-// bashSeconds reads "real\t342m11.864s", and with TIMEFORMAT -p "real 12.34".
+// bashSeconds parses "real\t342m11.864s", or "real 12.34" of TIMEFORMAT and
+// time -p.
 func bashSeconds(m []byte, name string) (float64, bool) {
 	c := scan.Cursor{Rest: m}
 	c.Expect(name)

@@ -11,9 +11,9 @@ import (
 )
 
 // benchy (github.com/romerojosh/benchy) measures the loader alone (IO), the
-// training on data that is there already (SYNTHETIC) and both (FULL), in
-// samples a second of all ranks together; ± is the standard deviation over the
-// trials (NumPy's, of the population).
+// training on data that is already in memory (SYNTHETIC), and both (FULL), in
+// samples per second of all ranks together. The number after +/- is the
+// standard deviation over the trials (NumPy's, of the population).
 //
 //	BENCHY::SUMMARY::IO average trial throughput: 89.177 +/- 1.011
 //	BENCHY::SUMMARY:: SYNTHETIC average trial throughput: 376.537 +/- 0.604
@@ -32,7 +32,7 @@ func (t *textLog) benchy(m []byte) verdict {
 	}
 	c.Rest = bytes.TrimLeft(after, " ")
 	if !c.Accept("Trial Throughput: ") || bytes.Contains(name, []byte("WARMUP")) {
-		return idle // single iterations, and the warm-up
+		return idle // a single iteration, or the warm-up
 	}
 	v := c.Float()
 	if c.Failed {
@@ -52,7 +52,7 @@ func (t *textLog) benchy(m []byte) verdict {
 	return used
 }
 
-// trialName says whether benchy measures something of this name.
+// trialName reports whether benchy has a measurement of this name.
 func trialName(b []byte) bool {
 	return string(b) == "IO" || string(b) == "SYNTHETIC" || string(b) == "FULL"
 }
@@ -73,7 +73,7 @@ func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
 		return unused
 	}
 	if old := t.cur.trials[string(name)]; old != nil && old.Line > 0 {
-		t.begin() // each run is summarised once
+		t.begin() // each run has one summary
 	}
 	t.form(formBenchy)
 	tr := t.trial(string(name))
@@ -82,7 +82,8 @@ func (t *textLog) benchySummary(c scan.Cursor, m []byte) verdict {
 	return used
 }
 
-// finishTrials gives the trials whose summary did not come the mean of theirs.
+// finishTrials gives trials without a summary the mean of their rates, and
+// orders them.
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {

@@ -12,8 +12,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// command is a command that starts a training. It begins a run where the run
-// above has values already.
+// command reads a command that starts a training, as a script prints it (set
+// -x):
+//
+//	srun -n 4 python train.py
+//	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
+//
+// It begins a run if the current one already has values.
 func (t *textLog) command(m []byte) verdict {
 	m = bytes.TrimLeft(m, "+$ ")
 	first, _, _ := bytes.Cut(m, []byte(" "))
@@ -29,7 +34,7 @@ func (t *textLog) command(m []byte) verdict {
 		return unknown
 	}
 	words := strings.Fields(string(m))
-	for _, w := range words { // a traceback or a message that begins alike
+	for _, w := range words { // a traceback or a message that begins in the same way
 		if strings.HasSuffix(w, ":") {
 			return unknown
 		}
@@ -38,7 +43,7 @@ func (t *textLog) command(m []byte) verdict {
 		t.begin()
 	}
 	run := t.form(formCommand)
-	if len(run.run.Info.Command) > 0 { // of another rank, or what srun starts
+	if len(run.run.Info.Command) > 0 { // the command of another rank, or the one that srun starts
 		return idle
 	}
 	run.run.Info.Command = words
@@ -54,7 +59,8 @@ func (t *textLog) command(m []byte) verdict {
 	return used
 }
 
-// scriptName is the name of a command's script, where it says something.
+// scriptName returns the name of a command's script, or "" for a common name
+// such as train.py.
 func scriptName(words []string) string {
 	for _, w := range words {
 		if stem, ok := strings.CutSuffix(filepath.Base(w), ".py"); ok {
@@ -67,7 +73,8 @@ func scriptName(words []string) string {
 	return ""
 }
 
-// commandWorkers is how many workers a command starts; 0 where it does not say.
+// commandWorkers returns how many workers a command starts, or 0 if it does not
+// say.
 func commandWorkers(words []string) int {
 	value := func(names ...string) int {
 		for i, w := range words {
@@ -110,7 +117,7 @@ func commandWorkers(words []string) int {
 	return 0
 }
 
-// commandConfig keeps the flags that have a number.
+// commandConfig stores the flags whose value is a number.
 func (t *textLog) commandConfig(words []string) {
 	for i, w := range words {
 		name, isFlag := strings.CutPrefix(w, "--")
@@ -127,7 +134,7 @@ func (t *textLog) commandConfig(words []string) {
 	}
 }
 
-// slurmCancel is what Slurm writes when it ends a job.
+// slurmCancel reads the line with which Slurm ends a job.
 //
 //	slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***
 func (t *textLog) slurmCancel(m []byte) verdict {

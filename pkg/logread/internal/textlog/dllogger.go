@@ -8,27 +8,28 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// NVIDIA's DLLogger, a JSON document a line. The step is "PARAMETER" (a
-// setting), [] (the whole run), [epoch], [epoch, iteration] or
-// [epoch, iteration, total].
+// NVIDIA's DLLogger writes one JSON document per line. The step is "PARAMETER"
+// (a setting), [] (the whole run), [epoch], [epoch, iteration] or [epoch,
+// iteration, total].
 //
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dllState numbers the iterations over the epochs.
+// dllState numbers the iterations across epochs.
 type dllState struct {
 	epoch, iteration, offset int64
-	elapsed                  float64 // at the end of the last epoch
+	elapsed                  float64 // seconds at the end of the last epoch
 	started                  bool
-	said                     bool // in the report, where the seconds come from
+	said                     bool // the report says where the seconds come from
 }
 
-// dllLine is a line's document.
+// dllLine is the document of a line.
 type dllLine struct {
-	stamp, elapsed   float64 // NaN where it is not there
+	stamp, elapsed   float64 // NaN if missing
 	kind, step, data []byte
 }
 
+// parseDLL splits the document into its members.
 func parseDLL(text []byte) (v dllLine, ok bool) {
 	v = dllLine{stamp: math.NaN(), elapsed: math.NaN()}
 	doc := scan.Object{Text: text}
@@ -52,6 +53,7 @@ func parseDLL(text []byte) (v dllLine, ok bool) {
 	}
 }
 
+// floatOrNaN parses a number.
 func floatOrNaN(value []byte) float64 {
 	if v, ok := scan.JSONFloat(value); ok {
 		return v
@@ -59,7 +61,8 @@ func floatOrNaN(value []byte) float64 {
 	return math.NaN()
 }
 
-// values gives the values of the data; a name that is too long is left out.
+// values calls use for each value of the data whose name is not too long. It
+// returns false if the data is malformed.
 func (v dllLine) values(use func(name, value []byte)) bool {
 	data := scan.Object{Text: v.data}
 	for {
@@ -73,6 +76,7 @@ func (v dllLine) values(use func(name, value []byte)) bool {
 	}
 }
 
+// dllogger reads a line of any form.
 func (t *textLog) dllogger(m []byte) verdict {
 	if s := t.dllShapes.Match(m); s != nil {
 		return t.dllShaped(s)
@@ -82,7 +86,7 @@ func (t *textLog) dllogger(m []byte) verdict {
 		t.in.Problem(t.l.Number, "DLLL: expected an object, whole up to its brace, got %.80q", m)
 		return unused
 	}
-	if string(v.kind) == "METADATA" { // units of the data
+	if string(v.kind) == "METADATA" { // describes units
 		return idle
 	}
 	step, n := dllStep(v.step)
@@ -115,7 +119,8 @@ func (t *textLog) dllogger(m []byte) verdict {
 	return used
 }
 
-// iterate goes to an iteration of an epoch, and numbers it over the epochs.
+// iterate moves to an iteration of an epoch, and returns its number across
+// epochs.
 func (s *dllState) iterate(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
@@ -124,14 +129,14 @@ func (s *dllState) iterate(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// What the slots of a line of an iteration are.
+// Meaning of the slots of an iteration's line.
 const (
 	dllStamp = 1 + iota
 	dllValue
-	dllOfStep // of each number of the step from here on
+	dllOfStep // first number of the step; the next ones follow
 )
 
-// dllLearn learns the shape of the line of an iteration that has been read.
+// dllLearn learns the shape of an iteration's line that has just been read.
 func (t *textLog) dllLearn(m []byte) {
 	shape := t.dllShapes.Learn(m)
 	if shape == nil {
@@ -167,7 +172,7 @@ func (t *textLog) dllLearn(m []byte) {
 	t.dllShapes.Keep(shape)
 }
 
-// dllShaped is the line of an iteration of a known shape.
+// dllShaped reads an iteration's line of a known shape.
 func (t *textLog) dllShaped(s *scan.Shape) verdict {
 	run := t.form(formDLL)
 	stamp, step := math.NaN(), [2]int64{}
@@ -188,8 +193,8 @@ func (t *textLog) dllShaped(s *scan.Shape) verdict {
 	return used
 }
 
-// dllStep is a step's list and its length, of which two numbers count; -1
-// where it is none, 0 also for "PARAMETER".
+// dllStep parses the first two numbers of a step and returns how many it has:
+// -1 if it is malformed, and 0 also for "PARAMETER".
 func dllStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0
@@ -215,6 +220,7 @@ func dllStep(text []byte) (step [2]int64, n int) {
 	return step, n
 }
 
+// dllSetting reads a setting.
 func (t *textLog) dllSetting(key string, x []byte) {
 	v, ok := scan.JSONFloat(x)
 	if !ok {
@@ -232,11 +238,11 @@ func (t *textLog) dllSetting(key string, x []byte) {
 	}
 }
 
-// dllEpoch is the line of an epoch. Where it does not tell its own time, the
-// time since the line of the epoch before is taken, and said so.
+// dllEpoch reads the line of an epoch. If it has no time of its own, the time
+// since the line of the previous epoch is used, and the report says so.
 func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	rank := t.rank
-	t.rank = -1 // every rank says the same
+	t.rank = -1 // all ranks print the same
 	defer func() { t.rank = rank }()
 	e := t.epoch(int(n), 0)
 	good := line.values(func(k, x []byte) {
@@ -276,7 +282,7 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	return good
 }
 
-// fraction is an accuracy from 0 to 1; above 1 it is in percent.
+// fraction returns an accuracy from 0 to 1; a value above 1 is a percentage.
 func fraction(v float64) float64 {
 	if v > 1 {
 		return v / 100

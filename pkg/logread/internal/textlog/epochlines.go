@@ -7,26 +7,25 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A long log in the SC21 wording is four lines an epoch, a hundred thousand
-// times over. Those that are of the one form in which nearly all of them are
-// (a whole stamp, the heading of the lines before, the program's own spelling)
-// are read here from where they lie, several words of a line at a time, without
-// finding its end first. Whatever differs is left to the grammar in sc21.go,
-// which is what says what a line means: TestEpochLines and FuzzEpochLines hold
-// the two against each other.
+// A long log of the SC21 logger has four lines per epoch, a hundred thousand
+// times. Lines of the usual form (a whole time stamp, the same heading as
+// before, the program's own spelling) are parsed here in place, several words
+// of memory at a time, without finding their end first. Any other line is left
+// to sc21.go, which defines what a line means. TestEpochLines and
+// FuzzEpochLines compare both.
 
 const (
 	stampBytes = len("2006-01-02 15:04:05,000")
-	// epochLine is more than such a line has bytes: up to the end of a line no
-	// reading has to ask whether the text goes on.
+	// epochLine is more bytes than such a line has, so that parsing needs no
+	// checks for the end of the text.
 	epochLine = 256
-	// maxOpening bounds what stands between the stamp and a line's first number.
+	// maxOpening limits the bytes between the stamp and a line's first number.
 	maxOpening = 56
-	// noStamp is before every stamp, and no difference from it overflows.
+	// noStamp is earlier than every stamp; differences from it do not overflow.
 	noStamp = -1 << 62
 )
 
-// usualForm is one of the forms that lines have, in the order in which they come.
+// usualForm is one of the forms of lines, in the order in which they come.
 type usualForm int
 
 const (
@@ -34,37 +33,37 @@ const (
 	trainLossLine
 	valLossLine
 	valTimeLine
-	usualForms // so many: a power of two
+	usualForms // their number, a power of two
 )
 
-// opening is what stands between the stamp and the first number of such a line.
+// opening is the text between the stamp and the first number of a line.
 type opening struct {
 	text, mask [maxOpening / 8]uint64
 	length     int
 }
 
-// is says whether h begins with o.
+// is reports whether h begins with the text.
 func (o *opening) is(h *[maxOpening]byte) bool {
 	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
 	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
 }
 
-// epochLines reads such lines into epochs.
+// epochLines parses such lines into epochs.
 type epochLines struct {
 	openings [usualForms]opening
-	next     usualForm // that is the likeliest
+	next     usualForm // the most likely form of the next line
 
 	day            *calendar
-	stamp          [3]uint64 // of the line before, whose time is ended
-	started, ended int64     // the first and the last stamp, in milliseconds since 1970
+	stamp          [3]uint64 // of the previous line, whose time is in ended
+	started, ended int64     // first and last stamp, in milliseconds since 1970
 
-	epochs []runs.Epoch // to which those that are read are added, as far as there is room
+	epochs []runs.Epoch // epochs are appended up to its capacity
 	blank  runs.Epoch
-	line   int // the number of the line that was read last
+	line   int // number of the last line that was read
 }
 
-// setHeading sets what stands between the stamp and the message; false where it
-// is too long.
+// setHeading sets the text between the stamp and the message. It returns false
+// if the text is too long.
 func (s *epochLines) setHeading(heading []byte) bool {
 	messages := [usualForms]string{"Time taken for epoch ", "  Avg train loss=", "  Avg val loss=", "  Total validation time: "}
 	for i, message := range messages {
@@ -85,8 +84,8 @@ func (s *epochLines) setHeading(heading []byte) bool {
 	return true
 }
 
-// read reads the lines that begin in the first limit bytes of b, up to one that
-// is of no usual form or too near to b's end, and returns how many bytes it read.
+// read reads lines that begin in the first limit bytes of b, up to a line of
+// another form or too near the end of b, and returns the number of bytes read.
 func (s *epochLines) read(b []byte, limit int) int {
 	at := 0
 	limit = min(limit, len(b)-epochLine+1)
@@ -94,7 +93,7 @@ func (s *epochLines) read(b []byte, limit int) int {
 		ended := s.ended
 		n := s.oneLine((*[epochLine]byte)(b[at:]))
 		if n == 0 {
-			s.ended, s.stamp = ended, [3]uint64{} // the line's stamp may count for nothing
+			s.ended, s.stamp = ended, [3]uint64{} // the stamp of a line that was not read does not count
 			return at
 		}
 		s.line++
@@ -103,8 +102,8 @@ func (s *epochLines) read(b []byte, limit int) int {
 	return at
 }
 
-// oneLine reads the line that p begins with and returns its length; 0 where it is
-// of no usual form.
+// oneLine reads the line that p begins with and returns its length, or 0 if it
+// has another form.
 func (s *epochLines) oneLine(p *[epochLine]byte) int {
 	w0, w1, w2 := binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[15:])
 	if (w0^s.stamp[0])|(w1^s.stamp[1])|(w2^s.stamp[2]) != 0 && !s.newStamp(p, w0, w1, w2) {
@@ -125,15 +124,16 @@ func (s *epochLines) oneLine(p *[epochLine]byte) int {
 	return 0
 }
 
-// newStamp takes the stamp that p begins with, whose words are w0, w1 and w2;
-// false where it is of another form, or where it goes back by more than a second.
+// newStamp parses the stamp that p begins with, whose words are w0, w1 and w2.
+// It returns false if the stamp has another form or is more than a second
+// before the previous one.
 func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
-	const date = 1<<24 - 1 // of w1: two digits and the blank
+	const date = 1<<24 - 1 // mask for w1: two digits and the blank
 	if (w0^s.stamp[0])|(w1^s.stamp[1])&date != 0 && !s.newDay(p) {
 		return false
 	}
-	// Less the digit 0 a digit is its value, and a separator less itself is 0:
-	// what is more gets its highest bit by the addition, or has it.
+	// XOR with the expected text leaves a digit's value, and 0 for a separator.
+	// Anything larger has its highest bit set, or gets it by the addition.
 	const digits, none = 0x76, 0x7f
 	hourMinute := w1>>24 ^ ('0' | '0'<<8 | ':'<<16 | '0'<<24 | '0'<<32)
 	second := w2>>8 ^ (':' | '0'<<8 | '0'<<16 | ','<<24 | '0'<<32 | '0'<<40 | '0'<<48)
@@ -152,14 +152,15 @@ func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
 	if s.ended == noStamp {
 		s.started = now
 	}
-	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // word by word, as they are read
+	s.ended, s.stamp[0], s.stamp[1], s.stamp[2] = now, w0, w1, w2 // one word each, as they are loaded
 	return true
 }
 
-// wholeStamp says whether s begins with a stamp of usual form.
+// wholeStamp reports whether s begins with a stamp of the usual form.
 func wholeStamp(s []byte) bool {
-	// 0000-00-, 00 00:00 and 0:00,000, and what takes a digit above 9, or any other
-	// character than the separator, less that, over the highest bit.
+	// The words of "0000-00-", "00 00:00" and "0:00,000", and the words whose
+	// addition sets the highest bit of any digit above 9 and of any other
+	// character in place of a separator.
 	const (
 		year, yearMost     = 0x2d30302d30303030, 0x7f76767f76767676
 		day, dayMost       = 0x30303a3030203030, 0x76767f76767f7676
@@ -171,7 +172,7 @@ func wholeStamp(s []byte) bool {
 	return ((x+yearMost)|x|(y+dayMost)|y|(z+secondMost)|z)&0x8080808080808080 == 0
 }
 
-// newDay takes the day that p begins with.
+// newDay parses the day that p begins with.
 func (s *epochLines) newDay(p *[epochLine]byte) bool {
 	if p[4] != '-' || p[7] != '-' || p[10] != ' ' || !scan.IsDigit(p[0]) {
 		return false
@@ -182,8 +183,9 @@ func (s *epochLines) newDay(p *[epochLine]byte) bool {
 	return !s.day.bad
 }
 
-// numbers reads the numbers that m begins with up to the end of a line of that
-// form, and returns their length with it; 0 where they are of no usual form.
+// numbers parses the numbers at the beginning of m up to the end of a line of
+// that form, and returns their length with the line end, or 0 if they have
+// another form.
 func (s *epochLines) numbers(form usualForm, m []byte) int {
 	if form == epochTimeLine {
 		return s.time(m)
@@ -211,7 +213,7 @@ func (s *epochLines) numbers(form usualForm, m []byte) int {
 	return n + 1
 }
 
-// time reads the numbers of an epoch's time, which add the epoch.
+// time parses the numbers of an epoch's time, and adds the epoch.
 func (s *epochLines) time(m []byte) int {
 	number, k := scan.ShortCount(m)
 	if k == 0 || !scan.HasPrefix(m[k:], " is ") {

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"sync"
 
 	"lockstep/pkg/logread/internal/record"
@@ -126,7 +127,35 @@ func formats() [formCount]format {
 func (f form) String() string { return formats()[f].name }
 
 // formatIndex holds the rules of all formats by the first byte of the line.
-type formatIndex [256][]lineRule
+type formatIndex [256][]indexedRule
+
+// indexedRule is a rule with the first bytes of its prefix as a word, since every
+// line is compared with the rules.
+type indexedRule struct {
+	lineRule
+	word, mask uint64
+}
+
+func newIndexedRule(r lineRule) indexedRule {
+	x := indexedRule{lineRule: r}
+	for i := range min(len(r.prefix), 8) {
+		x.word |= uint64(r.prefix[i]) << (8 * i)
+		x.mask |= 0xff << (8 * i)
+	}
+	return x
+}
+
+// matches reports whether m begins with the prefix.
+func (r *indexedRule) matches(m []byte) bool {
+	w := m[:cap(m)]
+	if len(w) < 8 {
+		return scan.HasPrefix(m, r.prefix)
+	}
+	if (binary.LittleEndian.Uint64(w)^r.word)&r.mask != 0 || len(m) < len(r.prefix) {
+		return false
+	}
+	return len(r.prefix) <= 8 || string(m[8:len(r.prefix)]) == r.prefix[8:]
+}
 
 // sharedIndex returns the index, which is built once and not changed.
 var sharedIndex = sync.OnceValue(newFormatIndex)
@@ -136,14 +165,14 @@ func newFormatIndex() *formatIndex {
 	for _, f := range formats() {
 		for _, r := range f.lines {
 			if r.prefix != "" {
-				x[r.prefix[0]] = append(x[r.prefix[0]], r)
+				x[r.prefix[0]] = append(x[r.prefix[0]], newIndexedRule(r))
 			}
 		}
 	}
 	for _, f := range formats() {
 		for _, r := range f.lines {
 			for _, c := range []byte(r.first) {
-				x[c] = append(x[c], r)
+				x[c] = append(x[c], newIndexedRule(r))
 			}
 		}
 	}
@@ -155,7 +184,7 @@ func newFormatIndex() *formatIndex {
 func (x *formatIndex) read(t *textLog, m []byte) verdict {
 	rules := x[m[0]]
 	for i := range rules {
-		if scan.HasPrefix(m, rules[i].prefix) {
+		if rules[i].matches(m) {
 			return rules[i].read(t, m)
 		}
 	}
@@ -165,7 +194,7 @@ func (x *formatIndex) read(t *textLog, m []byte) verdict {
 // holdValues reports whether a line, judged by how it begins, holds values.
 func (x *formatIndex) holdValues(m []byte) bool {
 	for _, r := range x[m[0]] {
-		if r.values && scan.HasPrefix(m, r.prefix) {
+		if r.values && r.matches(m) {
 			return true
 		}
 	}

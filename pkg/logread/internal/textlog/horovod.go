@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// Horovod's synthetic benchmark (examples/*/​*_synthetic_benchmark.py). Its ± is
-// 1.96 standard deviations, over the iterations (np.std).
+// Horovod's synthetic benchmark (*_synthetic_benchmark.py in its examples). The
+// number after +- is 1.96 standard deviations over the iterations (np.std).
 //
 //	Model: ResNet50
 //	Batch size: 32
@@ -19,31 +19,32 @@ import (
 //	Img/sec per GPU: 1785.2 +-3.1
 //	Total img/sec on 8 GPU(s): 14281.2 +-25.0
 const (
-	// horovodInterval is how many standard deviations the ± is.
+	// horovodInterval is the number of standard deviations after +-.
 	horovodInterval = 1.96
 )
 
-// horovodState is what a run's lines have said so far, in images a second and
-// GPU.
+// horovodState is what the lines of a run have said so far, in images per
+// second and GPU.
 type horovodState struct {
 	iterations []float64
 	perGPU     float64
 	spread     float64
-	summary    int // the line of the total; 0 where it has not come
-	// What stands above the rates, which is of other programs where none come.
+	summary    int // number of the line with the total; 0 if it has not come
+	// Settings, which belong to other programs if no rates follow.
 	model     string
-	batch     int // of a GPU
-	settings  int // lines of these
-	settingAt int // the first
+	batch     int // per GPU
+	settings  int // number of their lines
+	settingAt int // number of the first line
 }
 
-// otherSettings is why settings above no rates are ignored: of a batch nobody
-// knows whether it is of a worker or of all.
+// otherSettings is the reason for ignoring settings that no rates follow. It is
+// unknown whether such a batch size is per worker.
 const otherSettings = "a batch size or a model that no rates of Horovod's benchmark follow: other programs print them, too"
 
-// maxRates bounds how many single rates are kept of a trial.
+// maxRates limits the single rates that are kept per trial.
 const maxRates = 1 << 16
 
+// horovodRate reads the rate of an iteration, or the mean over iterations.
 func (t *textLog) horovodRate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	if c.Accept("Iter #") {
@@ -77,7 +78,7 @@ func (t *textLog) horovodRate(m []byte) verdict {
 	return used
 }
 
-// horovodLine takes the iteration that b begins with, as usualLines has it.
+// horovodLine reads the iteration that b begins with, for usualLines.
 func (t *textLog) horovodLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Iter #") || t.cur.rates.summary > 0 {
 		return 0, unknown
@@ -98,6 +99,7 @@ func (t *textLog) horovodLine(b []byte) (int, verdict) {
 	return k + len(" img/sec per GPU\n"), used
 }
 
+// horovodTotal reads the rate of all GPUs, which ends a run.
 func (t *textLog) horovodTotal(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Total img/sec on ").Count()
@@ -121,6 +123,7 @@ func (t *textLog) horovodTotal(m []byte) verdict {
 	return used
 }
 
+// horovodSetting reads the model, the batch size or the number of GPUs.
 func (t *textLog) horovodSetting(m []byte) verdict {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
@@ -152,7 +155,7 @@ func (t *textLog) horovodSetting(m []byte) verdict {
 	return pending
 }
 
-// finishHorovod makes the trial of the run whole.
+// finishHorovod completes the trial of the run.
 func (r *textRun) finishHorovod(report *record.Report) {
 	h := r.rates
 	if h.summary == 0 && len(h.iterations) == 0 && h.perGPU == 0 {

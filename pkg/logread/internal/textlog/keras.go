@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Keras, with verbose=2 (a line an epoch) or the end of the bar of verbose=1:
+// Keras, with verbose=2 (one line per epoch) or the end of the progress bar of
+// verbose=1:
 //
 //	Epoch 1/5
 //	196/196 - 49s - loss: 2.0408 - accuracy: 0.2506
@@ -18,38 +19,38 @@ import (
 //	196/196 [==============================] - 49s 245ms/step - loss: 2.0408 - accuracy: 0.2506
 //	196/196 ━━━━━━━━━━━━━━━━━━━━ 49s 245ms/step - accuracy: 0.2506 - loss: 2.0408
 //
-// The last is Keras 3's, with colours as a rule.
+// The last form is that of Keras 3, usually in color.
 //
-// Several ranks write their lines between each other. Each rank writes "Epoch
-// N/M" before the line with that epoch's values, so of the epochs that are
-// open, a line of values belongs to the one that was opened first. A line for
-// which none is open is of an evaluation (kerastest.go).
+// The lines of several ranks are interleaved. Each rank writes "Epoch N/M"
+// before the line with that epoch's values, so that a line of values belongs to
+// the open epoch that was opened first. A line without an open epoch is an
+// evaluation (kerastest.go).
 
-// kerasState is what a run's Keras lines have said so far.
+// kerasState is what the Keras lines of a run have said so far.
 type kerasState struct {
 	ranks map[int]*kerasRank // by label
-	label int                // of the rank whose line came last
+	label int                // label of the last line
 	cur   *kerasRank         // that rank
-	// behind are the evaluations that came behind the last epoch.
+	// behind are the evaluations after the last epoch.
 	behind []kerasEvaluation
 	zeros  int          // epochs of 0 s
-	labels map[int]bool // that have had a line "Epoch N/M", in any run of the log
+	labels map[int]bool // labels with a line "Epoch N/M", in any run of the log
 }
 
-// kerasRank is what the lines with one label, or those without, have said.
+// kerasRank is what the lines with one label, or without a label, have said.
 type kerasRank struct {
-	opened bool  // lines "Epoch N/M" come with this label
-	open   []int // epochs whose values have not come, in order
-	first  int   // of these, in open
-	last   int   // the last epoch whose values came
-	count  tally // how many ranks' values of an epoch have come
-	again  tally // how many of them have come again
-	// unfinished counts the epochs whose values are of a bar with 0 s to go, and
-	// steps is how many such a bar has.
+	opened bool  // there are lines "Epoch N/M" with this label
+	open   []int // epochs whose values have not come yet, in order
+	first  int   // index in open of the first of them
+	last   int   // last epoch with values
+	count  tally // lines of values per epoch
+	again  tally // lines that repeat the values, per epoch
+	// unfinished counts the epochs whose values are of a bar with 0 s left, and
+	// steps is the number of steps of such a bar.
 	unfinished, steps int
 }
 
-// of is the state of the rank with that label.
+// of returns the state of the rank with a label.
 func (k *kerasState) of(label int) *kerasRank {
 	if k.cur != nil && k.label == label {
 		return k.cur
@@ -66,8 +67,8 @@ func (k *kerasState) of(label int) *kerasRank {
 	return r
 }
 
-// next takes out the epoch that a line of values belongs to. Without lines
-// "Epoch N/M" epochs count on.
+// next removes and returns the epoch to which a line of values belongs. Without
+// lines "Epoch N/M", epochs are counted.
 func (r *kerasRank) next() int {
 	n := r.last + 1
 	if r.first < len(r.open) {
@@ -80,11 +81,11 @@ func (r *kerasRank) next() int {
 	return n
 }
 
-// maxOpen bounds the epochs that are open: a rank is at most in one.
+// maxOpen limits the open epochs.
 const maxOpen = 1 << 16
 
-// kerasEpoch opens an epoch. Epoch 1 behind a later one, or behind an
-// evaluation, begins a run.
+// kerasEpoch opens an epoch. Epoch 1 after a later epoch or after an evaluation
+// begins a run.
 func (t *textLog) kerasEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Epoch ").Count()
@@ -111,15 +112,15 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 
 // opens opens an epoch.
 func (r *kerasRank) opens(n int) {
-	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // room is made of those that are done first
+	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the room of finished epochs
 		r.open = r.open[:copy(r.open, r.open[r.first:])]
 		r.first = 0
 	}
 	r.open = append(r.open, n)
 }
 
-// kerasLine takes the line that b begins with, as usualLines has it: it opens an
-// epoch, or is of the shape of the line of values before.
+// kerasLine reads the line that b begins with, for usualLines: "Epoch N/M", or
+// a line of values with the shape of the previous one.
 func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	if !scan.HasPrefix(b, "Epoch ") {
 		k := &t.cur.keras
@@ -162,8 +163,8 @@ func (t *textLog) kerasDash(m []byte) verdict {
 	return unknown
 }
 
-// kerasSummary is "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …": the
-// first number must be the second, else the epoch is not at its end.
+// kerasSummary reads "196/196 - …", "196/196 [===] - …" or "196/196 ━━━ …". The
+// epoch is not finished if the first number is not the second.
 func (t *textLog) kerasSummary(m []byte) verdict {
 	if !t.kerasOrphan() {
 		if s := t.kerasShapes.Match(m); s != nil {
@@ -199,7 +200,7 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 	return t.kerasTail(m, c, total, bar)
 }
 
-// What the slots of a line of values are.
+// Meaning of the slots of a line of values.
 const (
 	kerasSeconds = 1 + iota
 	kerasMilliseconds
@@ -210,7 +211,8 @@ const (
 	kerasLearningRate
 )
 
-// kerasField is what a line's value of that name is; 0 where it is not used.
+// kerasField returns the meaning of a value's name, or 0 if the value is not
+// used.
 func kerasField(key []byte) int {
 	switch string(key) {
 	case "loss":
@@ -243,7 +245,7 @@ func kerasSet(e *runs.Epoch, field int, v float64) {
 	}
 }
 
-// kerasShaped is a line of values of a known shape.
+// kerasShaped reads a line of values of a known shape.
 func (t *textLog) kerasShaped(s *scan.Shape) verdict {
 	seconds := s.Slots[0].Value
 	if s.Slots[0].Field == kerasMilliseconds {
@@ -261,8 +263,8 @@ func (t *textLog) kerasShaped(s *scan.Shape) verdict {
 	return used
 }
 
-// kerasValues is the epoch that a line of values belongs to; nil where there are
-// too many.
+// kerasValues returns the epoch to which a line of values belongs, or nil if
+// there are too many.
 func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
 	r := t.form(formKeras).keras.of(t.rank)
 	n := r.next()
@@ -278,8 +280,8 @@ func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
 	return e
 }
 
-// kerasTail is "49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line
-// that says how many steps there were, or 0.
+// kerasTail reads "49s - loss: 2.0408 - accuracy: 0.2506 …", the end of a line
+// with the given number of steps, or 0 if it has none.
 func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) verdict {
 	text, field := c.Rest, kerasSeconds
 	seconds := c.Float()
@@ -316,7 +318,7 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 		return unused
 	}
 	var shape *scan.Shape
-	if bar { // such lines are long, and few of them are the last of an epoch
+	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
 			r := t.cur.keras.of(t.rank)
 			r.unfinished, r.steps = r.unfinished+1, steps
@@ -335,8 +337,8 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	return used
 }
 
-// kerasItems takes "loss: 2.0408 - accuracy: 0.2506 …" into e, and learns the
-// shape of it; false where one is not as it should be.
+// kerasItems reads "loss: 2.0408 - accuracy: 0.2506 …" into e, and learns its
+// shape. It returns false if an item has another form.
 func (t *textLog) kerasItems(items []byte, e *runs.Epoch, shape *scan.Shape) bool {
 	good := true
 	for len(items) > 0 {

@@ -8,20 +8,20 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Keras' evaluate writes lines that look as those of an epoch do. Where a log
-// has lines "Epoch N/M" each opens an epoch, so that a line of values for which
-// none is open is of an evaluation:
+// Keras' evaluate prints lines that look like those of an epoch. If a log has
+// lines "Epoch N/M", each of them opens an epoch, so that a line of values
+// without an open epoch is an evaluation:
 //
 //	Epoch 2/2
 //	196/196 - 45s - loss: 1.8 - accuracy: 0.35
 //	313/313 - 2s - loss: 1.7777 - accuracy: 0.4111
 //
-// It is the test's where it is the only one behind the epochs. But two lines
-// stand again for an epoch that has had one: the end of a bar that is written
-// line by line, whose last step came before it with 0 s to go, and the line
-// with the validation's values.
+// It is the evaluation on the test set if it is the only one after the epochs.
+// But two kinds of lines repeat an epoch that already has values: the end of a
+// progress bar that is written line by line, whose last step came before with 0
+// s left, and the line with the values of the validation.
 
-// Why lines of Keras's are ignored.
+// Reasons for ignoring lines of Keras.
 const (
 	kerasAbove   = "of Keras, above the first line \"Epoch N/M\": of an evaluation, or of an epoch whose beginning is missing"
 	kerasBetween = "of Keras, between epochs: of an evaluation, or of an epoch without its line \"Epoch N/M\""
@@ -31,14 +31,14 @@ const (
 	kerasBar     = "of Keras's values of an evaluation, which stand again below"
 )
 
-// kerasEvaluation is an evaluation behind the epochs.
+// kerasEvaluation is an evaluation after the epochs.
 type kerasEvaluation struct {
 	label, line, steps     int
 	seconds, loss, correct float64
-	unfinished             bool // a bar of which 0 s were left
+	unfinished             bool // the line is a bar with 0 s left
 }
 
-// kerasOrphan says whether a line of values is of no epoch.
+// kerasOrphan reports whether a line of values would belong to no epoch.
 func (t *textLog) kerasOrphan() bool {
 	k := &t.cur.keras
 	r := k.cur
@@ -50,12 +50,12 @@ func (t *textLog) kerasOrphan() bool {
 	return r.orphan()
 }
 
-// orphan is kerasOrphan of the rank's next line of values.
+// orphan is kerasOrphan for the rank's next line of values.
 func (r *kerasRank) orphan() bool { return r.opened && r.first == len(r.open) }
 
-// kerasFirst is called at the first line "Epoch N/M" of a label: what was counted
-// as its epochs above it is none. Where other programs have logged epochs in the
-// same run they stay.
+// kerasFirst is called at the first line "Epoch N/M" of a label. The lines
+// above it that were counted as epochs are removed, unless other programs have
+// logged epochs in the same run.
 func (t *textLog) kerasFirst(r *kerasRank) {
 	run := t.cur
 	if run.keras.labels == nil {
@@ -81,8 +81,8 @@ func (t *textLog) kerasFirst(r *kerasRank) {
 	*r = kerasRank{opened: true}
 }
 
-// kerasBelow takes a line of values for which no epoch is open, which e holds;
-// bar says whether it is a bar of Keras 3's.
+// kerasBelow reads a line of values, parsed into e, without an open epoch. bar
+// reports whether it is a bar of Keras 3.
 func (t *textLog) kerasBelow(e runs.Epoch, steps int, bar bool) verdict {
 	run := t.form(formKeras)
 	r := run.keras.of(t.rank)
@@ -121,7 +121,8 @@ func (t *textLog) kerasBelow(e runs.Epoch, steps int, bar bool) verdict {
 	return pending
 }
 
-// kerasReplace sets an epoch to the values that stand again for it.
+// kerasReplace replaces the values of an epoch by those of a line that repeats
+// them.
 func (t *textLog) kerasReplace(r *kerasRank, was *runs.Epoch, e runs.Epoch) {
 	if was.Seconds != was.Seconds && r.unfinished > 0 {
 		r.unfinished--
@@ -134,7 +135,7 @@ func (t *textLog) kerasReplace(r *kerasRank, was *runs.Epoch, e runs.Epoch) {
 	*was = e
 }
 
-// kerasTook is an epoch's time, which Keras rounds to whole seconds.
+// kerasTook returns an epoch's time, or NaN if Keras has rounded it to 0 s.
 func (t *textLog) kerasTook(seconds float64) float64 {
 	if seconds == 0 {
 		t.cur.keras.zeros++
@@ -143,7 +144,7 @@ func (t *textLog) kerasTook(seconds float64) float64 {
 	return t.took(seconds)
 }
 
-// leave leaves out the evaluations that came so far.
+// leave ignores the evaluations so far.
 func (k *kerasState) leave(report *record.Report, reason string) {
 	for _, x := range k.behind {
 		report.Ignore(x.line, reason)
@@ -151,7 +152,7 @@ func (k *kerasState) leave(report *record.Report, reason string) {
 	k.behind = k.behind[:0]
 }
 
-// finishKeras makes the run's test of the evaluation behind its epochs.
+// finishKeras makes the evaluation after the epochs the test of the run.
 func (r *textRun) finishKeras(report *record.Report) {
 	k := &r.keras
 	if k.zeros > 0 {
@@ -186,7 +187,7 @@ func (r *textRun) finishKeras(report *record.Report) {
 	report.Assume("the test is the evaluation in line %d, the only one behind the epochs", all[0].line)
 }
 
-// oneEach says whether each rank that logged epochs has evaluated once, in as
+// oneEach reports whether each rank with epochs has evaluated once, in equally
 // many steps.
 func (k *kerasState) oneEach() bool {
 	of := map[int]int{}

@@ -10,29 +10,31 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MLPerf's logging (github.com/mlcommons/logging, mllog), a JSON document a
-// line. The time to train is from run_start to run_stop; an epoch is from
-// epoch_start to epoch_stop (block_start and block_stop in older rules).
+// MLPerf's logging (github.com/mlcommons/logging, mllog) writes one JSON
+// document per line. The time to train is from run_start to run_stop. An epoch
+// is from epoch_start to epoch_stop (block_start and block_stop in older
+// rules).
 //
 //	:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats",
 //	          "value": {"throughput": 341.957}, "metadata": {"step": 1}}
 
-// mlperfState is what a run's lines have said so far; times in ms.
+// mlperfState is what the lines of a run have said so far, with times in ms.
 type mlperfState struct {
 	start, stop float64
-	epochs      map[int]float64 // start of each
-	label       int             // of the rank whose lines count, plus 1
+	epochs      map[int]float64 // start of each open epoch
+	label       int             // label of the rank whose lines count, plus 2; 0 before the first line
 	result      string
 }
 
-// mlperfLine is a line's document; what is not there is NaN or empty.
+// mlperfLine is the document of a line. A missing value is NaN or empty.
 type mlperfLine struct {
 	time               float64 // ms
 	key, value, status []byte
 	epoch, step, count float64
 }
 
-// parseMLPerf takes the document apart, up to its key where that is not used.
+// parseMLPerf splits the document into its members. It stops at a key that is
+// not used.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN()}
 	doc := scan.Object{Text: text}
@@ -57,6 +59,7 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	return v, !doc.Bad && len(v.key) > 0 && v.time == v.time
 }
 
+// metadata reads the metadata.
 func (v *mlperfLine) metadata(text []byte) {
 	meta := scan.Object{Text: text}
 	for {
@@ -79,6 +82,7 @@ func (v *mlperfLine) metadata(text []byte) {
 	}
 }
 
+// mlperf reads a line of any form.
 func (t *textLog) mlperf(m []byte) verdict {
 	if s := t.mlperfShapes.Match(m); s != nil {
 		return t.mlperfShaped(s)
@@ -130,8 +134,8 @@ func (t *textLog) mlperf(m []byte) verdict {
 	return used
 }
 
-// mlperfRank is the state of the run, if the line is of the rank whose lines
-// count: every rank says the same.
+// mlperfRank returns the state of the run if the line is of the rank whose
+// lines count, since all ranks print the same; otherwise nil.
 func (t *textLog) mlperfRank() *mlperfState {
 	s := &t.form(formMLPerf).mlperf
 	if s.label == 0 {
@@ -143,7 +147,7 @@ func (t *textLog) mlperfRank() *mlperfState {
 	return s
 }
 
-// What the slots of a line of tracked_stats are.
+// Meaning of the slots of a line of tracked_stats.
 const (
 	mlperfTime = 1 + iota
 	mlperfValue
@@ -151,7 +155,8 @@ const (
 	mlperfStep
 )
 
-// mlperfLearn learns the shape of a line of tracked_stats that has been read.
+// mlperfLearn learns the shape of a line of tracked_stats that has just been
+// read.
 func (t *textLog) mlperfLearn(m []byte) {
 	shape := t.mlperfShapes.Learn(m)
 	if shape == nil {
@@ -182,7 +187,7 @@ func (t *textLog) mlperfLearn(m []byte) {
 			shape.Members(value, func(name []byte) int {
 				switch string(name) {
 				case "epoch_num", "first_epoch_num":
-					shape.Key(3) // of both the first counts
+					shape.Key(3) // the first of both counts
 					return mlperfEpoch
 				case "step":
 					return mlperfStep
@@ -193,11 +198,11 @@ func (t *textLog) mlperfLearn(m []byte) {
 			shape.Member(value, 0, nil)
 		}
 	}
-	shape.RequireKey(2) // without a value each such line is a problem
+	shape.RequireKey(2) // a line without a value is a problem
 	t.mlperfShapes.Keep(shape)
 }
 
-// mlperfShaped is a line of tracked_stats of a known shape.
+// mlperfShaped reads a line of tracked_stats of a known shape.
 func (t *textLog) mlperfShaped(s *scan.Shape) verdict {
 	if t.mlperfRank() == nil {
 		return idle
@@ -223,7 +228,7 @@ func (t *textLog) mlperfShaped(s *scan.Shape) verdict {
 	return used
 }
 
-// mlperfKey says whether a line's key is one that is used.
+// mlperfKey reports whether lines with this key are used.
 func mlperfKey(key []byte) bool {
 	switch string(key) {
 	case "run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop",
@@ -235,6 +240,7 @@ func mlperfKey(key []byte) bool {
 	return false
 }
 
+// metaEpoch returns the epoch in a line's metadata.
 func metaEpoch(v mlperfLine) (int, bool) {
 	if e := v.epoch; e >= 0 && e < 1<<31 && e == float64(int(e)) {
 		return int(e), true
@@ -242,7 +248,7 @@ func metaEpoch(v mlperfLine) (int, bool) {
 	return 0, false
 }
 
-// mlperfEpoch is an epoch of the run, whatever rank's line it stands in.
+// mlperfEpoch returns an epoch of the run, independent of the line's rank.
 func (t *textLog) mlperfEpoch(n int) *runs.Epoch {
 	rank := t.rank
 	t.rank = -1
@@ -250,6 +256,7 @@ func (t *textLog) mlperfEpoch(n int) *runs.Epoch {
 	return t.epoch(n, 0)
 }
 
+// mlperfQuality reads the result of an evaluation.
 func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.JSONFloat(v.value)
 	if !ok {
@@ -275,7 +282,7 @@ func (t *textLog) mlperfQuality(v mlperfLine, epoch int, hasEpoch bool) {
 	}
 }
 
-// statsStep is the step of tracked_stats.
+// statsStep returns the step of a line of tracked_stats.
 func (v mlperfLine) statsStep(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
 		return int64(v.step)
@@ -283,6 +290,7 @@ func (v mlperfLine) statsStep(epoch int) int64 {
 	return int64(epoch)
 }
 
+// mlperfStats reads a line of tracked_stats.
 func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 	step := v.statsStep(epoch)
 	stats := scan.Object{Text: v.value}
@@ -300,6 +308,7 @@ func (t *textLog) mlperfStats(v mlperfLine, epoch int) {
 	}
 }
 
+// mlperfSetting reads a setting of the run.
 func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	info := &t.cur.run.Info
 	key := string(v.key)
@@ -328,7 +337,8 @@ func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	return used
 }
 
-// finishMLPerf works out the time to train and whether the target was reached.
+// finishMLPerf computes the time to train and reads whether the target was
+// reached.
 func (r *textRun) finishMLPerf(report *record.Report) {
 	s := r.mlperf
 	if s.label == 0 {

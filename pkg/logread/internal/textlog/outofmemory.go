@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What programs write when memory runs out, as a rule into a job's error file:
+// Messages of programs that ran out of memory, usually in a job's error file:
 //
 //	torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; …)
 //	tensorflow.python.framework.errors_impl.ResourceExhaustedError: … OOM when allocating tensor with shape[64,512,512,64] …
@@ -17,10 +17,10 @@ import (
 //	slurmstepd: error: Detected 1 oom-kill event(s) in StepId=77001.0. Some of your processes may have been killed by the cgroup out-of-memory handler.
 //	srun: error: node01: task 0: Out Of Memory
 //
-// Torch's and TensorFlow's messages of a step that they try again in another
-// way are the same; a run with epochs after the message went on.
+// PyTorch and TensorFlow print the same message for a step that they repeat in
+// another way. A run with epochs after the message has continued.
 
-// memoryMarks are what a message holds, with who writes it.
+// memoryMarks are texts that such messages contain, and who writes them.
 var memoryMarks = []struct {
 	mark []byte
 	who  string
@@ -35,26 +35,27 @@ var memoryMarks = []struct {
 }
 
 const (
-	// maxMemoryLine bounds how much of a line is searched for a mark.
+	// maxMemoryLine limits how much of a line is searched.
 	maxMemoryLine = 1 << 12
-	// maxMemoryMessages bounds the messages that are kept of a run: each rank
-	// and each allocation writes its own.
+	// maxMemoryMessages limits the messages kept per run: each rank and each
+	// allocation writes its own.
 	maxMemoryMessages = 16
-	// maxMemoryText bounds what is kept of a message.
+	// maxMemoryText limits the characters kept per message.
 	maxMemoryText = 240
 )
 
-// outOfMemory takes a line of no other form that says that memory ran out.
+// outOfMemory reads a line that no format recognizes if it says that memory ran
+// out.
 func (t *textLog) outOfMemory(m []byte) verdict {
 	m = m[:min(len(m), maxMemoryLine)]
 	if !bytes.Contains(m, []byte("emory")) && !bytes.Contains(m, []byte("MEMORY")) && !bytes.Contains(m, []byte("OOM")) && !bytes.Contains(m, []byte("oom")) {
-		return unknown // as nearly every line
+		return unknown // as for nearly every line
 	}
 	for _, k := range memoryMarks {
 		if !bytes.Contains(m, k.mark) {
 			continue
 		}
-		if t.cur.closed { // the message is of the run above, which ended with it
+		if t.cur.closed { // the message belongs to the run above, which ended with it
 			t.cur.closed = false
 			defer func() { t.cur.closed = true }()
 		}
@@ -72,8 +73,8 @@ func (t *textLog) outOfMemory(m []byte) verdict {
 	return unknown
 }
 
-// finishMemory makes a run that ended without memory a failed one. A run that
-// has an epoch after the message went on, and its messages are no evidence.
+// finishMemory marks a run as failed if it ended for lack of memory. A run with
+// an epoch after the message has continued, so its messages are removed.
 func (r *textRun) finishMemory(report *record.Report) {
 	n := len(r.run.OutOfMemory)
 	if n == 0 {

@@ -8,14 +8,14 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// strip takes off what stands in front of a program's own line: the label of a
-// rank, a time stamp, a level. It sets t.rank and t.stamp.
+// strip removes what precedes a program's own line: the label of a rank, a time
+// stamp, a level. It sets t.rank and t.stamp.
 //
-//	 0: line                             srun -l
-//	[1,0]<stdout>:line                   mpirun --tag-output, horovodrun
-//	[prterun-node1-123@1,0]<stdout>:line  the same of Open MPI 5
-//	[rank0]:line                         torchrun
-//	0: [default1]:line                   srun -l of torchrun --tee, on each node
+//	0: line                               srun -l
+//	[1,0]<stdout>:line                    mpirun --tag-output, horovodrun
+//	[prterun-node1-123@1,0]<stdout>:line  mpirun --tag-output of Open MPI 5
+//	[rank0]:line                          torchrun
+//	0: [default1]:line                    srun -l of torchrun --tee, on each node
 //	[titan] 2021-11-12 00:32:26,118 - root - INFO - line
 //	2021-11-12 00:32:26,118 - root - INFO - line
 //	2018-10-07 20:36:09,348 INFO line
@@ -36,7 +36,7 @@ func (t *textLog) strip(line []byte) []byte {
 	return m
 }
 
-// label takes off the label of a rank.
+// label removes the label of a rank.
 func (t *textLog) label(m []byte) []byte {
 	if scan.IsDigit(m[0]) {
 		i, rank := 1, int(m[0]-'0')
@@ -57,7 +57,7 @@ func (t *textLog) label(m []byte) []byte {
 		c.Expect("]:")
 		return t.labelled(m, c, rank)
 	case c.Accept("prterun-"):
-		at := bytes.IndexByte(c.Rest[:min(len(c.Rest), 300)], '@') // behind the host's name and a process
+		at := bytes.IndexByte(c.Rest[:min(len(c.Rest), 300)], '@') // after the host's name and a process
 		c.Failed = at < 0
 		c.Rest = c.Rest[at+1:]
 		fallthrough
@@ -75,6 +75,7 @@ func (t *textLog) label(m []byte) []byte {
 	return m
 }
 
+// labelled sets the rank of a label, unless the label is malformed.
 func (t *textLog) labelled(m []byte, c scan.Cursor, rank int) []byte {
 	if c.Failed || rank > record.MaxWorkers {
 		return m
@@ -83,13 +84,13 @@ func (t *textLog) labelled(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// nodeRanks is how far the numbers of two nodes' ranks are apart where labels
-// count within a node and nothing says how many each has.
+// nodeRanks is the distance between the numbers of two nodes' ranks, if labels
+// count within a node and the number of ranks per node is unknown.
 const nodeRanks = 1 << 10
 
-// inner takes off what stands between a label, or nothing, and a program's own
-// line: the label of a rank in the lines of a node, and torchtitan's name.
-// torchrun's [defaultN] counts the ranks of a node, its [rankN] those of all.
+// inner removes what follows a label: the label of a rank within its node, and
+// torchtitan's name. torchrun's [defaultN] counts the ranks of a node, its
+// [rankN] those of all nodes.
 func (t *textLog) inner(m []byte) []byte {
 	if node := t.rank; node >= 0 {
 		local := scan.HasPrefix(m, "[default")
@@ -112,11 +113,12 @@ func (t *textLog) inner(m []byte) []byte {
 	return m
 }
 
-// stampLength is that of a stamp behind its year: -11-12 00:32:26,118.
+// stampLength is the length of a time stamp after its year: -11-12
+// 00:32:26,118.
 const stampLength = 19
 
-// timeStamp takes off a time stamp and the level behind it. Of the year,
-// leading digits may be missing: several writers of one file tear each other's
+// timeStamp removes a time stamp and the level after it. Leading digits of the
+// year may be missing, since several writers of one file tear each other's
 // lines.
 func (t *textLog) timeStamp(m []byte) []byte {
 	year := 0
@@ -150,8 +152,8 @@ func (t *textLog) timeStamp(m []byte) []byte {
 	return rest
 }
 
-// nameAndLevel takes off "- name - LEVEL - ", up to the second dash behind the
-// name. It is mostly that of the line before.
+// nameAndLevel removes "- name - LEVEL - ", up to the second dash after the
+// name. It is usually the same as in the previous line.
 func (t *textLog) nameAndLevel(m []byte) []byte {
 	if n := len(t.heading); n > 0 && bytes.HasPrefix(m, t.heading) {
 		return bytes.TrimLeft(m[n:], " ")
@@ -164,12 +166,13 @@ func (t *textLog) nameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
-// mostBack is by how many milliseconds a stamp may be before the one above it:
-// lines that are written at once need not be in order.
+// mostBack is by how many milliseconds a stamp may precede the one above it:
+// lines written at the same time need not be in order.
 const mostBack = 1000
 
-// clock takes the run's start and end from the time stamps of used lines. Two
-// stamps of one rank that go back say that the clock was set.
+// clock updates the run's start and end from the time stamp of a used line. A
+// stamp that precedes an earlier one of the same rank shows that the clock was
+// set.
 func (t *textLog) clock() {
 	now, ok := t.milliseconds()
 	if !ok {
@@ -192,9 +195,9 @@ func (t *textLog) clock() {
 	}
 }
 
-// milliseconds is the current line's time stamp, since 1970 and as UTC: the log
-// does not say in which zone it is. The day is worked out anew only where it
-// changes.
+// milliseconds returns the time stamp of the current line in milliseconds since
+// 1970, as UTC, since the log does not say its time zone. The day is only
+// converted if it differs from that of the previous line.
 func (t *textLog) milliseconds() (int64, bool) {
 	year := len(t.stamp) - stampLength
 	if day := t.stamp[:year+6]; !bytes.Equal(day, t.day.text) {
@@ -204,7 +207,7 @@ func (t *textLog) milliseconds() (int64, bool) {
 		return 0, false
 	}
 	s := t.stamp[year:][:stampLength]
-	two := func(i int) uint32 { // 99 at most, more where they are no digits
+	two := func(i int) uint32 { // at most 99, or a large number if these are not digits
 		a, b := uint32(s[i])-'0', uint32(s[i+1])-'0'
 		if a > 9 || b > 9 {
 			return 1 << 20
@@ -218,7 +221,7 @@ func (t *textLog) milliseconds() (int64, bool) {
 	return t.day.midnight + int64(((hour*60+minute)*60+second)*1000+10*hundredths+thousandth), true
 }
 
-// newDay works out when a day began, whose year has so many digits.
+// newDay converts a day whose year has so many digits.
 func (t *textLog) newDay(day []byte, year int) {
 	text := string(day)
 	if missing := 4 - year; missing > 0 && t.cur.timed {
@@ -227,14 +230,15 @@ func (t *textLog) newDay(day []byte, year int) {
 	t.day.set(day, text)
 }
 
-// calendar knows when a day began: mostly that of the line before.
+// calendar stores when a day began, usually the day of the previous line.
 type calendar struct {
-	text     []byte // the day as it was written
+	text     []byte // the day as written
 	midnight int64  // its beginning, in milliseconds since 1970
-	bad      bool   // it is none
+	bad      bool   // the text is not a day
 }
 
-// set sets the day, which is written so; whole is the same with all digits.
+// set sets the day. text is the day as written, whole the day with all its
+// digits.
 func (c *calendar) set(text []byte, whole string) {
 	c.text = append(c.text[:0], text...)
 	midnight, err := time.Parse("2006-01-02", whole)

@@ -8,13 +8,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// A line a rank and epoch, as programs under srun -l write it:
+// One line per rank and epoch, as programs under srun -l write it:
 //
 //	0: 2018-10-07 20:36:09,348 INFO Train samples 32768 time 1442.17s rate 22.7212 samples/s
 //
-// Samples and rate are the rank's own: the run's are their sums, and its epoch
-// took as long as its slowest rank. Each rank's n-th line is of its epoch n.
+// Samples and rate are the rank's own. The run's samples and rate are their
+// sums, and the time of an epoch is that of its slowest rank. The n-th line of
+// a rank is for epoch n.
 
+// rate reads a line of any rank.
 func (t *textLog) rate(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	samples := c.Expect("Train samples ").Count()
@@ -30,7 +32,7 @@ func (t *textLog) rate(m []byte) verdict {
 	return used
 }
 
-// rateLine takes the line of a rank that b begins with, as usualLines has it.
+// rateLine reads the line that b begins with, for usualLines.
 func (t *textLog) rateLine(b []byte) (int, verdict) {
 	k := 0
 	for b[k] == ' ' && k < 8 {
@@ -70,7 +72,7 @@ func (t *textLog) rateLine(b []byte) (int, verdict) {
 	return len(b) - len(m) + at, used
 }
 
-// rateOf takes an epoch of the current line's rank.
+// rateOf adds an epoch of the current line's rank.
 func (t *textLog) rateOf(samples int, seconds, rate float64) {
 	run := t.form(formRates)
 	run.sums = true

@@ -12,39 +12,40 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// textRun is a run that a text log tells of.
+// textRun is a run that a text log describes.
 type textRun struct {
 	line   int
 	run    runs.Run
 	tracks tracks
-	forms  [formCount]int        // lines used, by grammar
-	lines  int                   // of all grammars
-	ranks  map[int]bool          // labels that were met on used lines
-	seen   [fewRanks / 64]uint64 // of these, a bit each of the small ones
+	forms  [formCount]int        // number of used lines, by format
+	lines  int                   // number of used lines
+	ranks  map[int]bool          // labels of used lines
+	seen   [fewRanks / 64]uint64 // bit set of the small labels
 	trials map[string]*runs.Trial
 	curves map[string]*runCurve
-	last   *runCurve // that a point was added to
-	closed bool      // what comes after belongs to another run
-	sums   bool      // rates are of one rank
+	last   *runCurve // to which the last point was added
+	closed bool      // what follows belongs to another run
+	sums   bool      // rates are per rank
 	keras  kerasState
 	mlperf mlperfState
 	dll    dllState
 	rates  horovodState
-	timed  bool // lines bear time stamps:
+	timed  bool // lines have time stamps:
 	// the first and the last, in milliseconds since 1970
 	started, ended int64
-	done           int  // the highest rank that said it was done, plus one
-	seeded         bool // its lines tell the seed
+	done           int  // highest rank that has reported its end, plus one
+	seeded         bool // the seed is in the lines
 }
 
+// newRun returns a run that begins with a line.
 func (t *textLog) newRun(line int) *textRun {
 	return &textRun{
 		line: line, ranks: map[int]bool{}, trials: map[string]*runs.Trial{}, curves: map[string]*runCurve{},
 	}
 }
 
-// form counts a used line, on the run that is open: a closed one is left for a
-// new one.
+// form counts a used line in the current run. After the end of a run it begins
+// a new one.
 func (t *textLog) form(name form) *textRun {
 	if t.cur.closed {
 		t.begin()
@@ -71,14 +72,14 @@ func (r *textRun) met(rank int) {
 	}
 }
 
-// runCurve is a curve of a run. next is the curve to which the value after a
-// value of this curve was added last.
+// runCurve is a curve of a run. next is the curve to which the point after the
+// last point of this one was added.
 type runCurve struct {
 	record.Curve
 	next *runCurve
 }
 
-// maxRuns bounds how many runs of a file are kept.
+// maxRuns limits the runs that are kept per file.
 const maxRuns = 4096
 
 // begin begins a run with the current line.
@@ -97,6 +98,7 @@ func (t *textLog) begin() {
 	t.config = nil
 }
 
+// setConfig adds settings to the run's configuration.
 func (t *textLog) setConfig(c map[string]any) {
 	if len(c) > 0 && t.cur.run.Info.Config == nil {
 		t.cur.run.Info.Config = map[string]any{}
@@ -114,7 +116,8 @@ func (t *textLog) set(key string, v any) {
 	}
 }
 
-// epoch is the epoch n of the current line's rank, the nth of that number.
+// epoch returns epoch n of the current line's rank. nth distinguishes ranks
+// without labels.
 func (t *textLog) epoch(n, nth int) *runs.Epoch {
 	id := trackID{t.rank, nth}
 	tr := t.cur.tracks.find(id)
@@ -129,8 +132,7 @@ func (t *textLog) epoch(n, nth int) *runs.Epoch {
 	return e
 }
 
-// last is the epoch that the current line's rank logged last; nil where there
-// is none.
+// last returns the last epoch of the current line's rank, or nil.
 func (t *textLog) last() *runs.Epoch {
 	tr := t.cur.tracks.find(trackID{t.rank, 0})
 	if tr == nil || len(tr.Epochs) == 0 {
@@ -139,8 +141,8 @@ func (t *textLog) last() *runs.Epoch {
 	return &tr.Epochs[len(tr.Epochs)-1]
 }
 
-// took is an epoch's time as the log has it; a clock that was set while the
-// epoch ran gives one that cannot be.
+// took returns an epoch's time, or NaN if it is not positive, since the clock
+// was set during the epoch.
 func (t *textLog) took(seconds float64) float64 {
 	if seconds > 0 || seconds != seconds {
 		return seconds
@@ -149,7 +151,7 @@ func (t *textLog) took(seconds float64) float64 {
 	return math.NaN()
 }
 
-// trial is the run's trial of that name.
+// trial returns the run's trial of that name.
 func (t *textLog) trial(name string) *runs.Trial {
 	tr := t.cur.trials[name]
 	if tr == nil {
@@ -159,9 +161,9 @@ func (t *textLog) trial(name string) *runs.Trial {
 	return tr
 }
 
-// point adds a point to the run's curve of that name. Lines name their values
-// in the same order, so that the curve is mostly the one that came after the
-// last one before.
+// point adds a point to the run's curve of that name. Lines list their values
+// in the same order, so the curve is usually the one that followed the last one
+// before.
 func (t *textLog) point(name []byte, rank int, step int64, v, at float64) {
 	last := t.cur.last
 	if last == nil || last.next == nil || last.next.Name != string(name) {
@@ -184,7 +186,7 @@ func (t *textLog) point(name []byte, rank int, step int64, v, at float64) {
 	t.in.Report.Records++
 }
 
-// finish makes parts of what was read.
+// finish returns the parts of the file.
 func (t *textLog) finish() []*record.Part {
 	t.failed()
 	if len(t.config) > 0 {
@@ -193,7 +195,7 @@ func (t *textLog) finish() []*record.Part {
 	if t.cur.lines > 0 {
 		t.runs = append(t.runs, t.cur)
 	} else {
-		t.cur.finishHorovod(t.in.Report) // settings at the end, of nothing
+		t.cur.finishHorovod(t.in.Report) // settings at the end that belong to no run
 	}
 	var parts []*record.Part
 	kinds := map[string]bool{}
@@ -212,8 +214,8 @@ func (t *textLog) finish() []*record.Part {
 	return parts
 }
 
-// part is the run as a whole; nil where its lines hold nothing (a command and
-// no more).
+// part returns the run, or nil if its lines have no values, such as a command
+// alone.
 func (r *textRun) part(report *record.Report) *record.Part {
 	for _, f := range formats() {
 		if f.finish != nil {
@@ -229,7 +231,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 	}
 	switch {
 	case len(by) == 1:
-		if r.run.Epochs = by[0]; r.tracks.all[0].Index != nil { // they did not come in order
+		if r.run.Epochs = by[0]; r.tracks.all[0].Index != nil { // they were out of order
 			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
 		}
 	case len(by) > 1:
@@ -258,7 +260,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seeded}
 }
 
-// kind is the form of most lines, a command's apart.
+// kind returns the name of the format with the most lines, apart from commands.
 func (r *textRun) kind() string {
 	best := formCommand
 	for f := best + 1; f < formCount; f++ {
@@ -269,7 +271,7 @@ func (r *textRun) kind() string {
 	return best.String()
 }
 
-// workers takes the world size from what the lines show, where no line says it.
+// workers derives the world size from the lines if none of them states it.
 func (r *textRun) workers(report *record.Report) {
 	if r.run.Info.Workers > 0 {
 		return

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The logger of the SC21 tutorial "Deep Learning at Scale"; the wording is that
-// of its train.py. Seconds × samples/sec is the number of samples of the epoch.
+// The logger of the SC21 tutorial "Deep Learning at Scale" (its train.py).
+// Seconds × samples/sec is the number of samples of the epoch.
 //
 //	2021-11-12 00:32:26,118 - root - INFO - Configuration name: base
 //	2021-11-12 00:32:26,119 - root - INFO - global_batch_size 64
@@ -22,7 +22,7 @@ import (
 //	2021-11-12 00:47:36,657 - root - INFO -   Total validation time: 73.16 sec
 //	2021-11-12 02:50:57,853 - root - INFO - DONE ---- rank 0
 
-// sc21Name begins a run: the settings follow, a line each.
+// sc21Name begins a run. One line per setting follows.
 func (t *textLog) sc21Name(m []byte) verdict {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
@@ -37,8 +37,8 @@ func (t *textLog) sc21Name(m []byte) verdict {
 	return used
 }
 
-// sc21Setting is "name value" below the configuration's name, up to a line of
-// dashes.
+// sc21Setting reads "name value" below the configuration's name, up to a line
+// of dashes.
 func (t *textLog) sc21Setting(m []byte) verdict {
 	if m[0] == '-' {
 		t.inBlock = noBlock
@@ -71,7 +71,8 @@ func (t *textLog) sc21Setting(m []byte) verdict {
 	return used
 }
 
-// sc21Epoch is the time of an epoch. Epoch 1 behind others begins a run.
+// sc21Epoch reads the time of an epoch. Epoch 1 after other epochs begins a
+// run.
 func (t *textLog) sc21Epoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Time taken for epoch ").Count()
@@ -102,8 +103,8 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 	return used
 }
 
-// wholeSamples is the number of samples of an epoch, exactly, where the log has
-// all digits of its time and its rate; else 0.
+// wholeSamples returns the number of samples of an epoch if the log has its
+// time and rate with all digits, otherwise 0.
 func wholeSamples(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {
@@ -115,6 +116,7 @@ func wholeSamples(seconds, rate float64) int {
 	return 0
 }
 
+// sc21Loss reads the loss of the training or the validation.
 func (t *textLog) sc21Loss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	c.Expect("Avg ")
@@ -135,6 +137,7 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 	}, v)
 }
 
+// sc21Validation reads the time of the validation.
 func (t *textLog) sc21Validation(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Total validation time: ").Float()
@@ -145,7 +148,7 @@ func (t *textLog) sc21Validation(m []byte) verdict {
 	return t.ofLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
 }
 
-// ofLast sets a value of the epoch whose time stands above.
+// ofLast sets a value of the last epoch.
 func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
 	e := t.last()
 	if e == nil {
@@ -158,8 +161,8 @@ func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
 	return used
 }
 
-// sc21Done says that a rank is done: ranks count from 0. Rank 0 alone, which
-// also writes the log file, says nothing of how many there were.
+// sc21Done reads that a rank is done. Ranks count from 0. Rank 0 alone, which
+// also writes the log file, does not tell how many ranks there were.
 func (t *textLog) sc21Done(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	rank := c.Expect("DONE ---- rank ").Count()

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What the programs of the U-Net study print:
+// The output of the programs of the U-Net study:
 //
 //	PyTorch Settings:
 //	--epochs: 200
@@ -21,6 +21,7 @@ import (
 //	Test loss: 0.21, elapsed time: 29.63
 //	IOU on test: 0.8998
 
+// studyEpoch begins an epoch.
 func (t *textLog) studyEpoch(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("[INFO] EPOCH: ").Count()
@@ -32,7 +33,7 @@ func (t *textLog) studyEpoch(m []byte) verdict {
 	if last := t.last(); last != nil && n < last.Epoch {
 		t.begin()
 	}
-	if len(t.config) > 0 { // settings above the first epoch
+	if len(t.config) > 0 { // settings before the first epoch
 		t.setConfig(t.config)
 		t.config = nil
 	}
@@ -41,7 +42,7 @@ func (t *textLog) studyEpoch(m []byte) verdict {
 	return used
 }
 
-// studyLoss is the line of the training of the epoch above, or of the test.
+// studyLoss reads the loss of the current epoch's training, or of the test.
 func (t *textLog) studyLoss(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	train := c.Accept("Train ")
@@ -70,6 +71,7 @@ func (t *textLog) studyLoss(m []byte) verdict {
 	return used
 }
 
+// studyElapsed reads the time of the whole training.
 func (t *textLog) studyElapsed(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("Elapsed execution time: ").Float()
@@ -81,6 +83,7 @@ func (t *textLog) studyElapsed(m []byte) verdict {
 	return used
 }
 
+// studyIoU reads the result of the test.
 func (t *textLog) studyIoU(m []byte) verdict {
 	c := scan.Cursor{Rest: m}
 	v := c.Expect("IOU on test: ").Float()
@@ -92,7 +95,7 @@ func (t *textLog) studyIoU(m []byte) verdict {
 	return used
 }
 
-// test is the test of the run.
+// test returns the test of the run.
 func (r *textRun) test() *runs.Test {
 	info := &r.run.Info
 	if info.Test == nil {
@@ -102,13 +105,13 @@ func (r *textRun) test() *runs.Test {
 	return info.Test
 }
 
-// studySettings begins the list of settings below a line "PyTorch Settings:".
+// studySettings begins a list of settings.
 func (t *textLog) studySettings([]byte) verdict {
 	t.inBlock = settingsBlock
 	return idle
 }
 
-// studySetting is "--key: value"; it belongs to the run that begins below it.
+// studySetting reads "--key: value", which belongs to the run that follows.
 func (t *textLog) studySetting(m []byte) verdict {
 	if !scan.HasPrefix(m, "--") {
 		t.inBlock = noBlock

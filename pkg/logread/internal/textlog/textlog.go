@@ -9,16 +9,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// A text log is what a program wrote for people: a log file, or a job's
-// stdout, in which the lines of several programs stand below each other and
-// those of several ranks between each other. Every line is looked at by its
-// first bytes; those of a known form are read by the grammar that knows it
-// (sc21.go, keras.go, benchy.go, horovod.go, mlperf.go, dllogger.go,
-// rates.go, studyout.go, torchrun.go, bashtime.go), the others are counted.
-//
-// In front of what a program wrote there may stand a rank (srun -l, mpirun
-// --tag-output), a time stamp and a level (Python's logging), which are taken
-// off first.
+// kind is the name of the format. A run's kind is the name of the format of its
+// lines instead.
 const kind = "text log"
 
 // Format returns the format of text logs. It recognizes every text and looks
@@ -27,24 +19,23 @@ func Format() record.Format {
 	return record.Format{Name: kind, Recognizes: recognizes, Read: readFile}
 }
 
-// isText says whether the head can be a text: without a NUL, and not all on
-// one line with a JSON document.
+// recognizes reports whether head can be text, which has no NUL.
 func recognizes(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// verdict is what became of a line.
+// verdict says what became of a line.
 type verdict int
 
 const (
-	unknown verdict = iota // of no known form
-	used                   // its values are taken
-	idle                   // of a known form, without a value
-	unused                 // should hold a value; a problem says why it is not used
-	pending                // what becomes of it is known, and counted, at the end of its run
+	unknown verdict = iota // no format recognizes it
+	used                   // its values are used
+	idle                   // of a known format, without a value
+	unused                 // should have a value; a problem says why it is not used
+	pending                // decided, and counted, at the end of the run
 )
 
-// Reasons for which lines are ignored.
+// Reasons for ignoring lines.
 const (
 	otherLine = "of no known form"
 	idleLine  = "of a known form that holds no value of its own (settings, warm-up, headings)"
@@ -57,33 +48,33 @@ type textLog struct {
 	l       *scan.Lines
 	cur     *textRun
 	runs    []*textRun
-	// Of the current line:
-	rank  int    // -1 where no label says it
-	stamp []byte // its time stamp, empty where it has none
-	// config are settings that stand where no run is open, and belong to the
-	// next one, or to the last where there is none.
+	// The current line:
+	rank  int    // -1 if the line has no label
+	stamp []byte // its time stamp, or empty
+	// config are settings outside a run. They belong to the next run, or to the
+	// last if there is none.
 	config  map[string]any
-	counts  [2]int64 // of lines of other form, and idle ones
+	counts  [2]int64 // of unknown and of idle lines
 	firsts  [2]int
 	inBlock block
 	failing failure
 	day     calendar // of the last time stamp
 	heading []byte   // the last "- name - LEVEL - "
-	zoned   bool     // the report says of which zone the stamps are taken to be
+	zoned   bool     // the report names the assumed time zone
 	nodes   bool     // the report says how the ranks of several nodes are numbered
-	// usual is the form of the line if more that differ from it in their numbers
-	// alone may follow at once, and else formCommand. Those of epochs fast reads,
-	// and ahead in the pieces of the file to come.
+	// usual is the format of the current line if lines that differ from it only
+	// in their numbers may follow, otherwise formCommand. fast reads such lines
+	// of epochs, and ahead those in later pieces of the file.
 	usual      form
-	usualBytes int64 // of lines that fast has read
+	usualBytes int64 // number of bytes that fast has read
 	fast       epochLines
 	ahead      *ahead
-	least      int64 // bytes of a piece that is read ahead; 0: leastAhead
-	// The shapes of lines that come a million times.
+	least      int64 // least bytes of a piece that is read ahead; 0 means leastAhead
+	// Shapes of lines that occur a million times.
 	kerasShapes, mlperfShapes, dllShapes scan.Shapes
 }
 
-// block is a stretch of lines that only mean something together.
+// block is a group of lines that only mean something together.
 type block int
 
 const (
@@ -93,7 +84,7 @@ const (
 	failureBlock        // torchrun's root cause
 )
 
-// readText reads a text log into the runs it tells of.
+// readFile reads a text log.
 func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newTextLog(in)
 	err := t.read(ctx)
@@ -114,6 +105,7 @@ func readFile(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
+// newTextLog returns a reader of a text log.
 func newTextLog(in *record.Input) *textLog {
 	t := &textLog{in: in, l: scan.NewLines(in.Reader, in.Size), formats: sharedIndex()}
 	t.cur = t.newRun(1)
@@ -152,10 +144,10 @@ func (t *textLog) read(ctx context.Context) error {
 	return nil
 }
 
-// usualLines takes the lines that follow in l.buf as long as line can: it takes
-// the one that b begins with, whose number l has, and returns its length up to
-// the end of it, or 0 where its grammar must look at it. It is the other way to
-// read what take reads; TestUsualLines holds the two against each other.
+// usualLines reads the following lines in the buffer as long as the function
+// line can. line reads the line that b begins with and returns its length with
+// the line end, or 0 if the line has another form. TestUsualLines compares the
+// result with that of take.
 func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
 	if t.inBlock != noBlock {
 		return
@@ -179,17 +171,17 @@ func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
 	}
 }
 
-// usualLine is so many bytes that no line in usual form has to ask for each of
-// its parts whether the text goes on.
+// usualLine is more bytes than a usual line has, so that parsing needs no
+// checks for the end of the text.
 const usualLine = 160
 
-// take looks at a line.
+// take reads a line of any form.
 func (t *textLog) take(line []byte) {
 	if t.l.TooLong {
 		t.in.Problem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return
 	}
-	if t.l.HasCR { // a progress bar wrote over itself: what is seen is the last
+	if t.l.HasCR { // a progress bar overwrote itself; the last text is visible
 		line = line[bytes.LastIndexByte(line, '\r')+1:]
 	}
 	t.rank, t.stamp = -1, nil
@@ -199,7 +191,7 @@ func (t *textLog) take(line []byte) {
 		return
 	}
 	if !t.l.Ended && scan.IsDigit(message[len(message)-1]) {
-		// Whether the last number is whole nobody can say.
+		// The last number may be incomplete.
 		if t.formats.holdValues(message) {
 			t.in.Problem(t.l.Number, "last line is torn: %.80q", line)
 		} else {
@@ -231,6 +223,7 @@ func (t *textLog) take(line []byte) {
 	}
 }
 
+// count counts an unknown line (0) or an idle line (1).
 func (t *textLog) count(i int) {
 	if t.counts[i] == 0 {
 		t.firsts[i] = t.l.Number
@@ -238,7 +231,7 @@ func (t *textLog) count(i int) {
 	t.counts[i]++
 }
 
-// blockLine is a line inside a block.
+// blockLine reads a line inside a block.
 func (t *textLog) blockLine(m []byte) verdict {
 	switch t.inBlock {
 	case sc21Block:

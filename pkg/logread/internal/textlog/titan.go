@@ -12,6 +12,10 @@ import (
 //
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
 
+// titan reads torchtitan's line of a step, with colors or without. tps are
+// tokens per second and device, mfu is in percent.
+//
+//	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
 func (t *textLog) titan(m []byte) verdict {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
 		m = withoutColours(m)
@@ -53,7 +57,7 @@ func (t *textLog) titan(m []byte) verdict {
 				t.in.Problem(t.l.Number, "%s: expected a number, got %.40q", key, word)
 				continue
 			}
-		} // its unit, such as % or GiB, follows
+		} // a unit such as % or GiB may follow
 		t.point(key, max(t.rank, -1), int64(step), v, now)
 	}
 	return used
@@ -71,7 +75,7 @@ func (t *textLog) colored(m []byte) verdict {
 	return unknown
 }
 
-// withoutCommas appends the word without its commas.
+// withoutCommas appends word without commas.
 func withoutCommas(to, word []byte) []byte {
 	for _, c := range word {
 		if c != ',' {
@@ -81,7 +85,7 @@ func withoutCommas(to, word []byte) []byte {
 	return to
 }
 
-// withoutColours leaves out a terminal's escape sequences: ESC [ … letter.
+// withoutColours removes a terminal's escape sequences: ESC [ … letter.
 func withoutColours(m []byte) []byte {
 	var out []byte
 	for i := 0; i < len(m); i++ {

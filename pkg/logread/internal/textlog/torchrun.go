@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// What torchrun says when a rank fails:
+// The message of torchrun when a rank fails:
 //
 //	Root Cause (first observed failure):
 //	[0]:
@@ -20,12 +20,13 @@ import (
 //	  error_file: <N/A>
 //	  traceback : To enable traceback see: …
 
-// failure is a block as far as it was read.
+// failure is what was read of such a block.
 type failure struct {
 	line                  int
 	rank, host, code, why string
 }
 
+// rootCause begins a block.
 func (t *textLog) rootCause([]byte) verdict {
 	t.failed()
 	t.failing = failure{line: t.l.Number}
@@ -33,7 +34,7 @@ func (t *textLog) rootCause([]byte) verdict {
 	return used
 }
 
-// failureLine is a line of the block, which ends at a line of = or -.
+// failureLine reads a line of the block, which ends at a line of = or -.
 func (t *textLog) failureLine(m []byte) verdict {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		t.inBlock = noBlock
@@ -63,7 +64,7 @@ func (t *textLog) failureLine(m []byte) verdict {
 	return used
 }
 
-// failed sets the run to failed once its block is read.
+// failed sets the run to failed once the block has been read.
 func (t *textLog) failed() {
 	p := t.failing
 	if p.line == 0 {

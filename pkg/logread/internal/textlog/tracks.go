@@ -2,26 +2,26 @@ package textlog
 
 import "lockstep/pkg/logread/internal/record"
 
-// A log of a thousand ranks has a line of each rank and epoch: to find where
-// its values go must not cost more than to read them. Ranks are few and epochs
-// come in order, so that both are found without a map; what is otherwise is
-// found by one.
+// A log of a thousand ranks has a line for each rank and epoch. Finding the
+// place for its values must not take longer than parsing them. There are few
+// ranks, and their epochs come in order, so that both are usually found without
+// a map.
 
-// trackID names a track: the label of a rank, or the how-manieth rank it is
-// among lines without labels.
+// trackID identifies a track: the label of a rank, or a count of ranks among
+// lines without labels.
 type trackID struct{ rank, nth int }
 
-// fewRanks are those that need no map: labels from -1 on.
+// fewRanks is the number of labels, from -1 on, that need no map.
 const fewRanks = 256
 
-// tracks are the epochs of a run by the rank that logged them.
+// tracks are the epochs of a run, by the rank that logged them.
 type tracks struct {
-	all   []*record.Track // as they came
-	few   []*record.Track // by label + 1, of nth 0
+	all   []*record.Track // in the order of their first lines
+	few   []*record.Track // by label + 1, for nth 0
 	index map[trackID]*record.Track
 }
 
-// find is the track of that name; nil where there is none.
+// find returns the track of a rank, or nil.
 func (ts *tracks) find(id trackID) *record.Track {
 	if i := id.rank + 1; id.nth == 0 && i < fewRanks {
 		if i < len(ts.few) {
@@ -32,7 +32,7 @@ func (ts *tracks) find(id trackID) *record.Track {
 	return ts.index[id]
 }
 
-// add adds a track that is not there.
+// add adds a track, which must not exist yet.
 func (ts *tracks) add(id trackID) *record.Track {
 	tr := record.NewTrack()
 	ts.all = append(ts.all, tr)
@@ -50,13 +50,13 @@ func (ts *tracks) add(id trackID) *record.Track {
 	return tr
 }
 
-// tally counts how often each number came.
+// tally counts how often each number occurs.
 type tally struct {
-	dense  []int32 // of 0, 1, 2, … as far as they came in order, from 0 or 1
+	dense  []int32 // counts of 0, 1, 2, …, as far as they came in order
 	sparse map[int]int
 }
 
-// add counts n, and says how often it came before.
+// add counts n, and returns how often it occurred before.
 func (t *tally) add(n int) int {
 	if k := len(t.dense); n == k || n == k+1 {
 		for ; k <= n; k++ {
@@ -74,7 +74,7 @@ func (t *tally) add(n int) int {
 	return t.sparse[n] - 1
 }
 
-// of is how often n came.
+// of returns how often n has occurred.
 func (t *tally) of(n int) int {
 	if n >= 0 && n < len(t.dense) {
 		return int(t.dense[n])

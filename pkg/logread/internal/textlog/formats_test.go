@@ -1,0 +1,39 @@
+package textlog
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestRuleMatches compares the word of a prefix with the prefix, for every
+// length, with and without room behind the line, and with one byte changed.
+func TestRuleMatches(t *testing.T) {
+	const text = "Total validation time: 5 sec"
+	for n := range len(text) {
+		r := newIndexedRule(lineRule{prefix: text[:n]})
+		for k := range len(text) {
+			for _, m := range [][]byte{[]byte(text)[:k], slices.Clip([]byte(text[:k]))} {
+				if got := r.matches(m); got != (k >= n) {
+					t.Errorf("prefix of %d bytes and line of %d, capacity %d: got %v", n, k, cap(m), got)
+				}
+			}
+		}
+		for i := range n {
+			m := []byte(text)
+			if m[i] ^= 1; r.matches(m) {
+				t.Errorf("prefix %q matches %q", r.prefix, m)
+			}
+		}
+	}
+}
+
+// TestFormatNames checks that each format has a name of its own.
+func TestFormatNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range formats() {
+		if f.name == "" || seen[f.name] {
+			t.Errorf("format %+v: name is missing or used twice", f)
+		}
+		seen[f.name] = true
+	}
+}
