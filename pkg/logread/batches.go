@@ -12,28 +12,27 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BatchTried is a batch that a job trained with, or that its memory was too
-// small for.
+// BatchTried is a batch size with which a job trained or ran out of memory.
 type BatchTried struct {
-	Batch int // per worker, or as the job's command has it, see Source
+	Batch int // per worker, or as in the job's command; see From
 	Fits  bool
 	Job   string         // the run's folder or file
-	From  string         // what the batch was taken from
-	Proof []runs.Problem // the lines that show it: an epoch, or the messages
+	From  string         // where the batch size comes from
+	Proof []runs.Problem // the lines that show it: the last epoch, or the messages
 }
 
-// BatchLimit is what the jobs of a series show of the largest batch that memory
-// takes.
+// BatchLimit is the largest batch size that fits into memory, as the jobs of a
+// series show it.
 type BatchLimit struct {
 	Series  string
-	Tried   []BatchTried // by batch; of equal ones those that fit come first
-	Good    int          // largest batch that trained, 0 if none did
-	Failing int          // smallest batch that ran out of memory, 0 if none did
-	Unknown []BatchTried // jobs that ran out of memory, with a batch that nothing tells
+	Tried   []BatchTried // by batch size; of equal sizes those that fit come first
+	Good    int          // largest batch size that trained, 0 if none did
+	Failing int          // smallest batch size that ran out of memory, 0 if none did
+	Unknown []BatchTried // jobs that ran out of memory with an unknown batch size
 }
 
-// BatchLimits collects from runs which batches trained and which ran out of
-// memory, by series. The files of one job (job.out and job.err) count as one.
+// BatchLimits finds, per series, which batch sizes trained and which ran out of
+// memory. The files of one job (job.out and job.err) count as one.
 func BatchLimits(all []runs.Run) []BatchLimit {
 	var limits []BatchLimit
 	for _, j := range jobs(all) {
@@ -78,16 +77,16 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 // job is the runs of one job.
 type job struct{ runs []runs.Run }
 
-// jobs puts the files together that differ in their extension alone.
+// jobs groups the runs whose files differ only in their extension.
 func jobs(all []runs.Run) []job {
 	var out []job
 	at := map[string]int{}
 	for _, r := range all {
 		key := r.Dir
 		if r.Kind != runFolder {
-			file, part, _ := strings.Cut(r.Dir, "#") // a file may hold several runs
+			file, part, _ := strings.Cut(r.Dir, "#") // a file may have several runs
 			key = strings.TrimSuffix(file, filepath.Ext(file)) + "#" + part
-			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file is of the last run of its job
+			if len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 { // an error file belongs to the last run of its job
 				for n := 2; ; n++ {
 					next := strings.TrimSuffix(key, "#"+part) + "#" + strconv.Itoa(n)
 					if _, ok := at[next]; !ok {
@@ -108,8 +107,8 @@ func jobs(all []runs.Run) []job {
 	return out
 }
 
-// tried says which batch the job tried and what became of it. ok is false if
-// the job neither trained nor ran out of memory.
+// tried returns the batch size of a job and whether it fits. ok is false if the
+// job neither trained nor ran out of memory.
 func (j job) tried() (t BatchTried, series string, ok bool) {
 	var epoch *runs.Problem
 	for _, r := range j.runs {
@@ -138,7 +137,7 @@ func (j job) tried() (t BatchTried, series string, ok bool) {
 	return t, series, true
 }
 
-// memoryError reports whether the reason that a run left is that memory ran out.
+// memoryError reports whether the error of a run says that memory ran out.
 func memoryError(reason string) bool {
 	low := strings.ToLower(reason)
 	for _, mark := range []string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"} {
@@ -149,14 +148,15 @@ func memoryError(reason string) bool {
 	return false
 }
 
-// batchInPath is how paths name a batch: bs64, batch_64, batch-size=64, b64.
+// batchInPath matches a batch size in a path: bs64, batch_64, batch-size=64,
+// b64.
 var batchInPath = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
 
-// jobInPath is the number of a job at the end of a name.
+// jobInPath matches the number of a job at the end of a name.
 var jobInPath = regexp.MustCompile(`[-_.][0-9]{4,}$`)
 
-// withoutBatch takes a batch and the number of a job out of a series that was
-// named after its file, so that unet-bs32 and unet-bs64 are tries of one series.
+// withoutBatch removes the batch size and the job number from a series that was
+// named after its file, so that unet-bs32 and unet-bs64 belong to one series.
 func withoutBatch(series string) string {
 	series = jobInPath.ReplaceAllString(series, "")
 	if at := batchInPath.FindStringSubmatchIndex(series); at != nil {
@@ -165,7 +165,8 @@ func withoutBatch(series string) string {
 	return strings.Trim(series, "-_. ")
 }
 
-// batchOf returns a run's batch and what says it, 0 if nothing does.
+// batchOf returns a run's batch size and where it comes from, or 0 if nothing
+// says it.
 func batchOf(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
@@ -188,7 +189,7 @@ func batchOf(r runs.Run) (batch int, from string) {
 	return 0, ""
 }
 
-// String is the evidence, a line each, and what follows from it.
+// String returns the evidence, one line each, and the verdict.
 func (l BatchLimit) String() string {
 	var b strings.Builder
 	for _, t := range slices.Concat(l.Tried, l.Unknown) {
@@ -212,7 +213,7 @@ func (l BatchLimit) String() string {
 	return b.String()
 }
 
-// Verdict is what the evidence says, in a sentence.
+// Verdict returns the conclusion as a sentence.
 func (l BatchLimit) Verdict() string {
 	head := ""
 	if l.Series != "" {

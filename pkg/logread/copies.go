@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// skipCopies leaves out the files that are copies of run folders in and under
-// the paths that are read: a run would count twice.
+// skipCopies skips files that are copies of run folders in and under the paths,
+// since each run would count twice.
 func skipCopies(tasks []*task, paths []string) error {
-	var folders map[string]bool // those that are read, absolute; nil before they are needed
+	var folders map[string]bool // absolute paths of the run folders that are read; nil until needed
 	for _, t := range tasks {
 		if t.folder || t.report.Skipped != "" {
 			continue
@@ -35,7 +35,8 @@ func skipCopies(tasks []*task, paths []string) error {
 	return nil
 }
 
-// runFolders lists the run folders in and under the paths.
+// runFolders returns the absolute paths of the run folders in and under the
+// paths.
 func runFolders(paths []string) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, path := range paths {

@@ -22,16 +22,16 @@ import (
 const (
 	followEvery = time.Second
 
-	// What is kept of the texts that were read, so that only what is appended
-	// has to be read again: of one file, and of all. Event files and run
-	// folders need no such copy.
+	// Limits of the texts that are kept, so that only what is appended has to
+	// be read again: per file, and in all. Event files and run folders need no
+	// copy.
 	maxHeldText  = 16 << 20
 	maxHeldTexts = 256 << 20
 )
 
-// Follower reads a live folder of logs. Each Next waits until something has
-// changed and reads only what was appended: half a line at the end of a file
-// waits for its rest, a file that was truncated or replaced is read anew, and
+// Follower reads a folder of logs while it grows. Each Next waits for a change
+// and reads only what was appended. Half a line at the end of a file is read
+// once it is complete, a file that was truncated or replaced is read again, and
 // new files and folders are found.
 //
 //	f, err := logread.Follow(ctx, "logs/demo")
@@ -43,15 +43,15 @@ const (
 //	}
 //	return f.Err()
 //
-// It looks at the files' sizes and times now and then, since network file
-// systems tell of no changes. Read anew as a whole when they change are files
-// that are compressed, whole JSON documents, and texts that are longer than
-// 16 MiB. A Follower is for one goroutine at a time.
+// It compares the files' sizes and times regularly, since network file systems
+// do not report changes. Compressed files, whole JSON documents and texts
+// longer than 16 MiB are read again as a whole when they change. A Follower
+// must be used by one goroutine at a time.
 type Follower struct {
-	// Every is the time between two looks, at first a second.
+	// Every is the time between two checks, by default a second.
 	Every time.Duration
 
-	ctx     context.Context // of the loop over Next, which takes none, as Scan of a bufio.Scanner
+	ctx     context.Context // of the loop over Next, which has no context argument
 	options Options
 	paths   []string
 	files   map[string]*followed
@@ -61,13 +61,13 @@ type Follower struct {
 	err     error
 }
 
-// Follow follows what lies in and under the paths (where [runs.LocateLogs]
-// finds them) until ctx ends.
+// Follow follows the logs in and under the paths (where [runs.LocateLogs] finds
+// them) until ctx is done.
 func Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	return Options{}.Follow(ctx, paths...)
 }
 
-// Follow is the function Follow with options. Progress is not told.
+// Follow is like the function Follow, with options. Progress is not called.
 func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
@@ -83,8 +83,8 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	return f, nil
 }
 
-// Next waits for a change and reads it. The first call returns at once. It is
-// false when the context has ended, or after an error, which Err then tells.
+// Next waits for a change and reads it. The first call returns at once. Next
+// returns false once the context is done, or after an error, which Err returns.
 func (f *Follower) Next() bool {
 	for f.err == nil {
 		if f.began && !f.wait() || f.ctx.Err() != nil {
@@ -104,6 +104,7 @@ func (f *Follower) Next() bool {
 	return false
 }
 
+// wait waits for the next check. It returns false if the context is done.
 func (f *Follower) wait() bool {
 	t := time.NewTimer(max(f.Every, time.Millisecond))
 	defer t.Stop()
@@ -115,17 +116,17 @@ func (f *Follower) wait() bool {
 	}
 }
 
-// Runs are the runs as they were at the last Next, in natural order. The
-// caller may keep them.
+// Runs returns the runs as of the last Next, in natural order. The caller may
+// keep them.
 func (f *Follower) Runs() []runs.Run { return f.logs.Runs }
 
-// Logs is all that was read, with problems and reports.
+// Logs returns all that was read, with problems and reports.
 func (f *Follower) Logs() *Logs { return f.logs }
 
-// Err is why Next ended; nil where the context did.
+// Err returns the error that ended Next, or nil if the context did.
 func (f *Follower) Err() error { return f.err }
 
-// BytesRead is how many bytes of content were read so far, all in all.
+// BytesRead returns the number of content bytes read so far.
 func (f *Follower) BytesRead() int64 {
 	n := f.read
 	for _, file := range f.files {
@@ -134,13 +135,13 @@ func (f *Follower) BytesRead() int64 {
 	return n
 }
 
-// look reads what changed in all paths.
+// look reads what has changed in all paths.
 func (f *Follower) look() (changed bool, err error) {
 	lists := make([][]*task, len(f.paths))
 	there := map[string]*task{}
 	for i, path := range f.paths {
 		lists[i], err = list(path)
-		if err != nil && !(f.began && errors.Is(err, fs.ErrNotExist)) { // a folder that is moved comes back, or not
+		if err != nil && !(f.began && errors.Is(err, fs.ErrNotExist)) { // a folder that was moved may come back
 			return false, err
 		}
 		for _, t := range lists[i] {
@@ -170,7 +171,7 @@ func (f *Follower) look() (changed bool, err error) {
 	return true, nil
 }
 
-// refresh reads what was appended to the files, side by side.
+// refresh reads what was appended to the files, several at a time.
 func (f *Follower) refresh(tasks map[string]*task, hold bool) (changed bool, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -193,7 +194,7 @@ func (f *Follower) refresh(tasks map[string]*task, hold bool) (changed bool, err
 	return changed, err
 }
 
-// merged makes runs of what the files hold, as Options.Read does.
+// merged makes runs of the files' parts, as Options.Read does.
 func (f *Follower) merged(lists [][]*task) *Logs {
 	logs := &Logs{}
 	for i, path := range f.paths {
@@ -218,15 +219,15 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 	return logs
 }
 
-// followed is a file, or a run folder of ours, and how far it was read.
+// followed is a file or a run folder, and how far it was read.
 type followed struct {
 	tail    *runs.Tail     // of a run folder
 	growing *runs.Growing  // of a file
-	kind    *record.Format // of a text that is held; nil before
-	text    []byte         // what was read of it
+	kind    *record.Format // of a text that is held; nil until known
+	text    []byte         // what was read of the text
 	events  *events.Reader // of an event file
 	large   bool           // the text is too long to be held
-	again   int64          // bytes that were read beside growing: of whole files
+	again   int64          // bytes of whole files, read besides growing
 
 	parts  []*record.Part
 	report record.Report
@@ -246,9 +247,9 @@ func (f *followed) bytes() int64 {
 	return f.growing.BytesRead() + f.again
 }
 
-// refresh reads what was appended. An error is one of the context.
+// refresh reads what was appended. It returns only errors of the context.
 func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed bool, err error) {
-	if t.report.Skipped != "" { // a link, or no file
+	if t.report.Skipped != "" { // a link, or not a file
 		f.report = t.report
 		return false, nil
 	}
@@ -271,7 +272,7 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 	return true, ctx.Err()
 }
 
-// refreshFolder reads what was appended to a run folder's files.
+// refreshFolder reads what was appended to the files of a run folder.
 func (f *followed) refreshFolder(t *task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
@@ -301,7 +302,7 @@ func (f *followed) take(ctx context.Context, t *task, a *runs.Appended, hold boo
 	case a.Anew:
 		return f.begin(ctx, t, a, hold)
 	}
-	// It grew, and what it was before was of no known kind, or a document.
+	// The file grew, and before that it was of no known kind, or a document.
 	f.again += f.growing.BytesRead()
 	f.growing = runs.NewGrowing(t.path)
 	anew, err := f.growing.Open()
@@ -311,7 +312,7 @@ func (f *followed) take(ctx context.Context, t *task, a *runs.Appended, hold boo
 	return errors.Join(f.begin(ctx, t, anew, hold), anew.Close())
 }
 
-// begin reads a file whose kind is not known yet.
+// begin reads a file whose format is not known yet.
 func (f *followed) begin(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(a, head)
@@ -344,7 +345,7 @@ func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
 	return err
 }
 
-// more reads what was appended to a file whose kind is known.
+// more reads what was appended to a file whose format is known.
 func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
 	f.report = record.Report{Path: t.path}
 	if f.events != nil {
@@ -388,7 +389,7 @@ func (f *followed) parse(ctx context.Context, t *task) error {
 	}
 	in := &record.Input{Path: t.path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &f.report}
 	parts, err := f.kind.Read(ctx, in)
-	if errors.Is(err, record.ErrUnknown) { // so far: the lines that tell may come
+	if errors.Is(err, record.ErrUnknown) { // the lines that show the format may come later
 		f.report = record.Report{Path: t.path, Skipped: unknownKind(f.text)}
 		return nil
 	}
@@ -401,7 +402,7 @@ func (f *followed) parse(ctx context.Context, t *task) error {
 	return err
 }
 
-// copied are the parts and the report, for a merger to change.
+// copied returns copies of the parts and the report, which a merger may change.
 func (f *followed) copied() ([]*record.Part, *record.Report) {
 	report := f.report
 	report.Ignored, report.Unused, report.Assumed = slices.Clone(report.Ignored), slices.Clip(report.Unused), slices.Clip(report.Assumed)

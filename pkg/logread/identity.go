@@ -13,21 +13,21 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// identifier finds how many workers a run had, its series and its seed, where
-// the log itself does not say.
+// identifier finds the workers, series and seed of a run if the log itself does
+// not say them.
 type identifier struct {
 	before, behind, seed, digit, nodes *regexp.Regexp
 }
 
-// identifiers is the one of the process: to make it takes as long as to read ten
-// thousand lines.
+// identifiers returns the shared identifier. Making one takes as long as
+// reading ten thousand lines.
 var identifiers = sync.OnceValue(newIdentifier)
 
 func newIdentifier() *identifier {
 	const noun = `n?(?:gpus?|workers?|ranks?|procs?|devices?|tasks?)`
 	return &identifier{
 		// 4GPU, 8_workers; n4, np8, gpus-2, world_size_16. The workers of a
-		// loader (num_workers_8) are others.
+		// data loader (num_workers_8) do not count.
 		before: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])([0-9]+)[-_ ]?` + noun + `(?:[^a-z0-9]|$)`),
 		behind: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:` + noun + `[-_= ]?|world[-_]?size[-_=]?|np?|ws|g)([0-9]+)(?:[^a-z0-9]|$)`),
 		seed:   regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:seed[-_= ]?|rep(?:eat)?[-_=]?|run[-_=]?|r|s)([0-9]+)(?:[^a-z0-9]|$)`),
@@ -36,8 +36,8 @@ func newIdentifier() *identifier {
 	}
 }
 
-// run completes the run of p: from the pattern, its content, its path, its
-// configuration, the first that says it.
+// run completes the run of p from the pattern, the content, the path, and the
+// configuration, in this order.
 func (d *identifier) run(p *record.Part, byPattern told) {
 	info := &p.Run.Info
 	if info.Status == "" {
@@ -97,13 +97,13 @@ func (d *identifier) run(p *record.Part, byPattern told) {
 	}
 }
 
-// pathTold is what a path says of a run.
+// pathTold is what a path says about a run.
 type pathTold struct {
-	workers, seed int // -1 where it does not say
+	workers, seed int // -1 if the path does not have it
 	why           string
 }
 
-// tells says whether a name tells workers or a repeat.
+// tells reports whether a name has a worker count or a repeat number.
 func (d *identifier) tells(name string) bool {
 	_, before := pathNumber(d.before, name)
 	_, behind := pathNumber(d.behind, name)
@@ -111,8 +111,8 @@ func (d *identifier) tells(name string) bool {
 	return before || behind || seed
 }
 
-// elements are the names of the path that are looked at: the file's, without
-// its endings, and up to four folders above it, from the file up.
+// elements returns the parts of a path that are searched: the file name without
+// its endings, and up to four folders, from the file upwards.
 func elements(path string) []string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -130,7 +130,8 @@ func elements(path string) []string {
 	return found
 }
 
-// path looks for the workers and the repeat, from the file up.
+// path searches for the worker count and the repeat number, from the file
+// upwards.
 func (d *identifier) path(path string) pathTold {
 	t := pathTold{workers: -1, seed: -1}
 	names := elements(path)
@@ -141,7 +142,7 @@ func (d *identifier) path(path string) pathTold {
 		}
 		if ok && !loaders(name) && t.workers < 0 && n > 0 {
 			t.workers, t.why = n, fmt.Sprintf("the name %q", name)
-			// A number alone, in the folder of a worker count, numbers the runs: base/4GPU/00/out.log.
+			// A bare number in a folder named for a worker count numbers the runs: base/4GPU/00/out.log.
 			for _, below := range names[:i] {
 				if d.digit.MatchString(below) && t.seed < 0 {
 					t.seed, _ = strconv.Atoi(below)
@@ -155,8 +156,9 @@ func (d *identifier) path(path string) pathTold {
 	return t
 }
 
-// pathNodes is how many machines the path tells; 0 where it does not. A host's
-// name, such as node01, is none: it begins with a 0 or stands alone.
+// pathNodes returns the number of machines in a path, or 0. The number in a
+// host's name such as node01 does not count: it begins with a 0 or follows the
+// singular.
 func (d *identifier) pathNodes(path string) int {
 	for _, name := range elements(path) {
 		if !numbered(name) {
@@ -173,12 +175,13 @@ func (d *identifier) pathNodes(path string) int {
 	return 0
 }
 
-// loaders says whether a name's number is of data loaders.
+// loaders reports whether a name's number counts data loaders.
 func loaders(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "num_workers") || strings.Contains(name, "num-workers") || strings.Contains(name, "loader")
 }
 
+// pathNumber returns the number that re finds in a name.
 func pathNumber(re *regexp.Regexp, text string) (int, bool) {
 	if !numbered(text) {
 		return 0, false
@@ -191,11 +194,11 @@ func pathNumber(re *regexp.Regexp, text string) (int, bool) {
 	return n, err == nil && n <= record.MaxWorkers
 }
 
-// numbered says whether text holds a digit, as every name must that an expression
-// of identifier matches: most do not, and to see that is a hundred times as fast.
+// numbered reports whether text has a digit. Every name that an expression of
+// identifier matches has one, and this check is a hundred times as fast.
 func numbered(text string) bool { return strings.ContainsAny(text, "0123456789") }
 
-// configured takes the workers from the configuration.
+// configured takes the worker count from the configuration.
 func (d *identifier) configured(p *record.Part) {
 	c := p.Run.Info.Config
 	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsCount(n) {
@@ -215,7 +218,7 @@ func (d *identifier) configured(p *record.Part) {
 	p.Report.Assume("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
-// plainNames are names that say nothing of what ran.
+// plainNames returns names that do not say what ran.
 func plainNames() []string {
 	return []string{
 		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
@@ -223,8 +226,8 @@ func plainNames() []string {
 	}
 }
 
-// series is the path's first name, from the file up, that says something once
-// the numbers are left out; else the name of the file.
+// series returns the first part of the path, from the file upwards, that says
+// something without its numbers; otherwise the name of the file.
 func (d *identifier) series(path string) string {
 	names := elements(path)
 	for _, name := range names {
@@ -235,8 +238,8 @@ func (d *identifier) series(path string) string {
 	return names[0]
 }
 
-// study is the nearest folder whose name is neither the series nor a number of
-// workers, repeats or versions, nor a plain one such as logs.
+// study returns the nearest folder that is named neither for the series, nor
+// for workers, repeats or versions, nor has a plain name such as logs.
 func (d *identifier) study(path, series string) string {
 	names := elements(path)[1:]
 	for _, name := range names {
@@ -250,8 +253,8 @@ func (d *identifier) study(path, series string) string {
 	return names[0]
 }
 
-// bare leaves out of a name what numbers workers, repeats and jobs; it is ""
-// where nothing that tells is left.
+// bare returns a name without the numbers of workers, repeats and jobs, or ""
+// if nothing meaningful is left.
 func (d *identifier) bare(name string) string {
 	if strings.HasPrefix(name, "events.out.tfevents") {
 		return ""
@@ -284,9 +287,9 @@ func (d *identifier) bare(name string) string {
 }
 
 // jobOf takes the number of a Slurm job from the name of the file that Slurm
-// wrote: slurm-1234.out, name-1234.out, and for a task of a job array
-// slurm-1234_5.out. Which of two numbers is a job's the known ones say, which
-// were accounted.
+// wrote: slurm-1234.out, name-1234.out, or slurm-1234_5.out for a task of a job
+// array. Of two numbers the job's is the one with an accounting, which known
+// lists.
 func jobOf(p *record.Part, known map[string]bool) {
 	if p.Run.Info.JobIDs[record.SlurmJob] != "" {
 		return
@@ -306,7 +309,7 @@ func jobOf(p *record.Part, known map[string]bool) {
 	if strings.Trim(id, "0123456789") != "" || id == "" {
 		return
 	}
-	if k := strings.LastIndexAny(stem[:i], "-_."); stem[i] == '_' && !known[id] { // a task: its array's job stands in front
+	if k := strings.LastIndexAny(stem[:i], "-_."); stem[i] == '_' && !known[id] { // a task, after the job of its array
 		task := stem[k+1:]
 		job := stem[k+1 : i]
 		if len(job) >= 3 && strings.Trim(job, "0123456789") == "" && (known[task] || stem[:k+1] == "slurm-") {

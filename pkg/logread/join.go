@@ -7,14 +7,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addMissing adds to run what only other tells.
+// addMissing adds to run what only other has.
 func addMissing(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) == 0 {
 		run.Epochs, run.File, run.Kind = other.Epochs, cmpString(run.File, other.File, len(other.Epochs) > 0), cmpString(run.Kind, other.Kind, len(other.Epochs) > 0)
 	} else {
 		fillEpochs(run.Epochs, other.Epochs)
 	}
-	for _, c := range other.Curves { // the same values may stand in a CSV and in an event file
+	for _, c := range other.Curves { // a CSV and an event file may have the same values
 		if !slices.ContainsFunc(run.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank && slices.Equal(o.Steps, c.Steps) }) {
 			run.Curves = append(run.Curves, c)
 		}
@@ -31,7 +31,7 @@ func addMissing(run *runs.Run, other runs.Run) {
 	addMissingInfo(&run.Info, other.Info)
 }
 
-// cmpString is b if second, else a.
+// cmpString returns b if second is true, otherwise a.
 func cmpString(a, b string, second bool) string {
 	if second {
 		return b
@@ -39,7 +39,7 @@ func cmpString(a, b string, second bool) string {
 	return a
 }
 
-// fillEpochs fills the values that epochs have not from those of other.
+// fillEpochs replaces values of epochs that are NaN by those of other.
 func fillEpochs(epochs, other []runs.Epoch) {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
@@ -73,6 +73,7 @@ func fillEpochs(epochs, other []runs.Epoch) {
 	}
 }
 
+// addMissingInfo adds to info what only other has.
 func addMissingInfo(info *runs.Info, other runs.Info) {
 	for _, f := range [][2]*string{
 		{&info.Series, &other.Series},
@@ -102,7 +103,7 @@ func addMissingInfo(info *runs.Info, other runs.Info) {
 	if info.EnergyJoules == 0 {
 		info.EnergyJoules = other.EnergyJoules
 	}
-	// A log that simply ends does not know that its job failed.
+	// A log that simply ends does not show that its job failed.
 	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
 		info.Status = cmpString(info.Status, other.Status, other.Status != "")
 	}

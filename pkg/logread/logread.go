@@ -1,20 +1,3 @@
-// Package logread reads logs that training left, our own run folders and
-// other programs' files alike, into [runs.Run].
-//
-// [Read] walks a path. A folder that holds run.json is a run of ours. A file
-// is recognised by its content, unpacked where it is compressed with gzip or
-// zstd, by the table in kinds. Files that belong to one run (a log and the
-// TensorBoard files beside it) become one [runs.Run]; see merge.go for the
-// rules. How many workers ran, the name of the series and the seed come from
-// the content, else from the path, else from a configuration file; [Options]
-// holds patterns that count more than all of these. Workers is 0 where nothing
-// says it, and a problem says so.
-//
-// Nothing is guessed in silence: [Explain] gives a [Report] a file, of what
-// was read, what was not, and what was assumed. What is of a known kind but
-// cannot be used is a [runs.Problem] with its file and line.
-//
-// [Tidy] gives what was read as one table, a row a measured value.
 package logread
 
 import (
@@ -31,12 +14,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// formats lists the formats of other programs' logs, in the order in which a
+// formats returns the formats of other programs' logs, in the order in which a
 // file is tried against them.
 func formats() []record.Format {
 	return slices.Concat([]record.Format{events.Format(), trace.Format()}, table.Formats(), []record.Format{textlog.Format()})
 }
 
+// formatNames returns the names of the formats.
 func formatNames() []string {
 	var names []string
 	for _, k := range formats() {
@@ -49,26 +33,26 @@ func formatNames() []string {
 // training, if a log has them.
 const TrainingSeconds = record.TrainingSeconds
 
-// Options say how logs are read. The zero value reads as [Read] does.
+// Options configure how logs are read. The zero value reads as [Read] does.
 type Options struct {
-	// As says what names tell: the first pattern that matches a file counts.
+	// As are patterns of file names. The first that matches a file counts.
 	As []Pattern
-	// Progress is told, from one goroutine at a time, how many bytes of files
-	// are done of how many.
+	// Progress is called with the number of bytes read so far and in all, by
+	// one goroutine at a time.
 	Progress func(read, total int64)
 }
 
-// Logs is what was read.
+// Logs is the result of reading logs.
 type Logs struct {
 	Runs     []runs.Run     // in natural order of their paths
-	Problems []runs.Problem // those of all runs, and of files that gave none
-	Reports  Reports        // one a file
+	Problems []runs.Problem // of all runs, and of files without a run
+	Reports  Reports        // one per file
 }
 
-// Read reads every run in and under the paths, folders or files, in natural
-// order of their paths (log_2.csv before log_10.csv). An error means that a
-// path could not be read at all, or that it is one file of no known kind; runs
-// that are damaged are problems.
+// Read reads every run in and under the paths, which are folders or files, in
+// natural order of their paths (log_2.csv before log_10.csv). It returns an
+// error if a path cannot be read at all, or if it is a single file of no known
+// kind. Damaged runs are reported as problems.
 func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	logs := &Logs{}
 	for _, path := range paths {
@@ -79,7 +63,7 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	return logs, nil
 }
 
-// read reads one of all the paths that are read together.
+// read reads one of the paths. all are the paths that are read together.
 func (o Options) read(ctx context.Context, path string, all []string, logs *Logs) error {
 	tasks, err := list(path)
 	if err != nil {
@@ -121,14 +105,14 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 		seen[run.Dir] = true
 	}
 	for _, run := range found {
-		if !seen[run.Dir] { // a path may lie in another
+		if !seen[run.Dir] { // a path may be inside another
 			logs.Runs = append(logs.Runs, run)
 		}
 	}
 	return nil
 }
 
-// Explain reads the paths and says of each file what was done with it.
+// Explain reads the paths and returns what was done with each file.
 func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) {
 	logs, err := o.Read(ctx, paths...)
 	if err != nil {
@@ -137,7 +121,7 @@ func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) 
 	return logs.Reports, nil
 }
 
-// Explain says of each file in and under the paths what Read does with it.
+// Explain returns what Read does with each file in and under the paths.
 func Explain(paths ...string) (Reports, error) {
 	return Options{}.Explain(context.Background(), paths...)
 }

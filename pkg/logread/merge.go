@@ -14,37 +14,38 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitNames are folders in which Keras keeps a file for each part of the data.
+// splitNames returns the names of folders in which Keras keeps the files of one
+// part of the data.
 func splitNames() []string { return []string{"train", "validation", "valid", "val", "eval", "test"} }
 
-// merger makes runs of parts, since several files may describe one run. The
-// rules, in this order:
+// merger makes runs of parts. Several files may describe one run. The rules, in
+// this order:
 //
-//   - A run folder of ours stands for itself; the traces in it are its spans.
-//   - Files that differ in the {rank} of a pattern alone are one run.
+//   - A run folder of this project is a run; the traces in it are its spans.
+//   - Files that differ only in the {rank} of a pattern are one run.
 //   - Of several states of one run (trainer_state.json of each checkpoint) the
 //     last counts.
 //   - Two logs with the same start and the same epochs are one run (out.log and
-//     the job's stdout): what the second has more is added to the first.
-//   - A companion (TensorBoard files, traces) belongs to the one run of its
-//     folder, else of the folder above, else of the one above that; but a folder
-//     whose name tells workers or a repeat is a run's own. Companions
-//     without such a run make one by themselves, all those of a folder
-//     together; so do those in train/ and validation/ beside each other.
-//   - A configuration file adds to the runs of its folder what they do not say.
-//   - A job's accounting belongs to the run whose file is named by the job's id;
-//     without such a run it is one by itself.
+//     the job's stdout). What only the second has is added to the first.
+//   - A companion (TensorBoard files, traces) belongs to the only run of its
+//     folder, of the folder above, or of the one above that. But a folder whose
+//     name has a worker count or a repeat number is a run of its own. The
+//     companions of a folder without such a run make one run together, as do
+//     those in train/ and validation/ next to each other.
+//   - A configuration file adds what the runs of its folder do not say.
+//   - The accounting of a job belongs to the run whose file name has the job's
+//     number; without such a run it is a run of its own.
 type merger struct {
 	options Options
 	names   *identifier
-	root    string                    // what was read: folders above it are not looked at
+	root    string                    // the path that is read; folders above it are ignored
 	folders map[string][]*record.Part // principal runs by their folder
 	ours    map[string]*record.Part   // run folders
-	matched map[*record.Part]told     // what a pattern says of the file
+	matched map[*record.Part]told     // what a pattern says about the file
 }
 
-// nameOf returns what a pattern says of the file; workers, seed and rank are -1
-// if none matches or it does not say.
+// nameOf returns what a pattern says about the file. Numbers that it does not
+// give are -1.
 func (m *merger) nameOf(p *record.Part) told {
 	if t, ok := m.matched[p]; ok {
 		return t
@@ -52,7 +53,7 @@ func (m *merger) nameOf(p *record.Part) told {
 	return told{workers: -1, seed: -1, rank: -1}
 }
 
-// merge gives the runs in the order of their first parts.
+// merge returns the runs in the order of their first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
 	m.names = identifiers()
 	m.ours, m.matched = map[string]*record.Part{}, map[*record.Part]told{}
@@ -116,11 +117,11 @@ func (m *merger) apply(p *record.Part) {
 	}
 }
 
-// joinRanks makes one run of the files that differ in their rank alone.
+// joinRanks merges files that differ only in their rank.
 func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 	type group struct {
 		rest string
-		line int // of the order in the file: the n-th run of each
+		line int // the n-th run of each file
 	}
 	groups := map[group][]*record.Part{}
 	var kept []*record.Part
@@ -160,7 +161,7 @@ func (m *merger) joinRanks(mains []*record.Part) []*record.Part {
 	return kept
 }
 
-// lastStates leaves out the earlier states of a run.
+// lastStates removes the earlier states of a run.
 func lastStates(mains []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range mains {
@@ -177,7 +178,7 @@ func lastStates(mains []*record.Part) []*record.Part {
 	})
 }
 
-// joinCopies makes one run of logs that tell of the same one.
+// joinCopies merges logs that describe the same run.
 func joinCopies(mains []*record.Part) []*record.Part {
 	var kept []*record.Part
 	started := map[time.Time][]*record.Part{}
@@ -197,13 +198,14 @@ func joinCopies(mains []*record.Part) []*record.Part {
 	return kept
 }
 
-// sameRun compares the epochs of two runs that started at the same time.
+// sameRun reports whether two runs that started at the same time have the same
+// epochs.
 func sameRun(a, b runs.Run) bool {
 	return len(a.Epochs) > 0 && slices.EqualFunc(a.Epochs, b.Epochs, func(x, y runs.Epoch) bool { return x.Epoch == y.Epoch && x.Seconds == y.Seconds })
 }
 
-// joinCompanions adds companions to the run they belong to. Those that belong
-// to none are returned as runs.
+// joinCompanions adds companions to the runs to which they belong, and returns
+// the others as runs.
 func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part {
 	groups := map[string]*record.Part{}
 	var own []*record.Part
@@ -239,8 +241,9 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 	return own
 }
 
-// runOf is the one run whose file lies in folder or up to two above; nil where
-// there is none or several, which why then says.
+// runOf returns the only run whose file is in folder or up to two folders
+// above. If there is none or several, it returns nil and, for several, the
+// reason.
 func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, why string) {
 	if m.folders == nil {
 		m.folders = map[string][]*record.Part{}
@@ -256,7 +259,7 @@ func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, wh
 		case len(here) > 1:
 			return nil, fmt.Sprintf("%s holds %d runs, and nothing says to which this belongs; it is a run by itself", folder, len(here))
 		case folder == filepath.Clean(m.root), m.names.tells(filepath.Base(folder)):
-			return nil, "" // a folder that is named for a run of its own
+			return nil, "" // the folder is named for a run of its own
 		}
 		folder = filepath.Dir(folder)
 	}
@@ -277,9 +280,9 @@ func joinConfig(configs, mains []*record.Part) {
 	}
 }
 
-// joinAccounting adds what a cluster accounted to the job's run; jobs without a
-// log are returned as runs. Where a job holds several runs its time and energy
-// are of none of them, and it ended as the last of them did.
+// joinAccounting adds a job's accounting to the job's run, and returns jobs
+// without a log as runs. If a job has several runs, its time and energy belong
+// to none of them, and its status is that of the last.
 func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 	var own []*record.Part
 	for _, job := range jobs {
@@ -298,7 +301,7 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 			own = append(own, job)
 			continue
 		}
-		if len(measured) == 0 { // they only say how it ended
+		if len(measured) == 0 { // they only say how the job ended
 			measured = all
 		}
 		for _, p := range all {
@@ -308,7 +311,7 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 			addMissing(&measured[0].Run, job.Run)
 			continue
 		}
-		common := runs.Info{Series: job.Run.Info.Series} // of each of them
+		common := runs.Info{Series: job.Run.Info.Series} // what holds for each run
 		if job.Run.Info.Nodes == 1 {
 			common.Nodes = 1
 		}
@@ -328,9 +331,10 @@ func joinAccounting(jobs, mains []*record.Part) []*record.Part {
 	return own
 }
 
-// joinStudies puts a run whose path says its series into the study of the runs
-// of that series in the same folder that say it themselves: a study is a folder
-// above that is not named for the series, which the path alone cannot tell.
+// joinStudies puts a run whose series comes from its path into the study of the
+// runs in the same folder that state that series themselves. The study is a
+// folder above that is not named for the series, which the path alone does not
+// show.
 func joinStudies(mains []*record.Part) {
 	type place struct{ folder, series string }
 	studies := map[place]string{}
@@ -347,8 +351,8 @@ func joinStudies(mains []*record.Part) {
 	}
 }
 
-// attachProblems gives each run those of its file, by line where a file holds
-// several runs.
+// attachProblems gives each run the problems of its file, by line if the file
+// has several runs.
 func attachProblems(mains []*record.Part) {
 	byFile := map[*record.Report][]*record.Part{}
 	for _, p := range mains {

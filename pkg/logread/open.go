@@ -16,19 +16,21 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// headBytes is how much of a file's content a recogniser sees.
+// headBytes is how many bytes of a file a format sees in order to recognize it.
 const headBytes = 4096
 
-// Bounds of what a compressed file may unpack to. A log that repeats itself
-// shrinks to a hundredth; a file made to fill a disk to a thousandth.
+// Limits for decompression. A repetitive log shrinks to a hundredth of its
+// size, a file made to fill a disk to a thousandth.
 const (
 	maxRatio    = 300
-	ratioFrom   = 64 << 20 // bytes unpacked, from which on the ratio counts
+	ratioFrom   = 64 << 20 // decompressed bytes from which on the ratio is checked
 	maxUnpacked = 1 << 40
-	maxWindow   = 128 << 20 // of zstd: memory of its decoder
+	maxWindow   = 128 << 20 // memory of the zstd decoder
 )
 
-// content opens f's content: unpacked where it is compressed, and bounded.
+// content opens the content of f, decompressed and within limits. It returns
+// the input for a format's reader, the first bytes, and a function that
+// releases the decoder.
 func content(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
 	raw := bufio.NewReaderSize(counted, 1<<16)
@@ -78,8 +80,9 @@ func content(ctx context.Context, f *os.File, size int64, report *record.Report)
 	return in, head, closeIt, nil
 }
 
-// compression is how a content that begins so is packed (RFC 1952, section
-// 2.3.1; RFC 8878, section 3.1.1); "" where it is not.
+// compression returns "gzip" (RFC 1952, section 2.3.1) or "zstd" (RFC 8878,
+// section 3.1.1) for a file that begins with head, or "" if the file is not
+// compressed.
 func compression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
@@ -90,7 +93,8 @@ func compression(head []byte) string {
 	return ""
 }
 
-// afterHead gives the head once more and then reads on without a copy.
+// afterHead first returns the bytes that were peeked at, then reads on without
+// a copy.
 type afterHead struct {
 	head   []byte
 	peeked *bufio.Reader
@@ -104,7 +108,7 @@ func (a *afterHead) Read(p []byte) (int, error) {
 	return a.rest.Read(p)
 }
 
-// countingReader counts what was read of a compressed file.
+// countingReader counts the bytes read from a compressed file.
 type countingReader struct {
 	r io.Reader
 	n int64
@@ -116,10 +120,10 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded ends the content of a compressed file where it holds out of proportion
-// to its size or is damaged.
+// bounded ends the content of a compressed file if it is damaged or grows out
+// of proportion to the file's size.
 type bounded struct {
-	r      io.Reader // counted in report
+	r      io.Reader // adds its bytes to report
 	packed *countingReader
 	report *record.Report
 }
@@ -140,7 +144,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// damaged says whether err is about a compressed file's content, not its disk.
+// damaged reports whether err is about the content of a compressed file, not
+// about reading it.
 func damaged(err error) bool {
 	var disk *os.PathError
 	return !errors.As(err, &disk) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)

@@ -11,25 +11,25 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// Pattern says what the name of a file tells of its run. It counts more than
-// what the file itself, its folders or its configuration say.
+// Pattern says what the name of a file means for its run. It overrides the file
+// itself, its folders and its configuration.
 type Pattern struct {
 	text   string
 	re     *regexp.Regexp
-	series string // may hold {series}
+	series string // may contain {series}
 }
 
-// ParsePattern reads a pattern such as
+// ParsePattern parses a pattern such as
 //
 //	log_hvd_{workers}.csv=PyTorch Horovod
 //	{series}/{workers}GPU/seed{seed}/out.log
 //	job_{workers}_rank{rank}.txt=ResNet-50
 //
-// In front of the = stands the end of a path, whole names between slashes, in
-// which {workers}, {seed} and {rank} stand for a number, {series} for a text
-// without a slash, * for any text without a slash and ** for any text.
-// Behind it, where it stands, is the name of the series, which may hold
-// {series}. Files of one folder that differ in {rank} alone are one run.
+// The text before the = is the end of a path, made of whole names between
+// slashes. In it, {workers}, {seed} and {rank} match a number, {series} matches
+// a text without a slash, * any text without a slash, and ** any text. The
+// optional text after the = is the name of the series, which may contain
+// {series}. Files of one folder that differ only in {rank} are one run.
 func ParsePattern(text string) (Pattern, error) {
 	glob, series, named := strings.Cut(text, "=")
 	if glob == "" || named && series == "" {
@@ -92,18 +92,18 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text: text, re: re, series: series}, nil
 }
 
-// String is the pattern as it was written.
+// String returns the pattern as written.
 func (p Pattern) String() string { return p.text }
 
-// told is what a name tells; a number that is not there is -1.
+// told is what a name says. A number that is missing is -1.
 type told struct {
 	series              string
 	workers, seed, rank int
-	rest                string // the path with the rank left out
+	rest                string // the path without the rank
 }
 
-// match applies the pattern to a path; a compressed file matches with and
-// without the ending that its compression adds.
+// match applies the pattern to a path. The name of a compressed file matches
+// with and without the ending of its compression.
 func (p Pattern) match(path string) (told, bool) {
 	path = filepath.ToSlash(path)
 	m := p.re.FindStringSubmatchIndex(path)
@@ -136,7 +136,7 @@ func (p Pattern) match(path string) (told, bool) {
 			t.rank = n
 			t.rest = path[:m[2*i]] + "*" + path[m[2*i+1]:]
 		}
-		if err != nil { // more digits than an int holds
+		if err != nil { // too many digits for an int
 			return told{}, false
 		}
 	}

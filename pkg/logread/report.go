@@ -17,35 +17,35 @@ import (
 // Ignored counts the lines of a file that were ignored for one reason.
 type Ignored = record.Ignored
 
-// Report says what was done with a file: nothing that was left out goes
-// unsaid.
+// Report says what was done with a file, so that nothing is left out in
+// silence.
 type Report struct {
 	Path        string
-	Kind        string // of the log; empty where it is of no known kind
-	Compression string // gzip or zstd; empty where it is not compressed
-	Bytes       int64  // of content that was read, unpacked
-	Runs        int    // that the file holds, or 1 where it adds to a run of other files
-	Records     int64  // epochs, trials, events, …: what was taken from it
-	Lines       int64  // of text; 0 for binary files
+	Kind        string // of the log; empty if unknown
+	Compression string // gzip or zstd; empty if the file is not compressed
+	Bytes       int64  // of content that was read, decompressed
+	Runs        int    // in the file, or 1 if it adds to a run of other files
+	Records     int64  // epochs, trials, events, … that were read
+	Lines       int64  // of text; 0 for a binary file
 	LinesUsed   int64
-	Ignored     []Ignored // lines that hold no value of a known form, by reason
+	Ignored     []Ignored // lines without a value of a known form, by reason
 	// Unused are the lines that should hold a value and could not be used, and
-	// what else is wrong with the file; the first hundred, and how many more.
+	// other problems of the file: the first hundred. UnusedMore counts the rest.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Assumed says what is not in the file's values and where it was taken from.
+	// Assumed lists what was not in the file's values and where it came from.
 	Assumed []string
-	Skipped string // why the file was not read; empty where it was
-	// CopyOf is the run folder that the file is a copy of (runs.WriteStudyLog),
-	// and that is read too; empty for other files.
+	Skipped string // why the file was not read; empty if it was
+	// CopyOf is the run folder, also read, of which the file is a copy
+	// (runs.WriteStudyLog); empty for other files.
 	CopyOf string
 }
 
-// Reports are those of all files under the paths that were read, in natural
-// order. In a notebook they show themselves as a table.
+// Reports are the reports of all files under the paths, in natural order. A
+// notebook shows them as a table.
 type Reports []Report
 
-// String is every report as text.
+// String returns the reports as text.
 func (r Reports) String() string {
 	var b strings.Builder
 	for _, one := range r {
@@ -54,8 +54,9 @@ func (r Reports) String() string {
 	return b.String()
 }
 
-// Table has a row a file: path, kind, runs, records, lines, lines_used,
-// lines_ignored, problems, note (why it was not read, or what was assumed).
+// Table returns a table with one row per file and the columns path, kind, runs,
+// records, lines, lines_used, lines_ignored, problems, and note (why the file
+// was not read, or what was assumed).
 func (r Reports) Table() dataframe.DataFrame {
 	var path, kind, note []string
 	var found, records, lines, used, ignored, problems []int
@@ -80,7 +81,8 @@ func (r Reports) Table() dataframe.DataFrame {
 	)
 }
 
-// HTML is the reports as a table; what could not be used stands under each file.
+// HTML returns the reports as an HTML table, with each file's problems in its
+// last column.
 func (r Reports) HTML() string {
 	var b strings.Builder
 	b.WriteString("<table><thead><tr><th>file</th><th>kind</th><th>runs</th><th>records</th><th>lines used</th><th>notes</th></tr></thead><tbody>\n")
@@ -118,7 +120,7 @@ func (r Reports) HTML() string {
 	return b.String()
 }
 
-// LinesIgnored is the sum over all reasons.
+// LinesIgnored returns the number of ignored lines, for all reasons.
 func (r Report) LinesIgnored() int64 {
 	var n int64
 	for _, i := range r.Ignored {
@@ -127,8 +129,8 @@ func (r Report) LinesIgnored() int64 {
 	return n
 }
 
-// unread is why the file was not read; empty where it was. One that cannot be
-// opened is a problem, and one of no known kind is not.
+// unread returns the reason why the file was not read, or "" if it was. A file
+// that cannot be opened has a problem, a file of no known kind does not.
 func (r Report) unread() string {
 	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
 		return r.Unused[0].Reason
@@ -136,7 +138,7 @@ func (r Report) unread() string {
 	return r.Skipped
 }
 
-// String is the report as lines of text.
+// String returns the report as text.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))

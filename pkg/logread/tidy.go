@@ -21,17 +21,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Which rows Rows, Tidy and Write give.
+// Kinds of rows for Rows, Tidy and Write.
 const (
-	Epochs = "epochs" // a row a value of an epoch, and those of the run as a whole
-	Steps  = "steps"  // a row a value of a step of a rank, of run folders
-	Curves = "curves" // a row a point of a curve: TensorBoard's tags, columns by step
-	Trials = "trials" // a row a measured throughput, and its spread
-	Spans  = "spans"  // two rows a span of a trace: when it began and how long it took
+	Epochs = "epochs" // one row per value of an epoch or of the whole run
+	Steps  = "steps"  // one row per value of a step of a rank; only of run folders
+	Curves = "curves" // one row per point of a curve: TensorBoard's tags, columns by step
+	Trials = "trials" // one row per measured throughput and per spread
+	Spans  = "spans"  // two rows per span of a trace: its start and its duration
 	All    = "all"    // all of these
 )
 
-// Kinds lists what Rows, Tidy and Write give.
+// Kinds returns the kinds of rows for Rows, Tidy and Write.
 func Kinds() []string { return []string{Epochs, Steps, Curves, Trials, Spans, All} }
 
 // Formats of Write.
@@ -42,36 +42,38 @@ const (
 	FormatArrow   = "arrow"   // the file format of Arrow IPC (Feather version 2)
 )
 
-// Formats lists those that Write knows.
+// Formats returns the formats of Write.
 func Formats() []string { return []string{FormatCSV, FormatJSON, FormatParquet, FormatArrow} }
 
-// Row is one measured value: the tidy form, in which a table holds the logs of
-// any program. A value that was not measured has no row.
+// Row is one measured value, in tidy form: one table can hold the logs of any
+// program. A value that was not measured has no row.
 type Row struct {
-	Run     string // the path that was read, down to the run folder or the file
+	Run     string // path of the run folder or file, beginning as it was given
 	Series  string
 	Workers int // world size
 	Seed    int64
-	Rank    int    // of a step, a curve or a span; -1 where the value is of all ranks together
-	Epoch   int    // from 1; 0 where the value is of no epoch
-	Step    int    // over the whole run, from 1, of curves as logged; the number of a trial or a span, from 1; -1 where the value is of none
-	Name    string // of the value, with its unit where it is ours: seconds, iou, …; of a curve as logged
+	Rank    int    // of a step, a curve or a span; -1 if the value is of all ranks
+	Epoch   int    // from 1; 0 if the value is of no epoch
+	Step    int    // from 1 over the whole run, of curves as logged; number of a trial or a span, from 1; -1 if the value has none
+	Name    string // of the value, with its unit (seconds, iou, …); of a curve as logged
 	Value   float64
 }
 
-// Rows reads the runs in and under each path (where [runs.LocateLogs] finds
-// it) and hands over their values, one at a time and always in the same order:
-// runs as Read orders them; in a run the epochs, then what is of the run as a
-// whole (its test, with names that begin with test_), then the steps by rank,
-// the curves, the trials and the spans. what is one of Kinds. A value that was
-// not measured has no row; of a curve NaN is a value as any other, for it was
-// logged. A run that lies under two of the paths comes once. The problems are
-// those of Read, and with Steps those of single values in their lines; the first error of use ends the reading and is returned.
+// Rows reads the runs in and under each path (where [runs.LocateLogs] finds it)
+// and calls use for each of their values, always in the same order. Runs come
+// as in Read. Within a run come the epochs, then the values of the whole run
+// (those of its test have names that begin with test_), the steps by rank, the
+// curves, the trials and the spans.
+//
+// what is one of Kinds. A value that was not measured has no row; NaN in a
+// curve is a value, since it was logged. A run under two of the paths comes
+// once. The problems are those of Read and, with Steps, those of single values
+// in their lines. The first error of use ends the reading and is returned.
 func Rows(what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
 	return Options{}.Rows(context.Background(), what, paths, use)
 }
 
-// Rows is the function Rows with options.
+// Rows is like the function Rows, with options.
 func (o Options) Rows(ctx context.Context, what string, paths []string, use func(Row) error) ([]runs.Problem, error) {
 	read, problems, err := o.named(ctx, what, paths)
 	if err != nil {
@@ -81,7 +83,7 @@ func (o Options) Rows(ctx context.Context, what string, paths []string, use func
 	return problems, err
 }
 
-// namedRun is a run with the name that rows give it.
+// namedRun is a run with its name in rows.
 type namedRun struct {
 	runs.Run
 	name string
@@ -112,20 +114,20 @@ func (o Options) named(ctx context.Context, what string, paths []string) (read [
 			}
 		}
 		for _, p := range logs.Problems {
-			addProblem(&problems, p) // it may be of a run that was read before
+			addProblem(&problems, p) // it may belong to a run that was read before
 		}
 	}
 	return read, problems, nil
 }
 
-// addProblem adds a problem that is not there yet.
+// addProblem adds a problem unless it is already there.
 func addProblem(to *[]runs.Problem, p runs.Problem) {
 	if !slices.Contains(*to, p) {
 		*to = append(*to, p)
 	}
 }
 
-// giveAll hands over the rows of all runs, and adds the problems that come up
+// giveAll calls use for the rows of all runs, and adds the problems found
 // meanwhile.
 func giveAll(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
@@ -139,11 +141,11 @@ func giveAll(ctx context.Context, read []namedRun, what string, use func(Row) er
 	return nil
 }
 
-// shown is the name of the run at dir: the path as it was given, and the way
-// from there to the run.
+// shown returns the name of the run at dir: the path as given, followed by the
+// way from there to the run.
 func shown(path, place, dir string) string {
 	rest, err := filepath.Rel(place, dir)
-	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of the one file that was named
+	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of a file that was named itself
 		return filepath.ToSlash(path) + "#" + nth
 	}
 	if err != nil || strings.HasPrefix(rest, "..") { // run.json itself was named
@@ -158,7 +160,7 @@ type value struct {
 	v    float64
 }
 
-// rowsOf hands over the rows of one run.
+// rowsOf calls use for the rows of one run.
 func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]runs.Problem) error {
 	g := giver{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
 	for _, part := range []struct {
@@ -180,14 +182,14 @@ func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]ru
 	return nil
 }
 
-// giver hands over values of a run: row holds what they have in common.
+// giver calls use for the values of a run. row has what they share.
 type giver struct {
 	row      Row
 	use      func(Row) error
 	problems *[]runs.Problem
 }
 
-// measured hands over the values that were measured.
+// measured calls use for the values that are not NaN.
 func (g giver) measured(values []value) error {
 	for _, x := range values {
 		if !math.IsNaN(x.v) {
@@ -199,6 +201,7 @@ func (g giver) measured(values []value) error {
 	return nil
 }
 
+// give calls use for one value.
 func (g giver) give(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)
@@ -216,7 +219,7 @@ func (g giver) epochs(run runs.Run) error {
 }
 
 func (g giver) steps(run runs.Run) error {
-	if run.Info.Schema == 0 { // another program's log has none
+	if run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
 	}
 	ranks, err := runs.Ranks(run.Dir)
@@ -228,7 +231,7 @@ func (g giver) steps(run runs.Run) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range problems { // reading the run looked at the form of the lines alone
+		for _, p := range problems { // reading the run has only checked the form of the lines
 			addProblem(g.problems, p)
 		}
 		for _, s := range steps {
@@ -272,7 +275,8 @@ func (g giver) trials(run runs.Run) error {
 	return nil
 }
 
-// spans numbers the spans of a run, so that the two rows of one belong together.
+// spans numbers the spans of a run, so that the two rows of a span can be
+// matched.
 func (g giver) spans(run runs.Run) error {
 	for i, s := range run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
@@ -286,7 +290,7 @@ func (g giver) spans(run runs.Run) error {
 	return nil
 }
 
-// epochValues are those of a row of epochs.csv, by its names.
+// epochValues returns the values of a row of epochs.csv, with its names.
 func epochValues(e runs.Epoch) []value {
 	values := []value{
 		{"seconds", e.Seconds},
@@ -300,14 +304,14 @@ func epochValues(e runs.Epoch) []value {
 		{"accuracy", e.Accuracy},
 		{"val_accuracy", e.ValAccuracy},
 	}
-	if e.Samples > 0 { // else the log does not tell
+	if e.Samples > 0 { // otherwise unknown
 		counts := []value{{"samples", float64(e.Samples)}, {"padding_samples", float64(e.PaddingSamples)}}
 		values = slices.Insert(values, 1, counts...)
 	}
 	return values
 }
 
-// runValues are those of the run as a whole.
+// runValues returns the values of the whole run.
 func runValues(run runs.Run) []value {
 	var values []value
 	info := run.Info
@@ -322,14 +326,14 @@ func runValues(run runs.Run) []value {
 			{"test_dice_untrained", t.DiceUntrained},
 			{"test_seconds", t.Seconds},
 		}
-		if t.Accuracy > 0 { // else of a task without, or not known
+		if t.Accuracy > 0 { // otherwise unknown, or the task has none
 			values = append(values, value{"test_accuracy", t.Accuracy})
 		}
 	}
 	if s, ok := info.Config[TrainingSeconds].(float64); ok {
 		values = append(values, value{TrainingSeconds, s})
 	}
-	if run.WallSeconds > 0 { // else unknown
+	if run.WallSeconds > 0 { // otherwise unknown
 		values = append(values, value{"wall_seconds", run.WallSeconds})
 	}
 	if info.EnergyJoules > 0 {
@@ -338,7 +342,8 @@ func runValues(run runs.Run) []value {
 	return values
 }
 
-// stepValues are those of a line of steps-<rank>.jsonl, by its names.
+// stepValues returns the values of a line of steps-<rank>.jsonl, with its
+// names.
 func stepValues(s runs.Step) []value {
 	return []value{
 		{"samples", float64(s.Samples)},
@@ -353,12 +358,13 @@ func stepValues(s runs.Step) []value {
 	}
 }
 
-// columnNames are those of a Row, in its order.
+// columnNames returns the names of the columns, in the order of Row.
 func columnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// counts are the row's rank, epoch and step as texts; none where they do not apply.
+// counts formats the row's rank, epoch and step, each as none if it does not
+// apply.
 func (r Row) counts(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {
@@ -369,14 +375,14 @@ func (r Row) counts(none string) (rank, epoch, step string) {
 	return text(r.Rank, 0), text(r.Epoch, 1), text(r.Step, 0)
 }
 
-// Tidy is Rows as a DataFrame with the columns run, series, workers, seed,
-// rank, epoch, step, name and value; rank, epoch and step are NaN where they do
-// not apply. It holds all rows in memory.
+// Tidy returns Rows as a DataFrame with the columns run, series, workers, seed,
+// rank, epoch, step, name and value. rank, epoch and step are NaN if they do
+// not apply. All rows are in memory.
 func Tidy(what string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
 	return Options{}.Tidy(context.Background(), what, paths...)
 }
 
-// Tidy is the function Tidy with options.
+// Tidy is like the function Tidy, with options.
 func (o Options) Tidy(ctx context.Context, what string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
 	var run, ser, rank, epoch, step, name []string
 	var workers, seed []int
@@ -399,15 +405,15 @@ func (o Options) Tidy(ctx context.Context, what string, paths ...string) (datafr
 	return table, problems, table.Err
 }
 
-// Write writes Rows to w as they come, in a format of Formats: as CSV with a
-// header, an empty cell where rank, epoch or step does not apply; as a JSON
-// array of objects with the same names and null there; as Parquet or Arrow with
-// the same columns. Numbers read back exactly.
+// Write writes Rows to w in one of Formats: CSV with a header and an empty cell
+// if rank, epoch or step does not apply; a JSON array of objects with the same
+// names, and null there; or Parquet or Arrow with the same columns. Numbers
+// read back exactly.
 func Write(w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
 	return Options{}.Write(context.Background(), w, format, what, paths...)
 }
 
-// Write is the function Write with options.
+// Write is like the function Write, with options.
 func (o Options) Write(ctx context.Context, w io.Writer, format, what string, paths ...string) ([]runs.Problem, error) {
 	if !slices.Contains(Formats(), format) {
 		return nil, fmt.Errorf("write rows: format %q is not known; use one of %s", format, strings.Join(Formats(), ", "))
@@ -431,10 +437,10 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, what string, pa
 	return problems, errors.Join(err, b.Flush())
 }
 
-// giveRows gives the rows that are written, each time the same.
+// giveRows calls use for the rows that are written, the same ones each time.
 type giveRows func(use func(Row) error) error
 
-// columns gives the rows to a columnar format.
+// columns calls use for the rows of a columnar format.
 func (rows giveRows) columns(use func(columnar.Row) error) error {
 	return rows(func(r Row) error { return use(columnar.Row(r)) })
 }
@@ -470,14 +476,15 @@ func writeJSON(w *bufio.Writer, rows giveRows) error {
 		return err
 	}
 	end := "\n]\n"
-	if before == "[\n" { // no row
+	if before == "[\n" { // there was no row
 		end = "[]\n"
 	}
 	_, err = w.WriteString(end)
 	return err
 }
 
-// json is the row as an object on one line, its keys in the order of the columns.
+// json returns the row as an object on one line, with keys in the order of the
+// columns.
 func (r Row) json() (string, error) {
 	rank, epoch, step := r.counts("null")
 	texts := make([]string, 3)
@@ -489,7 +496,7 @@ func (r Row) json() (string, error) {
 		texts[i] = string(quoted)
 	}
 	v := strconv.FormatFloat(r.Value, 'g', -1, 64)
-	if math.IsInf(r.Value, 0) || math.IsNaN(r.Value) { // JSON has no such number
+	if math.IsInf(r.Value, 0) || math.IsNaN(r.Value) { // JSON has no such numbers
 		v = strconv.Quote(v)
 	}
 	return fmt.Sprintf(`{"run":%s,"series":%s,"workers":%d,"seed":%d,"rank":%s,"epoch":%s,"step":%s,"name":%s,"value":%s}`,

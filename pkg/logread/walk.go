@@ -16,27 +16,27 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// task is a run folder of ours, or a file, that a walk met.
+// task is a run folder or a file found below a path.
 type task struct {
 	path   string
-	named  bool // by the user: it may be a link or a pipe
+	named  bool // the user named it, so it may be a link or a pipe
 	folder bool // a run folder
 	size   int64
-	// abreast is how many goroutines may read it, where it is a file.
+	// goroutines is how many goroutines may read it, if it is a file.
 	abreast int
 	report  record.Report
 }
 
-// list lists what there is to read in and under path, in natural order. Links
-// are not followed (path itself may be one), so that nothing is read twice and
-// no loop is walked; nor is anything opened that is no file or folder.
+// list lists what can be read in and under path, in natural order. Links are
+// not followed, except path itself, so that nothing is read twice and no loop
+// is entered. Nothing is opened that is neither a file nor a folder.
 func list(path string) ([]*task, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // stands for its folder
+		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" { // means its folder
 			return listFolder(nil, filepath.Dir(path))
 		}
 		return []*task{{path: path, named: true, size: info.Size(), report: record.Report{Path: path}}}, nil
@@ -44,16 +44,16 @@ func list(path string) ([]*task, error) {
 	return listFolder(nil, path)
 }
 
-// listFolder adds what is in dir, or dir itself where it is a run of ours.
+// listFolder adds the content of dir, or dir itself if it is a run folder.
 func listFolder(tasks []*task, dir string) ([]*task, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return tasks, err
 	}
-	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // the latter alone: runs.Read says what is wrong
+	ours := func(e fs.DirEntry) bool { return e.Name() == "run.json" || e.Name() == "epochs.csv" } // if only the latter exists, runs.Read reports what is wrong
 	if slices.ContainsFunc(entries, ours) {
 		tasks = append(tasks, &task{path: dir, folder: true, report: record.Report{Path: dir}})
-		for _, e := range entries { // of a profile
+		for _, e := range entries { // traces of a profile
 			if ok, err := filepath.Match("trace-*.json", e.Name()); err != nil || !ok || !e.Type().IsRegular() {
 				continue
 			}
@@ -71,7 +71,7 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 		path := filepath.Join(dir, e.Name())
 		t := &task{path: path, report: record.Report{Path: path}}
 		switch {
-		case e.Name() == runs.OwnersFile: // a lock that was taken before there was a run
+		case e.Name() == runs.OwnersFile: // a lock, taken before the run existed
 			continue
 		case strings.HasPrefix(e.Name(), "."):
 			t.report.Skipped = "it is hidden: its name begins with a dot"
@@ -97,13 +97,14 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	return tasks, nil
 }
 
-// done is what a task gave.
+// done is the result of reading a task.
 type done struct {
 	parts []*record.Part
 	err   error
 }
 
-// readAll reads the tasks side by side and gives what they hold in their order.
+// readAll reads the tasks concurrently and returns their parts in the tasks'
+// order.
 func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*record.Part, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,7 +121,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	for _, t := range tasks {
 		t.abreast = processors / len(tasks)
 	}
-	if len(tasks) == 1 { // nobody to hand it to
+	if len(tasks) == 1 { // no other goroutine is needed
 		parts, err := readTask(ctx, tasks[0])
 		if progress != nil && err == nil {
 			progress(total, total)
@@ -147,7 +148,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	}()
 	var all []*record.Part
 	var first error
-	for i, t := range tasks { // every one is waited for, so that no goroutine outlives the call
+	for i, t := range tasks { // wait for every task, so that no goroutine outlives the call
 		d := <-results[i]
 		if d.err != nil && first == nil {
 			first = d.err
@@ -161,8 +162,8 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	return all, first
 }
 
-// readTask reads a run folder or a file. An error is one of the context; all
-// else is in the report.
+// readTask reads a run folder or a file. It returns only errors of the context;
+// all others are in the report.
 func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -190,10 +191,10 @@ func readTask(ctx context.Context, t *task) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// runFolder is the kind of our own.
+// runFolder is the kind of this project's run folders.
 const runFolder = "run folder"
 
-// readFile reads a file if it is of a known kind.
+// readFile reads a file by the first format that recognizes it.
 func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	open := func() (*os.File, error) { return safeopen.Open(filepath.Dir(t.path), t.path) }
 	if t.named {
@@ -230,7 +231,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 			}
 			if p.Run.Dir == "" {
 				p.Run.Dir = t.path
-				if i > 0 { // a file may hold several runs
+				if i > 0 { // a file may have several runs
 					p.Run.Dir += "#" + strconv.Itoa(i+1)
 				}
 			}
@@ -250,7 +251,7 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 	return nil, nil
 }
 
-// unknownKind is why a file of no known kind is not read.
+// unknownKind returns the reason for not reading a file of no known kind.
 func unknownKind(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"

@@ -1,0 +1,34 @@
+// Package logread reads training logs, both the run folders of this project and
+// the logs of other programs, into [runs.Run].
+//
+// [Read] walks a path. A folder with run.json is one run. Every other file is
+// decompressed if necessary (gzip, zstd), recognized by its first bytes, and read
+// by the first format that recognizes it. Below this package, internal/record holds
+// what all formats share and internal/scan takes text apart; the formats are in
+// internal/textlog (lines that programs print), internal/table (CSV, JSON, YAML),
+// internal/events (TensorBoard) and internal/trace. A log line takes this way: the
+// format's reader puts its values into the epochs and curves of a record.Part
+// (merge.go), parts that belong to one run are merged into it, and identity.go
+// completes what the content did not say.
+//
+// The number of workers, the series and the seed come from the content, otherwise
+// from the path, otherwise from a configuration beside the log. Patterns in
+// [Options] override all of these. If nothing says the number of workers, it is 0
+// and a problem is reported.
+//
+// Nothing is guessed in silence. [Explain] returns a [Report] per file that lists
+// what was read, what was not, and what was assumed. A value that should be usable
+// but is not becomes a [runs.Problem] with file and line.
+//
+// [Tidy] returns everything as one table with one row per measured value, and
+// [Write] writes that table as CSV, JSON, Parquet or Arrow. [Follow] reads a folder
+// of logs while it grows.
+//
+//	found, problems, err := logread.Read("logs/published")
+//	if err != nil {
+//		return err
+//	}
+//	for _, run := range found {
+//		fmt.Println(run.Info.Series, run.Info.Workers, len(run.Epochs))
+//	}
+package logread
