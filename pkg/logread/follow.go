@@ -201,7 +201,7 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 		var parts []*record.Part
 		var reports []*record.Report
 		for _, t := range lists[i] {
-			own, report := f.files[t.path].copied()
+			own, report := f.files[t.path].copyParts()
 			parts, reports = append(parts, own...), append(reports, report)
 		}
 		m := &merger{options: f.options, root: path}
@@ -261,7 +261,7 @@ func (f *followed) refresh(ctx context.Context, t *task, hold bool) (changed boo
 		return false, nil
 	}
 	if err == nil {
-		err = errors.Join(f.take(ctx, t, a, hold), a.Close())
+		err = errors.Join(f.readAppended(ctx, t, a, hold), a.Close())
 	}
 	if err != nil && ctx.Err() == nil {
 		was := f.report.Problems()
@@ -289,18 +289,18 @@ func (f *followed) refreshFolder(t *task) (changed bool) {
 	return changed
 }
 
-// take reads what was appended to a file.
-func (f *followed) take(ctx context.Context, t *task, a *runs.Appended, hold bool) (err error) {
+// readAppended reads what was appended to a file.
+func (f *followed) readAppended(ctx context.Context, t *task, a *runs.Appended, hold bool) (err error) {
 	if a.Anew {
 		f.kind, f.events, f.text, f.parts, f.large = nil, nil, nil, nil, false
 	}
 	switch {
 	case f.large:
-		return f.whole(ctx, t, a)
+		return f.readWhole(ctx, t, a)
 	case f.events != nil || f.kind != nil:
-		return f.more(ctx, t, a, hold)
+		return f.readMore(ctx, t, a, hold)
 	case a.Anew:
-		return f.begin(ctx, t, a, hold)
+		return f.detect(ctx, t, a, hold)
 	}
 	// The file grew, and before that it was of no known kind, or a document.
 	f.again += f.growing.BytesRead()
@@ -309,11 +309,11 @@ func (f *followed) take(ctx context.Context, t *task, a *runs.Appended, hold boo
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.begin(ctx, t, anew, hold), anew.Close())
+	return errors.Join(f.detect(ctx, t, anew, hold), anew.Close())
 }
 
-// begin reads a file whose format is not known yet.
-func (f *followed) begin(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
+// detect reads a file whose format is not known yet.
+func (f *followed) detect(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -323,19 +323,19 @@ func (f *followed) begin(ctx context.Context, t *task, a *runs.Appended, hold bo
 	known := formats()
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.path, head) })
 	switch {
-	case i < 0, plaintext.Encoding(head) != "", never(head) != "", known[max(i, 0)].Document:
-		return f.whole(ctx, t, a)
+	case i < 0, plaintext.Encoding(head) != "", refusal(head) != "", known[max(i, 0)].Document:
+		return f.readWhole(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewReader()
 		f.events.Write(head)
 	default:
 		f.kind, f.text = &known[i], head
 	}
-	return f.more(ctx, t, a, hold)
+	return f.readMore(ctx, t, a, hold)
 }
 
-// whole reads the file from its beginning, as Read does.
-func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
+// readWhole reads the file from its beginning, as Read does.
+func (f *followed) readWhole(ctx context.Context, t *task, a *runs.Appended) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
 	one := &task{path: t.path, named: t.named, size: t.size, report: record.Report{Path: t.path}}
@@ -345,8 +345,8 @@ func (f *followed) whole(ctx context.Context, t *task, a *runs.Appended) error {
 	return err
 }
 
-// more reads what was appended to a file whose format is known.
-func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
+// readMore reads what was appended to a file whose format is known.
+func (f *followed) readMore(ctx context.Context, t *task, a *runs.Appended, hold bool) error {
 	f.report = record.Report{Path: t.path}
 	if f.events != nil {
 		f.report.Kind = events.Kind
@@ -373,7 +373,7 @@ func (f *followed) more(ctx context.Context, t *task, a *runs.Appended, hold boo
 	}
 	if int64(len(more)) > room || !hold {
 		f.large = true
-		return f.whole(ctx, t, a)
+		return f.readWhole(ctx, t, a)
 	}
 	f.text = append(f.text, more...)
 	return f.parse(ctx, t)
@@ -394,16 +394,16 @@ func (f *followed) parse(ctx context.Context, t *task) error {
 		return nil
 	}
 	for _, p := range parts {
-		p.Run.Kind = cmpString(p.Run.Kind, f.kind.Name, p.Run.Kind == "")
-		p.Run.Dir = cmpString(p.Run.Dir, t.path, p.Run.Dir == "")
-		p.Run.File = cmpString(p.Run.File, t.path, p.Run.File == "")
+		p.Run.Kind = choose(p.Run.Kind, f.kind.Name, p.Run.Kind == "")
+		p.Run.Dir = choose(p.Run.Dir, t.path, p.Run.Dir == "")
+		p.Run.File = choose(p.Run.File, t.path, p.Run.File == "")
 	}
 	f.parts, f.report.Runs = parts, len(parts)
 	return err
 }
 
-// copied returns copies of the parts and the report, which a merger may change.
-func (f *followed) copied() ([]*record.Part, *record.Report) {
+// copyParts returns copies of the parts and the report, which a merger may change.
+func (f *followed) copyParts() ([]*record.Part, *record.Report) {
 	report := f.report
 	report.Ignored, report.Unused, report.Assumed = slices.Clone(report.Ignored), slices.Clip(report.Unused), slices.Clip(report.Assumed)
 	var parts []*record.Part

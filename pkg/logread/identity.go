@@ -16,7 +16,7 @@ import (
 // identifier finds the workers, series and seed of a run if the log itself does
 // not say them.
 type identifier struct {
-	before, behind, seed, digit, nodes *regexp.Regexp
+	countBefore, countAfter, seed, digit, nodes *regexp.Regexp
 }
 
 // identifiers returns the shared identifier. Making one takes as long as
@@ -28,17 +28,17 @@ func newIdentifier() *identifier {
 	return &identifier{
 		// 4GPU, 8_workers; n4, np8, gpus-2, world_size_16. The workers of a
 		// data loader (num_workers_8) do not count.
-		before: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])([0-9]+)[-_ ]?` + noun + `(?:[^a-z0-9]|$)`),
-		behind: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:` + noun + `[-_= ]?|world[-_]?size[-_=]?|np?|ws|g)([0-9]+)(?:[^a-z0-9]|$)`),
-		seed:   regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:seed[-_= ]?|rep(?:eat)?[-_=]?|run[-_=]?|r|s)([0-9]+)(?:[^a-z0-9]|$)`),
-		nodes:  regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:([0-9]+)[-_ ]?nodes?|n?nodes?[-_= ]?([0-9]+))(?:[^a-z0-9]|$)`),
-		digit:  regexp.MustCompile(`^[0-9]{1,4}$`),
+		countBefore: regexp.MustCompile(`(?i)(?:^|[^a-z0-9])([0-9]+)[-_ ]?` + noun + `(?:[^a-z0-9]|$)`),
+		countAfter:  regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:` + noun + `[-_= ]?|world[-_]?size[-_=]?|np?|ws|g)([0-9]+)(?:[^a-z0-9]|$)`),
+		seed:        regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:seed[-_= ]?|rep(?:eat)?[-_=]?|run[-_=]?|r|s)([0-9]+)(?:[^a-z0-9]|$)`),
+		nodes:       regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:([0-9]+)[-_ ]?nodes?|n?nodes?[-_= ]?([0-9]+))(?:[^a-z0-9]|$)`),
+		digit:       regexp.MustCompile(`^[0-9]{1,4}$`),
 	}
 }
 
 // run completes the run of p from the pattern, the content, the path, and the
 // configuration, in this order.
-func (d *identifier) run(p *record.Part, byPattern told) {
+func (d *identifier) run(p *record.Part, byPattern nameFields) {
 	info := &p.Run.Info
 	if info.Status == "" {
 		info.Status = runs.StatusDone
@@ -55,7 +55,7 @@ func (d *identifier) run(p *record.Part, byPattern told) {
 		p.Report.Assume("%s: %s", english.Count(byPath.workers, "worker"), byPath.why)
 	}
 	if info.Workers == 0 {
-		d.configured(p)
+		d.fromConfig(p)
 	}
 	if info.Workers == 0 {
 		p.Report.Problem(0, "nothing says how many workers ran: expected it in the path, such as 4GPU/ or log_4.csv; say it with --as 'NAME_{workers}.EXT'")
@@ -97,16 +97,16 @@ func (d *identifier) run(p *record.Part, byPattern told) {
 	}
 }
 
-// pathTold is what a path says about a run.
-type pathTold struct {
+// pathFields is what a path says about a run.
+type pathFields struct {
 	workers, seed int // -1 if the path does not have it
 	why           string
 }
 
-// tells reports whether a name has a worker count or a repeat number.
-func (d *identifier) tells(name string) bool {
-	_, before := pathNumber(d.before, name)
-	_, behind := pathNumber(d.behind, name)
+// namesRun reports whether a name has a worker count or a repeat number.
+func (d *identifier) namesRun(name string) bool {
+	_, before := pathNumber(d.countBefore, name)
+	_, behind := pathNumber(d.countAfter, name)
 	_, seed := pathNumber(d.seed, name)
 	return before || behind || seed
 }
@@ -132,15 +132,15 @@ func elements(path string) []string {
 
 // path searches for the worker count and the repeat number, from the file
 // upwards.
-func (d *identifier) path(path string) pathTold {
-	t := pathTold{workers: -1, seed: -1}
+func (d *identifier) path(path string) pathFields {
+	t := pathFields{workers: -1, seed: -1}
 	names := elements(path)
 	for i, name := range names {
-		n, ok := pathNumber(d.before, name)
-		if !ok || loaders(name) {
-			n, ok = pathNumber(d.behind, name)
+		n, ok := pathNumber(d.countBefore, name)
+		if !ok || countsLoaders(name) {
+			n, ok = pathNumber(d.countAfter, name)
 		}
-		if ok && !loaders(name) && t.workers < 0 && n > 0 {
+		if ok && !countsLoaders(name) && t.workers < 0 && n > 0 {
 			t.workers, t.why = n, fmt.Sprintf("the name %q", name)
 			// A bare number in a folder named for a worker count numbers the runs: base/4GPU/00/out.log.
 			for _, below := range names[:i] {
@@ -161,7 +161,7 @@ func (d *identifier) path(path string) pathTold {
 // singular.
 func (d *identifier) pathNodes(path string) int {
 	for _, name := range elements(path) {
-		if !numbered(name) {
+		if !hasDigit(name) {
 			continue
 		}
 		m := d.nodes.FindStringSubmatch(name)
@@ -175,15 +175,15 @@ func (d *identifier) pathNodes(path string) int {
 	return 0
 }
 
-// loaders reports whether a name's number counts data loaders.
-func loaders(name string) bool {
+// countsLoaders reports whether a name's number counts data loaders.
+func countsLoaders(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "num_workers") || strings.Contains(name, "num-workers") || strings.Contains(name, "loader")
 }
 
 // pathNumber returns the number that re finds in a name.
 func pathNumber(re *regexp.Regexp, text string) (int, bool) {
-	if !numbered(text) {
+	if !hasDigit(text) {
 		return 0, false
 	}
 	m := re.FindStringSubmatch(text)
@@ -194,12 +194,12 @@ func pathNumber(re *regexp.Regexp, text string) (int, bool) {
 	return n, err == nil && n <= record.MaxWorkers
 }
 
-// numbered reports whether text has a digit. Every name that an expression of
+// hasDigit reports whether text has a digit. Every name that an expression of
 // identifier matches has one, and this check is a hundred times as fast.
-func numbered(text string) bool { return strings.ContainsAny(text, "0123456789") }
+func hasDigit(text string) bool { return strings.ContainsAny(text, "0123456789") }
 
-// configured takes the worker count from the configuration.
-func (d *identifier) configured(p *record.Part) {
+// fromConfig takes the worker count from the configuration.
+func (d *identifier) fromConfig(p *record.Part) {
 	c := p.Run.Info.Config
 	if n, ok := record.ConfigNumber(c, "world_size", "n_gpus", "num_gpus", "gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); ok && record.IsCount(n) {
 		p.Run.Info.Workers = int(n)
@@ -218,8 +218,8 @@ func (d *identifier) configured(p *record.Part) {
 	p.Report.Assume("%s: devices %d × nodes %d of the configuration", english.Count(p.Run.Info.Workers, "worker"), int(devices), int(nodes))
 }
 
-// plainNames returns names that do not say what ran.
-func plainNames() []string {
+// meaninglessNames returns names that do not say what ran.
+func meaninglessNames() []string {
 	return []string{
 		"out", "err", "log", "logs", "stdout", "stderr", "output", "metrics", "trainer_state", "train", "training", "validation", "eval", "test",
 		"results", "result", "slurm", "job", "run", "runs", "events", "checkpoint", "version", "lightning_logs", "tensorboard", "tb", "hparams", "benchy", "console", "sacct", "trace", "trainer", "state", "dllogger", "result", "synthetic", "stats",
@@ -231,7 +231,7 @@ func plainNames() []string {
 func (d *identifier) series(path string) string {
 	names := elements(path)
 	for _, name := range names {
-		if text := d.bare(name); text != "" {
+		if text := d.meaningful(name); text != "" {
 			return text
 		}
 	}
@@ -243,7 +243,7 @@ func (d *identifier) series(path string) string {
 func (d *identifier) study(path, series string) string {
 	names := elements(path)[1:]
 	for _, name := range names {
-		if d.bare(name) != "" && name != series {
+		if d.meaningful(name) != "" && name != series {
 			return name
 		}
 	}
@@ -253,17 +253,17 @@ func (d *identifier) study(path, series string) string {
 	return names[0]
 }
 
-// bare returns a name without the numbers of workers, repeats and jobs, or ""
+// meaningful returns a name without the numbers of workers, repeats and jobs, or ""
 // if nothing meaningful is left.
-func (d *identifier) bare(name string) string {
+func (d *identifier) meaningful(name string) string {
 	if strings.HasPrefix(name, "events.out.tfevents") {
 		return ""
 	}
-	for _, re := range []*regexp.Regexp{d.before, d.behind, d.seed} {
-		if !numbered(name) {
+	for _, re := range []*regexp.Regexp{d.countBefore, d.countAfter, d.seed} {
+		if !hasDigit(name) {
 			break
 		}
-		if m := re.FindStringIndex(name); m != nil && !loaders(name) {
+		if m := re.FindStringIndex(name); m != nil && !countsLoaders(name) {
 			name = name[:m[0]] + "_" + name[m[1]:]
 		}
 	}
@@ -275,7 +275,7 @@ func (d *identifier) bare(name string) string {
 		}
 		words = append(words, w)
 		known := false
-		for _, p := range plainNames() {
+		for _, p := range meaninglessNames() {
 			known = known || strings.EqualFold(w, p)
 		}
 		plain = plain && known

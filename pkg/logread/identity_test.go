@@ -14,17 +14,17 @@ import (
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		pattern, path string
-		want          told
+		want          nameFields
 		ok            bool
 	}{
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", told{"PyTorch Horovod", 12, -1, -1, ""}, true},
-		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", told{"PyTorch Horovod", 12, -1, -1, ""}, true},
-		{"log_{workers}.csv", "a/log_hvd_12.csv", told{}, false},
-		{"log_{workers}.csv", "a/other_log_12.csv", told{}, false}, // whole names
-		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", told{"SC21 base", 4, -1, -1, ""}, true},
-		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", told{"x", -1, 3, -1, ""}, true},
-		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", told{"", 2, -1, 1, "job_2_rank*.txt"}, true},
-		{"log_{workers}.csv", "log_99999999999999999999.csv", told{}, false},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv", nameFields{"PyTorch Horovod", 12, -1, -1, ""}, true},
+		{"log_hvd_{workers}.csv=PyTorch Horovod", "a/log_hvd_12.csv.gz", nameFields{"PyTorch Horovod", 12, -1, -1, ""}, true},
+		{"log_{workers}.csv", "a/log_hvd_12.csv", nameFields{}, false},
+		{"log_{workers}.csv", "a/other_log_12.csv", nameFields{}, false}, // whole names
+		{"{series}/{workers}GPU/*/out.log=SC21 {series}", "x/base/4GPU/00/out.log", nameFields{"SC21 base", 4, -1, -1, ""}, true},
+		{"{series}/**/seed{seed}.log", "x/base/a/b/seed3.log", nameFields{"x", -1, 3, -1, ""}, true},
+		{"job_{workers}_rank{rank}.txt", "job_2_rank1.txt", nameFields{"", 2, -1, 1, "job_2_rank*.txt"}, true},
+		{"log_{workers}.csv", "log_99999999999999999999.csv", nameFields{}, false},
 	} {
 		p, err := ParsePattern(c.pattern)
 		check(t, err)
@@ -78,7 +78,7 @@ func TestPatternsCountMost(t *testing.T) {
 // people name their folders.
 func TestIdentityFromPaths(t *testing.T) {
 	d := newIdentifier()
-	for path, want := range map[string]pathTold{
+	for path, want := range map[string]pathFields{
 		"/exp/base/4GPU/00/out.log":       {workers: 4, seed: 0},
 		"/exp/unet-n2-s7/train.log":       {workers: 2, seed: 7},
 		"/exp/horovod_8gpus_seed3.out":    {workers: 8, seed: 3},
@@ -174,7 +174,7 @@ func TestEveryDigitTells(t *testing.T) {
 			t.Errorf("%dGPU tells %d workers", n, told.workers)
 		}
 	}
-	if !numbered("a0") || numbered("out") {
+	if !hasDigit("a0") || hasDigit("out") {
 		t.Error("a0 has a digit, and out has none")
 	}
 }

@@ -10,7 +10,7 @@ import (
 // addMissing adds to run what only other has.
 func addMissing(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) == 0 {
-		run.Epochs, run.File, run.Kind = other.Epochs, cmpString(run.File, other.File, len(other.Epochs) > 0), cmpString(run.Kind, other.Kind, len(other.Epochs) > 0)
+		run.Epochs, run.File, run.Kind = other.Epochs, choose(run.File, other.File, len(other.Epochs) > 0), choose(run.Kind, other.Kind, len(other.Epochs) > 0)
 	} else {
 		fillEpochs(run.Epochs, other.Epochs)
 	}
@@ -31,8 +31,8 @@ func addMissing(run *runs.Run, other runs.Run) {
 	addMissingInfo(&run.Info, other.Info)
 }
 
-// cmpString returns b if second is true, otherwise a.
-func cmpString(a, b string, second bool) string {
+// choose returns b if second is true, otherwise a.
+func choose(a, b string, second bool) string {
 	if second {
 		return b
 	}
@@ -105,7 +105,7 @@ func addMissingInfo(info *runs.Info, other runs.Info) {
 	}
 	// A log that simply ends does not show that its job failed.
 	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
-		info.Status = cmpString(info.Status, other.Status, other.Status != "")
+		info.Status = choose(info.Status, other.Status, other.Status != "")
 	}
 	if info.Started.IsZero() {
 		info.Started = other.Started

@@ -36,30 +36,30 @@ func splitNames() []string { return []string{"train", "validation", "valid", "va
 //   - The accounting of a job belongs to the run whose file name has the job's
 //     number; without such a run it is a run of its own.
 type merger struct {
-	options Options
-	names   *identifier
-	root    string                    // the path that is read; folders above it are ignored
-	folders map[string][]*record.Part // principal runs by their folder
-	ours    map[string]*record.Part   // run folders
-	matched map[*record.Part]told     // what a pattern says about the file
+	options    Options
+	names      *identifier
+	root       string                      // the path that is read; folders above it are ignored
+	folders    map[string][]*record.Part   // principal runs by their folder
+	runFolders map[string]*record.Part     // run folders
+	matched    map[*record.Part]nameFields // what a pattern says about the file
 }
 
 // nameOf returns what a pattern says about the file. Numbers that it does not
 // give are -1.
-func (m *merger) nameOf(p *record.Part) told {
+func (m *merger) nameOf(p *record.Part) nameFields {
 	if t, ok := m.matched[p]; ok {
 		return t
 	}
-	return told{workers: -1, seed: -1, rank: -1}
+	return nameFields{workers: -1, seed: -1, rank: -1}
 }
 
 // merge returns the runs in the order of their first parts.
 func (m *merger) merge(parts []*record.Part) []runs.Run {
 	m.names = identifiers()
-	m.ours, m.matched = map[string]*record.Part{}, map[*record.Part]told{}
+	m.runFolders, m.matched = map[string]*record.Part{}, map[*record.Part]nameFields{}
 	for _, p := range parts {
 		if p.Role == record.RunFolder {
-			m.ours[filepath.Clean(p.Report.Path)] = p
+			m.runFolders[filepath.Clean(p.Report.Path)] = p
 		}
 		if p.Role != record.RunFolder {
 			m.apply(p)
@@ -217,7 +217,7 @@ func (m *merger) joinCompanions(companions, mains []*record.Part) []*record.Part
 			}
 			folder = filepath.Dir(folder)
 		}
-		if to := m.ours[folder]; to != nil {
+		if to := m.runFolders[folder]; to != nil {
 			p.Report.Assume("belongs to the run in %s", folder)
 			to.Run.Spans = append(to.Run.Spans, p.Run.Spans...)
 			continue
@@ -258,7 +258,7 @@ func (m *merger) runOf(folder string, mains []*record.Part) (to *record.Part, wh
 			return here[0], "the only run of " + folder
 		case len(here) > 1:
 			return nil, fmt.Sprintf("%s holds %d runs, and nothing says to which this belongs; it is a run by itself", folder, len(here))
-		case folder == filepath.Clean(m.root), m.names.tells(filepath.Base(folder)):
+		case folder == filepath.Clean(m.root), m.names.namesRun(filepath.Base(folder)):
 			return nil, "" // the folder is named for a run of its own
 		}
 		folder = filepath.Dir(folder)

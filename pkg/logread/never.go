@@ -2,9 +2,9 @@ package logread
 
 import "bytes"
 
-// never returns the reason why a file with this beginning must not be read, or
+// refusal returns the reason why a file with this beginning must not be read, or
 // "". Reading a pickle runs the program inside it.
-func never(head []byte) string {
+func refusal(head []byte) string {
 	const pickle = "it is a pickle, and reading one would run what stands in it; write the values as CSV or JSON with the program that made it"
 	switch {
 	case len(head) >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5:

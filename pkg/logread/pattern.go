@@ -95,8 +95,8 @@ func ParsePattern(text string) (Pattern, error) {
 // String returns the pattern as written.
 func (p Pattern) String() string { return p.text }
 
-// told is what a name says. A number that is missing is -1.
-type told struct {
+// nameFields is what a name says. A number that is missing is -1.
+type nameFields struct {
 	series              string
 	workers, seed, rank int
 	rest                string // the path without the rank
@@ -104,16 +104,16 @@ type told struct {
 
 // match applies the pattern to a path. The name of a compressed file matches
 // with and without the ending of its compression.
-func (p Pattern) match(path string) (told, bool) {
+func (p Pattern) match(path string) (nameFields, bool) {
 	path = filepath.ToSlash(path)
 	m := p.re.FindStringSubmatchIndex(path)
 	if m == nil {
 		if bare := record.UncompressedName(path); bare != path {
 			return p.match(bare)
 		}
-		return told{}, false
+		return nameFields{}, false
 	}
-	t := told{series: p.series, workers: -1, seed: -1, rank: -1, rest: path}
+	t := nameFields{series: p.series, workers: -1, seed: -1, rank: -1, rest: path}
 	for i, name := range p.re.SubexpNames() {
 		if i == 0 || name == "" {
 			continue
@@ -137,7 +137,7 @@ func (p Pattern) match(path string) (told, bool) {
 			t.rest = path[:m[2*i]] + "*" + path[m[2*i+1]:]
 		}
 		if err != nil { // too many digits for an int
-			return told{}, false
+			return nameFields{}, false
 		}
 	}
 	return t, true

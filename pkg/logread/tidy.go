@@ -79,7 +79,7 @@ func (o Options) Rows(ctx context.Context, what string, paths []string, use func
 	if err != nil {
 		return problems, err
 	}
-	err = giveAll(ctx, read, what, use, &problems)
+	err = sendAll(ctx, read, what, use, &problems)
 	return problems, err
 }
 
@@ -110,7 +110,7 @@ func (o Options) named(ctx context.Context, what string, paths []string) (read [
 		for _, run := range logs.Runs {
 			if !seen[run.Dir] {
 				seen[run.Dir] = true
-				read = append(read, namedRun{run, shown(path, place, run.Dir)})
+				read = append(read, namedRun{run, displayName(path, place, run.Dir)})
 			}
 		}
 		for _, p := range logs.Problems {
@@ -127,9 +127,9 @@ func addProblem(to *[]runs.Problem, p runs.Problem) {
 	}
 }
 
-// giveAll calls use for the rows of all runs, and adds the problems found
+// sendAll calls use for the rows of all runs, and adds the problems found
 // meanwhile.
-func giveAll(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
+func sendAll(ctx context.Context, read []namedRun, what string, use func(Row) error, problems *[]runs.Problem) error {
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -141,9 +141,9 @@ func giveAll(ctx context.Context, read []namedRun, what string, use func(Row) er
 	return nil
 }
 
-// shown returns the name of the run at dir: the path as given, followed by the
+// displayName returns the name of the run at dir: the path as given, followed by the
 // way from there to the run.
-func shown(path, place, dir string) string {
+func displayName(path, place, dir string) string {
 	rest, err := filepath.Rel(place, dir)
 	if nth, ok := strings.CutPrefix(dir, place+"#"); ok { // the n-th run of a file that was named itself
 		return filepath.ToSlash(path) + "#" + nth
@@ -162,16 +162,16 @@ type value struct {
 
 // rowsOf calls use for the rows of one run.
 func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]runs.Problem) error {
-	g := giver{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
+	g := rowSender{Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}, use, problems}
 	for _, part := range []struct {
 		what string
-		give func(giver, runs.Run) error
+		give func(rowSender, runs.Run) error
 	}{
-		{Epochs, giver.epochs},
-		{Steps, giver.steps},
-		{Curves, giver.curves},
-		{Trials, giver.trials},
-		{Spans, giver.spans},
+		{Epochs, rowSender.epochs},
+		{Steps, rowSender.steps},
+		{Curves, rowSender.curves},
+		{Trials, rowSender.trials},
+		{Spans, rowSender.spans},
 	} {
 		if what == part.what || what == All {
 			if err := part.give(g, run); err != nil {
@@ -182,18 +182,18 @@ func rowsOf(run runs.Run, name, what string, use func(Row) error, problems *[]ru
 	return nil
 }
 
-// giver calls use for the values of a run. row has what they share.
-type giver struct {
+// rowSender calls use for the values of a run. row has what they share.
+type rowSender struct {
 	row      Row
 	use      func(Row) error
 	problems *[]runs.Problem
 }
 
-// measured calls use for the values that are not NaN.
-func (g giver) measured(values []value) error {
+// sendMeasured calls use for the values that are not NaN.
+func (g rowSender) sendMeasured(values []value) error {
 	for _, x := range values {
 		if !math.IsNaN(x.v) {
-			if err := g.give(x.name, x.v); err != nil {
+			if err := g.send(x.name, x.v); err != nil {
 				return err
 			}
 		}
@@ -201,24 +201,24 @@ func (g giver) measured(values []value) error {
 	return nil
 }
 
-// give calls use for one value.
-func (g giver) give(name string, v float64) error {
+// send calls use for one value.
+func (g rowSender) send(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)
 }
 
-func (g giver) epochs(run runs.Run) error {
+func (g rowSender) epochs(run runs.Run) error {
 	for _, e := range run.Epochs {
 		g.row.Epoch = e.Epoch
-		if err := g.measured(epochValues(e)); err != nil {
+		if err := g.sendMeasured(epochValues(e)); err != nil {
 			return err
 		}
 	}
 	g.row.Epoch = 0
-	return g.measured(runValues(run))
+	return g.sendMeasured(runValues(run))
 }
 
-func (g giver) steps(run runs.Run) error {
+func (g rowSender) steps(run runs.Run) error {
 	if run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
 	}
@@ -236,7 +236,7 @@ func (g giver) steps(run runs.Run) error {
 		}
 		for _, s := range steps {
 			g.row.Epoch, g.row.Step = s.Epoch, s.Step
-			if err := g.measured(stepValues(s)); err != nil {
+			if err := g.sendMeasured(stepValues(s)); err != nil {
 				return err
 			}
 		}
@@ -244,14 +244,14 @@ func (g giver) steps(run runs.Run) error {
 	return nil
 }
 
-func (g giver) curves(run runs.Run) error {
+func (g rowSender) curves(run runs.Run) error {
 	for _, c := range run.Curves {
 		g.row.Rank = c.Rank
 		for i, step := range c.Steps {
 			if g.row.Step = int(step); g.row.Step < 0 {
 				g.row.Step = -1
 			}
-			if err := g.give(c.Name, c.Values[i]); err != nil {
+			if err := g.send(c.Name, c.Values[i]); err != nil {
 				return err
 			}
 		}
@@ -259,15 +259,15 @@ func (g giver) curves(run runs.Run) error {
 	return nil
 }
 
-func (g giver) trials(run runs.Run) error {
+func (g rowSender) trials(run runs.Run) error {
 	for _, t := range run.Trials {
 		g.row.Step = -1
-		if err := g.measured([]value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
+		if err := g.sendMeasured([]value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
 			return err
 		}
 		for i, rate := range t.Rates {
 			g.row.Step = i + 1
-			if err := g.give(t.Name+"_trial_samples_per_second", rate); err != nil {
+			if err := g.send(t.Name+"_trial_samples_per_second", rate); err != nil {
 				return err
 			}
 		}
@@ -277,13 +277,13 @@ func (g giver) trials(run runs.Run) error {
 
 // spans numbers the spans of a run, so that the two rows of a span can be
 // matched.
-func (g giver) spans(run runs.Run) error {
+func (g rowSender) spans(run runs.Run) error {
 	for i, s := range run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
-		if err := g.give(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
+		if err := g.send(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
 			return err
 		}
-		if err := g.give(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
+		if err := g.send(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
 			return err
 		}
 	}
@@ -423,7 +423,7 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, what string, pa
 		return problems, err
 	}
 	b := bufio.NewWriterSize(w, 1<<16)
-	var rows giveRows = func(use func(Row) error) error { return giveAll(ctx, read, what, use, &problems) }
+	var rows rowSource = func(use func(Row) error) error { return sendAll(ctx, read, what, use, &problems) }
 	switch format {
 	case FormatCSV:
 		err = writeCSV(b, rows)
@@ -437,15 +437,15 @@ func (o Options) Write(ctx context.Context, w io.Writer, format, what string, pa
 	return problems, errors.Join(err, b.Flush())
 }
 
-// giveRows calls use for the rows that are written, the same ones each time.
-type giveRows func(use func(Row) error) error
+// rowSource calls use for the rows that are written, the same ones each time.
+type rowSource func(use func(Row) error) error
 
 // columns calls use for the rows of a columnar format.
-func (rows giveRows) columns(use func(columnar.Row) error) error {
+func (rows rowSource) columns(use func(columnar.Row) error) error {
 	return rows(func(r Row) error { return use(columnar.Row(r)) })
 }
 
-func writeCSV(w *bufio.Writer, rows giveRows) error {
+func writeCSV(w *bufio.Writer, rows rowSource) error {
 	cw := csv.NewWriter(w)
 	if err := cw.Write(columnNames()); err != nil {
 		return err
@@ -461,7 +461,7 @@ func writeCSV(w *bufio.Writer, rows giveRows) error {
 	return errors.Join(err, cw.Error())
 }
 
-func writeJSON(w *bufio.Writer, rows giveRows) error {
+func writeJSON(w *bufio.Writer, rows rowSource) error {
 	before := "[\n"
 	err := rows(func(r Row) error {
 		text, err := r.json()

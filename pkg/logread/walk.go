@@ -23,8 +23,8 @@ type task struct {
 	folder bool // a run folder
 	size   int64
 	// goroutines is how many goroutines may read it, if it is a file.
-	abreast int
-	report  record.Report
+	goroutines int
+	report     record.Report
 }
 
 // list lists what can be read in and under path, in natural order. Links are
@@ -97,8 +97,8 @@ func listFolder(tasks []*task, dir string) ([]*task, error) {
 	return tasks, nil
 }
 
-// done is the result of reading a task.
-type done struct {
+// taskResult is the result of reading a task.
+type taskResult struct {
 	parts []*record.Part
 	err   error
 }
@@ -108,9 +108,9 @@ type done struct {
 func readAll(ctx context.Context, tasks []*task, progress func(read, total int64)) ([]*record.Part, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make([]chan done, len(tasks))
+	results := make([]chan taskResult, len(tasks))
 	for i := range results {
-		results[i] = make(chan done, 1)
+		results[i] = make(chan taskResult, 1)
 	}
 	next := make(chan int)
 	var total, read int64
@@ -119,7 +119,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 	}
 	processors := runtime.GOMAXPROCS(0)
 	for _, t := range tasks {
-		t.abreast = processors / len(tasks)
+		t.goroutines = processors / len(tasks)
 	}
 	if len(tasks) == 1 { // no other goroutine is needed
 		parts, err := readTask(ctx, tasks[0])
@@ -132,7 +132,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 		go func() {
 			for i := range next {
 				parts, err := readTask(ctx, tasks[i])
-				results[i] <- done{parts, err}
+				results[i] <- taskResult{parts, err}
 			}
 		}()
 	}
@@ -142,7 +142,7 @@ func readAll(ctx context.Context, tasks []*task, progress func(read, total int64
 			select {
 			case next <- i:
 			case <-ctx.Done():
-				results[i] <- done{err: ctx.Err()}
+				results[i] <- taskResult{err: ctx.Err()}
 			}
 		}
 	}()
@@ -210,8 +210,8 @@ func readFile(ctx context.Context, t *task) (parts []*record.Part, err error) {
 		return nil, err
 	}
 	defer closeIt()
-	in.Goroutines = t.abreast
-	if why := never(head); why != "" {
+	in.Goroutines = t.goroutines
+	if why := refusal(head); why != "" {
 		t.report.Skipped = why
 		return nil, nil
 	}

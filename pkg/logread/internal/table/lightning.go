@@ -89,10 +89,10 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 		}
 		in.Report.Lines++
 		if l.Ended && r.usual(line, false) > 0 {
-			r.took(1)
+			r.countRows(1)
 			r.usualRows()
 		} else {
-			r.take(line)
+			r.readLine(line)
 		}
 	}
 	if l.Err != nil {
@@ -101,8 +101,8 @@ func readLightning(ctx context.Context, in *record.Input) ([]*record.Part, error
 	return r.finish(), nil
 }
 
-// take reads a line of any form.
-func (r *lightningReader) take(line []byte) {
+// readLine reads a line of any form.
+func (r *lightningReader) readLine(line []byte) {
 	in, l := r.in, r.l
 	switch {
 	case l.TooLong:
@@ -131,12 +131,12 @@ type lightningReader struct {
 	// The last row with a single value, apart from epoch and step: the text
 	// before and after the value, and its column, or 0 if there was no such
 	// row.
-	before, after beginning
+	before, after prefix
 	column        int
-	cell          beginning // the cell of the epoch in the previous row, with its comma
-	usualEpoch    int       // the number in cell
-	to            *float64  // destination of the column's values for toEpoch; nil if not yet known
-	toEpoch       int
+	cell          prefix   // the cell of the epoch in the previous row, with its comma
+	usualEpoch    int      // the number in cell
+	target        *float64 // destination of the column's values for toEpoch; nil if not yet known
+	targetEpoch   int
 }
 
 // header reads the names of the columns.
@@ -178,11 +178,11 @@ func (r *lightningReader) usualRows() {
 		l.Start += n
 	}
 	r.in.Report.Lines += int64(rows)
-	r.took(rows)
+	r.countRows(rows)
 }
 
-// took counts rows with one value.
-func (r *lightningReader) took(rows int) {
+// countRows counts rows with one value.
+func (r *lightningReader) countRows(rows int) {
 	r.in.Report.Records += int64(rows)
 	r.in.Report.LinesUsed += int64(rows)
 	r.rows += rows
@@ -197,7 +197,7 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 		return 0
 	}
 	epoch, at := r.usualEpoch, len(r.cell.text)
-	if at == 0 || !r.cell.of(text) { // usually the same as in the previous row
+	if at == 0 || !r.cell.matches(text) { // usually the same as in the previous row
 		v, n := scan.ShortCount(text)
 		if n == 0 || n == len(text) || text[n] != ',' {
 			return 0
@@ -210,7 +210,7 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	if at += n; n == 0 {
 		return 0
 	}
-	if !r.before.of(text[at:]) {
+	if !r.before.matches(text[at:]) {
 		return 0
 	}
 	at += len(r.before.text)
@@ -218,7 +218,7 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	if at += n; n == 0 {
 		return 0
 	}
-	if !r.after.of(text[at:]) {
+	if !r.after.matches(text[at:]) {
 		return 0
 	}
 	at += len(r.after.text)
@@ -232,22 +232,22 @@ func (r *lightningReader) usual(text []byte, others bool) int {
 	c := &r.columns[r.column]
 	c.curve.Add(int64(step), v, 0)
 	if c.epoch != nil {
-		if r.to == nil || r.toEpoch != epoch {
-			r.to, r.toEpoch = c.epoch(r.epochOf(epoch)), epoch
+		if r.target == nil || r.targetEpoch != epoch {
+			r.target, r.targetEpoch = c.epoch(r.epochOf(epoch)), epoch
 		}
-		*r.to = v
+		*r.target = v
 	}
 	return at
 }
 
-// beginning is a text with which others may begin.
-type beginning struct {
+// prefix is a text with which others may begin.
+type prefix struct {
 	text       []byte
 	word, mask uint64 // the same text, if it fits into a word
 }
 
 // set sets the text.
-func (p *beginning) set(text []byte) {
+func (p *prefix) set(text []byte) {
 	p.text = append(p.text[:0], text...)
 	p.word, p.mask = 0, 0
 	if len(text) <= 8 {
@@ -258,8 +258,8 @@ func (p *beginning) set(text []byte) {
 	}
 }
 
-// of reports whether b begins with the text.
-func (p *beginning) of(b []byte) bool {
+// matches reports whether b begins with the text.
+func (p *prefix) matches(b []byte) bool {
 	if w := b[:cap(b)]; len(w) >= 8 && len(p.text) <= 8 {
 		return (binary.LittleEndian.Uint64(w)^p.word)&p.mask == 0 && len(b) >= len(p.text)
 	}
@@ -282,7 +282,7 @@ func (r *lightningReader) learn(text []byte, column int) {
 	}
 	r.before.set(text[second:from])
 	r.after.set(text[from+n:])
-	r.column, r.to = column, nil
+	r.column, r.target = column, nil
 }
 
 // value adds the value of a cell.
@@ -369,7 +369,7 @@ func (r *lightningReader) epochOf(n int) *runs.Epoch {
 	if e := r.epochs.Find(n + 1); e != nil {
 		return e
 	}
-	r.to = nil // adding may move the other epochs
+	r.target = nil // adding may move the other epochs
 	return r.epochs.Add(n+1, r.l)
 }
 

@@ -33,7 +33,7 @@ func lightningText(text []byte, usual bool, n int) string {
 				break
 			}
 			in.Report.Lines++
-			one.take(line)
+			one.readLine(line)
 		}
 		parts = one.finish()
 	}

@@ -160,16 +160,16 @@ func laterRows(in *record.Input, epochs []runs.Epoch) []runs.Epoch {
 
 // studyReader reads a file of the study row by row.
 type studyReader struct {
-	l       *scan.Lines
-	in      *record.Input
-	columns []string  // nil before the header
-	fields  [6]int    // columns of the values that set uses
-	row     []float64 // of the last good row, by column
-	next    []float64 // buffer for the row that is read
-	run     int       // first column of the totals, which are the same on each row
-	told    []byte    // text of the totals in the last good row
-	rate    []byte    // text of the totals and the learning rate before them; nil if not yet known
-	done    bool
+	l             *scan.Lines
+	in            *record.Input
+	columns       []string  // nil before the header
+	fields        [6]int    // columns of the values that set uses
+	row           []float64 // of the last good row, by column
+	next          []float64 // buffer for the row that is read
+	firstTotal    int       // first column of the totals, which are the same on each row
+	totals        []byte    // text of the totals in the last good row
+	rateAndTotals []byte    // text of the totals and the learning rate before them; nil if not yet known
+	done          bool
 
 	epochs   []runs.Epoch
 	unsorted bool  // an epoch comes after a later one, or again
@@ -244,7 +244,7 @@ func (s *studyReader) join(room []runs.Epoch, readers []*studyReader) {
 	if room == nil {
 		room = make([]runs.Epoch, total)
 	}
-	s.columns, s.fields, s.run = readers[0].columns, readers[0].fields, readers[0].run
+	s.columns, s.fields, s.firstTotal = readers[0].columns, readers[0].fields, readers[0].firstTotal
 	n := 0
 	for _, r := range readers {
 		s.unsorted = s.unsorted || r.unsorted || n > 0 && len(r.epochs) > 0 && r.epochs[0].Epoch <= room[n-1].Epoch
@@ -349,28 +349,28 @@ func (s *studyReader) header(text string) {
 // as nearly all rows have. It returns false for any other row, which parse
 // reads.
 func (s *studyReader) usual(text []byte) bool {
-	if s.run < 1 || s.row == nil || !s.l.Ended {
+	if s.firstTotal < 1 || s.row == nil || !s.l.Ended {
 		return false
 	}
 	next := append(s.next[:0], s.row...)
 	rest := text
-	for i := range next[:s.run] {
-		if i == s.run-1 {
-			if i > 0 && s.rate != nil && string(rest) == string(s.rate) { // usually the same, too
-				rest = s.told
+	for i := range next[:s.firstTotal] {
+		if i == s.firstTotal-1 {
+			if i > 0 && s.rateAndTotals != nil && string(rest) == string(s.rateAndTotals) { // usually the same, too
+				rest = s.totals
 				break
 			}
-			s.rate = append(s.rate[:0], rest...)
+			s.rateAndTotals = append(s.rateAndTotals[:0], rest...)
 		}
 		v, n := scan.Decimal(rest)
 		if n == 0 || n >= len(rest) || rest[n] != ',' {
-			s.rate = nil
+			s.rateAndTotals = nil
 			return false
 		}
 		next[i], rest = v, rest[n+1:]
 	}
-	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.told) {
-		s.rate = nil
+	if index := next[0]; !(index >= 0 && index <= 1<<30) || index != float64(int(index)) || !bytes.Equal(rest, s.totals) {
+		s.rateAndTotals = nil
 		return false
 	}
 	s.row, s.next = next, s.row
@@ -389,8 +389,8 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 	s.next = s.next[:0]
 	rest, told := text, []byte(nil)
 	for i := range s.columns {
-		if i == s.run {
-			if told = rest; s.row != nil && bytes.Equal(told, s.told) {
+		if i == s.firstTotal {
+			if told = rest; s.row != nil && bytes.Equal(told, s.totals) {
 				s.next = append(s.next, s.row[i:]...)
 				break
 			}
@@ -422,7 +422,7 @@ func (s *studyReader) parse(text []byte, ended bool) error {
 		}
 	}
 	s.row, s.next = s.next, s.row
-	s.told, s.rate = append(s.told[:0], told...), nil
+	s.totals, s.rateAndTotals = append(s.totals[:0], told...), nil
 	return nil
 }
 
@@ -441,7 +441,7 @@ func (s *studyReader) set(e *runs.Epoch) {
 
 // setFields finds the columns of an epoch's values and of the totals.
 func (s *studyReader) setFields() {
-	s.run = slices.Index(s.columns, "training_time")
+	s.firstTotal = slices.Index(s.columns, "training_time")
 	for i, name := range [...]string{"time_per_epoch", "loss", "val_loss", "lr", "accuracy", "val_accuracy"} {
 		s.fields[i] = slices.Index(s.columns, name)
 	}

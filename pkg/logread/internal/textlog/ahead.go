@@ -67,7 +67,7 @@ type aheadPiece struct {
 // usualTrack returns the track to which usual lines add epochs, or nil if such
 // lines mean something else here.
 func (t *textLog) usualTrack() *record.Track {
-	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.timed {
+	if t.rank >= 0 || t.inBlock != noBlock || t.cur.closed || !t.cur.hasTimes {
 		return nil
 	}
 	tr := t.cur.tracks.find(trackID{-1, 0})
@@ -95,7 +95,7 @@ func (t *textLog) epochLines(ctx context.Context) {
 	t.takeEpochs(f)
 	t.usualBytes += int64(n)
 	if t.ahead == nil && t.usualBytes >= min(usualFrom, t.pieceBytes()) && t.usualBytes > (l.BytesRead-int64(l.End-l.Start))*3/4 {
-		t.goAhead(ctx)
+		t.startAhead(ctx)
 	}
 }
 
@@ -111,8 +111,8 @@ func (t *textLog) takeEpochs(f *epochLines) {
 	tr.Epochs = f.epochs
 }
 
-// goAhead begins to read the rest of the file in pieces, if that is worth it.
-func (t *textLog) goAhead(ctx context.Context) {
+// startAhead begins to read the rest of the file in pieces, if that is worth it.
+func (t *textLog) startAhead(ctx context.Context) {
 	in, tr := t.in, t.usualTrack()
 	a := &ahead{ctx: ctx, at: in.ReaderAt, heading: string(t.heading), ready: make(chan struct{})}
 	t.ahead = a // so that it is tried only once
@@ -123,12 +123,12 @@ func (t *textLog) goAhead(ctx context.Context) {
 		a.wg.Go(func() {
 			buf := make([]byte, min(aheadChunk, in.Size))
 			<-a.ready
-			for a.one(buf) {
+			for a.readPiece(buf) {
 			}
 		})
 	}
 	defer close(a.ready)
-	pieces, places := t.cut(tr.Epochs)
+	pieces, places := t.divide(tr.Epochs)
 	if len(pieces) == 0 {
 		return
 	}
@@ -138,7 +138,7 @@ func (t *textLog) goAhead(ctx context.Context) {
 		p := &pieces[i]
 		p.read, p.done = p.from, make(chan struct{})
 		p.lines = t.fast
-		p.lines.anew(&days[i], a.room[p.place:p.place:a.end(i)])
+		p.lines.reset(&days[i], a.room[p.place:p.place:a.end(i)])
 		p.lines.line = p.above
 	}
 	tr.Epochs = a.room[:copy(a.room, tr.Epochs):pieces[0].place]
@@ -153,10 +153,10 @@ func (t *textLog) pieceBytes() int64 {
 	return leastAhead
 }
 
-// cut divides the unread part of the file into pieces, and returns how many
+// divide divides the unread part of the file into pieces, and returns how many
 // epochs there may be in all. It returns no pieces if that part is too short or
 // does not look like the epochs that were read.
-func (t *textLog) cut(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
+func (t *textLog) divide(epochs []runs.Epoch) (pieces []aheadPiece, places int) {
 	in, taken := t.in, t.l.BytesRead-int64(t.l.End-t.l.Start)
 	last := epochs[len(epochs)-1]
 	lines := last.Line - epochs[len(epochs)-2].Line // per epoch
@@ -199,8 +199,8 @@ func (a *ahead) end(i int) int {
 	return len(a.room)
 }
 
-// anew prepares s for another part of the log.
-func (s *epochLines) anew(day *calendar, epochs []runs.Epoch) {
+// reset prepares s for another part of the log.
+func (s *epochLines) reset(day *calendar, epochs []runs.Epoch) {
 	s.day, s.stamp, s.ended, s.epochs = day, [3]uint64{}, noStamp, epochs
 }
 
@@ -214,16 +214,16 @@ func (s *epochLines) findTime(b []byte) (begins, number int) {
 			return 0, 0
 		}
 		begins += i + 1
-		one.anew(&day, epochs[:0])
+		one.reset(&day, epochs[:0])
 		if one.read(b[begins:], 1); len(one.epochs) > 0 {
 			return begins, epochs[0].Epoch
 		}
 	}
 }
 
-// one reads a piece that no goroutine has begun. It returns false if there is
+// readPiece reads a piece that no goroutine has begun. It returns false if there is
 // none.
-func (a *ahead) one(buf []byte) bool {
+func (a *ahead) readPiece(buf []byte) bool {
 	i := int(a.next.Add(1)) - 1
 	if i >= len(a.pieces) {
 		return false
@@ -242,9 +242,9 @@ func (a *ahead) one(buf []byte) bool {
 	return true
 }
 
-// goOn continues with the pieces once the reading from the beginning has
+// nextPiece continues with the pieces once the reading from the beginning has
 // reached the first of them. It returns false after the last piece.
-func (t *textLog) goOn() bool {
+func (t *textLog) nextPiece() bool {
 	a, l := t.ahead, t.l
 	if a == nil || l.Err != nil {
 		return false
@@ -256,7 +256,7 @@ func (t *textLog) goOn() bool {
 			case <-p.done:
 				reading = false
 			default:
-				if !a.one(l.Buf) { // the buffer is empty
+				if !a.readPiece(l.Buf) { // the buffer is empty
 					<-p.done
 				}
 			}
@@ -283,7 +283,7 @@ func (t *textLog) goOn() bool {
 func (t *textLog) join(p *aheadPiece) bool {
 	a, f, tr := t.ahead, &p.lines, t.usualTrack()
 	if tr == nil || string(t.heading) != a.heading || len(f.epochs) == 0 || p.read > p.to ||
-		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > mostBack {
+		f.epochs[0].Epoch <= tr.Epochs[len(tr.Epochs)-1].Epoch || t.cur.ended-f.started > clockTolerance {
 		a.stopped.Store(true)
 		return false
 	}

@@ -20,7 +20,7 @@ type dllState struct {
 	epoch, iteration, offset int64
 	elapsed                  float64 // seconds at the end of the last epoch
 	started                  bool
-	said                     bool // the report says where the seconds come from
+	reported                 bool // the report says where the seconds come from
 }
 
 // dllLine is the document of a line.
@@ -260,7 +260,7 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 		case "val_accuracy", "val_top1", "eval_accuracy", "validation_accuracy":
 			e.ValAccuracy = fraction(v)
 		case "epoch_time", "train_epoch_time", "train_time", "time_per_epoch":
-			e.Seconds = t.took(v)
+			e.Seconds = t.validSeconds(v)
 		case "throughput", "train_throughput", "train_ips", "train_compute_ips", "samples_per_second", "average_train_throughput":
 			e.SamplesPerSecond = v
 		case "lr", "learning_rate", "train_lr":
@@ -270,9 +270,9 @@ func (t *textLog) dllEpoch(run *textRun, n int64, line dllLine) bool {
 	})
 	s := &run.dll
 	if s.elapsed > 0 && e.Seconds != e.Seconds && line.elapsed > s.elapsed {
-		if !s.said {
+		if !s.reported {
 			t.in.Report.Assume("seconds of an epoch: from the line of the epoch before to its own (elapsedtime), validation included; the first has none")
-			s.said = true
+			s.reported = true
 		}
 		e.Seconds = line.elapsed - s.elapsed
 	}

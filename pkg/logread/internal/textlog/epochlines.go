@@ -42,8 +42,8 @@ type opening struct {
 	length     int
 }
 
-// is reports whether h begins with the text.
-func (o *opening) is(h *[maxOpening]byte) bool {
+// matches reports whether h begins with the text.
+func (o *opening) matches(h *[maxOpening]byte) bool {
 	word := func(i int) uint64 { return (binary.LittleEndian.Uint64(h[8*i:]) ^ o.text[i]) & o.mask[i] }
 	return word(0)|word(1)|word(2)|word(3)|word(4)|word(5)|word(6) == 0
 }
@@ -113,7 +113,7 @@ func (s *epochLines) oneLine(p *[epochLine]byte) int {
 	for range usualForms {
 		form := s.next & (usualForms - 1)
 		s.next = form + 1
-		if o := &s.openings[form]; o.is(h) {
+		if o := &s.openings[form]; o.matches(h) {
 			k := stampBytes + o.length
 			if n := s.numbers(form, p[k:]); n > 0 {
 				return k + n
@@ -146,7 +146,7 @@ func (s *epochLines) newStamp(p *[epochLine]byte, w0, w1, w2 uint64) bool {
 	hour, minute := 10*of(hourMinute, 0)+of(hourMinute, 1), 10*of(hourMinute, 3)+of(hourMinute, 4)
 	thousandths := 1000*(10*of(second, 1)+of(second, 2)) + 100*of(second, 4) + 10*of(second, 5) + of(second, 6)
 	now := s.day.midnight + int64((60*hour+minute)*60_000+thousandths)
-	if s.ended-now > mostBack {
+	if s.ended-now > clockTolerance {
 		return false
 	}
 	if s.ended == noStamp {

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// slowText reads a text line by line, each by its grammar.
+// slowText reads a text line by line, each by the function of its format.
 func slowText(text []byte) string {
 	in := &record.Input{Path: "a.log", Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{Path: "a.log"}}
 	log := newTextLog(in)
@@ -27,7 +27,7 @@ func slowText(text []byte) string {
 		if !ok {
 			break
 		}
-		log.take(line)
+		log.readLine(line)
 	}
 	in.Report.Lines = int64(log.l.Number)
 	return recordtest.Text(log.finish(), in.Report, log.counts)

@@ -50,8 +50,8 @@ type kerasRank struct {
 	unfinished, steps int
 }
 
-// of returns the state of the rank with a label.
-func (k *kerasState) of(label int) *kerasRank {
+// rank returns the state of the rank with a label.
+func (k *kerasState) rank(label int) *kerasRank {
 	if k.cur != nil && k.label == label {
 		return k.cur
 	}
@@ -93,25 +93,25 @@ func (t *textLog) kerasEpoch(m []byte) verdict {
 	if !c.Complete() || n < 1 || total < n {
 		return unknown
 	}
-	if r := t.cur.keras.of(t.rank); !r.opened {
+	if r := t.cur.keras.rank(t.rank); !r.opened {
 		t.kerasFirst(r)
 	}
-	if r := t.cur.keras.of(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.behind) > 0) && len(r.open) == 0 {
+	if r := t.cur.keras.rank(t.rank); n == 1 && (r.last > 1 || r.last == 1 && len(t.cur.keras.behind) > 0) && len(r.open) == 0 {
 		t.begin()
 	}
 	k := &t.form(formKeras).keras
-	k.leave(t.in.Report, kerasBetween)
-	r := k.of(t.rank)
+	k.ignoreEvaluations(t.in.Report, kerasBetween)
+	r := k.rank(t.rank)
 	if len(r.open)-r.first >= maxOpen {
 		t.in.Problem(t.l.Number, "more than %d epochs are open; this one is left out", maxOpen)
 		return unused
 	}
-	r.opens(n)
+	r.openEpoch(n)
 	return used
 }
 
-// opens opens an epoch.
-func (r *kerasRank) opens(n int) {
+// openEpoch opens an epoch.
+func (r *kerasRank) openEpoch(n int) {
 	if len(r.open) == cap(r.open) && r.first > len(r.open)/2 { // reuse the room of finished epochs
 		r.open = r.open[:copy(r.open, r.open[r.first:])]
 		r.first = 0
@@ -143,10 +143,10 @@ func (t *textLog) kerasLine(b []byte) (int, verdict) {
 	if k += n; n == 0 || total < epoch || b[k] != '\n' {
 		return 0, unknown
 	}
-	if r := t.cur.keras.of(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.behind) > 0 {
+	if r := t.cur.keras.rank(t.rank); t.cur.closed || len(r.open)-r.first >= maxOpen || !r.opened || len(t.cur.keras.behind) > 0 {
 		return 0, unknown
 	}
-	t.form(formKeras).keras.of(t.rank).opens(epoch)
+	t.form(formKeras).keras.rank(t.rank).openEpoch(epoch)
 	return k + 1, used
 }
 
@@ -178,7 +178,7 @@ func (t *textLog) kerasSummary(m []byte) verdict {
 		return unknown
 	}
 	if c.SkipBlanks(); scan.HasPrefix(c.Rest, "\x1b") {
-		c.Rest = scan.SkipBlanks(withoutColours(c.Rest))
+		c.Rest = scan.SkipBlanks(withoutColors(c.Rest))
 	}
 	bar := scan.HasPrefix(c.Rest, "━")
 	switch {
@@ -266,7 +266,7 @@ func (t *textLog) kerasShaped(s *scan.Shape) verdict {
 // kerasValues returns the epoch to which a line of values belongs, or nil if
 // there are too many.
 func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
-	r := t.form(formKeras).keras.of(t.rank)
+	r := t.form(formKeras).keras.rank(t.rank)
 	n := r.next()
 	nth := r.count.add(n)
 	if nth >= maxOpen {
@@ -275,7 +275,7 @@ func (t *textLog) kerasValues(seconds float64) *runs.Epoch {
 	}
 	e := t.epoch(n, nth)
 	if e.Seconds, e.Line = seconds, t.l.Number; !(seconds > 0) {
-		e.Seconds = t.kerasTook(seconds)
+		e.Seconds = t.kerasEpochSeconds(seconds)
 	}
 	return e
 }
@@ -320,7 +320,7 @@ func (t *textLog) kerasTail(line []byte, c scan.Cursor, steps int, bar bool) ver
 	var shape *scan.Shape
 	if bar { // such lines are long, and few of them end an epoch
 		if seconds == 0 {
-			r := t.cur.keras.of(t.rank)
+			r := t.cur.keras.rank(t.rank)
 			r.unfinished, r.steps = r.unfinished+1, steps
 		}
 	} else {

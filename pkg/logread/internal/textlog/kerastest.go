@@ -85,10 +85,10 @@ func (t *textLog) kerasFirst(r *kerasRank) {
 // reports whether it is a bar of Keras 3.
 func (t *textLog) kerasBelow(e runs.Epoch, steps int, bar bool) verdict {
 	run := t.form(formKeras)
-	r := run.keras.of(t.rank)
+	r := run.keras.rank(t.rank)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	var was *runs.Epoch
-	if tr := run.tracks.find(trackID{t.rank, r.again.of(r.last)}); tr != nil {
+	if tr := run.tracks.find(trackID{t.rank, r.again.count(r.last)}); tr != nil {
 		was = tr.Find(r.last)
 	}
 	switch {
@@ -96,7 +96,7 @@ func (t *textLog) kerasBelow(e runs.Epoch, steps int, bar bool) verdict {
 		r.again.add(r.last)
 		t.kerasReplace(r, was, e)
 		return used
-	case validated && (was == nil || r.count.of(r.last) == 1): // the line "Epoch N/M" is torn
+	case validated && (was == nil || r.count.count(r.last) == 1): // the line "Epoch N/M" is torn
 		to := t.kerasValues(e.Seconds)
 		if to == nil {
 			return unused
@@ -131,21 +131,21 @@ func (t *textLog) kerasReplace(r *kerasRank, was *runs.Epoch, e runs.Epoch) {
 	t.in.Report.LinesUsed--
 	t.in.Report.Ignore(was.Line, kerasAgain)
 	e.Epoch = was.Epoch
-	e.Seconds = t.kerasTook(e.Seconds)
+	e.Seconds = t.kerasEpochSeconds(e.Seconds)
 	*was = e
 }
 
-// kerasTook returns an epoch's time, or NaN if Keras has rounded it to 0 s.
-func (t *textLog) kerasTook(seconds float64) float64 {
+// kerasEpochSeconds returns an epoch's time, or NaN if Keras has rounded it to 0 s.
+func (t *textLog) kerasEpochSeconds(seconds float64) float64 {
 	if seconds == 0 {
 		t.cur.keras.zeros++
 		return math.NaN()
 	}
-	return t.took(seconds)
+	return t.validSeconds(seconds)
 }
 
-// leave ignores the evaluations so far.
-func (k *kerasState) leave(report *record.Report, reason string) {
+// ignoreEvaluations ignores the evaluations so far.
+func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	for _, x := range k.behind {
 		report.Ignore(x.line, reason)
 	}
@@ -163,10 +163,10 @@ func (r *textRun) finishKeras(report *record.Report) {
 	case len(all) == 0:
 		return
 	case len(r.tracks.all) == 0:
-		k.leave(report, kerasAlone)
+		k.ignoreEvaluations(report, kerasAlone)
 		return
 	case len(all) > 1 && !k.oneEach():
-		k.leave(report, kerasSeveral)
+		k.ignoreEvaluations(report, kerasSeveral)
 		return
 	}
 	test := r.test()
@@ -198,7 +198,7 @@ func (k *kerasState) oneEach() bool {
 		}
 	}
 	for label, r := range k.ranks {
-		if r.last > 0 && of[label] != r.count.of(r.last) || r.last == 0 && of[label] > 0 {
+		if r.last > 0 && of[label] != r.count.count(r.last) || r.last == 0 && of[label] > 0 {
 			return false
 		}
 	}

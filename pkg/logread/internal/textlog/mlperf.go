@@ -120,7 +120,7 @@ func (t *textLog) mlperf(m []byte) verdict {
 	case "epoch_stop", "block_stop":
 		if start, ok := s.epochs[epoch]; ok && hasEpoch {
 			e := t.mlperfEpoch(epoch)
-			e.Seconds, e.Line = t.took((v.time-start)/1000), t.l.Number
+			e.Seconds, e.Line = t.validSeconds((v.time-start)/1000), t.l.Number
 			delete(s.epochs, epoch)
 		}
 	case "eval_accuracy", "eval_error", "eval_loss":
@@ -325,7 +325,7 @@ func (t *textLog) mlperfSetting(v mlperfLine) verdict {
 	t.set(key, x)
 	switch {
 	case key == "seed" && x >= 0 && x < 1<<53:
-		info.Seed, t.cur.seeded = int64(x), true
+		info.Seed, t.cur.seedKnown = int64(x), true
 	case !record.IsCount(x):
 	case key == "global_batch_size":
 		info.GlobalBatch = int(x)

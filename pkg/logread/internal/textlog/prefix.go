@@ -84,9 +84,9 @@ func (t *textLog) labelled(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// nodeRanks is the distance between the numbers of two nodes' ranks, if labels
+// ranksPerNode is the distance between the numbers of two nodes' ranks, if labels
 // count within a node and the number of ranks per node is unknown.
-const nodeRanks = 1 << 10
+const ranksPerNode = 1 << 10
 
 // inner removes what follows a label: the label of a rank within its node, and
 // torchtitan's name. torchrun's [defaultN] counts the ranks of a node, its
@@ -97,13 +97,13 @@ func (t *textLog) inner(m []byte) []byte {
 		t.rank = -1
 		m = t.label(m)
 		switch {
-		case t.rank < 0, local && (t.rank >= nodeRanks || node > record.MaxWorkers/nodeRanks-1):
+		case t.rank < 0, local && (t.rank >= ranksPerNode || node > record.MaxWorkers/ranksPerNode-1):
 			t.rank = node
 		case local && node > 0:
-			t.rank += nodeRanks * node
-			if !t.nodes {
-				t.nodes = true
-				t.in.Report.Assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N on", nodeRanks)
+			t.rank += ranksPerNode * node
+			if !t.nodesReported {
+				t.nodesReported = true
+				t.in.Report.Assume("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N on", ranksPerNode)
 			}
 		}
 	}
@@ -166,9 +166,9 @@ func (t *textLog) nameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
-// mostBack is by how many milliseconds a stamp may precede the one above it:
+// clockTolerance is by how many milliseconds a stamp may precede the one above it:
 // lines written at the same time need not be in order.
-const mostBack = 1000
+const clockTolerance = 1000
 
 // clock updates the run's start and end from the time stamp of a used line. A
 // stamp that precedes an earlier one of the same rank shows that the clock was
@@ -179,14 +179,14 @@ func (t *textLog) clock() {
 		return
 	}
 	run := t.cur
-	if !run.timed {
-		run.timed, run.started, run.ended = true, now, now
-		if !t.zoned {
-			t.zoned = true
+	if !run.hasTimes {
+		run.hasTimes, run.started, run.ended = true, now, now
+		if !t.zoneReported {
+			t.zoneReported = true
 			t.in.Report.Assume("time stamps are of UTC, for the log does not say its zone")
 		}
 	}
-	if run.ended-now > mostBack && t.rank < 0 {
+	if run.ended-now > clockTolerance && t.rank < 0 {
 		back := time.UnixMilli(run.ended).Sub(time.UnixMilli(now))
 		t.in.Problem(t.l.Number, "the clock goes back by %s here; the epochs' seconds are the log's own and stay as they are", back)
 	}
@@ -224,7 +224,7 @@ func (t *textLog) milliseconds() (int64, bool) {
 // newDay converts a day whose year has so many digits.
 func (t *textLog) newDay(day []byte, year int) {
 	text := string(day)
-	if missing := 4 - year; missing > 0 && t.cur.timed {
+	if missing := 4 - year; missing > 0 && t.cur.hasTimes {
 		text = time.UnixMilli(t.cur.ended).UTC().Format("2006")[:missing] + text
 	}
 	t.day.set(day, text)

@@ -75,13 +75,13 @@ func (t *textLog) rateLine(b []byte) (int, verdict) {
 // rateOf adds an epoch of the current line's rank.
 func (t *textLog) rateOf(samples int, seconds, rate float64) {
 	run := t.form(formRates)
-	run.sums = true
+	run.sumRates = true
 	n := 1
 	if last := t.last(); last != nil {
 		n = last.Epoch + 1
 	}
 	e := t.epoch(n, 0)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.took(seconds), rate, samples
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, samples
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
 		t.in.Problem(t.l.Number, "%d samples in %g s are not %g samples/s; both are kept as the log has them", samples, seconds, rate)
 	}

@@ -14,27 +14,27 @@ import (
 
 // textRun is a run that a text log describes.
 type textRun struct {
-	line   int
-	run    runs.Run
-	tracks tracks
-	forms  [formCount]int        // number of used lines, by format
-	lines  int                   // number of used lines
-	ranks  map[int]bool          // labels of used lines
-	seen   [fewRanks / 64]uint64 // bit set of the small labels
-	trials map[string]*runs.Trial
-	curves map[string]*runCurve
-	last   *runCurve // to which the last point was added
-	closed bool      // what follows belongs to another run
-	sums   bool      // rates are per rank
-	keras  kerasState
-	mlperf mlperfState
-	dll    dllState
-	rates  horovodState
-	timed  bool // lines have time stamps:
+	line     int
+	run      runs.Run
+	tracks   tracks
+	forms    [formCount]int        // number of used lines, by format
+	lines    int                   // number of used lines
+	ranks    map[int]bool          // labels of used lines
+	seen     [fewRanks / 64]uint64 // bit set of the small labels
+	trials   map[string]*runs.Trial
+	curves   map[string]*runCurve
+	last     *runCurve // to which the last point was added
+	closed   bool      // what follows belongs to another run
+	sumRates bool      // rates are per rank
+	keras    kerasState
+	mlperf   mlperfState
+	dll      dllState
+	rates    horovodState
+	hasTimes bool // lines have time stamps:
 	// the first and the last, in milliseconds since 1970
 	started, ended int64
 	done           int  // highest rank that has reported its end, plus one
-	seeded         bool // the seed is in the lines
+	seedKnown      bool // the seed is in the lines
 }
 
 // newRun returns a run that begins with a line.
@@ -53,13 +53,13 @@ func (t *textLog) form(name form) *textRun {
 	t.cur.forms[name]++
 	t.cur.lines++
 	if t.rank >= 0 {
-		t.cur.met(t.rank)
+		t.cur.addRank(t.rank)
 	}
 	return t.cur
 }
 
-// met notes the label of a used line.
-func (r *textRun) met(rank int) {
+// addRank notes the label of a used line.
+func (r *textRun) addRank(rank int) {
 	if rank < fewRanks {
 		word, bit := &r.seen[rank/64], uint64(1)<<(rank%64)
 		if *word&bit != 0 {
@@ -141,9 +141,9 @@ func (t *textLog) last() *runs.Epoch {
 	return &tr.Epochs[len(tr.Epochs)-1]
 }
 
-// took returns an epoch's time, or NaN if it is not positive, since the clock
+// validSeconds returns an epoch's time, or NaN if it is not positive, since the clock
 // was set during the epoch.
-func (t *textLog) took(seconds float64) float64 {
+func (t *textLog) validSeconds(seconds float64) float64 {
 	if seconds > 0 || seconds != seconds {
 		return seconds
 	}
@@ -222,7 +222,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 			f.finish(r, report)
 		}
 	}
-	if r.timed {
+	if r.hasTimes {
 		r.run.Info.Started, r.run.Info.Ended = time.UnixMilli(r.started).UTC(), time.UnixMilli(r.ended).UTC()
 	}
 	by := make([][]runs.Epoch, len(r.tracks.all))
@@ -235,7 +235,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 			slices.SortStableFunc(r.run.Epochs, record.CompareEpochs)
 		}
 	case len(by) > 1:
-		r.run.Epochs = record.JoinEpochs(by, r.sums)
+		r.run.Epochs = record.JoinEpochs(by, r.sumRates)
 		report.Assume("the lines of %d ranks are one run: the slowest rank's time, the mean of losses and accuracies", len(by))
 	}
 	if len(r.run.Epochs) > 0 && r.run.Epochs[0].Epoch == 0 {
@@ -257,7 +257,7 @@ func (r *textRun) part(report *record.Report) *record.Part {
 	}
 	r.run.Kind = r.kind()
 	r.workers(report)
-	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seeded}
+	return &record.Part{Run: r.run, Role: record.Principal, Line: r.line, SeedKnown: r.seedKnown}
 }
 
 // kind returns the name of the format with the most lines, apart from commands.

@@ -98,7 +98,7 @@ func (t *textLog) sc21Epoch(m []byte) verdict {
 	t.form(formSC21)
 	e := t.epoch(n, 0)
 	*e = record.UnmeasuredEpoch(n, t.l.Number)
-	e.Seconds, e.SamplesPerSecond, e.Samples = t.took(seconds), rate, wholeSamples(seconds, rate)
+	e.Seconds, e.SamplesPerSecond, e.Samples = t.validSeconds(seconds), rate, wholeSamples(seconds, rate)
 	t.usual = formSC21
 	return used
 }
@@ -129,7 +129,7 @@ func (t *textLog) sc21Loss(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Avg train loss=L\", got %.80q", m)
 		return unused
 	}
-	return t.ofLast(func(e *runs.Epoch) *float64 {
+	return t.setLast(func(e *runs.Epoch) *float64 {
 		if train {
 			return &e.TrainLoss
 		}
@@ -145,11 +145,11 @@ func (t *textLog) sc21Validation(m []byte) verdict {
 		t.in.Problem(t.l.Number, "expected \"Total validation time: S sec\", got %.80q", m)
 		return unused
 	}
-	return t.ofLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
+	return t.setLast(func(e *runs.Epoch) *float64 { return &e.ValSeconds }, v)
 }
 
-// ofLast sets a value of the last epoch.
-func (t *textLog) ofLast(field func(*runs.Epoch) *float64, v float64) verdict {
+// setLast sets a value of the last epoch.
+func (t *textLog) setLast(field func(*runs.Epoch) *float64, v float64) verdict {
 	e := t.last()
 	if e == nil {
 		t.in.Problem(t.l.Number, "a value of an epoch whose time does not stand above it")

@@ -74,7 +74,7 @@ func readShapeLog(text string, learn bool) *textLog {
 		if !ok {
 			return log
 		}
-		log.take(line)
+		log.readLine(line)
 	}
 }
 

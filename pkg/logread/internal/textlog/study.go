@@ -67,7 +67,7 @@ func (t *textLog) studyLoss(m []byte) verdict {
 		return unused
 	}
 	t.form(formStudy)
-	e.TrainLoss, e.Seconds, e.Line = loss, t.took(seconds), t.l.Number
+	e.TrainLoss, e.Seconds, e.Line = loss, t.validSeconds(seconds), t.l.Number
 	return used
 }
 

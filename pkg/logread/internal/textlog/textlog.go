@@ -53,15 +53,15 @@ type textLog struct {
 	stamp []byte // its time stamp, or empty
 	// config are settings outside a run. They belong to the next run, or to the
 	// last if there is none.
-	config  map[string]any
-	counts  [2]int64 // of unknown and of idle lines
-	firsts  [2]int
-	inBlock block
-	failing failure
-	day     calendar // of the last time stamp
-	heading []byte   // the last "- name - LEVEL - "
-	zoned   bool     // the report names the assumed time zone
-	nodes   bool     // the report says how the ranks of several nodes are numbered
+	config        map[string]any
+	counts        [2]int64 // of unknown and of idle lines
+	firsts        [2]int
+	inBlock       block
+	failing       failure
+	day           calendar // of the last time stamp
+	heading       []byte   // the last "- name - LEVEL - "
+	zoneReported  bool     // the report names the assumed time zone
+	nodesReported bool     // the report says how the ranks of several nodes are numbered
 	// usual is the format of the current line if lines that differ from it only
 	// in their numbers may follow, otherwise formCommand. fast reads such lines
 	// of epochs, and ahead those in later pieces of the file.
@@ -117,7 +117,7 @@ func (t *textLog) read(ctx context.Context) error {
 	defer func() { t.ahead.wait() }()
 	for {
 		line, ok := t.l.Next()
-		if !ok && t.goOn() {
+		if !ok && t.nextPiece() {
 			continue
 		} else if !ok {
 			break
@@ -125,7 +125,7 @@ func (t *textLog) read(ctx context.Context) error {
 		if t.l.Number&0xffff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.take(line)
+		t.readLine(line)
 		switch t.usual {
 		case formSC21:
 			t.epochLines(ctx)
@@ -147,7 +147,7 @@ func (t *textLog) read(ctx context.Context) error {
 // usualLines reads the following lines in the buffer as long as the function
 // line can. line reads the line that b begins with and returns its length with
 // the line end, or 0 if the line has another form. TestUsualLines compares the
-// result with that of take.
+// result with that of readLine.
 func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
 	if t.inBlock != noBlock {
 		return
@@ -175,8 +175,8 @@ func (t *textLog) usualLines(line func(b []byte) (n int, used verdict)) {
 // checks for the end of the text.
 const usualLine = 160
 
-// take reads a line of any form.
-func (t *textLog) take(line []byte) {
+// readLine reads a line of any form.
+func (t *textLog) readLine(line []byte) {
 	if t.l.TooLong {
 		t.in.Problem(t.l.Number, "line is longer than %d bytes", scan.MaxLine)
 		return

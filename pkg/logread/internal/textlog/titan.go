@@ -18,7 +18,7 @@ import (
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
 func (t *textLog) titan(m []byte) verdict {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
-		m = withoutColours(m)
+		m = withoutColors(m)
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
 	step := c.Expect("step:").SkipBlanks().Count()
@@ -69,7 +69,7 @@ func (t *textLog) colored(m []byte) verdict {
 	if bytes.Contains(m, []byte("step:")) {
 		return t.titan(m)
 	}
-	if plain := scan.SkipBlanks(withoutColours(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
+	if plain := scan.SkipBlanks(withoutColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
 		return t.kerasSummary(plain)
 	}
 	return unknown
@@ -85,8 +85,8 @@ func withoutCommas(to, word []byte) []byte {
 	return to
 }
 
-// withoutColours removes a terminal's escape sequences: ESC [ … letter.
-func withoutColours(m []byte) []byte {
+// withoutColors removes a terminal's escape sequences: ESC [ … letter.
+func withoutColors(m []byte) []byte {
 	var out []byte
 	for i := 0; i < len(m); i++ {
 		if m[i] != 0x1b {

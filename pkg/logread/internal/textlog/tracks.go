@@ -74,8 +74,8 @@ func (t *tally) add(n int) int {
 	return t.sparse[n] - 1
 }
 
-// of returns how often n has occurred.
-func (t *tally) of(n int) int {
+// count returns how often n has occurred.
+func (t *tally) count(n int) int {
 	if n >= 0 && n < len(t.dense) {
 		return int(t.dense[n])
 	}
