@@ -5,6 +5,7 @@ import "lockstep/pkg/runs"
 // Role says how a part becomes a run or adds to one.
 type Role int
 
+// What a part is to the runs.
 const (
 	RunFolder  Role = iota // a run folder of this project; only spans are added to it
 	Principal              // a run of its own

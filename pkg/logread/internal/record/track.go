@@ -14,6 +14,7 @@ type Track struct {
 	Index  map[int]int // position of each epoch number; nil while the epochs are in order
 }
 
+// NewTrack returns a track without epochs.
 func NewTrack() *Track { return &Track{Blank: UnmeasuredEpoch(0, 0)} }
 
 // Find returns the epoch with number n, or nil. The pointer is valid until the

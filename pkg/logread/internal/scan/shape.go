@@ -20,6 +20,7 @@ const (
 // slotKind is the kind of text that a slot holds.
 type slotKind uint8
 
+// Kinds of slots.
 const (
 	SlotNumber slotKind = iota // a number that Decimal parses
 	slotCount                  // digits, below 2^31
