@@ -113,7 +113,7 @@ func saidOf(sentences []string) string {
 // names where they are many.
 func notFitted(failed map[string]error) string {
 	if len(failed) > 3 {
-		return " Not fitted (lockstep scaling --fit says why): " + few(slices.Sorted(maps.Keys(failed))) + "."
+		return " Not fitted (lockstep scaling --show fit says why): " + few(slices.Sorted(maps.Keys(failed))) + "."
 	}
 	return " Not fitted: " + strings.ReplaceAll(joined(failed).Error(), "\n", "; ") + "."
 }

@@ -113,7 +113,7 @@ func TestManyRunsPage(t *testing.T) {
 	page := r.Page()
 	for _, want := range []string{
 		"<summary>2000 runs</summary>", "and 1000 more, which lockstep read lists", "Each file: 2000", "and 1000 more, which lockstep read --explain lists",
-		"and 150 more rows, which lockstep scaling --explain lists", // 2,000 runs at 10 worker counts, of 50 rows
+		"and 150 more rows, which lockstep scaling --show explain lists", // 2,000 runs at 10 worker counts, of 50 rows
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not hold %q", want)
@@ -142,9 +142,9 @@ func TestManySeriesPage(t *testing.T) {
 	check(t, err)
 	page := r.Page()
 	for _, want := range []string{
-		"and 80 more series, which lockstep scaling lists", "and 80 more series, which lockstep scaling --fit lists",
-		"and 800 more rows, which lockstep scaling lists", "and 800 more rows, which lockstep scaling --quality lists",
-		"and 80 more like these, which lockstep scaling lists.", "and 80 more like these, which lockstep scaling --fit lists.",
+		"and 80 more series, which lockstep scaling lists", "and 80 more series, which lockstep scaling --show fit lists",
+		"and 800 more rows, which lockstep scaling lists", "and 800 more rows, which lockstep scaling --show quality lists",
+		"and 80 more like these, which lockstep scaling lists.", "and 80 more like these, which lockstep scaling --show fit lists.",
 		"median of 100 series", "lowest to highest",
 	} {
 		if !strings.Contains(page, want) {

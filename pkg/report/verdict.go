@@ -183,7 +183,7 @@ func (b *builder) fits() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "Law", Text: f.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+f.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --fit")
+	r.html = firstSeries(parts, "lockstep scaling --show fit")
 	return r, len(parts) > 0
 }
 
@@ -258,7 +258,7 @@ func (b *builder) bottleneck() (result, bool) {
 	if err != nil || len(x.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --bottleneck"))}
+	r := result{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --show bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, verdict{About: "Bottleneck", Text: row.Sentence})
 	}
@@ -293,7 +293,7 @@ func (b *builder) overhead() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "Communication", Text: p[0] + ": " + o.Sentence})
 		parts = append(parts, "<h3>"+escape(p[0])+"</h3>\n"+o.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --overhead")
+	r.html = firstSeries(parts, "lockstep scaling --show overhead")
 	return r, len(parts) > 0
 }
 
@@ -310,7 +310,7 @@ func (b *builder) collective() (result, bool) {
 		r.verdicts = append(r.verdicts, verdict{About: "All-reduce", Text: c.Sentence})
 		parts = append(parts, "<h3>"+escape(name)+"</h3>\n"+c.HTML())
 	}
-	r.html = firstSeries(parts, "lockstep scaling --collective")
+	r.html = firstSeries(parts, "lockstep scaling --show collective")
 	return r, len(parts) > 0
 }
 
@@ -320,7 +320,7 @@ func (b *builder) timeUse() (result, bool) {
 	if len(t.Rows) == 0 {
 		return result{}, false
 	}
-	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(mostPoints) + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --time-use"))}
+	r := result{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(mostPoints) + note(more(len(t.Rows), mostPoints, "rows", "lockstep scaling --show time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
@@ -344,7 +344,7 @@ func (b *builder) stragglers() (result, bool) {
 	}
 	return result{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --stragglers")),
+		html:     x.FirstHTML(mostPoints) + note(more(len(x.Rows), mostPoints, "rows", "lockstep scaling --show stragglers")),
 		verdicts: []verdict{{About: "Stragglers", Text: x.Sentence}},
 	}, true
 }
@@ -361,7 +361,7 @@ func (b *builder) quality() (result, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.FirstHTML(mostPoints) + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --quality"))
+	r.html = q.FirstHTML(mostPoints) + note(more(len(q.Rows), mostPoints, "rows", "lockstep scaling --show quality"))
 	return r, true
 }
 
@@ -378,7 +378,7 @@ func (b *builder) cost() (result, bool) {
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	left := note(more(len(c.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --cost %g", b.options.Price)))
+	left := note(more(len(c.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
 	return result{id: "cost", title: title, html: c.FirstHTML(mostPoints) + left, verdicts: []verdict{{About: "Cost", Text: c.Sentence}}}, true
 }
 
@@ -392,7 +392,7 @@ func (b *builder) budget() (result, bool) {
 	if err != nil {
 		return result{id: "budget", title: title, html: "<p>" + escape(err.Error()) + "</p>", verdicts: []verdict{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
-	left := note(more(len(x.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --budget %g", b.options.Budget)))
+	left := note(more(len(x.Rows), mostPoints, "rows", fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)))
 	r := result{id: "budget", title: title, html: x.FirstHTML(mostPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // by its law, behind what was measured

@@ -76,7 +76,7 @@ type Comparisons struct {
 	rule     Rule
 }
 
-// Compare says whether series a is faster than series b at a number of
+// Compare reports whether series a is faster than series b at a number of
 // workers: the ratio of their speeds, its interval by the study's rule, and
 // Welch's test of the logarithms (Welch 1947). The verdict needs both: an
 // interval without 1, and a p below 1 − confidence.
@@ -116,7 +116,7 @@ func comparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 	return out
 }
 
-// observations are what the study is compared by.
+// observations returns the runs by series and workers, for a comparison.
 func (s *Study) observations() verdict.Study {
 	out := verdict.Study{Place: s.place(), By: s.estimator()}
 	for i, p := range s.Points {
@@ -155,7 +155,7 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 
 var errMissingStudy = errors.New("compare: a study is missing; read each with scaling.Read")
 
-// place is how a sentence tells a study from another: the folder it was read
+// place returns what a sentence calls the study: the name of the folder it was read
 // from, or its name.
 func (s *Study) place() string {
 	if len(s.paths) == 1 {

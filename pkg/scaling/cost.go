@@ -49,7 +49,7 @@ type Cost struct {
 	unlike   []string // series whose rows are not the same work
 }
 
-// unlikeWork says of series that more workers do more.
+// unlikeWork returns a note on each series whose workers do more work the more they are.
 func unlikeWork(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -100,7 +100,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// costBasis is the time that all points tell, and of which point it is.
+// costBasis returns the time that all points tell, and of which point it is.
 func (s *Study) costBasis() (string, func(int) Estimate) {
 	epochs := map[int]bool{}
 	all := func(span func(Point) Estimate) bool {
@@ -136,7 +136,7 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	return "", nil
 }
 
-// Front are the rows that no other beats in both time and cost, the fastest
+// Front returns the rows that no other beats in both time and cost, the fastest
 // first.
 func (c *Cost) Front() []CostRow {
 	var front []CostRow
@@ -267,7 +267,7 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	return rows
 }
 
-// predicted is the fastest number of workers within the budget by the series'
+// predicted returns the fastest number of workers within the budget by the series'
 // best law, if it is faster than what was measured.
 func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
 	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.PerWorkerFixed { // a law of nodes says nothing of workers

@@ -70,7 +70,7 @@ func (s *Study) Metrics() []string {
 	return append(names, logged...)
 }
 
-// Curve is a metric of every run that counts over an axis: "epoch", "step",
+// Curve returns a metric of every run that counts over an axis: "epoch", "step",
 // "relative" (seconds since the start) or "wall" (seconds since 1970). The
 // metric is one of Metrics: a value of epochs, such as val_loss, or a logged
 // curve by its name, such as Loss/train.
@@ -115,7 +115,7 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	return set, nil
 }
 
-// Smoothed is the line with TensorBoard's smoothing: an exponential moving
+// Smoothed returns the line with TensorBoard's smoothing: an exponential moving
 // mean of weight 0 (none) to below 1, divided by what the weights add up to,
 // so that its start is not drawn to 0. What is not finite stays as it is and
 // does not count.
@@ -228,7 +228,7 @@ type lossCurves struct {
 	all  []LossCurve
 }
 
-// LossCurves are the losses of each series, in the order of the study, by
+// LossCurves returns the losses of each series, in the order of the study, by
 // workers. One without an epoch is left out.
 func (s *Study) LossCurves() []LossCurve {
 	if s.losses == nil { // of a Study that a caller made

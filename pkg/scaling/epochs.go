@@ -109,7 +109,7 @@ func (s *Study) Epochs() dataframe.DataFrame {
 	)
 }
 
-// rate is the row's own, or what its samples and seconds give.
+// rate returns the row's samples per second, or its samples over its seconds.
 func rate(r EpochRow) float64 {
 	if math.IsNaN(r.SamplesPerSecond) && r.Samples > 0 {
 		return float64(r.Samples) / r.Seconds
@@ -147,7 +147,7 @@ type EpochSpreads struct {
 	rule Rule
 }
 
-// EpochSpreads says how much the epochs of each point scatter, of those points
+// EpochSpreads returns how much the epochs of each point scatter, of those points
 // that have two counted epochs with a time.
 func (s *Study) EpochSpreads() *EpochSpreads {
 	out := &EpochSpreads{rule: s.Rule}
@@ -177,7 +177,7 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	return out
 }
 
-// spread is the middle of values, which it sorts.
+// spread returns the middle of values, which it sorts.
 func (r Rule) spread(values []float64) Spread {
 	if len(values) < 2 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}
@@ -191,7 +191,7 @@ func (r Rule) spread(values []float64) Spread {
 	}
 }
 
-// SpreadNote says what a spread is, in a sentence.
+// SpreadNote returns what a spread is, in a sentence.
 func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
 
 func (r Rule) spreadNote() string {

@@ -71,13 +71,13 @@ func (s *Study) estimate(values []float64, logs bool) Estimate {
 	return Estimate(s.estimator().Of(values, logs))
 }
 
-// IntervalNote says how the intervals of the study were made, in a sentence.
+// IntervalNote returns how the intervals of the study were made, in a sentence.
 func (s *Study) IntervalNote() string {
 	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples, for ratios of numerator and baseline independently), widened by Student's t; none where a side has one run",
 		english.Percent(s.Rule.level()), stats.Resamples)
 }
 
-// estimateColumns are the columns of an Estimate: its value (brief), the interval
+// estimateColumns returns the columns of an Estimate: its value (brief), the interval
 // for people where there is one, and the ends of the interval for files.
 func estimateColumns[T any](name string, of func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {

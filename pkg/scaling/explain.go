@@ -49,7 +49,7 @@ type Explanation struct {
 	Items []Explained
 }
 
-// Explain says how a metric of each series at a number of workers came about:
+// Explain shows how a metric of each series at a number of workers came about:
 // the formula, the numbers in it, the epochs that count and those that do not,
 // and the file and line of each. The metrics are the columns of Table, such as
 // speedup, efficiency, throughput, epoch_seconds, iou, val_loss, wall_seconds.
@@ -132,7 +132,7 @@ func anchor(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio is speed-up or efficiency: two points of the measure.
+// explainRatio explains a speed-up or an efficiency: the ratio of two points.
 func (s *Study) explainRatio(x *Explained, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
@@ -228,7 +228,7 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 }
 
-// speedInputs are the epochs of a point's runs, counted or not.
+// speedInputs returns the epochs of a point's runs, counted or not.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
 	for _, in := range s.Rule.observed().SpeedInputs(s.cells[i], measureName) {
@@ -238,7 +238,7 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	return out
 }
 
-// epochsText is how epochs become one.
+// epochsText returns how the epochs of a run become one number.
 func (r Rule) epochsText() string {
 	switch r.Epochs {
 	case "", Mean:
@@ -249,7 +249,7 @@ func (r Rule) epochsText() string {
 	return "epoch " + r.Epochs
 }
 
-// repeats is how runs become one.
+// repeats returns how repeated runs become one number: "mean" or "median".
 func (r Rule) repeats() string {
 	if r.Repeats == Mean {
 		return Mean
@@ -257,7 +257,7 @@ func (r Rule) repeats() string {
 	return Median
 }
 
-// full is a number with all its digits.
+// full formats a number in ten digits.
 func full(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"

@@ -14,7 +14,7 @@ import (
 // people in a terminal; a page and a file have all.
 const mostLines = 8
 
-// Where is the place of the number: file:line.
+// Where returns the place of the number: file:line.
 func (in Input) Where() string {
 	if in.Line == 0 {
 		return in.File
@@ -22,7 +22,7 @@ func (in Input) Where() string {
 	return fmt.Sprintf("%s:%d", in.File, in.Line)
 }
 
-// text is the input in a line.
+// text formats the input as one line.
 func (in Input) text() string {
 	s := in.Name
 	if in.Epoch > 0 {
@@ -41,7 +41,7 @@ func (in Input) text() string {
 	return s + "  " + in.Where()
 }
 
-// String is the explanation for people in a terminal.
+// String returns the explanation for people in a terminal.
 func (x Explained) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.Count(x.Workers, "worker"), x.Result)
@@ -72,7 +72,7 @@ func (x Explained) String() string {
 	return b.String()
 }
 
-// HTML is the explanation for a notebook's cell or a page, where its ID is the
+// HTML returns the explanation for a notebook's cell or a page, where its ID is the
 // anchor.
 func (x Explained) HTML() string {
 	var b strings.Builder

@@ -106,7 +106,7 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// throughputs are the rates of a series' runs by size, and the rate that
+// throughputs returns the rates of a series' runs by size, and the rate that
 // speed-up 1 is (that of the baseline, or of the smallest).
 func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observation, base float64) {
 	base = math.NaN()
@@ -128,7 +128,7 @@ func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observat
 	return data, base
 }
 
-// partOfNode says whether another point of the series has more workers on as
+// partOfNode reports whether another point of the series has more workers on as
 // many nodes: then this one is of nodes that are not full, and no measure of a
 // node.
 func (s *Study) partOfNode(i int, m observe.Speed) bool {

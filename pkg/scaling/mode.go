@@ -44,14 +44,14 @@ type Modes struct {
 	Rows []Mode
 }
 
-// Modes says of each series whether it scales weakly or strongly.
+// Modes tells weak from strong scaling, for each series.
 func (s *Study) Modes() *Modes {
 	m := &Modes{Rows: s.modes}
 	m.analysis = analysis{m}
 	return m
 }
 
-// Mode is that of a series; "unknown" for one that there is not.
+// Mode returns the mode of a series, "unknown" if the study has no such series.
 func (s *Study) Mode(series string) Mode {
 	for _, m := range s.modes {
 		if m.Series == series {
@@ -75,7 +75,7 @@ func (m *Modes) table(most int) table {
 	return g
 }
 
-// String is the mode in a sentence.
+// String returns the mode in a sentence.
 func (m Mode) String() string { return fmt.Sprintf("series %s: %s", m.Series, m.Why) }
 
 // SettingRow is a setting that the series of a study do not have in common.
@@ -106,7 +106,7 @@ func (s *Study) Settings() *Settings {
 	return out
 }
 
-// table is the settings of the first series.
+// table returns the settings of the first series.
 func (s *Settings) table(most int) table {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},

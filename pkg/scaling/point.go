@@ -181,7 +181,7 @@ func orUnknown(reason string) string {
 	return reason
 }
 
-// find is the point of a series at a number of workers.
+// find returns the point of a series at a number of workers.
 func (s *Study) find(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
@@ -199,7 +199,7 @@ func (s *Study) find(series string, workers int) (int, error) {
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
-// oneSeries is the series that a caller means by name, or by "" where there is
+// oneSeries returns the series that a caller means by name, or by "" where there is
 // one alone.
 func (s *Study) oneSeries(name string) (string, error) {
 	all := s.Series()
@@ -214,7 +214,7 @@ func (s *Study) oneSeries(name string) (string, error) {
 	return "", fmt.Errorf("no series is called %q; there are: %s", name, english.Quoted(all))
 }
 
-// disturbance says what disturbed a run in the epochs that the rule counts. It
+// disturbance returns what disturbed a run in the epochs that the rule counts. It
 // is empty if nothing did, or the run does not say.
 func (s *Study) disturbance(r runs.Run) string {
 	if len(r.Loads) == 0 {
@@ -232,7 +232,7 @@ func (s *Study) disturbance(r runs.Run) string {
 	return load.String()
 }
 
-// Disturbed says which of the runs that count were disturbed by other load on
+// Disturbed returns which of the runs that count were disturbed by other load on
 // their machine, and by how much: "2 runs disturbed by other load: …". It is
 // empty if none was.
 func (s *Study) Disturbed() string {

@@ -96,7 +96,7 @@ func (s *Study) Quality() *Quality {
 	return q
 }
 
-// change is the difference of a value's centre between two cells.
+// change returns the difference of a value's center between two cells.
 func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64
@@ -117,7 +117,7 @@ func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	return out
 }
 
-// say is what a series loses, and where it loses most.
+// say returns what a series loses, and where it loses most.
 func (q *Quality) say(rows []QualityRow, higher bool, span func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1

@@ -56,7 +56,7 @@ type Rule struct {
 // the median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
-// spelled is the rule with nothing left empty.
+// spelled returns the rule with nothing left empty.
 func (r Rule) spelled() Rule {
 	for _, f := range []struct {
 		field *string
@@ -93,10 +93,10 @@ func (r Rule) Validate() error {
 	return nil
 }
 
-// String says the rule in words.
+// String returns the rule in words.
 func (r Rule) String() string { return r.counting() + "; " + r.baselineText() }
 
-// counting is what of the rule holds without a speed-up too.
+// counting returns the rule in words, without what speed-up compares with.
 func (r Rule) counting() string {
 	repeats := r.Repeats
 	if repeats == "" {
@@ -122,7 +122,7 @@ func (r Rule) counting() string {
 	return s
 }
 
-// baselineText says what speed-up compares with.
+// baselineText returns what speed-up compares with.
 func (r Rule) baselineText() string {
 	unit := r.unit()
 	switch r.Baseline {
@@ -134,7 +134,7 @@ func (r Rule) baselineText() string {
 	return fmt.Sprintf("baseline: %s %ss", r.Baseline, unit)
 }
 
-// unit is what sizes count: worker or node.
+// unit returns what sizes count: worker or node.
 func (r Rule) unit() string {
 	if r.Per == PerNode {
 		return PerNode
@@ -142,10 +142,10 @@ func (r Rule) unit() string {
 	return PerWorker
 }
 
-// units is the unit with its number, "1 worker" or "4 workers".
+// units returns the unit with its number, "1 worker" or "4 workers".
 func (r Rule) units(n int) string { return english.Count(n, r.unit()) }
 
-// level is the level of confidence.
+// level returns the level of confidence.
 func (r Rule) level() float64 {
 	if r.Confidence == 0 {
 		return 0.95

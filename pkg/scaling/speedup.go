@@ -37,7 +37,7 @@ func (s *Study) speedups(series string, points []Point, cells []observe.Cell) {
 	}
 }
 
-// baseline is the index of the point that speed-up compares with, and says so
+// baseline returns the index of the point that speed-up compares with, and says so
 // where it is not plain.
 func (s *Study) baseline(series string, points []Point, cells []observe.Cell, m observe.Speed) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {

@@ -99,7 +99,7 @@ func (b *Breakdown) problem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns are the times of a row, in order.
+// stepColumns returns the times of a row, in order.
 func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
@@ -120,7 +120,7 @@ func stepColumns() []struct {
 	}
 }
 
-// table is the breakdown as a table; people read milliseconds.
+// table returns the breakdown as a table; people read milliseconds.
 func (b *Breakdown) table(most int) table {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: first(b.Rows, most), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
@@ -159,7 +159,7 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 	return b.Grid.Write(w, format)
 }
 
-// remarks say what the columns mean, and name the problems.
+// remarks returns the lines that explain the columns, and the problems.
 func (b *Breakdown) remarks() []string {
 	lines := []string{
 		"rule: " + b.Rule.String() + "; a mean over all steps of all ranks and runs",

@@ -85,7 +85,7 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 // FromRuns makes a study of runs that are in memory already, by DefaultRule.
 func FromRuns(all []runs.Run) (*Study, error) { return newStudy(all, nil, DefaultRule()) }
 
-// WithRule is a study of the same runs by another rule.
+// WithRule returns a study of the same runs by another rule.
 func (s *Study) WithRule(rule Rule) (*Study, error) {
 	if rule.Validate() == nil && len(s.Points) > 0 && rule.spelled() == s.Rule.spelled() {
 		same := *s
@@ -119,7 +119,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	return s.with(kept, s.Rule, series)
 }
 
-// with is a study of runs of this one, with the series in an order; nil for
+// with returns a study of runs of this one, with the series in an order; nil for
 // that of their names.
 func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) {
 	out, err := orderedStudy(all, s.unread, rule, order)
@@ -221,7 +221,7 @@ func (s *Study) seriesName(r runs.Run) string {
 	return name
 }
 
-// Name is the study's name, or those of several.
+// Name returns the study's name, or those of several.
 func (s *Study) Name() string {
 	var names []string
 	for _, r := range s.Runs {
@@ -293,7 +293,7 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// fromLogs is the study of what was read. The problems of the runs come back
+// fromLogs returns the study of what was read. The problems of the runs come back
 // in with the runs.
 func fromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}

@@ -18,7 +18,7 @@ type pointField struct {
 	of    func(*Point) *Estimate
 }
 
-// pointFields are those of a Point, in the table's order.
+// pointFields returns the estimates of a Point, in the table's order.
 func pointFields() []pointField {
 	return []pointField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
@@ -56,11 +56,11 @@ func (f pointField) deviates() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// fewest are the columns that stand in the table even where nothing was
+// fewest returns the columns that stand in the table even where nothing was
 // measured, so that one sees what is not there.
 func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
 
-// grid is the study's table.
+// grid makes the study's table.
 func (s *Study) grid() grid.Grid[*Point] {
 	rows := make([]*Point, len(s.Points))
 	for i := range s.Points {
@@ -171,13 +171,13 @@ func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 // the same names, null where nothing was measured).
 func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
 
-// String is the table for people, with the rule, the notes and the problems.
+// String returns the table for people, with the rule, the notes and the problems.
 func (s *Study) String() string { return s.grid().String() }
 
-// HTML is the table for people in a notebook's cell.
+// HTML returns the table for people in a notebook's cell.
 func (s *Study) HTML() string { return s.grid().HTML() }
 
-// remarks are the rule, how intervals were made, weak or strong scaling, the
+// remarks returns the rule, how intervals were made, weak or strong scaling, the
 // notes and the problems, a line each.
 func (s *Study) remarks() []string {
 	lines := []string{"rule: " + s.Rule.String()}
@@ -187,7 +187,7 @@ func (s *Study) remarks() []string {
 			lines = append(lines, "mean ± standard deviation over repeated runs; the interval of the speed-up is that of the line above")
 		}
 	} else if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Epochs > 1 && !math.IsNaN(p.EpochSeconds.Value) }) {
-		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --epoch-spread)")
+		lines = append(lines, "intervals: none: each point is one run; how much its epochs scatter is in EpochSpreads (lockstep scaling --show epoch-spread)")
 	}
 	for _, m := range s.modes {
 		if m.Scaling != ScalingUnknown || m.Batch == verdict.NeitherFixed {

@@ -54,7 +54,7 @@ type TimeTo struct {
 	Sentence string
 }
 
-// TimeTo says when each run first reached a target of a metric (one of
+// TimeTo returns when each run first reached a target of a metric (one of
 // Metrics): at or below it for losses, at or above it for IoU, accuracy and
 // the like. Runs that never did are rows too.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
@@ -127,7 +127,7 @@ func (t *TimeTo) say() string {
 	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.text())
 }
 
-// text is the time of the point's runs for people.
+// text returns the time of the point's runs for people.
 func (p ReachedPoint) text() string {
 	switch {
 	case p.Reached < p.Runs:
@@ -142,7 +142,7 @@ func (p ReachedPoint) text() string {
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// time is the training time, or else that of the clock.
+// time returns the training time, or the wall time if that is unknown.
 func (x Reached) time() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds

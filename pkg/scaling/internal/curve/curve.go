@@ -91,7 +91,7 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine is a value of a run's epochs. Epochs without the value are left
+// epochLine returns a value of a run's epochs. Epochs without the value are left
 // out, but their time passes.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}

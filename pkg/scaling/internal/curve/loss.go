@@ -43,7 +43,7 @@ func LossOf(all []*runs.Run) Loss {
 	return c
 }
 
-// lossOfOne is the curve of one run, which may have a great many epochs.
+// lossOfOne returns the curve of one run, which may have a great many epochs.
 func lossOfOne(epochs []runs.Epoch) Loss {
 	c := Loss{Runs: 1}
 	c.room(len(epochs))
@@ -66,7 +66,7 @@ type lossRow struct {
 	elapsed, clock, train, val float64
 }
 
-// lossRows are the epochs of several runs by their number, in the order of the
+// lossRows returns the epochs of several runs by their number, in the order of the
 // runs where it is the same.
 func lossRows(all []*runs.Run) []lossRow {
 	n := 0
@@ -119,7 +119,7 @@ func (c *Loss) add(rows []lossRow) {
 	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
 }
 
-// ascending says whether each epoch has a higher number than the one before.
+// ascending reports whether each epoch has a higher number than the one before.
 func ascending(epochs []runs.Epoch) bool {
 	for i := 1; i < len(epochs); i++ {
 		if epochs[i].Epoch <= epochs[i-1].Epoch {
@@ -129,7 +129,7 @@ func ascending(epochs []runs.Epoch) bool {
 	return true
 }
 
-// known64 is a finite value, else NaN.
+// known64 returns a finite value, else NaN.
 func known64(v float64) float64 {
 	if observe.Finite(v) {
 		return v

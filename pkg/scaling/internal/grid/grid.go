@@ -52,8 +52,8 @@ type Column[T any] struct {
 	People   bool           // for people alone: in no file and no DataFrame
 }
 
-// cell is the column's cell of a CSV: the shortest number that reads back
-// exactly, empty where nothing was measured.
+// cell returns the column's cell of a CSV: the shortest number that reads back
+// exactly, empty if nothing was measured.
 func (c Column[T]) cell(row T) string {
 	switch {
 	case c.Text != nil:
@@ -81,7 +81,7 @@ func (c Column[T]) says(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// forPeople is the cell that people read.
+// forPeople returns the cell that people read.
 func (c Column[T]) forPeople(row T) string {
 	if c.Show != nil {
 		if !c.says(row) {
@@ -99,7 +99,7 @@ func (c Column[T]) forPeople(row T) string {
 	return cell
 }
 
-// files are the columns of a CSV, a JSON document and a DataFrame.
+// files returns the columns of a CSV, a JSON document and a DataFrame.
 func (g Grid[T]) files() []Column[T] {
 	var cols []Column[T]
 	for _, c := range g.Columns {
@@ -217,7 +217,7 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 	return err
 }
 
-// brief is the header and the rows that people read.
+// brief returns the header and the rows that people read.
 func (g Grid[T]) brief() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {

@@ -20,13 +20,8 @@ type AllReduce struct {
 	Seconds, Fitted float64
 }
 
-// Collective is the latency and the bandwidth of a series' all-reduce.
-//
-// The model is Hockney's α–β (The communication challenge for MPP, Parallel
-// Computing 20, 1994) of the ring all-reduce (Thakur, Rabenseifner and Gropp,
-// Optimization of collective communication operations in MPICH, 2005):
-// t = 2(N−1)·α + 2(N−1)/N·m·β for m bytes over N workers. With gradients in
-// several buckets, α is of all of them together.
+// Collective is the latency and the bandwidth of a series' all-reduce, by the
+// model that scaling.CollectiveFit cites.
 type Collective struct {
 	Series         string
 	Alpha          stats.Estimate // seconds a message
@@ -36,30 +31,30 @@ type Collective struct {
 	Sentence       string
 }
 
-// Fewest runs, and worker counts above 1, to which FitCollective fits.
+// The fewest runs, and worker counts above 1, that FitCollective takes.
 const (
-	FewestRuns   = 5
-	FewestCounts = 3
+	fewestRuns   = 5
+	fewestCounts = 3
 )
 
 // FitCollective fits latency and bandwidth by least squares of the relative
 // errors, and sets Fitted of each row. It returns an error if there are fewer
-// than FewestRuns rows at FewestCounts worker counts.
+// than fewestRuns rows at fewestCounts worker counts.
 func FitCollective(series string, rows []AllReduce, level float64) (*Collective, error) {
 	counts := map[int]bool{}
 	for _, r := range rows {
 		counts[r.Workers] = true
 	}
-	if len(rows) < FewestRuns || len(counts) < FewestCounts {
+	if len(rows) < fewestRuns || len(counts) < fewestCounts {
 		return nil, fmt.Errorf("latency and bandwidth need %d runs with step spans at %d or more numbers of workers above 1; series %s has %s at %d; run more (lockstep launch --workers 2,4,8 --seeds 1,2)",
-			FewestRuns, FewestCounts, series, english.Count(len(rows), "run"), len(counts))
+			fewestRuns, fewestCounts, series, english.Count(len(rows), "run"), len(counts))
 	}
 	c := &Collective{Series: series, Rows: rows}
 	c.fit(level)
 	return c, nil
 }
 
-// terms are what α and β are multiplied with.
+// terms returns the factors of α and β.
 func (r AllReduce) terms() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
@@ -101,7 +96,7 @@ func (c *Collective) fit(level float64) {
 	c.Sentence += fmt.Sprintf("; at %s latency is %s of it.", english.Count(last.Workers, "worker"), english.Percent(alpha*a/last.Fitted))
 }
 
-// solve is the linear least squares for those of α and β that are free, with
+// solve returns the linear least squares for those of α and β that are free, with
 // the inverse of the normal matrix (0 for one that is not).
 func (c *Collective) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64

@@ -158,7 +158,7 @@ func flat(data []Observation) []Observation {
 	return out
 }
 
-// covariance is s²·(JᵀJ)⁻¹, with the derivatives J of the logarithm of the
+// covariance returns s²·(JᵀJ)⁻¹, with the derivatives J of the logarithm of the
 // throughput by ln λ and the parameters.
 func (l law) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
 	p := 1 + len(theta)
@@ -181,12 +181,12 @@ func (l law) covariance(data []Observation, theta []float64, variance float64) (
 	return out, nil
 }
 
-// gradient is the derivative of ln X by ln λ and the parameters.
+// gradient returns the derivative of ln X by ln λ and the parameters.
 func (l law) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }
 
-// parameters are λ and the law's, with their intervals cut to their ranges.
+// parameters returns λ and the law's, with their intervals cut to their ranges.
 func (f *Fit) parameters() []Parameter {
 	lambda := math.Exp(f.lnLambda)
 	half := f.student * math.Sqrt(f.covariance.At(0, 0))
@@ -230,14 +230,14 @@ func (f *Fits) Law(name string) *Fit {
 // Largest returns the largest size that was measured.
 func (f *Fit) Largest() int { return f.largest }
 
-// Rate is the fitted throughput at a size.
+// Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g(size, f.theta) }
 
-// Speedup is the fitted throughput over that of the baseline as measured, so
+// Speedup returns the fitted throughput over that of the baseline as measured, so
 // that it lies on the measured speed-ups.
 func (f *Fit) Speedup(size float64) float64 { return f.Rate(size) / f.unit }
 
-// Band is the prediction at each size, with the band for one more run there.
+// Band returns the prediction at each size, with the band for one more run there.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, n := range sizes {
@@ -256,7 +256,7 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 // farthest is as far as a fit is asked.
 const farthest = 1 << 24
 
-// Half is the size beyond which another worker adds less than half of what one
+// Half returns the size beyond which another worker adds less than half of what one
 // worker alone does. It is not ok where that never comes.
 func (f *Fit) Half() (size int, ok bool) {
 	less := func(n int) bool {
@@ -277,7 +277,7 @@ func (f *Fit) Half() (size int, ok bool) {
 	return low, true
 }
 
-// Peak is the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). It
+// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). It
 // is not ok for a law that has none, or one beyond any size.
 func (f *Fit) Peak() (size int, ok bool) {
 	if f.Law != USL || f.theta[1] <= 0 {

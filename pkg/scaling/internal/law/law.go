@@ -35,7 +35,7 @@ type parameter struct {
 	starts        []float64
 }
 
-// laws are those that are fitted, the simplest first.
+// laws returns the laws that are fitted, the simplest first.
 //
 // Amdahl, Validity of the single processor approach to achieving large scale
 // computing capabilities, AFIPS 1967: a share σ of the work is serial,
@@ -93,7 +93,7 @@ func (p parameter) inside(u float64) float64 {
 	return u * u
 }
 
-// outside is the inverse.
+// outside is the inverse of inside.
 func (p parameter) outside(v float64) float64 {
 	if p.share {
 		return math.Sqrt(v / (1 - v))
@@ -101,7 +101,7 @@ func (p parameter) outside(v float64) float64 {
 	return math.Sqrt(v)
 }
 
-// theta are the law's parameters of unbounded numbers.
+// theta maps unbounded numbers to the law's parameters.
 func (l law) theta(u []float64) []float64 {
 	theta := make([]float64, len(u))
 	for i, p := range l.parameters {
@@ -110,7 +110,7 @@ func (l law) theta(u []float64) []float64 {
 	return theta
 }
 
-// lambda is the logarithm of λ that fits best, with the sum of the squared
+// lambda returns the logarithm of λ that fits best, with the sum of the squared
 // residuals of the logarithms: measured times vary by factors.
 func (l law) lambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
@@ -163,7 +163,7 @@ func snapped(theta []float64) []float64 {
 	return theta
 }
 
-// starts are every combination of the parameters' starts.
+// starts returns every combination of the parameters' starts.
 func (l law) starts() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {

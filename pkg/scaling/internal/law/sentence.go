@@ -72,7 +72,7 @@ func (f *Fits) sayPeak(peak int) string {
 	return fmt.Sprintf("throughput is highest at about %s and falls beyond", english.Count(peak, unit))
 }
 
-// words are the law and its parameters.
+// words returns the law and its parameters.
 func (f *Fit) words() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {

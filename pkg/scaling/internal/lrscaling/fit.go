@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// draws are resampled centres of each rate's quality: a row a resample, a column
+// draws returns resampled centers of each rate's quality: a row a resample, a column
 // one of Tried (NaN for rates that diverged). Nil where no rate has two runs.
 func (o *Result) draws() [][]float64 {
 	var variance, n float64
@@ -43,7 +43,7 @@ func (o *Result) draws() [][]float64 {
 	return out
 }
 
-// of are the rates of a batch, as a range of Tried.
+// of returns the rates of a batch, as a range of Tried.
 func (o *Result) of(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
@@ -51,7 +51,7 @@ func (o *Result) of(batch int) (from, to int) {
 	return from, to
 }
 
-// best is the best rate of a batch by the qualities of Tried: the log2 of the
+// best returns the best rate of a batch by the qualities of Tried: the log2 of the
 // interpolated one, the index of the best tried, and whether that is at an end.
 // Index −1: all rates diverged.
 func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at int, bound string) {
@@ -100,7 +100,7 @@ func (o *Result) best(batch int, quality func(k int) float64) (log2 float64, at 
 // what a curve that is not symmetric shifts is the same at every batch.
 const around = 2
 
-// vertex is where the parabola that fits points best, by least squares, has its
+// vertex returns where the parabola that fits points best, by least squares, has its
 // top (the second-order model of Box and Wilson, On the Experimental Attainment of
 // Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951); 0
 // where it has none. There are at least three points.
@@ -189,7 +189,7 @@ func (o *Result) good() {
 	}
 }
 
-// worse says whether a change of quality is for the worse, beyond noise.
+// worse reports whether a change of quality is for the worse, beyond noise.
 func (o *Result) worse(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
@@ -197,7 +197,7 @@ func (o *Result) worse(change stats.Estimate) bool {
 	return change.Low > 0
 }
 
-// freedom are the degrees of freedom of the deviations behind the rates of some
+// freedom returns the degrees of freedom of the deviations behind the rates of some
 // batches.
 func (o *Result) freedom(batches ...int) float64 {
 	n := 0

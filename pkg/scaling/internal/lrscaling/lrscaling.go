@@ -34,7 +34,7 @@ func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the √ rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// at is the learning rate at a batch, from that of another one.
+// at returns the learning rate at a batch, from that of another one.
 func (r rateRule) at(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
@@ -46,21 +46,15 @@ const (
 	BoundOnly    = "only"    // one rate alone was tried
 )
 
-// RateRow is what the runs at one global batch show of its learning rate.
+// RateRow is what the runs at one global batch show of its learning rate, as
+// scaling.RateRow documents it.
 type RateRow struct {
-	GlobalBatch    int
-	Rates          int // learning rates that were tried
-	Runs, Diverged int
-	// Best is the best learning rate: the top of the parabola that fits the
-	// quality at the best rate tried and at its neighbours, two on each side, over
-	// the logarithm of the rate. With Bound it is the best that was tried.
-	Best  stats.Estimate
-	Bound string
-	// Quality is that at the best rate tried, Change the difference to the
-	// smallest batch's.
-	Quality, Change stats.Estimate
-	// Constant, Sqrt and Linear are the rates that the rules make of the smallest
-	// batch's best one.
+	GlobalBatch            int
+	Rates                  int
+	Runs, Diverged         int
+	Best                   stats.Estimate
+	Bound                  string
+	Quality, Change        stats.Estimate
 	Constant, Sqrt, Linear float64
 }
 
@@ -68,52 +62,42 @@ type RateRow struct {
 // the loss of any run diverged has no quality.
 type TriedRate struct {
 	GlobalBatch    int
-	LearningRate   float64 // of the first step after a warm-up, scaled to the workers
+	LearningRate   float64
 	Runs, Diverged int
 	Quality        stats.Estimate
 
-	values []float64
+	values []float64 // the quality of each run that did not diverge
 	places []runs.Run
 }
 
-// RuleRow is how one of the rules fares: the quality at the rates that it makes
-// of the smallest batch's best one, where they were tried, against the best rate
-// tried there.
+// RuleRow is how one of the rules fares, as scaling.RuleRow documents it.
 type RuleRow struct {
-	Rule     string
-	Exponent float64
-	Batches  []int // beyond the smallest, at which its rate was tried
-	// Worst is the largest loss of quality, as a difference, at WorstBatch.
+	Rule       string
+	Exponent   float64
+	Batches    []int
 	Worst      stats.Estimate
 	WorstBatch int
-	Rejected   bool // at some batch the interval of the loss excludes 0
-	Holds      int  // the largest batch up to which it is not rejected; 0: not tried
+	Rejected   bool
+	Holds      int
 }
 
-// Result is which rule relates the best learning rate to the global batch,
-// and up to which batch. A cell shows it as a table.
+// Result is which rule relates the best learning rate to the global batch, and
+// up to which batch, as scaling.LRScaling documents it.
 type Result struct {
-	Measure string // of quality: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
+	Measure string
 	Rows    []RateRow
 	Tried   []TriedRate // by batch, then by rate
 	Rules   []RuleRow
 
-	// Exponent p of best rate = c·batch^p, least squares over the logarithms of
-	// those batches whose best rate is neither the highest nor the lowest tried
-	// and whose quality is not below the smallest batch's; NaN without two.
-	Exponent stats.Estimate
-	Rule     string // one of the Rate constants; empty where the runs do not decide
-	How      string // "best rates" or "quality", by which it was decided; empty where it was not
-	// Good is the largest batch up to which the quality at the best rate tried is
-	// not below the smallest batch's beyond noise, Falls the first at which it is
-	// (0: none).
+	Exponent    stats.Estimate
+	Rule, How   string
 	Good, Falls int
 	Sentence    string
 	Problems    []string
 
-	higher bool // is better, of the measure
-	fitted []int
-	edge   float64 // share of the resamples in which a fitted batch's best rate is at an end
+	higher bool    // a higher quality is better
+	fitted []int   // batches to which the exponent is fitted
+	edge   float64 // share of the resamples in which the best rate of a fitted batch is the lowest or the highest tried
 	next   sweep
 	by     stats.Estimator
 }
@@ -151,7 +135,7 @@ func Find(all []runs.Run, measure string, by stats.Estimator) (*Result, error) {
 	return out, nil
 }
 
-// choose is the measure of quality.
+// choose chooses the measure of quality.
 func (o *Result) choose(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.Qualities() {
@@ -240,7 +224,7 @@ func (o *Result) collect(all []runs.Run, of func(runs.Run) float64) {
 	o.differences(counted)
 }
 
-// sameRate is a rate that was tried at the batch already where rate is that but
+// sameRate returns a rate that was tried at the batch already if rate is the same but
 // for its rounding.
 func (o *Result) sameRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {

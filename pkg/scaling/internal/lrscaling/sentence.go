@@ -41,14 +41,14 @@ func (o *Result) decide() {
 	}
 }
 
-// within are the rules whose exponent the interval holds.
+// within returns the rules whose exponent the interval holds.
 func (o *Result) within() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// standing are the rules whose rates were tried: those that lose nothing beyond
+// standing returns the rules whose rates were tried: those that lose nothing beyond
 // noise, and those that do.
 func (o *Result) standing() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
@@ -63,7 +63,7 @@ func (o *Result) standing() (left, rejected []RuleRow) {
 	return left, rejected
 }
 
-// say is the result in a sentence.
+// say returns the result in a sentence.
 func (o *Result) say() string {
 	text := []string{o.sayRule(), o.sayGood()}
 	if o.Rule == "" {
@@ -72,7 +72,7 @@ func (o *Result) say() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// sayRule is what the runs say of the rule.
+// sayRule returns which rule the runs support.
 func (o *Result) sayRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
@@ -128,7 +128,7 @@ func wordsOf(rule string) string {
 	return rule
 }
 
-// sayRejected is what the rules that lose cost.
+// sayRejected returns how much quality the rejected rules lose.
 func (o *Result) sayRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
@@ -141,7 +141,7 @@ func (o *Result) sayRejected(rows []RuleRow) string {
 	return english.List(text)
 }
 
-// sayGood is up to which batch the quality stays.
+// sayGood returns up to which batch the quality does not fall.
 func (o *Result) sayGood() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
@@ -295,7 +295,7 @@ func (o *Result) moreSeeds(n *sweep) {
 	slices.Sort(n.seeds)
 }
 
-// further is a batch that widens the range over which the exponent is found:
+// further returns a batch that widens the range over which the exponent is found:
 // beyond the largest, or where the quality falls there below the smallest, if
 // there is one that the workers can share (each samples at a time).
 func (o *Result) further(each int) int {

@@ -107,7 +107,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	return out
 }
 
-// whyNot says why the i-th epoch of a run does not count, empty where it does.
+// whyNot returns why the i-th epoch of a run does not count, empty if it does.
 func (rule Rule) whyNot(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && Timed(r):
@@ -122,7 +122,7 @@ func (rule Rule) whyNot(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule leaves the first %d out", rule.DropFirst)
 }
 
-// infoFile is where the numbers of a whole run stand.
+// infoFile returns where the numbers of a whole run stand.
 func infoFile(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" {
 		return filepath.Join(r.Dir, "run.json")

@@ -129,11 +129,11 @@ func Timed(r runs.Run) bool {
 	return false
 }
 
-// wholeJob says whether the run's only row is the time of a whole program that
+// wholeJob reports whether the run's only row is the time of a whole program that
 // is not ours.
 func wholeJob(r runs.Run) bool { return len(r.Info.Command) > 0 && len(r.Epochs) == 1 }
 
-// Counting says of each epoch of a run whether the rule counts it. A run's only
+// Counting returns a function that reports whether the i-th epoch of a run counts. A run's only
 // row that is the time of a whole program, a throughput without a time (the
 // summary of a benchmark), or a measurement of no epoch's number (a row of a
 // results table), is no first epoch that is to be left out. Epochs are

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// wallSeconds is the time of the whole job, NaN where unknown.
+// wallSeconds returns the time of the whole job, NaN if unknown.
 func wallSeconds(r runs.Run) float64 {
 	switch {
 	case r.WallSeconds > 0:
@@ -19,7 +19,7 @@ func wallSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// TrainSeconds is the training time of a whole run: as the log tells it, or
+// TrainSeconds returns the training time of a whole run: as the log tells it, or
 // the sum over its epochs where each has a time.
 func TrainSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config[logread.TrainingSeconds].(float64); ok && v > 0 {
@@ -35,7 +35,7 @@ func TrainSeconds(r runs.Run) float64 {
 	return total
 }
 
-// TestSeconds is the time of the test after training.
+// TestSeconds returns the time of the test after training.
 func TestSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config["test_seconds"].(float64); ok && v > 0 {
 		return v
@@ -46,6 +46,7 @@ func TestSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
+// EnergyJoules returns the energy of all devices over a run, NaN if unknown.
 func EnergyJoules(r runs.Run) float64 {
 	if r.Info.EnergyJoules > 0 {
 		return r.Info.EnergyJoules
@@ -53,8 +54,8 @@ func EnergyJoules(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// Nodes is the number of machines, from the log or from what the ranks say
-// of their hosts; 0 where unknown.
+// Nodes returns the number of machines, from the log or from what the ranks say
+// of their hosts; 0 if unknown.
 func Nodes(r runs.Run) int {
 	if r.Info.Nodes > 0 {
 		return r.Info.Nodes
@@ -72,7 +73,7 @@ func Nodes(r runs.Run) int {
 	return len(hosts)
 }
 
-// Batches are the batch per worker and the global one, 0 where unknown.
+// Batches returns the batch per worker and the global one, 0 if unknown.
 func Batches(r runs.Run) (perWorker, global int) {
 	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
@@ -85,7 +86,7 @@ func Batches(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch are the samples of an epoch: those that the run tells, or that its
+// SamplesPerEpoch returns the samples of an epoch: those that the run tells, or that its
 // last epoch had.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {

@@ -56,7 +56,7 @@ func (b bootstrap) sample(values []float64) sample {
 	return s
 }
 
-// draw is the centre of the i-th resample.
+// draw returns the center of the i-th resample.
 func (b bootstrap) draw(s *sample, i int) float64 {
 	n := len(s.at)
 	pick, noise := s.rolls.pick[i*n:(i+1)*n], s.rolls.noise[i*n:(i+1)*n]
@@ -78,11 +78,11 @@ func (b bootstrap) draw(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// of is the interval of the centre of values, NaN for fewer than two.
+// of returns the interval of the center of values, NaN for fewer than two.
 func (b bootstrap) of(values []float64) (low, high float64) { return b.run(values, nil, false) }
 
-// ratio is the interval of the centre of numerator over that of denominator,
-// which are resampled independently. NaN where either has fewer than two.
+// ratio returns the interval of the center of numerator over that of denominator,
+// which are resampled independently. NaN if either has fewer than two.
 func (b bootstrap) ratio(numerator, denominator []float64) (low, high float64) {
 	if len(denominator) < 2 {
 		return math.NaN(), math.NaN()
@@ -140,7 +140,7 @@ func (b bootstrap) run(values, others []float64, minus bool) (low, high float64)
 	return center + low, center + high
 }
 
-// welch is the degrees of freedom of a difference of means (Welch, The
+// welch returns the degrees of freedom of a difference of means (Welch, The
 // generalization of Student's problem when several different population
 // variances are involved, Biometrika 34, 1947), or of one mean.
 func welch(a, b sample) float64 {

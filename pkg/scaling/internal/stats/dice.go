@@ -30,7 +30,7 @@ type rolls struct {
 // NewDice returns dice that have not been rolled.
 func NewDice() *Dice { return &Dice{rolls: map[rollKey]*rolls{}} }
 
-// of are the draws of a side with n runs. They must not be changed.
+// of returns the draws of a side with n runs. They must not be changed.
 func (d *Dice) of(side, n int) *rolls {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 // Median returns the middle value, or the mean of the two middle ones.
 func Median(values []float64) float64 { return medianOf(slices.Clone(values)) }
 
-// medianOf is the median of values, which it reorders.
+// medianOf returns the median of values, which it reorders.
 func medianOf(values []float64) float64 {
 	lo, hi := middleOf(values)
 	return (lo + hi) / 2
 }
 
-// middleOf is the two middle values, the same one twice of an odd number. It
+// middleOf returns the two middle values, the same one twice of an odd number. It
 // reorders them; a bootstrap asks for those of few values very often.
 func middleOf(values []float64) (lo, hi float64) {
 	n := len(values)

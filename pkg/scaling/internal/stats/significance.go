@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Welch is the two-sided p of Welch's t-test of the logarithms (Welch,
+// Welch returns the two-sided p of Welch's t-test of the logarithms (Welch,
 // Biometrika 34, 1947). Each side has two values or more, all positive.
 func Welch(a, b []float64) float64 {
 	logs := bootstrap{logs: true}
@@ -30,10 +30,10 @@ func Welch(a, b []float64) float64 {
 // mostArrangements bounds the exact permutation test.
 const mostArrangements = 20_000
 
-// arrangements is how many ways there are to choose n of n+m runs.
+// arrangements returns how many ways there are to choose n of n+m runs.
 func arrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
-// LeastPermutation is the smallest p that the permutation test can give.
+// LeastPermutation returns the smallest p that the permutation test can give.
 func LeastPermutation(n, m int) float64 {
 	ways, _ := new(big.Float).SetInt(arrangements(n, m)).Float64()
 	if n == m { // sides that trade all their runs are as far apart
@@ -42,9 +42,9 @@ func LeastPermutation(n, m int) float64 {
 	return 1 / ways
 }
 
-// Permutation is the two-sided p of the exact permutation test of the
+// Permutation returns the two-sided p of the exact permutation test of the
 // difference of the mean logarithms: the share of all ways to deal the runs to
-// the two sides that are at least so far apart. NaN where there are too many.
+// the two sides that are at least so far apart. NaN if there are too many.
 func Permutation(a, b []float64) float64 {
 	ways := arrangements(len(a), len(b))
 	if !ways.IsInt64() || ways.Int64() > mostArrangements {

@@ -70,7 +70,7 @@ func BottleneckOf(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate is a trial's rate with what the log says of its spread.
+// trialEstimate returns a trial's rate with what the log says of its spread.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -82,7 +82,7 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// apart says whether two rates differ by more than their trials scatter: all
+// apart reports whether two rates differ by more than their trials scatter: all
 // trials of one are faster than all of the other, or, where a log tells the
 // spread alone, the rates with it do not meet.
 func apart(a, b stats.Estimate) bool {
@@ -93,7 +93,7 @@ func apart(a, b stats.Estimate) bool {
 	return orValue(a, high) < orValue(b, low) || orValue(b, high) < orValue(a, low)
 }
 
-// orValue is an end of a span's interval, its value where there is none.
+// orValue returns an end of a span's interval, its value where there is none.
 func orValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v

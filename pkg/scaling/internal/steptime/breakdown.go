@@ -106,7 +106,7 @@ func (t *Total) Mean(series string, workers int) (mean StepTime, ok bool) {
 	return mean, true
 }
 
-// overlap is the engine's option in the run's config.
+// overlap returns the engine's option in the run's config.
 func overlap(r runs.Run) string {
 	engine, ok := r.Info.Config["engine"].(map[string]any)
 	if !ok {

@@ -14,7 +14,7 @@ type stretch struct{ from, to float64 }
 // cover is times that do not overlap, in order.
 type cover []stretch
 
-// coverOf is the time that any of the spans of a kind covers.
+// coverOf returns the time that any of the spans of a kind covers.
 func coverOf(spans []runs.Span, kind string) cover {
 	var all []stretch
 	for _, s := range spans {
@@ -34,7 +34,7 @@ func coverOf(spans []runs.Span, kind string) cover {
 	return out
 }
 
-// and is the time that both cover.
+// and returns the time that both cover.
 func (c cover) and(d cover) cover {
 	var out cover
 	for i, j := 0, 0; i < len(c) && j < len(d); {
@@ -51,7 +51,7 @@ func (c cover) and(d cover) cover {
 	return out
 }
 
-// minus is the time that c covers and d does not.
+// minus returns the time that c covers and d does not.
 func (c cover) minus(d cover) cover {
 	var out cover
 	j := 0
@@ -73,7 +73,7 @@ func (c cover) minus(d cover) cover {
 	return out
 }
 
-// within is how much of a window the cover covers, in seconds.
+// within returns how much of a window the cover covers, in seconds.
 func (c cover) within(w stretch) float64 {
 	total := 0.0
 	for i := sort.Search(len(c), func(i int) bool { return c[i].to > w.from }); i < len(c) && c[i].from < w.to; i++ {

@@ -50,7 +50,7 @@ type arrivals struct {
 	step float64
 }
 
-// stepArrivals are those of a run folder's steps.
+// stepArrivals returns the arrivals of a run folder's steps.
 func stepArrivals(steps [][]runs.Step) []arrivals {
 	var out []arrivals
 	for _, step := range steps {
@@ -66,7 +66,7 @@ func stepArrivals(steps [][]runs.Step) []arrivals {
 	return out
 }
 
-// traceArrivals are those of the steps that the traces of a run's ranks mark.
+// traceArrivals returns the arrivals of the steps that the traces of a run's ranks mark.
 func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
@@ -97,8 +97,8 @@ func traceArrivals(r runs.Run) ([]arrivals, []runs.Problem) {
 	return out, nil
 }
 
-// firstCollectives is how long a rank is in the first collective of each step,
-// which are in order; NaN where a step has none.
+// firstCollectives returns how long a rank is in the first collective of each step,
+// which are in order; NaN if a step has none.
 func firstCollectives(spans []runs.Span, steps []stretch) []float64 {
 	talk := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(talk, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })

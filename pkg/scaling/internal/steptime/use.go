@@ -79,7 +79,7 @@ func UseOf(c observe.Cell, rule observe.Rule, source string, level float64) (Use
 	return row, all
 }
 
-// spanUse are the steps of a run folder.
+// spanUse returns the steps of a run folder.
 func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	steps, problems := Read(r, rule).Complete()
 	if len(steps) == 0 {
@@ -112,7 +112,7 @@ func spanUse(r runs.Run, rule observe.Rule) ([]use, []runs.Problem) {
 	return out, problems
 }
 
-// traceUse are the steps of a run's trace, and its ranks.
+// traceUse returns the steps of a run's trace, and its ranks.
 func traceUse(r runs.Run) ([]use, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
@@ -147,7 +147,7 @@ func traceUse(r runs.Run) ([]use, int) {
 	return sums, len(byRank)
 }
 
-// markedSteps are those that a rank's trace marks, in order.
+// markedSteps returns the steps that a rank's trace marks, in order.
 func markedSteps(spans []runs.Span) []stretch {
 	var out []stretch
 	for _, s := range spans {
@@ -159,7 +159,7 @@ func markedSteps(spans []runs.Span) []stretch {
 	return out
 }
 
-// windows are the steps of a rank's trace, or the whole of it.
+// windows returns the steps of a rank's trace, or the whole of it.
 func windows(spans []runs.Span) []stretch {
 	marked := markedSteps(spans)
 	if len(marked) > 0 {
@@ -177,7 +177,7 @@ func windows(spans []runs.Span) []stretch {
 	return nil
 }
 
-// overSteps is the mean of a part over the steps of all runs. Its interval is
+// overSteps returns the mean of a part over the steps of all runs. Its interval is
 // that of the moving-block bootstrap (Künsch, The jackknife and the bootstrap
 // for general stationary observations, Annals of Statistics 17, 1989): steps
 // that follow each other are alike, so that blocks of about n^(1/3) of them
@@ -237,7 +237,7 @@ func seedOf(values []float64) uint64 {
 	return h.Sum64()
 }
 
-// Sentence says what share of a step each part is.
+// Sentence returns what share of a step each part is.
 func (r Use) Sentence() string {
 	share := func(s stats.Estimate) string { return english.Percent(math.Round(1000*s.Value/r.Step.Value) / 1000) }
 	text := fmt.Sprintf("%s at %s: %s of a step is compute, %s waiting for data, %s exposed communication, %s idle",

@@ -10,16 +10,16 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Trait is something that runs have.
-type Trait struct {
+// trait is something that runs have.
+type trait struct {
 	what  string
 	value func(runs.Run) string // empty where unknown
 }
 
-// work are the traits that must be equal for times to be compared, whatever the
+// work returns the traits that must be equal for times to be compared, whatever the
 // runs were made to compare.
-func work() []Trait {
-	return []Trait{
+func work() []trait {
+	return []trait{
 		{"threads per worker", func(r runs.Run) string { return known(r.Info.ThreadsPerWorker) }},
 		{"training samples", func(r runs.Run) string { return known(r.Info.SamplesPerEpoch) }},
 		{"parameters", func(r runs.Run) string { return known(r.Info.Parameters) }},
@@ -31,15 +31,15 @@ func work() []Trait {
 }
 
 // batchOfWorker and samplesOfEpoch must be equal at equal numbers of workers.
-func batchOfWorker() Trait {
-	return Trait{"batch per worker", func(r runs.Run) string {
+func batchOfWorker() trait {
+	return trait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.Batches(r)
 		return known(each)
 	}}
 }
 
-func samplesOfEpoch() Trait {
-	return Trait{"the samples of an epoch", func(r runs.Run) string { return known(observe.SamplesPerEpoch(r)) }}
+func samplesOfEpoch() trait {
+	return trait{"the samples of an epoch", func(r runs.Run) string { return known(observe.SamplesPerEpoch(r)) }}
 }
 
 // Unfairness returns notes on where the runs of a series differ in what must be equal for
@@ -47,8 +47,8 @@ func samplesOfEpoch() Trait {
 func Unfairness(g observe.Series, mode Mode) []string {
 	var notes notes
 	for _, c := range append(work(),
-		Trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
-		Trait{"collective", func(r runs.Run) string {
+		trait{"engine", func(r runs.Run) string { return r.Info.Engine }},
+		trait{"collective", func(r runs.Run) string {
 			if r.Info.Workers < 2 { // it has none
 				return ""
 			}
@@ -92,7 +92,7 @@ func (n *notes) compareRepeats(g observe.Series) {
 	}
 }
 
-// sameCount says whether all runs of the series have as many workers.
+// sameCount reports whether all runs of the series have as many workers.
 func sameCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
@@ -120,7 +120,7 @@ func (n *notes) compareSamples(g observe.Series, mode Mode) {
 }
 
 // compareValue notes the values of one thing, and the first run with each.
-func (n *notes) compareValue(g observe.Series, c Trait) {
+func (n *notes) compareValue(g observe.Series, c trait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
@@ -138,11 +138,11 @@ func (n *notes) compareValue(g observe.Series, c Trait) {
 	}
 }
 
-// differences are the traits in which two cells of equally many workers differ
+// differences returns the traits in which two cells of equally many workers differ
 // though they should not, with the values where these are short.
 func differences(a, b observe.Cell) []string {
 	var out []string
-	for _, c := range append([]Trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
+	for _, c := range append([]trait{batchOfWorker(), samplesOfEpoch()}, work()...) {
 		x, y := c.values(a.Runs), c.values(b.Runs)
 		if len(x) == 0 || len(y) == 0 || slices.Equal(x, y) {
 			continue
@@ -160,8 +160,8 @@ func differences(a, b observe.Cell) []string {
 	return out
 }
 
-// values are the different ones that runs have, sorted.
-func (c Trait) values(all []runs.Run) []string {
+// values returns the distinct values of the trait that runs have, sorted.
+func (c trait) values(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
 		if v := c.value(r); v != "" && !slices.Contains(out, v) {
@@ -172,7 +172,7 @@ func (c Trait) values(all []runs.Run) []string {
 	return out
 }
 
-// known is n as text, empty for 0.
+// known returns n as text, empty for 0.
 func known(n int) string {
 	if n == 0 {
 		return ""

@@ -95,7 +95,7 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// missing are the places of the baseline where the candidate has nothing that
+// missing returns the places of the baseline where the candidate has nothing that
 // counts: a candidate that crashes must not pass for it, nor one that lacks a
 // series.
 func missing(baseline, candidate Study, pairs []Pair) []GateRow {
@@ -166,7 +166,7 @@ func gateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// changeText is a share of speed lost, for people.
+// changeText returns a share of speed lost, for people.
 func changeText(lost float64) string {
 	if lost < 0 {
 		return english.Percent(-lost) + " faster"
@@ -177,9 +177,9 @@ func changeText(lost float64) string {
 // mostRuns is how many runs one would not do for a gate.
 const mostRuns = 100
 
-// runsNeeded is about how many runs of each would narrow the interval to one
+// runsNeeded returns about how many runs of each would narrow the interval to one
 // side of the limit, if the spread stays: the half-width falls as 1/√n, and
-// Student's quantile with it. 0 where it is more than mostRuns.
+// Student's quantile with it. 0 if it is more than mostRuns.
 func runsNeeded(c Comparison, limit float64) int {
 	room := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2

@@ -81,7 +81,7 @@ func ModeOf(g observe.Series) Mode {
 // sized is a quantity at a number of workers.
 type sized struct{ workers, total int }
 
-// constancy says what of the quantity is fixed while the workers change, up to
+// constancy returns what of the quantity is fixed while the workers change, up to
 // a share of tolerance.
 func constancy(all []sized, tolerance float64) string {
 	if len(all) == 0 {

@@ -26,7 +26,7 @@ func Settings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
 	}
-	traits := append([]Trait{
+	traits := append([]trait{
 		{"learning rate", func(r runs.Run) string {
 			rate := observe.LearningRate(r)
 			if !(rate > 0) {
@@ -39,7 +39,7 @@ func Settings(groups []observe.Series) []Setting {
 		{"engine", func(r runs.Run) string { return r.Info.Engine }},
 		{"strategy", func(r runs.Run) string { return r.Info.Strategy }},
 	}, work()...)
-	traits = slices.DeleteFunc(traits, func(t Trait) bool { return t.what == "model" || t.what == "data" }) // by their keys, below
+	traits = slices.DeleteFunc(traits, func(t trait) bool { return t.what == "model" || t.what == "data" }) // by their keys, below
 	first, varies := map[string]string{}, map[string]bool{}
 	for _, g := range groups {
 		for _, r := range g.Runs {
@@ -54,7 +54,7 @@ func Settings(groups []observe.Series) []Setting {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(varies), runs.NaturalCompare) {
-		traits = append(traits, Trait{key, func(r runs.Run) string { return flatConfig(r)[key] }})
+		traits = append(traits, trait{key, func(r runs.Run) string { return flatConfig(r)[key] }})
 	}
 	var out []Setting
 	for _, t := range traits {
@@ -67,7 +67,7 @@ func Settings(groups []observe.Series) []Setting {
 
 // row returns the values of each series and reports whether any two series
 // differ at a worker count that both have, or, if they have none in common, at all.
-func (c Trait) row(groups []observe.Series) (Setting, bool) {
+func (c trait) row(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.what}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
