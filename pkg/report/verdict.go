@@ -83,14 +83,14 @@ func fewOfEach(all []verdict) []verdict {
 	return out
 }
 
-// flagOf returns the flag of lockstep scaling that lists the sentences about
+// flagOf returns the option of lockstep scaling that lists the sentences about
 // something.
 func flagOf(about string) string {
 	flags := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
 	}
 	if f := flags[about]; f != "" {
-		return " --" + f
+		return " --show " + f
 	}
 	return ""
 }
