@@ -9,19 +9,19 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// within is a tensor like t that stays in registers.
+// within returns a tensor like t that stays in registers.
 func within(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	t.ID, t.Type, t.Virtual, t.Strides = id, typ, true, nil
 	return t
 }
 
-// vector is a number for each channel of t.
+// vector returns a tensor with one number per channel of t.
 func vector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: vectorDims(t)}
 }
 
-// withEpilogue is c with a bias a channel of its result, another map added to that, and
-// ReLU, as far as t has them: what is in between stays in registers, in fp32.
+// withEpilogue returns c with what t has of a bias per channel, another map that is added to
+// the result, and ReLU. Values in between stay in registers, in fp32.
 func (x *executable) withEpilogue(t task, c convolution) variant {
 	v := x.unfused(c)
 	result := c.result().tensor(c.resultID())
@@ -59,14 +59,14 @@ func (x *executable) withEpilogue(t task, c convolution) variant {
 	return v
 }
 
-// withSums is a graph of c with the sums of its result, and of its squares, over all but
-// the channels.
+// withSums returns a graph of c that also sums its result and the squares of its result, per
+// channel.
 func (c convolution) withSums(ops []cudnn.Op) []cudnn.Op {
 	y := c.y.tensor(idY)
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: vector(y, idSum, cudnn.Float32), SqSum: vector(y, idSquare, cudnn.Float32)})
 }
 
-// sumsAt adds the addresses of a task's sums.
+// sumsAt returns pointers with the addresses of a task's sums.
 func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]driver.Ptr {
 	pointers = maps.Clone(pointers)
 	if t.stats != nil {
@@ -78,8 +78,8 @@ func (x *executable) sumsAt(t task, pointers map[int64]driver.Ptr) map[int64]dri
 	return pointers
 }
 
-// withNormSums is the graph of a data gradient through ReLU, whose input is computed again
-// from that of the batch norm, with the sums of the batch norm's gradient.
+// withNormSums returns the graph of a data gradient through ReLU with the sums of the batch
+// norm's gradient. The input of ReLU is computed again from the batch norm's input.
 func (c convolution) withNormSums() []cudnn.Op {
 	dx := c.x.tensor(idX)
 	x := dx
@@ -103,8 +103,8 @@ func (c convolution) withNormSums() []cudnn.Op {
 	}
 }
 
-// withPrologue are the ways to compute a task that reads the result of a batch norm with
-// ReLU without that: cuDNN computes it of the norm's input as it reads that.
+// withPrologue returns the ways to compute a task that reads the result of a batch norm with
+// ReLU, without that result: cuDNN computes it from the norm's input as it reads that.
 func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
 	p := t.prologue
 	in := c.x.tensor(idX)
@@ -138,7 +138,7 @@ func (x *executable) withPrologue(t task, c convolution) ([]variant, error) {
 	return nil, errors.New("a data gradient reads no batch norm")
 }
 
-// vectorDims are the dimensions of a number for each channel of t.
+// vectorDims returns the dimensions of a tensor with one number per channel of t.
 func vectorDims(t cudnn.Tensor) []int64 {
 	dims := slices.Repeat([]int64{1}, len(t.Dims))
 	dims[1] = t.Dims[1]

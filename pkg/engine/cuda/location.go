@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// alignment of everything that lies in a flat buffer, in bytes: that of
+// alignment of everything in a flat buffer, in bytes: that of
 // cuMemAlloc, more than any kernel asks for.
 const alignment = 256
 
@@ -22,7 +22,8 @@ const (
 	noSpace // not used
 )
 
-// location is where a tensor lies: for itself, or in the channels of another one.
+// location is where a tensor is in the GPU's memory: in memory of its own, or in the channels
+// of another tensor.
 type location struct {
 	layout
 	space  space
@@ -30,8 +31,8 @@ type location struct {
 	pitch  int // elements from one position to the next
 }
 
-// layOutTensors gives activations and inputs their places, and says how many bytes the
-// arena and the fixed part need.
+// layOutTensors gives activations and inputs their locations, and returns how many bytes
+// the arena and the fixed part need.
 func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed int) {
 	places = make([]location, len(l.layouts))
 	for id := range places {
@@ -69,8 +70,8 @@ func layOutTensors(p *plan.Program, l lowered) (places []location, arena, fixed 
 	return places, arena, fixed
 }
 
-// root is the tensor that id lies in, and from which channel on: itself, where
-// it is no alias.
+// root returns the tensor that id is a view of, and the view's first channel; id itself if it
+// is no alias.
 func (l lowered) root(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
 		id, channel = a.of, channel+a.channel

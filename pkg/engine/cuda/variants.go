@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// variant is a way to compute a convolution: a graph of cuDNN's, and what must
-// run behind it.
+// variant is one of several ways to compute a convolution: a graph of cuDNN's, and the
+// commands that run before and after it.
 type variant struct {
 	ops           []cudnn.Op
 	pointers      map[int64]driver.Ptr
@@ -25,15 +25,15 @@ func (v variant) around(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
 
-// traffic are the bytes that a convolution's graph and the commands behind it move.
+// traffic is the bytes that a convolution's graph and the commands after it move.
 type traffic struct{ graph, behind float64 }
 
 func (t traffic) bytes() float64 { return t.graph + t.behind }
 
-// variants are the ways to compute a task, which is convolution c. Where an operand is a
-// part of another tensor's channels, so that there are gaps between its pixels, ways that
-// copy it to or from a memory without gaps come last: cuDNN may refuse the gaps, or have no
-// fast engine for them.
+// variants returns the ways to compute task t, which is convolution c. If an operand is a
+// view of another tensor's channels, so that there are gaps between its pixels, variants
+// that copy it to or from memory without gaps come last: cuDNN may refuse the gaps, or have
+// no fast engine for them.
 func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	list, err := x.direct(t, c)
 	if err != nil || x.memory.packed.ptr == 0 || c.gaps() == 0 {
@@ -72,7 +72,7 @@ func (x *executable) variants(t task, c convolution) ([]variant, error) {
 	return list, err
 }
 
-// gapped lists the operands of c that have gaps between their pixels, with what is written.
+// gapped lists the operands of c that have gaps between their pixels.
 func (c *convolution) gapped() (list []gapped) {
 	for _, o := range []gapped{{&c.x, &c.px, c.relation == dataGrad}, {&c.y, &c.py, c.relation == forward}} {
 		if o.place.form == mapForm && o.place.pitch != o.place.padded() {
@@ -89,7 +89,8 @@ type gapped struct {
 	written bool
 }
 
-// gaps returns the bytes of the operands that have gaps, without these; 0: none has.
+// gaps returns the bytes of the operands that have gaps, not counting the gaps, or 0 if none
+// has.
 func (c convolution) gaps() (bytes int) {
 	for _, o := range c.gapped() {
 		bytes += roundUp(o.place.bytes(), alignment)
@@ -97,7 +98,8 @@ func (c convolution) gaps() (bytes int) {
 	return bytes
 }
 
-// withoutGaps returns c with operands that lie in x.packed, and the copies before and after.
+// withoutGaps returns c with copies of its gapped operands in x.memory.packed, and the
+// commands that copy before and after it.
 func (x *executable) withoutGaps(c convolution) (whole convolution, before, after []command, err error) {
 	at := x.memory.packed.ptr
 	for _, o := range c.gapped() {
@@ -121,11 +123,10 @@ func (x *executable) withoutGaps(c convolution) (whole convolution, before, afte
 	return c, before, after, nil
 }
 
-// direct are the ways to compute a task, which is convolution c, on its operands as they
-// lie: cuDNN's alone with our
-// kernels behind it comes first, then those where cuDNN does in one graph what it can of
-// that: a bias, a sum, ReLU, the statistics of a batch norm. They compete, and where cuDNN
-// cannot, ours is left.
+// direct returns the ways to compute task t, which is convolution c, on its operands in
+// place. The first is cuDNN's convolution alone, with our kernels after it. In the others
+// cuDNN computes in one graph what it can of a bias, a sum, ReLU and the statistics of a
+// batch norm. They compete; where cuDNN has no such graph, the first remains.
 func (x *executable) direct(t task, c convolution) ([]variant, error) {
 	switch {
 	case c.relation == filterGrad:
@@ -163,7 +164,7 @@ func (x *executable) direct(t task, c convolution) ([]variant, error) {
 	return append(list, graph), nil
 }
 
-// unfused is c by itself.
+// unfused returns the graph of c alone.
 func (x *executable) unfused(c convolution) variant {
 	return variant{
 		ops: []cudnn.Op{c.op()}, pointers: map[int64]driver.Ptr{idX: c.px, idW: c.pw, idY: c.py},
@@ -171,16 +172,16 @@ func (x *executable) unfused(c convolution) variant {
 	}
 }
 
-// then is v with the commands of another one behind its own.
+// then returns v with the commands of next after its own.
 func (v variant) then(next variant) variant {
 	v.after = slices.Concat(v.after, next.after)
 	v.behind += next.behind
 	return v
 }
 
-// filterVariants are the ways to compute a weights' gradient, whose graph v is but for the
-// result. It is wanted in fp32; not every algorithm of cuDNN's writes that from 16-bit
-// maps, so that one which writes 16 bits, to scratch memory, and a cast behind it, competes.
+// filterVariants returns the ways to compute a weights' gradient; v is its graph without the
+// result. The result is fp32. Not every algorithm of cuDNN's writes fp32 from 16-bit maps,
+// so a graph that writes 16 bits to scratch memory, with a cast after it, competes.
 func (x *executable) filterVariants(c convolution, v variant) ([]variant, error) {
 	v.graph = c.bytes()
 	direct := v
@@ -209,8 +210,8 @@ func (x *executable) filterVariants(c convolution, v variant) ([]variant, error)
 	return []variant{direct, cast}, err
 }
 
-// sumVariants are the ways to compute a gradient of data and the sums of that of the batch
-// norm in front.
+// sumVariants returns the ways to compute a gradient of data, and the sums of the gradient of
+// the batch norm before it.
 func (x *executable) sumVariants(t task, c convolution) ([]variant, error) {
 	s := t.sums
 	direct, fused := x.unfused(c), x.unfused(c)
