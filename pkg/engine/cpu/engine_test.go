@@ -13,10 +13,10 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// TestMain demands that every engine's goroutines end with it.
+// TestMain checks that the goroutines of every engine end with it.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestNew reads the choice of instructions and refuses what cannot be.
+// TestNew checks the choice of the instruction set and the errors of invalid options.
 func TestNew(t *testing.T) {
 	o := engine.DefaultOptions()
 	t.Setenv(kernel.EnvVar, "go")
@@ -55,7 +55,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestLoadErrors: what this engine cannot run is an error that names kernel and shapes.
+// TestLoadErrors checks that errors of programs that the engine cannot run name the
+// kernel and its shapes.
 func TestLoadErrors(t *testing.T) {
 	e := open(t, "", 1)
 	conv := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
@@ -91,8 +92,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestCompileErrors: the engine does not rely on the program's validation for
-// what its kernels need.
+// TestCompileErrors checks that operations check their operands themselves and do not
+// rely on the validation of the program.
 func TestCompileErrors(t *testing.T) {
 	all := node{op: plan.OpAdd, in: [][]int{{2, 8, 4, 4}, {2, 8, 4, 4}}, out: [][]int{{2, 8, 4, 4}}}.program()
 	shapes := [][]int{{2, 8, 4, 4}, {2, 8, 2, 2}, {8, 8, 3, 3}, {8}, {5}, {1}, {2, 9, 4, 4}, {1, 8, 17, 17}, {1, 8, 1, 1}}

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
-// TestInstructionSets: plain Go is always there and the last; LOCKSTEP_CPU leaves
-// one, and an error if the processor lacks it.
+// TestInstructionSets checks that plain Go is always the last set, and that LOCKSTEP_CPU
+// leaves one set, or an error if the processor lacks it.
 func TestInstructionSets(t *testing.T) {
 	t.Setenv(kernel.EnvVar, "")
 	sets, err := InstructionSets()
@@ -41,8 +41,8 @@ func TestSetOf(t *testing.T) {
 	}
 }
 
-// TestCommonSet: the best set that all workers have, or the preferred one if they
-// all have it.
+// TestCommonSet checks the choice of the best set that all workers support, or of the
+// preferred one if all support it.
 func TestCommonSet(t *testing.T) {
 	for _, c := range []struct {
 		have    map[string]int

@@ -193,7 +193,7 @@ func (x *executable) optimize(u *optim.Update) error {
 			float32(1 / math.Sqrt(1-math.Pow(u.Beta2, t))), float32(u.Epsilon), float32(u.LearningRate / (1 - math.Pow(u.Beta1, t))),
 		}
 		o.keep = nil
-		if u.Rule == optim.RuleAdamW { // the decay is the weights' alone
+		if u.Rule == optim.RuleAdamW { // the decay applies to the weights, not to the gradients
 			o.constants[0] = 0
 			if u.WeightDecay != 0 {
 				o.keep = scaleBy(float32(1 - u.LearningRate*u.WeightDecay))

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// unfused is an engine that stores every tensor.
+// unfused starts an engine that stores every tensor.
 func unfused(t testing.TB, set string, threads int) engine.Engine {
 	t.Helper()
 	fused := openWith(t, set, threads, "auto")
@@ -31,8 +31,8 @@ func unfused(t testing.TB, set string, threads int) engine.Engine {
 	return e
 }
 
-// alignedUNet has channels that fill blocks, so that concatenations and slices
-// need no memory, and maps that fill no tile.
+// alignedUNet returns a U-Net whose channels fill blocks, so that concatenations and
+// slices need no memory, and whose maps do not fill Winograd's tiles.
 func alignedUNet() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 8, Depth: 2, InChannels: 1, OutChannels: 1, Height: 12, Width: 20, Norm: "batch"}
 }
@@ -68,8 +68,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// program is a random program: operations on activations of one size, each on
-// what earlier ones gave. Most tensors are read more than once.
+// randomProgram is a program of random operations on activations of one size. Each reads
+// outputs of earlier ones. Most tensors are read more than once.
 type randomProgram struct {
 	*plan.Program
 	rng  *rand.Rand
@@ -88,10 +88,10 @@ func (p *randomProgram) tensor(role plan.Role, shape ...int) int {
 	return id
 }
 
-// any is a random activation.
+// any returns a random activation.
 func (p *randomProgram) any() int { return p.maps[p.rng.IntN(len(p.maps))] }
 
-// like is a new activation of the shape of id, but for its channels.
+// like adds an activation with the shape of id, but with the given channels.
 func (p *randomProgram) like(id, channels int) int {
 	s := p.Tensors[id].Shape
 	id = p.tensor(plan.Activation, s[0], channels, s[2], s[3])
@@ -115,7 +115,7 @@ func (p *randomProgram) step() {
 	point := plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 0}}
 	norm := plan.Attr{Training: true, ReLU: p.rng.IntN(2) == 0, Epsilon: 1e-3, Momentum: 0.1}
 	switch p.rng.IntN(11) {
-	case 0, 1: // a convolution, often with a batch norm and another convolution behind it
+	case 0, 1: // a convolution, often followed by a batch norm and another convolution
 		y := p.like(x, channels)
 		p.call(plan.OpConv, one, []int{x, p.tensor(plan.Input, channels, c, 3, 3)}, []int{y})
 		if p.rng.IntN(2) == 0 {
@@ -159,7 +159,7 @@ func (p *randomProgram) step() {
 			}
 			p.call(plan.OpAdd, plan.Attr{}, []int{d, other}, []int{p.like(x, c)})
 		}
-	case 6: // a concatenation with a convolution behind it
+	case 6: // a concatenation followed by a convolution
 		b := p.any()
 		both := c + p.Tensors[b].Shape[1]
 		y := p.like(x, both)
@@ -224,7 +224,7 @@ func (p *randomProgram) step() {
 	}
 }
 
-// newRandomProgram makes a program that shows a third of its activations.
+// newRandomProgram returns a program a third of whose activations are outputs.
 func newRandomProgram(seed uint64) *plan.Program {
 	p := &randomProgram{Program: &plan.Program{Loss: -1}, rng: rand.New(rand.NewPCG(seed, 1))}
 	for _, c := range []int{8, 5, 16} {
@@ -257,7 +257,7 @@ func newRandomProgram(seed uint64) *plan.Program {
 	return p.Program
 }
 
-// outputs runs p twice and returns what it shows.
+// outputs runs p twice and returns its outputs.
 func outputs(t *testing.T, e engine.Engine, p *plan.Program) map[string][]float64 {
 	t.Helper()
 	x, err := e.Load(p, nil)
@@ -296,9 +296,9 @@ func outputs(t *testing.T, e engine.Engine, p *plan.Program) map[string][]float6
 	return all
 }
 
-// TestFusionIsInvisible: random programs give with fusion what they give without
-// it, but for the roundings of statistics, and the same bits for any number of
-// threads. The seeds are fixed, since a rounding may turn a decision of a ReLU or a pooling.
+// TestFusionIsInvisible checks that random programs compute the same with and without
+// fusion, except for rounding in statistics, and the same bits for any number of threads.
+// The seeds are fixed, since rounding can change the decision of a ReLU or a pooling.
 func TestFusionIsInvisible(t *testing.T) {
 	for _, set := range sets {
 		t.Run(set, func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestFusionIsInvisible(t *testing.T) {
 				want, got, again := outputs(t, plain, p), outputs(t, one, p), outputs(t, three, p)
 				for name := range want {
 					for i, v := range want[name] {
-						// Some are sums to 0, of values of about 1: they hold roundings alone.
+						// Some are sums of values of about 1 that cancel to rounding errors.
 						if d := math.Abs(got[name][i] - v); !(d <= 2e-4*(1+largest(want[name]))) {
 							t.Fatalf("seed %d: %s[%d] is %v with fusion, %v without", seed, name, i, got[name][i], v)
 						}

@@ -96,7 +96,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// timedSync is a sync that says when its buckets were reduced.
+// timedSync is a sync that reports when its buckets were reduced.
 type timedSync struct {
 	deafSync
 	list []engine.Reduction
@@ -217,7 +217,7 @@ func TestTraceAddsUp(t *testing.T) {
 	}
 }
 
-// TestProfileErrors: a window that cannot be, and a file that cannot be written.
+// TestProfileErrors checks invalid windows, and a file that cannot be written.
 func TestProfileErrors(t *testing.T) {
 	e, ok := open(t, "", 1).(*Engine)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// afterSteps trains three steps of p and returns every persistent tensor, and
-// what the executable holds.
+// afterSteps trains three steps of p and returns every persistent tensor, and the
+// executable.
 func afterSteps(t *testing.T, e engine.Engine, g *nn.Graph, p *plan.Program) (map[string][]float64, *executable) {
 	t.Helper()
 	exe, err := e.Load(p, nil)
@@ -36,8 +36,8 @@ func afterSteps(t *testing.T, e engine.Engine, g *nn.Graph, p *plan.Program) (ma
 	return snapshot(t, x), x
 }
 
-// TestRecompute: activations that are computed again give the same bits, running
-// statistics included, and take less memory.
+// TestRecompute checks that activations that are computed again have the same bits,
+// including running statistics, and take less memory.
 func TestRecompute(t *testing.T) {
 	unet, err := model.UNet2D(model.UNet2DConfig{Base: 8, Depth: 3, InChannels: 2, OutChannels: 1, Height: 32, Width: 32, Bias: true, Norm: "batch"})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// TestRules: every rule of an update does with the same gradients what
-// optim.Apply64 does, with clipping too.
+// TestRules checks that every rule of an update, with and without clipping, computes what
+// optim.Apply64 computes from the same gradients.
 func TestRules(t *testing.T) {
 	g, p := lowered(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// What the tests of all engines share, by the names that this package's tests use.
+// Helpers of the tests of all engines, under the names that this package's tests use.
 var (
 	near           = enginetest.Near
 	largest        = enginetest.Largest
@@ -27,7 +27,7 @@ type (
 	quietSync = enginetest.Quiet
 )
 
-// loaded is p on e, with one step done.
+// loaded returns p loaded on e, after one step.
 func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
 	return enginetest.Loaded(t, e, p, g, poisoned)
@@ -54,5 +54,5 @@ func TestEngine(t *testing.T) {
 	}, Poison: poisoned, Padding: checkPadding}.Check(t)
 }
 
-// poisoned is poison, as all engines' tests call it.
+// poisoned calls poison; its type is the one that the tests of all engines expect.
 func poisoned(_ testing.TB, x engine.Executable) { poison(x) }

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// TestStepAllocates: nothing, once the optimizer's slots are there.
+// TestStepAllocates checks that a step allocates nothing once the optimizer's slots exist.
 func TestStepAllocates(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		g, p := lowered(t, smallUNet(), 2, nn.Train, plan.Options{Fuse: true})
