@@ -40,6 +40,7 @@ func allPhases() []phase {
 		{"arm64", "everything builds on a processor without assembly of ours", arm64},
 		{"lint", "golangci-lint with .golangci.yml", lint},
 		{"binaries", "the command and the kernel", binaries},
+		{"kernellint", "go vet and golangci-lint of the kernel, half of which binaries generates", kernelLint},
 		{"unit", "unit, property, golden and example tests, with coverage", unit},
 		{"race", "race detector, where goroutines meet", race},
 		{"kernel", "the kernel, under a real Jupyter", kernel},
@@ -124,35 +125,44 @@ func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	return r.command(ctx, env, "go", append([]string{"vet"}, packages...)...)
 }
 
-// lint builds the linter once, by the versions of environment/tools, and runs it.
 func lint(ctx context.Context, r *runner) error {
-	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
+	file, env, err := r.linter(ctx)
 	if err != nil {
 		return err
+	}
+	return r.command(ctx, env, file, "run", "--timeout=10m", "./...")
+}
+
+// linter returns the path of the linter and the variables that it is run with. It
+// builds the linter once, by the versions of environment/tools.
+func (r *runner) linter(ctx context.Context) (file string, env []string, err error) {
+	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
+	if err != nil {
+		return "", nil, err
 	}
 	goVersion, err := output(ctx, "go", "env", "GOVERSION")
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	// A linter that an older Go built cannot read today's code.
-	file, err := filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
+	file, err = filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		r.line("building golangci-lint " + version)
 		if err := r.command(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
-			return err
+			return "", nil, err
 		}
 		if err := os.Rename(file+".next", file); err != nil {
-			return err
+			return "", nil, err
 		}
 	}
 	lintCache, err := filepath.Abs(filepath.Join(cache, "lint"))
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	return r.command(ctx, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, file, "run", "--timeout=10m", "./...")
+	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, nil
 }
 
 // binaries makes the command and the kernel and registers the kernel in a

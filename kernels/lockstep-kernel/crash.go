@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -69,7 +70,7 @@ func (k *kernelState) watchMemory() error {
 
 // freeMemory gives back what a cell held that was interrupted at the limit.
 func freeMemory(cause error) {
-	if _, ok := cause.(memoryError); ok {
+	if errors.As(cause, new(memoryError)) {
 		debug.FreeOSMemory()
 	}
 }

@@ -218,7 +218,7 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 
 // runDeferred calls the function of a defer statement and reports its error.
 func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
-	results = zeros(f.Type())
+	results = zeros(f.Type()) //nolint:wastedassign // what it returns if the call panics
 	defer func() {
 		switch e := recover().(type) {
 		case nil:

@@ -54,7 +54,7 @@ func list(n int, at func(int) xreflect.Type) []xreflect.Type {
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.Cell()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
-		out = zeros(t)
+		out = zeros(t) //nolint:wastedassign // what it returns if the call panics
 		defer k.survive(cell)
 		out = call(f, in)
 		k.reportResult(at, out, inGoroutine)

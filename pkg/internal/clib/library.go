@@ -73,11 +73,6 @@ func specOf(n Name) spec {
 	return spec{}
 }
 
-// Names lists the libraries in the order in which they are opened.
-func Names() []Name {
-	return []Name{CUDA, NVML, NVJitLink, NVRTC, CublasLt, Cublas, CUDNN, NCCL, NVTX, CUPTI}
-}
-
 // Library is an open library.
 type Library struct {
 	Name   Name

@@ -12,9 +12,6 @@ type Args struct{ buf []byte }
 // Bytes is what was packed.
 func (a *Args) Bytes() []byte { return a.buf }
 
-// Reset empties a.
-func (a *Args) Reset() *Args { a.buf = a.buf[:0]; return a }
-
 func (a *Args) align(n int) {
 	for len(a.buf)%n != 0 {
 		a.buf = append(a.buf, 0)
@@ -44,9 +41,6 @@ func (a *Args) Uint32(v uint32) *Args { return a.put4(v) }
 
 // Int64 adds a long long.
 func (a *Args) Int64(v int64) *Args { return a.put8(uint64(v)) }
-
-// Uint64 adds an unsigned long long.
-func (a *Args) Uint64(v uint64) *Args { return a.put8(v) }
 
 // Float32 adds a float.
 func (a *Args) Float32(v float32) *Args { return a.put4(math.Float32bits(v)) }

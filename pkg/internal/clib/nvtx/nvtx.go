@@ -44,6 +44,3 @@ func bind(path string, need func(string) uintptr) *Library {
 		Pop: func() { clib.Call(pop) },
 	}
 }
-
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
