@@ -3,6 +3,11 @@
 // Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that
 // the command needs is missing on this machine; 4 another sweep runs (launch
 // --no-wait); 130 interrupted.
+//
+// There is one file per command, with its flags, its help and what it prints; the
+// work itself is done by the packages below. That is why the package has more
+// files than others: commands share little, and a package per command would only
+// add constructors.
 package main
 
 import (
