@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu"
 )
@@ -72,16 +73,16 @@ func AblationRuns(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	command, err := ownCommand(ctx)
+	command, err := beside.OwnCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench ablation: %w", err)
 	}
-	common := Record{Unit: "images/s", Machine: machine(), Commit: commit(ctx)}
+	common := Record{Unit: "images/s", Machine: beside.Machine(), Commit: beside.Commit(ctx)}
 	var records []Record
 	for _, a := range o.ablations() {
 		r, err := o.compare(ctx, command, a, common)
 		if err != nil {
-			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, stopped(ctx, err))
+			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, beside.Stopped(ctx, err))
 		}
 		records = append(records, r)
 	}
@@ -97,18 +98,18 @@ func (o AblationOptions) compare(ctx context.Context, command []string, a ablati
 	if err != nil {
 		return Record{}, err
 	}
-	defer with.close()
+	defer with.Close()
 	without, err := startOurs(ctx, command, o.Shape, a.setting, a.options, there...)
 	if err != nil {
 		return Record{}, err
 	}
-	defer without.close()
-	on, off, err := inTurns(with, without, requestStep, o.Repeats)
+	defer without.Close()
+	on, off, err := inTurns(with, without, beside.RequestStep, o.Repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	say(o.Output, "%s, %s: %.3f s a step; %s: %.3f s", a.name, a.setting, median(on), a.without, median(off))
+	beside.Say(o.Output, "%s, %s: %.3f s a step; %s: %.3f s", a.name, a.setting, beside.Median(on), a.without, beside.Median(off))
 	r.Name, r.Peer = fmt.Sprintf("%s, %s", a.name, a.setting), "ours, "+a.without
 	images := float64(o.Shape.Batch * a.setting.workers)
-	return compared(r, perSecond(images, on), perSecond(images, off)), nil
+	return beside.Compared(r, beside.PerSecond(images, on), beside.PerSecond(images, off)), nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"lockstep/pkg/bench/internal/beside"
 )
 
 // AllReduceOptions say what AllReduceRuns measures.
@@ -51,35 +53,35 @@ func AllReduceRuns(ctx context.Context, o AllReduceOptions) ([]Record, error) {
 	}
 	records, err := o.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("bench allreduce: %w", stopped(ctx, err))
+		return nil, fmt.Errorf("bench allreduce: %w", beside.Stopped(ctx, err))
 	}
 	return records, nil
 }
 
 func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
-	torch, err := o.Peer.torch(ctx)
+	torch, err := o.Peer.Torch(ctx, torchScript)
 	if err != nil {
 		return nil, err
 	}
-	command, err := ownCommand(ctx)
+	command, err := beside.OwnCommand(ctx)
 	if err != nil {
 		return nil, err
 	}
 	task := []string{"--task", taskAllReduce, "--threads", "1"}
-	peer, err := startPeer(ctx, program{argv: append(torch, task...), workers: o.Workers})
+	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(torch, task...), Workers: o.Workers})
 	if err != nil {
 		return nil, err
 	}
-	defer peer.close()
-	ours, err := start(ctx, program{argv: append(command, task...), workers: o.Workers})
+	defer peer.Close()
+	ours, err := beside.Start(ctx, beside.Program{Argv: append(command, task...), Workers: o.Workers})
 	if err != nil {
 		return nil, err
 	}
-	defer ours.close()
+	defer ours.Close()
 	var records []Record
 	for _, size := range o.Sizes {
 		count := min(max(sumBytes/size, leastSum), mostSums)
-		request := fmt.Sprintf("%s %d %d", requestAllReduce, size, count)
+		request := fmt.Sprintf("%s %d %d", beside.RequestAllReduce, size, count)
 		if _, _, err := inTurns(ours, peer, request, 1); err != nil { // does not count
 			return nil, err
 		}
@@ -89,11 +91,11 @@ func (o AllReduceOptions) run(ctx context.Context) ([]Record, error) {
 		}
 		r := Record{
 			Name: fmt.Sprintf("all-reduce of %s, %d workers", bytesText(size), o.Workers), Unit: "GB/s",
-			Peer: peer.about.Name, Machine: machine(), Commit: commit(ctx),
+			Peer: peer.About.Name, Machine: beside.Machine(), Commit: beside.Commit(ctx),
 		}
 		gigabytes := float64(size) * float64(count) / 1e9
-		r = compared(r, perSecond(gigabytes, a), perSecond(gigabytes, p))
-		say(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
+		r = beside.Compared(r, beside.PerSecond(gigabytes, a), beside.PerSecond(gigabytes, p))
+		beside.Say(o.Output, "%s: %.3f GB/s; %s: %.3f GB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
 	return records, nil

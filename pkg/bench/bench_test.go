@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 )
 
@@ -145,27 +145,6 @@ func TestEngineRunsRefuse(t *testing.T) {
 	}
 }
 
-// TestOneWorkerDies: the others, which may wait for it, end too.
-func TestOneWorkerDies(t *testing.T) {
-	p := program{workers: 2, argv: []string{"sh", "-c", `
-		echo '{"name": "half"}'
-		if [ "$RANK" = 1 ]; then read -r _; echo "rank 1 gives up" >&2; exit 7; fi
-		exec sleep 600`}}
-	s, err := start(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin := time.Now()
-	_, err = s.ask(requestStep)
-	s.close()
-	if err == nil || !strings.Contains(err.Error(), "half (rank 1) ended: exit status 7; its last lines:\nrank 1 gives up") {
-		t.Errorf("error %v", err)
-	}
-	if took := time.Since(begin); took > endTime {
-		t.Errorf("it took %v to end rank 0", took)
-	}
-}
-
 func TestMissingPeer(t *testing.T) {
 	peer := fake(t)
 	o := EngineOptions{Shape: tiny, Threads: []int{1}, Repeats: 1, Peer: peer}
@@ -189,7 +168,7 @@ func TestMissingPeer(t *testing.T) {
 	})
 	t.Run("checkout", func(t *testing.T) {
 		t.Chdir(t.TempDir()) // as the test binary, it lies in no checkout
-		_, err := PeerOptions{}.script(torchScript)
+		_, err := PeerOptions{}.Torch(t.Context(), torchScript)
 		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "--peers") {
 			t.Errorf("error %v does not say what to do", err)
 		}
@@ -201,16 +180,16 @@ func TestInTurns(t *testing.T) {
 	peer := fake(t)
 	log := filepath.Join(t.TempDir(), "log")
 	t.Setenv("FAKE_LOG", log)
-	var sides [2]*side
+	var sides [2]*beside.Side
 	for i, format := range []string{"a", "b"} {
 		var err error
-		sides[i], err = start(t.Context(), program{workers: 1, argv: []string{"sh", filepath.Join(peer.Scripts, torchScript), "--format", format}})
+		sides[i], err = beside.Start(t.Context(), beside.Program{Workers: 1, Argv: []string{"sh", filepath.Join(peer.Scripts, torchScript), "--format", format}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer sides[i].close()
+		defer sides[i].Close()
 	}
-	a, b, err := inTurns(sides[0], sides[1], requestStep, 3)
+	a, b, err := inTurns(sides[0], sides[1], beside.RequestStep, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +201,7 @@ func TestInTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "a b b a a b"
-	if got := strings.Join(strings.Fields(strings.ReplaceAll(string(text), requestStep, "")), " "); got != want {
+	if got := strings.Join(strings.Fields(strings.ReplaceAll(string(text), beside.RequestStep, "")), " "); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 }
@@ -340,7 +319,7 @@ func TestPeakBytes(t *testing.T) {
 func TestTorch(t *testing.T) {
 	asWorker(t)
 	peer := PeerOptions{Scripts: "../../environment/peers"}
-	if _, err := peer.torch(t.Context()); errors.Is(err, ErrPeerMissing) {
+	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	records, err := EngineRuns(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 1, Peer: peer})
@@ -375,7 +354,7 @@ func TestSameCounts(t *testing.T) {
 		{Shape{Model: modelUNet3DK3, Base: 2, Depth: 1, Size: 4, Batch: 1}, 3989, 6 * 150016},
 	} {
 		var out strings.Builder
-		err := Work(t.Context(), WorkerOptions{Task: taskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
+		err := Work(t.Context(), WorkerOptions{Task: TaskTrain, Shape: c.shape, Engine: engine.DefaultOptions()}, strings.NewReader("step\n"), &out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +376,7 @@ func TestPublishedUNet3D(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net, err := s.network()
+	net, err := s.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"io"
 	"strconv"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
-	"lockstep/pkg/launch"
 )
 
 // What ours must reach against PyTorch, at DefaultShape; see Shape.targets.
@@ -72,15 +72,15 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	torch, err := o.Peer.torch(ctx)
+	torch, err := o.Peer.Torch(ctx, torchScript)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	ours, err := ownCommand(ctx)
+	ours, err := beside.OwnCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
-	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: machine(), Commit: commit(ctx)}}
+	b := engineBench{EngineOptions: o, torch: torch, ours: ours, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx)}}
 	var settings []setting
 	for _, t := range o.Threads {
 		settings = append(settings, setting{1, t})
@@ -92,19 +92,11 @@ func EngineRuns(ctx context.Context, o EngineOptions) ([]Record, error) {
 	for _, s := range settings {
 		r, err := b.compare(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("bench engine, %s: %w", s, stopped(ctx, err))
+			return nil, fmt.Errorf("bench engine, %s: %w", s, beside.Stopped(ctx, err))
 		}
 		records = append(records, r...)
 	}
 	return records, nil
-}
-
-// stopped is the reason for ctx's end where it has ended, else err.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 type engineBench struct {
@@ -122,13 +114,7 @@ func (b engineBench) name(format string, s setting) string {
 	return name
 }
 
-func (b engineBench) say(format string, a ...any) { say(b.Output, format, a...) }
-
-func say(w io.Writer, format string, a ...any) {
-	if w != nil {
-		fmt.Fprintf(w, format+"\n", a...)
-	}
-}
+func (b engineBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
 
 // compare measures one setting: throughput, peak memory, and plain Go beside
 // one thread.
@@ -137,12 +123,12 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer peer.close()
+	defer peer.Close()
 	ours, err := b.startOurs(ctx, s, peer)
 	if err != nil {
 		return nil, err
 	}
-	defer ours.close()
+	defer ours.Close()
 	throughput, err := b.throughput(ours, peer, s, b.Repeats)
 	if err != nil {
 		return nil, err
@@ -158,12 +144,12 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 	if b.PlainRepeats == 0 || s != (setting{1, 1}) {
 		return records, nil
 	}
-	ours.close()
+	ours.Close()
 	plain, err := b.startOurs(ctx, s, peer, "LOCKSTEP_CPU=go")
 	if err != nil {
 		return nil, err
 	}
-	defer plain.close()
+	defer plain.Close()
 	slow, err := b.throughput(plain, peer, s, b.PlainRepeats)
 	if err != nil {
 		return nil, err
@@ -177,73 +163,59 @@ func (b engineBench) compare(ctx context.Context, s setting) ([]Record, error) {
 
 // startOurs starts our side, makes sure that it is the same work as the
 // peer's, and warms it up.
-func (b engineBench) startOurs(ctx context.Context, s setting, peer *side, env ...string) (*side, error) {
+func (b engineBench) startOurs(ctx context.Context, s setting, peer *beside.Side, env ...string) (*beside.Side, error) {
 	ours, err := startOurs(ctx, b.ours, b.Shape, s, engine.DefaultOptions(), env...)
 	if err != nil {
 		return nil, err
 	}
-	if err := sameWork(ours.about, peer.about, s.threads); err != nil {
-		ours.close()
+	if err := beside.SameWork(ours.About, peer.About, s.threads); err != nil {
+		ours.Close()
 		return nil, err
 	}
-	b.say("%s, %s: ready", ours.about.Name, s)
+	b.say("%s, %s: ready", ours.About.Name, s)
 	return ours, nil
 }
 
-// sameWork is an error unless both sides train the same network with the
-// threads that they were asked to use.
-func sameWork(ours, peers greeting, threads int) error {
-	switch {
-	case ours.Parameters != peers.Parameters:
-		return fmt.Errorf("compare %s with %s: %d and %d parameters: they train different networks", ours.Name, peers.Name, ours.Parameters, peers.Parameters)
-	case ours.FLOPsPerImage != peers.FLOPsPerImage:
-		return fmt.Errorf("compare %s with %s: %d and %d FLOPs an image: they train different networks", ours.Name, peers.Name, ours.FLOPsPerImage, peers.FLOPsPerImage)
-	case ours.Threads != threads || peers.Threads != threads:
-		return fmt.Errorf("compare %s with %s: they use %d and %d threads, both should use %d", ours.Name, peers.Name, ours.Threads, peers.Threads, threads)
-	}
-	return nil
-}
-
 // throughput measures steps in turns.
-func (b engineBench) throughput(ours, peer *side, s setting, repeats int) (Record, error) {
-	a, p, err := inTurns(ours, peer, requestStep, repeats)
+func (b engineBench) throughput(ours, peer *beside.Side, s setting, repeats int) (Record, error) {
+	a, p, err := inTurns(ours, peer, beside.RequestStep, repeats)
 	if err != nil {
 		return Record{}, err
 	}
-	b.say("%s, %s: %.3f s a step; %s: %.3f s", ours.about.Name, s, median(a), peer.about.Name, median(p))
+	b.say("%s, %s: %.3f s a step; %s: %.3f s", ours.About.Name, s, beside.Median(a), peer.About.Name, beside.Median(p))
 	r := b.record
-	r.Unit, r.Peer = "images/s", peer.about.Name
+	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
-	return compared(r, perSecond(images, a), perSecond(images, p)), nil
+	return beside.Compared(r, beside.PerSecond(images, a), beside.PerSecond(images, p)), nil
 }
 
-func (b engineBench) memory(ours, peer *side, s setting) (Record, error) {
-	a, err := ours.peakBytes()
+func (b engineBench) memory(ours, peer *beside.Side, s setting) (Record, error) {
+	a, err := ours.PeakBytes()
 	if err != nil {
 		return Record{}, err
 	}
-	p, err := peer.peakBytes()
+	p, err := peer.PeakBytes()
 	if err != nil {
 		return Record{}, err
 	}
 	r := b.record
-	r.Name, r.Unit, r.Peer = b.name("peak memory, %s", s), "MiB", peer.about.Name
-	return comparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+	r.Name, r.Unit, r.Peer = b.name("peak memory, %s", s), "MiB", peer.About.Name
+	return beside.ComparedCost(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
 // inTurns asks both sides for the same, one at a time and each as often first,
 // and returns the seconds that each request took.
-func inTurns(ours, peer *side, request string, repeats int) (a, p []float64, err error) {
+func inTurns(ours, peer *beside.Side, request string, repeats int) (a, p []float64, err error) {
 	for i := range repeats {
 		order := []struct {
-			side    *side
+			side    *beside.Side
 			seconds *[]float64
 		}{{ours, &a}, {peer, &p}}
 		if i%2 == 1 {
 			order[0], order[1] = order[1], order[0]
 		}
 		for _, o := range order {
-			v, err := o.side.seconds(request)
+			v, err := o.side.Seconds(request)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -253,40 +225,22 @@ func inTurns(ours, peer *side, request string, repeats int) (a, p []float64, err
 	return a, p, nil
 }
 
-// perSecond turns the seconds that n things took into things a second.
-func perSecond(n float64, seconds []float64) []float64 {
-	v := make([]float64, len(seconds))
-	for i, s := range seconds {
-		v[i] = n / s
-	}
-	return v
-}
-
-// ownCommand starts a worker of ours.
-func ownCommand(ctx context.Context) ([]string, error) {
-	binary, err := launch.Binary(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return []string{binary, "bench", "worker"}, nil
-}
-
 // startOurs starts our side with these options of the engine, but for the
 // threads, which the setting says, and does the step that does not count.
-func startOurs(ctx context.Context, command []string, shape Shape, s setting, o engine.Options, env ...string) (*side, error) {
-	argv := append(append([]string{}, command...), "--task", taskTrain, "--threads", strconv.Itoa(s.threads),
+func startOurs(ctx context.Context, command []string, shape Shape, s setting, o engine.Options, env ...string) (*beside.Side, error) {
+	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
 		// One thread means one, the runtime's included. Several workers need one
 		// beside for the exchange, as their peers have.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
-	ours, err := start(ctx, program{argv: append(argv, shape.arguments()...), env: env, workers: s.workers})
+	ours, err := beside.Start(ctx, beside.Program{Argv: append(argv, shape.arguments()...), Env: env, Workers: s.workers})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ours.seconds(requestStep); err != nil {
-		ours.close()
+	if _, err := ours.Seconds(beside.RequestStep); err != nil {
+		ours.Close()
 		return nil, err
 	}
 	return ours, nil

@@ -7,12 +7,12 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/data"
 )
 
@@ -59,16 +59,16 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	argv, err := o.Peer.pictures(ctx)
+	argv, err := o.Peer.Command(ctx, picturesScript, "Pillow and h5py", "PIL", "h5py")
 	if err != nil {
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
-	peer, err := startPeer(ctx, program{argv: argv, workers: 1})
+	peer, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
 	if err != nil {
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
-	defer peer.close()
-	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: machine(), Commit: commit(ctx), Peer: peer.about.Name}}
+	defer peer.Close()
+	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: peer.About.Name}}
 	for _, measure := range []func(context.Context) ([]Record, error){b.pictures, b.crops, b.orders} {
 		r, err := measure(ctx)
 		if err != nil {
@@ -79,28 +79,10 @@ func LoaderRuns(ctx context.Context, o LoaderOptions) (records []Record, err err
 	return records, nil
 }
 
-// pictures is the command line of the peer.
-func (o PeerOptions) pictures(ctx context.Context) ([]string, error) {
-	script, err := o.script(picturesScript)
-	if err != nil {
-		return nil, err
-	}
-	if o.Python != "" {
-		return []string{o.Python, script}, nil
-	}
-	for _, python := range []string{"/usr/bin/python3", "python3"} {
-		find := exec.CommandContext(ctx, python, "-c", "import importlib.util as u, sys; sys.exit(None in (u.find_spec('PIL'), u.find_spec('h5py')))")
-		if find.Run() == nil {
-			return []string{python, script}, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: no python3 here has Pillow and h5py: install them with %s", ErrPeerMissing, Advice)
-}
-
 type loaderBench struct {
 	LoaderOptions
 	dir    string
-	peer   *side
+	peer   *beside.Side
 	record Record // what all have in common
 }
 
@@ -112,20 +94,20 @@ func (b loaderBench) beside(ctx context.Context, name, unit string, ds data.Data
 		if err != nil {
 			return Record{}, fmt.Errorf("%s: %w", name, err)
 		}
-		answers, err := b.peer.ask(request)
+		answers, err := b.peer.Ask(request)
 		if err != nil {
 			return Record{}, fmt.Errorf("%s: %w", name, err)
 		}
 		// Decoders and filters differ in the last bits; crops lie at other places.
 		if a := answers[0]; !(a.Seconds > 0) || !(math.Abs(a.Loss-mean) < 0.01+0.2*math.Abs(mean)) {
-			return Record{}, fmt.Errorf("%s: values are %.4f on average, %s reads %.4f in %g s: they must be equal", name, mean, b.peer.about.Name, a.Loss, a.Seconds)
+			return Record{}, fmt.Errorf("%s: values are %.4f on average, %s reads %.4f in %g s: they must be equal", name, mean, b.peer.About.Name, a.Loss, a.Seconds)
 		}
 		ours, peers = append(ours, float64(n)/seconds), append(peers, float64(n)/answers[0].Seconds)
-		say(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
+		beside.Say(b.Output, "%s: %.1f and %.1f %s", name, ours[len(ours)-1], peers[len(peers)-1], unit)
 	}
 	r := b.record
 	r.Name, r.Unit = name, unit
-	return compared(r, ours, peers), nil
+	return beside.Compared(r, ours, peers), nil
 }
 
 // readSamples reads n samples on one thread; mean is that of |values| of images.
@@ -269,11 +251,11 @@ func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 				return nil, err
 			}
 			ours, peers = append(ours, v), append(peers, p)
-			say(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
+			beside.Say(b.Output, "order %s: %.1f, default %.1f images/s", order, v, p)
 		}
 		r := b.record
 		r.Name, r.Unit, r.Peer = "loader order "+order, "images/s", "order "+strings.Join(data.DefaultOrder(), " ")
-		records = append(records, compared(r, ours, peers))
+		records = append(records, beside.Compared(r, ours, peers))
 	}
 	return records, nil
 }

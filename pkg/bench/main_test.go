@@ -45,8 +45,5 @@ func work(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if o.Engine.Device == "cuda" {
-		o.Engine.Convolution, o.open = "auto", onSimulatedGPU
-	}
 	return Work(context.Background(), o, os.Stdin, os.Stdout)
 }

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"lockstep/pkg/bench/internal/beside"
 )
 
 // What reading must reach. The peer's ratios are against pandas and matplotlib;
@@ -63,22 +64,22 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	peer, err := o.Peer.pandas(ctx)
+	peer, err := o.Peer.Command(ctx, pandasScript, "pandas and matplotlib", "pandas", "matplotlib")
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
-	ours, err := ownCommand(ctx)
+	ours, err := beside.OwnCommand(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
 	b := readBench{
 		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
-		record: Record{Machine: machine(), Commit: commit(ctx), Peer: "required"},
+		record: Record{Machine: beside.Machine(), Commit: beside.Commit(ctx), Peer: "required"},
 	}
 	for _, measure := range []func(context.Context) ([]Record, error){b.besidePandas, b.firstFigure, b.rates, b.memory} {
 		r, err := measure(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("bench read: %w", stopped(ctx, err))
+			return nil, fmt.Errorf("bench read: %w", beside.Stopped(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -87,24 +88,6 @@ func ReadRuns(ctx context.Context, o ReadOptions) (records []Record, err error) 
 
 const pandasScript = "pandas_logs.py"
 
-// pandas is the command line of the pandas peer, without its arguments.
-func (o PeerOptions) pandas(ctx context.Context) ([]string, error) {
-	script, err := o.script(pandasScript)
-	if err != nil {
-		return nil, err
-	}
-	if o.Python != "" {
-		return []string{o.Python, script}, nil
-	}
-	for _, python := range []string{"/usr/bin/python3", "python3"} {
-		find := exec.CommandContext(ctx, python, "-c", "import importlib.util as u, sys; sys.exit(None in (u.find_spec('pandas'), u.find_spec('matplotlib')))")
-		if find.Run() == nil {
-			return []string{python, script}, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: no python3 here has pandas and matplotlib: install them with %s", ErrPeerMissing, Advice)
-}
-
 type readBench struct {
 	ReadOptions
 	dir        string
@@ -112,7 +95,7 @@ type readBench struct {
 	record     Record // what all have in common
 }
 
-func (b readBench) say(format string, a ...any) { say(b.Output, format, a...) }
+func (b readBench) say(format string, a ...any) { beside.Say(b.Output, format, a...) }
 
 // besideLog is a log that both sides read and draw.
 type besideLog struct {
@@ -154,7 +137,7 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 		if a, p, panels.Peer, err = b.panels(ctx, path); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
-		panels = comparedCost(panels, a, p)
+		panels = beside.ComparedCost(panels, a, p)
 		b.say("%s: %.3f s; %s: %.3f s", panels.Name, panels.Value, panels.Peer, panels.PeerValue)
 		if l.targets && b.Lines == 100_000 { // the size that they are set for
 			for i := range parses {
@@ -169,16 +152,16 @@ func (b readBench) besidePandas(ctx context.Context) (records []Record, err erro
 
 // parses measures the parse of a log, in turns.
 func (b readBench) parses(ctx context.Context, l besideLog, path string, size float64) (records []Record, err error) {
-	peer, err := startPeer(ctx, program{argv: append(b.peer, "--task", "parse"), workers: 1})
+	peer, err := beside.StartPeer(ctx, beside.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
 		return nil, err
 	}
-	defer peer.close()
-	ours, err := start(ctx, program{argv: b.ours, workers: 1})
+	defer peer.Close()
+	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return nil, err
 	}
-	defer ours.close()
+	defer ours.Close()
 	for _, how := range l.requests {
 		request := how + "\t" + path
 		if _, _, err := inTurns(ours, peer, request, 2); err != nil { // does not count
@@ -189,11 +172,11 @@ func (b readBench) parses(ctx context.Context, l besideLog, path string, size fl
 			return nil, err
 		}
 		r := b.record
-		r.Name, r.Unit, r.Peer = fmt.Sprintf("parse %s, %d lines", l.name, b.Lines), "MB/s", peer.about.Name
+		r.Name, r.Unit, r.Peer = fmt.Sprintf("parse %s, %d lines", l.name, b.Lines), "MB/s", peer.About.Name
 		if how == requestExtract {
 			r.Peer += ", str.extract"
 		}
-		r = compared(r, perSecond(size/1e6, a), perSecond(size/1e6, p))
+		r = beside.Compared(r, beside.PerSecond(size/1e6, a), beside.PerSecond(size/1e6, p))
 		b.say("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
@@ -223,20 +206,20 @@ func (b readBench) panels(ctx context.Context, path string) (ours, peers []float
 func wholeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
-	s, err := startPeer(ctx, program{argv: argv, workers: 1})
+	s, err := beside.StartPeer(ctx, beside.Program{Argv: argv, Workers: 1})
 	if err != nil {
 		return 0, "", err
 	}
-	defer s.close()
-	if _, err := s.ask(strings.Join(request, "\t")); err != nil {
+	defer s.Close()
+	if _, err := s.Ask(strings.Join(request, "\t")); err != nil {
 		return 0, "", err
 	}
 	seconds = time.Since(begin).Seconds()
 	info, err := os.Stat(picture)
 	if err != nil || info.Size() == 0 {
-		return 0, "", fmt.Errorf("%s drew no picture: %w", s.about.Name, err)
+		return 0, "", fmt.Errorf("%s drew no picture: %w", s.About.Name, err)
 	}
-	return seconds, s.about.Name, os.Remove(picture)
+	return seconds, s.About.Name, os.Remove(picture)
 }
 
 // required fills a record from repeats and the value that each must reach.
@@ -247,9 +230,9 @@ func (b readBench) required(r Record, values []float64, required float64, less b
 	}
 	r.Peer, r.Target = "required", 1
 	if less {
-		r = comparedCost(r, values, must)
+		r = beside.ComparedCost(r, values, must)
 	} else {
-		r = compared(r, values, must)
+		r = beside.Compared(r, values, must)
 	}
 	b.say("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
 	return r
@@ -287,11 +270,11 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 	if b.Megabytes == 0 {
 		return nil, nil
 	}
-	ours, err := start(ctx, program{argv: b.ours, env: []string{"GOMAXPROCS=1"}, workers: 1})
+	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Env: []string{"GOMAXPROCS=1"}, Workers: 1})
 	if err != nil {
 		return nil, err
 	}
-	defer ours.close()
+	defer ours.Close()
 	for _, k := range readKinds() {
 		path := filepath.Join(b.dir, "rates", k.file)
 		size, err := writeLong(path, k.piece, int64(b.Megabytes)*1e6)
@@ -300,7 +283,7 @@ func (b readBench) rates(ctx context.Context) (records []Record, err error) {
 		}
 		var values []float64
 		for i := range 1 + b.Repeats {
-			seconds, err := ours.seconds(requestParse + "\t" + path)
+			seconds, err := ours.Seconds(requestParse + "\t" + path)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", k.name, err)
 			}
@@ -342,13 +325,13 @@ func (b readBench) memory(ctx context.Context) (records []Record, err error) {
 }
 
 func (b readBench) peakOf(ctx context.Context, path string) (float64, error) {
-	ours, err := start(ctx, program{argv: b.ours, workers: 1})
+	ours, err := beside.Start(ctx, beside.Program{Argv: b.ours, Workers: 1})
 	if err != nil {
 		return 0, err
 	}
-	defer ours.close()
-	if _, err := ours.seconds(requestParse + "\t" + path); err != nil {
+	defer ours.Close()
+	if _, err := ours.Seconds(requestParse + "\t" + path); err != nil {
 		return 0, err
 	}
-	return ours.peakBytes()
+	return ours.PeakBytes()
 }

@@ -11,6 +11,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/figure"
 	"lockstep/pkg/logread"
 	"lockstep/pkg/scaling"
@@ -36,7 +37,7 @@ const (
 // readWork answers requests to read logs.
 func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out)
-	if err := encoder.Encode(greeting{Name: "lockstep", Threads: 1}); err != nil {
+	if err := encoder.Encode(beside.Greeting{Name: "lockstep", Threads: 1}); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(in)
@@ -56,34 +57,34 @@ func readWork(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-func readAnswer(ctx context.Context, words []string) (answer, error) {
+func readAnswer(ctx context.Context, words []string) (beside.Answer, error) {
 	switch {
-	case len(words) == 1 && words[0] == requestMemory:
+	case len(words) == 1 && words[0] == beside.RequestMemory:
 		n, err := peakBytes("/proc/self/status")
-		return answer{PeakBytes: n}, err
+		return beside.Answer{PeakBytes: n}, err
 	case len(words) == 2 && (words[0] == requestParse || words[0] == requestExtract):
 		logs, err := logread.Options{}.Read(ctx, words[1])
 		if err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 		if len(logs.Runs) == 0 {
-			return answer{}, fmt.Errorf("no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
+			return beside.Answer{}, fmt.Errorf("no run in %s: %.500s", words[1], fmt.Sprint(logs.Problems))
 		}
-		return answer{}, nil
+		return beside.Answer{}, nil
 	case len(words) == 3 && words[0] == requestPanels:
-		return answer{}, panels(words[1], words[2])
+		return beside.Answer{}, panels(words[1], words[2])
 	case len(words) == 3 && words[0] == requestFirst:
 		study, err := scaling.Read(words[1])
 		if err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 		f, err := figure.EpochTime(study)
 		if err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
-		return answer{}, f.Save(words[2])
+		return beside.Answer{}, f.Save(words[2])
 	}
-	return answer{}, fmt.Errorf("request %q is not known to this task", words)
+	return beside.Answer{}, fmt.Errorf("request %q is not known to this task", words)
 }
 
 // panels draws four figures of a log into one PNG: the losses by epoch and by

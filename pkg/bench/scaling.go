@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 
-	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch"
-	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 )
 
@@ -85,15 +82,15 @@ func ScalingRuns(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	for _, n := range o.Workers[1:] {
 		r := Record{
 			Name: fmt.Sprintf("weak scaling %d → %d workers, %s", base, n, o.Config), Unit: "samples/s",
-			Peer: english.Count(base, "worker"), Machine: machine(), Commit: commit(ctx),
+			Peer: english.Count(base, "worker"), Machine: beside.Machine(), Commit: beside.Commit(ctx),
 		}
 		if base == 1 && n == 2 {
 			r.Target = weakScalingTarget
 		}
-		records = append(records, compared(r, throughput[n], throughput[base]))
+		records = append(records, beside.Compared(r, throughput[n], throughput[base]))
 		if base == 1 {
 			r.Name, r.Target = fmt.Sprintf("%d runs of 1 worker side by side, %s", n, o.Config), 0
-			records = append(records, compared(r, alone[n], throughput[base]))
+			records = append(records, beside.Compared(r, alone[n], throughput[base]))
 		}
 	}
 	return records, nil
@@ -140,24 +137,4 @@ func scalingRepeat(ctx context.Context, o ScalingOptions, logs string, repeat in
 		v[p.Workers] = p.Throughput.Value
 	}
 	return v, nil
-}
-
-// machine names the processor and what it offers.
-func machine() string {
-	h := runs.CollectHost()
-	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
-}
-
-// commit is the checked-out commit of the source tree that the command lies
-// in, or its build id.
-func commit(ctx context.Context) string {
-	exe, err := os.Executable()
-	if err == nil {
-		c := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD")
-		c.Dir = filepath.Dir(exe)
-		if out, err := c.Output(); err == nil {
-			return strings.TrimSpace(string(out))
-		}
-	}
-	return "build " + buildid.ID
 }

@@ -66,11 +66,12 @@ func (s Shape) validate() error {
 	if s.Batch < 1 {
 		return fmt.Errorf("bench: batch is %d: use at least 1 image", s.Batch)
 	}
-	_, err := s.network()
+	_, err := s.Build()
 	return err
 }
 
-func (s Shape) network() (model.Network, error) {
+// Build makes the network.
+func (s Shape) Build() (model.Network, error) {
 	if s.Network != "" {
 		return model.Named(s.Network)
 	}
@@ -144,4 +145,27 @@ func (s Shape) targets() (throughput map[setting]float64, memory float64) {
 		return map[setting]float64{{1, 1}: 1.8, {1, 2}: 1.8, {2, 1}: 1.8}, 0
 	}
 	return map[setting]float64{{1, 1}: oneThreadTarget, {1, 2}: twoThreadsTarget, {2, 1}: twoWorkersTarget}, memoryTarget
+}
+
+// OwnArguments returns the flags of a worker of ours.
+func (s Shape) OwnArguments() []string {
+	if s.Network != "" {
+		return s.arguments()
+	}
+	return append(s.arguments(), "--width", strconv.Itoa(s.width()), "--biases="+strconv.FormatBool(s.Biases))
+}
+
+// GPUArguments returns the flags of PyTorch's side on a GPU.
+func (s Shape) GPUArguments() []string {
+	if s.Network != "" {
+		return s.arguments()
+	}
+	list := []string{
+		"--base", strconv.Itoa(s.Base), "--depth", strconv.Itoa(s.Depth),
+		"--height", strconv.Itoa(s.Size), "--width", strconv.Itoa(s.width()), "--batch", strconv.Itoa(s.Batch),
+	}
+	if s.Biases {
+		list = append(list, "--bias")
+	}
+	return list
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/launch"
 	"lockstep/pkg/scaling"
 	"lockstep/pkg/train"
@@ -60,7 +61,7 @@ func TwinRuns(ctx context.Context, o TwinOptions) ([]Record, error) {
 	for _, config := range o.Configs {
 		r, err := twinRecords(ctx, o, config, logs)
 		if err != nil {
-			return nil, fmt.Errorf("bench twins, %s: %w", config, stopped(ctx, err))
+			return nil, fmt.Errorf("bench twins, %s: %w", config, beside.Stopped(ctx, err))
 		}
 		records = append(records, r...)
 	}
@@ -83,7 +84,7 @@ func twinRecords(ctx context.Context, o TwinOptions, config, logs string) ([]Rec
 	if err != nil {
 		return nil, err
 	}
-	return qualityRecords(study.Quality(), Record{Name: config, Machine: machine(), Commit: commit(ctx)})
+	return qualityRecords(study.Quality(), Record{Name: config, Machine: beside.Machine(), Commit: beside.Commit(ctx)})
 }
 
 // qualityRecords compares each worker count with the interval of one worker.

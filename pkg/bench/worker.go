@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
@@ -31,7 +32,7 @@ import (
 
 // The tasks of a worker.
 const (
-	taskTrain     = "train"
+	TaskTrain     = "train"
 	taskAllReduce = "allreduce"
 )
 
@@ -41,11 +42,8 @@ type WorkerOptions struct {
 	Shape  Shape
 	Engine engine.Options
 
-	open opener // nil: openEngine
+	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: the one that Engine names
 }
-
-// opener starts an engine; tests have one on a simulated GPU.
-type opener func(engine.Options) (engine.Engine, error)
 
 // openEngine starts the engine that o names, on the first GPU where it names none.
 func openEngine(o engine.Options) (engine.Engine, error) {
@@ -73,12 +71,12 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 	defer func() { err = errors.Join(err, group.Close()) }()
 	w := &worker{ctx: ctx, group: group}
 	switch o.Task {
-	case taskTrain:
+	case TaskTrain:
 		err = w.load(o)
 	case taskAllReduce:
-		w.about = greeting{Name: "lockstep, " + group.Name(), Threads: 1}
+		w.about = beside.Greeting{Name: "lockstep, " + group.Name(), Threads: 1}
 	default:
-		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, taskTrain, taskAllReduce, TaskRead)
+		err = fmt.Errorf("bench worker: task %q is not known: use %s, %s or %s", o.Task, TaskTrain, taskAllReduce, TaskRead)
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
@@ -104,7 +102,7 @@ func Work(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (er
 type worker struct {
 	ctx    context.Context
 	group  collective.Group
-	about  greeting
+	about  beside.Greeting
 	engine engine.Engine
 	exe    engine.Executable
 	sync   *strategy.DDP
@@ -119,7 +117,7 @@ type worker struct {
 
 // load makes the network ready for its first step, the same on all ranks.
 func (w *worker) load(o WorkerOptions) error {
-	net, err := o.Shape.network()
+	net, err := o.Shape.Build()
 	if err != nil {
 		return err
 	}
@@ -131,10 +129,10 @@ func (w *worker) load(o WorkerOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.open == nil {
-		o.open = openEngine
+	if o.Open == nil {
+		o.Open = openEngine
 	}
-	if w.engine, err = o.open(o.Engine); err != nil {
+	if w.engine, err = o.Open(o.Engine); err != nil {
 		return err
 	}
 	_, w.onGPU = o.Engine.CUDA()
@@ -153,7 +151,7 @@ func (w *worker) load(o WorkerOptions) error {
 	if err != nil {
 		return err
 	}
-	w.about = greeting{
+	w.about = beside.Greeting{
 		Name: "lockstep " + w.engine.Name(), Threads: o.Engine.Threads,
 		Parameters: net.Parameters(), FLOPsPerImage: 3 * one.FLOPs,
 	}
@@ -161,7 +159,7 @@ func (w *worker) load(o WorkerOptions) error {
 		w.sync = strategy.NewDDP(w.ctx, w.group)
 	}
 	w.rng = rand.New(rand.NewPCG(1, uint64(w.group.Rank())))
-	image, target, whole := batchOf(p)
+	image, target, whole := beside.BatchOf(p)
 	w.image, w.target, w.draws = image, target, func() float32 { return float32(w.rng.IntN(whole)) }
 	if net.Task() == model.Regression {
 		w.draws = func() float32 { return 2*w.rng.Float32() - 1 }
@@ -183,73 +181,73 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-func (w *worker) answer(request []string) (answer, error) {
+func (w *worker) answer(request []string) (beside.Answer, error) {
 	switch {
-	case len(request) == 1 && request[0] == requestStep && w.exe != nil:
+	case len(request) == 1 && request[0] == beside.RequestStep && w.exe != nil:
 		return w.step()
-	case len(request) == 2 && request[0] == requestSteps && w.exe != nil:
+	case len(request) == 2 && request[0] == beside.RequestSteps && w.exe != nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil || n < 1 {
-			return answer{}, fmt.Errorf("%s %s: name a number of steps", requestSteps, request[1])
+			return beside.Answer{}, fmt.Errorf("%s %s: name a number of steps", beside.RequestSteps, request[1])
 		}
 		return w.manySteps(n)
-	case len(request) == 3 && request[0] == requestAllReduce && w.exe == nil:
+	case len(request) == 3 && request[0] == beside.RequestAllReduce && w.exe == nil:
 		size, err := strconv.Atoi(request[1])
 		if err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 		count, err := strconv.Atoi(request[2])
 		if err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 		return w.allReduce(size, count)
-	case len(request) == 1 && request[0] == requestMemory:
+	case len(request) == 1 && request[0] == beside.RequestMemory:
 		if w.onGPU {
-			return answer{PeakBytes: w.exe.MemoryBytes()}, nil
+			return beside.Answer{PeakBytes: w.exe.MemoryBytes()}, nil
 		}
 		n, err := peakBytes("/proc/self/status")
-		return answer{PeakBytes: n}, err
+		return beside.Answer{PeakBytes: n}, err
 	}
-	return answer{}, fmt.Errorf("request %q is not known to this task", strings.Join(request, " "))
+	return beside.Answer{}, fmt.Errorf("request %q is not known to this task", strings.Join(request, " "))
 }
 
 // step trains on images that nobody has seen before. Copying them into the
 // engine's layout counts, making them does not, as on the other side.
-func (w *worker) step() (answer, error) {
+func (w *worker) step() (beside.Answer, error) {
 	w.draw()
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	begin := time.Now()
 	if err := w.feed(); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	if err := w.train(); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
-	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
 // manySteps trains in a row on one batch, which on a GPU lies there already, as
 // the peer's batches do: each step reads it anew.
-func (w *worker) manySteps(count int) (answer, error) {
+func (w *worker) manySteps(count int) (beside.Answer, error) {
 	w.draw()
 	if err := w.feed(); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	if err := w.train(); err != nil { // the copy to the device is done after it
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	begin := time.Now()
 	for range count {
 		if err := w.train(); err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 	}
-	return answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
+	return beside.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
 // draw makes a batch that nobody has seen before.
@@ -284,20 +282,20 @@ func (w *worker) train() error {
 }
 
 // allReduce does count sums of a buffer of size bytes.
-func (w *worker) allReduce(size, count int) (answer, error) {
+func (w *worker) allReduce(size, count int) (beside.Answer, error) {
 	if n := size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
 	}
 	if err := w.group.Barrier(w.ctx); err != nil {
-		return answer{}, err
+		return beside.Answer{}, err
 	}
 	begin := time.Now()
 	for range count {
 		if err := w.group.AllReduce(w.ctx, w.sum); err != nil {
-			return answer{}, err
+			return beside.Answer{}, err
 		}
 	}
-	return answer{Seconds: time.Since(begin).Seconds()}, nil
+	return beside.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
 // peakBytes is the most memory of a process that was ever resident, from its

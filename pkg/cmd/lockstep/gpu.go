@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/gpu"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/selftest"
 	"lockstep/pkg/internal/buildid"
@@ -196,8 +197,8 @@ func (r selfTested) write(w io.Writer, asJSON bool) error {
 	return err
 }
 
-func gpuFlags(f *pflag.FlagSet, o *bench.GPUOptions, out *benchOutput) {
-	f.StringVar(&o.Model, "model", "unet-512", "one of "+strings.Join(bench.GPUModels(), ", "))
+func gpuFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutput) {
+	f.StringVar(&o.Model, "model", "unet-512", "one of "+strings.Join(gpu.Models(), ", "))
 	f.StringVar(&o.Precision, "precision", "bf16", "bf16, fp16 or fp32")
 	f.BoolVar(&o.TF32, "tf32", false, "with --precision fp32: convolutions may round their inputs")
 	f.StringVar(&o.Device, "device", "cuda", "cuda, or cuda:1 for the second GPU")
@@ -208,14 +209,14 @@ func gpuFlags(f *pflag.FlagSet, o *bench.GPUOptions, out *benchOutput) {
 
 // gpuFailed gives what is missing its exit code.
 func gpuFailed(err error) error {
-	if errors.Is(err, bench.ErrGPUMissing) || errors.Is(err, bench.ErrPeerMissing) {
+	if errors.Is(err, gpu.ErrMissing) || errors.Is(err, bench.ErrPeerMissing) {
 		return missing(err)
 	}
 	return err
 }
 
 func gpuBenchCommand() *cobra.Command {
-	var o bench.GPUOptions
+	var o gpu.Options
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "bench",
@@ -237,7 +238,7 @@ and bytes of its own kernels over ceilings that are measured in the same call.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			r, err := bench.GPURuns(c.Context(), o)
+			r, err := gpu.Runs(c.Context(), o)
 			if err != nil {
 				return gpuFailed(err)
 			}
@@ -251,7 +252,7 @@ and bytes of its own kernels over ceilings that are measured in the same call.
 }
 
 func gpuPeersCommand() *cobra.Command {
-	var o bench.GPUOptions
+	var o gpu.Options
 	var out benchOutput
 	c := &cobra.Command{
 		Use:   "peers",
@@ -274,7 +275,7 @@ there, or the exit code is 3.
 			if out.verbose {
 				o.Output = c.ErrOrStderr()
 			}
-			records, err := bench.GPUPeerRuns(c.Context(), o)
+			records, err := gpu.PeerRuns(c.Context(), o)
 			if len(records) > 0 { // of the modes that did start
 				err = errors.Join(bench.Write(c.OutOrStdout(), records, out.json), err)
 			}
@@ -282,7 +283,7 @@ there, or the exit code is 3.
 		},
 	}
 	gpuFlags(c.Flags(), &o, &out)
-	c.Flags().StringSliceVar(&o.Modes, "modes", bench.GPUModes(), "of PyTorch")
+	c.Flags().StringSliceVar(&o.Modes, "modes", gpu.Modes(), "of PyTorch")
 	peerFlags(c.Flags(), &o.Peer)
 	return c
 }

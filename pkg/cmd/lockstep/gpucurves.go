@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/gpu"
 )
 
 func gpuCurvesCommand() *cobra.Command {
@@ -21,7 +21,7 @@ less. The exit code is 1 when one does not.
   lockstep gpu curves logs/gpu-train`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := bench.GPUCurves(args[0])
+			r, err := gpu.CompareCurves(args[0])
 			if err != nil {
 				return err
 			}

@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/gpu"
 )
 
 func gpuPlanCommand() *cobra.Command {
-	var o bench.GPUPlanOptions
+	var o gpu.PlanOptions
 	var asJSON, layers bool
 	c := &cobra.Command{
 		Use:   "plan",
@@ -27,7 +27,7 @@ needed. A graph that cuDNN turns out not to have costs more than it says.
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}
-			r, err := bench.GPUPlan(o)
+			r, err := gpu.Plan(o)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ needed. A graph that cuDNN turns out not to have costs more than it says.
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Model, "model", "resnet50v2", "one of "+strings.Join(bench.GPUModels(), ", "))
+	f.StringVar(&o.Model, "model", "resnet50v2", "one of "+strings.Join(gpu.Models(), ", "))
 	f.StringVar(&o.Precision, "precision", "bf16", "bf16, fp16 or fp32")
 	f.IntVar(&o.Batch, "batch", 0, "images a step (default: that of gpu bench)")
 	f.Float64Var(&o.TFLOPS, "tflops", 0, "10¹² operations a second of products of matrices (default: 790, an H200 in bf16; 60 in fp32)")

@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"encoding/json"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	names "lockstep/pkg/internal/clib"
@@ -35,7 +37,7 @@ func TestGPURuns(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	var lines strings.Builder
-	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Kernels: true, Output: &lines, shape: &tiny, open: onSimulatedGPU})
+	r, err := Runs(t.Context(), Options{Model: "unet-128", Repeats: 2, Steps: 3, Trace: trace, Kernels: true, Output: &lines, shape: &tiny, open: onSimulatedGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func TestGPURuns(t *testing.T) {
 	}
 	// Three times the FLOPs of the convolutions, but for the head, whose products
 	// are not cuDNN's (16·2 forward), and the gradient of the image (16·18).
-	flops, conv := 0.0, GPULayer{}
+	flops, conv := 0.0, Layer{}
 	for _, l := range r.Layers {
 		if strings.HasPrefix(l.Task, "conv") {
 			flops += l.FLOPs
@@ -85,14 +87,14 @@ func TestGPURuns(t *testing.T) {
 			t.Errorf("kernel %+v", k)
 		}
 	}
-	if at := slices.IndexFunc(r.Kernels, func(k GPUKernel) bool { return k.Name == "bn_stats_bf16" }); at < 0 || r.Kernels[at].Calls != 6 || math.Abs(sum-r.KernelMilliseconds) > 1e-9 || r.NoKernels != "" {
+	if at := slices.IndexFunc(r.Kernels, func(k Kernel) bool { return k.Name == "bn_stats_bf16" }); at < 0 || r.Kernels[at].Calls != 6 || math.Abs(sum-r.KernelMilliseconds) > 1e-9 || r.NoKernels != "" {
 		t.Errorf("kernels by CUPTI: %+v, %g ms, %s", r.Kernels, r.KernelMilliseconds, r.NoKernels)
 	}
 	if err := r.Write(&text, false); err != nil || !strings.Contains(text.String(), "down.0.b.conv") || !strings.Contains(text.String(), "kernels of a recorded step, by CUPTI: ") {
 		t.Errorf("%v:\n%s", err, text.String())
 	}
 	text.Reset()
-	var again GPUReport
+	var again Report
 	if err := errors.Join(r.Write(&text, true), json.Unmarshal([]byte(text.String()), &again)); err != nil || len(again.Layers) != len(r.Layers) {
 		t.Errorf("%v:\n%s", err, text.String())
 	}
@@ -109,7 +111,7 @@ func TestGPUKernelsLeftOut(t *testing.T) {
 		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	var lines strings.Builder
-	r, err := GPURuns(t.Context(), GPUOptions{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
+	r, err := Runs(t.Context(), Options{Model: "unet-128", Repeats: 1, Steps: 2, Kernels: true, Output: &lines, shape: &tiny, open: open})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func TestGPUNetworks(t *testing.T) {
 		return cuda.NewWithLibraries(libraries, os.Getenv, o, 0)
 	}
 	for _, name := range []string{"resnet50v2"} {
-		r, err := GPURuns(t.Context(), GPUOptions{Model: name, Repeats: 1, Steps: 1, shape: &Shape{Network: name, Batch: 1}, open: open})
+		r, err := Runs(t.Context(), Options{Model: name, Repeats: 1, Steps: 1, shape: &bench.Shape{Network: name, Batch: 1}, open: open})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,13 +165,13 @@ done
 
 func TestGPUPeerRuns(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, gpuScript), []byte(gpuPeer), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, torchScript), []byte(gpuPeer), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	asWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
-	o := GPUOptions{Model: "unet-128", Repeats: 3, Steps: 4, Peer: PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
-	records, err := GPUPeerRuns(t.Context(), o)
+	o := Options{Model: "unet-128", Repeats: 3, Steps: 4, Peer: beside.PeerOptions{Scripts: dir, Python: "sh"}, shape: &tiny, open: onSimulatedGPU}
+	records, err := PeerRuns(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,19 +192,19 @@ func TestGPUPeerRuns(t *testing.T) {
 	}
 
 	t.Setenv("FAKE_BROKEN", "default")
-	records, err = GPUPeerRuns(t.Context(), o)
+	records, err = PeerRuns(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "no compiler") || len(records) != 4 {
 		t.Errorf("a mode that does not start: %d records, %v", len(records), err)
 	}
 	t.Setenv("FAKE_FLOPS", "1")
-	if _, err := GPUPeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "different networks") {
+	if _, err := PeerRuns(t.Context(), o); err == nil || !strings.Contains(err.Error(), "different networks") {
 		t.Errorf("another network: %v", err)
 	}
 }
 
 // TestGPUTargets are those that the models are held to.
 func TestGPUTargets(t *testing.T) {
-	for _, m := range gpuModels() {
+	for _, m := range models() {
 		eager, half, roofline, batch := 1.1, 1.0, 0.6, 16
 		switch m.name {
 		case "unet-128":
@@ -231,14 +233,14 @@ func TestGPUTargets(t *testing.T) {
 				t.Errorf("%s, %s, %s: must reach %v, want %v", m.name, c.mode, c.precision, got, c.want)
 			}
 		}
-		if net, err := m.shape.network(); err != nil || net.Parameters() == 0 {
+		if net, err := m.shape.Build(); err != nil || net.Parameters() == 0 {
 			t.Errorf("%s: %v", m.name, err)
 		}
-		if err := (GPUOptions{Model: m.name}).Validate(); err != nil {
+		if err := (Options{Model: m.name}).Validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, o := range []GPUOptions{{Model: "vgg"}, {Model: "unet-128", Device: "cpu"}, {Model: "unet-128", Precision: "int8"}, {Model: "unet-128", Modes: []string{"jit"}}, {Model: "unet-128", Steps: -1}} {
+	for _, o := range []Options{{Model: "vgg"}, {Model: "unet-128", Device: "cpu"}, {Model: "unet-128", Precision: "int8"}, {Model: "unet-128", Modes: []string{"jit"}}, {Model: "unet-128", Steps: -1}} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
@@ -248,15 +250,15 @@ func TestGPUTargets(t *testing.T) {
 // TestTorchGPU runs PyTorch's side without a GPU: the script itself, and that it
 // trains the same network.
 func TestTorchGPU(t *testing.T) {
-	peer := PeerOptions{}
-	if _, err := peer.pytorch(t.Context(), gpuScript); errors.Is(err, ErrPeerMissing) {
+	peer := beside.PeerOptions{}
+	if _, err := peer.Torch(t.Context(), torchScript); errors.Is(err, beside.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	asWorker(t)
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	s := tiny
 	s.Biases = true
-	records, err := GPUPeerRuns(t.Context(), GPUOptions{
+	records, err := PeerRuns(t.Context(), Options{
 		Model: "unet-128", Precision: "fp32", Repeats: 1, Steps: 1, Modes: []string{"eager"}, shape: &s, open: onSimulatedGPU, peerDevice: "cpu",
 	})
 	// On a processor it has no memory of a device to name.
@@ -268,8 +270,8 @@ func TestTorchGPU(t *testing.T) {
 // TestTorchNetworks: the networks that PyTorch trains on a GPU have the parameters and
 // the FLOPs of ours.
 func TestTorchNetworks(t *testing.T) {
-	argv, err := PeerOptions{}.pytorch(t.Context(), gpuScript)
-	if errors.Is(err, ErrPeerMissing) {
+	argv, err := beside.PeerOptions{}.Torch(t.Context(), torchScript)
+	if errors.Is(err, beside.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	if err != nil {

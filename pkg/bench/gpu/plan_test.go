@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 // the tasks one after another, and operations are those of the network.
 func TestGPUPlan(t *testing.T) {
 	for _, precision := range []string{"fp32", "bf16", "fp16"} {
-		r, err := GPUPlan(GPUPlanOptions{Model: "resnet50v2", Precision: precision, Batch: 8})
+		r, err := Plan(PlanOptions{Model: "resnet50v2", Precision: precision, Batch: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,18 +44,18 @@ func TestGPUPlan(t *testing.T) {
 		if err := r.Write(&text, false, true); err != nil || !strings.Contains(text.String(), "counted, not measured") || !strings.Contains(text.String(), "conv2_block1_1_conv") {
 			t.Errorf("%v\n%s", err, text.String())
 		}
-		var back GPUPlanReport
+		var back PlanReport
 		if err := r.Write(&document, true, false); err != nil || json.Unmarshal(document.Bytes(), &back) != nil || back.Ways[0].Bytes != r.Ways[0].Bytes {
 			t.Errorf("%v\n%s", err, document.String())
 		}
 	}
-	for want, o := range map[string]GPUPlanOptions{
+	for want, o := range map[string]PlanOptions{
 		`model "vgg" is not known`:     {Model: "vgg"},
 		`precision "int8" is not`:      {Model: "unet-128", Precision: "int8"},
 		"batch -1":                     {Model: "unet-128", Batch: -1},
 		"-3 TB/s: use numbers above 0": {Model: "unet-128", TBPS: -3},
 	} {
-		if _, err := GPUPlan(o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Plan(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package bench
+package beside
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 // median of 20/10, 30/10 and 40/40, not the ratio of the medians (30/10).
 func TestCompared(t *testing.T) {
 	ours, peers := []float64{20, 30, 40}, []float64{10, 10, 40}
-	got := compared(Record{Name: "speed"}, ours, peers)
+	got := Compared(Record{Name: "speed"}, ours, peers)
 	want := Record{Name: "speed", Value: 30, PeerValue: 10, Ratio: 2, Repeats: 3, Spread: [2]float64{1, 3}}
 	if got != want {
 		t.Errorf("more is better: got %+v, want %+v", got, want)
 	}
 	// Less is better: the median of 10/20, 10/30 and 40/40 is 1/2.
-	got = comparedCost(Record{Name: "memory"}, ours, peers)
+	got = ComparedCost(Record{Name: "memory"}, ours, peers)
 	want = Record{Name: "memory", Value: 30, PeerValue: 10, Ratio: 0.5, Repeats: 3, Spread: [2]float64{1. / 3, 1}}
 	if got != want {
 		t.Errorf("less is better: got %+v, want %+v", got, want)
@@ -32,14 +32,14 @@ func TestMedian(t *testing.T) {
 		want float64
 	}{{[]float64{7}, 7}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 4}, 4}, {[]float64{4, 3, 2, 100}, 3.5}} {
 		before := slices.Clone(c.v)
-		if got := median(c.v); got != c.want {
+		if got := Median(c.v); got != c.want {
 			t.Errorf("median of %v is %g, want %g", c.v, got, c.want)
 		}
 		if !slices.Equal(before, c.v) {
 			t.Errorf("median changed %v to %v", before, c.v)
 		}
 	}
-	if got := median(nil); !math.IsNaN(got) {
+	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("median of nothing is %g, want NaN", got)
 	}
 }

@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"encoding/json"
@@ -66,7 +66,7 @@ func TestGPUCurves(t *testing.T) {
 			root := t.TempDir()
 			curve(t, root, "cpu", "cpu", "fp32", 1, 0.9, cpu...)
 			curve(t, root, "cuda", "cuda", c.precision, 1, c.iou, c.losses...)
-			got, err := GPUCurves(root)
+			got, err := CompareCurves(root)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,10 +86,10 @@ func TestGPUCurvesPairs(t *testing.T) {
 	root := t.TempDir()
 	curve(t, root, "cuda", "cuda", "fp32", 2, 0.9, 1)
 	curve(t, root, "cpu", "cpu", "fp32", 1, 0.9, 1)
-	if _, err := GPUCurves(root); err == nil || !strings.Contains(err.Error(), "has no run on the CPU with 2 workers and seed 1") {
+	if _, err := CompareCurves(root); err == nil || !strings.Contains(err.Error(), "has no run on the CPU with 2 workers and seed 1") {
 		t.Errorf("a run without its pair: %v", err)
 	}
-	if _, err := GPUCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "holds no run on a GPU (of 1 run)") {
+	if _, err := CompareCurves(filepath.Join(root, "cpu")); err == nil || !strings.Contains(err.Error(), "holds no run on a GPU (of 1 run)") {
 		t.Errorf("no run on a GPU: %v", err)
 	}
 }

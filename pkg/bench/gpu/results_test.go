@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"archive/tar"
@@ -11,7 +11,7 @@ import (
 
 func TestGPUResultsOfNothing(t *testing.T) {
 	for _, root := range []string{filepath.Join(t.TempDir(), "gone"), t.TempDir()} {
-		r, err := ReadGPUResults(root)
+		r, err := ReadResults(root)
 		if err != nil || r.Folder != "" {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -37,7 +37,7 @@ func TestGPUResultsOfFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, err := ReadGPUResults(root)
+	r, err := ReadResults(root)
 	if err != nil || r.Folder != "" {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -88,7 +88,7 @@ func TestGPUResults(t *testing.T) {
 		}
 	}
 
-	r, err := ReadGPUResults(root)
+	r, err := ReadResults(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestGPUResults(t *testing.T) {
 	}
 
 	write("2026-02-01", "train.json", "{")
-	if _, err := ReadGPUResults(root); err == nil || !strings.Contains(err.Error(), "train.json") || !strings.Contains(err.Error(), "--fresh") {
+	if _, err := ReadResults(root); err == nil || !strings.Contains(err.Error(), "train.json") || !strings.Contains(err.Error(), "--fresh") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }

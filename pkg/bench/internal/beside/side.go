@@ -1,4 +1,4 @@
-package bench
+package beside
 
 import (
 	"bufio"
@@ -23,14 +23,14 @@ import (
 // its input. Between two requests it is idle, so that both can be measured in
 // turns, and the most memory that each ever held is its own.
 const (
-	requestStep      = "step"      // one step of training
-	requestSteps     = "steps"     // COUNT: that many in a row
-	requestAllReduce = "allreduce" // BYTES COUNT: that many sums of that many bytes of float32
-	requestMemory    = "memory"
+	RequestStep      = "step"      // one step of training
+	RequestSteps     = "steps"     // COUNT: that many in a row
+	RequestAllReduce = "allreduce" // BYTES COUNT: that many sums of that many bytes of float32
+	RequestMemory    = "memory"
 )
 
-// greeting is what a side says of itself.
-type greeting struct {
+// Greeting is what a side says of itself.
+type Greeting struct {
 	Name       string `json:"name"`
 	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
@@ -40,23 +40,37 @@ type greeting struct {
 	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
 }
 
-// answer is what a side answers to a request.
-type answer struct {
+// Answer is what a side answers to a request.
+type Answer struct {
 	Seconds   float64 `json:"seconds,omitempty"`
 	Loss      float64 `json:"loss,omitempty"`
 	PeakBytes int64   `json:"peak_bytes,omitempty"`
 }
 
-// program says how to start a side.
-type program struct {
-	argv    []string
-	env     []string // beside that of this process
-	workers int      // processes
+// Program says how to start a side.
+type Program struct {
+	Argv    []string
+	Env     []string // beside that of this process
+	Workers int      // processes
 }
 
-// side is a program that runs: one process a worker.
-type side struct {
-	about     greeting // of rank 0
+// SameWork is an error unless both sides train the same network with the
+// threads that they were asked to use.
+func SameWork(ours, peers Greeting, threads int) error {
+	switch {
+	case ours.Parameters != peers.Parameters:
+		return fmt.Errorf("compare %s with %s: %d and %d parameters: they train different networks", ours.Name, peers.Name, ours.Parameters, peers.Parameters)
+	case ours.FLOPsPerImage != peers.FLOPsPerImage:
+		return fmt.Errorf("compare %s with %s: %d and %d FLOPs an image: they train different networks", ours.Name, peers.Name, ours.FLOPsPerImage, peers.FLOPsPerImage)
+	case ours.Threads != threads || peers.Threads != threads:
+		return fmt.Errorf("compare %s with %s: they use %d and %d threads, both should use %d", ours.Name, peers.Name, ours.Threads, peers.Threads, threads)
+	}
+	return nil
+}
+
+// Side is a program that runs: one process a worker.
+type Side struct {
+	About     Greeting // of rank 0
 	processes []*process
 	cancel    context.CancelFunc
 }
@@ -67,41 +81,41 @@ type process struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	stderr tail
-	about  greeting
+	About  Greeting
 	wait   func() error // once
 }
 
 // endTime is how long a side may take to end when its input has.
 const endTime = 10 * time.Second
 
-// start starts the processes of p and reads their greetings.
-func start(ctx context.Context, p program) (*side, error) {
+// Start starts the processes of p and reads their greetings.
+func Start(ctx context.Context, p Program) (*Side, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &side{}
+	s := &Side{}
 	ctx, s.cancel = context.WithCancel(ctx)
 	token := rand.Text()
-	for rank := range p.workers {
+	for rank := range p.Workers {
 		one, err := startProcess(ctx, p, rank, port, token)
 		if err != nil {
-			s.close()
+			s.Close()
 			return nil, err
 		}
 		s.processes = append(s.processes, one)
 	}
-	err = s.each(func(p *process) error { return p.read(&p.about) })
+	err = s.each(func(p *process) error { return p.read(&p.About) })
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, err
 	}
-	s.about = s.processes[0].about
+	s.About = s.processes[0].About
 	return s, nil
 }
 
-func startProcess(ctx context.Context, p program, rank, port int, token string) (*process, error) {
-	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)}
+func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
+	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = environment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
 	one.cmd.WaitDelay = endTime // for what a process leaves behind
@@ -115,7 +129,7 @@ func startProcess(ctx context.Context, p program, rank, port int, token string) 
 	}
 	one.in, one.out = in, bufio.NewReader(out)
 	if err := one.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.argv[0], err)
+		return nil, fmt.Errorf("start %s: %w", p.Argv[0], err)
 	}
 	one.wait = sync.OnceValue(one.cmd.Wait)
 	return one, nil
@@ -123,23 +137,23 @@ func startProcess(ctx context.Context, p program, rank, port int, token string) 
 
 // environment is that of this process, with a worker's place where there are
 // several, and without what would steer a side from outside.
-func environment(p program, rank, port int, token string) []string {
-	set := slices.Clone(p.env)
+func environment(p Program, rank, port int, token string) []string {
+	set := slices.Clone(p.Env)
 	drop := []string{
 		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 		"LOCKSTEP_TOKEN", "LOCKSTEP_CPU", "GOMAXPROCS", "GOGC", "GOMEMLIMIT",
 		"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
 	}
-	if p.workers > 1 {
-		r, n := strconv.Itoa(rank), strconv.Itoa(p.workers)
+	if p.Workers > 1 {
+		r, n := strconv.Itoa(rank), strconv.Itoa(p.Workers)
 		set = append(set, "RANK="+r, "WORLD_SIZE="+n, "LOCAL_RANK="+r, "LOCAL_WORLD_SIZE="+n,
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	Env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(drop, name)
 	})
-	return append(env, set...)
+	return append(Env, set...)
 }
 
 // freePort is a port that nobody listens on now.
@@ -151,9 +165,9 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// ask sends one request to every process and returns their answers by rank.
-func (s *side) ask(request string) ([]answer, error) {
-	answers := make([]answer, len(s.processes))
+// Ask sends one request to every process and returns their answers by rank.
+func (s *Side) Ask(request string) ([]Answer, error) {
+	answers := make([]Answer, len(s.processes))
 	err := s.each(func(p *process) error {
 		if _, err := io.WriteString(p.in, request+"\n"); err != nil {
 			return p.failed(err)
@@ -163,32 +177,32 @@ func (s *side) ask(request string) ([]answer, error) {
 	return answers, err
 }
 
-// seconds is how long a request took: as long as the slowest process.
-func (s *side) seconds(request string) (float64, error) {
-	answers, err := s.ask(request)
+// Seconds is how long a request took: as long as the slowest process.
+func (s *Side) Seconds(request string) (float64, error) {
+	answers, err := s.Ask(request)
 	if err != nil {
 		return 0, err
 	}
 	longest := 0.0
 	for _, a := range answers {
 		if !(a.Seconds > 0) {
-			return 0, fmt.Errorf("ask %s for %q: it took %g seconds, which cannot be", s.about.Name, request, a.Seconds)
+			return 0, fmt.Errorf("ask %s for %q: it took %g seconds, which cannot be", s.About.Name, request, a.Seconds)
 		}
 		longest = max(longest, a.Seconds)
 	}
 	return longest, nil
 }
 
-// peakBytes is the most memory that the processes held, added up.
-func (s *side) peakBytes() (float64, error) {
-	answers, err := s.ask(requestMemory)
+// PeakBytes is the most memory that the processes held, added up.
+func (s *Side) PeakBytes() (float64, error) {
+	answers, err := s.Ask(RequestMemory)
 	if err != nil {
 		return 0, err
 	}
 	sum := 0.0
 	for _, a := range answers {
 		if a.PeakBytes <= 0 {
-			return 0, fmt.Errorf("ask %s for its memory: %d bytes cannot be", s.about.Name, a.PeakBytes)
+			return 0, fmt.Errorf("ask %s for its memory: %d bytes cannot be", s.About.Name, a.PeakBytes)
 		}
 		sum += float64(a.PeakBytes)
 	}
@@ -197,7 +211,7 @@ func (s *side) peakBytes() (float64, error) {
 
 // each does f for all processes at once. When one fails the others are killed,
 // since they may wait for it, and the first error is returned.
-func (s *side) each(f func(*process) error) error {
+func (s *Side) each(f func(*process) error) error {
 	errs := make(chan error)
 	for _, p := range s.processes {
 		go func() { errs <- f(p) }()
@@ -212,9 +226,9 @@ func (s *side) each(f func(*process) error) error {
 	return first
 }
 
-// close ends the side: its input ends, and what has not ended some time later
+// Close ends the side: its input ends, and what has not ended some time later
 // is killed. How a process ends says nothing more: it has answered.
-func (s *side) close() {
+func (s *Side) Close() {
 	if s == nil {
 		return
 	}
@@ -254,7 +268,7 @@ func (p *process) failed(cause error) error {
 }
 
 func (p *process) name() string {
-	name := p.about.Name
+	name := p.About.Name
 	if name == "" {
 		name = strings.Join(p.cmd.Args, " ")
 	}

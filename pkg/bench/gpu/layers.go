@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"cmp"
@@ -15,6 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda"
 	"lockstep/pkg/internal/plan"
@@ -23,14 +25,14 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// GPUReport is what GPURuns measured.
-type GPUReport struct {
+// Report is what Runs measured.
+type Report struct {
 	Model     string `json:"model"`
 	Network   string `json:"network"`
 	Precision string `json:"precision"`
 	Device    string `json:"device"`
 	// Records: images a second beside those of the roofline, the network's memory.
-	Records []Record `json:"records"`
+	Records []beside.Record `json:"records"`
 	// StepMilliseconds is a step of training, recorded as a CUDA graph; the sum
 	// of its kernels, run one by one with an event between any two, is
 	// TracedMilliseconds; BoundMilliseconds is what the roofline says.
@@ -40,56 +42,56 @@ type GPUReport struct {
 	MemoryBytes        int64   `json:"memory_bytes"`
 	LoadSeconds        float64 `json:"load_seconds"` // memory, kernels, and the choice of algorithms
 	// The ceilings were measured in the same call.
-	TensorFLOPS    float64    `json:"tensor_flops"`
-	TensorBy       string     `json:"tensor_by"` // what measured them
-	FLOPS          float64    `json:"flops"`
-	BytesPerSecond float64    `json:"bytes_per_second"`
-	Layers         []GPULayer `json:"layers"` // those that took longest first
+	TensorFLOPS    float64 `json:"tensor_flops"`
+	TensorBy       string  `json:"tensor_by"` // what measured them
+	FLOPS          float64 `json:"flops"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	Layers         []Layer `json:"layers"` // those that took longest first
 	// Kernels are those of a recorded step, cuDNN's too, as CUPTI saw them, where it was
 	// asked; KernelMilliseconds is their sum, and what a step takes beyond it the GPU
 	// waits. NoKernels says why CUPTI said nothing.
-	Kernels            []GPUKernel `json:"graph_kernels,omitempty"`
-	KernelMilliseconds float64     `json:"graph_kernel_milliseconds,omitempty"`
-	NoKernels          string      `json:"no_graph_kernels,omitempty"`
+	Kernels            []Kernel `json:"graph_kernels,omitempty"`
+	KernelMilliseconds float64  `json:"graph_kernel_milliseconds,omitempty"`
+	NoKernels          string   `json:"no_graph_kernels,omitempty"`
 }
 
-// GPULayer is one task of a step: what it took, and what it must take at least.
-type GPULayer struct {
-	Part              string      `json:"part"`  // "forward", "backward", "optimizer"
-	Layer             string      `json:"layer"` // "down.0.a.conv"
-	Task              string      `json:"task"`  // "conv_backward_weights"
-	Milliseconds      float64     `json:"milliseconds"`
-	FLOPs             float64     `json:"flops"`
-	Bytes             float64     `json:"bytes"`
-	BytesBehind       float64     `json:"bytes_behind"` // of them, by kernels behind a product of matrices
-	BoundMilliseconds float64     `json:"bound_milliseconds"`
-	Fraction          float64     `json:"fraction"` // of the roofline: bound over time; 0 where there is no bound
-	Kernels           []GPUKernel `json:"kernels"`
+// Layer is one task of a step: what it took, and what it must take at least.
+type Layer struct {
+	Part              string   `json:"part"`  // "forward", "backward", "optimizer"
+	Layer             string   `json:"layer"` // "down.0.a.conv"
+	Task              string   `json:"task"`  // "conv_backward_weights"
+	Milliseconds      float64  `json:"milliseconds"`
+	FLOPs             float64  `json:"flops"`
+	Bytes             float64  `json:"bytes"`
+	BytesBehind       float64  `json:"bytes_behind"` // of them, by kernels behind a product of matrices
+	BoundMilliseconds float64  `json:"bound_milliseconds"`
+	Fraction          float64  `json:"fraction"` // of the roofline: bound over time; 0 where there is no bound
+	Kernels           []Kernel `json:"kernels"`
 }
 
-// GPUKernel is a kernel of a layer, or all of that name of a step.
-type GPUKernel struct {
+// Kernel is a kernel of a layer, or all of that name of a step.
+type Kernel struct {
 	Name         string  `json:"name"`
 	Calls        float64 `json:"calls,omitempty"` // a step
 	Milliseconds float64 `json:"milliseconds"`    // a step
 }
 
-// roofline is what the comparison in GPURuns is with.
+// roofline is what the comparison in Runs is with.
 const roofline = "the roofline of its own kernels, with ceilings measured in this run"
 
-// GPURuns measures training steps of ours on a GPU: forward, backward and Adam on
+// Runs measures training steps of ours on a GPU: forward, backward and Adam on
 // a batch that lies there already; then each kernel by events, unrecorded; then
 // what the GPU's memory and arithmetic give, for the roofline.
-func GPURuns(ctx context.Context, o GPUOptions) (*GPUReport, error) {
+func Runs(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
 	if o.open == nil {
-		if err := gpuReady(); err != nil {
+		if err := ready(); err != nil {
 			return nil, fmt.Errorf("bench on a GPU: %w", err)
 		}
-		o.open = openEngine
+		o.open = func(o engine.Options) (engine.Engine, error) { return cuda.New(o, 0) }
 	}
 	m, err := o.model()
 	if err != nil {
@@ -97,12 +99,12 @@ func GPURuns(ctx context.Context, o GPUOptions) (*GPUReport, error) {
 	}
 	r, err := o.alone(ctx, m)
 	if err != nil {
-		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, stopped(ctx, err))
+		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, beside.Stopped(ctx, err))
 	}
 	return r, nil
 }
 
-func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err error) {
+func (o Options) alone(ctx context.Context, m network) (r *Report, err error) {
 	opened, err := o.open(o.engine())
 	if err != nil {
 		return nil, err
@@ -117,11 +119,11 @@ func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err er
 	if err != nil {
 		return nil, err
 	}
-	r = &GPUReport{
+	r = &Report{
 		Model: m.name, Network: m.shape.String(), Precision: o.precisionName(), Device: e.Name(),
 		MemoryBytes: exe.MemoryBytes(), LoadSeconds: time.Since(begin).Seconds(),
 	}
-	say(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
+	beside.Say(o.Output, "%s on %s: loaded in %.1f s", m.name, e.Name(), r.LoadSeconds)
 	update := optim.DefaultConfig()
 	steps := 0
 	train := func(count int) error {
@@ -142,7 +144,7 @@ func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err er
 		// Last, and no failure of the measurement: a machine may forbid it.
 		if err := o.graphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
-			say(o.Output, "the kernels of recorded steps are left out: %v", err)
+			beside.Say(o.Output, "the kernels of recorded steps are left out: %v", err)
 		}
 	}
 	if err = errors.Join(err, exe.Close()); err != nil { // room for measuring the memory
@@ -153,14 +155,14 @@ func (o GPUOptions) alone(ctx context.Context, m gpuModel) (r *GPUReport, err er
 		return nil, err
 	}
 	r.finish(o, m, ceilings, seconds)
-	r.Records[0].Machine, r.Records[0].Commit = machine(), commit(ctx)
+	r.Records[0].Machine, r.Records[0].Commit = beside.Machine(), beside.Commit(ctx)
 	r.Records[1].Machine, r.Records[1].Commit = r.Records[0].Machine, r.Records[0].Commit
 	return r, nil
 }
 
 // loaded makes the network ready, with a batch of noise.
-func loaded(e engine.Engine, s Shape) (engine.Executable, error) {
-	net, err := s.network()
+func loaded(e engine.Engine, s bench.Shape) (engine.Executable, error) {
+	net, err := s.Build()
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +184,7 @@ func loaded(e engine.Engine, s Shape) (engine.Executable, error) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	image, target, classes := batchOf(p)
+	image, target, classes := beside.BatchOf(p)
 	for i := range image {
 		image[i] = random.Float32()
 	}
@@ -196,7 +198,7 @@ func loaded(e engine.Engine, s Shape) (engine.Executable, error) {
 }
 
 // times are the seconds of Steps in a row, as often as Repeats says.
-func (o GPUOptions) times(train func(int) error) ([]float64, error) {
+func (o Options) times(train func(int) error) ([]float64, error) {
 	if err := train(o.Steps); err != nil { // the first ones record the graph
 		return nil, err
 	}
@@ -215,7 +217,7 @@ func (o GPUOptions) times(train func(int) error) ([]float64, error) {
 const tracedSteps = 5
 
 // layers measures each kernel, and lists what each task must do.
-func (o GPUOptions) layers(r *GPUReport, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
+func (o Options) layers(r *Report, e *cuda.Engine, exe engine.Executable, train func(int) error) (err error) {
 	file := o.Trace
 	if file == "" {
 		dir, err := os.MkdirTemp("", "lockstep-trace-")
@@ -245,7 +247,7 @@ func (o GPUOptions) layers(r *GPUReport, e *cuda.Engine, exe engine.Executable, 
 }
 
 // graphKernels asks CUPTI for the kernels of steps that run as they always do.
-func (o GPUOptions) graphKernels(r *GPUReport, e *cuda.Engine, train func(int) error) error {
+func (o Options) graphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
 	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
 		return err
 	}
@@ -261,7 +263,7 @@ func (o GPUOptions) graphKernels(r *GPUReport, e *cuda.Engine, train func(int) e
 			continue
 		}
 		ms := k.Milliseconds / tracedSteps
-		r.Kernels = append(r.Kernels, GPUKernel{k.Kernel, float64(k.Calls) / tracedSteps, ms})
+		r.Kernels = append(r.Kernels, Kernel{k.Kernel, float64(k.Calls) / tracedSteps, ms})
 		r.KernelMilliseconds += ms
 	}
 	if len(r.Kernels) == 0 {
@@ -273,15 +275,15 @@ func (o GPUOptions) graphKernels(r *GPUReport, e *cuda.Engine, train func(int) e
 // joinLayers puts each kernel to the task that it belongs to. A convolution of
 // cuDNN's names its task; other kernels belong to the one other task of their
 // layer and part, to the convolution that they complete, or stand for themselves.
-func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer {
-	var list []GPULayer
+func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []Layer {
+	var list []Layer
 	for _, w := range work {
-		list = append(list, GPULayer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.Behind})
+		list = append(list, Layer{Part: w.Part, Layer: w.Layer, Task: w.Task, FLOPs: w.FLOPs, Bytes: w.Bytes, BytesBehind: w.Behind})
 	}
 	tensor := func(i int) bool { return i < len(work) && work[i].Tensor }
 	for _, k := range times {
 		task, isPlan := strings.CutPrefix(k.Kernel, "cudnn ")
-		at := slices.IndexFunc(list, func(l GPULayer) bool {
+		at := slices.IndexFunc(list, func(l Layer) bool {
 			return isPlan && l.Part == k.Part && l.Layer == k.Layer && l.Task == task
 		})
 		for i := range list {
@@ -304,14 +306,14 @@ func joinLayers(work []cuda.Work, times []cuda.KernelTime, steps int) []GPULayer
 			})
 		}
 		if at < 0 {
-			list = append(list, GPULayer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
+			list = append(list, Layer{Part: k.Part, Layer: k.Layer, Task: k.Kernel})
 			at = len(list) - 1
 		}
 		ms := k.Milliseconds / float64(steps)
 		list[at].Milliseconds += ms
-		list[at].Kernels = append(list[at].Kernels, GPUKernel{Name: k.Kernel, Milliseconds: ms})
+		list[at].Kernels = append(list[at].Kernels, Kernel{Name: k.Kernel, Milliseconds: ms})
 	}
-	slices.SortStableFunc(list, func(a, b GPULayer) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
+	slices.SortStableFunc(list, func(a, b Layer) int { return cmp.Compare(b.Milliseconds, a.Milliseconds) })
 	return list
 }
 
@@ -343,7 +345,7 @@ func taskHas(task, kernel string) bool {
 }
 
 // finish computes bounds, fractions and records.
-func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []float64) {
+func (r *Report) finish(o Options, m network, c cuda.Ceilings, seconds []float64) {
 	r.TensorFLOPS, r.TensorBy, r.FLOPS, r.BytesPerSecond = c.TensorFLOPS, c.TensorBy, c.FLOPS, c.BytesPerSecond
 	for i := range r.Layers {
 		l := &r.Layers[i]
@@ -354,30 +356,30 @@ func (r *GPUReport) finish(o GPUOptions, m gpuModel, c cuda.Ceilings, seconds []
 		r.TracedMilliseconds += l.Milliseconds
 		r.BoundMilliseconds += l.BoundMilliseconds
 	}
-	r.StepMilliseconds = 1e3 * median(seconds) / float64(o.Steps)
+	r.StepMilliseconds = 1e3 * beside.Median(seconds) / float64(o.Steps)
 	bound := make([]float64, len(seconds))
 	for i := range bound {
 		bound[i] = 1e3 * float64(m.shape.Batch) / r.BoundMilliseconds
 	}
-	throughput := compared(Record{
+	throughput := beside.Compared(beside.Record{
 		Name: fmt.Sprintf("training %s, %s, of the roofline", m.name, r.Precision), Unit: "images/s", Peer: roofline, Target: m.roofline,
-	}, perSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
+	}, beside.PerSecond(float64(o.Steps*m.shape.Batch), seconds), bound)
 	mib := float64(r.MemoryBytes) / (1 << 20)
-	memory := Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
-	r.Records = []Record{throughput, memory}
+	memory := beside.Record{Name: fmt.Sprintf("memory of %s, %s", m.name, r.Precision), Value: mib, Unit: "MiB", Peer: "nothing", PeerValue: mib, Ratio: 1, Repeats: 1, Spread: [2]float64{1, 1}}
+	r.Records = []beside.Record{throughput, memory}
 }
 
 // layersShown are the layers, and the kernels, of the tables for people.
 const layersShown = 25
 
 // Write writes the report as a table, or as JSON.
-func (r *GPUReport) Write(w io.Writer, asJSON bool) error {
+func (r *Report) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	if err := Write(w, r.Records, false); err != nil {
+	if err := beside.Write(w, r.Records, false); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s, %s, %s\n", r.Network, r.Precision, r.Device)

@@ -1,13 +1,13 @@
-package bench
+package beside
 
 import (
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 )
 
-// batchOf are memory for the inputs of a program and the number of whole numbers that
+// BatchOf are memory for the inputs of a program and the number of whole numbers that
 // its targets may be: classes, or 0 and 1.
-func batchOf(p *plan.Program) (image, target []float32, classes int) {
+func BatchOf(p *plan.Program) (image, target []float32, classes int) {
 	id := p.Lookup(plan.Input, model.TargetInput)
 	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
 	target = make([]float32, p.Tensors[id].Elements())

@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// GPUPlanOptions say what GPUPlan counts.
-type GPUPlanOptions struct {
-	Model     string  // of GPUModels
+// PlanOptions say what Plan counts.
+type PlanOptions struct {
+	Model     string  // of Models
 	Precision string  // "bf16", "fp16" or "fp32"; empty: "bf16"
 	Batch     int     // images a step; 0: the model's
 	TFLOPS    float64 // of products of matrices in the precision, 10¹² a second; 0: an H200's in bf16
@@ -32,24 +32,24 @@ const (
 	planFLOPS = 60e12
 )
 
-// GPUPlanReport is what the kernels of a step must do, counted without a GPU.
-type GPUPlanReport struct {
-	Model     string       `json:"model"`
-	Network   string       `json:"network"`
-	Precision string       `json:"precision"`
-	Batch     int          `json:"batch"`
-	Ceilings  GPUCeilings  `json:"ceilings"`
-	Ways      []GPUPlanWay `json:"ways"`
+// PlanReport is what the kernels of a step must do, counted without a GPU.
+type PlanReport struct {
+	Model     string    `json:"model"`
+	Network   string    `json:"network"`
+	Precision string    `json:"precision"`
+	Batch     int       `json:"batch"`
+	Ceilings  Ceilings  `json:"ceilings"`
+	Ways      []PlanWay `json:"ways"`
 }
 
-// GPUCeilings are assumed, not measured.
-type GPUCeilings struct {
+// Ceilings are assumed, not measured.
+type Ceilings struct {
 	TensorFLOPS    float64 `json:"tensor_flops"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// GPUPlanWay is a step with some of the engine's fusions.
-type GPUPlanWay struct {
+// PlanWay is a step with some of the engine's fusions.
+type PlanWay struct {
 	Name            string             `json:"name"`
 	Tasks           int                `json:"tasks"`
 	FLOPs           float64            `json:"flops"`
@@ -58,11 +58,11 @@ type GPUPlanWay struct {
 	TaskBytes       map[string]float64 `json:"task_bytes"` // by task: conv, batch_norm, …
 	AtLeastMS       float64            `json:"at_least_milliseconds"`
 	ImagesPerSecond float64            `json:"images_per_second"` // at most
-	Layers          []GPUPlanLayer     `json:"layers"`
+	Layers          []PlanLayer        `json:"layers"`
 }
 
-// GPUPlanLayer is one task.
-type GPUPlanLayer struct {
+// PlanLayer is one task.
+type PlanLayer struct {
 	Part      string  `json:"part"`
 	Layer     string  `json:"layer"`
 	Task      string  `json:"task"`
@@ -72,24 +72,24 @@ type GPUPlanLayer struct {
 }
 
 // Validate reports the first option that cannot be.
-func (o GPUPlanOptions) Validate() error {
+func (o PlanOptions) Validate() error {
 	if o.Batch < 0 || o.TFLOPS < 0 || o.TBPS < 0 {
 		return fmt.Errorf("plan for a GPU: batch %d, %g TFLOP/s, %g TB/s: use numbers above 0", o.Batch, o.TFLOPS, o.TBPS)
 	}
-	return GPUOptions{Model: o.Model, Precision: o.Precision}.Validate()
+	return Options{Model: o.Model, Precision: o.Precision}.Validate()
 }
 
-// GPUPlan counts what the kernels of a training step with Adam read, write and multiply,
+// Plan counts what the kernels of a training step with Adam read, write and multiply,
 // and what that takes at least: with nothing fused, fused, and in fp16 with convolutions
 // that do the work of batch norms. It counts as if cuDNN had every graph that it is asked
 // for: what loading the model on a GPU finds missing, costs more.
-func GPUPlan(o GPUPlanOptions) (*GPUPlanReport, error) {
+func Plan(o PlanOptions) (*PlanReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.Precision = cmp.Or(o.Precision, "bf16")
 	c := cuda.Ceilings{TensorFLOPS: 1e12 * cmp.Or(o.TFLOPS, planTFLOPS), BytesPerSecond: 1e12 * cmp.Or(o.TBPS, planTBPS), FLOPS: planFLOPS}
-	m, err := GPUOptions{Model: o.Model}.model()
+	m, err := Options{Model: o.Model}.model()
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +97,11 @@ func GPUPlan(o GPUPlanOptions) (*GPUPlanReport, error) {
 	if o.Precision == "fp32" && o.TFLOPS == 0 {
 		c.TensorFLOPS = planFLOPS
 	}
-	r := &GPUPlanReport{
+	r := &PlanReport{
 		Model: m.name, Network: m.shape.String(), Precision: o.Precision, Batch: m.shape.Batch,
-		Ceilings: GPUCeilings{c.TensorFLOPS, c.BytesPerSecond},
+		Ceilings: Ceilings{c.TensorFLOPS, c.BytesPerSecond},
 	}
-	net, err := m.shape.network()
+	net, err := m.shape.Build()
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func GPUPlan(o GPUPlanOptions) (*GPUPlanReport, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := GPUOptions{Precision: o.Precision}.withDefaults().engine()
+		e := Options{Precision: o.Precision}.withDefaults().engine()
 		e.Fuse, e.FuseNorm = way.fuse, way.norm
 		update := optim.DefaultConfig().Update(1e-3, 1)
 		work, err := cuda.PlannedWork(p, e, &update)
@@ -132,15 +132,15 @@ func GPUPlan(o GPUPlanOptions) (*GPUPlanReport, error) {
 	return r, nil
 }
 
-func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) GPUPlanWay {
-	w := GPUPlanWay{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
+func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) PlanWay {
+	w := PlanWay{Name: name, Tasks: len(work), PartBytes: map[string]float64{}, TaskBytes: map[string]float64{}}
 	each, sum := c.Bounds(work)
 	for i, t := range work {
 		w.FLOPs += t.FLOPs
 		w.Bytes += t.Bytes
 		w.PartBytes[t.Part] += t.Bytes
 		w.TaskBytes[t.Task] += t.Bytes
-		w.Layers = append(w.Layers, GPUPlanLayer{t.Part, t.Layer, t.Task, t.FLOPs, t.Bytes, 1e3 * each[i]})
+		w.Layers = append(w.Layers, PlanLayer{t.Part, t.Layer, t.Task, t.FLOPs, t.Bytes, 1e3 * each[i]})
 	}
 	w.AtLeastMS, w.ImagesPerSecond = 1e3*sum, float64(batch)/sum
 	return w
@@ -148,7 +148,7 @@ func planWay(name string, work []cuda.Work, c cuda.Ceilings, batch int) GPUPlanW
 
 // Write writes the report as tables, with every task of the last way where layers says
 // so, or as JSON.
-func (r *GPUPlanReport) Write(w io.Writer, asJSON, layers bool) error {
+func (r *PlanReport) Write(w io.Writer, asJSON, layers bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"encoding/json"
@@ -60,10 +60,10 @@ func lossBand(precision string, tf32 bool) float64 {
 // iouBand is by how much the IoU may be less than the CPU's.
 const iouBand = 0.02
 
-// GPUCurves pairs each run on a GPU below dir with that on the CPU of the same
+// CompareCurves pairs each run on a GPU below dir with that on the CPU of the same
 // seed and number of workers, and judges its curve of the training loss, epoch by
 // epoch, and its final IoU. A folder without a pair is an error.
-func GPUCurves(dir string) (*Curves, error) {
+func CompareCurves(dir string) (*Curves, error) {
 	folders, err := runs.Find(dir)
 	if err != nil {
 		return nil, fmt.Errorf("compare curves: %w", err)

@@ -1,4 +1,4 @@
-package bench
+package gpu
 
 import (
 	"archive/tar"
@@ -14,26 +14,27 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"lockstep/pkg/bench/internal/beside"
 	"lockstep/pkg/engine"
 )
 
-// GPUResults are what environment/gpu-check left in a folder of logs/gpu. Where
+// Results are what environment/gpu-check left in a folder of logs/gpu. Where
 // nothing was run, every text of it says so.
-type GPUResults struct {
+type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
 	failed   string          // the newest folder in which every stage failed
 	Machine  *engine.Machine // nil: the stage was not run, as the others
-	Reports  []GPUReport
-	Peers    []Record
+	Reports  []Report
+	Peers    []beside.Record
 	Training *Curves
 }
 
-// ReadGPUResults reads the newest folder of results below root, which is logs/gpu of
+// ReadResults reads the newest folder of results below root, which is logs/gpu of
 // the checkout: one where a stage was done. A folder that is not there, or holds none, is no error; a file that
 // cannot be read is.
-func ReadGPUResults(root string) (*GPUResults, error) {
-	r := &GPUResults{root: root}
+func ReadResults(root string) (*Results, error) {
+	r := &Results{root: root}
 	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
 	if err != nil {
 		return nil, fmt.Errorf("read results of a GPU: %w", err)
@@ -65,7 +66,7 @@ func ReadGPUResults(root string) (*GPUResults, error) {
 }
 
 // read takes one stage's file.
-func (r *GPUResults) read(path string) error {
+func (r *Results) read(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
 	switch {
@@ -76,10 +77,10 @@ func (r *GPUResults) read(path string) error {
 		r.Training = new(Curves)
 		to = r.Training
 	case strings.HasPrefix(name, "bench-"):
-		r.Reports = append(r.Reports, GPUReport{})
+		r.Reports = append(r.Reports, Report{})
 		to = &r.Reports[len(r.Reports)-1]
 	case strings.HasPrefix(name, "peers-"):
-		var more []Record
+		var more []beside.Record
 		defer func() { r.Peers = append(r.Peers, more...) }()
 		to = &more
 	default:
@@ -96,7 +97,7 @@ func (r *GPUResults) read(path string) error {
 }
 
 // none says that a stage was not run.
-func (r *GPUResults) none(stage string) string {
+func (r *Results) none(stage string) string {
 	if r.Folder == "" && r.failed != "" {
 		return fmt.Sprintf("No stage has been done on a GPU yet: %s holds those that failed. environment/gpu-check %s runs this one again.\n", r.failed, stage)
 	}
@@ -107,7 +108,7 @@ func (r *GPUResults) none(stage string) string {
 }
 
 // Versions is the machine: devices and libraries.
-func (r *GPUResults) Versions() string {
+func (r *Results) Versions() string {
 	if r.Machine == nil {
 		return r.none("versions")
 	}
@@ -115,7 +116,7 @@ func (r *GPUResults) Versions() string {
 }
 
 // Speed is a line a network: images a second, what that is of the roofline, memory.
-func (r *GPUResults) Speed() string {
+func (r *Results) Speed() string {
 	if len(r.Reports) == 0 {
 		return r.none("bench")
 	}
@@ -132,7 +133,7 @@ func (r *GPUResults) Speed() string {
 }
 
 // Comparison is a line a network and mode of PyTorch.
-func (r *GPUResults) Comparison() string {
+func (r *Results) Comparison() string {
 	if len(r.Peers) == 0 {
 		return r.none("peers")
 	}
@@ -152,7 +153,7 @@ func (r *GPUResults) Comparison() string {
 }
 
 // Verdict is whether training on the GPU kept to the CPU's curve.
-func (r *GPUResults) Verdict() string {
+func (r *Results) Verdict() string {
 	if r.Training == nil {
 		return r.none("train")
 	}
@@ -174,7 +175,7 @@ const runsLimit = 256 << 20
 
 // Runs unpacks the run folders of the train stage into dir and returns the folder of
 // the study, "" where that stage left none.
-func (r *GPUResults) Runs(dir string) (study string, err error) {
+func (r *Results) Runs(dir string) (study string, err error) {
 	if r.Folder == "" {
 		return "", nil
 	}

@@ -1,0 +1,60 @@
+package beside
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"lockstep/pkg/internal/buildid"
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/launch"
+	"lockstep/pkg/runs"
+)
+
+// Machine names the processor and what it offers.
+func Machine() string {
+	h := runs.CollectHost()
+	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
+}
+
+// Commit is the checked-out commit of the source tree that the command lies
+// in, or its build id.
+func Commit(ctx context.Context) string {
+	exe, err := os.Executable()
+	if err == nil {
+		c := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD")
+		c.Dir = filepath.Dir(exe)
+		if out, err := c.Output(); err == nil {
+			return strings.TrimSpace(string(out))
+		}
+	}
+	return "build " + buildid.ID
+}
+
+// Stopped is the reason for ctx's end where it has ended, else err.
+func Stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Say writes a line to w; a nil w drops it.
+func Say(w io.Writer, format string, a ...any) {
+	if w != nil {
+		fmt.Fprintf(w, format+"\n", a...)
+	}
+}
+
+// OwnCommand starts a worker of ours.
+func OwnCommand(ctx context.Context) ([]string, error) {
+	binary, err := launch.Binary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []string{binary, "bench", "worker"}, nil
+}

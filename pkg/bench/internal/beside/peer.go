@@ -1,0 +1,96 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Advice is what installs the peers.
+const Advice = "environment/peers/install"
+
+// ErrPeerMissing is wrapped by the error of a comparison whose peer is not on
+// this machine.
+var ErrPeerMissing = errors.New("the peer of this benchmark is missing")
+
+// PeerOptions say where the peers are.
+type PeerOptions struct {
+	Scripts string // folder of the peers' scripts; empty: environment/peers of the checkout
+	Python  string // interpreter; empty: the first of Debian's and PATH's python3 that has PyTorch
+}
+
+// missingExit is the exit code of a peer's script that lacks its library.
+const missingExit = 3
+
+// Command returns the command line of a peer's script, without its arguments: with the
+// first python3 that has the modules. what names them for the error.
+func (o PeerOptions) Command(ctx context.Context, script, what string, modules ...string) ([]string, error) {
+	path, err := o.script(script)
+	if err != nil {
+		return nil, err
+	}
+	if o.Python != "" {
+		return []string{o.Python, path}, nil
+	}
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		// Finding a module takes a moment, importing it may take seconds.
+		find := exec.CommandContext(ctx, python, append([]string{"-c", "import importlib.util as u, sys; sys.exit(None in [u.find_spec(m) for m in sys.argv[1:]])"}, modules...)...)
+		if find.Run() == nil {
+			return []string{python, path}, nil
+		}
+	}
+	it := "it"
+	if len(modules) > 1 {
+		it = "them"
+	}
+	return nil, fmt.Errorf("%w: no python3 here has %s: install %s with %s", ErrPeerMissing, what, it, Advice)
+}
+
+// Torch returns the command line of a script that needs PyTorch.
+func (o PeerOptions) Torch(ctx context.Context, script string) ([]string, error) {
+	return o.Command(ctx, script, "PyTorch", "torch")
+}
+
+// script finds a peer's script: in the folder that was named, else in
+// environment/peers above the working directory or above this program.
+func (o PeerOptions) script(name string) (string, error) {
+	if o.Scripts != "" {
+		path := filepath.Join(o.Scripts, name)
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%w: %w: name the folder environment/peers of the checkout", ErrPeerMissing, err)
+		}
+		return path, nil
+	}
+	var from []string
+	if dir, err := os.Getwd(); err == nil {
+		from = append(from, dir)
+	}
+	if self, err := os.Executable(); err == nil {
+		from = append(from, filepath.Dir(self))
+	}
+	for _, dir := range from {
+		for ; ; dir = filepath.Dir(dir) {
+			path := filepath.Join(dir, "environment", "peers", name)
+			if _, err := os.Stat(path); err == nil {
+				return path, nil
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: there is no environment/peers/%s above %v: run this in the checkout, where %s lies too, or name that folder with --peers", ErrPeerMissing, name, from, Advice)
+}
+
+// StartPeer starts a peer and says what to do where its library is missing.
+func StartPeer(ctx context.Context, p Program) (*Side, error) {
+	s, err := Start(ctx, p)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == missingExit {
+		return nil, fmt.Errorf("%w: %w: install it with %s", ErrPeerMissing, err, Advice)
+	}
+	return s, err
+}

@@ -1,0 +1,113 @@
+package beside
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+)
+
+// Record is one measured comparison.
+type Record struct {
+	Name      string     `json:"name"`
+	Value     float64    `json:"value"` // ours: the median over the repeats
+	Unit      string     `json:"unit"`  // of Value and PeerValue
+	Peer      string     `json:"peer"`  // what it is compared with
+	PeerValue float64    `json:"peer_value"`
+	Ratio     float64    `json:"ratio"`   // over 1: we are better; the median of the repeats' ratios
+	Target    float64    `json:"target"`  // what Ratio must reach; 0: none is set
+	Repeats   int        `json:"repeats"` // interleaved measurements of each side
+	Spread    [2]float64 `json:"spread"`  // lowest and highest ratio of the repeats
+	// Within is the interval in which Value must be, in place of a target; nil: none is set.
+	Within *[2]float64 `json:"within,omitempty"`
+
+	Machine string `json:"machine"`
+	Commit  string `json:"commit"`
+}
+
+// Met reports whether the target is reached, and the value is within its interval.
+func (r Record) Met() bool {
+	if w := r.Within; w != nil && !(r.Value >= w[0] && r.Value <= w[1]) {
+		return false
+	}
+	return r.Ratio >= r.Target
+}
+
+// Write writes records as a table, or as JSON.
+func Write(w io.Writer, records []Record, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(records)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "name\tours\tpeer\t\tratio (median)\tlowest … highest\ttarget\trepeats")
+	for _, r := range records {
+		target := "none"
+		if r.Target > 0 {
+			target = fmt.Sprintf("≥ %.2f, missed", r.Target)
+			if r.Met() {
+				target = fmt.Sprintf("≥ %.2f, reached", r.Target)
+			}
+		}
+		if w := r.Within; w != nil {
+			target = fmt.Sprintf("%.4g … %.4g, missed", w[0], w[1])
+			if r.Met() {
+				target = fmt.Sprintf("%.4g … %.4g, reached", w[0], w[1])
+			}
+		}
+		fmt.Fprintf(t, "%s\t%.4g %s\t%s\t%.4g %s\t%.3f\t%.3f … %.3f\t%s\t%d\n",
+			r.Name, r.Value, r.Unit, r.Peer, r.PeerValue, r.Unit, r.Ratio, r.Spread[0], r.Spread[1], target, r.Repeats)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(records) > 0 {
+		_, err := fmt.Fprintf(w, "machine: %s; commit %s\n", records[0].Machine, records[0].Commit)
+		return err
+	}
+	return nil
+}
+
+// Compared fills the numbers of a record from interleaved repeats: ours[i] and
+// peers[i] were measured next to each other, and more is better.
+func Compared(r Record, ours, peers []float64) Record {
+	return r.filled(ours, peers, func(ours, peers float64) float64 { return ours / peers })
+}
+
+// ComparedCost is Compared where less is better, such as memory.
+func ComparedCost(r Record, ours, peers []float64) Record {
+	return r.filled(ours, peers, func(ours, peers float64) float64 { return peers / ours })
+}
+
+func (r Record) filled(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		ratios[i] = ratio(ours[i], peers[i])
+	}
+	r.Value, r.PeerValue, r.Ratio = Median(ours), Median(peers), Median(ratios)
+	r.Repeats = len(ours)
+	r.Spread = [2]float64{slices.Min(ratios), slices.Max(ratios)}
+	return r
+}
+
+// PerSecond turns the seconds that n things took into things a second.
+func PerSecond(n float64, Seconds []float64) []float64 {
+	v := make([]float64, len(Seconds))
+	for i, s := range Seconds {
+		v[i] = n / s
+	}
+	return v
+}
+
+// Median of v, NaN for nothing.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2
+}
