@@ -229,7 +229,7 @@ func TestInterrupt(t *testing.T) {
 		{Execute: "for i := 0; i < 9; i++ { fmt.Println(\"nap\", i); time.Sleep(time.Minute) }", InterruptOn: "nap"},
 		// The generation of a data set, which would take many seconds, ends.
 		{Execute: "import \"lockstep/pkg/data\"\nfmt.Println(\"cells\")\n" +
-			"data.Cells(notebook.Context(), data.CellsConfig{Count: 3000, Height: 256, Width: 256})\nfmt.Println(\"not reached\")", InterruptOn: "cells"},
+			"data.Cells(notebook.Context(), data.CellsOptions{Count: 3000, Height: 256, Width: 256})\nfmt.Println(\"not reached\")", InterruptOn: "cells"},
 	}
 	a := drive(t, steps...)
 	for _, i := range []int{1, 3, 5, 7, 11, 13, 14} {

@@ -146,11 +146,11 @@ const (
 
 // pictures measures PNG, JPEG and CIFAR-10.
 func (b loaderBench) pictures(ctx context.Context) ([]Record, error) {
-	shapes, err := data.Shapes(ctx, data.ShapesConfig{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
+	shapes, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
-	small, err := data.Shapes(ctx, data.ShapesConfig{Count: b.Pictures, Seed: 1})
+	small, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (b loaderBench) crops(ctx context.Context) ([]Record, error) {
 	if b.Box == 0 {
 		return nil, nil
 	}
-	fields, err := data.Fields(ctx, data.FieldsConfig{Count: 1, Edge: b.Box, Seed: 1})
+	fields, err := data.Fields(ctx, data.FieldsOptions{Count: 1, Edge: b.Box, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -263,11 +263,11 @@ func (b loaderBench) orders(ctx context.Context) ([]Record, error) {
 // epochs is the images a second of a loader in its second epoch.
 func (b loaderBench) epochs(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
 	const batch = 8
-	s, err := data.NewSampler(data.SamplerConfig{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})
+	s, err := data.NewSampler(data.SamplerOptions{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})
 	if err != nil {
 		return 0, err
 	}
-	l, err := data.NewLoader(ds, s, data.LoaderConfig{Workers: b.Workers, Prefetch: 2, Order: order, Augment: data.Augment{Flip: true}, Seed: 1})
+	l, err := data.NewLoader(ds, s, data.LoaderOptions{Workers: b.Workers, Prefetch: 2, Order: order, Augment: data.Augment{Flip: true}, Seed: 1})
 	if err != nil {
 		return 0, err
 	}

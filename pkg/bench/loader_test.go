@@ -48,11 +48,11 @@ func TestLoaderRuns(t *testing.T) {
 	}
 	// Crops as large as the box are the box.
 	o := LoaderOptions{Pictures: 8, Edge: 32, Box: 8, Crop: 8, Crops: 2, Workers: 1, Repeats: 2, Peer: PeerOptions{Scripts: dir, Python: "sh"}}
-	large, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 8, Classes: 2, Edge: 32, Seed: 1})
+	large, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 8, Classes: 2, Edge: 32, Seed: 1})
 	t.Setenv("FAKE_PICTURES", meanOfLast(t, large, err, 8))
-	small, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 8, Seed: 1})
+	small, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 8, Seed: 1})
 	t.Setenv("FAKE_CIFAR", meanOfLast(t, small, err, 8))
-	box, err := data.Fields(t.Context(), data.FieldsConfig{Count: 1, Edge: 8, Seed: 1})
+	box, err := data.Fields(t.Context(), data.FieldsOptions{Count: 1, Edge: 8, Seed: 1})
 	t.Setenv("FAKE_CROPS", meanOfLast(t, box, err, 1))
 	t.Setenv("TMPDIR", temporary)
 	records, err := LoaderRuns(t.Context(), o)

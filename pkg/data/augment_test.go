@@ -13,7 +13,7 @@ import (
 // of the square come, values are only moved, and epochs differ.
 func TestAugmentKeepsPairs(t *testing.T) {
 	ds := numbered{n: 200, channels: 1, height: 3, width: 3, bad: -1}
-	l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 200}, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true}, Seed: 1})
+	l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 200}, data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true}, Seed: 1})
 	defer l.Close()
 	symmetries := map[string]int{}
 	first := read(t, l, 0)[0]
@@ -49,7 +49,7 @@ func TestAugmentKeepsPairs(t *testing.T) {
 		t.Errorf("these are no symmetries: %v", symmetries)
 	}
 	turns := map[string]int{}
-	l = loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 200}, data.LoaderConfig{Augment: data.Augment{Rotate: true}, Seed: 1})
+	l = loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 200}, data.LoaderOptions{Augment: data.Augment{Rotate: true}, Seed: 1})
 	defer l.Close()
 	turned := read(t, l, 0)[0]
 	for i := range ds.n {
@@ -78,8 +78,8 @@ func TestAugmentKeepsPairs(t *testing.T) {
 // crops are parts of their sample, and every place is reached.
 func TestAugmentShapes(t *testing.T) {
 	ds := numbered{n: 100, channels: 2, height: 2, width: 3, bad: -1}
-	s := data.SamplerConfig{World: 1, BatchPerWorker: 100}
-	l := loader(t, ds, s, data.LoaderConfig{Augment: data.Augment{Rotate: true}})
+	s := data.SamplerOptions{World: 1, BatchPerWorker: 100}
+	l := loader(t, ds, s, data.LoaderOptions{Augment: data.Augment{Rotate: true}})
 	defer l.Close()
 	turned := 0
 	b := read(t, l, 0)[0]
@@ -100,7 +100,7 @@ func TestAugmentShapes(t *testing.T) {
 		t.Errorf("%d of 100 are turned", turned)
 	}
 
-	l = loader(t, ds, s, data.LoaderConfig{Augment: data.Augment{Crop: 2}})
+	l = loader(t, ds, s, data.LoaderOptions{Augment: data.Augment{Crop: 2}})
 	defer l.Close()
 	if !slices.Equal(l.ImageShape(), []int{2, 2, 2}) || !slices.Equal(l.TargetShape(), []int{1, 2, 2}) {
 		t.Errorf("crops have shapes %v and %v", l.ImageShape(), l.TargetShape())

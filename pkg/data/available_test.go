@@ -133,11 +133,11 @@ func TestInMemoryLoaderChecksMemory(t *testing.T) {
 		{"a small part", data.Subset(sized{large, edge, 0}, []int{0, 1, 1}), nil, 1, ""},
 		{"fits", sized{3, 8, 0.3}, nil, 1, ""},
 	} {
-		s, err := data.NewSampler(data.SamplerConfig{Samples: c.set.Len(), World: c.world, BatchPerWorker: 1, Shuffle: true})
+		s, err := data.NewSampler(data.SamplerOptions{Samples: c.set.Len(), World: c.world, BatchPerWorker: 1, Shuffle: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := data.NewLoader(c.set, s, data.LoaderConfig{Kind: data.LoaderInMem, Order: c.order})
+		l, err := data.NewLoader(c.set, s, data.LoaderOptions{Kind: data.LoaderInMem, Order: c.order})
 		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "use fewer or smaller ones, or loader.kind lowmem")) {
 			t.Errorf("%s: got error %v, want %q", c.name, err, c.want)
 		}

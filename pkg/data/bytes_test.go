@@ -9,9 +9,9 @@ import (
 )
 
 // loaderOf is a loader of one worker.
-func loaderOf(t *testing.T, ds data.Dataset, c data.LoaderConfig) *data.Loader {
+func loaderOf(t *testing.T, ds data.Dataset, c data.LoaderOptions) *data.Loader {
 	t.Helper()
-	s, err := data.NewSampler(data.SamplerConfig{Samples: ds.Len(), World: 1, BatchPerWorker: 2, Shuffle: true, Seed: 3})
+	s, err := data.NewSampler(data.SamplerOptions{Samples: ds.Len(), World: 1, BatchPerWorker: 2, Shuffle: true, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func loaderOf(t *testing.T, ds data.Dataset, c data.LoaderConfig) *data.Loader {
 // TestBytes: what a device gets, looked up where it says that a sample lies, is what
 // the data set gives; samples that are left out or come several times take no memory.
 func TestBytes(t *testing.T) {
-	cells, err := data.Cells(t.Context(), data.CellsConfig{Count: 5, Height: 16, Width: 24, Seed: 1})
+	cells, err := data.Cells(t.Context(), data.CellsOptions{Count: 5, Height: 16, Width: 24, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shapes, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 7, Edge: 16, Seed: 1})
+	shapes, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 7, Edge: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestBytes(t *testing.T) {
 		kind   string
 	}{{"cells", cells, 5, ""}, {"tiles", tiles, 18, ""}, {"repeated", repeated, 2, data.LoaderInMem}, {"classes", shapes, 7, ""}} {
 		t.Run(c.name, func(t *testing.T) {
-			l := loaderOf(t, c.ds, data.LoaderConfig{Kind: c.kind, Seed: 9, Augment: data.Augment{Flip: true}})
+			l := loaderOf(t, c.ds, data.LoaderOptions{Kind: c.kind, Seed: 9, Augment: data.Augment{Flip: true}})
 			ni, nt := 1, 1
 			for _, n := range c.ds.ImageShape() {
 				ni *= n
@@ -101,18 +101,18 @@ func TestBytes(t *testing.T) {
 
 // TestNotBytes: what a device cannot hold is refused with the reason.
 func TestNotBytes(t *testing.T) {
-	cells, err := data.Cells(t.Context(), data.CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
+	cells, err := data.Cells(t.Context(), data.CellsOptions{Count: 4, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields, err := data.Fields(t.Context(), data.FieldsConfig{Count: 2, Edge: 8, Seed: 1})
+	fields, err := data.Fields(t.Context(), data.FieldsOptions{Count: 2, Edge: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, l := range map[string]*data.Loader{
-		"no whole 255ths":   loaderOf(t, fields, data.LoaderConfig{}),
-		"has one batch":     loaderOf(t, cells, data.LoaderConfig{Kind: data.LoaderSynthetic}),
-		"varied in epoch 0": loaderOf(t, cells, data.LoaderConfig{Order: []string{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}}),
+		"no whole 255ths":   loaderOf(t, fields, data.LoaderOptions{}),
+		"has one batch":     loaderOf(t, cells, data.LoaderOptions{Kind: data.LoaderSynthetic}),
+		"varied in epoch 0": loaderOf(t, cells, data.LoaderOptions{Order: []string{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}}),
 	} {
 		if _, err := l.Bytes(t.Context(), 1<<20); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %q", err, want)

@@ -11,8 +11,8 @@ import (
 // TestCells: an image depends on seed, index and size alone; values and masks
 // are in range, and there is foreground and background in each.
 func TestCells(t *testing.T) {
-	c := data.CellsConfig{Count: 6, Height: 96, Width: 128, Seed: 7}
-	few, more := cells(t, c), cells(t, data.CellsConfig{Count: 9, Height: 96, Width: 128, Seed: 7})
+	c := data.CellsOptions{Count: 6, Height: 96, Width: 128, Seed: 7}
+	few, more := cells(t, c), cells(t, data.CellsOptions{Count: 9, Height: 96, Width: 128, Seed: 7})
 	c.Seed = 8
 	other := cells(t, c)
 	for i := range few.Len() {
@@ -38,7 +38,7 @@ func TestCells(t *testing.T) {
 			t.Errorf("image %d is %.0f %% foreground", i, 100*f)
 		}
 	}
-	for _, c := range []data.CellsConfig{{Count: 0, Height: 64, Width: 64}, {Count: 1, Height: 7, Width: 64}, {Count: 1, Height: 1 << 20, Width: 1 << 20}} {
+	for _, c := range []data.CellsOptions{{Count: 0, Height: 64, Width: 64}, {Count: 1, Height: 7, Width: 64}, {Count: 1, Height: 1 << 20, Width: 1 << 20}} {
 		if _, err := data.Cells(t.Context(), c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
@@ -49,7 +49,7 @@ func TestCells(t *testing.T) {
 // masks, but the absolute difference from the local mean, which a small
 // network can compute, tells more than grey does.
 func TestCellsNeedContext(t *testing.T) {
-	ds := cells(t, data.CellsConfig{Count: 8, Height: 128, Width: 128, Seed: 1})
+	ds := cells(t, data.CellsOptions{Count: 8, Height: 128, Width: 128, Seed: 1})
 	var grey, local, constant float64
 	for i := range ds.Len() {
 		image, target := get(t, ds, i)

@@ -21,7 +21,7 @@ import (
 // writeShapes writes pictures like CIFAR-10's in its binary version and returns
 // the folder and the pictures.
 func writeShapes(t *testing.T) (dir string, want *data.Classes) {
-	want, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 40, Seed: 1})
+	want, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 40, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,11 +289,11 @@ func TestImageNet(t *testing.T) {
 // TestShapes: the same pictures whatever their number; classes in turns; no
 // class has a colour of its own.
 func TestShapes(t *testing.T) {
-	a, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 400, Seed: 3})
+	a, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 400, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 30, Seed: 3})
+	b, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 30, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestShapes(t *testing.T) {
 	if slices.Max(means)-slices.Min(means) > 0.15 { // of 40 pictures with means of ±0.13
 		t.Errorf("classes differ in brightness: %.2f", means)
 	}
-	for _, c := range []data.ShapesConfig{{}, {Count: 1, Classes: 11}, {Count: 1, Edge: 4}} {
+	for _, c := range []data.ShapesOptions{{}, {Count: 1, Classes: 11}, {Count: 1, Edge: 4}} {
 		if _, err := data.Shapes(t.Context(), c); err == nil {
 			t.Errorf("%+v is made", c)
 		}
@@ -326,11 +326,11 @@ func TestShapes(t *testing.T) {
 
 // TestLabelsStay: augmentation turns the picture and leaves the class.
 func TestLabelsStay(t *testing.T) {
-	ds, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 20, Edge: 12})
+	ds, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 20, Edge: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 20}, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: 8, Brightness: 0.3, Contrast: 0.3}, Seed: 1})
+	l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 20}, data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true, Crop: 8, Brightness: 0.3, Contrast: 0.3}, Seed: 1})
 	defer l.Close()
 	if !slices.Equal(l.ImageShape(), []int{3, 8, 8}) || !slices.Equal(l.TargetShape(), []int{1}) {
 		t.Fatalf("%v, %v", l.ImageShape(), l.TargetShape())

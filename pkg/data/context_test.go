@@ -36,14 +36,14 @@ func TestCanceled(t *testing.T) {
 	const samples = 1000
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	small := data.CellsConfig{Count: samples, Height: 8, Width: 8, Seed: 1}
-	shapes := data.ShapesConfig{Count: 50, Seed: 1}
+	small := data.CellsOptions{Count: samples, Height: 8, Width: 8, Seed: 1}
+	shapes := data.ShapesOptions{Count: 50, Seed: 1}
 	classes, err := data.Shapes(t.Context(), shapes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		data.WriteCells(t.Context(), in("pairs"), data.CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1}),
+		data.WriteCells(t.Context(), in("pairs"), data.CellsOptions{Count: 4, Height: 8, Width: 8, Seed: 1}),
 		data.WriteCIFAR10(t.Context(), in("cifar10"), classes, classes),
 		data.WriteFolders(t.Context(), in("folders"), classes, "png"),
 		data.WriteVolumes(t.Context(), in("volumes"), fields(t, 4, 8), data.VolumeFormat{}),
@@ -60,7 +60,7 @@ func TestCanceled(t *testing.T) {
 			write(t, filepath.Join(in("stacks"), folder, name), readFile(t, "internal/tiff/testdata/f32.tif"))
 		}
 	}
-	kept := loader(t, cells(t, small), data.SamplerConfig{World: 1, BatchPerWorker: 1}, data.LoaderConfig{})
+	kept := loader(t, cells(t, small), data.SamplerOptions{World: 1, BatchPerWorker: 1}, data.LoaderOptions{})
 	defer kept.Close()
 	for _, c := range []struct {
 		name, message string
@@ -68,10 +68,10 @@ func TestCanceled(t *testing.T) {
 	}{
 		{"Cells", "generate cells: ", func(ctx context.Context) (any, error) { return data.Cells(ctx, small) }},
 		{"Shapes", "generate shapes: ", func(ctx context.Context) (any, error) {
-			return data.Shapes(ctx, data.ShapesConfig{Count: samples, Edge: 8, Seed: 1})
+			return data.Shapes(ctx, data.ShapesOptions{Count: samples, Edge: 8, Seed: 1})
 		}},
 		{"Fields", "generate fields: ", func(ctx context.Context) (any, error) {
-			return data.Fields(ctx, data.FieldsConfig{Count: samples, Edge: 8, Seed: 1})
+			return data.Fields(ctx, data.FieldsOptions{Count: samples, Edge: 8, Seed: 1})
 		}},
 		{"WriteCells", "write pair ", func(ctx context.Context) (any, error) {
 			return nil, data.WriteCells(ctx, in("written"), small)
@@ -133,15 +133,15 @@ func TestCanceled(t *testing.T) {
 func TestCanceledWhileGenerating(t *testing.T) {
 	for name, generate := range map[string]func(ctx context.Context) error{
 		"cells": func(ctx context.Context) error {
-			_, err := data.Cells(ctx, data.CellsConfig{Count: 1000, Height: 256, Width: 256, Seed: 1})
+			_, err := data.Cells(ctx, data.CellsOptions{Count: 1000, Height: 256, Width: 256, Seed: 1})
 			return err
 		},
 		"shapes": func(ctx context.Context) error {
-			_, err := data.Shapes(ctx, data.ShapesConfig{Count: 1000, Edge: 256, Seed: 1})
+			_, err := data.Shapes(ctx, data.ShapesOptions{Count: 1000, Edge: 256, Seed: 1})
 			return err
 		},
 		"fields": func(ctx context.Context) error {
-			_, err := data.Fields(ctx, data.FieldsConfig{Count: 200, Edge: 32, Seed: 1})
+			_, err := data.Fields(ctx, data.FieldsOptions{Count: 200, Edge: 32, Seed: 1})
 			return err
 		},
 	} {

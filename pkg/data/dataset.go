@@ -25,7 +25,7 @@
 // the number of goroutines, or on timing. The batches of N workers in one step
 // are together the batch that one worker with an N-fold batch has, in content
 // and order, which is what makes data-parallel training reproduce training on
-// one worker. (LoaderConfig.Order names the orders of stages that give this up.)
+// one worker. (LoaderOptions.Order names the orders of stages that give this up.)
 //
 // The readers of files, the generators' drawing and the random streams are in
 // internal packages. What is left has more than twenty files because each kind

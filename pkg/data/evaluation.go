@@ -2,17 +2,17 @@ package data
 
 import "fmt"
 
-// EvaluationConfig says which part of a data set a rank evaluates.
-type EvaluationConfig struct {
+// EvaluationOptions says which part of a data set a rank evaluates.
+type EvaluationOptions struct {
 	World    int `yaml:"world" json:"world"` // workers
 	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
 	Batch    int `yaml:"batch" json:"batch"`
-	Workers  int `yaml:"workers" json:"workers"`   // as in LoaderConfig
-	Prefetch int `yaml:"prefetch" json:"prefetch"` // as in LoaderConfig
+	Workers  int `yaml:"workers" json:"workers"`   // as in LoaderOptions
+	Prefetch int `yaml:"prefetch" json:"prefetch"` // as in LoaderOptions
 }
 
 // Validate reports the first value that cannot be.
-func (c EvaluationConfig) Validate() error {
+func (c EvaluationOptions) Validate() error {
 	switch {
 	case c.World < 1:
 		return fmt.Errorf("validate evaluation: world size is %d: use at least 1 worker", c.World)
@@ -30,13 +30,13 @@ func (c EvaluationConfig) Validate() error {
 // sample, and Batch.Padding says by how many; count only the first
 // Batch.Valid() samples. A rank has no batch at all where there are fewer
 // samples than ranks. Every epoch is the same.
-func NewEvaluation(ds Dataset, c EvaluationConfig) (*Loader, error) {
+func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	n := ds.Len()
 	s := &shard{lo: n * c.Rank / c.World, hi: n * (c.Rank + 1) / c.World, batch: c.Batch}
-	return newLoader(ds, s, c.Batch, LoaderConfig{Workers: c.Workers, Prefetch: c.Prefetch})
+	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
 // shard deals the samples from lo to hi−1 in order.

@@ -10,7 +10,7 @@ import (
 
 // Two workers and one worker with twice the batch see the same samples.
 func Example() {
-	cells, err := data.Cells(context.Background(), data.CellsConfig{Count: 8, Height: 64, Width: 64, Seed: 1})
+	cells, err := data.Cells(context.Background(), data.CellsOptions{Count: 8, Height: 64, Width: 64, Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -19,7 +19,7 @@ func Example() {
 	train := data.Subset(cells, trainIndices)
 	fmt.Println(train.Len(), "to train on,", len(testIndices), "held out")
 
-	for _, c := range []data.SamplerConfig{
+	for _, c := range []data.SamplerOptions{
 		{World: 1, Rank: 0, BatchPerWorker: 4},
 		{World: 2, Rank: 0, BatchPerWorker: 2},
 		{World: 2, Rank: 1, BatchPerWorker: 2},
@@ -30,7 +30,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		loader, err := data.NewLoader(train, sampler, data.LoaderConfig{Workers: 2, Prefetch: 2, Augment: data.Augment{Flip: true}, Seed: 1})
+		loader, err := data.NewLoader(train, sampler, data.LoaderOptions{Workers: 2, Prefetch: 2, Augment: data.Augment{Flip: true}, Seed: 1})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -64,7 +64,7 @@ func ExampleOpenPairs() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := data.WriteCells(context.Background(), dir, data.CellsConfig{Count: 12, Height: 32, Width: 48, Seed: 1}); err != nil {
+	if err := data.WriteCells(context.Background(), dir, data.CellsOptions{Count: 12, Height: 32, Width: 48, Seed: 1}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -96,12 +96,12 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	sampler, err := data.NewSampler(data.SamplerConfig{Samples: opened.Train.Len(), World: 1, BatchPerWorker: 2, Shuffle: true, Seed: 1})
+	sampler, err := data.NewSampler(data.SamplerOptions{Samples: opened.Train.Len(), World: 1, BatchPerWorker: 2, Shuffle: true, Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	loader, err := data.NewLoader(opened.Train, sampler, data.LoaderConfig{Workers: 2, Prefetch: 2, Augment: data.Augment{Crop: 8, Rotate: true}, Seed: 1})
+	loader, err := data.NewLoader(opened.Train, sampler, data.LoaderOptions{Workers: 2, Prefetch: 2, Augment: data.Augment{Crop: 8, Rotate: true}, Seed: 1})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,16 +11,16 @@ import (
 // TestEpochFrom: what is left of an epoch is the same as in the whole of it,
 // however many goroutines prepare it.
 func TestEpochFrom(t *testing.T) {
-	ds, err := Cells(t.Context(), CellsConfig{Count: 11, Height: 16, Width: 16, Seed: 3})
+	ds, err := Cells(t.Context(), CellsOptions{Count: 11, Height: 16, Width: 16, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sampler, err := NewSampler(SamplerConfig{Samples: ds.Len(), World: 2, Rank: 1, BatchPerWorker: 2, Seed: 1, Shuffle: true})
+	sampler, err := NewSampler(SamplerOptions{Samples: ds.Len(), World: 2, Rank: 1, BatchPerWorker: 2, Seed: 1, Shuffle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, workers := range []int{0, 1, 3} {
-		loader, err := NewLoader(ds, sampler, LoaderConfig{Workers: workers, Prefetch: 2, Augment: Augment{Flip: true, Rotate: true}, Seed: 1})
+		loader, err := NewLoader(ds, sampler, LoaderOptions{Workers: workers, Prefetch: 2, Augment: Augment{Flip: true, Rotate: true}, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,15 +53,15 @@ func TestEpochFrom(t *testing.T) {
 // after a restart, goes on from there as the first one would have, whatever its
 // kind, the order of its stages, and its goroutines.
 func TestPosition(t *testing.T) {
-	ds, err := Fields(t.Context(), FieldsConfig{Count: 2, Edge: 8, Seed: 3})
+	ds, err := Fields(t.Context(), FieldsOptions{Count: 2, Edge: 8, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if ds, err = Repeat(ds, 10); err != nil {
 		t.Fatal(err)
 	}
-	read := func(c LoaderConfig, first, step int) (last []string) {
-		s, err := NewSampler(SamplerConfig{Samples: 10, World: 2, Rank: 1, BatchPerWorker: 2, Seed: 1, Shuffle: true})
+	read := func(c LoaderOptions, first, step int) (last []string) {
+		s, err := NewSampler(SamplerOptions{Samples: 10, World: 2, Rank: 1, BatchPerWorker: 2, Seed: 1, Shuffle: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestPosition(t *testing.T) {
 		"shard map batch cache shuffle prefetch", "shard batch",
 	} {
 		for _, kind := range []string{LoaderLowMem, LoaderInMem, LoaderSynthetic} {
-			c := LoaderConfig{Kind: kind, Order: strings.Fields(order), Augment: Augment{Rotate: true, Flip: true, Crop: 5}, Seed: 7}
+			c := LoaderOptions{Kind: kind, Order: strings.Fields(order), Augment: Augment{Rotate: true, Flip: true, Crop: 5}, Seed: 7}
 			whole := read(c, 0, 0)
 			for _, c.Workers = range []int{0, 1, 16} {
 				for step := range len(whole) + 1 {

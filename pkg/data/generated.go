@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// CellsConfig says which cell images to generate.
-type CellsConfig struct {
+// CellsOptions says which cell images to generate.
+type CellsOptions struct {
 	Count  int   `yaml:"count" json:"count"`   // images
 	Height int   `yaml:"height" json:"height"` // pixels
 	Width  int   `yaml:"width" json:"width"`   // pixels
@@ -23,7 +23,7 @@ type CellsConfig struct {
 }
 
 // Validate reports the first value that cannot be.
-func (c CellsConfig) Validate() error {
+func (c CellsOptions) Validate() error {
 	switch {
 	case c.Count < 1:
 		return fmt.Errorf("validate cells: count is %d: generate at least 1 image", c.Count)
@@ -45,7 +45,7 @@ func (c CellsConfig) Validate() error {
 //
 // Image i depends on seed, i and the size alone: more images or another order
 // leave it as it is.
-func Cells(ctx context.Context, c CellsConfig) (Dataset, error) {
+func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func Cells(ctx context.Context, c CellsConfig) (Dataset, error) {
 
 // WriteCells saves generated cells as PNG pairs that OpenPairs reads (see
 // Write), one image in memory at a time.
-func WriteCells(ctx context.Context, dir string, c CellsConfig) error {
+func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func WriteCells(ctx context.Context, dir string, c CellsConfig) error {
 	})
 }
 
-// ShapesConfig says which pictures of shapes to generate.
-type ShapesConfig struct {
+// ShapesOptions says which pictures of shapes to generate.
+type ShapesOptions struct {
 	Count   int   `yaml:"count" json:"count"`     // pictures; classes come in turns
 	Classes int   `yaml:"classes" json:"classes"` // 2 to 10; 0: 10
 	Edge    int   `yaml:"edge" json:"edge"`       // height and width in pixels; 0: 32
@@ -99,7 +99,7 @@ type ShapesConfig struct {
 }
 
 // Validate reports the first value that cannot be.
-func (c ShapesConfig) Validate() error {
+func (c ShapesOptions) Validate() error {
 	switch {
 	case c.Count < 1:
 		return fmt.Errorf("validate shapes: count is %d: generate at least 1 picture", c.Count)
@@ -111,7 +111,7 @@ func (c ShapesConfig) Validate() error {
 	return nil
 }
 
-func (c ShapesConfig) filled() ShapesConfig {
+func (c ShapesOptions) filled() ShapesOptions {
 	if c.Classes == 0 {
 		c.Classes = len(generate.ShapeNames)
 	}
@@ -127,7 +127,7 @@ func (c ShapesConfig) filled() ShapesConfig {
 // class. They are held in memory, three bytes a pixel.
 //
 // Picture i, of class i mod Classes, depends on seed, i and the edge alone.
-func Shapes(ctx context.Context, c ShapesConfig) (*Classes, error) {
+func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -168,15 +168,15 @@ func (s *shapes) picture(i int) (image.Image, error) {
 	return interleaved(s.images[i], s.edge, s.edge), nil
 }
 
-// FieldsConfig says which pairs of fields to generate.
-type FieldsConfig struct {
+// FieldsOptions says which pairs of fields to generate.
+type FieldsOptions struct {
 	Count int   `yaml:"count" json:"count"` // boxes
 	Edge  int   `yaml:"edge" json:"edge"`   // of a box, in cells
 	Seed  int64 `yaml:"seed" json:"seed"`
 }
 
 // Validate reports the first value that cannot be.
-func (c FieldsConfig) Validate() error {
+func (c FieldsOptions) Validate() error {
 	switch {
 	case c.Count < 1:
 		return fmt.Errorf("validate fields: count is %d: generate at least 1 box", c.Count)
@@ -195,7 +195,7 @@ func (c FieldsConfig) Validate() error {
 // velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
 //
 // Box i depends on seed, i and the edge alone.
-func Fields(ctx context.Context, c FieldsConfig) (Dataset, error) {
+func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ const (
 // maxWorkers bounds the goroutines of a loader.
 const maxWorkers = 256
 
-// LoaderConfig says how batches are prepared.
-type LoaderConfig struct {
+// LoaderOptions says how batches are prepared.
+type LoaderOptions struct {
 	Kind     string `yaml:"kind,omitempty" json:"kind,omitempty"` // lowmem (as empty), inmem or synthetic
 	Workers  int    `yaml:"workers" json:"workers"`               // goroutines that prepare batches ahead, the same ones over all epochs; 0: each batch is prepared when it is asked for
 	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // batches ready ahead; at least as many as workers are kept
@@ -41,7 +41,7 @@ type LoaderConfig struct {
 }
 
 // Validate reports the first value that cannot be.
-func (c LoaderConfig) Validate() error {
+func (c LoaderOptions) Validate() error {
 	switch {
 	case !slices.Contains([]string{"", LoaderLowMem, LoaderInMem, LoaderSynthetic}, c.Kind):
 		return fmt.Errorf("validate loader: kind %q is not known: use lowmem, inmem or synthetic", c.Kind)
@@ -82,7 +82,7 @@ type Loader struct {
 	ds     Dataset
 	dealer dealer
 	batch  int
-	c      LoaderConfig
+	c      LoaderOptions
 	p      pipeline
 	kept   store
 	crew   crew
@@ -95,7 +95,7 @@ type Loader struct {
 
 // NewLoader is a loader of training batches. Where c.Order shuffles, shards or
 // leaves shuffling out, that holds, else what sampler was made with.
-func NewLoader(ds Dataset, sampler *Sampler, c LoaderConfig) (*Loader, error) {
+func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	sc := sampler.Config()
 	if sc.Samples != ds.Len() {
 		return nil, fmt.Errorf("make loader: the sampler is for %d samples, the data set has %d", sc.Samples, ds.Len())
@@ -116,7 +116,7 @@ func NewLoader(ds Dataset, sampler *Sampler, c LoaderConfig) (*Loader, error) {
 	return newLoader(ds, sampler, sc.BatchPerWorker, c)
 }
 
-func newLoader(ds Dataset, d dealer, batch int, c LoaderConfig) (*Loader, error) {
+func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}

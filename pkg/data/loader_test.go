@@ -69,7 +69,7 @@ func read(t interface{ Fatal(...any) }, l *data.Loader, epoch int) []seen {
 	return all
 }
 
-func loader(t interface{ Fatal(...any) }, ds data.Dataset, s data.SamplerConfig, c data.LoaderConfig) *data.Loader {
+func loader(t interface{ Fatal(...any) }, ds data.Dataset, s data.SamplerOptions, c data.LoaderOptions) *data.Loader {
 	s.Samples = ds.Len()
 	l, err := data.NewLoader(ds, sampler(t, s), c)
 	if err != nil {
@@ -83,8 +83,8 @@ func loader(t interface{ Fatal(...any) }, ds data.Dataset, s data.SamplerConfig,
 func TestLoaderWorkers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ds := numbered{n: rapid.IntRange(1, 20).Draw(t, "n"), channels: rapid.IntRange(1, 2).Draw(t, "channels"), height: 4, width: 4, bad: -1, wait: time.Microsecond}
-		s := data.SamplerConfig{World: 1, BatchPerWorker: rapid.IntRange(1, 4).Draw(t, "batch"), Seed: 5, Shuffle: true}
-		c := data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: rapid.IntRange(0, 4).Draw(t, "crop")}, Seed: 5}
+		s := data.SamplerOptions{World: 1, BatchPerWorker: rapid.IntRange(1, 4).Draw(t, "batch"), Seed: 5, Shuffle: true}
+		c := data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true, Crop: rapid.IntRange(0, 4).Draw(t, "crop")}, Seed: 5}
 		step := loader(t, ds, s, c)
 		defer step.Close()
 		c.Workers, c.Prefetch = rapid.IntRange(1, 5).Draw(t, "workers"), rapid.IntRange(0, 4).Draw(t, "prefetch")
@@ -104,13 +104,13 @@ func TestLoaderGlobalBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ds := numbered{n: rapid.IntRange(1, 20).Draw(t, "n"), channels: 1, height: 5, width: 5, bad: -1}
 		world, batch := rapid.IntRange(1, 4).Draw(t, "world"), rapid.IntRange(1, 3).Draw(t, "batch")
-		c := data.LoaderConfig{Workers: 2, Prefetch: 1, Augment: data.Augment{Flip: true, Rotate: true, Crop: 3}, Seed: 9}
-		one := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: world * batch, Seed: 9, Shuffle: true}, c)
+		c := data.LoaderOptions{Workers: 2, Prefetch: 1, Augment: data.Augment{Flip: true, Rotate: true, Crop: 3}, Seed: 9}
+		one := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: world * batch, Seed: 9, Shuffle: true}, c)
 		defer one.Close()
 		want := read(t, one, 1)
 		got := make([]seen, len(want))
 		for rank := range world {
-			l := loader(t, ds, data.SamplerConfig{World: world, Rank: rank, BatchPerWorker: batch, Seed: 9, Shuffle: true}, c)
+			l := loader(t, ds, data.SamplerOptions{World: world, Rank: rank, BatchPerWorker: batch, Seed: 9, Shuffle: true}, c)
 			defer l.Close()
 			for i, b := range read(t, l, 1) {
 				got[i].Image = append(got[i].Image, b.Image...)
@@ -129,7 +129,7 @@ func TestLoaderGlobalBatch(t *testing.T) {
 func TestEvaluationCountsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ds := numbered{n: rapid.IntRange(0, 20).Draw(t, "n"), channels: 1, height: 1, width: 2, bad: -1}
-		c := data.EvaluationConfig{World: rapid.IntRange(1, 6).Draw(t, "world"), Batch: rapid.IntRange(1, 5).Draw(t, "batch"), Workers: rapid.IntRange(0, 2).Draw(t, "workers")}
+		c := data.EvaluationOptions{World: rapid.IntRange(1, 6).Draw(t, "world"), Batch: rapid.IntRange(1, 5).Draw(t, "batch"), Workers: rapid.IntRange(0, 2).Draw(t, "workers")}
 		var order []int
 		for c.Rank = range c.World {
 			l, err := data.NewEvaluation(ds, c)
@@ -167,7 +167,7 @@ func TestEvaluationCountsOnce(t *testing.T) {
 func TestLoaderErrorNamesSample(t *testing.T) {
 	ds := numbered{n: 9, channels: 1, height: 2, width: 2, bad: 5}
 	for _, workers := range []int{0, 1, 3} {
-		l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 2}, data.LoaderConfig{Workers: workers, Prefetch: 3})
+		l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 2}, data.LoaderOptions{Workers: workers, Prefetch: 3})
 		it := l.Epoch(context.Background(), 0)
 		n := 0
 		for it.Next() {
@@ -189,7 +189,7 @@ func TestLoaderErrorNamesSample(t *testing.T) {
 func TestLoaderCancel(t *testing.T) {
 	ds := numbered{n: 100, channels: 1, height: 2, width: 2, bad: -1, wait: time.Millisecond}
 	for _, workers := range []int{0, 2} {
-		l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 2}, data.LoaderConfig{Workers: workers, Prefetch: 2})
+		l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 2}, data.LoaderOptions{Workers: workers, Prefetch: 2})
 		ctx, cancel := context.WithCancel(context.Background())
 		it := l.Epoch(ctx, 0)
 		if !it.Next() {
@@ -208,7 +208,7 @@ func TestLoaderCancel(t *testing.T) {
 // TestLoaderClose ends iterations that nobody closed, while they are read.
 func TestLoaderClose(t *testing.T) {
 	ds := numbered{n: 1000, channels: 1, height: 2, width: 2, bad: -1, wait: 10 * time.Microsecond}
-	l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 2}, data.LoaderConfig{Workers: 2, Prefetch: 2})
+	l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 2}, data.LoaderOptions{Workers: 2, Prefetch: 2})
 	l.Epoch(context.Background(), 0) // forgotten
 	it := l.Epoch(context.Background(), 1)
 	done := make(chan int)
@@ -249,7 +249,7 @@ func (s busy) Get(i int, image, target []float32) error {
 // the next epoch uses.
 func TestIteratorCloseWaits(t *testing.T) {
 	ds := busy{numbered{n: 50, channels: 1, height: 2, width: 2, bad: -1}, new(atomic.Int64)}
-	l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 2}, data.LoaderConfig{Workers: 3, Prefetch: 3})
+	l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 2}, data.LoaderOptions{Workers: 3, Prefetch: 3})
 	defer l.Close()
 	for epoch := range 5 {
 		it := l.Epoch(context.Background(), epoch)
@@ -269,7 +269,7 @@ func TestIteratorCloseWaits(t *testing.T) {
 // TestLoaderReusesBuffers: after the first epoch, no batch memory is allocated.
 func TestLoaderReusesBuffers(t *testing.T) {
 	ds := numbered{n: 8, channels: 1, height: 64, width: 64, bad: -1}
-	l := loader(t, ds, data.SamplerConfig{World: 1, BatchPerWorker: 4}, data.LoaderConfig{})
+	l := loader(t, ds, data.SamplerOptions{World: 1, BatchPerWorker: 4}, data.LoaderOptions{})
 	defer l.Close()
 	address := func(epoch int) *float32 {
 		it := l.Epoch(context.Background(), epoch)
@@ -286,24 +286,24 @@ func TestLoaderReusesBuffers(t *testing.T) {
 
 func TestLoaderConfigErrors(t *testing.T) {
 	ds := numbered{n: 4, channels: 1, height: 4, width: 6, bad: -1}
-	s := sampler(t, data.SamplerConfig{Samples: 4, World: 1, BatchPerWorker: 1})
+	s := sampler(t, data.SamplerOptions{Samples: 4, World: 1, BatchPerWorker: 1})
 	for _, c := range []struct {
-		config data.LoaderConfig
+		config data.LoaderOptions
 		want   string
 	}{
-		{data.LoaderConfig{Workers: -1}, "workers is -1"},
-		{data.LoaderConfig{Prefetch: -1}, "prefetch is -1"},
-		{data.LoaderConfig{Augment: data.Augment{Crop: -1}}, "crop is -1"},
-		{data.LoaderConfig{Augment: data.Augment{Crop: 5}}, "a crop of 5×5 does not fit in samples of 4×6"},
+		{data.LoaderOptions{Workers: -1}, "workers is -1"},
+		{data.LoaderOptions{Prefetch: -1}, "prefetch is -1"},
+		{data.LoaderOptions{Augment: data.Augment{Crop: -1}}, "crop is -1"},
+		{data.LoaderOptions{Augment: data.Augment{Crop: 5}}, "a crop of 5×5 does not fit in samples of 4×6"},
 	} {
 		if _, err := data.NewLoader(ds, s, c.config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
-	if _, err := data.NewLoader(numbered{n: 3}, s, data.LoaderConfig{}); err == nil || !strings.Contains(err.Error(), "the sampler is for 4 samples, the data set has 3") {
+	if _, err := data.NewLoader(numbered{n: 3}, s, data.LoaderOptions{}); err == nil || !strings.Contains(err.Error(), "the sampler is for 4 samples, the data set has 3") {
 		t.Errorf("got %v", err)
 	}
-	for _, c := range []data.EvaluationConfig{{}, {World: 1, Rank: 1, Batch: 1}, {World: 1}} {
+	for _, c := range []data.EvaluationOptions{{}, {World: 1, Rank: 1, Batch: 1}, {World: 1}} {
 		if _, err := data.NewEvaluation(ds, c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
@@ -312,12 +312,12 @@ func TestLoaderConfigErrors(t *testing.T) {
 
 // BenchmarkLoader prepares batches of 4 tiles of 128×128, flipped and rotated, in step.
 func BenchmarkLoader(b *testing.B) {
-	images := cells(b, data.CellsConfig{Count: 4, Height: 512, Width: 512, Seed: 1})
+	images := cells(b, data.CellsOptions{Count: 4, Height: 512, Width: 512, Seed: 1})
 	tiles, err := data.Tiles(images, 128, 128)
 	if err != nil {
 		b.Fatal(err)
 	}
-	l := loader(b, tiles, data.SamplerConfig{World: 1, BatchPerWorker: 4, Shuffle: true}, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true}})
+	l := loader(b, tiles, data.SamplerOptions{World: 1, BatchPerWorker: 4, Shuffle: true}, data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true}})
 	defer l.Close()
 	n := 0
 	for b.Loop() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The stages of a loader's pipeline, of which LoaderConfig.Order is a sequence.
+// The stages of a loader's pipeline, of which LoaderOptions.Order is a sequence.
 const (
 	StageShuffle  = "shuffle"  // another order each epoch: of samples, or behind batch of batches
 	StageShard    = "shard"    // each rank takes its share
@@ -16,7 +16,7 @@ const (
 	StagePrefetch = "prefetch" // batches are prepared ahead
 )
 
-// DefaultOrder is the pipeline of a LoaderConfig without Order, where nothing is
+// DefaultOrder is the pipeline of a LoaderOptions without Order, where nothing is
 // kept in memory that the data set does not keep.
 func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}

@@ -24,7 +24,7 @@ func (r *reads) Get(i int, image, target []float32) error {
 }
 
 // epochs reads two epochs of every rank and gives what their batches hold.
-func epochs(t *testing.T, ds Dataset, sc SamplerConfig, c LoaderConfig) (batches [2][][]string, indices [2][][][]int) {
+func epochs(t *testing.T, ds Dataset, sc SamplerOptions, c LoaderOptions) (batches [2][][]string, indices [2][][][]int) {
 	for rank := range sc.World {
 		sc.Rank, sc.Samples = rank, ds.Len()
 		s, err := NewSampler(sc)
@@ -57,13 +57,13 @@ func epochs(t *testing.T, ds Dataset, sc SamplerConfig, c LoaderConfig) (batches
 // TestOrder: what each order of the stages does to the samples that two ranks
 // see in two epochs, and how often the data set is read.
 func TestOrder(t *testing.T) {
-	cells, err := Cells(t.Context(), CellsConfig{Count: 8, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsOptions{Count: 8, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sc := SamplerConfig{World: 2, BatchPerWorker: 2, Seed: 5, Shuffle: true}
+	sc := SamplerOptions{World: 2, BatchPerWorker: 2, Seed: 5, Shuffle: true}
 	augment := Augment{Flip: true, Rotate: true, Brightness: 0.3}
-	def, _ := epochs(t, cells, sc, LoaderConfig{Augment: augment})
+	def, _ := epochs(t, cells, sc, LoaderOptions{Augment: augment})
 	for _, c := range []struct {
 		order                            string
 		same, frozen, shares, sorted     bool // as by default; epoch 1 as epoch 0; ranks keep their samples; ascending
@@ -84,7 +84,7 @@ func TestOrder(t *testing.T) {
 		t.Run(c.order, func(t *testing.T) {
 			for _, workers := range []int{0, 3} {
 				ds := &reads{Dataset: cells}
-				lc := LoaderConfig{Workers: workers, Prefetch: 2, Order: strings.Fields(c.order), Augment: augment}
+				lc := LoaderOptions{Workers: workers, Prefetch: 2, Order: strings.Fields(c.order), Augment: augment}
 				batches, indices := epochs(t, ds, sc, lc)
 				// Ranks are processes of their own and share no memory: with a cache of
 				// all samples each reads what it sees, once.
@@ -132,7 +132,7 @@ func TestShardFirst(t *testing.T) {
 		seen := map[int]int{}
 		padding := 0
 		for rank := range 3 {
-			s, err := NewSampler(SamplerConfig{Samples: n, World: 3, Rank: rank, BatchPerWorker: 2, Shuffle: true, ShardFirst: true})
+			s, err := NewSampler(SamplerOptions{Samples: n, World: 3, Rank: rank, BatchPerWorker: 2, Shuffle: true, ShardFirst: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,12 +167,12 @@ func TestOrderErrors(t *testing.T) {
 		"shard prefetch batch": "prefetch is not the last",
 		"shard batch repeat":   `stage "repeat" is not known: use shuffle, shard, cache, batch, map and prefetch`,
 	} {
-		err := LoaderConfig{Order: strings.Fields(order)}.Validate()
+		err := LoaderOptions{Order: strings.Fields(order)}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "validate loader: order: ") {
 			t.Errorf("%s: %v, want %q", order, err, want)
 		}
 	}
-	for want, c := range map[string]LoaderConfig{
+	for want, c := range map[string]LoaderOptions{
 		`kind "disk" is not known: use lowmem, inmem or synthetic`: {Kind: "disk"}, "workers is 300": {Workers: 300},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
@@ -184,13 +184,13 @@ func TestOrderErrors(t *testing.T) {
 // TestLoaderKinds: inmem gives the batches of lowmem and reads each sample once;
 // synthetic gives the first batch of epoch 0 always and reads it once.
 func TestLoaderKinds(t *testing.T) {
-	cells, err := Cells(t.Context(), CellsConfig{Count: 9, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsOptions{Count: 9, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sc := SamplerConfig{World: 1, BatchPerWorker: 2, Seed: 5, Shuffle: true}
+	sc := SamplerOptions{World: 1, BatchPerWorker: 2, Seed: 5, Shuffle: true}
 	for _, workers := range []int{0, 2} {
-		lc := LoaderConfig{Workers: workers, Prefetch: 2, Augment: Augment{Flip: true, Crop: 6}}
+		lc := LoaderOptions{Workers: workers, Prefetch: 2, Augment: Augment{Flip: true, Crop: 6}}
 		low, _ := epochs(t, cells, sc, lc)
 		lc.Kind = LoaderInMem
 		ds := &reads{Dataset: cells}
@@ -216,15 +216,15 @@ func TestLoaderKinds(t *testing.T) {
 // TestCrewStays: four goroutines prepare ten epochs, and the memory of batches
 // is that of the first.
 func TestCrewStays(t *testing.T) {
-	cells, err := Cells(t.Context(), CellsConfig{Count: 32, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsOptions{Count: 32, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSampler(SamplerConfig{Samples: 32, World: 1, BatchPerWorker: 2})
+	s, err := NewSampler(SamplerOptions{Samples: 32, World: 1, BatchPerWorker: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLoader(cells, s, LoaderConfig{Workers: 4, Prefetch: 4})
+	l, err := NewLoader(cells, s, LoaderOptions{Workers: 4, Prefetch: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestCrewStays(t *testing.T) {
 
 // TestInMemory: what is cut from samples shares what is kept of them.
 func TestInMemory(t *testing.T) {
-	cells, err := Cells(t.Context(), CellsConfig{Count: 4, Height: 8, Width: 8, Seed: 1})
+	cells, err := Cells(t.Context(), CellsOptions{Count: 4, Height: 8, Width: 8, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,11 +302,11 @@ func TestInMemoryWideSamples(t *testing.T) {
 		t.Skip("no /proc here")
 	}
 	n := int(available / 2 / (edge * edge))
-	s, err := NewSampler(SamplerConfig{Samples: n, World: 1, BatchPerWorker: 1})
+	s, err := NewSampler(SamplerOptions{Samples: n, World: 1, BatchPerWorker: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLoader(wideSet{n, edge}, s, LoaderConfig{Kind: LoaderInMem})
+	l, err := NewLoader(wideSet{n, edge}, s, LoaderOptions{Kind: LoaderInMem})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestWriteReads: generated cells come back from PNG files value for value.
 func TestWriteReads(t *testing.T) {
-	c := data.CellsConfig{Count: 12, Height: 16, Width: 24, Seed: 3}
+	c := data.CellsOptions{Count: 12, Height: 16, Width: 24, Seed: 3}
 	want := cells(t, c)
 	ctx := context.Background()
 	for name, write := range map[string]func(dir string) error{
@@ -55,7 +55,7 @@ func TestWriteReads(t *testing.T) {
 				}
 			}
 		}
-		if err := data.WriteCells(ctx, dir, data.CellsConfig{Count: 3, Height: 16, Width: 24}); err == nil || !strings.Contains(err.Error(), "already holds other images") {
+		if err := data.WriteCells(ctx, dir, data.CellsOptions{Count: 3, Height: 16, Width: 24}); err == nil || !strings.Contains(err.Error(), "already holds other images") {
 			t.Errorf("%s: a smaller set over a larger one: %v", name, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestWriteErrors(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := data.WriteCells(context.Background(), file, data.CellsConfig{Count: 1, Height: 8, Width: 8}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("write pairs: mkdir %s", file)) {
+	if err := data.WriteCells(context.Background(), file, data.CellsOptions{Count: 1, Height: 8, Width: 8}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("write pairs: mkdir %s", file)) {
 		t.Errorf("writing below a file: %v", err)
 	}
 }

@@ -246,7 +246,7 @@ func TestDoubtfulPairs(t *testing.T) {
 }
 
 func TestTilesLargerThanImages(t *testing.T) {
-	_, err := data.Tiles(cells(t, data.CellsConfig{Count: 1, Height: 16, Width: 24, Seed: 1}), 20, 20)
+	_, err := data.Tiles(cells(t, data.CellsOptions{Count: 1, Height: 16, Width: 24, Seed: 1}), 20, 20)
 	if want := "images of 16×24 are smaller than a tile of 20×20: set data.tile to a divisor of both sides, or to 0 for whole images"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// SamplerConfig says how an epoch's samples are dealt to workers.
-type SamplerConfig struct {
+// SamplerOptions says how an epoch's samples are dealt to workers.
+type SamplerOptions struct {
 	Samples        int   `yaml:"samples" json:"samples"` // in the data set
 	World          int   `yaml:"world" json:"world"`     // workers
 	Rank           int   `yaml:"rank" json:"rank"`       // this worker, from 0
@@ -25,7 +25,7 @@ type SamplerConfig struct {
 }
 
 // Validate reports the first value that cannot be.
-func (c SamplerConfig) Validate() error {
+func (c SamplerOptions) Validate() error {
 	switch {
 	case c.Samples < 1:
 		return fmt.Errorf("validate sampler: the data set has %s: it needs at least 1", english.Count(c.Samples, "sample"))
@@ -54,13 +54,13 @@ func (c SamplerConfig) Validate() error {
 // batch is filled up from the start of the permutation, or left out with
 // DropLast.
 type Sampler struct {
-	c       SamplerConfig
+	c       SamplerOptions
 	steps   int
 	padding int
 }
 
 // NewSampler is the sampler of one rank.
-func NewSampler(c SamplerConfig) (*Sampler, error) {
+func NewSampler(c SamplerOptions) (*Sampler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func NewSampler(c SamplerConfig) (*Sampler, error) {
 }
 
 // Config is what the sampler was made with.
-func (s *Sampler) Config() SamplerConfig { return s.c }
+func (s *Sampler) Config() SamplerOptions { return s.c }
 
 // Steps is the number of batches of each rank in an epoch.
 func (s *Sampler) Steps() int { return s.steps }

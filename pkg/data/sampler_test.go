@@ -13,8 +13,8 @@ import (
 )
 
 // drawSampler draws a sampler's config for rank 0.
-func drawSampler(t *rapid.T) data.SamplerConfig {
-	c := data.SamplerConfig{
+func drawSampler(t *rapid.T) data.SamplerOptions {
+	c := data.SamplerOptions{
 		Samples:        rapid.IntRange(1, 50).Draw(t, "samples"),
 		World:          rapid.IntRange(1, 6).Draw(t, "world"),
 		BatchPerWorker: rapid.IntRange(1, 5).Draw(t, "batch"),
@@ -25,7 +25,7 @@ func drawSampler(t *rapid.T) data.SamplerConfig {
 	return c
 }
 
-func sampler(t interface{ Fatal(...any) }, c data.SamplerConfig) *data.Sampler {
+func sampler(t interface{ Fatal(...any) }, c data.SamplerOptions) *data.Sampler {
 	s, err := data.NewSampler(c)
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +101,8 @@ func TestSamplerGlobalBatch(t *testing.T) {
 
 // TestSamplerShuffles: the order depends on seed and epoch and on nothing else.
 func TestSamplerShuffles(t *testing.T) {
-	c := data.SamplerConfig{Samples: 40, World: 1, BatchPerWorker: 40, Seed: 3, Shuffle: true}
-	order := func(c data.SamplerConfig, epoch int) []int { return sampler(t, c).Epoch(epoch)[0] }
+	c := data.SamplerOptions{Samples: 40, World: 1, BatchPerWorker: 40, Seed: 3, Shuffle: true}
+	order := func(c data.SamplerOptions, epoch int) []int { return sampler(t, c).Epoch(epoch)[0] }
 	first := order(c, 0)
 	if !slices.Equal(first, order(c, 0)) {
 		t.Error("the same epoch has two orders")
@@ -120,7 +120,7 @@ func TestSamplerShuffles(t *testing.T) {
 	}
 	// Taken from the program's own output: a change would make resumed and
 	// repeated runs differ from earlier ones.
-	c = data.SamplerConfig{Samples: 8, World: 1, BatchPerWorker: 8, Seed: 1, Shuffle: true}
+	c = data.SamplerOptions{Samples: 8, World: 1, BatchPerWorker: 8, Seed: 1, Shuffle: true}
 	if got, want := fmt.Sprint(order(c, 0), order(c, 1)), goldenOrder; got != want {
 		t.Errorf("order of seed 1 is %s, was %s", got, want)
 	}
@@ -129,7 +129,7 @@ func TestSamplerShuffles(t *testing.T) {
 // TestShuffledBatches: a last batch with padding stays the last, whose padding is
 // counted there; the others change their places.
 func TestShuffledBatches(t *testing.T) {
-	c := data.SamplerConfig{Samples: 21, World: 2, BatchPerWorker: 2, Seed: 3, Shuffle: true, ShuffleBatches: true}
+	c := data.SamplerOptions{Samples: 21, World: 2, BatchPerWorker: 2, Seed: 3, Shuffle: true, ShuffleBatches: true}
 	orders := map[string]bool{}
 	for epoch := range 8 {
 		got := sampler(t, c).Epoch(epoch)
@@ -145,7 +145,7 @@ func TestShuffledBatches(t *testing.T) {
 
 // TestShardFirst: each rank keeps its share and shuffles it for itself.
 func TestShardFirst(t *testing.T) {
-	c := data.SamplerConfig{Samples: 40, World: 2, BatchPerWorker: 20, Seed: 3, Shuffle: true, ShardFirst: true}
+	c := data.SamplerOptions{Samples: 40, World: 2, BatchPerWorker: 20, Seed: 3, Shuffle: true, ShardFirst: true}
 	var places [2][]int
 	for c.Rank = range c.World {
 		for _, i := range sampler(t, c).Epoch(1)[0] {
@@ -163,17 +163,17 @@ func TestShardFirst(t *testing.T) {
 const goldenOrder = "[3 2 6 1 5 7 4 0] [0 3 6 7 2 4 5 1]"
 
 func TestSamplerErrors(t *testing.T) {
-	good := data.SamplerConfig{Samples: 10, World: 2, BatchPerWorker: 2}
+	good := data.SamplerOptions{Samples: 10, World: 2, BatchPerWorker: 2}
 	for _, c := range []struct {
-		change func(*data.SamplerConfig)
+		change func(*data.SamplerOptions)
 		want   string
 	}{
-		{func(c *data.SamplerConfig) { c.Samples = 0 }, "the data set has 0 samples"},
-		{func(c *data.SamplerConfig) { c.World = 0 }, "world size is 0"},
-		{func(c *data.SamplerConfig) { c.Rank = 2 }, "rank 2 is not in 0 to 1"},
-		{func(c *data.SamplerConfig) { c.Rank = -1 }, "rank -1 is not in 0 to 1"},
-		{func(c *data.SamplerConfig) { c.BatchPerWorker = 0 }, "batch per worker is 0"},
-		{func(c *data.SamplerConfig) { c.BatchPerWorker, c.DropLast = 6, true }, "10 samples do not fill one global batch of 12 (2 workers × 6)"},
+		{func(c *data.SamplerOptions) { c.Samples = 0 }, "the data set has 0 samples"},
+		{func(c *data.SamplerOptions) { c.World = 0 }, "world size is 0"},
+		{func(c *data.SamplerOptions) { c.Rank = 2 }, "rank 2 is not in 0 to 1"},
+		{func(c *data.SamplerOptions) { c.Rank = -1 }, "rank -1 is not in 0 to 1"},
+		{func(c *data.SamplerOptions) { c.BatchPerWorker = 0 }, "batch per worker is 0"},
+		{func(c *data.SamplerOptions) { c.BatchPerWorker, c.DropLast = 6, true }, "10 samples do not fill one global batch of 12 (2 workers × 6)"},
 	} {
 		config := good
 		c.change(&config)

@@ -29,7 +29,7 @@ func volume(shape []int) int {
 	return n
 }
 
-func cells(t interface{ Fatal(...any) }, c data.CellsConfig) data.Dataset {
+func cells(t interface{ Fatal(...any) }, c data.CellsOptions) data.Dataset {
 	ds, err := data.Cells(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestTiles(t *testing.T) {
 
 // TestTilesInMemory covers the sets that read a part without the whole.
 func TestTilesInMemory(t *testing.T) {
-	whole := cells(t, data.CellsConfig{Count: 2, Height: 16, Width: 24, Seed: 1})
+	whole := cells(t, data.CellsOptions{Count: 2, Height: 16, Width: 24, Seed: 1})
 	tiles, err := data.Tiles(whole, 8, 12)
 	if err != nil {
 		t.Fatal(err)

@@ -150,12 +150,12 @@ var layouts = map[string]string{
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
 }
 
-func (c Config) shapes() ShapesConfig {
-	return ShapesConfig{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
+func (c Config) shapes() ShapesOptions {
+	return ShapesOptions{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
 }
 
-func (c Config) fields() FieldsConfig {
-	return FieldsConfig{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
+func (c Config) fields() FieldsOptions {
+	return FieldsOptions{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
 }
 
 func (c Config) masks() PairsOptions {
@@ -268,7 +268,7 @@ func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Da
 	case KindVolumes:
 		return volumesOf(OpenVolumes(ctx, path, VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}))
 	}
-	return Cells(ctx, CellsConfig{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
+	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }
 
 // volumesOf makes no Dataset of a nil pointer.

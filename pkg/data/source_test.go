@@ -19,8 +19,8 @@ func TestOpen(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	cellSet := cells(t, data.CellsConfig{Count: 4, Height: 16, Width: 24, Seed: 1})
-	small, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 20, Seed: 1})
+	cellSet := cells(t, data.CellsOptions{Count: 4, Height: 16, Width: 24, Seed: 1})
+	small, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 20, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // TestStage reads the same samples from a copy, which $STAGE_HERE says where to make.
 func TestStage(t *testing.T) {
 	dir, folder := filepath.Join(t.TempDir(), "set"), t.TempDir()
-	if err := data.WriteCells(t.Context(), dir, data.CellsConfig{Count: 4, Height: 16, Width: 16, Seed: 3}); err != nil {
+	if err := data.WriteCells(t.Context(), dir, data.CellsOptions{Count: 4, Height: 16, Width: 16, Seed: 3}); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("STAGE_HERE", folder)

@@ -3,7 +3,7 @@ package data
 import "fmt"
 
 // SameBatches says whether two orders of a loader's stages (see
-// LoaderConfig.Order) give the same batches in the same sequence, on any number
+// LoaderOptions.Order) give the same batches in the same sequence, on any number
 // of ranks, so that a training run may change from one to the other. What is
 // prepared ahead, and what is kept of samples as the data set gives them, changes
 // nothing but the time.

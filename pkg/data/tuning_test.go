@@ -38,7 +38,7 @@ func TestSameBatches(t *testing.T) {
 // TestLoaderMemory: a loader holds its buffers, of which the batch in use is one,
 // and with inmem a byte a value of what it has read.
 func TestLoaderMemory(t *testing.T) {
-	shapes, err := Shapes(t.Context(), ShapesConfig{Count: 10, Classes: 2, Seed: 1})
+	shapes, err := Shapes(t.Context(), ShapesOptions{Count: 10, Classes: 2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,19 +50,19 @@ func TestLoaderMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSampler(SamplerConfig{Samples: 10, World: 1, BatchPerWorker: 5})
+	s, err := NewSampler(SamplerOptions{Samples: 10, World: 1, BatchPerWorker: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const sample = 3*32*32 + 1 // values of a picture and its class
 	for _, c := range []struct {
-		config LoaderConfig
+		config LoaderOptions
 		want   int64
 	}{
-		{LoaderConfig{}, 4 * sample * (5 + 1)},                                                                     // a batch and the sample before it is turned
-		{LoaderConfig{Workers: 1, Prefetch: 3}, 4 * 4 * sample * (5 + 1)},                                          // three ahead
-		{LoaderConfig{Kind: LoaderInMem}, 4*sample*(5+1) + 10*(3*32*32+4)},                                         // a byte a value, four for the class
-		{LoaderConfig{Order: strings.Fields("shuffle shard map batch cache prefetch")}, 4 * sample * (5 + 1 + 10)}, // two batches as they are
+		{LoaderOptions{}, 4 * sample * (5 + 1)},                                                                     // a batch and the sample before it is turned
+		{LoaderOptions{Workers: 1, Prefetch: 3}, 4 * 4 * sample * (5 + 1)},                                          // three ahead
+		{LoaderOptions{Kind: LoaderInMem}, 4*sample*(5+1) + 10*(3*32*32+4)},                                         // a byte a value, four for the class
+		{LoaderOptions{Order: strings.Fields("shuffle shard map batch cache prefetch")}, 4 * sample * (5 + 1 + 10)}, // two batches as they are
 	} {
 		l, err := NewLoader(ds, s, c.config)
 		if err != nil {

@@ -77,7 +77,7 @@ func TestTurnsOfVolumes(t *testing.T) {
 		{"slab, rotated", [3]int{2, 3, 3}, data.Augment{Rotate: true}, 4, false, true},
 	} {
 		n := 50 * c.turns
-		l := loader(t, box{n, c.size}, data.SamplerConfig{World: 1, BatchPerWorker: n}, data.LoaderConfig{Augment: c.augment, Seed: 3})
+		l := loader(t, box{n, c.size}, data.SamplerOptions{World: 1, BatchPerWorker: n}, data.LoaderOptions{Augment: c.augment, Seed: 3})
 		b := read(t, l, 0)[0]
 		l.Close()
 		volume := c.size[0] * c.size[1] * c.size[2]
@@ -134,7 +134,7 @@ func TestJitter(t *testing.T) {
 	const n = 400
 	for _, c := range []data.Augment{{Brightness: 0.2}, {Contrast: 0.5}, {Brightness: 0.1, Contrast: 0.9}, {}} {
 		t.Run(fmt.Sprintf("%g %g", c.Brightness, c.Contrast), func(t *testing.T) {
-			l := loader(t, grey{n}, data.SamplerConfig{World: 1, BatchPerWorker: n}, data.LoaderConfig{Augment: c, Seed: 2})
+			l := loader(t, grey{n}, data.SamplerOptions{World: 1, BatchPerWorker: n}, data.LoaderOptions{Augment: c, Seed: 2})
 			defer l.Close()
 			b := read(t, l, 0)[0]
 			least, most := [2]float64{9, 9}, [2]float64{-9, -9}
@@ -162,7 +162,7 @@ func TestJitter(t *testing.T) {
 			}
 		})
 	}
-	l := loader(t, grey{4}, data.SamplerConfig{World: 1, BatchPerWorker: 4}, data.LoaderConfig{Augment: data.Augment{Brightness: 1}, Seed: 2})
+	l := loader(t, grey{4}, data.SamplerOptions{World: 1, BatchPerWorker: 4}, data.LoaderOptions{Augment: data.Augment{Brightness: 1}, Seed: 2})
 	defer l.Close()
 	if a, b := read(t, l, 0)[0], read(t, l, 1)[0]; slices.Equal(a.Image, b.Image) {
 		t.Error("two epochs are equally bright")

@@ -14,7 +14,7 @@ import (
 )
 
 func fields(t *testing.T, count, edge int) data.Dataset {
-	ds, err := data.Fields(t.Context(), data.FieldsConfig{Count: count, Edge: edge, Seed: 1})
+	ds, err := data.Fields(t.Context(), data.FieldsOptions{Count: count, Edge: edge, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestVolumes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l := loader(t, many, data.SamplerConfig{World: 1, BatchPerWorker: 3, Shuffle: true}, data.LoaderConfig{Workers: 2, Augment: data.Augment{Flip: true, Rotate: true, Crop: 6}, Seed: 4})
+				l := loader(t, many, data.SamplerOptions{World: 1, BatchPerWorker: 3, Shuffle: true}, data.LoaderOptions{Workers: 2, Augment: data.Augment{Flip: true, Rotate: true, Crop: 6}, Seed: 4})
 				defer l.Close()
 				for _, b := range read(t, l, 1) {
 					both[k] = append(both[k], fmt.Sprint(b.Indices, b.Image, b.Target))
@@ -149,12 +149,12 @@ func TestVolumesErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s, err := data.NewSampler(data.SamplerConfig{Samples: 1, World: 1, BatchPerWorker: 1})
+	s, err := data.NewSampler(data.SamplerOptions{Samples: 1, World: 1, BatchPerWorker: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = "a crop of 64×64×64 does not fit in samples of 8×8×8: use a smaller augment.crop"
-	if _, err := data.NewLoader(v, s, data.LoaderConfig{Augment: data.Augment{Crop: 64}}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := data.NewLoader(v, s, data.LoaderOptions{Augment: data.Augment{Crop: 64}}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	if _, err := data.Crops(v, 64, 1, 1); err == nil || !strings.Contains(err.Error(), want) {
@@ -168,7 +168,7 @@ func TestVolumesErrors(t *testing.T) {
 func TestAugmentVolumes(t *testing.T) {
 	cube := cubes{n: 600, edge: 3}
 	for want, a := range map[int]data.Augment{24: {Rotate: true}, 48: {Rotate: true, Flip: true}, 8: {Flip: true}} {
-		l := loader(t, cube, data.SamplerConfig{World: 1, BatchPerWorker: 600}, data.LoaderConfig{Augment: a, Seed: 1})
+		l := loader(t, cube, data.SamplerOptions{World: 1, BatchPerWorker: 600}, data.LoaderOptions{Augment: a, Seed: 1})
 		defer l.Close()
 		seen := map[string]int{}
 		first := read(t, l, 0)[0]

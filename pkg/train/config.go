@@ -63,7 +63,7 @@ type LoaderConfig struct {
 	Kind     string   `yaml:"kind,omitempty" json:"kind,omitempty"`   // "lowmem" (also when empty), "inmem", "synthetic" or "device"
 	Workers  int      `yaml:"workers" json:"workers"`                 // goroutines per training worker; 0: in step
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // batches ready ahead
-	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // of the loader's stages, see data.LoaderConfig; empty: the usual one
+	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // of the loader's stages, see data.LoaderOptions; empty: the usual one
 	// DeviceMiB is how much of a GPU's memory a training set of 8 bits may take, to lie
 	// there whole: its samples are then cut, turned and normalised there, to the same
 	// bits, and a step needs but their numbers. What takes more, or is not of bytes, is
@@ -142,18 +142,18 @@ func (c Config) Validate() error {
 }
 
 // DataLoader returns the config of package data's loader of training batches.
-func (c Config) DataLoader() data.LoaderConfig {
+func (c Config) DataLoader() data.LoaderOptions {
 	l := c.Loader
 	if l.Kind == LoaderDevice {
 		l.Kind = data.LoaderInMem
 	}
-	return data.LoaderConfig{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
+	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed}
 }
 
 // Sampler returns the config of the sampler of one rank of world, for a training set
 // of that many samples.
-func (c Config) Sampler(samples, world, rank int) data.SamplerConfig {
-	return data.SamplerConfig{
+func (c Config) Sampler(samples, world, rank int) data.SamplerOptions {
+	return data.SamplerOptions{
 		Samples: samples, World: world, Rank: rank,
 		BatchPerWorker: c.Batch, Seed: c.Seed, Shuffle: true, DropLast: c.Data.DropLast,
 	}

@@ -36,7 +36,7 @@ func score(ctx context.Context, exe engine.Executable, task model.Task, ds data.
 		return Scores{}, err
 	}
 	s := newScores(task, outputs)
-	loader, err := data.NewEvaluation(ds, data.EvaluationConfig{World: world, Rank: rank, Batch: batch})
+	loader, err := data.NewEvaluation(ds, data.EvaluationOptions{World: world, Rank: rank, Batch: batch})
 	if err != nil {
 		return s, err
 	}

@@ -158,7 +158,7 @@ const (
 func fingerprint(sets ...data.Dataset) string {
 	h := sha256.New()
 	for _, set := range sets {
-		image, target := size(set.ImageShape()), size(set.TargetShape())
+		image, target := elements(set.ImageShape()), elements(set.TargetShape())
 		fmt.Fprintln(h, set.Len(), set.ImageShape(), set.TargetShape())
 		n := min(set.Len(), fingerprintSamples, max(1, fingerprintValues/max(1, image+target)))
 		values := make([]float32, image+target)
@@ -176,13 +176,4 @@ func fingerprint(sets ...data.Dataset) string {
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// size returns the number of values of a shape.
-func size(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }

@@ -100,7 +100,7 @@ func TestRanksNeedTheSameData(t *testing.T) {
 		configs[i] = tiny()
 		c := &configs[i].Data
 		c.Kind, c.Path = data.KindPairs, filepath.Join(base, []string{"a", "b"}[i])
-		if err := data.WriteCells(t.Context(), c.Path, data.CellsConfig{Count: 22, Height: 32, Width: 32, Seed: 1}); err != nil {
+		if err := data.WriteCells(t.Context(), c.Path, data.CellsOptions{Count: 22, Height: 32, Width: 32, Seed: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // the original files give.
 func TestStagedReplicas(t *testing.T) {
 	dir, folder := filepath.Join(t.TempDir(), "set"), t.TempDir()
-	if err := data.WriteCells(t.Context(), dir, data.CellsConfig{Count: 8, Height: 16, Width: 16, Seed: 1}); err != nil {
+	if err := data.WriteCells(t.Context(), dir, data.CellsOptions{Count: 8, Height: 16, Width: 16, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := tiny()

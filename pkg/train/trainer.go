@@ -48,7 +48,7 @@ type WorkerOptions struct {
 	// time.
 	Exchange func(ctx context.Context, e engine.Engine, group collective.Group) (strategy.Exchange, error)
 	// Sampler decides which samples a rank trains on; nil: data.NewSampler.
-	Sampler func(c data.SamplerConfig) (*data.Sampler, error)
+	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
 }
 
 // Trainer is one worker of a data-parallel run.

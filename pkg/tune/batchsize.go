@@ -246,11 +246,11 @@ func (w *weigher) programs(batch int) (training, evaluation *plan.Program, err e
 
 // delivered are the shapes of a training sample after augmentation.
 func (w *weigher) delivered() (image, target []int, err error) {
-	s, err := data.NewSampler(data.SamplerConfig{Samples: w.samples.Train.Len(), World: 1, BatchPerWorker: 1})
+	s, err := data.NewSampler(data.SamplerOptions{Samples: w.samples.Train.Len(), World: 1, BatchPerWorker: 1})
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := data.NewLoader(w.samples.Train, s, data.LoaderConfig{Augment: w.cfg.Data.Augment})
+	l, err := data.NewLoader(w.samples.Train, s, data.LoaderOptions{Augment: w.cfg.Data.Augment})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -137,7 +137,7 @@ func TestLoaderAdvice(t *testing.T) {
 func TestTuneLoader(t *testing.T) {
 	cfg := tiny()
 	dir := t.TempDir()
-	shapes, err := data.Shapes(t.Context(), data.ShapesConfig{Count: 24, Classes: 2, Seed: 1})
+	shapes, err := data.Shapes(t.Context(), data.ShapesOptions{Count: 24, Classes: 2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

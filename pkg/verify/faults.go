@@ -17,7 +17,7 @@ type fault func(p *train.WorkerOptions)
 
 // equalShards has every rank train on the samples of rank 0.
 func equalShards(p *train.WorkerOptions) {
-	p.Sampler = func(c data.SamplerConfig) (*data.Sampler, error) {
+	p.Sampler = func(c data.SamplerOptions) (*data.Sampler, error) {
 		c.Rank = 0
 		return data.NewSampler(c)
 	}

@@ -133,7 +133,7 @@ func or(v, without int) int {
 }
 
 func makeCells(c *cobra.Command, dir string, f makeFlags) (string, error) {
-	config := data.CellsConfig{Count: or(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
+	config := data.CellsOptions{Count: or(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
 	if err := config.Validate(); err != nil {
 		return "", usage(err)
@@ -153,10 +153,10 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 		return "", usage(fmt.Errorf("--edge is %d: CIFAR-10's pictures are 32×32; data kind folders takes any", f.edge))
 	}
 	count := or(f.count, 5000)
-	train := data.ShapesConfig{Count: count, Classes: f.classes, Seed: f.seed}
-	test := data.ShapesConfig{Count: or(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
+	train := data.ShapesOptions{Count: count, Classes: f.classes, Seed: f.seed}
+	test := data.ShapesOptions{Count: or(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
 	var sets [2]*data.Classes
-	for i, config := range []data.ShapesConfig{train, test} {
+	for i, config := range []data.ShapesOptions{train, test} {
 		if err := config.Validate(); err != nil {
 			return "", usage(err)
 		}
@@ -169,7 +169,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f makeFlags) (string, error) {
 }
 
 func makeFolders(c *cobra.Command, dir string, f makeFlags) (string, error) {
-	config := data.ShapesConfig{Count: or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
+	config := data.ShapesOptions{Count: or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
 	if err := config.Validate(); err != nil {
 		return "", usage(err)
 	}
@@ -190,7 +190,7 @@ func makeFields(c *cobra.Command, dir string, f makeFlags) (string, error) {
 	}
 	test := filepath.Join(dir, "test")
 	for i, part := range []string{dir, test} {
-		config := data.FieldsConfig{Count: or(f.count, 2), Edge: or(f.edge, 64), Seed: f.seed}
+		config := data.FieldsOptions{Count: or(f.count, 2), Edge: or(f.edge, 64), Seed: f.seed}
 		if i == 1 {
 			config.Count, config.Seed = or(f.test, 1), f.seed+1
 		}

@@ -56,11 +56,11 @@ func TestResident(t *testing.T) {
 	set := drawnSet(samples, 2, 12, 10)
 	c := model.UNet2DConfig{Base: 5, Depth: 1, InChannels: 2, OutChannels: 1, Height: crop, Width: crop, Norm: "batch"}
 	g, p := programOf(t, c, batch, nn.Train, plan.Options{Fuse: true})
-	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
+	sampler, err := data.NewSampler(data.SamplerOptions{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Crop: crop}, Seed: seed})
+	loader, err := data.NewLoader(set, sampler, data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3, Crop: crop}, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,11 +125,11 @@ func TestAugment2D(t *testing.T) {
 				}
 				set := pictures{[]int{channels, c.height, c.width}, []int{1, c.height, c.width}, imageBytes, bytes.Clone(masks.mem.Bytes()), samples}
 				for _, seed := range []int64{1, -77} {
-					sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
+					sampler, err := data.NewSampler(data.SamplerOptions{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 					if err != nil {
 						d.Fatal(err)
 					}
-					loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: c.flip, Rotate: c.rotate, Crop: c.crop}, Seed: seed})
+					loader, err := data.NewLoader(set, sampler, data.LoaderOptions{Augment: data.Augment{Flip: c.flip, Rotate: c.rotate, Crop: c.crop}, Seed: seed})
 					if err != nil {
 						d.Fatal(err)
 					}

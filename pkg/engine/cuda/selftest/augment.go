@@ -36,12 +36,12 @@ func augment2DCheck(p *sandbox) float64 {
 	const brightness, contrast = 0.2, 0.4
 	set := workload.Bytes{Image: []int{channels, height, width}, Pixels: p.noiseBytesOf(samples * channels * height * width), N: samples}
 	seed := int64(p.random.Uint32())
-	sampler, err := data.NewSampler(data.SamplerConfig{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
+	sampler, err := data.NewSampler(data.SamplerOptions{Samples: samples, World: 1, BatchPerWorker: batch, Shuffle: true, Seed: seed})
 	if err != nil {
 		p.err = errors.Join(p.err, err)
 		return 0
 	}
-	loader, err := data.NewLoader(set, sampler, data.LoaderConfig{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop, Brightness: brightness, Contrast: contrast}, Seed: seed})
+	loader, err := data.NewLoader(set, sampler, data.LoaderOptions{Augment: data.Augment{Flip: true, Rotate: true, Crop: crop, Brightness: brightness, Contrast: contrast}, Seed: seed})
 	if err != nil {
 		p.err = errors.Join(p.err, err)
 		return 0
