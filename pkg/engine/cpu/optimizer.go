@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"lockstep/pkg/engine/cpu/internal/kernel"
 	"lockstep/pkg/engine/cpu/internal/threads"
@@ -84,16 +83,11 @@ func (x *executable) prepareOptimizer() {
 
 // canUpdate returns an error if the update u is invalid or impossible here.
 func (x *executable) canUpdate(u *optim.Update) error {
-	switch {
-	case !slices.Contains(optim.Rules(), u.Rule):
-		return fmt.Errorf("update parameters: rule %q is not known: use %s", u.Rule, strings.Join(optim.Rules(), ", "))
-	case u.Rule == "adam" && u.Step < 1:
-		return fmt.Errorf("update parameters: adam's step is %d: count from 1", u.Step)
-	case len(x.optimizer.pieces) == 0:
-		return errors.New("update parameters: the program computes no gradients: give no update")
-	}
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("update parameters: %w", err)
+	}
+	if len(x.optimizer.pieces) == 0 {
+		return errors.New("update parameters: the program computes no gradients: give no update")
 	}
 	return nil
 }

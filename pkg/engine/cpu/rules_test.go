@@ -67,8 +67,8 @@ func TestRules(t *testing.T) {
 		u    optim.Update
 		want string
 	}{
-		{optim.Update{Rule: "adagrad"}, "not known"},
-		{optim.Update{Rule: optim.RuleLAMB}, "step is 0"},
+		{optim.Update{Rule: "adagrad"}, `unknown rule "adagrad"`},
+		{optim.Update{Rule: optim.RuleLAMB}, "invalid step 0"},
 		{optim.Update{Rule: optim.RuleSGD, Nesterov: true}, "nesterov"},
 	} {
 		if _, err := x.Step(context.Background(), nil, &c.u); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -156,7 +156,7 @@ func (x *executable) Output(name string, dst []float32) error {
 // Notices implements engine.Noticer.
 func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
-// MemoryBytes is what the executable holds on the GPU, the parameters, states
+// MemoryBytes returns the size of the executable's memory on the GPU, with the parameters, states
 // and slots that it may share included.
 func (x *executable) MemoryBytes() int64 {
 	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.packed.bytes

@@ -15,7 +15,7 @@ type head struct {
 	gradient int // tensor id of the logits' gradient, −1 without backward pass
 }
 
-// headOf says whether k is such a convolution: everything that reads its result,
+// headOf reports whether k is such a convolution: everything that reads its result,
 // and the gradient of it, must be what the kernels can do.
 func headOf(p *plan.Program, k plan.Kernel) head {
 	h := head{gradient: -1}
@@ -51,7 +51,7 @@ func headOf(p *plan.Program, k plan.Kernel) head {
 	return h
 }
 
-// isHeadWindow says whether weights w are one filter of a single tap, moved by
+// isHeadWindow reports whether weights w are one filter of a single tap, moved by
 // single steps.
 func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape

@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// lanes is what channels are padded to: cuDNN's tensor-core kernels read eight
+// lanes is the multiple that channels are padded to: cuDNN's tensor-core kernels read eight
 // 16-bit numbers at a time, and our own read 16 bytes.
 const lanes = 8
 
-// form says how a tensor's logical elements lie in the GPU's memory.
+// form is the order of a tensor's elements in the GPU's memory.
 type form uint8
 
 const (

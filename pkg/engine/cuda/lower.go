@@ -78,7 +78,7 @@ func (t task) touched() []int {
 	return all
 }
 
-// convolutional says whether a task is one whose result a bias can be part of.
+// convolutional reports whether a task is one whose result a bias can be part of.
 func (t task) convolutional() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
@@ -185,7 +185,7 @@ func (l *lowering) alias() {
 	}
 }
 
-// movable says whether a tensor may lie in another one: a feature map that a
+// movable reports whether a tensor may lie in another one: a feature map that a
 // kernel computes, that nobody outside reads, and that lies in none yet.
 func (l *lowering) movable(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
@@ -227,7 +227,7 @@ func (l *lowering) sums() {
 	}
 }
 
-// alike says whether two tensors are feature maps of one type.
+// alike reports whether two tensors are feature maps of one type.
 func (l *lowering) alike(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }

@@ -55,7 +55,7 @@ func ruleOf(u *optim.Update) optim.Update {
 	return r
 }
 
-// canUpdate says whether an update of this kind is possible here.
+// canUpdate reports whether an update of this kind is possible here.
 func (x *executable) canUpdate(u *optim.Update) error {
 	if u == nil {
 		return nil
@@ -136,7 +136,7 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 	return l.list, l.err
 }
 
-// byLayer says whether a rule takes norms of each layer.
+// byLayer reports whether a rule takes norms of each layer.
 func byLayer(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
 
 // optimizeFlat updates runs of weights, whatever layers they belong to.

@@ -48,7 +48,7 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// KernelTime is what one kernel, or one convolution, took in a profile.
+// KernelTime is the time of one kernel, or one convolution, in a profile.
 type KernelTime struct {
 	Kernel       string // "bn_apply_bf16", "cudnn conv"; of a profile of Kernels as the library calls it
 	Layer        string // "down.0.a.norm"; empty in a profile of Kernels

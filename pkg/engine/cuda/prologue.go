@@ -26,7 +26,7 @@ type prologue struct {
 	applied      bool           // chosen
 }
 
-// packed says whether a tensor is a map of two dimensions in 16 bits of IEEE's that lies
+// packed reports whether a tensor is a map of two dimensions in 16 bits of IEEE's that lies
 // for itself.
 func (l *lowering) packed(id int) bool {
 	if id < 0 || l.layouts[id].form != mapForm || l.layouts[id].typ != device.F16 || len(l.layouts[id].shape) != 4 {
@@ -187,7 +187,7 @@ func (x *executable) decide(p *prologue) error {
 	return errors.Join(errs...)
 }
 
-// cost is what tasks take together.
+// cost is the time and the bytes of several tasks.
 type cost struct{ ms, bytes float64 }
 
 func (c *cost) add(p chosen) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }

@@ -14,7 +14,7 @@ type region struct {
 	layout layout
 }
 
-// regionAlign is what the regions of a flat buffer are padded to, in elements.
+// regionAlign is the multiple, in elements, that the regions of a flat buffer are padded to.
 const regionAlign = alignment / 4
 
 // store holds what outlives a step: weights, states and the optimiser's slots.

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// errClosed is what a closed engine and its executables answer.
+// errClosed is returned by a closed engine and its executables.
 var errClosed = errors.New("the executable or its engine is closed")
 
 // thread is an operating-system thread of its own, with the device's primary

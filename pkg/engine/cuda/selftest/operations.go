@@ -215,7 +215,7 @@ func results(t *tester, x engine.Executable, o operation, in [][]float32) ([][]f
 	return all, nil
 }
 
-// scaled says whether op is the gradient of a loss, which fp16 carries scaled.
+// scaled reports whether op is the gradient of a loss, which fp16 carries scaled.
 func scaled(op plan.Op) bool {
 	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }

@@ -178,7 +178,7 @@ func (t *tester) all() (err error) {
 	return nil
 }
 
-// wanted says whether the check of that name is to be run.
+// wanted reports whether the check of that name is to be run.
 func (t *tester) wanted(name string) bool { return strings.Contains(name, t.options.Only) }
 
 // complete fails for each kernel that no check ran.
@@ -195,7 +195,7 @@ func (t *tester) complete() {
 	}
 }
 
-// elsewhere says whether a kernel is one that the checks of another precision run: in 16
+// elsewhere reports whether a kernel is one that the checks of another precision run: in 16
 // bits those of fp32, and what goes with batch norms in cuDNN's graphs, which it has in fp16.
 func (t *tester) elsewhere(name string) bool {
 	if name == "bn_sums" || strings.HasPrefix(name, "bn_scale_shift_") {

@@ -256,8 +256,8 @@ func (e Engine) updateErrors(t *testing.T) {
 		u    optim.Update
 		want string
 	}{
-		{x, optim.Update{Rule: "lion"}, `rule "lion" is not known`},
-		{x, optim.Update{Rule: "adam"}, "step is 0"},
+		{x, optim.Update{Rule: "lion"}, `unknown rule "lion"`},
+		{x, optim.Update{Rule: "adam"}, "invalid step 0"},
 		{y, optim.Update{Rule: "sgd"}, "no gradients"},
 	} {
 		if _, err := c.x.Step(context.Background(), nil, &c.u); err == nil || !strings.Contains(err.Error(), c.want) {

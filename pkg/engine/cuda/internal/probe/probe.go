@@ -70,7 +70,7 @@ type Plan struct {
 	Err    error // why the plan failed; Result is nil then
 }
 
-// Plans says what EachPlan had to run.
+// Plans describes what EachPlan ran.
 type Plans struct {
 	None    error // why cuDNN has no plan at all, or nil
 	Missing error // why some graphs have no plan, or nil
