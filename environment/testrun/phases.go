@@ -42,7 +42,7 @@ func allPhases() []phase {
 		{"arm64", "everything builds on a processor without assembly of ours", arm64},
 		{"lint", "golangci-lint with .golangci.yml", lint},
 		{"binaries", "the command and the kernel", binaries},
-		{"kernellint", "go vet and golangci-lint of the kernel, half of which binaries generates", kernelLint},
+		{"kernellint", "go vet and golangci-lint of the kernel", kernelLint},
 		{"unit", "unit, property, golden and example tests, with coverage", unit},
 		{"race", "race detector, where goroutines meet", race},
 		{"kernel", "the kernel, under a real Jupyter", kernel},
