@@ -207,7 +207,7 @@ func (f *Follower) merged(lists [][]*task) *Logs {
 		m := &merger{options: f.options, root: path}
 		found := m.merge(parts)
 		for _, r := range reports {
-			logs.Reports = append(logs.Reports, Report(*r))
+			logs.Reports = append(logs.Reports, reportOf(r))
 			logs.Problems = append(logs.Problems, r.Problems()...)
 		}
 		for _, run := range found {

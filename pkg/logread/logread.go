@@ -96,7 +96,7 @@ func (o Options) read(ctx context.Context, path string, all []string, logs *Logs
 	}
 	for _, t := range tasks {
 		if !reported[t.path] {
-			logs.Reports = append(logs.Reports, Report(t.report))
+			logs.Reports = append(logs.Reports, reportOf(&t.report))
 			logs.Problems = append(logs.Problems, t.report.Problems()...)
 		}
 	}

@@ -267,7 +267,7 @@ func Example() {
 func TestReportOfUnread(t *testing.T) {
 	file := record.Report{Path: "a.log"}
 	file.Problem(0, "open a.log: permission denied")
-	r := Report(file)
+	r := reportOf(&file)
 	if got, want := r.String(), "a.log: not read: open a.log: permission denied\n"; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}

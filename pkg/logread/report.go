@@ -15,7 +15,11 @@ import (
 )
 
 // Ignored counts the lines of a file that were ignored for one reason.
-type Ignored = record.Ignored
+type Ignored struct {
+	Reason string
+	Lines  int64
+	First  int // number of the first such line
+}
 
 // Report says what was done with a file, so that nothing is left out in
 // silence.
@@ -39,6 +43,20 @@ type Report struct {
 	// CopyOf is the run folder, also read, of which the file is a copy
 	// (runs.WriteStudyLog); empty for other files.
 	CopyOf string
+}
+
+// reportOf converts a report as formats fill it.
+func reportOf(r *record.Report) Report {
+	var ignored []Ignored
+	for _, i := range r.Ignored {
+		ignored = append(ignored, Ignored(i))
+	}
+	return Report{
+		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
+		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
+		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
+		Assumed: r.Assumed, Skipped: r.Skipped, CopyOf: r.CopyOf,
+	}
 }
 
 // Reports are the reports of all files under the paths, in natural order. A

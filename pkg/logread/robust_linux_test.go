@@ -44,7 +44,7 @@ func TestNoPermission(t *testing.T) {
 			if _, e := readTask(t.Context(), task); e != nil {
 				err = e
 			}
-			byName[strings.TrimPrefix(task.path, dir+"/")] = Report(task.report)
+			byName[strings.TrimPrefix(task.path, dir+"/")] = reportOf(&task.report)
 		}
 		results <- result{byName, err}
 	}()

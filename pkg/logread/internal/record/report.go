@@ -18,7 +18,7 @@ const (
 // Report says what was done with a file, so that nothing is left out in
 // silence. A format fills Records, Lines and LinesUsed, and by the methods
 // Ignored, Unused and Assumed. logread.Report, which users see, has the same
-// fields; each converts into the other.
+// fields.
 type Report struct {
 	Path        string
 	Kind        string // of the log; empty if unknown
@@ -28,8 +28,7 @@ type Report struct {
 	Records     int64  // epochs, trials, events, … that were read
 	Lines       int64  // of text; 0 for a binary file
 	LinesUsed   int64
-	// Ignored counts the lines of a file that were ignored for one reason.
-	Ignored []Ignored // lines without a value of a known form, by reason
+	Ignored     []Ignored // lines without a value of a known form, by reason
 	// Unused are the lines that should hold a value and could not be used, and
 	// other problems of the file: the first hundred. UnusedMore counts the rest.
 	Unused     []runs.Problem
