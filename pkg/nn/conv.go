@@ -9,58 +9,58 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Conv is the cross-correlation of x [n,c,h,w] with weight [k,c,r,s], plus bias
-// [k] (nil: none): y [n,k,h',w'] with h' = (h+2·pad−r)/stride+1, rounded down;
-// with five dimensions the same on volumes [n,c,d,h,w]. stride and pad have a
-// number for each spatial dimension, or one for all; nil is 1 and 0. It is
-// torch.nn.functional.conv2d and conv3d with groups = dilation = 1.
+// Conv returns the cross-correlation of x [n,c,h,w] with weight [k,c,r,s], plus bias [k]
+// (nil: none): y [n,k,h',w'] with h' = (h+2·pad−r)/stride+1, rounded down. x may also be
+// a volume [n,c,d,h,w]. stride and pad contain one number per spatial dimension, or one
+// for all; nil means stride 1 and padding 0. It equals torch.nn.functional.conv2d and
+// conv3d with groups = dilation = 1.
 func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
 	o, err := convolution(KindConv, x, weight, bias, stride, pad)
 	if err != nil {
 		return nil, err
 	}
 	o.grad = convGradient(KindConvBackwardData, KindConvBackwardWeights)
-	return apply(o, present(x, weight, bias)...)
+	return apply(o, nonNil(x, weight, bias)...)
 }
 
-// ConvTranspose is the transposed convolution (the gradient of Conv with
-// respect to its input) of x [n,c,h,w] with weight [c,k,r,s], plus bias [k]
-// (nil: none): y [n,k,h',w'] with h' = (h−1)·stride−2·pad+r; with five
-// dimensions the same on volumes. stride and pad are as Conv's. It is
-// torch.nn.functional.conv_transpose2d and 3d without output padding.
+// ConvTranspose returns the transposed convolution (the gradient of Conv with respect to
+// its input) of x [n,c,h,w] with weight [c,k,r,s], plus bias [k] (nil: none): y
+// [n,k,h',w'] with h' = (h−1)·stride−2·pad+r. x may also be a volume [n,c,d,h,w]. stride
+// and pad are as in Conv. It equals torch.nn.functional.conv_transpose2d and
+// conv_transpose3d without output padding.
 func ConvTranspose(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error) {
 	o, err := convolution(KindConvTranspose, x, weight, bias, stride, pad)
 	if err != nil {
 		return nil, err
 	}
 	o.grad = convGradient(KindConvTransposeBackwardData, KindConvTransposeBackwardWeights)
-	return apply(o, present(x, weight, bias)...)
+	return apply(o, nonNil(x, weight, bias)...)
 }
 
-// Conv2D is Conv on images, with one stride and one padding.
+// Conv2D calls Conv with the same stride and padding in each dimension.
 func Conv2D(x, weight, bias *gorgonia.Node, stride, pad int) (*gorgonia.Node, error) {
 	return Conv(x, weight, bias, []int{stride}, []int{pad})
 }
 
-// ConvTranspose2D is ConvTranspose on images, with one stride and one padding.
+// ConvTranspose2D calls ConvTranspose with the same stride and padding in each dimension.
 func ConvTranspose2D(x, weight, bias *gorgonia.Node, stride, pad int) (*gorgonia.Node, error) {
 	return ConvTranspose(x, weight, bias, []int{stride}, []int{pad})
 }
 
-// convolution checks the operands of either convolution and works out its
-// attributes and the shape of its result.
+// convolution checks the operands of Conv or ConvTranspose and computes the attributes
+// and the result's shape of the operation.
 func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (*operation, error) {
 	name, in, out := "conv", 1, 0 // axes of the channels in weight
 	if kind == KindConvTranspose {
 		name, in, out = "conv transpose", 0, 1
 	}
-	if err := check(name, operand{"input", x, feature}); err != nil {
+	if err := check(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	xs := x.Shape()
 	spatial := len(xs) - 2
 	name = fmt.Sprintf("%s%dd", name, spatial)
-	operands := []operand{{"input", x, feature}, {"weight", weight, len(xs)}}
+	operands := []operand{{"input", x, imageOrVolume}, {"weight", weight, len(xs)}}
 	if bias != nil {
 		operands = append(operands, operand{"bias", bias, 1})
 	}
@@ -73,10 +73,10 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	}
 	attr := Attr{}
 	var err error
-	if attr.Stride, err = each(name, "stride", stride, spatial, 1, 1); err != nil {
+	if attr.Stride, err = perDimension(name, "stride", stride, spatial, 1, 1); err != nil {
 		return nil, err
 	}
-	if attr.Pad, err = each(name, "padding", pad, spatial, 0, 0); err != nil {
+	if attr.Pad, err = perDimension(name, "padding", pad, spatial, 0, 0); err != nil {
 		return nil, err
 	}
 	if xs[1] != ws[in] {
@@ -87,11 +87,11 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 		h, r, s, p := xs[2+i], ws[2+i], attr.Stride[i], attr.Pad[i]
 		switch {
 		case kind == KindConv && h+2*p < r:
-			return nil, fmt.Errorf("%s: input %v with padding %s is smaller than the kernel %s", name, xs, spread(attr.Pad), times(ws[2:]))
+			return nil, fmt.Errorf("%s: input %v with padding %s is smaller than the kernel %s", name, xs, formatPadding(attr.Pad), formatWindow(ws[2:]))
 		case kind == KindConv:
 			o.shape = append(o.shape, (h+2*p-r)/s+1)
 		case (h-1)*s-2*p+r < 1:
-			return nil, fmt.Errorf("%s: input %v with padding %s leaves no output", name, xs, spread(attr.Pad))
+			return nil, fmt.Errorf("%s: input %v with padding %s leaves no output", name, xs, formatPadding(attr.Pad))
 		default:
 			o.shape = append(o.shape, (h-1)*s-2*p+r)
 		}
@@ -99,9 +99,9 @@ func convolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (
 	return o, nil
 }
 
-// each is v with a number for each of n spatial dimensions: one number stands
-// for all, none for the usual one.
-func each(op, what string, v []int, n, usual, least int) ([]int, error) {
+// perDimension returns one number for each of n spatial dimensions. If v has one number,
+// it is used for all; if v is empty, usual is. A number below least is an error.
+func perDimension(op, what string, v []int, n, usual, least int) ([]int, error) {
 	if len(v) == 0 {
 		v = []int{usual}
 	}
@@ -118,16 +118,16 @@ func each(op, what string, v []int, n, usual, least int) ([]int, error) {
 	return all, nil
 }
 
-// spread writes a padding: one number where all are equal.
-func spread(v []int) string {
+// formatPadding formats a padding: one number if all are equal, else as in 1x2.
+func formatPadding(v []int) string {
 	if slices.Min(v) == slices.Max(v) {
 		return fmt.Sprint(v[0])
 	}
-	return times(v)
+	return formatWindow(v)
 }
 
-// times writes a window: 3x3.
-func times(v []int) string {
+// formatWindow formats the size of a window as in 3x3.
+func formatWindow(v []int) string {
 	s := make([]string, len(v))
 	for i, n := range v {
 		s[i] = fmt.Sprint(n)
@@ -135,8 +135,8 @@ func times(v []int) string {
 	return strings.Join(s, "x")
 }
 
-// convGradient is the gradient of both convolutions: they differ in the kinds
-// of their operations alone.
+// convGradient returns the gradient of a convolution or linear layer. data and weights
+// are the kinds of the operations for the gradients of the input and of the weight.
 func convGradient(data, weights Kind) gradient {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustCall(out).Attr
@@ -153,8 +153,8 @@ func convGradient(data, weights Kind) gradient {
 	}
 }
 
-// present leaves out the nodes that are nil.
-func present(in ...*gorgonia.Node) []*gorgonia.Node {
+// nonNil returns the nodes that are not nil.
+func nonNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	var out []*gorgonia.Node
 	for _, n := range in {
 		if n != nil {
@@ -164,7 +164,7 @@ func present(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustCall is the Call of a node that is known to be of this package.
+// mustCall returns the Call of n, which must be a node of this package.
 func mustCall(n *gorgonia.Node) Call {
 	c, _ := CallOf(n)
 	return c

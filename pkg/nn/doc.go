@@ -1,23 +1,24 @@
-// Package nn is the front end of a network: layers and losses as operations of
-// a gorgonia expression graph, with symbolic gradients, and the initial values
-// of their parameters.
+// Package nn builds a network as a gorgonia expression graph: layers and losses are
+// operations of the graph, gradients are derived symbolically, and parameters have
+// initial values.
 //
 // # Model
 //
-// A Graph collects what a network consists of: inputs, parameters, states (the
-// running statistics of batch norm), outputs and a loss. Its methods are
-// layers: they create the parameters they need, under the names that PyTorch
-// would use ("down.0.a.conv.weight"). The first error sticks: later calls do
-// nothing, and Err returns it, so a network reads like its drawing.
+// A Graph collects the parts of a network: inputs, parameters, states (the running
+// statistics of batch norm), outputs and a loss. Its methods add layers. A layer creates
+// the parameters that it needs, under PyTorch's names ("down.0.a.conv.weight"). After the
+// first error all further calls do nothing, and Err returns that error, so the code of a
+// network needs only one check.
 //
-// The functions of the same names (Conv2D, BatchNorm, …) are the operations
-// themselves, on gorgonia nodes, for a layer of one's own.
+// The functions with the same names (Conv2D, BatchNorm, …) are the operations on gorgonia
+// nodes, for custom layers.
 //
-// Nothing is computed here. gorgonia gives the graph, its type system and the
-// differentiation (Graph.Gradients); an engine runs what internal/plan lowers
-// the graph to. Calling an operation's Do is an error that says so.
+// This package computes nothing. gorgonia provides the graph, its types and the
+// differentiation (Graph.Gradients). The package internal/plan lowers a graph to a
+// program, which an engine runs. The method Do of an operation returns an error that
+// explains this.
 //
-// Shapes are static and in the order NCHW: batch, channels, height, width.
-// Volumes have a depth before the height (NCDHW); what a linear layer reads and
-// writes has batch and features alone.
+// Shapes are static and in the order NCHW: batch, channels, height, width. Volumes have a
+// depth before the height (NCDHW). The inputs and outputs of linear layers have only
+// batch and features.
 package nn

@@ -9,7 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Mode says what a graph is for.
+// Mode selects whether a graph is for training or for evaluation.
 type Mode int
 
 // The modes.
@@ -25,108 +25,110 @@ func (m Mode) String() string {
 	return "train"
 }
 
-// Variable is a named tensor of a graph: an input, a parameter, a state or an
-// output.
+// Variable is a named tensor of a graph: an input, a parameter, a state or an output.
 type Variable struct {
 	Name  string
 	Shape []int
 	Node  *gorgonia.Node
-	Init  Initializer // of a parameter or state
+	Init  Initializer // nil for inputs and outputs
 }
 
-// Elements is the number of elements of v.
+// Elements returns the number of elements of v.
 func (v Variable) Elements() int { return elements(v.Shape) }
 
-// Layer is a line of a network's summary.
+// Layer is one row in the summary of a network.
 type Layer struct {
 	Name       string
 	Kind       string
 	Shape      []int // of the output
-	Parameters int   // trained numbers
-	// FLOPs of the forward pass: a multiplication and an addition count as two,
-	// convolutions and linear layers alone are counted, as is usual.
+	Parameters int   // number of trainable elements
+	// FLOPs of the forward pass. A multiplication and an addition count as two; only
+	// convolutions and linear layers are counted, as is usual.
 	FLOPs int64
 }
 
-// Graph builds a network. Its first error sticks; from then on its methods
-// return nil and do nothing. It is for one goroutine.
+// Graph builds a network. After the first error its methods return nil and do nothing. It
+// is not safe for concurrent use.
 type Graph struct {
-	mode   Mode
-	err    error
-	expr   *gorgonia.ExprGraph
-	names  map[string]bool
-	inputs []Variable
-	params []Variable
-	states []Variable
-	output []Variable
-	layers []Layer
-	loss   *gorgonia.Node
-	grads  gorgonia.Nodes
+	mode              Mode
+	err               error
+	expr              *gorgonia.ExprGraph
+	names             map[string]bool
+	inputs            []Variable
+	parameterElements []Variable
+	states            []Variable
+	output            []Variable
+	layers            []Layer
+	loss              *gorgonia.Node
+	grads             gorgonia.Nodes
 }
 
-// NewGraph is an empty graph.
+// NewGraph returns an empty graph.
 func NewGraph(mode Mode) *Graph {
 	return &Graph{mode: mode, expr: gorgonia.NewGraph(gorgonia.WithGraphName("lockstep")), names: map[string]bool{}}
 }
 
-// Err is the first error that a method met.
+// Err returns the first error of the methods called so far, or nil.
 func (g *Graph) Err() error { return g.err }
 
-// Fail makes err the graph's error, when it is the first: for layers of one's own.
+// Fail sets the error that Err returns, unless there is one already. Custom layers call
+// it.
 func (g *Graph) Fail(err error) {
 	if g.err == nil {
 		g.err = err
 	}
 }
 
-// Mode is what the graph is for.
+// Mode returns the mode that the graph was created with.
 func (g *Graph) Mode() Mode { return g.mode }
 
-// Expr is the gorgonia graph.
+// Expr returns the gorgonia graph.
 func (g *Graph) Expr() *gorgonia.ExprGraph { return g.expr }
 
-// Inputs are the inputs in the order of their creation.
+// Inputs returns the inputs in the order in which they were created.
 func (g *Graph) Inputs() []Variable { return slices.Clone(g.inputs) }
 
-// Parameters are the parameters in the order of their creation.
-func (g *Graph) Parameters() []Variable { return slices.Clone(g.params) }
+// Parameters returns the parameters in the order in which they were created.
+func (g *Graph) Parameters() []Variable { return slices.Clone(g.parameterElements) }
 
-// States are the running statistics in the order of their creation.
+// States returns the running statistics in the order in which they were created.
 func (g *Graph) States() []Variable { return slices.Clone(g.states) }
 
-// Outputs are the outputs in the order in which they were named.
+// Outputs returns the outputs in the order of the calls of Output.
 func (g *Graph) Outputs() []Variable { return slices.Clone(g.output) }
 
-// Layers are the layers in the order of their creation.
+// Layers returns the layers in the order in which they were created.
 func (g *Graph) Layers() []Layer { return slices.Clone(g.layers) }
 
-// Loss is the scalar to be minimised, nil without one.
+// Loss returns the scalar to be minimized, or nil if SetLoss was not called.
 func (g *Graph) Loss() *gorgonia.Node { return g.loss }
 
-// ParameterCount is the number of trained numbers.
+// ParameterCount returns the number of trainable elements.
 func (g *Graph) ParameterCount() int {
 	n := 0
-	for _, p := range g.params {
+	for _, p := range g.parameterElements {
 		n += p.Elements()
 	}
 	return n
 }
 
-// Input is a tensor that is set before each step.
+// Input adds a tensor that the caller sets before each step.
 func (g *Graph) Input(name string, shape ...int) *gorgonia.Node {
 	return g.variable(&g.inputs, "input", name, nil, shape)
 }
 
-// Parameter is a trained tensor with its initial values.
+// Parameter adds a trainable tensor. init computes its initial values.
 func (g *Graph) Parameter(name string, init Initializer, shape ...int) *gorgonia.Node {
-	return g.variable(&g.params, "parameter", name, init, shape)
+	return g.variable(&g.parameterElements, "parameter", name, init, shape)
 }
 
-// State is a tensor that persists and is not trained, such as a running mean.
+// State adds a tensor that keeps its values between steps and is not trained, such as a
+// running mean.
 func (g *Graph) State(name string, init Initializer, shape ...int) *gorgonia.Node {
 	return g.variable(&g.states, "state", name, init, shape)
 }
 
+// variable adds a tensor and appends it to list. what is its role in error messages.
 func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
 	if g.err != nil {
 		return nil
@@ -141,12 +143,12 @@ func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, 
 	defer guard(&err, "add %s %q", what, name)
 	switch {
 	case name == "":
-		err = fmt.Errorf("add %s: it has no name", what)
+		err = fmt.Errorf("add %s: the name is empty", what)
 	case g.names[name]:
-		// gorgonia takes inputs of one name for one node.
-		err = fmt.Errorf("add %s %q: the name is taken: give each layer its own", what, name)
+		// gorgonia would merge inputs with the same name.
+		err = fmt.Errorf("add %s %q: duplicate name: give each layer a unique name", what, name)
 	case init == nil && what != "input":
-		err = fmt.Errorf("add %s %q: it has no initialiser", what, name)
+		err = fmt.Errorf("add %s %q: no initializer is given", what, name)
 	case len(shape) == 0 || slices.Min(shape) < 1:
 		err = fmt.Errorf("add %s %q: shape %v must have at least one dimension, each at least 1", what, name, shape)
 	}
@@ -159,18 +161,19 @@ func (g *Graph) variable(list *[]Variable, what, name string, init Initializer, 
 	return n
 }
 
-// Output names a result that is read after a step. It returns n.
+// Output gives n the name under which it can be read after a step. It returns n, or nil
+// after an error.
 func (g *Graph) Output(name string, n *gorgonia.Node) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
 	if _, ok := CallOf(n); !ok {
-		g.Fail(fmt.Errorf("name output %q: it is not the result of an operation", name))
+		g.Fail(fmt.Errorf("name output %q: the node is not the result of an operation", name))
 		return nil
 	}
 	for _, o := range g.output {
 		if o.Name == name || o.Node == n {
-			g.Fail(fmt.Errorf("name output %q: the name or its tensor is taken by output %q", name, o.Name))
+			g.Fail(fmt.Errorf("name output %q: output %q has the same name or tensor", name, o.Name))
 			return nil
 		}
 	}
@@ -178,26 +181,26 @@ func (g *Graph) Output(name string, n *gorgonia.Node) *gorgonia.Node {
 	return n
 }
 
-// SetLoss makes the scalar n what training minimises.
+// SetLoss sets the scalar n that training minimizes.
 func (g *Graph) SetLoss(n *gorgonia.Node) {
 	switch {
 	case g.err != nil:
 	case n == nil || n.Dims() != 0:
-		g.Fail(errors.New("set loss: it must be a scalar, such as BCEWithLogits gives"))
+		g.Fail(errors.New("set loss: the loss must be a scalar, such as the result of BCEWithLogits"))
 	case g.loss != nil:
-		g.Fail(errors.New("set loss: the graph has one already"))
+		g.Fail(errors.New("set loss: the graph already has a loss"))
 	default:
 		g.loss = n
 	}
 }
 
-// differentiating serialises gorgonia.Grad, which writes to a constant that it
-// shares between all graphs of the process.
+// differentiating serializes calls of gorgonia.Grad, which writes to a constant that all
+// graphs of the process share.
 var differentiating sync.Mutex
 
-// Gradients are the derivatives of the loss with respect to each parameter, in
-// the order of Parameters. They are added to the graph once; later calls
-// return the same nodes.
+// Gradients returns the derivatives of the loss with respect to each parameter, in the
+// order of Parameters. The first call adds them to the graph; later calls return the same
+// nodes.
 func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	defer guard(&err, "differentiate the loss")
 	switch {
@@ -206,15 +209,15 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	case g.grads != nil:
 		return g.grads, nil
 	case g.mode != Train:
-		return nil, fmt.Errorf("differentiate the loss: the graph is for %s: build it with nn.Train", g.mode)
+		return nil, fmt.Errorf("differentiate the loss: the graph's mode is %s: build it with nn.Train", g.mode)
 	case g.loss == nil:
-		return nil, errors.New("differentiate the loss: there is none: call SetLoss")
-	case len(g.params) == 0:
+		return nil, errors.New("differentiate the loss: the graph has no loss: call SetLoss")
+	case len(g.parameterElements) == 0:
 		return nil, errors.New("differentiate the loss: the graph has no parameters")
 	}
 	reached := g.reachable()
-	wrt := make(gorgonia.Nodes, len(g.params))
-	for i, p := range g.params {
+	wrt := make(gorgonia.Nodes, len(g.parameterElements))
+	for i, p := range g.parameterElements {
 		if !reached[p.Node] {
 			return nil, fmt.Errorf("differentiate the loss: parameter %q does not influence it: use the layer or leave it out", p.Name)
 		}
@@ -229,7 +232,7 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	return grads, nil
 }
 
-// reachable are the nodes that the loss is computed from.
+// reachable returns the set of nodes on which the loss depends, including the loss.
 func (g *Graph) reachable() map[*gorgonia.Node]bool {
 	seen := map[*gorgonia.Node]bool{g.loss: true}
 	for todo := []*gorgonia.Node{g.loss}; len(todo) > 0; {
@@ -245,7 +248,8 @@ func (g *Graph) reachable() map[*gorgonia.Node]bool {
 	return seen
 }
 
-// Operands are the inputs of n's operation, in order, duplicates kept.
+// Operands returns the inputs of n's operation, in order and with duplicates; nil if
+// there are none.
 func Operands(g *gorgonia.ExprGraph, n *gorgonia.Node) []*gorgonia.Node {
 	it := g.From(n.ID())
 	if it == nil {
@@ -258,6 +262,7 @@ func Operands(g *gorgonia.ExprGraph, n *gorgonia.Node) []*gorgonia.Node {
 	return in
 }
 
+// elements returns the number of elements of a tensor with the given shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Linear is y = x·weightᵀ + bias: x [n,k], weight [m,k], bias [m] (nil: none)
-// → y [n,m]. It is torch.nn.functional.linear.
+// Linear returns y = x·weightᵀ + bias: x [n,k], weight [m,k], bias [m] (nil: none) → y
+// [n,m]. It equals torch.nn.functional.linear.
 func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := []operand{{"input", x, 2}, {"weight", weight, 2}}
 	if bias != nil {
@@ -26,13 +26,12 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindLinear, of: -1, shape: tensor.Shape{xs[0], ws[0]}}
 	o.grad = convGradient(KindLinearBackwardData, KindLinearBackwardWeights)
-	return apply(o, present(x, weight, bias)...)
+	return apply(o, nonNil(x, weight, bias)...)
 }
 
-// Flatten puts the elements of each sample in a row, in logical order: x
-// [n,c,h,w] → [n,c·h·w].
+// Flatten reshapes each sample to one row, in row-major order: x [n,c,h,w] → [n,c·h·w].
 func Flatten(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("flatten", operand{"input", x, several}); err != nil {
+	if err := check("flatten", operand{"input", x, batched}); err != nil {
 		return nil, err
 	}
 	s := x.Shape()

@@ -74,71 +74,71 @@ func TestErrors(t *testing.T) {
 		build func(g *nn.Graph, x *gorgonia.Node)
 		want  string
 	}{
-		{"no name", func(g *nn.Graph, x *gorgonia.Node) { g.Input("", 1) }, "add input: it has no name"},
+		{"no name", func(g *nn.Graph, x *gorgonia.Node) { g.Input("", 1) }, "add input: the name is empty"},
 		{"input without shape", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y") }, `add input "y": shape [] must have at least one dimension`},
 		{"empty dimension", func(g *nn.Graph, x *gorgonia.Node) { g.Input("y", 2, 0) }, "shape [2 0]"},
-		{"name taken", func(g *nn.Graph, x *gorgonia.Node) { g.Input("x", 1) }, `add input "x": the name is taken`},
+		{"name taken", func(g *nn.Graph, x *gorgonia.Node) { g.Input("x", 1) }, `add input "x": duplicate name`},
 		{"layer twice", func(g *nn.Graph, x *gorgonia.Node) {
 			g.Conv2D("c", g.Conv2D("c", x, 3, 1, 1, 0, false), 3, 1, 1, 0, false)
-		}, `add parameter "c.weight": the name is taken`},
-		{"no initialiser", func(g *nn.Graph, x *gorgonia.Node) { g.Parameter("p", nil, 1) }, "it has no initialiser"},
+		}, `add parameter "c.weight": duplicate name`},
+		{"no initialiser", func(g *nn.Graph, x *gorgonia.Node) { g.Parameter("p", nil, 1) }, "no initializer is given"},
 		{"image too small", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 7, 1, 0, false) }, `layer "c": conv2d: input (2, 3, 4, 5) with padding 0 is smaller than the kernel 7x7`},
-		{"no channels", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 0, 3, 1, 1, false) }, "output channels are 0: use at least 1"},
+		{"no channels", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 0, 3, 1, 1, false) }, "got 0 output channels, want at least 1"},
 		{"stride", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 3, 0, 1, false) }, "stride is 0: use at least 1"},
 		{"padding", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 3, 1, -1, false) }, "padding is -1: use at least 0"},
 		{"nothing left", func(g *nn.Graph, x *gorgonia.Node) { g.ConvTranspose2D("c", x, 1, 1, 1, 3, false) }, "with padding 3 leaves no output"},
-		{"not an image", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", g.Input("v", 3), 1, 1, 1, 0, false) }, "input has shape (3): 4 dimensions (batch, channels, height, width) or 5 (with depth before height) are needed"},
+		{"not an image", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", g.Input("v", 3), 1, 1, 1, 0, false) }, "input has shape (3), want 4 dimensions (batch, channels, height, width) or 5 (with depth before height)"},
 		{"missing", func(g *nn.Graph, x *gorgonia.Node) { g.ReLU(nil) }, `layer "relu.0": relu: input: an input is missing (nil)`},
 		{"missing to a layer", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", nil) }, `layer "n": an input is missing (nil)`},
-		{"one value a channel", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", g.Input("v", 1, 3, 1, 1)) }, "so it has no variance to train with"},
+		{"one value a channel", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNorm("n", g.Input("v", 1, 3, 1, 1)) }, "so its variance is undefined"},
 		{"window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 5, 2) }, "input (2, 3, 4, 5) is smaller than the window 5x5"},
 		{"window 0", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool2D(x, 0, 2) }, "max pool2d: kernel is 0: use at least 1"},
-		{"concat", func(g *nn.Graph, x *gorgonia.Node) { g.Concat(x, g.MaxPool2D(x, 2, 2)) }, "shapes (2, 3, 4, 5) and (2, 3, 2, 2) may differ in their channels alone"},
+		{"concat", func(g *nn.Graph, x *gorgonia.Node) { g.Concat(x, g.MaxPool2D(x, 2, 2)) }, "shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ, want equal dimensions except for channels"},
 		{"add", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, g.MaxPool2D(x, 2, 2)) }, "add: shapes (2, 3, 4, 5) and (2, 3, 2, 2) differ"},
 		{"loss", func(g *nn.Graph, x *gorgonia.Node) { g.BCEWithLogits(x, g.MaxPool2D(x, 2, 2)) }, "logits have shape (2, 3, 4, 5), targets (2, 3, 2, 2): they must be equal"},
-		{"other graph", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, nn.NewGraph(nn.Train).Input("x", 2, 3, 4, 5)) }, "belongs to another graph"},
+		{"other graph", func(g *nn.Graph, x *gorgonia.Node) { g.Add(x, nn.NewGraph(nn.Train).Input("x", 2, 3, 4, 5)) }, "belong to different graphs"},
 		{"two strides too many", func(g *nn.Graph, x *gorgonia.Node) {
 			g.Conv("c", x, nn.Convolution{Out: 1, Kernel: []int{3}, Stride: []int{1, 2, 3}})
 		}, "stride [1 2 3] has 3 numbers: give one, or one for each of 2 dimensions"},
-		{"no window", func(g *nn.Graph, x *gorgonia.Node) { g.Conv("c", x, nn.Convolution{Out: 1}) }, `layer "c": the window has no size: set Kernel`},
+		{"no window", func(g *nn.Graph, x *gorgonia.Node) { g.Conv("c", x, nn.Convolution{Out: 1}) }, `layer "c": window size is missing: set Kernel`},
 		{"window of 0", func(g *nn.Graph, x *gorgonia.Node) { g.Conv2D("c", x, 1, 0, 1, 0, false) }, `layer "c": kernel is 0: use at least 1`},
-		{"pool without window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(x, nn.Pool{}) }, "the window has no size: set Kernel"},
+		{"pool without window", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(x, nn.Pool{}) }, "window size is missing: set Kernel"},
 		{"padding of a whole window", func(g *nn.Graph, x *gorgonia.Node) {
 			g.MaxPool(x, nn.Pool{Kernel: []int{2}, Pad: []int{2}})
 		}, "max pool2d: padding 2 must be less than the window 2x2"},
 		{"average of padding", func(g *nn.Graph, x *gorgonia.Node) {
 			g.AvgPool(x, nn.Pool{Kernel: []int{2}, Pad: []int{1}})
-		}, "avg pool: padding is [1]: it takes none: use ZeroPad before it"},
-		{"pool of a vector", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(g.Flatten(x), nn.Pool{Kernel: []int{2}}) }, "input has shape (2, 60): 4 dimensions (batch"},
-		{"linear of an image", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", x, nn.Dense{Out: 2}) }, `layer "l": input has shape (2, 3, 4, 5): 2 dimensions (batch, features) are needed`},
-		{"linear to nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", g.Flatten(x), nn.Dense{}) }, `layer "l": output channels are 0: use at least 1`},
-		{"negative zero pad", func(g *nn.Graph, x *gorgonia.Node) { g.ZeroPad(x, []int{0}, []int{-1}) }, "zero pad: padding behind is -1: use at least 0"},
-		{"slope", func(g *nn.Graph, x *gorgonia.Node) { g.LeakyReLU(x, 0) }, "leaky relu: slope is 0: it must be above 0 (0 is ReLU)"},
-		{"epsilon", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 0, 0.1) }, "batch norm: epsilon is 0 and momentum 0.1"},
-		{"momentum", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 1e-5, 1.1) }, "a momentum from 0 to 1, the weight of the batch"},
+		}, "avg pool: padding [1] is not supported: use ZeroPad before it"},
+		{"pool of a vector", func(g *nn.Graph, x *gorgonia.Node) { g.MaxPool(g.Flatten(x), nn.Pool{Kernel: []int{2}}) }, "input has shape (2, 60), want 4 dimensions (batch"},
+		{"linear of an image", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", x, nn.Dense{Out: 2}) }, `layer "l": input has shape (2, 3, 4, 5), want 2 dimensions (batch, features)`},
+		{"linear to nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Linear("l", g.Flatten(x), nn.Dense{}) }, `layer "l": got 0 output channels, want at least 1`},
+		{"negative zero pad", func(g *nn.Graph, x *gorgonia.Node) { g.ZeroPad(x, []int{0}, []int{-1}) }, "zero pad: padding after is -1: use at least 0"},
+		{"slope", func(g *nn.Graph, x *gorgonia.Node) { g.LeakyReLU(x, 0) }, "leaky relu: invalid slope 0: use a number above 0 (for 0, use ReLU)"},
+		{"epsilon", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 0, 0.1) }, "batch norm: invalid epsilon 0 or momentum 0.1"},
+		{"momentum", func(g *nn.Graph, x *gorgonia.Node) { g.BatchNormWith("n", x, 1e-5, 1.1) }, "a momentum (the weight of the batch) from 0 to 1"},
 		{"one class", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 1), g.Input("class", 2, 1), 0)
-		}, "at least 2 classes are needed (for one, use BCEWithLogits)"},
+		}, "want at least 2 classes (for one class, use BCEWithLogits)"},
 		{"one-hot target", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 5), 0)
-		}, "targets (2, 5): the targets are the index of each sample's class, [2,1]"},
+		}, "targets (2, 5): want targets [2,1], the index of each sample's class"},
 		{"computed classes", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.ReLU(g.Input("class", 2, 1)), 0)
 		}, "the target must be an input"},
 		{"smoothing", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SoftmaxCrossEntropy(g.Input("z", 2, 5), g.Input("class", 2, 1), 1)
-		}, "smoothing is 1: use 0 (none) up to but not 1"},
+		}, "invalid smoothing 1: use at least 0 (none) and less than 1"},
 		{"dice of other shapes", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, g.Input("t", 2, 3, 4, 4), 1) }, "dice bce: logits have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
-		{"dice without weight", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, x, 0) }, "the weight of the Dice term is 0: use above 0 up to 1"},
+		{"dice without weight", func(g *nn.Graph, x *gorgonia.Node) { g.DiceBCE(x, x, 0) }, "invalid Dice weight 0: use a number above 0 and at most 1"},
 		{"l1 shapes", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, g.Input("t", 2, 3, 4, 4), 0) }, "l1: predictions have shape (2, 3, 4, 5), targets (2, 3, 4, 4)"},
-		{"l1 weight", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, x, -1) }, "the weight of the exponential term is -1"},
-		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: it must be a scalar"},
+		{"l1 weight", func(g *nn.Graph, x *gorgonia.Node) { g.L1(x, x, -1) }, "invalid weight -1 of the exponential term"},
+		{"loss no scalar", func(g *nn.Graph, x *gorgonia.Node) { g.SetLoss(x) }, "set loss: the loss must be a scalar"},
 		{"loss twice", func(g *nn.Graph, x *gorgonia.Node) {
 			g.SetLoss(g.BCEWithLogits(x, x))
 			g.SetLoss(g.BCEWithLogits(x, x))
-		}, "set loss: the graph has one already"},
-		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `name output "y": it is not the result of an operation`},
-		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "taken by output \"y\""},
+		}, "set loss: the graph already has a loss"},
+		{"output of nothing", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", x) }, `name output "y": the node is not the result of an operation`},
+		{"output twice", func(g *nn.Graph, x *gorgonia.Node) { g.Output("y", g.ReLU(x)); g.Output("y", g.ReLU(x)) }, "output \"y\" has the same name or tensor"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestOperationErrors(t *testing.T) {
 		{"no weight", func() (*gorgonia.Node, error) { return nn.Conv2D(x, nil, nil, 1, 1) }, "weight: an input is missing"},
 		{"linear features", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r", 2, 3), g.Input("m", 4, 5), nil) }, "linear: input (2, 3) has 3 features, weight (4, 5) expects 5"},
 		{"linear bias", func() (*gorgonia.Node, error) { return nn.Linear(g.Input("r2", 2, 3), g.Input("m2", 4, 3), v) }, "linear: bias has 5 elements, the output 4 features"},
-		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1): 4 dimensions"},
+		{"weight of a volume", func() (*gorgonia.Node, error) { return nn.Conv(x, g.Input("w3", 2, 3, 1, 1, 1), nil, nil, nil) }, "conv2d: weight has shape (2, 3, 1, 1, 1), want 4 dimensions"},
 		{"gamma", func() (*gorgonia.Node, error) { return nn.BatchNorm(x, v, v, v, v, nn.Eval) }, "gamma has 5 elements, the input (1, 3, 4, 4) has 3 channels"},
 	}
 	for _, tt := range tests {
@@ -197,8 +197,8 @@ func TestGradientErrors(t *testing.T) {
 		build func() *nn.Graph
 		want  string
 	}{
-		{"eval", func() *nn.Graph { return nn.NewGraph(nn.Eval) }, "the graph is for eval: build it with nn.Train"},
-		{"no loss", func() *nn.Graph { return nn.NewGraph(nn.Train) }, "there is none: call SetLoss"},
+		{"eval", func() *nn.Graph { return nn.NewGraph(nn.Eval) }, "the graph's mode is eval: build it with nn.Train"},
+		{"no loss", func() *nn.Graph { return nn.NewGraph(nn.Train) }, "the graph has no loss: call SetLoss"},
 		{"no parameters", func() *nn.Graph {
 			g := nn.NewGraph(nn.Train)
 			x := g.Input("x", 1, 1, 2, 2)

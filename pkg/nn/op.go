@@ -13,8 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Kind names an operation. The gradients' operations have kinds of their own:
-// together they are what an engine must be able to run.
+// Kind names an operation. The operations of the backward pass have separate kinds. An
+// engine must be able to run every kind.
 type Kind string
 
 // The operations.
@@ -61,37 +61,38 @@ const (
 	KindL1Backward                  Kind = "l1_backward"
 )
 
-// Attr holds the constants of an operation; those that its Kind has no use for
-// are zero.
+// Attr contains the constants of an operation. Constants that its Kind does not use are
+// zero.
 type Attr struct {
-	Kernel, Stride, Pad []int   // a number a spatial dimension
-	PadEnd              []int   // pad: behind each spatial dimension, where Pad is in front
-	PadZeros            bool    // max pool: the padding is zeros that take part, not −∞
+	Kernel, Stride, Pad []int   // one number per spatial dimension
+	PadEnd              []int   // pad: zeros after each spatial dimension; Pad: before it
+	PadZeros            bool    // max pool: the padding is 0, not −∞
 	Offset              int     // first channel of a slice
-	Training            bool    // batch norm: statistics of the batch
+	Training            bool    // batch norm: use the batch's statistics
 	Epsilon, Momentum   float64 // batch norm
-	Slope               float64 // leaky ReLU: of the negative side
-	Smoothing           float64 // softmax cross-entropy: of the labels
-	ExpWeight           float64 // l1: of the term on e^{14x}
-	DiceWeight          float64 // dice bce: of the Dice term
-	// Result says which one of several results a node stands for: gorgonia's
-	// nodes have one value each, so the gradient of batch norm is three nodes.
+	Slope               float64 // leaky ReLU: factor of negative values
+	Smoothing           float64 // softmax cross-entropy: label smoothing
+	ExpWeight           float64 // l1: weight of the term on e^{14x}
+	DiceWeight          float64 // dice bce: weight of the Dice term
+	// Result is the index of the result that a node represents, if the operation has
+	// several. A gorgonia node has one value, so the gradient of batch norm is three
+	// nodes.
 	Result int
 }
 
-// Call describes a node of one of this package's operations to whoever lowers
-// the graph.
+// Call describes a node of one of this package's operations, for code that lowers a
+// graph.
 type Call struct {
 	Kind  Kind
 	Attr  Attr
-	Layer string // name of the layer, "" where none was given
-	// Of is the id of the forward node whose gradient this operation computes a
-	// part of, −1 for an operation of the forward pass.
+	Layer string // name of the layer, or ""
+	// Of is the ID of the forward node if this operation computes a part of that node's
+	// gradient; −1 for an operation of the forward pass.
 	Of int64
 }
 
-// CallOf describes n; false when n is not a node of this package's operations
-// (an input, a constant, or an operation of gorgonia's own).
+// CallOf describes n. It returns false if n is not a node of this package's operations:
+// an input, a constant or one of gorgonia's operations.
 func CallOf(n *gorgonia.Node) (Call, bool) {
 	if n == nil {
 		return Call{}, false
@@ -103,26 +104,26 @@ func CallOf(n *gorgonia.Node) (Call, bool) {
 	return Call{Kind: o.kind, Attr: o.attr, Layer: o.layer, Of: o.of}, true
 }
 
-// gradient builds the nodes of the derivatives with respect to each input; nil
-// for an input that has none.
+// gradient adds the nodes of the derivatives with respect to each input to the graph. A
+// derivative is nil if the operation is not differentiable by that input.
 type gradient func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
 
-// operation is gorgonia's Op and SDOp for every operation of this package. The
-// result's shape is worked out and checked before it is made, since all shapes
-// are static.
+// operation implements gorgonia.Op and gorgonia.SDOp for every operation of this package.
+// All shapes are static, so the result's shape is computed and checked before an
+// operation is created.
 type operation struct {
 	kind  Kind
 	attr  Attr
 	layer string
 	of    int64
-	// id is unique in the graph and part of the hash. gorgonia merges nodes of
-	// equal hash: two batch norms, which have a state each, must stay two, and
-	// it does not compare the inputs of nodes whose 32-bit hashes collide.
+	// id is unique in the graph and part of the hash. gorgonia merges nodes with equal
+	// hashes, but two batch norms have separate states and must not be merged. It also does
+	// not compare the inputs of nodes whose 32-bit hashes collide.
 	id    int
 	shape tensor.Shape
-	dims  []int // of the inputs
+	dims  []int // number of dimensions of each input
 	grad  gradient
-	wrt   []bool // inputs that have a derivative; nil: all, when grad is set
+	wrt   []bool // whether each input has a derivative; nil: all if grad is set
 }
 
 var (
@@ -132,8 +133,8 @@ var (
 
 func (o *operation) Arity() int { return len(o.dims) }
 
-// Type is the operation's type for gorgonia's inference: tensors of fixed
-// numbers of dimensions over one type of number.
+// Type returns the operation's type for gorgonia's type inference: tensors with fixed
+// numbers of dimensions and one element type.
 func (o *operation) Type() hm.Type {
 	of := hm.TypeVariable('a')
 	typ := func(dims int) hm.Type {
@@ -188,11 +189,12 @@ func (o *operation) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgon
 	return o.grad(in, out, grad)
 }
 
-// errNilNode is what an operation says of an input that an earlier error left out.
+// errNilNode is the error for a nil input. An input is nil after an error of an earlier
+// layer.
 var errNilNode = errors.New("an input is missing (nil)")
 
-// apply adds an operation to the graph of its inputs. gorgonia panics on some
-// misuse; here that is an error.
+// apply adds an operation to the graph of its inputs. It returns an error where gorgonia
+// panics.
 func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	defer guard(&err, "add %s to the graph", o.kind)
 	o.dims = make([]int, len(in))
@@ -206,8 +208,8 @@ func apply(o *operation, in ...*gorgonia.Node) (n *gorgonia.Node, err error) {
 	return n, nil
 }
 
-// backward adds an operation that computes part of the gradient of the forward
-// node out, with a result of the shape of like.
+// backward adds an operation that computes a part of the gradient of the forward node
+// out. The result has the shape of like.
 func backward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: out.ID(), shape: like.Shape().Clone()}
 	if c, ok := CallOf(out); ok {
@@ -216,64 +218,66 @@ func backward(kind Kind, attr Attr, out, like *gorgonia.Node, in ...*gorgonia.No
 	return apply(o, in...)
 }
 
-// guard turns a panic into an error: nothing may panic across a notebook's cell.
+// guard is deferred and turns a panic into an error, because nothing may panic in a
+// notebook's cell.
 func guard(err *error, format string, args ...any) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf(format+": gorgonia: %v", append(args, r)...)
 	}
 }
 
-// operand is an input with the number of dimensions that an operation asks of it.
+// operand is an input of an operation, with the number of dimensions that it must have.
 type operand struct {
 	name string
 	node *gorgonia.Node
-	dims int // or feature, or several
+	dims int // or imageOrVolume, or batched
 }
 
-// Numbers of dimensions that are more than one number.
+// Values of operand.dims that allow several numbers of dimensions.
 const (
-	feature = -1 // 4 or 5: an image's or a volume's feature map
-	several = -2 // at least 2: a batch of anything
+	imageOrVolume = -1 // 4 or 5: the feature map of an image or a volume
+	batched       = -2 // at least 2: a batch of any tensors
 )
 
-// check verifies that every operand is there and has its number of dimensions.
+// check returns an error if an operand is nil, has a wrong number of dimensions or
+// belongs to another graph than the first operand.
 func check(op string, operands ...operand) error {
 	for _, v := range operands {
 		if v.node == nil {
 			return fmt.Errorf("%s: %s: %w", op, v.name, errNilNode)
 		}
-		if !fits(v.node.Dims(), v.dims) {
-			return fmt.Errorf("%s: %s has shape %v: %s are needed", op, v.name, v.node.Shape(), order(v.dims))
+		if !hasDims(v.node.Dims(), v.dims) {
+			return fmt.Errorf("%s: %s has shape %v, want %s", op, v.name, v.node.Shape(), describeDims(v.dims))
 		}
 		if v.node.Graph() != operands[0].node.Graph() {
-			return fmt.Errorf("%s: %s belongs to another graph than %s", op, v.name, operands[0].name)
+			return fmt.Errorf("%s: %s and %s belong to different graphs", op, operands[0].name, v.name)
 		}
 	}
 	return nil
 }
 
-// fits says whether a number of dimensions is what is asked for.
-func fits(dims, want int) bool {
+// hasDims reports whether dims is the number of dimensions that want allows.
+func hasDims(dims, want int) bool {
 	switch want {
-	case feature:
+	case imageOrVolume:
 		return dims == 4 || dims == 5
-	case several:
+	case batched:
 		return dims >= 2
 	}
 	return dims == want
 }
 
-// order says how many dimensions are needed and what they mean, for error messages.
-func order(dims int) string {
+// describeDims describes the required dimensions and their meaning, for error messages.
+func describeDims(dims int) string {
 	switch dims {
 	case 1:
-		return "1 dimensions (channels)"
+		return "1 dimension (channels)"
 	case 2:
 		return "2 dimensions (batch, features)"
-	case feature:
+	case imageOrVolume:
 		return "4 dimensions (batch, channels, height, width) or 5 (with depth before height)"
-	case several:
+	case batched:
 		return "at least 2 dimensions (batch first)"
 	}
-	return fmt.Sprintf("%d dimensions (channels of both sides, window)", dims)
+	return fmt.Sprintf("%d dimensions (input and output channels, window)", dims)
 }

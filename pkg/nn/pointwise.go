@@ -8,29 +8,29 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// ReLU is max(0, x), element by element, of a batch of any shape.
+// ReLU returns max(0, x), element by element, for a batch of any shape.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activation("relu", KindReLU, KindReLUBackward, x, Attr{})
 }
 
-// LeakyReLU is x where x > 0 and slope·x elsewhere, element by element; slope
-// is above 0. It is torch.nn.LeakyReLU.
+// LeakyReLU returns x if x > 0, else slope·x, element by element; slope must be above 0.
+// It equals torch.nn.LeakyReLU.
 func LeakyReLU(x *gorgonia.Node, slope float64) (*gorgonia.Node, error) {
 	if !(slope > 0) {
-		return nil, fmt.Errorf("leaky relu: slope is %v: it must be above 0 (0 is ReLU)", slope)
+		return nil, fmt.Errorf("leaky relu: invalid slope %v: use a number above 0 (for 0, use ReLU)", slope)
 	}
 	return activation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
 }
 
-// Tanh is the hyperbolic tangent, element by element.
+// Tanh returns the hyperbolic tangent of x, element by element.
 func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// activation is a function of each element whose derivative follows from its
-// result, so that its input need not be kept.
+// activation adds an element-wise function of x. Its derivative must be computable from
+// its result, so that an engine need not keep x.
 func activation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
-	if err := check(name, operand{"input", x, several}); err != nil {
+	if err := check(name, operand{"input", x, batched}); err != nil {
 		return nil, err
 	}
 	o := &operation{kind: kind, attr: attr, of: -1, shape: x.Shape().Clone()}
@@ -41,9 +41,9 @@ func activation(name string, kind, back Kind, x *gorgonia.Node, attr Attr) (*gor
 	return apply(o, x)
 }
 
-// Add is a + b of equal shapes, element by element (no broadcasting).
+// Add returns a + b, element by element. The shapes must be equal (no broadcasting).
 func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("add", operand{"first input", a, several}, operand{"second input", b, several}); err != nil {
+	if err := check("add", operand{"first input", a, batched}, operand{"second input", b, batched}); err != nil {
 		return nil, err
 	}
 	if !a.Shape().Eq(b.Shape()) {
@@ -56,15 +56,15 @@ func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(o, a, b)
 }
 
-// Concat puts the channels of b after those of a: [n,ca,h,w] and [n,cb,h,w] →
-// [n,ca+cb,h,w]; with five dimensions the same on volumes.
+// Concat appends the channels of b to the channels of a: [n,ca,h,w] and [n,cb,h,w] →
+// [n,ca+cb,h,w]. a and b may also be volumes [n,c,d,h,w].
 func Concat(a, b *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("concat", operand{"first input", a, feature}, operand{"second input", b, feature}); err != nil {
+	if err := check("concat", operand{"first input", a, imageOrVolume}, operand{"second input", b, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	as, bs := a.Shape(), b.Shape()
 	if as[0] != bs[0] || !slices.Equal(as[2:], bs[2:]) {
-		return nil, fmt.Errorf("concat: shapes %v and %v may differ in their channels alone", as, bs)
+		return nil, fmt.Errorf("concat: shapes %v and %v differ, want equal dimensions except for channels", as, bs)
 	}
 	shape := append(tensor.Shape{as[0], as[1] + bs[1]}, as[2:]...)
 	o := &operation{kind: KindConcat, of: -1, shape: shape}

@@ -7,22 +7,21 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Pool says which windows a pooling takes. Each list has a number for each
+// Pool configures the windows of a pooling layer. Each list contains one number per
 // spatial dimension, or one for all.
 type Pool struct {
-	Kernel []int // of the window
-	Stride []int // from window to window; nil: Kernel
-	Pad    []int // on each side; nil: 0; less than Kernel
-	// PadZeros makes the padding of a max pool zeros that take part in the
-	// maximum, as Keras' ZeroPadding2D before a pool does. Without, padding is
-	// never the maximum, as in PyTorch.
+	Kernel []int // size of the window
+	Stride []int // distance between windows; nil: Kernel
+	Pad    []int // padding on each side, less than Kernel; nil: 0
+	// PadZeros includes the padding in a maximum as zeros, like Keras' ZeroPadding2D
+	// before a pooling layer. If false, padding is never the maximum, as in PyTorch.
 	PadZeros bool
 }
 
-// MaxPool is the maximum over windows: x [n,c,h,w] → y [n,c,h',w'] with
-// h' = (h+2·pad−kernel)/stride+1, rounded down: rows and columns that no window
-// covers are left out; with five dimensions the same on volumes [n,c,d,h,w]. Of
-// equal maxima the first in row order gets the gradient, as in PyTorch.
+// MaxPool returns the maximum over windows: x [n,c,h,w] → y [n,c,h',w'] with h' =
+// (h+2·pad−kernel)/stride+1, rounded down. Rows and columns that no window covers are
+// ignored. x may also be a volume [n,c,d,h,w]. If several elements of a window are the
+// maximum, the first in row order gets the gradient, as in PyTorch.
 func MaxPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	o, err := pooling("max pool", KindMaxPool, x, p)
 	if err != nil {
@@ -35,18 +34,18 @@ func MaxPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	return apply(o, x)
 }
 
-// MaxPool2D is MaxPool over windows of kernel×kernel, stride apart, without
+// MaxPool2D returns the maximum over kernel×kernel windows at distance stride, without
 // padding.
 func MaxPool2D(x *gorgonia.Node, kernel, stride int) (*gorgonia.Node, error) {
 	return MaxPool(x, Pool{Kernel: []int{kernel}, Stride: []int{stride}})
 }
 
-// AvgPool is the mean over windows, which are as MaxPool's and take no padding:
-// ZeroPad before it where zeros are to count.
+// AvgPool returns the mean over windows, with the shapes of MaxPool. It does not support
+// padding; use ZeroPad before it to include zeros in the mean.
 func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	for _, n := range p.Pad {
 		if n != 0 {
-			return nil, fmt.Errorf("avg pool: padding is %v: it takes none: use ZeroPad before it", p.Pad)
+			return nil, fmt.Errorf("avg pool: padding %v is not supported: use ZeroPad before it", p.Pad)
 		}
 	}
 	o, err := pooling("avg pool", KindAvgPool, x, Pool{Kernel: p.Kernel, Stride: p.Stride})
@@ -60,33 +59,34 @@ func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	return apply(o, x)
 }
 
-// pooling checks the windows over x and works out attributes and shape.
+// pooling checks the windows over x and computes the attributes and the shape of the
+// operation.
 func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, error) {
-	if err := check(name, operand{"input", x, feature}); err != nil {
+	if err := check(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	s := x.Shape()
 	spatial := len(s) - 2
 	name = fmt.Sprintf("%s%dd", name, spatial)
 	if len(p.Kernel) == 0 {
-		return nil, fmt.Errorf("%s: the window has no size: set Kernel", name)
+		return nil, fmt.Errorf("%s: window size is missing: set Kernel", name)
 	}
 	attr := Attr{}
 	var err error
-	if attr.Kernel, err = each(name, "kernel", p.Kernel, spatial, 0, 1); err != nil {
+	if attr.Kernel, err = perDimension(name, "kernel", p.Kernel, spatial, 0, 1); err != nil {
 		return nil, err
 	}
 	if len(p.Stride) == 0 {
 		p.Stride = p.Kernel
 	}
-	if attr.Stride, err = each(name, "stride", p.Stride, spatial, 0, 1); err != nil {
+	if attr.Stride, err = perDimension(name, "stride", p.Stride, spatial, 0, 1); err != nil {
 		return nil, err
 	}
-	pad, err := each(name, "padding", p.Pad, spatial, 0, 0)
+	pad, err := perDimension(name, "padding", p.Pad, spatial, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	if slices.Max(pad) > 0 { // Without padding there is no attribute for it.
+	if slices.Max(pad) > 0 { // Pad stays nil without padding
 		attr.Pad, attr.PadZeros = pad, p.PadZeros
 	}
 	o := &operation{kind: kind, of: -1, attr: attr, shape: s[:2].Clone()}
@@ -94,18 +94,18 @@ func pooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, erro
 		h, k := s[2+i], attr.Kernel[i]
 		switch {
 		case pad[i] >= k:
-			return nil, fmt.Errorf("%s: padding %s must be less than the window %s", name, spread(pad), times(attr.Kernel))
+			return nil, fmt.Errorf("%s: padding %s must be less than the window %s", name, formatPadding(pad), formatWindow(attr.Kernel))
 		case h+2*pad[i] < k:
-			return nil, fmt.Errorf("%s: input %v is smaller than the window %s", name, s, times(attr.Kernel))
+			return nil, fmt.Errorf("%s: input %v is smaller than the window %s", name, s, formatWindow(attr.Kernel))
 		}
 		o.shape = append(o.shape, (h+2*pad[i]-k)/attr.Stride[i]+1)
 	}
 	return o, nil
 }
 
-// GlobalAvgPool is the mean of each channel: x [n,c,h,w] or [n,c,d,h,w] → [n,c].
+// GlobalAvgPool returns the mean of each channel: x [n,c,h,w] or [n,c,d,h,w] → [n,c].
 func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := check("global avg pool", operand{"input", x, feature}); err != nil {
+	if err := check("global avg pool", operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	o := &operation{kind: KindGlobalAvgPool, of: -1, shape: x.Shape()[:2].Clone()}
@@ -116,21 +116,21 @@ func GlobalAvgPool(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(o, x)
 }
 
-// ZeroPad puts zeros around the spatial dimensions of x, before and after each:
-// a number for each dimension or one for all. The convolutions' own padding is
-// the same on both sides; this one need not be, as for Keras' "same" with a
-// stride of 2.
+// ZeroPad inserts zeros before and after each spatial dimension of x. before and after
+// contain one number per spatial dimension, or one for all. The padding of a convolution
+// is the same on both sides; ZeroPad also allows different ones, as Keras' "same" needs
+// with a stride of 2.
 func ZeroPad(x *gorgonia.Node, before, after []int) (*gorgonia.Node, error) {
-	if err := check("zero pad", operand{"input", x, feature}); err != nil {
+	if err := check("zero pad", operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
 	}
 	attr := Attr{}
 	shape := x.Shape().Clone()
 	var err error
-	if attr.Pad, err = each("zero pad", "padding in front", before, len(shape)-2, 0, 0); err != nil {
+	if attr.Pad, err = perDimension("zero pad", "padding before", before, len(shape)-2, 0, 0); err != nil {
 		return nil, err
 	}
-	if attr.PadEnd, err = each("zero pad", "padding behind", after, len(shape)-2, 0, 0); err != nil {
+	if attr.PadEnd, err = perDimension("zero pad", "padding after", after, len(shape)-2, 0, 0); err != nil {
 		return nil, err
 	}
 	for i := range attr.Pad {
