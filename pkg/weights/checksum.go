@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// Keys of the metadata that Write adds, and that Read checks and takes out.
+// Keys that Write adds to the metadata, and that Read checks and removes.
 const (
 	tensorSumsKey   = "crc32c_tensors"  // JSON: the checksum of each tensor by its name
-	metadataSumsKey = "crc32c_metadata" // of all other metadata
+	metadataSumsKey = "crc32c_metadata" // the checksum of all other metadata
 )
 
-// DamagedError reports a file that is no whole safetensors file, or whose
-// content is not what was written.
+// DamagedError reports a file that is not a complete safetensors file, or whose content
+// changed after it was written.
 type DamagedError struct {
 	Path string
 	Err  error
@@ -27,36 +27,39 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return "read weights " + e.Path + ": " + e.Err.Error() }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// newSum returns a CRC-32C, which notices every change of up to 32 neighboring
-// bits and misses other damage once in 2³².
+// newSum returns a CRC-32C. It detects every change within 32 neighboring bits, and other
+// damage except for once in 2³².
 func newSum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// add puts texts into h, each with its length before it.
-func add(h hash.Hash32, texts ...string) {
+// addStrings adds texts to h, each preceded by its length.
+func addStrings(h hash.Hash32, texts ...string) {
 	for _, text := range texts {
-		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // a hash does not fail
+		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Write of a hash never fails
 		_, _ = h.Write([]byte(text))
 	}
 }
 
-func hex(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
+// hexSum formats the checksum of h as 8 hexadecimal digits.
+func hexSum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
 
-// tensorSum begins the checksum of a tensor; its bytes follow.
+// tensorSum starts the checksum of a tensor. The caller adds the tensor's bytes.
 func tensorSum(name, dtype string, shape []int) hash.Hash32 {
 	h := newSum()
-	add(h, name, dtype, fmt.Sprint(shape))
+	addStrings(h, name, dtype, fmt.Sprint(shape))
 	return h
 }
 
+// metadataSum returns the checksum of metadata.
 func metadataSum(metadata map[string]string) string {
 	h := newSum()
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		add(h, key, metadata[key])
+		addStrings(h, key, metadata[key])
 	}
-	return hex(h)
+	return hexSum(h)
 }
 
-// withSums returns metadata with the checksums of the tensors and of itself.
+// withSums returns a copy of metadata with the checksums of the tensors and of the
+// metadata.
 func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
 	sums := make(map[string]string, len(tensors))
 	chunk := make([]byte, 0, 1<<16)
@@ -65,7 +68,7 @@ func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, 
 		if err := encodeValues(h, t, chunk); err != nil {
 			return nil, err
 		}
-		sums[t.Name] = hex(h)
+		sums[t.Name] = hexSum(h)
 	}
 	text, err := json.Marshal(sums)
 	if err != nil {
@@ -79,9 +82,9 @@ func withSums(tensors []Tensor, metadata map[string]string) (map[string]string, 
 	return all, nil
 }
 
-// checkMetadata compares metadata with its checksum and takes the checksums out
-// of it. sums are those of the tensors; nil where the file has none, because
-// another program or an earlier version wrote it.
+// checkMetadata compares metadata with its checksum and removes the checksums from it. It
+// returns the tensors' checksums by name, or nil if metadata has no checksums, because
+// another program or an earlier version wrote the file.
 func checkMetadata(metadata map[string]string) (sums map[string]string, err error) {
 	want, has := metadata[metadataSumsKey]
 	text, hasSums := metadata[tensorSumsKey]
@@ -90,7 +93,7 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	}
 	delete(metadata, metadataSumsKey)
 	if got := metadataSum(metadata); got != want {
-		return nil, fmt.Errorf("checksum of the metadata is %s, want %q: they changed after they were written", got, want)
+		return nil, fmt.Errorf("checksum of the metadata is %s, want %q: the metadata changed after it was written", got, want)
 	}
 	delete(metadata, tensorSumsKey)
 	if err := json.Unmarshal([]byte(text), &sums); err != nil {
@@ -102,11 +105,11 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	return sums, nil
 }
 
-// checkTensor compares a tensor's bytes with its checksum.
+// checkTensor returns an error if a tensor's bytes do not match the checksum in sums.
 func checkTensor(name string, e entry, data []byte, sums map[string]string) error {
 	h := tensorSum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])
-	if got, want := hex(h), sums[name]; got != want {
+	if got, want := hexSum(h), sums[name]; got != want {
 		return fmt.Errorf("checksum is %s, want %q: its values changed after they were written", got, want)
 	}
 	return nil

@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// format is how a value of a data type is read: as the one of float32 and
-// float64 that holds it exactly.
+// format describes how to decode a value of a data type. Either f32 or f64 is set: the
+// type that represents every value exactly. exact is false for integers beyond 2⁵³.
 type format struct {
 	width int64 // bytes
 	f32   func(b []byte) float32
 	f64   func(b []byte) (v float64, exact bool)
 }
 
-// formats are the data types that are read, by their names in a header.
+// formats returns the data types that Read supports, by their names in a header.
 func formats() map[string]format {
 	le := binary.LittleEndian
 	signed := func(width int64, read func(b []byte) int64) format {
@@ -32,7 +32,7 @@ func formats() map[string]format {
 	return map[string]format{
 		"F64":  {width: 8, f64: func(b []byte) (float64, bool) { return math.Float64frombits(le.Uint64(b)), true }},
 		"F32":  {width: 4, f32: func(b []byte) float32 { return math.Float32frombits(le.Uint32(b)) }},
-		"F16":  {width: 2, f32: func(b []byte) float32 { return half(le.Uint16(b)) }},
+		"F16":  {width: 2, f32: func(b []byte) float32 { return float16(le.Uint16(b)) }},
 		"BF16": {width: 2, f32: func(b []byte) float32 { return math.Float32frombits(uint32(le.Uint16(b)) << 16) }},
 		"I64":  signed(8, func(b []byte) int64 { return int64(le.Uint64(b)) }),
 		"I32":  signed(4, func(b []byte) int64 { return int64(int32(le.Uint32(b))) }),
@@ -46,15 +46,15 @@ func formats() map[string]format {
 	}
 }
 
-// half is the value of IEEE 754's binary16: a sign, 5 bits of exponent with a
-// bias of 15, 10 of mantissa.
-func half(b uint16) float32 {
+// float16 decodes a number of IEEE 754's binary16: 1 bit of sign, 5 bits of exponent with
+// a bias of 15, 10 bits of mantissa.
+func float16(b uint16) float32 {
 	sign, exponent, mantissa := uint32(b>>15)<<31, int(b>>10)&31, uint32(b)&1023
 	switch exponent {
-	case 0: // zero, and numbers below 2^−14
+	case 0: // zero and subnormal numbers
 		v := float32(mantissa) * 0x1p-24
 		return math.Float32frombits(math.Float32bits(v) | sign)
-	case 31: // infinite, NaN
+	case 31: // infinity and NaN
 		return math.Float32frombits(sign | 0xff<<23 | mantissa<<13)
 	}
 	return math.Float32frombits(sign | uint32(exponent-15+127)<<23 | mantissa<<13)

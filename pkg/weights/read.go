@@ -15,22 +15,22 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// maxFile bounds a file, which is held in memory as a whole.
+// maxFile limits the size of a file, because Read loads it into memory completely.
 const maxFile = 64 << 30
 
-// Read loads a file. It is strict: lengths and offsets must fit the file,
-// tensors must fill the data without gaps or overlaps, and shapes must agree
-// with their bytes. Values and metadata are compared with the checksums that
-// Write left; files of other programs have none. No more memory is asked for than
-// the file's size warrants. A named pipe, a device and a file of more than 64 GiB
-// are refused. The error about a file's content is a *DamagedError.
+// Read loads a file. It is strict: lengths and offsets must fit the file, tensors must
+// fill the data without gaps or overlaps, and shapes must match the tensors' bytes. Read
+// compares values and metadata with the checksums that Write added; files of other
+// programs have none. Its memory use is limited by the file's size. Named pipes, devices
+// and files of more than 64 GiB are errors. An error about a file's content is a
+// *DamagedError.
 func Read(path string) (*File, error) { return ReadContext(context.Background(), path) }
 
-// ReadContext does what Read does, and ends with the error of ctx once that is
-// canceled: a file of many GiB takes seconds to minutes.
+// ReadContext is like Read, but returns the error of ctx once ctx is canceled. Reading a
+// file of many GiB takes seconds to minutes.
 func ReadContext(ctx context.Context, path string) (*File, error) {
 	b, err := safeopen.ReadNamedContext(ctx, path, maxFile)
-	if errors.Is(err, syscall.EIO) { // the disk cannot read its own sectors
+	if errors.Is(err, syscall.EIO) { // the disk reports unreadable sectors
 		return nil, &DamagedError{path, err}
 	}
 	if err != nil {
@@ -46,21 +46,21 @@ func ReadContext(ctx context.Context, path string) (*File, error) {
 	return f, nil
 }
 
-// Decode reads a file's bytes.
+// Decode parses the content of a file.
 func Decode(b []byte) (*File, error) { return decode(context.Background(), b) }
 
-// decode is Decode, which ends between two tensors once ctx is canceled.
+// decode is like Decode, but stops before the next tensor once ctx is canceled.
 func decode(ctx context.Context, b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf("file has %d bytes: a safetensors file starts with 8 bytes of header length", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if n > maxHeader || n > uint64(len(b)-8) {
-		return nil, fmt.Errorf("header length is %d, but the file has %d bytes after it: the file is cut off or no safetensors file", n, len(b)-8)
+		return nil, fmt.Errorf("header length is %d, but the file has %d bytes after it: the file is cut off or not in safetensors format", n, len(b)-8)
 	}
 	header, data := b[8:8+n], b[8+n:]
 	if len(header) == 0 || header[0] != '{' {
-		return nil, errors.New("header does not start with {: this is no safetensors file")
+		return nil, errors.New("header does not start with {: the file is not in safetensors format")
 	}
 	names, entries, metadata, err := decodeHeader(header)
 	if err != nil {
@@ -90,7 +90,8 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 	return f, nil
 }
 
-// decodeHeader reads the header's fields in the order of their data.
+// decodeHeader parses the header. It returns the names and entries of the tensors in the
+// order of their data, and the metadata.
 func decodeHeader(header []byte) (names []string, entries []entry, metadata map[string]string, err error) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	d.DisallowUnknownFields()
@@ -110,7 +111,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 		}
 		name, ok := key.(string)
 		if !ok || seen[name] {
-			return nil, nil, nil, fmt.Errorf("name %v comes twice", key)
+			return nil, nil, nil, fmt.Errorf("duplicate name %v", key)
 		}
 		seen[name] = true
 		if name == metadataKey {
@@ -144,7 +145,7 @@ func decodeHeader(header []byte) (names []string, entries []entry, metadata map[
 	return names, entries, metadata, nil
 }
 
-// decodeTensor reads one tensor's values.
+// decodeTensor decodes the values of the tensor that e describes.
 func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	kind, ok := formats()[e.DType]
 	if !ok {
@@ -159,7 +160,7 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 		return Tensor{}, err
 	}
 	if end-begin != n*kind.width {
-		return Tensor{}, fmt.Errorf("shape %v of %s takes %d bytes, data_offsets give %d", e.Shape, e.DType, n*kind.width, end-begin)
+		return Tensor{}, fmt.Errorf("shape %v of %s takes %d bytes, but data_offsets span %d", e.Shape, e.DType, n*kind.width, end-begin)
 	}
 	t := Tensor{Name: name, Shape: e.Shape}
 	from := data[begin:end]
@@ -173,24 +174,24 @@ func decodeTensor(name string, e entry, data []byte) (Tensor, error) {
 	t.F64 = make([]float64, n)
 	for i := range t.F64 {
 		if t.F64[i], ok = kind.f64(from[int64(i)*kind.width:]); !ok {
-			return Tensor{}, fmt.Errorf("value %d of %s has no exact float64", i, e.DType)
+			return Tensor{}, fmt.Errorf("%[2]s value at index %[1]d is not exact as float64", i, e.DType)
 		}
 	}
 	return t, nil
 }
 
-// checkCover reports bytes that belong to two tensors or to none.
+// checkCover returns an error if some bytes of the data belong to two tensors or to none.
 func checkCover(names []string, entries []entry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {
 		begin, end := (*e.Offsets)[0], (*e.Offsets)[1]
 		if begin != at {
-			return fmt.Errorf("tensor %s starts at byte %d of the data, the one before ends at %d", names[i], begin, at)
+			return fmt.Errorf("tensor %s starts at byte %d of the data, but the previous tensor ends at byte %d", names[i], begin, at)
 		}
 		at = end
 	}
 	if at != size {
-		return fmt.Errorf("the tensors end at byte %d of %d bytes of data", at, size)
+		return fmt.Errorf("the tensors end at byte %d, but there are %d bytes of data", at, size)
 	}
 	return nil
 }

@@ -1,14 +1,13 @@
 // Package weights reads and writes tensors in the safetensors format
-// (https://huggingface.co/docs/safetensors): checkpoints keep parameters, the
-// statistics of batch normalisation and the optimiser's slots in it, bit for
-// bit, and other programs read them.
+// (https://huggingface.co/docs/safetensors). Checkpoints store parameters, the running
+// statistics of batch norm and the optimizer's state in this format, bit for bit, so that
+// other programs can read them.
 //
-// A file is 8 bytes with the length of the header (little-endian), the header
-// in JSON (name → dtype, shape, data_offsets; and strings under __metadata__),
-// and the values, little-endian in row-major order. F32 and F64 are read and
-// written; F16 and BF16 are read as F32, whole numbers and BOOL as F64, which
-// hold them exactly. Write puts a CRC-32C of each tensor and one of the metadata
-// among the strings.
+// A file consists of 8 bytes with the length of the header (little-endian), the header in
+// JSON (name → dtype, shape, data_offsets; and strings under __metadata__), and the
+// values, little-endian in row-major order. F32 and F64 are read and written. F16 and
+// BF16 are read as F32, and integers and BOOL as F64; both conversions are exact. Write
+// adds a CRC-32C of each tensor and one of the metadata to the metadata.
 package weights
 
 import (
@@ -16,8 +15,8 @@ import (
 	"math"
 )
 
-// Tensor is named values of one type: exactly one of F32 and F64 is set, or
-// neither where the tensor has no values (it is then written as F32).
+// Tensor is a named array of values of one type. Exactly one of F32 and F64 is set, or
+// neither if the tensor has no values (Write then writes it as F32).
 type Tensor struct {
 	Name  string
 	Shape []int // empty: one value
@@ -25,9 +24,9 @@ type Tensor struct {
 	F64   []float64
 }
 
-// FromFloat64s is a tensor of v, stored as F64, or as F32 where v came from
-// float32. Storing a value as F32 that float32 does not hold exactly is an
-// error: a checkpoint must come back bit for bit.
+// FromFloat64s returns a tensor with the values v, stored as F32 if asF32 is true, else
+// as F64. It returns an error if a value cannot be stored as F32 exactly, because a
+// checkpoint must be restored bit for bit.
 func FromFloat64s(name string, shape []int, v []float64, asF32 bool) (Tensor, error) {
 	t := Tensor{Name: name, Shape: shape}
 	if !asF32 {
@@ -41,13 +40,13 @@ func FromFloat64s(name string, shape []int, v []float64, asF32 bool) (Tensor, er
 	for i, x := range v {
 		t.F32[i] = float32(x)
 		if float64(t.F32[i]) != x && !math.IsNaN(x) {
-			return Tensor{}, fmt.Errorf("store tensor %s as F32: value %g at %d needs F64", name, x, i)
+			return Tensor{}, fmt.Errorf("store tensor %s as F32: value %g at index %d is not exact: store it as F64", name, x, i)
 		}
 	}
 	return t, t.validate()
 }
 
-// DType is "F32" or "F64".
+// DType returns "F32" or "F64".
 func (t Tensor) DType() string {
 	if t.F64 != nil {
 		return "F64"
@@ -55,11 +54,11 @@ func (t Tensor) DType() string {
 	return "F32"
 }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (t Tensor) Len() int { return len(t.F32) + len(t.F64) }
 
-// Float64s is the values as float64, which holds either type exactly. It is
-// the tensor's own slice where the type is F64.
+// Float64s returns the values as float64, which is exact for both types. For an F64
+// tensor it returns the tensor's slice, not a copy.
 func (t Tensor) Float64s() []float64 {
 	if t.F64 != nil {
 		return t.F64
@@ -71,7 +70,7 @@ func (t Tensor) Float64s() []float64 {
 	return v
 }
 
-// width is the bytes of a value.
+// width returns the bytes per value.
 func (t Tensor) width() int {
 	if t.F64 != nil {
 		return 8
@@ -79,9 +78,11 @@ func (t Tensor) width() int {
 	return 4
 }
 
+// validate returns an error if the name is not allowed, or the values do not match the
+// shape.
 func (t Tensor) validate() error {
 	if t.Name == "" || t.Name == metadataKey {
-		return fmt.Errorf("tensor name %q is not allowed", t.Name)
+		return fmt.Errorf("invalid tensor name %q", t.Name)
 	}
 	if t.F32 != nil && t.F64 != nil {
 		return fmt.Errorf("tensor %s has both F32 and F64 values: set one", t.Name)
@@ -91,12 +92,12 @@ func (t Tensor) validate() error {
 		return fmt.Errorf("tensor %s: %w", t.Name, err)
 	}
 	if n != int64(t.Len()) {
-		return fmt.Errorf("tensor %s has %d values, its shape %v holds %d", t.Name, t.Len(), t.Shape, n)
+		return fmt.Errorf("tensor %s has %d values, but shape %v needs %d", t.Name, t.Len(), t.Shape, n)
 	}
 	return nil
 }
 
-// count is the number of values of a shape.
+// count returns the number of values of a tensor with the given shape.
 func count(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {
@@ -111,18 +112,18 @@ func count(shape []int) (int64, error) {
 	return n, nil
 }
 
-// File is what a file holds.
+// File is the content of a safetensors file.
 type File struct {
 	Tensors  []Tensor // in the order of their data
 	Metadata map[string]string
 }
 
-// Tensor is the tensor of that name.
+// Tensor returns the tensor with the given name.
 func (f *File) Tensor(name string) (Tensor, error) {
 	for _, t := range f.Tensors {
 		if t.Name == name {
 			return t, nil
 		}
 	}
-	return Tensor{}, fmt.Errorf("the file has no tensor %s (it has %d others)", name, len(f.Tensors))
+	return Tensor{}, fmt.Errorf("unknown tensor %s: the file has %d tensors, none with this name", name, len(f.Tensors))
 }

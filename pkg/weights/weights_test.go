@@ -47,7 +47,7 @@ func Example() {
 	// optimizer.m.head.weight F64 [1 2] [0.25 0]
 	// head.weight F32 [1 2] [0.5 -1]
 	// epoch 1
-	// the file has no tensor bridge.weight (it has 2 others)
+	// unknown tensor bridge.weight: the file has 2 tensors, none with this name
 }
 
 // file puts a header and data together as the specification says.
@@ -179,24 +179,24 @@ func TestDecodeErrors(t *testing.T) {
 		{"broken JSON", file("{]", ""), "read header"},
 		{"open JSON", file(`{"a":`, ""), "read header"},
 		{"cut in the data", file(one, "12"), "outside of the 2 bytes"},
-		{"bytes left over", file(one, "12345"), "end at byte 4 of 5"},
+		{"bytes left over", file(one, "12345"), "end at byte 4, but there are 5"},
 		{"negative offset", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}`, ""), "outside of the 0 bytes"},
 		{"reversed offsets", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, "1234"), "outside of the 4 bytes"},
 		{"one offset", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4]}}`, "1234"), "two data_offsets"},
 		{"no shape", file(`{"a":{"dtype":"F32","data_offsets":[0,4]}}`, "1234"), "needs dtype, shape"},
-		{"shape against bytes", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, "1234"), "shape [2] of F32 takes 8 bytes, data_offsets give 4"},
+		{"shape against bytes", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, "1234"), "shape [2] of F32 takes 8 bytes, but data_offsets span 4"},
 		{"negative shape", file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, "1234"), "negative dimension"},
 		{"shape that overflows", file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, ""), "too large"},
 		{"eight bits", file(`{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`, "12"), `dtype "F8_E4M3" is not supported: use one of BF16, BOOL, F16`},
-		{"header of 2^60 bytes", append(binary.LittleEndian.AppendUint64(nil, 1<<60), "{}"...), "header length is 1152921504606846976, but the file has 2 bytes after it: the file is cut off or no safetensors file"},
+		{"header of 2^60 bytes", append(binary.LittleEndian.AppendUint64(nil, 1<<60), "{}"...), "header length is 1152921504606846976, but the file has 2 bytes after it: the file is cut off or not in safetensors format"},
 		{"header a byte longer than the file", append(binary.LittleEndian.AppendUint64(nil, 3), "{}"...), "header length is 3, but the file has 2 bytes after it"},
 		{"header longer than any", append(binary.LittleEndian.AppendUint64(nil, 100_000_001), "{}"...), "header length is 100000001"},
-		{"a whole number beyond float64", file(`{"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, "\x01\x00\x00\x00\x00\x00\x20\x00"), "tensor a: value 0 of I64 has no exact float64"},
-		{"an unsigned one", file(`{"a":{"dtype":"U64","shape":[],"data_offsets":[0,8]}}`, "\x01\x00\x00\x00\x00\x00\x20\x00"), "tensor a: value 0 of U64 has no exact float64"},
+		{"a whole number beyond float64", file(`{"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, "\x01\x00\x00\x00\x00\x00\x20\x00"), "tensor a: I64 value at index 0 is not exact as float64"},
+		{"an unsigned one", file(`{"a":{"dtype":"U64","shape":[],"data_offsets":[0,8]}}`, "\x01\x00\x00\x00\x00\x00\x20\x00"), "tensor a: U64 value at index 0 is not exact as float64"},
 		{"unknown field", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}}`, "1234"), "unknown field"},
 		{"metadata no string", file(`{"__metadata__":{"k":1}}`, ""), "__metadata__"},
-		{"name twice", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, "12345678"), "name a comes twice"},
-		{"overlap", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, "1234"), "tensor b starts at byte 0 of the data, the one before ends at 4"},
+		{"name twice", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, "12345678"), "duplicate name a"},
+		{"overlap", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, "1234"), "tensor b starts at byte 0 of the data, but the previous tensor ends at byte 4"},
 		{"gap", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, "12345678"), "tensor a starts at byte 4"},
 		{"text after the brace", file(`{} x`, ""), "follow the closing brace"},
 	} {
@@ -257,10 +257,10 @@ func TestWriteKeepsOldFile(t *testing.T) {
 		tensors []weights.Tensor
 		want    string
 	}{
-		{[]weights.Tensor{{Name: "a", Shape: []int{2}, F32: []float32{1}}}, "tensor a has 1 values, its shape [2] holds 2"},
-		{append(good, good...), "two tensors are named a"},
+		{[]weights.Tensor{{Name: "a", Shape: []int{2}, F32: []float32{1}}}, "tensor a has 1 values, but shape [2] needs 2"},
+		{append(good, good...), "duplicate tensor name a"},
 		{[]weights.Tensor{{Name: "a", F32: []float32{1}, F64: []float64{1}}}, "both F32 and F64"},
-		{[]weights.Tensor{{Name: "__metadata__", F32: []float32{1}}}, "not allowed"},
+		{[]weights.Tensor{{Name: "__metadata__", F32: []float32{1}}}, "invalid tensor name"},
 		{[]weights.Tensor{{Name: "\xff", F32: []float32{1}}}, "not UTF-8"},
 	} {
 		err := weights.Write(path, c.tensors, nil)
@@ -290,7 +290,7 @@ func TestFromFloat64s(t *testing.T) {
 		t.Errorf("got %v, %v", x, err)
 	}
 	// 0.1 has no exact float32.
-	if _, err := weights.FromFloat64s("a", []int{1}, []float64{0.1}, true); err == nil || !strings.Contains(err.Error(), "needs F64") {
+	if _, err := weights.FromFloat64s("a", []int{1}, []float64{0.1}, true); err == nil || !strings.Contains(err.Error(), "store it as F64") {
 		t.Errorf("got %v, want an error", err)
 	}
 	if x, err := weights.FromFloat64s("a", []int{0}, nil, false); err != nil || x.DType() != "F64" {

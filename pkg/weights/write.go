@@ -16,23 +16,22 @@ import (
 
 const (
 	metadataKey = "__metadata__"
-	// The reference implementation refuses longer headers.
+	// The reference implementation does not accept longer headers.
 	maxHeader = 100_000_000
-	// Data starts at a multiple of this, so that values lie aligned in a mapped file.
+	// Data starts at a multiple of alignment, so that values are aligned in a mapped file.
 	alignment = 8
 )
 
-// entry is a tensor in the header.
+// entry describes a tensor in the header.
 type entry struct {
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
 	Offsets *[]int64 `json:"data_offsets"` // begin and end within the data
 }
 
-// Write saves tensors and metadata. The file is complete or not there: the
-// bytes go to a temporary file beside it, reach the disk, and take the place
-// of path, old content included, in one step. Checksums of the tensors and of the
-// metadata go with them, which Read compares.
+// Write saves tensors and metadata to path, with checksums of both, which Read compares.
+// It is atomic: the bytes are written to a temporary file in the same folder,
+// synchronized to the disk, and then the file replaces path.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	metadata, err := withSums(tensors, metadata)
 	if err == nil {
@@ -44,8 +43,8 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	return nil
 }
 
-// Encode writes tensors and metadata to w, without checksums. Tensors of F64 come first, so that
-// all are aligned; otherwise their order is kept.
+// Encode writes tensors and metadata to w, without checksums. F64 tensors come first, so
+// that all values are aligned; otherwise the order of the tensors is kept.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	sorted := slices.Clone(tensors)
 	slices.SortStableFunc(sorted, func(a, b Tensor) int { return b.width() - a.width() })
@@ -68,7 +67,8 @@ func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return nil
 }
 
-// encodeHeader is the JSON of the header in the order of the data.
+// encodeHeader returns the header as JSON, with the tensors in the order of their data,
+// padded with spaces to the alignment.
 func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -109,7 +109,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 			return nil, err
 		}
 		if seen[t.Name] {
-			return nil, fmt.Errorf("two tensors are named %s", t.Name)
+			return nil, fmt.Errorf("duplicate tensor name %s", t.Name)
 		}
 		seen[t.Name] = true
 		end := at + int64(t.Len())*int64(t.width())
@@ -127,15 +127,15 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		b.WriteByte(' ')
 	}
 	if b.Len() > maxHeader {
-		return nil, fmt.Errorf("header of %d bytes is longer than %d", b.Len(), maxHeader)
+		return nil, fmt.Errorf("header has %d bytes, want at most %d", b.Len(), maxHeader)
 	}
 	return b.Bytes(), nil
 }
 
-// encodeValues writes the values of t through chunk.
+// encodeValues writes the values of t to w, using chunk as a buffer.
 func encodeValues(w io.Writer, t Tensor, chunk []byte) error {
-	flush := func(room int) error {
-		if len(chunk)+room <= cap(chunk) {
+	flush := func(needed int) error {
+		if len(chunk)+needed <= cap(chunk) {
 			return nil
 		}
 		_, err := w.Write(chunk)
