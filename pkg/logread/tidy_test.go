@@ -183,7 +183,7 @@ func TestTidyErrors(t *testing.T) {
 	}{
 		{func() error { _, _, err := Tidy("batches", dir); return err }, `"batches" is not known; use one of epochs, steps, curves, trials, spans, all`},
 		{func() error { _, _, err := Tidy(All); return err }, "no path given"},
-		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "nothing at /nowhere/at/all"},
+		{func() error { _, _, err := Tidy(All, "/nowhere/at/all"); return err }, "/nowhere/at/all does not exist"},
 		{func() error { _, err := Write(&strings.Builder{}, "xml", All, dir); return err }, `"xml" is not known; use one of csv, json, parquet, arrow`},
 		{func() error { _, err := Rows(All, []string{dir}, func(Row) error { return stop }); return err }, stop.Error()},
 	} {

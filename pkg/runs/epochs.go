@@ -17,20 +17,22 @@ import (
 // epochHeader is the first line of epochs.csv.
 const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
 
-// maxLine bounds a line, so that a file that is no text cannot fill memory.
+// maxLine limits the length of a line in bytes, so that a file that is not text cannot
+// fill the memory.
 const maxLine = 1 << 20
 
-// unknownNumber is the epoch, or the step, of a line that cannot be read.
+// unknownNumber stands for the epoch or step of a line that cannot be read.
 const unknownNumber = -1
 
-// epochColumn is a column of epochs.csv: an int or a float of the Epoch.
+// epochColumn is a column of epochs.csv. Either count or value returns its field of an
+// Epoch; the other is nil.
 type epochColumn struct {
 	name  string
 	count func(*Epoch) *int
 	value func(*Epoch) *float64
 }
 
-// epochColumns are those of epochHeader, in its order.
+// epochColumns returns the columns of epochHeader, in its order.
 func epochColumns() []epochColumn {
 	count := func(name string, field func(*Epoch) *int) epochColumn {
 		return epochColumn{name: name, count: field}
@@ -55,8 +57,8 @@ func epochColumns() []epochColumn {
 	}
 }
 
-// formatEpoch is the row of e; numbers in the shortest form that reads back
-// exactly, NaN as an empty cell.
+// formatEpoch returns e as a row of epochs.csv, without its line end. Numbers have the
+// shortest form that reads back exactly; NaN is an empty cell.
 func formatEpoch(e Epoch) string {
 	var cells []string
 	for _, c := range epochColumns() {
@@ -72,30 +74,30 @@ func formatEpoch(e Epoch) string {
 	return strings.Join(cells, ",")
 }
 
-// epochReader reads epochs.csv a row at a time.
+// epochReader reads epochs.csv row by row.
 type epochReader struct {
 	lines   *lineReader
-	columns []epochColumn // by the file's own header; zero for one that we do not know
-	foreign bool          // its header has no column epoch
+	columns []epochColumn // of the file's header; the zero epochColumn for an unknown column
+	foreign bool          // whether the header has no column epoch
 	epoch   Epoch
-	last    int // epoch of the row before; unknownNumber where that cannot be read
+	last    int // epoch of the previous row; unknownNumber if that row cannot be read
 }
 
-// readEpochs reads what is readable of an epochs.csv; what is not is in the
-// problems, by line. An epoch that stands there twice counts as last written.
+// readEpochs reads the rows of an epochs.csv. Rows that cannot be read are in the
+// problems. If an epoch has several rows, the last one counts.
 func readEpochs(r io.Reader, name string) ([]Epoch, []Problem, error) {
 	er := &epochReader{lines: newLineReader(r, name)}
-	epochs := er.rest(nil)
+	epochs := er.appendRows(nil)
 	return epochs, er.lines.problems, er.lines.err
 }
 
-// rest adds to epochs those that follow. A row that does not follow the one before
-// it is a problem.
-func (r *epochReader) rest(epochs []Epoch) []Epoch {
+// appendRows reads the remaining rows and appends them to epochs. A row that is not the
+// successor of the previous row is a problem.
+func (r *epochReader) appendRows(epochs []Epoch) []Epoch {
 	for r.next() {
 		same := func(e Epoch) bool { return e.Epoch == r.epoch.Epoch }
 		if i := slices.IndexFunc(epochs, same); i >= 0 {
-			r.lines.problem("epoch %d stands here again; the later row counts", r.epoch.Epoch)
+			r.lines.problem("duplicate epoch %d: the later row counts", r.epoch.Epoch)
 			epochs = slices.Delete(epochs, i, i+1)
 		} else if r.last != unknownNumber && r.epoch.Epoch != r.last+1 {
 			r.lines.problem("epoch %d follows epoch %d: rows are missing or out of order", r.epoch.Epoch, r.last)
@@ -106,16 +108,16 @@ func (r *epochReader) rest(epochs []Epoch) []Epoch {
 	return epochs
 }
 
-// next reads up to the next good row.
+// next reads the next valid row into r.epoch, and reports whether there is one.
 func (r *epochReader) next() bool {
-	if r.foreign || r.columns == nil && !r.header() {
+	if r.foreign || r.columns == nil && !r.readHeader() {
 		return false
 	}
 	for r.lines.next() {
 		if r.lines.text == "" {
 			continue
 		}
-		if err := r.row(r.lines.text); err != nil {
+		if err := r.parseRow(r.lines.text); err != nil {
 			r.lines.problem("%v", err)
 			r.last = unknownNumber
 			continue
@@ -125,9 +127,9 @@ func (r *epochReader) next() bool {
 	return false
 }
 
-// header reads the first line. Without the column epoch the file is none of
-// ours, and no row of it is used.
-func (r *epochReader) header() bool {
+// readHeader reads the first line into r.columns. It reports false if the file is empty, or if
+// it has no column epoch: then another program wrote the file, and no row of it is used.
+func (r *epochReader) readHeader() bool {
 	if !r.lines.next() {
 		return false
 	}
@@ -135,7 +137,7 @@ func (r *epochReader) header() bool {
 	for _, name := range strings.Split(strings.TrimPrefix(r.lines.text, "\ufeff"), ",") {
 		i := slices.IndexFunc(known, func(c epochColumn) bool { return c.name == name })
 		if i < 0 {
-			r.columns = append(r.columns, epochColumn{}) // a newer writer's: left alone
+			r.columns = append(r.columns, epochColumn{}) // written by a newer version: ignored
 			continue
 		}
 		r.columns = append(r.columns, known[i])
@@ -148,8 +150,8 @@ func (r *epochReader) header() bool {
 	return true
 }
 
-// row reads a line into r.epoch.
-func (r *epochReader) row(text string) error {
+// parseRow parses text into r.epoch.
+func (r *epochReader) parseRow(text string) error {
 	nan := math.NaN()
 	r.epoch = Epoch{
 		Seconds: nan, SamplesPerSecond: nan, TrainLoss: nan, ValLoss: nan,
@@ -178,22 +180,24 @@ func (r *epochReader) row(text string) error {
 	return nil
 }
 
-// lineReader reads whole lines: a last one without its end is torn, because
-// its last number may lack digits, and is reported instead of returned.
+// lineReader reads complete lines. A last line without a line end is torn: its last number
+// may lack digits. The reader reports such a line as a problem and does not return it.
 type lineReader struct {
 	r        *bufio.Reader
 	name     string
 	line     int
-	raw      []byte // the line with its end, until the next one is read
-	text     string // the line without its end
-	long     []byte // room for lines longer than r's buffer
+	raw      []byte // the line with its line end, valid until the next line is read
+	text     string // the line without its line end
+	long     []byte // buffer for lines longer than r's buffer
 	problems []Problem
-	err      error // of reading, not of what was read
+	err      error // error of the underlying reader; faults in the text are problems
 }
 
+// newLineReader returns a lineReader of r. name is the file in its problems. If r is nil,
+// the caller sets the field r before it reads.
 func newLineReader(r io.Reader, name string) *lineReader {
 	l := &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
-	if r == nil { // of a reader that gets the text in parts
+	if r == nil {
 		return l
 	}
 	if text, encoding := plaintext.Reader(l.r); encoding != "" {
@@ -202,7 +206,7 @@ func newLineReader(r io.Reader, name string) *lineReader {
 	return l
 }
 
-// next reads a line into text.
+// next reads the next line into l.text, and reports whether there is one.
 func (l *lineReader) next() bool {
 	if !l.nextLine() {
 		return false
@@ -211,7 +215,8 @@ func (l *lineReader) next() bool {
 	return true
 }
 
-// nextLine reads a line into raw, without a copy where it is not long.
+// nextLine reads the next line into l.raw, and reports whether there is one. It copies only
+// lines that are longer than the buffer.
 func (l *lineReader) nextLine() bool {
 	l.long = l.long[:0]
 	for l.err == nil {
@@ -238,7 +243,7 @@ func (l *lineReader) nextLine() bool {
 			if len(part) > 0 {
 				l.line++
 				if kept := bytes.TrimRight(part, "\x00"); len(kept) < len(part) {
-					l.problem("it ends with %d NUL bytes, as a power cut leaves them; last line: %.80q", len(part)-len(kept), kept)
+					l.problem("file ends with %d NUL bytes, as after a power cut; last line: %.80q", len(part)-len(kept), kept)
 				} else {
 					l.problem("last line is torn: %.80q", part)
 				}
@@ -251,7 +256,7 @@ func (l *lineReader) nextLine() bool {
 	return false
 }
 
-// problem reports the current line.
+// problem adds a problem with the current line.
 func (l *lineReader) problem(format string, a ...any) {
 	l.problems = append(l.problems, Problem{File: l.name, Line: l.line, Reason: fmt.Sprintf(format, a...)})
 }

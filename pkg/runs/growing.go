@@ -9,40 +9,40 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// sampleBytes is how much of what was read is compared, at its beginning and
-// at its end, to see that the file still holds it.
+// sampleBytes is the size of the two samples, of the first and the last bytes read, that
+// are compared with the file to detect that it was replaced.
 const sampleBytes = 256
 
-// Growing reads a file that is still written, each time what was appended
-// since. A file that was truncated, replaced or written anew is read from its
-// beginning again. It asks the file system and does not wait for events, which
-// network file systems do not have. It is for one goroutine at a time.
+// Growing reads a file that is still being written: each Open returns the bytes appended
+// since the last one. A file that was truncated, replaced or rewritten is read from its
+// start again. Growing polls the file system instead of waiting for events, because
+// network file systems have none. It must not be used by several goroutines at once.
 type Growing struct {
 	open       func() (*os.File, error)
 	path       string
-	info       os.FileInfo // when it was last opened; nil before
-	offset     int64
-	head, tail []byte // samples of what was read
-	read       int64
+	info       os.FileInfo // of the file when it was last opened; nil before
+	offset     int64       // end of the bytes that were read
+	head, tail []byte      // the first and the last bytes that were read
+	read       int64       // all bytes read so far
 }
 
-// NewGrowing makes a reader of the file at path, of which nothing was read yet.
-// The path may be a link.
+// NewGrowing returns a reader that starts at the beginning of the file at path. The path
+// may be a link.
 func NewGrowing(path string) *Growing {
 	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.File(path) }}
 }
 
-// newGrowingIn is NewGrowing for a file of the folder dir, out of which no link
-// may lead.
+// newGrowingIn is NewGrowing for a file in the folder dir. Links that lead out of dir are
+// refused.
 func newGrowingIn(dir, path string) *Growing {
 	return &Growing{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
 }
 
-// Appended is what was appended to a file. What is not read of it, or skipped,
-// comes again the next time. It must be closed.
+// Appended reads the bytes that were appended to a file. Bytes that are neither read nor
+// skipped are returned again by the next Open. The caller must close it.
 type Appended struct {
-	// Anew says that what was read before does not count any more: this is the
-	// file from its beginning.
+	// Anew reports that the file was replaced or rewritten: the bytes start at its
+	// beginning, and those read before are no longer valid.
 	Anew bool
 
 	g    *Growing
@@ -50,7 +50,8 @@ type Appended struct {
 	left int64
 }
 
-// Open gives what was appended since the last time; nil where nothing was.
+// Open returns a reader of the bytes appended since the last Open, or nil if there are
+// none.
 func (g *Growing) Open() (*Appended, error) {
 	info, err := os.Stat(g.path)
 	if err != nil {
@@ -63,11 +64,11 @@ func (g *Growing) Open() (*Appended, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err = f.Stat() // of what was opened, whatever lies there by now
+	info, err = f.Stat() // of the opened file: the path may lead to another one by now
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	a := &Appended{g: g, f: f, Anew: !g.continues(f, info)}
+	a := &Appended{g: g, f: f, Anew: !g.isContinuation(f, info)}
 	if a.Anew {
 		g.offset, g.head, g.tail = 0, nil, nil
 	}
@@ -78,20 +79,22 @@ func (g *Growing) Open() (*Appended, error) {
 	return a, nil
 }
 
-// continues says whether the file still begins with what was read. A file of
-// the same length that was written to was changed in place.
-func (g *Growing) continues(f *os.File, info os.FileInfo) bool {
+// isContinuation reports whether f still starts with the bytes read before. It reports false
+// for a file of the same length, because that was changed in place.
+func (g *Growing) isContinuation(f *os.File, info os.FileInfo) bool {
 	return g.info != nil && os.SameFile(g.info, info) && info.Size() > g.offset &&
-		holds(f, 0, g.head) && holds(f, g.offset-int64(len(g.tail)), g.tail)
+		containsAt(f, 0, g.head) && containsAt(f, g.offset-int64(len(g.tail)), g.tail)
 }
 
-func holds(f *os.File, at int64, want []byte) bool {
+// containsAt reports whether f contains want at the offset at.
+func containsAt(f *os.File, at int64, want []byte) bool {
 	got := make([]byte, len(want))
 	_, err := f.ReadAt(got, at)
 	return err == nil && bytes.Equal(got, want)
 }
 
-// Read reads as from any file; what is written after Open comes the next time.
+// Read implements io.Reader. It returns io.EOF at the size that the file had at Open; later
+// bytes are returned by the next Open.
 func (a *Appended) Read(p []byte) (int, error) {
 	if a.left <= 0 {
 		return 0, io.EOF
@@ -100,8 +103,8 @@ func (a *Appended) Read(p []byte) (int, error) {
 	g := a.g
 	a.left -= int64(n)
 	g.offset, g.read = g.offset+int64(n), g.read+int64(n)
-	if room := sampleBytes - len(g.head); room > 0 {
-		g.head = append(g.head, p[:min(room, n)]...)
+	if missing := sampleBytes - len(g.head); missing > 0 {
+		g.head = append(g.head, p[:min(missing, n)]...)
 	}
 	g.tail = append(g.tail, p[max(0, n-sampleBytes):n]...)
 	g.tail = append(g.tail[:0], g.tail[max(0, len(g.tail)-sampleBytes):]...)
@@ -111,8 +114,8 @@ func (a *Appended) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Skip passes over what was not read yet: what is appended from now on comes
-// the next time.
+// Skip skips the bytes that were not read yet. The next Open returns only bytes appended
+// after this one.
 func (a *Appended) Skip() {
 	a.g.offset += a.left
 	a.left, a.g.tail = 0, nil
@@ -121,6 +124,6 @@ func (a *Appended) Skip() {
 // Close closes the file.
 func (a *Appended) Close() error { return a.f.Close() }
 
-// BytesRead is how many bytes of content were read so far, all in all. The
-// samples that are compared, at most 512 bytes each time, are not among them.
+// BytesRead returns the number of bytes read so far. It does not count the samples that
+// are compared, at most 512 bytes per Open.
 func (g *Growing) BytesRead() int64 { return g.read }

@@ -13,42 +13,43 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// loadFile has a row per epoch; see Load.
+// loadFile is the name of the file with one Load per row.
 const loadFile = "load.csv"
 
 const loadHeader = "epoch,seconds,cores,own_cpu_seconds,other_cpu_seconds,steal_cpu_seconds"
 
-// Load is how busy the machine of rank 0 was while an epoch was trained. It is a
-// row of load.csv, which is absent where the system does not tell.
+// Load contains the CPU times of rank 0's machine during one epoch. It is one row of
+// load.csv; systems that do not report CPU times have no such file.
 type Load struct {
 	Epoch        int     // from 1
-	Seconds      float64 // of time that was looked at: of training, without validation
+	Seconds      float64 // of the interval: training without validation
 	Cores        int     // of the machine
 	OwnSeconds   float64 // CPU time of the run's own processes
-	OtherSeconds float64 // CPU time of all other processes; it may be negative by rounding
+	OtherSeconds float64 // CPU time of all other processes; rounding may make it negative
 	StealSeconds float64 // CPU time that the hypervisor gave to other virtual machines
 }
 
-// The load at which a run counts as disturbed.
+// Limits of the load: above either of the first two, a run counts as disturbed.
 const (
-	disturbingCores = 0.1  // used by other processes, on average
-	disturbingSteal = 0.02 // of all CPU time
-	// Over less time than this the kernel's ticks of 10 ms make too much of a
-	// difference for a verdict.
-	shortestLoad = 0.5
+	disturbingCores = 0.1  // average number of cores used by other processes
+	disturbingSteal = 0.02 // fraction of all CPU time that the hypervisor took
+	// minLoadSeconds is the shortest time that is judged. Over less time, the kernel's
+	// resolution of 10 ms is too coarse.
+	minLoadSeconds = 0.5
 )
 
-// LoadSummary is the load of several epochs of a run.
+// LoadSummary is the average load over several epochs of a run.
 type LoadSummary struct {
 	Epochs        int     `json:"epochs"`
-	OtherCores    float64 `json:"other_cores"`    // that other processes used, on average
-	StealFraction float64 `json:"steal_fraction"` // of all CPU time
+	OtherCores    float64 `json:"other_cores"`    // average number of cores used by other processes
+	StealFraction float64 `json:"steal_fraction"` // fraction of all CPU time that the hypervisor took
 	// Disturbed reports whether other processes used more than 10 % of one core,
 	// or the hypervisor took more than 2 % of all CPU time.
 	Disturbed bool `json:"disturbed"`
 }
 
-// String says what disturbed the run, or that nothing did.
+// String describes the load by other processes and, if it disturbed the run, by the
+// hypervisor.
 func (s LoadSummary) String() string {
 	text := fmt.Sprintf("other processes used %.2f cores", s.OtherCores)
 	if s.StealFraction > disturbingSteal {
@@ -57,8 +58,8 @@ func (s LoadSummary) String() string {
 	return text
 }
 
-// SummarizeLoad sums up the loads of the epochs that count. ok is false if too
-// little of their time is known for a verdict.
+// SummarizeLoad returns the average of loads over the epochs for which counts returns
+// true. ok is false if their measured time is too short to judge.
 func SummarizeLoad(loads []Load, counts func(epoch int) bool) (s LoadSummary, ok bool) {
 	var seconds, all, other, steal float64
 	for _, l := range loads {
@@ -71,7 +72,7 @@ func SummarizeLoad(loads []Load, counts func(epoch int) bool) (s LoadSummary, ok
 		other += l.OtherSeconds
 		steal += l.StealSeconds
 	}
-	if !(seconds >= shortestLoad) || all == 0 {
+	if !(seconds >= minLoadSeconds) || all == 0 {
 		return LoadSummary{}, false
 	}
 	s.OtherCores, s.StealFraction = max(0, other/seconds), max(0, steal/all)
@@ -79,9 +80,10 @@ func SummarizeLoad(loads []Load, counts func(epoch int) bool) (s LoadSummary, ok
 	return s, true
 }
 
-// summary is the load of the epochs that count by default: of a program that is
-// not ours all, else all but the first, which also pays for start-up.
-func (i Info) summary(loads []Load) *LoadSummary {
+// summarizeLoad returns the average load of the run, or nil if it is unknown. It leaves
+// out the first epoch, which includes start-up. A program other than lockstep has only one
+// epoch, which counts.
+func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	s, ok := SummarizeLoad(loads, func(epoch int) bool { return epoch > 1 || len(i.Command) > 0 })
 	if !ok {
 		return nil
@@ -89,8 +91,8 @@ func (i Info) summary(loads []Load) *LoadSummary {
 	return &s
 }
 
-// Load appends a row to load.csv. It does not wait for the disk: a row that a
-// crash loses is one that is not known.
+// Load appends a row to load.csv. It does not wait for the disk, because the row may be
+// lost in a crash: the load of that epoch is then unknown.
 func (w *Writer) Load(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +103,7 @@ func (w *Writer) Load(l Load) error {
 	if _, err := os.Stat(path); w.loads && errors.Is(err, fs.ErrNotExist) {
 		return &LostError{path}
 	}
-	if err := mend(path, loadHeader); err != nil {
+	if err := repairFile(path, loadHeader); err != nil {
 		return fmt.Errorf("write load of epoch %d: %w", l.Epoch, err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -117,8 +119,8 @@ func (w *Writer) Load(l Load) error {
 	return nil
 }
 
-// readLoads reads load.csv of dir, nothing where there is none. Of an epoch that
-// was trained again the later row counts.
+// readLoads reads load.csv in dir. It returns no loads and no error if there is no such
+// file. If an epoch has several rows, the last one counts.
 func readLoads(dir string) ([]Load, []Problem, error) {
 	path := filepath.Join(dir, loadFile)
 	f, err := safeopen.Open(dir, path)
@@ -126,7 +128,7 @@ func readLoads(dir string) ([]Load, []Problem, error) {
 		return nil, nil, nil
 	}
 	if isRefused(err) {
-		return nil, []Problem{refusal(path, err)}, nil
+		return nil, []Problem{refusedProblem(path, err)}, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -152,6 +154,7 @@ func readLoads(dir string) ([]Load, []Problem, error) {
 	return loads, lines.problems, errors.Join(lines.err, f.Close())
 }
 
+// parseLoad parses a row of load.csv.
 func parseLoad(text string) (l Load, err error) {
 	cells := strings.Split(text, ",")
 	if want := strings.Count(loadHeader, ",") + 1; len(cells) != want {

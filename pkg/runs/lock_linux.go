@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes the write lock of f, or reports that another open file
-// description has it. The kernel releases an open file description lock when
-// the last descriptor of it is closed, thus at the latest when the process
-// ends. errors.ErrUnsupported means that the file system has no such locks.
+// lockFile acquires the write lock of f. held reports that another open file description
+// has the lock. The kernel releases an open file description lock when its last descriptor
+// is closed, at the latest at the end of the process. The error is errors.ErrUnsupported if
+// the file system has no such locks.
 func lockFile(f *os.File) (held bool, err error) {
-	l := wholeFile()
+	l := writeLock()
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return true, nil
@@ -24,18 +24,21 @@ func lockFile(f *os.File) (held bool, err error) {
 // queryLock reports whether another open file description has the write lock
 // of f, without taking it. f may be open for reading only.
 func queryLock(f *os.File) (held bool, err error) {
-	l := wholeFile()
+	l := writeLock()
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l)
 	return err == nil && l.Type != unix.F_UNLCK, lockError(f, err)
 }
 
-func wholeFile() unix.Flock_t {
+// writeLock returns the description of a write lock on a complete file.
+func writeLock() unix.Flock_t {
 	return unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
 
+// lockError adds the path of f to err. It returns errors.ErrUnsupported if err means that
+// the file system has no locks, and nil for nil.
 func lockError(f *os.File, err error) error {
-	// ENOLCK is what NFS answers without a lock daemon, ENOSYS what Lustre does
-	// when it is mounted without -o flock.
+	// NFS without a lock daemon returns ENOLCK. Lustre that is mounted without -o flock
+	// returns ENOSYS.
 	for _, unsupported := range []error{unix.ENOLCK, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP} {
 		if errors.Is(err, unsupported) {
 			return errors.ErrUnsupported
@@ -47,6 +50,6 @@ func lockError(f *os.File, err error) error {
 	return nil
 }
 
-// bootID identifies the boot of this machine's kernel; containers on one
-// machine have the same. It is empty where it cannot be read.
+// bootID returns an identifier of the current boot of this machine. Containers on one
+// machine have the same boot id. It is empty if it cannot be read.
 func bootID() string { return procLine("/proc/sys/kernel/random/boot_id") }

@@ -78,7 +78,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 	_, _, err = Resume(dir)
 	wantOwned(t, err, cmd.Process.Pid)
-	wantError(t, err, fmt.Sprintf("pid %d owns it since %s", cmd.Process.Pid, clock(owner.Started)), fmt.Sprintf("kill %d", cmd.Process.Pid), "--resume")
+	wantError(t, err, fmt.Sprintf("in use by pid %d since %s", cmd.Process.Pid, formatTime(owner.Started)), fmt.Sprintf("kill %d", cmd.Process.Pid), "--resume")
 	run, err := Read(dir) // which needs no lock
 	check(t, err)
 	equal(t, run.Info.Status, StatusRunning)
@@ -169,7 +169,7 @@ func TestRaceForARun(t *testing.T) {
 		t.Fatalf("nobody owns the run: %q", refused)
 	}
 	for _, line := range refused {
-		if want := fmt.Sprintf("pid %d owns it since", pids[winner]); !strings.Contains(line, want) {
+		if want := fmt.Sprintf("in use by pid %d since", pids[winner]); !strings.Contains(line, want) {
 			t.Errorf("%q does not say %q", line, want)
 		}
 	}

@@ -7,8 +7,12 @@ import (
 	"os"
 )
 
+// lockFile returns errors.ErrUnsupported: there are open file description locks only on
+// Linux.
 func lockFile(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
 
+// queryLock returns errors.ErrUnsupported, as lockFile does.
 func queryLock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
 
+// bootID returns "", which means unknown.
 func bootID() string { return "" }

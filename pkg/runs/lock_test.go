@@ -51,8 +51,8 @@ func writeOwners(t *testing.T, dir string, owners ...Owner) {
 	check(t, os.WriteFile(filepath.Join(dir, OwnersFile), text, 0o644))
 }
 
-// elsewhere is an owner on another machine, whose last heartbeat is this old.
-func elsewhere(age time.Duration) Owner {
+// ownerOnOtherMachine returns an owner on another machine, whose last heartbeat is this old.
+func ownerOnOtherMachine(age time.Duration) Owner {
 	beat := time.Now().Add(-age).UTC().Truncate(time.Second)
 	return Owner{Host: "node7", BootID: "another", PID: 4711, Started: beat.Add(-time.Hour), Heartbeat: beat}
 }
@@ -70,7 +70,7 @@ func TestOneOwnerInOneProcess(t *testing.T) {
 	for range 2 {
 		_, err = Create(dir, sampleInfo())
 		wantOwned(t, err, os.Getpid())
-		wantError(t, err, dir, "this process", "owns it already, since")
+		wantError(t, err, dir, "in use by this process", "since")
 		_, _, err = Resume(dir)
 		wantOwned(t, err, os.Getpid())
 		wantOwned(t, RemoveTemporary(dir), os.Getpid())
@@ -118,7 +118,7 @@ func TestOtherMachine(t *testing.T) {
 	pending := filepath.Join(dir, ".run.json123")
 	check(t, os.WriteFile(pending, nil, 0o644))
 	for _, age := range []time.Duration{-time.Hour, 0, 50 * time.Second} {
-		writeOwners(t, dir, elsewhere(age))
+		writeOwners(t, dir, ownerOnOtherMachine(age))
 		_, alive, err := OwnerOf(dir)
 		check(t, err)
 		if !alive {
@@ -126,14 +126,14 @@ func TestOtherMachine(t *testing.T) {
 		}
 		_, _, err = Resume(dir)
 		wantOwned(t, err, 4711)
-		wantError(t, err, "pid 4711 on node7 owns it since", `"kill 4711" on node7`, "--resume", "1m0s after its last heartbeat")
+		wantError(t, err, "in use by pid 4711 on node7 since", `"kill 4711" on node7`, "--resume", "1m0s after its last heartbeat")
 		wantOwned(t, RemoveTemporary(dir), 4711)
 	}
 	if _, err := os.Stat(pending); err != nil {
 		t.Errorf("a file of the owner was removed: %v", err)
 	}
 
-	released := elsewhere(0)
+	released := ownerOnOtherMachine(0)
 	released.Released = true
 	writeOwners(t, dir, released)
 	wantDead(t, dir)
@@ -142,7 +142,7 @@ func TestOtherMachine(t *testing.T) {
 	equal(t, w.Notices(), []string(nil)) // it has given it up itself
 	check(t, w.Finish(StatusDone, nil))
 
-	writeOwners(t, dir, elsewhere(61*time.Second))
+	writeOwners(t, dir, ownerOnOtherMachine(61*time.Second))
 	wantDead(t, dir)
 	w, _, err = Resume(dir)
 	check(t, err)
@@ -164,7 +164,7 @@ func TestOtherMachine(t *testing.T) {
 func TestTakenOver(t *testing.T) {
 	for name, take := range map[string]func(dir string) error{
 		"the next line": func(dir string) error {
-			line, err := json.Marshal(elsewhere(0))
+			line, err := json.Marshal(ownerOnOtherMachine(0))
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func TestTakenOver(t *testing.T) {
 			return errors.Join(err, f.Close())
 		},
 		"another file": func(dir string) error { // the folder was deleted and made anew
-			line, err := json.Marshal(elsewhere(0))
+			line, err := json.Marshal(ownerOnOtherMachine(0))
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func TestTakenOver(t *testing.T) {
 				return strings.Join(all, "\n")
 			}
 			before := contents()
-			w.lock.renew()
+			w.lock.renewHeartbeat()
 			wantOwned(t, w.Epoch(sampleEpoch(2)), 4711)
 			wantOwned(t, w.Truncate(0), 4711)
 			wantOwned(t, w.Log("here"), 4711)
@@ -219,7 +219,7 @@ func TestHeartbeat(t *testing.T) {
 	l, err := m.acquire(dir, false)
 	check(t, err)
 	now = now.Add(time.Hour)
-	l.renew()
+	l.renewHeartbeat()
 	owners, problems, err := Owners(dir)
 	check(t, err)
 	if len(owners) != 1 || len(problems) != 0 || owners[0].Heartbeat.Sub(owners[0].Started) != time.Hour {

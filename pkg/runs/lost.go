@@ -7,15 +7,16 @@ import (
 	"os"
 )
 
-// LostError reports that a file of the run folder was deleted, moved or replaced
-// while the run wrote it: what is written now, nobody will find.
+// LostError reports that a file of the run folder was deleted, moved or replaced during the
+// run, so that anything the run writes to it is lost.
 type LostError struct{ Path string }
 
 func (e *LostError) Error() string {
-	return e.Path + " was deleted, moved or replaced during the run, so that its record is not whole; train again in another run folder, or delete what is left of this one"
+	return e.Path + " was deleted, moved or replaced during the run, so the record of the run is incomplete; train again in another run folder, or delete the rest of this one"
 }
 
-// CheckPlace returns a *LostError unless the path of f still leads to f.
+// CheckPlace returns a *LostError if the path with which f was opened no longer leads to
+// the same file.
 func CheckPlace(f *os.File) error {
 	own, err := f.Stat()
 	if err != nil {
@@ -30,8 +31,8 @@ func CheckPlace(f *os.File) error {
 	return nil
 }
 
-// Check returns an error if another process has taken the run over, or if files
-// of the run folder that this Writer writes are no longer there (*LostError).
+// Check returns an *OwnedError if another process has taken the run over, and a *LostError
+// if a file that this Writer writes was deleted, moved or replaced.
 func (w *Writer) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

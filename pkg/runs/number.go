@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// number is a float64 that JSON can hold when it is not finite: NaN (not
-// measured, or diverged) is null, the infinities are the strings "+Inf" and
-// "-Inf".
+// number is a float64 whose JSON form may be NaN or infinite: NaN (not measured, or
+// diverged) is null, and the infinities are the strings "+Inf" and "-Inf".
 type number float64
 
 func (n number) MarshalJSON() ([]byte, error) {
@@ -40,10 +39,11 @@ func (n *number) UnmarshalJSON(text []byte) error {
 }
 
 // stepFields is Step without its methods, so that encoding/json does not call
-// them again.
+// them recursively.
 type stepFields Step
 
-// stepJSON is a Step as it stands in a line; its Loss hides the plain one.
+// stepJSON is the JSON form of a Step. Its Loss hides the field of stepFields, because JSON
+// has no NaN.
 type stepJSON struct {
 	stepFields
 	Loss number `json:"loss"`
@@ -54,7 +54,7 @@ func (s Step) MarshalJSON() ([]byte, error) {
 	return json.Marshal(stepJSON{stepFields(s), number(s.Loss)})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; a loss that is missing is NaN.
+// UnmarshalJSON parses the output of MarshalJSON. A missing loss becomes NaN.
 func (s *Step) UnmarshalJSON(text []byte) error {
 	v := stepJSON{Loss: number(math.NaN())}
 	if err := json.Unmarshal(text, &v); err != nil {
@@ -65,7 +65,7 @@ func (s *Step) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// testJSON is a Test as it stands in run.json.
+// testJSON is the JSON form of a Test.
 type testJSON struct {
 	Samples       int    `json:"samples"`
 	Loss          number `json:"loss"`
@@ -97,7 +97,7 @@ func (t Test) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; a value that is missing is NaN.
+// UnmarshalJSON parses the output of MarshalJSON. A missing value becomes NaN.
 func (t *Test) UnmarshalJSON(text []byte) error {
 	n := number(math.NaN())
 	v := testJSON{

@@ -15,27 +15,27 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// OwnersFile is the name of the file in a run folder that is the run's lock and
-// the record of its owners: one line of JSON per Owner, the newest last. It is
-// never deleted, and only appended to or changed in its last line.
+// OwnersFile is the name of the file in a run folder that serves as the run's lock and
+// records its owners: one line of JSON per Owner, the newest last. The file is never
+// deleted. Only its last line changes; new lines are appended.
 const OwnersFile = "owners.jsonl"
 
 const (
 	// heartbeatInterval is how often an owner renews its heartbeat.
 	heartbeatInterval = 5 * time.Second
 	// heartbeatTimeout is the age of the last heartbeat at which an owner counts
-	// as dead where its lock cannot be queried.
+	// as dead if its lock cannot be queried.
 	heartbeatTimeout = time.Minute
-	// maxOwners bounds the file, which is held in memory.
+	// maxOwners limits the size of the file in bytes, because it is read into memory.
 	maxOwners = 64 << 20
 )
 
-// Owner is the process that writes a run, or has written it.
+// Owner identifies a process that writes a run, or has written it.
 type Owner struct {
 	Host      string    `json:"host"`
 	BootID    string    `json:"boot_id,omitempty"` // of the machine's kernel; empty if unknown
 	PID       int       `json:"pid"`
-	Started   time.Time `json:"started"`   // when it took the lock, in whole seconds
+	Started   time.Time `json:"started"`   // when it acquired the lock, in whole seconds
 	Heartbeat time.Time `json:"heartbeat"` // when it was last known to be alive, in whole seconds
 	Released  bool      `json:"released,omitempty"`
 }
@@ -46,30 +46,30 @@ type OwnedError struct {
 	Owner Owner
 }
 
-// Error says who owns the run, since when, and what to do.
+// Error returns a message with the owner of the run and what the user can do.
 func (e *OwnedError) Error() string {
 	o := e.Owner
 	if o.PID == 0 {
-		return fmt.Sprintf("run %s: another process owns it; wait until that has ended", e.Dir)
+		return fmt.Sprintf("run %s: in use by another process; wait until that process has ended", e.Dir)
 	}
 	host, here := "", o.BootID != "" && o.BootID == bootID()
 	if here && o.PID == os.Getpid() {
-		return fmt.Sprintf("run %s: this process (pid %d) owns it already, since %s; wait until that has ended", e.Dir, o.PID, clock(o.Started))
+		return fmt.Sprintf("run %s: in use by this process (pid %d) since %s; wait until it has finished the run", e.Dir, o.PID, formatTime(o.Started))
 	}
 	if !here {
 		host = " on " + o.Host
 	}
-	text := fmt.Sprintf("run %s: pid %d%s owns it since %s; wait until it has ended, or end it with \"kill %d\"%s and go on with --resume",
-		e.Dir, o.PID, host, clock(o.Started), o.PID, host)
+	text := fmt.Sprintf("run %s: in use by pid %d%s since %s; wait until that process has ended, or end it with \"kill %d\"%s and continue the run with --resume",
+		e.Dir, o.PID, host, formatTime(o.Started), o.PID, host)
 	if !here {
-		text += fmt.Sprintf("; if it is dead already, its run can be resumed after %s, %v after its last heartbeat",
-			clock(o.Heartbeat.Add(heartbeatTimeout)), heartbeatTimeout)
+		text += fmt.Sprintf("; if it is already dead, the run can be resumed after %s, %v after its last heartbeat",
+			formatTime(o.Heartbeat.Add(heartbeatTimeout)), heartbeatTimeout)
 	}
 	return text
 }
 
-// clock formats t as people say it: with the date unless it is today.
-func clock(t time.Time) string {
+// formatTime formats t in local time, with the date unless that is today.
+func formatTime(t time.Time) string {
 	t = t.Local()
 	if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
 		return t.Format("15:04:05")
@@ -77,22 +77,21 @@ func clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// same reports whether o and p are the same taking of the lock.
-func (o Owner) same(p Owner) bool {
+// sameAcquisition reports whether o and p describe the same acquisition of the lock.
+func (o Owner) sameAcquisition(p Owner) bool {
 	return o.Host == p.Host && o.BootID == p.BootID && o.PID == p.PID && o.Started.Equal(p.Started)
 }
 
-// OwnerOf returns the last owner of the run folder dir, and whether it is
-// alive, thus still owns the run. It never takes the lock, and dir may be
-// read-only. A folder that never had an owner, or does not exist, gives the
-// zero Owner.
+// OwnerOf returns the last owner of the run folder dir. alive reports whether that process
+// still owns the run. OwnerOf does not acquire the lock, and dir may be read-only. If dir
+// does not exist or never had an owner, it returns the zero Owner.
 func OwnerOf(dir string) (owner Owner, alive bool, err error) {
 	return thisMachine().ownerOf(dir)
 }
 
-// Owners returns all owners that the run folder dir ever had, oldest first;
-// none for a folder that was written before there was such a record. Lines that
-// cannot be read are in the problems.
+// Owners returns all owners that the run folder dir ever had, oldest first. It returns none
+// for folders of older versions, which have no list of owners. Lines that cannot be read
+// are in the problems.
 func Owners(dir string) ([]Owner, []Problem, error) {
 	path := filepath.Join(dir, OwnersFile)
 	text, err := safeopen.ReadFile(dir, path, maxOwners)
@@ -115,15 +114,16 @@ func Owners(dir string) ([]Owner, []Problem, error) {
 	return owners, lines.problems, nil
 }
 
-// machine is what decides who owns a run on this machine; tests replace parts
-// of it.
+// machine contains the properties and functions of this machine that decide who owns a
+// run. Tests replace some of them.
 type machine struct {
-	host, boot string
+	host, boot string // host name and boot id
 	now        func() time.Time
 	lock       func(*os.File) (held bool, err error)
 	query      func(*os.File) (held bool, err error)
 }
 
+// thisMachine returns the machine that this process runs on.
 func thisMachine() machine {
 	host, err := os.Hostname()
 	if err != nil {
@@ -132,16 +132,16 @@ func thisMachine() machine {
 	return machine{host: host, boot: bootID(), now: time.Now, lock: lockFile, query: queryLock}
 }
 
-// A process that has just taken the lock has not written its name yet. It gets
-// this many tries to do so.
+// A process that has just acquired the lock has not written its Owner yet. Readers try
+// again this often and with this pause.
 const (
-	nameTries = 20
-	nameWait  = 10 * time.Millisecond
+	ownerTries = 20
+	ownerWait  = 10 * time.Millisecond
 )
 
 func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	path := filepath.Join(dir, OwnersFile)
-	for range nameTries {
+	for range ownerTries {
 		f, err := safeopen.Open(dir, path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return Owner{}, false, nil
@@ -150,48 +150,48 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 			return Owner{}, false, fmt.Errorf("find owner of run %s: %w", dir, err)
 		}
 		held, err := m.query(f)
-		var named bool
+		var found bool
 		if err == nil || errors.Is(err, errors.ErrUnsupported) {
 			alive = held
 			supported := err == nil
-			if owner, named, err = lastOwner(f); err == nil && !held {
-				alive = named && m.alive(owner, supported)
+			if owner, found, err = lastOwner(f); err == nil && !held {
+				alive = found && m.alive(owner, supported)
 			}
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			return Owner{}, false, fmt.Errorf("find owner of run %s: %w", dir, err)
 		}
-		if !held || named && !owner.Released {
+		if !held || found && !owner.Released {
 			return owner, alive, nil
 		}
-		time.Sleep(nameWait)
+		time.Sleep(ownerWait)
 	}
 	return Owner{}, alive, nil
 }
 
-// alive reports whether owner is alive if nobody has its lock, or nobody can
-// know.
+// alive reports whether owner may still be alive although its lock is free, or cannot be
+// queried on this file system.
 func (m machine) alive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {
 	case owner.Released:
 		return false
 	case sameBoot && lockSupported:
-		return false // its lock went with it
+		return false // it had the lock until it ended
 	case sameBoot && owner.Host == m.host && !exists(owner.PID):
 		return false
 	}
 	return m.now().Sub(owner.Heartbeat) < heartbeatTimeout
 }
 
-// exists reports whether this machine has a process pid.
+// exists reports whether this machine has a process with the id pid.
 func exists(pid int) bool {
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// lastOwner reads the last whole line of f. named is false if there is none, or
-// it is no owner.
-func lastOwner(f *os.File) (owner Owner, named bool, err error) {
+// lastOwner returns the Owner in the last complete line of f. found is false if there is no
+// such line, or if it is not an Owner.
+func lastOwner(f *os.File) (owner Owner, found bool, err error) {
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxLine))
 	if err != nil {
 		return Owner{}, false, err

@@ -12,19 +12,18 @@ import (
 	"strings"
 )
 
-// logsVariable names the folder of all logs.
+// logsVariable is the environment variable with the path of the logs folder.
 const logsVariable = "LOCKSTEP_LOGS"
 
-var errNoLogs = errors.New("no folder of logs")
+var errNoLogs = errors.New("no logs folder")
 
-// ResolveLogs says where a log path lies; nothing needs to exist there.
+// ResolveLogs returns the absolute path of a log path, which need not exist.
 //
 //   - An absolute path stays as it is.
 //   - A path that begins with ./ or ../ is relative to the working directory.
-//   - Any other is taken inside the folder of logs: $LOCKSTEP_LOGS, else the
-//     folder logs of the nearest parent (the working directory first) that
-//     has one. Its own first element "logs" means that folder, so that
-//     logs/demo and demo are the same place.
+//   - Any other path is relative to the logs folder: $LOCKSTEP_LOGS, else the folder
+//     logs in the working directory or in its nearest parent that has one. A first
+//     element "logs" is dropped, so that logs/demo and demo are the same path.
 func ResolveLogs(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
@@ -57,14 +56,14 @@ func ResolveLogs(path string) (string, error) {
 			return filepath.Join(logs, rest), nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("resolve log path %q: %w: $%s is not set, and neither %s nor a folder above it holds logs/; set %s, make the folder logs, or give the path with ./ or / in front",
+			return "", fmt.Errorf("resolve log path %q: %w: $%s is not set, and neither %s nor a folder above it contains logs/; set %s, create the folder logs, or start the path with ./ or /",
 				path, errNoLogs, logsVariable, wd, logsVariable)
 		}
 	}
 }
 
-// MakeLogs is ResolveLogs for a path that is about to be written: where there is no
-// folder of logs, it makes logs in the working directory and says so to w.
+// MakeLogs is ResolveLogs for a path that is about to be written. If there is no logs
+// folder, it creates one in the working directory and writes a message about it to w.
 func MakeLogs(path string, w io.Writer) (string, error) {
 	place, err := ResolveLogs(path)
 	if !errors.Is(err, errNoLogs) {
@@ -74,15 +73,16 @@ func MakeLogs(path string, w io.Writer) (string, error) {
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may make it too
-		return "", fmt.Errorf("make folder of logs: %w", err)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may create it too
+		return "", fmt.Errorf("create logs folder: %w", err)
 	}
-	fmt.Fprintf(w, "made %s, the folder of all runs\n", dir)
+	fmt.Fprintf(w, "created %s, the folder of all runs\n", dir)
 	return ResolveLogs(path)
 }
 
-// LocateLogs says where the logs of path are: where ResolveLogs says, or else
-// in the working directory. Nothing in either place is an error.
+// LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if
+// that does not exist, path relative to the working directory. It is an error if neither
+// exists.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
 	if err == nil {
@@ -99,15 +99,15 @@ func LocateLogs(path string) (string, error) {
 	}
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("there is nothing at %s; %w", here, err)
+		return "", fmt.Errorf("locate logs: %s does not exist; %w", here, err)
 	case place == here:
-		return "", fmt.Errorf("there is nothing at %s; train first, or name another folder of logs", here)
+		return "", fmt.Errorf("locate logs: %s does not exist; train first, or name another folder", here)
 	}
-	return "", fmt.Errorf("there is nothing at %s, nor at %s; train first, or name another folder of logs", place, here)
+	return "", fmt.Errorf("locate logs: neither %s nor %s exists; train first, or name another folder", place, here)
 }
 
-// CollectHost describes this machine, as far as it tells: the processor's name
-// and the memory come from /proc where that exists.
+// CollectHost returns a description of this machine. The processor's name and the memory
+// size come from /proc; without it they are empty and 0.
 func CollectHost() Host {
 	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
 	if name, err := os.Hostname(); err == nil {
@@ -122,7 +122,8 @@ func CollectHost() Host {
 	return h
 }
 
-// procField is the value of the first "key : value" line of a file of /proc.
+// procField returns the value of the first "key : value" line in a file of /proc, or "" if
+// there is no such file or line.
 func procField(path, key string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -136,7 +137,7 @@ func procField(path, key string) string {
 	return ""
 }
 
-// procLine reads the only line of a file of /proc; it is empty if there is no
+// procLine returns the content of a file of /proc that has one line, or "" if there is no
 // such file.
 func procLine(path string) string {
 	text, err := os.ReadFile(path)

@@ -15,14 +15,13 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// Read reads a run folder. Lines that cannot be used, such as one that a kill
-// tore, are in Run.Problems with their number, and the rest is kept; of the
-// steps, which may be many, only the form of a line is looked at, and ReadSteps
-// says what is wrong inside one. A file that is a named pipe or a device, or a
-// link out of the folder, is not opened and is a problem too. An error
-// means that nothing can be said about the run: no run.json, or one that is
-// damaged or newer than this program. A run that nobody runs any more, although
-// run.json says so, has the status StatusKilled.
+// Read reads a run folder. Lines that cannot be used, such as one torn by a kill, are in
+// Run.Problems with their line number; all other lines are used. Steps are not parsed,
+// because there may be many: ReadSteps finds the faults inside their lines. A file that is
+// a named pipe, a device or a link out of the folder is not opened; it is a problem too.
+//
+// Read returns an error if run.json is missing, damaged or newer than this program. A run
+// that has the status running in run.json but no living owner gets StatusKilled.
 func Read(dir string) (Run, error) {
 	run := Run{Dir: dir, File: filepath.Join(dir, epochsFile), Kind: "run folder"}
 	info, err := readStatus(dir)
@@ -32,10 +31,10 @@ func Read(dir string) (Run, error) {
 	run.Info, run.WallSeconds = info, info.WallSeconds
 	path := run.File
 	switch f, err := safeopen.Open(dir, path); {
-	case errors.Is(err, fs.ErrNotExist): // killed before the file was made
+	case errors.Is(err, fs.ErrNotExist): // killed before the file was created
 		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
 	case isRefused(err):
-		run.Problems = append(run.Problems, refusal(path, err))
+		run.Problems = append(run.Problems, refusedProblem(path, err))
 	case err != nil:
 		return run, fmt.Errorf("read run %s: %w", dir, err)
 	default:
@@ -59,63 +58,65 @@ func Read(dir string) (Run, error) {
 	for _, rank := range found {
 		worker, problems, err := ReadWorker(dir, rank)
 		if isRefused(err) {
-			run.Problems = append(run.Problems, refusal(stepsFile(dir, rank), err))
+			run.Problems = append(run.Problems, refusedProblem(stepsFile(dir, rank), err))
 			continue
 		}
 		if err != nil {
 			return run, fmt.Errorf("read run %s: %w", dir, err)
 		}
 		run.Problems = append(run.Problems, problems...)
-		if worker.WorldSize > 0 { // else killed before its first line was whole
+		if worker.WorldSize > 0 { // else killed before its first line was complete
 			run.Workers = append(run.Workers, worker)
 		}
 	}
 	return run, nil
 }
 
-// isRefused reports whether err is about a file that is not opened because of
-// what it is, such as a named pipe.
+// isRefused reports whether err is a safeopen.RefusedError: the file was not opened because
+// of its kind, such as a named pipe.
 func isRefused(err error) bool {
 	var refused *safeopen.RefusedError
 	return errors.As(err, &refused)
 }
 
-// refusal returns the problem with a file for which isRefused(err).
-func refusal(path string, err error) Problem {
+// refusedProblem returns the problem of the file at path, given an error for which
+// isRefused is true.
+func refusedProblem(path string, err error) Problem {
 	var refused *safeopen.RefusedError
 	errors.As(err, &refused)
-	return Problem{File: path, Reason: "it is not read: " + refused.Reason}
+	return Problem{File: path, Reason: "file is not read: " + refused.Reason}
 }
 
 const (
-	// maxInfo bounds run.json, which is held in memory.
+	// maxInfo limits the size of run.json in bytes, because it is read into memory.
 	maxInfo = 64 << 20
-	// maxWorkers bounds the world size of a run: readers loop over the ranks.
+	// maxWorkers limits the world size of a run, because readers loop over the ranks.
 	maxWorkers = 1 << 20
 )
 
-// readStatus reads run.json of dir. The status of a run that has not ended is
-// derived from its lock.
+// readStatus reads run.json of dir. If its status is running, readStatus returns that or
+// StatusKilled, depending on whether a process owns the run.
 func readStatus(dir string) (Info, error) {
 	info, err := readInfo(dir)
 	if err != nil || info.Status != StatusRunning {
 		return info, err
 	}
 	_, alive, err := OwnerOf(dir)
-	if alive || err != nil { // who may not query the lock believes run.json
+	if alive || err != nil { // without permission to query the lock, trust run.json
 		return info, nil
 	}
-	// Its owner may have ended it between the two looks: run.json comes before the release.
+	// The owner may have ended the run in between: it writes run.json and then releases
+	// the lock.
 	if info, err = readInfo(dir); err == nil && info.Status == StatusRunning {
 		info.Status = StatusKilled
 	}
 	return info, err
 }
 
-// missingRows returns a problem if the run is done and its config has more epochs
-// than the last row: then the end of epochs.csv is missing.
+// missingRows returns a problem if the run is done but epochs.csv ends before the last
+// epoch of its config, and otherwise nil.
 func (r Run) missingRows() []Problem {
-	epochs, _ := r.Info.Config["epochs"].(float64) // a foreign program's run has none
+	epochs, _ := r.Info.Config["epochs"].(float64) // 0 for a run of another program
 	last := 0
 	if len(r.Epochs) > 0 {
 		last = r.Epochs[len(r.Epochs)-1].Epoch
@@ -123,7 +124,7 @@ func (r Run) missingRows() []Problem {
 	if r.Info.Status != StatusDone || float64(last) >= epochs {
 		return nil
 	}
-	return []Problem{{File: r.File, Reason: fmt.Sprintf("the rows end with epoch %d, but the run is done with %.0f: rows are missing", last, epochs)}}
+	return []Problem{{File: r.File, Reason: fmt.Sprintf("last row is epoch %d, but the run is done with %.0f epochs: rows are missing", last, epochs)}}
 }
 
 // readInfo reads run.json of dir.
@@ -134,9 +135,9 @@ func readInfo(dir string) (Info, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, e := os.Stat(filepath.Join(dir, epochsFile)); e == nil {
-			return info, fmt.Errorf("read run %s: epochs.csv is there, but run.json is missing, so nothing says which run it is; put run.json back, or delete the folder", dir)
+			return info, fmt.Errorf("read run %s: run.json is missing, although there is an epochs.csv; restore run.json from a copy, or delete the folder", dir)
 		}
-		return info, fmt.Errorf("read run %s: it is not a run folder: %w", dir, err)
+		return info, fmt.Errorf("read run %s: not a run folder: %w", dir, err)
 	case err != nil:
 		return info, fmt.Errorf("read run %s: %w", dir, err)
 	}
@@ -155,22 +156,22 @@ func readInfo(dir string) (Info, error) {
 		return info, fmt.Errorf("read run %s: run.json has schema %d, this program reads up to %d; use a newer lockstep", dir, version.Schema, SchemaVersion)
 	}
 	if err == nil && version.Schema < 1 {
-		return info, fmt.Errorf("read run %s: run.json has no schema version, want \"schema\": %d: it is another program's or damaged; name the folder of a run, or put run.json back from a copy", dir, SchemaVersion)
+		return info, fmt.Errorf("read run %s: run.json has no schema version, want \"schema\": %d: the file is damaged or from another program; name a run folder, or restore run.json from a copy", dir, SchemaVersion)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &info)
 	}
 	if err != nil {
-		return info, fmt.Errorf("read %s:%d: %w; it is damaged: put it back from a copy, or delete the folder and train again", path, lineOf(text, err), err)
+		return info, fmt.Errorf("read %s:%d: %w; the file is damaged: restore it from a copy, or delete the folder and train again", path, errorLine(text, err), err)
 	}
 	if info.Workers < 0 || info.Workers > maxWorkers {
-		return info, fmt.Errorf("read %s: workers is %d, want 0 to %d", path, info.Workers, maxWorkers)
+		return info, fmt.Errorf("read %s: got %d workers, want 0 to %d", path, info.Workers, maxWorkers)
 	}
 	return info, nil
 }
 
-// lineOf is the line of text in which encoding/json met err.
-func lineOf(text []byte, err error) int {
+// errorLine returns the line of text, from 1, at which encoding/json found the error err.
+func errorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -182,8 +183,8 @@ func lineOf(text []byte, err error) int {
 	return 1 + strings.Count(string(text[:min(offset, int64(len(text)))]), "\n")
 }
 
-// Find lists the run folders (those that hold run.json) in and under root, in
-// natural order: unet-n2-s1 before unet-n10-s1.
+// Find returns the run folders in and below root, which are the folders that contain a
+// run.json, in natural order: unet-n2-s1 before unet-n10-s1.
 func Find(root string) ([]string, error) {
 	var found []string
 	var walk func(dir string) error
@@ -194,7 +195,7 @@ func Find(root string) ([]string, error) {
 		}
 		if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == infoFile }) {
 			found = append(found, dir)
-			return nil // a run holds no other
+			return nil // there are no runs inside a run folder
 		}
 		for _, e := range entries {
 			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
@@ -212,13 +213,13 @@ func Find(root string) ([]string, error) {
 	return found, nil
 }
 
-// NaturalCompare orders texts as people number them: digits as numbers, so
-// that log_2 comes before log_10. It returns a negative number, 0 or a
-// positive one, as strings.Compare does.
+// NaturalCompare compares two strings in natural order: digits are compared as numbers, so
+// that log_2 comes before log_10. The result is negative if a comes before b, positive if a
+// comes after b, and 0 if they are equal.
 func NaturalCompare(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
-		m, n := digits(x), digits(y)
+		m, n := countDigits(x), countDigits(y)
 		if m == 0 || n == 0 {
 			if x[0] != y[0] {
 				return int(x[0]) - int(y[0])
@@ -241,8 +242,8 @@ func NaturalCompare(a, b string) int {
 	return strings.Compare(a, b) // 01 and 1
 }
 
-// digits counts those at the start of s.
-func digits(s string) int {
+// countDigits returns the number of digits at the start of s.
+func countDigits(s string) int {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
 		n++

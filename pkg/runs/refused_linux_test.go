@@ -187,7 +187,7 @@ func TestReadRefusesWorkers(t *testing.T) {
 	for _, workers := range []string{"2000000000", "-1"} {
 		check(t, os.WriteFile(filepath.Join(dir, infoFile), []byte(`{"schema":1,"workers":`+workers+`}`), 0o644))
 		_, err := Read(dir)
-		wantError(t, err, "workers is "+workers)
+		wantError(t, err, "got "+workers+" workers")
 		if err != nil && workers != "-1" {
 			t.Attr("outcome", err.Error())
 		}

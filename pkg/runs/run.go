@@ -1,15 +1,15 @@
-// Package runs is the run folder: what a training run leaves, written so that
-// it reads back after a kill at any moment.
+// Package runs writes and reads run folders, the records of training runs. A run folder
+// can be read after a kill at any moment.
 //
 //	logs/<study>/<series>-n<workers>-s<seed>/
-//	    run.json               Info
-//	    epochs.csv             an Epoch a row
-//	    steps-<rank>.jsonl     a Worker line, then a Step a line
-//	    load.csv               a Load a row, where the system tells it
-//	    out.log                lines for people, as Python's logging writes them
+//	    run.json               an Info
+//	    epochs.csv             one Epoch per row
+//	    steps-<rank>.jsonl     a Worker, then one Step per line
+//	    load.csv               one Load per row; only on systems with /proc
+//	    out.log                messages for people, in the format of Python's logging
 //	    events.out.tfevents.*  scalars for TensorBoard
 //	    checkpoints/
-//	    owners.jsonl           the run's lock, and an Owner a line
+//	    owners.jsonl           the run's lock, and one Owner per line
 //
 // One process at a time owns a run and writes it; see Lock. Reading needs no
 // lock.
@@ -22,7 +22,7 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// SchemaVersion is the version of the folder that this package writes.
+// SchemaVersion is the version of the run folder format that this package writes.
 const SchemaVersion = 1
 
 // Status of a run.
@@ -31,25 +31,26 @@ const (
 	StatusDone     = "done"
 	StatusFailed   = "failed"
 	StatusCanceled = "canceled"
-	// StatusKilled is never written: Read gives it to a run whose run.json says
-	// "running" although no process owns it.
+	// StatusKilled is never written. Read returns it for a run that has the status
+	// "running" in run.json although no process owns it.
 	StatusKilled = "killed"
 )
 
-// Info is run.json: what was run, where, with what, and what came of it.
+// Info is the content of run.json: the settings of a run, its machine, its software
+// versions and its result.
 type Info struct {
 	Schema           int               `json:"schema"`
 	Study            string            `json:"study"`
-	Series           string            `json:"series"`  // what is compared: a strategy, a framework
+	Series           string            `json:"series"`  // what runs are compared by, such as a strategy or a framework
 	Workers          int               `json:"workers"` // world size
 	Seed             int64             `json:"seed"`
 	Status           string            `json:"status"`
 	Error            string            `json:"error,omitempty"`
 	Started          time.Time         `json:"started"`
 	Ended            time.Time         `json:"ended,omitzero"`
-	WallSeconds      float64           `json:"wall_seconds,omitempty"` // from start to end whatever the clock was set to; of all parts of a run that was resumed
-	Command          []string          `json:"command,omitempty"`      // of a program that is not ours
-	Config           map[string]any    `json:"config,omitempty"`       // the whole train.Config as a document
+	WallSeconds      float64           `json:"wall_seconds,omitempty"` // from start to end by the monotonic clock; of a resumed run, the sum over its parts
+	Command          []string          `json:"command,omitempty"`      // of a program other than lockstep
+	Config           map[string]any    `json:"config,omitempty"`       // the complete train.Config as a document
 	Engine           string            `json:"engine,omitempty"`
 	Strategy         string            `json:"strategy,omitempty"`
 	Collective       string            `json:"collective,omitempty"`
@@ -57,21 +58,21 @@ type Info struct {
 	GlobalBatch      int               `json:"global_batch,omitempty"`
 	ThreadsPerWorker int               `json:"threads_per_worker,omitempty"`
 	Parameters       int               `json:"parameters,omitempty"`
-	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"`     // distinct samples an epoch, all workers together
-	FLOPsPerStep     int64             `json:"flops_per_step,omitempty"`        // of one worker's batch, forward and backward, convolutions counted as direct ones
-	PeakFLOPS        float64           `json:"peak_flops_per_second,omitempty"` // of one worker, measured on rank 0 at the start; 0 where not measured
+	SamplesPerEpoch  int               `json:"samples_per_epoch,omitempty"`     // distinct samples per epoch, all workers together
+	FLOPsPerStep     int64             `json:"flops_per_step,omitempty"`        // for one worker's batch, forward and backward, counting direct convolutions
+	PeakFLOPS        float64           `json:"peak_flops_per_second,omitempty"` // of one worker, measured on rank 0 at the start; 0 if not measured
 	Host             Host              `json:"host"`
 	Versions         map[string]string `json:"versions,omitempty"` // lockstep, go, gorgonia, …
 	Git              string            `json:"git,omitempty"`
 	JobIDs           map[string]string `json:"job_ids,omitempty"`
-	Nodes            int               `json:"nodes,omitempty"`         // machines; 0 where unknown
-	Accelerator      string            `json:"accelerator,omitempty"`   // device of a worker, such as "NVIDIA H200"; empty where unknown or a CPU
-	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the whole run; 0 where not recorded
-	Test             *Test             `json:"test,omitempty"`          // after training
-	Load             *LoadSummary      `json:"load,omitempty"`          // of the epochs but the first (of another program: of all); nil where unknown
+	Nodes            int               `json:"nodes,omitempty"`         // machines; 0 if unknown
+	Accelerator      string            `json:"accelerator,omitempty"`   // device of a worker, such as "NVIDIA H200"; empty if unknown or a CPU
+	EnergyJoules     float64           `json:"energy_joules,omitempty"` // of all devices over the complete run; 0 if not recorded
+	Test             *Test             `json:"test,omitempty"`          // evaluation after training; nil before
+	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
 }
 
-// Host is the machine of rank 0.
+// Host describes the machine of rank 0.
 type Host struct {
 	Name        string `json:"name"`
 	OS          string `json:"os"`
@@ -81,45 +82,45 @@ type Host struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 }
 
-// Test is the evaluation over the whole held-out set with the final
-// parameters, beside what needs no training.
+// Test is the evaluation on the complete held-out set with the final parameters. It also
+// contains two baselines: constant predictions and the untrained network.
 type Test struct {
 	Samples       int     `json:"samples"`
 	Loss          float64 `json:"loss"`
 	IoU           float64 `json:"iou"`
 	Dice          float64 `json:"dice"`
-	IoUConstant   float64 `json:"iou_constant"` // the better of all-0 and all-1
+	IoUConstant   float64 `json:"iou_constant"` // of the better constant prediction: all 0 or all 1
 	DiceConstant  float64 `json:"dice_constant"`
 	IoUUntrained  float64 `json:"iou_untrained"` // the same network before the first step
 	DiceUntrained float64 `json:"dice_untrained"`
 	Checkpoint    string  `json:"checkpoint"` // relative to the run folder
 	Seconds       float64 `json:"seconds"`
 
-	// Of a task other than segmentation, which has no IoU and no Dice.
+	// The fields below are for tasks other than segmentation, which have no IoU and no Dice.
 	Task              string  `json:"task,omitempty"` // "classification", "regression"; empty: segmentation
 	Accuracy          float64 `json:"accuracy,omitempty"`
-	AccuracyConstant  float64 `json:"accuracy_constant,omitempty"` // always the most frequent class
+	AccuracyConstant  float64 `json:"accuracy_constant,omitempty"` // when always predicting the most frequent class
 	AccuracyUntrained float64 `json:"accuracy_untrained,omitempty"`
 	LossUntrained     float64 `json:"loss_untrained,omitempty"`
 }
 
-// Epoch is a row of epochs.csv. A value that was not measured is NaN and an
-// empty cell.
+// Epoch is one row of epochs.csv. A value that was not measured is NaN; its cell in the
+// file is empty.
 type Epoch struct {
 	Epoch            int     // from 1
 	Seconds          float64 // of training, without validation
-	Samples          int     // trained on, all workers, padding included
-	PaddingSamples   int     // of these, repeated to fill the last batch or shard
+	Samples          int     // trained on by all workers, including PaddingSamples
+	PaddingSamples   int     // repeated to fill the last batch or shard
 	SamplesPerSecond float64 // Samples / Seconds
 	TrainLoss        float64
 	ValLoss          float64
-	IoU              float64 // over the whole validation set
+	IoU              float64 // on the complete validation set
 	Dice             float64
 	ValSeconds       float64
 	LearningRate     float64 // of the epoch's last step
 	Accuracy         float64 // 0 to 1, on the training set
 	ValAccuracy      float64 // 0 to 1, on the validation set
-	Line             int     // of Run.File where the epoch's time stands, from 1; 0 where unknown; not in epochs.csv
+	Line             int     // line of Run.File with the epoch's time, from 1; 0 if unknown; no column of epochs.csv
 }
 
 // Worker is the first line of steps-<rank>.jsonl.
@@ -131,14 +132,14 @@ type Worker struct {
 	Host      string    `json:"host"`
 	Started   time.Time `json:"started"`
 	BuildID   string    `json:"build_id,omitempty"`
-	// ConfigHash and DataHash are SHA-256s of what all ranks must have in common of
-	// their config, and of samples of their data; "" in a folder of an older version.
+	// ConfigHash is the SHA-256 of the settings that all ranks must share, and DataHash
+	// that of some samples of their data. Both are "" in folders of older versions.
 	ConfigHash string `json:"config_hash,omitempty"`
 	DataHash   string `json:"data_hash,omitempty"`
-	FromStep   int    `json:"from_step,omitempty"` // steps that were done in the checkpoint it goes on from; 0 where it begins
+	FromStep   int    `json:"from_step,omitempty"` // steps before the checkpoint that the worker resumed from; 0 if it started the run
 }
 
-// Step is the span of one step of one rank, in seconds.
+// Step contains the times of one training step on one rank, in seconds, and its loss.
 type Step struct {
 	Epoch     int     `json:"epoch"`
 	Step      int     `json:"step"` // from 1, over the whole run
@@ -150,78 +151,80 @@ type Step struct {
 	AllReduce float64 `json:"all_reduce_seconds"` // inside the collective, hidden or not
 	Optimizer float64 `json:"optimizer_seconds"`
 	Loss      float64 `json:"loss"`
-	// UntilCollective is the time from the step's start to its first collective: a straggler arrives late.
+	// UntilCollective is the time from the start of the step to its first collective
+	// operation. It is longest on a straggler.
 	UntilCollective float64 `json:"until_collective_seconds"`
 }
 
-// Run is a run folder (or another tool's log) as read.
+// Run is the content of a run folder or of another program's log.
 type Run struct {
-	Dir      string // folder, or file of a foreign log
+	Dir      string // run folder, or the file of another program's log
 	Info     Info
 	Epochs   []Epoch
-	Workers  []Worker // by rank; empty for foreign logs
-	Loads    []Load   // by epoch; empty where unknown
+	Workers  []Worker // by rank; empty for other programs' logs
+	Loads    []Load   // by epoch; empty if unknown
 	Problems []Problem
 
-	File string // that Epochs were read from; epochs.csv of a run folder
-	Kind string // of the log: "run folder", "study CSV", "SC21 log", …
+	File string // the file that Epochs were read from; epochs.csv for a run folder
+	Kind string // kind of log: "run folder", "study CSV", "SC21 log", …
 
-	// What other programs' logs tell beside epochs; empty for run folders.
+	// Curves, Trials, Spans and OutOfMemory come from other programs' logs. They are empty
+	// for run folders.
 	Curves      []Curve
 	Trials      []Trial
 	Spans       []Span
-	WallSeconds float64 // of the whole job, start-up included; 0 where unknown
-	// OutOfMemory are the lines that say that memory ran out; the run ended there.
+	WallSeconds float64 // of the complete job, including start-up; 0 if unknown
+	// OutOfMemory lists the lines of the log that report that memory ran out, which ended
+	// the run.
 	OutOfMemory []Problem
 }
 
-// Curve is a value that was logged by step, such as a TensorBoard tag or a
-// column of Lightning's metrics.csv.
+// Curve is a quantity that was logged per step, such as a TensorBoard tag or a column of
+// Lightning's metrics.csv.
 type Curve struct {
-	Name   string    // as the log has it: Loss/train, val_acc, …
-	Rank   int       // −1 where it is of all ranks together
+	Name   string    // as in the log: Loss/train, val_acc, …
+	Rank   int       // −1 for all ranks together
 	Steps  []int64   // as logged, in the order of the log
-	Values []float64 // one a step; NaN as logged
-	Times  []float64 // Unix seconds, one a step; nil where unknown
+	Values []float64 // one per step; NaN as logged
+	Times  []float64 // Unix seconds, one per step; nil if unknown
 }
 
-// Trial is a measured throughput of the training loop, or of a part of it, as
-// benchy measures it: IO (the loader alone), SYNTHETIC (the training on data
-// that is there already), FULL (both).
+// Trial is a measured throughput of the training loop or of a part of it. The names are
+// benchy's: IO (loading only), SYNTHETIC (training on data in memory) and FULL (both).
 type Trial struct {
 	Name   string    // IO, SYNTHETIC, FULL
 	Rate   float64   // samples per second
-	Spread float64   // standard deviation over the single trials, NaN where the log tells none
-	Rates  []float64 // of the single trials, where the log tells them
-	Line   int       // where Rate stands; 0 where unknown
+	Spread float64   // standard deviation over the trials; NaN if not logged
+	Rates  []float64 // of each trial, in samples per second; nil if not logged
+	Line   int       // line of Rate in the log, from 1; 0 if unknown
 }
 
-// Span is a stretch of a rank's time in a trace.
+// Span is an interval of a rank's time in a trace.
 type Span struct {
 	Rank    int
 	Lane    string  // thread or stream
 	Kind    string  // one of the Span constants
-	Name    string  // as the trace has it
-	Start   float64 // seconds from the trace's first span, on that rank's clock
+	Name    string  // as in the trace
+	Start   float64 // seconds since the start of the trace's first span, on the rank's clock
 	Seconds float64
 }
 
 // Kinds of a Span.
 const (
 	SpanData          = "data"          // loading, copying a batch to the device
-	SpanCompute       = "compute"       // forward, backward, optimiser
+	SpanCompute       = "compute"       // forward, backward, optimizer
 	SpanCommunication = "communication" // collectives
-	SpanOther         = "other"         // such as a step's whole extent, which holds others
+	SpanOther         = "other"         // such as a complete step, which contains other spans
 )
 
-// Problem is something that a reader could not use.
+// Problem describes a line or file that a reader could not use.
 type Problem struct {
 	File   string
-	Line   int // from 1; 0 where the whole file is meant
+	Line   int // from 1; 0 for the complete file
 	Reason string
 }
 
-// String is the problem on a line, fit to be shown: file:line: reason.
+// String formats p on one line as "file:line: reason", with control characters escaped.
 func (p Problem) String() string {
 	if p.Line == 0 {
 		return clean.Text(p.File + ": " + p.Reason)

@@ -197,10 +197,10 @@ func TestReadErrors(t *testing.T) {
 		file, text string
 		want       []string
 	}{
-		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"epochs.csv is there", "run.json is missing"}},
+		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"run.json is missing", "there is an epochs.csv"}},
 		"newer schema":  {"run.json", `{"schema": 99}`, []string{"schema 99", "use a newer lockstep"}},
-		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version", "put run.json back from a copy"}},
-		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3", "put it back from a copy, or delete the folder and train again"}},
+		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version", "restore run.json from a copy"}},
+		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3", "restore it from a copy, or delete the folder and train again"}},
 		"wrong type":    {"run.json", "{\n\"schema\": 1,\n\"workers\": \"two\"}", []string{"run.json:3", "workers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestEpochLinesThatCannotBeUsed(t *testing.T) {
 		{"epochs.csv", 3, `column seconds: expected a number, got "two"`},
 		{"epochs.csv", 4, "expected 13 cells, got 2"},
 		{"epochs.csv", 5, "column epoch: expected 1 or more, got 0"},
-		{"epochs.csv", 7, "epoch 1 stands here again; the later row counts"},
+		{"epochs.csv", 7, "duplicate epoch 1: the later row counts"},
 		{"epochs.csv", 8, `last line is torn: "5,2,3,0,1.5,0.1,,0.9,,,0.00"`},
 	}
 	equal(t, problems, want)
@@ -373,7 +373,7 @@ func TestMakeLogs(t *testing.T) {
 		t.Errorf("reading leaves logs/: %v", err)
 	}
 	logs := filepath.Join(work, "logs")
-	for _, want := range []string{"made " + logs + ", the folder of all runs\n", ""} {
+	for _, want := range []string{"created " + logs + ", the folder of all runs\n", ""} {
 		var said strings.Builder
 		got, err := MakeLogs("demo", &said)
 		check(t, err)

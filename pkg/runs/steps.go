@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// StepWriter writes steps-<rank>.jsonl. Each rank has its own.
+// StepWriter writes steps-<rank>.jsonl, the steps of one rank.
 type StepWriter struct {
 	mu    sync.Mutex
 	f     *os.File
@@ -28,26 +28,26 @@ type StepWriter struct {
 
 // ErrStepsInUse is wrapped by the error of OpenSteps if another process has the
 // file open.
-var ErrStepsInUse = errors.New("another process writes this file")
+var ErrStepsInUse = errors.New("file is in use by another process")
 
 // OpenSteps opens steps-<rank>.jsonl in the run folder dir, which must exist,
-// and writes worker as a line at once. A file that is there already (a resumed
-// run) is appended to, after a torn last line was cut off.
+// and writes worker as a line at once. If the file exists, as in a resumed run, OpenSteps
+// removes a torn last line and then appends.
 //
-// The file is locked as long as it is open: when rank 0 of a run was killed, its
-// lock of the run is free a moment before the other ranks notice and end.
+// The file is locked while it is open. The run's lock is not enough: after a kill of rank
+// 0 it is free for a moment in which the other ranks still write.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsFile(dir, rank)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, unwritable("open", path, err)
+		return nil, wrapWriteError("open", path, err)
 	}
 	held, err := lockFile(f)
 	switch {
 	case held:
-		err = fmt.Errorf("open %s: %w; wait until it has ended", path, ErrStepsInUse)
+		err = fmt.Errorf("open %s: %w; wait until that process has ended", path, ErrStepsInUse)
 	case err == nil || errors.Is(err, errors.ErrUnsupported):
-		err = mend(path, "")
+		err = repairFile(path, "")
 	}
 	s := &StepWriter{f: f, b: bufio.NewWriterSize(f, 1<<15)}
 	if err == nil {
@@ -63,8 +63,8 @@ func stepsFile(dir string, rank int) string {
 	return filepath.Join(dir, "steps-"+strconv.Itoa(rank)+".jsonl")
 }
 
-// Step appends a step. It reaches the file at the latest with the first step
-// of the next epoch, or by Flush.
+// Step appends a step to a buffer, which is written to the file at the first step of the
+// next epoch, by Flush and by Close.
 func (s *StepWriter) Step(step Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *StepWriter) Step(step Step) error {
 	return s.write(step)
 }
 
-// Flush writes to the file what is still in memory. The error is a *LostError if
-// the file is gone.
+// Flush writes the buffered steps to the file. The error is a *LostError if the file was
+// deleted, moved or replaced.
 func (s *StepWriter) Flush() error {
 	if err := s.flush(); err != nil {
 		return err
@@ -109,10 +109,10 @@ func (s *StepWriter) write(v any) error {
 	return nil
 }
 
-// ReadSteps reads steps-<rank>.jsonl of the run folder dir: the worker that
-// wrote it (the last one, where the run was resumed), its steps in order, and
-// the lines that could not be used. A resumed run repeats the steps after its
-// checkpoint; those that count are the later ones.
+// ReadSteps reads steps-<rank>.jsonl of the run folder dir. It returns the worker that
+// wrote the file (of a resumed run, the last one), its steps in order, and the lines that
+// could not be used. A resumed run repeats the steps after its checkpoint; of steps with
+// the same number, the last one is returned.
 func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
 	path := stepsFile(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -127,19 +127,20 @@ func readSteps(r io.Reader, name string) (Worker, []Step, []Problem, error) {
 	sr := &stepReader{lines: newLineReader(r, name)}
 	var steps []Step
 	for sr.next() {
-		steps = append(superseded(steps, sr.step.Step), sr.step)
+		steps = append(removeFrom(steps, sr.step.Step), sr.step)
 	}
 	return sr.worker, steps, sr.lines.problems, sr.lines.err
 }
 
-// StepPart is what one process wrote to a steps file.
+// StepPart is the part of a steps file that one process wrote.
 type StepPart struct {
-	Worker Worker // the zero Worker where its line is missing
+	Worker Worker // the zero Worker if its line is missing
 	Steps  []Step // in the order of the file
 }
 
-// ReadStepParts reads steps-<rank>.jsonl of the run folder dir as it was
-// written: a part for every process, with steps that a later part repeats.
+// ReadStepParts reads steps-<rank>.jsonl of the run folder dir. It returns one part for
+// each process that wrote the file, including steps that a later part repeats, and the
+// lines that could not be used.
 func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
 	path := stepsFile(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -160,40 +161,42 @@ func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
 
 // stepReader reads a steps file line by line.
 type stepReader struct {
-	lines  *lineReader
-	form   bool   // only the form of the steps is looked at: step stays zero
-	worker Worker // the last one so far
-	begins bool   // the next step is the first of worker
-	last   int    // step of the line before; unknownNumber where that cannot be read
-	step   Step
+	lines       *lineReader
+	numbersOnly bool // read only the numbers of the steps, not their values: step stays zero
+
+	worker        Worker // of the last worker line so far
+	firstOfWorker bool   // whether the next step is the first of worker
+	last          int    // step of the previous line; unknownNumber if that line cannot be read
+	step          Step
 }
 
-// follows reports a step that does not follow the one before it. A worker's first
-// step follows its checkpoint, and may repeat steps of the worker before it.
-func (r *stepReader) follows(step int) {
+// checkOrder adds a problem if step is not the successor of the previous line's step. The
+// first step of a worker comes after its checkpoint, and may repeat steps of the previous
+// worker.
+func (r *stepReader) checkOrder(step int) {
 	last := r.last
 	switch {
 	case last == unknownNumber:
 	case step > last+1:
 		r.lines.problem("step %d follows step %d: lines are missing", step, last)
-	case r.begins && r.worker.FromStep > 0 && step != r.worker.FromStep+1:
+	case r.firstOfWorker && r.worker.FromStep > 0 && step != r.worker.FromStep+1:
 		r.lines.problem("step %d follows a checkpoint of step %d: lines are missing", step, r.worker.FromStep)
-	case !r.begins && step <= last:
-		r.lines.problem("step %d stands here again, after step %d, without a resumption; the later line counts", step, last)
+	case !r.firstOfWorker && step <= last:
+		r.lines.problem("duplicate step %d after step %d, although the run was not resumed in between; the later line counts", step, last)
 	}
-	r.last, r.begins = step, false
+	r.last, r.firstOfWorker = step, false
 }
 
-// next reads up to the next step, and a worker's line on the way. A step that does
-// not follow the one before it is a problem.
+// next reads up to the next step, including the worker lines before it, and reports
+// whether there is one. A step that is not the successor of the previous one is a problem.
 func (r *stepReader) next() bool {
 	for r.lines.nextLine() {
 		text := bytes.TrimRight(r.lines.raw, "\r\n")
 		if len(text) == 0 {
 			continue
 		}
-		if step, ok := stepForm(text); r.form && ok {
-			r.follows(step)
+		if step, ok := scanStepNumber(text); r.numbersOnly && ok {
+			r.checkOrder(step)
 			return true
 		}
 		w, s, err := parseStepLine(text)
@@ -202,17 +205,18 @@ func (r *stepReader) next() bool {
 			r.lines.problem("%v", err)
 			r.last = unknownNumber
 		case w != nil:
-			r.worker, r.begins = *w, true
+			r.worker, r.firstOfWorker = *w, true
 		default:
 			r.step = *s
-			r.follows(s.Step)
+			r.checkOrder(s.Step)
 			return true
 		}
 	}
 	return false
 }
 
-// parseStepLine reads a line: either of the two is not nil.
+// parseStepLine parses a line of a steps file. Without an error, either the Worker or the
+// Step is not nil.
 func parseStepLine(text []byte) (*Worker, *Step, error) {
 	// Only a Worker line has a world size, only a Step line has a step.
 	var kind struct {
@@ -230,12 +234,12 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 		s := new(Step)
 		return nil, s, json.Unmarshal(text, s)
 	}
-	return nil, nil, errors.New("expected a worker (world_size) or a step (step)")
+	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
 }
 
-// ReadWorker reads of steps-<rank>.jsonl in the run folder dir who wrote it, as
-// ReadSteps does, without parsing the steps: many runs are read at the speed of
-// the disk. A line that is no whole JSON object is a problem.
+// ReadWorker returns the worker that wrote steps-<rank>.jsonl in the run folder dir, like
+// ReadSteps but without parsing the steps, which is much faster. A line that is not a
+// complete JSON object is a problem.
 func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
 	path := stepsFile(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -246,8 +250,8 @@ func ReadWorker(dir string, rank int) (Worker, []Problem, error) {
 	return worker, problems, errors.Join(err, f.Close())
 }
 
-// LastStep returns the last step of steps-<rank>.jsonl in the run folder dir, 0 if
-// it has none.
+// LastStep returns the number of the last step in steps-<rank>.jsonl of the run folder
+// dir, or 0 if there is no such file or step.
 func LastStep(dir string, rank int) (int, error) {
 	path := stepsFile(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -257,23 +261,23 @@ func LastStep(dir string, rank int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read steps of rank %d: %w", rank, err)
 	}
-	sr := &stepReader{lines: newLineReader(f, path), form: true}
+	sr := &stepReader{lines: newLineReader(f, path), numbersOnly: true}
 	for sr.next() {
 	}
 	return max(0, sr.last), errors.Join(sr.lines.err, f.Close())
 }
 
 func readWorker(r io.Reader, name string) (Worker, []Problem, error) {
-	sr := &stepReader{lines: newLineReader(r, name), form: true}
+	sr := &stepReader{lines: newLineReader(r, name), numbersOnly: true}
 	for sr.next() {
 	}
 	return sr.worker, sr.lines.problems, sr.lines.err
 }
 
-// stepForm returns the step of a line that looks like a whole step's: one object,
-// not the beginning of one with another behind it, in the order of fields that
-// StepWriter writes.
-func stepForm(text []byte) (step int, ok bool) {
+// scanStepNumber returns the number of the step in a line without parsing all of it. ok is
+// false unless the line looks like one complete object as StepWriter writes it: two lines
+// that were joined by a kill contain two objects.
+func scanStepNumber(text []byte) (step int, ok bool) {
 	rest, ok := bytes.CutPrefix(text, []byte(stepStart))
 	if !ok || text[len(text)-1] != '}' || bytes.IndexByte(rest, '{') >= 0 {
 		return 0, false
@@ -294,15 +298,16 @@ func stepForm(text []byte) (step int, ok bool) {
 	return 0, false
 }
 
-// maxStep keeps a number of many digits from overflowing.
+// maxStep limits step numbers, so that a number of many digits does not overflow.
 const maxStep = 1 << 50
 
-// stepStart is how StepWriter begins a step's line, and no worker's: the first
-// field of Step.
+// stepStart is the start of each step's line: the first field of Step. A worker's line
+// starts differently.
 const stepStart = `{"epoch":`
 
-// superseded removes what a resumed run did again: the step and those after it.
-func superseded(steps []Step, step int) []Step {
+// removeFrom returns steps without those that have the number step or a higher one: a
+// resumed run repeats them.
+func removeFrom(steps []Step, step int) []Step {
 	i := len(steps)
 	for i > 0 && steps[i-1].Step >= step {
 		i--
@@ -310,7 +315,7 @@ func superseded(steps []Step, step int) []Step {
 	return steps[:i]
 }
 
-// Ranks lists the ranks that left a steps file in the run folder dir, in order.
+// Ranks returns the ranks that have a steps file in the run folder dir, in ascending order.
 func Ranks(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

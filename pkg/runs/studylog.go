@@ -16,11 +16,11 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// seriesHorovod is the series that the U-Net study's names tell from others.
+// seriesHorovod is the series whose files have names of their own in the U-Net study.
 const seriesHorovod = "horovod"
 
-// StudyLogName returns the name of a run's file in the form of the U-Net study:
-// log_4.csv, or log_hvd_4.csv for the series horovod.
+// StudyLogName returns the file name of a run's log in the form of the U-Net study: for 4
+// workers log_4.csv, or log_hvd_4.csv for the series horovod.
 func StudyLogName(info Info) string {
 	if info.Series == seriesHorovod {
 		return fmt.Sprintf("log_hvd_%d.csv", info.Workers)
@@ -28,20 +28,22 @@ func StudyLogName(info Info) string {
 	return fmt.Sprintf("log_%d.csv", info.Workers)
 }
 
-// studySource is what .log_4.csv.json beside log_4.csv says: which run it is a
-// copy of.
+// studySource identifies the run from which a study log such as log_4.csv was written. It
+// is the content of the file .log_4.csv.json in the same folder.
 type studySource struct {
-	Run     string    `json:"run"` // its folder, relative to that of the file
+	Run     string    `json:"run"` // run folder, relative to the folder of the study log
 	Started time.Time `json:"started"`
 }
 
-// maxSource bounds the file, which is held in memory.
+// maxSource limits the size of such a file in bytes, because it is read into memory.
 const maxSource = 1 << 20
 
+// sourcePath returns the path of the studySource of the study log file.
 func sourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
+// readSource reads the studySource of the study log file.
 func readSource(file string) (studySource, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(file), sourcePath(file), maxSource)
 	if err != nil {
@@ -54,8 +56,8 @@ func readSource(file string) (studySource, error) {
 	return s, nil
 }
 
-// StudyLogSource returns the run folder that a file is a copy of, as
-// WriteStudyLog notes it beside the file. ok is false for other files.
+// StudyLogSource returns the run folder from which WriteStudyLog wrote file. ok is false
+// for other files.
 func StudyLogSource(file string) (dir string, ok bool) {
 	s, err := readSource(file)
 	if err != nil || s.Run == "" {
@@ -64,8 +66,8 @@ func StudyLogSource(file string) (dir string, ok bool) {
 	return filepath.Join(filepath.Dir(file), s.Run), true
 }
 
-// CheckStudyLog returns an error if WriteStudyLog would have to write over the
-// file of another run. A run that has not begun has no start.
+// CheckStudyLog returns an error if WriteStudyLog would have to overwrite the file of
+// another run. For a run that has not started, info.Started is zero.
 func CheckStudyLog(dir, runDir string, info Info) error {
 	file := filepath.Join(dir, StudyLogName(info))
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -77,25 +79,25 @@ func CheckStudyLog(dir, runDir string, info Info) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write study log: %w", err)
 	}
-	mine, err := filepath.Abs(runDir)
+	wantDir, err := filepath.Abs(runDir)
 	if err != nil {
 		return fmt.Errorf("write study log: %w", err)
 	}
-	its, err := filepath.Abs(filepath.Join(dir, source.Run))
+	sourceDir, err := filepath.Abs(filepath.Join(dir, source.Run))
 	if err != nil {
 		return fmt.Errorf("write study log: %w", err)
 	}
-	if source.Run == "" || its != mine || !source.Started.Equal(info.Started) {
-		return fmt.Errorf("write study log: %s is not of this run (%s): delete it, or choose another folder", file, runDir)
+	if source.Run == "" || sourceDir != wantDir || !source.Started.Equal(info.Started) {
+		return fmt.Errorf("write study log: %s exists and was not written from the run %s; delete the file or choose another folder", file, runDir)
 	}
 	return nil
 }
 
-// WriteStudyLog writes the epochs of the run in runDir into dir in the form of
-// the U-Net scaling study, so that the study's notebooks read them: a nameless
-// index from 0, numbers as %.6f, and the run's training time, test time and IoU
-// on each row. What was not measured is an empty cell. It returns the file's
-// path. It never writes over the file of another run.
+// WriteStudyLog writes the epochs of the run in runDir to a CSV file in dir that the
+// notebooks of the U-Net scaling study can read, and returns its path. The file has an
+// unnamed index column from 0, numbers as %.6f, and the run's training time, test time and
+// IoU in each row. A value that was not measured is an empty cell. WriteStudyLog never
+// overwrites the file of another run.
 func WriteStudyLog(dir, runDir string) (string, error) {
 	run, err := Read(runDir)
 	if err != nil {
@@ -123,7 +125,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write study log: %w", err)
 	}
-	// The source comes first: a log without one would be taken for another's.
+	// The source comes first: CheckStudyLog refuses a log without one.
 	for _, f := range []struct {
 		path string
 		text []byte
@@ -135,7 +137,7 @@ func WriteStudyLog(dir, runDir string) (string, error) {
 	return file, nil
 }
 
-// studyLog returns the file's text.
+// studyLog returns the content of the study log of run.
 func studyLog(run Run) []byte {
 	cell := func(v float64) string {
 		if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -54,7 +54,7 @@ func TestWriteStudyLog(t *testing.T) {
 	other := made("other-n2-s2", Info{Series: "other", Workers: 2, Seed: 2})
 	before, err := os.ReadFile(filepath.Join(out, "log_2.csv"))
 	must(err)
-	if _, err := WriteStudyLog(out, other); err == nil || !strings.Contains(err.Error(), "log_2.csv is not of this run") {
+	if _, err := WriteStudyLog(out, other); err == nil || !strings.Contains(err.Error(), "log_2.csv exists and was not written from the run") {
 		t.Errorf("error %v, expected a refusal", err)
 	}
 	if after, err := os.ReadFile(filepath.Join(out, "log_2.csv")); err != nil || string(after) != string(before) {

@@ -12,67 +12,70 @@ import (
 	"slices"
 )
 
-// Tail follows a run folder that is still written: each Read takes only what
-// was appended since the last one, and Run is the run so far, as Read of the
-// package gives it, but for a last line that is not whole yet: it waits.
+// Tail follows a run folder that is still being written. Its method Read reads only the
+// bytes that were appended since the last call, and Run returns the run so far. The result
+// is the same as that of the function Read, except that an incomplete last line is no
+// problem: it is read once it is complete.
 //
 //	tail := runs.NewTail("logs/demo/ddp-n2-s1")
 //	changed, err := tail.Read()
 //	run := tail.Run()
 //
-// It is for one goroutine at a time.
+// It must not be used by several goroutines at once.
 type Tail struct {
-	dir    string
-	stat   fs.FileInfo // of run.json
-	info   Info
-	epochs *tailLines
-	rows   *epochReader
-	list   []Epoch
-	loads  []Load    // as of the last row of epochs
-	bad    []Problem // of loads
-	steps  map[int]*tailSteps
-	read   int64 // of run.json
-	// refused has the problems of files that must not be opened, by their path.
+	dir          string
+	stat         fs.FileInfo // of run.json
+	info         Info
+	epochLines   *tailLines
+	rows         *epochReader
+	epochs       []Epoch
+	loads        []Load // as read after the last row of epochs.csv
+	loadProblems []Problem
+	steps        map[int]*tailSteps // by rank
+	read         int64              // bytes of run.json read
+	// refused contains the problems of files that must not be opened, by path.
 	refused map[string]Problem
 }
 
-// NewTail makes a Tail of the run folder dir, of which nothing was read yet.
+// NewTail returns a Tail of the run folder dir. It reads nothing yet.
 func NewTail(dir string) *Tail {
-	return &Tail{dir: dir, epochs: &tailLines{growing: newGrowingIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*tailSteps{}, refused: map[string]Problem{}}
+	return &Tail{dir: dir, epochLines: &tailLines{growing: newGrowingIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*tailSteps{}, refused: map[string]Problem{}}
 }
 
+// tailSteps follows one steps file.
 type tailSteps struct {
 	file *tailLines
 	rows *stepReader
 }
 
-// Read reads what was appended and says whether anything changed. After an
-// error, such as one of a folder that has no run.json yet, it may be called
+// Read reads what was appended since the last call. changed reports whether the run has
+// changed. After an error, for example because there is no run.json yet, Read may be called
 // again.
 func (t *Tail) Read() (changed bool, err error) {
 	changed, err = t.readInfo()
 	if err != nil {
 		return false, err
 	}
-	grown, err := t.readEpochs()
+	newEpochs, err := t.readEpochs()
 	if err != nil {
 		return false, fmt.Errorf("follow run %s: %w", t.dir, err)
 	}
-	stepped, err := t.readSteps()
+	newSteps, err := t.readSteps()
 	if err != nil {
 		return false, fmt.Errorf("follow run %s: %w", t.dir, err)
 	}
-	return changed || grown || stepped, nil
+	return changed || newEpochs || newSteps, nil
 }
 
-// readInfo reads run.json, which is replaced as a whole, when it was.
+// readInfo reads run.json if it was replaced or may have changed its status, and reports
+// whether the content has changed.
 func (t *Tail) readInfo() (bool, error) {
 	stat, err := os.Stat(filepath.Join(t.dir, infoFile))
 	same := err == nil && t.stat != nil && os.SameFile(t.stat, stat) && stat.Size() == t.stat.Size() && stat.ModTime().Equal(t.stat.ModTime())
 	if same && t.info.Status != StatusRunning && t.info.Status != StatusKilled {
 		return false, nil
 	}
-	info, err := readStatus(t.dir) // the lock changes without run.json
+	info, err := readStatus(t.dir) // the lock may change when run.json does not
 	if err != nil {
 		return false, err
 	}
@@ -86,42 +89,46 @@ func (t *Tail) readInfo() (bool, error) {
 	return true, nil
 }
 
+// readEpochs reads the rows appended to epochs.csv, and load.csv if there are any. It
+// reports whether anything has changed.
 func (t *Tail) readEpochs() (bool, error) {
 	path := filepath.Join(t.dir, epochsFile)
-	text, anew, changed, err := t.next(t.epochs, path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a run that has no epoch yet
+	text, anew, changed, err := t.next(t.epochLines, path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the run may have no epoch yet
 		return false, err
 	}
 	if anew || t.rows == nil {
-		t.rows, t.list = &epochReader{lines: newLineReader(nil, path)}, nil
+		t.rows, t.epochs = &epochReader{lines: newLineReader(nil, path)}, nil
 	}
 	if len(text) > 0 {
 		t.rows.lines.r = bufio.NewReader(bytes.NewReader(text))
-		t.list = t.rows.rest(t.list)
+		t.epochs = t.rows.appendRows(t.epochs)
 	}
 	if anew || len(text) > 0 {
-		if t.loads, t.bad, err = readLoads(t.dir); err != nil {
+		if t.loads, t.loadProblems, err = readLoads(t.dir); err != nil {
 			return false, err
 		}
 	}
 	return changed || anew || len(text) > 0, nil
 }
 
-// next gives what was appended to the file at path, as lines does. A file that
-// must not be opened has no lines and is in t.refused; changed reports whether
-// that is new.
+// next returns the lines that were appended to the file at path; see tailLines.next. It adds
+// a file that must not be opened to t.refused and returns no lines; changed reports whether
+// t.refused has changed.
 func (t *Tail) next(lines *tailLines, path string) (text []byte, anew, changed bool, err error) {
 	text, anew, err = lines.next()
-	was, before := t.refused[path]
+	was, existed := t.refused[path]
 	delete(t.refused, path)
 	if !isRefused(err) {
-		return text, anew, before, err
+		return text, anew, existed, err
 	}
-	now := refusal(path, err)
+	now := refusedProblem(path, err)
 	t.refused[path] = now
 	return nil, false, now != was, nil
 }
 
+// readSteps reads the lines appended to the steps files, and reports whether there are any
+// or the list of ranks has changed.
 func (t *Tail) readSteps() (changed bool, err error) {
 	ranks, err := Ranks(t.dir)
 	if err != nil {
@@ -150,7 +157,7 @@ func (t *Tail) readSteps() (changed bool, err error) {
 		}
 		if len(text) > 0 {
 			s.rows.lines.r = bufio.NewReader(bytes.NewReader(text))
-			for s.rows.next() { // only the worker and the problems count here
+			for s.rows.next() { // Run needs only the worker and the problems
 			}
 		}
 		changed = changed || refused || anew || len(text) > 0
@@ -158,19 +165,19 @@ func (t *Tail) readSteps() (changed bool, err error) {
 	return changed, nil
 }
 
-// Run is the run so far. The caller may keep it.
+// Run returns the run so far. The Tail does not change it afterwards.
 func (t *Tail) Run() Run {
-	run := Run{Dir: t.dir, File: filepath.Join(t.dir, epochsFile), Kind: "run folder", Info: t.info, Epochs: slices.Clone(t.list), WallSeconds: t.info.WallSeconds}
+	run := Run{Dir: t.dir, File: filepath.Join(t.dir, epochsFile), Kind: "run folder", Info: t.info, Epochs: slices.Clone(t.epochs), WallSeconds: t.info.WallSeconds}
 	if p, ok := t.refused[run.File]; ok {
 		run.Problems = append(run.Problems, p)
-	} else if t.epochs.growing.info == nil {
+	} else if t.epochLines.growing.info == nil {
 		run.Problems = append(run.Problems, Problem{File: run.File, Reason: "file is missing"})
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
 		run.Problems = append(run.Problems, run.missingRows()...)
 	}
-	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.bad...)
+	run.Loads, run.Problems = slices.Clone(t.loads), append(run.Problems, t.loadProblems...)
 	var ranks []int
 	for rank := range t.steps {
 		ranks = append(ranks, rank)
@@ -190,25 +197,24 @@ func (t *Tail) Run() Run {
 	return run
 }
 
-// BytesRead is how many bytes were read so far, as [Growing.BytesRead] counts
-// them.
+// BytesRead returns the number of bytes read so far; see [Growing.BytesRead].
 func (t *Tail) BytesRead() int64 {
-	n := t.read + t.epochs.growing.BytesRead()
+	n := t.read + t.epochLines.growing.BytesRead()
 	for _, s := range t.steps {
 		n += s.file.growing.BytesRead()
 	}
 	return n
 }
 
-// tailLines gives the whole lines that were appended to a file; half a line at
-// the end waits for its rest.
+// tailLines returns the complete lines that were appended to a file. It keeps an incomplete
+// line at the end until the rest of that line is appended.
 type tailLines struct {
 	growing *Growing
 	rest    []byte
 }
 
-// next gives the lines that became whole since the last call; anew says that
-// those before do not count any more.
+// next returns the lines that were completed since the last call. anew reports that the
+// file was replaced or rewritten, so that all lines returned before are no longer valid.
 func (l *tailLines) next() (text []byte, anew bool, err error) {
 	a, err := l.growing.Open()
 	if a == nil || err != nil {

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The file is a sequence of TFRecords, each an Event message. Sources:
+// An event file is a sequence of TFRecords, each of which contains an Event message. Sources:
 // tensorflow/core/lib/io/record_writer.h (framing), tensorflow/core/lib/hash/crc32c.h
 // (mask), tensorflow/core/util/event.proto and framework/summary.proto (fields).
 const (
 	eventsPrefix  = "events.out.tfevents."
 	eventsVersion = "brain.Event:2"
-	eventsBuffer  = 1 << 15 // bytes kept until they are written; whole records only
+	eventsBuffer  = 1 << 15 // bytes kept in memory before they are written
 
 	crcMaskDelta = 0xa282ead8
 
@@ -40,27 +40,26 @@ const (
 	sessionStart                      = 1 // SessionLog.START
 )
 
-// EventWriter writes events.out.tfevents.*, the file that TensorBoard shows
-// (tensorboard --logdir logs/<study>). Rank 0 holds it. Records reach the file
-// whole, many at a time: a kill loses what was not flushed and tears at most
-// the last one, before which every reader reads.
+// EventWriter writes events.out.tfevents.*, the file that TensorBoard displays
+// (tensorboard --logdir logs/<study>). Only rank 0 has one. It writes many complete records
+// at a time. A kill loses the records that were not flushed and tears at most the last one;
+// readers can read all records before it.
 type EventWriter struct {
 	mu      sync.Mutex
 	f       *os.File
 	pending []byte
 }
 
-// Scalar is a number under its tag, the name of a curve. A tag such as
-// Loss/train is shown in the group Loss.
+// Scalar is a value with a tag, the name of its curve in TensorBoard. A tag such as
+// Loss/train is displayed in the group Loss.
 type Scalar struct {
 	Tag   string
 	Value float64
 }
 
-// OpenEvents makes a new event file in the run folder dir, which must exist.
-// A run that is resumed after step gets a file of its own, which tells
-// TensorBoard to forget what earlier files hold of later steps; step is 0 for
-// a run that begins.
+// OpenEvents creates a new event file in the run folder dir, which must exist. step is the
+// last step before a resumption, or 0 for a new run. The file of a resumed run makes
+// TensorBoard discard the values after step in earlier files.
 func OpenEvents(dir string, step int) (*EventWriter, error) {
 	name, err := eventsName(dir, time.Now())
 	if err != nil {
@@ -68,7 +67,7 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	}
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, unwritable("create", filepath.Join(dir, name), err)
+		return nil, wrapWriteError("create", filepath.Join(dir, name), err)
 	}
 	w := &EventWriter{f: f}
 	now := time.Now()
@@ -85,9 +84,9 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	return w, nil
 }
 
-// eventsName names the next file in dir. TensorBoard reads the files of a
-// folder in the order of their names, so that the time in it is later than
-// those of the others, whatever the clock says.
+// eventsName returns the name of the next event file in dir. TensorBoard reads the files of
+// a folder in the order of their names, so the time in the new name is later than in all
+// existing ones, even if the clock was set back.
 func eventsName(dir string, now time.Time) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -108,8 +107,8 @@ func eventsName(dir string, now time.Time) (string, error) {
 	return fmt.Sprintf("%s%010d.%s.%d", eventsPrefix, seconds, host, os.Getpid()), nil
 }
 
-// Scalars appends an event with the values at a step (from 1, over the whole
-// run). A NaN was not measured, and is left out. Values are stored as float32.
+// Scalars appends an event with the values at a step, which counts from 1 over the complete
+// run. A NaN means not measured and is left out. Values are stored as float32.
 func (w *EventWriter) Scalars(step int, at time.Time, values ...Scalar) error {
 	var summary []byte
 	for _, v := range values {
@@ -134,8 +133,8 @@ func (w *EventWriter) Scalars(step int, at time.Time, values ...Scalar) error {
 	return w.flush()
 }
 
-// Flush writes to the file what is still in memory. The error is a *LostError if
-// the file is gone.
+// Flush writes the buffered events to the file. The error is a *LostError if the file was
+// deleted, moved or replaced.
 func (w *EventWriter) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +149,7 @@ func (w *EventWriter) flush() error {
 		return nil
 	}
 	_, err := w.f.Write(w.pending)
-	w.pending = w.pending[:0] // after an error too: a second half would not fit to the first
+	w.pending = w.pending[:0] // after an error too: part of it may be written already
 	if err != nil {
 		return fmt.Errorf("write %s: %w", w.f.Name(), err)
 	}
@@ -164,7 +163,8 @@ func (w *EventWriter) Close() error {
 	return errors.Join(w.flush(), w.f.Close())
 }
 
-// appendEvent begins an Event; step 0 is not written, as of any default value.
+// appendEvent appends the first fields of an Event to b. Step 0 is left out, as protobuf
+// does with default values.
 func appendEvent(b []byte, at time.Time, step int) []byte {
 	b = protowire.AppendTag(b, eventWallTime, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, math.Float64bits(float64(at.UnixMicro())/1e6))
@@ -174,7 +174,7 @@ func appendEvent(b []byte, at time.Time, step int) []byte {
 	return b
 }
 
-// appendString appends a field of bytes: a text or a message.
+// appendString appends a length-delimited field: a string or an encoded message.
 func appendString(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
 }
@@ -189,8 +189,8 @@ func appendRecord(b, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }
 
-// maskedCRC is the CRC32C of data, rotated right by 15 bits, plus a constant:
-// a CRC of data that hold CRCs of themselves would else be weak.
+// maskedCRC returns the CRC32C of data, rotated right by 15 bits, plus a constant. TFRecord
+// masks its CRCs because the CRC of data that contains CRCs is weak.
 func maskedCRC(data []byte) uint32 {
 	crc := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (crc>>15 | crc<<17) + crcMaskDelta

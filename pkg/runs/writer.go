@@ -26,12 +26,11 @@ const (
 	logFile    = "out.log"
 )
 
-// Writer writes the part of a run folder that belongs to the run as a whole;
-// the process that owns the run (rank 0, or the launcher of another program)
-// holds it, with the run's Lock. Its methods may be called from several
-// goroutines; once another process has taken the run over, they return an
-// *OwnedError and write nothing. Epoch and Finish return a *LostError once the run
-// folder, or a file of it that the Writer writes, is gone.
+// Writer writes the files of a run folder that all ranks share. It belongs to the process
+// that owns the run: rank 0, or the launcher of another program. Its methods may be called
+// from several goroutines. Once another process has taken the run over, they return an
+// *OwnedError and write nothing. Epoch and Finish return a *LostError if the run folder, or
+// a file that the Writer writes, is gone.
 type Writer struct {
 	dir    string
 	lock   *Lock
@@ -40,15 +39,15 @@ type Writer struct {
 	info   Info
 	epochs *os.File
 	log    *os.File
-	loads  bool // a row of load.csv was written
+	loads  bool // whether a row of load.csv was written
 	closed bool
 }
 
-// Create makes the run folder dir, with run.json, an epochs.csv that holds
-// only its header, and an empty out.log. Info's Schema is set; an empty Status
-// becomes StatusRunning and a zero Started the time of the call. A folder that
-// already holds a run is refused: nothing of a run is ever written over. If
-// another process owns the folder, the error is an *OwnedError.
+// Create creates the run folder dir with run.json, an epochs.csv that contains only its
+// header, and an empty out.log. It sets info.Schema; an empty Status becomes StatusRunning,
+// and a zero Started becomes the current time. It is an error if the folder already
+// contains a run: Create never overwrites one. If another process owns the folder, the
+// error is an *OwnedError.
 func Create(dir string, info Info) (*Writer, error) {
 	l, err := Acquire(dir, false)
 	if err != nil {
@@ -61,17 +60,17 @@ func Create(dir string, info Info) (*Writer, error) {
 	return w, nil
 }
 
-// Create is the function of this name, for the run folder that l locks. The
-// Writer's Finish releases l; after an error the caller releases it.
+// Create creates a run in the run folder that l locks, like the function Create. The
+// Writer's Finish releases l; after an error the caller must release it.
 func (l *Lock) Create(info Info) (*Writer, error) {
 	dir := l.dir
-	if err := vacant(dir); err != nil {
+	if err := checkNoRun(dir); err != nil {
 		return nil, err
 	}
 	if err := checkFiles(dir); err != nil {
 		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
-	if err := removeTemporary(dir); err != nil { // of a process that was killed before there was a run
+	if err := removeTemporary(dir); err != nil { // left by a process that was killed before it created a run
 		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
 	info.Schema = SchemaVersion
@@ -82,17 +81,17 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 		info.Started = time.Now()
 	}
 	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: info}
-	// run.json comes first and whole: whenever a kill comes, there is either no
-	// run yet or one that reads and can be resumed.
-	if err := w.firstInfo(); err != nil {
+	// run.json is written first and in one step. So after a kill at any moment, there is
+	// either no run or one that can be read and resumed.
+	if err := w.createInfo(); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(w.path(epochsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, occupied(dir, epochsFile)
+		return nil, errRunExists(dir, epochsFile)
 	}
 	if err != nil {
-		return nil, unwritable("create", w.path(epochsFile), err)
+		return nil, wrapWriteError("create", w.path(epochsFile), err)
 	}
 	w.epochs = f
 	if _, err := f.WriteString(epochHeader + "\n"); err != nil {
@@ -104,29 +103,28 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 	return w, nil
 }
 
-// vacant returns an error if dir holds a run.
-func vacant(dir string) error {
+// checkNoRun returns an error if dir contains a run.
+func checkNoRun(dir string) error {
 	for _, name := range []string{infoFile, epochsFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return occupied(dir, name)
+			return errRunExists(dir, name)
 		}
 	}
 	return nil
 }
 
-// firstInfo makes run.json, where there is none. The link decides between two
-// processes that create the same folder at once where the lock does not: on
-// two machines whose file system has no locks.
-func (w *Writer) firstInfo() error {
+// createInfo creates run.json; it is an error if the file exists. os.Link makes sure of
+// that also if two machines create the same folder at once on a file system without locks.
+func (w *Writer) createInfo() error {
 	text, err := w.encodeInfo()
 	if err != nil {
 		return err
 	}
 	f, err := renameio.NewPendingFile(w.path(infoFile), renameio.WithTempDir(w.dir), renameio.WithPermissions(0o644))
 	if err != nil {
-		return unwritable("create", w.path(infoFile), err)
+		return wrapWriteError("create", w.path(infoFile), err)
 	}
-	defer func() { _ = f.Cleanup() }() // its own name, after it has the other
+	defer func() { _ = f.Cleanup() }() // removes the temporary name; the file keeps the name run.json
 	if _, err = f.Write(text); err == nil {
 		err = f.Sync()
 	}
@@ -137,21 +135,20 @@ func (w *Writer) firstInfo() error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return occupied(w.dir, infoFile)
+		return errRunExists(w.dir, infoFile)
 	}
-	// A file system without links: there O_EXCL of epochs.csv decides.
+	// On a file system without links, O_EXCL of epochs.csv lets one process win.
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write run.json: %w", err)
 	}
 	return nil
 }
 
-// Resume opens the run folder dir to append to it, and returns what it holds.
-// A last line of epochs.csv that was torn by a kill is cut off (and stands in
-// Run.Problems), and half-written files that it left are deleted. If another
-// process owns the run, the error is an *OwnedError.
+// Resume opens the run folder dir to append to it, and returns its content. It removes a
+// last line of epochs.csv that was torn by a kill, which is then in Run.Problems, and
+// deletes half-written files. If another process owns the run, the error is an *OwnedError.
 func Resume(dir string) (*Writer, Run, error) {
-	if _, err := readInfo(dir); err != nil { // before a folder that is none gets a lock
+	if _, err := readInfo(dir); err != nil { // so that only run folders get a lock file
 		return nil, Run{Dir: dir}, fmt.Errorf("resume: %w", err)
 	}
 	l, err := Acquire(dir, true)
@@ -165,8 +162,8 @@ func Resume(dir string) (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// Resume is the function of this name, for the run folder that l locks. The
-// Writer's Finish releases l; after an error the caller releases it.
+// Resume resumes the run in the run folder that l locks, like the function Resume. The
+// Writer's Finish releases l; after an error the caller must release it.
 func (l *Lock) Resume() (*Writer, Run, error) {
 	dir := l.dir
 	run, err := Read(dir)
@@ -180,12 +177,12 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: run.Info}
-	if err := mend(w.path(epochsFile), epochHeader); err != nil {
+	if err := repairFile(w.path(epochsFile), epochHeader); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	w.epochs, err = os.OpenFile(w.path(epochsFile), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return nil, run, unwritable("resume", w.path(epochsFile), err)
+		return nil, run, wrapWriteError("resume", w.path(epochsFile), err)
 	}
 	if err := w.openLog(); err != nil {
 		return nil, run, err
@@ -193,8 +190,8 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// checkFiles returns an error if a file of dir that a run appends to must
-// not be opened: a link out of the folder would have the run write elsewhere.
+// checkFiles returns an error if a file in dir that a run appends to must not be opened. If
+// the file were a link out of the folder, the run would write to a file outside.
 func checkFiles(dir string) error {
 	ranks, err := Ranks(dir)
 	if err != nil {
@@ -223,12 +220,12 @@ func checkFiles(dir string) error {
 	return nil
 }
 
-// openLog opens out.log, and notes there what the lock has to say; on an error
-// it closes what is open.
+// openLog opens out.log and writes the notices of the lock to it. If it fails, it closes
+// the open files.
 func (w *Writer) openLog() (err error) {
 	w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return errors.Join(unwritable("open", w.path(logFile), err), w.epochs.Close())
+		return errors.Join(wrapWriteError("open", w.path(logFile), err), w.epochs.Close())
 	}
 	for _, notice := range w.lock.Notices() {
 		if err := w.Log("note: %s", notice); err != nil {
@@ -238,20 +235,19 @@ func (w *Writer) openLog() (err error) {
 	return nil
 }
 
-// Notices returns what a person should know about how the run was locked; see
-// Lock.Notices.
+// Notices returns messages for the user about the run's lock; see Lock.Notices.
 func (w *Writer) Notices() []string { return w.lock.Notices() }
 
-// pending is the name of a file that renameio was writing for run.json,
-// epochs.csv or a checkpoint when it was killed.
-var pending = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
+// temporaryName matches the temporary names under which renameio writes run.json,
+// epochs.csv and checkpoints. A kill may leave such files.
+var temporaryName = regexp.MustCompile(`^\.(run\.json|epochs\.csv|epoch-\d+(-step-\d+)?\.safetensors)\d+$`)
 
-// RemoveTemporary deletes the half-written files that a kill left in the run folder dir
-// and its checkpoints, whether or not there is a run yet. Create and Resume do
-// it too. If a process owns the run, the error is an *OwnedError.
+// RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
+// checkpoints, even if the run was not created yet. Create and Resume do so too. If a
+// process owns the run, the error is an *OwnedError.
 func RemoveTemporary(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, OwnersFile)); errors.Is(err, fs.ErrNotExist) {
-		return removeTemporary(dir) // it never had an owner
+		return removeTemporary(dir) // the folder never had an owner
 	}
 	l, err := thisMachine().lockFolder(dir)
 	if err != nil {
@@ -270,7 +266,7 @@ func removeTemporary(dir string) error {
 			return err
 		}
 		for _, e := range entries {
-			if !pending.MatchString(e.Name()) {
+			if !temporaryName.MatchString(e.Name()) {
 				continue
 			}
 			if err := os.Remove(filepath.Join(place, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -281,10 +277,10 @@ func removeTemporary(dir string) error {
 	return nil
 }
 
-// Dir is the run folder.
+// Dir returns the path of the run folder.
 func (w *Writer) Dir() string { return w.dir }
 
-// Info is run.json as last written.
+// Info returns the content of run.json as last written.
 func (w *Writer) Info() Info {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,8 +294,8 @@ func (w *Writer) Epoch(e Epoch) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	// One write call: a kill can tear the row only in the middle of it, which
-	// the missing end of line shows to every reader.
+	// One write call: if a kill tears the row, its line end is missing, so that every
+	// reader detects it.
 	if _, err := w.epochs.WriteString(formatEpoch(e) + "\n"); err != nil {
 		return fmt.Errorf("write epoch %d to %s: %w", e.Epoch, w.epochs.Name(), err)
 	}
@@ -309,8 +305,8 @@ func (w *Writer) Epoch(e Epoch) error {
 	return nil
 }
 
-// Truncate removes the rows after epoch, and those that cannot be read: a run
-// that is resumed from the checkpoint of that epoch trains them again.
+// Truncate removes the rows of epochs.csv after epoch and the rows that cannot be read. A
+// run that is resumed from the checkpoint of that epoch trains the later epochs again.
 func (w *Writer) Truncate(epoch int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -334,7 +330,7 @@ func (w *Writer) Truncate(epoch int) error {
 	if err := w.replace(epochsFile, text); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
 	}
-	// The file is a new one now: what was open is the old one, without a name.
+	// replace has created a new file; w.epochs is still the old one, without a name.
 	next, err := os.OpenFile(f.Name(), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
@@ -344,9 +340,8 @@ func (w *Writer) Truncate(epoch int) error {
 	return old.Close()
 }
 
-// Log appends a line to out.log, with the time in front, in the form that
-// Python's root logger gives it (`2021-11-12 00:32:26,118 - root - INFO - …`)
-// and that readers of such logs know.
+// Log appends a line to out.log in the format of Python's root logger, which readers of
+// such logs know: `2021-11-12 00:32:26,118 - root - INFO - …`.
 func (w *Writer) Log(format string, a ...any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -361,8 +356,8 @@ func (w *Writer) Log(format string, a ...any) error {
 	return nil
 }
 
-// Update changes run.json: change is called with what it holds, then the file
-// is replaced in one step.
+// Update changes run.json. It calls change with the current content, and then replaces the
+// file in one step.
 func (w *Writer) Update(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -373,10 +368,9 @@ func (w *Writer) Update(change func(*Info)) error {
 	return w.writeInfo()
 }
 
-// Finish writes how the run ended (one of the Status constants, and the error
-// of a run that failed), closes the writer and releases the run's lock. A run
-// that has lost files has failed, whatever status says. A second call does
-// nothing.
+// Finish writes the final status of the run, one of the Status constants, and the error of
+// a failed run. It then closes the writer and releases the run's lock. If files of the run
+// folder were lost, the status is StatusFailed in any case. A second call does nothing.
 func (w *Writer) Finish(status string, failure error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -395,13 +389,13 @@ func (w *Writer) Finish(status string, failure error) error {
 	}
 	err := w.lock.Check()
 	if err == nil {
-		if loads, _, err := readLoads(w.dir); err == nil { // what cannot be read is not known
-			w.info.Load = w.info.summary(loads)
+		if loads, _, err := readLoads(w.dir); err == nil { // if they cannot be read, the load is unknown
+			w.info.Load = w.info.summarizeLoad(loads)
 		}
 		err = w.writeInfo()
 	}
 	err = errors.Join(err, w.epochs.Close(), w.log.Close())
-	if release := w.lock.Release(); err == nil { // which also says who took the run over
+	if release := w.lock.Release(); err == nil { // also returns an *OwnedError if the run was taken over
 		err = release
 	}
 	if err == nil && lost != nil {
@@ -431,30 +425,31 @@ func (w *Writer) writeInfo() error {
 	return nil
 }
 
-// replace writes a file in one step. What a kill leaves of it lies beside it,
-// where Resume finds it, and not in the folder of temporary files.
+// replace writes the file name of the run folder in one step. The temporary file is in the
+// run folder too, so that Resume can delete it after a kill.
 func (w *Writer) replace(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 
-// occupied says that dir holds a run, and what to do.
-func occupied(dir, file string) error {
+// errRunExists returns the error that dir already contains a run, because it contains file.
+func errRunExists(dir, file string) error {
 	return fmt.Errorf("create run folder %s: it already holds a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
 }
 
-// unwritable adds, where the place is the cause, where else one may write.
-func unwritable(what, path string, err error) error {
+// wrapWriteError adds the action and the path to err. If the folder cannot be written, it
+// also adds how to choose another one.
+func wrapWriteError(action, path string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR} {
 		if errors.Is(err, cause) {
-			return fmt.Errorf("%s %s: %w; choose a folder that you may write, by its path or with LOCKSTEP_LOGS", what, path, err)
+			return fmt.Errorf("%s %s: %w; choose a folder that you may write, by its path or with LOCKSTEP_LOGS", action, path, err)
 		}
 	}
-	return fmt.Errorf("%s %s: %w", what, path, err)
+	return fmt.Errorf("%s %s: %w", action, path, err)
 }
 
-// mend cuts a torn last line off the file, and gives it its header (when not
-// empty) where the kill came before that was whole. A missing file is made.
-func mend(path, header string) (err error) {
+// repairFile removes a torn last line from the file at path, which it creates if necessary.
+// If no line remains, it writes the header, unless that is empty.
+func repairFile(path, header string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
@@ -464,11 +459,11 @@ func mend(path, header string) (err error) {
 	if err != nil {
 		return err
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	if err := f.Truncate(int64(whole)); err != nil {
+	complete := bytes.LastIndexByte(text, '\n') + 1
+	if err := f.Truncate(int64(complete)); err != nil {
 		return err
 	}
-	if whole > 0 || header == "" {
+	if complete > 0 || header == "" {
 		return nil
 	}
 	_, err = f.WriteAt([]byte(header+"\n"), 0)

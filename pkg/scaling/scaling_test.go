@@ -223,7 +223,7 @@ func TestReadErrors(t *testing.T) {
 		want  []string
 	}{
 		{nil, []string{"no path given"}},
-		{[]string{"nowhere"}, []string{"nothing at", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
+		{[]string{"nowhere"}, []string{"neither", filepath.Join(dir, "elsewhere", "nowhere"), filepath.Join(dir, "nowhere")}},
 		{[]string{"empty"}, []string{"no runs in " + filepath.Join(dir, "empty"), "run.json", "log_<N>.csv"}},
 		{[]string{"bad"}, []string{"no runs in " + filepath.Join(dir, "bad"), "log_1.csv:1", "wrote nothing"}},
 	} {

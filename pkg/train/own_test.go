@@ -111,7 +111,7 @@ func TestTrainTwice(t *testing.T) {
 			for _, args := range [][]string{nil, {"--resume"}} {
 				for rank, p := range start(args...) {
 					err := p.Wait()
-					want := fmt.Sprintf("pid %d owns it since ", first[0].Process.Pid)
+					want := fmt.Sprintf("in use by pid %d since ", first[0].Process.Pid)
 					if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.out.String(), want) || !strings.Contains(p.out.String(), "--resume") {
 						t.Errorf("rank %d with %q: %v, %s; want exit code 1 and %q", rank, args, err, &p.out, want)
 					}

@@ -32,10 +32,10 @@ func TestMissingRowsOfTheRun(t *testing.T) {
 	}{
 		{"epochs.csv", without(1, 1), "epochs.csv:2: epoch 2 follows epoch 0: rows are missing"},
 		{"epochs.csv", without(2, 1), "epochs.csv ends with epoch 1, but the checkpoint is of epoch 2: rows are missing"},
-		{"epochs.csv", twice(1), "epochs.csv:3: epoch 1 stands here again"},
+		{"epochs.csv", twice(1), "epochs.csv:3: duplicate epoch 1"},
 		{"steps-0.jsonl", without(2, 1), "steps-0.jsonl:3: step 3 follows step 1: lines are missing"},
 		{"steps-0.jsonl", without(16, 3), "the steps of rank 0 end with step 15, but the checkpoint is of step 18: lines are missing"},
-		{"steps-0.jsonl", twice(3), "steps-0.jsonl:5: step 3 stands here again"},
+		{"steps-0.jsonl", twice(3), "steps-0.jsonl:5: duplicate step 3"},
 	} {
 		t.Run(fmt.Sprintf("%d, %s", i, tt.file), func(t *testing.T) {
 			options := WorkerOptions{Dir: filepath.Join(t.TempDir(), "run")}
