@@ -15,39 +15,39 @@ import (
 // ticksPerSecond is the unit of CPU times in /proc (USER_HZ, proc(5)).
 const ticksPerSecond = 100
 
-// CPUTimes are CPU times in seconds since the machine was started.
+// CPUTimes contains CPU times in seconds since the machine was started.
 type CPUTimes struct {
-	Busy  float64 // of all processes, kernel threads included; not of interrupts
-	Steal float64 // that the hypervisor gave to other virtual machines
-	Total float64 // of all cores, idle time included
-	Tree  float64 // of the trees of processes that are watched
+	Busy  float64 // of all processes, including kernel threads but not interrupts
+	Steal float64 // time that the hypervisor gave to other virtual machines
+	Total float64 // of all cores, including idle time
+	Tree  float64 // of the watched process trees
 	Cores int
 }
 
-// CPU reads the CPU time of this machine, and of trees of processes: the roots
-// and all that descend from them, those that have ended included. It is for one
-// goroutine at a time.
+// CPU reads the CPU times of this machine and of process trees. A tree consists of its root
+// and all descendants of the root, including those that have ended. CPU must not be used by
+// several goroutines at once.
 type CPU struct {
-	proc  string
+	proc  string // path of the proc file system
 	roots []int
-	known map[int]process // at the last sample
-	ended float64         // seconds of processes that ended and that no process of a tree waited for
+	known map[int]process // processes of the trees at the last sample, by pid
+	ended float64         // seconds of ended processes for which no process of a tree has waited
 }
 
-// process is what is known of a process.
+// process describes a process of a tree.
 type process struct {
-	start    uint64 // ticks since the machine's; with the pid it names a process
+	start    uint64 // start time in ticks since the start of the machine; with the pid it identifies the process
 	parent   int
-	seconds  float64 // its own, and those of its children that it waited for
-	orphaned bool    // its parent ended before it
+	seconds  float64 // CPU time of the process and of those children for which it has waited
+	orphaned bool    // whether its parent has ended
 }
 
-// NewCPU prepares to watch the trees of the processes roots. One tree may hold
-// another: its processes count once.
+// NewCPU returns a CPU for the process trees with the given roots. If the trees overlap,
+// each process counts once.
 func NewCPU(roots ...int) *CPU { return &CPU{proc: "/proc", roots: roots} }
 
-// Sample reads the times as they are now. An error means that nothing is known,
-// such as where there is no /proc, or a root has ended.
+// Sample reads the current times. It returns an error if they cannot be read, for example
+// because there is no /proc or a root has ended.
 func (c *CPU) Sample() (CPUTimes, error) {
 	now, err := c.machine()
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *CPU) Sample() (CPUTimes, error) {
 			return CPUTimes{}, fmt.Errorf("sample CPU times of process %d: %w", root, err)
 		}
 		if again && before.start != seen[root].start {
-			return CPUTimes{}, fmt.Errorf("sample CPU times of process %d: it has ended", root)
+			return CPUTimes{}, fmt.Errorf("sample CPU times of process %d: process has ended", root)
 		}
 	}
 	c.addOrphans(seen)
@@ -72,9 +72,9 @@ func (c *CPU) Sample() (CPUTimes, error) {
 	return now, nil
 }
 
-// addOrphans adds to seen the processes that were in a tree and whose parent has
-// ended since, and to c.ended those of them that have ended themselves: whoever
-// adopted them waits for them outside the tree.
+// addOrphans adds processes whose parent has ended since the last sample: the living ones to
+// seen, and the CPU time of the ended ones to c.ended. The process that adopted such a
+// process waits for it outside the tree.
 func (c *CPU) addOrphans(seen map[int]process) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
@@ -85,10 +85,10 @@ func (c *CPU) addOrphans(seen map[int]process) {
 			if before.orphaned {
 				c.ended += before.seconds
 			}
-			continue // else its time is its parent's now
+			continue // if it was no orphan, its time is now part of its parent's
 		}
 		if c.walk(pid, seen) != nil {
-			continue // it has ended just now
+			continue // it has ended since the call of c.process
 		}
 		p = seen[pid]
 		_, p.orphaned = seen[p.parent]
@@ -97,7 +97,7 @@ func (c *CPU) addOrphans(seen map[int]process) {
 	}
 }
 
-// machine reads the first line of /proc/stat.
+// machine reads the CPU times of the machine from /proc/stat.
 func (c *CPU) machine() (CPUTimes, error) {
 	path := filepath.Join(c.proc, "stat")
 	text, err := os.ReadFile(path)
@@ -105,11 +105,11 @@ func (c *CPU) machine() (CPUTimes, error) {
 		return CPUTimes{}, err
 	}
 	line, rest, _ := strings.Cut(string(text), "\n")
-	// cpu user nice system idle iowait irq softirq steal guest guest_nice; the
-	// guests' times are in user and nice too.
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice; user and
+	// nice include guest and guest_nice.
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return CPUTimes{}, fmt.Errorf("%s: its first line is %.80q, expected cpu and 8 numbers or more", path, line)
+		return CPUTimes{}, fmt.Errorf("%s: first line is %.80q, expected cpu and 8 numbers or more", path, line)
 	}
 	var t [8]float64
 	var all CPUTimes
@@ -128,14 +128,14 @@ func (c *CPU) machine() (CPUTimes, error) {
 		}
 	}
 	if all.Cores == 0 {
-		return CPUTimes{}, fmt.Errorf("%s: it names no core", path)
+		return CPUTimes{}, fmt.Errorf("%s: no line with a core such as cpu0", path)
 	}
 	return all, nil
 }
 
-// walk adds the process pid and its descendants to seen. A process is read after
-// its children: if one ends in between, its time counts twice for once, and is
-// not taken for that of another program.
+// walk adds the process pid and its descendants to seen. It reads a process after its
+// children. So if a child ends in between, its time counts twice in this sample, instead of
+// counting as the time of another program.
 func (c *CPU) walk(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil
@@ -157,7 +157,7 @@ func (c *CPU) walk(pid int, seen map[int]process) error {
 	return nil
 }
 
-// children lists the children of all threads of pid.
+// children returns the pids of the children of all threads of pid.
 func (c *CPU) children(pid int) ([]int, error) {
 	tasks := filepath.Join(c.proc, strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(tasks)
@@ -168,7 +168,7 @@ func (c *CPU) children(pid int) ([]int, error) {
 	for i, thread := range threads {
 		text, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "children"))
 		if err != nil {
-			if i > 0 && gone(err) { // of a thread, not of a kernel without this file
+			if i > 0 && gone(err) { // the thread has ended; for i = 0 the kernel may not support this file
 				continue
 			}
 			return nil, err
@@ -191,7 +191,7 @@ func (c *CPU) process(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// pid (name) state ppid …: a name may hold spaces and parentheses.
+	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 {
 		return process{}, fmt.Errorf("%s: %d fields after the name, expected 20 or more", path, len(fields))

@@ -6,27 +6,28 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LoadMeter measures, for each epoch of a run, how much of the machine other
-// processes used.
+// LoadMeter measures the CPU time that a run and the other processes of the machine use
+// in each epoch.
 type LoadMeter struct {
 	cpu     *CPU
 	started time.Time
 	begin   CPUTimes
-	known   bool
+	known   bool // whether begin is valid
 }
 
-// NewLoadMeter makes a meter of a run whose own processes are roots and all that
-// descend from them.
+// NewLoadMeter returns a meter for a run. The processes of the run are roots, given by
+// their process ids, and all their descendants.
 func NewLoadMeter(roots ...int) *LoadMeter { return &LoadMeter{cpu: NewCPU(roots...)} }
 
-// Begin begins an epoch.
+// Begin starts the measurement of an epoch.
 func (m *LoadMeter) Begin() {
 	var err error
 	m.begin, err = m.cpu.Sample()
 	m.started, m.known = time.Now(), err == nil
 }
 
-// End ends the epoch. ok is false where nothing can be known.
+// End returns the load since Begin, as that of the given epoch. ok is false if the CPU times
+// cannot be read.
 func (m *LoadMeter) End(epoch int) (load runs.Load, ok bool) {
 	end, err := m.cpu.Sample()
 	if !m.known || err != nil {

@@ -1,5 +1,5 @@
-// Package monitor watches GPUs while something runs on them: how busy they are,
-// what they draw, and the energy of the whole, by NVIDIA's management library.
+// Package monitor measures the utilization, power and energy of GPUs during a run, by
+// NVIDIA's management library (NVML), and the CPU time that other processes use.
 //
 //	s, err := monitor.Start(libraries.NVML, []string{"0000:1b:00.0"}, time.Second, file)
 //	if err != nil {
@@ -20,20 +20,21 @@ import (
 	"lockstep/pkg/internal/clib/nvml"
 )
 
-// Columns are those of the lines of samples (gpu-<rank>.csv of a run folder): seconds
-// since the start, the GPU's number in the list, the share of the last sample period in
-// which a kernel ran and in which memory was used (per cent), the power drawn, the
-// memory in use, and the clock of its processors. What a GPU does not measure is empty.
+// Columns returns the header of the CSV lines that a Sampler writes, such as those of
+// gpu-<rank>.csv in a run folder: the seconds since the start, the index of the GPU, the
+// percentages of the last sample period in which a kernel ran and in which memory was
+// accessed, the power drawn, the memory in use, and the clock of the multiprocessors. A
+// value that the GPU does not measure is an empty cell.
 func Columns() []string {
 	return []string{"seconds", "device", "utilization_percent", "memory_utilization_percent", "power_watts", "memory_used_bytes", "sm_clock_mhz"}
 }
 
-// Summary is what a Sampler saw from start to end.
+// Summary contains the averages over all samples of a Sampler.
 type Summary struct {
-	Samples      int     // of each GPU
-	Utilization  float64 // mean over GPUs and samples, per cent; 0 where not measured
-	PowerWatts   float64 // mean of the sum over GPUs; 0 where not measured
-	EnergyJoules float64 // of all GPUs by their own counters, else power times time; 0 where neither is there
+	Samples      int     // number per GPU
+	Utilization  float64 // mean over GPUs and samples, in percent; 0 if not measured
+	PowerWatts   float64 // mean of the sum over GPUs; 0 if not measured
+	EnergyJoules float64 // of all GPUs, by their energy counters or else power times time; 0 if neither is measured
 }
 
 // Sampler samples GPUs until it is stopped.
@@ -41,7 +42,7 @@ type Sampler struct {
 	lib     *nvml.Library
 	devices []nvml.Device
 	begin   time.Time
-	energy  []float64 // counters at the beginning; nil where a GPU has none
+	energy  []float64 // energy counters at the start, in joules; nil if a GPU has none
 	csv     *csv.Writer
 	end     chan struct{}
 	done    sync.WaitGroup
@@ -52,15 +53,15 @@ type Sampler struct {
 	err          error
 }
 
-// Start samples the GPUs with these PCI bus ids, as the driver gives them, at once
-// and then every so often, and writes a line a GPU and sample to w (nil: none).
-// The library must be initialised.
+// Start takes a first sample of the GPUs with the given PCI bus ids, which have the driver's
+// spelling, and then samples them in the background with the period every. It writes one
+// CSV line per GPU and sample to w, unless w is nil. The library must be initialized.
 func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer) (*Sampler, error) {
 	if lib == nil {
-		return nil, errors.New("monitor GPUs: NVIDIA's management library is not there")
+		return nil, errors.New("monitor GPUs: NVIDIA's management library (libnvidia-ml) was not found")
 	}
 	if every <= 0 {
-		return nil, fmt.Errorf("monitor GPUs every %v: use at least some milliseconds", every)
+		return nil, fmt.Errorf("monitor GPUs: invalid period %v: use at least some milliseconds", every)
 	}
 	s := &Sampler{lib: lib, begin: time.Now(), end: make(chan struct{})}
 	for _, id := range busIDs {
@@ -91,7 +92,7 @@ func Start(lib *nvml.Library, busIDs []string, every time.Duration, w io.Writer)
 	return s, nil
 }
 
-// counters are the energy counters of all GPUs, nil where one has none.
+// counters returns the energy counters of all GPUs in joules, or nil if a GPU has none.
 func (s *Sampler) counters() []float64 {
 	var all []float64
 	for _, d := range s.devices {
@@ -135,15 +136,15 @@ func (s *Sampler) sample() {
 	}
 	s.summary.Samples++
 	if s.csv != nil {
-		s.csv.Flush() // a run that is killed keeps what was seen
+		s.csv.Flush() // so that the samples survive a kill of the run
 		if s.err == nil {
 			s.err = s.csv.Error()
 		}
 	}
 }
 
-// Stop takes a last sample and says what was seen. An error is one of writing;
-// the summary is good all the same.
+// Stop takes a last sample and returns the summary. The error is that of writing the CSV
+// lines; the summary is valid even then.
 func (s *Sampler) Stop() (Summary, error) {
 	close(s.end)
 	s.done.Wait()

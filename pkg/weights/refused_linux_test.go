@@ -31,7 +31,7 @@ func TestReadRefusesWhatIsNoFile(t *testing.T) {
 	var outcomes []string
 	for path, want := range map[string]string{
 		pipe: "it is a named pipe, not a file", "/dev/zero": "it is a device, not a file", dir: "it is a folder, not a file",
-		sparse: "it has 1099511627776 bytes, at most 68719476736 are read",
+		sparse: "it has 1099511627776 bytes, the limit is 68719476736",
 	} {
 		ended := make(chan error, 1)
 		go func() {

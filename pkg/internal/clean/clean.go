@@ -1,6 +1,6 @@
-// Package clean makes text from files fit to be shown. A name in a log may hold
-// terminal escapes that hide or forge other lines, characters that turn the
-// direction of writing, and bytes that make an SVG or HTML file invalid.
+// Package clean makes untrusted text safe to display. A name in a log may contain terminal
+// escapes that hide or forge other lines, characters that change the writing direction, and
+// bytes that make an SVG or HTML file invalid.
 package clean
 
 import (
@@ -10,16 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s on one line with each character that must not be shown replaced
-// by its escape in Go's syntax, such as \n, \x1b or \u202e.
-func Text(s string) string { return escaped(s, "") }
+// Text returns s on one line. Each unsafe character is replaced by its escape in Go's
+// syntax, such as \n, \x1b or \u202e.
+func Text(s string) string { return escape(s, "") }
 
 // Lines is Text for text of several lines: line ends and tabs stay.
-func Lines(s string) string { return escaped(s, "\n\t") }
+func Lines(s string) string { return escape(s, "\n\t") }
 
-func escaped(s, kept string) string {
-	clean := func(r rune) bool { return !shown(r) && !strings.ContainsRune(kept, r) }
-	if utf8.ValidString(s) && strings.IndexFunc(s, clean) < 0 {
+// escape returns s with the unsafe characters, except those in kept, replaced by escapes.
+func escape(s, kept string) string {
+	isUnsafe := func(r rune) bool { return !displayable(r) && !strings.ContainsRune(kept, r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
 	}
 	var b strings.Builder
@@ -27,17 +28,17 @@ func escaped(s, kept string) string {
 		switch _, size := utf8.DecodeRuneInString(s[i:]); {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\n' && clean(r):
+		case r == '\n' && isUnsafe(r):
 			b.WriteString(`\n`)
-		case r == '\t' && clean(r):
+		case r == '\t' && isUnsafe(r):
 			b.WriteString(`\t`)
 		case r == '\r':
 			b.WriteString(`\r`)
-		case clean(r) && r < 0x80:
+		case isUnsafe(r) && r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case clean(r) && r < 0x10000:
+		case isUnsafe(r) && r < 0x10000:
 			fmt.Fprintf(&b, `\u%04x`, r)
-		case clean(r):
+		case isUnsafe(r):
 			fmt.Fprintf(&b, `\U%08x`, r)
 		default:
 			b.WriteRune(r)
@@ -46,10 +47,11 @@ func escaped(s, kept string) string {
 	return b.String()
 }
 
-// shown reports whether r may be shown as it is. Controls are not, nor what XML
-// 1.0 does not allow (section 2.2), nor line separators and the characters that
-// change the direction of writing (Unicode Standard Annex 9, section 2).
-func shown(r rune) bool {
+// displayable reports whether r can be displayed safely without an escape. It returns false
+// for control characters, characters that XML 1.0 does not allow (section 2.2), line
+// separators, and characters that change the writing direction (Unicode Standard Annex 9,
+// section 2).
+func displayable(r rune) bool {
 	switch {
 	case unicode.IsControl(r), r == 0xfffe, r == 0xffff:
 		return false

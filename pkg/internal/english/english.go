@@ -1,4 +1,4 @@
-// Package english puts numbers and lists into sentences.
+// Package english formats numbers, nouns and lists for English sentences.
 package english
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Count returns a number with its noun, in the plural unless n is 1:
+// Count formats a number with its noun, which is in the plural unless n is 1:
 // "1 worker", "4 workers", "0 classes", "2 batches", "3 series".
 func Count(n int, noun string) string {
 	if n == 1 {
@@ -15,6 +15,7 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + plural(noun)
 }
 
+// plural returns the plural of noun.
 func plural(noun string) string {
 	for _, end := range []string{"series"} {
 		if strings.HasSuffix(noun, end) {
@@ -29,20 +30,21 @@ func plural(noun string) string {
 	return noun + "s"
 }
 
-// List joins words: "1", "1 and 2", "1, 2 and 4".
+// List joins words with commas and "and": "1", "1 and 2", "1, 2 and 4".
 func List(words []string) string { return join(words, " and ") }
 
-// Either joins alternatives: "1", "1 or 2", "1, 2 or 4".
+// Either joins alternatives with commas and "or": "1", "1 or 2", "1, 2 or 4".
 func Either(words []string) string { return join(words, " or ") }
 
-func join(words []string, last string) string {
+// join joins words with commas, and the last two with conjunction.
+func join(words []string, conjunction string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:len(words)-1], ", ") + last + words[len(words)-1]
+	return strings.Join(words[:len(words)-1], ", ") + conjunction + words[len(words)-1]
 }
 
-// Quoted lists names in quotes: `"ddp", "ring"`.
+// Quoted joins names in quotes with commas: `"ddp", "ring"`.
 func Quoted(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {

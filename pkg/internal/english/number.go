@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// exponentBelow is the absolute value below which Short writes an exponent.
+// exponentBelow is the absolute value below which Short may write an exponent.
 const exponentBelow = 1e-2
 
-// Short formats a number in about four digits: "194.2", "0.0126", "1.2e-05".
+// Short formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
 func Short(v float64) string {
 	if a := math.Abs(v); a > 0 && a < exponentBelow {
 		return strconv.FormatFloat(v, 'g', 3, 64)
@@ -18,7 +18,7 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
 }
 
-// Decimals returns how many decimals leave about four digits of v.
+// Decimals returns the number of decimals with which v has about four digits.
 func Decimals(v float64) int {
 	switch a := math.Abs(v); {
 	case a >= 1000:
@@ -33,8 +33,8 @@ func Decimals(v float64) int {
 	return 3
 }
 
-// Interval formats an interval, both ends with the same decimals: "[11.52, 12.40]".
-// It returns "-" if an end is NaN.
+// Interval formats an interval with the same number of decimals for both ends:
+// "[11.52, 12.40]". It returns "-" if an end is NaN.
 func Interval(low, high float64) string {
 	if math.IsNaN(low) || math.IsNaN(high) {
 		return "-"
@@ -46,14 +46,14 @@ func Interval(low, high float64) string {
 	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))
 }
 
-// Percent formats a share or a level in percent, with one decimal unless that
-// is 0: Percent(0.95) is "95 %".
+// Percent formats a fraction in percent, with one decimal unless that is 0: Percent(0.95) is
+// "95 %" and Percent(0.975) is "97.5 %".
 func Percent(share float64) string {
 	text := strconv.FormatFloat(100*share, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0") + " %"
 }
 
-// P formats a probability in two digits: "0.032", "< 0.0001".
+// P formats a p-value with two digits: "0.032", "< 0.0001".
 func P(p float64) string {
 	if p < 0.0001 {
 		return "< 0.0001"
@@ -61,7 +61,8 @@ func P(p float64) string {
 	return fmt.Sprintf("%.2g", p)
 }
 
-// PIs formats a probability for use after the letter p: "= 0.032", "< 0.0001".
+// PIs formats a p-value with its relation, to be written after the letter p: "= 0.032",
+// "< 0.0001".
 func PIs(p float64) string {
 	if text := P(p); text[0] == '<' {
 		return text

@@ -1,24 +1,25 @@
-// Package nearest finds the name that somebody meant who misspelled one.
+// Package nearest suggests a known name for a misspelled one.
 package nearest
 
 import "fmt"
 
-// Hint returns " (did you mean x?)" for the known name x with the smallest edit
-// distance to name, or nothing if no name is near.
+// Hint returns " (did you mean x?)", where x is the known name with the smallest edit
+// distance to name. It returns "" if each distance is more than half the length of name.
 func Hint(name string, known []string) string {
-	best, at := len(name)/2+1, ""
+	smallest, nearest := len(name)/2+1, ""
 	for _, k := range known {
-		if d := editDistance(name, k); d < best {
-			best, at = d, k
+		if d := editDistance(name, k); d < smallest {
+			smallest, nearest = d, k
 		}
 	}
-	if at == "" {
+	if nearest == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (did you mean %s?)", at)
+	return fmt.Sprintf(" (did you mean %s?)", nearest)
 }
 
-// editDistance is Levenshtein's, by the two-row form of the Wagner-Fischer algorithm.
+// editDistance returns the Levenshtein distance of a and b, computed by the Wagner-Fischer
+// algorithm with a single row.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,5 +1,5 @@
-// Package plaintext reads text files of other encodings than plain UTF-8: spreadsheets
-// and PowerShell write a byte-order mark, or UTF-16.
+// Package plaintext decodes text files with a byte-order mark, in UTF-8 or UTF-16, as
+// spreadsheets and PowerShell write them.
 package plaintext
 
 import (
@@ -12,13 +12,13 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Encoding returns the name of the encoding that the byte-order mark at the start
-// of head stands for. It returns "" if there is none.
+// Encoding returns the name of the encoding that the byte-order mark at the start of head
+// identifies. It returns "" if there is no byte-order mark.
 func Encoding(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
 		return "UTF-8 with a byte-order mark"
-	case bytes.HasPrefix(head, []byte("\xff\xfe")) && !bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")): // that is UTF-32
+	case bytes.HasPrefix(head, []byte("\xff\xfe")) && !bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")): // the mark of UTF-32
 		return "UTF-16, little-endian"
 	case bytes.HasPrefix(head, []byte("\xfe\xff")):
 		return "UTF-16, big-endian"
@@ -26,17 +26,18 @@ func Encoding(head []byte) string {
 	return ""
 }
 
-// Reader returns r's text as UTF-8 without a byte-order mark, and the name of its
-// encoding as Encoding gives it.
+// Reader returns a reader of the text of r in UTF-8 without a byte-order mark. name is the
+// result of Encoding for the start of r; if it is "", text is r.
 func Reader(r *bufio.Reader) (text io.Reader, name string) {
-	head, _ := r.Peek(4) // the read that follows gives the error
+	head, _ := r.Peek(4) // the next read returns the error
 	if name = Encoding(head); name == "" {
 		return r, ""
 	}
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder())), name
 }
 
-// Decode is Reader for a text in memory.
+// Decode returns text in UTF-8 without a byte-order mark. Text without such a mark is
+// returned unchanged.
 func Decode(text []byte) ([]byte, error) {
 	if Encoding(text) == "" {
 		return text, nil

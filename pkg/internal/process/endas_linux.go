@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndAs ends this process in the way that another one has ended.
+// EndAs ends this process with the same exit code or signal as another process, whose wait
+// status is ended.
 func EndAs(ended unix.WaitStatus) {
 	if !ended.Signaled() {
 		os.Exit(ended.ExitStatus())
@@ -22,5 +23,5 @@ func EndAs(ended unix.WaitStatus) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, maskBytes, 0, 0)
 	_ = unix.Kill(os.Getpid(), s)
 	time.Sleep(time.Second)
-	os.Exit(128 + int(s)) // as a shell says it
+	os.Exit(128 + int(s)) // the exit code of a shell
 }

@@ -1,6 +1,6 @@
-// Package process answers what a program that trains asks about its own
-// process: which signals ask it to end in order, how it outlives the reader of
-// its output, and how much time has passed while it was running.
+// Package process contains functions of a training program for its own process: the
+// signals that ask it to end, survival of broken pipes, and timers that stand still while
+// the process is stopped.
 package process
 
 import (
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// EndSignals returns the signals that ask this process to end in order: SIGINT,
-// SIGTERM, and SIGHUP (a closed terminal, a dropped connection) unless it was
-// ignored when the process started, as nohup does.
+// EndSignals returns the signals that ask this process to shut down in an orderly way:
+// SIGINT, SIGTERM, and SIGHUP (a closed terminal, a dropped connection) unless SIGHUP was
+// ignored when the process started, as under nohup.
 func EndSignals() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -22,41 +22,41 @@ func EndSignals() []os.Signal {
 	return all
 }
 
-// SurviveBrokenPipes lets this process go on when the reader of its standard
-// output or standard error has ended (| head): writes then fail with EPIPE, and
-// no signal ends the process. SIGPIPE keeps its default in child processes.
+// SurviveBrokenPipes keeps this process alive when the reader of its standard output or
+// standard error ends, as in "| head". Writes then fail with EPIPE instead of ending the
+// process by SIGPIPE. Child processes keep the default action of SIGPIPE.
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 const (
-	// lookTime is the time between two looks of a time-out at its stopwatch.
-	lookTime = 250 * time.Millisecond
-	// longestLook bounds what counts as one look: a longer one means that the
-	// process, or the whole machine, was stopped in between.
-	longestLook = time.Second
+	// checkInterval is the time after which a time-out checks its stopwatch again.
+	checkInterval = 250 * time.Millisecond
+	// maxInterval limits the time that counts between two calls of Elapsed. A longer
+	// interval means that the process, or the machine, was stopped in between.
+	maxInterval = time.Second
 )
 
-// A Stopwatch measures how long this process has been running since the first
-// call of Elapsed. Time for which the process was stopped (Ctrl-Z, SIGSTOP)
-// counts as a second at most. The zero value has not started yet.
+// A Stopwatch measures how long this process has been running since the first call of
+// Elapsed. An interval in which the process was stopped (Ctrl-Z, SIGSTOP) counts as one
+// second at most. The zero value has not started yet.
 type Stopwatch struct {
 	last  time.Time
 	total time.Duration
 }
 
-// Elapsed returns the time measured so far. Whoever waits must call it more
-// often than once a second.
+// Elapsed returns the time measured so far. It must be called more often than once per
+// second, because a longer interval counts as one second.
 func (s *Stopwatch) Elapsed() time.Duration {
 	now := time.Now()
 	if !s.last.IsZero() {
-		s.total += min(now.Sub(s.last), longestLook)
+		s.total += min(now.Sub(s.last), maxInterval)
 	}
 	s.last = now
 	return s.total
 }
 
-// WithTimeoutCause returns a context that ends with cause when this process has
-// been running for d. Unlike a context's own deadline, d does not pass while the
-// process is stopped.
+// WithTimeoutCause returns a context that is canceled with cause once this process has been
+// running for d. Unlike with context.WithTimeout, time in which the process is stopped does not
+// count.
 func WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	go func() {
@@ -74,7 +74,7 @@ func WithTimeoutCause(parent context.Context, d time.Duration, cause error) (con
 				cancel(cause)
 				return
 			}
-			timer.Reset(min(left, lookTime))
+			timer.Reset(min(left, checkInterval))
 		}
 	}()
 	return ctx, func() { cancel(context.Canceled) }

@@ -15,11 +15,11 @@ func TestStopwatchLeavesStopsOut(t *testing.T) {
 			t.Errorf("%v at the start", got)
 		}
 		for range 8 {
-			time.Sleep(lookTime)
+			time.Sleep(checkInterval)
 			s.Elapsed()
 		}
 		time.Sleep(time.Hour) // nobody looked: the process was stopped
-		if got, want := s.Elapsed(), 8*lookTime+longestLook; got != want {
+		if got, want := s.Elapsed(), 8*checkInterval+maxInterval; got != want {
 			t.Errorf("%v after an hour's stop, want %v", got, want)
 		}
 	})

@@ -1,7 +1,7 @@
-// Package safeopen opens files of folders whose content nobody has checked: a
-// copied run folder, an unpacked data set. A named pipe would block the reader
-// for ever, a device may have no end, and a link may lead to a file that was
-// never meant to be read. Such files are refused before they are opened.
+// Package safeopen opens files in folders with untrusted content, such as a copied run
+// folder or an unpacked data set. A named pipe would block the reader for ever, a device may
+// have no end, and a link may lead to a private file outside the folder. Such files are
+// refused before they are opened.
 package safeopen
 
 import (
@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// RefusedError reports a file that is not opened because of what it is.
+// RefusedError reports a file that is not read because of its kind, its place or its size.
 type RefusedError struct {
 	Path   string
 	Reason string // such as "it is a named pipe, not a file"
@@ -25,8 +25,8 @@ type RefusedError struct {
 // Error returns the path and the reason.
 func (e *RefusedError) Error() string { return "open " + e.Path + ": " + e.Reason }
 
-// File opens the regular file at path for reading. It follows links. Use it for
-// a path that the user has named, and Open for a file that a folder holds.
+// File opens the regular file at path for reading. It follows links. Use it for a path that
+// the user has given, and Open for a file found in a folder.
 func File(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -36,12 +36,11 @@ func File(path string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	return checked(path, f, err)
+	return requireRegular(path, f, err)
 }
 
-// Open opens the regular file at path, which names a file in the folder dir or
-// below it, for reading. The folder may be a link, but no link below it may lead
-// out of it.
+// Open opens the regular file at path for reading. The path must be in or below the folder
+// dir. The folder may be a link, but links inside it that lead out of it are refused.
 func Open(dir, path string) (f *os.File, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -54,7 +53,7 @@ func Open(dir, path string) (f *os.File, err error) {
 	}
 	info, err := root.Stat(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		// os.Root refuses every absolute link, also one that stays in the folder.
+		// os.Root refuses all absolute links, even those that stay in the folder.
 		if name, err = Inside(dir, path); err == nil {
 			info, err = root.Stat(name)
 		}
@@ -65,14 +64,14 @@ func Open(dir, path string) (f *os.File, err error) {
 	if err := refuse(path, info); err != nil {
 		return nil, err
 	}
-	// Whoever may write to the folder may have replaced the file since: without
-	// O_NONBLOCK a named pipe would block here.
+	// The file may have been replaced since root.Stat: without O_NONBLOCK a named pipe
+	// would block here.
 	f, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	return checked(path, f, err)
+	return requireRegular(path, f, err)
 }
 
-// Inside follows the links of path and returns the name in dir of the file to
-// which they lead. It returns a RefusedError if that file is not in dir.
+// Inside follows the links of path and returns the path of their target relative to dir. It
+// returns a *RefusedError if the target is not in or below dir.
 func Inside(dir, path string) (name string, err error) {
 	folder, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -91,28 +90,29 @@ func Inside(dir, path string) (name string, err error) {
 	return name, nil
 }
 
-// refuse returns a RefusedError unless info describes a regular file.
+// refuse returns a *RefusedError unless info describes a regular file.
 func refuse(path string, info fs.FileInfo) error {
-	var what string
+	var kind string
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		what = "a folder"
+		kind = "a folder"
 	case mode&fs.ModeNamedPipe != 0:
-		what = "a named pipe"
+		kind = "a named pipe"
 	case mode&fs.ModeSocket != 0:
-		what = "a socket"
+		kind = "a socket"
 	case mode&fs.ModeDevice != 0:
-		what = "a device"
+		kind = "a device"
 	default:
-		what = "of the kind " + mode.Type().String()
+		kind = "of the kind " + mode.Type().String()
 	}
-	return &RefusedError{Path: path, Reason: "it is " + what + ", not a file"}
+	return &RefusedError{Path: path, Reason: "it is " + kind + ", not a file"}
 }
 
-// checked returns f if it is a regular file, and closes it otherwise.
-func checked(path string, f *os.File, err error) (*os.File, error) {
+// requireRegular returns f if it is a regular file. Otherwise it closes f and returns a
+// *RefusedError. If err is not nil, it returns err.
+func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -126,14 +126,14 @@ func checked(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadNamed reads the file that File opens. A file of more than limit bytes is an
-// error, before memory is taken for it.
+// ReadNamed opens the file at path as File does and returns its content. It returns a
+// *RefusedError if the file has more than limit bytes, before it allocates memory for it.
 func ReadNamed(path string, limit int64) ([]byte, error) {
 	return ReadNamedContext(context.Background(), path, limit)
 }
 
-// ReadNamedContext does what ReadNamed does, and ends with the error of ctx once that
-// is canceled.
+// ReadNamedContext is ReadNamed with a context. If ctx is canceled, it stops reading and
+// returns the error of ctx.
 func ReadNamedContext(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := File(path)
 	if err != nil {
@@ -142,14 +142,14 @@ func ReadNamedContext(ctx context.Context, path string, limit int64) ([]byte, er
 	return readAll(ctx, f, path, limit)
 }
 
-// ReadFile reads the file that Open opens. A file of more than limit bytes is an
-// error, before memory is taken for it.
+// ReadFile opens the file at path as Open does and returns its content. It returns a
+// *RefusedError if the file has more than limit bytes, before it allocates memory for it.
 func ReadFile(dir, path string, limit int64) ([]byte, error) {
 	return ReadFileContext(context.Background(), dir, path, limit)
 }
 
-// ReadFileContext does what ReadFile does, and ends with the error of ctx once that
-// is canceled.
+// ReadFileContext is ReadFile with a context. If ctx is canceled, it stops reading and
+// returns the error of ctx.
 func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte, error) {
 	f, err := Open(dir, path)
 	if err != nil {
@@ -158,10 +158,11 @@ func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte
 	return readAll(ctx, f, path, limit)
 }
 
-// readBytes is how much is read between two looks at the context.
+// readBytes is the number of bytes that are read between two checks of the context.
 const readBytes = 16 << 20
 
-// readAll reads f and closes it.
+// readAll returns the content of f and closes it. It returns a *RefusedError if f has more
+// than limit bytes, and the error of ctx if ctx is canceled.
 func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []byte, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
@@ -169,9 +170,9 @@ func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []
 		return nil, err
 	}
 	if info.Size() > limit {
-		return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has %d bytes, at most %d are read", info.Size(), limit)}
+		return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has %d bytes, the limit is %d", info.Size(), limit)}
 	}
-	// The file may grow while it is read.
+	// The file may grow while it is read, so do not trust its size.
 	text = make([]byte, 0, info.Size()+1)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -185,7 +186,7 @@ func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []
 		case err != nil:
 			return text, err
 		case int64(len(text)) > limit:
-			return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has more than %d bytes, which is the limit", limit)}
+			return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has more than the limit of %d bytes", limit)}
 		case len(text) == cap(text):
 			text = append(text, 0)[:len(text)]
 		}

@@ -1,9 +1,9 @@
-// Package wholefile writes files that are complete or not there.
+// Package wholefile writes files in one step, so that no reader ever sees an incomplete file.
 //
-// A regular file is written under a temporary name in the folder of its target
-// and then renamed, so that a full disk, an error or a kill leaves the target as
-// it was. Devices, FIFOs and whatever else is not a regular file are never
-// replaced: they are opened and written to, as a shell's redirection does.
+// A regular file is written under a temporary name in the folder of its target and then
+// renamed. If the disk is full, or after an error or a kill, the target is unchanged.
+// Devices, FIFOs and other files that are not regular are never replaced: they are opened
+// and written to, as a shell's redirection does.
 package wholefile
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Write writes to the file path what fill writes to f. Symbolic links are
-// followed: the link stays, and the file that it leads to is replaced. A new
-// file gets the permissions perm, less the umask; an existing one keeps its own.
-// The content reaches the disk before the rename. A folder, and a file that this
-// process may not write, are errors.
+// Write replaces the content of the file path with the bytes that fill writes to f. It
+// follows symbolic links: the link stays, and the file at its end is replaced. A new file
+// gets the permissions perm, minus the umask; an existing file keeps its permissions. The
+// content is on the disk before the rename. Write returns an error if path is a folder, or a
+// file that this process has no permission to write.
 func Write(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	return write(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
 }
 
-// WriteBytes writes content to the file path, as Write does.
+// WriteBytes replaces the content of the file path with content, as Write does.
 func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -35,8 +35,8 @@ func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	})
 }
 
-// WriteUnsynced is Write without the wait for the disk, for the thousands of
-// files of a data set. A file may be empty after a loss of power.
+// WriteUnsynced is Write without waiting for the disk, for the thousands of files of a data
+// set. A file may be empty after a power cut.
 func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	target, _, err := resolve(path)
 	if err != nil {
@@ -50,14 +50,14 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 	})
 }
 
-// write replaces the file path, or writes straight to it where that is not a
-// regular file. replace closes the temporary file and gives it its name.
+// write replaces the file path, or writes to it directly if it is not a regular file.
+// replace closes the temporary file and renames it to the target.
 func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
-	target, straight, err := resolve(path)
+	target, direct, err := resolve(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if straight {
+	if direct {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 		if err != nil {
 			return err
@@ -74,22 +74,22 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 	if err == nil {
 		return nil
 	}
-	_, _ = f.Close(), os.Remove(f.Name()) // the temporary file; err says what matters
+	_, _ = f.Close(), os.Remove(f.Name()) // remove the temporary file; err is the more important error
 	var failed *fs.PathError
 	if errors.As(err, &failed) && failed.Path == f.Name() {
-		failed.Path = path // nobody knows the temporary name
+		failed.Path = path // the user does not know the temporary name
 		return err
 	}
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// maxLinks is how many symbolic links Linux follows in a path.
+// maxLinks is the number of symbolic links that Linux follows in a path.
 const maxLinks = 40
 
-// resolve returns the path that the links of path lead to, which need not exist
-// yet. straight reports that path must be written to as it is: it is not a
-// regular file, or a link of /proc such as /dev/stdout leads to an open file.
-func resolve(path string) (target string, straight bool, err error) {
+// resolve follows the symbolic links of path and returns the target, which need not exist
+// yet. direct reports that path must be opened and written to directly: it is not a regular
+// file, or it is a link of /proc, such as /dev/stdout, to an open file. Then target is "".
+func resolve(path string) (target string, direct bool, err error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -99,7 +99,7 @@ func resolve(path string) (target string, straight bool, err error) {
 	case !info.Mode().IsRegular():
 		return "", true, nil
 	default:
-		f, err := os.OpenFile(path, os.O_WRONLY, 0) // a rename would also replace a file that is protected
+		f, err := os.OpenFile(path, os.O_WRONLY, 0) // a rename would also replace a write-protected file
 		if err != nil {
 			return "", false, err
 		}
@@ -116,7 +116,7 @@ func resolve(path string) (target string, straight bool, err error) {
 		if err != nil {
 			return "", false, err
 		}
-		folder, err := filepath.EvalSymlinks(filepath.Dir(target)) // /dev/fd is a link itself
+		folder, err := filepath.EvalSymlinks(filepath.Dir(target)) // /dev/fd is also a link
 		if err != nil {
 			return "", false, err
 		}
