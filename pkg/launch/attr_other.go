@@ -4,9 +4,9 @@ package launch
 
 import "syscall"
 
-// workerAttr gives a worker a process group of its own.
+// workerAttr returns the attributes of a worker process: it gets a separate process group.
 func workerAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// sessionAttr gives a process a session of its own, so that neither a notebook's
-// interrupt nor the end of a terminal reaches it.
+// sessionAttr returns the attributes of a process in a separate session, which neither a
+// notebook's interrupt nor the end of a terminal reaches.
 func sessionAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -13,20 +13,20 @@ import (
 	"lockstep/pkg/internal/buildid"
 )
 
-// binaryVariable names the lockstep command; the notebook kernel's kernelspec
-// sets it to the one that was built with it.
+// binaryVariable is the environment variable with the path of the lockstep command. The
+// notebook's kernelspec sets it to the command that was built together with the kernel.
 const binaryVariable = "LOCKSTEP_BIN"
 
 // commandPackage is the lockstep command's main package.
 const commandPackage = "lockstep/pkg/cmd/lockstep"
 
-// versionTime bounds the question after the build id.
-const versionTime = 20 * time.Second
+// versionTimeout limits how long buildOf waits for a command to print its build id.
+const versionTimeout = 20 * time.Second
 
-// Binary finds the lockstep command that will be the workers: $LOCKSTEP_BIN,
-// else the running program if it is lockstep itself, else a lockstep beside
-// it. A command that was built from other sources than the running program is
-// refused.
+// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
+// the running program if that is lockstep itself, else lockstep in the folder of the running
+// program. It returns an error if the command was not built from the same sources as the
+// running program.
 func Binary(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,18 +50,20 @@ func Binary(ctx context.Context) (string, error) {
 	return found, checkBuild(ctx, found, self)
 }
 
-// checkBuild refuses a command that was built from other sources than self.
+// checkBuild returns an error if the command found was not built from the same sources as
+// the running program self.
 func checkBuild(ctx context.Context, found, self string) error {
 	theirs, err := buildOf(ctx, found)
 	if err != nil {
 		return err
 	}
 	if theirs != buildid.ID {
-		return fmt.Errorf("use %s for workers: it is build %q, this program is build %q: build both from the same sources, or set %s to the one that belongs to this program", found, theirs, buildid.ID, binaryVariable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q as this program: build both from the same sources, or set %s to the lockstep command of this program", found, theirs, buildid.ID, binaryVariable)
 	}
 	return nil
 }
 
+// sameFile reports whether the paths a and b lead to the same file.
 func sameFile(a, b string) bool {
 	s, err := os.Stat(a)
 	if err != nil {
@@ -71,16 +73,16 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(s, t)
 }
 
-// buildOf asks a lockstep command for its build id.
+// buildOf runs the lockstep command at path and returns its build id.
 func buildOf(ctx context.Context, path string) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, versionTime)
+	limited, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	text, err := exec.CommandContext(limited, path, "version", "--json").Output()
 	switch {
-	case err != nil && ctx.Err() != nil: // which says nothing of the command
+	case err != nil && ctx.Err() != nil: // not a fault of the command
 		return "", context.Cause(ctx)
 	case err != nil && limited.Err() != nil:
-		return "", fmt.Errorf("ask %s for its build id: no answer within %v; is it the lockstep command?", path, versionTime)
+		return "", fmt.Errorf("ask %s for its build id: no answer within %v; is it the lockstep command?", path, versionTimeout)
 	case err != nil:
 		return "", fmt.Errorf("ask %s for its build id: %w; is it the lockstep command?", path, err)
 	}
@@ -88,7 +90,7 @@ func buildOf(ctx context.Context, path string) (string, error) {
 		BuildID string `json:"build_id"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil || v.BuildID == "" {
-		return "", fmt.Errorf("ask %s for its build id: %q is no answer; is it the lockstep command?", path, text)
+		return "", fmt.Errorf("ask %s for its build id: invalid answer %q; is it the lockstep command?", path, text)
 	}
 	return v.BuildID, nil
 }

@@ -17,14 +17,15 @@ import (
 	"lockstep/pkg/train"
 )
 
-// placeVariables tell a worker its place among others. A check has none.
-var placeVariables = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_TOKEN"}
+// rankVariables are the environment variables with the rank of a worker and the address of
+// rank 0. They are not set for the check of a config.
+var rankVariables = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_TOKEN"}
 
-// check has the command that will be the workers check the config, the data and
-// the sizes of each series with its largest worker count, so that a mistake is
-// known before anything has started. It asks the command because that may be a
-// program with a network of its own. Each run keeps its series' config.
-func (s *Sweep) check(ctx context.Context, binary string, all []*run) error {
+// checkConfigs checks the config, the data and the sizes of each series with its largest
+// worker count, so that mistakes are found before anything starts. It sets the config of
+// each run. The check is done by the command binary, which the workers will run, because
+// that may be a user's program with its own networks.
+func (s *Sweep) checkConfigs(ctx context.Context, binary string, all []*run) error {
 	largest := map[string]*run{}
 	for _, r := range all {
 		if l := largest[r.variant.series]; l == nil || r.workers > l.workers {
@@ -35,7 +36,7 @@ func (s *Sweep) check(ctx context.Context, binary string, all []*run) error {
 	for _, r := range all {
 		series := r.variant.series
 		if configs[series] == nil {
-			config, err := largest[series].checked(ctx, binary)
+			config, err := largest[series].checkConfig(ctx, binary)
 			if err != nil {
 				return err
 			}
@@ -46,12 +47,12 @@ func (s *Sweep) check(ctx context.Context, binary string, all []*run) error {
 	return nil
 }
 
-// checked has binary check r, and returns the run's config.
-func (r *run) checked(ctx context.Context, binary string) (map[string]any, error) {
+// checkConfig checks the run with the command binary and returns the run's config.
+func (r *run) checkConfig(ctx context.Context, binary string) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, binary, append(r.trainArguments(), "--check", strconv.Itoa(r.workers))...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(placeVariables, name)
+		return slices.Contains(rankVariables, name)
 	})
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -73,9 +74,9 @@ func (r *run) checked(ctx context.Context, binary string) (map[string]any, error
 	return config, nil
 }
 
-// differs reports an error that names the keys in which the run in the folder was
-// made otherwise than this sweep would make it.
-func (r *run) differs(before runs.Info) error {
+// checkSameConfig returns an error if the existing run before was made with other settings
+// than this sweep would use. The error lists these settings.
+func (r *run) checkSameConfig(before runs.Info) error {
 	var keys []string
 	if r.sweep.foreign() {
 		if !slices.Equal(before.Command, r.sweep.Command) {
@@ -97,7 +98,7 @@ func (r *run) differs(before runs.Info) error {
 		r.name, r.dir, strings.Join(keys, "; "))
 }
 
-// epochs is how many epochs the run will have, 0 if that is not known.
+// epochs returns the number of epochs that the run will have, or 0 if unknown.
 func (r *run) epochs() int {
 	if n, ok := r.config["epochs"].(float64); ok {
 		return int(n)

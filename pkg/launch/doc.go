@@ -1,25 +1,25 @@
-// Package launch starts training runs and looks after them: each worker is a
-// process with its rank in its environment, its output is shown line by line,
-// all end when one fails, and the error says which and why.
+// Package launch starts training runs and supervises them. Each worker is a process with
+// its rank in its environment, and its output is shown line by line. When one worker fails,
+// all others are ended, and the error names the failed rank and the cause.
 //
 //	ctx := notebook.Context()
 //	job, err := launch.Local(ctx, launch.Sweep{Config: "unet2d-cells", Workers: []int{1, 2}, Seeds: []int64{1, 2}, Resume: true})
 //	if err != nil {
 //		return err
 //	}
-//	err = job.Watch(ctx) // a line a run, live
+//	err = job.Watch(ctx) // shows one live line per run
 //
-// A sweep is a list of runs, one after another: every worker count with the
-// first seed, then with the second, so that a machine that gets slower over
-// time does so for all counts. What Vary names makes several series of it in one
-// sweep. Each run has a folder
+// A sweep is a list of runs that are executed one after another: every worker count with
+// the first seed, then every worker count with the second seed, and so on. This order makes
+// the results comparable on a machine that gets slower over time. With Vary, a sweep
+// contains several series. Each run has a folder
 //
 //	logs/<study>/<series>-n<workers>-s<seed>/
 //
-// with a worker-<rank>.log for each worker beside what the run itself writes.
+// with a worker-<rank>.log for each worker, in addition to the files of the run itself.
 //
-// A worker is the lockstep command (see Binary), or any other program, which
-// finds its place where PyTorch, Horovod and others look for it:
+// A worker is the lockstep command (see Binary) or any other program. It finds its rank in
+// the environment variables that PyTorch, Horovod and others use:
 //
 //	RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //	LOCKSTEP_TOKEN   the run's secret, for rendezvous.Join
@@ -29,16 +29,16 @@
 //
 // # Processes
 //
-// In a notebook each sweep is run by a process of its own, "lockstep launch", and
-// the kernel only watches it. An interrupt of a cell does not reach it; Job.Cancel
-// ends it. When the kernel ends, by a restart or even kill -9, that process asks
-// its workers to end, and kills them after 10 s. With Sweep.Detach it goes on, and
-// Attach gives its Job to the next kernel. In the lockstep command and in other Go
-// programs the sweep is run by the program itself and ends with Local's context.
+// In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only
+// watches that process. An interrupt of a cell does not reach it; Job.Cancel ends it. When
+// the kernel ends, by a restart or even by kill -9, the process asks its workers to end, and
+// kills them after 10 s. With Sweep.Detach it continues, and Attach returns its Job in the
+// next kernel. In the lockstep command and in other Go programs, the program itself runs the
+// sweep, which ends with Local's context.
 //
-// The sweeps of a user on a machine run one after another, because times that are
-// measured beside other work are wrong: Local returns at once, and the sweep waits
-// for its turn. Jobs lists them. They find each other by locks in $LOCKSTEP_LOCKS,
-// else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary directory. What a
-// sweep does is written to .launch/ in its study's folder.
+// The sweeps of a user on a machine run one after another, because other work on the
+// machine would distort the measured times. Local returns at once, and the sweep waits in a
+// queue; Jobs lists the sweeps. Their processes find each other by locks in
+// $LOCKSTEP_LOCKS, else $XDG_RUNTIME_DIR/lockstep, else a folder in the temporary
+// directory. The state of each sweep is written to .launch/ in the folder of its study.
 package launch

@@ -17,26 +17,26 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// A program that is not ours may start processes of any depth, in sessions and
-// process groups of their own. So the launcher does not start it directly: it
-// starts this executable again as a guard, which starts the program and is the
-// subreaper (prctl(2)) of all that come from it. However the program ends, the
-// guard kills what it left, and then ends in the same way. The kernel tells the
-// guard when the launcher is gone, also after a kill -9.
+// A program other than lockstep may start child processes at any depth, in separate sessions
+// and process groups. So the launcher does not start it directly: it starts this executable
+// again as a guard, which starts the program and is the subreaper (prctl(2)) of all its
+// descendants. When the program has ended, the guard kills the remaining descendants, and
+// then ends with the same exit code or signal. The operating system signals the guard when
+// the launcher ends, even by kill -9.
 
-// guardName is the guard's argv[0]. The launcher's pid, the program's path and its
-// argv follow.
+// guardName is the guard's argv[0]. The arguments after it are the launcher's pid, the
+// program's path and the program's argv.
 const guardName = "lockstep guard"
 
-// What the launcher asks of a guard.
+// Signals from the launcher to a guard.
 const (
-	guardKill = unix.SIGUSR1 // kill the program and all that come from it
+	guardKill = unix.SIGUSR1 // kill the program and all its descendants
 	guardStop = unix.SIGTSTP // stop them
 )
 
-// guardTime bounds how long a guard tries to kill processes that it may not
-// kill, such as another user's.
-const guardTime = 5 * time.Second
+// guardTimeout limits how long a guard tries to kill or stop the program's descendants. It
+// may have no permission to signal some, such as another user's.
+const guardTimeout = 5 * time.Second
 
 // init runs the guard in place of the program that imports this package, before
 // any code of that program.
@@ -46,16 +46,16 @@ func init() {
 	}
 }
 
-// guarded makes cmd start its program under a guard.
-func guarded(cmd *exec.Cmd) {
+// addGuard changes cmd so that it starts its program under a guard.
+func addGuard(cmd *exec.Cmd) {
 	cmd.Args = append([]string{guardName, strconv.Itoa(os.Getpid()), cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: guardKill}
 }
 
-// signalGuard asks the guard pid, which leads the process group of its program,
-// to do to the program and its descendants what s does to a process. A guard that
-// has just been started may miss it.
+// signalGuard makes the guard with the given pid apply the signal s to its program and the
+// program's descendants. The guard leads the program's process group. A guard that has just
+// been started may miss the signal.
 func signalGuard(pid int, s syscall.Signal) {
 	switch s {
 	case unix.SIGKILL:
@@ -69,13 +69,14 @@ func signalGuard(pid int, s syscall.Signal) {
 	}
 }
 
-// guard starts the program at path with argv for the process launcher, kills what
-// comes from it when it has ended, and ends as it did.
+// guard is the main function of a guard. It starts the program at path with argv, kills the
+// program's descendants when the program has ended, and ends with the same exit code or
+// signal. launcher is the pid of the launcher.
 func guard(launcher, path string, argv []string) {
 	asked := make(chan os.Signal, 8)
-	// The others reach the program itself, which is in this process group.
+	// All other signals reach the program itself, which is in this process group.
 	signal.Notify(asked, append(process.EndSignals(), guardKill, guardStop, unix.SIGCONT)...)
-	if strconv.Itoa(os.Getppid()) != launcher { // it was killed before it could be heard
+	if strconv.Itoa(os.Getppid()) != launcher { // the launcher ended before Pdeathsig was set
 		os.Exit(1)
 	}
 	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -104,12 +105,12 @@ func guard(launcher, path string, argv []string) {
 		}
 	}()
 	var ended unix.WaitStatus
-	for pid := 0; pid != program.Pid; { // and reap the orphans that came to this process
+	for pid := 0; pid != program.Pid; { // also reaps the orphans that this process has adopted
 		if pid, err = unix.Wait4(-1, &ended, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	for begin := time.Now(); time.Since(begin) < guardTime; {
+	for begin := time.Now(); time.Since(begin) < guardTimeout; {
 		signalDescendants(unix.SIGKILL)
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
 		if errors.Is(err, unix.ECHILD) {
@@ -122,16 +123,17 @@ func guard(launcher, path string, argv []string) {
 	process.EndAs(ended)
 }
 
-// stopDescendants stops all processes that come from this one. It looks again until
-// none of them runs: a process may start another after it was seen and before it stops.
+// stopDescendants stops all descendants of this process. It repeats this until none of them
+// is running, because a process may start a child after the list is read and before the
+// process stops.
 func stopDescendants() {
-	for begin := time.Now(); signalDescendants(unix.SIGSTOP) > 0 && time.Since(begin) < guardTime; {
+	for begin := time.Now(); signalDescendants(unix.SIGSTOP) > 0 && time.Since(begin) < guardTimeout; {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// signalDescendants sends s to all processes that come from this one. It returns how
-// many of them were neither stopped nor had ended before.
+// signalDescendants sends s to all descendants of this process. It returns the number of
+// those that were running, that is, neither stopped nor ended.
 func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -143,7 +145,7 @@ func signalDescendants(s unix.Signal) (running int) {
 		if err != nil {
 			continue // it has ended
 		}
-		// pid (name) state ppid …: a name may hold spaces and parentheses.
+		// pid (name) state ppid …: the name may contain spaces and parentheses.
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil || len(fields) < 2 {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded does nothing: there are no subreapers here. What is in the program's
-// process group ends with it.
-func guarded(*exec.Cmd) {}
+// addGuard does nothing, because only Linux has subreapers. When the program ends, the
+// launcher kills its process group.
+func addGuard(*exec.Cmd) {}
 
+// signalGuard sends s to the process group of the program.
 func signalGuard(pid int, s syscall.Signal) { _ = unix.Kill(-pid, s) }

@@ -22,36 +22,36 @@ const (
 
 // Job is a sweep that runs in the background, in this process or in another.
 type Job struct {
-	dir  string
-	name string // of the study
-	note string
-	of   sweepProcess
+	dir   string
+	name  string // of the study
+	note  string // see Note
+	sweep sweepProcess
 }
 
-// sweepProcess is what a Job knows of the process that runs its sweep.
+// sweepProcess is the interface of a Job to the process that runs its sweep.
 type sweepProcess interface {
 	status() []RunStatus
-	waits() string         // what the sweep waits for, "" if for nothing
-	ended() (bool, error)  // whether the sweep has ended, and how
-	wake() <-chan struct{} // closed when the sweep has ended; nil: nobody tells
-	mine() bool            // whether end does anything
-	ending() bool          // whether the sweep was asked to end by this process
-	end(atOnce bool) error // asks the sweep to end
+	waitsFor() string      // describes the sweep that this one waits for; "" if none
+	ended() (bool, error)  // reports whether the sweep has ended, and the error of the sweep
+	wake() <-chan struct{} // is closed when the sweep has ended; nil if the caller must poll
+	mayEnd() bool          // reports whether this process may end the sweep
+	ending() bool          // reports whether this process has asked the sweep to end
+	end(atOnce bool) error // asks the sweep to end, or kills its workers at once
 }
 
-// Local starts the runs of s on this machine and returns at once; they go on
-// one after another until all are done or one fails. What can be known to be
-// wrong before is an error, and then nothing was started.
+// Local starts the runs of s on this machine and returns at once. The runs are executed one
+// after another in the background, until all are done or one has failed. Local checks the
+// sweep first: if it returns an error, nothing has started.
 //
-// In a notebook the sweep has a process of its own, ctx is used for the start
-// alone, and an interrupt of the cell leaves the sweep alone: Cancel ends it. It
-// ends with the notebook's kernel unless Detach is set. Elsewhere this process
-// runs it, and the end of ctx ends it.
+// In a notebook, a separate process runs the sweep, and ctx is only used for the start. An
+// interrupt of the cell does not end the sweep; Cancel does. The sweep ends with the
+// notebook's kernel unless Detach is set. In other programs, this process runs the sweep,
+// and the end of ctx ends it.
 //
-// While another sweep of this user runs on this machine, this one waits, because
-// times that were measured beside it would be wrong; see Sweep.Now. If runs of
-// the sweep are being trained already, the Job is that of their owner. Finished
-// runs are not run again.
+// While another sweep of this user is running on this machine, this one waits, because
+// simultaneous work would distort the measured times; see Sweep.Now. If runs of the sweep
+// are already being trained, the returned Job is that of their owner. Finished runs are not
+// run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) {
 	if notebook.InNotebook() {
 		return startProcess(ctx, s)
@@ -63,25 +63,27 @@ func Local(ctx context.Context, s Sweep) (*Job, error) {
 	return job, err
 }
 
-// start runs s in this process, if there is something to do. kernel is the pid of
-// the notebook's kernel for which it does, 0 if for none.
+// start runs s in this process, unless there is nothing to do or another process trains its
+// runs. id is the name of the sweep. kernel is the pid of the notebook's kernel that
+// launched the sweep, or 0.
 func start(ctx context.Context, s Sweep, id string, kernel int) (*Job, error) {
 	job, l, err := examine(ctx, &s)
-	if err != nil || job.of != l {
+	if err != nil || job.sweep != l {
 		return job, err
 	}
-	owner, err := l.begin(ctx, s, job.dir, id, kernel)
+	owner, err := l.enqueue(ctx, s, job.dir, id, kernel)
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 	}
-	if job.note = l.waits(); owner != nil { // since a moment ago
-		job.of, job.note = attached(owner), owner.shown()
+	if job.note = l.waitsFor(); owner != nil { // another process started the runs after examine
+		job.sweep, job.note = newRemote(owner), owner.attachNote()
 	}
 	return job, nil
 }
 
-// examine checks s and completes it. The job's process is l if l has something to
-// do, and otherwise shows the sweep that has the runs, or those that are done.
+// examine checks s and fills in its defaults. If there is something to do, the sweep of the
+// job is l, which has not started yet. Otherwise the job shows the process that is training
+// the runs, or the finished runs.
 func examine(ctx context.Context, s *Sweep) (job *Job, l *local, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, nil, err
@@ -93,6 +95,7 @@ func examine(ctx context.Context, s *Sweep) (job *Job, l *local, err error) {
 	return job, l, nil
 }
 
+// examine is the function examine for a valid sweep with defaults.
 func (s *Sweep) examine(ctx context.Context) (job *Job, l *local, err error) {
 	dir, err := s.dir()
 	if err != nil {
@@ -101,117 +104,119 @@ func (s *Sweep) examine(ctx context.Context) (job *Job, l *local, err error) {
 	if l, err = prepare(ctx, s, dir); err != nil {
 		return nil, nil, err
 	}
-	if err := l.compare(); err != nil {
+	if err := l.checkSameConfig(); err != nil {
 		return nil, nil, err
 	}
 	folder, err := locksFolder()
 	if err != nil {
 		return nil, nil, err
 	}
-	job = &Job{dir: dir, name: s.Study, of: l}
-	owner, err := ownerOf(folder, dir, l.all)
+	job = &Job{dir: dir, name: s.Study, sweep: l}
+	owner, err := findOwner(folder, dir, l.all)
 	if err != nil {
 		return nil, nil, err
 	}
 	if owner != nil {
-		job.of, job.note = attached(owner), owner.shown()
+		job.sweep, job.note = newRemote(owner), owner.attachNote()
 		return job, l, nil
 	}
-	nothing, err := l.look()
+	nothing, err := l.checkFolders()
 	if nothing {
-		job.of, job.note = finished{l}, count(len(l.all), "run")+" done; nothing to do"
+		job.sweep, job.note = finished{l}, count(len(l.all), "run")+" done; nothing to do"
 	}
 	return job, l, err
 }
 
-// finished is a sweep all of whose runs were done before.
+// finished is a sweep whose runs were all done before.
 type finished struct{ *local }
 
 func (finished) ended() (bool, error)  { return true, nil }
 func (finished) wake() <-chan struct{} { return nil }
 func (finished) end(bool) error        { return nil }
 
-// Note says what a user should know about the start: which sweep this one waits
-// for, that the runs are being trained already, or that all were done before. It
-// is empty for a sweep that simply started.
+// Note returns a message for the user about the start: the sweep that this one waits for,
+// that the runs are already being trained, or that all were done before. It returns "" if
+// the sweep started at once.
 func (j *Job) Note() string { return j.note }
 
-// Attached reports whether the job belongs to somebody else, so that Cancel leaves
-// it alone.
-func (j *Job) Attached() bool { return !j.of.mine() }
+// Attached reports whether another program or notebook launched the sweep, so that Cancel
+// and Kill do not end it.
+func (j *Job) Attached() bool { return !j.sweep.mayEnd() }
 
-// Dir is the study's folder, which scaling.Read reads.
+// Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
-// Cancel ends the job: its workers are asked to end, and after some seconds
-// made to. Wait returns when they have. A job that belongs to somebody else,
-// such as a sweep in a terminal, is left alone, and the error says who can end it.
-func (j *Job) Cancel() error { return j.of.end(false) }
+// Cancel ends the sweep: it asks the workers to end, and some seconds later they are killed.
+// Use Wait to wait for their end. If another program or notebook launched the sweep, Cancel
+// does not end it, and the error describes how to end it.
+func (j *Job) Cancel() error { return j.sweep.end(false) }
 
-// Kill is Cancel, but the workers are not asked.
-func (j *Job) Kill() error { return j.of.end(true) }
+// Kill is Cancel, but the workers are killed at once.
+func (j *Job) Kill() error { return j.sweep.end(true) }
 
-// Wait returns when the job has ended, with the error of the run that failed,
-// or when ctx ends; the job goes on then, unless ctx was Local's too and this
-// process runs it.
+// Wait waits until the sweep has ended and returns the error of the run that failed, if any.
+// If ctx ends first, Wait returns an error and the sweep continues, unless this process runs
+// the sweep and ctx is also the context that was passed to Local.
 func (j *Job) Wait(ctx context.Context) error { return j.wait(ctx, func() {}) }
 
-// wait is Wait with a function that is called every watchTime and at the end.
+// wait is Wait with a function show that is called every pollInterval and at the end.
 func (j *Job) wait(ctx context.Context, show func()) error {
-	tick := time.NewTicker(watchTime)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	defer show()
 	stop := ctx.Done()
 	for {
-		if over, err := j.of.ended(); over {
+		if over, err := j.sweep.ended(); over {
 			return err
 		}
 		show()
 		select {
-		case <-j.of.wake():
+		case <-j.sweep.wake():
 		case <-tick.C:
 		case <-stop:
-			if !j.of.ending() {
+			if !j.sweep.ending() {
 				how := ""
-				if j.of.mine() {
+				if j.sweep.mayEnd() {
 					how = ": Cancel ends it"
 				}
 				return fmt.Errorf("wait for %s: %w; it goes on%s", j.name, context.Cause(ctx), how)
 			}
-			stop = nil // what was started must be gone first
+			stop = nil // this process is ending the sweep: wait until its workers have ended
 		}
 	}
 }
 
-// RunStatus is how far a run is.
+// RunStatus describes the state and progress of a run.
 type RunStatus struct {
-	Name    string // of its folder in Job.Dir
+	Name    string // of the run folder in Job.Dir
 	Dir     string
 	Workers int
 	Seed    int64
 	State   string // one of the State constants
-	Err     error  // of a run that failed or was canceled
+	Err     error  // nil unless the run failed or was canceled
 	Seconds float64
-	// Epoch is the number of epochs done, of Epochs (0: not known).
+	// Epoch is the number of epochs done, and Epochs the number of all epochs, or 0 if
+	// unknown.
 	Epoch, Epochs int
-	// Last is the last epoch's row; the zero Epoch before.
+	// Last is the last finished epoch, or the zero Epoch if there is none.
 	Last runs.Epoch
-	// Lines is the number of lines that rank 0 has written, Line the last.
+	// Lines is the number of lines that rank 0 has written, and Line the last of them.
 	Lines int
 	Line  string
 
-	foreign bool // the workers are not ours
+	foreign bool // whether the workers run another program than lockstep
 }
 
-// Status is how far the runs are, in their order.
-func (j *Job) Status() []RunStatus { return j.of.status() }
+// Status returns the status of each run, in the order in which they are executed.
+func (j *Job) Status() []RunStatus { return j.sweep.status() }
 
+// status returns the status of the run.
 func (r *run) status() RunStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := RunStatus{Name: r.name, Dir: r.dir, Workers: r.workers, Seed: r.seed, State: r.state, Err: r.err, Epochs: r.sweep.Epochs, foreign: r.sweep.foreign()}
-	if r.speaks != nil {
-		s.Lines, s.Line = r.speaks.latest()
+	if r.rank0Output != nil {
+		s.Lines, s.Line = r.rank0Output.latest()
 	}
 	switch {
 	case r.started.IsZero():
@@ -232,8 +237,8 @@ func (r *run) status() RunStatus {
 	return s
 }
 
-// reread reads the run folder when it has a new epoch, and only then: reading
-// must not disturb what is being measured.
+// reread reads the run folder if epochs.csv has changed. It reads no more than that, so as
+// not to disturb the run while it is measured.
 func (r *run) reread() {
 	stat, err := os.Stat(filepath.Join(r.dir, "epochs.csv"))
 	if err != nil {

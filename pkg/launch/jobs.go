@@ -15,24 +15,23 @@ import (
 // JobInfo is a sweep of this user on this machine, as Jobs lists it.
 type JobInfo struct {
 	Study   string
-	Dir     string // the study's folder; Attach takes it
+	Dir     string // the study's folder, an argument for Attach
 	State   string // one of the State constants
 	PID     int    // of the process that runs it
 	Started time.Time
-	Ended   time.Time // zero before
+	Ended   time.Time // zero if it has not ended
 	Runs    int
-	Done    int    // runs that are done
-	Waits   string // what a waiting sweep waits for
-	Error   string // of a sweep that failed or was canceled
-	Detach  bool   // it does not end with the notebook that launched it
+	Done    int    // number of runs that are done
+	Waits   string // description of the sweep that this one waits for; "" if none
+	Error   string // "" unless the sweep failed or was canceled
+	Detach  bool   // whether it continues after the end of the notebook that launched it
 }
 
-// JobList is a list of sweeps that shows itself as a table.
+// JobList is a list of sweeps. Its String method formats it as a table.
 type JobList []JobInfo
 
-// Jobs lists the sweeps of this user on this machine, the newest first: those
-// that wait or run, and the last ones that have ended since the machine was
-// started.
+// Jobs returns the sweeps of this user on this machine, the newest first: all that are
+// waiting or running, and the last ones that have ended since the machine was started.
 func Jobs() (JobList, error) {
 	folder, err := locksFolder()
 	if err != nil {
@@ -49,7 +48,7 @@ func Jobs() (JobList, error) {
 		if err != nil {
 			continue // the study was deleted
 		}
-		m := attached(r)
+		m := newRemote(r)
 		if _, err := m.ended(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
@@ -58,6 +57,7 @@ func Jobs() (JobList, error) {
 	return list, nil
 }
 
+// info returns the record in the form of Jobs.
 func (r *record) info() JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
@@ -71,7 +71,7 @@ func (r *record) info() JobInfo {
 	return info
 }
 
-// String is the list as a table, a line per sweep.
+// String returns a table with one line per sweep.
 func (l JobList) String() string {
 	if len(l) == 0 {
 		return "no sweeps"
@@ -89,7 +89,7 @@ func (l JobList) String() string {
 		case j.Error != "":
 			note, _, _ = strings.Cut(j.Error, "\n")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, clock(j.Started), pid, j.Dir, note)
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, formatTime(j.Started), pid, j.Dir, note)
 	}
 	_ = w.Flush() // into memory
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
@@ -99,10 +99,10 @@ func (l JobList) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Attach returns the job of a study that was launched by another process, such as
-// the notebook's kernel before it was restarted, a terminal, or "lockstep train".
-// The study is the name of its folder in logs, or a path. If no sweep of it runs,
-// the last one that did is returned.
+// Attach returns the job of a study that was launched by another process, for example by the
+// notebook's kernel before its restart, by a terminal, or by "lockstep train". study is the
+// name of the study's folder in the logs folder, or a path. If no sweep of the study is
+// running, Attach returns the last one that ran.
 func Attach(study string) (*Job, error) {
 	dir, err := runs.ResolveLogs(study)
 	if err != nil {
@@ -111,8 +111,8 @@ func Attach(study string) (*Job, error) {
 	job := &Job{dir: dir, name: filepath.Base(dir)}
 	all := records(dir)
 	for _, r := range all {
-		if !r.over() && r.alive() {
-			job.of = attached(r)
+		if !r.hasEnded() && r.alive() {
+			job.sweep = newRemote(r)
 			return job, nil
 		}
 	}
@@ -126,13 +126,13 @@ func Attach(study string) (*Job, error) {
 			return nil, fmt.Errorf("attach %s: %w", study, err)
 		}
 		if alive {
-			job.of = attached(ownedRun(run, owner))
+			job.sweep = newRemote(singleRunRecord(run, owner))
 			return job, nil
 		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("attach %s: no sweep was launched into %s, and nothing trains in it; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
 	}
-	job.of = attached(all[0])
+	job.sweep = newRemote(all[0])
 	return job, nil
 }

@@ -418,7 +418,7 @@ func TestUnusableLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Local(context.Background(), s)
-	wantError(t, err, "launch sums: make folder: ", "not a directory; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)")
+	wantError(t, err, "launch sums: create folder: ", "not a directory; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)")
 }
 
 func TestBinary(t *testing.T) {
@@ -432,7 +432,7 @@ func TestBinary(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, path, err string }{
 		{"same build", script(`[ "$*" = "version --json" ] && echo '{"build_id":"dev"}'`), ""}, // a test's own is dev
-		{"other build", script(`echo '{"build_id":"0123"}'`), `is build "0123", this program is build "dev"`},
+		{"other build", script(`echo '{"build_id":"0123"}'`), `got build "0123", want build "dev"`},
 		{"other program", script(`echo hello`), "is it the lockstep command?"},
 		{"failing program", script(`exit 1`), "is it the lockstep command?"},
 		{"absent", filepath.Join(t.TempDir(), "lockstep"), "set LOCKSTEP_BIN to the lockstep command"},
@@ -487,13 +487,13 @@ func TestValidate(t *testing.T) {
 		{"too many threads", func(s *Sweep) { s.Threads = 2 }, "2 workers × 2 threads = 4, but this machine has 2 cores"},
 		{"allowed", func(s *Sweep) { s.Threads, s.Oversubscribe = 2, true }, ""},
 		{"negative threads", func(s *Sweep) { s.Threads = -1 }, "-1 threads per worker"},
-		{"nothing", func(s *Sweep) { s.Config = "" }, "nothing to run"},
-		{"both", func(s *Sweep) { s.Command = []string{"python"} }, "give one of the two"},
+		{"nothing", func(s *Sweep) { s.Config = "" }, "no config and no command"},
+		{"both", func(s *Sweep) { s.Command = []string{"python"} }, "give only one of them"},
 		{"set", func(s *Sweep) { s.Set = []string{"batch"} }, `set "batch": expected key=value`},
-		{"set seed", func(s *Sweep) { s.Set = []string{"seed=3"} }, "a sweep has Seeds (--seeds)"},
+		{"set seed", func(s *Sweep) { s.Set = []string{"seed=3"} }, "use Seeds (--seeds)"},
 		{"series", func(s *Sweep) { s.Series = "../x" }, `study or series "../x"`},
 		{"epochs", func(s *Sweep) { s.Epochs = -1 }, "-1 epochs"},
-		{"time-out", func(s *Sweep) { s.Timeout = -1 }, "time-out is -1ns"},
+		{"time-out", func(s *Sweep) { s.Timeout = -1 }, "invalid time-out -1ns"},
 		{"data of a command", func(s *Sweep) { s.Config, s.Command, s.Data = "", []string{"x"}, "d" }, "belong to a config"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -532,7 +532,7 @@ func TestNames(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	var log, shown bytes.Buffer
-	l := &lines{prefix: "> ", log: &log, out: &output{w: &shown}}
+	l := &workerOutput{prefix: "> ", log: &log, out: &output{w: &shown}}
 	long := strings.Repeat("x", maxLine+1)
 	for _, part := range []string{"on", "e\ntwo\r\n", "10%\r50%\r100%\n", long, "\n", "end"} {
 		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
@@ -565,7 +565,7 @@ func TestStatusOfRankAlone(t *testing.T) {
 		cause        error
 		texts        []string
 	}{
-		{"interrupted", runs.StatusFailed, lost, runs.StatusCanceled, runs.StatusCanceled, context.Canceled, []string{"context canceled", "rank 0 then said: rank 1 has left the group"}},
+		{"interrupted", runs.StatusFailed, lost, runs.StatusCanceled, runs.StatusCanceled, context.Canceled, []string{"context canceled", "rank 0 then reported: rank 1 has left the group"}},
 		{"failed", runs.StatusCanceled, asked, runs.StatusFailed, runs.StatusFailed, errors.New("rank 1: exit status 1"), []string{"rank 1: exit status 1"}},
 		{"failed by itself", runs.StatusFailed, lost, runs.StatusFailed, runs.StatusFailed, errors.New("rank 0: exit status 1"), []string{"rank 1 has left the group"}},
 		{"done", runs.StatusDone, nil, runs.StatusCanceled, runs.StatusDone, context.Canceled, nil},

@@ -18,24 +18,24 @@ import (
 
 // local is a sweep that this process runs.
 type local struct {
-	all    []*run
-	binary string
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // once done is closed
-	now    chan struct{}
-	kill   sync.Once // closes now
+	all     []*run
+	binary  string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error // valid once done is closed
+	killNow chan struct{}
+	kill    sync.Once // closes killNow
 
 	mu     sync.Mutex
 	record *record
-	place  *place // in the queue; nil if there is nothing to do
+	entry  *ownEntry // in the queue; nil if there is nothing to do
 }
 
-// prepare plans s and looks at what is there already. The runs of the result are
-// checked, but nothing has started.
+// prepare plans the runs of s in the study's folder dir and checks their configs. It starts
+// nothing.
 func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
-	l = &local{done: make(chan struct{}), now: make(chan struct{})}
+	l = &local{done: make(chan struct{}), killNow: make(chan struct{})}
 	if s.foreign() {
 		_, err = exec.LookPath(s.Command[0])
 	} else {
@@ -46,7 +46,7 @@ func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
 	}
 	l.all = s.plan(dir)
 	if !s.foreign() {
-		if err := s.check(ctx, l.binary, l.all); err != nil {
+		if err := s.checkConfigs(ctx, l.binary, l.all); err != nil {
 			return nil, err
 		}
 	}
@@ -54,13 +54,14 @@ func prepare(ctx context.Context, s *Sweep, dir string) (l *local, err error) {
 		return nil, err
 	}
 	for _, r := range l.all {
-		r.now, r.changed = l.now, l.save
+		r.killNow, r.changed = l.killNow, l.save
 	}
 	return l, nil
 }
 
-// compare refuses a sweep of another config than that of the folders.
-func (l *local) compare() error {
+// checkSameConfig returns an error if an existing run folder of the sweep was made with
+// another config.
+func (l *local) checkSameConfig() error {
 	for _, r := range l.all {
 		before, err := runs.Read(r.dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -69,19 +70,19 @@ func (l *local) compare() error {
 		if err != nil {
 			return fmt.Errorf("run %s: %w", r.name, err)
 		}
-		if err := r.differs(before.Info); err != nil {
+		if err := r.checkSameConfig(before.Info); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look decides for each run what a folder that is there already means, and
-// reports whether there is nothing to do.
-func (l *local) look() (nothing bool, err error) {
+// checkFolders checks the run folder of each run; see run.checkFolder. nothing reports that
+// there is nothing to do.
+func (l *local) checkFolders() (nothing bool, err error) {
 	nothing = true
 	for _, r := range l.all {
-		if err := r.look(); err != nil {
+		if err := r.checkFolder(); err != nil {
 			return false, err
 		}
 		nothing = nothing && r.skip && r.sweep.StudyLogs == ""
@@ -89,10 +90,10 @@ func (l *local) look() (nothing bool, err error) {
 	return nothing, nil
 }
 
-// begin enters the sweep into the queue and runs it in the background when its
-// turn has come. If a run of it is being trained, it does not, and gives the
-// owner's record in place of an error.
-func (l *local) begin(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *record, err error) {
+// enqueue adds the sweep to the queue and starts a goroutine that runs it when no other
+// sweep is before it. If another process is already training a run of the sweep, enqueue
+// starts nothing and returns the record of that process as owner.
+func (l *local) enqueue(ctx context.Context, s Sweep, dir, id string, kernel int) (owner *record, err error) {
 	folder, err := locksFolder()
 	if err != nil {
 		return nil, err
@@ -106,60 +107,60 @@ func (l *local) begin(ctx context.Context, s Sweep, dir, id string, kernel int) 
 		Detach: s.Detach, Kernel: kernel, path: recordPath(dir, id),
 	}
 	var first *record
-	err = inQueue(ctx, folder, func() error {
-		if owner, err = ownerOf(folder, dir, l.all); owner != nil || err != nil {
+	err = withQueueLock(ctx, folder, func() error {
+		if owner, err = findOwner(folder, dir, l.all); owner != nil || err != nil {
 			return err
 		}
 		if err := prune(folder); err != nil {
 			return err
 		}
-		l.fill()
+		l.updateRecord()
 		if err := l.record.write(); err != nil {
 			return err
 		}
-		if l.place, err = enter(folder, id, l.record.path, entryWaiting); err != nil {
+		if l.entry, err = addEntry(folder, id, l.record.path, entryWaiting); err != nil {
 			return err
 		}
-		if s.queues() {
-			if first, err = l.place.before(); err != nil || first != nil {
+		if s.mustQueue() {
+			if first, err = l.entry.predecessor(); err != nil || first != nil {
 				return err
 			}
 		}
-		return l.place.move(entryRunning)
+		return l.entry.setState(entryRunning)
 	})
 	if err == nil && first != nil && s.NoWait {
 		err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
 	}
 	if err != nil || owner != nil {
-		if l.place != nil {
-			err = errors.Join(err, l.place.remove(), os.Remove(l.record.path))
+		if l.entry != nil {
+			err = errors.Join(err, l.entry.remove(), os.Remove(l.record.path))
 		}
 		return owner, err
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	if first != nil {
-		l.record.WaitsFor = first.waiting()
+		l.record.WaitsFor = first.waitNote()
 	}
 	l.save()
-	go l.work(first != nil)
+	go l.runAll(first != nil)
 	return nil, nil
 }
 
-// work waits for the sweep's turn and runs it.
-func (l *local) work(queued bool) {
-	// See run.start.
+// runAll runs the sweep. If queued is true, it waits for other sweeps first.
+func (l *local) runAll(queued bool) {
+	// The goroutine must stay on its thread: see run.start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(l.done)
 	defer l.cancel()
 	if queued {
-		l.err = l.await()
+		l.err = l.awaitTurn()
 	}
 	for _, r := range l.all {
 		if l.err != nil {
 			break
 		}
-		l.err = r.do(l.ctx, l.binary)
+		l.err = r.execute(l.ctx, l.binary)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,17 +168,17 @@ func (l *local) work(queued bool) {
 	if l.err != nil {
 		l.record.Error = l.err.Error()
 	}
-	l.fill()
-	l.err = errors.Join(l.err, l.record.write(), l.place.leave())
+	l.updateRecord()
+	l.err = errors.Join(l.err, l.record.write(), l.entry.end())
 }
 
-// await returns when it is the sweep's turn. What its runs need may have changed
-// until then.
-func (l *local) await() error {
-	tick := time.NewTicker(turnTime)
+// awaitTurn waits until no other sweep is before this one. It then checks the run folders
+// again, because they may have changed in the meantime.
+func (l *local) awaitTurn() error {
+	tick := time.NewTicker(queueInterval)
 	defer tick.Stop()
 	for {
-		first, err := l.place.turn(l.ctx)
+		first, err := l.entry.tryRun(l.ctx)
 		if err != nil {
 			return err
 		}
@@ -185,42 +186,42 @@ func (l *local) await() error {
 			break
 		}
 		l.mu.Lock()
-		changed := l.record.WaitsFor != first.waiting()
-		l.record.WaitsFor = first.waiting()
+		changed := l.record.WaitsFor != first.waitNote()
+		l.record.WaitsFor = first.waitNote()
 		l.mu.Unlock()
 		if changed {
 			l.save()
 		}
 		select {
 		case <-l.ctx.Done():
-			return why(l.ctx)
+			return endCause(l.ctx)
 		case <-tick.C:
 		}
 	}
 	l.mu.Lock()
 	l.record.WaitsFor = ""
 	l.mu.Unlock()
-	_, err := l.look()
+	_, err := l.checkFolders()
 	return err
 }
 
-// save writes the record. A disk that is full must not end the training, and
-// the run folders have all that matters.
+// save writes the record. It ignores errors: a full disk must not end the training, and the
+// run folders contain all results.
 func (l *local) save() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
 		return
 	}
-	l.fill()
-	if l.record.WaitsFor == "" && !l.record.over() {
+	l.updateRecord()
+	if l.record.WaitsFor == "" && !l.record.hasEnded() {
 		l.record.State = StateRunning
 	}
 	_ = l.record.write()
 }
 
-// fill copies the runs' states into the record.
-func (l *local) fill() {
+// updateRecord copies the states of the runs into the record.
+func (l *local) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
 	for _, r := range l.all {
 		r.mu.Lock()
@@ -244,7 +245,7 @@ func (l *local) status() []RunStatus {
 	return all
 }
 
-func (l *local) waits() string {
+func (l *local) waitsFor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -264,7 +265,7 @@ func (l *local) ended() (bool, error) {
 
 func (l *local) wake() <-chan struct{} { return l.done }
 
-func (l *local) mine() bool { return true }
+func (l *local) mayEnd() bool { return true }
 
 func (l *local) ending() bool { return l.ctx != nil && l.ctx.Err() != nil }
 
@@ -274,22 +275,23 @@ func (l *local) end(atOnce bool) error {
 	}
 	l.cancel()
 	if atOnce {
-		l.kill.Do(func() { close(l.now) })
+		l.kill.Do(func() { close(l.killNow) })
 	}
 	return nil
 }
 
-// orphaned notes that the notebook's kernel, which launched the sweep, is gone.
-func (l *local) orphaned() {
+// markOrphaned records that the notebook's kernel that launched the sweep has ended.
+func (l *local) markOrphaned() {
 	l.mu.Lock()
 	l.record.Orphan = true
 	l.mu.Unlock()
 	l.save()
 }
 
-// ownerOf returns the sweep, or the process that trains without one, that has a
-// run of all now; nil if there is none. The caller has the queue's lock.
-func ownerOf(folder, dir string, all []*run) (*record, error) {
+// findOwner returns the record of another sweep in the study's folder dir that is waiting or
+// running and contains an unfinished run of all, or of a process that trains such a run
+// without a launcher. It returns nil if there is none. folder is the locks folder.
+func findOwner(folder, dir string, all []*run) (*record, error) {
 	sweeps, err := entries(folder)
 	if err != nil {
 		return nil, err
@@ -300,7 +302,7 @@ func ownerOf(folder, dir string, all []*run) (*record, error) {
 		}
 		r, err := readRecord(e.Record)
 		if err != nil {
-			continue // its folder is being deleted
+			continue // the study's folder is being deleted
 		}
 		shared := func(n runRecord) bool {
 			return n.State != StateDone && slices.ContainsFunc(all, func(r *run) bool { return r.dir == n.Dir })
@@ -315,7 +317,7 @@ func ownerOf(folder, dir string, all []*run) (*record, error) {
 			return nil, err
 		}
 		if alive {
-			return ownedRun(r.dir, owner), nil
+			return singleRunRecord(r.dir, owner), nil
 		}
 	}
 	return nil, nil

@@ -9,43 +9,44 @@ import (
 )
 
 const (
-	lastLines = 8       // of a worker, kept for an error
-	maxLine   = 8 << 10 // a longer one is shown in parts
+	keptLines = 8       // number of last lines of each worker that are kept for errors
+	maxLine   = 8 << 10 // bytes; longer lines are split
 )
 
-// output is where all workers' lines meet.
+// output writes the lines of all workers to one writer, one line at a time.
 type output struct {
 	mu sync.Mutex
-	w  io.Writer // nil: nowhere
+	w  io.Writer // nil: discard all lines
 }
 
+// line writes one line.
 func (o *output) line(text string) {
 	if o.w == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// A window that was closed must not end the training behind it.
+	// The training must continue if the terminal window was closed.
 	_, _ = io.WriteString(o.w, text+"\n")
 }
 
-// lines takes what one worker writes: unchanged into its log, line by line to
-// the output, and keeps the last of them.
-type lines struct {
+// workerOutput receives the output of one worker. It writes the output unchanged to the
+// worker's log and line by line to the shared output, and keeps the last lines.
+type workerOutput struct {
 	prefix string
 	log    io.Writer
 	out    *output
 
 	mu    sync.Mutex
-	part  []byte // of a line that has not ended
+	part  []byte // start of a line that has not ended
 	last  []string
 	count int
-	err   error // of the log
+	err   error // of writing to the log
 }
 
-// Write always succeeds, so that a full disk shows in the launcher's error and
-// not as a broken pipe in the worker.
-func (l *lines) Write(p []byte) (int, error) {
+// Write always succeeds, so that a full disk causes an error of the launcher and not a
+// broken pipe in the worker.
+func (l *workerOutput) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.log.Write(p); err != nil && l.err == nil {
@@ -66,19 +67,21 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-func (l *lines) add(text string) {
+// add adds a line. It keeps only the part after the last carriage return.
+func (l *workerOutput) add(text string) {
 	text = strings.TrimRight(text, "\r")
-	// A progress bar overwrites its line: what counts is what stood there last.
+	// A progress bar overwrites its line: only the last version counts.
 	text = text[strings.LastIndexByte(text, '\r')+1:]
-	if l.last = append(l.last, text); len(l.last) > lastLines {
+	if l.last = append(l.last, text); len(l.last) > keptLines {
 		l.last = slices.Delete(l.last, 0, 1)
 	}
 	l.count++
 	l.out.line(l.prefix + text)
 }
 
-// flush shows a last line that has no end, and reports what went wrong.
-func (l *lines) flush() error {
+// flush adds a last line that has no line end. It returns the first error of writing to the
+// log.
+func (l *workerOutput) flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.part) > 0 {
@@ -88,15 +91,15 @@ func (l *lines) flush() error {
 	return l.err
 }
 
-// tail is the last lines, for an error.
-func (l *lines) tail() string {
+// tail returns the last lines, indented for an error message.
+func (l *workerOutput) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "\n    ")
 }
 
-// latest is the number of lines and the last of them.
-func (l *lines) latest() (int, string) {
+// latest returns the number of lines and the last of them.
+func (l *workerOutput) latest() (int, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.last) == 0 {

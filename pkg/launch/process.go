@@ -19,31 +19,32 @@ import (
 	"lockstep/pkg/train"
 )
 
-// A notebook's sweep is run by a process of its own, "lockstep launch --watched
-// STUDY". The kernel writes an order into the process's standard input and keeps
-// that pipe open: its end tells the process that the kernel is gone, also after a
-// kill -9. The process answers with one line on its standard output. Everything
-// else that it and its workers write goes to the sweep's log.
+// A separate process, "lockstep launch --watched STUDY", runs the sweep of a notebook. The
+// kernel writes a request to the process's standard input and keeps that pipe open. When the
+// kernel ends, even by kill -9, the pipe ends too. The process writes a response of one line
+// to its standard output. All other output of the process and its workers goes to the
+// sweep's log.
 
-// order is what the kernel asks for.
-type order struct {
+// request is the message from the kernel to the process that runs a sweep.
+type request struct {
 	ID     string        `json:"id"`
 	Kernel int           `json:"kernel"` // its pid
 	Sweep  Sweep         `json:"sweep"`
 	Grace  time.Duration `json:"grace"`
 }
 
-// answer says what came of it.
-type answer struct {
-	Record string     `json:"record,omitempty"` // of the sweep, once it is in the queue
-	Note   string     `json:"note,omitempty"`
-	Again  bool       `json:"again,omitempty"` // there is nothing to do any more: look again
+// response is the answer of the process to a request.
+type response struct {
+	Record string     `json:"record,omitempty"` // path of the sweep's record, once the sweep is in the queue
+	Note   string     `json:"note,omitempty"`   // see Job.Note
+	Again  bool       `json:"again,omitempty"`  // the runs were done or started in the meantime: examine the sweep again
 	Error  string     `json:"error,omitempty"`
-	Usage  bool       `json:"usage,omitempty"` // the error is a mistake of the user's
+	Usage  bool       `json:"usage,omitempty"` // whether the error is a train.UsageError
 	Busy   *BusyError `json:"busy,omitempty"`
 }
 
-// startProcess is Local in a notebook.
+// startProcess implements Local in a notebook: it starts a separate process that runs the
+// sweep.
 func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 	for {
 		job, l, err := examine(ctx, &s)
@@ -51,8 +52,8 @@ func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 			return nil, err
 		}
 		again := false
-		if job.of == l {
-			if again, err = job.order(ctx, s); err != nil {
+		if job.sweep == l {
+			if again, err = job.startSweep(ctx, s); err != nil {
 				return nil, fmt.Errorf("launch %s: %w", s.Study, err)
 			}
 		}
@@ -68,22 +69,22 @@ func startProcess(ctx context.Context, s Sweep) (*Job, error) {
 	}
 }
 
-// order starts the process that runs s. It reports whether there is nothing to do
-// any more.
-func (j *Job) order(ctx context.Context, s Sweep) (again bool, err error) {
+// startSweep starts the process that runs s. again reports that there is nothing to do any
+// more, because the runs were done or started in the meantime.
+func (j *Job) startSweep(ctx context.Context, s Sweep) (again bool, err error) {
 	launcher, err := launcher(ctx)
 	if err != nil {
 		return false, err
 	}
-	o := order{ID: newID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.grace}
+	o := request{ID: newID(time.Now()), Kernel: os.Getpid(), Sweep: s, Grace: s.grace}
 	log, err := os.OpenFile(logPath(j.dir, o.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return false, err
 	}
 	cmd := exec.Command(launcher, "launch", "--watched", s.Study)
-	cmd.Stderr = log // the process's own: it needs nobody who copies
+	cmd.Stderr = log // a file and no pipe, so that it works after the end of this process
 	cmd.SysProcAttr = sessionAttr()
-	a, alive, err := o.give(ctx, cmd)
+	a, alive, err := o.send(ctx, cmd)
 	err = errors.Join(err, log.Close())
 	var r *record
 	if err == nil && a.Record != "" {
@@ -94,24 +95,24 @@ func (j *Job) order(ctx context.Context, s Sweep) (again bool, err error) {
 			err = errors.Join(err, alive.Close())
 		}
 		if cmd.Process != nil {
-			_ = cmd.Wait() // it has said why
+			_ = cmd.Wait() // the response contains the reason
 		}
 		return a.Again, errors.Join(err, a.failure(), os.Remove(log.Name()))
 	}
-	m := attached(r)
-	j.of, j.note = m, a.Note
+	m := newRemote(r)
+	j.sweep, j.note = m, a.Note
 	go func() {
 		if s.Output != nil {
 			m.copyLog(s.Output, log.Name())
 		}
-		_ = cmd.Wait() // the record says how it ended
+		_ = cmd.Wait() // the record contains the result
 		_ = alive.Close()
 	}()
 	return false, nil
 }
 
-// failure is the error in a, nil if there is none.
-func (a answer) failure() error {
+// failure returns the error in a, or nil if there is none.
+func (a response) failure() error {
 	switch {
 	case a.Busy != nil:
 		return a.Busy
@@ -123,9 +124,9 @@ func (a answer) failure() error {
 	return nil
 }
 
-// give starts cmd, gives it the order and returns its answer. The process takes
-// the end of alive for the end of this process.
-func (o order) give(ctx context.Context, cmd *exec.Cmd) (a answer, alive io.Closer, err error) {
+// send starts cmd, sends it the request and returns its response. The process treats the
+// closing of alive as the end of this process.
+func (o request) send(ctx context.Context, cmd *exec.Cmd) (a response, alive io.Closer, err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return a, nil, err
@@ -137,38 +138,38 @@ func (o order) give(ctx context.Context, cmd *exec.Cmd) (a answer, alive io.Clos
 	if err := cmd.Start(); err != nil {
 		return a, in, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	// Until it has answered, the cell can be interrupted.
+	// Until the process responds, an interrupt of the cell ends it.
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
 	if err := json.NewEncoder(in).Encode(o); err != nil {
-		return a, in, fmt.Errorf("order sweep from %s: %w", cmd.Path, err)
+		return a, in, fmt.Errorf("send sweep to %s: %w", cmd.Path, err)
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	switch {
 	case ctx.Err() != nil:
 		return a, in, context.Cause(ctx)
 	case err != nil:
-		return a, in, fmt.Errorf("order sweep from %s: it ended without an answer", cmd.Path)
+		return a, in, fmt.Errorf("send sweep to %s: process has ended without a response", cmd.Path)
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
-		return a, in, fmt.Errorf("order sweep from %s: answer %q: %w; is it the lockstep command?", cmd.Path, line, err)
+		return a, in, fmt.Errorf("send sweep to %s: got response %q: %w; is it the lockstep command?", cmd.Path, line, err)
 	}
 	return a, in, nil
 }
 
-// launcher finds the lockstep command that runs sweeps: the one beside the
-// running program, else the one that Binary finds. $LOCKSTEP_BIN alone may name a
-// program of the user's own that can only train.
+// launcher returns the path of the lockstep command that runs sweeps: lockstep in the folder
+// of the running program, else the result of Binary. $LOCKSTEP_BIN comes last, because it may
+// be a program of the user that can only train.
 func launcher(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w", err)
 	}
-	beside := filepath.Join(filepath.Dir(self), "lockstep")
-	if _, err := exec.LookPath(beside); err != nil {
+	neighbor := filepath.Join(filepath.Dir(self), "lockstep")
+	if _, err := exec.LookPath(neighbor); err != nil {
 		return Binary(ctx)
 	}
-	return beside, checkBuild(ctx, beside, self)
+	return neighbor, checkBuild(ctx, neighbor, self)
 }
 
 // copyLog copies the log of the sweep to w until the sweep has ended.
@@ -184,27 +185,26 @@ func (m *remote) copyLog(w io.Writer, path string) {
 		if over || err != nil {
 			return
 		}
-		time.Sleep(watchTime)
+		time.Sleep(pollInterval)
 	}
 }
 
-// Serve runs the sweep that a notebook's kernel has ordered on in, and answers on
-// out. It is what "lockstep launch --watched" does. The workers' lines go to log.
-// Unless the sweep is detached, it ends when in does. A job of nil means that
-// there is nothing to run.
+// Serve implements "lockstep launch --watched": it reads the request of a notebook's kernel
+// from in, writes the response to out, and starts the sweep. The lines of the workers go to
+// log. The end of in ends the sweep, unless it is detached. The returned Job is nil if there
+// is nothing to run.
 func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) {
-	var o order
-	orders := json.NewDecoder(in)
-	if err := orders.Decode(&o); err != nil {
-		return nil, fmt.Errorf("read order: %w; only a notebook's kernel uses --watched", err)
+	var o request
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return nil, fmt.Errorf("read request: %w; only a notebook's kernel uses --watched", err)
 	}
 	o.Sweep.grace, o.Sweep.Output = o.Grace, log
 	if o.Sweep.Detach {
-		signal.Ignore(syscall.SIGHUP) // it goes on without whoever launched it
+		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	job, err := start(ctx, o.Sweep, o.ID, o.Kernel)
-	var a answer
+	var a response
 	var usage *train.UsageError
 	var l *local
 	switch {
@@ -212,7 +212,7 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 	case err != nil:
 		a.Error, a.Usage = strings.TrimPrefix(err.Error(), "launch "+o.Sweep.Study+": "), errors.As(err, &usage)
 	default:
-		if l, _ = job.of.(*local); l == nil {
+		if l, _ = job.sweep.(*local); l == nil {
 			a.Again = true
 		} else {
 			a.Record, a.Note = l.record.path, job.note
@@ -226,9 +226,9 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (*Job, error) 
 		return nil, errors.Join(err, werr)
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // until the kernel is gone
+		_, _ = io.Copy(io.Discard, in) // until the kernel ends
 		if o.Sweep.Detach {
-			l.orphaned()
+			l.markOrphaned()
 		} else {
 			cancel()
 		}

@@ -139,12 +139,12 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 
 	j := attach(t, s)
 	wantError(t, j.Cancel(), "cancel scripts: it was launched by another notebook", "kernel is pid "+strconv.Itoa(kernel.Process.Pid), `"kill `)
-	if err := syscall.Kill(j.of.(*remote).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
+	if err := syscall.Kill(j.sweep.(*remote).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
 		t.Fatal(err)
 	}
 	kill(t, kernel)
-	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.of.mine() })
-	if over, err := j.of.ended(); over {
+	soon(t, "the sweep notices that its kernel is gone", func() bool { return j.sweep.mayEnd() })
+	if over, err := j.sweep.ended(); over {
 		t.Fatalf("the sweep ended with its kernel: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -184,7 +184,7 @@ func TestNotebookContextOnlyStarts(t *testing.T) {
 	out.await(t, "epoch 1 mean", 2)
 	cancel()
 	wantError(t, j.Watch(ctx), "wait for waits: context canceled; it goes on: Cancel ends it")
-	time.Sleep(2 * watchTime)
+	time.Sleep(2 * pollInterval)
 	if st := j.Status()[0]; st.State != StateRunning || st.Epoch != 1 {
 		t.Errorf("status %+v after an interrupt of the cell, want running", st)
 	}
@@ -234,7 +234,7 @@ func TestSweepsQueue(t *testing.T) {
 		t.Errorf("the cell shows %q, want %q", out, waiting)
 	}
 	j2 := attach(t, second)
-	if got := j2.of.waits(); !strings.HasPrefix(got, "waiting for first (pid ") || j2.Status()[0].State != StateWaiting {
+	if got := j2.sweep.waitsFor(); !strings.HasPrefix(got, "waiting for first (pid ") || j2.Status()[0].State != StateWaiting {
 		t.Errorf("waits %q, status %+v", got, j2.Status())
 	}
 	if jobs, err := Jobs(); err != nil || len(jobs) != 2 || jobs[0].State != StateWaiting || jobs[1].State != StateRunning ||
@@ -350,13 +350,13 @@ func TestQueueSurvivesAKill(t *testing.T) {
 	if err != nil || waits.Note() == "" {
 		t.Fatalf("%v, note %q", err, waits.Note())
 	}
-	if err := syscall.Kill(j.of.(*remote).record.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(j.sweep.(*remote).record.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitFor(t, waits); err != nil {
 		t.Errorf("the next sweep: %v", err)
 	}
-	wantError(t, waitFor(t, j), "launch first: pid ", "has ended without saying how", "Resume")
+	wantError(t, waitFor(t, j), "launch first: pid ", "has ended without writing its result", "Resume")
 	jobs, err := Jobs()
 	if err != nil || len(jobs) != 2 || jobs[1].Study != "first" || jobs[1].State != StateFailed {
 		t.Errorf("jobs %+v, %v", jobs, err)
@@ -377,14 +377,14 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid := j.of.(*remote).record.PID
+		pid := j.sweep.(*remote).record.PID
 		if want := fmt.Sprintf(" as pid %d; showing it", pid); !strings.HasPrefix(j.Note(), "already running since ") || !strings.HasSuffix(j.Note(), want) {
 			t.Errorf("note %q, want %q", j.Note(), want)
 		}
 		if !j.Attached() {
 			t.Error("another's sweep counts as this process's")
 		}
-		wantError(t, j.Cancel(), "goes on", fmt.Sprintf("kill %d", pid))
+		wantError(t, j.Cancel(), "continues", fmt.Sprintf("kill %d", pid))
 		if st := j.Status()[0]; st.State != StateRunning || st.Epoch != 1 {
 			t.Errorf("status %+v", st)
 		}
@@ -424,9 +424,9 @@ func TestLaunchShowsATrainingWithoutLauncher(t *testing.T) {
 	if len(st) != 1 || st[0].Name != "ddp-n1-s1" || st[0].State != StateRunning || st[0].Epoch != 1 {
 		t.Errorf("status %+v", st)
 	}
-	wantError(t, j.Cancel(), "it was launched elsewhere and goes on", fmt.Sprintf("kill %d", bare.Process.Pid))
+	wantError(t, j.Cancel(), "it was launched by another program and continues", fmt.Sprintf("kill %d", bare.Process.Pid))
 	kill(t, bare)
-	wantError(t, waitFor(t, j), fmt.Sprintf("pid %d has ended without saying how", bare.Process.Pid))
+	wantError(t, waitFor(t, j), fmt.Sprintf("pid %d has ended without writing its result", bare.Process.Pid))
 }
 
 func TestAttachToNothing(t *testing.T) {
@@ -479,14 +479,14 @@ func TestLocksFolder(t *testing.T) {
 // TestPrune keeps the newest sweeps that have ended, and all that live.
 func TestPrune(t *testing.T) {
 	folder := ownQueue(t)
-	alive, err := enter(folder, "0000", "x", entryRunning)
+	alive, err := addEntry(folder, "0000", "x", entryRunning)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range keptEntries + 3 {
-		p, err := enter(folder, fmt.Sprintf("%04d", i+1), "x", entryRunning)
+		p, err := addEntry(folder, fmt.Sprintf("%04d", i+1), "x", entryRunning)
 		if err == nil {
-			err = p.leave()
+			err = p.end()
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -499,7 +499,7 @@ func TestPrune(t *testing.T) {
 	if err != nil || len(all) != keptEntries+1 || all[0].id != "0000" || all[1].id != "0004" {
 		t.Errorf("%d entries, %v: %v", len(all), err, all[:2])
 	}
-	if err := alive.leave(); err != nil {
+	if err := alive.end(); err != nil {
 		t.Error(err)
 	}
 }

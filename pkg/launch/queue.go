@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locksVariable names the folder of the sweeps' locks.
+// locksVariable is the environment variable with the path of the locks folder.
 const locksVariable = "LOCKSTEP_LOCKS"
 
-// The sweeps of a user on a machine each have a file in the folder of locks. Its
-// process has it locked for as long as it lives, however it ends. Its name says
-// how far the sweep is, and a rename, which keeps the lock, says so in one step.
+// Each sweep of a user on a machine has a file in the locks folder. The process of the sweep
+// locks the file until it ends, even by a kill. The extension of the file is the state of
+// the sweep. It is changed by a rename, which is one step and keeps the lock.
 const (
 	entryWaiting = ".waiting"
 	entryRunning = ".running"
@@ -29,15 +29,15 @@ const (
 
 const (
 	queueFile = "queue.lock"
-	// turnTime is the time between two looks of a waiting sweep at the queue.
-	turnTime = 200 * time.Millisecond
-	// keptEntries is how many sweeps that have ended are listed.
+	// queueInterval is the time after which a waiting sweep checks the queue again.
+	queueInterval = 200 * time.Millisecond
+	// keptEntries is the number of ended sweeps that stay listed.
 	keptEntries = 50
 )
 
-// locksFolder makes the folder of this user's locks and returns its path:
-// $LOCKSTEP_LOCKS, else lockstep in $XDG_RUNTIME_DIR, else a folder in the
-// temporary directory.
+// locksFolder returns the path of this user's locks folder, which it creates if necessary:
+// $LOCKSTEP_LOCKS, else lockstep in $XDG_RUNTIME_DIR, else a folder in the temporary
+// directory.
 func locksFolder() (string, error) {
 	dir := os.Getenv(locksVariable)
 	if runtime := os.Getenv("XDG_RUNTIME_DIR"); dir == "" && runtime != "" {
@@ -54,23 +54,23 @@ func locksFolder() (string, error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make folder of locks: %w; set %s to a folder of your own", err, locksVariable)
+		return "", fmt.Errorf("create locks folder: %w; set %s to a folder that belongs to you", err, locksVariable)
 	}
 	if !shared {
 		return dir, nil
 	}
-	// Anybody can make a folder of that name.
+	// In the temporary directory, any user can create a folder of that name.
 	var s unix.Stat_t
 	if err := unix.Lstat(dir, &s); err != nil {
-		return "", fmt.Errorf("make folder of locks %s: %w", dir, err)
+		return "", fmt.Errorf("create locks folder %s: %w", dir, err)
 	}
 	if s.Mode&unix.S_IFMT != unix.S_IFDIR || int(s.Uid) != os.Getuid() || s.Mode&0o022 != 0 {
-		return "", fmt.Errorf("use folder of locks %s: it is not a folder that only you can write; set %s to a folder of your own", dir, locksVariable)
+		return "", fmt.Errorf("use locks folder %s: it is not a folder that only you can write; set %s to a folder that belongs to you", dir, locksVariable)
 	}
 	return dir, nil
 }
 
-// entry is the file of one sweep in the folder of locks.
+// entry is the file of one sweep in the locks folder.
 type entry struct {
 	folder string
 	id     string
@@ -80,7 +80,7 @@ type entry struct {
 
 func (e entry) path() string { return filepath.Join(e.folder, e.id+e.state) }
 
-// entries lists the sweeps in the order in which they were launched.
+// entries returns the sweeps in the locks folder, in the order in which they were launched.
 func entries(folder string) ([]entry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -103,8 +103,8 @@ func entries(folder string) ([]entry, error) {
 	return all, nil
 }
 
-// alive reports whether the process of the sweep lives. It may have renamed the
-// file since it was listed.
+// alive reports whether the process of the sweep is alive. The process may have renamed the
+// file since the entry was listed.
 func (e entry) alive() bool {
 	for _, state := range []string{e.state, entryRunning, entryEnded} {
 		e.state = state
@@ -113,29 +113,30 @@ func (e entry) alive() bool {
 			continue
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		_ = f.Close() // and with it this lock
+		_ = f.Close() // also releases this lock
 		return errors.Is(err, unix.EWOULDBLOCK)
 	}
 	return false
 }
 
-// A place is what a sweep's own process holds of its entry.
-type place struct {
+// ownEntry is the locked entry of a sweep that this process runs.
+type ownEntry struct {
 	entry
 	lock *os.File
 }
 
-// enter adds a sweep to the folder of locks. The caller has the queue's lock.
-func enter(folder, id, record, state string) (*place, error) {
-	p := &place{entry: entry{folder: folder, id: id, state: state, Record: record}}
+// addEntry adds a sweep with the given id to the locks folder. record is the path of its
+// record. The caller has the queue's lock.
+func addEntry(folder, id, record, state string) (*ownEntry, error) {
+	p := &ownEntry{entry: entry{folder: folder, id: id, state: state, Record: record}}
 	text, err := json.Marshal(p.entry)
 	if err != nil {
 		return nil, err
 	}
-	// It gets its name when it is whole and locked.
+	// The file is renamed once it is complete and locked.
 	f, err := os.CreateTemp(folder, id+"-*.new")
 	if err != nil {
-		return nil, fmt.Errorf("enter sweep: %w", err)
+		return nil, fmt.Errorf("queue sweep: %w", err)
 	}
 	if _, err = f.Write(text); err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
@@ -144,29 +145,31 @@ func enter(folder, id, record, state string) (*place, error) {
 		err = os.Rename(f.Name(), p.path())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("enter sweep: %w", err), f.Close(), os.Remove(f.Name()))
+		return nil, errors.Join(fmt.Errorf("queue sweep: %w", err), f.Close(), os.Remove(f.Name()))
 	}
 	p.lock = f
 	return p, nil
 }
 
-func (p *place) move(state string) error {
+// setState changes the state of the sweep to one of the entry constants.
+func (p *ownEntry) setState(state string) error {
 	from := p.path()
 	p.state = state
 	if err := os.Rename(from, p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("enter sweep: %w", err)
+		return fmt.Errorf("change state of sweep to %q: %w", state, err)
 	}
 	return nil
 }
 
-// leave ends the sweep's place in the queue. It stays listed.
-func (p *place) leave() error { return errors.Join(p.move(entryEnded), p.lock.Close()) }
+// end marks the sweep as ended and releases its lock. The entry stays listed.
+func (p *ownEntry) end() error { return errors.Join(p.setState(entryEnded), p.lock.Close()) }
 
-// remove undoes enter.
-func (p *place) remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
+// remove removes the entry and releases its lock.
+func (p *ownEntry) remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
 
-// inQueue calls do while nobody else looks at the queue or changes it.
-func inQueue(ctx context.Context, folder string, do func() error) (err error) {
+// withQueueLock calls do while this process has the queue's lock, so that no other process
+// reads or changes the queue.
+func withQueueLock(ctx context.Context, folder string, do func() error) (err error) {
 	f, err := os.OpenFile(filepath.Join(folder, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock queue of sweeps: %w", err)
@@ -183,16 +186,16 @@ func inQueue(ctx context.Context, folder string, do func() error) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return why(ctx)
+			return endCause(ctx)
 		case <-time.After(again):
 		}
 	}
 }
 
-// before returns the sweep that p waits for: one that runs, else one that waits
-// and was launched earlier; nil if it is p's turn. The caller has the queue's
+// predecessor returns the sweep that p waits for: one that is running, else the first
+// waiting one that was launched earlier, or nil if p may start. The caller has the queue's
 // lock.
-func (p *place) before() (*record, error) {
+func (p *ownEntry) predecessor() (*record, error) {
 	all, err := entries(p.folder)
 	if err != nil {
 		return nil, err
@@ -206,7 +209,7 @@ func (p *place) before() (*record, error) {
 			continue
 		}
 		r, err := readRecord(e.Record)
-		if err != nil { // its folder was deleted; it uses the machine all the same
+		if err != nil { // the study's folder was deleted, but the sweep still uses the machine
 			r = &record{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
 		}
 		if e.state == entryRunning {
@@ -217,20 +220,20 @@ func (p *place) before() (*record, error) {
 	return waiting, nil
 }
 
-// turn moves p to the running sweeps if it is its turn, and otherwise returns
-// the sweep that it waits for.
-func (p *place) turn(ctx context.Context) (first *record, err error) {
-	err = inQueue(ctx, p.folder, func() error {
-		if first, err = p.before(); err != nil || first != nil {
+// tryRun marks p as running and returns nil if p waits for no other sweep. Otherwise it
+// returns the sweep that p waits for.
+func (p *ownEntry) tryRun(ctx context.Context) (first *record, err error) {
+	err = withQueueLock(ctx, p.folder, func() error {
+		if first, err = p.predecessor(); err != nil || first != nil {
 			return err
 		}
-		return p.move(entryRunning)
+		return p.setState(entryRunning)
 	})
 	return first, err
 }
 
-// prune removes the oldest entries of sweeps that have ended. The caller has the
-// queue's lock.
+// prune removes the oldest entries of ended sweeps, so that keptEntries remain. The caller
+// has the queue's lock.
 func prune(folder string) error {
 	all, err := entries(folder)
 	if err != nil {
@@ -245,12 +248,13 @@ func prune(folder string) error {
 	return nil
 }
 
-// schedulerVariables are set in the jobs of Slurm, PBS, LSF, Grid Engine,
-// HTCondor, Flux and OAR, which give a job its own part of the machine.
+// schedulerVariables are the environment variables that identify a job of Slurm, PBS, LSF,
+// Grid Engine, HTCondor, Flux or OAR. These schedulers reserve a part of the machine for each
+// job.
 var schedulerVariables = []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "_CONDOR_JOB_AD", "FLUX_JOB_ID", "OAR_JOB_ID"}
 
-// queues reports whether s waits for other sweeps.
-func (s Sweep) queues() bool {
+// mustQueue reports whether s has to wait for other sweeps.
+func (s Sweep) mustQueue() bool {
 	if s.Now || os.Getenv("LOCKSTEP_RUN") != "" {
 		return false
 	}
@@ -259,11 +263,11 @@ func (s Sweep) queues() bool {
 
 // A BusyError reports a sweep that would have to wait for another.
 type BusyError struct {
-	Study string // of the other
+	Study string // of the other sweep
 	PID   int
 	Since time.Time
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&record{Study: e.Study, PID: e.PID, Started: e.Since}).runs())
+	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&record{Study: e.Study, PID: e.PID, Started: e.Since}).describe())
 }

@@ -14,12 +14,12 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// recordsFolder is the folder in a study's folder that holds, for each sweep
-// that was launched, its record and, if it has one, the log of its process.
+// recordsFolder is the folder, inside a study's folder, with the record of each sweep that
+// was launched. It also contains the logs of the processes that run sweeps of notebooks.
 const recordsFolder = ".launch"
 
-// record is a sweep as its process writes it down for others, each time that
-// something changes.
+// record is the state of a sweep. The process of the sweep writes it to a file for other
+// processes after each change.
 type record struct {
 	ID      string    `json:"id"`
 	Study   string    `json:"study"`
@@ -33,13 +33,14 @@ type record struct {
 	WaitsFor string      `json:"waits_for,omitempty"`
 	Error    string      `json:"error,omitempty"`
 	Detach   bool        `json:"detach,omitempty"`
-	Kernel   int         `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0: none did
-	Orphan   bool        `json:"orphan,omitempty"` // the kernel is gone
+	Kernel   int         `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0 if none
+	Orphan   bool        `json:"orphan,omitempty"` // whether that kernel has ended
 	Runs     []runRecord `json:"runs"`
 
 	path string
 }
 
+// runRecord is the state of one run in a record.
 type runRecord struct {
 	Name    string    `json:"name"`
 	Dir     string    `json:"dir"`
@@ -52,20 +53,22 @@ type runRecord struct {
 	Epochs  int       `json:"epochs,omitempty"`
 }
 
-// newID returns a name for a sweep. Names sort by the time of the launch.
+// newID returns an id for a sweep. Ids sort by the time of the launch.
 func newID(now time.Time) string {
 	return fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405.000000"), os.Getpid())
 }
 
+// recordPath returns the path of the record of the sweep id in the study's folder dir.
 func recordPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".json") }
 
-// logPath is the file to which the process of the sweep that a notebook launched
-// writes all lines of its workers.
+// logPath returns the path of the log of the sweep id, which a notebook launched. It
+// contains the output of all workers.
 func logPath(dir, id string) string { return filepath.Join(dir, recordsFolder, id+".log") }
 
-// maxRecord bounds a sweep's record, which is held in memory.
+// maxRecord limits the size of a sweep's record in bytes, because it is read into memory.
 const maxRecord = 64 << 20
 
+// readRecord reads a sweep's record.
 func readRecord(path string) (*record, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(path), path, maxRecord)
 	if err != nil {
@@ -78,16 +81,17 @@ func readRecord(path string) (*record, error) {
 	return r, nil
 }
 
+// write writes the record to its file.
 func (r *record) write() error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = wholefile.WriteBytes(r.path, append(text, '\n'), 0o644)
 	}
-	return unwritable("write sweep", err)
+	return wrapWriteError("write sweep", err)
 }
 
-// records lists the sweeps of the study in dir, the last one first. What cannot
-// be read is left out.
+// records returns the sweeps of the study in dir, the last one first. Records that cannot be
+// read are left out.
 func records(dir string) []*record {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), recordsFolder, "*.json"))
 	if err != nil {
@@ -106,27 +110,28 @@ func records(dir string) []*record {
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
+// escapeGlob returns a pattern for filepath.Glob that matches only path.
 func escapeGlob(path string) string { return globEscaper.Replace(path) }
 
-// over reports whether the sweep has ended, by what it wrote itself.
-func (r *record) over() bool { return r.State != StateWaiting && r.State != StateRunning }
+// hasEnded reports whether the sweep has ended, according to the record.
+func (r *record) hasEnded() bool { return r.State != StateWaiting && r.State != StateRunning }
 
-// alive reports whether the process of the sweep lives.
+// alive reports whether the process of the sweep is alive.
 func (r *record) alive() bool {
 	folder, err := locksFolder()
 	return err == nil && entry{folder: folder, id: r.ID, state: entryWaiting}.alive()
 }
 
-// runs says who the sweep is.
-func (r *record) runs() string {
+// describe returns the message that the sweep is running, with its pid and start if known.
+func (r *record) describe() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
 	}
-	return fmt.Sprintf("%s is running (pid %d, since %s)", r.Study, r.PID, clock(r.Started))
+	return fmt.Sprintf("%s is running (pid %d, since %s)", r.Study, r.PID, formatTime(r.Started))
 }
 
-// clock is a time of day, with the date if that is not today's.
-func clock(t time.Time) string {
+// formatTime formats t in local time to the minute, with the date unless that is today.
+func formatTime(t time.Time) string {
 	t = t.Local()
 	if t.Format(time.DateOnly) != time.Now().Format(time.DateOnly) {
 		return t.Format("2006-01-02 15:04")
@@ -134,12 +139,12 @@ func clock(t time.Time) string {
 	return t.Format("15:04")
 }
 
-// waiting says that a sweep waits for r.
-func (r *record) waiting() string {
+// waitNote returns the message that another sweep waits for r.
+func (r *record) waitNote() string {
 	if r.PID == 0 {
 		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)
 	}
-	return fmt.Sprintf("waiting for %s (pid %d, since %s); --now starts it anyway", r.Study, r.PID, clock(r.Started))
+	return fmt.Sprintf("waiting for %s (pid %d, since %s); --now starts it anyway", r.Study, r.PID, formatTime(r.Started))
 }
 
-var errKilled = errors.New("it was killed")
+var errKilled = errors.New("process was killed")

@@ -16,27 +16,29 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// remote is a sweep that another process runs, or a single run that a process
-// trains without a launcher. It is read from what that process writes down.
+// remote is a sweep that another process runs, or a single run that a process trains
+// without a launcher. Its state comes from the record or the run folder that the process
+// writes.
 type remote struct {
-	path string // of the sweep's record; empty: a single run
+	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
 	record *record // as last read
 	all    []*remoteRun
 }
 
-// remoteRun is what is known of one of its runs.
+// remoteRun is a run of a remote sweep.
 type remoteRun struct {
-	read  *run // the folder, as last read
+	read  *run // as last read from the run folder
 	lines lineCounter
 }
 
-// attached shows the sweep of r.
-func attached(r *record) *remote { return &remote{path: r.path, record: r} }
+// newRemote returns the remote sweep with the record r.
+func newRemote(r *record) *remote { return &remote{path: r.path, record: r} }
 
-// ownedRun is the record of a run that is trained without a launcher.
-func ownedRun(dir string, owner runs.Owner) *record {
+// singleRunRecord returns a record for a run in the folder dir that the process owner trains
+// without a launcher.
+func singleRunRecord(dir string, owner runs.Owner) *record {
 	n := runRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
@@ -47,39 +49,40 @@ func ownedRun(dir string, owner runs.Owner) *record {
 	}
 }
 
-// shown says that the sweep of r is shown in place of a new one.
-func (r *record) shown() string {
+// attachNote returns the message that the existing sweep r is shown instead of a new one.
+func (r *record) attachNote() string {
 	what := "already running"
 	if r.State == StateWaiting {
 		what = "already waiting"
 	}
-	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, clock(r.Started), r.PID, r.elsewhere())
+	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, formatTime(r.Started), r.PID, r.onHost())
 }
 
-// elsewhere names the machine of the sweep if it is not this one.
-func (r *record) elsewhere() string {
+// onHost returns " on " and the host name of the sweep, or "" if that is this machine.
+func (r *record) onHost() string {
 	if host, err := os.Hostname(); err != nil || host == r.Host {
 		return ""
 	}
 	return " on " + r.Host
 }
 
-// refresh reads what the sweep's process wrote down. The caller holds mu.
+// refresh reads the record again and checks whether the process is alive. The caller holds
+// mu.
 func (m *remote) refresh() {
-	if m.record.over() {
+	if m.record.hasEnded() {
 		return
 	}
 	if m.path == "" {
 		m.refreshRun()
 		return
 	}
-	// Whether it lives comes first: its last words are written before its end.
+	// Check this first: the process writes its last record before it ends.
 	alive := m.record.alive()
 	if r, err := readRecord(m.path); err == nil {
 		m.record = r
 	}
-	if !alive && !m.record.over() {
-		m.killed(errKilled)
+	if !alive && !m.record.hasEnded() {
+		m.markKilled(errKilled)
 	}
 }
 
@@ -92,7 +95,7 @@ func (m *remote) refreshRun() {
 	}
 	read, err := runs.Read(n.Dir)
 	if err != nil || read.Info.Status == runs.StatusRunning || read.Info.Status == runs.StatusKilled {
-		m.killed(errKilled)
+		m.markKilled(errKilled)
 		return
 	}
 	n.State, n.Error, n.Ended = read.Info.Status, read.Info.Error, read.Info.Ended
@@ -102,10 +105,10 @@ func (m *remote) refreshRun() {
 	}
 }
 
-// killed notes that the process ended without a word.
-func (m *remote) killed(cause error) {
+// markKilled sets the state of a sweep whose process has ended without writing its result.
+func (m *remote) markKilled(cause error) {
 	m.record.State = StateFailed
-	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without saying how: %v; to go on, launch it again with Resume (--resume)", m.record.Study, m.record.PID, cause)
+	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
 	if tail := tailOf(strings.TrimSuffix(m.path, ".json") + ".log"); tail != "" {
 		m.record.Error += "; the last lines of its log:\n    " + tail
 	}
@@ -116,7 +119,7 @@ func (m *remote) killed(cause error) {
 	}
 }
 
-// tailOf returns the last lines of a file, indented; "" if there are none.
+// tailOf returns the last lines of a file, indented, or "" if it has none or cannot be read.
 func tailOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,15 +134,16 @@ func tailOf(path string) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-lastLines):], "\n    ")
+	return strings.Join(lines[max(0, len(lines)-keptLines):], "\n    ")
 }
 
+// ended reports whether the sweep has ended, and its error.
 func (m *remote) ended() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	switch {
-	case !m.record.over():
+	case !m.record.hasEnded():
 		return false, nil
 	case m.record.State == StateDone:
 		return true, nil
@@ -155,26 +159,27 @@ type canceledError struct{ text string }
 func (e *canceledError) Error() string        { return e.text }
 func (e *canceledError) Is(target error) bool { return target == context.Canceled }
 
-func (m *remote) waits() string {
+func (m *remote) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	return m.record.WaitsFor
 }
 
-// wake is nil: another process closes no channel of this one.
+// wake returns nil, because another process cannot close a channel of this one.
 func (m *remote) wake() <-chan struct{} { return nil }
 
-func (m *remote) mine() bool {
+func (m *remote) mayEnd() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	return m.record.mine()
+	return m.record.mayEnd()
 }
 
-// ending is false: that this process stops to wait ends no other.
+// ending returns false: the end of a context of this process does not end another process.
 func (m *remote) ending() bool { return false }
 
+// status returns the status of each run of the sweep.
 func (m *remote) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,9 +208,9 @@ func (m *remote) status() []RunStatus {
 	return all
 }
 
-// mine reports whether this process may end the sweep: it launched the sweep, or
-// the notebook's kernel that did is gone.
-func (r *record) mine() bool { return r.Orphan || r.Kernel == os.Getpid() }
+// mayEnd reports whether this process may end the sweep: either it launched the sweep, or
+// the notebook's kernel that did so has ended.
+func (r *record) mayEnd() bool { return r.Orphan || r.Kernel == os.Getpid() }
 
 func (m *remote) end(atOnce bool) error {
 	m.mu.Lock()
@@ -213,23 +218,23 @@ func (m *remote) end(atOnce bool) error {
 	m.refresh()
 	r := m.record
 	switch {
-	case r.over():
+	case r.hasEnded():
 		return nil
-	case r.Kernel != 0 && !r.mine():
-		return fmt.Errorf("cancel %s: it was launched by another notebook, whose kernel is pid %d, and goes on: cancel it there, or with \"kill %d\"", r.Study, r.Kernel, r.PID)
-	case !r.mine():
-		return fmt.Errorf("cancel %s: it was launched elsewhere and goes on: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.elsewhere())
+	case r.Kernel != 0 && !r.mayEnd():
+		return fmt.Errorf("cancel %s: it was launched by another notebook, whose kernel is pid %d, and continues: cancel it there, or with \"kill %d\"", r.Study, r.Kernel, r.PID)
+	case !r.mayEnd():
+		return fmt.Errorf("cancel %s: it was launched by another program and continues: end it with Ctrl-C in its terminal, or with \"kill %d\"%s", r.Study, r.PID, r.onHost())
 	}
 	p, err := os.FindProcess(r.PID)
 	if err != nil {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
-	// The process that p is cannot be another one if the sweep still lives.
+	// If the sweep is still alive, the pid cannot have passed to another process.
 	if !r.alive() {
 		return nil
 	}
 	err = p.Signal(syscall.SIGTERM)
-	if atOnce && err == nil { // the second one
+	if atOnce && err == nil { // a second signal makes it kill the workers
 		time.Sleep(signalGap)
 		err = p.Signal(syscall.SIGTERM)
 	}
@@ -239,10 +244,11 @@ func (m *remote) end(atOnce bool) error {
 	return nil
 }
 
-// signalGap is the time between two signals that must not become one.
+// signalGap is the time between two signals, so that the kernel does not merge them into
+// one.
 const signalGap = 100 * time.Millisecond
 
-// lineCounter counts the lines of a file that grows.
+// lineCounter counts the lines of a growing file.
 type lineCounter struct {
 	path   string
 	offset int64
@@ -250,13 +256,15 @@ type lineCounter struct {
 	last   string
 }
 
+// latest reads the lines appended since the last call. It returns the number of complete
+// lines and the last of them.
 func (c *lineCounter) latest() (count int, last string) {
 	f, err := os.Open(c.path)
 	if err != nil {
 		return c.count, c.last
 	}
 	defer func() { _ = f.Close() }()
-	if stat, err := f.Stat(); err == nil && stat.Size() < c.offset { // begun anew
+	if stat, err := f.Stat(); err == nil && stat.Size() < c.offset { // the file was truncated
 		*c = lineCounter{path: c.path}
 	}
 	if _, err := f.Seek(c.offset, io.SeekStart); err != nil {
@@ -266,13 +274,13 @@ func (c *lineCounter) latest() (count int, last string) {
 	if err != nil {
 		return c.count, c.last
 	}
-	whole := text[:bytes.LastIndexByte(text, '\n')+1]
-	if len(whole) == 0 {
+	complete := text[:bytes.LastIndexByte(text, '\n')+1]
+	if len(complete) == 0 {
 		return c.count, c.last
 	}
-	c.offset += int64(len(whole))
-	c.count += bytes.Count(whole, []byte("\n"))
-	line := strings.TrimRight(string(whole), "\r\n")
+	c.offset += int64(len(complete))
+	c.count += bytes.Count(complete, []byte("\n"))
+	line := strings.TrimRight(string(complete), "\r\n")
 	line = line[strings.LastIndexAny(line, "\r\n")+1:]
 	c.last = line
 	return c.count, c.last

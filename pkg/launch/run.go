@@ -25,29 +25,30 @@ import (
 // run is one run of a sweep.
 type run struct {
 	sweep   *Sweep
-	name    string // of its folder
+	name    string // of the run folder
 	dir     string
 	workers int
 	seed    int64
 	variant variant
-	config  map[string]any // as run.json keeps it; nil for a program that is not ours
+	config  map[string]any // as in run.json; nil for a program other than lockstep
 	resume  bool
-	skip    bool // it is done already
+	skip    bool // whether the run was done before
 	out     *output
-	now     <-chan struct{} // closed when workers are to be killed
+	killNow <-chan struct{} // closed when the workers are to be killed at once
 	changed func()          // called after each change of state
 
-	mu      sync.Mutex
-	speaks  *lines // of rank 0, once it runs
-	started time.Time
-	ended   time.Time
-	state   string
-	err     error
-	read    runs.Run // as last read
-	stamp   string   // of epochs.csv when it was
+	mu          sync.Mutex
+	rank0Output *workerOutput // nil before rank 0 is started
+	started     time.Time
+	ended       time.Time
+	state       string
+	err         error
+	read        runs.Run // run folder as last read
+	stamp       string   // size and time of epochs.csv when it was read
 }
 
-// plan lists the runs of a sweep, in their order.
+// plan returns the runs of the sweep in the order in which they are executed. dir is the
+// study's folder.
 func (s *Sweep) plan(dir string) []*run {
 	var all []*run
 	out := &output{w: s.Output}
@@ -62,8 +63,9 @@ func (s *Sweep) plan(dir string) []*run {
 	return all
 }
 
-// look decides what a folder that is there already means.
-func (r *run) look() error {
+// checkFolder decides from the content of the run folder whether the run is new, done, or
+// to be resumed. It returns an error if the sweep cannot use the folder.
+func (r *run) checkFolder() error {
 	before, err := runs.Read(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.checkStudyLog(runs.Info{})
@@ -71,7 +73,7 @@ func (r *run) look() error {
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
-	if err := r.differs(before.Info); err != nil {
+	if err := r.checkSameConfig(before.Info); err != nil {
 		return err
 	}
 	if err := r.checkStudyLog(before.Info); err != nil {
@@ -90,8 +92,8 @@ func (r *run) look() error {
 	return nil
 }
 
-// do runs it, from its folder to its end.
-func (r *run) do(ctx context.Context, binary string) error {
+// execute executes the run, unless it was done before, and waits for its end.
+func (r *run) execute(ctx context.Context, binary string) error {
 	if r.skip {
 		return r.writeStudyLog()
 	}
@@ -103,21 +105,21 @@ func (r *run) do(ctx context.Context, binary string) error {
 	}
 	var err error
 	if r.sweep.foreign() {
-		err = r.doForeign(ctx)
+		err = r.runCommand(ctx)
 	} else {
-		err = r.doOwn(ctx, binary)
+		err = r.runLockstep(ctx, binary)
 	}
 	status := stateOf(err)
 	if err != nil {
 		err = fmt.Errorf("run %s: %w", r.name, err)
 	} else {
-		err = r.writeStudyLog() // the run is done nonetheless
+		err = r.writeStudyLog() // an error here leaves the run done
 	}
 	r.set(status, err)
 	return err
 }
 
-// stateOf is the state, and the status in run.json, that an error stands for.
+// stateOf returns the state of a run, and its status in run.json, that ended with err.
 func stateOf(err error) string {
 	switch {
 	case err == nil:
@@ -128,38 +130,40 @@ func stateOf(err error) string {
 	return runs.StatusFailed
 }
 
-// doOwn has the lockstep command train; it writes the run folder itself.
-func (r *run) doOwn(ctx context.Context, binary string) error {
+// runLockstep trains with the lockstep command, which writes the run folder itself.
+func (r *run) runLockstep(ctx context.Context, binary string) error {
 	if err := makeFolder(r.dir); err != nil {
 		return err
 	}
-	if err := runs.RemoveTemporary(r.dir); err != nil { // of a launch that was killed before there was a run
+	if err := runs.RemoveTemporary(r.dir); err != nil { // left by a launch that was killed before it created a run
 		return err
 	}
-	err := r.work(ctx, append([]string{binary}, r.trainArguments()...), false)
+	err := r.runWorkers(ctx, append([]string{binary}, r.trainArguments()...), false)
 	if err == nil {
 		return nil
 	}
-	// Rank 0 may have been killed before it could say how the run ended.
+	// Rank 0 may have been killed before it could write the final status of the run.
 	return errors.Join(err, r.finish(stateOf(err), err))
 }
 
-// makeFolder makes a folder, or says where else one may.
-func makeFolder(dir string) error { return unwritable("make folder", os.MkdirAll(dir, 0o755)) }
+// makeFolder creates the folder dir and its parents if necessary.
+func makeFolder(dir string) error { return wrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
 
-// unwritable adds to err what was done, and where else one may write.
-func unwritable(what string, err error) error {
+// wrapWriteError adds the action to err; it returns nil for nil. If the folder cannot be
+// written, it also adds how to choose another one.
+func wrapWriteError(action string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
 		if errors.Is(err, cause) {
-			return fmt.Errorf("%s: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", what, err)
+			return fmt.Errorf("%s: %w; choose a folder that you may write (Logs, --logs, or LOCKSTEP_LOGS)", action, err)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
 
+// trainArguments returns the arguments with which the lockstep command trains the run.
 func (r *run) trainArguments() []string {
 	s := r.sweep
 	args := []string{
@@ -187,30 +191,30 @@ func (r *run) trainArguments() []string {
 	return args
 }
 
-// finish writes how the run ended where run.json still says that it runs, or says
-// what rank 0 alone could not know: that it was canceled, of one that was asked to end
-// because another rank had failed; or that it failed, of one that lost a rank which was
-// interrupted a moment before it was itself.
+// finish writes the final status and its cause to run.json if rank 0 has not done so, or if
+// rank 0 could not know the cause:
+//   - rank 0 wrote "canceled", because it was asked to end, but another rank had failed; or
+//   - rank 0 wrote "failed", because it lost a rank, but the run was canceled.
 func (r *run) finish(status string, cause error) error {
 	err := runs.RemoveTemporary(r.dir)
 	var owned *runs.OwnedError
 	if errors.As(err, &owned) {
-		return nil // the workers were refused; its owner writes how the run ends
+		return nil // another process owns the run and writes its status
 	}
 	if err != nil {
 		return err
 	}
 	before, err := runs.Read(r.dir)
 	if err != nil {
-		return nil // it never began
+		return nil // the run never started
 	}
-	asked := before.Info.Status == runs.StatusCanceled && status == runs.StatusFailed
-	left := before.Info.Status == runs.StatusFailed && status == runs.StatusCanceled
+	otherRankFailed := before.Info.Status == runs.StatusCanceled && status == runs.StatusFailed
+	wasCanceled := before.Info.Status == runs.StatusFailed && status == runs.StatusCanceled
 	switch {
-	case left:
-		cause = fmt.Errorf("%w; rank 0 then said: %s", cause, before.Info.Error)
-	case before.Info.Status != runs.StatusRunning && before.Info.Status != runs.StatusKilled && !asked:
-		return nil // it has said so itself
+	case wasCanceled:
+		cause = fmt.Errorf("%w; rank 0 then reported: %s", cause, before.Info.Error)
+	case before.Info.Status != runs.StatusRunning && before.Info.Status != runs.StatusKilled && !otherRankFailed:
+		return nil // rank 0 has written it
 	}
 	w, _, err := runs.Resume(r.dir)
 	if err != nil {
@@ -219,9 +223,9 @@ func (r *run) finish(status string, cause error) error {
 	return w.Finish(status, cause)
 }
 
-// doForeign runs another program, and writes the run folder for it: one epoch,
-// the whole of it.
-func (r *run) doForeign(ctx context.Context) error {
+// runCommand runs a program other than lockstep, and writes the run folder for it with the
+// complete run as one epoch.
+func (r *run) runCommand(ctx context.Context) error {
 	s := r.sweep
 	w, err := runs.Create(r.dir, runs.Info{
 		Study: s.Study, Series: s.Series, Workers: r.workers, Seed: r.seed,
@@ -235,7 +239,7 @@ func (r *run) doForeign(ctx context.Context) error {
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
-		err = r.work(ctx, s.Command, true)
+		err = r.runWorkers(ctx, s.Command, true)
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil {
@@ -252,10 +256,11 @@ func (r *run) doForeign(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// work starts the workers and waits for them.
-func (r *run) work(ctx context.Context, argv []string, foreign bool) error {
+// runWorkers starts the workers with the arguments argv and waits until all have ended. The
+// error describes the workers that failed.
+func (r *run) runWorkers(ctx context.Context, argv []string, foreign bool) error {
 	if ctx.Err() != nil {
-		return why(ctx)
+		return endCause(ctx)
 	}
 	c, err := r.start(ctx, argv, foreign)
 	if err != nil {
@@ -270,29 +275,31 @@ func (r *run) work(ctx context.Context, argv []string, foreign bool) error {
 		return errors.Join(errors.New(strings.Join(text, "\nthen ")), err)
 	}
 	if ctx.Err() != nil {
-		return errors.Join(why(ctx), err)
+		return errors.Join(endCause(ctx), err)
 	}
 	return err
 }
 
-// why returns the reason for ctx's end: the time-out, or context.Canceled whoever
-// canceled it.
-func why(ctx context.Context) error {
+// endCause returns the reason for the end of ctx: the time-out's error, or context.Canceled
+// for any other reason.
+func endCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return context.Canceled
 }
 
-// seen remembers rank 0's lines, for Status.
-func (r *run) seen(l *lines) {
+// setRank0Output stores the output of rank 0, which Status shows. Later calls, for other
+// ranks, do nothing.
+func (r *run) setRank0Output(o *workerOutput) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.speaks == nil {
-		r.speaks = l
+	if r.rank0Output == nil {
+		r.rank0Output = o
 	}
 }
 
+// set sets the state and the error of the run, and its start or end time.
 func (r *run) set(state string, err error) {
 	defer r.changed()
 	r.mu.Lock()

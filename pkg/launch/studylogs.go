@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// DefaultStudyLogs as Sweep.StudyLogs stands for the folder study-logs in the
-// study's own.
+// DefaultStudyLogs is the value of Sweep.StudyLogs for the folder study-logs in the study's
+// folder.
 const DefaultStudyLogs = "default"
 
-// studyLogs returns the folder of the run's file in the form of the U-Net
-// study: that of the sweep, with a folder for each series where it has several,
-// and one for each seed but the first. It is empty if no such files are wanted.
+// studyLogs returns the folder for the run's study log: the folder of the sweep, then a
+// folder for the series if the sweep has several, then one for the seed unless that is the
+// first. It returns "" if the sweep writes no study logs.
 func (r *run) studyLogs() (string, error) {
 	s := r.sweep
 	if s.StudyLogs == "" {
@@ -36,8 +36,8 @@ func (r *run) studyLogs() (string, error) {
 	return dir, nil
 }
 
-// checkStudyLog refuses, before anything starts, a run whose file would have to
-// replace another's.
+// checkStudyLog returns an error if the study log of r would overwrite that of another run.
+// It is called before anything starts. before is the content of run.json, or zero.
 func (r *run) checkStudyLog(before runs.Info) error {
 	dir, err := r.studyLogs()
 	if err != nil || dir == "" {
@@ -47,7 +47,8 @@ func (r *run) checkStudyLog(before runs.Info) error {
 	return runs.CheckStudyLog(dir, r.dir, before)
 }
 
-// writeStudyLog writes the run, which is done, in the form of the U-Net study.
+// writeStudyLog writes the study log of the run, which is done, if the sweep writes study
+// logs.
 func (r *run) writeStudyLog() error {
 	dir, err := r.studyLogs()
 	if err != nil || dir == "" {

@@ -17,87 +17,86 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Sweep says which runs to start. Config or Command, and Workers, are needed;
-// the rest has defaults.
+// Sweep describes the runs to start. Either Config or Command is required, and Workers; all
+// other fields have defaults.
 type Sweep struct {
-	// Config is a shipped config's name or a .yaml file: what the lockstep
-	// command trains.
+	// Config is the name of a shipped config or a .yaml file that the lockstep command
+	// trains.
 	Config string
-	// Command is a program that is not ours, with its arguments, in place of
-	// Config. One that is not found by PATH is an error before anything starts.
+	// Command is another program with its arguments, in place of Config. Local returns an
+	// error if the program is not found in PATH.
 	Command []string
 
-	Workers []int   // worker counts, each a run
-	Seeds   []int64 // each with every worker count; empty: 1
-	// Threads is the number of threads of each worker, the same in every run of
-	// a sweep; 0: 1.
+	Workers []int   // worker counts, one run for each
+	Seeds   []int64 // each is combined with every worker count; empty: 1
+	// Threads is the number of threads of each worker in every run of the sweep; 0: 1.
 	Threads int
-	// Oversubscribe allows more threads than the machine has cores. Times
-	// measured that way say nothing about scaling.
+	// Oversubscribe allows more threads than the machine has cores. Times measured that
+	// way are no measure of scaling.
 	Oversubscribe bool
 
-	// Logs is the folder of all logs; empty: as runs.ResolveLogs finds it.
+	// Logs is the logs folder; empty: the folder that runs.ResolveLogs finds.
 	Logs string
-	// Study is the folder of the sweep in Logs; empty: the config's or the
-	// program's name.
+	// Study is the name of the sweep's folder in Logs; empty: the name of the config or
+	// of the program.
 	Study string
-	// Series says what is compared; empty: "ddp", or the program's name.
+	// Series is the name by which runs are compared; empty: "ddp", or the name of the
+	// program.
 	Series string
 
-	Data   string   // a folder with image/ and label/ in place of the config's data; Config only
-	Epochs int      // in place of the config's; 0: the config's; Config only
-	Set    []string // key=value in the config; Config only
-	// Vary is what the series of the sweep differ in, each as key=value,value…,
-	// such as engine.overlap=true,false: a series for every value, or for every
-	// combination of values, named ddp-overlap-true. Runs to compare follow each
-	// other, so that a machine that gets slower does so for all. Config only.
+	Data   string   // folder with image/ and label/ in place of the config's data; Config only
+	Epochs int      // number of epochs in place of the config's; 0: the config's; Config only
+	Set    []string // settings key=value that change the config; Config only
+	// Vary lists the settings in which the series of the sweep differ, each as
+	// key=value,value…, such as engine.overlap=true,false. There is one series, named for
+	// example ddp-overlap-true, for each value or combination of values. Runs to be
+	// compared follow each other, because a machine may get slower over time. Config only.
 	Vary []string
-	// Profile is a window of steps that every worker looks into, as
-	// epoch=1,steps=0-9 or FIRST:STEPS (see train.ParseProfile); on the CPU rank
-	// R's trace is trace-<R>.json of the run folder. Config only.
+	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or
+	// FIRST:STEPS (see train.ParseProfile). On the CPU, the trace of rank R is
+	// trace-<R>.json in the run folder. Config only.
 	Profile string
-	// StudyLogs is a folder into which each finished run is also written in the
-	// form of the U-Net scaling study, so that the study's notebooks read it:
-	// log_<N>.csv, or log_hvd_<N>.csv for the series horovod; runs of other seeds
-	// than the first in seed<S>/, and of several series (Vary) in <series>/. A
-	// file of another run is never replaced. DefaultStudyLogs is study-logs in the
-	// study's folder; empty: none.
+	// StudyLogs is a folder to which each finished run is also written in the form of
+	// the U-Net scaling study, for the study's notebooks: as log_<N>.csv, or
+	// log_hvd_<N>.csv for the series horovod. Runs with other seeds than the first are in
+	// seed<S>/, and runs of several series (Vary) in <series>/. A file of another run is
+	// never replaced. DefaultStudyLogs is study-logs in the study's folder; empty: none.
 	StudyLogs string
-	// Resume goes on with runs that were interrupted. Without it the folder of an
-	// unfinished run is an error. Finished runs are never run again.
+	// Resume continues runs that were interrupted. Without it, an unfinished run in the
+	// run folder is an error. Finished runs are never run again.
 	Resume bool
-	// Timeout bounds each run; 0: no bound. The time for which the launcher was
-	// stopped (Ctrl-Z) does not count.
+	// Timeout limits the duration of each run; 0: no limit. Time for which the launcher
+	// was stopped (Ctrl-Z) does not count.
 	Timeout time.Duration
 
-	// Now starts the sweep though another sweep of this user runs on this machine.
-	// Without it the sweep waits until that has ended: times that are measured
-	// beside other work are wrong. A sweep in a run of another (LOCKSTEP_RUN is
-	// set) or in a scheduler's job never waits.
+	// Now starts the sweep even if another sweep of this user is running on this machine.
+	// Without it, the sweep waits until the other one has ended, because simultaneous work
+	// would distort the measured times. A sweep that is started inside a run (LOCKSTEP_RUN
+	// is set) or in a scheduler's job never waits.
 	Now bool
-	// NoWait makes Local return a *BusyError where the sweep would have to wait.
+	// NoWait makes Local return a *BusyError if the sweep would have to wait.
 	NoWait bool
-	// Detach lets a sweep that a notebook launched go on when the notebook's kernel
-	// has ended or was restarted; Attach finds it again. Without it the sweep ends
-	// with the kernel.
+	// Detach lets a sweep that was launched in a notebook continue when the notebook's
+	// kernel ends or is restarted; Attach finds it again. Without it, the sweep ends with
+	// the kernel.
 	Detach bool
 
-	// Output gets every worker's lines, with "[n2 s1 rank 0] " in front. nil:
-	// they are only in the run folders. It is written to by one goroutine at a
-	// time.
+	// Output receives the lines of all workers, each with a prefix such as
+	// "[n2 s1 rank 0] ". If it is nil, the lines are only in the run folders. One
+	// goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
 
-	// grace is how long workers may take to end in order.
+	// grace is the time that workers get to end in order before they are killed.
 	grace time.Duration
 }
 
-// defaultGrace is enough for a training step and a look at the context.
+// defaultGrace is enough time for a training step and a check of the context.
 const defaultGrace = 10 * time.Second
 
-// foreign says whether the workers are not ours.
+// foreign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) foreign() bool { return len(s.Command) > 0 }
 
-// Validate reports the first thing in s that cannot be, for this machine.
+// Validate returns an error for the first invalid field of s, given this machine's cores.
 func (s Sweep) Validate() error {
 	if err := s.validate(runtime.NumCPU()); err != nil {
 		return fmt.Errorf("validate sweep: %w", err)
@@ -105,20 +104,21 @@ func (s Sweep) Validate() error {
 	return nil
 }
 
+// validate is Validate for a machine with the given number of cores.
 func (s Sweep) validate(cores int) error {
 	switch {
 	case s.foreign() && s.Config != "":
-		return fmt.Errorf("config %q and command %q: give one of the two", s.Config, strings.Join(s.Command, " "))
+		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
 	case !s.foreign() && s.Config == "":
-		return errors.New(`nothing to run: name a config (Config, --config), or give a command (Command, -- CMD)`)
+		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
 	case s.foreign() && (s.Data != "" || s.Epochs != 0 || len(s.Set) > 0 || len(s.Vary) > 0 || s.Profile != ""):
 		return fmt.Errorf("data, epochs, set, vary and profile belong to a config: pass them to %s as its own arguments", s.Command[0])
 	case s.Epochs < 0:
 		return fmt.Errorf("%d epochs: use at least 1", s.Epochs)
 	case s.Now && s.NoWait:
-		return errors.New("now and no-wait: give one of the two")
+		return errors.New("got both now and no-wait: give only one of them")
 	case s.Timeout < 0:
-		return fmt.Errorf("time-out is %v: use a positive one, or 0 for none", s.Timeout)
+		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
 	}
 	for _, kv := range s.Set {
 		if err := validateKey("set", kv, "key=value"); err != nil {
@@ -136,9 +136,11 @@ func (s Sweep) validate(cores int) error {
 	return s.validateCounts(cores)
 }
 
-// plainName is what may be a folder's name and is easily typed.
+// plainName matches names that are valid folder names and easy to type.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
+// validateCounts checks Workers, Threads and Seeds for a machine with the given number of
+// cores.
 func (s Sweep) validateCounts(cores int) error {
 	if len(s.Workers) == 0 {
 		return errors.New("no workers: give at least one worker count (Workers, --workers 1,2)")
@@ -172,8 +174,10 @@ func (s Sweep) validateCounts(cores int) error {
 	return nil
 }
 
+// count formats n with its noun, such as "1 worker" or "2 workers".
 func count(n int, noun string) string { return english.Count(n, noun) }
 
+// withDefaults returns s with the defaults of empty fields filled in.
 func (s Sweep) withDefaults() Sweep {
 	if s.Threads == 0 {
 		s.Threads = 1
@@ -198,7 +202,8 @@ func (s Sweep) withDefaults() Sweep {
 	return s
 }
 
-// stem is a file's name without folder and extension, made a plain name.
+// stem returns a plain name for a file: its name without folder and extension, with the
+// characters that plainName does not allow replaced, or "run" if nothing remains.
 func stem(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
@@ -214,12 +219,12 @@ var (
 	interpreter = regexp.MustCompile(`^(python[0-9.]*|sh|bash|julia|Rscript|perl|ruby)$`)
 )
 
-// programName is what people call a command: for "python train.py" it is train.
+// programName returns a short name for a command: for "python train.py" it is "train".
 func programName(command []string) string {
 	if interpreter.MatchString(filepath.Base(command[0])) {
 		for _, arg := range command[1:] {
 			if arg == "-c" {
-				break // what follows is a program, not its name
+				break // the next argument is code, not a file name
 			}
 			if !strings.HasPrefix(arg, "-") {
 				return stem(arg)
@@ -229,7 +234,7 @@ func programName(command []string) string {
 	return stem(command[0])
 }
 
-// dir returns the study's folder. The folder of logs is made if there is none.
+// dir returns the path of the study's folder. It creates the logs folder if there is none.
 func (s Sweep) dir() (string, error) {
 	root := s.Logs
 	if root == "" {

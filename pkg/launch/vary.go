@@ -8,12 +8,12 @@ import (
 // variant is one series of a sweep.
 type variant struct {
 	series string
-	set    []string // on top of Sweep.Set
-	label  string   // of its lines of output; empty where there is one series
+	set    []string // settings in addition to Sweep.Set
+	label  string   // prefix of its output lines; empty if there is only one series
 }
 
-// variants are the series of s, in the order of their values. The first key of
-// Vary changes slowest.
+// variants returns the series of s: one for each combination of the values in Vary. The
+// first key of Vary changes slowest. Without Vary there is one series.
 func (s Sweep) variants() []variant {
 	all := []variant{{series: s.Series}}
 	for _, vary := range s.Vary {
@@ -35,7 +35,7 @@ func (s Sweep) variants() []variant {
 	return all
 }
 
-// cutLast is strings.Cut at the last sep; without one all is after it.
+// cutLast splits s at the last sep, like strings.Cut. If s does not contain sep, after is s.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -43,12 +43,14 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
+// splitVary splits an element of Sweep.Vary, key=value,value…, into its key and values.
 func splitVary(vary string) (key string, values []string) {
 	key, list, _ := strings.Cut(vary, "=")
 	return key, strings.Split(list, ",")
 }
 
-// validateVary refuses what names no values, or the same series twice.
+// validateVary returns an error if an element of Vary has no values or an empty value, if
+// its key is also in Set, or if two series would have the same name.
 func (s Sweep) validateVary() error {
 	for _, vary := range s.Vary {
 		if err := validateKey("vary", vary, "key=value,value"); err != nil {
@@ -57,7 +59,7 @@ func (s Sweep) validateVary() error {
 		key, values := splitVary(vary)
 		for _, v := range values {
 			if v == "" {
-				return fmt.Errorf("vary %q: a value is empty: expected key=value,value", vary)
+				return fmt.Errorf("vary %q: got an empty value, want key=value,value", vary)
 			}
 		}
 		for _, kv := range s.Set {
@@ -76,13 +78,14 @@ func (s Sweep) validateVary() error {
 	return nil
 }
 
-// validateKey checks the key of a Set or Vary.
+// validateKey checks the key of an element of Set or Vary. what is "set" or "vary", and want
+// the expected form.
 func validateKey(what, assignment, want string) error {
 	switch key, _, ok := strings.Cut(assignment, "="); {
 	case !ok || key == "":
 		return fmt.Errorf("%s %q: expected %s", what, assignment, want)
 	case key == "seed" || key == "engine.threads":
-		return fmt.Errorf("%s %q: a sweep has Seeds (--seeds) and Threads (--threads) for it", what, assignment)
+		return fmt.Errorf("%s %q: use Seeds (--seeds) and Threads (--threads) instead", what, assignment)
 	}
 	return nil
 }

@@ -10,29 +10,29 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// watchTime is the time between two looks at a job.
-const watchTime = 300 * time.Millisecond
+// pollInterval is the time after which the state of a job is read again.
+const pollInterval = 300 * time.Millisecond
 
-// Watch shows a line a run, live, in a cell or a terminal: epochs done, loss,
-// IoU, samples per second; before, what the sweep waits for. It returns like
-// Wait.
+// Watch shows one live line per run in a cell or a terminal: epochs done, loss, IoU and
+// samples per second. While the sweep waits for another one, it shows which. It returns as
+// Wait does.
 func (j *Job) Watch(ctx context.Context) error {
 	var bars []*notebook.Progress
 	var waits string
-	var place *notebook.Live
+	var display *notebook.Live
 	return j.wait(ctx, func() {
-		if text := j.of.waits(); text != waits && text != "" {
+		if text := j.sweep.waitsFor(); text != waits && text != "" {
 			if waits == "" {
-				place = notebook.NewLive()
+				display = notebook.NewLive()
 			}
 			waits = text
-			_ = place.Show(text) // what cannot be shown must not end what it shows
+			_ = display.Show(text) // a failed display must not end the sweep
 		}
-		for i, s := range j.of.status() {
+		for i, s := range j.sweep.status() {
 			if i == len(bars) {
 				bars = append(bars, nil)
 			}
-			// How many epochs there will be is known when the run folder is there.
+			// The number of epochs is known once the run folder exists.
 			if s.State != StateWaiting && (s.Epochs > 0 || s.foreign || s.State != StateRunning) {
 				bars[i] = s.show(bars[i])
 			}
@@ -40,7 +40,8 @@ func (j *Job) Watch(ctx context.Context) error {
 	})
 }
 
-// show brings a run's line up to date. A run that has ended is shown once.
+// show updates the line of the run, or creates it if bar is nil. It marks the line as done
+// once the run has ended.
 func (s RunStatus) show(bar *notebook.Progress) *notebook.Progress {
 	if bar == nil {
 		bar = notebook.NewProgress(s.Name, s.Epochs)
@@ -56,7 +57,7 @@ func (s RunStatus) show(bar *notebook.Progress) *notebook.Progress {
 	return bar
 }
 
-// note is what stands behind the bar.
+// note returns the text after the progress bar.
 func (s RunStatus) note() string {
 	var parts []string
 	add := func(format string, v float64) {

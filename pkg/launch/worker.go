@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// settleTime is how long the other workers may take to fail by themselves
-	// when one has: the one at fault is not always the first to end.
+	// settleTime is the time that the other workers get to fail by themselves after one
+	// has failed, because the worker that caused the failure is not always the first to end.
 	settleTime = 700 * time.Millisecond
-	// pipeTime is how long a program that a worker left behind may hold on to
-	// its output.
-	pipeTime = time.Second
+	// pipeTimeout limits how long a process that a worker left behind may keep the
+	// worker's output open.
+	pipeTimeout = time.Second
 )
 
 // worker is one process of a run.
@@ -35,49 +35,48 @@ type worker struct {
 	rank  int
 	cmd   *exec.Cmd
 	log   *os.File
-	out   *lines
-	guard bool // the process is the guard of a program that is not ours
-	ended bool // its process number may be another's by now
+	out   *workerOutput
+	guard bool // whether the process is the guard of another program
+	ended bool // whether the process has ended; another process may have its pid by now
 }
 
-// crew is the workers of one run.
-type crew struct {
+// workerGroup contains the workers of one run.
+type workerGroup struct {
 	workers []*worker
 	grace   time.Duration
-	now     <-chan struct{}
+	killNow <-chan struct{} // closed when the workers are to be killed at once
 	// suspended receives SIGTSTP (Ctrl-Z) and SIGCONT (fg) of this process.
 	suspended chan os.Signal
 }
 
-// exit is how a worker ended; err is nil when it ended well.
+// exit describes how a worker ended. err is nil if it succeeded.
 type exit struct {
 	*worker
 	err error
 }
 
-// start starts one process a rank. On an error those that run are ended. The
-// caller's goroutine must stay locked to its thread while they run: the kernel
-// takes the end of the thread that started a worker for the launcher's end.
-func (r *run) start(ctx context.Context, argv []string, foreign bool) (*crew, error) {
+// start starts one process per rank. If one cannot be started, start kills the others. The
+// caller's goroutine must stay locked to its thread while the processes run: the operating
+// system kills a worker when the thread that started it ends.
+func (r *run) start(ctx context.Context, argv []string, foreign bool) (*workerGroup, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
 	token := rand.Text()
-	c := &crew{grace: r.sweep.grace, now: r.now, suspended: make(chan os.Signal, 2)}
+	c := &workerGroup{grace: r.sweep.grace, killNow: r.killNow, suspended: make(chan os.Signal, 2)}
 	signal.Notify(c.suspended, suspendSignals()...)
 	for rank := range r.workers {
 		w, err := r.startWorker(argv, rank, r.environment(rank, port, token, foreign), foreign)
 		if err != nil {
-			return nil, errors.Join(err, c.end())
+			return nil, errors.Join(err, c.kill())
 		}
 		c.workers = append(c.workers, w)
 	}
 	return c, nil
 }
 
-// suspendSignals returns the signals by which a shell stops this process and
-// continues it.
+// suspendSignals returns the signals with which a shell stops and continues this process.
 func suspendSignals() []os.Signal {
 	if signal.Ignored(unix.SIGTSTP) {
 		return []os.Signal{unix.SIGCONT}
@@ -85,6 +84,8 @@ func suspendSignals() []os.Signal {
 	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
 }
 
+// startWorker starts the process of one rank with the arguments argv and the environment
+// env. foreign is true for a program other than lockstep, which gets a guard.
 func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (*worker, error) {
 	mode := os.O_TRUNC
 	if r.resume {
@@ -94,26 +95,26 @@ func (r *run) startWorker(argv []string, rank int, env []string, foreign bool) (
 	if err != nil {
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
-	w := &worker{rank: rank, log: log, guard: foreign, out: &lines{
+	w := &worker{rank: rank, log: log, guard: foreign, out: &workerOutput{
 		prefix: "[" + strings.TrimSpace(fmt.Sprintf("%s n%d s%d rank %d", r.variant.label, r.workers, r.seed, rank)) + "] ", log: log, out: r.out,
 	}}
 	w.cmd = exec.Command(argv[0], argv[1:]...)
 	w.cmd.Env = env
-	// One writer for both: lines come in the order in which they were written.
+	// One writer for both keeps the lines in the order in which they were written.
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	w.cmd.SysProcAttr = workerAttr()
 	if foreign {
-		guarded(w.cmd)
+		addGuard(w.cmd)
 	}
-	w.cmd.WaitDelay = pipeTime
+	w.cmd.WaitDelay = pipeTimeout
 	if err := w.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start rank %d: %w", rank, err), log.Close())
 	}
-	r.seen(w.out)
+	r.setRank0Output(w.out)
 	return w, nil
 }
 
-// freePort is a port that nobody listens on now.
+// freePort returns a TCP port on which no process listens now.
 func freePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -123,8 +124,8 @@ func freePort(ctx context.Context) (int, error) {
 	return port, l.Close()
 }
 
-// environment is a worker's: the launcher's, with the worker's place in place
-// of any that the launcher has itself.
+// environment returns the environment of a worker: that of the launcher, with the variables
+// for the worker's rank, run and threads added or replaced.
 func (r *run) environment(rank, port int, token string, foreign bool) []string {
 	n, t := strconv.Itoa(r.workers), strconv.Itoa(r.sweep.Threads)
 	set := []string{
@@ -135,7 +136,7 @@ func (r *run) environment(rank, port int, token string, foreign bool) []string {
 	}
 	if foreign {
 		set = append(set, "OMP_NUM_THREADS="+t, "OPENBLAS_NUM_THREADS="+t, "MKL_NUM_THREADS="+t, "GOMAXPROCS="+t,
-			"PYTHONUNBUFFERED=1") // so that its lines are seen when they are written
+			"PYTHONUNBUFFERED=1") // so that lines are shown as soon as they are written
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -144,16 +145,16 @@ func (r *run) environment(rank, port int, token string, foreign bool) []string {
 	return append(env, set...)
 }
 
-// wait returns when all workers have ended, in the order in which they failed
-// by themselves. Once one has, or ctx has ended, the others are ended. While a
-// shell has this process stopped, the workers are stopped too.
-func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
+// wait waits until all workers have ended. It returns the workers that failed by themselves,
+// in that order. When a worker has failed or ctx has ended, wait ends the others. While a
+// shell has stopped this process, the workers are stopped too.
+func (c *workerGroup) wait(ctx context.Context) (failed []exit, err error) {
 	defer signal.Stop(c.suspended)
 	exits := make(chan exit)
 	for _, w := range c.workers {
 		go func() { exits <- exit{w, w.wait()} }()
 	}
-	ended, now := ctx.Done(), c.now
+	ended, killNow := ctx.Done(), c.killNow
 	var cancels []context.CancelFunc
 	defer func() {
 		for _, cancel := range cancels {
@@ -168,7 +169,7 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 	}
 	kill := func() {
 		c.signal(unix.SIGKILL)
-		late = after(settleTime) // again, where a guard was too new for it
+		late = after(settleTime) // then again, because a new guard may have missed the signal
 	}
 	stopping := false
 	stop := func() {
@@ -185,8 +186,8 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 			stop()
 		case <-settled:
 			stop()
-		case <-now:
-			now = nil
+		case <-killNow:
+			killNow = nil
 			stop()
 			kill()
 		case <-late:
@@ -197,7 +198,7 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 				break
 			}
 			c.signal(unix.SIGSTOP)
-			_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // what SIGTSTP would have done
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // the default action of SIGTSTP
 		case e := <-exits:
 			left--
 			e.ended = true
@@ -213,17 +214,17 @@ func (c *crew) wait(ctx context.Context) (failed []exit, err error) {
 	return failed, errors.Join(errs...)
 }
 
-// end kills what was started, where the rest could not be.
-func (c *crew) end() error {
-	now := make(chan struct{})
-	close(now)
-	c.now = now
+// kill kills all workers that have been started and waits for their end.
+func (c *workerGroup) kill() error {
+	killNow := make(chan struct{})
+	close(killNow)
+	c.killNow = killNow
 	_, err := c.wait(context.Background())
-	return err // how the workers ended is known
+	return err // the list of failed workers is of no interest
 }
 
-// signal reaches the workers and what they started themselves.
-func (c *crew) signal(s syscall.Signal) {
+// signal sends s to the workers and their descendants.
+func (c *workerGroup) signal(s syscall.Signal) {
 	for _, w := range c.workers {
 		switch {
 		case w.ended:
@@ -235,16 +236,19 @@ func (c *crew) signal(s syscall.Signal) {
 	}
 }
 
+// wait waits until the worker has ended, and kills the rest of its process group. It returns
+// nil if the worker succeeded.
 func (w *worker) wait() error {
 	err := w.cmd.Wait()
-	// What the worker left behind in its group ends with it.
+	// Kill the processes that the worker left behind in its group.
 	_ = unix.Kill(-w.cmd.Process.Pid, unix.SIGKILL)
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it ended well, only its output was held open
+		return nil // the worker succeeded; another process kept its output open
 	}
 	return err
 }
 
+// close writes the rest of the worker's output and closes its log.
 func (w *worker) close() error {
 	err := w.out.flush()
 	if err = errors.Join(err, w.log.Close()); err != nil {
@@ -253,13 +257,13 @@ func (w *worker) close() error {
 	return nil
 }
 
-// String says how a worker ended and what it said last.
+// String describes how a worker ended, with its last lines of output.
 func (e exit) String() string {
 	text := fmt.Sprintf("rank %d ", e.rank)
 	var x *exec.ExitError
 	switch ok := errors.As(e.err, &x); {
 	case ok && signaled(x) == unix.SIGKILL:
-		text += "was killed by signal 9 (SIGKILL): by someone's kill -9, or by the kernel because memory ran out"
+		text += "was killed by signal 9 (SIGKILL): by a user's kill -9, or by the operating system because memory ran out"
 	case ok && signaled(x) != 0:
 		text += fmt.Sprintf("was ended by signal %d (%s)", signaled(x), unix.SignalName(signaled(x)))
 	case ok:
@@ -270,10 +274,10 @@ func (e exit) String() string {
 	if tail := e.out.tail(); tail != "" {
 		return text + "; its last lines:\n    " + tail
 	}
-	return text + "; it wrote nothing"
+	return text + "; it wrote no output"
 }
 
-// signaled is the signal that ended a process, 0 where none did.
+// signaled returns the signal that ended a process, or 0 if the process exited by itself.
 func signaled(x *exec.ExitError) syscall.Signal {
 	if s, ok := x.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return s.Signal()
@@ -281,5 +285,5 @@ func signaled(x *exec.ExitError) syscall.Signal {
 	return 0
 }
 
-// workerLog is the name of the file with the lines of a worker.
+// workerLog returns the name of the file with the output of a worker.
 func workerLog(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }
