@@ -2,16 +2,16 @@ package plan
 
 import "sort"
 
-// Interval is a buffer that is needed from step First to step Last, both
-// included. Size is in any unit.
+// Interval is the lifetime of a buffer, from step First to step Last, both included. Size
+// is in any unit.
 type Interval struct{ Size, First, Last int }
 
-// Arena gives each interval an offset in one arena, so that two that are alive
-// at the same step never overlap, and returns the arena's size. Large buffers
-// are placed first, each at the lowest offset that is free throughout its life
-// (greedy by size; Pisarchyk and Lee, Efficient Memory Management for Deep
-// Neural Net Inference, arXiv:2001.03288, 2020, section 5.2). Offsets are
-// multiples of whatever all sizes are multiples of.
+// Arena assigns each interval an offset in one arena, so that buffers whose lifetimes
+// overlap do not overlap in memory, and returns the arena's size. Large buffers are
+// placed first, each at the lowest offset that is free during its lifetime (greedy by
+// size; Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
+// arXiv:2001.03288, 2020, section 5.2). If all sizes are multiples of a number, so are
+// the offsets.
 func Arena(list []Interval) (offsets []int, total int) {
 	offsets = make([]int, len(list))
 	order := make([]int, len(list))
@@ -19,7 +19,7 @@ func Arena(list []Interval) (offsets []int, total int) {
 		order[i] = i
 	}
 	sort.SliceStable(order, func(a, b int) bool { return list[order[a]].Size > list[order[b]].Size })
-	var placed []int // by offset
+	var placed []int // indexes of placed intervals, sorted by offset
 	for _, i := range order {
 		at := 0
 		for _, j := range placed {

@@ -2,9 +2,8 @@ package plan
 
 import "fmt"
 
-// Classes is the number of classes whose indexes the input of tensor id holds:
-// those of the logits that OpSoftmaxCrossEntropy compares it with. 0: it holds
-// no indexes.
+// Classes returns the number of classes if the tensor with the given ID is an input of
+// class indexes, which OpSoftmaxCrossEntropy reads; else 0.
 func (p *Program) Classes(id int) int {
 	for _, k := range p.Kernels {
 		if k.Op == OpSoftmaxCrossEntropy && k.In[1] == id {
@@ -14,9 +13,9 @@ func (p *Program) Classes(id int) int {
 	return 0
 }
 
-// CheckClasses reports the first of the values v of an input that is no index
-// of one of the classes. An engine calls it before it takes the values, so that
-// its kernels may index without looking.
+// CheckClasses returns an error if a value of v is not a class index from 0 to classes−1.
+// name is the input's name. Engines call it before they set the input, so that their
+// kernels need no bounds checks.
 func CheckClasses(name string, v []float32, classes int) error {
 	for i, c := range v {
 		if !(c >= 0 && c < float32(classes)) || c != float32(int(c)) {

@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// FLOPs is the number of floating-point operations of k: a multiplication and
-// an addition count as two; convolutions, transposed ones, linear layers and
-// their gradients alone are counted, as is usual.
+// FLOPs returns the number of floating-point operations of k. A multiplication and an
+// addition count as two. Only convolutions, transposed convolutions, linear layers and
+// their gradients are counted, as is usual.
 func (p *Program) FLOPs(k Kernel) int64 {
-	var w, small int // tensor ids: the weights (or their gradient) and the smaller map
+	var w, small int // tensor IDs: the weights (or their gradient) and the smaller feature map
 	switch k.Op {
 	case OpConv, OpLinear:
 		w, small = k.In[1], k.Out[0]
@@ -29,16 +29,15 @@ func (p *Program) FLOPs(k Kernel) int64 {
 	default:
 		return 0
 	}
-	// Each weight meets each position of the smaller map once.
+	// Each weight is used once per position of the smaller feature map.
 	s := p.Tensors[small]
 	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
-// StepFLOPs is the number of floating-point operations that one step of p stands
-// for, counted as FLOPs does. What Recompute runs a second time counts once, and
-// an algorithm that needs fewer operations (Winograd's) counts as the direct
-// one, so that a rate by it is an effective one, to be compared between all of
-// them.
+// StepFLOPs returns the number of floating-point operations of one step of p, counted as
+// in FLOPs. Kernels that Recompute repeats count once. An algorithm with fewer
+// operations, such as Winograd's, counts like the direct one. So rates based on StepFLOPs
+// can be compared between all of them.
 func (p *Program) StepFLOPs() (n int64) {
 	for _, k := range p.Kernels {
 		if !k.Again {
@@ -48,8 +47,8 @@ func (p *Program) StepFLOPs() (n int64) {
 	return n
 }
 
-// String lists the kernels, a line each, for people: what each reads and
-// writes, and the buckets behind the kernel after which they are ready.
+// String lists the kernels for people, one per line, with the tensors that each reads and
+// writes. Each bucket is listed after the kernel after which it is ready.
 func (p *Program) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -73,7 +72,7 @@ func (p *Program) String() string {
 			}
 		}
 	}
-	_ = w.Flush() // A strings.Builder takes everything.
+	_ = w.Flush() // writing to a strings.Builder never fails
 	lines := strings.Split(b.String(), "\n")
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " ")
@@ -81,7 +80,7 @@ func (p *Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// label is how String calls a tensor.
+// label returns the name of a tensor in String, "-" if id is negative.
 func (p *Program) label(id int, shape bool) string {
 	if id < 0 {
 		return "-"
@@ -105,7 +104,7 @@ func (p *Program) label(id int, shape bool) string {
 	return s
 }
 
-// String is the attributes that are set, in parentheses.
+// String returns the attributes that are set, in parentheses, or "" if none is.
 func (a Attr) String() string {
 	var s []string
 	for _, v := range []struct {

@@ -11,26 +11,27 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Options say how a graph is lowered.
+// Options configures Lower.
 type Options struct {
-	Fuse             bool // batch norm and the ReLU that alone reads it become one kernel
-	BucketBytes      int  // a bucket is closed when it holds this much or more; 0: DefaultBucketBytes
-	FirstBucketBytes int  // the same for the first; 0: DefaultFirstBucketBytes, at most BucketBytes
-	Recompute        bool // activations are computed again in the backward pass, not kept: see Recompute
-	SyncBatchNorm    bool // a training batch norm takes the statistics of all workers' batch
+	Fuse             bool // fuse a batch norm with a ReLU that is its only reader
+	BucketBytes      int  // a bucket is closed once it has this size or more; 0: DefaultBucketBytes
+	FirstBucketBytes int  // BucketBytes of the first bucket; 0: DefaultFirstBucketBytes, at most BucketBytes
+	Recompute        bool // recompute activations in the backward pass instead of keeping them: see Recompute
+	SyncBatchNorm    bool // batch norms in training use the statistics of all workers' batches
 }
 
-// The sizes of buckets, those of PyTorch's DistributedDataParallel: a small
-// first one, so that communication starts early (Li et al., PyTorch
-// Distributed, 2020, arXiv:2006.15704, section 4.2).
+// The default sizes of buckets are PyTorch DistributedDataParallel's. The first bucket is
+// small, so that communication starts early (Li et al., PyTorch Distributed, 2020,
+// arXiv:2006.15704, section 4.2).
 const (
 	DefaultBucketBytes      = 25 << 20
 	DefaultFirstBucketBytes = 1 << 20
 )
 
+// withDefaults returns o with the defaults for sizes of 0.
 func (o Options) withDefaults() (Options, error) {
 	if o.BucketBytes < 0 || o.FirstBucketBytes < 0 {
-		return o, fmt.Errorf("bucket sizes %d and %d must not be negative", o.BucketBytes, o.FirstBucketBytes)
+		return o, fmt.Errorf("invalid bucket sizes %d and %d: they must not be negative", o.BucketBytes, o.FirstBucketBytes)
 	}
 	if o.BucketBytes == 0 {
 		o.BucketBytes = DefaultBucketBytes
@@ -41,9 +42,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Lower turns a graph into a program. A graph for training is differentiated:
-// its program has a backward pass and buckets. One for evaluation gives the
-// outputs, and the loss where it has one.
+// Lower converts a graph to a program. A graph in mode Train is differentiated: its
+// program has a backward pass and buckets. The program of a graph in mode Eval computes
+// the outputs, and the loss if the graph has one.
 func Lower(g *nn.Graph, o Options) (*Program, error) {
 	p, err := lower(g, o)
 	if err != nil {
@@ -52,9 +53,10 @@ func Lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
+// lower implements Lower, without the prefix of its errors.
 func lower(g *nn.Graph, o Options) (*Program, error) {
 	if g == nil {
-		return nil, errors.New("it is nil")
+		return nil, errors.New("the graph is nil")
 	}
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -83,30 +85,30 @@ func lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// value is what a kernel reads or writes. Most are the value of a node; a
-// kernel of several results has more than its node stands for.
+// value identifies a tensor before it has an ID. Most values are results of a node. If a
+// kernel has more results than its node, part distinguishes them.
 type value struct {
 	node *gorgonia.Node
 	part int
 }
 
-// The parts of a value beside the node's own.
+// The values of value.part.
 const (
-	partValue       = iota
-	partSavedMean   // of a batch norm
-	partSavedInvStd // of a batch norm
-	partCopy        // of a gradient; plus the index of the parameter
+	partValue       = iota // the result of the node
+	partSavedMean          // saved mean of a batch norm
+	partSavedInvStd        // saved 1/√(var+ε) of a batch norm
+	partCopy               // copy of a gradient: partCopy + the index of the parameter
 )
 
-// unit is a kernel before its tensors have ids.
+// unit is a kernel whose tensors have no IDs yet.
 type unit struct {
 	op       Op
 	layer    string
 	attr     Attr
-	in, out  []value // a nil node: absent
+	in, out  []value // node is nil for an absent value
 	backward bool
-	// of is the id of the forward node whose gradient the unit is part of, and
-	// rank orders the units of one forward node; see schedule.
+	// of is the ID of the forward node whose gradient the unit computes a part of. rank
+	// orders the units of one forward node: see schedule.
 	of   int64
 	rank int
 }
@@ -116,17 +118,17 @@ type lowering struct {
 	graph   *nn.Graph
 	options Options
 	params  []nn.Variable
-	grads   gorgonia.Nodes // of the parameters, in their order; nil without backward pass
+	grads   gorgonia.Nodes // gradients in the order of params; nil without backward pass
 	nodes   []*gorgonia.Node
-	forward map[*gorgonia.Node]bool             // computed for the loss and the outputs
-	readers map[*gorgonia.Node][]*gorgonia.Node // in the part of the graph that is lowered
+	forward map[*gorgonia.Node]bool             // nodes on which the loss and the outputs depend
+	readers map[*gorgonia.Node][]*gorgonia.Node // by node: the lowered nodes that read it
 	units   []unit
-	results map[value]int // value → parameter index, of the final gradients
-	steps   int           // forward units, after schedule
+	results map[value]int // final gradient → parameter index
+	steps   int           // number of forward units, set by schedule
 }
 
-// collect finds the nodes that the loss, the outputs and the gradients need:
-// gorgonia.Grad makes more than that.
+// collect finds the nodes that the loss, the outputs and the gradients need.
+// gorgonia.Grad adds more nodes than these.
 func (l *lowering) collect() error {
 	var roots []*gorgonia.Node
 	for _, o := range l.graph.Outputs() {
@@ -136,7 +138,7 @@ func (l *lowering) collect() error {
 		roots = append(roots, loss)
 	}
 	if len(roots) == 0 {
-		return errors.New("it has neither loss nor outputs: call SetLoss or Output")
+		return errors.New("the graph has neither loss nor outputs: call SetLoss or Output")
 	}
 	if l.graph.Mode() == nn.Train {
 		var err error
@@ -152,13 +154,13 @@ func (l *lowering) collect() error {
 		l.forward[n] = true
 	}
 	l.walk(l.grads, seen)
-	// The order of creation is an order of computation, since a node can only
-	// be made from nodes that exist.
+	// A node can only be created from existing nodes, so the order of creation is a valid order
+	// of computation.
 	slices.SortFunc(l.nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
 	return nil
 }
 
-// walk appends what is reachable from roots and not seen yet to l.nodes.
+// walk appends to l.nodes all nodes that can be reached from roots and are not in seen.
 func (l *lowering) walk(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
@@ -176,7 +178,7 @@ func (l *lowering) walk(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	}
 }
 
-// constant is the value of a constant node.
+// constant returns the value of a constant node, or false if n is not a constant.
 func constant(n *gorgonia.Node) (float64, bool) {
 	c, ok := n.Op().(interface{ Value() gorgonia.Value })
 	if !ok {
@@ -191,8 +193,9 @@ func constant(n *gorgonia.Node) (float64, bool) {
 	return 0, false
 }
 
-// isSum recognises the addition that gorgonia.Grad inserts where a value is
-// read more than once: the only foreign operation that is lowered.
+// isSum reports whether n is an addition that gorgonia.Grad inserts for a value that is
+// read more than once. It is the only operation outside of package nn that Lower
+// supports.
 func isSum(n *gorgonia.Node) bool {
 	return n.Op() != nil && strings.HasPrefix(n.Op().String(), "+ ")
 }

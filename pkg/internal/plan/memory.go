@@ -2,21 +2,19 @@ package plan
 
 import "lockstep/pkg/internal/device"
 
-// Memory is what a program needs, in bytes of float32 (or of the 16-bit types
-// that MixedPrecision stores) and of logical shapes: what an engine adds by its
-// layouts and its scratch space is its own affair.
+// Memory is the memory that a program needs, in bytes, for float32 or the 16-bit types
+// that MixedPrecision chose. It does not include an engine's padding and workspace.
 type Memory struct {
-	// Activations is the arena of everything that lives within a step: what the
-	// forward pass keeps for the backward pass, outputs and gradients of
-	// activations, at the moment when it is most.
+	// Activations is the size of the arena of all tensors that live within a step:
+	// activations for the backward pass, outputs and gradients of activations.
 	Activations int
 	Inputs      int
 	Parameters  int
-	Gradients   int // of the parameters
+	Gradients   int // gradients of the parameters
 	States      int // running statistics
 }
 
-// Memory adds up what p needs, with the activations placed by Arena.
+// Memory returns the memory that p needs, with the activations placed by Arena.
 func (p *Program) Memory() Memory {
 	var m Memory
 	var list []Interval

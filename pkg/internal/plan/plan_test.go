@@ -266,13 +266,13 @@ func TestLowerErrors(t *testing.T) {
 		o     plan.Options
 		want  string
 	}{
-		{"nil", func() *nn.Graph { return nil }, plan.Options{}, "lower graph: it is nil"},
+		{"nil", func() *nn.Graph { return nil }, plan.Options{}, "lower graph: the graph is nil"},
 		{"nothing asked for", func() *nn.Graph { g := nn.NewGraph(nn.Eval); g.Input("x", 1, 1, 2, 2); return g }, plan.Options{}, "neither loss nor outputs"},
 		{"no loss to train", func() *nn.Graph {
 			g := nn.NewGraph(nn.Train)
 			g.Output("y", g.ReLU(g.Input("x", 1, 1, 2, 2)))
 			return g
-		}, plan.Options{}, "there is none: call SetLoss"},
+		}, plan.Options{}, "the graph has no loss: call SetLoss"},
 		{"builder's error", func() *nn.Graph { g := nn.NewGraph(nn.Train); g.Input("x"); return g }, plan.Options{}, `add input "x"`},
 		{"parameter without use", func() *nn.Graph {
 			g := nn.NewGraph(nn.Train)
@@ -289,7 +289,7 @@ func TestLowerErrors(t *testing.T) {
 			}
 			g.Output("y", g.ReLU(y))
 			return g
-		}, plan.Options{}, "is not of package nn"},
+		}, plan.Options{}, "is not from package nn"},
 		{"negative bucket", func() *nn.Graph { return nn.NewGraph(nn.Eval) }, plan.Options{BucketBytes: -1}, "must not be negative"},
 	}
 	for _, tt := range tests {

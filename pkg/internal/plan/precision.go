@@ -8,39 +8,37 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// LossScale is the name of the input that a program for fp16 has beside those
-// of its graph: a number that the gradient of the loss is multiplied by, so
-// that small gradients are not lost below fp16's smallest number. Every
-// parameter's gradient comes out multiplied by it.
+// LossScale is the name of an additional input of programs for fp16: a number by which
+// the gradient of the loss is multiplied, so that small gradients do not underflow in
+// fp16. Every parameter's gradient is multiplied by it, too.
 const LossScale = "loss_scale"
 
-// MixedPrecision is p with activations and their gradients stored in low (fp16
-// or bf16), and with the weights that convolutions and linear layers multiply
-// by rounded to it once a step; p stays as it is. Everything is added up in
-// fp32, and rounded when it is written (Tensor.Stored). These stay fp32:
+// MixedPrecision returns a copy of p that stores activations and their gradients in low
+// (fp16 or bf16). The weights of convolutions and linear layers are rounded to low once
+// per step. Sums are computed in fp32 and rounded when they are written (Tensor.Stored).
+// These tensors stay in fp32:
 //
-//   - parameters (the master weights, which the optimiser updates), their
-//     gradients, and running statistics;
+//   - parameters (the master weights, which the optimizer updates), their gradients,
+//     and running statistics;
 //   - vectors: biases, scales and statistics of batch norm, losses;
-//   - what a loss compares with;
-//   - logits, their gradient and weights of a head: see headOf.
+//   - the targets of losses;
+//   - the logits of a segmentation head, their gradient and the head's weights: see
+//     segmentationHead.
 //
-// Other logits are rounded, as PyTorch's autocast does too; losses compute with
-// them in fp32.
+// Other logits are rounded, as in PyTorch's autocast; losses compute with them in fp32.
 //
 // In fp16 the gradient of the loss is multiplied by the input LossScale.
 //
-// Micikevicius et al., Mixed Precision Training, 2018, arXiv:1710.03740,
-// section 3.
+// Micikevicius et al., Mixed Precision Training, 2018, arXiv:1710.03740, section 3.
 func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	if low != device.F16 && low != device.BF16 {
-		return nil, fmt.Errorf("lower precision: to %s: use fp16 or bf16", low)
+		return nil, fmt.Errorf("lower precision: cannot convert to %s: use fp16 or bf16", low)
 	}
 	if p.Lookup(Input, LossScale) >= 0 {
-		return nil, fmt.Errorf("lower precision: the network has an input %q of its own, a name that this needs: call it otherwise", LossScale)
+		return nil, fmt.Errorf("lower precision: the network already has an input %q: rename it, because mixed precision adds an input with this name", LossScale)
 	}
-	m := mixing{Program: p.clone(), low: low}
-	m.store()
+	m := mixedPrecision{Program: p.clone(), low: low}
+	m.chooseStorage()
 	m.castWeights()
 	if low == device.F16 {
 		if err := m.scaleLoss(); err != nil {
@@ -57,14 +55,14 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	return m.Program, nil
 }
 
-// mixing is the state of one call of MixedPrecision.
-type mixing struct {
+// mixedPrecision is the state of one call of MixedPrecision.
+type mixedPrecision struct {
 	*Program
 	low   device.Type
-	heads []int // kernels
+	heads []int // kernel indexes of segmentation heads
 }
 
-// clone is p with kernels and tensors of its own.
+// clone returns a copy of p. Kernels and tensors can be changed without changing p.
 func (p *Program) clone() *Program {
 	c := *p
 	c.Tensors, c.Inputs, c.Buckets = slices.Clone(p.Tensors), slices.Clone(p.Inputs), slices.Clone(p.Buckets)
@@ -75,9 +73,9 @@ func (p *Program) clone() *Program {
 	return &c
 }
 
-// store decides what is stored in the low type.
-func (m *mixing) store() {
-	full := make([]bool, len(m.Tensors))
+// chooseStorage sets Tensor.Stored for each tensor that is stored in the low type.
+func (m *mixedPrecision) chooseStorage() {
+	full := make([]bool, len(m.Tensors)) // whether a tensor stays in fp32
 	for id, t := range m.Tensors {
 		full[id] = len(t.Shape) == 1 || t.Role == Parameter || t.Role == State || t.Role == Gradient
 	}
@@ -85,12 +83,12 @@ func (m *mixing) store() {
 		switch k.Op {
 		case OpConvBackwardWeights, OpConvTransposeBackwardWeights, OpLinearBackwardWeights:
 			full[k.Out[0]] = true
-		case OpAdd, OpSlice, OpReshape: // sums of gradients of weights that several layers share, and copies
+		case OpAdd, OpSlice, OpReshape: // copies, and sums of the gradients of weights that several layers share
 			if !slices.ContainsFunc(k.In, func(id int) bool { return !full[id] }) {
 				full[k.Out[0]] = true
 			}
 		case OpConv:
-			if gradient, ok := m.headOf(k); ok {
+			if gradient, ok := m.segmentationHead(k); ok {
 				m.heads = append(m.heads, at)
 				full[k.Out[0]] = true
 				if gradient >= 0 {
@@ -109,8 +107,8 @@ func (m *mixing) store() {
 	}
 }
 
-// isLoss says whether op is a loss or the gradient of one: it reads the
-// prediction, the target and, for the gradient, what that is multiplied by.
+// isLoss reports whether op is a loss or the gradient of a loss. Its inputs are the
+// prediction, the target and, for a gradient, the gradient of the loss.
 func isLoss(op Op) bool {
 	switch op {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward,
@@ -120,8 +118,9 @@ func isLoss(op Op) bool {
 	return false
 }
 
-// onlyLosses says whether nothing but losses reads id, as their prediction.
-func (m *mixing) onlyLosses(id int) bool {
+// readOnlyByLosses reports whether losses and their gradients are the only kernels that
+// read tensor id, and only as their prediction.
+func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 	for _, k := range m.Kernels {
 		if slices.Contains(k.In, id) && !(isLoss(k.Op) && k.In[0] == id && k.In[1] != id) {
 			return false
@@ -130,15 +129,16 @@ func (m *mixing) onlyLosses(id int) bool {
 	return true
 }
 
-// headOf says whether k is the head of a segmentation network, and which tensor
-// is the gradient of its logits (−1 without backward pass): a convolution with a
-// window of 1 to one channel, whose result only a binary cross-entropy reads, with a Dice term or without. A
-// GPU's library would pad the one channel to eight; kernels of its engine's own
-// multiply by the fp32 weights and keep logits and their gradient in fp32.
-func (m *mixing) headOf(k Kernel) (gradient int, ok bool) {
+// segmentationHead reports whether k is the head of a segmentation network, and returns
+// the ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
+// convolution with a window of 1 and one output channel, whose result is read only by a
+// binary cross-entropy, with or without a Dice term. A GPU library would pad the one
+// channel to eight. The engine has separate kernels for heads, which multiply by the fp32
+// weights and keep the logits and their gradient in fp32.
+func (m *mixedPrecision) segmentationHead(k Kernel) (gradient int, ok bool) {
 	gradient = -1
 	z := k.Out[0]
-	if !m.window1(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.onlyLosses(z) {
+	if !m.isPointFilter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.readOnlyByLosses(z) {
 		return -1, false
 	}
 	for _, r := range m.Kernels {
@@ -154,8 +154,8 @@ func (m *mixing) headOf(k Kernel) (gradient int, ok bool) {
 		switch {
 		case gradient < 0 || !slices.Contains(r.In, gradient):
 		case r.Op == OpBiasBackward:
-		case r.Op == OpConvBackwardWeights && m.window1(r.Out[0], r.Attr) && r.In[0] != gradient:
-		case r.Op == OpConvBackwardData && m.window1(r.In[0], r.Attr):
+		case r.Op == OpConvBackwardWeights && m.isPointFilter(r.Out[0], r.Attr) && r.In[0] != gradient:
+		case r.Op == OpConvBackwardData && m.isPointFilter(r.In[0], r.Attr):
 		default:
 			return -1, false
 		}
@@ -163,9 +163,9 @@ func (m *mixing) headOf(k Kernel) (gradient int, ok bool) {
 	return gradient, gradient < 0 || m.Tensors[gradient].Role == Activation
 }
 
-// window1 says whether weights w are one filter of a single tap, moved by
-// single steps.
-func (m *mixing) window1(w int, a Attr) bool {
+// isPointFilter reports whether the weights w are one filter with a window of 1, a stride
+// of 1 and no padding.
+func (m *mixedPrecision) isPointFilter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
 		return false
@@ -178,9 +178,9 @@ func (m *mixing) window1(w int, a Attr) bool {
 	return true
 }
 
-// castWeights rounds each weight that something multiplies by in the low type,
-// in front of the first kernel that does.
-func (m *mixing) castWeights() {
+// castWeights adds a kernel that rounds each weight to the low type, before the first
+// kernel that multiplies by the weight.
+func (m *mixedPrecision) castWeights() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
 		masters[m.Kernels[at].In[1]] = true
@@ -214,7 +214,8 @@ func (m *mixing) castWeights() {
 	m.Kernels, m.Forward = kernels, forward
 }
 
-// weightsOf is the operand that op multiplies by as weights, −1 without one.
+// weightsOf returns the index of the input of op that contains weights, or −1 if there is
+// none.
 func weightsOf(op Op) int {
 	switch op {
 	case OpConv, OpConvTranspose, OpLinear:
@@ -225,9 +226,9 @@ func weightsOf(op Op) int {
 	return -1
 }
 
-// scaleLoss puts the input LossScale in the place of the constant 1 that the
-// gradient of the loss begins with.
-func (m *mixing) scaleLoss() error {
+// scaleLoss replaces the constant 1, with which the gradient of the loss begins, by the
+// input LossScale.
+func (m *mixedPrecision) scaleLoss() error {
 	if m.Forward == len(m.Kernels) {
 		return nil
 	}
@@ -244,7 +245,7 @@ func (m *mixing) scaleLoss() error {
 		}
 	}
 	if !found {
-		return errors.New("no gradient of a loss is in the backward pass")
+		return errors.New("the backward pass has no gradient of a loss")
 	}
 	return nil
 }

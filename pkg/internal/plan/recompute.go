@@ -6,25 +6,26 @@ import (
 	"slices"
 )
 
-// Recompute is p with less to keep from the forward pass for the backward pass:
-// the forward pass is cut into segments, of which only what a later segment
-// reads is kept, and the kernels of a segment run a second time before the first
-// backward kernel that reads what they write (Chen et al., Training Deep Nets
-// with Sublinear Memory Cost, 2016, arXiv:1604.06174). The last segment, whose
-// gradients come first, is kept whole. The cuts are those of some dozen tried
-// for which Memory is least; where none helps, and in a program without backward
-// pass, p is as it was. It is not changed.
+// Recompute returns a program that computes the same as p with less memory for
+// activations. It splits the forward pass into segments and keeps only the activations
+// that a later segment reads. The kernels of a segment run a second time before the first
+// backward kernel that reads their results (Chen et al., Training Deep Nets with
+// Sublinear Memory Cost, 2016, arXiv:1604.06174). The last segment, whose gradients are
+// computed first, is kept completely.
 //
-// Every kernel gets the same values in the same order, so that the results
-// have the same bits. A training batch norm that runs again updates constants in
-// place of the running statistics, which move once a step. Where an engine takes
-// a batch norm's statistics with the convolution just before it, the two run
-// again together. A synchronised one takes the statistics that it has saved, so
-// that they are not exchanged again.
+// Recompute tries some dozen splits and chooses the one with the least Memory. It returns
+// p itself if none needs less, or if p has no backward pass. p does not change.
 //
-// Apply it before MixedPrecision.
+// Every kernel gets the same values in the same order, so the results are the same bit
+// for bit. A training batch norm that runs again updates scratch tensors in place of the
+// running statistics, which must be updated only once per step. Some engines compute a
+// batch norm's statistics together with the convolution before it, so the two always run
+// again together. A synchronized batch norm uses the saved statistics, so that workers do
+// not exchange them again.
+//
+// Call Recompute before MixedPrecision.
 func Recompute(p *Program) (*Program, error) {
-	r := newRecomputing(p)
+	r := newRecomputation(p)
 	best := p
 	least := p.Memory().Activations
 	for _, cuts := range r.candidates() {
@@ -39,17 +40,18 @@ func Recompute(p *Program) (*Program, error) {
 	return best, nil
 }
 
-// recomputing is what Recompute knows of its program.
-type recomputing struct {
+// recomputation contains the uses of each tensor of a program.
+type recomputation struct {
 	*Program
-	producer []int  // by tensor: the forward kernel that writes it, −1 where none does
-	reader   []int  // by tensor: the last forward kernel that reads it, −1 where none does
-	saved    []bool // by tensor: a backward kernel reads it
+	producer []int  // by tensor ID: the forward kernel that writes the tensor, or −1
+	reader   []int  // by tensor ID: the last forward kernel that reads the tensor, or −1
+	saved    []bool // by tensor ID: whether a backward kernel reads the tensor
 }
 
-func newRecomputing(p *Program) *recomputing {
+// newRecomputation returns the uses of p's tensors.
+func newRecomputation(p *Program) *recomputation {
 	n := len(p.Tensors)
-	r := &recomputing{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
+	r := &recomputation{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
 	for at, k := range p.Kernels {
 		for _, id := range k.In {
 			switch {
@@ -69,23 +71,24 @@ func newRecomputing(p *Program) *recomputing {
 	return r
 }
 
-// large says whether id is an activation of the forward pass that is worth
-// recomputing: saved statistics and the like are not.
-func (r *recomputing) large(id int) bool {
+// recomputable reports whether tensor id is an activation of the forward pass that is
+// worth recomputing. Vectors such as saved statistics are not.
+func (r *recomputation) recomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// candidates are lists of cuts, each before the kernel of that index, for
-// segments that keep about a half, a third, a fourth … of what all keep.
-func (r *recomputing) candidates() (list [][]int) {
+// candidates returns lists of cuts to try. A cut is the index of the kernel before which
+// the forward pass is split. The segments of each list keep about a half, a third, a
+// fourth … of all activations.
+func (r *recomputation) candidates() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
 	}
-	kept := make([]int, r.Forward) // bytes that the backward pass needs of each kernel
+	kept := make([]int, r.Forward) // by kernel: the bytes of its results that the backward pass reads
 	total := 0
 	for at, k := range r.Kernels[:r.Forward] {
 		for _, id := range k.Out {
-			if r.large(id) && r.saved[id] {
+			if r.recomputable(id) && r.saved[id] {
 				kept[at] += 4 * r.Tensors[id].Elements()
 			}
 		}
@@ -93,7 +96,7 @@ func (r *recomputing) candidates() (list [][]int) {
 	}
 	crossing := r.crossing()
 	for parts := 2.0; parts <= 96; parts *= math.Sqrt2 {
-		cuts := cut(kept, crossing, float64(total)/parts)
+		cuts := chooseCuts(kept, crossing, float64(total)/parts)
 		if len(cuts) > 0 && !slices.ContainsFunc(list, func(c []int) bool { return slices.Equal(c, cuts) }) {
 			list = append(list, cuts)
 		}
@@ -101,12 +104,13 @@ func (r *recomputing) candidates() (list [][]int) {
 	return list
 }
 
-// crossing is, for a cut before each forward kernel, the bytes that are kept for
-// it; negative where no cut may be: between a batch norm and what it normalises.
-func (r *recomputing) crossing() []int {
+// crossing returns, for a cut before each forward kernel, the bytes of activations that
+// later segments read, or −1 if a cut is not allowed: between a batch norm and the kernel
+// before it.
+func (r *recomputation) crossing() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
-		if r.large(id) {
+		if r.recomputable(id) {
 			for at := r.producer[id] + 1; at <= r.reader[id]; at++ {
 				bytes[at] += 4 * t.Elements()
 			}
@@ -120,9 +124,9 @@ func (r *recomputing) crossing() []int {
 	return bytes
 }
 
-// cut chooses cuts so that segments keep some budget of bytes: where a segment is
-// beyond it, the cut of its later half that the fewest bytes cross.
-func cut(kept, crossing []int, budget float64) (cuts []int) {
+// chooseCuts chooses cuts such that each segment keeps about budget bytes. When a segment
+// exceeds the budget, it is cut within its second half, where the fewest bytes cross.
+func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
 	for {
 		sum, best := 0.0, -1
@@ -143,22 +147,22 @@ func cut(kept, crossing []int, budget float64) (cuts []int) {
 	}
 }
 
-// rebuilding is the state of one program with cuts.
-type rebuilding struct {
-	*recomputing
-	to      *Program
-	segment []int       // by forward kernel
-	start   []int       // by segment: its first kernel; and the end of the last
-	lost    []bool      // by tensor: it is not kept
-	copies  map[int]int // tensor → its second edition
-	again   []bool      // by segment: it has run again
-	running map[int][2]int
+// rebuild is the state of building a program with given cuts.
+type rebuild struct {
+	*recomputation
+	to      *Program       // the program that is built
+	segment []int          // by forward kernel: its segment
+	start   []int          // by segment: its first kernel; then the end of the last segment
+	lost    []bool         // by tensor ID: whether the tensor must be recomputed
+	copies  map[int]int    // tensor ID → ID of the recomputed tensor
+	again   []bool         // by segment: whether it has been repeated
+	running map[int][2]int // channels → IDs of the scratch running statistics
 }
 
-// build is the program whose forward pass is cut before the kernels cuts.
-func (r *recomputing) build(cuts []int) *Program {
-	b := rebuilding{
-		recomputing: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
+// build returns the program whose forward pass is split before each kernel in cuts.
+func (r *recomputation) build(cuts []int) *Program {
+	b := rebuild{
+		recomputation: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
 		start: slices.Concat([]int{0}, cuts, []int{r.Forward}), segment: make([]int, r.Forward), lost: make([]bool, len(r.Tensors)),
 	}
 	last := len(cuts)
@@ -169,7 +173,7 @@ func (r *recomputing) build(cuts []int) *Program {
 		}
 	}
 	for id := range r.Tensors {
-		if r.large(id) {
+		if r.recomputable(id) {
 			s := b.segment[r.producer[id]]
 			b.lost[id] = s < last && (r.reader[id] < 0 || b.segment[r.reader[id]] == s)
 		}
@@ -197,8 +201,9 @@ func (r *recomputing) build(cuts []int) *Program {
 	return b.to
 }
 
-// repeat runs again what the backward pass needs of a segment.
-func (b *rebuilding) repeat(segment int) {
+// repeat appends the kernels of a segment whose results the backward pass needs. It does
+// nothing if the segment has been repeated.
+func (b *rebuild) repeat(segment int) {
 	if b.again[segment] {
 		return
 	}
@@ -217,8 +222,8 @@ func (b *rebuilding) repeat(segment int) {
 		for _, id := range k.In {
 			wanted[id] = true
 		}
-		// What lies between a batch norm and what it normalises stays there, so
-		// that an engine takes the statistics in the same way.
+		// The kernel before a batch norm runs again with it, so that an engine computes the
+		// statistics in the same way.
 		if k.Op == OpBatchNorm && at > first && b.producer[k.In[0]] >= first {
 			needed[at-1] = true
 		}
@@ -230,8 +235,8 @@ func (b *rebuilding) repeat(segment int) {
 	}
 }
 
-// copy appends a second edition of a forward kernel.
-func (b *rebuilding) copy(k Kernel) {
+// copy appends a kernel that repeats the forward kernel k.
+func (b *rebuild) copy(k Kernel) {
 	k.In, k.Out = slices.Clone(k.In), slices.Clone(k.Out)
 	k.Backward, k.Again = true, true
 	for i, id := range k.In {
@@ -266,8 +271,8 @@ func (b *rebuilding) copy(k Kernel) {
 	b.to.Kernels = append(b.to.Kernels, k)
 }
 
-// add gives a tensor an id.
-func (b *rebuilding) add(t Tensor) int {
+// add appends a tensor and returns its ID.
+func (b *rebuild) add(t Tensor) int {
 	b.to.Tensors = append(b.to.Tensors, t)
 	return len(b.to.Tensors) - 1
 }

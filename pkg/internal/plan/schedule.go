@@ -9,13 +9,13 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// schedule puts the units in the order in which they run. The forward pass
-// keeps the order in which the network was built. In the backward pass, of the
-// units that could run, the one of the latest forward operation runs first:
-// so the gradients become final from the last layer to the first, and what
-// the forward pass saved is freed in the order opposite to its making. Of one
-// operation, parameters' gradients run before the data's, so that a bucket is
-// ready earlier, and sums of gradients run at once.
+// schedule sorts the units into the order in which they run. The forward pass keeps the
+// order in which the network was built. In the backward pass, among the units whose
+// inputs are ready, the unit of the latest forward operation runs first. So gradients
+// become final from the last layer to the first, and activations are freed in the reverse
+// order of their creation. For each operation, the gradients of parameters are computed
+// before the gradient of the data, so that buckets are ready earlier. Sums of gradients
+// run at once.
 func (l *lowering) schedule() error {
 	var ordered, backward []unit
 	for _, u := range l.units {
@@ -33,7 +33,7 @@ func (l *lowering) schedule() error {
 			producer[v] = i
 		}
 	}
-	waiting := make([]int, len(backward)) // inputs that are still to be computed
+	waiting := make([]int, len(backward)) // by unit: the number of inputs that are not yet computed
 	next := make([][]int, len(backward))
 	var ready []int
 	for i, u := range backward {
@@ -61,13 +61,13 @@ func (l *lowering) schedule() error {
 		}
 	}
 	if len(ordered) != len(l.units) {
-		return errors.New("its gradients depend on each other in a circle")
+		return errors.New("the gradients depend on each other in a cycle")
 	}
 	l.units = ordered
 	return nil
 }
 
-// program gives the tensors their ids and fills in the rest.
+// program assigns IDs to the tensors and builds the program from the units.
 func (l *lowering) program() *Program {
 	p := &Program{Loss: -1, Forward: l.steps}
 	ids := map[value]int{}
@@ -97,7 +97,7 @@ func (l *lowering) program() *Program {
 		for _, v := range u.in {
 			id, ok := ids[v]
 			if !ok {
-				id = -1 // Validate refuses it.
+				id = -1 // Validate returns an error for it
 			}
 			k.In = append(k.In, id)
 		}
@@ -124,7 +124,7 @@ func (l *lowering) program() *Program {
 	return p
 }
 
-// tensor describes the i-th result of u.
+// tensor returns the tensor of the i-th result of u.
 func (l *lowering) tensor(u unit, i int) Tensor {
 	v := u.out[i]
 	t := Tensor{Name: u.layer, Shape: shape(v.node), Role: Activation}
@@ -151,7 +151,7 @@ func (l *lowering) tensor(u unit, i int) Tensor {
 	return t
 }
 
-// shape is n's shape; a scalar is a tensor of one element.
+// shape returns n's shape; [1] for a scalar.
 func shape(n *gorgonia.Node) []int {
 	if n.Dims() == 0 {
 		return []int{1}
@@ -159,7 +159,7 @@ func shape(n *gorgonia.Node) []int {
 	return slices.Clone(n.Shape())
 }
 
-// lifetimes sets First and Last of every tensor.
+// lifetimes sets First and Last of every tensor, which must be −1 before.
 func (p *Program) lifetimes() {
 	for i, k := range p.Kernels {
 		for _, ids := range [][]int{k.In, k.Out} {

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// validateShapes verifies k's attributes and shapes against the contract of
-// its Op.
+// validateShapes checks the attributes and the shapes of k against the comment of its Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := shapesOf(p, k.In)
 	if err := validateAttr(k, in); err != nil {
@@ -19,18 +18,18 @@ func validateShapes(p *Program, k Kernel) error {
 	}
 	for i, id := range k.Out {
 		if id >= 0 && !slices.Equal(p.Tensors[id].Shape, want[i]) {
-			return fmt.Errorf("result %d has shape %v, not %v", i, p.Tensors[id].Shape, want[i])
+			return fmt.Errorf("result %d has shape %v, want %v", i, p.Tensors[id].Shape, want[i])
 		}
 	}
 	return nil
 }
 
-// validateAttr verifies what the rules of the operations rely on: windows,
-// strides and paddings that are none, and feature maps of four dimensions.
+// validateAttr checks what the shape rules rely on: that windows, strides and paddings
+// are not too small, and that feature maps have four or five dimensions.
 func validateAttr(k Kernel, in [][]int) error {
 	for _, v := range append(slices.Clone(k.Attr.Kernel), k.Attr.Stride...) {
 		if v < 1 {
-			return fmt.Errorf("window %v with stride %v: each must be at least 1", k.Attr.Kernel, k.Attr.Stride)
+			return fmt.Errorf("invalid window %v or stride %v: each number must be at least 1", k.Attr.Kernel, k.Attr.Stride)
 		}
 	}
 	for _, v := range k.Attr.Pad {
@@ -50,16 +49,17 @@ func validateAttr(k Kernel, in [][]int) error {
 		}
 	}
 	for _, s := range in[:maps] {
-		if !isMap(s) {
+		if !isFeatureMap(s) {
 			return fmt.Errorf("a feature map has shape %v, not [n,c,h,w] or [n,c,d,h,w]", s)
 		}
 	}
 	return nil
 }
 
-// isMap says whether s is the shape of an image's or a volume's feature map.
-func isMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
+// isFeatureMap reports whether s is the shape of a feature map of an image or a volume.
+func isFeatureMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
 
+// shapesOf returns the shape of each tensor, nil for a negative ID.
 func shapesOf(p *Program, ids []int) [][]int {
 	s := make([][]int, len(ids))
 	for i, id := range ids {
@@ -70,10 +70,9 @@ func shapesOf(p *Program, ids []int) [][]int {
 	return s
 }
 
-// resultShapes are the shapes that k's results must have, given its inputs'.
-// Where an input's shape is not the result of the others (a transposed
-// convolution has several), the result is taken as given and the forward
-// relation is verified instead.
+// resultShapes returns the shapes that k's results must have for the shapes in of its
+// inputs. If the inputs do not determine the result (as for a transposed convolution),
+// resultShapes checks the forward relation and returns the result's own shape.
 func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	out := shapesOf(p, k.Out)
 	switch k.Op {
@@ -86,9 +85,9 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpBatchNorm, OpBatchNormBackward:
 		return normShapes(k, in)
 	case OpReLU, OpLeakyReLU, OpTanh, OpCast:
-		return in[:1], slope(k)
+		return in[:1], checkSlope(k)
 	case OpReLUBackward, OpAdd, OpLeakyReLUBackward, OpTanhBackward:
-		return in[:1], errors.Join(equal(in...), slope(k))
+		return in[:1], errors.Join(equalShapes(in...), checkSlope(k))
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
 		return poolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
@@ -96,45 +95,47 @@ func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward, OpL1, OpL1Backward:
 		return lossShapes(p, k, in)
 	}
-	return nil, fmt.Errorf("operation is not known")
+	return nil, fmt.Errorf("unknown operation")
 }
 
-// slope verifies that of a leaky ReLU, whose sign its gradient relies on.
-func slope(k Kernel) error {
+// checkSlope checks the slope of a leaky ReLU: its gradient relies on the slope being
+// positive.
+func checkSlope(k Kernel) error {
 	if (k.Op == OpLeakyReLU || k.Op == OpLeakyReLUBackward) && !(k.Attr.Slope > 0) {
-		return fmt.Errorf("slope is %v: it must be above 0", k.Attr.Slope)
+		return fmt.Errorf("invalid slope %v: it must be above 0", k.Attr.Slope)
 	}
 	return nil
 }
 
-// poolShapes are those of the poolings; a gradient's input has the shape out.
+// poolShapes returns the result shapes of poolings and their gradients. out is the shape
+// of the gradient's result.
 func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpMaxPool, OpAvgPool:
-		s, err := pooled(k, in[0])
+		s, err := pooledShape(k, in[0])
 		return [][]int{s}, err
 	case OpMaxPoolBackward:
-		s, err := pooled(k, in[0])
+		s, err := pooledShape(k, in[0])
 		if err != nil {
 			return nil, err
 		}
-		return in[:1], equal(s, in[1], in[2])
+		return in[:1], equalShapes(s, in[1], in[2])
 	case OpAvgPoolBackward:
-		s, err := pooled(k, out)
+		s, err := pooledShape(k, out)
 		if err != nil {
 			return nil, err
 		}
-		return [][]int{out}, equal(s, in[0])
+		return [][]int{out}, equalShapes(s, in[0])
 	case OpGlobalAvgPool:
 		return [][]int{in[0][:2]}, nil
 	}
-	if !isMap(out) {
+	if !isFeatureMap(out) {
 		return nil, fmt.Errorf("a feature map has shape %v, not [n,c,h,w] or [n,c,d,h,w]", out)
 	}
-	return [][]int{out}, equal(in[0], out[:2])
+	return [][]int{out}, equalShapes(in[0], out[:2])
 }
 
-// movedShapes are those of the operations that move elements alone.
+// movedShapes returns the result shapes of operations that only move elements.
 func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
@@ -142,28 +143,28 @@ func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 		s := slices.Clone(a)
 		s[1] += b[1]
 		a[1], b[1] = 0, 0
-		return [][]int{s}, equal(a, b)
+		return [][]int{s}, equalShapes(a, b)
 	case OpSlice:
 		s := slices.Clone(in[0])
 		if out != nil {
 			if len(out) != len(s) {
-				return nil, fmt.Errorf("a slice of shape %v has shape %v", s, out)
+				return nil, fmt.Errorf("invalid slice of shape %v: the result has shape %v", s, out)
 			}
 			s[1] = out[1]
 		}
 		if k.Attr.Offset < 0 || k.Attr.Offset+s[1] > in[0][1] {
-			return nil, fmt.Errorf("channels %d to %d of %d", k.Attr.Offset, k.Attr.Offset+s[1], in[0][1])
+			return nil, fmt.Errorf("invalid slice: channels %d to %d of %d", k.Attr.Offset, k.Attr.Offset+s[1], in[0][1])
 		}
 		return [][]int{s}, nil
 	case OpReshape:
 		if a, b := (Tensor{Shape: in[0]}), (Tensor{Shape: out}); len(out) == 0 || a.Elements() != b.Elements() {
-			return nil, fmt.Errorf("shape %v has not the elements of %v", out, in[0])
+			return nil, fmt.Errorf("shapes %v and %v have different numbers of elements", out, in[0])
 		}
 		return [][]int{out}, nil
 	}
 	spatial := len(in[0]) - 2
 	if len(k.Attr.Pad) != spatial || len(k.Attr.PadEnd) != spatial || slices.Min(k.Attr.PadEnd) < 0 {
-		return nil, fmt.Errorf("padding %v in front and %v behind %v", k.Attr.Pad, k.Attr.PadEnd, in[0])
+		return nil, fmt.Errorf("invalid padding %v before and %v after %v", k.Attr.Pad, k.Attr.PadEnd, in[0])
 	}
 	s := slices.Clone(in[0])
 	for i := range spatial {
@@ -176,11 +177,11 @@ func movedShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{s}, nil
 }
 
-// lossShapes are those of the losses and of their gradients.
+// lossShapes returns the result shapes of losses and their gradients.
 func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	result := [][]int{{1}}
 	if len(in) == 3 {
-		if err := equal(in[2], []int{1}); err != nil {
+		if err := equalShapes(in[2], []int{1}); err != nil {
 			return nil, err
 		}
 		result = in[:1]
@@ -188,46 +189,47 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	switch k.Op {
 	case OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward:
 		if len(in[0]) != 2 || p.Tensors[k.In[1]].Role != Input || !(k.Attr.Smoothing >= 0 && k.Attr.Smoothing < 1) {
-			return nil, fmt.Errorf("logits of shape %v with smoothing %v, whose classes are tensor %d: logits are [n,k], classes an input, and smoothing at least 0 and below 1",
+			return nil, fmt.Errorf("invalid logits of shape %v, smoothing %v or target (tensor %d): want logits [n,k], smoothing at least 0 and below 1, and a target that is an input",
 				in[0], k.Attr.Smoothing, k.In[1])
 		}
-		return result, equal(in[1], []int{in[0][0], 1})
+		return result, equalShapes(in[1], []int{in[0][0], 1})
 	case OpDiceBCE, OpDiceBCEBackward:
-		if w := k.Attr.DiceWeight; !isMap(in[0]) || !(w > 0 && w <= 1) {
-			return nil, fmt.Errorf("weight %v of the Dice term over %v", w, in[0])
+		if w := k.Attr.DiceWeight; !isFeatureMap(in[0]) || !(w > 0 && w <= 1) {
+			return nil, fmt.Errorf("invalid Dice weight %v or shape %v", w, in[0])
 		}
 	case OpL1, OpL1Backward:
 		if !(k.Attr.ExpWeight >= 0) || k.Attr.ExpWeight > 0 && len(in[0]) < 2 {
-			return nil, fmt.Errorf("weight %v of the exponential term over %v", k.Attr.ExpWeight, in[0])
+			return nil, fmt.Errorf("invalid weight %v of the exponential term for shape %v", k.Attr.ExpWeight, in[0])
 		}
 	}
-	return result, equal(in[0], in[1])
+	return result, equalShapes(in[0], in[1])
 }
 
-// linearShapes verifies y = x·wᵀ, whichever two of the three are inputs.
+// linearShapes checks the shapes of y = x·wᵀ and returns the shape of the one that k
+// computes.
 func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	for _, s := range in[:2] {
 		if len(s) != 2 {
-			return nil, fmt.Errorf("shape %v is not [n,k]", s)
+			return nil, fmt.Errorf("got shape %v, want [n,k]", s)
 		}
 	}
 	a, b := in[0], in[1]
 	switch k.Op {
 	case OpLinearBackwardData: // w [m,k], dy [n,m]
-		return [][]int{{b[0], a[1]}}, equal(a[:1], b[1:])
+		return [][]int{{b[0], a[1]}}, equalShapes(a[:1], b[1:])
 	case OpLinearBackwardWeights: // x [n,k], dy [n,m]
-		return [][]int{{b[1], a[1]}}, equal(a[:1], b[:1])
+		return [][]int{{b[1], a[1]}}, equalShapes(a[:1], b[:1])
 	}
 	if len(in) == 3 {
-		if err := equal(in[2], b[:1]); err != nil {
+		if err := equalShapes(in[2], b[:1]); err != nil {
 			return nil, err
 		}
 	}
-	return [][]int{{a[0], b[0]}}, equal(a[1:], b[1:])
+	return [][]int{{a[0], b[0]}}, equalShapes(a[1:], b[1:])
 }
 
-// convShapes verifies y = conv(x, w) or y = conv_transpose(x, w), whichever
-// two of the three are inputs.
+// convShapes checks the shapes of y = conv(x, w) or y = conv_transpose(x, w), of which k
+// computes one. It returns out.
 func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	var x, w, y []int
 	switch k.Op {
@@ -239,11 +241,11 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 		x, w, y = in[0], out, in[1]
 	}
 	spatial := len(x) - 2
-	if !isMap(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
-		return nil, fmt.Errorf("shapes %v, %v, %v with stride %v and padding %v", x, w, y, k.Attr.Stride, k.Attr.Pad)
+	if !isFeatureMap(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
+		return nil, fmt.Errorf("invalid shapes %v, %v, %v, stride %v or padding %v", x, w, y, k.Attr.Stride, k.Attr.Pad)
 	}
 	if len(in) == 3 {
-		if err := equal(in[2], y[1:2]); err != nil {
+		if err := equalShapes(in[2], y[1:2]); err != nil {
 			return nil, err
 		}
 	}
@@ -262,31 +264,32 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, nil
 }
 
+// normShapes returns the result shapes of a batch norm or its gradient.
 func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
 	if k.Op == OpBatchNormBackward {
 		vectors, maps = slices.Concat(in[1:4], in[min(6, len(in)):]), append(maps, in[4:min(6, len(in))]...)
 		if k.Attr.ReLU != (len(in) >= 6) {
-			return nil, fmt.Errorf("%d inputs with ReLU %v", len(in), k.Attr.ReLU)
+			return nil, fmt.Errorf("got %d inputs with ReLU %v", len(in), k.Attr.ReLU)
 		}
 	} else if k.Attr.Training != (len(k.Out) == 3) {
-		return nil, fmt.Errorf("%d results with training %v", len(k.Out), k.Attr.Training)
+		return nil, fmt.Errorf("got %d results with training %v", len(k.Out), k.Attr.Training)
 	} else if k.Attr.Training && k.Attr.Saved || k.Attr.Sync && !k.Attr.Training {
-		return nil, fmt.Errorf("training %v with saved statistics %v and synchronised ones %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
+		return nil, fmt.Errorf("invalid combination of training %v, saved %v and sync %v", k.Attr.Training, k.Attr.Saved, k.Attr.Sync)
 	}
-	if err := equal(append(slices.Clone(vectors), c)...); err != nil {
+	if err := equalShapes(append(slices.Clone(vectors), c)...); err != nil {
 		return nil, err
 	}
-	return [][]int{in[0], c, c}, equal(maps...)
+	return [][]int{in[0], c, c}, equalShapes(maps...)
 }
 
-// pooled is the shape of a pooling's result over x.
-func pooled(k Kernel, x []int) ([]int, error) {
+// pooledShape returns the shape of the result of pooling x.
+func pooledShape(k Kernel, x []int) ([]int, error) {
 	a := k.Attr
 	spatial := len(x) - 2
 	padded := len(a.Pad) > 0 && k.Op != OpAvgPool && k.Op != OpAvgPoolBackward
-	if !isMap(x) || len(a.Kernel) != spatial || len(a.Stride) != spatial || len(a.Pad) > 0 && (len(a.Pad) != spatial || !padded) || a.PadZeros && !padded {
+	if !isFeatureMap(x) || len(a.Kernel) != spatial || len(a.Stride) != spatial || len(a.Pad) > 0 && (len(a.Pad) != spatial || !padded) || a.PadZeros && !padded {
 		return nil, fmt.Errorf("window %v with stride %v and padding %v over %v", a.Kernel, a.Stride, a.Pad, x)
 	}
 	s := slices.Clone(x)
@@ -303,7 +306,8 @@ func pooled(k Kernel, x []int) ([]int, error) {
 	return s, nil
 }
 
-func equal(shapes ...[]int) error {
+// equalShapes returns an error if the shapes differ.
+func equalShapes(shapes ...[]int) error {
 	for _, s := range shapes[1:] {
 		if !slices.Equal(s, shapes[0]) {
 			return fmt.Errorf("shapes %v and %v differ", shapes[0], s)

@@ -8,16 +8,16 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// kernels makes the units of the graph, fused where the options allow it.
+// kernels creates the units of the graph, fused if the options request it.
 func (l *lowering) kernels() error {
-	grouped := map[int64]bool{} // batch norms whose backward kernel is made
+	grouped := map[int64]bool{} // batch norms whose backward unit has been created
 	dropped := map[*gorgonia.Node]bool{}
 	fused := map[*gorgonia.Node]*gorgonia.Node{} // batch norm → its ReLU
 	if l.options.Fuse {
 		fused = l.fusable()
 		for bn, relu := range fused {
 			dropped[relu] = true
-			if g := l.incoming(bn); g != nil {
+			if g := l.incomingGradient(bn); g != nil {
 				dropped[g] = true
 			}
 		}
@@ -32,7 +32,7 @@ func (l *lowering) kernels() error {
 		call, ours := nn.CallOf(n)
 		if !ours {
 			if !isSum(n) {
-				return fmt.Errorf("operation %q is not of package nn, and no engine can run it", n.Op())
+				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
 			call = nn.Call{Kind: nn.KindAdd, Of: sumOf, Layer: sumLayer(n)}
 		}
@@ -49,16 +49,16 @@ func (l *lowering) kernels() error {
 		u.backward = !l.forward[n]
 		l.units = append(l.units, u)
 	}
-	l.final()
+	l.findGradients()
 	return nil
 }
 
-// sumOf is the Of of a sum of gradients: it is due at once, because it makes
-// one tensor out of two.
+// sumOf is the value of Call.Of for a sum of gradients. It is the largest number, so that
+// schedule runs sums first: a sum replaces two tensors by one.
 const sumOf = int64(^uint64(0) >> 1)
 
-// sumLayer is the layer whose result's gradient the sum n is, "" for a partial
-// sum or a parameter's.
+// sumLayer returns the layer whose result has the gradient n, where n is a sum; "" for a
+// partial sum or a parameter's gradient.
 func sumLayer(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.CallOf(of); ok {
@@ -68,13 +68,13 @@ func sumLayer(n *gorgonia.Node) string {
 	return ""
 }
 
-// unit makes the kernel of n.
+// unit creates the unit of n.
 func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node]*gorgonia.Node) (unit, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	u := unit{op: Op(call.Kind), layer: call.Layer, of: call.Of, out: values(n), attr: attributes(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
-		return u, fmt.Errorf("operation %q is not known to package plan", call.Kind)
+		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
 	}
 	switch call.Kind {
 	case nn.KindConvBackwardData, nn.KindConvTransposeBackwardData, nn.KindLinearBackwardData:
@@ -100,7 +100,7 @@ func (l *lowering) unit(n *gorgonia.Node, call nn.Call, fused map[*gorgonia.Node
 	return u, nil
 }
 
-// attributes are a kernel's, from its operation's.
+// attributes converts the attributes of an operation to attributes of a kernel.
 func attributes(a nn.Attr) Attr {
 	return Attr{
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
@@ -109,8 +109,8 @@ func attributes(a nn.Attr) Attr {
 	}
 }
 
-// batchNormBackward merges the three nodes of the gradient into one kernel. in
-// is x, gamma, the forward node, dy; the forward node's third operand is beta.
+// batchNormBackward merges the three nodes of a batch norm's gradient into one unit. in
+// is x, gamma, the forward node and dy; the third operand of the forward node is beta.
 func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
 	u.in = []value{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
@@ -129,9 +129,9 @@ func (l *lowering) batchNormBackward(u *unit, in []*gorgonia.Node, fused map[*go
 	}
 }
 
-// fusable finds the batch norms that can take the ReLU behind them in: nothing
-// else reads their result. The gradient that arrives at them is then the
-// ReLU's alone, and nothing else reads that.
+// fusable returns the batch norms that can be fused with the ReLU after them: the ReLU
+// must be the only reader of the batch norm's result. Then the gradient of the batch
+// norm's result is the ReLU's gradient, and nothing else reads it.
 func (l *lowering) fusable() map[*gorgonia.Node]*gorgonia.Node {
 	output := map[*gorgonia.Node]bool{}
 	for _, o := range l.graph.Outputs() {
@@ -150,14 +150,15 @@ func (l *lowering) fusable() map[*gorgonia.Node]*gorgonia.Node {
 	return pairs
 }
 
-// onlyReader is the ReLU that alone reads bn's result in the forward pass, or nil.
+// onlyReader returns the ReLU that is the only reader of bn's result in the forward pass,
+// or nil.
 func (l *lowering) onlyReader(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
 		c, ok := nn.CallOf(r)
 		switch {
 		case ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID():
-			// It reads the saved statistics, not the result.
+			// The backward kernel reads the saved statistics, not the result.
 		case ok && c.Kind == nn.KindReLU && relu == nil:
 			relu = r
 		default:
@@ -167,8 +168,9 @@ func (l *lowering) onlyReader(bn *gorgonia.Node) *gorgonia.Node {
 	return relu
 }
 
-// incoming is the gradient that arrives at bn's backward kernel, nil without one.
-func (l *lowering) incoming(bn *gorgonia.Node) *gorgonia.Node {
+// incomingGradient returns the gradient of bn's result, which its backward kernel reads,
+// or nil without backward pass.
+func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.CallOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
 			return nn.Operands(l.graph.Expr(), r)[3]
@@ -177,10 +179,11 @@ func (l *lowering) incoming(bn *gorgonia.Node) *gorgonia.Node {
 	return nil
 }
 
-// final settles which value is the gradient of which parameter. A gradient
-// lies in a bucket and is reduced in place as soon as it is there, so nothing
-// else may read it, and no two parameters may share it; then it is copied.
-func (l *lowering) final() {
+// findGradients finds the value that is the gradient of each parameter. A gradient is
+// stored in a bucket and reduced in place as soon as it is computed. So no other kernel
+// may read it, and no two parameters may share it; otherwise findGradients adds a unit
+// that copies it.
+func (l *lowering) findGradients() {
 	l.results = map[value]int{}
 	read := map[value]bool{}
 	for _, u := range l.units {
@@ -209,6 +212,7 @@ func (l *lowering) final() {
 	}
 }
 
+// values returns the result of each node as a value.
 func values(nodes ...*gorgonia.Node) []value {
 	v := make([]value, len(nodes))
 	for i, n := range nodes {

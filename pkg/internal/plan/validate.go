@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// arity is how many tensors an Op reads and writes: at least, at most.
+// arity limits how many tensors an Op reads and writes.
 type arity struct{ in, inMax, out, outMax int }
 
 var arities = map[Op]arity{
@@ -50,9 +50,9 @@ var arities = map[Op]arity{
 	OpL1Backward:                   {3, 3, 1, 1},
 }
 
-// Validate reports the first thing in p that an engine could trip over: a
-// tensor that is read before it is written or written twice, shapes that do
-// not fit an operation, a gradient that no kernel or no bucket has.
+// Validate returns an error for the first inconsistency of p that an engine could not
+// handle: a tensor that is read before it is written or is written twice, shapes that do
+// not fit an operation, a gradient that no kernel writes or that is in no bucket.
 func Validate(p *Program) error {
 	for _, check := range []func(*Program) error{validateTensors, validateKernels, validateBuckets} {
 		if err := check(p); err != nil {
@@ -62,6 +62,7 @@ func Validate(p *Program) error {
 	return nil
 }
 
+// validateTensors checks the shapes, and the roles of inputs, states, outputs and loss.
 func validateTensors(p *Program) error {
 	for id, t := range p.Tensors {
 		if len(t.Shape) == 0 || slices.Min(t.Shape) < 1 {
@@ -76,16 +77,18 @@ func validateTensors(p *Program) error {
 	for _, l := range lists {
 		for _, id := range l.ids {
 			if id < 0 || id >= len(p.Tensors) || p.Tensors[id].Role != l.role {
-				return fmt.Errorf("%s %d is no tensor of that role", l.what, id)
+				return fmt.Errorf("%s %d is not a tensor with that role", l.what, id)
 			}
 		}
 	}
 	if p.Loss >= len(p.Tensors) || p.Loss >= 0 && p.Tensors[p.Loss].Elements() != 1 {
-		return fmt.Errorf("loss %d is no scalar", p.Loss)
+		return fmt.Errorf("loss %d is not a scalar", p.Loss)
 	}
 	return nil
 }
 
+// validateKernels checks the order of kernels, and that each tensor is written before it
+// is read.
 func validateKernels(p *Program) error {
 	written := make([]bool, len(p.Tensors))
 	first := make([]int, len(p.Tensors))
@@ -102,14 +105,14 @@ func validateKernels(p *Program) error {
 	}
 	for at, k := range p.Kernels {
 		if k.Backward != (at >= p.Forward) {
-			return fmt.Errorf("kernel %d (%s) is on the wrong side of Forward = %d", at, k.Op, p.Forward)
+			return fmt.Errorf("kernel %d (%s) is in the wrong pass: the backward pass starts at kernel %d", at, k.Op, p.Forward)
 		}
 		a, ok := arities[k.Op]
 		if !ok {
-			return fmt.Errorf("kernel %d: operation %q is not known", at, k.Op)
+			return fmt.Errorf("kernel %d: unknown operation %q", at, k.Op)
 		}
 		if len(k.In) < a.in || len(k.In) > a.inMax || len(k.Out) < a.out || len(k.Out) > a.outMax {
-			return fmt.Errorf("kernel %d (%s): %d inputs and %d outputs", at, k.Op, len(k.In), len(k.Out))
+			return fmt.Errorf("kernel %d (%s): wrong number of inputs (%d) or outputs (%d)", at, k.Op, len(k.In), len(k.Out))
 		}
 		for _, id := range k.In {
 			if id < 0 || id >= len(p.Tensors) || !written[id] {
@@ -122,7 +125,7 @@ func validateKernels(p *Program) error {
 				continue
 			}
 			if id < 0 || id >= len(p.Tensors) || written[id] {
-				return fmt.Errorf("kernel %d (%s) writes tensor %d, which is written already", at, k.Op, id)
+				return fmt.Errorf("kernel %d (%s) writes tensor %d, which an earlier kernel has written", at, k.Op, id)
 			}
 			written[id] = true
 			touch(id, at)
@@ -136,23 +139,25 @@ func validateKernels(p *Program) error {
 			return fmt.Errorf("tensor %d (%s) is never written", id, t.Name)
 		}
 		if t.First != first[id] || t.Last != last[id] {
-			return fmt.Errorf("tensor %d (%s) lives from %d to %d, not from %d to %d", id, t.Name, first[id], last[id], t.First, t.Last)
+			return fmt.Errorf("tensor %d (%s) is used by kernels %d to %d, but its lifetime is %d to %d", id, t.Name, first[id], last[id], t.First, t.Last)
 		}
 	}
 	return nil
 }
 
+// validateBuckets checks that each gradient is in one bucket, and the fields of the
+// buckets.
 func validateBuckets(p *Program) error {
-	final := map[int]int{} // gradient → kernel
+	findGradients := map[int]int{} // gradient → kernel
 	for at, k := range p.Kernels {
 		for _, id := range k.Out {
 			if id >= 0 && p.Tensors[id].Role == Gradient {
-				final[id] = at
+				findGradients[id] = at
 			}
 		}
 		for _, id := range k.In {
 			if p.Tensors[id].Role == Gradient {
-				return fmt.Errorf("kernel %d (%s) reads gradient %s, which may be under reduction", at, k.Op, p.Tensors[id].Name)
+				return fmt.Errorf("kernel %d (%s) reads gradient %s, which may be in a reduction", at, k.Op, p.Tensors[id].Name)
 			}
 		}
 	}
@@ -161,26 +166,26 @@ func validateBuckets(p *Program) error {
 		latest, bytes := -1, 0
 		for _, j := range b.Params {
 			if j < 0 || j >= len(p.Params) || p.Params[j].Bucket != i {
-				return fmt.Errorf("bucket %d: parameter %d is not of it", i, j)
+				return fmt.Errorf("bucket %d: parameter %d is not in this bucket", i, j)
 			}
 			g := p.Params[j].Grad
-			at, ok := final[g]
+			at, ok := findGradients[g]
 			if !ok || at < latest {
-				return fmt.Errorf("bucket %d: gradient of %s is not written in the bucket's order", i, p.Params[j].Name)
+				return fmt.Errorf("bucket %d: gradient of %s is not written in the order of the bucket", i, p.Params[j].Name)
 			}
 			latest = at
 			bytes += 4 * p.Tensors[g].Elements()
 			grouped++
 		}
 		if b.Ready != latest || latest < ready || bytes != b.Bytes {
-			return fmt.Errorf("bucket %d is ready after kernel %d with %d bytes, not %d with %d", i, latest, bytes, b.Ready, b.Bytes)
+			return fmt.Errorf("bucket %d: got ready after kernel %[4]d with %[5]d bytes, want kernel %[2]d and %[3]d bytes", i, latest, bytes, b.Ready, b.Bytes)
 		}
 		ready = latest
 	}
 	backward := len(p.Kernels) > p.Forward
 	for _, q := range p.Params {
 		if backward != (q.Grad >= 0) || backward && !slices.Equal(p.Tensors[q.Grad].Shape, p.Tensors[q.Tensor].Shape) {
-			return fmt.Errorf("parameter %s has no gradient of its shape", q.Name)
+			return fmt.Errorf("parameter %s and its gradient do not match", q.Name)
 		}
 	}
 	if backward && grouped != len(p.Params) {
