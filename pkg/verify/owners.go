@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 )
 
@@ -18,7 +19,7 @@ func (v *verifier) owners() ([]runs.Owner, error) {
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err
 	}
-	v.claim("every owner of the run reads", len(problems) == 0, "%d lines do not: %v", len(problems), problems)
+	v.claim("every owner of the run reads", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
 	detail, ok := fmt.Sprintf("%d after each other", len(owners)), true
 	for i := 1; ok && i < len(owners); i++ {
 		before, next := owners[i-1], owners[i]

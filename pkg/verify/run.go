@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 
+	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 	"lockstep/pkg/weights"
@@ -28,7 +29,7 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	}
 	v := verifier{run: run}
 	v.claim("the run ended well", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
-	v.claim("every line of the folder reads", len(run.Problems) == 0, "%d lines do not: %v", len(run.Problems), run.Problems)
+	v.claim("every line of the folder reads", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
 	v.processes()
 	if err := v.configs(); err != nil {
 		return v.checks, err
