@@ -1,11 +1,11 @@
-// Command faulttable runs the tests that inject faults and writes what happened
-// as a Markdown table. environment/faults starts it.
+// Command faulttable runs the tests that inject faults and writes the outcomes to a
+// Markdown table. The script environment/faults starts it.
 //
 //	faulttable [-out FILE] [-run REGEXP]
 //
-// A test injects a fault if its body calls t.Attr("fault", TEXT); a subtest may
-// do so for a fault of its own. What the test saw is the value of the attribute
-// "outcome". Both appear in the output of go test -json.
+// A test that injects a fault describes it by t.Attr("fault", TEXT); a subtest may
+// describe another fault. The attribute "outcome" describes what the test observed. Both
+// appear in the output of go test -json.
 package main
 
 import (
@@ -83,7 +83,8 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	return failed(rows)
 }
 
-// failed returns an error that counts the rows whose verdict is bad, or nil.
+// failed returns an error with the number of rows whose verdict is bad, or nil if there
+// are none.
 func failed(rows []row) error {
 	n := 0
 	for _, r := range rows {
@@ -97,8 +98,8 @@ func failed(rows []row) error {
 	return nil
 }
 
-// findTests returns the names of the test functions below root that inject
-// faults, by folder, as ./pkg/launch.
+// findTests returns the names of the test functions below root that inject faults and
+// match only. The keys are folders, such as ./pkg/launch.
 func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 	found := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -126,7 +127,7 @@ func findTests(root string, only *regexp.Regexp) (map[string][]string, error) {
 	return found, nil
 }
 
-// faultTests returns the names of the functions of one file that call
+// faultTests returns the names of the test functions in one file that call
 // t.Attr("fault", …).
 func faultTests(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -153,7 +154,7 @@ func faultTests(path string) ([]string, error) {
 	return names, nil
 }
 
-// setsFault reports whether a call is x.Attr("fault", …).
+// setsFault reports whether a call has the form x.Attr("fault", …).
 func setsFault(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || method.Sel.Name != "Attr" || len(call.Args) != 2 {
@@ -183,13 +184,13 @@ func runTests(ctx context.Context, folder string, names []string) ([]row, error)
 		return nil, ctx.Err()
 	}
 	var exit *exec.ExitError
-	if waitErr != nil && !errors.As(waitErr, &exit) { // a failed test has its row
+	if waitErr != nil && !errors.As(waitErr, &exit) { // a failed test has a row in the table
 		return nil, fmt.Errorf("run go test: %w", waitErr)
 	}
 	return rows, nil
 }
 
-// writeTable writes the document.
+// writeTable writes the Markdown document with the table of rows.
 func writeTable(w io.Writer, rows []row) {
 	fmt.Fprintf(w, `# Faults
 
@@ -210,10 +211,11 @@ Written on %s, %s/%s, %d cores, %s.
 
 const cellLimit = 300 // characters
 
-// temporary matches the name of a test's temporary folder.
+// temporary matches the path of a test's temporary folder.
 var temporary = regexp.MustCompile(`/[^\s"]*/Test[^\s"/]*\d/\d{3}(/|\b)`)
 
-// cell removes names of temporary folders from a text, and escapes what would end a cell of a Markdown table.
+// cell returns a text for a cell of a Markdown table: without the names of temporary
+// folders, shortened, and with special characters escaped.
 func cell(text string) string {
 	text = temporary.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(path string) string {
 		if strings.HasSuffix(path, "/") {

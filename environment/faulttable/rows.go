@@ -14,7 +14,7 @@ import (
 // Attributes that a test sets.
 const (
 	attrFault   = "fault"   // what the test breaks
-	attrOutcome = "outcome" // what it saw then
+	attrOutcome = "outcome" // what the test observed
 )
 
 const (
@@ -23,13 +23,13 @@ const (
 	verdictNone = "not run"
 )
 
-// row is one fault and what happened.
+// row describes one fault and the outcome of its test.
 type row struct {
 	test    string // lockstep/pkg/launch.TestHangup/detached
 	fault   string
-	outcome string  // for a test that was skipped: the reason
+	outcome string  // the reason if the test was skipped
 	action  string  // pass, fail or skip; empty if the test never ended
-	seconds float64 // of the whole test
+	seconds float64 // duration of the complete test
 }
 
 func (r row) verdict() string {
@@ -43,27 +43,27 @@ func (r row) verdict() string {
 	}
 }
 
-// event is a line of go test -json.
+// event is one line of the output of go test -json.
 type event struct {
 	Action, Package, Test, Key, Value, Output string
 	Elapsed                                   float64
 }
 
-// readRows reads the output of go test -json and returns a row for each test
-// with the attribute "fault", in the order of their ends. A test of names that
-// ended without the attribute, because it was skipped or failed early, gets a row
-// under its own name: no fault disappears from the table.
+// readRows reads the output of go test -json and returns one row for each test with the
+// attribute "fault", in the order in which the tests end. A test in names that ended
+// without the attribute, because it was skipped or failed early, gets a row under its own
+// name, so that no fault disappears from the table.
 func readRows(r *bufio.Reader, names []string) ([]row, error) {
 	tests := map[string]*row{}
-	said := map[string]string{} // the last line that a test printed
-	reached := map[string]bool{}
+	lastLine := map[string]string{} // the last line that a test printed
+	hasRow := map[string]bool{}
 	var rows []row
 	for {
 		line, err := r.ReadString('\n')
 		if line != "" {
 			var ev event
 			if json.Unmarshal([]byte(line), &ev) == nil && ev.Test != "" {
-				rows = addEvent(rows, tests, said, reached, names, ev)
+				rows = addEvent(rows, tests, lastLine, hasRow, names, ev)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -73,22 +73,22 @@ func readRows(r *bufio.Reader, names []string) ([]row, error) {
 			return nil, fmt.Errorf("read go test: %w", err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(tests)) { // a crash leaves tests without an end
+	for _, name := range slices.Sorted(maps.Keys(tests)) { // tests that a crash interrupted
 		if t := tests[name]; t.fault != "" && t.action == "" {
 			t.outcome = "the test did not end: " + t.outcome
 			rows = append(rows, *t)
-			reached[topLevel(t.test)] = true
+			hasRow[topLevel(t.test)] = true
 		}
 	}
 	for _, name := range names {
-		if !reached[name] {
+		if !hasRow[name] {
 			rows = append(rows, row{test: name, fault: name, outcome: "the test did not run; does it build?"})
 		}
 	}
 	return rows, nil
 }
 
-func addEvent(rows []row, tests map[string]*row, said map[string]string, reached map[string]bool, names []string, ev event) []row {
+func addEvent(rows []row, tests map[string]*row, lastLine map[string]string, hasRow map[string]bool, names []string, ev event) []row {
 	t := tests[ev.Test]
 	if t == nil {
 		t = &row{test: ev.Package + "." + ev.Test}
@@ -104,20 +104,20 @@ func addEvent(rows []row, tests map[string]*row, said map[string]string, reached
 		}
 	case "output":
 		if text := strings.TrimSpace(ev.Output); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
-			said[ev.Test] = text
+			lastLine[ev.Test] = text
 		}
 	case "pass", "fail", "skip":
 		t.action, t.seconds = ev.Action, ev.Elapsed
-		if t.fault == "" && slices.Contains(names, ev.Test) && (ev.Action != "pass" && !reached[ev.Test]) {
+		if t.fault == "" && slices.Contains(names, ev.Test) && (ev.Action != "pass" && !hasRow[ev.Test]) {
 			t.fault = ev.Test
 		}
 		if t.fault == "" {
 			break
 		}
 		if ev.Action != "pass" {
-			t.outcome = said[ev.Test]
+			t.outcome = lastLine[ev.Test]
 		}
-		reached[topLevel(ev.Test)] = true
+		hasRow[topLevel(ev.Test)] = true
 		rows = append(rows, *t)
 	}
 	return rows

@@ -9,39 +9,39 @@ import (
 	"strings"
 )
 
-// event is a line of go test -json (go doc test2json, go help buildjson).
+// event is one line of the output of go test -json (go doc test2json, go help buildjson).
 type event struct {
 	Action     string
 	Package    string
-	ImportPath string // of build-output
+	ImportPath string // set if Action is build-output
 	Test       string
 	Output     string
 	Elapsed    float64 // seconds
 }
 
-// events counts the events of one go test. A test that has subtests counts
-// through them.
+// events collects the results of one go test command. Of a test with subtests only the
+// subtests are counted.
 type events struct {
-	line  func(string)
-	tests map[string]map[string]*testState // package, test
-	built map[string]*tailLines            // what the compiler said, by package
-	said  map[string]*tailLines            // what a package printed outside its tests
+	line        func(string)
+	tests       map[string]map[string]*testState // by package and test name
+	buildOutput map[string]*tailLines            // compiler output, by package
+	otherOutput map[string]*tailLines            // output outside of tests, by package
 
 	passed   int
 	failures []failure
 	skips    []skip
-	coverage []coverage // by package, where go test was asked for it
+	coverage []coverage // per package, if go test ran with -cover
 }
 
-// coverage is how much of a package its own tests ran.
+// coverage is the share of a package's statements that its own tests execute.
 type coverage struct {
 	Package string  `json:"package"`
-	Percent float64 `json:"percent"` // of statements
+	Percent float64 `json:"percent"` // of the statements
 }
 
-// testState is a test that was started.
+// testState is the state of a test that has started.
 type testState struct {
-	action string // pass, fail, skip; empty while it runs
+	action string // pass, fail or skip; empty while the test runs
 	output tailLines
 }
 
@@ -52,18 +52,18 @@ type skip struct {
 	Listed bool   `json:"listed"`
 }
 
-const outputLimit = 200 // lines kept of a test
+const outputLimit = 200 // lines of output that are kept per test
 
 func newEvents(line func(string)) *events {
 	return &events{
-		line:  line,
-		tests: map[string]map[string]*testState{},
-		built: map[string]*tailLines{}, said: map[string]*tailLines{},
+		line:        line,
+		tests:       map[string]map[string]*testState{},
+		buildOutput: map[string]*tailLines{}, otherOutput: map[string]*tailLines{},
 	}
 }
 
-// add takes a line of go test -json. Lines that are no event (go prints
-// downloads and broken flags as text) are shown as they are.
+// add processes one line of the output of go test -json. Lines that are not events (go
+// prints downloads and invalid flags as text) are printed unchanged.
 func (e *events) add(text string) {
 	var ev event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &ev) != nil {
@@ -72,13 +72,13 @@ func (e *events) add(text string) {
 	}
 	switch {
 	case ev.Action == "build-output":
-		// The path may carry the package under test: "p [p.test]".
+		// The path may be followed by the package under test: "p [p.test]".
 		path, _, _ := strings.Cut(ev.ImportPath, " ")
-		keep(e.built, path, ev.Output)
+		keep(e.buildOutput, path, ev.Output)
 	case ev.Test != "":
 		e.addTest(ev)
 	case ev.Action == "output":
-		keep(e.said, ev.Package, ev.Output)
+		keep(e.otherOutput, ev.Package, ev.Output)
 		if m := covered.FindStringSubmatch(ev.Output); m != nil {
 			if percent, err := strconv.ParseFloat(m[1], 64); err == nil {
 				e.coverage = append(e.coverage, coverage{ev.Package, percent})
@@ -115,7 +115,7 @@ func (e *events) addTest(ev event) {
 	}
 }
 
-// endPackage counts the tests of a package that has come to its end.
+// endPackage counts the tests of a package whose tests have ended, and prints its result.
 func (e *events) endPackage(ev event) {
 	tests := e.tests[ev.Package]
 	delete(e.tests, ev.Package)
@@ -159,20 +159,20 @@ func (e *events) endPackage(ev event) {
 
 func (e *events) packageOutput(path string) string {
 	var lines []string
-	for _, from := range []map[string]*tailLines{e.built, e.said} {
+	for _, from := range []map[string]*tailLines{e.buildOutput, e.otherOutput} {
 		if t := from[path]; t != nil {
 			lines = append(lines, t.lines...)
 		}
 	}
-	if len(lines) == 0 { // a package that it imports is broken
-		for name, t := range e.built {
+	if len(lines) == 0 { // the build of an imported package failed
+		for name, t := range e.buildOutput {
 			lines = append(append(lines, "in "+name+":"), t.lines...)
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// end counts the packages that go test never brought to an end (it was killed).
+// end counts the tests of packages without a final event, because go test was killed.
 func (e *events) end() {
 	var open []string
 	for path := range e.tests {
@@ -184,17 +184,18 @@ func (e *events) end() {
 	}
 }
 
-// hasChild reports whether a subtest of name among names satisfies is.
+// hasChild reports whether names contains a subtest of name for which is returns true.
 func hasChild(names []string, name string, is func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && is(c) })
 }
 
-// covered is the line that a test binary ends with under -cover, or that go test
-// writes of a package without tests. The line "ok" says it again, and a package
-// without statements says none.
+// covered matches the line with the coverage. A test binary prints it last under -cover,
+// and go test prints it for a package without tests. The line "ok" repeats it. There is
+// none for a package without statements.
 var covered = regexp.MustCompile(`^(?:\t\S+\t\t)?coverage: ([0-9.]+)% of statements`)
 
-// coverageOf is that of a package on the line of its result.
+// coverageOf returns the coverage of a package as text for its result line, or "" if it
+// was not measured.
 func (e *events) coverageOf(path string) string {
 	for _, c := range e.coverage {
 		if c.Package == path {
@@ -206,15 +207,15 @@ func (e *events) coverageOf(path string) string {
 
 var sourceLine = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
-// skipReason is what t.Skip was given.
+// skipReason returns the text passed to t.Skip, from a test's output.
 func skipReason(lines []string) string {
-	var said []string
+	var printed []string
 	for _, l := range lines {
 		t := strings.TrimSpace(l)
 		if t == "" || strings.HasPrefix(t, "=== ") || strings.HasPrefix(t, "--- ") {
 			continue
 		}
-		said = append(said, strings.TrimSpace(sourceLine.ReplaceAllString(l, "")))
+		printed = append(printed, strings.TrimSpace(sourceLine.ReplaceAllString(l, "")))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(printed, "; ")
 }

@@ -12,23 +12,22 @@ import (
 
 const (
 	kernelDir      = "kernels/lockstep-kernel"
-	upstreamPrefix = "gophernotes_" // of the files of gophernotes in kernelDir
+	upstreamPrefix = "gophernotes_" // prefix of the names of gophernotes' files in kernelDir
 )
 
-// kernelLint runs go vet and the linter on the kernel. Half of its files exist
-// only in the overlay with which kernels/build compiles it, but go vet starts its
-// tool in the folder of each package. So the overlay's files are copied to their
-// places in a tree beside the module, whose other folders are links to the
-// module's.
+// kernelLint runs go vet and the linter on the kernel. Half of the kernel's files exist
+// only in the overlay with which kernels/build compiles it, but go vet starts its tool in
+// the folder of each package. Therefore the overlay's files are copied to their paths in
+// a tree next to the module; the other folders in that tree are links to the module's.
 func kernelLint(ctx context.Context, r *runner) error {
-	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil { // does nothing after the phase binaries
+	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
 		return err
 	}
 	tree := absolute("kernels/.build/vet")
 	if err := writeKernelTree(absolute("."), tree); err != nil {
 		return fmt.Errorf("write the kernel's files: %w", err)
 	}
-	own, upstream := 0, 0 // findings; those in gophernotes' own files are not ours to mend
+	own, upstream := 0, 0 // numbers of findings; findings in gophernotes' files are not reported as errors
 	sort := func(line string) {
 		if strings.HasPrefix(line, kernelDir+"/"+upstreamPrefix) {
 			upstream++
@@ -48,8 +47,8 @@ func kernelLint(ctx context.Context, r *runner) error {
 	return r.command(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run --timeout=10m --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir)
 }
 
-// writeKernelTree makes a copy of the module at root in which the files of the
-// kernel's overlay are real files. Folders in which the overlay has no files are
+// writeKernelTree creates a copy of the module root in the folder tree, in which the
+// files of the kernel's overlay are real files. Folders without files of the overlay are
 // links.
 func writeKernelTree(root, tree string) error {
 	generated := filepath.Join(root, "kernels", ".build", "gen")
@@ -64,7 +63,7 @@ func writeKernelTree(root, tree string) error {
 	if err := os.RemoveAll(tree); err != nil {
 		return err
 	}
-	files := map[string]string{ // in the tree, and what they are copies of
+	files := map[string]string{ // path in the tree -> file to copy
 		"go.mod":        filepath.Join(generated, "go.mod"),
 		"go.sum":        filepath.Join(generated, "go.sum"),
 		".golangci.yml": filepath.Join(root, ".golangci.yml"),
@@ -108,7 +107,7 @@ func writeKernelTree(root, tree string) error {
 	return nil
 }
 
-// copyFile copies a file, and makes the folder that it goes into.
+// copyFile copies the file from to the path to and creates the folder of to.
 func copyFile(to, from string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {

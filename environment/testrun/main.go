@@ -1,6 +1,6 @@
-// Command testrun runs every check of the project, one phase after the other,
-// and sums up. environment/test starts it, after it has installed what the
-// phases need; environment/README.md says what each phase is for.
+// Command testrun runs all checks of the project, one phase after the other, and prints a
+// summary. environment/test starts it after installing what the phases need.
+// environment/README.md describes each phase.
 //
 //	testrun [-strict] [-json] [-only PHASE,...] [-list]
 package main
@@ -30,7 +30,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// options are the flags.
+// options contains the values of the flags.
 type options struct {
 	strict, json, list bool
 	only               []string
@@ -55,7 +55,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// run is the command; it returns the exit code.
+// run executes the command and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -103,7 +103,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// choose keeps the phases named, in the order of all; without names, all.
+// choose returns the phases named, in the order of all, or all phases if names is empty.
+// An unknown name is an error.
 func choose(all []phase, names []string) ([]phase, error) {
 	if len(names) == 0 {
 		return all, nil

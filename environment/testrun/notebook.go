@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// notebooks runs every notebook from top to bottom, that of the demo with small
-// settings, and looks at what they leave: cells that all ran, pictures, saved
-// figures, a report, and run folders whose claims hold.
+// notebooks executes every notebook from top to bottom, the demo's notebook with small
+// settings. It checks that all cells have run and that the notebooks have produced
+// images, saved figures and a report, and verifies the run folders.
 func notebooks(ctx context.Context, r *runner) error {
 	out := absolute(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {
@@ -62,7 +62,7 @@ func notebooks(ctx context.Context, r *runner) error {
 	return verifyRuns(ctx, r, logs)
 }
 
-// runNotebook executes one notebook into a folder.
+// runNotebook executes the notebook path and writes the result to the folder out.
 func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
 	executed := filepath.Join(out, filepath.Base(path))
 	page := strings.TrimSuffix(executed, ".ipynb") + ".html"
@@ -81,7 +81,7 @@ func runNotebook(ctx context.Context, r *runner, env []string, path, out string)
 	return nil
 }
 
-// verifyRuns recomputes what every run folder below dir claims.
+// verifyRuns verifies all run folders below dir by recomputing their results.
 func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	var infos []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -93,7 +93,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(infos) < 2 { // one at 1 worker and one at 2
+	if len(infos) < 2 { // one run with 1 worker and one with 2
 		return fmt.Errorf("the demo's notebook left %d run folders below %s, expected at least 2", len(infos), dir)
 	}
 	for _, info := range infos {
@@ -104,9 +104,8 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	return nil
 }
 
-// checkNotebook looks at an executed notebook (nbformat 4): every cell with
-// code has run, none ended in an error, and there is at least one picture. It
-// returns the number of pictures.
+// checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none
+// ended in an error, and there is at least one image. It returns the number of images.
 func checkNotebook(data []byte) (pictures int, err error) {
 	var nb struct {
 		Cells []struct {
@@ -155,7 +154,8 @@ func checkNotebook(data []byte) (pictures int, err error) {
 	return pictures, nil
 }
 
-// joined is a multi-line string of nbformat: one string, or one a line.
+// joined decodes a multi-line string of nbformat, which is either one string or a list
+// with one string per line.
 func joined(raw json.RawMessage) (string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {

@@ -18,9 +18,9 @@ const (
 	linter = "github.com/golangci/golangci-lint/v2"
 )
 
-// concurrent lists the packages in which goroutines or processes meet. The
-// numerics of pkg/engine/cpu/internal start no goroutine, so they are not among
-// them; the engine that divides their work is.
+// concurrent returns the packages in which goroutines or processes share data, for the
+// race detector. The numerics of pkg/engine/cpu/internal start no goroutines, so they are
+// left out; the engine that divides their work among goroutines is included.
 func concurrent() []string {
 	return []string{
 		"./pkg/collective/...", "./pkg/strategy/...", "./pkg/data/...", "./pkg/launch/...", "./pkg/runs/...",
@@ -28,7 +28,7 @@ func concurrent() []string {
 	}
 }
 
-// allPhases are the checks, the quick ones first.
+// allPhases returns all phases, the quick ones first.
 func allPhases() []phase {
 	return []phase{
 		{"gofmt", "all Go files are formatted", gofmt},
@@ -70,8 +70,8 @@ func gofmt(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// sources lists the files of the checkout with one of the endings, without
-// what is generated or belongs to a test.
+// sources returns the files of the checkout whose names have one of the endings, without
+// generated files and test data.
 func sources(endings ...string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -114,9 +114,9 @@ func arm64(ctx context.Context, r *runner) error {
 	return r.vetAssembly(ctx, env)
 }
 
-// vetAssembly runs go vet on the packages with assembly for any processor. The
-// linter runs the same analyzers on all packages, but does not compare assembly
-// with its declarations in Go.
+// vetAssembly runs go vet on the packages that have assembly for any processor. The
+// linter runs the same analyzers on all packages, but does not compare assembly with its
+// declarations in Go.
 func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	var packages []string
 	list := func(line string) { packages = append(packages, strings.Fields(line)...) }
@@ -135,8 +135,9 @@ func lint(ctx context.Context, r *runner) error {
 	return r.command(ctx, env, file, "run", "--timeout=10m", "./...")
 }
 
-// linter returns the path of the linter and the variables that it is run with. It
-// builds the linter once, by the versions of environment/tools.
+// linter returns the path of the linter and the environment variables to run it with. If
+// the linter has not been built yet, it is built in the version that environment/tools
+// selects.
 func (r *runner) linter(ctx context.Context) (file string, env []string, err error) {
 	version, err := output(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
 	if err != nil {
@@ -146,7 +147,8 @@ func (r *runner) linter(ctx context.Context) (file string, env []string, err err
 	if err != nil {
 		return "", nil, err
 	}
-	// A linter that an older Go built cannot read today's code.
+	// A linter built with an older Go cannot read code for the current one, so the file's
+	// name contains both versions.
 	file, err = filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
 	if err != nil {
 		return "", nil, err
@@ -167,8 +169,8 @@ func (r *runner) linter(ctx context.Context) (file string, env []string, err err
 	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache}, nil
 }
 
-// binaries makes the command and the kernel and registers the kernel in a
-// folder of its own, so that the user's kernelspecs stay as they are.
+// binaries builds the command and the kernel. It installs the kernel in a separate
+// folder, so that the user's kernelspecs are not changed.
 func binaries(ctx context.Context, r *runner) error {
 	if err := r.command(ctx, nil, "go", "run", "./kernels/build"); err != nil {
 		return err
@@ -181,8 +183,8 @@ func binaries(ctx context.Context, r *runner) error {
 
 func prefix() string { return absolute(filepath.Join(cache, "prefix")) }
 
-// jupyterEnv shows the kernel that binaries registered to Jupyter, before any
-// other of that name.
+// jupyterEnv returns the environment variable with which Jupyter finds the kernel of the
+// phase binaries before any other kernel of the same name.
 func jupyterEnv() []string {
 	return []string{"JUPYTER_PATH=" + filepath.Join(prefix(), "share", "jupyter")}
 }
@@ -200,12 +202,13 @@ func race(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, concurrent()...)...)
 }
 
-// kernel is never cached: its tests run binaries that go test does not know of.
+// kernel runs the kernel's tests. Their results are never cached: the tests run binaries
+// that go test does not track.
 func kernel(ctx context.Context, r *runner) error {
 	return r.goTest(ctx, jupyterEnv(), "-count=1", "./kernels/...")
 }
 
-// python is the interpreter that environment/test found Jupyter in.
+// python returns the Python interpreter for which environment/test has found Jupyter.
 func python() string {
 	if p := os.Getenv("LOCKSTEP_PYTHON"); p != "" {
 		return p
@@ -216,7 +219,7 @@ func python() string {
 func absolute(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
-		return path // relative paths still work, the working folder is gone anyway
+		return path // a relative path works as well
 	}
 	return filepath.Join(wd, path)
 }

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// A phase is one kind of check.
+// A phase is a group of checks that succeeds or fails as one.
 type phase struct {
 	name string
 	what string
 	run  func(ctx context.Context, r *runner) error
 }
 
-// runner runs phases and keeps what came of them.
+// runner runs phases and collects their results.
 type runner struct {
 	options
 	out   io.Writer
@@ -29,29 +29,29 @@ type runner struct {
 	begin time.Time
 
 	results []result  // of finished phases
-	now     *result   // of the one that runs
-	tail    tailLines // of what the running phase printed
+	now     *result   // result of the running phase
+	tail    tailLines // last lines of the running phase's output
 }
 
-// result is what came of a phase.
+// result is the result of a phase.
 type result struct {
 	Name     string     `json:"name"`
 	Result   string     `json:"result"` // passed or failed
 	Seconds  float64    `json:"seconds"`
 	Error    string     `json:"error,omitempty"`
-	Output   string     `json:"output,omitempty"` // the end of it, when the phase failed
+	Output   string     `json:"output,omitempty"` // the last lines, if the phase failed
 	Passed   int        `json:"tests_passed"`
 	Failures []failure  `json:"failures,omitempty"`
 	Skips    []skip     `json:"skips,omitempty"`
-	Coverage []coverage `json:"coverage,omitempty"` // of the phase unit, by package
+	Coverage []coverage `json:"coverage,omitempty"` // per package, for the phase unit
 }
 
-// failure is a test that failed, or a package that came to no result.
+// failure is a test that failed, or a package whose tests gave no result.
 type failure struct {
 	Name   string `json:"name"`
 	Output string `json:"output"`
 
-	refused bool // a skip that --strict does not allow; Output is its reason
+	refused bool // the test was skipped, which --strict does not allow; Output is the reason
 }
 
 const (
@@ -59,8 +59,8 @@ const (
 	failed = "failed"
 )
 
-// phase runs one phase; an error or a failed test makes it fail, and the
-// others run all the same.
+// phase runs one phase and appends its result. The phase fails if it returns an error or
+// one of its tests fails; later phases run in any case.
 func (r *runner) phase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
@@ -84,21 +84,21 @@ func (r *runner) phase(ctx context.Context, p phase) {
 	fmt.Fprintf(r.out, "== %s: %s, %.1f s\n\n", p.name, res.Result, res.Seconds)
 }
 
-// line shows a line of the running phase and keeps it for the summary.
+// line prints a line of the running phase's output and keeps it for the summary.
 func (r *runner) line(text string) {
 	r.tail.add(text)
 	fmt.Fprintf(r.out, "   %s\n", text)
 }
 
-// command runs a program, with its output shown as it comes. Variables of env
-// ("NAME=value") are added to the environment.
+// command runs a program and prints its output line by line. env contains variables
+// ("NAME=value") to add to the environment.
 func (r *runner) command(ctx context.Context, env []string, name string, args ...string) error {
 	return r.stream(ctx, env, r.line, name, args...)
 }
 
-// stream runs a program and hands each line that it prints to eat. The program
-// gets a process group of its own, which is ended with it, so that nothing of
-// a phase that was cancelled goes on.
+// stream runs a program and calls eat with each line of its output. The program has its
+// own process group, which is killed when ctx is canceled, so that none of its child
+// processes keep running.
 func (r *runner) stream(ctx context.Context, env []string, eat func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
@@ -125,7 +125,8 @@ func (r *runner) stream(ctx context.Context, env []string, eat func(string), nam
 	return nil
 }
 
-// eachLine calls eat with every line of r, however long.
+// eachLine calls eat with every line of r, without the line ending. Lines may be of any
+// length.
 func eachLine(r io.Reader, eat func(string)) error {
 	b := bufio.NewReader(r)
 	for {
@@ -142,7 +143,7 @@ func eachLine(r io.Reader, eat func(string)) error {
 	}
 }
 
-// output runs a program and returns what it printed on stdout.
+// output runs a program and returns its standard output without surrounding white space.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -155,7 +156,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// goTest runs go test over packages and counts what it says.
+// goTest runs go test with the given arguments and adds its results to the running phase.
 func (r *runner) goTest(ctx context.Context, env []string, args ...string) error {
 	args = append([]string{"test", "-json", "-vet=off", "-timeout=20m"}, args...)
 	if r.strict {
@@ -177,7 +178,7 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 		}
 	}
 	if err != nil && len(events.failures) > 0 {
-		return nil // the exit status says again what the failures say
+		return nil // the failures are recorded already
 	}
 	if err == nil && events.passed == 0 {
 		return errors.New("no test ran")
@@ -185,7 +186,7 @@ func (r *runner) goTest(ctx context.Context, env []string, args ...string) error
 	return err
 }
 
-// tailLines keeps the last lines that it is given.
+// tailLines stores the last limit lines that were added.
 type tailLines struct {
 	limit int
 	lines []string

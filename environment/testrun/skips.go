@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// skipRule is a line of environment/skips.txt: tests that may be skipped.
+// skipRule is a line of environment/skips.txt: a pattern of tests that may be skipped.
 type skipRule struct {
-	pattern *regexp.Regexp // matches the whole of import/path.TestName/subtest
-	reason  string         // part of what the test says when it skips
+	pattern *regexp.Regexp // matches the complete name import/path.TestName/subtest
+	reason  string         // part of the text passed to t.Skip
 }
 
-// readSkips reads the list of allowed skips: a pattern, blanks, a reason.
+// readSkips reads the list of allowed skips. Each line has a pattern, blanks and a
+// reason.
 func readSkips(path string) ([]skipRule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -40,7 +41,8 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// listed reports whether a rule allows to skip the test for its reason.
+// listed reports whether a rule allows the test to be skipped for the reason that it
+// gave.
 func listed(rules []skipRule, s skip) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// summary is the machine-readable result.
+// summary is the result of all phases, as printed and as written to JSON.
 type summary struct {
 	Passed  int      `json:"passed"` // tests and phases
 	Failed  int      `json:"failed"`
@@ -25,8 +25,9 @@ type summary struct {
 	Phases  []result `json:"phases"`
 }
 
-// summary counts tests and phases. A phase that failed only through its tests
-// counts by these alone; a skip that --strict refuses counts as a failure.
+// summary counts passed, failed and skipped tests and phases. A phase that failed only
+// because of failed tests is not counted as a separate failure. A skip that --strict does
+// not allow counts as a failure.
 func (r *runner) summary() summary {
 	s := summary{
 		Strict: r.strict, Seconds: time.Since(r.begin).Seconds(), Phases: r.results,
@@ -50,8 +51,7 @@ func (r *runner) summary() summary {
 	return s
 }
 
-// print writes the summary for people; its last line is
-// "N passed, N failed, N skipped".
+// print writes the summary as text. Its last line is "N passed, N failed, N skipped".
 func (s summary) print(w io.Writer) {
 	fmt.Fprintf(w, "phase      result   seconds  tests\n")
 	for _, p := range s.Phases {
@@ -90,7 +90,7 @@ func (s summary) print(w io.Writer) {
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
 }
 
-// printCoverage lists the packages, the least covered first.
+// printCoverage prints the coverage of each package, the lowest first.
 func (p result) printCoverage(w io.Writer) {
 	if len(p.Coverage) == 0 {
 		return

@@ -11,11 +11,11 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// docsFile is the name under which the kernel embeds its table of doc comments.
+// docsFile is the name of the embedded table of doc comments.
 const docsFile = "docs.zip"
 
-// documentation collects the doc comments of the registered packages and of the
-// builtin functions, compressed.
+// documentation returns the compressed table of the doc comments of pkgs and of Go's
+// builtin functions.
 func documentation(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte, error) {
 	table := map[string]docs.Package{}
 	for _, p := range pkgs {

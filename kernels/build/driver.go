@@ -16,34 +16,35 @@ import (
 	"strings"
 )
 
-// gpuTag links gorgonia.org/cu into the kernel. It must not be "cuda": that
-// name switches files of gorgonia itself on, which do not compile.
+// gpuTag is the build tag that links gorgonia.org/cu into the kernel. It must not be
+// "cuda": that tag enables files of gorgonia itself that do not compile.
 const gpuTag = "nvgpu"
 
 const (
 	gpuPackage = "gorgonia.org/cu"
 	gpuVersion = "v0.9.5"
 
-	// gpuHeader is the driver's interface as gorgonia.org/cu keeps it for its own
-	// generator: cuda.h of CUDA 11 after the preprocessor. No toolkit is needed,
-	// and the same is compiled everywhere.
+	// gpuHeader is the declaration of the driver's functions that gorgonia.org/cu
+	// contains for its code generator: cuda.h of CUDA 11 after the preprocessor. With it
+	// no CUDA toolkit is needed, and every machine compiles the same code.
 	gpuHeader = "cmd/genlib/cuda.h"
 )
 
-// A driver is what gorgonia.org/cu is compiled and linked with in place of
-// CUDA's toolkit: a header, and a static library that passes calls on to
-// the driver, if there is one when the program starts.
+// A driver describes the header and the static library with which gorgonia.org/cu is
+// compiled and linked in place of CUDA's toolkit. The library forwards calls to the
+// installed CUDA driver, if there is one when the program starts.
 //
-// Three things are in the way of the plain libcuda. It is there only where a
-// driver is installed, or a toolkit. A program that is linked with it does not
-// start without it. And gorgonia.org/cu ends the process in an init function if
-// the driver cannot be initialised.
+// The plain libcuda cannot be used for three reasons. It exists only on machines with a
+// driver or a toolkit. A program that is linked with it does not start without it. And
+// gorgonia.org/cu ends the process in an init function if the driver cannot be
+// initialized.
 type driver struct {
 	header, source []byte
-	dir            string // named after the content, for cgo's results are kept by the flags alone
+	dir            string // its name is a hash of the content, because Go caches cgo's results by the flags only
 }
 
-// newDriver reads the interface from the module cache.
+// newDriver reads gpuHeader from the module cache and generates the header and the
+// library's source.
 func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("%s can be linked on linux/amd64 only, this is %s/%s", gpuPackage, runtime.GOOS, runtime.GOARCH)
@@ -74,9 +75,9 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	return &d, nil
 }
 
-// env is the environment in which cgo finds the header and the library. Its
-// folders come before those that gorgonia.org/cu names, so an installed toolkit
-// changes nothing.
+// env returns the environment variables with which cgo finds the header and the library.
+// Their folders are searched before those that gorgonia.org/cu names, so that an
+// installed toolkit has no effect.
 func (d *driver) env() []string {
 	cflags, isSet := os.LookupEnv("CGO_CFLAGS")
 	if !isSet {
@@ -89,12 +90,12 @@ func (d *driver) env() []string {
 	}
 }
 
-// tags are the build tags that come with a driver: name look-ups in Go, as in the
-// kernel without cgo, which also saves compiling half of the standard library
-// a second time.
+// tags returns the build tags for a kernel with a driver. They select name look-ups in
+// Go, as in the kernel without cgo, so that half of the standard library need not be
+// compiled a second time.
 func (d *driver) tags() []string { return []string{"netgo", "osusergo"} }
 
-// write makes the header and the library.
+// write writes the header and compiles the library.
 func (d *driver) write(ctx context.Context) error {
 	library := filepath.Join(d.dir, "libcuda.a")
 	if isFile(library) {
@@ -126,9 +127,9 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// versioned are the functions whose symbol is not their name: the plain symbol
-// is that of an old interface (32-bit sizes, mostly), which the driver keeps for
-// programs of that time. Source: the macros of cuda.h, CUDA 11.6.
+// versioned lists the functions whose symbol differs from their name. The plain symbol
+// belongs to an older version of the function (mostly with 32-bit sizes) that the driver
+// still supports. Source: the macros of cuda.h, CUDA 11.6.
 const versioned = `
 cuDeviceTotalMem_v2 cuCtxCreate_v2 cuModuleGetGlobal_v2 cuMemGetInfo_v2 cuMemAlloc_v2 cuMemAllocPitch_v2
 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemAllocHost_v2 cuMemHostGetDevicePointer_v2 cuMemcpyHtoD_v2
@@ -143,9 +144,9 @@ cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuMemHostRegister_v2 cuGraphic
 cuStreamBeginCapture_v2 cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 cuDevicePrimaryCtxSetFlags_v2 cuIpcOpenMemHandle_v2 cuGraphInstantiate_v2`
 
-// driverHeader makes a header of the text in gorgonia.org/cu: without the parts
-// of C's own headers that the preprocessor left in it, and with the macros that
-// it took away.
+// driverHeader converts gpuHeader's text into a header that compiles: it removes the
+// parts of C's own headers that the preprocessor has inserted, and adds the macros that
+// the preprocessor has removed.
 func driverHeader(text string) ([]byte, error) {
 	const first = "typedef uint32_t cuuint32_t;\n"
 	_, rest, ok := strings.Cut(text, first)
@@ -174,7 +175,7 @@ var (
 	macro       = regexp.MustCompile(`(?m)^#define (cu\w+) (cu\w+)$`)
 )
 
-// driverSymbols lists the symbols of the functions that a header declares.
+// driverSymbols returns the sorted symbols of the functions that a header declares.
 func driverSymbols(header string) []string {
 	symbol := map[string]string{}
 	for _, m := range macro.FindAllStringSubmatch(header, -1) {
@@ -192,9 +193,9 @@ func driverSymbols(header string) []string {
 	return slices.Compact(list)
 }
 
-// driverSource is the library's source. Every function jumps to where an entry
-// of a table points, with its arguments where they are, so none needs to be
-// known. cuInit, which gorgonia.org/cu calls before all others, fills the table.
+// driverSource returns the library's source in C. Every function jumps to the address in
+// its entry of a table and leaves the arguments where they are, so their types need not
+// be known. cuInit, which gorgonia.org/cu calls before all others, fills the table.
 func driverSource(symbols []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(driverSourceHead)

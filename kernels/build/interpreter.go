@@ -14,10 +14,9 @@ const (
 	interpreterVersion = "v0.0.0-20240506194242-2ff796e3da10"
 )
 
-// interpreterSubstitutions are the places where the kernel's interpreter
-// differs from gomacro. The first group makes an implicit conversion of a
-// constant as strict as Go's: gomacro takes "a" + 1 for "a" + "a", and
-// var s string = 65 for "A".
+// interpreterSubstitutions returns the differences between the kernel's interpreter and
+// gomacro. The first group makes the implicit conversion of constants as strict as in Go:
+// gomacro evaluates "a" + 1 as "a" + "a", and accepts var s string = 65 as "A".
 func interpreterSubstitutions() []substitution {
 	return []substitution{
 		{
@@ -80,8 +79,8 @@ func (untyp *Lit) EqualInt64(i int64) bool {`,
 	return vto.Interface()
 }`,
 		},
-		// An explicit conversion, string(65) or []byte("text"), goes through the
-		// constant's default type.
+		// An explicit conversion, such as string(65) or []byte("text"), first converts
+		// the constant to its default type.
 		{
 			"fast/convert.go", "	if e.Untyped() {\n		e.ConstTo(t)\n	}", `	if e.Untyped() {
 		if k := t.Kind(); k == r.String || k == r.Slice {
@@ -166,8 +165,8 @@ func (c *Comp) BinaryExprUntyped(`,
 			"fast/binary.go", "	} else if xu {\n		xe.ConstTo(ye.Type)\n	} else if yu {\n		ye.ConstTo(xe.Type)",
 			"	} else if xu {\n		c.constOperand(node, xe, ye.Type)\n	} else if yu {\n		c.constOperand(node, ye, xe.Type)",
 		},
-		// Of an expression that may be a type, as in f(x), and is neither, the
-		// error is the one of compiling the expression.
+		// An expression such as f(x) may be a type or a value. If it compiles as neither,
+		// the error of compiling it as a value is reported.
 		{
 			"fast/expr.go", "			recover()\n			t = c.Type(expr)\n", `			err, pos := recover(), c.Pos
 			defer func() {
@@ -179,14 +178,15 @@ func (c *Comp) BinaryExprUntyped(`,
 			t = c.Type(expr)
 `,
 		},
-		// runtime.Goexit, which runs deferred calls, is no panic of nil.
+		// runtime.Goexit also runs deferred calls, but must not be treated as a panic
+		// with nil.
 		{
 			"fast/code.go", "	if run.PanicFun != nil {\n		panic(run.Panic)\n	}", `	if run.PanicFun != nil && run.Panic != nil {
 		panic(run.Panic)
 	}
 	run.PanicFun = nil`,
 		},
-		// Cells run in a goroutine other than the one that makes the interpreter.
+		// Cells do not run in the goroutine that creates the interpreter.
 		{
 			"fast/compile.go", "func (run *Run) new(goid uintptr) *Run {", `// SetGoroutine makes the goroutine with this gls.GoID the one that runs the code
 // of ir.
@@ -202,8 +202,8 @@ func (run *Run) new(goid uintptr) *Run {`,
 	}
 }
 
-// addInterpreter shows the files of gomacro in a folder that holds no files,
-// substitutions made, and returns the flag that makes go build use them.
+// addInterpreter maps the files of gomacro, with the substitutions applied, into a folder
+// that is otherwise empty. It returns the flag that makes go build use that folder.
 func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
 	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
 	if err != nil {
@@ -233,9 +233,9 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 	return "-modfile=" + file, ov.keep(filepath.Join(ov.genDir, "go.sum"), sum)
 }
 
-// addModule shows the files of a module in the folder dir as if they were in
-// the folder seen, with substitutions made. It makes the folder of each
-// package with assembly, because the go command starts the assembler there.
+// addModule maps the files of the module in the folder dir to the folder seen, with the
+// substitutions applied. It creates the folder of each package with assembly, because the
+// go command starts the assembler in that folder.
 func (o *overlay) addModule(module, dir, seen string, subs []substitution) error {
 	made := map[string]bool{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -279,7 +279,7 @@ func (o *overlay) addModule(module, dir, seen string, subs []substitution) error
 	return nil
 }
 
-// concerns reports whether a substitution changes the file.
+// concerns reports whether one of the substitutions changes the file.
 func concerns(file string, subs []substitution) bool {
 	for _, s := range subs {
 		if s.file == file {

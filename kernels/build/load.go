@@ -11,7 +11,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// paths lists the packages that this build lets a cell import, sorted.
+// paths returns the sorted import paths of all packages that a cell can import in this
+// build.
 func (b *build) paths(ctx context.Context) ([]string, error) {
 	list, err := standardLibrary(ctx, b.goTool)
 	if err != nil {
@@ -40,8 +41,8 @@ func (b *build) paths(ctx context.Context) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// registerAll writes the registrations of paths, their doc comments, and the file
-// that links them.
+// registerAll generates the registrations of the packages paths, the table of their doc
+// comments, and the file that imports the registrations.
 func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, paths []string) error {
 	pkgs, err := load(ctx, b.goTool, b.tags, paths)
 	if err != nil {
@@ -73,9 +74,9 @@ func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, 
 	return ov.generate(filepath.Join(kernelDir, "registrations.go"), "registrations.go", link.Bytes())
 }
 
-// load reads the types of packages from their compiled form, which compiles
-// them: what is compiled here, with the flags of the later build, need not be
-// compiled there.
+// load reads the types of packages from their compiled form, and compiles them for that.
+// The flags are the same as in the later build, so that the later build finds the
+// compiled packages in Go's build cache.
 func load(ctx context.Context, g goTool, tags string, paths []string) ([]*packages.Package, error) {
 	pkgs, err := packages.Load(&packages.Config{
 		Context:    ctx,

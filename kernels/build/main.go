@@ -1,15 +1,15 @@
-// Command build makes the two binaries of a notebook: lockstep-kernel, the
-// Jupyter kernel with everything that a cell can import compiled in, and
-// lockstep, the command that workers are.
+// Command build builds the two binaries that a notebook needs: lockstep-kernel, the
+// Jupyter kernel with all packages that a cell can import compiled in, and lockstep, the
+// command that the workers of a run execute.
 //
 //	go run ./kernels/build [-o DIR] [-tags nvgpu] [-add PATH,...] [-packages PATH,...]
 //
-// It works in three steps: write a registration for every package that a cell
-// can import; show the files of gophernotes beside our own in
-// kernels/lockstep-kernel by an overlay, and those of its interpreter gomacro
-// in place of the module, both with substitutions; compile. Everything that it
-// generates lies in kernels/.build, which git and "go build ./..." ignore. A
-// second run with nothing changed does nothing.
+// It works in three steps. First it generates a registration for every package that a
+// cell can import. Then it writes an overlay, which adds the files of gophernotes to
+// kernels/lockstep-kernel and replaces those of the interpreter gomacro, both with
+// substitutions. Finally it compiles the binaries. All generated files are in
+// kernels/.build, which git and "go build ./..." ignore. If nothing has changed since the
+// last run, the command does nothing.
 package main
 
 import (
@@ -45,14 +45,14 @@ func main() {
 	}
 }
 
-// options are the command's flags.
+// options contains the values of the command's flags.
 type options struct {
 	out      string   // folder of the binaries
 	tags     string   // extra build tags
-	packages []string // in place of the default list
-	add      []string // on top of it
+	packages []string // replace the default list of packages
+	add      []string // added to the list of packages
 	force    bool
-	kernel   bool // the kernel alone
+	kernel   bool // build only the kernel
 	printID  bool
 }
 
@@ -115,17 +115,17 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// A build is one run of this command.
+// A build contains the options and the state of one run of this command.
 type build struct {
 	options
 	goTool
 	id      string
 	stamp   stamp
-	command bool    // build pkg/cmd/lockstep too
-	driver  *driver // of a kernel with gorgonia.org/cu, or nil
+	command bool    // also build pkg/cmd/lockstep
+	driver  *driver // for a kernel with gorgonia.org/cu; nil without it
 }
 
-// newBuild finds the module and describes the build, without building.
+// newBuild finds the module and prepares a build. It compiles nothing.
 func newBuild(ctx context.Context, o options) (*build, error) {
 	g := goTool{env: append(os.Environ(), "CGO_ENABLED=0")}
 	out, err := g.output(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
@@ -170,7 +170,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 func (b *build) kernelFile() string  { return filepath.Join(b.out, "lockstep-kernel") }
 func (b *build) commandFile() string { return filepath.Join(b.out, "lockstep") }
 
-// outputs are the binaries of this build.
+// outputs returns the paths of the binaries that this build creates.
 func (b *build) outputs() []string {
 	if b.command {
 		return []string{b.kernelFile(), b.commandFile()}
@@ -178,7 +178,7 @@ func (b *build) outputs() []string {
 	return []string{b.kernelFile()}
 }
 
-// all does the three steps.
+// all runs the three steps of the build.
 func (b *build) all(ctx context.Context) error {
 	begin := time.Now()
 	if b.driver != nil {
@@ -189,7 +189,7 @@ func (b *build) all(ctx context.Context) error {
 	kernelDir := filepath.Join(b.dir, "kernels", "lockstep-kernel")
 	gen := "gen"
 	if b.driver != nil {
-		gen += "-" + gpuTag // so that builds with and without can take turns
+		gen += "-" + gpuTag // builds with and without the tag keep separate files
 	}
 	ov := newOverlay(filepath.Join(b.dir, "kernels", ".build", gen))
 	dir, err := upstream(ctx, b.goTool)
@@ -225,7 +225,7 @@ func (b *build) all(ctx context.Context) error {
 		fmt.Println("3/3 lockstep ... left out")
 		return nil
 	}
-	// A worker is the same program whatever its notebook's kernel can do besides.
+	// The workers' program does not depend on the GPU package in the notebook's kernel.
 	b.env = append(slices.Clone(b.env), "CGO_ENABLED=0")
 	return b.compile(ctx, "3/3 lockstep", b.commandFile(), commandPath)
 }
@@ -234,14 +234,14 @@ func (b *build) kernelTags() string {
 	return strings.Join(append([]string{"notebook"}, splitList(b.tags)...), ",")
 }
 
-// compile builds one binary beside its place and renames it there, so that a
-// kernel that is running keeps its own.
+// compile builds one binary under a temporary name and then renames it to file, so that a
+// kernel that is running keeps its old binary.
 func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...string) error {
 	begin := time.Now()
 	fmt.Printf("%s ... ", label)
 	next := file + ".next"
-	// The build id says what the binary was made of, so the version control
-	// need not be asked; it refuses to answer in a folder of another user.
+	// The build id already identifies the sources, so version control information is not
+	// needed; git refuses to give it in a folder of another user.
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X " + idSymbol + "=" + b.id, "-o", next}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = b.dir, b.env

@@ -16,22 +16,22 @@ const (
 	upstreamVersion = "v0.7.5"
 )
 
-// upstreamFiles are the files of gophernotes that become part of our kernel.
-// compiler_version.go is left out: it refuses compilers older than Go 1.11 by a
-// build constraint in a form that a module of today no longer honours.
+// upstreamFiles returns the names of the files of gophernotes that become part of the
+// kernel. compiler_version.go is left out: it rejects compilers older than Go 1.11 by a
+// form of build constraint that Go no longer supports.
 func upstreamFiles() []string {
 	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
 }
 
-// A substitution replaces one line of code in an upstream file.
+// A substitution replaces a piece of code in an upstream file.
 type substitution struct {
 	file string // file name in gophernotes
-	old  string // what must stand there exactly once
-	new  string // what our kernel has instead
+	old  string // text that must occur in the file exactly once
+	new  string // text that replaces it
 }
 
-// substitutions are the places where our kernel differs from gophernotes.
-// The functions named on the right are in kernels/lockstep-kernel.
+// substitutions returns the differences between the kernel and gophernotes. The functions
+// that the new code calls are in kernels/lockstep-kernel.
 func substitutions() []substitution {
 	return []substitution{
 		{"kernel.go", "ir := interp.New()", "ir := newInterp()"},
@@ -58,9 +58,9 @@ func substitutions() []substitution {
 	}
 }
 
-// substitute applies the substitutions meant for file to src. Each must match
-// exactly once: anything else means that upstream is not what the recipe
-// expects, and a kernel built from it would misbehave in silence.
+// substitute returns src with the substitutions for file applied. The old text of each
+// must occur exactly once: otherwise upstream's source has changed, and a kernel built
+// from it could misbehave unnoticed.
 func substitute(module, file, src string, subs []substitution) (string, error) {
 	for _, s := range subs {
 		if s.file != file {
@@ -75,8 +75,8 @@ func substitute(module, file, src string, subs []substitution) (string, error) {
 	return src, nil
 }
 
-// upstream returns the folder of gophernotes in the module cache, after
-// checking that it is the version and the set of files the recipe knows.
+// upstream returns the folder of gophernotes in the module cache. It returns an error if
+// the version or the list of files differs from the expected one.
 func upstream(ctx context.Context, g goTool) (string, error) {
 	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {
@@ -88,8 +88,8 @@ func upstream(ctx context.Context, g goTool) (string, error) {
 	return dir, checkUpstreamFiles(dir)
 }
 
-// findModule returns the version and the folder of a module that go.mod selects,
-// after downloading it where it is not in the cache yet.
+// findModule returns the version and the folder of a module that go.mod selects. It
+// downloads the module if it is not in the cache yet.
 func findModule(ctx context.Context, g goTool, path string) (version, dir string, err error) {
 	out, err := g.output(ctx, "mod", "download", "-json", path)
 	if err != nil {
@@ -102,7 +102,7 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkUpstreamFiles compares the Go files in dir with those the recipe knows.
+// checkUpstreamFiles returns an error if the Go files in dir are not the expected ones.
 func checkUpstreamFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -120,21 +120,21 @@ func checkUpstreamFiles(dir string) error {
 	return nil
 }
 
-// An overlay collects files for "go build -overlay": where the compiler sees a
-// file, and where it really lies. Nothing of gophernotes and nothing generated
-// thereby ever stands in the source tree.
+// An overlay collects files for "go build -overlay", which maps the path at which the
+// compiler sees a file to the path of its content. Files of gophernotes and generated
+// files therefore never appear in the source tree.
 type overlay struct {
-	genDir  string            // generated files lie here
-	replace map[string]string // seen at -> lies at
-	written map[string]bool   // generated files of this run
+	genDir  string            // folder of the generated files
+	replace map[string]string // path that the compiler sees -> path of the content
+	written map[string]bool   // paths of the files generated in this run
 }
 
 func newOverlay(genDir string) *overlay {
 	return &overlay{genDir: genDir, replace: map[string]string{}, written: map[string]bool{}}
 }
 
-// generate writes src under the generated files and shows it at path. A file
-// that has not changed is left alone.
+// generate writes src to the file name in the folder of generated files and maps path to
+// it. It does not write if the content is unchanged.
 func (o *overlay) generate(path, name string, src []byte) error {
 	real := filepath.Join(o.genDir, name)
 	o.replace[path] = real
@@ -142,13 +142,13 @@ func (o *overlay) generate(path, name string, src []byte) error {
 	return writeIfChanged(real, src)
 }
 
-// keep writes a generated file that the compiler reads at its own place.
+// keep writes a generated file that the compiler reads directly, without a mapping.
 func (o *overlay) keep(path string, src []byte) error {
 	o.written[path] = true
 	return writeIfChanged(path, src)
 }
 
-// writeIfChanged writes a file unless it holds src already.
+// writeIfChanged writes src to a file unless the file already has this content.
 func writeIfChanged(path string, src []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && string(old) == string(src) {
@@ -166,7 +166,8 @@ func writeIfChanged(path string, src []byte) error {
 	return nil
 }
 
-// addUpstream shows the files of gophernotes in kernelDir, substitutions made.
+// addUpstream maps the files of gophernotes, with the substitutions applied, into
+// kernelDir.
 func (o *overlay) addUpstream(dir, kernelDir string) error {
 	subs := substitutions()
 	for _, file := range upstreamFiles() {
@@ -190,8 +191,8 @@ func (o *overlay) addUpstream(dir, kernelDir string) error {
 	return nil
 }
 
-// write writes the overlay's JSON file and returns its path. Generated files of
-// an earlier run that this one did not make are removed.
+// write writes the overlay's JSON file and returns its path. It removes generated files
+// of earlier runs that this run did not generate.
 func (o *overlay) write() (string, error) {
 	doc, err := json.MarshalIndent(map[string]any{"Replace": o.replace}, "", "\t")
 	if err != nil {

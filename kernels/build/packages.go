@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// thirdParty are the packages of other modules that a cell can import. A
-// notebook that needs one more is built with -add.
+// thirdParty returns the import paths of other modules' packages that a cell can import.
+// Use the flag -add for a notebook that needs another one.
 func thirdParty() []string {
 	return []string{
 		"github.com/go-gota/gota/dataframe",
@@ -57,19 +57,20 @@ func thirdParty() []string {
 	}
 }
 
-// ownPackages lists what this module offers to a cell: every package under
-// pkg/ that is neither a command nor internal.
+// ownPackages returns the import paths of this module's packages that a cell can import:
+// every package under pkg/ that is neither a command nor internal.
 func ownPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, modulePath+"/pkg/...")
 }
 
-// standardLibrary lists the public standard library of the Go that builds.
+// standardLibrary returns the import paths of the public packages of the standard
+// library.
 func standardLibrary(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, "std")
 }
 
-// listPackages expands a pattern and leaves out what a cell cannot import, a
-// folder that holds only tests among it.
+// listPackages returns the import paths that match a pattern. It leaves out packages that
+// a cell cannot import and folders that contain only tests.
 func listPackages(ctx context.Context, g goTool, pattern string) ([]string, error) {
 	out, err := g.output(ctx, "list", "-f", "{{if or .GoFiles .CgoFiles}}{{.Name}} {{.ImportPath}}{{end}}", pattern)
 	if err != nil {
@@ -85,8 +86,9 @@ func listPackages(ctx context.Context, g goTool, pattern string) ([]string, erro
 	return paths, nil
 }
 
-// importable reports whether a cell may import a package. unsafe has no object
-// file to read types from, and the interpreter knows it by itself.
+// importable reports whether a cell may import a package. unsafe is excluded because it
+// has no object file from which to read types; the interpreter supports it without
+// registration.
 func importable(name, path string) bool {
 	if name == "main" || path == "unsafe" || path == "builtin" {
 		return false
@@ -105,8 +107,8 @@ type goTool struct {
 	env []string
 }
 
-// output runs go with args and returns its standard output; an error carries
-// what it wrote on standard error.
+// output runs the go command with args and returns its standard output. An error contains
+// the command's standard error.
 func (g goTool) output(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = g.dir, g.env

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// proxy declares the struct through which an interpreted value satisfies a
-// compiled interface: a function field for each method, and methods that call
-// the fields. The interpreter fills the fields in; their names and order are
-// its convention.
+// proxy generates the struct through which an interpreted value satisfies a compiled
+// interface. It has one function field per method, and methods that call the fields. The
+// interpreter sets the fields; it prescribes their names and order.
 func (reg *registration) proxy(name string, face *types.Interface) {
 	var fields, methods strings.Builder
 	for m := range face.Methods() {
@@ -27,7 +26,8 @@ func (reg *registration) proxy(name string, face *types.Interface) {
 	fmt.Fprintf(&reg.decls, "\ntype proxy%s struct {\nObject interface{}\n%s}\n%s", name, &fields, &methods)
 }
 
-// parameters writes a signature's parameters, and the arguments that pass them on.
+// parameters returns a signature's parameters, and the arguments with which a method
+// passes them on.
 func (reg *registration) parameters(sig *types.Signature) (params, args []string) {
 	n := sig.Params().Len()
 	for i := range n {
@@ -44,8 +44,8 @@ func (reg *registration) parameters(sig *types.Signature) (params, args []string
 	return params, args
 }
 
-// results writes a signature's result types. Their names are left out: one of
-// them might be that of the receiver.
+// results returns a signature's result types, in parentheses, or "" if it has none. The
+// names of the results are left out: one of them might be the same as the receiver's.
 func (reg *registration) results(sig *types.Signature) string {
 	var list []string
 	for v := range sig.Results().Variables() {
@@ -57,12 +57,12 @@ func (reg *registration) results(sig *types.Signature) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// writable reports whether the type of every method can be written in the
-// source of another package. An interface that cannot is registered without a
+// writable reports whether the types of all methods can be written in the source of
+// another package. An interface for which this is impossible is registered without a
 // proxy: no interpreted type could satisfy it.
 func writable(face *types.Interface) bool {
 	for m := range face.Methods() {
-		// A proxy has a field named Object, so it can have no such method.
+		// A proxy has a field named Object, so it cannot have a method of this name.
 		if !m.Exported() || m.Name() == "Object" || !writableTuple(m.Signature().Params()) || !writableTuple(m.Signature().Results()) {
 			return false
 		}

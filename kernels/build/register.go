@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// A registration is the source of one package that puts another package's
-// exported objects into the interpreter's table, so that a cell can import it:
+// A registration generates the source of a package that enters another package's exported
+// objects into the interpreter's table, so that a cell can import that package:
 //
 //	imports.Packages["path"] = imports.Package{Name, Binds, Types, Proxies, Untypeds}
 //
-// Generic functions and types are left out: the interpreter works on package
-// reflect, which sees neither.
+// Generic functions and types are left out: the interpreter uses package reflect, which
+// cannot represent them.
 type registration struct {
 	pkg     *types.Package
 	imports map[string]string // import path -> name in the generated file
@@ -28,8 +28,8 @@ type registration struct {
 	skipped []string // exported objects left out
 }
 
-// register writes the registration of p as the source of a package named name.
-// It returns the source and the names of the exported objects left out.
+// register generates the registration of p as the source of a package named name. It
+// returns the source and the names of the exported objects that were left out.
 func register(p *types.Package, name string) (src []byte, skipped []string, err error) {
 	reg := &registration{pkg: p, imports: map[string]string{}}
 	scope := p.Scope()
@@ -63,15 +63,15 @@ func (reg *registration) object(o types.Object) {
 	}
 }
 
-// skip leaves a line in the source that says why an object is left out.
+// skip writes a comment line with the reason why an object is left out.
 func (reg *registration) skip(b *bytes.Buffer, o types.Object, why string) {
 	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
 	reg.skipped = append(reg.skipped, o.Name())
 }
 
-// constant registers a constant. reflect.ValueOf needs a typed value, so an
-// untyped integer takes the smallest of int, uint64 and float64 that holds it;
-// its exact value stands beside it in Untypeds.
+// constant registers a constant. reflect.ValueOf needs a typed value, so an untyped
+// integer gets the first of the types int, uint64 and float64 that can represent it. Its
+// exact value is also written to Untypeds.
 func (reg *registration) constant(o *types.Const) {
 	expr := reg.local(o.Name())
 	if b, ok := o.Type().(*types.Basic); ok && b.Info()&types.IsUntyped != 0 {
@@ -95,7 +95,8 @@ func typedInt(expr string, v constant.Value) string {
 	return "float64(" + expr + ")"
 }
 
-// untypedText is the interpreter's text form of an untyped constant.
+// untypedText returns the text that the interpreter uses to represent an untyped
+// constant.
 func untypedText(kind types.BasicKind, v constant.Value) string {
 	switch kind {
 	case types.UntypedBool:
@@ -114,8 +115,8 @@ func untypedText(kind types.BasicKind, v constant.Value) string {
 	return ""
 }
 
-// typeName registers a type, and for an interface the proxy that lets an
-// interpreted type stand behind it in compiled code.
+// typeName registers a type. For an interface it also registers the proxy type through
+// which compiled code calls the methods of an interpreted type.
 func (reg *registration) typeName(o *types.TypeName) {
 	if isGeneric(o.Type()) {
 		reg.skip(&reg.types, o, "is generic")
@@ -133,7 +134,7 @@ func (reg *registration) typeName(o *types.TypeName) {
 	}
 }
 
-// isGeneric reports whether t still lacks type arguments.
+// isGeneric reports whether t is a generic type that has not been instantiated.
 func isGeneric(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Alias:
@@ -144,7 +145,7 @@ func isGeneric(t types.Type) bool {
 	return false
 }
 
-// local is the expression for an object of the registered package.
+// local returns the expression that names an object of the registered package.
 func (reg *registration) local(name string) string {
 	return reg.qualifier(reg.pkg) + "." + name
 }
@@ -159,10 +160,10 @@ func (reg *registration) qualifier(p *types.Package) string {
 	return name
 }
 
-// source puts the generated file together.
+// source returns the complete generated file.
 func (reg *registration) source(name string) []byte {
 	if _, ok := reg.imports[reg.pkg.Path()]; !ok {
-		// Everything exported is generic; the package is linked all the same.
+		// All exported objects are generic, but the package is still linked in.
 		reg.imports[reg.pkg.Path()] = "_"
 	}
 	var b bytes.Buffer
@@ -187,7 +188,7 @@ func (reg *registration) source(name string) []byte {
 	return b.Bytes()
 }
 
-// registrationName is the package name of a path's registration.
+// registrationName returns the name of the package that registers the package path.
 func registrationName(path string) string {
 	return "reg_" + strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(path)
 }

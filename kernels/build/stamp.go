@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// buildID hashes what the binaries are made of: go.mod, go.sum and every source
-// file of pkg/ and kernels/ (Go, assembly and the files they embed; tests and
-// prose are left out).
+// buildID returns a hash of the sources of the binaries: go.mod, go.sum and every source
+// file of pkg/ and kernels/ (Go, assembly and the files they embed; not tests and
+// Markdown).
 func buildID(root string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -48,7 +48,7 @@ func buildID(root string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// isSource reports whether a file can change what is built.
+// isSource reports whether a file of this name can affect the binaries.
 func isSource(name string) bool {
 	return !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, "_test.go") &&
 		!strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "~")
@@ -72,20 +72,21 @@ func hashFile(h hash.Hash, root, name string) error {
 	return nil
 }
 
-// A stamp says what the binaries in a folder were built from and with. A run
-// whose stamp equals the one that lies there has nothing to do.
+// A stamp describes the inputs of a build. The build stores it with the binaries. If the
+// stored stamp is the same as the stamp of the next build, that build has nothing to do.
 type stamp struct {
 	path string
 	text string
 }
 
-// newStamp describes a build; outputs are the binaries that it makes.
+// newStamp returns the stamp of a build into the folder dir, with the given build id and
+// other inputs.
 func newStamp(dir, id string, inputs ...string) stamp {
 	return stamp{path: filepath.Join(dir, ".stamp"), text: "build id " + id + "\n" + strings.Join(inputs, "\n") + "\n"}
 }
 
-// current reports whether the last build had this stamp and its outputs are
-// still the files that it left.
+// current reports whether the last build had the same stamp and the output files have not
+// changed since.
 func (s stamp) current(outputs []string) bool {
 	old, err := os.ReadFile(s.path)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s stamp) current(outputs []string) bool {
 	return ok && string(old) == s.text+files
 }
 
-// write records a finished build.
+// write stores the stamp after a successful build.
 func (s stamp) write(outputs []string) error {
 	files, ok := fileTimes(outputs)
 	if !ok {
@@ -107,7 +108,8 @@ func (s stamp) write(outputs []string) error {
 	return nil
 }
 
-// fileTimes lists size and time of files; ok is false when one is missing.
+// fileTimes returns the sizes and modification times of files as text. ok is false if a
+// file is missing.
 func fileTimes(paths []string) (text string, ok bool) {
 	var b strings.Builder
 	for _, p := range paths {
