@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// address is where a tensor lies.
+// address returns the address of tensor id in the GPU's memory.
 func (x *executable) address(id int) driver.Ptr {
 	return x.memory.locations[id].address(x.memory.bases)
 }
 
-// pointer is the address as our kernels take it; 0 for an absent tensor.
+// pointer returns the address of tensor id for our kernels, or 0 if id is −1.
 func (x *executable) pointer(id int) kernels.Pointer {
 	if id < 0 {
 		return 0
@@ -22,7 +22,7 @@ func (x *executable) pointer(id int) kernels.Pointer {
 	return kernels.Pointer(x.address(id))
 }
 
-// feature is a tensor as rows of channels; the zero Map for an absent one.
+// feature returns tensor id as rows of channels, or the zero Map if id is −1.
 func (x *executable) feature(id int) kernels.Map {
 	if id < 0 {
 		return kernels.Map{}
@@ -30,10 +30,10 @@ func (x *executable) feature(id int) kernels.Map {
 	return kernels.Map{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
 }
 
-// typ is a tensor's element type as our kernels name it.
+// typ returns the element type of tensor id for our kernels.
 func (x *executable) typ(id int) kernels.Type { return number.KernelType(x.memory.locations[id].typ) }
 
-// compile readies everything but the convolutions of one task.
+// compile returns the commands of a task that is not a convolution.
 func (x *executable) compile(t task) ([]command, error) {
 	launches, err := x.launches(t)
 	if err != nil {
@@ -105,7 +105,8 @@ func (x *executable) launches(t task) ([]command, error) {
 	return nil, fmt.Errorf("operation %q is not known to this engine", t.op)
 }
 
-// elementwise are the operations on each element alone.
+// elementwise returns the launches of an operation that computes each element from elements
+// at the same position.
 func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	y := x.memory.locations[t.out[0]]
 	for _, id := range t.in {
@@ -138,8 +139,8 @@ func (x *executable) elementwise(t task) ([]kernels.Launch, error) {
 	}
 }
 
-// epilogue is what our kernels do behind a convolution that cuDNN does alone: its bias, what
-// is added to its result, ReLU; nothing where a task has none of them.
+// epilogue returns what our kernels do after a convolution that cuDNN computes alone: add
+// the bias and the other summand, apply ReLU. The variant is empty if t has none of them.
 func (x *executable) epilogue(t task) (v variant, err error) {
 	biased := t.convolutional() && len(t.in) == 3
 	if !biased && t.acc < 0 {
@@ -158,7 +159,7 @@ func (x *executable) epilogue(t task) (v variant, err error) {
 	return v, err
 }
 
-// pool is the geometry of a pooling from in to out.
+// pool returns the geometry of a pooling from tensor in to tensor out.
 func (x *executable) pool(t task, in, out int) kernels.Pool {
 	big, small := x.memory.locations[in], x.memory.locations[out]
 	return kernels.Pool{
@@ -168,14 +169,16 @@ func (x *executable) pool(t task, in, out int) kernels.Pool {
 	}
 }
 
-// volume is depth, height and width; what is missing in front is fill.
+// volume returns depth, height and width of a shape with up to three dimensions. Missing
+// leading dimensions are fill.
 func volume(s []int, fill int) [3]int {
 	v := [3]int{fill, fill, fill}
 	copy(v[3-len(s):], s)
 	return v
 }
 
-// pad puts zeros around a map, or takes them off the gradient of that.
+// pad returns the launches that put zeros around a map, or remove the padding from its
+// gradient.
 func (x *executable) pad(t task) ([]kernels.Launch, error) {
 	in, out := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
@@ -207,9 +210,9 @@ func (x *executable) globalPool(t task) ([]kernels.Launch, error) {
 	return p.Backward(x.typ(big))
 }
 
-// reshape brings the elements of a map into logical order, and from there into the
-// rows of another one; what is no map, or has one point a sample on both sides, is
-// copied as it lies.
+// reshape returns the commands that bring the elements of a map into logical order and then
+// into the layout of the result. Tensors that are not maps, and maps with one point per
+// sample on both sides, are copied as they are.
 func (x *executable) reshape(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
@@ -231,7 +234,7 @@ func (x *executable) reshape(t task) ([]command, error) {
 	return append(out, in...), err
 }
 
-// master is the address of a parameter's fp32 weights.
+// master returns the address of a parameter's fp32 weights.
 func (x *executable) master(id int) kernels.Pointer {
 	r := x.store.paramAt[x.program.Tensors[id].Name]
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
@@ -260,11 +263,11 @@ func (x *executable) head(t task) ([]kernels.Launch, error) {
 	return h.BackwardWeights(x.typ(t.in[0]))
 }
 
-// copyChannels copies a part of a concatenation, or of a slice.
+// copyChannels returns the commands that copy one operand of a concatenation, or a slice.
 func (x *executable) copyChannels(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm {
-		// A gradient that is copied whole.
+		// A gradient that is copied completely.
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
 			return nil, fmt.Errorf("a %s of shape %v to one of shape %v", src.form, src.shape, dst.shape)
 		}
@@ -285,7 +288,7 @@ func (x *executable) copyChannels(t task) ([]command, error) {
 	return x.gpu.calls(c.Launches(number.KernelType(src.typ)))
 }
 
-// scratchFor is the scratch memory, in bytes, that a task needs while it runs.
+// scratchFor returns the number of bytes of scratch memory that a task needs while it runs.
 func (x *executable) scratchFor(t task) int {
 	rows := func(id int) int {
 		return 4 * kernels.PartialFloats(x.memory.locations[id].pixels(), x.memory.locations[id].padded())

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// lossOf are the operands of a loss of one element each, and of its gradient.
+// lossOf returns the operands that all losses share, for the loss or the gradient of a loss
+// that t computes, and the type of the logits.
 func (x *executable) lossOf(t task) (b kernels.BCE, typ kernels.Type, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {

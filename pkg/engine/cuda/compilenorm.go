@@ -4,7 +4,7 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// normOf is the batch norm that a task is.
+// normOf returns the launch parameters of the batch norm that t computes.
 func (x *executable) normOf(t task) kernels.BatchNorm {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNorm{
@@ -35,7 +35,8 @@ func (x *executable) batchNorm(t task) ([]kernels.Launch, error) {
 	return b.Inference(x.typ(t.in[0]))
 }
 
-// scaleShift are the launches of a batch norm that the convolutions behind it apply.
+// scaleShift returns the launches that compute scale and shift of a batch norm for the
+// convolutions that apply it.
 func (x *executable) scaleShift(t task, b kernels.BatchNorm) ([]kernels.Launch, error) {
 	last, err := b.ScaleShift(x.typ(t.in[0]), x.pointer(t.prologue.scale), x.pointer(t.prologue.shift))
 	if err != nil || t.given {
@@ -45,8 +46,8 @@ func (x *executable) scaleShift(t task, b kernels.BatchNorm) ([]kernels.Launch, 
 	return append(first, last...), err
 }
 
-// statisticsOf is the first half of the batch norm behind a convolution that leaves its
-// statistics.
+// statisticsOf returns the parameters of the batch norm after convolution t, whose
+// statistics t computes.
 func (x *executable) statisticsOf(t task) kernels.BatchNorm {
 	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
@@ -56,8 +57,8 @@ func (x *executable) statisticsOf(t task) kernels.BatchNorm {
 	}
 }
 
-// summed are the launches of a convolution's statistics: from its sums, or of its
-// result.
+// summed returns the launches that compute a convolution's statistics: from the sums that
+// cuDNN computed if sums is set, otherwise from the convolution's result.
 func (x *executable) summed(t task, sums bool) (v variant, err error) {
 	b := x.statisticsOf(t)
 	if sums {
@@ -69,7 +70,8 @@ func (x *executable) summed(t task, sums bool) (v variant, err error) {
 	return v, err
 }
 
-// normGrad is the gradient of the batch norm in front of a data gradient t, for its sums.
+// normGrad returns the gradient of the batch norm before t, a gradient of data that
+// computes the sums.
 func (x *executable) normGrad(t task) kernels.BatchNormGrad {
 	in, s := x.memory.locations[t.sums.x], t.sums
 	return kernels.BatchNormGrad{
@@ -79,7 +81,7 @@ func (x *executable) normGrad(t task) kernels.BatchNormGrad {
 	}
 }
 
-// normGradOf is the gradient of a batch norm that a task is.
+// normGradOf returns the launch parameters of the batch norm's gradient that t computes.
 func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNormGrad{
@@ -96,7 +98,7 @@ func (x *executable) normGradOf(t task) kernels.BatchNormGrad {
 		b.Mask = kernels.MaskRecompute
 	}
 	if b.Beta == 0 {
-		b.Beta = b.Gamma // not read without MaskRecompute, but wanted
+		b.Beta = b.Gamma // Validate requires it, though only MaskRecompute reads it
 	}
 	return b
 }

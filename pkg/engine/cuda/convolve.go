@@ -9,40 +9,42 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// relation is one of the three computations that a convolution and its gradients
-// are; a transposed convolution is the same three with the maps exchanged.
+// relation selects one of the three computations with the maps x and y and the weights w: a
+// convolution or one of its gradients. A transposed convolution uses the same three with x
+// and y exchanged.
 type relation uint8
 
 const (
-	forward    relation = iota // y from x and w
-	dataGrad                   // x from y and w
-	filterGrad                 // w from x and y
+	forward    relation = iota // computes y from x and w
+	dataGrad                   // computes x from y and w
+	filterGrad                 // computes w from x and y
 )
 
 func (r relation) String() string {
 	return [...]string{"forward", "backward data", "backward weights"}[r]
 }
 
-// The ids of a convolution's operands in cuDNN's graphs.
+// Ids of tensors in cuDNN's graphs. The operands of a convolution:
 const (
 	idX = 1
 	idW = 2
 	idY = 3
-	// What goes into a graph beside it, or comes out.
+	// Further inputs and outputs of a graph:
 	idBias, idSum, idSquare, idAdd         = 4, 5, 6, 7
 	idScale, idShift                       = 21, 22
 	idMean, idInvStd, idGamma, idBeta      = 23, 24, 25, 26
 	idDGamma, idDBeta, idEqDY, idEqX, idEq = 27, 28, 29, 30, 31
-	idNormed                               = 32 // the input of the batch norm in front
-	// What stays within.
+	idNormed                               = 32 // the input of the batch norm before the convolution
+	// Intermediate results, which are not stored:
 	idRaw, idBiased, idAdded     = 11, 12, 13
 	idScaled, idShifted, idRead  = 14, 15, 16
 	idCentred, idUnit, idStretch = 17, 18, 19
 	idForward                    = 20
 )
 
-// convolution is one of them, or a linear layer, with its operands: x is the larger map, y the
-// smaller, w [channels of y, channels of x, window…].
+// convolution is a convolution, one of its gradients, or a linear layer, with its operands:
+// x is the larger map, y the smaller one, w has the shape [channels of y, channels of x,
+// window…].
 type convolution struct {
 	relation    relation
 	x, w, y     location
@@ -51,7 +53,8 @@ type convolution struct {
 	extra       string // what is done with the result, for the tuning cache: " bias add relu", " statistics"
 }
 
-// asConvolution finds the operands of a task.
+// asConvolution returns the convolution that a task computes, or false if it computes
+// something else.
 func (x *executable) asConvolution(t task) (convolution, bool) {
 	var ids [3]int // x, w, y
 	var r relation
@@ -78,7 +81,7 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 		return convolution{}, false
 	}
 	stride, pad := t.attr.Stride, t.attr.Pad
-	if len(stride) == 0 { // a linear layer is a convolution of maps of one point
+	if len(stride) == 0 { // a linear layer is a convolution of maps with one point
 		stride, pad = []int{1, 1}, []int{0, 0}
 	}
 	extra := ""
@@ -108,7 +111,7 @@ func (x *executable) asConvolution(t task) (convolution, bool) {
 	}, true
 }
 
-// wide is a list of numbers as cuDNN takes them.
+// wide converts a list of integers for cuDNN.
 func wide(v []int) []int64 {
 	w := make([]int64, len(v))
 	for i := range v {
@@ -117,8 +120,8 @@ func wide(v []int) []int64 {
 	return w
 }
 
-// tensor describes a place to cuDNN: dimensions N, C, spatial… (1, 1 where there are
-// none); strides channels-last, with the place's pitch.
+// tensor describes a location to cuDNN: dimensions N, C, spatial… (1, 1 if there are none)
+// and channels-last strides with the location's pitch.
 func (p location) tensor(id int64) cudnn.Tensor {
 	spatial := p.spatial()
 	if len(spatial) == 0 {
@@ -136,7 +139,7 @@ func (p location) tensor(id int64) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: dnnType(p.typ), Dims: dims, Strides: strides}
 }
 
-// op describes c to cuDNN.
+// op returns c as an operation of a cuDNN graph.
 func (c convolution) op() cudnn.Op {
 	geometry := cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}
 	x, w, y := c.x.tensor(idX), c.w.tensor(idW), c.y.tensor(idY)
@@ -149,7 +152,8 @@ func (c convolution) op() cudnn.Op {
 	return cudnn.ConvForward{Conv: geometry, X: x, W: w, Y: y}
 }
 
-// key names c for the tuning cache: all that decides which algorithm is fastest.
+// key returns the name of c in the tuning cache. It contains everything that decides which
+// algorithm is fastest.
 func (c convolution) key(tf32 bool) string {
 	mode := ""
 	if c.x.typ == device.F32 && tf32 {
@@ -159,10 +163,10 @@ func (c convolution) key(tf32 bool) string {
 	return fmt.Sprint(c.relation, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
 
-// bytes are those of c's operands.
+// bytes returns the total size of c's operands.
 func (c convolution) bytes() float64 { return float64(c.x.bytes() + c.w.bytes() + c.y.bytes()) }
 
-// result is the place that a convolution writes.
+// result returns the location that a convolution writes.
 func (c convolution) result() location {
 	switch c.relation {
 	case dataGrad:
@@ -173,7 +177,7 @@ func (c convolution) result() location {
 	return c.y
 }
 
-// resultID is the id of that in a graph.
+// resultID returns the id of c's result in a graph.
 func (c convolution) resultID() int64 {
 	if c.relation == dataGrad {
 		return idX
@@ -181,7 +185,7 @@ func (c convolution) resultID() int64 {
 	return idY
 }
 
-// scratchOf is the scratch memory, in bytes, that a convolution's variants need.
+// scratch returns the number of bytes of scratch memory that the variants of c need.
 func (c convolution) scratch() int {
 	if c.relation == filterGrad && c.w.typ != c.x.typ {
 		return c.w.size() * c.x.typ.Size()
@@ -189,7 +193,7 @@ func (c convolution) scratch() int {
 	return 0
 }
 
-// resultAt is the address of what a convolution writes.
+// resultAt returns the address of c's result.
 func (c convolution) resultAt() driver.Ptr {
 	switch c.relation {
 	case dataGrad:

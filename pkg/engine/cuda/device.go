@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// gpu is a device with what it needs to compute. Its methods run on the
+// gpu is a device with its context, streams, kernels and libraries. Its methods run on the
 // engine's thread.
 type gpu struct {
 	driver *driver.Driver
@@ -21,23 +21,24 @@ type gpu struct {
 	number     int
 	name       string // "NVIDIA H200"
 	uuid       [16]byte
-	capability int // 90 of 9.0
+	capability int // 90 for 9.0
 	device     driver.Device
 	context    driver.Context // the primary context
 	modules    []driver.Module
 	functions  map[string]driver.Function
 	dnn        cudnn.Handle
 
-	// What is computed goes into compute, inputs are copied in copies, gradients
-	// are exchanged in exchange.
+	// Kernels run in compute, inputs are copied in copies, gradients are exchanged in
+	// exchange.
 	compute, copies, exchange driver.Stream
 	allocated                 int64
 	profile                   profiler
-	lost                      error // what made the device unusable
+	lost                      error // the error that made the device unusable, or nil
 }
 
-// openGPU makes a device ready: context, streams, kernels, cuDNN.
-// Machine code of kernels is kept in folder, where that is not empty.
+// openGPU opens device number: it creates the context and the streams, loads the kernels of
+// types, and initializes cuDNN. If folder is not empty, the kernels' machine code is kept
+// there.
 func openGPU(s *stack.Stack, number int, types []kernels.Type, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
 	if err := g.open(types, folder); err != nil {
@@ -73,9 +74,9 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	if g.capability < 80 {
 		return fmt.Errorf("%s has compute capability %d.%d: this engine needs 8.0 (Ampere, such as A100) or later", g.name, major, minor)
 	}
-	// The primary context, which cuDNN and NCCL use too. It is never released: with its
-	// last reference the driver would destroy all that they hold in it, though another
-	// engine of this process may come.
+	// cuDNN and NCCL use the primary context too. It is never released: with the last
+	// reference the driver would destroy everything that these libraries have in it, but
+	// another engine may start in this process.
 	if g.context, err = d.PrimaryCtxRetain(g.device); err != nil {
 		return err
 	}
@@ -92,8 +93,9 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	}{
 		{&g.compute, 0},
 		{&g.copies, 0},
-		// Another rank may wait for its kernels. The priority is a hint to start them before
-		// those of the backward pass that have not begun; what it does was not measured.
+		// Another rank may wait for the kernels of this stream. The priority is a hint to
+		// start them before kernels of the backward pass that have not begun. Its effect
+		// was not measured.
 		{&g.exchange, greatest},
 	} {
 		if *s.stream, err = d.StreamCreate(driver.StreamNonBlocking, s.priority); err != nil {
@@ -109,8 +111,8 @@ func (g *gpu) open(types []kernels.Type, folder string) error {
 	return g.cudnn.SetStream(g.dnn, g.compute)
 }
 
-// compile compiles our kernels for the device, unless they are kept in folder, and
-// loads them.
+// compile compiles the kernels of types for the device, or reads them from folder if they
+// have been compiled before, and loads them.
 func (g *gpu) compile(types []kernels.Type, folder string) error {
 	c, err := newCompiler(g.stack, folder)
 	if err != nil {
@@ -135,7 +137,7 @@ func (g *gpu) compile(types []kernels.Type, folder string) error {
 	return nil
 }
 
-// load finds a kernel among the modules.
+// load looks name up in the loaded modules and stores the function in g.functions.
 func (g *gpu) load(name string) (err error) {
 	for _, m := range g.modules {
 		if g.functions[name], err = g.driver.ModuleGetFunction(m, name); !errors.Is(err, driver.ErrorNotFound) {
@@ -145,7 +147,7 @@ func (g *gpu) load(name string) (err error) {
 	return err
 }
 
-// close gives everything back; what was never opened is passed over.
+// close frees the device's resources. It skips those that were not created.
 func (g *gpu) close() error {
 	var errs []error
 	d := g.driver
@@ -161,12 +163,12 @@ func (g *gpu) close() error {
 		}
 	}
 	if g.lost != nil {
-		return nil // nothing of a lost device can be given back
+		return nil // the resources of a lost device cannot be freed
 	}
 	return errors.Join(errs...)
 }
 
-// synchronize waits for all that was enqueued.
+// synchronize waits for everything that was enqueued in the three streams.
 func (g *gpu) synchronize() error {
 	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
 		if err := g.driver.StreamSynchronize(s); err != nil {
@@ -176,8 +178,8 @@ func (g *gpu) synchronize() error {
 	return nil
 }
 
-// failed remembers an error after which the device is of no more use, and says
-// so.
+// failed returns err. If err shows that the device is lost, failed stores it in g.lost and
+// returns an error that says so.
 func (g *gpu) failed(err error) error {
 	if err == nil {
 		return nil
@@ -192,7 +194,7 @@ func (g *gpu) failed(err error) error {
 	return err
 }
 
-// dnnType is a type as cuDNN names it.
+// dnnType converts an element type to cuDNN's.
 func dnnType(t device.Type) cudnn.DataType {
 	switch t {
 	case device.F16:

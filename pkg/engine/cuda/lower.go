@@ -8,58 +8,64 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// What this engine computes beside the operations of a plan. The operations of a
-// plan that the GPU does otherwise have other operands here:
+// Operations that this engine has in addition to those of a plan. Some operations of a plan
+// have other operands in tasks of this engine:
 //
-//	max_pool             x → y, index (−1: not wanted)
+//	max_pool             x → y, index (−1 if no backward pass needs it)
 //	max_pool_backward    dy, index → dx
 //	batch_norm_backward  x, gamma, mean, invstd, dy, y, beta → dx, dgamma, dbeta; with
-//	                     Attr.ReLU either y is there, or beta to compute it anew
-//	bias_backward        dy, y → db, dx; with y (else −1) dy counts where y > 0, and that is dx
+//	                     Attr.ReLU either y or beta is present: with beta, y is computed again
+//	bias_backward        dy, y → db, dx; if y is present (not −1), dx is dy where y > 0 and 0
+//	                     elsewhere, and db is the sum of dx
 const (
-	// opBias: y, b → y + b of its channel, in place (, then max(0,·) with Attr.ReLU).
+	// opBias adds a bias b to each channel of y in place: y, b → y + b; with Attr.ReLU,
+	// max(0, y + b).
 	opBias plan.Op = "bias"
-	// opCopy: x → y, c channels from channel Attr.Offset of one of the two.
+	// opCopy copies c channels of x to y. They start at channel Attr.Offset of x
+	// (task.slice set) or of y (otherwise).
 	opCopy plan.Op = "copy"
-	// opClear: → y of zeros.
+	// opClear fills its only output, y, with zeros.
 	opClear plan.Op = "clear"
-	// opHead and the next two are a convolution with one output channel; see head.
-	// x, w (, b) → z; w, dz → dx; x, dz → dw (, db).
+	// opHead, opHeadBackwardData and opHeadBackwardWeights compute a convolution with one
+	// output channel and its gradients; see head. Operands: x, w (, b) → z; w, dz → dx; x,
+	// dz → dw (, db).
 	opHead                plan.Op = "head"
 	opHeadBackwardData    plan.Op = "head_backward_data"
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
 )
 
-// task is one thing to compute: a kernel of the plan, or a part of one, or several.
+// task is one computation of the lowered program: one kernel of the plan, a part of a
+// kernel, or several kernels.
 type task struct {
 	op      plan.Op
 	kernel  int // index in Program.Kernels
 	name    string
 	attr    plan.Attr
 	in, out []int // tensor ids
-	acc     int   // id of a tensor that is added to the result, −1 without
-	slice   bool  // opCopy: Attr.Offset counts in x, not in y
-	// A convolution, or a linear layer, whose third operand is a bias adds it, and with
-	// Attr.ReLU applies that. With stats it leaves the statistics of its result, for the
-	// batch norm behind it, which is given them then. The gradient of its data leaves the
-	// sums of the gradient of the batch norm in front, which is given them likewise.
+	acc     int   // id of a tensor that is added to the result; −1 if there is none
+	slice   bool  // opCopy: Attr.Offset is an offset in x, not in y
+	// A convolution or linear layer with a bias as its third operand adds the bias, and
+	// applies ReLU if Attr.ReLU is set. If stats is not nil, it also computes the
+	// statistics of its result for the batch norm after it. A gradient of data with sums
+	// also computes the sums of the gradient of the batch norm before it. given marks a
+	// batch norm, or its gradient, whose statistics or sums another task computes.
 	stats *statistics
 	sums  *normSums
 	given bool
-	// What a convolution reads may be computed as it reads: see prologue. The batch norm's
-	// own task has it too.
+	// If prologue is not nil, a convolution may compute its input from the input of a batch
+	// norm while it reads. The batch norm's own task has the same prologue.
 	prologue *prologue
 }
 
-// normSums are the operands and the results of the sums over the gradient of a batch norm
-// with ReLU: tensor ids.
+// normSums contains the tensor ids of the operands and results of the sums in the gradient
+// of a batch norm with ReLU.
 type normSums struct {
 	x, gamma, beta, mean, invstd int
 	dgamma, dbeta                int
-	factors                      [3]int // what cuDNN leaves beside; unused
+	factors                      [3]int // further outputs of cuDNN's graph; unused
 }
 
-// touched are the tensors that a task reads or writes, −1 for none.
+// touched returns the ids of the tensors that t reads or writes, −1 for absent operands.
 func (t task) touched() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
@@ -78,40 +84,43 @@ func (t task) touched() []int {
 	return all
 }
 
-// convolutional reports whether a task is one whose result a bias can be part of.
+// convolutional reports whether t is a convolution, a transposed convolution or a linear
+// layer, whose result may include a bias.
 func (t task) convolutional() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
-// alias places a tensor in a part of another one's channels.
+// alias places a tensor in the channels of another tensor (of), starting at channel.
 type alias struct{ of, channel int }
 
-// lowered is a program as this engine runs it.
+// lowered is a program as a list of this engine's tasks.
 type lowered struct {
 	tasks     []task
-	layouts   []layout // of the program's tensors, then of the engine's own
+	layouts   []layout // of the program's tensors, then of the tensors that the engine adds
 	aliases   map[int]alias
 	prologues []*prologue
 }
 
-// lowering turns a program into tasks.
+// lowering is the state of lower while it turns a program into tasks.
 type lowering struct {
 	lowered
 	program *plan.Program
 	fuse    bool
-	readers [][]int // by tensor: the kernels that read it
-	writer  []int   // by tensor: the kernel that writes it, −1
+	readers [][]int // by tensor: the indexes of the kernels that read it
+	writer  []int   // by tensor: the index of the kernel that writes it, −1 if none does
 	done    map[int]bool
-	index   map[int]int // of a pooling: y → where each maximum is
-	moved   map[int]int // result of a kernel that adds too → the sum
-	added   map[int]int // the same result → what is added
+	index   map[int]int // by result y of a max pooling: the tensor with the position of each maximum
+	moved   map[int]int // by result of a kernel that can also add: the tensor that receives the sum
+	added   map[int]int // by the same result: the tensor that is added to it
 }
 
-// lower turns p into tasks, in order. With o.ConcatInPlace, concatenations and slices along
-// multiples of eight channels become aliases: they take no time. With o.Fuse, a bias and
-// the ReLU behind it are one task, the gradients of both too, and a sum of
-// gradients, or of a residual block, is part of the task that makes its last term. With
-// o.FuseNorm too, convolutions in fp16 may do the work of batch norms: see prologue.
+// lower turns p into tasks, in order. low is the type of activations.
+//
+// With o.ConcatInPlace, concatenations and slices at multiples of eight channels become
+// aliases, which cost no time. With o.Fuse, a bias and the ReLU after it become one task,
+// and so do their gradients; a sum of gradients or of a residual block becomes part of the
+// task that computes its last term. If o.FuseNorm is set too, fp16 convolutions may do the
+// work of batch norms; see prologue.
 func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
@@ -152,20 +161,21 @@ func lower(p *plan.Program, low device.Type, o engine.Options) (lowered, error) 
 	return l.lowered, nil
 }
 
-// own makes a tensor of the engine's own.
+// own adds a tensor with layout of to the program's tensors and returns its id.
 func (l *lowering) own(of layout) int {
 	l.layouts = append(l.layouts, of)
 	return len(l.layouts) - 1
 }
 
-// alias finds the concatenations and slices that need no copy.
+// alias makes aliases of the operands of concatenations and the results of slices that need
+// no copy.
 func (l *lowering) alias() {
 	for _, k := range l.program.Kernels {
 		switch k.Op {
 		case plan.OpConcat:
 			a, b, y := k.In[0], k.In[1], k.Out[0]
 			ca := l.layouts[a].channels()
-			// a's padding would lie on b's first channels.
+			// The padding of a would overlap the first channels of b.
 			if ca%lanes != 0 || a == b {
 				continue
 			}
@@ -185,8 +195,8 @@ func (l *lowering) alias() {
 	}
 }
 
-// movable reports whether a tensor may lie in another one: a feature map that a
-// kernel computes, that nobody outside reads, and that lies in none yet.
+// movable reports whether a tensor can be stored within another one: it is a feature map
+// that a kernel computes, is not read from outside, and is not an alias yet.
 func (l *lowering) movable(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
 		return false
@@ -196,7 +206,7 @@ func (l *lowering) movable(id int) bool {
 }
 
 // sums finds the sums, of gradients or of a residual block, that the kernel of their last
-// term can make.
+// term can compute, and records them in moved and added.
 func (l *lowering) sums() {
 	if !l.fuse {
 		return
@@ -232,7 +242,7 @@ func (l *lowering) alike(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
-// kernel appends the tasks of one kernel.
+// kernel appends the tasks of kernel k, which has index at in the program.
 func (l *lowering) kernel(at int, k plan.Kernel) {
 	t := task{op: k.Op, kernel: at, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
 	if id := k.Out[0]; id >= 0 {
@@ -282,7 +292,8 @@ func (l *lowering) kernel(at int, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// batchNormBackward finds what the forward pass knows.
+// batchNormBackward replaces the operands and results of t by those that our kernel
+// expects, using those of the forward pass if the program contains it.
 func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {
@@ -290,19 +301,19 @@ func (l *lowering) batchNormBackward(t *task, k plan.Kernel) {
 	}
 	if w := l.writer[k.In[2]]; w >= 0 {
 		if f := l.program.Kernels[w]; f.Op == plan.OpBatchNorm && f.Attr.ReLU == k.Attr.ReLU && f.In[0] == k.In[0] && f.In[1] == k.In[1] {
-			y, beta = -1, f.In[2] // y from x costs less than to read it
+			y, beta = -1, f.In[2] // computing y from x again costs less than reading y
 		}
 	}
 	t.in = []int{k.In[0], k.In[1], k.In[2], k.In[3], k.In[4], y, beta}
 	for i := 1; i < 3; i++ {
-		if t.out[i] < 0 { // not asked for, but the kernel writes it
+		if t.out[i] < 0 { // the program does not need it, but the kernel writes it
 			t.out[i] = l.own(l.layouts[k.In[1]])
 		}
 	}
 }
 
-// poolIndex is the tensor that says where each maximum of y is, −1 where no
-// backward pass asks.
+// poolIndex adds the tensor that contains the position of each maximum of y, and returns
+// its id, or −1 if no backward pass reads it.
 func (l *lowering) poolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
@@ -313,8 +324,8 @@ func (l *lowering) poolIndex(x, y int) int {
 	return -1
 }
 
-// maxPoolBackward appends the gradient of a pooling; without its forward pass in
-// the program, the positions of the maxima are found first.
+// maxPoolBackward appends the gradient of a max pooling. If the program does not contain
+// its forward pass, a forward pass that finds the positions of the maxima comes first.
 func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
@@ -326,7 +337,8 @@ func (l *lowering) maxPoolBackward(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// concat appends the copies of the operands that do not lie in y already.
+// concat appends the copies of the operands that are not aliases of a part of y, after a
+// task that clears the padding if necessary.
 func (l *lowering) concat(t task, k plan.Kernel) {
 	y := k.Out[0]
 	var copies []task

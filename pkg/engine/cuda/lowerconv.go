@@ -6,16 +6,17 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// statistics are what a batch norm in training needs of its input: tensor ids.
+// statistics contains the tensor ids and parameters that a batch norm in training needs for
+// the statistics of its input.
 type statistics struct {
 	mean, invstd, runningMean, runningVar int
-	sum, square                           int // of the elements of each channel, where cuDNN makes them
+	sum, square                           int // sum and sum of squares of each channel, if cuDNN computes them
 	epsilon, momentum                     float64
-	layer                                 string // the batch norm's
-	sync                                  bool   // which is synchronised
+	layer                                 string // name of the batch norm
+	sync                                  bool   // the batch norm is synchronized
 }
 
-// conv appends a convolution, with its bias and the ReLU behind that.
+// conv appends a convolution, with its bias and the ReLU after it.
 func (l *lowering) conv(t task, k plan.Kernel) {
 	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
 		t.op = opHead
@@ -30,7 +31,8 @@ func (l *lowering) conv(t task, k plan.Kernel) {
 		}
 	}
 	if l.fuse {
-		// One task: cuDNN may do it in one kernel, or ours goes behind its.
+		// One task for both: cuDNN may compute them in one kernel; if not, our kernel runs
+		// after cuDNN's.
 		t.attr.ReLU = bias.attr.ReLU
 		l.tasks = append(l.tasks, t)
 		return
@@ -43,12 +45,12 @@ func (l *lowering) conv(t task, k plan.Kernel) {
 	}
 }
 
-// reluBehind is the kernel of the ReLU that alone reads y, or −1.
+// reluBehind returns the index of the ReLU kernel that is the only reader of y, or −1.
 func (l *lowering) reluBehind(y int) int {
 	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
 		return -1
 	}
-	// Where y was to lie in another tensor, the ReLU's result does.
+	// If y is an alias of a part of another tensor, the ReLU's result takes its place.
 	if _, aliased := l.aliases[y]; aliased {
 		return -1
 	}
@@ -58,8 +60,8 @@ func (l *lowering) reluBehind(y int) int {
 	return -1
 }
 
-// biasOf is the gradient of a bias that is summed from the gradient dx of a ReLU,
-// or −1.
+// biasOf returns the index of the kernel that sums a bias's gradient from dx, the gradient
+// of a ReLU, or −1.
 func (l *lowering) biasOf(dx int) int {
 	if !l.fuse {
 		return -1
@@ -72,8 +74,8 @@ func (l *lowering) biasOf(dx int) int {
 	return -1
 }
 
-// headWeights appends the gradient of a head's weights, and that of its bias:
-// one pass makes both, whichever the plan has first.
+// headWeights appends one task for the gradients of a head's weights and of its bias, when
+// the plan reaches the first of the two.
 func (l *lowering) headWeights(t task, k plan.Kernel) {
 	t.op, t.out = opHeadBackwardWeights, []int{k.Out[0], -1}
 	for i := range l.tasks {
@@ -91,8 +93,9 @@ func (l *lowering) headWeights(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// statistics finds the convolutions whose kernel can sum up for the batch norm behind
-// them: cuDNN has that in 16 bits of IEEE's, on whole maps of two dimensions.
+// statistics finds the convolutions that can compute the statistics of the batch norm after
+// them. cuDNN supports this for fp16 maps of two dimensions that are not views of other
+// tensors.
 func (l *lowering) statistics() {
 	for i := range l.tasks {
 		t := &l.tasks[i]
@@ -109,7 +112,7 @@ func (l *lowering) statistics() {
 		}
 		n := &l.tasks[at]
 		if n.attr.Sync && (len(t.in) != 2 || t.acc >= 0) {
-			continue // statistics that are exchanged are those of a convolution alone
+			continue // only a convolution without additions computes statistics that workers exchange
 		}
 		vector := l.layouts[n.out[1]]
 		t.stats = &statistics{

@@ -11,20 +11,20 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a run of parameters whose gradients lie in the same order.
+// segment is a part of the flat buffer of parameters whose gradients are in the same order.
 type segment struct {
 	param, grad, size int
 	vector            bool // of a parameter alone: it has one dimension
 }
 
-// segments are the parameters that are updated.
+// segments lists the parameters that are updated.
 type segments struct {
-	runs  []segment // where parameters and gradients are both contiguous
-	parts []segment // one a parameter
+	runs  []segment // parts that are contiguous both in parameters and in gradients
+	parts []segment // one per parameter
 }
 
-// add adds a parameter, joined to the last run where both buffers go on without a
-// gap.
+// add appends a parameter, and merges it into the last run if it follows without a gap in
+// both buffers.
 func (s *segments) add(p segment) {
 	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
@@ -36,7 +36,7 @@ func (s *segments) add(p segment) {
 	s.runs = append(s.runs, p)
 }
 
-// The loss scale of fp16 grows by 2 after 2000 good steps and is halved when a
+// In fp16 the loss scale doubles after 2000 finite steps in a row and is halved when a
 // gradient is not finite, as in torch.amp.GradScaler.
 const (
 	scaleGrowth   = 2
@@ -44,8 +44,8 @@ const (
 	scaleInterval = 2000
 )
 
-// ruleOf is what of an update stays the same from step to step; without update its
-// Rule is empty.
+// ruleOf returns the part of u that stays the same from step to step. If u is nil, the
+// result's Rule is empty.
 func ruleOf(u *optim.Update) optim.Update {
 	if u == nil {
 		return optim.Update{}
@@ -55,7 +55,7 @@ func ruleOf(u *optim.Update) optim.Update {
 	return r
 }
 
-// canUpdate reports whether an update of this kind is possible here.
+// canUpdate returns an error if this executable cannot apply an update with u's rule.
 func (x *executable) canUpdate(u *optim.Update) error {
 	if u == nil {
 		return nil
@@ -69,7 +69,7 @@ func (x *executable) canUpdate(u *optim.Update) error {
 	return nil
 }
 
-// launched gathers the calls of kernels; its first error stays.
+// launched collects the commands of kernel launches, and the first error.
 type launched struct {
 	gpu  *gpu
 	list []command
@@ -85,14 +85,14 @@ func (l *launched) add(launches []kernels.Launch, err error) {
 	l.err = errors.Join(l.err, err)
 }
 
-// optimize are the launches of an update over the flat buffers: see optim.Apply64
-// for the formulas.
+// optimize returns the commands of an update with r over the flat buffers. optim.Apply64
+// has the formulas.
 func (x *executable) optimize(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := launched{gpu: x.gpu}
 	l.add(kernels.StepBegin(control, r.Beta1, r.Beta2))
-	// In fp16 every gradient is looked at; else the loss alone, which lies behind
-	// them. What is not finite leaves the update out.
+	// In fp16 all gradients are checked, otherwise only the loss, which is stored after
+	// them. If one is not finite, the update is skipped.
 	if x.low == device.F16 {
 		l.add(kernels.GradCheck(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
 	} else {
@@ -136,10 +136,11 @@ func (x *executable) optimize(r optim.Update) ([]command, error) {
 	return l.list, l.err
 }
 
-// byLayer reports whether a rule takes norms of each layer.
+// byLayer reports whether a rule needs the norms of each layer.
 func byLayer(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
 
-// optimizeFlat updates runs of weights, whatever layers they belong to.
+// optimizeFlat adds the launches of a rule that ignores layers: one per contiguous run of
+// weights.
 func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Update) {
 	pieces := x.update.segments.parts
 	if x.engine.options.FusedOptimizer {
@@ -163,7 +164,7 @@ func (x *executable) optimizeFlat(l *launched, r optim.Update, whole kernels.Upd
 	}
 }
 
-// optimizeLayers updates by the rules that take norms of each layer.
+// optimizeLayers adds the launches of a rule that needs the norms of each layer.
 func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.Update) {
 	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {
@@ -178,7 +179,8 @@ func (x *executable) optimizeLayers(l *launched, r optim.Update, whole kernels.U
 	}
 }
 
-// prepareNorms gets the memory of norms, where r takes some.
+// prepareNorms allocates and fills the memory for norms if r needs norms and it has not
+// been allocated.
 func (x *executable) prepareNorms(r optim.Update) error {
 	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !byLayer(r.Rule) {
 		return nil
@@ -200,13 +202,13 @@ func (x *executable) prepareNorms(r optim.Update) error {
 	return x.gpu.write(x.update.norms.ptr, layers.Table)
 }
 
-// lossTail is where the loss lies behind the gradients.
+// lossTail returns the address of the loss, which is stored after the gradients.
 func (x *executable) lossTail() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refresh writes the low-precision copies of the weights anew, where somebody
-// has set these.
+// refresh updates the low-precision copies of the weights if the weights have been set
+// since the last step.
 func (x *executable) refresh() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {

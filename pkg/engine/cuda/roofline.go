@@ -15,32 +15,31 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Work is what one task of a step must do at least: the numbers that a roofline
-// is drawn with (Williams, Waterman and Patterson, Roofline, 2009,
-// doi:10.1145/1498765.1498785).
+// Work is the least work of one task of a step: the coordinates of a point in a roofline
+// diagram (Williams, Waterman and Patterson, Roofline, 2009, doi:10.1145/1498765.1498785).
 type Work struct {
 	Task   string // "conv", "batch_norm", "adam"
 	Layer  string
 	Part   string // "forward", "backward", "optimizer"
-	Tensor bool   // its operations are products of matrices, for the tensor cores
+	Tensor bool   // the operations are matrix products, which tensor cores can compute
 	FLOPs  float64
-	// Bytes are those that its kernels read and write, each of their passes
-	// counted, as if nothing stayed in the caches from one to the next.
+	// Bytes is the number of bytes that the task's kernels read and write. Each pass over
+	// memory counts, as if caches kept nothing between kernels.
 	Bytes float64
-	// Behind are those of Bytes that kernels move behind the operations, not beside
-	// them: of a convolution's bias where cuDNN has no graph with both.
+	// Behind is the part of Bytes that kernels move after the operations instead of during
+	// them, such as for the bias of a convolution if cuDNN has no graph with both.
 	Behind float64
 }
 
-// Ceilings are what a GPU can do, measured.
+// Ceilings contains the measured limits of a GPU.
 type Ceilings struct {
-	TensorFLOPS    float64 // products of matrices in the engine's precision, a second
+	TensorFLOPS    float64 // matrix products in the engine's precision, per second
 	TensorBy       string  // what measured them: "cuBLASLt, 8192×8192×8192", "mma in registers", "multiply-adds"
-	FLOPS          float64 // fp32 multiply-adds, a second
-	BytesPerSecond float64 // copied in memory: read and written
+	FLOPS          float64 // fp32 multiply-adds, per second
+	BytesPerSecond float64 // of a copy within memory, bytes read plus bytes written
 }
 
-// Validate reports a ceiling that is none.
+// Validate returns an error unless all ceilings are positive.
 func (c Ceilings) Validate() error {
 	if !(c.TensorFLOPS > 0 && c.FLOPS > 0 && c.BytesPerSecond > 0) {
 		return fmt.Errorf("validate ceilings: %+v: each must be above 0", c)
@@ -48,8 +47,9 @@ func (c Ceilings) Validate() error {
 	return nil
 }
 
-// Bound is the least time of w in seconds: the longer of its operations' and its
-// bytes', and that of the bytes behind.
+// Bound returns the least time of w in seconds: the longer of the time for its operations
+// and the time for the bytes moved during them, plus the time for the bytes moved
+// afterwards.
 func (c Ceilings) Bound(w Work) float64 {
 	peak := c.FLOPS
 	if w.Tensor {
@@ -58,7 +58,7 @@ func (c Ceilings) Bound(w Work) float64 {
 	return max(w.FLOPs/peak, (w.Bytes-w.Behind)/c.BytesPerSecond) + w.Behind/c.BytesPerSecond
 }
 
-// Bounds are the least times of all tasks, and of all together: they run one
+// Bounds returns the least time of each task in seconds, and their sum, since tasks run one
 // after another.
 func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
 	for _, w := range list {
@@ -69,8 +69,8 @@ func (c Ceilings) Bounds(list []Work) (each []float64, sum float64) {
 	return each, sum
 }
 
-// StepWork lists the tasks of a training step of an executable of this package,
-// with update's optimiser (nil: none).
+// StepWork lists the tasks of a training step. exe must be an executable of this package.
+// The optimizer's task is the last one; it is left out if update is nil.
 func StepWork(exe engine.Executable, update *optim.Update) ([]Work, error) {
 	x, ok := exe.(*executable)
 	if !ok {
@@ -100,8 +100,8 @@ func (x *executable) stepWork(update *optim.Update) (list []Work) {
 	return list
 }
 
-// updateWork is the optimiser's: weights and slots read and written, gradients
-// read, copies written; and what it reads before for norms.
+// updateWork returns the work of the optimizer: it reads and writes weights and slots,
+// reads gradients, writes low-precision copies, and reads again what it needs for norms.
 func (x *executable) updateWork(u *optim.Update) Work {
 	n := 0
 	for _, s := range x.update.segments.runs {
@@ -112,13 +112,13 @@ func (x *executable) updateWork(u *optim.Update) Work {
 		bytes += x.low.Size()
 	}
 	if x.low == device.F16 {
-		bytes += 4 // they are looked at first
+		bytes += 4 // gradients are checked first
 	}
 	switch u.Rule {
 	case optim.RuleLAMB:
-		bytes += 12 // weights, m and v once more
+		bytes += 12 // weights, m and v are read again
 	case optim.RuleLARS:
-		bytes += 8 // weights and gradients once more
+		bytes += 8 // weights and gradients are read again
 	}
 	if u.ClipNorm > 0 && u.Rule != optim.RuleLARS {
 		bytes += 4
@@ -126,9 +126,8 @@ func (x *executable) updateWork(u *optim.Update) Work {
 	return Work{Task: u.Rule, Part: "optimizer", FLOPs: 12 * float64(n), Bytes: float64(n * bytes)}
 }
 
-// work is a task's without its part. Operations other than products of matrices
-// are counted in passes over memory alone: none of them comes near the
-// processors' limit.
+// work returns the work of task i without its part. Only matrix products have their
+// operations counted: all other tasks are limited by memory.
 func (x *executable) work(i int, t task) Work {
 	w := Work{Task: string(t.op), Layer: t.name}
 	size := func(id int) float64 {
@@ -152,35 +151,35 @@ func (x *executable) work(i int, t task) Work {
 	switch t.op {
 	case plan.OpBatchNorm:
 		if t.attr.Training && !t.given {
-			w.Bytes += size(t.in[0]) // once for the statistics, once for the result
+			w.Bytes += size(t.in[0]) // read once for the statistics and once for the result
 		}
 		if t.prologue != nil && t.prologue.applied {
 			w.Bytes -= size(t.in[0]) + size(t.out[0])
 		}
 	case plan.OpBatchNormBackward:
 		if !t.given {
-			w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // for the sums, then for dx
+			w.Bytes += size(t.in[0]) + size(t.in[4]) + size(t.in[5]) // read once for the sums and once for dx
 		}
 	}
 	return w
 }
 
-// The sizes with which ceilings are measured: far beyond any cache, and long
-// enough for clocks to settle.
+// Sizes of the measurements: far larger than any cache, and long enough for the clocks to
+// settle.
 const (
 	ceilingBytes      = 1 << 30
 	ceilingIterations = 1 << 14
 	ceilingRuns       = 10
-	// What a training run measures at its start: shorter, and beside what it holds.
+	// For the measurement at the start of a training run, which must be short and leave the
+	// run's memory alone.
 	peakIterations = 1 << 12
 	peakRuns       = 3
 )
 
-// Ceilings measures the GPU: a copy in memory, multiply-adds in registers, and
-// products of matrices in the engine's precision: cuBLASLt's of large matrices, which
-// use what the device is fastest with, or our own in registers where these are faster
-// or cuBLASLt is not there. fp32 without TF32 counts as multiply-adds. The best of
-// ten runs.
+// Ceilings measures the GPU's limits, each as the best of ten runs: a copy in memory,
+// multiply-adds in registers, and matrix products in the engine's precision. Matrix
+// products are measured with large matrices in cuBLASLt and in registers with our own
+// kernel; the faster one counts. In fp32 without TF32, multiply-adds count instead.
 func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	var c Ceilings
 	err := e.thread.do(func() (err error) {
@@ -193,12 +192,13 @@ func (e *Engine) Ceilings(ctx context.Context) (Ceilings, error) {
 	return c, nil
 }
 
-// PeakFLOPS is how fast the GPU multiplies matrices in the engine's precision, as
-// Ceilings has it, measured in some 20 ms: by cuBLASLt where it is there and has the
-// memory, and in registers. 0 where it cannot be measured.
+// PeakFLOPS returns the number of operations per second of matrix products in the engine's
+// precision, as Ceilings does, but measures for only about 20 ms. It uses cuBLASLt only if
+// the library is available and there is enough memory. The result is 0 if the measurement
+// fails.
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
-	_ = e.thread.do(func() (err error) { // a closed or lost GPU has none
+	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
 		flops, err = e.gpu.peak(context.Background(), number.Low(e.options.Precision), e.tf32)
 		return err
 	})
@@ -210,7 +210,7 @@ func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float
 	if err != nil {
 		return 0, g.failed(err)
 	}
-	// 8 blocks of 256 threads a multiprocessor, each of which leaves a number.
+	// Each thread writes one number: 8 blocks of 256 threads per multiprocessor.
 	memory := block{bytes: int64(8 * processors * 256 * 4)}
 	if err := g.allocate(&memory); err != nil {
 		return 0, err
@@ -226,15 +226,15 @@ func (g *gpu) peak(ctx context.Context, low device.Type, tf32 bool) (flops float
 	}
 	large := block{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignment * alignment}
 	if g.allocate(&large) != nil {
-		return flops, nil // training goes on with what there is
+		return flops, nil // training can go on without this measurement
 	}
 	defer func() { err = errors.Join(err, g.free(large)) }()
 	product, _, err := g.product(ctx, low, large, peakRuns)
 	return max(flops, product), err
 }
 
-// registers is the speed of the GPU's arithmetic in registers: products of matrices
-// where low has 16 bits, else multiply-adds.
+// registers measures arithmetic in registers: matrix products if low has 16 bits,
+// multiply-adds otherwise. by names the measured operation.
 func (g *gpu) registers(ctx context.Context, low device.Type, memory block, blocks, iterations, runs int) (flops float64, by string, err error) {
 	var c kernels.Ceiling
 	if low == device.F32 {
@@ -298,15 +298,16 @@ func (g *gpu) ceilings(ctx context.Context, low device.Type, tf32 bool) (c Ceili
 	return c, nil
 }
 
-// The matrices of the product that measures a ceiling, and the memory that cuBLASLt
-// may use beside them.
+// Size of the square matrices in the measured product, and the limit of cuBLASLt's
+// workspace.
 const (
 	productEdge      = 8192
 	productWorkspace = 64 << 20
 )
 
-// product is cuBLASLt's speed with square matrices of low (TF32 of fp32), as large as
-// memory allows, full of noise: zeros cost less power.
+// product measures cuBLASLt's product of square matrices of type low (TF32 for fp32), which
+// are as large as memory allows and contain noise, since zeros need less power. It returns
+// operations per second and the number of rows.
 func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs int) (flops float64, edge int64, err error) {
 	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
@@ -345,7 +346,7 @@ func (g *gpu) product(ctx context.Context, low device.Type, memory block, runs i
 	return 2 * n * n * n / seconds, edge, nil
 }
 
-// best is the least time of launches in so many runs, in seconds.
+// best returns the shortest time of launches in the given number of runs, in seconds.
 func (g *gpu) best(ctx context.Context, runs int, launches ...kernels.Launch) (float64, error) {
 	calls, err := g.calls(launches, nil)
 	if err != nil {
@@ -354,8 +355,8 @@ func (g *gpu) best(ctx context.Context, runs int, launches ...kernels.Launch) (f
 	return g.bestOf(ctx, runs, calls...)
 }
 
-// bestOf is the least time of commands in so many runs, behind one that is not counted,
-// in seconds.
+// bestOf returns the shortest time of commands in the given number of runs, in seconds. One
+// more run comes first and does not count.
 func (g *gpu) bestOf(ctx context.Context, runs int, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event
 	for i := range events {
