@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// Any program can be launched: here one that only says who it is.
+// Any program can be launched. This one only prints its rank.
 func ExampleLocal() {
 	logs, err := os.MkdirTemp("", "logs")
 	if err != nil {

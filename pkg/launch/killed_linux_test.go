@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// escaping starts processes that no signal to the program's process group
-// reaches: in sessions of their own, and deaf to all that they may ignore.
+// escaping starts processes that no signal to the program's process group reaches: they are
+// in separate sessions and ignore all signals that can be ignored.
 const escaping = `trap '' TERM HUP INT
 setsid sh -c 'echo pid $$ up; setsid sh -c "echo pid \$\$ up; exec sleep 600"; sleep 600' &
 echo pid $$ up
 `
 
-// TestProcessTreeEnds: what a program of others started ends with it, however it
-// or the launcher ends.
+// TestProcessTreeEnds: all descendants of a program end with it, however the program or the
+// launcher ends.
 func TestProcessTreeEnds(t *testing.T) {
 	ownQueue(t)
 	t.Run("it ends", func(t *testing.T) {
@@ -89,8 +89,8 @@ func launcherOf(t *testing.T, script string) (*exec.Cmd, *transcript) {
 	return launcher, out
 }
 
-// TestWorkersEndWithTheLauncher also when it was killed: Linux
-// alone tells them.
+// TestWorkersEndWithTheLauncher: workers end with the launcher, even if it is killed, which
+// only Linux signals to them.
 func TestWorkersEndWithTheLauncher(t *testing.T) {
 	t.Attr("fault", "kill -9 of the launcher")
 	launcher, out := launcherOf(t, "echo pid $$ up; exec sleep 600")
@@ -101,8 +101,8 @@ func TestWorkersEndWithTheLauncher(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("its 2 workers ended within %.1f s", time.Since(begin).Seconds()))
 }
 
-// TestForeignSignalIsNamed: a program that a signal ended is reported so, though
-// a guard stands between it and the launcher.
+// TestForeignSignalIsNamed: the error names the signal that ended a program, although a
+// guard is between the program and the launcher.
 func TestForeignSignalIsNamed(t *testing.T) {
 	for _, s := range []unix.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGTERM, unix.SIGPIPE} {
 		sweep, _ := shell(t, `echo last words; kill -`+strconv.Itoa(int(s))+` $$`, 1)

@@ -40,7 +40,7 @@ func (t *transcript) String() string {
 	return t.b.String()
 }
 
-// await waits until the transcript holds what text matches, n times.
+// await waits until the transcript contains n matches of text.
 func (t *transcript) await(tb testing.TB, text string, n int) {
 	tb.Helper()
 	for range 2000 {
@@ -54,7 +54,7 @@ func (t *transcript) await(tb testing.TB, text string, n int) {
 
 var pidLine = regexp.MustCompile(`pid (\d+)`)
 
-// pids are those that the workers said they have.
+// pids returns the process ids that the workers have printed.
 func (t *transcript) pids(tb testing.TB) []int {
 	var all []int
 	for _, m := range pidLine.FindAllStringSubmatch(t.String(), -1) {
@@ -76,7 +76,7 @@ func gone(tb testing.TB, pids []int) {
 	}
 }
 
-// own is a sweep of the test binary as the lockstep command.
+// own returns a sweep that runs the test binary as the lockstep command.
 func own(t *testing.T, config string, workers ...int) (Sweep, *transcript) {
 	t.Helper()
 	self, err := os.Executable()
@@ -87,7 +87,7 @@ func own(t *testing.T, config string, workers ...int) (Sweep, *transcript) {
 	return sweep(t, Sweep{Config: config, Workers: workers})
 }
 
-// shell is a sweep of a script.
+// shell returns a sweep that runs a shell script.
 func shell(t *testing.T, script string, workers ...int) (Sweep, *transcript) {
 	t.Helper()
 	return sweep(t, Sweep{Command: []string{"/bin/sh", "-c", script}, Workers: workers, Series: "script", Study: "scripts"})
@@ -196,8 +196,8 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 	wantError(t, err, "already holds a run that was not finished", "Resume, --resume")
 }
 
-// TestCheckBeforeAnythingStarts: what the workers' command finds wrong with the
-// largest count is Local's error, and no folder is made.
+// TestCheckBeforeAnythingStarts: if the workers' command rejects the largest worker count,
+// Local returns its error and creates no folder.
 func TestCheckBeforeAnythingStarts(t *testing.T) {
 	s, _ := own(t, "wrong", 1, 3, 2)
 	t.Setenv("RANK", "9") // the check is of no rank
@@ -281,8 +281,8 @@ func TestCancelEndsWorkersInOrder(t *testing.T) {
 	}
 }
 
-// TestNoProcessIsLeft: one that ignores the request to end, and one that it
-// started in the background.
+// TestNoProcessIsLeft: a worker that ignores the request to end is killed, and so is a
+// process that it started in the background.
 func TestNoProcessIsLeft(t *testing.T) {
 	s, out := shell(t, `trap '' TERM; (trap '' TERM; echo pid $$ up; sleep 600) & echo pid $! up; wait; sleep 600`, 2)
 	s.grace = 200 * time.Millisecond
@@ -308,7 +308,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 }
 
-// running says whether a process runs; one that only waits to be reaped does not.
+// running reports whether a process is running. A zombie is not.
 func running(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -394,7 +394,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestPortTaken: the ranks of a run whose port somebody else has got hold of.
+// TestPortTaken: another process has taken the port of the run before rank 0 listens.
 func TestPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -450,8 +450,8 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// TestBinaryIsNotBlamedForACancellation by a context that was canceled before the
-// call, or while the command takes its time.
+// TestBinaryIsNotBlamedForACancellation: if the context is canceled before the call or while
+// the command runs, the error is the cancellation.
 func TestBinaryIsNotBlamedForACancellation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lockstep")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
@@ -553,8 +553,9 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestStatusOfRankAlone: rank 0 may take for a failure what was the end of another rank,
-// and for the end that it was asked for what was another's failure; the launcher knows.
+// TestStatusOfRankAlone: the status that rank 0 writes may be wrong. It writes "failed" when
+// it lost a rank of a canceled run, and "canceled" when it was asked to end after another
+// rank's failure. The launcher corrects both.
 func TestStatusOfRankAlone(t *testing.T) {
 	lost, asked := errors.New("rank 1 has left the group"), fmt.Errorf("ended after step 3: %w", context.Canceled)
 	for _, tt := range []struct {

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// TestLoadOfForeignProgram: the launcher records what its workers used, and what
-// others did.
+// TestLoadOfForeignProgram: the launcher records the CPU time of its workers and of other
+// processes.
 func TestLoadOfForeignProgram(t *testing.T) {
 	if _, err := monitor.NewCPU(os.Getpid()).Sample(); err != nil {
 		t.Skipf("this machine does not say what its processes use: %v", err)

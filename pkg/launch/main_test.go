@@ -23,8 +23,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// TestMain makes the test binary its own worker: started as "train …" it does
-// what the lockstep command would, with sums in place of a network.
+// TestMain makes the test binary its own worker: with the arguments "train …" it replaces
+// the lockstep command, with sums instead of a network.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "train" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	os.Exit(ownLocks(m))
 }
 
-// ownLocks runs the tests with a folder of locks that no other test has.
+// ownLocks runs the tests with a separate locks folder.
 func ownLocks(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "launch-locks-")
 	if err == nil {
@@ -77,7 +77,7 @@ func ownLocks(m *testing.M) int {
 	return code
 }
 
-// serve is "lockstep launch --watched".
+// serve replaces "lockstep launch --watched".
 func serve() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -109,7 +109,7 @@ func standInKernel(text string) int {
 	return 0
 }
 
-// sums is the worker's command line. What it does hangs on the config's name.
+// sums is the worker's main function. Its behavior depends on the name of the config.
 type sums struct {
 	config, dir string
 	data        string
@@ -204,7 +204,7 @@ func (f sums) train(ctx context.Context, g collective.Group) (err error) {
 	return nil
 }
 
-// misbehave is what goes wrong in the configs that want it, at epoch 2.
+// misbehave causes the fault that the config asks for, at epoch 2.
 func (f sums) misbehave(ctx context.Context, rank, epoch int) error {
 	if epoch != 2 {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// ownQueue gives a test a queue of its own.
+// ownQueue gives a test a separate queue.
 func ownQueue(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,7 +26,7 @@ func ownQueue(t *testing.T) string {
 	return dir
 }
 
-// kernelOf starts a stand-in for a notebook's kernel that launches s.
+// kernelOf starts a process that replaces a notebook's kernel and launches s.
 func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 	t.Helper()
 	self, err := os.Executable()
@@ -94,8 +94,8 @@ func waitFor(t *testing.T, j *Job) error {
 
 const untilTerm = `trap 'echo ends in order; exit 3' TERM; echo pid $$ up; while :; do sleep 0.05; done`
 
-// TestSweepEndsWithItsKernel, which is killed by kill -9: its workers are asked to
-// end, and those that do not are killed.
+// TestSweepEndsWithItsKernel: after kill -9 of the kernel, the workers are asked to end, and
+// those that do not end are killed.
 func TestSweepEndsWithItsKernel(t *testing.T) {
 	for _, tt := range []struct{ name, script, says string }{
 		{"in order", untilTerm, "ends in order"},
@@ -128,8 +128,8 @@ func TestSweepEndsWithItsKernel(t *testing.T) {
 	}
 }
 
-// TestDetachedSweepGoesOn when its kernel was killed; a later kernel attaches to it
-// and may end it, since nobody else can.
+// TestDetachedSweepGoesOn: a detached sweep continues after its kernel was killed. A later
+// kernel attaches to it and may end it.
 func TestDetachedSweepGoesOn(t *testing.T) {
 	ownQueue(t)
 	s, _ := shell(t, untilTerm, 1)
@@ -169,8 +169,8 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 	}
 }
 
-// TestNotebookContextOnlyStarts: the end of the cell's context leaves the sweep
-// alone, Cancel ends it; errors and output come over whole.
+// TestNotebookContextOnlyStarts: the end of the cell's context does not end the sweep, but
+// Cancel does. Errors and output of the sweep's process are complete.
 func TestNotebookContextOnlyStarts(t *testing.T) {
 	ownQueue(t)
 	notebook.SetHook(notebook.Hook{Context: context.Background, Display: func(any, string, bool) error { return nil }})
@@ -214,7 +214,7 @@ func TestNotebookContextOnlyStarts(t *testing.T) {
 	wantError(t, err, "launch wrong: worker: 1 workers are wrong")
 }
 
-// TestSweepsQueue, of two processes of one user.
+// TestSweepsQueue: the sweeps of two processes of one user wait for each other.
 func TestSweepsQueue(t *testing.T) {
 	ownQueue(t)
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -306,7 +306,7 @@ func TestSweepsQueue(t *testing.T) {
 	}
 }
 
-// TestTimeoutBeginsWithTheRun has a sweep wait for longer than its time-out.
+// TestTimeoutBeginsWithTheRun: a sweep may wait in the queue for longer than its time-out.
 func TestTimeoutBeginsWithTheRun(t *testing.T) {
 	ownQueue(t)
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -364,8 +364,8 @@ func TestQueueSurvivesAKill(t *testing.T) {
 	soon(t, "its worker ends", func() bool { return !slices.ContainsFunc(out.pids(t), running) })
 }
 
-// TestLaunchAgainShowsTheSweep that is running already, from the same process and
-// from a notebook's; no second worker starts.
+// TestLaunchAgainShowsTheSweep: launching a running sweep again, from the same process or
+// from a notebook, shows the running one and starts no second worker.
 func TestLaunchAgainShowsTheSweep(t *testing.T) {
 	ownQueue(t)
 	s, _ := own(t, "waits", 1)
@@ -397,7 +397,8 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 	}
 }
 
-// TestLaunchShowsATrainingWithoutLauncher.
+// TestLaunchShowsATrainingWithoutLauncher: a sweep whose run is trained by a process without
+// a launcher shows that process.
 func TestLaunchShowsATrainingWithoutLauncher(t *testing.T) {
 	ownQueue(t)
 	s, _ := own(t, "waits", 1)
@@ -476,7 +477,7 @@ func TestLocksFolder(t *testing.T) {
 	wantError(t, err, "not a folder that only you can write")
 }
 
-// TestPrune keeps the newest sweeps that have ended, and all that live.
+// TestPrune: prune keeps the newest ended sweeps, and all whose process is alive.
 func TestPrune(t *testing.T) {
 	folder := ownQueue(t)
 	alive, err := addEntry(folder, "0000", "x", entryRunning)

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// cell keeps what a cell would show: the last text in each place.
+// cell records the display of a cell: the last text of each display id.
 type cell struct {
 	mu     sync.Mutex
 	places []string // ids, in the order in which they came

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// fakeProcess is a process of a made-up /proc; times are in ticks.
+// fakeProcess is a process in a simulated /proc; its times are in ticks.
 type fakeProcess struct {
 	parent, start          int
 	user, system           int // its own
@@ -22,8 +22,8 @@ type fakeProcess struct {
 	threads                int // 0: 1; the children are those of the last thread
 }
 
-// fakeProc writes a /proc that holds these processes, and a machine of two
-// cores with these ticks: user, nice, system, idle, iowait, irq, softirq, steal,
+// fakeProc writes a simulated /proc with the given processes and a machine of two
+// cores with the given ticks: user, nice, system, idle, iowait, irq, softirq, steal,
 // guest and guest_nice, as in proc(5).
 func fakeProc(t *testing.T, dir string, cpu [10]int, processes map[int]fakeProcess) {
 	t.Helper()
@@ -57,7 +57,7 @@ func fakeProc(t *testing.T, dir string, cpu [10]int, processes map[int]fakeProce
 	}
 }
 
-// TestCPUTree: ended children count once, whoever waited for them.
+// TestCPUTree: ended children count once, whichever process waited for them.
 func TestCPUTree(t *testing.T) {
 	dir := t.TempDir()
 	c := NewCPU(10, 12) // 12 descends from 10
@@ -149,7 +149,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestLoadMeter: what is not the tree's is others'.
+// TestLoadMeter: all CPU time that the tree has not used counts as that of other processes.
 func TestLoadMeter(t *testing.T) {
 	dir := t.TempDir()
 	m := NewLoadMeter(10)
@@ -163,8 +163,8 @@ func TestLoadMeter(t *testing.T) {
 	}
 }
 
-// TestCPUOfThisMachine: a child that has ended is in its parent's tree, a
-// process that is not watched is not.
+// TestCPUOfThisMachine: a child that has ended counts in its parent's tree; a process that
+// is not watched does not count.
 func TestCPUOfThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc of Linux")
@@ -211,7 +211,7 @@ func TestCPUOfThisMachine(t *testing.T) {
 	}
 }
 
-// BenchmarkCPUSample is what an epoch pays twice, with four children.
+// BenchmarkCPUSample measures one sample with four children. Each epoch takes two samples.
 func BenchmarkCPUSample(b *testing.B) {
 	for range 4 {
 		child := exec.Command("sleep", "600")

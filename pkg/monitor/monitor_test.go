@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestSampler: the simulated GPU is busy for 90 % of the time and draws 300 W;
-// its counter of energy goes on by what the test says.
+// its energy counter advances by the amount that the test sets.
 func TestSampler(t *testing.T) {
 	lib := clibtest.New(clibtest.Options{}).NVML()
 	counter := 1000.0
@@ -41,7 +41,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestWithoutSensors: what a GPU does not measure is empty, and no error.
+// TestWithoutSensors: a value that the GPU does not measure is an empty cell and no error.
 func TestWithoutSensors(t *testing.T) {
 	lib := clibtest.New(clibtest.Options{}).NVML()
 	none := errors.New("not supported")

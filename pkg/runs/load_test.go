@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// sampleLoad is an epoch of 2 s on 4 cores of which other processes used part of
-// one, and of whose 8 s of CPU time the hypervisor took a part.
+// sampleLoad returns the load of an epoch of 2 s on 4 cores, which has 8 s of CPU time. Other
+// processes used part of one core, and the hypervisor took part of the CPU time.
 func sampleLoad(epoch int, cores, steal float64) Load {
 	return Load{Epoch: epoch, Seconds: 2, Cores: 4, OwnSeconds: 1.75, OtherSeconds: 2 * cores, StealSeconds: 8 * steal}
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// ownAsChild is a process of its own that creates a run, starts a child, says
-// so, and owns the run until its input ends.
+// ownAsChild is the main function of a process that creates a run, starts a child, prints a
+// line, and owns the run until its input ends.
 func ownAsChild(dir string) int {
 	w, err := Create(dir, sampleInfo())
 	if err != nil {
@@ -37,7 +37,7 @@ func ownAsChild(dir string) int {
 	return 0
 }
 
-// startOwner starts such a process. ready waits for what it says.
+// startOwner starts a process that runs ownAsChild. ready waits for its line.
 func startOwner(t *testing.T, dir string) (cmd *exec.Cmd, end io.Closer, ready func() string) {
 	t.Helper()
 	program, err := os.Executable()
@@ -60,8 +60,7 @@ func startOwner(t *testing.T, dir string) (cmd *exec.Cmd, end io.Closer, ready f
 	}
 }
 
-// TestOwnerKilled: the lock of a process that was killed is free, although a
-// child of it lives on.
+// TestOwnerKilled: the lock of a killed process is free, even if a child of it is alive.
 func TestOwnerKilled(t *testing.T) {
 	t.Attr("fault", "kill -9 of the owner of a run folder, whose child lives on")
 	dir := filepath.Join(t.TempDir(), "run")
@@ -139,8 +138,8 @@ func TestOwnerKilled(t *testing.T) {
 	}
 }
 
-// TestRaceForARun: of eight processes that create one run, one does, and the
-// others say which.
+// TestRaceForARun: of eight processes that create the same run, one succeeds, and the errors
+// of the others name its pid.
 func TestRaceForARun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	const processes = 8
@@ -188,8 +187,8 @@ func TestRaceForARun(t *testing.T) {
 	}
 }
 
-// TestReadOnlyFolder: who may only read a run sees its owner. It holds for root
-// too; see TestCreateWithoutPermission.
+// TestReadOnlyFolder: a user who may only read a run folder can query its owner. The test
+// also works for root; see TestCreateWithoutPermission.
 func TestReadOnlyFolder(t *testing.T) {
 	t.Attr("fault", "a user who may only read a run folder wants to resume it")
 	dir := filepath.Join(t.TempDir(), "run")

@@ -38,7 +38,7 @@ func wantDead(t *testing.T, dir string) Owner {
 	return owner
 }
 
-// writeOwners makes the record of owners of dir.
+// writeOwners writes the list of owners of dir.
 func writeOwners(t *testing.T, dir string, owners ...Owner) {
 	t.Helper()
 	var text []byte
@@ -89,7 +89,7 @@ func TestOneOwnerInOneProcess(t *testing.T) {
 	}
 }
 
-// TestRefusedFolderStaysAsItIs: what cannot be created or resumed gets no lock.
+// TestRefusedFolderStaysAsItIs: a folder that cannot be created or resumed gets no lock file.
 func TestRefusedFolderStaysAsItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
@@ -110,8 +110,8 @@ func TestRefusedFolderStaysAsItIs(t *testing.T) {
 	equal(t, owners, []Owner(nil))
 }
 
-// TestOtherMachine: a lock of another machine, which need not be seen here,
-// holds for a minute after its last heartbeat.
+// TestOtherMachine: a lock of another machine may not be visible here. Its owner counts as
+// alive for a minute after its last heartbeat.
 func TestOtherMachine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)
@@ -160,7 +160,7 @@ func TestOtherMachine(t *testing.T) {
 	}
 }
 
-// TestTakenOver: an owner that stood still for too long writes no more.
+// TestTakenOver: an owner that was stopped for too long no longer writes.
 func TestTakenOver(t *testing.T) {
 	for name, take := range map[string]func(dir string) error{
 		"the next line": func(dir string) error {
@@ -210,7 +210,7 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestHeartbeat: it is renewed in place, and its file stays readable.
+// TestHeartbeat: the heartbeat is renewed in place, and the file stays readable.
 func TestHeartbeat(t *testing.T) {
 	m := thisMachine()
 	now := time.Now()
@@ -230,8 +230,8 @@ func TestHeartbeat(t *testing.T) {
 	wantDead(t, dir)
 }
 
-// TestNoLocks: where the file system has no locks, heartbeats count, and of a
-// process on this machine whether it is there.
+// TestNoLocks: on a file system without locks, the heartbeat decides whether the owner is
+// alive and, on the owner's machine, whether its process exists.
 func TestNoLocks(t *testing.T) {
 	m := thisMachine()
 	unsupported := func(*os.File) (bool, error) { return false, errors.ErrUnsupported }
@@ -269,7 +269,7 @@ func TestNoLocks(t *testing.T) {
 	}
 }
 
-// TestTornOwner: the line of an owner that was killed while it wrote it.
+// TestTornOwner: the owner was killed while it wrote its line.
 func TestTornOwner(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	writeSample(t, dir)

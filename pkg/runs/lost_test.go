@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLostFiles: what a run writes into files that were deleted, moved or
-// replaced would be lost without a word; the run fails instead.
+// TestLostFiles: a run fails if its files were deleted, moved or replaced, because anything
+// it writes to them would be lost silently.
 func TestLostFiles(t *testing.T) {
 	t.Attr("fault", "a run folder deleted or moved, or one of its files deleted or replaced, while it is written")
 	failed, last := 0, ""

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCreateWithoutPermission holds for root too: it acts on the file system
-// as nobody, on a thread that is thrown away afterwards.
+// TestCreateWithoutPermission also works for root: it accesses the file system as the user
+// nobody, on a thread that is discarded afterwards.
 func TestCreateWithoutPermission(t *testing.T) {
 	parent := t.TempDir()
 	check(t, os.Chmod(parent, 0o555))

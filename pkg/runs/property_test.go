@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// value draws any float64: what training can produce includes NaN and Inf.
+// value generates any float64, because training can produce NaN and Inf.
 func value() *rapid.Generator[float64] {
 	return rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 5e-324}))
 }
@@ -101,8 +101,7 @@ func FuzzReadEpochs(f *testing.F) {
 	})
 }
 
-// unreadableLines are the problems but those of lines that were read and do not
-// follow each other.
+// unreadableLines returns the problems without those of valid lines in the wrong order.
 func unreadableLines(problems []Problem) []Problem {
 	return slices.DeleteFunc(problems, func(p Problem) bool {
 		return strings.HasPrefix(p.Reason, "epoch ") || strings.HasPrefix(p.Reason, "step ")

@@ -12,15 +12,16 @@ import (
 
 const secret = "root:x:0:0:a secret of somebody else\n"
 
-// unsafeFile replaces the file path of a run folder by one that must not be
-// opened, and returns the words with which it is refused.
+// unsafeFile describes a file that must not be opened: put creates it at path, and the error
+// contains refused.
 type unsafeFile struct {
 	name    string
 	put     func(path string) error
 	refused string
 }
 
-// unsafeFiles puts a secret beside the test's run folders.
+// unsafeFiles returns the kinds of unsafe files. It writes the secret file to which their
+// links lead.
 func unsafeFiles(t *testing.T, root string) []unsafeFile {
 	t.Helper()
 	beside := filepath.Join(root, "secret")
@@ -50,7 +51,7 @@ func soon(t *testing.T, what string, f func()) {
 	}
 }
 
-// refusedRun writes a run and puts an unsafe file in the place of one of its own.
+// refusedRun writes a run and replaces one of its files by an unsafe file.
 func refusedRun(t *testing.T, root string, u unsafeFile, file string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(root, strings.ReplaceAll(u.name+"-"+file, " ", "-"))
@@ -130,7 +131,7 @@ func TestReadRefusesUnsafeFiles(t *testing.T) {
 	t.Attr("outcome", outcome)
 }
 
-// TestResumeRefusesUnsafeFiles: what a link leads to is neither read nor written.
+// TestResumeRefusesUnsafeFiles: the target of a link is neither read nor written.
 func TestResumeRefusesUnsafeFiles(t *testing.T) {
 	t.Attr("fault", "a run folder with links is resumed or created in")
 	refusals, last := 0, ""

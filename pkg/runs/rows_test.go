@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// writeRows writes a run that is done, of these epochs and with these steps of
-// rank 0, as lines of the file.
+// writeRows writes a run that is done, with the given epochs and the given lines of rank 0's
+// steps file.
 func writeRows(t *testing.T, epochs []int, steps ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -34,7 +34,7 @@ const (
 
 func stepLine(n string) string { return stepPrefix + n + `,"samples":2}` }
 
-// TestMissingAndDoubledRows: by every reader of a run folder.
+// TestMissingAndDoubledRows: every reader of a run folder reports them.
 func TestMissingAndDoubledRows(t *testing.T) {
 	t.Attr("fault", "rows of epochs.csv or lines of steps missing or doubled")
 	all := []int{1, 2, 3, 4}
@@ -88,7 +88,7 @@ func TestMissingAndDoubledRows(t *testing.T) {
 	t.Attr("outcome", fmt.Sprintf("readers name the file and the line, %d times, such as %s", found, last))
 }
 
-// TestUnreadableLineIsOneProblem: the line after it is no second one.
+// TestUnreadableLineIsOneProblem: the line after an unreadable one is no second problem.
 func TestUnreadableLineIsOneProblem(t *testing.T) {
 	dir := writeRows(t, []int{1, 2, 3, 4}, worker, stepLine("1"), stepPrefix+"2", stepLine("3"), stepLine("4"))
 	path := filepath.Join(dir, epochsFile)

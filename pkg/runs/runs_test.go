@@ -65,7 +65,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// wantError fails unless err says every part.
+// wantError fails unless the message of err contains each part.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -250,8 +250,8 @@ func TestColumnsAreFoundByName(t *testing.T) {
 	}
 }
 
-// TestReadsAfterAKillAnywhere cuts each file at every length: what stands in
-// whole lines must be read, and nothing else.
+// TestReadsAfterAKillAnywhere truncates each file to every length: exactly the complete lines
+// must be read.
 func TestReadsAfterAKillAnywhere(t *testing.T) {
 	t.Attr("fault", "epochs.csv and steps-1.jsonl end after any number of bytes")
 	dir := filepath.Join(t.TempDir(), "run")
@@ -288,7 +288,7 @@ func TestReadsAfterAKillAnywhere(t *testing.T) {
 	}
 }
 
-// TestResumesAfterAKillAnywhere cuts epochs.csv at every length and goes on.
+// TestResumesAfterAKillAnywhere truncates epochs.csv to every length and resumes the run.
 func TestResumesAfterAKillAnywhere(t *testing.T) {
 	t.Attr("fault", "resume of a run whose epochs.csv ends after any number of bytes")
 	dir := filepath.Join(t.TempDir(), "run")
@@ -361,7 +361,7 @@ func TestResolveLogs(t *testing.T) {
 	equal(t, got, filepath.Join(root, "scratch", "demo"))
 }
 
-// What writes makes the folder of logs, once; what reads does not.
+// Commands that write create the logs folder, once; commands that read do not.
 func TestMakeLogs(t *testing.T) {
 	work, err := filepath.EvalSymlinks(t.TempDir())
 	check(t, err)
@@ -411,8 +411,8 @@ func TestNaturalCompare(t *testing.T) {
 	}
 }
 
-// TestWorkerWithoutSteps: who wrote a steps file is found without parsing the
-// steps, the last one of a resumed run, and so are lines that two writers tore.
+// TestWorkerWithoutSteps: ReadWorker finds the last worker of a resumed run, and lines that
+// two writers tore, without parsing the steps.
 func TestWorkerWithoutSteps(t *testing.T) {
 	text := `{"rank":0,"world_size":2,"pid":1}` + "\n" + `{"epoch":1,"step":1,"loss":0.5}` + "\n" +
 		`{"epoch":1,"st{"epoch":1,"step":2,"loss":0.5}` + "\n" + `{"rank":0,"world_size":2,"pid":2}` + "\n\n" + `{"epoch":1,"step":3,"lo`

@@ -23,8 +23,7 @@ func appendText(t *testing.T, path, text string) {
 	check(t, f.Close())
 }
 
-// TestGrowing: only what was appended is read, and a file that is another one
-// from its beginning.
+// TestGrowing: only appended bytes are read; a file that was replaced is read from its start.
 func TestGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	g := NewGrowing(path)
@@ -77,8 +76,8 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestTail: at each moment of a run its tail gives what Read gives, and has
-// read each byte once.
+// TestTail: at each moment of a run, Tail returns the same as Read, and has read each byte
+// once.
 func TestTail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ddp-n2-s1")
 	tail := NewTail(dir)
@@ -155,7 +154,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailForeign: a file of another header is none of ours, however it grows.
+// TestTailForeign: no row of a file with another header is used, however it grows.
 func TestTailForeign(t *testing.T) {
 	dir := t.TempDir()
 	w, err := Create(filepath.Join(dir, "a"), Info{})

@@ -71,7 +71,7 @@ func readRecords(file []byte) (records [][]byte, err error) {
 	return records, nil
 }
 
-// readEvent spells an Event out, field by field, by the wire format's own
+// readEvent decodes an Event, field by field, by the wire format's own
 // rules (protobuf.dev/programming-guides/encoding), for the fields it may have.
 func readEvent(t *testing.T, data []byte) (text []string) {
 	t.Helper()
@@ -107,7 +107,7 @@ func readEvent(t *testing.T, data []byte) (text []string) {
 	return text
 }
 
-// TestEventGolden holds one record whose every byte was worked out by hand: the
+// TestEventGolden compares one record with bytes that were worked out by hand: the
 // event of second 1, step 3, with 0.5 under the tag "a".
 func TestEventGolden(t *testing.T) {
 	dir := t.TempDir()
@@ -200,8 +200,8 @@ func TestEventsReadBack(t *testing.T) {
 	}
 }
 
-// TestEventsTorn cuts a file anywhere, as a kill does: what was whole reads,
-// and the reader notices the rest.
+// TestEventsTorn truncates a file anywhere, as a kill does: complete records are read, and
+// the reader detects the rest.
 func TestEventsTorn(t *testing.T) {
 	dir := t.TempDir()
 	w, err := OpenEvents(dir, 0)
@@ -233,7 +233,7 @@ func TestEventsTorn(t *testing.T) {
 	}
 }
 
-// TestEventsReachTheFile: long epochs do not keep their steps in memory.
+// TestEventsReachTheFile: the events of a long epoch are written before its end.
 func TestEventsReachTheFile(t *testing.T) {
 	dir := t.TempDir()
 	w, err := OpenEvents(dir, 0)

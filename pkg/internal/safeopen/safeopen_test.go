@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// folder makes a folder with a file, links, a named pipe and a folder in it, and
-// a file beside it.
+// folder creates a folder that contains a file, links, a named pipe and a folder, and a file
+// next to the folder.
 func folder(t *testing.T) (dir, beside string) {
 	t.Helper()
 	root := t.TempDir()
@@ -104,8 +104,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestReadFileLimit: a file of a terabyte that takes no room on the disk is
-// refused before memory is taken.
+// TestReadFileLimit: a sparse file of a terabyte is refused before memory is allocated.
 func TestReadFileLimit(t *testing.T) {
 	t.Attr("fault", "a file of a terabyte in a run folder or data set")
 	dir, _ := folder(t)

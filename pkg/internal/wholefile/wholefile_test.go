@@ -18,7 +18,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// writers are the functions of this package, each as one that writes a text.
+// writers contains the functions of this package, each adapted to write a text.
 var writers = map[string]func(path, text string) error{
 	"Write": func(path, text string) error {
 		return Write(path, 0o644, func(f *os.File) error { _, err := f.WriteString(text); return err })
@@ -29,7 +29,7 @@ var writers = map[string]func(path, text string) error{
 	},
 }
 
-// contents lists the names and the texts of the regular files of a folder.
+// contents returns the content of each regular file of a folder, by name.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -92,7 +92,7 @@ func TestRegularFile(t *testing.T) {
 	}
 }
 
-// TestFailedWrite: the old file stays, and nothing is left beside it.
+// TestFailedWrite: the old file stays, and no temporary file remains.
 func TestFailedWrite(t *testing.T) {
 	t.Attr("fault", "a disk that fills up while a file is replaced")
 	outcome := ""
@@ -122,7 +122,7 @@ func TestFailedWrite(t *testing.T) {
 	t.Attr("outcome", outcome)
 }
 
-// TestLinks: the link stays, the file behind it is written.
+// TestLinks: the link stays, and the file that it leads to is written.
 func TestLinks(t *testing.T) {
 	t.Attr("fault", "a chain of symbolic links, or a loop of them, in place of a file to write")
 	outcome := ""
@@ -187,7 +187,7 @@ func TestRefused(t *testing.T) {
 	t.Attr("outcome", outcome)
 }
 
-// TestFIFO: it gets the bytes, and stays a FIFO.
+// TestFIFO: a FIFO receives the bytes and stays a FIFO.
 func TestFIFO(t *testing.T) {
 	t.Attr("fault", "a FIFO, or a link to one, in place of a file to write")
 	outcome := ""
@@ -221,7 +221,7 @@ func TestFIFO(t *testing.T) {
 	t.Attr("outcome", outcome)
 }
 
-// TestDevice: a character device stays what it is. The link keeps a broken
+// TestDevice: a character device stays a device. The link keeps a broken
 // Write from replacing the machine's own null device.
 func TestDevice(t *testing.T) {
 	t.Attr("fault", "a link to a device in place of a file to write")
