@@ -18,22 +18,26 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// barWidth is what the bars of a group take of the room between groups.
+// barWidth is the width of a group of bars, as a fraction of the distance between two
+// groups.
 const barWidth = 0.8
 
-// barEdge is the outline of a bar, which parts it from its neighbours.
+// barEdge returns the outline of a bar, which separates it from its neighbors.
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
-// groupBox is the j-th of n bars of group i, from lo to hi.
+// groupBox returns the j-th of the n bars of group i. It spans lo to hi on the vertical
+// axis.
 func groupBox(i, j, n int, lo, hi float64) element.Box {
 	w := barWidth / float64(n)
 	x := float64(i) - barWidth/2 + float64(j)*w
 	return element.Box{X0: x, Y0: lo, X1: x + w, Y1: hi}
 }
 
-// categories puts names below the bars, in as many lines as they need.
-func (f *Figure) categories(names []string) {
-	const axes = 70 // what the vertical axis and the margins take
+// setCategories labels the groups of bars on the horizontal axis with names, in as many
+// lines as they need. It increases the figure's height for these lines, unless the
+// options set the height.
+func (f *Figure) setCategories(names []string) {
+	const axes = 70 // points, for the vertical axis and the margins
 	beside := 0.3 * float64(max(0, 4-len(names)))
 	f.plot.X.Min, f.plot.X.Max = -0.5-beside, float64(len(names))-0.5+beside
 	zoom := f.zoom(f.Width, f.natural)
@@ -51,13 +55,12 @@ func (f *Figure) categories(names []string) {
 	}
 }
 
-// Trials draws the throughput of the loader alone (IO), of training on data
-// that is there already (SYNTHETIC) and of both together (FULL), with their
-// spread: a group of bars a run. What is lowest of the first two bounds the
-// third.
+// Trials draws the throughput of the loader alone (IO), of training on data that are in
+// memory already (SYNTHETIC) and of both together (FULL), with their spread: one group of
+// bars per run. The slower of IO and SYNTHETIC limits FULL.
 func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	const name = "trials"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +68,12 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	f := o.figure(name, "Throughput of parts and whole", "", "throughput (samples/s)")
+	f := o.newFigure(name, "Throughput of parts and whole", "", "throughput (samples/s)")
 	f.table = bottleneck.Table()
 	brief := f.table.Drop("sentence").Drop("run")
 	f.brief = &brief
-	rows, many := inOrderOfRuns(study, bottleneck.Rows), 0
-	if tooMany(study) {
+	rows, many := sortByRuns(study, bottleneck.Rows), 0
+	if hasManySeries(study) {
 		rows, many = combinedTrials(rows), len(study.Series())
 	}
 	var names []string
@@ -85,7 +88,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		}
 		names = append(names, label)
 	}
-	f.categories(names)
+	f.setCategories(names)
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	for j, trial := range []struct {
 		name string
@@ -120,15 +123,15 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL), n = %s; bars on top: ± the spread over the trials that the log tells.", english.Count(len(rows), "run"))
 	if many > 0 {
 		f.caption = "Throughput of the loader alone (IO), of training on data that is there already (SYNTHETIC) and of both (FULL)." +
-			strings.Replace(manyNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
+			strings.Replace(combinedNote(many, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
-	f.caption += sentences(rows)
-	return f.sized()
+	f.caption += conclusions(rows)
+	return f.finishLayout()
 }
 
-// inOrderOfRuns sorts rows as the logs have the runs, which is the order in
-// which a study was made, such as from baseline to all optimisations.
-func inOrderOfRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+// sortByRuns returns rows in the order of the study's runs, in which the study was made,
+// such as from the baseline to all optimizations.
+func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	at := map[string]int{}
 	for i, r := range study.Runs {
 		at[r.Info.Series+"\x00"+strconv.Itoa(r.Info.Workers)] = i
@@ -140,8 +143,9 @@ func inOrderOfRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling
 	return out
 }
 
-// sentences are what the rows conclude, where they are few.
-func sentences(rows []scaling.BottleneckRow) string {
+// conclusions returns the sentences of at most three rows, for a caption. It returns ""
+// if there are more rows.
+func conclusions(rows []scaling.BottleneckRow) string {
 	const most = 3
 	if len(rows) > most {
 		return ""
@@ -155,71 +159,73 @@ func sentences(rows []scaling.BottleneckRow) string {
 	return text
 }
 
-// TrainTestTime draws the time of the whole training and that of the test as
-// bars: a group for each number of workers, a bar for each series with the test
-// on top. Where training takes hours and the test seconds, the bar of the test
-// stands beside that of the training on a logarithmic axis, where both are seen.
+// TrainTestTime draws the time of the complete training and of the test as bars: one
+// group per worker count, and in it one bar per series with the test on top. If the test
+// is much shorter than the training, the axis is logarithmic, and the bar of the test is
+// beside the bar of the training so that both can be seen.
 func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	const name = "train_test_time"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
 	d := timeBars{
-		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), least: math.Inf(1), longest: element.EmptyExtent(),
+		o: o, unit: 1, values: element.EmptyExtent(), reach: element.EmptyExtent(), shortestTest: math.Inf(1), longest: element.EmptyExtent(),
 		train: func(p scaling.Point) scaling.Estimate { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Estimate { return p.TestSeconds },
 	}
 	whole, many := study, 0
-	if tooMany(study) {
+	if hasManySeries(study) {
 		many = len(study.Series())
 		study = combined(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
 	d.measure(study)
 	if len(d.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run tells the time of its training%s", name, why(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, whyMissing(study, name))
 	}
 	title := "Training time"
-	if d.tested() {
+	if d.hasTest() {
 		title = "Training and test time"
 	}
-	f := o.figure(name, title, "workers", d.axis())
+	f := o.newFigure(name, title, "workers", d.axisLabel())
 	f.table = whole.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
 	names := make([]string, len(d.sizes))
 	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
 	}
-	f.categories(names)
+	f.setCategories(names)
 	for j, s := range study.Series() {
 		d.add(f, study, s, j, len(study.Series()))
 	}
-	if d.tested() {
+	if d.hasTest() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
 	}
 	element.SetValueAxis(&f.plot.Y, d.values, d.reach, d.log, false)
-	if d.log { // the lowest bar is seen too
+	if d.log { // so that the lowest bar is visible
 		f.plot.Y.Min = d.values.Lo / 2
 	}
 	f.caption = d.caption(study, many) + notDrawn(study)
-	return f.sized()
+	return f.finishLayout()
 }
 
 // timeBars draws the bars of TrainTestTime.
 type timeBars struct {
-	o             Options
-	log           bool
-	unit          float64
-	values, reach element.Extent
-	train, test   func(scaling.Point) scaling.Estimate
-	intervals     bool
-	sizes, n      []int
-	longest       element.Extent // of training and test together, seconds
-	least         float64        // time of a test, seconds; infinite without any
+	o                Options
+	log              bool
+	unit             float64
+	values, reach    element.Extent
+	train, test      func(scaling.Point) scaling.Estimate
+	intervals        bool
+	sizes, runCounts []int          // worker counts; runs per training bar
+	longest          element.Extent // of training and test together, seconds
+	shortestTest     float64        // shortest test, seconds; +Inf if there is none
 }
 
-func (d *timeBars) tested() bool { return element.Finite(d.least) }
+// hasTest reports whether any run has a test time.
+func (d *timeBars) hasTest() bool { return element.Finite(d.shortestTest) }
 
-// measure finds the worker counts and how long things took.
+// measure collects the worker counts and the ranges of the times, and decides whether the
+// axis is logarithmic.
 func (d *timeBars) measure(study *scaling.Study) {
 	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
@@ -231,19 +237,19 @@ func (d *timeBars) measure(study *scaling.Study) {
 		if test := d.test(p).Value; element.Finite(test) {
 			total += test
 			shortest.Add(test)
-			d.least = min(d.least, test)
+			d.shortestTest = min(d.shortestTest, test)
 		}
 		d.longest.Add(total)
-		d.sizes, d.n = append(d.sizes, p.Workers), append(d.n, d.train(p).N)
+		d.sizes, d.runCounts = append(d.sizes, p.Workers), append(d.runCounts, d.train(p).N)
 	}
 	slices.Sort(d.sizes)
 	d.sizes = slices.Compact(d.sizes)
-	const visible = 0.02 // of the highest bar
-	d.log = shortest.Lo > 0 && (d.o.LogY || d.tested() && d.least < visible*d.longest.Hi)
+	const visible = 0.02 // as a fraction of the highest bar
+	d.log = shortest.Lo > 0 && (d.o.LogY || d.hasTest() && d.shortestTest < visible*d.longest.Hi)
 }
 
-// axis returns the label of the axis, and sets its unit.
-func (d *timeBars) axis() string {
+// axisLabel returns the label of the vertical axis, and sets d.unit to match it.
+func (d *timeBars) axisLabel() string {
 	if d.log {
 		return "time (s), logarithmic"
 	}
@@ -252,13 +258,14 @@ func (d *timeBars) axis() string {
 	return "time (" + name + ")"
 }
 
+// add draws the bars of a series, which is the j-th of n.
 func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int) {
 	bars := element.Boxes{Fill: element.Palette()[j%len(element.Palette())], Edge: barEdge()}
-	if j >= len(element.Palette()) { // the colours come round: the next ones are paler
+	if j >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
-	beside := d.log && d.tested() // a bar of the test stands beside each other one
-	if beside {
+	testBeside := d.log && d.hasTest() // else each test bar is on top of its training bar
+	if testBeside {
 		j, n = 2*j, 2*n
 	}
 	tests := element.Boxes{Fill: color.White, Edge: barEdge()}
@@ -274,7 +281,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 		d.values.Add(at.Y1)
 		if t := d.test(p); element.Finite(t.Value) {
 			on := groupBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
-			if beside {
+			if testBeside {
 				on = groupBox(i, j+1, n, 0, t.Value/d.unit)
 			}
 			tests.At = append(tests.At, on)
@@ -290,38 +297,38 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
-// caption says what is drawn, and on what axis.
+// caption describes the bars and their axis.
 func (d *timeBars) caption(study *scaling.Study, many int) string {
 	c := "Time of the whole training"
 	switch {
-	case d.tested() && d.log:
+	case d.hasTest() && d.log:
 		c += ", and beside it (white) of the test, on a logarithmic axis"
-	case d.tested():
+	case d.hasTest():
 		c += ", and on top of it (white) of the test"
 	case d.log:
 		c += ", on a logarithmic axis"
 	}
 	c += "."
 	if many > 0 {
-		c += strings.Replace(manyNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
+		c += strings.Replace(combinedNote(many, "bars on top", "time of training"), "Line", "Bar", 1)
 	} else {
-		c += " " + runsAPoint(d.n)
+		c += " " + runsPerPoint(d.runCounts)
 	}
 	if d.intervals {
 		c += " Bars on top: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	if !d.tested() {
+	if !d.hasTest() {
 		c += " The logs tell no time of the test."
 	}
 	return c
 }
 
-// TimeUse draws where the time of a step goes as stacked bars: data, compute,
-// communication that nothing hides, idle; and as a narrow bar inside compute
-// the communication that it hides.
+// TimeUse draws where the time of a step goes, as stacked bars: data, compute, exposed
+// communication and idle. A narrow bar inside compute is the communication that compute
+// hides.
 func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	const name = "time_use"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +342,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	}
 	longest := element.EmptyExtent()
 	rows, axis := use.Rows, "series and workers"
-	if tooMany(study) {
+	if hasManySeries(study) {
 		rows, axis, many = combinedUse(rows), "workers", len(study.Series())
 	}
 	var names []string
@@ -344,10 +351,10 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %d", r.Series, r.Workers)))
 	}
 	unitName, unit := element.TimeUnit(longest.Hi)
-	f := o.figure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
+	f := o.newFigure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
 	f.brief = briefUse(f.table)
-	f.categories(names)
+	f.setCategories(names)
 	parts := []struct {
 		name string
 		fill color.Color
@@ -391,10 +398,10 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	if many > 0 {
 		f.caption += fmt.Sprintf(" Each bar: the mean over %d series.", many) + howToChoose()
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// briefUse leaves the values of a wide table.
+// briefUse returns the table without the columns of intervals and ranges.
 func briefUse(table dataframe.DataFrame) *dataframe.DataFrame {
 	var names []string
 	for _, n := range table.Names() {
@@ -406,6 +413,7 @@ func briefUse(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &brief
 }
 
+// useCaption describes the bars, their sources, and the number of runs and steps.
 func useCaption(study *scaling.Study, use *scaling.TimeUse) string {
 	steps, runs := 0, 0
 	var sources []string

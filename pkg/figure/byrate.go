@@ -14,12 +14,12 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// QualityByRate draws the quality of the trained model over the learning rate, a
-// curve a global batch, with the best rate of each: what Study.ScalingRule is
-// found by. Options.Measure says which quality.
+// QualityByRate draws the quality of the trained model against the learning rate, one
+// curve per global batch, and marks the best rate of each. Study.ScalingRule is fitted to
+// these rates. Options.Measure selects the quality.
 func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	const name = "quality_by_rate"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -28,13 +28,13 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	_, label := qualityOf(rule.Measure)
-	f := o.figure(name, "Quality and learning rate", "learning rate", label)
+	f := o.newFigure(name, "Quality and learning rate", "learning rate", label)
 	f.table = rule.TriedTable()
 	f.brief = briefUse(f.table)
 	x, values, reach := element.EmptyExtent(), element.EmptyExtent(), element.EmptyExtent()
 	var n []int
-	var all []measured
-	var tops []element.Polyline // below the best rates
+	var all []markedSeries
+	var tops []element.Polyline // vertical lines at the best rates
 	for i, row := range rule.Rows {
 		l := element.SeriesLook(i)
 		var xy plotter.XYs
@@ -59,7 +59,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, measured{bounds, drawn})
+		all = append(all, markedSeries{bounds, drawn})
 		if row.Bound == "" && element.Finite(row.Best.Value) {
 			tops = append(tops, element.Polyline{XY: plotter.XYs{{X: row.Best.Value}, {X: row.Best.Value, Y: row.Quality.Value}}, Style: element.DottedLine(l.Line.Color), Lo: xy[0], Hi: xy[0]})
 		}
@@ -68,7 +68,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	if len(n) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run has a value of %s", name, label)
 	}
-	note := f.addMeasured(all)
+	note := f.addSideBySide(all)
 	f.plot.X.Scale, f.plot.X.Tick.Marker = element.LogScale{}, element.LogTicks{}
 	room := math.Pow(max(x.Hi/x.Lo, 2), 0.05)
 	f.plot.X.Min, f.plot.X.Max = x.Lo/room, x.Hi*room
@@ -77,7 +77,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		t.XY[0].Y = f.plot.Y.Min
 		f.plot.Add(t)
 	}
-	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsAPoint(n) +
+	f.caption = "Quality of the trained model (" + label + ") against the learning rate, a curve a global batch. " + runsPerPoint(n) +
 		" Bars: lowest and highest. Dotted: the best rate, between those tried." + strings.Replace(note, "counts", "rates", 1) + notDrawn(study)
-	return f.sized()
+	return f.finishLayout()
 }

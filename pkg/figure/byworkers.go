@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// withBounds are the columns of a value and of how far it reaches.
+// withBounds returns, for each value, the names of its column and of the columns of its
+// interval and range.
 func withBounds(names ...string) []string {
 	var out []string
 	for _, n := range names {
@@ -32,11 +33,11 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(math.NaN()).sized()
+	return b.finish(math.NaN()).finishLayout()
 }
 
-// Throughput draws the samples per second of all workers together, and for
-// each series what its smallest size promises.
+// Throughput draws the samples per second of all workers together, and for each series
+// the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	b, err := o.overWorkers(study, quantity{
 		name: "throughput", title: "Throughput", axis: "throughput (samples/s)",
@@ -51,9 +52,10 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	if err := b.idealFrom(); err != nil {
 		return nil, fmt.Errorf("draw figure throughput: %w", err)
 	}
-	return b.finish(math.NaN()).sized()
+	return b.finish(math.NaN()).finishLayout()
 }
 
+// speedup returns the quantity that Speedup draws.
 func speedup() quantity {
 	return quantity{
 		name: "speedup", title: "Speed-up", axis: "speed-up", what: "Speed-up over the baseline of the series",
@@ -72,7 +74,7 @@ func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 	if err := b.idealSpeedup(); err != nil {
 		return nil, fmt.Errorf("draw figure speedup: %w", err)
 	}
-	return b.finish(math.NaN()).sized()
+	return b.finish(math.NaN()).finishLayout()
 }
 
 // Efficiency draws the speed-up over the ideal one, in per cent.
@@ -99,9 +101,10 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 	b.values.Add(100)
-	return b.finish(math.NaN()).sized()
+	return b.finish(math.NaN()).finishLayout()
 }
 
+// iou returns the quantity that IoU draws.
 func iou() quantity {
 	return quantity{
 		name: "iou", title: "IoU on the test set", axis: "IoU", what: "Intersection over union on the test set after training",
@@ -110,31 +113,32 @@ func iou() quantity {
 	}
 }
 
-// IoU draws the intersection over union on the test set after training, and
-// where they are known that of the better constant predictor (all-0 or all-1)
-// and that of the network before its first step.
+// IoU draws the intersection over union on the test set after training. If they are
+// known, it also draws the IoU of the better constant predictor (all 0 or all 1) and the
+// IoU of the network before its first step.
 func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	b, err := o.overWorkers(study, iou())
 	if err != nil {
 		return nil, err
 	}
-	if err := b.references(); err != nil {
+	if err := b.addReferences(); err != nil {
 		return nil, err
 	}
-	return b.finish(1).sized()
+	return b.finish(1).finishLayout()
 }
 
-// Accuracy draws the accuracy on the validation set after training, or where
-// the logs do not tell it that on the training set.
+// Accuracy draws the accuracy on the validation set after training, or on the training
+// set if the logs contain no validation accuracy.
 func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 	q := accuracy(study)
 	b, err := o.overWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(1).sized()
+	return b.finish(1).finishLayout()
 }
 
+// accuracy returns the quantity that Accuracy draws for a study.
 func accuracy(study *scaling.Study) quantity {
 	q := quantity{
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
@@ -147,9 +151,9 @@ func accuracy(study *scaling.Study) quantity {
 	return q
 }
 
-// references draws what needs no training: the constant predictor as a line
-// across, the untrained network as rings.
-func (b *builder) references() error {
+// addReferences draws what needs no training: the IoU of the constant predictor as a
+// horizontal line, and of the untrained network as rings.
+func (b *builder) addReferences() error {
 	var constants []float64
 	untrained := false
 	for i, series := range b.study.Series() {

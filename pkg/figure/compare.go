@@ -19,8 +19,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// pairs are the series with and without communication: those of the options,
-// or those whose names say so.
+// pairs returns the pairs of series with and without communication, in this order:
+// Options.Pairs, or by default the series whose names differ by "no communication" or a
+// similar phrase.
 func (o Options) pairs(study *scaling.Study) [][2]string {
 	if len(o.Pairs) > 0 {
 		return o.Pairs
@@ -36,8 +37,8 @@ func (o Options) pairs(study *scaling.Study) [][2]string {
 	return out
 }
 
-// pairLooks gives a series without communication the colour of the one with
-// it, dashed and with a ring.
+// pairLooks returns the look of each series. A series without communication has the color
+// of the series with it, dashes and a ring.
 func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
 	pairs := o.pairs(study)
 	looks := map[string]element.Look{}
@@ -60,31 +61,31 @@ func (o Options) pairLooks(study *scaling.Study) map[string]element.Look {
 	return looks
 }
 
-// WeakScaling draws the samples per second of all workers together on
-// logarithmic axes, where the work of a worker stays the same, and dotted what
-// the smallest size promises. A series without communication is dashed, in the
-// colour of the one with it. Series whose logs do not tell their batch are
-// drawn too, and the caption names them.
+// WeakScaling draws the samples per second of all workers together on logarithmic axes,
+// for series with a fixed batch per worker. Dotted lines are ideal scaling from the
+// smallest worker count. A series without communication is dashed, in the color of the
+// series with communication. Series whose logs do not contain their batch are drawn too,
+// and the caption names them.
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
-	return o.scales(study, scalingKind{
+	return o.scalingFigure(study, scalingKind{
 		name: "weak_scaling", title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
 		what: "Weak scaling (the batch per worker is fixed): samples per second of all workers together; dotted: as many for each worker as with the fewest",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
 			return p.Throughput, "throughput (samples/s)"
 		},
-		missing:    "its logs tell no throughput; give Rule.SamplesPerEpoch, or draw figure.StrongScaling",
+		missing:    "the logs contain no throughput; set Rule.SamplesPerEpoch, or draw figure.StrongScaling",
 		columns:    append(withBounds("throughput"), "efficiency", "scaling"),
 		mode:       func(m scaling.Mode) string { return m.Scaling },
 		idealPower: 1,
 	})
 }
 
-// StrongScaling draws the time for the same work on logarithmic axes: of an
-// epoch over the same samples, or of the whole job where the logs tell that
-// alone; dotted is t(B)·B/N.
+// StrongScaling draws the time for a fixed amount of work on logarithmic axes: one epoch
+// over the same samples, or the complete job if the logs contain only its time. Dotted
+// lines are t(B)·B/N for B, the smallest worker count.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
-	return o.scales(study, scalingKind{
+	return o.scalingFigure(study, scalingKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from the fewest workers B",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
@@ -93,9 +94,9 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 			}
 			return p.EpochSeconds, "time per epoch (s)"
 		},
-		missing: "its logs tell no time of an epoch or of the job",
+		missing: "the logs contain no time of an epoch or of the job",
 		columns: append(withBounds("epoch_seconds", "wall_seconds"), "efficiency", "scaling"),
-		mode: func(m scaling.Mode) string { // of the epoch: the samples decide
+		mode: func(m scaling.Mode) string { // of an epoch, so only the samples count
 			switch m.Samples {
 			case "fixed":
 				return scaling.ScalingStrong
@@ -108,37 +109,39 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// scalingKind is weak or strong scaling.
+// scalingKind describes the figure of weak or of strong scaling.
 type scalingKind struct {
 	name, title, what, wanted, other, missing string
 	measure                                   func(scaling.Point) (scaling.Estimate, string)
 	columns                                   []string
 	mode                                      func(scaling.Mode) string
-	idealPower                                float64 // of N/B
+	idealPower                                float64 // exponent of N/B in ideal scaling
 }
 
-func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error) {
-	study, err := o.of(study, kind.name)
+// scalingFigure draws the figure of a kind of scaling. It leaves out series of the other
+// kind.
+func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure, error) {
+	study, err := o.selectSeries(study, kind.name)
 	if err != nil {
 		return nil, err
 	}
-	var left []string // series of the other kind
+	var otherKind []string // series that are not drawn
 	var unknown []string
 	for _, series := range study.Series() {
 		switch kind.mode(study.Mode(series)) {
 		case kind.other:
-			left = append(left, series)
+			otherKind = append(otherKind, series)
 		case scaling.ScalingUnknown:
 			unknown = append(unknown, series)
 		}
 	}
-	if len(left) == len(study.Series()) {
-		return nil, fmt.Errorf("draw figure %s: no series scales %sly: %s", kind.name, kind.wanted, study.Mode(left[0]).String())
+	if len(otherKind) == len(study.Series()) {
+		return nil, fmt.Errorf("draw figure %s: no series scales %sly: %s", kind.name, kind.wanted, study.Mode(otherKind[0]).String())
 	}
 	span := func(p scaling.Point) scaling.Estimate { v, _ := kind.measure(p); return v }
 	var sizes []int
 	for _, p := range study.Points {
-		if p.Size > 0 && element.Finite(span(p).Value) && !slices.Contains(left, p.Series) {
+		if p.Size > 0 && element.Finite(span(p).Value) && !slices.Contains(otherKind, p.Series) {
 			sizes = append(sizes, p.Size)
 		}
 	}
@@ -148,7 +151,7 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	if len(sizes) < 2 {
-		return nil, fmt.Errorf("draw figure %s: all runs have %s; two counts are the least that show scaling", kind.name, workersText(sizes[0]))
+		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, workersText(sizes[0]))
 	}
 	_, label := kind.measure(study.Points[0])
 	axis := "workers"
@@ -159,39 +162,39 @@ func (o Options) scales(study *scaling.Study, kind scalingKind) (*Figure, error)
 		o: o, study: study, whole: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
-	b.Figure = b.o.figure(kind.name, kind.title, axis, label)
+	b.Figure = b.o.newFigure(kind.name, kind.title, axis, label)
 	b.table = study.Table().Select(append(b.identity(), kind.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
 	}
-	if len(study.Series())-len(left) > mostSeries {
-		b.combine(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(left, p.Series) }))
+	if len(study.Series())-len(otherKind) > maxSeries {
+		b.combine(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
-	if err := b.scalingLines(kind, left); err != nil {
+	if err := b.scalingLines(kind, otherKind); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, err)
 	}
 	f := b.finish(math.NaN())
-	if len(left) > 0 {
-		f.caption += " Not drawn, for another kind of scaling: " + few(left) + "."
+	if len(otherKind) > 0 {
+		f.caption += " Not drawn, for another kind of scaling: " + listFew(otherKind) + "."
 	}
 	if len(unknown) > 0 {
-		f.caption += " The logs do not tell what stays the same in: " + few(unknown) + "."
+		f.caption += " The logs do not tell what stays the same in: " + listFew(unknown) + "."
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// scalingLines draws series and their ideals.
-func (b *builder) scalingLines(kind scalingKind, left []string) error {
+// scalingLines draws the series that are not in otherKind, and their ideal lines.
+func (b *builder) scalingLines(kind scalingKind, otherKind []string) error {
 	looks := b.o.pairLooks(b.study)
 	b.placeBars(func(series string) []element.Interval {
-		if slices.Contains(left, series) {
+		if slices.Contains(otherKind, series) {
 			return nil
 		}
 		return b.reaches(series)
 	})
 	named := false
 	for _, series := range b.study.Series() {
-		if slices.Contains(left, series) {
+		if slices.Contains(otherKind, series) {
 			continue
 		}
 		l := looks[series]
@@ -211,7 +214,7 @@ func (b *builder) scalingLines(kind scalingKind, left []string) error {
 			ideal = append(ideal, plotter.XY{X: x, Y: from.Y * math.Pow(x/from.X, kind.idealPower)})
 		}
 		b.values.Add(ideal[n].Y)
-		drawn, err := element.LineWithGlyphs(ideal, lineAlone(element.DottedLine(l.Line.Color)))
+		drawn, err := element.LineWithGlyphs(ideal, lineOnly(element.DottedLine(l.Line.Color)))
 		if err != nil {
 			return err
 		}
@@ -226,27 +229,27 @@ func (b *builder) scalingLines(kind scalingKind, left []string) error {
 }
 
 // Overhead draws the share of the speed that communication costs, (without −
-// with)/without in per cent, for each pair of series with and without it.
+// with)/without in percent, for each pair of series with and without communication.
 func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	const name = "overhead"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
 	pairs := o.pairs(study)
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no series is called as another one with \"no communication\"; name them in Options.Pairs (the series are %s)", name, few(study.Series()))
+		return nil, fmt.Errorf("draw figure %s: no two series differ by \"no communication\" in their names; set Options.Pairs (the series are %s)", name, listFew(study.Series()))
 	}
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
 	}
-	f := o.figure(name, "Overhead of communication", axis, "overhead (%)")
+	f := o.newFigure(name, "Overhead of communication", axis, "overhead (%)")
 	var sizes []int
-	var said []string
+	var conclusions []string
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
-	var all []measured
-	overheads := map[int][]float64{} // by size, of many pairs
+	var all []markedSeries
+	overheads := map[int][]float64{} // by size, over all pairs
 	for i, p := range pairs {
 		over, err := study.Overhead(p[0], p[1])
 		if err != nil {
@@ -273,37 +276,37 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, measured{bounds, drawn})
+		all = append(all, markedSeries{bounds, drawn})
 		f.legend = append(f.legend, element.LegendEntry{Name: p[0], Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
 		if over.Sentence != "" {
-			said = append(said, strings.TrimSuffix(over.Sentence, ".")+".")
+			conclusions = append(conclusions, strings.TrimSuffix(over.Sentence, ".")+".")
 		}
 	}
 	if len(sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("the pairs have no number of workers with a speed in common"))
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair has speeds at the same worker count"))
 	}
-	if len(pairs) > mostSeries {
+	if len(pairs) > maxSeries {
 		m, err := medianMarks(overheads)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all, said = []measured{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), mostSeries)}
+		all, conclusions = []markedSeries{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d (Options.Pairs).", len(pairs), maxSeries)}
 		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(pairs)), Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(0))}}}
 	}
-	note := f.addMeasured(all)
+	note := f.addSideBySide(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	element.SetCountAxis(&f.plot.X, sizes, o.logarithmic(sizes))
 	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
-	if drawn, err := element.LineWithGlyphs(zero, lineAlone(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
+	if drawn, err := element.LineWithGlyphs(zero, lineOnly(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
 		f.plot.Add(drawn...)
 	}
-	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(said, " ") + " " + study.IntervalNote() + "." + note + notDrawn(study)
-	return f.sized()
+	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + " " + study.IntervalNote() + "." + note + notDrawn(study)
+	return f.finishLayout()
 }
 
-// addOverhead appends the rows of a pair to the table.
+// addOverhead appends the rows of a pair to the figure's table.
 func (f *Figure) addOverhead(pair [2]string, over *scaling.Overhead) {
 	t := over.Table()
 	t = withText(withText(t, "without_series", pair[1]), "series", pair[0])
@@ -314,7 +317,7 @@ func (f *Figure) addOverhead(pair [2]string, over *scaling.Overhead) {
 	f.table = f.table.RBind(t)
 }
 
-// withText puts a column of one text before the others.
+// withText prepends to t a column whose cells all contain text.
 func withText(t dataframe.DataFrame, name, text string) dataframe.DataFrame {
 	return textColumn(name, text, t.Nrow()).CBind(t)
 }

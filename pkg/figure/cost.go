@@ -17,12 +17,13 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Pareto draws the time of a run against its device-hours, or with a rate
-// against its price: a point for each series and number of workers, which
-// stands beside it. The grey steps join those that no other beats in both.
+// Pareto draws the time of a run against its device-hours, or against its price if
+// Options.Rate is set: one point per series and worker count, with the worker count
+// beside it. Gray steps connect the Pareto front, the points that no other point beats in
+// both.
 func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	const name = "pareto"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -31,10 +32,10 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	if len(cost.Rows) < 2 {
-		return nil, fmt.Errorf("draw figure %s: there is one point alone; runs with another number of workers or of another series give it something to be compared with", name)
+		return nil, fmt.Errorf("draw figure %s: the study has only one point; add runs with another worker count or of another series", name)
 	}
 	p := paretoAxes(o, cost)
-	f := o.figure(name, "Time and cost", p.xLabel, p.yLabel)
+	f := o.newFigure(name, "Time and cost", p.xLabel, p.yLabel)
 	f.table = cost.Table()
 	xs, ys := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
@@ -44,12 +45,12 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if !(xs.Hi >= xs.Lo) || !(ys.Hi >= ys.Lo) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no run has both a time and a cost"))
 	}
-	p.front(f, cost)
+	p.drawFront(f, cost)
 	var n []int
 	labeled, many := cost.Rows, 0
-	if tooMany(study) {
+	if hasManySeries(study) {
 		labeled, many = cost.Front(), len(study.Series())
-		if err := p.cloud(f, cost, labeled, many); err != nil {
+		if err := p.drawCloud(f, cost, labeled, many); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
@@ -73,14 +74,14 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(drawn...)
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
-	p.ranges(f, xs, ys)
+	p.setRanges(f, xs, ys)
 	f.plot.Add(p.labels(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
 	f.caption = fmt.Sprintf("Time of %s against %s; beside each point its workers. Grey: those that no other beats in both. %s%s Quality is not weighed.",
-		cost.Rows[0].Basis, what, runsAPoint(n), notDrawn(study))
+		cost.Rows[0].Basis, what, runsPerPoint(n), notDrawn(study))
 	if many > 0 {
 		f.caption = fmt.Sprintf("Time of %s against %s, a point for each worker count of %d series. Grey line: those that no other beats in both; beside these their workers.%s%s Quality is not weighed.",
 			cost.Rows[0].Basis, what, many, howToChoose(), notDrawn(study))
@@ -88,16 +89,16 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// pareto is what Pareto draws on its axes.
+// pareto contains the values and labels of Pareto's axes.
 type pareto struct {
 	x, y           func(scaling.CostRow) float64
 	xLabel, yLabel string
 }
 
-// paretoAxes chooses units in which the longest time is legible.
+// paretoAxes chooses the axes' values, and units in which the longest time is legible.
 func paretoAxes(o Options, cost *scaling.Cost) pareto {
 	time, work := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
@@ -120,8 +121,8 @@ func paretoAxes(o Options, cost *scaling.Cost) pareto {
 	return p
 }
 
-// front draws the steps between those that no other beats.
-func (p pareto) front(f *Figure, cost *scaling.Cost) {
+// drawFront draws the Pareto front as steps.
+func (p pareto) drawFront(f *Figure, cost *scaling.Cost) {
 	var xy plotter.XYs
 	for i, r := range cost.Front() {
 		x, y := p.x(r), p.y(r)
@@ -131,14 +132,14 @@ func (p pareto) front(f *Figure, cost *scaling.Cost) {
 		xy = append(xy, plotter.XY{X: x, Y: y})
 	}
 	style := draw.LineStyle{Color: element.Gray(), Width: 1}
-	if drawn, err := element.LineWithGlyphs(xy, lineAlone(style)); err == nil && len(xy) > 1 {
+	if drawn, err := element.LineWithGlyphs(xy, lineOnly(style)); err == nil && len(xy) > 1 {
 		f.plot.Add(drawn...)
 		f.legend = append(f.legend, element.LegendEntry{Name: "Pareto front", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 }
 
-// cloud draws the points of many series, pale but for those of the front.
-func (p pareto) cloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
+// drawCloud draws the points of many series, pale except on the Pareto front.
+func (p pareto) drawCloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, many int) error {
 	l := element.SeriesLook(0)
 	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
 	for _, part := range []struct {
@@ -152,7 +153,7 @@ func (p pareto) cloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, ma
 				xy = append(xy, plotter.XY{X: x, Y: y})
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, glyphAlone(part.style))
+		drawn, err := element.LineWithGlyphs(xy, glyphOnly(part.style))
 		if err != nil {
 			return err
 		}
@@ -164,8 +165,9 @@ func (p pareto) cloud(f *Figure, cost *scaling.Cost, front []scaling.CostRow, ma
 	return nil
 }
 
-// ranges makes wide ranges logarithmic.
-func (p pareto) ranges(f *Figure, xs, ys element.Extent) {
+// setRanges sets the ranges of the axes. An axis of positive values is logarithmic if
+// they span more than a factor of 8.
+func (p pareto) setRanges(f *Figure, xs, ys element.Extent) {
 	const wide = 8
 	for _, a := range []struct {
 		axis   *plot.Axis
@@ -189,17 +191,17 @@ func (p pareto) ranges(f *Figure, xs, ys element.Extent) {
 	}
 }
 
-// distance is that between two points.
+// distance returns the distance between two points.
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// labels puts the number of workers beside each point, on the side where no
-// other label or point is, and where no other point is nearly as near: whose number
-// it is must be seen.
+// labels returns the worker counts as notes beside the points. Each note is on the side
+// where it covers least, and never nearly as close to another point as to its own, so
+// that readers can tell which point it labels. A note without such a side is left out.
 func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
 	zoom := f.zoom(f.Width, f.Height)
-	w, h := f.Width/zoom-70, f.Height/zoom-70 // about what the data have
+	w, h := f.Width/zoom-70, f.Height/zoom-70 // about the size of the data area
 	at := func(r scaling.CostRow) vg.Point {
 		return vg.Point{X: vg.Length(f.plot.X.Norm(p.x(r))) * w, Y: vg.Length(f.plot.Y.Norm(p.y(r))) * h}
 	}
@@ -216,7 +218,7 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 		text := strconv.Itoa(r.Workers)
 		style := style
 		style.Color = element.SeriesLook(slices.Index(series, r.Series)).Line.Color
-		if len(series) > mostSeries {
+		if len(series) > maxSeries {
 			style.Color = element.SeriesLook(0).Line.Color
 		}
 		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: element.FontSize * 0.36}
@@ -228,7 +230,7 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 			c := at(r).Add(shift)
 			own := distance(c, at(r))
 			if slices.ContainsFunc(points, func(p vg.Point) bool { return distance(p, at(r)) > 5 && distance(c, p) < 1.4*own }) {
-				continue // points on top of each other count as one
+				continue // points on top of each other count as one point
 			}
 			box := vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)}
 			covered := 0.0
@@ -242,8 +244,8 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 				best, least = shift, covered
 			}
 		}
-		const bearable = 12 // square points: more would not be legible, and the table has it
-		if least > bearable {
+		const maxCovered = 12 // square points; a label that is covered more is illegible, and the table has its value
+		if least > maxCovered {
 			continue
 		}
 		c := at(r).Add(best)
@@ -253,12 +255,12 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 	return out
 }
 
-// Quality draws what large batches do to the model: its quality (IoU, or the
-// first of Dice, accuracy and losses that the logs tell) against the global
-// batch.
+// Quality draws the quality of the trained model against the global batch. The quality is
+// Options.Measure, or by default the first of IoU, Dice, accuracy and losses that the
+// logs contain.
 func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	const name = "quality"
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -269,19 +271,19 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	span, label := qualityOf(measure)
 	if span == nil {
-		return nil, fmt.Errorf("draw figure %s: measure %q is not known or not measured; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
+		return nil, fmt.Errorf("draw figure %s: unknown measure %q, or no run has it; use iou, dice, accuracy, val_accuracy, train_loss, val_loss or test_loss", name, measure)
 	}
-	f := o.figure(name, "Quality and global batch", "global batch (samples)", label)
+	f := o.newFigure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()
 	f.brief = briefUse(f.table)
 	series, rows, many := study.Series(), quality.Rows, 0
-	if tooMany(study) {
+	if hasManySeries(study) {
 		many = len(series)
 		series = []string{medianName(many)}
 		rows, span = combinedQuality(rows, series[0], span)
 	}
 	var batches, n []int
-	var all []measured
+	var all []markedSeries
 	values, reach := element.EmptyExtent(), element.EmptyExtent()
 	intervals, unbatched := false, 0
 	for i, s := range series {
@@ -312,38 +314,39 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
-		all = append(all, measured{bounds, drawn})
+		all = append(all, markedSeries{bounds, drawn})
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(element.SeriesLook(i))}})
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {
-			return nil, fmt.Errorf("draw figure %s: the logs tell %s but no batch", name, label)
+			return nil, fmt.Errorf("draw figure %s: the logs contain %s but no batch size", name, label)
 		}
 		return nil, fmt.Errorf("draw figure %s: no run has a value of %s", name, label)
 	}
 	slices.Sort(batches)
 	batches = slices.Compact(batches)
 	if len(batches) < 2 {
-		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; two batches are the least that show an effect", name, batches[0])
+		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; need at least two to show an effect", name, batches[0])
 	}
-	note := strings.Replace(f.addMeasured(all), "counts", "batches", 1)
+	note := strings.Replace(f.addSideBySide(all), "counts", "batches", 1)
 	element.SetCountAxis(&f.plot.X, batches, o.logarithmic(batches))
 	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isShare(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
-	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsAPoint(n)
+	f.caption = "Quality of the trained model (" + label + ") against the global batch. " + runsPerPoint(n)
 	if many > 0 {
-		f.caption = "Quality of the trained model (" + label + ") against the global batch." + manyNote(many, "bars", label)
+		f.caption = "Quality of the trained model (" + label + ") against the global batch." + combinedNote(many, "bars", label)
 	}
 	if intervals {
 		f.caption += " Bars: " + strings.TrimPrefix(study.IntervalNote(), "intervals: ") + "."
 	}
-	f.caption += note + cut(f.plot, reach) + notDrawn(study)
-	return f.sized()
+	f.caption += note + cutNote(f.plot, reach) + notDrawn(study)
+	return f.finishLayout()
 }
 
-// qualityOf is a measure by its name, nil for one that there is not.
+// qualityOf returns the values and the axis label of a measure. span is nil if the
+// measure is unknown.
 func qualityOf(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":

@@ -18,15 +18,16 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 	return o.metric(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
-// Curve draws a metric of every run over an axis: "epoch", "step", "relative"
-// (time since the start) or "wall". The metric is one of Study.Metrics: a value
-// of epochs, or a curve by its name in the log, such as Loss/train. A colour is
-// a series and number of workers; seeds and ranks share it.
+// Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since
+// the start) or "wall". The metric is one of Study.Metrics: a value per epoch, or a curve
+// by its name in the log, such as Loss/train. Each series and worker count has one color,
+// which its seeds and ranks share.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
 	return o.metric(study, texName(metric)+"_by_"+axis, metric, axis)
 }
 
-// metricTitle is a metric with its unit.
+// metricTitle returns the title of a metric's figure and the label of its axis, with the
+// unit. Both are metric itself if it is not a known metric.
 func metricTitle(metric string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
@@ -42,9 +43,9 @@ func metricTitle(metric string) (title, label string) {
 	return metric, metric
 }
 
-// metric draws the lines of a CurveSet.
+// metric draws the lines of a metric's CurveSet.
 func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +54,13 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	title, label := metricTitle(metric)
-	f := o.figure(name, title, set.AxisLabel, label)
-	f.fill = func() {
+	f := o.newFigure(name, title, set.AxisLabel, label)
+	f.computeTable = func() {
 		f.table = set.Table()
 		f.brief = lastOfRuns(f.table)
 	}
-	// Over time, series of different speed have little in common at any x.
-	many := tooMany(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
+	// Series of different speeds cannot be combined over time: they are at different epochs.
+	many := hasManySeries(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
 	groups := o.groups(set, many)
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, g := range groups {
@@ -72,21 +73,21 @@ func (o Options) metric(study *scaling.Study, name, metric, axis string) (*Figur
 		}
 	}
 	if !(y.Hi >= y.Lo) {
-		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("all its values are NaN or infinite, of worker counts that were not asked for, or not positive on a logarithmic axis"))
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("all its values are NaN or infinite, of worker counts that are not selected, or not positive on a logarithmic axis"))
 	}
 	origin, unit := f.curveAxes(o, axis, x, y)
-	if err := f.lines(o, study, groups, origin, unit); err != nil {
+	if err := f.addLines(o, study, groups, origin, unit); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
 	if many {
 		f.nameMedian(len(study.Series()), o.Intervals != IntervalsNone)
 	}
 	f.caption = o.curveCaption(study, set, title, groups, many)
-	return f.sized()
+	return f.finishLayout()
 }
 
-// lines draws the groups, and names them in the legend.
-func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
+// addLines draws the groups and adds them to the legend.
+func (f *Figure) addLines(o Options, study *scaling.Study, groups []group, origin, unit float64) error {
 	for i, g := range groups {
 		l := element.SeriesLook(i)
 		name := curveLabel(study, g.series, g.workers)
@@ -105,11 +106,11 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 			if t.Len() == 0 {
 				continue
 			}
-			t, err := f.smoothed(o, t, l.Line, 80, 0.8)
+			t, err := f.smooth(o, t, l.Line, 80, 0.8)
 			if err != nil {
 				return err
 			}
-			if err := f.thinned(t, l); err != nil {
+			if err := f.addThinned(t, l); err != nil {
 				return err
 			}
 		}
@@ -118,7 +119,7 @@ func (f *Figure) lines(o Options, study *scaling.Study, groups []group, origin, 
 	return nil
 }
 
-// curveAxes sets the axes; x of a line is (X − origin)/unit.
+// curveAxes sets the axes. A line's value x is drawn at (x − origin)/unit.
 func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin, unit float64) {
 	unit = 1
 	var name string
@@ -129,7 +130,7 @@ func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin,
 		name, unit = element.TimeUnit(x.Hi)
 		f.plot.X.Label.Text = "time since the start (" + name + ")"
 		x.Add(0)
-	case scaling.AxisWall: // since 1970 nobody can read it
+	case scaling.AxisWall: // seconds since 1970 are not legible
 		origin = x.Lo
 		name, unit = element.TimeUnit(x.Hi - x.Lo)
 		f.plot.X.Label.Text = "time since the first record of any run (" + name + ")"
@@ -139,8 +140,8 @@ func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin,
 		f.plot.X.Min, f.plot.X.Max = f.plot.X.Min-1, f.plot.X.Max+1
 	}
 	log := o.LogY && y.Lo > 0
-	const visible = 1e-3                                     // of the value: what changes less is drawn as the constant that it is
-	if !log && y.Lo > 0.5*y.Hi && y.Hi-y.Lo > visible*y.Hi { // far from 0: a step of the curve is seen only without it
+	const visible = 1e-3                                     // as a fraction of the value; a smaller change is drawn as a constant
+	if !log && y.Lo > 0.5*y.Hi && y.Hi-y.Lo > visible*y.Hi { // far from 0: changes are visible only if the axis does not include 0
 		room := (y.Hi - y.Lo) * 0.06
 		f.plot.Y.Min, f.plot.Y.Max = y.Lo-room, y.Hi+room
 		return origin, unit
@@ -149,7 +150,7 @@ func (f *Figure) curveAxes(o Options, axis string, x, y element.Extent) (origin,
 	return origin, unit
 }
 
-// group is the lines that share a colour.
+// group contains the lines that share a color.
 type group struct {
 	series  string
 	workers int
@@ -160,9 +161,10 @@ type group struct {
 	reach    []element.Interval
 }
 
-// groups gathers lines by series and workers, as many as can be told apart; of
-// many series, it gathers their medians by workers.
-func (o Options) groups(set *scaling.CurveSet, many bool) []group {
+// groups groups the lines of set by series and worker count. It returns at most 8 groups,
+// spread evenly, unless Options.Workers selects them. If combine is set, each group has
+// one worker count and contains the median over all series.
+func (o Options) groups(set *scaling.CurveSet, combine bool) []group {
 	var all []group
 	for _, l := range set.Lines {
 		if len(o.Workers) > 0 && !slices.Contains(o.Workers, l.Workers) {
@@ -174,7 +176,7 @@ func (o Options) groups(set *scaling.CurveSet, many bool) []group {
 		}
 		all[i].lines = append(all[i].lines, l)
 	}
-	if many {
+	if combine {
 		all = combinedGroups(all)
 	}
 	const most = 8
@@ -188,31 +190,32 @@ func (o Options) groups(set *scaling.CurveSet, many bool) []group {
 	return out
 }
 
+// curveCaption describes what is drawn, and counts runs and lines.
 func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []group, many bool) string {
 	drawn := 0
-	of := map[string]bool{} // runs
+	runsDrawn := map[string]bool{}
 	for _, g := range groups {
 		drawn += len(g.lines)
 		for _, l := range g.lines {
-			of[l.Run] = true
+			runsDrawn[l.Run] = true
 		}
 	}
 	each := "a line a run"
-	if drawn > len(of) { // of a run each rank may have logged
+	if drawn > len(runsDrawn) { // several ranks of a run may have logged
 		each = "a line a run and rank"
 	}
 	axis := set.AxisLabel
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
 		axis = "time"
 	}
-	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(of), "run")) + o.smoothText()
+	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(runsDrawn), "run")) + o.smoothText()
 	if many {
-		c = fmt.Sprintf("%s against the %s.", title, axis) + manyNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
+		c = fmt.Sprintf("%s against the %s.", title, axis) + combinedNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothText()
 	} else if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}
 	if len(set.Problems) > 0 {
 		c += fmt.Sprintf(" %s without such a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
-	return c + oneCount(study) + notDrawn(study)
+	return c + commonWorkersNote(study) + notDrawn(study)
 }

@@ -12,17 +12,17 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// SpeedupIoU draws speed and quality in one picture, as the U-Net scaling
-// studies do (github.com/oekosheri): the speed-up with its ideal line on the
-// left axis, the IoU on the test set on the right one, from 0 to 1. Where the
-// logs tell no IoU but an accuracy, it is that.
+// SpeedupIoU draws speed and quality in one figure, as the U-Net scaling studies do
+// (github.com/oekosheri): the speed-up with its ideal line on the left axis, and the IoU
+// on the test set on the right axis, from 0 to 1. If the logs contain no IoU but an
+// accuracy, it draws the accuracy instead.
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
 	q := speedup()
 	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: IoU on the test set after training"
 	q.band, q.solid = false, true
 	quality, wanted := iou(), "IoU"
-	if study != nil && !hasAny(study, quality) && hasAny(study, accuracy(study)) {
+	if study != nil && !hasValue(study, quality) && hasValue(study, accuracy(study)) {
 		quality, wanted = accuracy(study), "accuracy"
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"
 	}
@@ -31,8 +31,8 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hasAny(b.study, quality) {
-		return nil, fmt.Errorf("draw figure %s: the logs tell no %s; for the speed-up alone use figure.Speedup", name, wanted)
+	if !hasValue(b.study, quality) {
+		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; use figure.Speedup to draw only the speed-up", name, wanted)
 	}
 	if err := b.idealSpeedup(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
@@ -56,7 +56,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: "speed-up (left)", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
 		element.LegendEntry{Name: wanted + " (right)", Icons: []plot.Thumbnailer{element.LegendKey(dashed)}})
-	b.plot.Add(roomFor{right})
+	b.plot.Add(rightMarkBoxes{right})
 	f := b.finish(math.NaN())
 	f.right = right
 	right.Plot.X.Min, right.Plot.X.Max, right.Plot.X.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
@@ -64,17 +64,18 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if isShare(shares) {
 		right.Plot.Y.Min, right.Plot.Y.Max = 0, 1
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// roomFor keeps the marks of the right axis away from the edge of the plot.
-type roomFor struct{ *element.RightAxis }
+// rightMarkBoxes reserves space for the marks of the right axis, so that the plot's edge
+// does not cut them. It draws nothing.
+type rightMarkBoxes struct{ *element.RightAxis }
 
-// Plot implements plot.Plotter; the marks are drawn with the axis.
-func (roomFor) Plot(draw.Canvas, *plot.Plot) {}
+// Plot implements plot.Plotter. It draws nothing: RightAxis.Draw draws the marks.
+func (rightMarkBoxes) Plot(draw.Canvas, *plot.Plot) {}
 
 // GlyphBoxes implements plot.GlyphBoxer.
-func (r roomFor) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
+func (r rightMarkBoxes) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	var boxes []plot.GlyphBox
 	for _, p := range r.Plotters {
 		if boxer, ok := p.(plot.GlyphBoxer); ok {
@@ -84,12 +85,12 @@ func (r roomFor) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// isShare says whether values are from 0 to 1, as an IoU is; an accuracy may
-// have been logged in per cent.
+// isShare reports whether values are within 0 to 1, as IoUs are. Accuracies may have been
+// logged in percent.
 func isShare(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
-// qualityLook is that of the right axis: the series' colour, dashed, with a
-// ring in place of the glyph.
+// qualityLook returns the look of the i-th series on the right axis: the series' color,
+// dashed, with a ring as its glyph.
 func qualityLook(i int) element.Look {
 	l := element.SeriesLook(i)
 	l.Line.Dashes = []vg.Length{4, 3}
@@ -98,7 +99,8 @@ func qualityLook(i int) element.Look {
 	return l
 }
 
-func hasAny(study *scaling.Study, q quantity) bool {
+// hasValue reports whether any point of the study has a value of the quantity.
+func hasValue(study *scaling.Study, q quantity) bool {
 	for _, p := range study.Points {
 		if element.Finite(q.span(p).Value) {
 			return true

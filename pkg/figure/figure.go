@@ -23,69 +23,67 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// Figure is a picture of a study: a plot, the legend above it, the numbers
-// that are drawn and a caption. A notebook shows it by its SVG method.
+// Figure is a drawing of a study: a plot with its legend, the numbers that are drawn, and
+// a caption. A notebook shows it by its SVG method.
 type Figure struct {
-	// Width and Height are those of the whole picture; a constructor sets a
-	// size that is legible in a notebook.
+	// Width and Height are the size of the complete image. A constructor sets a size that
+	// is legible in a notebook.
 	Width, Height vg.Length
-	// DPI is how many pixels an inch of a PNG has; 0 stands for 150, which makes
-	// a figure of usual width 960 pixels wide: sharp on a page, and small.
+	// DPI is the resolution of a PNG in pixels per inch. 0 means 150, which makes a
+	// figure of default width 960 pixels wide: sharp on a web page, and a small file.
 	DPI int
 
-	name    string
-	plot    *plot.Plot
-	right   *element.RightAxis // nil where there is none
-	legend  []element.LegendEntry
-	table   dataframe.DataFrame
-	brief   *dataframe.DataFrame // what TeX shows of a long table; nil for the table
-	fill    func()               // makes table and brief when somebody asks for them; nil where they are there
-	caption string
-	heading string    // the title, also where the picture shows none
-	natural vg.Length // height at which text has its usual size
-	options Options   // by which it was made
+	name         string
+	plot         *plot.Plot
+	right        *element.RightAxis // nil if there is none
+	legend       []element.LegendEntry
+	table        dataframe.DataFrame
+	brief        *dataframe.DataFrame // the shorter table for TeX; nil if it is table
+	computeTable func()               // computes table and brief at their first use; nil once they are computed
+	caption      string
+	heading      string    // the title, even if the image shows none
+	natural      vg.Length // height at which text has its default size
+	options      Options   // the options that it was made with
 
-	// Of a page of panels, which has no plot of its own.
+	// These are set for a page of panels, which has no plot itself.
 	panels  []panel
 	columns int
 	title   string
 }
 
-// Name is a name for files, one of Names, or the metric and axis of a Curve.
+// Name returns a name for files: one of Names, or the metric and axis of a Curve.
 func (f *Figure) Name() string { return f.name }
 
-// String is the caption: what is shown where pictures cannot be.
+// String returns the caption, for output that cannot show images.
 func (f *Figure) String() string { return f.Caption() }
 
-// Caption says in a sentence or two what is drawn, and by what rule.
+// Caption describes in a sentence or two what is drawn and how it was computed.
 func (f *Figure) Caption() string { return f.caption }
 
-// Table holds the numbers that are drawn: columns of Study.Table, or for the
-// losses of Study.Epochs, or those of the result that is drawn, such as
-// scaling.Cost.
+// Table returns the numbers that are drawn. The columns are those of Study.Table, of
+// Study.Epochs for losses, or of the drawn result, such as scaling.Cost.
 func (f *Figure) Table() dataframe.DataFrame {
-	f.filled()
+	f.fillTable()
 	return f.table
 }
 
-// filled makes the table if nobody has asked for it yet: that of many epochs
-// takes longer than their picture.
-func (f *Figure) filled() {
-	if f.fill != nil {
-		f.fill()
-		f.fill = nil
+// fillTable computes the table unless it has been computed already. The table of many
+// epochs takes longer than the drawing, so it is computed only if it is used.
+func (f *Figure) fillTable() {
+	if f.computeTable != nil {
+		f.computeTable()
+		f.computeTable = nil
 	}
 }
 
-// Plot is the figure's plot, to change its title, axes and styles, or to add
-// to it. Sizes of text, lines and marks are those of a figure of usual size; a
-// smaller one draws them smaller. The legend is not part of the plot: the
-// figure draws it beside the data, where it covers nothing. A page of panels
-// has no plot, and Plot returns nil.
+// Plot returns the figure's plot, so that the caller can change its title, axes and
+// styles, or add to it. Sizes of text, lines and marks are for a figure of default size;
+// a smaller figure scales them down. The legend is not part of the plot: the figure draws
+// it where it covers no data. Plot returns nil for a page of panels.
 func (f *Figure) Plot() *plot.Plot { return f.plot }
 
-// SVG is the picture as a document that can stand in a page. What cannot be
-// drawn is said in its place.
+// SVG returns the drawing as an SVG element for an HTML page. If drawing fails, the
+// element contains the error's text.
 func (f *Figure) SVG() string {
 	var b bytes.Buffer
 	if err := f.write(&b, "svg"); err != nil {
@@ -95,7 +93,7 @@ func (f *Figure) SVG() string {
 	return inPage(b.String())
 }
 
-// inPage is a drawing without its XML declaration, which has no place inside a
+// inPage returns svg without its XML declaration, which is not allowed within an HTML
 // page.
 func inPage(svg string) string {
 	text := clean.Lines(fixTextWidths(svg)) // XML allows few controls
@@ -105,8 +103,8 @@ func inPage(svg string) string {
 	return text
 }
 
-// fixTextWidths names other fonts for a machine that lacks ours, and fixes the
-// width of each text as it was laid out, so that a wider font covers nothing.
+// fixTextWidths adds substitute fonts for machines without Liberation Sans, and sets the
+// length of each text to its laid-out width, so that a wider font covers nothing.
 func fixTextWidths(svg string) string {
 	svg = strings.ReplaceAll(svg, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
 	pattern := regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)
@@ -121,8 +119,8 @@ func fixTextWidths(svg string) string {
 	})
 }
 
-// write draws the figure in a format that package draw knows. What gonum
-// panics at, such as an axis that the caller made empty, becomes an error.
+// write draws the figure in a format that draw.NewFormattedCanvas supports. A panic in
+// gonum, for example because the caller emptied an axis, becomes an error.
 func (f *Figure) write(w io.Writer, format string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -130,9 +128,9 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 		}
 	}()
 	if f.plot == nil && len(f.panels) == 0 {
-		return errors.New("draw figure: it is empty; make one with figure.Speedup(study) or another constructor")
+		return errors.New("draw figure: the figure is empty; make one with figure.Speedup(study) or another constructor")
 	}
-	if err := f.readable(); err != nil {
+	if err := f.checkSize(); err != nil {
 		return err
 	}
 	canvas, err := f.canvas(format)
@@ -144,22 +142,23 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 	return err
 }
 
-// Resolutions of a PNG.
+// Resolutions of a PNG image.
 const (
-	usualDPI = 150
-	mostDPI  = 2400 // what the best printers print
-	mostDots = 1 << 28
+	defaultDPI = 150
+	maxDPI     = 2400 // the resolution of the best printers
+	maxPixels  = 1 << 28
 )
 
+// canvas returns a canvas of the figure's size for a format.
 func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 	if format == "png" {
 		dpi := f.DPI
 		if dpi == 0 {
-			dpi = usualDPI
+			dpi = defaultDPI
 		}
-		if dpi < 0 || dpi > mostDPI || f.Width.Dots(float64(dpi))*f.Height.Dots(float64(dpi)) > mostDots {
-			return nil, fmt.Errorf("a picture of %.3g by %.3g inches with %d pixels an inch: use 1 to %d, and at most %d pixels in all",
-				f.Width/vg.Inch, f.Height/vg.Inch, dpi, mostDPI, mostDots)
+		if dpi < 0 || dpi > maxDPI || f.Width.Dots(float64(dpi))*f.Height.Dots(float64(dpi)) > maxPixels {
+			return nil, fmt.Errorf("invalid size of %.3g by %.3g inches at %d pixels per inch: use 1 to %d pixels per inch, and at most %d pixels in total",
+				f.Width/vg.Inch, f.Height/vg.Inch, dpi, maxDPI, maxPixels)
 		}
 		return raster.New(f.Width, f.Height, dpi), nil
 	}
@@ -170,9 +169,8 @@ func (f *Figure) canvas(format string) (vg.CanvasWriterTo, error) {
 	return c, err
 }
 
-// straightAlpha is a canvas that multiplies colours with their alpha itself.
-// Gonum's PDF does so to colours that were multiplied already, as RGBA returns
-// them, and what is pale becomes dark.
+// straightAlpha works around a defect of gonum's PDF canvas, which multiplies colors by
+// their alpha although RGBA returns multiplied colors, so that pale colors become dark.
 type straightAlpha struct{ vg.CanvasWriterTo }
 
 // SetColor implements vg.Canvas.
@@ -186,11 +184,12 @@ func (s straightAlpha) SetColor(c color.Color) {
 	s.CanvasWriterTo.SetColor(c)
 }
 
-// straight is a colour whose parts are not multiplied with its alpha.
+// straight is a color whose RGBA method returns components that are not multiplied by
+// alpha.
 type straight color.NRGBA
 
-// RGBA implements color.Color, but for the multiplication.
+// RGBA implements color.Color, except that the components are not multiplied by alpha.
 func (s straight) RGBA() (r, g, b, a uint32) {
-	const whole = 0x101 // makes 16 bits of 8
-	return uint32(s.R) * whole, uint32(s.G) * whole, uint32(s.B) * whole, uint32(s.A) * whole
+	const widen = 0x101 // from 8 to 16 bits
+	return uint32(s.R) * widen, uint32(s.G) * widen, uint32(s.B) * widen, uint32(s.A) * widen
 }

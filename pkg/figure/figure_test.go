@@ -297,7 +297,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	_, err := Speedup(nil)
 	wantError(err, "no study; read one with scaling.Read")
 	_, err = LossByTime(&scaling.Study{})
-	wantError(err, "the study holds no runs")
+	wantError(err, "the study contains no runs")
 
 	nan := math.NaN()
 	bare, err := scaling.FromRuns([]runs.Run{{Dir: "r", Info: runs.Info{Series: "s", Workers: 1}, Epochs: []runs.Epoch{
@@ -306,9 +306,9 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	}}})
 	check(t, err)
 	_, err = Throughput(bare)
-	wantError(err, "the logs tell no sample counts")
+	wantError(err, "the logs contain no sample counts")
 	_, err = IoU(bare)
-	wantError(err, "no run has a value for it")
+	wantError(err, "no run has a value to draw")
 	_, err = LossByEpoch(bare)
 	wantError(err, "no run has a loss")
 	figures, err := All(bare)
@@ -319,10 +319,10 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	_, err = All(nil)
 	wantError(err, "no study")
 
-	if text := new(Figure).SVG(); !strings.Contains(text, "it is empty") {
+	if text := new(Figure).SVG(); !strings.Contains(text, "the figure is empty") {
 		t.Errorf("SVG of an empty figure: %s", text)
 	}
-	wantError(new(Figure).Save(filepath.Join(t.TempDir(), "f.png")), "it is empty")
+	wantError(new(Figure).Save(filepath.Join(t.TempDir(), "f.png")), "the figure is empty")
 }
 
 func TestCaptionNamesWhatIsNotDrawn(t *testing.T) {

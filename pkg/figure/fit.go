@@ -20,6 +20,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
+// textColumn returns a table of one column, in which each of the rows contains text.
 func textColumn(name, text string, rows int) dataframe.DataFrame {
 	all := make([]string, rows)
 	for i := range all {
@@ -28,10 +29,10 @@ func textColumn(name, text string, rows int) dataframe.DataFrame {
 	return dataframe.New(series.New(all, series.String, name))
 }
 
-// Fit draws the law of scaling that fits each series best (or that of
-// Options.Law) on its speed-ups and beyond them, with the band in which the
-// next run falls, and marks where another worker adds less than half of itself
-// and where throughput peaks.
+// Fit draws the scaling model that fits each series best (or Options.Law), through the
+// measured speed-ups and beyond them, with the prediction band of one more run. It marks
+// the worker count from which each additional worker adds less than half of its own
+// speed, and the count at which throughput peaks.
 func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
 	q := speedup()
@@ -42,18 +43,18 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	fits, failed := o.fits(b.whole)
 	if len(fits) == 0 {
-		return nil, fmt.Errorf("draw figure %s: %w", name, joined(failed))
+		return nil, fmt.Errorf("draw figure %s: %w", name, joinErrors(failed))
 	}
-	most := b.sizes[len(b.sizes)-1]
+	largest := b.sizes[len(b.sizes)-1]
 	end := o.Beyond
 	if end == 0 {
-		end = 2 * most
+		end = 2 * largest
 	}
-	end = max(end, most)
-	sizes := predicted(b.sizes[0], end)
-	var said []string
-	var rows lawRows
-	drawn := map[int][]float64{} // by size, the speed-ups of the laws of many series
+	end = max(end, largest)
+	sizes := predictionSizes(b.sizes[0], end)
+	var descriptions []string
+	var rows modelRows
+	speedups := map[int][]float64{} // speed-ups of all models, by size
 	for i, s := range b.whole.Series() {
 		f, ok := fits[s]
 		if !ok {
@@ -61,14 +62,14 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 		}
 		points := f.law.Band(sizes)
 		rows.add(b.whole, s, f.law, points)
-		said = append(said, f.says(s))
+		descriptions = append(descriptions, f.describe(s))
 		if b.many > 0 {
 			for _, p := range points {
-				drawn[p.Size] = append(drawn[p.Size], p.Speedup)
+				speedups[p.Size] = append(speedups[p.Size], p.Speedup)
 			}
 			continue
 		}
-		if err := b.law(f, s, element.SeriesLook(i), points, len(fits) <= mostBands); err != nil {
+		if err := b.addModel(f, s, element.SeriesLook(i), points, len(fits) <= maxBands); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
@@ -76,8 +77,8 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidence(b.whole))
 	if b.many > 0 {
 		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
-		said = nil
-		if err := b.medianLaw(drawn, most, len(fits)); err != nil {
+		descriptions = nil
+		if err := b.addMedianModel(speedups, largest, len(fits)); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
@@ -92,16 +93,15 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	}
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
-		bands, workersText(end), strings.TrimSpace(saidOf(said)+" "+b.repeats()))
+		bands, workersText(end), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeats()))
 	if len(failed) > 0 {
 		f.caption += notFitted(failed)
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// saidOf is what the laws of the series say, of the first that a caption has
-// room for.
-func saidOf(sentences []string) string {
+// joinSentences joins the sentences of at most six models, and counts the others.
+func joinSentences(sentences []string) string {
 	const most = 6
 	if more := len(sentences) - most; more > 0 {
 		return strings.Join(sentences[:most], " ") + fmt.Sprintf(" The laws of %d more series are in the table.", more)
@@ -109,17 +109,17 @@ func saidOf(sentences []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// notFitted says why series have no law: each reason where they are few, the
-// names where they are many.
+// notFitted lists the series without a model: with the reasons for at most three series,
+// else only names.
 func notFitted(failed map[string]error) string {
 	if len(failed) > 3 {
-		return " Not fitted (lockstep scaling --show fit says why): " + few(slices.Sorted(maps.Keys(failed))) + "."
+		return " Not fitted (lockstep scaling --show fit says why): " + listFew(slices.Sorted(maps.Keys(failed))) + "."
 	}
-	return " Not fitted: " + strings.ReplaceAll(joined(failed).Error(), "\n", "; ") + "."
+	return " Not fitted: " + strings.ReplaceAll(joinErrors(failed).Error(), "\n", "; ") + "."
 }
 
-// joined are the errors of all series, by name.
-func joined(failed map[string]error) error {
+// joinErrors joins the errors of all series, sorted by name.
+func joinErrors(failed map[string]error) error {
 	var all []error
 	for _, s := range slices.Sorted(maps.Keys(failed)) {
 		all = append(all, failed[s])
@@ -127,7 +127,7 @@ func joined(failed map[string]error) error {
 	return errors.Join(all...)
 }
 
-// confidence is the level of the study's intervals.
+// confidence returns the confidence level of the study's intervals.
 func confidence(study *scaling.Study) float64 {
 	if study.Rule.Confidence > 0 {
 		return study.Rule.Confidence
@@ -135,19 +135,21 @@ func confidence(study *scaling.Study) float64 {
 	return 0.95
 }
 
-// overWorkersPoints is overWorkers with points alone, whose line is the law.
+// overWorkersPoints is like overWorkers, but draws points without a line, because the
+// fitted model is the line.
 func (o Options) overWorkersPoints(study *scaling.Study, q quantity) (*builder, error) {
 	q.points = true
 	return o.overWorkers(study, q)
 }
 
-// fitted is a law, with what all laws of the series say.
+// fitted is a series' model, with the sentence that compares all models of the series.
 type fitted struct {
 	law      *scaling.Fit
 	sentence string
 }
 
-// fits fits each series, and says of those that cannot be why.
+// fits fits each series. failed contains the reason for each series that cannot be
+// fitted.
 func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[string]error) {
 	out, failed = map[string]fitted{}, map[string]error{}
 	for _, s := range study.Series() {
@@ -168,7 +170,7 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 			continue
 		}
 		if law == nil {
-			failed[s] = fmt.Errorf("series %s: the law %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL)
+			failed[s] = fmt.Errorf("series %s: model %q was not fitted; use %s, %s, %s or %s", s, o.Law, scaling.LawLinear, scaling.LawAmdahl, scaling.LawGustafson, scaling.LawUSL)
 			continue
 		}
 		sentence := all.Sentence
@@ -180,8 +182,9 @@ func (o Options) fits(study *scaling.Study) (out map[string]fitted, failed map[s
 	return out, failed
 }
 
-// predicted are the sizes at which a law is drawn, at most about 120.
-func predicted(from, to int) []int {
+// predictionSizes returns the sizes at which a model is drawn, ascending: at most 242
+// from from to to, spaced evenly on a logarithmic and on a linear axis.
+func predictionSizes(from, to int) []int {
 	const most = 120
 	var sizes []int
 	for i := range most + 1 {
@@ -194,17 +197,17 @@ func predicted(from, to int) []int {
 	return slices.Compact(sizes)
 }
 
-// says returns the sentence of a series' law.
-func (f fitted) says(name string) string {
+// describe returns a sentence about a series' model.
+func (f fitted) describe(name string) string {
 	text := strings.TrimSuffix(f.sentence, ".")
 	if text == "" {
-		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, lawName(f.law.Law), f.law.R2, f.law.N)
+		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, modelName(f.law.Law), f.law.R2, f.law.N)
 	}
 	return text + "."
 }
 
-// law draws the fitted law of a series, its band and its marks.
-func (b *builder) law(f fitted, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
+// addModel draws the fitted model of a series, its band and its marks.
+func (b *builder) addModel(f fitted, name string, l element.Look, points []scaling.BandPoint, banded bool) error {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
@@ -215,7 +218,7 @@ func (b *builder) law(f fitted, name string, l element.Look, points []scaling.Ba
 		b.values.Add(p.Speedup)
 		if !p.Beyond {
 			within = append(within, xy)
-			beyond = plotter.XYs{xy} // what is beyond begins where this ends
+			beyond = plotter.XYs{xy} // the dashed part starts at the end of the solid one
 		} else {
 			beyond = append(beyond, xy)
 		}
@@ -227,7 +230,7 @@ func (b *builder) law(f fitted, name string, l element.Look, points []scaling.Ba
 	if banded {
 		b.plot.Add(area)
 	}
-	if err := b.lawLines(within, beyond, l); err != nil {
+	if err := b.modelLines(within, beyond, l); err != nil {
 		return err
 	}
 	b.plot.Add(b.marks(f.law, l, points[len(points)-1].Size, banded)...)
@@ -236,19 +239,19 @@ func (b *builder) law(f fitted, name string, l element.Look, points []scaling.Ba
 	if banded {
 		icons = []plot.Thumbnailer{area, icons[0]}
 	}
-	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + lawName(f.law.Law), Icons: icons})
+	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + modelName(f.law.Law), Icons: icons})
 	return nil
 }
 
-// lawLines draws a law within what was measured, and dashed beyond it.
-func (b *builder) lawLines(within, beyond plotter.XYs, l element.Look) error {
+// modelLines draws a model, solid within the measured sizes and dashed beyond them.
+func (b *builder) modelLines(within, beyond plotter.XYs, l element.Look) error {
 	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
 		xy    plotter.XYs
 		style draw.LineStyle
 	}{{within, solid}, {beyond, dashed}} {
-		drawn, err := element.LineWithGlyphs(part.xy, lineAlone(part.style))
+		drawn, err := element.LineWithGlyphs(part.xy, lineOnly(part.style))
 		if err != nil {
 			return err
 		}
@@ -257,14 +260,14 @@ func (b *builder) lawLines(within, beyond plotter.XYs, l element.Look) error {
 	return nil
 }
 
-// medianLaw draws the median of the laws of many series and the range of these.
-// The speed-ups of so many laws are given by size; most is the largest measured size.
-func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
+// addMedianModel draws the median and the range of the models of many series. speedups
+// contains the speed-ups of all models by size, and most is the largest measured size.
+func (b *builder) addMedianModel(speedups map[int][]float64, most, laws int) error {
 	l := element.SeriesLook(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
 	var within, beyond plotter.XYs
 	for _, n := range slices.Sorted(maps.Keys(speedups)) {
-		v := spanOf(speedups[n])
+		v := medianAndRange(speedups[n])
 		if v.N == 0 {
 			continue
 		}
@@ -273,13 +276,13 @@ func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
 		b.reach.Add(v.Min, v.Max)
 		area.At = append(area.At, element.Interval{X: xy.X, Lo: v.Min, Hi: v.Max})
 		if n <= most {
-			within, beyond = append(within, xy), plotter.XYs{xy} // what is beyond begins where this ends
+			within, beyond = append(within, xy), plotter.XYs{xy} // the dashed part starts at the end of the solid one
 		} else {
 			beyond = append(beyond, xy)
 		}
 	}
 	b.plot.Add(area)
-	if err := b.lawLines(within, beyond, l); err != nil {
+	if err := b.modelLines(within, beyond, l); err != nil {
 		return err
 	}
 	b.legend = append(b.legend,
@@ -288,7 +291,8 @@ func (b *builder) medianLaw(speedups map[int][]float64, most, laws int) error {
 	return nil
 }
 
-func lawName(law string) string {
+// modelName returns the name of a model for readers.
+func modelName(law string) string {
 	switch law {
 	case scaling.LawAmdahl:
 		return "Amdahl's law"
@@ -300,21 +304,21 @@ func lawName(law string) string {
 	return law
 }
 
-// marks are where another worker adds less than half of itself, and where the
-// throughput peaks, if that is inside the picture; named where the texts of all
-// laws have room.
+// marks returns the marks at the worker count from which each additional worker adds less
+// than half of its own speed, and at which throughput peaks, as far as they are within
+// the figure. They have labels if named is set.
 func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) []plot.Plotter {
 	var out []plot.Plotter
 	style := element.TextStyle(element.FontSize - 2)
 	style.Color = l.Line.Color
-	style.XAlign, style.YAlign = draw.XLeft, draw.YTop // below the line there is most room
+	style.XAlign, style.YAlign = draw.XLeft, draw.YTop // the line leaves most space below it
 	mark := func(size int, ok bool, text string) {
-		if !ok || size > end || size <= b.sizes[0] { // from the first on there is no place to mark
+		if !ok || size > end || size <= b.sizes[0] { // a mark on the first point would cover it
 			return
 		}
 		at := law.Speedup(float64(size))
 		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.Outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
-		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphAlone(glyph))
+		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnly(glyph))
 		if err != nil {
 			return
 		}
@@ -331,15 +335,15 @@ func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) [
 	return out
 }
 
-// lawRows are the rows of the table of Fit.
-type lawRows struct {
+// modelRows contains the rows of Fit's table.
+type modelRows struct {
 	names, laws, beyond     []string
 	sizes                   []int
 	measured, value, lo, hi []float64
 }
 
-// add appends what the law of a series predicts.
-func (r *lawRows) add(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
+// add appends the predictions of a series' model.
+func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
 	measured := map[int]float64{}
 	for _, p := range study.Points {
 		if p.Series == name {
@@ -358,9 +362,9 @@ func (r *lawRows) add(study *scaling.Study, name string, law *scaling.Fit, point
 	}
 }
 
-// table returns the rows: series, law, workers (or nodes), measured (speed-up, NaN
-// where none), fitted, fitted_low, fitted_high, beyond.
-func (r *lawRows) table(study *scaling.Study) dataframe.DataFrame {
+// table returns the rows: series, law, workers (or nodes), measured (the speed-up, NaN if
+// not measured), fitted, fitted_low, fitted_high, beyond.
+func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
@@ -371,7 +375,7 @@ func (r *lawRows) table(study *scaling.Study) dataframe.DataFrame {
 		series.New(r.lo, series.Float, "fitted_low"), series.New(r.hi, series.Float, "fitted_high"), series.New(r.beyond, series.String, "beyond"))
 }
 
-// measuredOnly leaves the rows with a measurement, and the last of each series.
+// measuredOnly returns the rows with a measurement, and the last row of each series.
 func (b *builder) measuredOnly() dataframe.DataFrame {
 	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
 	var rows []int

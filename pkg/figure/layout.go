@@ -13,30 +13,30 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// What a picture needs to be readable.
+// Limits within which an image is readable.
 const (
-	leastZoom      = 7.0 / element.FontSize // labels of 7 points, where no size was asked for
-	leastText      = 5.5                    // points of any text
-	goodShare      = 0.45                   // of the picture, for the data; the legend shrinks or moves to reach it
-	tolerableShare = 0.33                   // below it names are shortened as well
-	leastShare     = 0.25                   // below it the picture is refused
-	leastWidth     = 0.8 * vg.Inch          // of the data
-	leastHeight    = 0.5 * vg.Inch
+	minZoom             = 7.0 / element.FontSize // labels of 7 points, unless Options.FontSize is set
+	minTextSize         = 5.5                    // smallest size of any text, in points
+	enoughDataShare     = 0.45                   // share of the image for the data; the legend shrinks or moves to reach it
+	acceptableDataShare = 0.33                   // below this share, names in the legend are shortened too
+	minDataShare        = 0.25                   // below this share, the size is a SizeError
+	minDataWidth        = 0.8 * vg.Inch          // least width of the data area
+	minDataHeight       = 0.5 * vg.Inch          // least height of the data area
 )
 
-// arrangement says where the parts of a figure are. Lengths are those of a
-// picture of usual size, which is drawn zoom times as large.
+// arrangement contains the places of a figure's parts. Lengths are for an image of
+// default size; the drawing is scaled by zoom.
 type arrangement struct {
 	zoom   vg.Length
-	plot   plot.Plot          // without title and labels, with as many ticks as have room
-	right  *element.RightAxis // nil without one
+	plot   plot.Plot          // without title and labels, with as many ticks as fit
+	right  *element.RightAxis // nil if there is none
 	area   vg.Rectangle
 	data   vg.Rectangle
 	legend element.Legend
-	corner vg.Point // upper left of the legend
+	corner vg.Point // upper left corner of the legend
 	texts  []placedText
 
-	// problem says why the picture cannot be read; empty if it can.
+	// problem is the reason why the image cannot be read; empty if it can.
 	problem string
 }
 
@@ -47,23 +47,23 @@ type placedText struct {
 	at    vg.Point
 }
 
-// zoom returns how large everything is drawn in a picture of a size, compared
-// with one of usual size: less in a smaller one, but more than in proportion,
-// so that text can be read.
+// zoom returns the factor by which everything is scaled in an image of size w × h,
+// compared with the default size. Smaller images have a smaller factor, but text shrinks
+// less than the image, so that it remains legible.
 func (f *Figure) zoom(w, h vg.Length) vg.Length {
 	if points := f.options.FontSize; points > 0 {
 		return vg.Length(points / element.FontSize)
 	}
 	const softer = 0.6 // 12 points on 6.4 inches are 8.4 points on 3.5 inches
 	smaller := min(float64(w/element.UsualWidth), float64(h/f.natural), 1)
-	return vg.Length(max(leastZoom, math.Pow(max(smaller, 0), softer)))
+	return vg.Length(max(minZoom, math.Pow(max(smaller, 0), softer)))
 }
 
-// arrange lays the figure out in a rectangle of the picture.
+// arrange lays the figure out in a rectangle of the image.
 func (f *Figure) arrange(whole vg.Rectangle) *arrangement {
 	size := whole.Size()
 	a := &arrangement{zoom: f.zoom(size.X, size.Y), plot: *f.plot}
-	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the ground is there
+	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the background is drawn already
 	if f.right != nil {
 		axis, its := *f.right.Plot, *f.right
 		its.Plot = &axis
@@ -80,7 +80,8 @@ func (f *Figure) arrange(whole vg.Rectangle) *arrangement {
 	return a
 }
 
-// placeTitle puts the title on top, in as many lines as it needs.
+// placeTitle places the title at the top, in as many lines as it needs, and returns the
+// part of inner below it.
 func (a *arrangement) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle {
 	title, style := p.Title, p.Title.TextStyle
 	if title.Text == "" {
@@ -92,11 +93,10 @@ func (a *arrangement) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle 
 	return inner
 }
 
-// placeLabels takes the labels of the axes off the plot, and their room off the
-// area. Gonum makes room for a label as if it stood at the middle of the
-// values, which a logarithmic axis has near its end; here labels stand at the
-// middle of the axis. The function that it returns places them when it is
-// known where that is.
+// placeLabels removes the labels of the axes from the plot, and their space from area.
+// The caller calls the returned function once the data area is known; it places each
+// label at the middle of its axis. Gonum would place it at the middle of the values,
+// which is near the end of a logarithmic axis.
 func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func() {
 	x, y := a.plot.X.Label, a.plot.Y.Label
 	a.plot.X.Label.Text, a.plot.Y.Label.Text = "", ""
@@ -117,7 +117,7 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 			style := a.shrink(y.TextStyle, y.Text, size.Y)
 			style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
 			half := style.Width(y.Text) / 2
-			a.texts = append(a.texts, placedText{y.Text, style, vg.Point{X: left, Y: between(center.Y, inner.Min.Y+half, inner.Max.Y-half)}})
+			a.texts = append(a.texts, placedText{y.Text, style, vg.Point{X: left, Y: clamp(center.Y, inner.Min.Y+half, inner.Max.Y-half)}})
 		}
 		if x.Text != "" {
 			style := a.shrink(x.TextStyle, x.Text, size.X)
@@ -126,41 +126,42 @@ func (a *arrangement) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func()
 				bottom += a.legend.Size.Y + element.LegendGap
 			}
 			a.texts = append(a.texts, placedText{x.Text, style, vg.Point{
-				X: between(center.X, inner.Min.X+half, inner.Max.X-half), Y: bottom + style.FontExtents().Descent,
+				X: clamp(center.X, inner.Min.X+half, inner.Max.X-half), Y: bottom + style.FontExtents().Descent,
 			}})
 		}
 	}
 }
 
-// between returns v, or the end of the range from lo to hi that is next to it.
-func between(v, lo, hi vg.Length) vg.Length { return max(lo, min(v, hi)) }
+// clamp limits v to the range from lo to hi.
+func clamp(v, lo, hi vg.Length) vg.Length { return max(lo, min(v, hi)) }
 
-// shrink makes a style small enough for a text to have room.
+// shrink returns style, with a smaller font if words are wider than room. It records a
+// problem if they are illegible at that size.
 func (a *arrangement) shrink(style text.Style, words string, room vg.Length) text.Style {
 	if w := style.Width(words); w > room && w > 0 {
 		style.Font.Size *= room / w
 	}
-	if style.Font.Size*a.zoom < leastText {
-		a.refuse("the label %q has no room", words)
+	if style.Font.Size*a.zoom < minTextSize {
+		a.setProblem("the label %q does not fit", words)
 	}
 	return style
 }
 
-// refuse notes why the picture cannot be read; the first reason counts.
-func (a *arrangement) refuse(format string, args ...any) {
+// setProblem records why the image cannot be read, unless a reason is recorded already.
+func (a *arrangement) setProblem(format string, args ...any) {
 	if a.problem == "" {
 		a.problem = fmt.Sprintf(format, args...)
 	}
 }
 
-// placeLegend chooses the legend and what is left for the plot.
+// placeLegend chooses the legend, and the area that remains for the plot.
 func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
-	bare := a.dataOf(area)
-	taken := area.Size().Sub(bare.Size()) // by the axes
+	bare := a.dataArea(area)
+	taken := area.Size().Sub(bare.Size()) // space for the axes
 	room := inner.Max.X - bare.Min.X
 	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
-		left := l.Take(area).Size().Sub(taken).Scale(a.zoom)  // less than 0 on both sides is no area
-		if !(left.X >= leastWidth && left.Y >= leastHeight) { // NaN where nothing is left
+		left := l.Take(area).Size().Sub(taken).Scale(a.zoom)      // both may be negative, so check before multiplying
+		if !(left.X >= minDataWidth && left.Y >= minDataHeight) { // NaN if nothing remains
 			return 0
 		}
 		return float64(left.X * left.Y / (size.X * size.Y))
@@ -176,49 +177,49 @@ func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.P
 	}
 }
 
-// dataOf returns where the data lie in an area of the plot.
-func (a *arrangement) dataOf(area vg.Rectangle) vg.Rectangle {
+// dataArea returns the data area within an area of the plot.
+func (a *arrangement) dataArea(area vg.Rectangle) vg.Rectangle {
 	return a.plot.DataCanvas(draw.Canvas{Rectangle: area}).Rectangle
 }
 
-// fitTicks leaves as many ticks as have room.
+// fitTicks reduces the ticks of all axes to as many as fit.
 func (a *arrangement) fitTicks() {
-	a.data = a.dataOf(a.area)
+	a.data = a.dataArea(a.area)
 	a.fitAxis(&a.plot.X, a.data.Size().X, false)
-	a.data = a.dataOf(a.area)
+	a.data = a.dataArea(a.area)
 	a.fitAxis(&a.plot.Y, a.data.Size().Y, true)
-	a.data = a.dataOf(a.area)
+	a.data = a.dataArea(a.area)
 	if a.right != nil {
 		a.fitAxis(&a.right.Plot.Y, a.data.Size().Y, true)
 	}
 }
 
-// fitAxis leaves as many ticks of an axis as have room on a length.
+// fitAxis reduces the ticks of an axis to as many as fit on its length.
 func (a *arrangement) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
 	if t, ok := axis.Tick.Marker.(element.FittingTicks); ok && length > 0 {
-		t.Fit(axis, length, vertical, leastText/a.zoom)
+		t.Fit(axis, length, vertical, minTextSize/a.zoom)
 	}
 	r := element.Ruler{Axis: axis, Length: length, Vertical: vertical}
 	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
 	if r.Collide(ticks) || r.Repeated(ticks) {
-		a.refuse("the labels of the axis have no room beside each other")
+		a.setProblem("the labels of the axis overlap")
 	}
 }
 
-// check notes what is wrong with the picture.
+// check records a problem if the data area is too small.
 func (a *arrangement) check(size vg.Point) {
 	data := a.data.Size().Scale(a.zoom)
 	share := float64(data.X * data.Y / (size.X * size.Y))
 	switch {
-	case !(data.X >= leastWidth && data.Y >= leastHeight && a.data.Size().X <= a.area.Size().X && a.data.Size().Y <= a.area.Size().Y):
-		// What gonum makes of no room is NaN, or larger than the area.
-		a.refuse("the data have no room beside title, labels and legend")
-	case share < leastShare:
-		a.refuse("only %.0f %% of the picture are left for the data", 100*share)
+	case !(data.X >= minDataWidth && data.Y >= minDataHeight && a.data.Size().X <= a.area.Size().X && a.data.Size().Y <= a.area.Size().Y):
+		// Without enough space, gonum's data area is NaN or larger than the plot.
+		a.setProblem("title, labels and legend leave no space for the data")
+	case share < minDataShare:
+		a.setProblem("only %.0f %% of the image remains for the data", 100*share)
 	}
 }
 
-// draw draws what was laid out.
+// draw draws the parts at their places.
 func (a *arrangement) draw(c draw.Canvas) {
 	for _, t := range a.texts {
 		c.FillText(t.style, t.at, t.text)
@@ -233,7 +234,7 @@ func (a *arrangement) draw(c draw.Canvas) {
 	}
 }
 
-// draw draws the figure into a part of a picture.
+// draw draws the figure, including its background, into a part of an image.
 func (f *Figure) draw(c draw.Canvas) {
 	if len(f.panels) > 0 {
 		f.drawPanels(c)
@@ -246,8 +247,8 @@ func (f *Figure) draw(c draw.Canvas) {
 	f.drawPlot(c)
 }
 
-// drawOnWhite draws the figure where the ground is white already, which it
-// mostly wants.
+// drawOnWhite draws the figure where the background is white already. It draws the
+// background only if the figure's is not white.
 func (f *Figure) drawOnWhite(c draw.Canvas) {
 	if f.plot != nil && f.plot.BackgroundColor == color.White {
 		f.drawPlot(c)
@@ -256,35 +257,35 @@ func (f *Figure) drawOnWhite(c draw.Canvas) {
 	f.draw(c)
 }
 
-// drawPlot draws what stands on the ground.
+// drawPlot draws the figure without its background.
 func (f *Figure) drawPlot(c draw.Canvas) {
 	a := f.arrange(c.Rectangle)
 	a.draw(element.Zoomed(c, a.zoom))
 }
 
-// tooSmall says why nobody could read the figure in a picture of a size; it is
-// empty if it can be read.
-func (f *Figure) tooSmall(w, h vg.Length) string {
+// sizeProblem returns the reason why the figure cannot be read at the size w × h, or ""
+// if it can.
+func (f *Figure) sizeProblem(w, h vg.Length) string {
 	whole := vg.Rectangle{Max: vg.Point{X: w, Y: h}}
 	if len(f.panels) == 0 {
 		return f.arrange(whole).problem
 	}
 	for i, place := range f.places(f.belowTitle(whole)) {
 		size := place.Size()
-		if problem := f.panels[i].tooSmall(size.X, size.Y); problem != "" {
+		if problem := f.panels[i].sizeProblem(size.X, size.Y); problem != "" {
 			return "panel (" + letter(i) + "): " + problem
 		}
 	}
 	return ""
 }
 
-// SizeError is the error of a figure that nobody could read at its size.
+// SizeError is the error of a figure that would be illegible at its size.
 type SizeError struct {
 	Figure        string
 	Width, Height float64 // inches
-	Problem       string  // what has no room
-	// LeastWidth and LeastHeight are the smallest size that can be read, in
-	// inches; 0 if none up to 40 inches can.
+	Problem       string  // what does not fit
+	// LeastWidth and LeastHeight are the smallest legible size in inches. They are 0 if
+	// there is none of at most 40 inches.
 	LeastWidth, LeastHeight float64
 }
 
@@ -297,16 +298,16 @@ func (e *SizeError) Error() string {
 	return text + "draw fewer series, or another legend or font size"
 }
 
-// readable returns a SizeError if nobody could read the figure at its size.
-func (f *Figure) readable() error {
-	problem := f.tooSmall(f.Width, f.Height)
+// checkSize returns a SizeError if the figure would be illegible at its size.
+func (f *Figure) checkSize() error {
+	problem := f.sizeProblem(f.Width, f.Height)
 	if problem == "" {
 		return nil
 	}
 	e := &SizeError{Figure: f.name, Width: f.Width.Points() / 72, Height: f.Height.Points() / 72, Problem: problem}
 	least := math.Inf(1)
 	for _, grow := range []vg.Point{{Y: 1}, {X: 1}, {X: 1, Y: 1}} { // higher, wider, both
-		w, h, ok := f.grown(grow)
+		w, h, ok := f.leastSize(grow)
 		if area := w * h; ok && area < least-1e-9 {
 			least, e.LeastWidth, e.LeastHeight = area, w, h
 		}
@@ -314,11 +315,12 @@ func (f *Figure) readable() error {
 	return e
 }
 
-// grown returns the least size in inches, to a tenth, at which the figure can
-// be read when it grows in the directions that are not 0.
-func (f *Figure) grown(grow vg.Point) (w, h float64, ok bool) {
+// leastSize returns the smallest size in inches, rounded up to a tenth, at which the
+// figure is legible if it grows in the directions that are not 0 in grow. ok is false if
+// it needs more than 40 inches.
+func (f *Figure) leastSize(grow vg.Point) (w, h float64, ok bool) {
 	const most = 40 * vg.Inch
-	up := func(l vg.Length, by vg.Length) vg.Length { // to the next tenth of an inch
+	up := func(l vg.Length, by vg.Length) vg.Length { // rounds up to a tenth of an inch
 		if by == 0 {
 			return l
 		}
@@ -333,26 +335,26 @@ func (f *Figure) grown(grow vg.Point) (w, h float64, ok bool) {
 		if x > most || y > most {
 			return 0, 0, false
 		}
-		if f.tooSmall(x, y) == "" {
+		if f.sizeProblem(x, y) == "" {
 			return float64(x / vg.Inch), float64(y / vg.Inch), true
 		}
 	}
 }
 
-// sized gives the figure the room for its legend, and refuses a size at which
-// nobody could read it.
-func (f *Figure) sized() (*Figure, error) {
+// finishLayout applies the options' texts, adds the height that the legend needs, and
+// returns a SizeError if the figure would be illegible.
+func (f *Figure) finishLayout() (*Figure, error) {
 	o, p := f.options, f.plot
-	p.X.Label.Text, p.Y.Label.Text = replaced(p.X.Label.Text, o.XLabel), replaced(p.Y.Label.Text, o.YLabel)
+	p.X.Label.Text, p.Y.Label.Text = replaceText(p.X.Label.Text, o.XLabel), replaceText(p.Y.Label.Text, o.YLabel)
 	if f.right != nil {
 		label := &f.right.Plot.Y.Label
-		label.Text = replaced(label.Text, o.RightLabel)
+		label.Text = replaceText(label.Text, o.RightLabel)
 	}
 	if o.NoTitle {
 		p.Title.Text = ""
 	}
-	f.makeRoom()
-	if err := f.readable(); err != nil {
+	f.addLegendHeight()
+	if err := f.checkSize(); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -17,11 +17,11 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// mostCurves is how many curves of loss a figure can hold and still be read.
-const mostCurves = 6
+// maxCurves is the largest number of loss curves in a legible figure.
+const maxCurves = 6
 
-// LossByEpoch draws the training loss, and where it is known the validation
-// loss, against the epoch: a colour for each series and number of workers.
+// LossByEpoch draws the training loss, and the validation loss if it is known, against
+// the epoch: one color per series and worker count.
 func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	return o.losses(study, lossAxis{
 		name: "loss_by_epoch", title: "Loss by epoch", label: "epoch", what: "Loss against the epoch",
@@ -29,8 +29,8 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByTime draws the same against the time that was spent on training,
-// validation not included: the cumulative time of the U-Net scaling studies.
+// LossByTime draws the losses against the time spent on training, without validation: the
+// cumulative time of the U-Net scaling studies.
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	return o.losses(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
@@ -38,8 +38,8 @@ func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByRelativeTime draws the same against the time since the first epoch
-// began, validation included: what the clock on the wall shows.
+// LossByRelativeTime draws the losses against the time since the first epoch began,
+// including validation.
 func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	f, err := o.losses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
@@ -47,38 +47,39 @@ func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 		x:    func(c *scaling.LossCurve) []float64 { return c.Clock }, time: true,
 	})
 	if err != nil && study != nil && !slices.ContainsFunc(study.Runs, validationTimed) {
-		return nil, fmt.Errorf("%w; the logs tell no time of validation: use figure.LossByTime", err)
+		return nil, fmt.Errorf("%w; the logs contain no validation time: use figure.LossByTime", err)
 	}
 	return f, err
 }
 
-// validationTimed says whether a run tells the time of any validation.
+// validationTimed reports whether any epoch of a run has a validation time.
 func validationTimed(r runs.Run) bool {
 	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.ValSeconds > 0 })
 }
 
-// lossAxis is what losses are drawn against.
+// lossAxis describes the horizontal axis of a figure of losses.
 type lossAxis struct {
 	name, title, label, what string
 	x                        func(*scaling.LossCurve) []float64
-	time                     bool // in seconds
+	time                     bool // x is in seconds
 }
 
+// losses draws the losses of a study against an axis.
 func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	name := axis.name
-	study, err := o.of(study, name)
+	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
 	}
 	all := study.LossCurves()
 	series, label := len(study.Series()), func(c *scaling.LossCurve) string { return curveLabel(study, c.Series, c.Workers) }
-	if tooMany(study) {
+	if hasManySeries(study) {
 		all, series = combinedLosses(all), 1
 		label = func(c *scaling.LossCurve) string { return workersText(c.Workers) }
 	}
-	shown := o.selected(all, series)
-	f := o.figure(name, axis.title, axis.label, "loss")
-	f.fill = func() {
+	shown := o.selectCurves(all, series)
+	f := o.newFigure(name, axis.title, axis.label, "loss")
+	f.computeTable = func() {
 		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", "elapsed_seconds", "train_loss", "val_loss"})
 		f.brief = lastOfRuns(f.table)
 	}
@@ -90,7 +91,7 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	values := element.EmptyExtent()
 	for i := range shown {
 		c := &shown[i]
-		train, val, err := f.curve(o, c, element.SeriesLook(i), axis.x(c), unit, &values)
+		train, val, err := f.addCurve(o, c, element.SeriesLook(i), axis.x(c), unit, &values)
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
@@ -102,19 +103,19 @@ func (o Options) losses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
 	if !drawnTrain && !drawnVal {
-		return nil, fmt.Errorf("draw figure %s: no run has a loss for it%s", name, why(study, name))
+		return nil, fmt.Errorf("draw figure %s: no run has a loss to draw%s", name, whyMissing(study, name))
 	}
-	f.trainOrVal(drawnTrain, drawnVal)
-	if tooMany(study) {
+	f.labelLosses(drawnTrain, drawnVal)
+	if hasManySeries(study) {
 		f.nameMedian(len(study.Series()), drawnTrain && o.Intervals != IntervalsNone)
 	}
-	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + oneCount(study)
+	f.caption = o.lossCaption(study, axis.what, len(all), len(shown)) + commonWorkersNote(study)
 	f.lossAxes(o, axis, values)
-	return f.sized()
+	return f.finishLayout()
 }
 
-// timeAxis names the unit in which the longest curve is legible, and returns
-// its seconds.
+// timeAxis labels the axis with a unit in which the longest curve is legible, and returns
+// the unit in seconds.
 func (f *Figure) timeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	longest := element.EmptyExtent()
 	for i := range shown {
@@ -125,8 +126,9 @@ func (f *Figure) timeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	return unit
 }
 
-// trainOrVal says which lines are of which set.
-func (f *Figure) trainOrVal(train, val bool) {
+// labelLosses labels the axis if there is only one kind of loss, else adds both kinds to
+// the legend.
+func (f *Figure) labelLosses(train, val bool) {
 	switch {
 	case !val:
 		f.plot.Y.Label.Text = "training loss"
@@ -139,7 +141,7 @@ func (f *Figure) trainOrVal(train, val bool) {
 		dot := draw.GlyphStyle{Color: element.Gray(), Radius: element.SeriesLook(0).Glyph.Radius, Shape: draw.CircleGlyph{}}
 		f.legend = append(f.legend,
 			element.LegendEntry{Name: "training", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: dot}}},
-			element.LegendEntry{Name: "validation", Icons: []plot.Thumbnailer{element.LegendKey{Line: dashed, Glyph: dot}, element.LegendKey{Glyph: eye()}}})
+			element.LegendEntry{Name: "validation", Icons: []plot.Thumbnailer{element.LegendKey{Line: dashed, Glyph: dot}, element.LegendKey{Glyph: validationDot()}}})
 	}
 }
 
@@ -159,21 +161,21 @@ func (f *Figure) lossAxes(o Options, axis lossAxis, values element.Extent) {
 	}
 }
 
-// curveLabel names a curve by what tells it from others: its series, its
-// workers, or both.
+// curveLabel returns the part of a curve's name that differs between the study's curves:
+// its series, its worker count, or both.
 func curveLabel(study *scaling.Study, series string, workers int) string {
 	switch {
 	case len(study.Series()) == 1:
 		return workersText(workers)
-	case oneCount(study) != "":
+	case commonWorkersNote(study) != "":
 		return series
 	}
 	return series + ", " + workersText(workers)
 }
 
-// oneCount says how many workers all runs of several series had, where it is
-// one number; the legend does not.
-func oneCount(study *scaling.Study) string {
+// commonWorkersNote returns a sentence with the worker count if several series all have
+// the same one, else "". The legend does not contain it then.
+func commonWorkersNote(study *scaling.Study) string {
 	if len(study.Series()) == 1 {
 		return ""
 	}
@@ -186,6 +188,7 @@ func oneCount(study *scaling.Study) string {
 	return " All with " + workersText(n) + "."
 }
 
+// workersText returns n with the unit, such as "4 workers".
 func workersText(n int) string {
 	if n == 1 {
 		return "1 worker"
@@ -193,7 +196,7 @@ func workersText(n int) string {
 	return strconv.Itoa(n) + " workers"
 }
 
-// lastOfRuns is the last row of each run, which is enough for a paper's table.
+// lastOfRuns returns the last row of each run, which is enough for a table in a paper.
 func lastOfRuns(table dataframe.DataFrame) *dataframe.DataFrame {
 	names := table.Col("run").Records()
 	var last []int
@@ -206,25 +209,26 @@ func lastOfRuns(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &rows
 }
 
+// valDashes returns the dashes of validation curves.
 func valDashes() []vg.Length { return []vg.Length{5, 3} }
 
-// eye is drawn on the glyphs of validation.
-func eye() draw.GlyphStyle {
+// validationDot returns the white dot on the glyphs of validation curves.
+func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }
 
-// selected leaves the curves that the options name, or where there are too
-// many to be told apart the fewest and the most workers of each series and
-// some evenly between; of very many series the most workers.
-func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCurve {
+// selectCurves returns the curves of Options.Workers. If that is empty and there are too
+// many curves, it returns for each series the fewest and the most workers and some evenly
+// spaced between them, or only the most workers if there are more than maxCurves series.
+func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
 	}
-	if len(all) <= mostCurves {
+	if len(all) <= maxCurves {
 		return all
 	}
-	each := max(2, mostCurves/series)
-	if series > mostCurves { // that with the most workers alone
+	each := max(2, maxCurves/series)
+	if series > maxCurves { // only the most workers
 		each = 1
 	}
 	var out []scaling.LossCurve
@@ -246,18 +250,18 @@ func (o Options) selected(all []scaling.LossCurve, series int) []scaling.LossCur
 	return out
 }
 
-// lossCaption says what, and how much of it is drawn.
+// lossCaption describes the curves, and counts them if some are not drawn.
 func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) string {
 	c := what + ". "
 	var n []int
 	for _, p := range study.Points {
 		n = append(n, p.Runs)
 	}
-	many := tooMany(study)
+	many := hasManySeries(study)
 	if many {
-		c = what + "." + manyNote(len(study.Series()), "band", "training loss")
+		c = what + "." + combinedNote(len(study.Series()), "band", "training loss")
 	} else {
-		c += strings.Replace(runsAPoint(n), "point", "curve", 1)
+		c += strings.Replace(runsPerPoint(n), "point", "curve", 1)
 	}
 	if !many && repeated(study) {
 		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of them."
@@ -270,7 +274,7 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	return strings.TrimSpace(c)
 }
 
-// smoothText says how curves were smoothed.
+// smoothText returns a sentence about the smoothing of curves, or "" if there is none.
 func (o Options) smoothText() string {
 	if o.Smooth == 0 {
 		return ""
@@ -278,9 +282,9 @@ func (o Options) smoothText() string {
 	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale: as logged.", o.Smooth)
 }
 
-// curve draws one curve and says what there was to draw. A point lies at
-// x/unit.
-func (f *Figure) curve(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
+// addCurve draws a loss curve at x/unit, and reports whether it has training and
+// validation losses.
+func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
 	trains, vals := element.TraceOf(x, c.Train, 0, unit), element.TraceOf(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = reachOf(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
@@ -296,14 +300,14 @@ func (f *Figure) curve(o Options, c *scaling.LossCurve, l element.Look, x []floa
 		if i == 1 && trains.Len() > 0 {
 			look.Line.Dashes = valDashes()
 		}
-		if t, err = f.smoothed(o, t, look.Line, 90, 1); err != nil {
+		if t, err = f.smooth(o, t, look.Line, 90, 1); err != nil {
 			return false, false, err
 		}
-		if err := f.thinned(t, look); err != nil {
+		if err := f.addThinned(t, look); err != nil {
 			return false, false, err
 		}
-		if i == 1 && trains.Len() > 0 { // an eye tells validation where there is no line
-			eyes, err := element.LineWithGlyphs(t.Thin(), glyphAlone(eye()))
+		if i == 1 && trains.Len() > 0 { // the dots mark validation even without a line
+			eyes, err := element.LineWithGlyphs(t.Thin(), glyphOnly(validationDot()))
 			if err != nil {
 				return false, false, err
 			}
@@ -313,14 +317,14 @@ func (f *Figure) curve(o Options, c *scaling.LossCurve, l element.Look, x []floa
 	return trains.Len() > 0, vals.Len() > 0, nil
 }
 
-// reachOf is the range of an axis that shows x too.
+// reachOf extends the range from lo to hi of an axis to include x/unit.
 func reachOf(x []float64, unit, lo, hi float64) (float64, float64) {
 	reach := element.EmptyExtent()
 	reach.Add(x...)
 	return min(lo, reach.Lo/unit), max(hi, reach.Hi/unit)
 }
 
-// lossBand draws how far the training loss of repeated runs reaches.
+// lossBand draws the range of the training losses of repeated runs.
 func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []float64, unit float64, values *element.Extent) {
 	var spread []element.Interval
 	wide := false
@@ -337,14 +341,14 @@ func (f *Figure) lossBand(o Options, c *scaling.LossCurve, l element.Look, x []f
 	}
 }
 
-// thinned draws a line with a few glyphs, which are enough to tell curves
-// apart.
-func (f *Figure) thinned(t element.Trace, l element.Look) error {
-	drawn, err := element.LineWithGlyphs(t.Condensed(), lineAlone(l.Line))
+// addThinned draws a line, and glyphs at a few of its points, which are enough to
+// distinguish curves.
+func (f *Figure) addThinned(t element.Trace, l element.Look) error {
+	drawn, err := element.LineWithGlyphs(t.Condensed(), lineOnly(l.Line))
 	if err != nil {
 		return err
 	}
-	points, err := element.LineWithGlyphs(t.Thin(), glyphAlone(l.Glyph))
+	points, err := element.LineWithGlyphs(t.Thin(), glyphOnly(l.Glyph))
 	if err != nil {
 		return err
 	}
@@ -352,17 +356,20 @@ func (f *Figure) thinned(t element.Trace, l element.Look) error {
 	return nil
 }
 
-func lineAlone(style draw.LineStyle) element.Look   { return element.Look{Line: style} }
-func glyphAlone(style draw.GlyphStyle) element.Look { return element.Look{Glyph: style} }
+// lineOnly returns a look without a glyph.
+func lineOnly(style draw.LineStyle) element.Look { return element.Look{Line: style} }
 
-// smoothed is a line with the smoothing that the options ask for, if any; what
-// was logged is drawn pale.
-func (f *Figure) smoothed(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) (element.Trace, error) {
+// glyphOnly returns a look without a line.
+func glyphOnly(style draw.GlyphStyle) element.Look { return element.Look{Glyph: style} }
+
+// smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws the values
+// as logged, in a pale color.
+func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) (element.Trace, error) {
 	if o.Smooth == 0 {
 		return t, nil
 	}
 	style.Color, style.Width = element.WithAlpha(style.Color, alpha), width
-	raw, err := element.LineWithGlyphs(t.Condensed(), lineAlone(style))
+	raw, err := element.LineWithGlyphs(t.Condensed(), lineOnly(style))
 	if err != nil {
 		return t, err
 	}

@@ -15,14 +15,13 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// mostSeries is how many series a figure draws one by one. Looks repeat a color
-// after 7 series, and more lines than this cover each other. Of more series a
-// figure draws the median as a line, and the range from the lowest to the highest
-// as a band.
-const mostSeries = 12
+// maxSeries is the largest number of series that a figure draws individually. Looks
+// repeat a color after 7 series, and more than 12 lines hide each other. For more series,
+// a figure draws the median as a line and the range as a band.
+const maxSeries = 12
 
-// tooMany reports whether the study has more series than can be told apart.
-func tooMany(study *scaling.Study) bool { return len(study.Series()) > mostSeries }
+// hasManySeries reports whether the study has more series than a figure draws individually.
+func hasManySeries(study *scaling.Study) bool { return len(study.Series()) > maxSeries }
 
 // medianName names the median of n series in a legend.
 func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
@@ -30,14 +29,15 @@ func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
 // rangeName names the band around the median in a legend.
 const rangeName = "lowest to highest"
 
-// howToChoose says in a caption how to draw each series.
+// howToChoose returns a sentence for a caption about how to draw individual series.
 func howToChoose() string {
-	return fmt.Sprintf(" To draw each series, choose at most %d with --series (Options.Series).", mostSeries)
+	return fmt.Sprintf(" To draw each series, choose at most %d with --series (Options.Series).", maxSeries)
 }
 
-// manyNote says in a caption how n series were made one line. mark is what shows
-// their range, such as "band", of the named value; empty where nothing shows it.
-func manyNote(n int, mark, value string) string {
+// combinedNote returns a sentence for a caption: n series are drawn as one line. mark, such
+// as "band", shows their range of the named value; it is empty if nothing shows the
+// range.
+func combinedNote(n int, mark, value string) string {
 	text := fmt.Sprintf(" Line: the median of %d series", n)
 	if mark != "" {
 		text += fmt.Sprintf("; %s: from the lowest to the highest %s of these series", mark, value)
@@ -45,16 +45,17 @@ func manyNote(n int, mark, value string) string {
 	return text + "." + howToChoose()
 }
 
-// rangeIcon is the legend's entry of a band of a color.
+// rangeIcon returns the legend entry for the band around a median, in l's color.
 func rangeIcon(l element.Look) element.LegendEntry {
 	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
 
-// bandAlpha is how opaque the band of a series is.
+// bandAlpha is the opacity of a series' band, of 255.
 const bandAlpha = 45
 
-// spanOf returns the median of the finite values and their range; NaN of none.
-func spanOf(values []float64) scaling.Estimate {
+// medianAndRange returns the median and the range of the finite values; NaN if there are
+// none.
+func medianAndRange(values []float64) scaling.Estimate {
 	nan := math.NaN()
 	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return !element.Finite(x) })
@@ -66,8 +67,8 @@ func spanOf(values []float64) scaling.Estimate {
 	return s
 }
 
-// spans returns all measured values of a point.
-func spans(p *scaling.Point) []*scaling.Estimate {
+// estimates returns pointers to all measured values of a point.
+func estimates(p *scaling.Point) []*scaling.Estimate {
 	return []*scaling.Estimate{
 		&p.EpochSeconds, &p.Throughput, &p.PerWorker, &p.Speedup, &p.Efficiency,
 		&p.TrainSeconds, &p.TestSeconds, &p.WallSeconds, &p.EnergyJoules,
@@ -76,10 +77,9 @@ func spans(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combined returns a study to draw that has one series: at each count, the median
-// of the values of all points with it, and as their lowest and highest those of
-// the points. N is the number of points that have the value. The count is Size or
-// Workers.
+// combined returns a study of one series, for drawing. At each count (Size or Workers),
+// the series has the median and range of the values of all points with that count, and N
+// is the number of points that have the value.
 func combined(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
@@ -92,29 +92,29 @@ func combined(study *scaling.Study, points []scaling.Point, count func(scaling.P
 	for _, n := range slices.Sorted(maps.Keys(byCount)) {
 		at := byCount[n]
 		q := scaling.Point{Series: medianName(len(names)), Workers: n, Size: n, Baseline: at[0].Baseline}
-		values := make([][]float64, len(spans(&q)))
+		values := make([][]float64, len(estimates(&q)))
 		for i := range at {
 			p := &at[i]
 			q.Runs, q.Failed, q.Diverged, q.Disturbed = q.Runs+p.Runs, q.Failed+p.Failed, q.Diverged+p.Diverged, q.Disturbed+p.Disturbed
 			if p.Baseline != q.Baseline {
-				q.Baseline = 0 // the series have no ideal in common
+				q.Baseline = 0 // the series have different ideal lines
 			}
-			for k, s := range spans(p) {
+			for k, s := range estimates(p) {
 				values[k] = append(values[k], s.Value)
 			}
 		}
-		for k, s := range spans(&q) {
-			*s = spanOf(values[k])
+		for k, s := range estimates(&q) {
+			*s = medianAndRange(values[k])
 		}
 		out.Points = append(out.Points, q)
 	}
 	return &out
 }
 
-// size is the count that the axis of a figure over the workers has.
-func size(p scaling.Point) int { return p.Size }
+// pointSize returns the count on the axis of a figure over the workers.
+func pointSize(p scaling.Point) int { return p.Size }
 
-// combine has the builder draw one series in place of those of the points.
+// combine replaces the series of points by one series with their medians.
 func (b *builder) combine(points []scaling.Point) {
 	var names []string
 	for _, p := range points {
@@ -122,7 +122,7 @@ func (b *builder) combine(points []scaling.Point) {
 			names = append(names, p.Series)
 		}
 	}
-	b.study, b.many = combined(b.study, points, size), len(names)
+	b.study, b.many = combined(b.study, points, pointSize), len(names)
 	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
 	if b.o.Intervals == IntervalsEpochs {
 		b.o.Intervals = ""
@@ -136,7 +136,7 @@ func (b *builder) nameRange() {
 	}
 }
 
-// manyRepeats is the text of repeats for many series.
+// manyRepeats returns the text of repeats for combined series.
 func (b *builder) manyRepeats() string {
 	fewest, most := b.many, 0
 	for _, p := range b.study.Points {
@@ -152,17 +152,17 @@ func (b *builder) manyRepeats() string {
 		mark = "bars"
 	}
 	value, _, _ := strings.Cut(b.q.axis, " (")
-	text := strings.TrimPrefix(manyNote(b.many, mark, value), " ")
+	text := strings.TrimPrefix(combinedNote(b.many, mark, value), " ")
 	if fewest < b.many {
 		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
 	}
 	return text + notDrawn(b.whole)
 }
 
-// combinedLosses returns one curve per worker count: at each epoch the medians of
-// the series, and the lowest and highest of their training losses. An epoch that
-// less than half of the series have is left out, so that those that trained longest
-// do not bend the median.
+// combinedLosses returns one curve per worker count, with the median over the series at
+// each epoch, and the range of their training losses. It omits an epoch that fewer than
+// half of the series have, so that the series that trained longest do not distort the
+// median.
 func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	type values struct{ elapsed, clock, train, val []float64 }
 	byWorkers := map[int]map[float64]*values{}
@@ -190,10 +190,10 @@ func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
 			if 2*len(v.train) < series[n] {
 				continue
 			}
-			train := spanOf(v.train)
+			train := medianAndRange(v.train)
 			c.Epoch = append(c.Epoch, epoch)
-			c.Elapsed, c.Clock = append(c.Elapsed, spanOf(v.elapsed).Value), append(c.Clock, spanOf(v.clock).Value)
-			c.Train, c.Val = append(c.Train, train.Value), append(c.Val, spanOf(v.val).Value)
+			c.Elapsed, c.Clock = append(c.Elapsed, medianAndRange(v.elapsed).Value), append(c.Clock, medianAndRange(v.clock).Value)
+			c.Train, c.Val = append(c.Train, train.Value), append(c.Val, medianAndRange(v.val).Value)
 			c.TrainMin, c.TrainMax = append(c.TrainMin, train.Min), append(c.TrainMax, train.Max)
 		}
 		out = append(out, c)
@@ -201,8 +201,8 @@ func combinedLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	return out
 }
 
-// nameMedian adds to the legend what lines and bands of many series are, where
-// each line is named for its worker count.
+// nameMedian adds entries for the median and the range of combined series to the legend,
+// in figures where each line is named for its worker count.
 func (f *Figure) nameMedian(series int, banded bool) {
 	grayLook := element.Look{Line: draw.LineStyle{Color: element.Gray(), Width: element.SeriesLook(0).Line.Width}}
 	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
@@ -211,8 +211,8 @@ func (f *Figure) nameMedian(series int, banded bool) {
 	}
 }
 
-// combinedGroups returns one group per worker count, whose only line is the median
-// of the series: of each series the median of its lines first.
+// combinedGroups returns one group per worker count, whose only line is the median over
+// all series. Each series contributes the median of its lines.
 func combinedGroups(all []group) []group {
 	byWorkers := map[int][]scaling.CurveLine{}
 	for _, g := range all {
@@ -227,10 +227,10 @@ func combinedGroups(all []group) []group {
 	return out
 }
 
-// medianLine returns the median of lines, and their lowest and highest values, at
-// each x of any line, or of very many x at as many as a picture shows. Between its
-// points a line is straight; where less than half of the lines have a value, the
-// median has none.
+// medianLine returns the median of lines and their range. It computes them at each x of
+// any line, or at element.Stretches evenly spaced x if there are more. Lines are
+// interpolated linearly. Where fewer than half of the lines have a value, there is no
+// median.
 func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interval) {
 	if len(lines) == 1 {
 		return lines[0], nil
@@ -251,7 +251,7 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	}
 	values := make([][]float64, len(xs))
 	for _, t := range traces {
-		next := 0 // of t, the first point not before x
+		next := 0 // index of t's first point with X ≥ x
 		for i, x := range xs {
 			for next < t.Len() && t.X[next] < x {
 				next++
@@ -272,15 +272,15 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 		if 2*len(values[i]) < len(lines) {
 			continue
 		}
-		v := spanOf(values[i])
+		v := medianAndRange(values[i])
 		out.X, out.Y = append(out.X, x), append(out.Y, v.Value)
 		reach = append(reach, element.Interval{X: x, Lo: v.Min, Hi: v.Max})
 	}
 	return out, reach
 }
 
-// combinedQuality returns one row per global batch, whose span is the median of the
-// rows that have it, with their range.
+// combinedQuality returns one row per global batch, and a function that returns the
+// median and range of the values of all rows with a row's batch.
 func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {
@@ -290,11 +290,11 @@ func combinedQuality(rows []scaling.QualityRow, name string, span func(scaling.Q
 	for _, batch := range slices.Sorted(maps.Keys(values)) {
 		out = append(out, scaling.QualityRow{Series: name, GlobalBatch: batch})
 	}
-	return out, func(r scaling.QualityRow) scaling.Estimate { return spanOf(values[r.GlobalBatch]) }
+	return out, func(r scaling.QualityRow) scaling.Estimate { return medianAndRange(values[r.GlobalBatch]) }
 }
 
-// combinedTrials returns one row per worker count: the medians of the rows with it,
-// with their ranges.
+// combinedTrials returns one row per worker count, with the medians and ranges of all
+// rows with this count.
 func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	io, synthetic, full := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
 	for _, r := range rows {
@@ -303,13 +303,13 @@ func combinedTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	}
 	var out []scaling.BottleneckRow
 	for _, n := range slices.Sorted(maps.Keys(full)) {
-		out = append(out, scaling.BottleneckRow{Workers: n, IO: spanOf(io[n]), Synthetic: spanOf(synthetic[n]), Full: spanOf(full[n])})
+		out = append(out, scaling.BottleneckRow{Workers: n, IO: medianAndRange(io[n]), Synthetic: medianAndRange(synthetic[n]), Full: medianAndRange(full[n])})
 	}
 	return out
 }
 
-// combinedUse returns one row per worker count: the means of the rows with it, whose
-// parts add up to the step as medians would not.
+// combinedUse returns one row per worker count, with the means of all rows with this
+// count. It does not use medians, because they would not add up to the time of a step.
 func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	parts := func(r *scaling.TimeUseRow) []*scaling.Estimate {
 		return []*scaling.Estimate{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
@@ -335,17 +335,17 @@ func combinedUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	return out
 }
 
-// medianMarks draws the median of the values at each count, with a bar from the
-// lowest to the highest.
-func medianMarks(values map[int][]float64) (measured, error) {
+// medianMarks returns marks at the median of the values at each count, with bars for
+// their range.
+func medianMarks(values map[int][]float64) (markedSeries, error) {
 	l := element.SeriesLook(0)
 	var xy plotter.XYs
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: l.Line.Color, Width: 1}}
 	for _, n := range slices.Sorted(maps.Keys(values)) {
-		v := spanOf(values[n])
+		v := medianAndRange(values[n])
 		xy = append(xy, plotter.XY{X: float64(n), Y: v.Value})
 		bounds.At = append(bounds.At, element.Interval{X: float64(n), Lo: v.Min, Hi: v.Max})
 	}
 	marks, err := element.LineWithGlyphs(xy, l)
-	return measured{bounds, marks}, err
+	return markedSeries{bounds, marks}, err
 }

@@ -81,12 +81,12 @@ func (f *Figure) csvOf(t *testing.T) string {
 // 13 are aggregated, chosen or not.
 func TestChosenSeriesAreDrawn(t *testing.T) {
 	study := manySeries(t, 20)
-	for _, n := range []int{1, mostSeries, mostSeries + 1} {
+	for _, n := range []int{1, maxSeries, maxSeries + 1} {
 		f, err := Options{Series: study.Series()[:n]}.Speedup(study)
 		check(t, err)
 		each := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == study.Series()[0] })
 		median := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == medianName(n) })
-		if each != (n <= mostSeries) || median == each {
+		if each != (n <= maxSeries) || median == each {
 			t.Errorf("%d series: each is named: %v, their median is named: %v", n, each, median)
 		}
 	}
@@ -126,7 +126,7 @@ func TestSpansHasAllValues(t *testing.T) {
 			n++
 		}
 	}
-	if got := len(spans(&p)); got != n {
+	if got := len(estimates(&p)); got != n {
 		t.Errorf("spans returns %d of %d values of a point", got, n)
 	}
 }

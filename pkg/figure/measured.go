@@ -6,18 +6,18 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// sideBySide says in a caption why points are not above their tick.
+// sideBySide is the caption's sentence about points that are not above their tick.
 const sideBySide = " Series with bars are drawn side by side at equal counts."
 
-// measured is the marks of a series and its error bars.
-type measured struct {
+// markedSeries contains the marks of a series and its error bars.
+type markedSeries struct {
 	bars  element.ErrorBars
 	marks []plot.Plotter
 }
 
-// addMeasured draws series whose bars stand beside each other. It returns what
-// the caption says of it.
-func (f *Figure) addMeasured(all []measured) (note string) {
+// addSideBySide draws series, side by side if they have error bars at equal x. It returns
+// a sentence about this for the caption, or "".
+func (f *Figure) addSideBySide(all []markedSeries) (note string) {
 	bars := make([][]element.Interval, len(all))
 	for i, m := range all {
 		bars[i] = m.bars.At

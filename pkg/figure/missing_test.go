@@ -80,14 +80,14 @@ func TestErrorsNameWhatToDo(t *testing.T) {
 		o            Options
 	}{
 		{"speedups", "unknown figure \"speedups\" (did you mean speedup?); use epoch_time, throughput", Options{}},
-		{"overhead", "name them in Options.Pairs", Options{}},
+		{"overhead", "set Options.Pairs", Options{}},
 		{"speedup", "there are: \"ddp\"", Options{Series: []string{"none"}}},
-		{"speedup", "scale \"log\" is not known", Options{Scale: "log"}},
-		{"loss_by_time", "expected 0 to below 1", Options{Smooth: 1}},
+		{"speedup", "unknown scale \"log\"", Options{Scale: "log"}},
+		{"loss_by_time", "want 0 to below 1", Options{Smooth: 1}},
 		{"timeline", "no run has step spans", Options{}},
 		{"time_use", "no run has step spans", Options{}},
 		{"trials", "IO, SYNTHETIC and FULL", Options{}},
-		{"quality", "is not known or not measured", Options{Measure: "taste"}},
+		{"quality", "unknown measure", Options{Measure: "taste"}},
 		{"loss by epoch", "the metrics are", Options{}},
 	} {
 		if _, err := c.o.Make(c.figure, study); err == nil || !strings.Contains(err.Error(), c.part) {

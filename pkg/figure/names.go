@@ -13,23 +13,23 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// constructor is a figure by its name.
+// constructor is a kind of figure with its name.
 type constructor struct {
 	name string
 	draw func(Options, *scaling.Study) (*Figure, error)
-	// asked is whether All draws it of this study: where it would only say
-	// again what another figure does, it is drawn by name alone.
-	asked func(*scaling.Study) bool
+	// inAll reports whether All draws the figure for a study. It is nil for always. A
+	// figure that would repeat another one is drawn only by its name.
+	inAll func(*scaling.Study) bool
 }
 
-// constructors lists all figures, in the order of a report.
+// constructors lists all kinds of figures, in the order of a report.
 func constructors() []constructor {
 	return []constructor{
 		{name: "epoch_time", draw: Options.EpochTime},
 		{name: "throughput", draw: Options.Throughput},
-		{name: "speedup", draw: Options.Speedup, asked: compared},
-		{name: "efficiency", draw: Options.Efficiency, asked: compared},
-		{name: "speedup_iou", draw: Options.SpeedupIoU, asked: compared},
+		{name: "speedup", draw: Options.Speedup, inAll: compared},
+		{name: "efficiency", draw: Options.Efficiency, inAll: compared},
+		{name: "speedup_iou", draw: Options.SpeedupIoU, inAll: compared},
 		{name: "iou", draw: Options.IoU},
 		{name: "accuracy", draw: Options.Accuracy},
 		{name: "loss_by_epoch", draw: Options.LossByEpoch},
@@ -38,33 +38,34 @@ func constructors() []constructor {
 		{name: "learning_rate", draw: Options.LearningRate},
 		{name: "train_test_time", draw: Options.TrainTestTime},
 		{name: "trials", draw: Options.Trials},
-		{name: "weak_scaling", draw: Options.WeakScaling, asked: func(s *scaling.Study) bool {
-			return len(Options{}.pairs(s)) > 0 || has(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
+		{name: "weak_scaling", draw: Options.WeakScaling, inAll: func(s *scaling.Study) bool {
+			return len(Options{}.pairs(s)) > 0 || anyMode(s, func(m scaling.Mode) bool { return m.Scaling == scaling.ScalingWeak })
 		}},
-		{name: "strong_scaling", draw: Options.StrongScaling, asked: func(s *scaling.Study) bool {
-			return has(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
+		{name: "strong_scaling", draw: Options.StrongScaling, inAll: func(s *scaling.Study) bool {
+			return anyMode(s, func(m scaling.Mode) bool { return m.Samples == "fixed" || m.Scaling == scaling.ScalingStrong }) ||
 				!slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return element.Finite(p.EpochSeconds.Value) })
 		}},
 		{name: "overhead", draw: Options.Overhead},
 		{name: "fit", draw: Options.Fit},
-		{name: "pareto", draw: Options.Pareto, asked: compared},
+		{name: "pareto", draw: Options.Pareto, inAll: compared},
 		{name: "quality", draw: Options.Quality},
-		{name: "quality_by_rate", draw: Options.QualityByRate, asked: func(*scaling.Study) bool { return false }}, // of a sweep over learning rates alone
+		{name: "quality_by_rate", draw: Options.QualityByRate, inAll: func(*scaling.Study) bool { return false }}, // useful only for a sweep over learning rates
 		{name: "time_use", draw: Options.TimeUse},
 		{name: "timeline", draw: Options.Timeline},
 	}
 }
 
-// compared says whether any series was run with several numbers of workers.
+// compared reports whether any series was run with several worker counts.
 func compared(s *scaling.Study) bool {
 	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
 }
 
-func has(s *scaling.Study, is func(scaling.Mode) bool) bool {
+// anyMode reports whether the mode of any series satisfies is.
+func anyMode(s *scaling.Study, is func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, is)
 }
 
-// Names are the figures that Make draws, in the order of All.
+// Names returns the names of the figures that Make draws, in the order of All.
 func Names() []string {
 	var names []string
 	for _, c := range constructors() {
@@ -73,7 +74,7 @@ func Names() []string {
 	return names
 }
 
-// Make draws a figure by its name: one of Names, or a metric and an axis as
+// Make draws a figure by its name: one of Names, or a metric and an axis such as
 // "Loss/train by step".
 func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	for _, c := range constructors() {
@@ -84,27 +85,27 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	if i := strings.LastIndex(name, " by "); i > 0 {
 		return o.Curve(study, name[:i], name[i+len(" by "):])
 	}
-	return nil, unknown(name)
+	return nil, unknownFigure(name)
 }
 
-// unknown is the error of a name that no figure has.
-func unknown(name string) error {
+// unknownFigure returns the error for a name that is neither a figure nor a metric with
+// an axis.
+func unknownFigure(name string) error {
 	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }
 
-// All makes every figure that the study has numbers for. Those it has none for
-// (a throughput without sample counts, an IoU of another task) are left out;
-// it is an error only if none can be drawn, or if one cannot be read at the
-// size of the options.
+// All draws every figure that the study has data for. It omits the others, such as
+// throughput for logs without sample counts. It returns an error if no figure can be
+// drawn, or if one would be illegible at the options' size.
 func (o Options) All(study *scaling.Study) ([]*Figure, error) { return o.First(study, math.MaxInt) }
 
-// First makes the first n figures of those that All makes.
+// First draws the first n figures of All.
 func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	if study == nil {
 		return nil, errors.New("draw figures: no study; read one with scaling.Read")
 	}
 	if n < 1 {
-		return nil, fmt.Errorf("draw figures: the first %d are none; ask for 1 or more", n)
+		return nil, fmt.Errorf("draw figures: invalid count %d; use 1 or more", n)
 	}
 	var figures []*Figure
 	var failed error
@@ -112,7 +113,7 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 		if len(figures) == n {
 			return figures, nil
 		}
-		if c.asked != nil && !c.asked(study) {
+		if c.inAll != nil && !c.inAll(study) {
 			continue
 		}
 		f, err := c.draw(o, study)
@@ -125,7 +126,7 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 		}
 		figures = append(figures, f)
 	}
-	logged := o.logged(study, figures)
+	logged := o.loggedCurves(study, figures)
 	figures = append(figures, logged...)
 	figures = figures[:min(n, len(figures))]
 	if len(figures) == 0 {
@@ -134,9 +135,9 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	return figures, nil
 }
 
-// logged are the curves that were logged by step, of a study whose epochs tell
-// no loss; the first eight.
-func (o Options) logged(study *scaling.Study, drawn []*Figure) []*Figure {
+// loggedCurves draws the first eight curves that were logged by step. It returns nil if
+// loss_by_epoch is drawn already.
+func (o Options) loggedCurves(study *scaling.Study, drawn []*Figure) []*Figure {
 	if slices.ContainsFunc(drawn, func(f *Figure) bool { return f.name == "loss_by_epoch" }) {
 		return nil
 	}
@@ -146,7 +147,7 @@ func (o Options) logged(study *scaling.Study, drawn []*Figure) []*Figure {
 		if !slices.ContainsFunc(study.Runs, func(r runs.Run) bool {
 			return slices.ContainsFunc(r.Curves, func(c runs.Curve) bool { return c.Name == metric })
 		}) {
-			continue // a value of epochs, which has figures of its own
+			continue // a value per epoch, which has separate figures
 		}
 		if f, err := o.Curve(study, metric, scaling.AxisStep); err == nil && len(out) < most {
 			out = append(out, f)
@@ -155,12 +156,12 @@ func (o Options) logged(study *scaling.Study, drawn []*Figure) []*Figure {
 	return out
 }
 
-// The functions that follow draw with default options.
+// The following functions draw with the default options.
 
-// All makes every figure that the study has numbers for; see Options.All.
+// All draws every figure that the study has data for; see Options.All.
 func All(study *scaling.Study) ([]*Figure, error) { return Options{}.All(study) }
 
-// First makes the first n figures that All makes; see Options.First.
+// First draws the first n figures of All; see Options.First.
 func First(study *scaling.Study, n int) ([]*Figure, error) { return Options{}.First(study, n) }
 
 // Make draws a figure by its name, one of Names; see Options.Make.
@@ -207,16 +208,16 @@ func TrainTestTime(study *scaling.Study) (*Figure, error) { return Options{}.Tra
 // Trials draws the throughput of the trials IO, SYNTHETIC and FULL as bars; see Options.Trials.
 func Trials(study *scaling.Study) (*Figure, error) { return Options{}.Trials(study) }
 
-// WeakScaling draws throughput where the work of a worker stays the same; see Options.WeakScaling.
+// WeakScaling draws throughput for a fixed batch per worker; see Options.WeakScaling.
 func WeakScaling(study *scaling.Study) (*Figure, error) { return Options{}.WeakScaling(study) }
 
-// StrongScaling draws the time for the same work; see Options.StrongScaling.
+// StrongScaling draws the time for a fixed amount of work; see Options.StrongScaling.
 func StrongScaling(study *scaling.Study) (*Figure, error) { return Options{}.StrongScaling(study) }
 
 // Overhead draws the share of the speed that communication costs; see Options.Overhead.
 func Overhead(study *scaling.Study) (*Figure, error) { return Options{}.Overhead(study) }
 
-// Fit draws the fitted law of scaling, its band and what it predicts; see Options.Fit.
+// Fit draws the fitted scaling model, its band and its predictions; see Options.Fit.
 func Fit(study *scaling.Study) (*Figure, error) { return Options{}.Fit(study) }
 
 // Pareto draws time against device-hours; see Options.Pareto.
@@ -225,13 +226,14 @@ func Pareto(study *scaling.Study) (*Figure, error) { return Options{}.Pareto(stu
 // Quality draws the quality of the model against the global batch; see Options.Quality.
 func Quality(study *scaling.Study) (*Figure, error) { return Options{}.Quality(study) }
 
-// QualityByRate draws the quality of the model over the learning rate, a curve a global batch; see Options.QualityByRate.
+// QualityByRate draws the quality of the model against the learning rate, one curve per
+// global batch; see Options.QualityByRate.
 func QualityByRate(study *scaling.Study) (*Figure, error) { return Options{}.QualityByRate(study) }
 
 // TimeUse draws where the time of a step goes, as stacked bars; see Options.TimeUse.
 func TimeUse(study *scaling.Study) (*Figure, error) { return Options{}.TimeUse(study) }
 
-// Timeline draws what each rank did when; see Options.Timeline.
+// Timeline draws when each rank did what; see Options.Timeline.
 func Timeline(study *scaling.Study) (*Figure, error) { return Options{}.Timeline(study) }
 
 // Curve draws a metric of every run over an axis; see Options.Curve.

@@ -21,108 +21,109 @@ const (
 
 // Values of Options.Intervals.
 const (
-	IntervalsRange = "range" // from the lowest to the highest of repeated runs
+	IntervalsRange = "range" // from the lowest to the highest value of repeated runs
 	IntervalsNone  = "none"
-	// IntervalsEpochs is the spread of the counted epochs, for figures of their
-	// time and throughput; it is no confidence interval, and single runs have
-	// it too.
+	// IntervalsEpochs is the spread over the counted epochs, in figures of epoch time and
+	// throughput. It is not a confidence interval. Single runs have it too.
 	IntervalsEpochs = "epochs"
 )
 
-// Options say how figures are drawn. The zero value is the default; each field
-// counts for the figures that have what it is about. Every constructor of the
-// package is also a method: figure.Options{Scale: figure.Log2}.Speedup(study).
+// Options configure how figures are drawn. The zero value is the default. Figures ignore
+// fields that do not apply to them. Every constructor of the package is also a method:
+// figure.Options{Scale: figure.Log2}.Speedup(study).
 type Options struct {
-	// Series are the only series drawn, by name and in this order; empty draws
-	// all, in the order of their names. Of more than 12 series, a figure draws
-	// the median as a line and the range as a band.
+	// Series are the names of the series to draw, in this order. Empty means all, sorted
+	// by name. For more than 12 series, a figure draws the median as a line and the range
+	// as a band.
 	Series []string
-	// Workers are the only worker counts that have a curve (losses, learning
-	// rate); empty draws as many as can be told apart.
+	// Workers are the worker counts whose curves (losses, learning rate) are drawn. Empty
+	// means as many as are distinguishable.
 	Workers []int
-	// Scale is of the axis of the workers, nodes or batches: "linear", "log2",
-	// or empty for log2 where the most are at least 16 times the fewest. On
-	// log2, what should be proportional to the workers is on a logarithmic axis
+	// Scale is the scale of the axis of workers, nodes or batches: "linear" or "log2".
+	// Empty means log2 if the largest count is at least 16 times the smallest. With log2,
+	// quantities that are ideally proportional to the workers have a logarithmic axis
 	// too, so that the ideal is a straight line.
 	Scale string
-	// LogY makes the axis of the values logarithmic: losses, times, rates.
+	// LogY makes the axis of the values (losses, times, rates) logarithmic.
 	LogY bool
-	// Intervals are what bars and bands show: empty for the confidence interval
-	// where there is one and else lowest and highest, "range" for those always,
-	// "epochs" for the spread of the epochs, "none" for nothing.
+	// Intervals selects what bars and bands show: "range" for the lowest and highest
+	// value, "epochs" for the spread over the epochs, "none" for nothing. Empty means the
+	// confidence interval if there is one, else the range.
 	Intervals string
-	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none)
-	// to below 1. What was logged is drawn pale behind it.
+	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none) to below
+	// 1. The values as logged are drawn in a pale color.
 	Smooth float64
-	// Law is the law that Fit draws, such as scaling.LawUSL; empty for the best
-	// by AICc. Beyond is up to where it predicts; 0 means twice the most.
+	// Law is the scaling model that Fit draws, such as scaling.LawUSL. Empty means the
+	// best by AICc. Beyond is the largest worker count of the prediction; 0 means twice
+	// the largest measured count.
 	Law    string
 	Beyond int
-	// Rate is the price of a device-hour that Pareto draws, in Currency; 0 draws
-	// device-hours.
+	// Rate is the price of a device-hour in Currency, for Pareto. 0 means that Pareto
+	// draws device-hours.
 	Rate     float64
 	Currency string
-	// Pairs are series with and without communication, in this order; empty
-	// takes those whose names differ by "no communication".
+	// Pairs are pairs of series with and without communication, in this order. Empty
+	// means the series whose names differ by "no communication".
 	Pairs [][2]string
-	// Run is the folder or file whose spans Timeline draws, or a part of its
-	// name; empty takes the one with the most ranks. FirstStep (from 1; 0 for
-	// the middle of the run) and Steps (0 for 3) say which of its steps.
+	// Run is the folder or file whose spans Timeline draws, or a part of its name. Empty
+	// means the run with the most ranks. Timeline draws Steps steps (0 means 3) from
+	// FirstStep on (counted from 1; 0 means the middle of the run).
 	Run              string
 	FirstStep, Steps int
-	// Measure is what Quality draws: iou, dice, accuracy, val_accuracy,
-	// train_loss, val_loss, test_loss; empty for the study's.
+	// Measure is the quality that Quality draws: iou, dice, accuracy, val_accuracy,
+	// train_loss, val_loss or test_loss. Empty means the study's measure.
 	Measure string
-	// NoTitle leaves the title out, for a paper that has a caption. Title and
-	// the labels replace those of the figure; empty keeps them.
+	// NoTitle omits the title, for a paper that has a caption. Title and the labels
+	// replace the figure's texts unless they are empty.
 	NoTitle                           bool
 	Title, XLabel, YLabel, RightLabel string
-	// Legend is where the legend is: "top" (above the plot), "bottom", "right",
-	// "none", or empty for where the data keep most room.
+	// Legend is the place of the legend: "top" (above the plot), "bottom", "right" or
+	// "none". Empty means the place that leaves most space for the data.
 	Legend string
-	// WidthInches and HeightInches are the size of the whole picture; 0 for one
-	// that is legible in a notebook. A size at which the figure cannot be read
-	// is a SizeError.
+	// WidthInches and HeightInches are the size of the complete image. 0 means a size
+	// that is legible in a notebook. A size at which the figure would be illegible is a
+	// SizeError.
 	WidthInches, HeightInches float64
-	// FontSize is the size of the labels in points; lines and marks go with it.
-	// 0 is 12 points in a picture of usual size, and less in a smaller one (8.4
-	// points on a column of 3.5 inches).
+	// FontSize is the size of the labels in points; lines and marks scale with it. 0
+	// means 12 points in an image of default size and less in a smaller one (8.4 points
+	// at a width of 3.5 inches).
 	FontSize float64
 
-	study string // its name, which a study of some of its series has no more
+	study string // the study's name; Study.Only does not keep it
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (o Options) Validate() error {
 	nonNegative := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 	switch {
 	case o.Scale != "" && o.Scale != Linear && o.Scale != Log2:
-		return fmt.Errorf("options: scale %q is not known; use %q or %q", o.Scale, Linear, Log2)
+		return fmt.Errorf("options: unknown scale %q; use %q or %q", o.Scale, Linear, Log2)
 	case o.Intervals != "" && !slices.Contains([]string{IntervalsRange, IntervalsNone, IntervalsEpochs}, o.Intervals):
-		return fmt.Errorf("options: intervals %q are not known; use %q, %q or %q", o.Intervals, IntervalsRange, IntervalsEpochs, IntervalsNone)
+		return fmt.Errorf("options: unknown intervals %q; use %q, %q or %q", o.Intervals, IntervalsRange, IntervalsEpochs, IntervalsNone)
 	case !(o.Smooth >= 0 && o.Smooth < 1):
-		return fmt.Errorf("options: smooth is %g, expected 0 to below 1, such as 0.6", o.Smooth)
+		return fmt.Errorf("options: smooth is %g, want 0 to below 1, such as 0.6", o.Smooth)
 	case !nonNegative(o.Rate):
-		return fmt.Errorf("options: rate is %g, expected the price of a device-hour", o.Rate)
+		return fmt.Errorf("options: rate is %g, want the price of a device-hour", o.Rate)
 	case !nonNegative(o.WidthInches) || !nonNegative(o.HeightInches) || o.WidthInches > 100 || o.HeightInches > 100:
-		return fmt.Errorf("options: %g by %g inches, expected 0 to 100", o.WidthInches, o.HeightInches)
-	case !nonNegative(o.FontSize) || o.FontSize > 0 && o.FontSize < leastText || o.FontSize > 100:
-		return fmt.Errorf("options: font size is %g points, expected %g to 100, or 0 for one that suits the size", o.FontSize, float64(leastText))
+		return fmt.Errorf("options: size is %g by %g inches, want 0 to 100 each", o.WidthInches, o.HeightInches)
+	case !nonNegative(o.FontSize) || o.FontSize > 0 && o.FontSize < minTextSize || o.FontSize > 100:
+		return fmt.Errorf("options: font size is %g points, want %g to 100, or 0 for one that depends on the image's size", o.FontSize, float64(minTextSize))
 	case o.Legend != "" && !slices.Contains(legendPositions(), o.Legend):
-		return fmt.Errorf("options: unknown legend position %q; use %s, or nothing for where there is most room", o.Legend, strings.Join(legendPositions(), ", "))
+		return fmt.Errorf("options: unknown legend position %q; use %s, or leave it empty for the place that leaves most space", o.Legend, strings.Join(legendPositions(), ", "))
 	case o.Beyond < 0 || o.Steps < 0 || o.FirstStep < 0:
 		return errors.New("options: beyond, steps and first step cannot be negative")
 	}
 	return nil
 }
 
-// of is the study of the series that are drawn; an error says what is missing.
-func (o *Options) of(study *scaling.Study, name string) (*scaling.Study, error) {
+// selectSeries validates study and o, and returns the study of the series to draw. It
+// stores the study's name in o. name is the figure's name for errors.
+func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Study, error) {
 	if study == nil {
 		return nil, fmt.Errorf("draw figure %s: no study; read one with scaling.Read", name)
 	}
 	if len(study.Points) == 0 {
-		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("the study holds no runs"))
+		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("the study contains no runs"))
 	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
@@ -138,9 +139,9 @@ func (o *Options) of(study *scaling.Study, name string) (*scaling.Study, error) 
 	return some, nil
 }
 
-// figure is an empty figure of the options' size.
-func (o Options) figure(name, title, x, y string) *Figure {
-	f := &Figure{Width: element.UsualWidth, Height: element.UsualHeight, name: name, options: o, heading: o.titled(title)}
+// newFigure returns an empty figure of the options' size.
+func (o Options) newFigure(name, title, x, y string) *Figure {
+	f := &Figure{Width: element.UsualWidth, Height: element.UsualHeight, name: name, options: o, heading: o.titleOf(title)}
 	f.plot = element.NewPlot(f.heading, x, y)
 	if o.WidthInches > 0 {
 		f.Width = vg.Length(o.WidthInches) * vg.Inch
@@ -153,15 +154,15 @@ func (o Options) figure(name, title, x, y string) *Figure {
 	return f
 }
 
-// replaced returns the text that the options have for another one, if any.
-func replaced(text, by string) string {
+// replaceText returns by, or text if by is empty.
+func replaceText(text, by string) string {
 	if by != "" {
 		return by
 	}
 	return text
 }
 
-// logarithmic says whether counts stand on a logarithmic axis.
+// logarithmic reports whether the axis of counts is logarithmic.
 func (o Options) logarithmic(counts []int) bool {
 	if o.Scale != "" || len(counts) == 0 {
 		return o.Scale == Log2
@@ -170,7 +171,8 @@ func (o Options) logarithmic(counts []int) bool {
 	return slices.Max(counts) >= wide*slices.Min(counts)
 }
 
-// reach is how far the bar of a value goes. It is not ok where there is none.
+// reach returns the range of a value's bar or band. interval reports whether it is a
+// confidence interval. ok is false if the value has no bar.
 func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.Finite(v.Value):
@@ -182,8 +184,9 @@ func (o Options) reach(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	return 0, 0, false, false
 }
 
-// titled is a title with the study's name.
-func (o Options) titled(title string) string {
+// titleOf returns Options.Title, or title with the study's name unless that is longer
+// than 40 bytes.
+func (o Options) titleOf(title string) string {
 	switch {
 	case o.Title != "":
 		return o.Title

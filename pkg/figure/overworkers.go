@@ -18,47 +18,47 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// quantity is what a figure over the worker count draws.
+// quantity describes the values in a figure over the worker count.
 type quantity struct {
 	name, title, axis string
-	what              string // in the caption
+	what              string // describes the values in the caption
 	columns           []string
 	span              func(scaling.Point) scaling.Estimate
-	spread            func(scaling.EpochSpread) scaling.Spread // of the epochs; nil where they have none
-	ofTime            bool                                     // the rule says how it came about
-	proportional      bool                                     // on log2 axes, log2 or log10 as well
-	band              bool                                     // intervals are bands, where they do not hide each other
-	solid             bool                                     // lines have no dashes, which mean something else
-	points            bool                                     // no line joins the points
+	spread            func(scaling.EpochSpread) scaling.Spread // spread over the epochs; nil if there is none
+	ofTime            bool                                     // a time: the caption contains the study's rule
+	proportional      bool                                     // ideally proportional to the workers, so with log2 this axis is logarithmic too
+	band              bool                                     // intervals are bands, for at most mostBands series
+	solid             bool                                     // lines are not dashed, because dashes have another meaning in this figure
+	points            bool                                     // points are not connected by a line
 }
 
-// mostBands is how many series can have a band before they hide each other.
-const mostBands = 3
+// maxBands is the largest number of series whose bands do not hide each other.
+const maxBands = 3
 
-// builder makes a figure over the worker count.
+// builder draws a figure over the worker count.
 type builder struct {
 	*Figure
 	o             Options
-	study         *scaling.Study // that is drawn: whole, or of many series one that has their medians
-	whole         *scaling.Study
-	many          int // series that study combines; 0 where each is drawn
+	study         *scaling.Study // the study to draw: the full one, or one series with the medians of many
+	whole         *scaling.Study // the full study
+	many          int            // number of series combined in study; 0 if each is drawn
 	q             quantity
 	sizes         []int // ascending
-	log           bool  // of the axis of the workers
+	log           bool  // the axis of the workers is logarithmic
 	values, reach element.Extent
-	missing       []string // points without a value, for the caption
-	intervals     bool     // a confidence interval is drawn
-	ranges        bool     // lowest and highest are drawn
-	notDrawn      []string // why intervals are not drawn
-	banded        bool
-	spreads       bool // of epochs are drawn
-	besides       map[string]element.SideBySide
-	disturbed     bool // a point has a ring because other load disturbed its runs
+	missing       []string                      // points without a value, for the caption
+	intervals     bool                          // a confidence interval is drawn
+	ranges        bool                          // lowest to highest is drawn
+	notDrawn      []string                      // reasons why intervals are not drawn
+	banded        bool                          // ranges are bands, not bars
+	spreads       bool                          // spreads over epochs are drawn
+	sideShifts    map[string]element.SideBySide // sideways shift of each series
+	disturbed     bool                          // a point has a ring because other load disturbed its runs
 }
 
-// overWorkers draws a quantity's points, a line for each series.
+// overWorkers draws the points of a quantity and one line per series.
 func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error) {
-	study, err := o.of(study, q.name)
+	study, err := o.selectSeries(study, q.name)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 		}
 	}
 	if len(b.sizes) == 0 {
-		return nil, fmt.Errorf("draw figure %s: no run has a value for it%s", q.name, why(study, q.name))
+		return nil, fmt.Errorf("draw figure %s: no run has a value to draw%s", q.name, whyMissing(study, q.name))
 	}
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
@@ -78,20 +78,20 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"
 	}
-	b.Figure = b.o.figure(q.name, q.title, axis, q.axis)
+	b.Figure = b.o.newFigure(q.name, q.title, axis, q.axis)
 	b.table = study.Table().Select(append(b.identity(), q.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
-	b.banded = q.band && len(study.Series()) <= mostBands
-	if tooMany(study) {
+	b.banded = q.band && len(study.Series()) <= maxBands
+	if hasManySeries(study) {
 		b.combine(study.Points)
 		study = b.study
 	}
 	if b.o.Intervals == IntervalsEpochs && q.spread != nil {
 		b.epochBars()
 	}
-	if !b.banded && b.besides == nil {
+	if !b.banded && b.sideShifts == nil {
 		b.placeBars(b.reaches)
 	}
 	for i, series := range study.Series() {
@@ -106,7 +106,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	return b, nil
 }
 
-// identity are the columns that say what a row is.
+// identity returns the columns that identify a row of the table.
 func (b *builder) identity() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
@@ -115,13 +115,14 @@ func (b *builder) identity() []string {
 	return columns
 }
 
-// why says what a quantity without any value lacks.
-func why(study *scaling.Study, name string) string {
+// whyMissing explains why a study may have no value for the named figure, and what to do.
+// It returns "" if the reason is unknown.
+func whyMissing(study *scaling.Study, name string) string {
 	switch name {
 	case "throughput":
-		return " (the logs tell no sample counts); give them with Rule.SamplesPerEpoch"
+		return " (the logs contain no sample counts); set Rule.SamplesPerEpoch"
 	case "accuracy":
-		return " (the logs tell no accuracy)"
+		return " (the logs contain no accuracy)"
 	}
 	if len(study.Problems) > 0 {
 		return "; see the study's problems, the first is: " + study.Problems[0].Reason
@@ -129,8 +130,7 @@ func why(study *scaling.Study, name string) string {
 	return ""
 }
 
-// epochBars draws how much the epochs of each point scatter, and puts it into
-// the table.
+// epochBars draws the spread of each point's epochs, and adds it to the table.
 func (b *builder) epochBars() {
 	spreads := b.study.EpochSpreads().Rows
 	at := map[string][]element.Interval{}
@@ -145,7 +145,7 @@ func (b *builder) epochBars() {
 	}
 	b.placeBars(func(name string) []element.Interval { return at[name] })
 	for i, name := range b.study.Series() {
-		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Beside: b.besides[name]})
+		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Beside: b.sideShifts[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -161,7 +161,7 @@ func (b *builder) epochBars() {
 	b.table = b.table.Mutate(series.New(low, series.Float, name+"_spread_low")).Mutate(series.New(high, series.Float, name+"_spread_high"))
 }
 
-// bars draws how far the values of a series reach: a band, or bars.
+// bars draws the ranges of a series' values as a band or as bars.
 func (b *builder) bars(series string, l element.Look) {
 	var at []element.Interval
 	for _, p := range b.study.Points {
@@ -172,7 +172,7 @@ func (b *builder) bars(series string, l element.Look) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
 		lo, hi, confident, ok := b.o.reach(b.q.span(p))
-		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && element.Finite(v) { // where all series agree, such as the speed-up of the baseline
+		if v := b.q.span(p).Value; !ok && b.many > 0 && b.banded && element.Finite(v) { // all series have the same value, such as the speed-up of the baseline
 			lo, hi, ok = v, v, true
 		}
 		if !ok {
@@ -188,23 +188,23 @@ func (b *builder) bars(series string, l element.Look) {
 		b.plot.Add(element.Band{At: at, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		return
 	}
-	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Beside: b.besides[series]})
+	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Beside: b.sideShifts[series]})
 }
 
-// placeBars makes room for the bars of several series at equal x.
+// placeBars places the bars of several series at equal x side by side.
 func (b *builder) placeBars(at func(series string) []element.Interval) {
 	names := b.study.Series()
 	bars := make([][]element.Interval, len(names))
 	for i, name := range names {
 		bars[i] = at(name)
 	}
-	b.besides = map[string]element.SideBySide{}
+	b.sideShifts = map[string]element.SideBySide{}
 	for i, place := range element.PlaceSideBySide(bars) {
-		b.besides[names[i]] = place
+		b.sideShifts[names[i]] = place
 	}
 }
 
-// reaches returns the reach of each value of a series.
+// reaches returns the range of each value of a series.
 func (b *builder) reaches(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
@@ -215,7 +215,7 @@ func (b *builder) reaches(series string) []element.Interval {
 	return at
 }
 
-// points are those of a series that have a value.
+// points returns the points of a series that have a value.
 func (b *builder) points(series string, value func(scaling.Point) float64) plotter.XYs {
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
@@ -226,7 +226,7 @@ func (b *builder) points(series string, value func(scaling.Point) float64) plott
 	return xy
 }
 
-// line draws a series.
+// line draws a series' points and line.
 func (b *builder) line(series string, l element.Look) error {
 	for _, p := range b.study.Points {
 		if p.Series == series && !(element.Finite(b.q.span(p).Value) && p.Size > 0) {
@@ -250,21 +250,21 @@ func (b *builder) line(series string, l element.Look) error {
 	if err != nil {
 		return err
 	}
-	b.plot.Add(b.besides[series].MoveAll(drawn)...)
+	b.plot.Add(b.sideShifts[series].MoveAll(drawn)...)
 	b.ringDisturbed(series)
-	if !b.q.points { // those are named with the line that joins them
+	if !b.q.points { // the caller adds a legend entry for the points
 		b.legend = append(b.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	return nil
 }
 
-// disturbedRing is the glyph around a point that other load disturbed.
+// disturbedRing returns the glyph around a point whose runs were disturbed by other load.
 func disturbedRing() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
 }
 
-// ringDisturbed draws a ring around each time of a series if other load on the
-// machine disturbed at least one of the runs that it was measured in.
+// ringDisturbed draws a ring around each time of a series if other load on the machine
+// disturbed at least one of its runs.
 func (b *builder) ringDisturbed(series string) {
 	if !b.q.ofTime {
 		return
@@ -278,12 +278,13 @@ func (b *builder) ringDisturbed(series string) {
 	if len(xy) == 0 {
 		return
 	}
-	b.plot.Add(b.besides[series].MoveAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
+	b.plot.Add(b.sideShifts[series].MoveAll([]plot.Plotter{element.Dots{XY: xy, Style: disturbedRing()}})...)
 	b.disturbed = true
 }
 
-// across draws the ideal line: from a point, in proportion to the size, up to a size.
-func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
+// idealLine draws the ideal line from a point up to the size to, in proportion to the
+// size.
+func (b *builder) idealLine(from plotter.XY, to int, style draw.LineStyle) error {
 	if float64(to) <= from.X {
 		return nil
 	}
@@ -292,8 +293,8 @@ func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
 	if err != nil {
 		return fmt.Errorf("draw ideal: %w", err)
 	}
-	if b.log && !b.q.proportional { // the straight line bends there
-		drawn, err = element.LineWithGlyphs(bent(from, to), element.Look{Line: style})
+	if b.log && !b.q.proportional { // a proportional line is curved on these axes
+		drawn, err = element.LineWithGlyphs(curvedIdeal(from, to), element.Look{Line: style})
 		if err != nil {
 			return fmt.Errorf("draw ideal: %w", err)
 		}
@@ -303,8 +304,8 @@ func (b *builder) across(from plotter.XY, to int, style draw.LineStyle) error {
 	return nil
 }
 
-// bent is the ideal line in many points.
-func bent(from plotter.XY, to int) plotter.XYs {
+// curvedIdeal returns many points of the ideal line, for axes on which it is curved.
+func curvedIdeal(from plotter.XY, to int) plotter.XYs {
 	const n = 60
 	var xy plotter.XYs
 	for i := range n + 1 {
@@ -314,7 +315,7 @@ func bent(from plotter.XY, to int) plotter.XYs {
 	return xy
 }
 
-// idealSpeedup draws N/B for each baseline B, up to the most workers.
+// idealSpeedup draws the line N/B for each baseline B, up to the largest worker count.
 func (b *builder) idealSpeedup() error {
 	var bases []int
 	for _, p := range b.study.Points {
@@ -329,7 +330,7 @@ func (b *builder) idealSpeedup() error {
 		if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
 			from = plotter.XY{X: first, Y: first / from.X}
 		}
-		if err := b.across(from, b.sizes[len(b.sizes)-1], style); err != nil {
+		if err := b.idealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
 			return err
 		}
 	}
@@ -339,8 +340,8 @@ func (b *builder) idealSpeedup() error {
 	return nil
 }
 
-// idealFrom draws for each series what its smallest size would give if all
-// workers gave as much.
+// idealFrom draws the ideal line of each series, in proportion to the worker count from
+// the smallest one.
 func (b *builder) idealFrom() error {
 	named := false
 	for i, series := range b.study.Series() {
@@ -348,7 +349,7 @@ func (b *builder) idealFrom() error {
 		if len(xy) < 2 {
 			continue
 		}
-		if err := b.across(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
+		if err := b.idealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(element.SeriesLook(i).Line.Color)); err != nil {
 			return err
 		}
 		named = true
@@ -363,25 +364,26 @@ func (b *builder) idealFrom() error {
 	return nil
 }
 
-// finish sets the axes and the caption. A high that is finite is the end of
-// the axis of the values, where they are between 0 and it.
+// finish sets the axes and the caption. If high is finite and all values are between 0
+// and high, the axis of the values ends at high.
 func (b *builder) finish(high float64) *Figure {
 	element.SetCountAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional
 	element.SetValueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
-	if element.Finite(high) && !log && b.values.Lo >= 0 && b.values.Hi <= high { // else it is not of that unit
+	if element.Finite(high) && !log && b.values.Lo >= 0 && b.values.Hi <= high { // else the values have another unit
 		b.plot.Y.Max = high
 		b.plot.Y.Min = max(b.plot.Y.Min, 0)
 	}
 	if b.disturbed {
 		b.legend = append(b.legend, element.LegendEntry{Name: "disturbed by other load", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: disturbedRing()}}})
 	}
-	b.caption = b.captionText() + cut(b.plot, b.reach)
+	b.caption = b.captionText() + cutNote(b.plot, b.reach)
 	return b.Figure
 }
 
-// cut says that what shows the reach of values ends at the edge of the plot.
-func cut(p *plot.Plot, reach element.Extent) string {
+// cutNote returns a sentence for the caption if a bar or band extends beyond the plot,
+// else "".
+func cutNote(p *plot.Plot, reach element.Extent) string {
 	const rounding = 1e-9
 	room := rounding * (p.Y.Max - p.Y.Min)
 	if reach.Hi > p.Y.Max+room || reach.Lo < p.Y.Min-room {
@@ -390,8 +392,8 @@ func cut(p *plot.Plot, reach element.Extent) string {
 	return ""
 }
 
-// captionText says what, by which rule, how repeats are drawn, and of how many
-// runs a point is.
+// captionText describes the quantity, its rule, how repeated runs are drawn, and the
+// number of runs per point.
 func (b *builder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
@@ -401,12 +403,12 @@ func (b *builder) captionText() string {
 	}
 	c += ". " + b.repeats()
 	if len(b.missing) > 0 {
-		c += " No value: " + few(b.missing) + "."
+		c += " No value: " + listFew(b.missing) + "."
 	}
 	return c
 }
 
-// repeats says how many runs a point is, what bars show, and what is not drawn.
+// repeats describes the runs per point, what bars show, and which runs are not drawn.
 func (b *builder) repeats() string {
 	if b.many > 0 {
 		return b.manyRepeats()
@@ -421,7 +423,7 @@ func (b *builder) repeats() string {
 	if b.banded {
 		what = "Bands"
 	}
-	c := runsAPoint(n)
+	c := runsPerPoint(n)
 	if b.intervals {
 		c += " " + what + ": " + strings.TrimPrefix(b.study.IntervalNote(), "intervals: ") + "."
 	}
@@ -435,7 +437,7 @@ func (b *builder) repeats() string {
 	for _, why := range b.notDrawn {
 		c += " " + strings.ToUpper(why[:1]) + why[1:] + "."
 	}
-	if b.moved() {
+	if b.anyMoved() {
 		c += sideBySide
 	}
 	if b.spreads {
@@ -444,9 +446,9 @@ func (b *builder) repeats() string {
 	return c + notDrawn(b.study)
 }
 
-// moved reports whether any series is drawn beside another.
-func (b *builder) moved() bool {
-	for _, place := range b.besides {
+// anyMoved reports whether any series is shifted sideways.
+func (b *builder) anyMoved() bool {
+	for _, place := range b.sideShifts {
 		if place.Of > 1 {
 			return true
 		}
@@ -454,8 +456,8 @@ func (b *builder) moved() bool {
 	return false
 }
 
-// runsAPoint says n.
-func runsAPoint(n []int) string {
+// runsPerPoint returns a sentence about the number of runs per point, or "" if all are 0.
+func runsPerPoint(n []int) string {
 	n = slices.DeleteFunc(n, func(v int) bool { return v <= 0 })
 	if len(n) == 0 {
 		return ""
@@ -470,8 +472,8 @@ func runsAPoint(n []int) string {
 	return fmt.Sprintf("n = %d to %d runs per point.", lo, hi)
 }
 
-// notDrawn counts the runs that do not count, and names those that other load
-// disturbed.
+// notDrawn returns sentences about the failed and canceled runs, which are not drawn, and
+// about the runs that other load disturbed.
 func notDrawn(study *scaling.Study) string {
 	failed := 0
 	for _, p := range study.Points {
@@ -490,12 +492,12 @@ func notDrawn(study *scaling.Study) string {
 	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + disturbed
 }
 
-// repeated says whether any point stands for several runs.
+// repeated reports whether any point represents several runs.
 func repeated(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
 }
 
-// center is how repeated runs become one.
+// center returns the statistic that combines repeated runs.
 func center(study *scaling.Study) string {
 	if study.Rule.Repeats == scaling.Mean {
 		return scaling.Mean
@@ -503,8 +505,8 @@ func center(study *scaling.Study) string {
 	return scaling.Median
 }
 
-// few lists at most eight.
-func few(names []string) string {
+// listFew joins at most eight names, and counts the others.
+func listFew(names []string) string {
 	const most = 8
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
@@ -512,7 +514,7 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// ringLook is that of the untrained network.
+// ringLook returns the glyph of the untrained network.
 func ringLook(c color.Color) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.Ring{}}
 }

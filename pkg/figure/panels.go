@@ -17,20 +17,21 @@ import (
 	"lockstep/pkg/figure/internal/raster"
 )
 
-// panel is a figure on a page. It is an interface because a notebook's
-// interpreter sees no methods of a type that holds pointers to itself.
+// panel is a figure on a page. It is an interface because the notebook's interpreter does
+// not see the methods of a type that contains pointers to itself.
 type panel interface {
 	extent() (w, h vg.Length)
 	drawOnWhite(c draw.Canvas)
-	tooSmall(w, h vg.Length) string
+	sizeProblem(w, h vg.Length) string
 	zoom(w, h vg.Length) vg.Length
 }
 
+// extent returns the figure's size.
 func (f *Figure) extent() (w, h vg.Length) { return f.Width, f.Height }
 
-// Panels puts figures onto one page, two beside each other, each with a letter
-// that the caption names. The page is a figure as well: it can be shown and
-// saved. Its table lists the panels; the numbers are in theirs.
+// Panels draws figures onto one page in two columns, each with a letter that the caption
+// refers to. The page is a Figure too, so it can be shown and saved. Its table lists the
+// panels; the numbers are in the panels' tables.
 func Panels(title string, figures ...*Figure) (*Figure, error) {
 	if len(figures) == 0 {
 		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
@@ -39,7 +40,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	var letters, names, captions []string
 	for i, f := range figures {
 		if f == nil || f.plot == nil {
-			return nil, fmt.Errorf("draw panels: figure %d of %d is empty or itself a page", i+1, len(figures))
+			return nil, fmt.Errorf("draw panels: figure %d of %d is empty or a page of panels", i+1, len(figures))
 		}
 		page.panels = append(page.panels, f)
 		letters, names, captions = append(letters, letter(i)), append(names, f.name), append(captions, f.caption)
@@ -59,6 +60,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	return page, nil
 }
 
+// letter returns the letters of the i-th panel: a to z, then aa, ab and so on.
 func letter(i int) string {
 	if i >= 26 {
 		return letter(i/26-1) + letter(i%26)
@@ -66,8 +68,10 @@ func letter(i int) string {
 	return string(rune('a' + i))
 }
 
+// rows returns the number of rows of panels.
 func (f *Figure) rows() int { return (len(f.panels) + f.columns - 1) / f.columns }
 
+// panelWidth returns the width of the widest panel.
 func (f *Figure) panelWidth() vg.Length {
 	w := vg.Length(0)
 	for _, p := range f.panels {
@@ -77,6 +81,7 @@ func (f *Figure) panelWidth() vg.Length {
 	return w
 }
 
+// rowHeight returns the height of the highest panel in a row.
 func (f *Figure) rowHeight(row int) vg.Length {
 	h := vg.Length(0)
 	for i := row * f.columns; i < min((row+1)*f.columns, len(f.panels)); i++ {
@@ -86,6 +91,7 @@ func (f *Figure) rowHeight(row int) vg.Length {
 	return h
 }
 
+// titleHeight returns the height of the page's title, 0 if it has none.
 func (f *Figure) titleHeight() vg.Length {
 	if f.title == "" {
 		return 0
@@ -93,21 +99,20 @@ func (f *Figure) titleHeight() vg.Length {
 	return f.titleStyle().FontExtents().Height + element.Margin
 }
 
-// titleStyle returns the style of a page's title, which is smaller on a small
-// page.
+// titleStyle returns the style of a page's title. It is smaller on a small page.
 func (f *Figure) titleStyle() text.Style {
 	smaller := min(1, f.Width/(vg.Length(f.columns)*f.panelWidth()))
-	return element.TextStyle((element.FontSize + 3) * max(leastZoom, smaller))
+	return element.TextStyle((element.FontSize + 3) * max(minZoom, smaller))
 }
 
-// belowTitle returns what the title of a page leaves for the panels.
+// belowTitle returns the part of a page below its title.
 func (f *Figure) belowTitle(whole vg.Rectangle) vg.Rectangle {
 	whole.Max.Y -= f.titleHeight()
 	return whole
 }
 
-// places returns where the panels are in a rectangle. A caller who changed the
-// page's size gets panels that are larger or smaller in proportion.
+// places returns the rectangles of the panels within a rectangle. If the caller has
+// changed the page's size, the panels are scaled in proportion.
 func (f *Figure) places(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
 	for row := range f.rows() {
@@ -136,7 +141,7 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
 		c.FillText(style, vg.Point{X: c.Center().X, Y: c.Max.Y - element.Margin/2}, f.title)
 	}
-	var drawing atOnce
+	var drawing parallel
 	defer drawing.wait()
 	for i, place := range f.places(f.belowTitle(c.Rectangle)) {
 		if page, ok := c.Canvas.(*raster.Canvas); ok {
@@ -148,14 +153,15 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 }
 
-// atOnce does things at the same time. What panics does so in wait.
-type atOnce struct {
+// parallel runs functions concurrently. If one panics, wait panics with its reason.
+type parallel struct {
 	doing  sync.WaitGroup
 	mu     sync.Mutex
-	reason any // of the first panic
+	reason any // value of the first panic
 }
 
-func (a *atOnce) do(what func()) {
+// do runs what in a new goroutine.
+func (a *parallel) do(what func()) {
 	a.doing.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -170,14 +176,15 @@ func (a *atOnce) do(what func()) {
 	})
 }
 
-func (a *atOnce) wait() {
+// wait waits until all functions have returned.
+func (a *parallel) wait() {
 	a.doing.Wait()
 	if a.reason != nil {
-		panic(a.reason) // Figure.write makes an error of it
+		panic(a.reason) // Figure.write turns it into an error
 	}
 }
 
-// drawPanel draws the i-th panel, with its letter.
+// drawPanel draws the i-th panel and its letter.
 func (f *Figure) drawPanel(i int, place draw.Canvas) {
 	f.panels[i].drawOnWhite(place)
 	if len(f.panels) > 1 {

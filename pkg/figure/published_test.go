@@ -107,14 +107,14 @@ func TestFitCaption(t *testing.T) {
 	if n := strings.Count(f.Caption(), "further worker"); n != 6 || strings.Contains(f.Caption(), "Not fitted") {
 		t.Errorf("%d laws in the caption %q", n, f.Caption())
 	}
-	if said := saidOf([]string{"a.", "b.", "c.", "d.", "e.", "f.", "g.", "h."}); said != "a. b. c. d. e. f. The laws of 2 more series are in the table." {
+	if said := joinSentences([]string{"a.", "b.", "c.", "d.", "e.", "f.", "g.", "h."}); said != "a. b. c. d. e. f. The laws of 2 more series are in the table." {
 		t.Error(said)
 	}
 	failed := map[string]error{"b": errors.New("too few"), "a": errors.New("no time")}
 	if said := notFitted(failed); said != " Not fitted: no time; too few." {
 		t.Error(said)
 	}
-	failed["d"], failed["c"] = errors.New("x"), errors.New("y")
+	failed["d"], failed["c"] = errors.New(""), errors.New("y")
 	if said := notFitted(failed); said != " Not fitted (lockstep scaling --show fit says why): a, b, c, d." {
 		t.Error(said)
 	}
@@ -188,7 +188,7 @@ func TestManySeries(t *testing.T) {
 // TestLegendCoversNothing: no entry of the legend reaches into the plot, or
 // out of the picture.
 func TestLegendCoversNothing(t *testing.T) {
-	names := []string{"a", "a rather long name of a series, with a comma", "synthetic, batch 128, no communication", "b", "c", "PyTorch Horovod", "x"}
+	names := []string{"a", "a rather long name of a series, with a comma", "synthetic, batch 128, no communication", "b", "c", "PyTorch Horovod", ""}
 	for n := range names {
 		var entries []element.LegendEntry
 		for _, name := range names[:n+1] {

@@ -16,12 +16,12 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Formats are the extensions that Save knows: pictures (svg, pdf, png), the
-// numbers (csv), the caption (txt) and a table for LaTeX (tex).
+// Formats returns the extensions that Save supports: images (svg, pdf, png), the numbers
+// (csv), the caption (txt) and a table for LaTeX (tex).
 func Formats() []string { return []string{"svg", "pdf", "png", "csv", "txt", "tex"} }
 
-// Files are what Save writes for a path: the file itself, or where it has no
-// extension one in each of Formats.
+// Files returns the files that Save writes for a path: the path itself, or one per format
+// if it has no extension.
 func (f *Figure) Files(path string) []string {
 	if extension(path) != "" {
 		return []string{path}
@@ -33,8 +33,8 @@ func (f *Figure) Files(path string) []string {
 	return files
 }
 
-// extension is that of a path if it is one of Formats, or looks like another
-// one; a name such as "batch 0.5" has none.
+// extension returns the extension of a path in lower case, without its dot. It returns ""
+// if there is none, or if it does not look like one, as in "batch 0.5".
 func extension(path string) string {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
 	if !regexp.MustCompile(`^[a-z][a-z0-9]{1,4}$`).MatchString(ext) {
@@ -43,11 +43,11 @@ func extension(path string) string {
 	return ext
 }
 
-// Save writes the figure to a file, as its extension says: .png, .svg or .pdf
-// the picture, .csv the numbers that are drawn, .txt the caption, .tex a table
-// for LaTeX. A path without extension writes all of them. Missing folders are
-// made. Each file is there whole or not at all. The files of a figure are the
-// same, byte for byte, each time.
+// Save writes the figure to a file in the format of its extension: .png, .svg or .pdf for
+// the image, .csv for the numbers that are drawn, .txt for the caption, .tex for a table
+// for LaTeX. For a path without an extension it writes all of them. It creates missing
+// folders. Each file is written completely or not at all. Saving a figure again writes
+// the same bytes.
 func (f *Figure) Save(path string) error {
 	for _, file := range f.Files(path) {
 		b, err := f.encode(extension(file))
@@ -64,12 +64,12 @@ func (f *Figure) Save(path string) error {
 	return nil
 }
 
-// encode is the figure in a format.
+// encode returns the contents of a file in a format.
 func (f *Figure) encode(format string) ([]byte, error) {
 	var b bytes.Buffer
 	switch format {
 	case "svg":
-		if err := f.write(&b, format); err != nil { // SVG() would write the error into the picture
+		if err := f.write(&b, format); err != nil { // SVG would draw the error's text
 			return nil, err
 		}
 		return []byte(`<?xml version="1.0"?>` + "\n" + inPage(b.String())), nil
@@ -80,10 +80,10 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		if err := f.write(&b, format); err != nil {
 			return nil, err
 		}
-		return undated(b.Bytes()), nil
+		return removeDates(b.Bytes()), nil
 	case "csv":
-		if f.filled(); f.table.Err != nil || f.table.Ncol() == 0 {
-			return nil, errors.New("it has no table")
+		if f.fillTable(); f.table.Err != nil || f.table.Ncol() == 0 {
+			return nil, errors.New("the figure has no table")
 		}
 		return []byte(f.csv()), nil
 	case "txt":
@@ -93,20 +93,20 @@ func (f *Figure) encode(format string) ([]byte, error) {
 	}
 	formats := Formats()
 	last := len(formats) - 1
-	return nil, fmt.Errorf("%q is no format of a figure: end the name in .%s or .%s, or in nothing for all of them", format, strings.Join(formats[:last], ", ."), formats[last])
+	return nil, fmt.Errorf("unknown format %q: use the extension .%s or .%s, or none for all of them", format, strings.Join(formats[:last], ", ."), formats[last])
 }
 
-// undated takes the dates out of a PDF, in place, because its table of
-// contents counts bytes.
-func undated(pdf []byte) []byte {
+// removeDates overwrites the dates in a PDF with a fixed date of the same length, because
+// the file's table of contents contains byte offsets.
+func removeDates(pdf []byte) []byte {
 	const never = "19700101000000"
 	return regexp.MustCompile(`/(CreationDate|ModDate) \(D:\d{14}`).ReplaceAllFunc(pdf, func(date []byte) []byte {
 		return append(slices.Clone(date[:len(date)-len(never)]), never...)
 	})
 }
 
-// csv is the table as text; an empty cell is what was not measured, as in the
-// tables of package scaling.
+// csv returns the table as CSV. Cells of values that were not measured are empty, as in
+// the tables of package scaling.
 func (f *Figure) csv() string {
 	var b strings.Builder
 	names := f.table.Names()
@@ -122,7 +122,7 @@ func (f *Figure) csv() string {
 			switch {
 			case c.Type() == series.Float && math.IsNaN(e.Float()):
 			case c.Type() == series.Float:
-				cells[i] = exact(e.Float())
+				cells[i] = formatExact(e.Float())
 			default:
 				cells[i] = e.String()
 			}

@@ -75,7 +75,7 @@ func TestPaperSizes(t *testing.T) {
 			t.Errorf("%s: %s", label, a.problem)
 		}
 		data := element.Scaled(a.data, a.zoom)
-		if share := float64(data.Size().X * data.Size().Y / (f.Width * f.Height)); share < leastShare {
+		if share := float64(data.Size().X * data.Size().Y / (f.Width * f.Height)); share < minDataShare {
 			t.Errorf("%s: the data have %.0f %% of the picture", label, 100*share)
 		}
 		marks := recorded(f, whole)
@@ -108,8 +108,8 @@ func TestPaperSizes(t *testing.T) {
 				t.Errorf("%s: an axis has the ticks %v", label, ticks)
 			}
 		}
-		if a.plot.X.Tick.Label.Font.Size*a.zoom < leastText || a.legend.Style.Font.Size*a.zoom < leastText {
-			t.Errorf("%s: text of less than %g points", label, float64(leastText))
+		if a.plot.X.Tick.Label.Font.Size*a.zoom < minTextSize || a.legend.Style.Font.Size*a.zoom < minTextSize {
+			t.Errorf("%s: text of less than %g points", label, float64(minTextSize))
 		}
 	})
 }
@@ -345,7 +345,7 @@ func TestOptionsOfLooks(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
 		part string
-	}{{Options{Legend: "left"}, "unknown legend position \"left\"; use top, bottom, right, none"}, {Options{FontSize: 2}, "font size is 2 points, expected 5.5 to 100"}} {
+	}{{Options{Legend: "left"}, "unknown legend position \"left\"; use top, bottom, right, none"}, {Options{FontSize: 2}, "font size is 2 points, want 5.5 to 100"}} {
 		if _, err := c.o.Speedup(study); err == nil || !strings.Contains(err.Error(), c.part) {
 			t.Errorf("error %v, expected %q", err, c.part)
 		}

@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// Style gives a plot of your own the fonts, ticks, grid and legend of this
-// package's figures. Call it before you add data, which the grid would cover
-// otherwise. LineStyle and GlyphStyle are the looks of the series. A scale or
-// ticks that are not gonum's defaults stay as they are.
+// Style applies the fonts, ticks, grid and legend of this package's figures to a plot.
+// Call it before you add data, so that the grid does not cover them. LineStyle and
+// GlyphStyle return the styles of the series. Scales and ticks that are not gonum's
+// defaults are not changed.
 //
 //	p := plot.New()
 //	figure.Style(p)
@@ -22,10 +22,10 @@ func Style(p *plot.Plot) {
 	}
 }
 
-// LineStyle returns color, width and dashes of the i-th series of a figure,
-// counted from 0.
+// LineStyle returns the color, width and dashes of the i-th series of a figure, counted
+// from 0.
 func LineStyle(i int) draw.LineStyle { return element.SeriesLook(max(0, i)).Line }
 
-// GlyphStyle returns color, radius and shape of the marks of the i-th series
-// of a figure, counted from 0.
+// GlyphStyle returns the color, radius and shape of the marks of the i-th series of a
+// figure, counted from 0.
 func GlyphStyle(i int) draw.GlyphStyle { return element.SeriesLook(max(0, i)).Glyph }

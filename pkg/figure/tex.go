@@ -13,31 +13,30 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// csvLine is a line of a CSV, quoted where needed.
+// csvLine returns a line of a CSV file, with quotes where needed.
 func csvLine(cells []string) string {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
-	if err := w.Write(cells); err != nil { // a buffer takes everything
+	if err := w.Write(cells); err != nil { // writing to a buffer does not fail
 		return strings.Join(cells, ",") + "\n"
 	}
 	w.Flush()
 	return b.String()
 }
 
-// exact is a number that reads back as itself.
-func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+// formatExact formats v so that parsing the text returns v.
+func formatExact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// mostTeXRows is how long a table of a paper can be.
-const mostTeXRows = 40
+// maxTeXRows is the largest number of rows of a table in a paper.
+const maxTeXRows = 40
 
-// TeX is the table for LaTeX: a table with a caption of its own (that of the
-// figure describes the picture) and a label, in a plain
-// tabular with \hline, which needs no package. Numbers have four digits, what
-// was not measured is a dash. Columns without any number are left out, and so
-// are lowest and highest where there are intervals; a long table ends after 40
-// rows and says so.
+// TeX returns the table for LaTeX: a tabular with \hline, which needs no package, with a
+// label and its own caption (the figure's caption describes the image). Numbers have four
+// digits, and a dash stands for a value that was not measured. Columns without numbers
+// are omitted, and so are lowest and highest values if there are intervals. A longer
+// table ends after 40 rows with a comment.
 func (f *Figure) TeX() string {
-	f.filled()
+	f.fillTable()
 	table := f.table
 	if f.brief != nil {
 		table = *f.brief
@@ -46,7 +45,7 @@ func (f *Figure) TeX() string {
 		return "% the figure has no table\n"
 	}
 	names := texColumns(table)
-	rows := min(table.Nrow(), mostTeXRows)
+	rows := min(table.Nrow(), maxTeXRows)
 	var b strings.Builder
 	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", texEscape(f.tableCaption()), strings.ReplaceAll(texName(f.name), "_", "-"))
 	for _, name := range names {
@@ -77,7 +76,7 @@ func (f *Figure) TeX() string {
 	return b.String()
 }
 
-// tableCaption says what the table holds.
+// tableCaption returns the caption of the table.
 func (f *Figure) tableCaption() string {
 	heading := f.heading
 	if heading == "" {
@@ -86,7 +85,7 @@ func (f *Figure) tableCaption() string {
 	return heading + ": the plotted values."
 }
 
-// texColumns are the columns with something in them.
+// texColumns returns the names of the columns that TeX shows.
 func texColumns(table dataframe.DataFrame) []string {
 	var names []string
 	for _, name := range table.Names() {
@@ -107,14 +106,15 @@ func texColumns(table dataframe.DataFrame) []string {
 	})
 }
 
-// sameAs says whether a column says nothing that another does not: its numbers
-// are those of the other, as lowest and highest are where nothing was repeated.
+// sameAs reports whether column a adds nothing to column b: each of its numbers is NaN or
+// equals b's, as lowest and highest values do if no run was repeated.
 func sameAs(table dataframe.DataFrame, a, b string) bool {
 	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
 		return x == y || math.IsNaN(x)
 	})
 }
 
+// texCell returns a cell as LaTeX.
 func texCell(c series.Series, row int) string {
 	e := c.Elem(row)
 	if c.Type() != series.Float {
@@ -123,7 +123,7 @@ func texCell(c series.Series, row int) string {
 	return texNumber(e.Float())
 }
 
-// texNumber is a number of four digits.
+// texNumber formats a number with four digits, as LaTeX.
 func texNumber(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):
@@ -145,7 +145,7 @@ func texNumber(v float64) string {
 	}
 }
 
-// minus makes a hyphen a minus sign.
+// minus replaces a leading hyphen by a minus sign.
 func minus(text string) string {
 	if strings.HasPrefix(text, "-") {
 		return "$" + text + "$"
@@ -153,7 +153,7 @@ func minus(text string) string {
 	return text
 }
 
-// texEscape is text as LaTeX prints it.
+// texEscape escapes text for LaTeX.
 func texEscape(text string) string {
 	return strings.NewReplacer(
 		`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
@@ -164,7 +164,7 @@ func texEscape(text string) string {
 	).Replace(text)
 }
 
-// texName leaves of a name what a label can hold.
+// texName replaces the characters of a name that are not allowed in a label.
 func texName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {

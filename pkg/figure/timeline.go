@@ -21,7 +21,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// kindColor is the colour of a kind of time, the same in all figures.
+// kindColor returns the color of a kind of activity, the same in all figures.
 func kindColor(kind string) color.NRGBA {
 	p := element.Palette()
 	switch kind {
@@ -41,28 +41,27 @@ func kindColor(kind string) color.NRGBA {
 	return color.NRGBA{R: 215, G: 215, B: 215, A: 255}
 }
 
-// activity is a stretch of a row of the timeline, in seconds.
+// activity is a colored interval in a row of the timeline, in seconds.
 type activity struct {
 	row        int
 	kind, name string
 	start, end float64
 }
 
-// timeline is what of a run is drawn.
+// timeline contains the rows and activities to draw.
 type timeline struct {
-	rows  []string // names, from above
-	spans []activity
-	left  int // rows that are not drawn
-	note  string
+	rows   []string // names, from top to bottom
+	spans  []activity
+	hidden int // number of rows that are not drawn
+	note   string
 }
 
-// mostRows is how many rows a timeline can have and still be read.
-const mostRows = 24
+// maxRows is the largest number of rows of a legible timeline.
+const maxRows = 24
 
-// Timeline draws what each rank of a run did when: a row a rank (of a trace: a
-// row a thread or stream), coloured by kind. It draws the step spans of a run
-// folder, or the spans of a trace; Options.Run, FirstStep and Steps say of
-// which run and which steps.
+// Timeline draws when each rank of a run did what: one row per rank (for a trace: per
+// thread or stream), colored by kind. It draws the step spans of a run folder, or the
+// spans of a trace. Options.Run, FirstStep and Steps select the run and its steps.
 func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	const name = "timeline"
 	if study == nil || len(study.Runs) == 0 {
@@ -77,23 +76,24 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	}
 	var t *timeline
 	if len(run.Spans) > 0 {
-		t, err = o.ofTrace(run)
+		t, err = o.timelineOfTrace(run)
 	} else {
-		t, err = o.ofSteps(run)
+		t, err = o.timelineOfSteps(run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	f := o.figure(name, "Timeline of "+filepath.Base(run.Dir), "time", "")
+	f := o.newFigure(name, "Timeline of "+filepath.Base(run.Dir), "time", "")
 	t.draw(f)
 	f.caption = fmt.Sprintf("What each rank of %s did when; n = 1 run. %s", filepath.Base(run.Dir), t.note)
-	if t.left > 0 {
-		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.left)
+	if t.hidden > 0 {
+		f.caption += fmt.Sprintf(" %d more rows are not drawn.", t.hidden)
 	}
-	return f.sized()
+	return f.finishLayout()
 }
 
-// runWithSpans is the run that the options name, or that with the most ranks.
+// runWithSpans returns the run that Options.Run names, or by default the run with the
+// most ranks.
 func (o Options) runWithSpans(study *scaling.Study) (*runs.Run, error) {
 	var best *runs.Run
 	ranks := 0
@@ -121,12 +121,13 @@ func (o Options) runWithSpans(study *scaling.Study) (*runs.Run, error) {
 	case best != nil:
 		return best, nil
 	case o.Run != "":
-		return nil, fmt.Errorf("no run with step spans or a trace is called %q", o.Run)
+		return nil, fmt.Errorf("no run with step spans or a trace has %q in its name", o.Run)
 	}
 	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
 }
 
-// window says which steps are drawn: from, and how many.
+// window returns the first and the last step to draw, for a run with the steps first to
+// last.
 func (o Options) window(first, last int) (from, to int) {
 	n := o.Steps
 	if n == 0 {
@@ -139,10 +140,10 @@ func (o Options) window(first, last int) (from, to int) {
 	return from, from + n - 1
 }
 
-// ofSteps lays the step spans of a run folder out. The files tell how long
-// things took and not when: ranks leave a collective together, so there they
-// are drawn at the same moment.
-func (o Options) ofSteps(run *runs.Run) (*timeline, error) {
+// timelineOfSteps lays out the step spans of a run folder. The files contain durations
+// but no start times. Ranks leave a collective together, so the collective's end is drawn
+// at the same time for all ranks.
+func (o Options) timelineOfSteps(run *runs.Run) (*timeline, error) {
 	t := &timeline{}
 	byRank := make([]map[int]runs.Step, run.Info.Workers)
 	first, last := math.MaxInt, 0
@@ -158,32 +159,32 @@ func (o Options) ofSteps(run *runs.Run) (*timeline, error) {
 		}
 	}
 	if last == 0 {
-		return nil, fmt.Errorf("the step files of %s hold no steps", run.Dir)
+		return nil, fmt.Errorf("the step files of %s contain no steps", run.Dir)
 	}
 	from, to := o.window(first, last)
-	shown := min(len(byRank), mostRows/2)
-	t.left = len(byRank) - shown
+	shown := min(len(byRank), maxRows/2)
+	t.hidden = len(byRank) - shown
 	for rank := range shown {
 		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), "all-reduce")
 	}
 	ready := make([]float64, len(byRank)) // when a rank's last step ended
 	drawn := 0
 	for n := from; n <= to; n++ {
-		left := 0.0 // when all leave the collective
+		end := 0.0 // when all ranks leave the collective
 		for rank, steps := range byRank {
 			s, ok := steps[n]
 			if !ok {
 				continue
 			}
-			left = max(left, ready[rank]+s.Data+s.Forward+s.Backward+s.Wait)
+			end = max(end, ready[rank]+s.Data+s.Forward+s.Backward+s.Wait)
 		}
-		if left == 0 {
+		if end == 0 {
 			continue
 		}
 		drawn++
 		for rank := range shown {
 			if s, ok := byRank[rank][n]; ok {
-				ready[rank] = t.step(rank, s, left)
+				ready[rank] = t.step(rank, s, end)
 			}
 		}
 	}
@@ -197,8 +198,9 @@ func (o Options) ofSteps(run *runs.Run) (*timeline, error) {
 	return t, nil
 }
 
-// step lays out a step whose collective ends at left, and returns its end.
-func (t *timeline) step(rank int, s runs.Step, left float64) float64 {
+// step adds the activities of a step whose collective ends at the time end, and returns
+// the time at which the step ends.
+func (t *timeline) step(rank int, s runs.Step, end float64) float64 {
 	row := 2 * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
 		if seconds > 0 {
@@ -206,7 +208,7 @@ func (t *timeline) step(rank int, s runs.Step, left float64) float64 {
 		}
 		return start + max(0, seconds)
 	}
-	at := left - s.Data - s.Forward - s.Backward - s.Wait
+	at := end - s.Data - s.Forward - s.Backward - s.Wait
 	at = add(row, "data", at, s.Data)
 	at = add(row, "forward", at, s.Forward)
 	at = add(row, "backward", at, s.Backward)
@@ -215,9 +217,9 @@ func (t *timeline) step(rank int, s runs.Step, left float64) float64 {
 	return add(row, "optimizer", at, s.Optimizer)
 }
 
-// ofTrace lays out the spans of a trace: those of some of its steps, where it
-// tells steps.
-func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
+// timelineOfTrace lays out the spans of a trace. If the trace marks its steps, only the
+// spans of the selected steps are drawn.
+func (o Options) timelineOfTrace(run *runs.Run) (*timeline, error) {
 	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
 	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)
 	var steps []runs.Span
@@ -230,12 +232,12 @@ func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
 			steps = append(steps, s)
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b runs.Span) int { return compare(a.Start, b.Start) })
+	slices.SortStableFunc(steps, func(a, b runs.Span) int { return compareFloats(a.Start, b.Start) })
 	from, to := math.Inf(-1), math.Inf(1)
 	if len(steps) > 0 {
 		a, b := o.window(1, len(steps))
 		if a > len(steps) {
-			return nil, fmt.Errorf("the trace %s has %d steps; step %d is not among them", run.Dir, len(steps), a)
+			return nil, fmt.Errorf("the trace %s has %d steps, but the first step to draw is %d", run.Dir, len(steps), a)
 		}
 		b = min(b, len(steps))
 		from, to = steps[a-1].Start, steps[b-1].Start+steps[b-1].Seconds
@@ -257,7 +259,7 @@ func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication there", run.Dir)
+		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication in these steps", run.Dir)
 	}
 	slices.SortFunc(lanes, func(a, b lane) int {
 		if a.rank != b.rank {
@@ -265,8 +267,8 @@ func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
 		}
 		return runs.NaturalCompare(a.name, b.name)
 	})
-	t.left = max(0, len(lanes)-mostRows)
-	lanes = lanes[:min(len(lanes), mostRows)]
+	t.hidden = max(0, len(lanes)-maxRows)
+	lanes = lanes[:min(len(lanes), maxRows)]
 	for _, l := range lanes {
 		t.rows = append(t.rows, strings.TrimSpace(fmt.Sprintf("rank %d %s", l.rank, l.name)))
 	}
@@ -278,7 +280,8 @@ func (o Options) ofTrace(run *runs.Run) (*timeline, error) {
 	return t, nil
 }
 
-func compare(a, b float64) int {
+// compareFloats compares two numbers for sorting.
+func compareFloats(a, b float64) int {
 	switch {
 	case a < b:
 		return -1
@@ -288,7 +291,7 @@ func compare(a, b float64) int {
 	return 0
 }
 
-// kinds are those of a timeline, in the order of the legend.
+// kinds returns the kinds of activities with their names, in the order of the legend.
 func kinds() [][2]string {
 	return [][2]string{
 		{"data", "data"},
@@ -302,7 +305,7 @@ func kinds() [][2]string {
 	}
 }
 
-// draw draws the rows, the first on top, and makes the table: row, kind, name,
+// draw draws the rows, the first one at the top, and computes the table: row, kind, name,
 // start_seconds, seconds.
 func (t *timeline) draw(f *Figure) {
 	at := element.EmptyExtent()
@@ -344,6 +347,7 @@ func (t *timeline) draw(f *Figure) {
 	f.table = t.table()
 }
 
+// table returns one row per activity.
 func (t *timeline) table() dataframe.DataFrame {
 	var rows, kinds, names []string
 	var start, seconds []float64
