@@ -109,7 +109,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 			bars.At = append(bars.At, at)
 			values.Add(v.Value)
 			if lo, hi, _, ok := o.reach(v); ok {
-				bounds.At = append(bounds.At, element.Interval{X: at.MiddleOf(), Lo: lo, Hi: hi})
+				bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}
 		}
@@ -174,7 +174,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		train: func(p scaling.Point) scaling.Estimate { return p.TrainSeconds },
 		test:  func(p scaling.Point) scaling.Estimate { return p.TestSeconds },
 	}
-	whole, many := study, 0
+	fullStudy, many := study, 0
 	if hasManySeries(study) {
 		many = len(study.Series())
 		study = combined(study, study.Points, func(p scaling.Point) int { return p.Workers })
@@ -188,7 +188,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		title = "Training and test time"
 	}
 	f := o.newFigure(name, title, "workers", d.axisLabel())
-	f.table = whole.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
+	f.table = fullStudy.Table().Select(append([]string{"series", "workers", "runs"}, withBounds("train_seconds", "test_seconds")...))
 	names := make([]string, len(d.sizes))
 	for i, size := range d.sizes {
 		names[i] = strconv.Itoa(size)
@@ -288,7 +288,7 @@ func (d *timeBars) add(f *Figure, study *scaling.Study, series string, j, n int)
 			d.values.Add(on.Y1)
 		}
 		if lo, hi, confident, ok := d.o.reach(v); ok {
-			bounds.At = append(bounds.At, element.Interval{X: at.MiddleOf(), Lo: lo / d.unit, Hi: hi / d.unit})
+			bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo / d.unit, Hi: hi / d.unit})
 			d.reach.AddOn(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
 		}

@@ -159,7 +159,7 @@ func (o Options) scalingFigure(study *scaling.Study, kind scalingKind) (*Figure,
 		axis = "nodes"
 	}
 	b := &builder{
-		o: o, study: study, whole: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
+		o: o, study: study, fullStudy: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
 		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
 	b.Figure = b.o.newFigure(kind.name, kind.title, axis, label)

@@ -250,7 +250,7 @@ func (p pareto) labels(f *Figure, study *scaling.Study, rows []scaling.CostRow) 
 		}
 		c := at(r).Add(best)
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
-		out = append(out, element.Note{X: p.x(r), Y: p.y(r), Words: text, Shift: best, Style: style})
+		out = append(out, element.Note{X: p.x(r), Y: p.y(r), Text: text, Shift: best, Style: style})
 	}
 	return out
 }

@@ -41,7 +41,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fits, failed := o.fits(b.whole)
+	fits, failed := o.fits(b.fullStudy)
 	if len(fits) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, joinErrors(failed))
 	}
@@ -55,13 +55,13 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	var descriptions []string
 	var rows modelRows
 	speedups := map[int][]float64{} // speed-ups of all models, by size
-	for i, s := range b.whole.Series() {
+	for i, s := range b.fullStudy.Series() {
 		f, ok := fits[s]
 		if !ok {
 			continue
 		}
 		points := f.law.Band(sizes)
-		rows.add(b.whole, s, f.law, points)
+		rows.add(b.fullStudy, s, f.law, points)
 		descriptions = append(descriptions, f.describe(s))
 		if b.many > 0 {
 			for _, p := range points {
@@ -73,8 +73,8 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
-	b.table = rows.table(b.whole)
-	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidence(b.whole))
+	b.table = rows.table(b.fullStudy)
+	bands := fmt.Sprintf("Bands: where one more run falls with %g %% confidence if the law holds.", 100*confidence(b.fullStudy))
 	if b.many > 0 {
 		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
 		descriptions = nil
@@ -326,7 +326,7 @@ func (b *builder) marks(law *scaling.Fit, l element.Look, end int, named bool) [
 		if !named {
 			return
 		}
-		out = append(out, element.Notes{{X: float64(size), Y: at, Words: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Ground: true}})
+		out = append(out, element.Notes{{X: float64(size), Y: at, Text: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Background: true}})
 	}
 	size, ok := law.Half()
 	mark(size, ok, "half from")

@@ -55,13 +55,13 @@ func (f *Figure) zoom(w, h vg.Length) vg.Length {
 		return vg.Length(points / element.FontSize)
 	}
 	const softer = 0.6 // 12 points on 6.4 inches are 8.4 points on 3.5 inches
-	smaller := min(float64(w/element.UsualWidth), float64(h/f.natural), 1)
+	smaller := min(float64(w/element.DefaultWidth), float64(h/f.natural), 1)
 	return vg.Length(max(minZoom, math.Pow(max(smaller, 0), softer)))
 }
 
 // arrange lays the figure out in a rectangle of the image.
-func (f *Figure) arrange(whole vg.Rectangle) *arrangement {
-	size := whole.Size()
+func (f *Figure) arrange(image vg.Rectangle) *arrangement {
+	size := image.Size()
 	a := &arrangement{zoom: f.zoom(size.X, size.Y), plot: *f.plot}
 	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the background is drawn already
 	if f.right != nil {
@@ -69,7 +69,7 @@ func (f *Figure) arrange(whole vg.Rectangle) *arrangement {
 		its.Plot = &axis
 		a.right = &its
 	}
-	inner := element.Scaled(whole, 1/a.zoom)
+	inner := element.Scaled(image, 1/a.zoom)
 	inner.Min, inner.Max = inner.Min.Add(vg.Point{X: element.Margin, Y: element.Margin}), inner.Max.Sub(vg.Point{X: element.Margin, Y: element.Margin})
 	area := a.placeTitle(f.plot, inner)
 	labels := a.placeLabels(inner, &area)
@@ -160,13 +160,13 @@ func (a *arrangement) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.P
 	taken := area.Size().Sub(bare.Size()) // space for the axes
 	room := inner.Max.X - bare.Min.X
 	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
-		left := l.Take(area).Size().Sub(taken).Scale(a.zoom)      // both may be negative, so check before multiplying
+		left := l.Remaining(area).Size().Sub(taken).Scale(a.zoom) // both may be negative, so check before multiplying
 		if !(left.X >= minDataWidth && left.Y >= minDataHeight) { // NaN if nothing remains
 			return 0
 		}
 		return float64(left.X * left.Y / (size.X * size.Y))
 	})
-	a.area = a.legend.Take(area)
+	a.area = a.legend.Remaining(area)
 	switch a.legend.Position {
 	case LegendRight:
 		a.corner = vg.Point{X: inner.Max.X - a.legend.Size.X, Y: a.area.Max.Y}

@@ -24,7 +24,7 @@ func legendPositions() []string {
 // plot, and last shortened names. It returns the first legend that leaves enough space
 // for the data, else the one that leaves most. share returns the data area as a share of
 // the image, for a legend.
-func (f *Figure) chooseLegend(a *arrangement, height, top, whole vg.Length, share func(element.Legend) float64) element.Legend {
+func (f *Figure) chooseLegend(a *arrangement, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
 	none := element.Legend{Position: LegendNone}
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return none
@@ -45,9 +45,9 @@ func (f *Figure) chooseLegend(a *arrangement, height, top, whole vg.Length, shar
 				}
 				room := top
 				if position != LegendTop {
-					room = whole
+					room = imageWidth
 				}
-				l := element.NewLegend(f.legend, position, room, widest*whole, shrunk)
+				l := element.NewLegend(f.legend, position, room, widest*imageWidth, shrunk)
 				if l.Size.X > room || !l.Distinct() {
 					continue
 				}

@@ -156,7 +156,7 @@ func (b *builder) manyRepeats() string {
 	if fewest < b.many {
 		text += fmt.Sprintf(" At each count the median is of the series that have a value there, %d to %d.", fewest, most)
 	}
-	return text + notDrawn(b.whole)
+	return text + notDrawn(b.fullStudy)
 }
 
 // combinedLosses returns one curve per worker count, with the median over the series at
@@ -228,7 +228,7 @@ func combinedGroups(all []group) []group {
 }
 
 // medianLine returns the median of lines and their range. It computes them at each x of
-// any line, or at element.Stretches evenly spaced x if there are more. Lines are
+// any line, or at element.CondensedParts evenly spaced x if there are more. Lines are
 // interpolated linearly. Where fewer than half of the lines have a value, there is no
 // median.
 func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interval) {
@@ -242,11 +242,11 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 		traces, xs = append(traces, t), append(xs, t.X...)
 	}
 	slices.Sort(xs)
-	if xs = slices.Compact(xs); len(xs) > element.Stretches {
+	if xs = slices.Compact(xs); len(xs) > element.CondensedParts {
 		lo, hi := xs[0], xs[len(xs)-1]
 		xs = xs[:0]
-		for i := range element.Stretches {
-			xs = append(xs, lo+(hi-lo)*float64(i)/(element.Stretches-1))
+		for i := range element.CondensedParts {
+			xs = append(xs, lo+(hi-lo)*float64(i)/(element.CondensedParts-1))
 		}
 	}
 	values := make([][]float64, len(xs))

@@ -24,10 +24,10 @@ func (f *Figure) addSideBySide(all []markedSeries) (note string) {
 	}
 	for i, place := range element.PlaceSideBySide(bars) {
 		m := all[i]
-		m.bars.Beside = place
+		m.bars.Placement = place
 		f.plot.Add(m.bars)
 		f.plot.Add(place.MoveAll(m.marks)...)
-		if place.Of > 1 {
+		if place.Count > 1 {
 			note = sideBySide
 		}
 	}

@@ -141,15 +141,15 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 
 // newFigure returns an empty figure of the options' size.
 func (o Options) newFigure(name, title, x, y string) *Figure {
-	f := &Figure{Width: element.UsualWidth, Height: element.UsualHeight, name: name, options: o, heading: o.titleOf(title)}
+	f := &Figure{Width: element.DefaultWidth, Height: element.DefaultHeight, name: name, options: o, heading: o.titleOf(title)}
 	f.plot = element.NewPlot(f.heading, x, y)
 	if o.WidthInches > 0 {
 		f.Width = vg.Length(o.WidthInches) * vg.Inch
-		f.Height = min(element.UsualHeight, f.Width*element.UsualHeight/element.UsualWidth)
+		f.Height = min(element.DefaultHeight, f.Width*element.DefaultHeight/element.DefaultWidth)
 	}
 	f.natural = f.Height
 	if o.HeightInches > 0 {
-		f.Height, f.natural = vg.Length(o.HeightInches)*vg.Inch, element.UsualHeight
+		f.Height, f.natural = vg.Length(o.HeightInches)*vg.Inch, element.DefaultHeight
 	}
 	return f
 }

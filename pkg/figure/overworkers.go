@@ -40,7 +40,7 @@ type builder struct {
 	*Figure
 	o             Options
 	study         *scaling.Study // the study to draw: the full one, or one series with the medians of many
-	whole         *scaling.Study // the full study
+	fullStudy     *scaling.Study // the full study
 	many          int            // number of series combined in study; 0 if each is drawn
 	q             quantity
 	sizes         []int // ascending
@@ -62,7 +62,7 @@ func (o Options) overWorkers(study *scaling.Study, q quantity) (*builder, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{o: o, study: study, whole: study, q: q, values: element.EmptyExtent(), reach: element.EmptyExtent()}
+	b := &builder{o: o, study: study, fullStudy: study, q: q, values: element.EmptyExtent(), reach: element.EmptyExtent()}
 	for _, p := range study.Points {
 		if p.Size > 0 && element.Finite(q.span(p).Value) {
 			b.sizes = append(b.sizes, p.Size)
@@ -145,7 +145,7 @@ func (b *builder) epochBars() {
 	}
 	b.placeBars(func(name string) []element.Interval { return at[name] })
 	for i, name := range b.study.Series() {
-		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Beside: b.sideShifts[name]})
+		b.plot.Add(element.ErrorBars{At: at[name], Style: draw.LineStyle{Color: element.SeriesLook(i).Line.Color, Width: 1}, Placement: b.sideShifts[name]})
 	}
 	low, high := make([]float64, len(b.study.Points)), make([]float64, len(b.study.Points))
 	for i, p := range b.study.Points { // the rows of the table
@@ -188,7 +188,7 @@ func (b *builder) bars(series string, l element.Look) {
 		b.plot.Add(element.Band{At: at, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
 		return
 	}
-	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Beside: b.sideShifts[series]})
+	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Placement: b.sideShifts[series]})
 }
 
 // placeBars places the bars of several series at equal x side by side.
@@ -398,8 +398,8 @@ func (b *builder) captionText() string {
 	c := b.q.what
 	if b.q.ofTime {
 		c += "; " + b.study.Rule.String()
-	} else if repeated(b.whole) {
-		c += "; " + center(b.whole) + " over repeated runs"
+	} else if repeated(b.fullStudy) {
+		c += "; " + center(b.fullStudy) + " over repeated runs"
 	}
 	c += ". " + b.repeats()
 	if len(b.missing) > 0 {
@@ -449,7 +449,7 @@ func (b *builder) repeats() string {
 // anyMoved reports whether any series is shifted sideways.
 func (b *builder) anyMoved() bool {
 	for _, place := range b.sideShifts {
-		if place.Of > 1 {
+		if place.Count > 1 {
 			return true
 		}
 	}

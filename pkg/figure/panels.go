@@ -106,9 +106,9 @@ func (f *Figure) titleStyle() text.Style {
 }
 
 // belowTitle returns the part of a page below its title.
-func (f *Figure) belowTitle(whole vg.Rectangle) vg.Rectangle {
-	whole.Max.Y -= f.titleHeight()
-	return whole
+func (f *Figure) belowTitle(page vg.Rectangle) vg.Rectangle {
+	page.Max.Y -= f.titleHeight()
+	return page
 }
 
 // places returns the rectangles of the panels within a rectangle. If the caller has

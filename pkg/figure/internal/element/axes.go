@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// LogScale is a logarithmic axis. What is not above 0 lies far below the axis,
-// where gonum's panics.
+// LogScale is a logarithmic axis. It places values that are not positive far below the
+// axis; gonum's logarithmic scale panics.
 type LogScale struct{}
 
 // Normalize implements plot.Normalizer.
@@ -22,12 +22,12 @@ func (LogScale) Normalize(lo, hi, x float64) float64 {
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// ValueTicks marks about five round values, or at most as many as most says,
-// without marks between them.
+// ValueTicks marks about five round values, or at most as many as most if it is not 0. It
+// has no unlabeled marks.
 type ValueTicks struct{ most int }
 
-// usualTicks is how many marks an axis has where there is room.
-const usualTicks = 6
+// defaultTicks is the largest number of marks on an axis with enough space.
+const defaultTicks = 6
 
 // Ticks implements plot.Ticker.
 func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
@@ -36,27 +36,27 @@ func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	}
 	most := t.most
 	if most == 0 {
-		most = usualTicks
+		most = defaultTicks
 	}
 	step, digits := roundStep((hi - lo) / float64(most))
 	var ticks []plot.Tick
 	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
 		v := float64(k) * step
-		ticks = append(ticks, plot.Tick{Value: v, Label: number(v, digits)})
+		ticks = append(ticks, plot.Tick{Value: v, Label: formatTick(v, digits)})
 	}
 	return ticks
 }
 
-// number is a tick's label; a very large or small one has an exponent.
-func number(v float64, digits int) string {
+// formatTick formats a tick's label. Very large and very small numbers have an exponent.
+func formatTick(v float64, digits int) string {
 	if a := math.Abs(v); a >= 1e7 || digits > 5 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// roundStep is the smallest of 1, 2, 2.5 and 5 times a power of ten that is
-// not below rough, and the decimals that its multiples need.
+// roundStep returns the smallest step ≥ rough that is 1, 2, 2.5 or 5 times a power of
+// ten, and the number of decimals that its multiples need.
 func roundStep(rough float64) (step float64, digits int) {
 	power := int(math.Floor(math.Log10(rough)))
 	for _, c := range []struct {
@@ -70,15 +70,15 @@ func roundStep(rough float64) (step float64, digits int) {
 	return step, max(0, -power)
 }
 
-// LogTicks marks round values of a logarithmic axis: powers of two, or of ten
-// with as many of 2 and 5 between them as have room.
+// LogTicks marks round values of a logarithmic axis: powers of two, or powers of ten and
+// as many of their multiples as fit.
 type LogTicks struct {
-	two  bool
-	most int // marks; 0 for as many as usual
+	powersOfTwo bool // mark powers of two
+	most        int  // largest number of marks; 0 means the default
 }
 
-// usualLogTicks is how many marks a logarithmic axis has where there is room.
-const usualLogTicks = 8
+// defaultLogTicks is the largest number of marks on a logarithmic axis with enough space.
+const defaultLogTicks = 8
 
 // Ticks implements plot.Ticker.
 func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
@@ -87,9 +87,9 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	}
 	most := l.most
 	if most == 0 {
-		most = usualLogTicks
+		most = defaultLogTicks
 	}
-	if l.two {
+	if l.powersOfTwo {
 		octaves := math.Log2(hi / lo)
 		step := max(1, int(math.Ceil(octaves/float64(most))))
 		var ticks []plot.Tick
@@ -118,7 +118,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 		}
 	}
 	if len(ticks) < 2 { // a short axis
-		return ValueTicks{min(most, usualTicks)}.Ticks(lo, hi)
+		return ValueTicks{min(most, defaultTicks)}.Ticks(lo, hi)
 	}
 	if step := (len(ticks) + most - 1) / most; step > 1 { // many decades
 		for i := range ticks {
@@ -130,7 +130,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// logLabel is a round value without zeros that say nothing.
+// logLabel formats a round value without trailing zeros.
 func logLabel(v float64) string {
 	if v >= 1e-4 && v < 1e7 {
 		return strconv.FormatFloat(v, 'f', -1, 64)
@@ -138,13 +138,13 @@ func logLabel(v float64) string {
 	return strconv.FormatFloat(v, 'e', -1, 64)
 }
 
-// CountTicks marks the counts (workers, nodes, batches) that were run, and
-// labels those whose labels have room.
+// CountTicks marks the measured counts (of workers, nodes or samples per batch), and
+// labels those whose labels fit.
 type CountTicks struct {
 	Counts []int // ascending
 	log    bool
-	// width returns that of a label as a part of the axis; nil for the width in
-	// a figure of usual size.
+	// width returns a label's width as a fraction of the axis. nil means the width in a
+	// figure of default size.
 	width func(label string) float64
 }
 
@@ -154,7 +154,7 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	if w.log {
 		at = func(v float64) float64 { return LogScale{}.Normalize(lo, hi, v) }
 	}
-	half := func(i int) float64 { // of a label, in axes: a digit is about 1.6 % of one wide
+	half := func(i int) float64 { // half of a label's width, as a fraction of the axis: a digit has about 1.6 %
 		label := strconv.Itoa(w.Counts[i])
 		if w.width != nil {
 			return w.width(label) / 2
@@ -162,13 +162,13 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 		return 0.008 + 0.009*float64(len(label))
 	}
 	ticks := make([]plot.Tick, len(w.Counts))
-	left := math.Inf(1) // edge of what is labelled so far
+	left := math.Inf(1) // left edge of the labels so far
 	for i := len(w.Counts) - 1; i >= 0; i-- {
 		n := float64(w.Counts[i])
 		ticks[i].Value = n
 		last, first := i == len(w.Counts)-1, i == 0
 		room := at(n)+half(i) <= left && at(n)-half(i) >= at(float64(w.Counts[0]))+half(0)
-		if last || room || first && at(n)+half(i) <= left { // the ends are always labelled
+		if last || room || first && at(n)+half(i) <= left { // the last count is always labeled, the first if it fits
 			ticks[i].Label = strconv.Itoa(w.Counts[i])
 			left = at(n) - half(i)
 		}
@@ -176,8 +176,8 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// EpochTicks marks whole epochs: about ten of them, fewer where their labels
-// are long or as few as most says.
+// EpochTicks marks integer epochs: about ten, or at most as many as most if it is not 0,
+// and fewer if the labels are long.
 type EpochTicks struct{ most int }
 
 // Ticks implements plot.Ticker.
@@ -206,8 +206,7 @@ func (e EpochTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// TimeUnit returns the unit in which a duration is legible, and the seconds that
-// the unit has.
+// TimeUnit returns the unit in which a duration is legible, and the unit in seconds.
 func TimeUnit(seconds float64) (name string, unit float64) {
 	switch {
 	case seconds >= 3*3600:
@@ -222,23 +221,23 @@ func TimeUnit(seconds float64) (name string, unit float64) {
 	return "µs", 1e-6
 }
 
-// Extent gathers the range of an axis.
+// Extent is the range of some values, for example those on an axis.
 type Extent struct{ Lo, Hi float64 }
 
-// EmptyExtent returns a range that holds no value yet.
+// EmptyExtent returns a range that contains no value.
 func EmptyExtent() Extent { return Extent{math.Inf(1), math.Inf(-1)} }
 
-// Add extends the range to the finite ones of some values.
+// Add extends the range to include all finite values.
 func (e *Extent) Add(values ...float64) {
 	for _, v := range values {
-		if (v < e.Lo || v > e.Hi) && Finite(v) { // the first is both, of nowhere
+		if (v < e.Lo || v > e.Hi) && Finite(v) { // the first value is below Lo and above Hi
 			e.Lo, e.Hi = min(e.Lo, v), max(e.Hi, v)
 		}
 	}
 }
 
-// AddOn is Add for an axis. A logarithmic axis cannot show values that are not
-// positive, so they are left out.
+// AddOn is like Add, but omits values that are not positive if the axis is logarithmic,
+// because it cannot show them.
 func (e *Extent) AddOn(log bool, values ...float64) {
 	for _, v := range values {
 		if (v < e.Lo || v > e.Hi) && (!log || v > 0) {
@@ -247,32 +246,32 @@ func (e *Extent) AddOn(log bool, values ...float64) {
 	}
 }
 
-// SetCountAxis makes a an axis of counts, with room beside the fewest and most.
+// SetCountAxis configures a for counts, with space beside the smallest and the largest.
 func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
 	a.Tick.Marker = CountTicks{Counts: counts, log: log}
 	switch {
 	case log:
 		a.Scale = LogScale{}
-		room := math.Pow(max(hi/lo, 2), 0.05)
-		a.Min, a.Max = lo/room, hi*room
+		margin := math.Pow(max(hi/lo, 2), 0.05)
+		a.Min, a.Max = lo/margin, hi*margin
 	case lo == hi:
 		a.Min, a.Max = lo-1, hi+1
 	default:
-		room := (hi - lo) * 0.05
-		a.Min, a.Max = lo-room, hi+room
+		margin := (hi - lo) * 0.05
+		a.Min, a.Max = lo-margin, hi+margin
 	}
 }
 
-// SetValueAxis makes a an axis of values. Of intervals that reach far beyond the
-// values, it shows the inner part.
-func SetValueAxis(a *plot.Axis, values, reach Extent, log, two bool) {
+// SetValueAxis configures a for values, and for the intervals in reach as far as they do
+// not extend far beyond the values. powersOfTwo marks powers of two if the axis is logarithmic.
+func SetValueAxis(a *plot.Axis, values, reach Extent, log, powersOfTwo bool) {
 	if log && values.Lo > 0 {
-		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{two: two}
+		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{powersOfTwo: powersOfTwo}
 		lo, hi := values.Lo, values.Hi
 		lo, hi = max(min(lo, reach.Lo), lo/2), min(max(hi, reach.Hi), hi*2)
-		room := math.Pow(max(hi/lo, 1.5), 0.05)
-		a.Min, a.Max = lo/room, hi*room
+		margin := math.Pow(max(hi/lo, 1.5), 0.05)
+		a.Min, a.Max = lo/margin, hi*margin
 		return
 	}
 	if !(values.Hi >= values.Lo) {
@@ -291,15 +290,15 @@ func SetValueAxis(a *plot.Axis, values, reach Extent, log, two bool) {
 	a.Min, a.Max = lo, hi+(hi-lo)*0.06
 }
 
-// RightAxis is a second vertical axis, with what is drawn by it.
+// RightAxis is a second vertical axis with its plotters.
 type RightAxis struct {
-	Plot     *plot.Plot // its Y is the axis; its X is that of the figure
+	Plot     *plot.Plot // Y is the right axis; X is equal to the figure's X
 	Plotters []plot.Plotter
 }
 
-const axisGap = vg.Length(5) // between axis and data, as gonum has it on the left
+const axisGap = vg.Length(5) // between axis and data, the same as gonum's on the left
 
-// Width returns the room that the axis takes to the right of the data.
+// Width returns the width of the axis with its labels, to the right of the data.
 func (r *RightAxis) Width() vg.Length {
 	a := r.Plot.Y
 	w := axisGap + a.Tick.Length + 3
@@ -310,7 +309,7 @@ func (r *RightAxis) Width() vg.Length {
 	return w + widest + a.Label.Padding + a.Label.TextStyle.Height(a.Label.Text)
 }
 
-// Draw draws axis and data; c is where the data of the figure lie.
+// Draw draws the axis and its plotters. c is the data area of the figure.
 func (r *RightAxis) Draw(c draw.Canvas) {
 	for _, p := range r.Plotters {
 		p.Plot(c, r.Plot)

@@ -12,81 +12,81 @@ import (
 // SideBySide moves the marks of a series sideways, so that error bars of several
 // series at equal x do not cover each other. The zero value moves nothing.
 type SideBySide struct {
-	place, Of int       // of the series that have bars
-	xs        []float64 // where any of them has one, ascending
+	index, Count int       // index of the series among those with bars, and their number
+	xs           []float64 // every x with a bar, ascending
 }
 
-// Room of the bars at one x.
+// Distances between the bars at one x.
 const (
-	besideStep = vg.Length(5.6) // between two bars, at most
-	besideAll  = vg.Length(24)  // between the first and the last, at most
-	besideGap  = 0.4            // the same, as a part of the distance to the next x
+	maxBarStep  = vg.Length(5.6) // largest distance of two neighboring bars
+	maxBarSpan  = vg.Length(24)  // largest distance of the first and the last bar
+	maxGapShare = 0.4            // the same, as a fraction of the distance to the next x
 )
 
-// step returns the distance of neighboring bars.
+// step returns the distance between neighboring bars.
 func (b SideBySide) step(c draw.Canvas, p *plot.Plot) vg.Length {
-	between := vg.Length(b.Of - 1)
-	step := min(besideStep, besideAll/between)
+	between := vg.Length(b.Count - 1)
+	step := min(maxBarStep, maxBarSpan/between)
 	tx, _ := p.Transforms(&c)
 	for i := 1; i < len(b.xs); i++ {
-		step = min(step, besideGap*(tx(b.xs[i])-tx(b.xs[i-1]))/between)
+		step = min(step, maxGapShare*(tx(b.xs[i])-tx(b.xs[i-1]))/between)
 	}
 	return step
 }
 
-// shift returns how far the series is moved to the right.
+// shift returns how far the series is moved to the right; negative means to the left.
 func (b SideBySide) shift(c draw.Canvas, p *plot.Plot) vg.Length {
-	if b.Of < 2 {
+	if b.Count < 2 {
 		return 0
 	}
-	return (vg.Length(b.place) - vg.Length(b.Of-1)/2) * b.step(c, p)
+	return (vg.Length(b.index) - vg.Length(b.Count-1)/2) * b.step(c, p)
 }
 
-// moved draws a series' marks beside those of the others.
-type moved struct {
+// movedPlotter draws a plotter of a series at the series' sideways shift.
+type movedPlotter struct {
 	plot.Plotter
 	SideBySide
 }
 
 // Plot implements plot.Plotter.
-func (m moved) Plot(c draw.Canvas, p *plot.Plot) {
+func (m movedPlotter) Plot(c draw.Canvas, p *plot.Plot) {
 	shift := m.shift(c, p)
 	c.Min.X, c.Max.X = c.Min.X+shift, c.Max.X+shift
 	m.Plotter.Plot(c, p)
 }
 
 // GlyphBoxes implements plot.GlyphBoxer.
-func (m moved) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
+func (m movedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	boxer, ok := m.Plotter.(plot.GlyphBoxer)
 	if !ok {
 		return nil
 	}
 	boxes := slices.Clone(boxer.GlyphBoxes(p))
-	if m.Of < 2 {
+	if m.Count < 2 {
 		return boxes
 	}
-	widest := min(besideStep, besideAll/vg.Length(m.Of-1))
-	shift := vg.Point{X: (vg.Length(m.place) - vg.Length(m.Of-1)/2) * widest}
+	widest := min(maxBarStep, maxBarSpan/vg.Length(m.Count-1))
+	shift := vg.Point{X: (vg.Length(m.index) - vg.Length(m.Count-1)/2) * widest}
 	for i := range boxes {
 		boxes[i].Rectangle = boxes[i].Rectangle.Add(shift)
 	}
 	return boxes
 }
 
-// MoveAll returns plotters that draw at the series' place.
+// MoveAll returns plotters that draw all at the series' sideways shift.
 func (b SideBySide) MoveAll(all []plot.Plotter) []plot.Plotter {
-	if b.Of < 2 {
+	if b.Count < 2 {
 		return all
 	}
 	out := make([]plot.Plotter, len(all))
 	for i, p := range all {
-		out[i] = moved{p, b}
+		out[i] = movedPlotter{p, b}
 	}
 	return out
 }
 
-// PlaceSideBySide returns the place of each series by its bars: none is moved unless
-// two series have a bar at the same x.
+// PlaceSideBySide returns the shift of each series, given its bars. No series is moved
+// unless two series have a bar at the same x.
 func PlaceSideBySide(bars [][]Interval) []SideBySide {
 	out := make([]SideBySide, len(bars))
 	var xs []float64
@@ -115,7 +115,7 @@ func PlaceSideBySide(bars [][]Interval) []SideBySide {
 	place := 0
 	for i, at := range bars {
 		if slices.ContainsFunc(at, func(v Interval) bool { return v.Hi > v.Lo }) {
-			out[i] = SideBySide{place: place, Of: with, xs: xs}
+			out[i] = SideBySide{index: place, Count: with, xs: xs}
 			place++
 		}
 	}

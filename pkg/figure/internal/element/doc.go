@@ -1,5 +1,5 @@
-// Package element has the parts that figures are composed of: axes and their
-// ticks, lines, glyphs, bars, bands, error bars, legends, and the style that all
-// of them share. They are plotters, tickers and glyphs of gonum/plot, and know
-// nothing of studies: package figure gives them numbers and names.
+// Package element contains the parts of figures: axes and their ticks, lines, glyphs,
+// bars, bands, error bars, legends, and their common style. They implement gonum/plot's
+// plotters, tickers and glyphs, and do not depend on studies: package figure passes
+// numbers and names.
 package element

@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Glyphs tell series apart without colour. The ring is kept for the untrained
-// network.
+// Glyphs returns glyphs that distinguish series without color. It does not contain Ring,
+// which marks the untrained network.
 func Glyphs() []draw.GlyphDrawer {
 	return []draw.GlyphDrawer{
 		draw.CircleGlyph{},
@@ -22,11 +22,12 @@ func Glyphs() []draw.GlyphDrawer {
 	}
 }
 
-// outlineWidth is that of a glyph's lines; gonum's own are too thin to be seen
+// outlineWidth is the width of a glyph's lines. Gonum's lines are too thin to be visible
 // at the size of a notebook.
 const outlineWidth = 1.4
 
-// Outline is a glyph of lines, each a list of x, y in units of the radius.
+// Outline is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's
+// radius.
 type Outline [][]float64
 
 // DrawGlyph implements draw.GlyphDrawer.

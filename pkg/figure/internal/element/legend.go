@@ -7,13 +7,13 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// LegendEntry is one line of the legend: an icon and a name.
+// LegendEntry is one entry of the legend: icons, drawn over each other, and a name.
 type LegendEntry struct {
 	Name  string
 	Icons []plot.Thumbnailer
 }
 
-// LegendKey draws a line and a glyph (either may be absent) as a legend's icon.
+// LegendKey draws a line and a glyph as a legend's icon. Either may be absent.
 type LegendKey struct {
 	Line  draw.LineStyle
 	Glyph draw.GlyphStyle
@@ -32,27 +32,27 @@ func (k LegendKey) Thumbnail(c *draw.Canvas) {
 
 // Sizes of a legend that is not shrunk.
 const (
-	iconWidth  = vg.Length(26)
-	iconGap    = vg.Length(5)
-	columnGap  = vg.Length(14)
-	LegendGap  = vg.Length(4)  // between the legend and the plot below or above it
-	legendSide = vg.Length(10) // between the plot and a legend beside it
+	iconWidth     = vg.Length(26)
+	iconGap       = vg.Length(5)
+	columnGap     = vg.Length(14)
+	LegendGap     = vg.Length(4)  // vertical gap between legend and plot
+	legendSideGap = vg.Length(10) // horizontal gap between plot and legend
 )
 
-// Legend is a legend that is laid out: names in columns, row by row.
+// Legend is a legend with its layout: names in columns, row by row.
 type Legend struct {
-	Position string // legendTop, legendBottom or legendRight
+	Position string // LegendTop, LegendBottom or LegendRight
 	Entries  []LegendEntry
-	Names    []string    // of the entries, shortened where they are too wide
-	Style    text.Style  // of the names
-	shrunk   vg.Length   // factor of the sizes above
-	Columns  []vg.Length // left edges
+	Names    []string    // names of the entries, shortened if they are too wide
+	Style    text.Style  // style of the names
+	shrunk   vg.Length   // factor of all sizes, at most 1
+	Columns  []vg.Length // left edge of each column
 	Size     vg.Point
 }
 
-// NewLegend lays out entries in rows of the given width, in as many columns as
-// fit, with everything smaller by the factor shrunk. Names wider than widest
-// are shortened.
+// NewLegend lays out entries in rows of at most the width room, in as many columns as fit
+// (one for LegendRight). All sizes are multiplied by shrunk. Names wider than widest are
+// shortened.
 func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.Length) Legend {
 	l := Legend{Position: position, Entries: entries, shrunk: shrunk, Style: TextStyle((FontSize - 1) * shrunk)}
 	l.Style.YAlign = draw.YCenter
@@ -85,14 +85,13 @@ func NewLegend(entries []LegendEntry, position string, room, widest, shrunk vg.L
 	return l
 }
 
-// Icon returns the width of an icon and of the gap beside it.
+// Icon returns the width of an icon and of the gap after it.
 func (l Legend) Icon() vg.Length { return (iconWidth + iconGap) * l.shrunk }
 
 // RowHeight returns the height of one row of names.
 func (l Legend) RowHeight() vg.Length { return l.Style.FontExtents().Height + 3*l.shrunk }
 
-// Distinct reports whether no two names that differ were shortened to the same
-// text.
+// Distinct reports whether different names are still different after shortening.
 func (l Legend) Distinct() bool {
 	for i := range l.Names {
 		for j := range i {
@@ -104,7 +103,7 @@ func (l Legend) Distinct() bool {
 	return true
 }
 
-// Draw draws the legend with its upper left corner at a point.
+// Draw draws the legend with its upper left corner at corner.
 func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 	height := l.RowHeight()
 	for i, e := range l.Entries {
@@ -116,17 +115,17 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 		for _, t := range e.Icons {
 			t.Thumbnail(&box)
 		}
-		// +1: the eye centres on small letters, not on descenders.
+		// +1: text looks centered if its lower-case letters are, without their descenders.
 		c.FillText(l.Style, vg.Point{X: x + l.Icon(), Y: y + 1}, l.Names[i])
 	}
 }
 
-// Take cuts the legend's room off the area of the plot.
-func (l Legend) Take(area vg.Rectangle) vg.Rectangle {
+// Take returns the part of area that remains for the plot.
+func (l Legend) Remaining(area vg.Rectangle) vg.Rectangle {
 	switch {
 	case len(l.Entries) == 0:
 	case l.Position == LegendRight:
-		area.Max.X -= l.Size.X + legendSide
+		area.Max.X -= l.Size.X + legendSideGap
 	case l.Position == LegendBottom:
 		area.Min.Y += l.Size.Y + LegendGap
 	default:
@@ -135,9 +134,9 @@ func (l Legend) Take(area vg.Rectangle) vg.Rectangle {
 	return area
 }
 
-// Places of a legend.
+// Positions of a legend relative to the plot.
 const (
 	LegendTop    = "top"    // above the plot
-	LegendBottom = "bottom" // below it
-	LegendRight  = "right"  // beside it
+	LegendBottom = "bottom" // below the plot
+	LegendRight  = "right"  // to the right of the plot
 )

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// WithAlpha is a colour that what lies behind shines through.
+// WithAlpha returns c with the given opacity, of 255.
 func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 	r, g, b, _ := c.RGBA()
 	return color.NRGBA{R: uint8(r >> 8), G: uint8(g >> 8), B: uint8(b >> 8), A: alpha}
@@ -19,48 +19,48 @@ func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 // Interval is the range of a value at one x.
 type Interval struct{ X, Lo, Hi float64 }
 
-// ErrorBars are bars from lo to hi. They end at the edge of the plot without a
-// cap, which gonum's own would cross.
+// ErrorBars are vertical bars from Lo to Hi, clipped at the edge of the plot. A clipped
+// end has no cap; gonum's error bars would extend beyond the plot.
 type ErrorBars struct {
 	At    []Interval
 	Style draw.LineStyle
-	// within is the width of the bar that they stand on, in units of the axis; 0
-	// without one.
-	Within float64
-	Beside SideBySide
+	// Within is the width of the bar that the error bar is drawn on, in units of the
+	// axis; 0 if there is none.
+	Within    float64
+	Placement SideBySide
 }
 
 // Plot implements plot.Plotter.
 func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
-	cap := vg.Length(2.6) // half of its width
+	halfCap := vg.Length(2.6) // half of the cap's width
 	tx, ty := p.Transforms(&c)
 	if w.Within > 0 {
-		cap = min(cap, 0.4*(tx(w.Within)-tx(0)))
+		halfCap = min(halfCap, 0.4*(tx(w.Within)-tx(0)))
 	}
-	if w.Beside.Of > 1 {
-		cap = min(cap, 0.46*w.Beside.step(c, p))
+	if w.Placement.Count > 1 {
+		halfCap = min(halfCap, 0.46*w.Placement.step(c, p))
 	}
-	shift := w.Beside.shift(c, p)
+	shift := w.Placement.shift(c, p)
 	for _, v := range w.At {
 		if !(v.Hi > v.Lo) {
 			continue
 		}
 		x, lo, hi := tx(v.X)+shift, ty(v.Lo), ty(v.Hi)
-		if on := frame(c); lo > on.Max.Y || hi < on.Min.Y { // no part of it
+		if on := expand(c); lo > on.Max.Y || hi < on.Min.Y { // completely outside the plot
 			continue
 		}
 		c.StrokeLine2(w.Style, x, max(lo, c.Min.Y), x, min(hi, c.Max.Y))
 		for _, y := range []vg.Length{lo, hi} {
-			if frame(c).ContainsY(y) {
-				c.StrokeLine2(w.Style, x-cap, y, x+cap, y)
+			if expand(c).ContainsY(y) {
+				c.StrokeLine2(w.Style, x-halfCap, y, x+halfCap, y)
 			}
 		}
 	}
 }
 
-// Band is the area between lo and hi, cut at the edges of the plot.
+// Band is the area between Lo and Hi, clipped at the edges of the plot.
 type Band struct {
-	At   []Interval // by x
+	At   []Interval // ascending by X
 	Fill color.Color
 }
 
@@ -94,17 +94,17 @@ func (b Band) Thumbnail(c *draw.Canvas) {
 	c.Fill(vg.Rectangle{Min: vg.Point{X: c.Min.X, Y: c.Min.Y + 2}, Max: vg.Point{X: c.Max.X, Y: c.Max.Y - 2}}.Path())
 }
 
-// Box is a bar, or a span of a timeline.
+// Box is a bar, or a span of a timeline, in the plot's coordinates.
 type Box struct{ X0, Y0, X1, Y1 float64 }
 
-// MiddleOf returns the x of the box's middle, where the error bar of a bar is.
-func (b Box) MiddleOf() float64 { return (b.X0 + b.X1) / 2 }
+// MiddleOf returns the x of the box's middle, at which the bar's error bar is drawn.
+func (b Box) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
 
 // Boxes are filled rectangles in the plot's coordinates.
 type Boxes struct {
 	At   []Box
 	Fill color.Color
-	Edge draw.LineStyle // none where its width is 0
+	Edge draw.LineStyle // no edge if its width is 0
 }
 
 // Plot implements plot.Plotter.
@@ -147,14 +147,15 @@ func (b Boxes) Thumbnail(c *draw.Canvas) {
 	}
 }
 
-// Note is a text beside a point.
+// Note is a text near a point.
 type Note struct {
 	X, Y  float64
-	Words string
-	Shift vg.Point
+	Text  string
+	Shift vg.Point // from the point to the text
 	Style text.Style
-	// ground puts white behind the text, and keeps it inside the plot.
-	Ground bool
+	// Ground draws a white background behind the text, and keeps the text inside the
+	// plot.
+	Background bool
 }
 
 // Notes are texts in the plot's coordinates.
@@ -169,21 +170,22 @@ func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
 			continue
 		}
 		at = at.Add(t.Shift)
-		if t.Ground {
-			at.X = min(at.X, c.Max.X-t.Style.Width(t.Words))
-			behind := t.Style.Rectangle(t.Words).Add(at)
+		if t.Background {
+			at.X = min(at.X, c.Max.X-t.Style.Width(t.Text))
+			behind := t.Style.Rectangle(t.Text).Add(at)
 			c.SetColor(color.NRGBA{R: 255, G: 255, B: 255, A: 200})
 			c.Fill(behind.Path())
 		}
-		c.FillText(t.Style, at, t.Words)
+		c.FillText(t.Style, at, t.Text)
 	}
 }
 
-// LineWithGlyphs draws a line and glyphs; either may be absent from the look.
+// LineWithGlyphs returns the plotters of a line and of glyphs at its points. Either is
+// absent if the look does not have it.
 func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 	var out []plot.Plotter
 	if l.Line.Width > 0 && len(xy) > 1 {
-		if err := plotter.CheckFloats(flat(xy)...); err != nil {
+		if err := plotter.CheckFloats(flatten(xy)...); err != nil {
 			return nil, err
 		}
 		p := Polyline{XY: xy, Style: l.Line}
@@ -194,7 +196,7 @@ func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 		if len(xy) == 0 {
 			return nil, plotter.ErrNoData
 		}
-		if err := plotter.CheckFloats(flat(xy)...); err != nil {
+		if err := plotter.CheckFloats(flatten(xy)...); err != nil {
 			return nil, err
 		}
 		out = append(out, Dots{xy, l.Glyph})
@@ -202,8 +204,8 @@ func LineWithGlyphs(xy plotter.XYs, l Look) ([]plot.Plotter, error) {
 	return out, nil
 }
 
-// flat is all numbers of some points.
-func flat(xy plotter.XYs) []float64 {
+// flatten returns the coordinates of all points.
+func flatten(xy plotter.XYs) []float64 {
 	v := make([]float64, 0, 2*len(xy))
 	for _, p := range xy {
 		v = append(v, p.X, p.Y)
@@ -211,15 +213,15 @@ func flat(xy plotter.XYs) []float64 {
 	return v
 }
 
-// frame returns c with the edge of the plot inside it: what lies on the edge is
-// drawn, on whichever side of it rounding puts it.
-func frame(c draw.Canvas) *draw.Canvas {
+// expand returns c with a slightly larger rectangle, so that a point on its edge is
+// inside in spite of rounding.
+func expand(c draw.Canvas) *draw.Canvas {
 	const rounding = vg.Length(0.01)
 	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
 	return &c
 }
 
-// Dots are glyphs at points.
+// Dots draws a glyph at each point.
 type Dots struct {
 	XY    plotter.XYs
 	Style draw.GlyphStyle
@@ -228,7 +230,7 @@ type Dots struct {
 // Plot implements plot.Plotter.
 func (d Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
-	on := frame(c)
+	on := expand(c)
 	for _, v := range d.XY {
 		on.DrawGlyph(d.Style, vg.Point{X: tx(v.X), Y: ty(v.Y)})
 	}
@@ -246,13 +248,12 @@ func (d Dots) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// Polyline is a line through points. It is gonum's but that it asks for the
-// room of its outermost points alone, where gonum's asks for that of each,
-// several times over.
+// Polyline is a line through points. Unlike gonum's plotter.Line, it returns glyph boxes
+// for its outermost points only, because gonum goes through all boxes several times.
 type Polyline struct {
 	XY     plotter.XYs
 	Style  draw.LineStyle
-	Lo, Hi plotter.XY // the range of xy
+	Lo, Hi plotter.XY // smallest and largest coordinates in XY
 }
 
 // Plot implements plot.Plotter.
@@ -262,7 +263,7 @@ func (l Polyline) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, v := range l.XY {
 		at[i] = vg.Point{X: tx(v.X), Y: ty(v.Y)}
 	}
-	c.StrokeLines(l.Style, frame(c).ClipLinesXY(at)...)
+	c.StrokeLines(l.Style, expand(c).ClipLinesXY(at)...)
 }
 
 // DataRange implements plot.DataRanger.
@@ -279,7 +280,7 @@ func (l Polyline) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	if lo, hi := box(l.Lo), box(l.Hi); inside(lo) && inside(hi) {
 		return []plot.GlyphBox{lo, hi}
 	}
-	var left, right, low, high *plot.GlyphBox // of those inside the axes
+	var left, right, low, high *plot.GlyphBox // outermost points inside the axes
 	for _, v := range l.XY {
 		b := box(v)
 		if b.X >= 0 && (left == nil || b.X < left.X) {
@@ -304,7 +305,7 @@ func (l Polyline) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return out
 }
 
-// DottedLine is the style of what is ideal.
+// DottedLine returns the style of ideal lines.
 func DottedLine(c color.Color) draw.LineStyle {
 	return draw.LineStyle{Color: c, Width: 1.2, Dashes: []vg.Length{1.5, 3}}
 }

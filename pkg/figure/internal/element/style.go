@@ -13,18 +13,19 @@ import (
 
 // Sizes of a figure in a notebook.
 const (
-	UsualWidth  = 6.4 * vg.Inch
-	UsualHeight = 4.2 * vg.Inch
-	Margin      = 6 * vg.Length(1)
-	FontSize    = 12 // points
+	DefaultWidth  = 6.4 * vg.Inch
+	DefaultHeight = 4.2 * vg.Inch
+	Margin        = 6 * vg.Length(1)
+	FontSize      = 12 // points
 )
 
-// Gray is for what is not measured: the ideal line, the constant predictor.
+// Gray returns the color of what is not measured: the ideal line and the constant
+// predictor.
 func Gray() color.Color { return color.NRGBA{R: 90, G: 90, B: 90, A: 255} }
 
-// Palette is that of Okabe and Ito ("Color Universal Design", 2008), which
-// people with any colour vision can tell apart; without its yellow, which is
-// too light for lines on white.
+// Palette returns Okabe and Ito's colors ("Color Universal Design", 2008), which are
+// distinguishable with any color vision. Their yellow is omitted, because it is too light
+// for lines on white.
 func Palette() []color.NRGBA {
 	return []color.NRGBA{
 		{R: 0, G: 114, B: 178, A: 255},   // blue
@@ -37,12 +38,12 @@ func Palette() []color.NRGBA {
 	}
 }
 
-// Dashes tell lines apart without colour.
+// Dashes returns dashes that distinguish lines without color.
 func Dashes() [][]vg.Length {
 	return [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 3, 2, 3}}
 }
 
-// Look is how the line and the marks of a series are drawn.
+// Look is the style of a series' line and marks.
 type Look struct {
 	Line  draw.LineStyle
 	Glyph draw.GlyphStyle
@@ -58,7 +59,7 @@ func SeriesLook(i int) Look {
 	}
 }
 
-// TextStyle is a style in the figure's font.
+// TextStyle returns a style in the figures' font.
 func TextStyle(size vg.Length) text.Style {
 	return text.Style{
 		Color:   color.Black,
@@ -75,8 +76,8 @@ func NewPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// ApplyStyle gives a plot the fonts, ticks, grid and legend of all figures. A scale or
-// ticks that are not gonum's defaults stay as they are.
+// ApplyStyle applies the fonts, ticks, grid and legend of all figures to a plot. Scales
+// and ticks that are not gonum's defaults are not changed.
 func ApplyStyle(p *plot.Plot) {
 	p.Title.TextStyle.Font = TextStyle(FontSize + 1).Font
 	p.Title.Padding = 4

@@ -10,11 +10,11 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// FittingTicks are ticks that can be fewer or smaller where an axis is short.
+// FittingTicks are ticks that can be reduced in number or size on a short axis.
 type FittingTicks interface {
 	plot.Ticker
-	// fit changes the axis so that labels on its length do not cover each
-	// other, if that is possible with text of the least size.
+	// Fit changes the axis so that labels on its length do not overlap, if that is
+	// possible with text of at least the size least.
 	Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length)
 }
 
@@ -25,7 +25,7 @@ type Ruler struct {
 	Vertical bool
 }
 
-// extent returns the room that a label takes along the axis, with a gap.
+// extent returns the length of a label along the axis, with a gap.
 func (r Ruler) extent(label string) vg.Length {
 	style := r.Axis.Tick.Label
 	if r.Vertical {
@@ -34,7 +34,7 @@ func (r Ruler) extent(label string) vg.Length {
 	return style.Width(label) + style.Font.Size/3
 }
 
-// Collide reports whether any two labels cover each other.
+// Collide reports whether any two labels overlap.
 func (r Ruler) Collide(ticks []plot.Tick) bool {
 	type stretch struct{ from, to vg.Length }
 	var all []stretch
@@ -55,8 +55,7 @@ func (r Ruler) Collide(ticks []plot.Tick) bool {
 	return false
 }
 
-// Repeated reports whether two labels are the same, as names are that were
-// shortened too much.
+// Repeated reports whether two different names have the same label after shortening.
 func (r Ruler) Repeated(ticks []plot.Tick) bool {
 	names, ok := r.Axis.Tick.Marker.(categoryTicks)
 	for i := range ticks {
@@ -69,8 +68,9 @@ func (r Ruler) Repeated(ticks []plot.Tick) bool {
 	return false
 }
 
-// fewer tries tickers with fewer and fewer marks until their labels have room.
-func (r Ruler) fewer(usual int, with func(most int) plot.Ticker) {
+// reduce replaces the ticks by fewer and fewer ones, from usual down to 1, until their
+// labels do not overlap.
+func (r Ruler) reduce(usual int, with func(most int) plot.Ticker) {
 	for most := usual; most >= 1; most-- {
 		if !r.Collide(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
 			return
@@ -81,17 +81,17 @@ func (r Ruler) fewer(usual int, with func(most int) plot.Ticker) {
 
 // Fit implements FittingTicks.
 func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.fewer(usualTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
+	Ruler{axis, length, vertical}.reduce(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.fewer(usualLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.two, most} })
+	Ruler{axis, length, vertical}.reduce(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
 }
 
 // Fit implements FittingTicks.
 func (e EpochTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	Ruler{axis, length, vertical}.fewer(10, func(most int) plot.Ticker { return EpochTicks{most} })
+	Ruler{axis, length, vertical}.reduce(10, func(most int) plot.Ticker { return EpochTicks{most} })
 }
 
 // Fit implements FittingTicks.
@@ -104,10 +104,11 @@ func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.L
 	axis.Tick.Marker = w
 }
 
-// categoryTicks names bars 0, 1, 2, … in as many lines as the names need.
+// categoryTicks labels the bars at 0, 1, 2, … with names, in as many lines as they need.
 type categoryTicks struct{ names, Lines []string }
 
-// NewCategoryTicks breaks names into lines of at most the given width.
+// NewCategoryTicks returns ticks whose names are wrapped into lines of at most the width
+// most.
 func NewCategoryTicks(names []string, most vg.Length, width func(string) vg.Length) categoryTicks {
 	t := categoryTicks{names: names}
 	for _, name := range names {
@@ -125,11 +126,12 @@ func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// numbers reports whether all names are numbers, some of which can be left out.
+// numbers reports whether all names are numbers, some of which can be omitted.
 func (c categoryTicks) numbers() bool {
 	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
 }
 
+// Fit implements FittingTicks. It omits numbers, or wraps and shrinks other names.
 func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := Ruler{axis, length, vertical}
 	if c.numbers() {
@@ -149,17 +151,17 @@ func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, lea
 	for ; ; axis.Tick.Label.Font.Size -= 0.5 {
 		t := NewCategoryTicks(c.names, room-4, axis.Tick.Label.Width)
 		axis.Tick.Marker = t
-		whole := true // no name is shortened
+		complete := true // no name is shortened
 		for i, lines := range t.Lines {
-			whole = whole && strings.Join(strings.Fields(lines), " ") == strings.Join(strings.Fields(c.names[i]), " ")
+			complete = complete && strings.Join(strings.Fields(lines), " ") == strings.Join(strings.Fields(c.names[i]), " ")
 		}
-		if whole || axis.Tick.Label.Font.Size-0.5 < least {
+		if complete || axis.Tick.Label.Font.Size-0.5 < least {
 			return
 		}
 	}
 }
 
-// RowTicks names the rows of a timeline, all of which need their name.
+// RowTicks labels the rows of a timeline. It does not omit any label.
 type RowTicks []string
 
 // Ticks implements plot.Ticker. The first row is on top.
@@ -179,8 +181,8 @@ func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg
 	}
 }
 
-// Wrap breaks a text at its spaces into lines of at most the given width, and
-// shortens words that are wider.
+// Wrap breaks a text at its spaces into lines of at most the width most, and shortens
+// words that are wider.
 func Wrap(text string, most vg.Length, width func(string) vg.Length) string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
@@ -194,7 +196,8 @@ func Wrap(text string, most vg.Length, width func(string) vg.Length) string {
 	return strings.Join(lines, "\n")
 }
 
-// Shortened is a text with dots in place of its middle where it is too wide.
+// Shortened returns text, with an ellipsis in place of its middle if it is wider than
+// most.
 func Shortened(text string, most vg.Length, width func(string) vg.Length) string {
 	runes := []rune(text)
 	for keep := len(runes) - 1; keep > 1 && width(text) > most; keep-- {

@@ -6,14 +6,14 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Trace is the points of a line as they were logged, which may be very many.
-// A point lies at (x − origin)/unit, y.
+// Trace contains the points of a line as they were logged, which may be very many. A
+// point is drawn at ((x − origin)/unit, y).
 type Trace struct {
 	X, Y         []float64
 	origin, unit float64
 }
 
-// TraceOf is what of x and y can be drawn.
+// TraceOf returns a Trace of the points whose coordinates are finite.
 func TraceOf(x, y []float64, origin, unit float64) Trace {
 	t := Trace{X: x, Y: y, origin: origin, unit: unit}
 	good := 0
@@ -35,30 +35,31 @@ func TraceOf(x, y []float64, origin, unit float64) Trace {
 // Len returns the number of points.
 func (t Trace) Len() int { return len(t.X) }
 
-// at is where a point lies.
+// at returns the coordinates at which point i is drawn.
 func (t Trace) at(i int) plotter.XY { return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]} }
 
-// Stretches are how many parts a long line is condensed in; stretchPoints is
-// how many points are left of each.
+// CondensedParts is the number of parts into which a long line is divided, and
+// partPoints the number of points that remain of each part.
 const (
-	Stretches     = 600
-	stretchPoints = 4
+	CondensedParts = 600
+	partPoints     = 4
 )
 
-// Condensed leaves of a long line the first, lowest, highest and last point of
-// each of its stretches, which look the same and make a small file.
+// Condensed returns the points to draw. Of a long line, it returns the first, lowest,
+// highest and last point of each of CondensedParts parts; the line looks the same and the file
+// is small.
 func (t Trace) Condensed() plotter.XYs {
 	n := t.Len()
-	if n <= stretchPoints*Stretches {
+	if n <= partPoints*CondensedParts {
 		out := make(plotter.XYs, n)
 		for i := range out {
 			out[i] = t.at(i)
 		}
 		return out
 	}
-	out := make(plotter.XYs, 0, stretchPoints*Stretches)
-	for k := range Stretches {
-		start, end := k*n/Stretches, (k+1)*n/Stretches
+	out := make(plotter.XYs, 0, partPoints*CondensedParts)
+	for k := range CondensedParts {
+		start, end := k*n/CondensedParts, (k+1)*n/CondensedParts
 		lo, hi := start, start
 		for i, v := range t.Y[start:end] {
 			if v < t.Y[lo] {
@@ -68,7 +69,7 @@ func (t Trace) Condensed() plotter.XYs {
 				hi = start + i
 			}
 		}
-		at := [stretchPoints]int{start, min(lo, hi), max(lo, hi), end - 1}
+		at := [partPoints]int{start, min(lo, hi), max(lo, hi), end - 1}
 		for j, i := range at {
 			if j == 0 || i != at[j-1] {
 				out = append(out, t.at(i))
@@ -78,7 +79,7 @@ func (t Trace) Condensed() plotter.XYs {
 	return out
 }
 
-// Thin keeps the last point and at most about ten others, evenly.
+// Thin returns the last point and at most about ten others, evenly spaced.
 func (t Trace) Thin() plotter.XYs {
 	step := (t.Len() + 9) / 10
 	var out plotter.XYs
@@ -88,16 +89,16 @@ func (t Trace) Thin() plotter.XYs {
 	return out
 }
 
-// CondensedBand leaves of a long band the reach of each stretch, over the
-// whole of it.
+// CondensedBand returns the band to draw. Of a long band, it returns the range of each of
+// CondensedParts parts.
 func CondensedBand(at []Interval) []Interval {
 	n := len(at)
-	if n <= 2*Stretches {
+	if n <= 2*CondensedParts {
 		return at
 	}
-	out := make([]Interval, 0, 2*Stretches)
-	for k := range Stretches {
-		part := at[k*n/Stretches : (k+1)*n/Stretches]
+	out := make([]Interval, 0, 2*CondensedParts)
+	for k := range CondensedParts {
+		part := at[k*n/CondensedParts : (k+1)*n/CondensedParts]
 		reach := part[0]
 		for _, v := range part {
 			reach.Lo, reach.Hi = min(reach.Lo, v.Lo), max(reach.Hi, v.Hi)

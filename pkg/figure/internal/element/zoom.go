@@ -8,16 +8,16 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// zoomCanvas multiplies all lengths by a factor: places, widths of lines,
-// dashes and sizes of text. A figure is laid out as in a picture of usual size
-// and drawn through it in a smaller one.
+// zoomCanvas multiplies all lengths by a factor: coordinates, line widths, dashes and
+// text sizes. A figure of another size is laid out as an image of default size and drawn
+// on a zoomCanvas.
 type zoomCanvas struct {
 	vg.Canvas
 	by vg.Length
 }
 
-// Zoomed returns c as seen through a zoom: its rectangle is 1/by as large, and
-// what is drawn on it is by times as large.
+// Zoomed returns a canvas that draws on c with all lengths multiplied by by. Its
+// rectangle is 1/by as large.
 func Zoomed(c draw.Canvas, by vg.Length) draw.Canvas {
 	if by == 1 {
 		return c
@@ -25,7 +25,7 @@ func Zoomed(c draw.Canvas, by vg.Length) draw.Canvas {
 	return draw.Canvas{Canvas: zoomCanvas{c.Canvas, by}, Rectangle: Scaled(c.Rectangle, 1/by)}
 }
 
-// Scaled returns a rectangle whose coordinates are those of r times by.
+// Scaled returns r with its coordinates multiplied by by.
 func Scaled(r vg.Rectangle, by vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: r.Min.Scale(by), Max: r.Max.Scale(by)}
 }
