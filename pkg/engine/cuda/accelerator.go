@@ -17,11 +17,12 @@ var (
 	_ engine.LossScaler  = (*executable)(nil)
 )
 
-// Accelerator names the GPU ("NVIDIA H200").
+// Accelerator returns the name of the GPU, such as "NVIDIA H200".
 func (e *Engine) Accelerator() string { return e.gpu.name }
 
-// Watch samples the GPU's utilisation, power, memory and clock, and its energy, by
-// NVIDIA's management library.
+// Watch starts to sample the GPU's utilization, power, energy, memory and clock with
+// NVIDIA's management library (NVML), once per interval every, and writes the samples to w.
+// It returns an error if NVML is not available.
 func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error) {
 	s := e.gpu.stack
 	if s.NVML == nil {
@@ -42,7 +43,8 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	return sampler, nil
 }
 
-// LossScale is the loss scale as the next step finds it; false but in fp16.
+// LossScale returns the loss scale that the next step will use. scaled is false if the
+// precision is not fp16, which alone has a loss scale.
 func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	if x.low != device.F16 {
 		return s, false
@@ -50,8 +52,8 @@ func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	return engine.LossScale{Scale: float64(x.last.control.LossScale), GoodSteps: int(x.last.control.GoodSteps), Skipped: int(x.last.control.Skipped)}, true
 }
 
-// SetLossScale sets what LossScale gave. The scale must be a power of two, so that
-// gradients keep their bits.
+// SetLossScale sets a loss scale that LossScale returned. The scale must be a power of two,
+// so that scaling does not round gradients.
 func (x *executable) SetLossScale(s engine.LossScale) error {
 	fraction, _ := math.Frexp(s.Scale)
 	switch {

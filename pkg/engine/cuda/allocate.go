@@ -11,12 +11,13 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// layOutGradients places the gradients bucket by bucket in one flat buffer of fp32.
+// layOutGradients places the gradients bucket by bucket in one flat fp32 buffer.
 //
-// Gradients are fp32 whatever the precision: sums over ranks then lose nothing,
-// any number of ranks makes the same rounding, and small gradients of biases and
-// norms do not vanish. Against 16 bits this costs 2 bytes of traffic a parameter
-// and step, and twice the bytes on the wire, as PyTorch's DDP with autocast has.
+// Gradients are fp32 in every precision: then sums over ranks do not lose small values, the
+// rounding does not depend on the number of ranks, and small gradients of biases and norms
+// do not vanish. Compared with 16 bits this costs 2 more bytes of memory traffic per
+// parameter and step, and twice the bytes on the network, as in PyTorch's DDP with
+// autocast.
 func (x *executable) layOutGradients() {
 	p := x.program
 	at := 0
@@ -35,8 +36,8 @@ func (x *executable) layOutGradients() {
 		x.exchange.buckets[i].size = at - x.exchange.buckets[i].offset
 	}
 	if len(p.Buckets) > 0 {
-		// The loss travels behind the last bucket: where one rank's is not finite,
-		// the mean is not either, and all ranks leave the update out.
+		// The loss is exchanged after the last bucket. If the loss of one rank is not
+		// finite, the mean is not finite either, and all ranks skip the update.
 		x.exchange.lossAt = at
 		at += regionAlign
 	}
@@ -52,13 +53,13 @@ func (x *executable) layOutGradients() {
 		}
 	}
 	for i := range x.exchange.buckets {
-		// Buckets go out in order.
+		// Buckets are exchanged in order.
 		x.exchange.buckets[i].ready = max(x.exchange.buckets[i].ready, last)
 		last = x.exchange.buckets[i].ready
 	}
 }
 
-// bucketOf is the bucket of a gradient.
+// bucketOf returns the index of the bucket that contains a gradient, or −1.
 func (x *executable) bucketOf(grad int) int {
 	for _, q := range x.program.Params {
 		if q.Grad == grad {
@@ -68,7 +69,7 @@ func (x *executable) bucketOf(grad int) int {
 	return -1
 }
 
-// layOutActivations gives every tensor its place.
+// layOutActivations assigns a location to every tensor.
 func (x *executable) layOutActivations() {
 	p := x.program
 	var arena, fixed int
@@ -94,7 +95,7 @@ func (x *executable) layOutActivations() {
 	}
 }
 
-// allocate gets the memory, all zero.
+// allocate allocates the executable's memory, filled with zeros, and creates its events.
 func (x *executable) allocate() error {
 	x.memory.scratch.bytes = alignment
 	for _, t := range x.tasks {
@@ -143,7 +144,7 @@ func (x *executable) allocate() error {
 	return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
 }
 
-// blocks are the executable's own memory.
+// blocks lists the memory that belongs to the executable alone.
 func (x *executable) blocks() []*block {
 	return []*block{
 		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
@@ -151,7 +152,7 @@ func (x *executable) blocks() []*block {
 	}
 }
 
-// fillConstants writes the constants' values; their padding stays zero.
+// fillConstants writes the values of the constants; their padding stays zero.
 func (x *executable) fillConstants() error {
 	for id, t := range x.program.Tensors {
 		if t.Role != plan.Constant {
@@ -171,8 +172,8 @@ func (x *executable) fillConstants() error {
 	return nil
 }
 
-// explainOutOfMemory explains a lack of memory: how much the program takes, and the batch
-// that would fit.
+// explainOutOfMemory adds to an out-of-memory error how much memory the program needs and
+// which batch size would fit. It returns any other err unchanged.
 func (x *executable) explainOutOfMemory(err error) error {
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
 		return err

@@ -9,21 +9,21 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// command is something that is put in a stream: all its arguments are fixed, so
-// that it can be run at once or recorded in a graph.
+// command is an operation that can be enqueued in a stream. All its arguments are fixed, so
+// it can be run at once or captured in a graph.
 type command interface {
 	run(g *gpu, s driver.Stream) error
 	label() string
 }
 
-// named is a command of a layer.
+// named is a command with the layer and the task that it belongs to.
 type named struct {
 	command
 	layer string
 	task  int
 }
 
-// kernelCall is a launch of one of our kernels.
+// kernelCall launches one of our kernels.
 type kernelCall struct {
 	kernels.Launch
 	function driver.Function
@@ -39,7 +39,8 @@ func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 
 func (c *kernelCall) label() string { return c.Kernel }
 
-// kernels readies launches.
+// calls turns launches into commands. It returns err if that is not nil, so that a function
+// that returns launches and an error can be its argument.
 func (g *gpu) calls(list []kernels.Launch, err error) ([]command, error) {
 	if err != nil {
 		return nil, err
@@ -55,8 +56,8 @@ func (g *gpu) calls(list []kernels.Launch, err error) ([]command, error) {
 	return out, nil
 }
 
-// planCall is an execution of one of cuDNN's plans, in the handle's stream: the
-// compute stream.
+// planCall executes one of cuDNN's plans. It runs in the stream of the cuDNN handle, which
+// is the compute stream.
 type planCall struct {
 	name string
 	plan *cudnn.Plan
@@ -96,7 +97,7 @@ func (c *clearCall) run(g *gpu, s driver.Stream) error {
 
 func (c *clearCall) label() string { return "clear" }
 
-// downCall copies from the GPU to page-locked memory of the host.
+// downCall copies from the GPU to page-locked host memory.
 type downCall struct {
 	dst   pinned
 	src   driver.Ptr
@@ -109,7 +110,7 @@ func (c *downCall) run(g *gpu, s driver.Stream) error {
 
 func (c *downCall) label() string { return "copy to the host" }
 
-// upCall copies from page-locked memory of the host to the GPU.
+// upCall copies from page-locked host memory to the GPU.
 type upCall struct {
 	dst   driver.Ptr
 	src   pinned
@@ -122,7 +123,7 @@ func (c *upCall) run(g *gpu, s driver.Stream) error {
 
 func (c *upCall) label() string { return "copy to the GPU" }
 
-// productCall is a product of matrices of cuBLASLt's.
+// productCall runs one of cuBLASLt's matrix products.
 type productCall struct {
 	library            *cublaslt.Library
 	handle             cublaslt.Handle
@@ -136,7 +137,7 @@ func (c *productCall) run(g *gpu, s driver.Stream) error {
 
 func (c *productCall) label() string { return "cublasLt product" }
 
-// runAll puts commands in a stream.
+// runAll enqueues commands in a stream.
 func (g *gpu) runAll(list []command, s driver.Stream) error {
 	for _, c := range list {
 		if err := c.run(g, s); err != nil {

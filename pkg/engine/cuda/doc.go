@@ -1,24 +1,24 @@
-// Package cuda is the engine on NVIDIA GPUs. It has been tested on a simulated
-// GPU only (package clib/clibtest, with our own kernels compiled for the processor):
-// nobody has run it on a real one yet, and no speed is claimed.
+// Package cuda is the engine for NVIDIA GPUs. It has been tested only on a simulated GPU
+// (package clib/clibtest, with our own kernels compiled for the processor): nobody has run it
+// on a real one yet, and we make no claims about its speed.
 //
 //	e, err := cuda.New(engine.Options{Device: "cuda", Precision: "bf16", …}, localRank)
 //	exe, err := e.Load(program, nil)
 //	timing, err := exe.Step(ctx, sync, &update)
 //
-// NVIDIA's libraries (the driver, cuDNN 9, NVRTC, NCCL) are opened at run time:
-// the program needs none of them to be built or to start. Where they are not
-// found, New says where it looked. Everything that an engine asks of its GPU is
-// asked by one thread of its own, which holds the device's primary context.
+// NVIDIA's libraries (the driver, cuDNN 9, NVRTC, NCCL) are opened at run time: the program
+// can be built and started without them. If one is not found, New's error lists the places
+// that were searched. An engine makes all calls of the driver in one dedicated thread, in
+// which the device's primary context is current.
 //
 // # Packages
 //
-// Package kernels has the engine's own kernels and describes their launches; autotune chooses
+// Package kernels contains the engine's own kernels and describes their launches; autotune chooses
 // cuDNN's plans by time and keeps the choices; internal/number converts numbers. All three
-// are below this package and know nothing of an executable. Package selftest is above it and
-// sees it through internal/probe.
+// are below this package and do not depend on executables. Package selftest is above it and
+// uses it through internal/probe.
 //
-// What is left here is larger than a package of this project should be, since lowering,
+// What remains here is larger than a package of this project should be, since lowering,
 // memory, launches, steps and profiles all work on the private state of one executable. By
 // topic: lower*.go turn a program into tasks; layout.go, location.go, allocate.go and store.go
 // place tensors in memory; compile*.go, convolve.go, variants.go, graphs.go and prologue.go
@@ -32,11 +32,11 @@
 // Activations [n,c,spatial…] are stored channels-last, as [n][spatial…][c], with the
 // channels padded to a multiple of eight; any number of spatial dimensions is
 // allowed. Weights [k,c,window…] are stored as [k][window…][c], padded in k and c. Vectors
-// are padded likewise. Padding is zero and stays zero. A concatenation whose first
-// part has a multiple of eight channels, and a slice that begins at one, are views
-// of one memory by a pitch, without copies. cuDNN does not promise engines for such
-// views: where tuning finds none, or slow ones, convolutions use copies. ConcatInPlace
-// false makes all of them copies.
+// are padded in the same way. Padding is zero and stays zero. A concatenation whose first
+// operand has a multiple of eight channels needs no copies, and neither does a slice that
+// starts at such a channel: the smaller tensors are views of the larger one, with its pitch.
+// cuDNN does not promise engines for such views. If tuning finds none, or only slow ones,
+// convolutions use copies. With ConcatInPlace false, all concatenations and slices are copied.
 //
 // # Fusion
 //
@@ -61,56 +61,58 @@
 //
 // Inputs are copied through page-locked memory, by SetInput or ahead of the step. A training
 // set of bytes can be kept on the GPU (Hold): then a step needs only the numbers of its
-// samples (Samples), and its graph crops, flips, rotates and lights them as pkg/data does,
-// to the same bits.
+// samples (Samples), and its graph crops, flips, rotates and brightens them as pkg/data does,
+// with bit-identical results.
 //
 // # Optimizers
 //
 // SGD (with heavy-ball or Nesterov's momentum), Adam, AdamW, LARS and LAMB run over flat
 // buffers, in fp32 on the master weights, and are part of the step's graph. Norms, which
-// clipping, LARS and LAMB need, are summed in double in a fixed order: a sum for each
-// chunk of a layer, then over its chunks. Gradients are clipped after the exchange, by the
-// norm of the mean gradient. Where an update takes several batches, their
-// gradients are added up on the GPU.
+// clipping, LARS and LAMB need, are summed in float64 in a fixed order: first within each
+// chunk of a layer, then over the layer's chunks. Gradients are clipped after the exchange, by
+// the norm of the mean gradient. If an update uses several batches, their gradients are added
+// up on the GPU.
 //
 // # Precision
 //
 // Activations, and the copies of the weights that convolutions read, are bf16,
 // fp16 or fp32 (with or without TF32). Sums, statistics, losses, the logits of a
-// one-channel head, gradients of parameters, the optimiser's weights and slots are
-// fp32 always. In fp16 the loss is scaled: a step whose gradients overflow leaves
-// its update out and halves the scale, 2000 good ones in a row double it.
+// one-channel head, gradients of parameters, and the optimizer's weights and slots are
+// always fp32. In fp16 the loss is scaled: a step whose gradients overflow skips its update
+// and halves the scale, and 2000 steps in a row without overflow double it.
 //
 // # A step
 //
-// At Load every launch is fixed: memory is planned by lifetimes in one arena, and
-// each convolution gets the fastest of the algorithms that cuDNN's heuristics
-// suggest first for its shape (about ten for each heuristic, as far as time allows),
-// timed on the spot and kept in a file below the user's cache folder
-// (LOCKSTEP_TUNING_CACHE names another one, or "off"), where the machine code of our
-// own kernels, which takes NVRTC seconds, is kept too. Algorithms that give other
-// bits from run to run are left out where there are others, so that a step repeats bit
-// for bit; Notices names the convolutions that have no others. The
-// first step of a kind runs command by command, the second is captured as a CUDA graph,
-// and from then on a step is one launch. What changes from step to step (learning
-// rate, step, loss scale) is in a small block of the GPU's memory.
+// Load fixes every launch. Activations share one arena: tensors whose lifetimes do not overlap
+// may use the same memory. For each convolution, Load times the algorithms that cuDNN's
+// heuristics suggest first for its shape (about ten per heuristic, as far as time allows) and
+// chooses the fastest. The choices are stored in the user's cache folder
+// (LOCKSTEP_TUNING_CACHE is another folder, or "off"), together with the machine code of our
+// own kernels, which NVRTC needs seconds to compile. Algorithms whose results differ in bits
+// from run to run are used only if there are no others, so that a step can be repeated bit for
+// bit. Notices names the convolutions that have no other algorithm.
+//
+// The first step of a kind runs command by command, the second is captured as a CUDA graph,
+// and from then on a step is one launch. Values that change from step to step (learning rate,
+// step, loss scale) are in a small block of the GPU's memory.
 //
 // # Data parallel
 //
 // Gradients are one flat buffer, bucket after bucket. A strategy that can be
-// recorded (NCCL) is handed each bucket in a stream beside backward; one that
-// exchanges through the host splits the step at its buckets, which are copied through
-// page-locked memory while backward goes on, so that several ranks can share a GPU.
+// captured in a graph (NCCL) exchanges each bucket in another stream during the backward pass.
+// A strategy that exchanges through the host splits the step at its buckets, which are copied
+// through page-locked memory while the backward pass goes on, so that several ranks can share
+// a GPU.
 // Synchronized batch norms add their sums up over the ranks in the same way: by NCCL
 // within the captured step, in one order with the buckets, or on the host, which splits
 // the step at each of them.
 //
-// What happens when a rank is lost is known from simulated libraries only. That NCCL's
-// abort ends a step which waits, and that a communicator ends once its graphs are
-// destroyed, is what its documentation and source say.
+// The loss of a rank was tested only with simulated libraries. According to NCCL's
+// documentation and source code, ncclCommAbort ends a step that waits, and a communicator can
+// be destroyed after its graphs.
 //
 // # Profiles
 //
-// Profile sets a window of steps for NVIDIA's profilers, or for a trace of every
-// kernel of our own. StepWork and Ceilings say what a step takes at least.
+// Profile sets a window of steps for NVIDIA's profilers, or for Lockstep's own trace of every
+// kernel. StepWork and Ceilings give a lower bound for the time of a step.
 package cuda

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs on one GPU. Everything that it asks of the GPU is asked
-// by one thread of its own.
+// Engine loads programs on one GPU. All calls of the CUDA driver are made by one dedicated
+// thread.
 type Engine struct {
 	options engine.Options
 	thread  *thread
@@ -30,10 +30,10 @@ type Engine struct {
 
 var _ engine.Peaked = (*Engine)(nil)
 
-// New starts an engine on the GPU that o.Device names; for "cuda" that is the
-// one of localRank, which is the worker's number on this machine: workers
-// beyond the last GPU share them in turn. NVIDIA's libraries are looked for at
-// run time: where they are not, the error lists the places.
+// New starts an engine on the GPU that o.Device names. For "cuda" without a number, the GPU
+// is localRank modulo the number of GPUs, where localRank is the worker's rank on this
+// machine. NVIDIA's libraries are looked up at run time. If one is missing, the error lists
+// the places that were searched.
 func New(o engine.Options, localRank int) (engine.Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func DeviceCount() (int, error) {
 	return libraries.Driver.DeviceCount()
 }
 
-// NewWithLibraries is New with open libraries, such as those of a simulated machine, and
-// with environment variables from getenv.
+// NewWithLibraries is like New with libraries that are open already, such as those of a
+// simulated machine, and with environment variables from getenv.
 func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Options, localRank int) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -92,26 +92,26 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 		e.gpu, err = openGPU(s, ordinal, types, autotune.CacheFolder(getenv))
 		return err
 	}
-	end := func() { _ = e.gpu.close() } // The process lets go of what is left.
+	end := func() { _ = e.gpu.close() } // the process frees what is left
 	var err error
 	if e.thread, err = startThread(begin, end); err != nil {
 		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(ordinal, 0), err)
 	}
-	// A plan of cuDNN's is good for one version of it, on one kind of device.
+	// cuDNN's plans are valid for one version of cuDNN and one kind of device.
 	e.cache = autotune.OpenCache(autotune.CacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
 	return e, nil
 }
 
-// Name is "cuda" with the device.
+// Name returns "cuda" with the name of the GPU: "cuda (NVIDIA H200)".
 func (e *Engine) Name() string { return "cuda (" + e.gpu.name + ")" }
 
-// Options are those that the engine was started with.
+// Options returns the options that the engine was started with.
 func (e *Engine) Options() engine.Options { return e.options }
 
-// Load prepares p: it lays out the memory, chooses an algorithm for each
-// convolution by timing them (unless the tuning cache knows it), and fixes
-// every launch. With share, an executable of this engine, parameters, states
-// and optimiser slots are those of share.
+// Load prepares p: it lays out the memory, chooses an algorithm for each convolution by
+// timing the candidates (unless the tuning cache contains a choice), and fixes every kernel
+// launch. If share, an executable of this engine, is not nil, the two share parameters,
+// states and optimizer slots.
 func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	var x *executable
 	err := e.thread.do(func() (err error) {
@@ -124,14 +124,14 @@ func (e *Engine) Load(p *plan.Program, share engine.Executable) (engine.Executab
 	return x, nil
 }
 
-// Close ends the engine; its executables must not step any more.
+// Close stops the engine. Its executables must not be used afterwards.
 func (e *Engine) Close() error {
 	e.thread.close()
 	return nil
 }
 
-// NCCL is the library by which ranks exchange gradients from GPU to GPU, or an
-// error that says why it cannot be used.
+// NCCL returns the library that exchanges gradients between GPUs, or an error that explains
+// why it cannot be used.
 func (e *Engine) NCCL() (*nccl.Library, error) {
 	if s := e.gpu.stack; s.NCCL == nil {
 		return nil, s.Missing[clib.NCCL]
@@ -139,8 +139,8 @@ func (e *Engine) NCCL() (*nccl.Library, error) {
 	return e.gpu.stack.NCCL, nil
 }
 
-// DeviceProperties returns what cuDNN (from 9.8) knows of the GPU, as JSON: with it, cuDNN
-// can compile plans for this kind of GPU where there is none.
+// DeviceProperties returns cuDNN's description of the GPU as JSON. With this text cuDNN can
+// compile plans for this kind of GPU on a machine without one. It requires cuDNN 9.8.
 func (e *Engine) DeviceProperties() (text string, err error) {
 	err = e.thread.do(func() error {
 		text, err = e.gpu.cudnn.DeviceProperties(e.gpu.dnn)
@@ -149,11 +149,11 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 	return text, err
 }
 
-// UUID tells the engine's GPU from all others, on whatever machine.
+// UUID returns the GPU's universally unique identifier, which differs between any two GPUs.
 func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 
-// Apart runs f on a new thread with the GPU's context current, which ends with f. It does
-// not wait for the engine's thread, nor that for f.
+// Apart runs f on a new thread in which the GPU's context is current. The thread ends with
+// f. The engine's thread and f do not wait for each other.
 func (e *Engine) Apart(f func() error) error {
 	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
 	if err != nil {
@@ -163,5 +163,5 @@ func (e *Engine) Apart(f func() error) error {
 	return t.do(f)
 }
 
-// Do runs f on the thread that holds the GPU's context.
+// Do runs f on the engine's thread and waits for it.
 func (e *Engine) Do(f func() error) error { return e.thread.do(f) }

@@ -30,11 +30,12 @@ type executable struct {
 	profile  stepTimes
 	last     lastStep
 
-	notices []string // of Load, see Notices
+	notices []string // created by Load, see Notices
 	closed  bool
 }
 
-// memory is the memory of an executable, but for the store's, and where tensors are in it.
+// memory is the memory of an executable without its store, and the locations of tensors in
+// it.
 type memory struct {
 	locations []location // by tensor
 	bases     [noSpace]driver.Ptr
@@ -47,7 +48,7 @@ type memory struct {
 	hostControl, result pinned
 }
 
-// schedule is what the steps of an executable run.
+// schedule contains the commands of an executable's steps.
 type schedule struct {
 	commands [][]command    // by task
 	forward  int            // number of tasks of the forward pass
@@ -56,33 +57,33 @@ type schedule struct {
 	replays  map[replayKey]*replay
 }
 
-// exchange is what an executable has for the exchange of gradients and statistics between
-// workers, and for adding up the gradients of several batches.
+// exchange contains what an executable needs to exchange gradients and statistics with
+// other workers, and to accumulate the gradients of several batches.
 type exchange struct {
 	gradAt     map[string]region // by parameter
 	buckets    []bucket
 	lossAt     int       // element of grads that holds the loss
 	norms      normSyncs // of synchronized batch norms
 	sums       block     // gradients of an update's batches before the last; allocated for the first such update
-	hostGrads  pinned    // grads on the host, for exchanges there
+	hostGrads  pinned    // copy of grads on the host, for exchanges there
 	fork, join driver.Event
 }
 
-// updateLayout is what the optimizer's kernels need of the layout of parameters.
+// updateLayout describes the layout of parameters to the optimizer's kernels.
 type updateLayout struct {
 	segments segments
-	layers   kernels.Layers // of segments, in norms
+	layers   kernels.Layers // of segments, with their memory in norms
 	norms    block          // allocated for the first rule that needs norms
 }
 
-// inputFeed is where the inputs of an executable come from.
+// inputFeed contains the sources of an executable's inputs.
 type inputFeed struct {
 	inputs []*input
 	ahead  func() map[string][]float32 // see Ahead
 	fed    driver.Event                // recorded after the copies of a step's inputs
 
 	dataset                  *resident // the training set on the GPU, or nil
-	images, targets, samples block     // its memory
+	images, targets, samples block     // memory of dataset
 }
 
 // stepTimes measures the parts of a step.
@@ -91,18 +92,18 @@ type stepTimes struct {
 	shares                              [3]float64 // of forward, backward and optimizer in a step, as last measured
 }
 
-// lastStep is what the last step left on the host.
+// lastStep contains the results of the last step on the host.
 type lastStep struct {
 	loss    float64
 	control kernels.Control
-	scale   float64 // of the loss in the step's gradients
-	clip    float64 // what the update multiplied the gradients by
+	scale   float64 // loss scale in the step's gradients
+	clip    float64 // factor by which the update multiplied the gradients
 }
 
-// bucket is a part of the flat gradients that is reduced at once.
+// bucket is a part of the flat gradients that is reduced in one operation.
 type bucket struct {
 	offset, size int // elements
-	ready        int // the task after which it is final
+	ready        int // index of the task after which its gradients are final
 	sent         driver.Event
 	filled       driver.Event
 }
@@ -120,13 +121,14 @@ func (x *executable) do(f func() error) error {
 	})
 }
 
-// Program is the program that was loaded.
+// Program returns the program that was loaded.
 func (x *executable) Program() *plan.Program { return x.program }
 
-// Loss is the loss of the last Step.
+// Loss returns the loss of the last Step.
 func (x *executable) Loss() float64 { return x.last.loss }
 
-// Output copies an output of the last Step to dst, in logical order.
+// Output copies an output of the last Step to dst, in logical order. It returns an error if
+// the program has no output name or dst has another length.
 func (x *executable) Output(name string, dst []float32) error {
 	err := x.do(func() error {
 		for _, id := range x.program.Outputs {
@@ -156,8 +158,8 @@ func (x *executable) Output(name string, dst []float32) error {
 // Notices implements engine.Noticer.
 func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
-// MemoryBytes returns the size of the executable's memory on the GPU, with the parameters, states
-// and slots that it may share included.
+// MemoryBytes returns the size of the executable's GPU memory in bytes, including shared
+// parameters, states and slots.
 func (x *executable) MemoryBytes() int64 {
 	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.packed.bytes
 	for _, b := range x.blocks() {
@@ -166,11 +168,11 @@ func (x *executable) MemoryBytes() int64 {
 	return n
 }
 
-// Close gives the executable's memory back; what it shares with others stays.
+// Close frees the executable's memory, except what it shares with others.
 func (x *executable) Close() error {
 	err := x.engine.thread.do(func() error { return x.close() })
 	if errors.Is(err, errClosed) {
-		return nil // the engine has gone before, and its memory with it
+		return nil // the engine was closed first and has freed the memory
 	}
 	return err
 }

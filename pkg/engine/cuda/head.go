@@ -6,17 +6,17 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// head is the last convolution of a segmentation network: a window of 1 and one
-// output channel, whose result only a loss reads. cuDNN would pad the one channel
-// to eight, and read and write eight times as much; kernels of our own read the
-// input once, keep the logits in fp32, and take the weights from the fp32 masters.
+// head describes the last convolution of a segmentation network: a window of 1 and one
+// output channel, whose result only a loss reads. cuDNN would pad the channel to eight, and
+// read and write eight times as much. Our own kernels read the input once, keep the logits
+// in fp32, and read the weights from the fp32 masters.
 type head struct {
 	ok       bool
-	gradient int // tensor id of the logits' gradient, −1 without backward pass
+	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// headOf reports whether k is such a convolution: everything that reads its result,
-// and the gradient of it, must be what the kernels can do.
+// headOf returns a head with ok set if k is such a convolution, and all readers of its
+// result and of its gradient are supported by our kernels.
 func headOf(p *plan.Program, k plan.Kernel) head {
 	h := head{gradient: -1}
 	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
@@ -51,8 +51,8 @@ func headOf(p *plan.Program, k plan.Kernel) head {
 	return h
 }
 
-// isHeadWindow reports whether weights w are one filter of a single tap, moved by
-// single steps.
+// isHeadWindow reports whether the weights w are one filter with a window of 1 and a stride
+// of 1.
 func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elements(s[2:]) != 1 {

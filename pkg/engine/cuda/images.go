@@ -17,16 +17,17 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// compiler makes machine code of our kernels for one kind of device. It takes some
-// seconds of a core, so that what was made is kept: in the process, and in a folder.
+// compiler compiles our kernels to machine code for one kind of device. This takes some
+// seconds, so the machine code is kept in the process and in a folder.
 type compiler struct {
 	nvrtc   *nvrtc.Library
-	kept    *sync.Map // of this process, by key
-	folder  string    // empty: none
-	library string    // tells compilers apart
+	kept    *sync.Map // machine code that this process has compiled, by key
+	folder  string    // empty: nothing is kept on disk
+	library string    // identifies the compiler and its version
 }
 
-// newCompiler is the compiler of a stack; folder may be empty.
+// newCompiler returns a compiler that uses s's NVRTC. If folder is empty, nothing is kept
+// on disk.
 func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
@@ -36,12 +37,12 @@ func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	if info, err := os.Stat(s.NVRTC.Path); err == nil {
 		c.library = fmt.Sprintf("NVRTC %d.%d, %d bytes", major, minor, info.Size())
 	} else {
-		c.folder = "" // a simulated one, whose images are none
+		c.folder = "" // a simulated compiler, whose images contain no code
 	}
 	return c, nil
 }
 
-// images are the units' machine code for a compute capability (90 of 9.0); PTX where
+// images returns the units' machine code for a compute capability (90 for 9.0), or PTX if
 // the compiler is older than the device.
 func (c *compiler) images(units []kernels.Unit, capability int) ([][]byte, error) {
 	images, err := c.all(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
@@ -61,7 +62,7 @@ func (c *compiler) images(units []kernels.Unit, capability int) ([][]byte, error
 	return c.all(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
 }
 
-// all compiles units side by side, as many as there are processors.
+// all compiles units in parallel, as many at a time as there are processors.
 func (c *compiler) all(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
 	places := make(chan struct{}, runtime.NumCPU())
@@ -74,7 +75,7 @@ func (c *compiler) all(units []kernels.Unit, architecture string) ([][]byte, err
 		})
 	}
 	all.Wait()
-	for _, err := range errs { // of a mistake that many units share the first says enough
+	for _, err := range errs { // several units may have the same mistake: report it once
 		if err != nil {
 			return nil, err
 		}
@@ -102,12 +103,12 @@ func (c *compiler) one(u kernels.Unit, architecture string) ([]byte, error) {
 	return image, nil
 }
 
-// file is where an image lies, behind its checksum.
+// file returns the path of an image. The file contains a checksum followed by the image.
 func (c *compiler) file(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
-// read is the image of a key, nil where there is none, or a damaged one.
+// read returns the image for a key, or nil if the file is missing or damaged.
 func (c *compiler) read(key string) []byte {
 	if c.folder == "" {
 		return nil
@@ -122,7 +123,8 @@ func (c *compiler) read(key string) []byte {
 	return data[sha256.Size:]
 }
 
-// write keeps an image. What cannot be written is compiled again the next time.
+// write stores an image in the folder. If that fails, the image is compiled again the next
+// time.
 func (c *compiler) write(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return
@@ -138,6 +140,6 @@ func (c *compiler) write(key string, image []byte) {
 		err = os.Rename(f.Name(), c.file(key))
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // as above
+		_ = os.Remove(f.Name()) // a leftover file does no harm
 	}
 }

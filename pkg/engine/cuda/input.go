@@ -28,10 +28,10 @@ type buffer struct {
 	gpu  driver.Ptr
 }
 
-// bytes is the size of an input in logical order.
+// inputBytes returns the size of an input in logical order, in bytes.
 func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].Elements() }
 
-// stagingBytes is the memory for inputs in logical order.
+// stagingBytes returns the number of bytes of GPU memory for inputs in logical order.
 func (x *executable) stagingBytes() int64 {
 	n := 0
 	for _, id := range x.program.Inputs {
@@ -97,7 +97,8 @@ func (x *executable) packing() ([]command, error) {
 	return all, nil
 }
 
-// nextBuffers has a bit per input, which is set if the next step reads its second buffer.
+// nextBuffers returns one bit per input, which is set if the next step reads the input's
+// second buffer.
 func (x *executable) nextBuffers() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
@@ -105,7 +106,8 @@ func (x *executable) nextBuffers() (bits uint64) {
 	return bits
 }
 
-// input is the one of that name, and its length must be n.
+// input returns the input with the given name. It is an error if its number of elements is
+// not n.
 func (x *executable) input(name string, n int) (*input, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
@@ -118,8 +120,8 @@ func (x *executable) input(name string, n int) (*input, error) {
 	return nil, errors.New("the program has no such input")
 }
 
-// SetInput copies v, in the logical order of the input's shape. It returns when
-// v may change again; the copy to the GPU goes on.
+// SetInput copies v, in the logical order of the input's shape. When it returns, v may be
+// changed; the copy to the GPU may still be in progress.
 func (x *executable) SetInput(name string, v []float32) error {
 	var refused error
 	err := x.do(func() error {
@@ -131,14 +133,14 @@ func (x *executable) SetInput(name string, v []float32) error {
 			return refused
 		}
 		x.data.dataset.setFromHost(in)
-		// The page-locked memory may still be on its way from the last call.
+		// The last call's copy from the page-locked memory may not have finished.
 		if err := x.gpu.driver.StreamSynchronize(x.gpu.copies); err != nil {
 			return x.gpu.failed(err)
 		}
 		return x.feed(in, in.next, v)
 	})
 	if refused != nil {
-		return refused // says which input already
+		return refused // the error names the input already
 	}
 	if err != nil {
 		return fmt.Errorf("set input %q: %w", name, err)
@@ -146,8 +148,8 @@ func (x *executable) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// checkClasses reports the first value that is no class of a network which takes
-// classes: kernels index by them without looking.
+// checkClasses returns an error for the first value that is not a class index, if the input
+// contains class indexes: kernels use them as indexes without a check.
 func (x *executable) checkClasses(in *input, v []float32) error {
 	if in.classes == 0 {
 		return nil
@@ -158,13 +160,13 @@ func (x *executable) checkClasses(in *input, v []float32) error {
 // Ahead implements engine.Prefetcher. next is called on the engine's thread: it
 // must not call the engine.
 func (x *executable) Ahead(next func() map[string][]float32) {
-	_ = x.do(func() error { // a closed executable has no next step
+	_ = x.do(func() error { // on a closed executable there is nothing to do
 		x.data.ahead = next
 		return nil
 	})
 }
 
-// feed copies values to one of the buffers of an input.
+// feed copies values to buffer way (0 or 1) of an input.
 func (x *executable) feed(in *input, way int, v []float32) error {
 	g, w := x.gpu, in.buffers[way]
 	name := x.program.Tensors[in.id].Name
@@ -177,7 +179,7 @@ func (x *executable) feed(in *input, way int, v []float32) error {
 	})
 }
 
-// feedNext sends what the step after this one will read, while this one runs.
+// feedNext copies the inputs of the next step to the GPU while this step runs.
 func (x *executable) feedNext() error {
 	if x.data.ahead == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// lanes is the multiple that channels are padded to: cuDNN's tensor-core kernels read eight
-// 16-bit numbers at a time, and our own read 16 bytes.
+// Channels are padded to a multiple of lanes: cuDNN's tensor-core kernels read eight 16-bit
+// numbers at a time, and our own kernels read 16 bytes.
 const lanes = 8
 
 // form is the order of a tensor's elements in the GPU's memory.
@@ -18,25 +18,25 @@ type form uint8
 const (
 	vectorForm form = iota // [c] padded; or a scalar
 	mapForm                // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
-	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: what losses read
+	denseForm              // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
 	weightForm             // [k,c,spatial…] as [k padded][spatial…][c padded]
-	rawForm                // bytes that only our own kernels read; shape is their number
+	rawForm                // bytes that only our own kernels read; shape is the number of bytes
 )
 
-// String names f in errors.
+// String returns a name for f in error messages.
 func (f form) String() string {
 	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
 }
 
-// layout is a form with the logical shape and the type of its elements. Any
-// number of spatial dimensions will do.
+// layout describes how a tensor is stored: its form, its element type and its logical
+// shape, which may have any number of spatial dimensions.
 type layout struct {
 	form  form
 	typ   device.Type
 	shape []int
 }
 
-// rows is the first dimension in memory, padding included (1 for a vector).
+// rows returns the first dimension in memory, including padding (1 for a vector).
 func (l layout) rows() int {
 	switch l.form {
 	case mapForm, denseForm:
@@ -47,7 +47,7 @@ func (l layout) rows() int {
 	return 1
 }
 
-// spatial are the dimensions behind the channels.
+// spatial returns the dimensions after the channels.
 func (l layout) spatial() []int {
 	if l.form == vectorForm || l.form == rawForm {
 		return nil
@@ -55,10 +55,10 @@ func (l layout) spatial() []int {
 	return l.shape[2:]
 }
 
-// points is the number of positions of one row.
+// points returns the number of positions in one row.
 func (l layout) points() int { return elements(l.spatial()) }
 
-// channels is the number of logical channels.
+// channels returns the number of logical channels.
 func (l layout) channels() int {
 	if l.form == vectorForm || l.form == rawForm {
 		return elements(l.shape)
@@ -66,7 +66,7 @@ func (l layout) channels() int {
 	return l.shape[1]
 }
 
-// padded is the number of channels in memory.
+// padded returns the number of channels in memory.
 func (l layout) padded() int {
 	if l.form == denseForm {
 		return l.channels()
@@ -74,13 +74,13 @@ func (l layout) padded() int {
 	return roundUp(l.channels(), lanes)
 }
 
-// pixels is the number of positions of all rows.
+// pixels returns the number of positions in all rows.
 func (l layout) pixels() int { return l.rows() * l.points() }
 
-// size is the number of elements in memory, padding included.
+// size returns the number of elements in memory, including padding.
 func (l layout) size() int { return l.rows() * l.points() * l.padded() }
 
-// bytes is the memory of a tensor that lies for itself.
+// bytes returns the size of a tensor in memory of its own, in bytes.
 func (l layout) bytes() int {
 	if l.form == rawForm {
 		return l.shape[0]
@@ -126,12 +126,11 @@ func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
 	})
 }
 
-// chooseLayouts decides how each tensor lies. Weights are what convolutions use
-// as such, and what sums of their gradients are; other tensors with channels
-// are feature maps, of the low precision; vectors, and the gradients of weights,
-// are fp32, whatever the precision.
-// What a loss compares with is fp32 too: a mask of 0 and 1 would fit any type,
-// but a soft one would not.
+// chooseLayouts chooses the form and the type of each tensor. Tensors that convolutions use
+// as weights, and sums of their gradients, have weightForm. Other tensors with channels are
+// feature maps of type low. Vectors and the gradients of weights are fp32 in every
+// precision. So are the targets of losses: a mask of 0 and 1 would be exact in any type,
+// but a soft mask would not.
 func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	list := make([]layout, len(p.Tensors))
 	for i, t := range p.Tensors {
@@ -183,7 +182,8 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 			continue
 		}
 		w, g := list[q.Tensor], list[q.Grad]
-		// A parameter that no convolution reads as weights is one for its gradient too.
+		// If no convolution reads a parameter as weights, its gradient still has to have
+		// the parameter's form.
 		if g.form != w.form || !slices.Equal(w.shape, g.shape) {
 			return nil, fmt.Errorf("parameter %q is a %s of shape %v, its gradient a %s of shape %v", q.Name, w.form, w.shape, g.form, g.shape)
 		}
@@ -192,7 +192,7 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	return list, nil
 }
 
-// chooseLosses makes targets dense, and the logits of a head too: see isHead.
+// chooseLosses chooses the dense form for targets, and for the logits of heads; see head.
 func chooseLosses(p *plan.Program, list []layout) {
 	dense := func(id int) {
 		if id >= 0 && list[id].form == mapForm {
@@ -213,7 +213,7 @@ func chooseLosses(p *plan.Program, list []layout) {
 	}
 }
 
-// elements is the number of logical elements of a shape.
+// elements returns the number of elements of a shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {

@@ -10,12 +10,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// firstScale is the loss scale of fp16 before the first step, as
-// torch.amp.GradScaler has it.
+// firstScale is the loss scale of fp16 before the first step, the same as in
+// torch.amp.GradScaler.
 const firstScale = 65536
 
-// load builds the executable of p. It runs on the engine's thread, as all that
-// follows.
+// load builds the executable of p. Like all functions below it runs on the engine's thread.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, err error) {
 	if p == nil {
 		return nil, errors.New("it is nil")
@@ -59,7 +58,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	return x, x.gpu.synchronize()
 }
 
-// shareStore takes the store of share, or makes one.
+// shareStore uses the store of share, or creates a new one if share is nil.
 func (x *executable) shareStore(share engine.Executable) (err error) {
 	if share == nil {
 		x.store, err = newStore(x.gpu, x.program, x.layouts, x.low)
@@ -80,14 +79,14 @@ func (x *executable) shareStore(share engine.Executable) (err error) {
 	return nil
 }
 
-// build readies every launch, chooses the convolutions' algorithms, and gives
-// these the workspace that the greediest one needs.
+// build creates all commands, chooses the convolutions' algorithms, and allocates the
+// largest workspace that any of them needs.
 func (x *executable) build() error {
 	if err := x.fillWithNoise(); err != nil {
 		return err
 	}
-	// Statistics that run behind a convolution while it is timed move the running ones,
-	// which other executables may have.
+	// While a convolution is timed, kernels after it update the running statistics, which
+	// other executables may share. So these are saved first and restored later.
 	if err := x.copyStates(x.memory.backup.ptr, x.store.states.ptr); err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func (x *executable) build() error {
 	for _, c := range x.schedule.picks {
 		workspace = max(workspace, c.plan.Workspace)
 	}
-	// What tuning left in the memory is noise: all begins with zeros again.
+	// Tuning has left arbitrary numbers in the memory: set it to zero.
 	if err := x.clear(); err != nil {
 		return err
 	}
@@ -138,13 +137,14 @@ func (x *executable) build() error {
 	}
 	for x.schedule.forward = 0; x.schedule.forward < len(x.tasks) && x.tasks[x.schedule.forward].kernel < x.program.Forward; x.schedule.forward++ {
 	}
-	// A cache that cannot be written costs time at the next start, no more.
+	// If the cache cannot be written, the next start has to tune again; nothing else
+	// depends on it.
 	_ = x.engine.cache.Save()
 	return nil
 }
 
-// reservePacked allocates the memory for copies without gaps of convolutions' operands,
-// where any has gaps. Without room for it there are no such copies.
+// reservePacked allocates the memory for gapless copies of the convolutions' operands, if
+// any operand has gaps. If the memory is not available, these variants are left out.
 func (x *executable) reservePacked() error {
 	for _, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {
@@ -190,8 +190,8 @@ func (x *executable) copyStates(to, from driver.Ptr) error {
 	return x.gpu.failed(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
-// chooseAll chooses the algorithm of each convolution by itself, then which batch norms
-// are applied by those that read them.
+// chooseAll chooses the algorithm of each convolution separately, and then which batch
+// norms are applied by the convolutions that read their results.
 func (x *executable) chooseAll() error {
 	for i, t := range x.tasks {
 		c, ok := x.asConvolution(t)
@@ -212,7 +212,7 @@ func (x *executable) chooseAll() error {
 	return nil
 }
 
-// named marks commands as a task's.
+// named returns the commands marked with the task and its layer.
 func (x *executable) named(task int, list []command) []command {
 	out := make([]command, len(list))
 	for i, c := range list {

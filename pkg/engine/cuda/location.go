@@ -5,18 +5,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// alignment of everything in a flat buffer, in bytes: that of
-// cuMemAlloc, more than any kernel asks for.
+// alignment of all tensors in flat buffers, in bytes: the same as cuMemAlloc's, and more
+// than any kernel requires.
 const alignment = 256
 
-// space is a flat buffer of the GPU's memory.
+// space identifies a flat buffer of the GPU's memory.
 type space uint8
 
 const (
-	arenaSpace  space = iota // activations, by their lifetimes
-	fixedSpace               // inputs and constants: set from outside, and kept
-	masterSpace              // the optimiser's fp32 weights
-	lowSpace                 // their low-precision copies
+	arenaSpace  space = iota // activations, which share memory if their lifetimes do not overlap
+	fixedSpace               // inputs and constants: set from outside, never overwritten
+	masterSpace              // the optimizer's fp32 weights
+	lowSpace                 // low-precision copies of the weights
 	stateSpace
 	gradSpace
 	noSpace // not used
@@ -79,8 +79,8 @@ func (l lowered) root(id int) (root, channel int) {
 	return id, channel
 }
 
-// lifetimes are the first and the last task that touch each tensor that lies for
-// itself, aliases included.
+// lifetimes returns, for each tensor with memory of its own, the first and the last task
+// that use it or a tensor that is a view of it.
 func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 	life := make([]plan.Interval, len(l.layouts))
 	for id := range life {
@@ -102,7 +102,7 @@ func (l lowered) lifetimes(p *plan.Program) []plan.Interval {
 	return life
 }
 
-// address returns where the tensor is, given the addresses of the spaces.
+// address returns the tensor's address, given the addresses of the spaces.
 func (p location) address(bases [noSpace]driver.Ptr) driver.Ptr {
 	return bases[p.space].Add(int64(p.offset))
 }

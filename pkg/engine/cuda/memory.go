@@ -8,32 +8,33 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// block is memory of the GPU; without address it is not allocated.
+// block is GPU memory. It is not allocated if ptr is 0.
 type block struct {
 	ptr   driver.Ptr
 	bytes int64
 }
 
-// pinned is page-locked memory of the host, which the GPU copies from and to
-// while the program goes on. Go memory is given to synchronous copies alone, which have
-// read or written it when the driver's call returns.
+// pinned is page-locked host memory, from and to which the GPU copies asynchronously. Go
+// memory is used only for synchronous copies, which have finished with it when the driver's
+// call returns.
 type pinned struct {
 	ptr   unsafe.Pointer
 	bytes int64
 }
 
-// floats is the pinned memory as numbers.
+// floats returns the memory as a slice of float32.
 func (p pinned) floats() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
 
-// data is the pinned memory as bytes.
+// data returns the memory as a slice of bytes.
 func (p pinned) data() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
-// part is bytes of p from an offset on.
+// part returns the given number of bytes of p, starting at offset.
 func (p pinned) part(offset, bytes int) pinned {
 	return pinned{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
-// allocate gives b memory that is zero. A block of no bytes stays without.
+// allocate allocates b.bytes of memory, filled with zeros. A block of no bytes is not
+// allocated.
 func (g *gpu) allocate(b *block) error {
 	if b.bytes == 0 {
 		return nil
@@ -50,7 +51,7 @@ func (g *gpu) allocate(b *block) error {
 	return nil
 }
 
-// free gives b back.
+// free frees b. It does nothing if b is not allocated.
 func (g *gpu) free(b block) error {
 	if b.ptr == 0 {
 		return nil
@@ -69,7 +70,7 @@ func (g *gpu) pin(bytes int64) (pinned, error) {
 	return pinned{ptr, bytes}, nil
 }
 
-// unpin gives page-locked memory back.
+// unpin frees page-locked memory.
 func (g *gpu) unpin(p pinned) error {
 	if p.ptr == nil {
 		return nil
@@ -77,8 +78,7 @@ func (g *gpu) unpin(p pinned) error {
 	return g.failed(g.driver.MemFreeHost(p.ptr))
 }
 
-// read copies bytes of the GPU's memory to a new slice, when all that was
-// enqueued is done.
+// read waits for everything that was enqueued and copies GPU memory to a new slice.
 func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	if err := g.synchronize(); err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	return dst, nil
 }
 
-// write copies src to the GPU's memory, when all that was enqueued is done, and returns
-// when it has arrived. The driver's call may return before: it is work of the legacy
-// default stream, which ours, being non-blocking, do not wait for.
+// write waits for everything that was enqueued and copies src to the GPU's memory. It
+// returns when the data have arrived. The driver's call may return earlier: the copy runs
+// in the legacy default stream, for which our non-blocking streams do not wait.
 func (g *gpu) write(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (g *gpu) write(to driver.Ptr, src []byte) error {
 	return g.failed(g.driver.StreamSynchronize(legacy))
 }
 
-// sizeText is a number of bytes for people: "1.5 GiB".
+// sizeText formats a number of bytes for people: "1.5 GiB".
 func sizeText(bytes int64) string {
 	for _, u := range []struct {
 		shift int

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// slotPrefix begins the names of the optimiser's slots.
+// slotPrefix is the prefix in the names of the optimizer's slots.
 const slotPrefix = "optimizer."
 
-// Names lists parameters, states and every slot that an optimiser may have:
-// always the same names, so that ranks agree.
+// Names lists parameters, states and every slot that any optimizer may have. The list does
+// not depend on the optimizer in use, so that all ranks have the same.
 func (x *executable) Names() []string {
 	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -25,14 +25,14 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// persistent is where a name's tensor lies.
+// persistent is the location of a tensor that outlives a step.
 type persistent struct {
 	region
-	slot string // of an optimiser's slot
-	flat block  // none of a slot that does not exist yet
+	slot string // name of an optimizer's slot; empty for a parameter or state
+	flat block  // not allocated for a slot that is not in use yet
 }
 
-// find looks a name up.
+// find returns the location of the tensor with the given name.
 func (s *store) find(name string) (persistent, error) {
 	if r, ok := s.paramAt[name]; ok {
 		return persistent{region: r, flat: s.masters}, nil
@@ -52,10 +52,10 @@ func (s *store) find(name string) (persistent, error) {
 	return persistent{}, fmt.Errorf("the program has no parameter, state or optimiser slot %q", name)
 }
 
-// at is the address of the tensor in a flat buffer of fp32.
+// at returns the address of the tensor in a flat fp32 buffer.
 func (r region) at(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
 
-// readFloats reads a tensor from a flat buffer of fp32, in logical order.
+// readFloats reads a tensor from a flat fp32 buffer, in logical order.
 func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	data, err := g.read(r.at(flat), int64(4*r.layout.size()))
 	if err != nil {
@@ -66,8 +66,8 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	return v, nil
 }
 
-// Get returns a persistent tensor in logical order. An optimiser slot that does
-// not exist yet is zero.
+// Get returns a persistent tensor in logical order. An optimizer slot that is not in use
+// yet contains zeros.
 func (x *executable) Get(name string) (v []float64, err error) {
 	err = x.do(func() error {
 		p, err := x.store.find(name)
@@ -100,7 +100,7 @@ func (x *executable) Set(name string, v []float64) error {
 		}
 		if p.slot != "" && p.flat.ptr == 0 {
 			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
-				return nil // what does not exist is zero, and takes no memory
+				return nil // the slot is not in use, which means the same as zeros
 			}
 			if p.flat, err = x.store.slot(p.slot); err != nil {
 				return err
@@ -117,8 +117,8 @@ func (x *executable) Set(name string, v []float64) error {
 	return nil
 }
 
-// Gradient returns a parameter's gradient after the last Step, in logical order, as
-// clipping left it.
+// Gradient returns a parameter's gradient in the last Step, in logical order and after
+// clipping.
 func (x *executable) Gradient(param string) (v []float64, err error) {
 	err = x.do(func() error {
 		r, ok := x.exchange.gradAt[param]
@@ -129,7 +129,7 @@ func (x *executable) Gradient(param string) (v []float64, err error) {
 			return err
 		}
 		for i := range v {
-			v[i] *= x.last.clip / x.last.scale // the scale is a power of two: exact
+			v[i] *= x.last.clip / x.last.scale // exact, since the scale is a power of two
 		}
 		return nil
 	})

@@ -5,11 +5,13 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// noiseBytes is how much noise is made on the host; the rest is copies of it.
+// noiseBytes is the size of the noise that is generated on the host. Larger blocks contain
+// copies of it.
 const noiseBytes = 1 << 20
 
-// fillWithNoise fills what convolutions read with noise: what one takes depends on its
-// operands' bits, since zeros cost less power. Weights that somebody else has stay.
+// fillWithNoise fills the memory that convolutions read with noise. The time of a
+// convolution depends on its operands' bits, since zeros need less power. Weights that
+// other executables share are not changed.
 func (x *executable) fillWithNoise() error {
 	if x.engine.options.Convolution != "auto" {
 		return nil
@@ -22,16 +24,16 @@ func (x *executable) fillWithNoise() error {
 	return nil
 }
 
-// typed is memory for numbers of a type.
+// typed is memory that contains numbers of one type.
 type typed struct {
 	block
 	typ device.Type
 }
 
-// noiseBlocks is the memory whose contents are of no account while a program is loaded.
+// noiseBlocks returns the memory that may be overwritten while a program is loaded.
 func (x *executable) noiseBlocks() []typed {
 	list := []typed{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
-	if x.store.users == 1 { // nobody has set or trained these yet
+	if x.store.users == 1 { // nobody has set or trained these weights yet
 		list = append(list, typed{x.store.masters, device.F32}, typed{x.store.copies, x.low})
 	}
 	return list
@@ -46,7 +48,7 @@ func (g *gpu) noise(b block, typ device.Type) error {
 	v := make([]float32, n/int64(typ.Size()))
 	state := uint32(1)
 	for i := range v {
-		state = state*1664525 + 1013904223 // Numerical Recipes' generator
+		state = state*1664525 + 1013904223 // linear congruential generator of Numerical Recipes
 		v[i] = float32(int32(state)) / (1 << 31)
 	}
 	if err := g.write(b.ptr, number.Encode(typ, v)); err != nil {
@@ -62,8 +64,7 @@ func (g *gpu) noise(b block, typ device.Type) error {
 	return nil
 }
 
-// clear sets what tuning wrote, and what was noise for it, to zero; constants are as they
-// were.
+// clear sets the memory that tuning has overwritten to zero and writes the constants again.
 func (x *executable) clear() error {
 	list := []typed{{block: x.memory.grads}, {block: x.memory.scratch}, {block: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {

@@ -11,9 +11,10 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// PlannedWork lists the tasks of a training step of p as StepWork does, without a GPU:
-// as if cuDNN had every graph that this engine would offer it with options o, and each
-// that moves fewer bytes were chosen. It is a bound for what loading p on a GPU can give.
+// PlannedWork lists the tasks of a training step of p, like StepWork, without a GPU. It
+// assumes that cuDNN has every graph that this engine would request with options o, and
+// always chooses the variant that moves the fewest bytes. So it is a lower bound for the
+// work of p on a GPU.
 func PlannedWork(p *plan.Program, o engine.Options, update *optim.Update) ([]Work, error) {
 	x, err := planned(p, o)
 	if err != nil {
@@ -22,7 +23,8 @@ func PlannedWork(p *plan.Program, o engine.Options, update *optim.Update) ([]Wor
 	return x.stepWork(update), nil
 }
 
-// planned is an executable without memory, and without a GPU: its addresses are none.
+// planned returns an executable without memory and without a GPU. Its addresses are not
+// valid.
 func planned(p *plan.Program, o engine.Options) (*executable, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -47,7 +49,7 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 	x.layOutGradients()
 	x.layOutActivations()
 	for i := range x.memory.bases {
-		x.memory.bases[i] = driver.Ptr(i+1) << 44 // apart, and aligned
+		x.memory.bases[i] = driver.Ptr(i+1) << 44 // far apart, and aligned
 	}
 	x.memory.scratch.ptr = driver.Ptr(len(x.memory.bases)+1) << 44
 	for i, t := range x.tasks {
@@ -67,7 +69,7 @@ func planned(p *plan.Program, o engine.Options) (*executable, error) {
 	return x, nil
 }
 
-// lightest is the variant that moves the fewest bytes.
+// lightest returns the variant that moves the fewest bytes.
 func lightest(list []variant) chosen {
 	best := 0
 	for i, v := range list {
@@ -78,7 +80,8 @@ func lightest(list []variant) chosen {
 	return chosen{variant: list[best]}
 }
 
-// plan chooses by bytes whether the readers of a batch norm apply it.
+// plan decides by bytes moved whether the convolutions that read a batch norm's result
+// apply the batch norm.
 func (x *executable) plan(p *prologue) error {
 	fused := map[int]chosen{}
 	var with, without cost

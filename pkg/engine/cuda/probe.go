@@ -250,7 +250,7 @@ func (r *planRunner) variants(c convolution, graphs probe.Graphs) ([]variant, er
 	return r.x.withPrologue(r.task, c)
 }
 
-// run runs one plan and reads its result and what it leaves beside that.
+// run runs one plan and reads its result and its further outputs.
 func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graphs probe.Graphs) error {
 	x, t := r.x, r.task
 	if err := x.gpu.runAll(r.before, x.gpu.compute); err != nil {
@@ -285,7 +285,8 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 		p.Beside[name] = number.Widen(number.Decode(x.memory.locations[id].typ, memory))[:x.memory.locations[id].channels()]
 	}
 	if graphs == probe.NormGraphs && t.sums != nil {
-		// The gradient went through ReLU: what the batch norm makes of it counts.
+		// cuDNN's result includes ReLU's gradient, so the comparison is made after the
+		// batch norm's gradient.
 		if p.Beside["dx"], err = r.normGradient(); err != nil {
 			return err
 		}
@@ -294,8 +295,8 @@ func (r *planRunner) run(one autotune.Candidate, v variant, p *probe.Plan, graph
 	return nil
 }
 
-// normGradient runs the gradients of the program's batch norms and returns that of the
-// last one's input.
+// normGradient runs the gradients of the program's batch norms and returns the gradient of
+// the last one's input.
 func (r *planRunner) normGradient() (dx []float64, err error) {
 	x := r.x
 	for i, t := range x.tasks {
@@ -312,7 +313,8 @@ func (r *planRunner) normGradient() (dx []float64, err error) {
 	return dx, nil
 }
 
-// runPlan runs one plan whose result is tensor id, NaN before, and reads that.
+// runPlan fills the tensor id with NaN, runs one plan whose result is that tensor, and
+// returns its elements.
 func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
 	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err

@@ -16,26 +16,26 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Profile is a window of training steps to look into. While it lasts,
-// NVIDIA's profilers record where they were told to wait for it
-// (nsys profile -c cudaProfilerApi); the ranges "step 12", "data copy in 12",
-// "forward", "backward" and "optimizer" are marked for them (NVTX) at all times.
+// Profile describes a window of training steps to examine. NVIDIA's profilers record the
+// window if they were started to wait for it (nsys profile -c cudaProfilerApi). The ranges
+// "step 12", "data copy in 12", "forward", "backward" and "optimizer" are always marked for
+// them (NVTX).
 type Profile struct {
-	First int // step, from 1: the first two are for warming up and recording
+	First int // step, from 1; the first two steps load kernels and capture the graph
 	Steps int
-	// Trace is a file for the time of every kernel, as Chrome's trace viewer and
-	// Perfetto read it, with a row a stream. The steps of the window then run
-	// unrecorded, with an event between any two kernels, so that the sum of all times is
-	// longer than a step. Whether each time is that of the kernel alone was not checked on
-	// a GPU.
+	// Trace is the path of a file for the times of all kernels, with one row per stream, in
+	// the format of Chrome's trace viewer and Perfetto. The steps of the window then run
+	// without graphs and with an event between any two kernels, so they take longer than
+	// usual. Nobody has checked on a GPU whether each time is that of its kernel alone.
 	Trace string
-	// Kernels asks CUPTI when each kernel runs while the steps run as they always do,
-	// inside CUDA graphs too, which are recorded anew for it; KernelTimes has them then.
-	// Not together with Trace, or under a profiler of NVIDIA's, which uses CUPTI itself.
+	// Kernels requests the time of each kernel from CUPTI while steps run as usual. Kernels
+	// inside CUDA graphs are included; the graphs are captured again for this. KernelTimes
+	// then returns the times. It cannot be combined with Trace or with NVIDIA's profilers,
+	// which use CUPTI themselves.
 	Kernels bool
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (p Profile) Validate() error {
 	switch {
 	case p.First < 1:
@@ -48,18 +48,17 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// KernelTime is the time of one kernel, or one convolution, in a profile.
+// KernelTime is the total time of one kernel, or of one convolution, in a profile.
 type KernelTime struct {
 	Kernel       string // "bn_apply_bf16", "cudnn conv"; of a profile of Kernels as the library calls it
 	Layer        string // "down.0.a.norm"; empty in a profile of Kernels
 	Part         string // "forward", "backward", "optimizer", "input", "exchange"; of Kernels "graph", or "launched" outside of graphs
 	Calls        int
-	Milliseconds float64 // of all calls
+	Milliseconds float64 // total of all calls
 }
 
-// Profile sets the window of the engine's training steps. Call it before they
-// begin. An error wraps a *clib.NotFoundError where Kernels are asked for and CUPTI is
-// not there.
+// Profile sets the window of training steps to examine. Call it before the first step. The
+// error wraps a *clib.NotFoundError if p.Kernels is set and CUPTI is not available.
 func (e *Engine) Profile(p Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -77,8 +76,8 @@ func (e *Engine) Profile(p Profile) error {
 	})
 }
 
-// KernelTimes are the kernels of the last profile with a trace, or of Kernels, those
-// that took longest first.
+// KernelTimes returns the kernels of the last profile that had Trace or Kernels set, in
+// descending order of time.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
 		list = e.gpu.profile.times()
@@ -87,20 +86,20 @@ func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	return list, err
 }
 
-// profiler counts steps and records the window's.
+// profiler counts steps and records those of the window.
 type profiler struct {
 	window Profile
-	step   int  // under way, from 1
+	step   int  // current step, from 1
 	on     bool // the window is open
 	tracer *tracer
-	cupti  *cupti.Library // nil: kernels are not asked for
+	cupti  *cupti.Library // nil if Kernels is not set
 	done   []event
-	// recordings counts the windows in which CUPTI had to see graphs being made:
-	// those from before are recorded again.
+	// recordings counts the windows with Kernels set. CUPTI must see how a graph is made,
+	// so graphs from before such a window are captured again.
 	recordings int
 }
 
-// streamNames are the rows of a trace.
+// streamNames returns the rows of a trace.
 func (g *gpu) streamNames() []struct {
 	stream driver.Stream
 	name   string
@@ -111,14 +110,13 @@ func (g *gpu) streamNames() []struct {
 	}{{g.compute, "compute"}, {g.copies, "copies"}, {g.exchange, "exchange"}}
 }
 
-// tracer records an event in front of and behind everything that is put in a
-// stream.
+// tracer records an event before and after everything that is enqueued in a stream.
 type tracer struct {
-	base  driver.Event // in the compute stream, when the window opened
-	began time.Time    // by the host's clock
+	base  driver.Event // recorded in the compute stream when the window opened
+	began time.Time    // the same moment on the host's clock
 	free  []driver.Event
 	spans []span
-	host  []event // what happened there
+	host  []event // events on the host
 }
 
 // span is a command between two events.
@@ -128,13 +126,14 @@ type span struct {
 	begin, end        driver.Event
 }
 
-// event is a span with its times, in microseconds since the window opened.
+// event is a command with its times, in microseconds since the window opened.
 type event struct {
 	span
 	start, took float64
 }
 
-// beginStep opens the window where it begins. Every training step calls it.
+// beginStep counts a step, and opens the window at its first step. Every training step
+// calls it.
 func (g *gpu) beginStep() error {
 	p := &g.profile
 	p.step++
@@ -144,18 +143,18 @@ func (g *gpu) beginStep() error {
 	}
 	err := g.openWindow()
 	if err != nil {
-		g.stack.NVTX.Pop() // the step ends here
+		g.stack.NVTX.Pop() // ends the step's range
 	}
 	return err
 }
 
-// openWindow begins what the window is for.
+// openWindow starts what the profile asks for.
 func (g *gpu) openWindow() error {
 	p := &g.profile
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
-		// Nothing is under way, so that the two clocks begin together.
+		// The GPU is idle now, so that the host's clock and the GPU's clock start together.
 		err := g.synchronize()
 		if err != nil {
 			return err
@@ -175,7 +174,7 @@ func (g *gpu) openWindow() error {
 	return g.failed(g.driver.ProfilerStart())
 }
 
-// endStep closes the window where it ends, and writes the trace.
+// endStep closes the window after its last step, and writes the trace.
 func (g *gpu) endStep() error {
 	p := &g.profile
 	g.stack.NVTX.Pop()
@@ -193,7 +192,7 @@ func (g *gpu) endStep() error {
 	return err
 }
 
-// takeKernels ends CUPTI's recording.
+// takeKernels stops CUPTI's recording and stores the kernels.
 func (g *gpu) takeKernels() error {
 	p := &g.profile
 	err := g.synchronize()
@@ -212,17 +211,17 @@ func (g *gpu) takeKernels() error {
 	return nil
 }
 
-// What is put in front of a traced step: bytes to clear, which take about 10 ms at 4.3 TB/s,
-// and calls at most.
+// Limits of the work that is enqueued before a traced step: bytes to clear, which take
+// about 10 ms at 4.3 TB/s, and number of calls.
 const (
 	holdBytes = 40 << 30
 	holdCalls = 64
 )
 
-// holdBack keeps the GPU busy while the host puts the first part of a traced step in
-// the stream. A step that is not recorded is put there kernel by kernel, two events
-// with each: where the GPU waits for that, the time between the events is the host's.
-// The arena holds nothing between two steps.
+// holdBack keeps the GPU busy while the host enqueues the first part of a traced step. Such
+// a step is enqueued kernel by kernel, with two events each. If the GPU waited for the
+// host, the time between two events would be the host's time. The arena may be cleared for
+// this, since it contains nothing between two steps.
 func (x *executable) holdBack() error {
 	g := x.gpu
 	if g.profile.tracer == nil || x.memory.arena.bytes == 0 {
@@ -236,7 +235,7 @@ func (x *executable) holdBack() error {
 	return nil
 }
 
-// mark records an event of the tracer's in a stream.
+// mark records a new event of the tracer in a stream.
 func (g *gpu) mark(s driver.Stream) (driver.Event, error) {
 	t := g.profile.tracer
 	var e driver.Event
@@ -251,8 +250,8 @@ func (g *gpu) mark(s driver.Stream) (driver.Event, error) {
 	return e, g.failed(g.driver.EventRecord(e, s))
 }
 
-// traced runs f, which puts something in a stream, between two events; without a
-// trace it only runs f.
+// traced runs f, which enqueues commands in s, between two events. Without a trace it only
+// runs f.
 func (g *gpu) traced(name, layer, part string, s driver.Stream, f func() error) error {
 	t := g.profile.tracer
 	if t == nil {
@@ -270,8 +269,8 @@ func (g *gpu) traced(name, layer, part string, s driver.Stream, f func() error) 
 	return err
 }
 
-// reduced records when the buckets of a step that began at begin were exchanged on the
-// host, where sync says it; it may know of steps before, too.
+// reduced adds to the trace when the buckets of the step that began at begin were exchanged
+// on the host, if sync reports it. sync may also report earlier steps, which are left out.
 func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
 	s, ok := sync.(engine.Reducing)
@@ -293,8 +292,7 @@ func (g *gpu) reduced(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// resolve reads the times of all spans; everything that was enqueued must be
-// done.
+// resolve returns the times of all spans. All enqueued work must be done.
 func (g *gpu) resolve() ([]event, error) {
 	t := g.profile.tracer
 	var list []event
@@ -309,7 +307,7 @@ func (g *gpu) resolve() ([]event, error) {
 	return list, nil
 }
 
-// chromeEvent is a line of a trace, after the Trace Event Format.
+// chromeEvent is one event of a trace in the Trace Event Format.
 type chromeEvent struct {
 	Name      string            `json:"name"`
 	Category  string            `json:"cat,omitempty"`
@@ -321,7 +319,7 @@ type chromeEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// writeTrace ends the trace: its file, and the times for KernelTimes.
+// writeTrace ends the trace: it writes the file and stores the times for KernelTimes.
 func (g *gpu) writeTrace() error {
 	p := &g.profile
 	if err := g.synchronize(); err != nil {
@@ -374,7 +372,7 @@ func (g *gpu) writeTrace() error {
 	return nil
 }
 
-// times sums the spans of a trace up.
+// times returns the total time of each kernel in the trace.
 func (p *profiler) times() []KernelTime {
 	type key struct{ kernel, layer, part string }
 	sums := map[key]*KernelTime{}

@@ -10,24 +10,27 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// prologue is a batch norm in training with ReLU whose result only convolutions, and the
-// gradients of their weights, read. cuDNN has graphs that compute max(0, x·scale + shift)
-// as a convolution reads x (ConvBNfprop and ConvBNwgrad in its developer guide): where all
-// readers have a plan, and take less time together than without and the batch norm, the
-// result is never written, nor read. It has them in fp16, for maps of two dimensions that
-// lie for themselves; with statistics behind each forward one, which are thrown away where
-// nobody wants them.
+// prologue describes a batch norm in training with ReLU whose result is read only by
+// convolutions and by the gradients of their weights. cuDNN has graphs that compute max(0,
+// x·scale + shift) while a convolution reads x (ConvBNfprop and ConvBNwgrad in its
+// developer guide). If all readers have such a plan, and together they take less time than
+// the batch norm and the plain convolutions, the result of the batch norm is never written
+// or read.
+//
+// cuDNN supports this in fp16, for maps of two dimensions that are not views of other
+// tensors. Its graph of a forward convolution always computes statistics too, which are
+// ignored if nobody needs them.
 type prologue struct {
-	norm         int // task of the batch norm
+	norm         int // index of the batch norm's task
 	readers      []int
 	x, y         int // tensor ids: the norm's input and result
 	scale, shift int
-	unwanted     map[int][2]int // by a forward reader's result: sums that nobody reads
-	applied      bool           // chosen
+	unwanted     map[int][2]int // by result of a forward reader: the statistics that nobody needs
+	applied      bool           // the readers apply the batch norm
 }
 
-// packed reports whether a tensor is a map of two dimensions in 16 bits of IEEE's that lies
-// for itself.
+// packed reports whether tensor id is an fp16 map of two dimensions that is not a view of
+// another tensor.
 func (l *lowering) packed(id int) bool {
 	if id < 0 || l.layouts[id].form != mapForm || l.layouts[id].typ != device.F16 || len(l.layouts[id].shape) != 4 {
 		return false
@@ -36,8 +39,9 @@ func (l *lowering) packed(id int) bool {
 	return !aliased
 }
 
-// findPrologues finds them. A program that computes activations again keeps none: what is
-// computed twice must have the same bits both times.
+// findPrologues finds the batch norms that the convolutions after them may apply. A program
+// that recomputes activations has none: what is computed twice must have the same bits both
+// times.
 func (l *lowering) findPrologues() {
 	if slices.ContainsFunc(l.program.Kernels, func(k plan.Kernel) bool { return k.Again }) {
 		return
@@ -70,8 +74,9 @@ func (l *lowering) findPrologues() {
 	}
 }
 
-// prologueReaders are the tasks that read y, the result of a batch norm; false where one
-// of them cannot compute it as it reads, or no forward one does.
+// prologueReaders returns the indexes of the tasks that read y, the result of a batch norm.
+// ok is false if one of them cannot apply the batch norm while it reads, or if none belongs
+// to the forward pass.
 func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 	forward := false
 	for j := range l.tasks {
@@ -96,10 +101,11 @@ func (l *lowering) prologueReaders(norm, y int) (readers []int, ok bool) {
 	return readers, forward
 }
 
-// gradientSums finds the data gradients of convolutions that alone feed the gradient of a
-// batch norm with ReLU: its sums become theirs. cuDNN has that in 16 bits of IEEE's, on
-// maps of two dimensions that lie for themselves (DgradDreluBNBwdWeight in its developer
-// guide), and writes the gradient with ReLU's part applied.
+// gradientSums finds batch norms with ReLU whose gradient has a single source, the gradient
+// of a convolution's data. That task can compute the sums of the batch norm's gradient too.
+// cuDNN supports this in fp16, for maps of two dimensions that are not views of other
+// tensors (DgradDreluBNBwdWeight in its developer guide). Its result includes the gradient
+// of ReLU.
 func (l *lowering) gradientSums() {
 	for i := range l.tasks {
 		b := &l.tasks[i]
@@ -132,12 +138,12 @@ func (l *lowering) gradientSums() {
 	}
 }
 
-// errUnfused is why a batch norm is not applied by the convolutions behind it.
+// errUnfused is the reason why the convolutions after a batch norm do not apply it.
 var errUnfused = errors.New("cuDNN has no plan for a convolution that applies the batch norm in front")
 
-// decide chooses whether the readers of a batch norm apply it: where cuDNN has a plan for
-// each, and these take less time than the batch norm and the readers' others ("heuristic":
-// move fewer bytes). The choice is kept in the tuning file.
+// decide chooses whether the readers of a batch norm apply it: if cuDNN has a plan for each
+// of them, and these plans take less time than the batch norm and the readers' plain plans
+// (with "heuristic": move fewer bytes). The choice is stored in the tuning file.
 func (x *executable) decide(p *prologue) error {
 	key, cache := x.prologueKey(p), x.engine.cache
 	timed := x.engine.options.Convolution != "heuristic"
@@ -187,13 +193,13 @@ func (x *executable) decide(p *prologue) error {
 	return errors.Join(errs...)
 }
 
-// cost is the time and the bytes of several tasks.
+// cost is the total time and memory traffic of several tasks.
 type cost struct{ ms, bytes float64 }
 
 func (c *cost) add(p chosen) { c.ms, c.bytes = c.ms+p.ms, c.bytes+p.bytes() }
 
-// normCosts adds the batch norm itself: without its readers' help it reads and writes a
-// map; with it it computes two vectors.
+// normCosts adds the cost of the batch norm itself: if its readers do not apply it, it
+// reads and writes a map; if they do, it computes two vectors.
 func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) error {
 	without.bytes += float64(x.memory.locations[p.x].bytes() + x.memory.locations[p.y].bytes())
 	if !timed {
@@ -215,8 +221,8 @@ func (x *executable) normCosts(p *prologue, timed bool, with, without *cost) err
 	return nil
 }
 
-// fusedPicks are the readers' algorithms that apply the batch norm; an error that wraps
-// errUnfused where one has none.
+// fusedPicks returns plans with which the readers apply the batch norm. The error wraps
+// errUnfused if a reader has no such plan.
 func (x *executable) fusedPicks(p *prologue) (map[int]chosen, error) {
 	picks := map[int]chosen{}
 	for _, r := range p.readers {
@@ -238,7 +244,7 @@ func (x *executable) fusedPicks(p *prologue) (map[int]chosen, error) {
 	return picks, nil
 }
 
-// closeAll gives algorithms back that were not chosen.
+// closeAll closes plans that were not chosen.
 func closeAll(picks map[int]chosen) error {
 	var errs []error
 	for _, c := range picks {
@@ -247,7 +253,8 @@ func closeAll(picks map[int]chosen) error {
 	return errors.Join(errs...)
 }
 
-// prologueKey names the choice for the tuning cache: all that decides what is faster.
+// prologueKey returns the name of the choice in the tuning cache. It contains everything
+// that decides which way is faster.
 func (x *executable) prologueKey(p *prologue) string {
 	key := fmt.Sprint("norm and relu of ", x.memory.locations[p.x].typ, x.memory.locations[p.x].shape, " read by")
 	if x.tasks[p.norm].given {
@@ -260,7 +267,8 @@ func (x *executable) prologueKey(p *prologue) string {
 	return key
 }
 
-// appliedNorms is the number of batch norms that their readers apply.
+// appliedNorms returns the number of batch norms that are applied by the convolutions after
+// them.
 func (x *executable) appliedNorms() (on int) {
 	for _, p := range x.prologues {
 		if p.applied {

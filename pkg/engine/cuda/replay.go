@@ -188,7 +188,7 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 	return c.enqueue(g)
 }
 
-// traced is run, with the exchange between two events.
+// traced enqueues the exchange like run, between two events of a trace.
 func (c *bucketCall) traced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (c *bucketCall) traced(g *gpu, s driver.Stream) error {
 	return g.traced(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
-// begin lets the exchange wait for the compute stream.
+// begin makes the exchange wait for the compute stream.
 func (c *bucketCall) begin(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.failed(err)
@@ -213,7 +213,7 @@ func (c *bucketCall) enqueue(g *gpu) error {
 
 func (c *bucketCall) label() string { return fmt.Sprint("exchange bucket ", c.index) }
 
-// joinCall lets the compute stream wait for the exchange.
+// joinCall makes the compute stream wait for the exchange.
 type joinCall struct{ event driver.Event }
 
 func (c *joinCall) run(g *gpu, s driver.Stream) error {

@@ -14,18 +14,18 @@ import (
 
 var _ engine.DatasetHolder = (*executable)(nil)
 
-// resident is a training set on the GPU. Its samples are cut, turned and brought into
-// the inputs' layouts by kernels of the step itself: from the host come their numbers,
-// in page-locked memory that the step copies, and the epoch, in the control block.
+// resident is a training set on the GPU. Kernels of the step crop, augment and convert its
+// samples. The host only sends the samples' indexes, in page-locked memory that the step
+// copies, and the epoch, in the control block.
 type resident struct {
-	set           engine.DeviceDataset // without its bytes
+	set           engine.DeviceDataset // without its data
 	image, target *input
-	stored        int // samples in memory
+	stored        int // number of samples in memory
 	samples       int
-	values        bool // the targets are values that stay as they are
+	values        bool // the targets are values, which are not augmented
 	active        bool // the next step reads it
 	epoch         int64
-	host          pinned // int32 a place of the batch: the samples, then where they lie
+	host          pinned // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
 // Hold implements engine.DatasetHolder.
@@ -69,7 +69,8 @@ func (x *executable) Hold(image, target string, set engine.DeviceDataset) error 
 	return nil
 }
 
-// resident checks a set against the program.
+// resident checks set against the program's inputs and returns it with the sizes of its
+// samples.
 func (x *executable) resident(image, target string, set engine.DeviceDataset) (*resident, error) {
 	r := &resident{set: set, values: set.Values != nil}
 	var err error
@@ -102,7 +103,7 @@ func (x *executable) resident(image, target string, set engine.DeviceDataset) (*
 	return r, nil
 }
 
-// inputNamed is the input of that name, with its shape.
+// inputNamed returns the input with the given name, and its shape.
 func (x *executable) inputNamed(name string) (*input, []int, error) {
 	at := slices.IndexFunc(x.data.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
 	if at < 0 {
@@ -111,7 +112,8 @@ func (x *executable) inputNamed(name string) (*input, []int, error) {
 	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
-// bytesOf checks samples that are cut and turned, and counts them.
+// bytesOf checks the data of samples that are augmented, and returns their input and their
+// number.
 func (x *executable) bytesOf(name string, shape []int, data []byte, divisor float64) (*input, int, error) {
 	in, wants, err := x.inputNamed(name)
 	if err != nil {
@@ -136,7 +138,7 @@ func (x *executable) bytesOf(name string, shape []int, data []byte, divisor floa
 	return in, len(data) / size, nil
 }
 
-// valuesOf checks targets that stay as they are, and counts them.
+// valuesOf checks targets that are not augmented, and returns their input and their number.
 func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
 	in, wants, err := x.inputNamed(name)
 	if err != nil {
@@ -154,7 +156,7 @@ func (x *executable) valuesOf(name string, v []float32) (*input, int, error) {
 
 // releaseDataset frees the data set and the replays that read it.
 func (x *executable) releaseDataset() error {
-	// Recorded steps read it.
+	// Captured steps read the data set, so they are freed first.
 	errs := []error{x.gpu.synchronize()}
 	for key, p := range x.schedule.replays {
 		if key.dataset {
@@ -192,7 +194,7 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 			if r.set.Stored != nil {
 				stored = r.set.Stored[s]
 			}
-			// No step is under way that would read it.
+			// No step is in progress that reads the page-locked memory.
 			binary.LittleEndian.PutUint32(to[4*i:], uint32(s))
 			binary.LittleEndian.PutUint32(to[4*(len(indexes)+i):], uint32(stored))
 		}
@@ -208,14 +210,16 @@ func (x *executable) Samples(epoch int, indexes []int) error {
 // usesDataset reports whether the next step reads the data set on the GPU.
 func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// setFromHost notes that an input got values from the host, which the next step reads.
+// setFromHost records that the host has set an input, which the next step then reads
+// instead of the data set.
 func (r *resident) setFromHost(in *input) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false
 	}
 }
 
-// augment returns the commands that bring the chosen samples into an input.
+// augment returns the commands that crop, augment and convert the chosen samples to an
+// input.
 func (x *executable) augment(in *input) ([]command, error) {
 	r, p := x.data.dataset, x.memory.locations[in.id]
 	batch := x.memory.locations[r.image.id].rows()

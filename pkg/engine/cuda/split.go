@@ -16,7 +16,7 @@ import (
 // on the host; the copy back; the update. This is how several ranks share one GPU, which
 // NCCL refuses. Synchronized batch norms split it further: see normSyncs.
 
-// arrangeSplit makes the sections of a step with an exchange on the host.
+// arrangeSplit returns the sections of a step with an exchange on the host.
 func (x *executable) arrangeSplit(key replayKey, begin, end []command) (*replay, error) {
 	first, err := x.splitAtNorms("the forward pass", "forward", begin)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// What comes back from a step lies in page-locked memory: the loss, the loss as
-// it travelled with the gradients, and the control block.
+// Layout of the page-locked memory with the results of a step: the loss, the loss that was
+// exchanged with the gradients, and the control block.
 const (
 	resultLoss    = 0
 	resultTail    = 4
@@ -23,13 +23,13 @@ const (
 	resultBytes   = resultControl + kernels.ControlBytes
 )
 
-// Step runs one step and waits for it. When it returns an error, parameters,
-// states and optimiser slots are as they were before. With precision fp16, a
-// step whose gradients overflow is no error: its update is left out and the
-// loss scale halved.
+// Step runs one step and waits for it. If it returns an error, parameters, states and
+// optimizer slots are unchanged. A step in fp16 whose gradients overflow is not an error:
+// it skips the update and halves the loss scale.
 //
-// Timing comes from the GPU's own clock. A step that is recorded as one graph
-// is measured as a whole, and divided as the unrecorded one before was.
+// Times are measured by the GPU's clock. A step that runs as one graph is measured as a
+// whole. Its time is divided into forward, backward and optimizer in the proportions of the
+// last step that ran without a graph.
 func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
 	err := x.do(func() error {
@@ -58,7 +58,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if err := x.canUpdate(update); err != nil {
 		return err
 	}
-	carrier := sync // of statistics, which every batch of an update has
+	carrier := sync // exchanges statistics, after every batch of an update
 	if a, ok := carrier.(engine.Accumulating); ok {
 		_, _, carrier = a.Part()
 	}
@@ -93,7 +93,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		return err
 	}
 	if update != nil && int32(update.Step) <= x.last.control.Skipped {
-		// A new training: what was left out in the one before does not count.
+		// A new training starts: skipped updates of the previous one do not count.
 		x.last.control.Skipped = 0
 		if err := x.gpu.write(x.memory.control.ptr, x.last.control.Bytes()); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	}
 	copy(x.memory.hostControl.data(), c.Bytes()[:kernels.ControlHostBytes])
 	if len(x.data.inputs) > 0 {
-		// Inputs arrive in a stream of their own.
+		// Inputs are copied in a separate stream.
 		if err := x.gpu.driver.EventRecord(x.data.fed, x.gpu.copies); err != nil {
 			return x.gpu.failed(err)
 		}
@@ -134,8 +134,9 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// microbatchOf says what the next step is of an update of several batches, and what
-// exchanges its gradients: nothing, but with the last.
+// microbatchOf returns which batch of an update the next step computes, and the strategy
+// that exchanges gradients after it, or nil if gradients are only exchanged after the
+// update's last batch.
 func microbatchOf(a engine.Accumulating) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
@@ -149,8 +150,8 @@ func microbatchOf(a engine.Accumulating) (microbatch, engine.GradSync) {
 	return microbatch{kind: middleBatch}, nil
 }
 
-// accumulate are the launches that add the gradients of a batch to those before, or make
-// the mean of all of them, over n elements from one on.
+// accumulate returns the commands that add the gradients of a batch to the sums, or compute
+// the mean over all batches, for n elements starting at from.
 func (x *executable) accumulate(p microbatch, from, n int) ([]command, error) {
 	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
@@ -165,7 +166,8 @@ func (x *executable) accumulate(p microbatch, from, n int) ([]command, error) {
 	return nil, nil
 }
 
-// prepareSums gets the memory of the sums of gradients.
+// prepareSums allocates the memory for sums of gradients, if p needs it and it does not
+// exist.
 func (x *executable) prepareSums(p microbatch) error {
 	if p.kind == onlyBatch || x.exchange.sums.ptr != 0 {
 		return nil
@@ -174,7 +176,7 @@ func (x *executable) prepareSums(p microbatch) error {
 	return x.gpu.allocate(&x.exchange.sums)
 }
 
-// arrange lists the commands of a step.
+// arrange returns the commands of a step as a replay.
 func (x *executable) arrange(key replayKey) (*replay, error) {
 	begin := []command{&upCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
 	if key.dataset {
@@ -222,8 +224,8 @@ func (x *executable) arrange(key replayKey) (*replay, error) {
 	}}}}, nil
 }
 
-// arrangeBackward is the backward pass; key.sync (may be nil) gets each bucket in it
-// as soon as it is final.
+// arrangeBackward returns the commands of the backward pass. If key.sync is not nil, it
+// receives each bucket as soon as the bucket is final.
 func (x *executable) arrangeBackward(key replayKey) (list []command, err error) {
 	p, sync, next := key.microbatch, key.sync, 0
 	hand := func(upTo int) error {
@@ -239,7 +241,7 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 			}
 			size := b.size
 			if next == len(x.exchange.buckets)-1 {
-				size += regionAlign // and the loss behind the last
+				size += regionAlign // and the loss after the last bucket
 			}
 			list = append(list, &bucketCall{sync, next, device.Buffer{
 				Pointer: uintptr(x.memory.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
@@ -249,7 +251,7 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 	}
 	for i := x.schedule.forward; i < len(x.schedule.commands); i++ {
 		list = append(list, x.commandsOf(i, key)...)
-		// Without an exchange all gradients are taken at once.
+		// Without an exchange, all gradients are accumulated at once.
 		if sync != nil && x.engine.options.Overlap {
 			if err := hand(i); err != nil {
 				return nil, err
@@ -269,13 +271,13 @@ func (x *executable) arrangeBackward(key replayKey) (list []command, err error) 
 	return append(list, &joinCall{x.exchange.join}), nil
 }
 
-// watched is a strategy that looks after a step which may wait for another rank
-// for ever: what stop returns has ended it.
+// watched is a strategy that detects a step which waits for a lost rank. stop returns the
+// error with which the strategy ended such a step, or nil.
 type watched interface {
 	Watch(ctx context.Context) (stop func() error)
 }
 
-// wholeStep runs a step without the host in between.
+// wholeStep runs a step that does not need the host before its end.
 func (x *executable) wholeStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
 	if w, ok := sync.(watched); ok {
@@ -283,7 +285,7 @@ func (x *executable) wholeStep(ctx context.Context, p *replay, sync engine.GradS
 	}
 	err := x.launchWhole(p.sections[0])
 	if watchErr := stop(); watchErr != nil {
-		return watchErr // the cause of whatever else failed
+		return watchErr // the cause of any other error
 	}
 	if err != nil {
 		return err
@@ -294,7 +296,7 @@ func (x *executable) wholeStep(ctx context.Context, p *replay, sync engine.GradS
 	return x.results(true)
 }
 
-// launchWhole puts a step in the compute stream and waits for its end.
+// launchWhole enqueues a step in the compute stream and waits for its end.
 func (x *executable) launchWhole(s *section) error {
 	g := x.gpu
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
@@ -312,7 +314,7 @@ func (x *executable) launchWhole(s *section) error {
 	return g.failed(g.driver.EventSynchronize(x.profile.end))
 }
 
-// measure fills t from the events of a step.
+// measure sets t from the events of a step.
 func (x *executable) measure(s *section, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
@@ -335,8 +337,8 @@ func (x *executable) measure(s *section, t *engine.Timing) error {
 	return nil
 }
 
-// results reads what a step left. With tail, the loss that travelled with the
-// gradients counts too: another rank's may not be finite.
+// results reads the results of a step. With tail, the exchanged loss is checked too:
+// another rank's loss may not be finite.
 func (x *executable) results(tail bool) error {
 	data := x.memory.result.data()
 	c := kernels.ReadControl(data[resultControl:])
@@ -352,9 +354,10 @@ func (x *executable) results(tail bool) error {
 	return nil
 }
 
-// readLoss takes the loss over.
+// readLoss stores the step's loss and loss scale in x.last. It returns an error if the loss
+// is not finite.
 func (x *executable) readLoss() error {
-	x.last.scale = float64(x.last.control.LossScale) // before this step's update of it
+	x.last.scale = float64(x.last.control.LossScale) // the scale before this step's update
 	if x.program.Loss < 0 {
 		return nil
 	}
@@ -369,8 +372,7 @@ func float(b []byte) float64 {
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 }
 
-// restore puts the states back as they were before the step. A lost device has
-// none.
+// restore sets the states back to their values before the step, unless the device is lost.
 func (x *executable) restore() error {
 	g := x.gpu
 	if g.lost != nil || x.memory.backup.bytes == 0 {

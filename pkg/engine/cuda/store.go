@@ -8,39 +8,41 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// region is where a persistent tensor lies in a flat buffer.
+// region is the place of a persistent tensor in a flat buffer.
 type region struct {
 	offset int // elements
 	layout layout
 }
 
-// regionAlign is the multiple, in elements, that the regions of a flat buffer are padded to.
+// regionAlign is the number of elements to a multiple of which the regions of a flat buffer
+// are padded.
 const regionAlign = alignment / 4
 
-// store holds what outlives a step: weights, states and the optimiser's slots.
-// Executables that share have one store.
+// store contains everything that outlives a step: weights, states and the optimizer's
+// slots. Executables that share parameters use one store.
 type store struct {
 	gpu      *gpu
 	low      device.Type // of the copies
-	masters  block       // fp32
-	copies   block       // of type low; none where that is fp32
+	masters  block       // fp32 weights
+	copies   block       // copies of the weights in type low; not allocated if low is fp32
 	states   block
-	slots    map[string]block // by the slot's name; laid out as masters
-	elements int              // of masters
+	slots    map[string]block // by the slot's name; same layout as masters
+	elements int              // number of elements of masters
 
 	paramAt, stateAt   map[string]region
 	paramSeq, stateSeq []string // names, in the program's order
 
-	stale bool // the copies are older than the weights
-	users int  // executables
+	stale bool // the weights have been set after the copies
+	users int  // number of executables that use the store
 }
 
-// slotNames lists the optimiser's slots in the order of Names, where they are
+// slotNames lists the optimizer's slots in the order of Names, which calls them
 // "optimizer.<slot>.<param>".
 func slotNames() []string { return []string{"m", "v", "momentum"} }
 
-// paramOrder lists the program's parameters as they lie in the flat buffers:
-// bucket after bucket, in a bucket as they become final, then those without.
+// paramOrder lists the program's parameters in the order of the flat buffers: bucket after
+// bucket, within a bucket in the order in which gradients become final, then parameters
+// without gradients.
 func paramOrder(p *plan.Program) []int {
 	var order []int
 	for _, b := range p.Buckets {
@@ -54,7 +56,7 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore lays out the parameters and states of p, without memory.
+// newStore lays out the parameters and states of p. It does not allocate memory.
 func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*store, error) {
 	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]block{}, stale: true}
 	for _, i := range paramOrder(p) {
@@ -76,7 +78,7 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 			return nil, fmt.Errorf("lay out states: two are named %q", name)
 		}
 		l := layouts[id]
-		l.typ = device.F32 // statistics are fp32, whatever the precision
+		l.typ = device.F32 // statistics are fp32 in every precision
 		s.stateAt[name] = region{size, l}
 		s.stateSeq = append(s.stateSeq, name)
 		size += roundUp(l.size(), regionAlign)
@@ -88,7 +90,7 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 	return s, nil
 }
 
-// covers reports the first parameter or state of p that s lacks or has in
+// covers returns an error for the first parameter or state of p that s lacks or has in
 // another shape.
 func (s *store) covers(p *plan.Program, layouts []layout) error {
 	check := func(kind string, at map[string]region, id int) error {
@@ -115,7 +117,7 @@ func (s *store) covers(p *plan.Program, layouts []layout) error {
 	return nil
 }
 
-// allocate gives s its memory, all zero.
+// allocate allocates the memory of s, filled with zeros.
 func (s *store) allocate() error {
 	for _, b := range []*block{&s.masters, &s.copies, &s.states} {
 		if err := s.gpu.allocate(b); err != nil {
@@ -125,8 +127,8 @@ func (s *store) allocate() error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimiser slot and makes it, zero, where
-// it does not exist yet.
+// slot returns the flat buffer of an optimizer slot. It allocates the buffer, filled with
+// zeros, if it does not exist.
 func (s *store) slot(name string) (block, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
@@ -139,7 +141,7 @@ func (s *store) slot(name string) (block, error) {
 	return b, nil
 }
 
-// bytes is the memory of s.
+// bytes returns the size of the memory of s.
 func (s *store) bytes() int64 {
 	n := s.masters.bytes + s.copies.bytes + s.states.bytes
 	for _, b := range s.slots {
@@ -148,7 +150,7 @@ func (s *store) bytes() int64 {
 	return n
 }
 
-// release frees s when its last user is gone.
+// release frees s after its last user has called it.
 func (s *store) release() error {
 	if s.users--; s.users > 0 {
 		return nil

@@ -49,7 +49,7 @@ import (
 type normSyncs struct {
 	commands map[int][]command // by task: the commands with a normSyncCall among them, which replace schedule.commands
 	vector   block             // float64
-	partial  block             // the sums that dx is computed from, while a task runs
+	partial  block             // sums for the computation of dx, while a task runs
 	host     pinned            // copy of vector for an exchange on the host
 
 	statistics engine.NormExchange // of the current step
@@ -76,7 +76,7 @@ func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
 	return c.end(g, s)
 }
 
-// traced is run, with the exchange between two events.
+// traced enqueues the exchange like run, between two events of a trace.
 func (c *normSyncCall) traced(g *gpu, s driver.Stream) error {
 	if err := c.begin(g, s); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *normSyncCall) traced(g *gpu, s driver.Stream) error {
 	return c.end(g, s)
 }
 
-// begin lets the exchange wait for the vector.
+// begin makes the exchange wait for the vector.
 func (c *normSyncCall) begin(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.failed(err)
@@ -102,7 +102,7 @@ func (c *normSyncCall) enqueue(g *gpu) error {
 	return nil
 }
 
-// end lets the compute stream wait for the exchange.
+// end makes the compute stream wait for the exchange.
 func (c *normSyncCall) end(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
 		return g.failed(err)
@@ -158,7 +158,7 @@ func (x *executable) normSyncCommand(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.VectorDoubles(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-// vector is the address of the vector as our kernels take it.
+// vector returns the address of the vector for our kernels.
 func (x *executable) vector() kernels.Pointer { return kernels.Pointer(x.exchange.norms.vector.ptr) }
 
 // syncedCommands returns the commands of task t if it synchronizes workers, and nil otherwise.
@@ -187,7 +187,7 @@ func (x *executable) syncedStatistics(i int) ([]command, error) {
 	t, list := x.tasks[i], slices.Clone(x.schedule.commands[i])
 	for k, c := range list {
 		if n, ok := c.(*named); ok {
-			list[k] = n.command // prepareMeetings names them
+			list[k] = n.command // prepareNormSync names them
 		}
 	}
 	at := slices.IndexFunc(list, func(c command) bool { return c.label() == "bn_sums" || strings.HasPrefix(c.label(), "bn_stats_") })
@@ -227,7 +227,7 @@ func (x *executable) statisticsExchange(sync engine.GradSync) (synced bool, devi
 	if err := x.exchange.norms.statistics.Begin(sync); err != nil {
 		return false, nil, err
 	}
-	// What goes through the host cannot be recorded, but where nothing is exchanged.
+	// An exchange on the host cannot be captured in a graph, unless nothing is exchanged.
 	return !sync.Capturable(), nil, nil
 }
 

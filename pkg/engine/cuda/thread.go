@@ -9,9 +9,9 @@ import (
 // errClosed is returned by a closed engine and its executables.
 var errClosed = errors.New("the executable or its engine is closed")
 
-// thread is an operating-system thread of its own, with the device's primary
-// context current in it: CUDA's calls act on the context of the thread that
-// makes them, and goroutines move between threads.
+// thread is a dedicated operating-system thread in which the device's primary context is
+// current. CUDA's calls act on the context of the calling thread, and goroutines move
+// between threads.
 type thread struct {
 	calls chan func()
 	stop  chan struct{}
@@ -19,14 +19,14 @@ type thread struct {
 	once  sync.Once
 }
 
-// startThread starts a thread that first does begin, whose error it returns,
-// and last does end.
+// startThread starts a thread that calls begin first and end last. It returns the error of
+// begin.
 func startThread(begin func() error, end func()) (*thread, error) {
 	t := &thread{calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 	began := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, and nothing else
-		// meets the context that is current in it.
+		// The goroutine never unlocks its thread, so the thread ends with the goroutine,
+		// and no other goroutine runs where the context is current.
 		runtime.LockOSThread()
 		defer close(t.ended)
 		err := begin()
@@ -68,7 +68,7 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// close ends the thread, when what it does is done.
+// close ends the thread after its current function.
 func (t *thread) close() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.ended

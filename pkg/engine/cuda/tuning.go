@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// timedRuns is how often a candidate is timed, after one run that is not, since the driver
-// loads its kernels then.
+// Each candidate is timed timedRuns times, after one run that is not timed because the
+// driver loads the kernels then.
 const timedRuns = 3
 
 // chosen is a convolution with its plan.
 type chosen struct {
 	plan *cudnn.Plan
-	ms   float64 // measured when it was tuned; 0: not timed
+	ms   float64 // measured during tuning; 0: not timed
 	variant
 }
 
@@ -53,7 +53,8 @@ func (x *executable) tuner() *autotune.Tuner {
 func (x *executable) tuned(c convolution, key string, list []variant) autotune.Convolution {
 	out := autotune.Convolution{
 		Key: key, Type: c.x.typ,
-		// The sums of a norm's gradient change what is written.
+		// The confirmation does not support graphs that also sum the batch norm's gradient,
+		// since their result is a different one.
 		Confirm: len(c.stride) == 3 && !strings.Contains(c.extra, " sums of"),
 	}
 	for _, v := range list {
@@ -85,7 +86,7 @@ func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64,
 	return ms, err
 }
 
-// packed hands the commands of a candidate to f.
+// packed calls f with the commands of a candidate.
 func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) error) error {
 	if err := r.x.growWorkspace(c.Plan.Workspace); err != nil {
 		return err
@@ -98,8 +99,8 @@ func (r *candidateRunner) packed(c autotune.Candidate, f func(run []command) err
 	return errors.Join(f(v.around(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
 }
 
-// confirmedElements is how many elements are compared at the beginning, in the middle and
-// at the end of a result.
+// confirmedElements is the number of elements that are compared at the beginning, in the
+// middle and at the end of a result.
 const confirmedElements = 1 << 18
 
 // Result implements autotune.Runner.
@@ -108,7 +109,7 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.padded(), p.bytes()/p.typ.Size()
 	if gap := pitch - channels; gap == 0 {
 		pitch, channels = 1, 1
-		// What a plan does not write is no number.
+		// Elements that a plan does not write stay NaN.
 		if err := g.driver.MemsetD8Async(at, 0xff, int64(p.bytes()), g.compute); err != nil {
 			return nil, g.failed(err)
 		}
@@ -135,13 +136,13 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	return out, err
 }
 
-// holdLimit is the most memory that is cleared before what is timed.
+// holdLimit is the largest number of bytes that is cleared before timed commands.
 const holdLimit = 128 << 20
 
-// timeOf returns the least time of commands in milliseconds: of timedRuns runs after one
-// that is not counted, or of the first of them alone where that takes longer than limit (0:
-// none). The stream is busy when they come, so that the GPU does not wait for the host
-// between the two events, and what it clears takes the caches, as the rest of a step does.
+// timeOf returns the shortest time of commands in milliseconds, in timedRuns runs after one
+// that does not count. If the first timed run takes longer than limit (0: no limit), it is
+// the only one. Before each run the stream clears memory: so the GPU does not wait for the
+// host between the two events, and the caches do not contain the operands, as in a step.
 func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 	g := x.gpu
 	if x.memory.cacheFlush.bytes == 0 {
@@ -150,7 +151,7 @@ func (x *executable) timeOf(run []command, limit float64) (float64, error) {
 			if g.lost != nil {
 				return 0, err
 			}
-			x.memory.cacheFlush = block{} // an algorithm may need it more
+			x.memory.cacheFlush = block{} // an algorithm may need the memory as workspace
 		}
 	}
 	least := math.Inf(1)
@@ -196,7 +197,7 @@ func (x *executable) timeOnce(run []command) (float64, error) {
 	return float64(took), err
 }
 
-// growWorkspace makes the workspace at least so large.
+// growWorkspace enlarges the workspace to at least the given size.
 func (x *executable) growWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes >= bytes {
 		return nil
@@ -208,7 +209,7 @@ func (x *executable) growWorkspace(bytes int64) error {
 	return err
 }
 
-// resizeWorkspace makes the workspace as large as the chosen plans need, and no larger.
+// resizeWorkspace sets the workspace to the given size, which the chosen plans need.
 func (x *executable) resizeWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes == bytes {
 		return nil
