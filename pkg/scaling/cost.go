@@ -21,35 +21,36 @@ const (
 	basisEpoch = "an epoch"
 )
 
-// CostRow is what a run of a series costs at a number of workers. A device is
-// a worker's: a GPU, or the cores of a CPU worker.
+// CostRow is the cost of a run of one series at one worker count. Each worker uses one
+// device: a GPU, or the cores of a CPU worker.
 type CostRow struct {
 	Series      string
 	Workers     int
 	Runs        int
-	Basis       string   // what the hours are of: "whole job", "training" or "an epoch"
-	Hours       Estimate // of the clock
+	Basis       string   // what the hours measure: "whole job", "training" or "an epoch"
+	Hours       Estimate // elapsed time
 	DeviceHours Estimate // Hours × Workers
-	Price       Estimate // DeviceHours × the rate
-	EnergyKWh   Estimate // where the run recorded it
-	Pareto      bool     // no other row is both as fast and as cheap
+	Price       Estimate // DeviceHours × Cost.Rate
+	EnergyKWh   Estimate // NaN if the runs did not record energy
+	Pareto      bool     // no other row is at least as fast and as cheap, and better in one of the two
 }
 
 // Cost is the cost of every point of a study.
 //
-// Its table has a row a series and number of workers: series, workers, runs,
-// basis, hours, device_hours, price (with a rate), energy_kwh, each with _low
-// and _high, and pareto.
+// Its table has one row per series and worker count: series, workers, runs, basis,
+// hours, device_hours, price (with a rate), energy_kwh, each with _low and _high, and
+// pareto.
 type Cost struct {
 	analysis
-	Rate     float64 // price of a device-hour
+	Rate     float64 // price per device-hour
 	Rows     []CostRow
 	Sentence string
 	rule     Rule
-	unlike   []string // series whose rows are not the same work
+	unlike   []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// unlikeWork returns a note on each series whose workers do more work the more they are.
+// unlikeWork returns one note per series whose samples per epoch grow with the number
+// of workers.
 func unlikeWork(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -58,11 +59,11 @@ func unlikeWork(series []string) []string {
 	return out
 }
 
-// Cost sets the hours of the clock against the device-hours, for a price per
-// device-hour (0 where only hours matter). The hours are those of the whole
-// job where every run tells them, else of the training, else of an epoch: one
-// basis for all rows, and of an epoch where runs train different numbers of
-// epochs, so that rows can be compared. Quality is not weighed: see Quality.
+// Cost compares the elapsed hours with the device-hours of each point, and computes the
+// price at a rate per device-hour (0 if only hours matter). All rows use the same
+// basis, so that they can be compared: the time of the whole job if every run has it,
+// else the training time, else the time per epoch. If runs train different numbers of
+// epochs, it is the time per epoch. Cost ignores the quality of the model: see Quality.
 func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: the rate is %g: use the price of a device-hour, 0 or more", rate)
@@ -100,7 +101,8 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// costBasis returns the time that all points tell, and of which point it is.
+// costBasis chooses the time that the cost is computed from. It returns its name, and a
+// function that returns the time of the i-th point; nil if no point has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
 	epochs := map[int]bool{}
 	all := func(span func(Point) Estimate) bool {
@@ -136,8 +138,8 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	return "", nil
 }
 
-// Front returns the rows that no other beats in both time and cost, the fastest
-// first.
+// Front returns the rows with Pareto set: no other row is better in both time and cost.
+// The fastest row comes first.
 func (c *Cost) Front() []CostRow {
 	var front []CostRow
 	for _, r := range c.Rows {
@@ -183,36 +185,36 @@ func (c *Cost) table(most int) table {
 	return g
 }
 
-// BudgetRow is how many workers a budget allows a series.
+// BudgetRow is the worker count that a budget allows for a series.
 type BudgetRow struct {
 	Series      string
-	Workers     int     // 0 where the budget is too small for any
-	Hours       float64 // of the clock
+	Workers     int     // 0 if the budget is too small for any worker count
+	Hours       float64 // elapsed time
 	DeviceHours float64
-	Predicted   bool // by the fitted law, between or beyond what was measured
+	Predicted   bool // predicted by the fitted law, instead of measured
 	Sentence    string
 }
 
-// Budget is the answer to "how many workers for so many device-hours?".
+// Budget answers "how many workers for this number of device-hours?".
 //
-// Its table has a row or two a series: series, workers, hours, device_hours,
+// Its table has one or two rows per series: series, workers, hours, device_hours,
 // predicted, sentence.
 type Budget struct {
 	analysis
 	DeviceHours float64
-	Basis       string // what the hours pay for: "whole job", "training" or "an epoch"
+	Basis       string // what the hours measure: "whole job", "training" or "an epoch"
 	Rows        []BudgetRow
 	Sentence    string
-	unlike      []string // series whose rows are not the same work
+	unlike      []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// farthestPredicted is how many times the most workers measured a budget is
-// predicted for: a law says little beyond.
+// farthestPredicted limits predictions to twice the largest measured worker count;
+// beyond it a fitted law is unreliable.
 const farthestPredicted = 2
 
-// Budget finds for each series the fastest number of workers whose run costs
-// at most so many device-hours: among those measured, and where a law was
-// fitted also among those between and up to twice as many as were measured.
+// Budget returns for each series the fastest worker count whose run costs at most
+// deviceHours. Candidates are the measured worker counts and, if a law was fitted, all
+// counts up to twice the largest measured one.
 func (s *Study) Budget(deviceHours float64) (*Budget, error) {
 	if !(deviceHours > 0) || math.IsInf(deviceHours, 0) {
 		return nil, fmt.Errorf("budget: %g device-hours: give a number above 0", deviceHours)
@@ -267,10 +269,11 @@ func (s *Study) budgetRows(series string, all []CostRow, budget float64) []Budge
 	return rows
 }
 
-// predicted returns the fastest number of workers within the budget by the series'
-// best law, if it is faster than what was measured.
+// predicted returns the fastest worker count within the budget according to the law
+// that the data support. It returns false if there is no such law, or if its count is not
+// faster than the measured one.
 func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
-	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.PerWorkerFixed { // a law of nodes says nothing of workers
+	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.PerWorkerFixed { // a law of nodes cannot predict worker counts
 		return BudgetRow{}, false
 	}
 	fits, err := s.Fit(series)
@@ -278,7 +281,7 @@ func (s *Study) predicted(series string, from CostRow, measured BudgetRow, budge
 		return BudgetRow{}, false
 	}
 	fit := fits.Named()
-	if fit == nil { // a law that the data contradict predicts nothing
+	if fit == nil { // no law is supported by the data
 		return BudgetRow{}, false
 	}
 	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours}

@@ -1,53 +1,52 @@
-// Package scaling compares runs of one training at several worker counts.
+// Package scaling analyzes repeated training runs at several worker counts.
 //
-// A [Study] holds runs, read from folders of logs, and for each series (what
-// is compared: a strategy, a framework) and each number of workers a [Point]:
-// time per epoch, throughput, speed-up, efficiency, quality. What it is
-// computed from is a [Rule] that can be seen and changed, and that stands on
-// every table in words.
+// A [Study] contains runs that were read from folders of logs. It has one [Point] for
+// each series (what is compared: a strategy or a framework) and worker count: time per
+// epoch, throughput, speed-up, efficiency and quality. A [Rule] determines which
+// measurements count. It can be read and changed, and every table states it in words.
 //
-// Definitions, with N workers, t(N) the seconds per epoch and r(N) the
-// throughput in samples per second of all workers together:
+// Definitions, with N workers, t(N) the seconds per epoch and r(N) the throughput of
+// all workers together in samples per second:
 //
-//   - speed-up S(N) = r(N)/r(B), where the baseline B is the fewest workers of
-//     the series, one, or what the rule says. It holds for weak and for strong
-//     scaling, which [Mode] tells apart. Logs that tell no sample counts, such
-//     as those of the U-Net study, are taken to have the same samples in every
-//     epoch: S(N) = t(B)/t(N); of logs that tell the time of the whole job alone
-//     (bash's time in a Slurm job) it is the ratio of those. Study.Notes says
-//     where.
-//   - efficiency E(N) = S(N)·B/N; with Rule.Per "node" N and B are nodes.
-//   - an interval is bootstrapped over repeated runs (seeds), of a ratio on both
-//     sides independently ([Study.IntervalNote]); one run has none.
+//   - speed-up S(N) = r(N)/r(B). The baseline B is the fewest workers of the series, one
+//     worker, or the count that the rule gives. The definition is valid for weak and for
+//     strong scaling; [Mode] distinguishes the two. If the logs have no sample counts, as in
+//     the U-Net study, every epoch is assumed to have the same samples: S(N) = t(B)/t(N).
+//     If the logs have only the time of the whole job (bash's time in a Slurm job), S(N) is
+//     the ratio of these times. Study.Notes names the series to which this applies.
+//   - efficiency E(N) = S(N)·B/N. With Rule.Per "node", N and B are nodes.
+//   - a confidence interval is bootstrapped over repeated runs (seeds). For a ratio, the
+//     numerator and the denominator are resampled independently ([Study.IntervalNote]).
+//     A single run has no interval.
 //
-// What a study answers, each as a table with a sentence:
+// The analyses of a study. Each returns a table and a sentence:
 //
 //	Compare, CompareSeries, CompareStudies   is A faster than B? effect, interval, test
 //	Gate                                     is a change slower, beyond noise?
-//	Fit, Collective                          which law, and what it predicts; α and β of the all-reduce
-//	Cost, Budget                             device-hours, energy, Pareto front; how many workers for a budget
-//	Explain                                  formula, runs, file and line behind a number
-//	Bottleneck, Overhead                     input or computation; what communication costs
-//	Breakdown, TimeUse, Stragglers           where a step's time goes; who keeps the others waiting
-//	Quality, TimeTo, Curve                   what large batches do; time to a target; values over time
-//	ScalingRule                              how the best learning rate grows with the batch, and up to which
-//	Follow                                   the same, live
+//	Fit, Collective                          fitted scaling law and its predictions; α and β of the all-reduce
+//	Cost, Budget                             device-hours, energy, Pareto front; workers for a budget
+//	Explain                                  formula, runs, file and line of the inputs of a number
+//	Bottleneck, Overhead                     input or computation; cost of communication
+//	Breakdown, TimeUse, Stragglers           parts of a step's time; ranks that delay the others
+//	Quality, TimeTo, Curve                   effect of large batches; time to a target; values over time
+//	ScalingRule                              growth of the best learning rate with the batch, and its limit
+//	Follow                                   the same analyses while runs are in progress
 //
-// Each of these results shows itself: Table is a DataFrame, String and HTML are
-// for people, Write writes a table, CSV or JSON. The comment of its type names the
-// columns. What is measured over repeated runs is an [Estimate], with its interval.
+// Every result can be displayed: Table returns a DataFrame, String and HTML format it
+// for people, and Write writes a table, CSV or JSON. The comment of its type names the
+// columns. A quantity that is measured over repeated runs is an [Estimate], with its
+// interval.
 //
-// This package reads the runs, makes the study and its tables, and declares every
-// type that a notebook meets, so that %T and a look at the documentation show
-// names that a cell can write. That is why it has somewhat more than 4,000 lines.
-// What it computes with lies in internal packages, which take runs and numbers,
-// not a Study: observe (what one run measured), stats (estimates and tests), law
-// (fits), steptime (where a step's time goes), lrscaling (learning rate and
-// batch), verdict (comparisons, the gate, fairness), curve (values over time) and
-// grid (tables).
+// This package reads the runs, computes the study and its tables, and declares every
+// type that a notebook uses, so that %T and the documentation show names that a
+// notebook can import. That is why it has somewhat more than 4,000 lines. The
+// computations are in internal packages, which take runs and numbers instead of a
+// Study: observe (measurements of one run), stats (estimates and tests), law (fits),
+// steptime (parts of a step's time), lrscaling (learning rate and batch), verdict
+// (comparisons, the gate, fairness), curve (values over time) and grid (tables).
 //
-// Nothing is left out in silence: runs that failed are counted in their own
-// column and named in Study.Problems, as are those whose loss is not a number;
-// where runs of a series differ in what must be equal for a fair comparison
-// (batch, data, model, samples of an epoch, threads), Study.Notes says so.
+// Nothing is dropped silently. Failed runs are counted in a separate column and listed
+// in Study.Problems, as are runs whose loss is not finite. If the runs of a series
+// differ in something that must be equal for a fair comparison (batch, data, model,
+// samples per epoch, threads), Study.Notes names the difference.
 package scaling

@@ -9,33 +9,35 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Estimate is a value over repeated runs: with the lowest and the highest of
-// them, and the interval that holds the true value with the rule's confidence.
-// What is not known is NaN; the interval is where fewer than two runs were
-// measured (of a ratio: on either side), because one run says nothing of how
-// much the next would differ.
+// Estimate is a quantity measured over repeated runs, with its minimum, its maximum,
+// and an interval that contains the true value with the rule's confidence. Unknown
+// numbers are NaN. Low and High are NaN if fewer than two runs were measured (of a
+// ratio: on either side), because a single run does not show how much another run would
+// differ.
 type Estimate struct {
 	Value, Min, Max float64
 	Low, High       float64 // confidence interval of Value, see Study.IntervalNote
-	Std             float64 // standard deviation of the runs (of n−1); NaN for fewer than two; 0 of a ratio
-	N               int     // runs that have a value
+	Std             float64 // sample standard deviation of the runs (n−1); NaN for fewer than two runs; 0 for a ratio
+	N               int     // number of runs with a value
 }
 
-// unknown returns an Estimate of what was not measured.
+// unknown returns an Estimate that was not measured: every number is NaN.
 func unknown() Estimate { return Estimate(stats.Unknown()) }
 
-// String returns the value with its interval and its runs: 11.97 [11.52, 12.40] n=3.
+// String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40]
+// n=3.
 func (e Estimate) String() string { return stats.Estimate(e).String() }
 
-// interval formats the interval for people, "-" if there is none.
+// interval formats the interval for people. It returns "-" if there is no interval.
 func (e Estimate) interval() string { return english.Interval(e.Low, e.High) }
 
 func (e Estimate) scaled(by float64) Estimate { return Estimate(stats.Estimate(e).Scaled(by)) }
 
-// NotDrawn returns why a figure does not draw the interval as a bar or a band,
-// empty if it does or if there is none: two runs leave it so open (at 95 %
-// Student's quantile is 12.7, from three runs 4.3) that [0.51, 3.57] would cover
-// the figure, and so does one that is wider than the value. Tables have both.
+// NotDrawn returns the reason why a figure does not draw the interval as an error bar
+// or a band. It returns "" if the interval is drawn or if there is none. An interval
+// from two runs is not drawn because it would cover the figure (at 95 % Student's
+// quantile is 12.7 for two runs and 4.3 for three, which can give [0.51, 3.57]).
+// Neither is an interval that is wider than its value. Tables contain both.
 func (e Estimate) NotDrawn() string {
 	switch {
 	case math.IsNaN(e.Low) || math.IsNaN(e.High):
@@ -54,31 +56,32 @@ func (e Estimate) withDeviation() string {
 		return english.Short(e.Value)
 	}
 	digits := english.Decimals(e.Value)
-	for e.Std > 0 && digits < 6 && e.Std < math.Pow(10, 1-float64(digits)) { // two digits of the deviation
+	for e.Std > 0 && digits < 6 && e.Std < math.Pow(10, 1-float64(digits)) { // two significant digits of the deviation
 		digits++
 	}
 	return fmt.Sprintf("%.*f ± %.*f", digits, e.Value, digits, e.Std)
 }
 
-// estimator makes the estimates of the study by its rule.
+// estimator returns an estimator that applies the study's rule.
 func (s *Study) estimator() stats.Estimator {
 	return stats.Estimator{Level: s.Rule.level(), Mean: s.Rule.Repeats == Mean, Dice: s.dice}
 }
 
-// estimate aggregates what is known of values by the rule. Logs says that they
-// are positive and vary by factors, as times do.
+// estimate aggregates the values that are not NaN by the study's rule. logs means that
+// the values are positive and vary by factors, as times do; then their logarithms are
+// resampled.
 func (s *Study) estimate(values []float64, logs bool) Estimate {
 	return Estimate(s.estimator().Of(values, logs))
 }
 
-// IntervalNote returns how the intervals of the study were made, in a sentence.
+// IntervalNote describes in a sentence how the intervals of the study are computed.
 func (s *Study) IntervalNote() string {
 	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples, for ratios of numerator and baseline independently), widened by Student's t; none where a side has one run",
 		english.Percent(s.Rule.level()), stats.Resamples)
 }
 
-// estimateColumns returns the columns of an Estimate: its value (brief), the interval
-// for people where there is one, and the ends of the interval for files.
+// estimateColumns returns the columns of an Estimate: its value, the formatted interval
+// (only for people, if any row has one), and the ends of the interval (only in files).
 func estimateColumns[T any](name string, of func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {
 		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(of(r)) }}

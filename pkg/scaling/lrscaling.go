@@ -12,96 +12,97 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// RateRow is what the runs at one global batch show of its learning rate.
+// RateRow summarizes the learning rates at one global batch.
 type RateRow struct {
 	GlobalBatch    int
-	Rates          int // learning rates that were tried
+	Rates          int // number of learning rates tried
 	Runs, Diverged int
-	// Best is the best learning rate: the top of the parabola that fits the
-	// quality at the best rate tried and at its neighbours, two on each side, over
-	// the logarithm of the rate. With Bound it is the best that was tried.
+	// Best is the best learning rate: the maximum of a parabola that is fitted to the
+	// quality over the logarithm of the rate, at the best rate tried and up to two
+	// rates on each side. If Bound is set, Best is the best rate tried.
 	Best  Estimate
 	Bound string
-	// Quality is that at the best rate tried, Change the difference to the
-	// smallest batch's.
+	// Quality is measured at the best rate tried. Change is its difference from the
+	// smallest batch's quality.
 	Quality, Change Estimate
-	// Constant, Sqrt and Linear are the rates that the rules make of the smallest
-	// batch's best one.
+	// Constant, Sqrt and Linear are the learning rates that these rules derive from the
+	// smallest batch's best rate.
 	Constant, Sqrt, Linear float64
 }
 
-// TriedRate is a learning rate that was tried at a global batch. A rate at which
-// the loss of any run diverged has no quality.
+// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if
+// the loss of any run diverged.
 type TriedRate struct {
 	GlobalBatch    int
-	LearningRate   float64 // of the first step after a warm-up, scaled to the workers
+	LearningRate   float64 // initial rate after warm-up, scaled to the workers
 	Runs, Diverged int
 	Quality        Estimate
 }
 
-// RuleRow is how one of the rules fares: the quality at the rates that it makes
-// of the smallest batch's best one, where they were tried, against the best rate
-// tried there.
+// RuleRow compares one rule with the measurements: it derives a learning rate for each
+// batch from the smallest batch's best rate, and compares the quality at this rate, if
+// it was tried, with the quality at the batch's best rate tried.
 type RuleRow struct {
 	Rule     string
 	Exponent float64
-	Batches  []int // beyond the smallest, at which its rate was tried
-	// Worst is the largest loss of quality, as a difference, at WorstBatch.
+	Batches  []int // batches above the smallest at which the rule's rate was tried
+	// Worst is the largest loss of quality, as a difference; it occurs at WorstBatch.
 	Worst      Estimate
 	WorstBatch int
-	Rejected   bool // at some batch the interval of the loss excludes 0
-	Holds      int  // the largest batch up to which it is not rejected; 0: not tried
+	Rejected   bool // the interval of the loss excludes 0 at some batch
+	Holds      int  // largest batch up to which the rule is not rejected; 0 if its rates were not tried
 }
 
-// LRScaling is which rule relates the best learning rate to the global batch,
-// and up to which batch.
+// LRScaling describes which rule relates the best learning rate to the global batch,
+// and up to which batch the quality is kept.
 //
-// Its table has a row a global batch: global_batch, rates, runs, diverged, best_rate,
-// bound, the measure, change (each with _low and _high), the rates none, sqrt and
-// linear, and in the last row rule, exponent, sentence and next.
+// Its table has one row per global batch: global_batch, rates, runs, diverged,
+// best_rate, bound, the measure, change (each with _low and _high), the rates none,
+// sqrt and linear, and in the last row rule, exponent, sentence and next.
 type LRScaling struct {
 	analysis
-	Measure string // of quality: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
+	Measure string // quality measure: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
 	Rows    []RateRow
 	Tried   []TriedRate // by batch, then by rate
 	Rules   []RuleRow
 
-	// Exponent p of best rate = c·batch^p, least squares over the logarithms of
-	// those batches whose best rate is neither the highest nor the lowest tried
-	// and whose quality is not below the smallest batch's; NaN without two.
+	// Exponent is p in best rate = c·batch^p, by least squares of the logarithms. It is
+	// fitted to the batches whose best rate is neither the highest nor the lowest tried
+	// and whose quality is not below the smallest batch's. It is NaN if there are fewer
+	// than two such batches.
 	Exponent Estimate
-	Rule     string // one of the Rate constants; empty where the runs do not decide
-	How      string // "best rates" or "quality", by which it was decided; empty where it was not
-	// Good is the largest batch up to which the quality at the best rate tried is
-	// not below the smallest batch's beyond noise, Falls the first at which it is
-	// (0: none).
+	Rule     string // "none", "sqrt", "linear" or "other"; empty if the runs do not decide
+	How      string // the basis of the decision: "best rates" or "quality"; empty if Rule is empty
+	// Good is the largest batch up to which the quality at the best rate tried is not
+	// below the smallest batch's beyond noise. Falls is the first batch at which it is;
+	// 0 if there is none.
 	Good, Falls int
 	Sentence    string
 	Problems    []string
 
-	// Launch is how the command of Next begins; empty: by the name of the config
-	// that the runs had, without what was set in it.
+	// Launch is the start of the command that Next returns. If it is empty, Next names
+	// the config of the runs, without the settings that were changed in it.
 	Launch string
 
 	rule Rule
 	fit  *lrscaling.Result
 }
 
-// ScalingRule finds the rule from runs at several global batches, at best with
-// several learning rates at each, such as
+// ScalingRule determines the rule from runs at several global batches, preferably with
+// several learning rates at each batch. This command starts such runs:
 //
 //	lockstep launch --seeds 1,2,3 --vary batch=4,8,16 --vary optimizer.learning_rate=0.001,0.002,0.004,0.008
 //
-// leaves. The series do not matter: runs belong together by their global batch
-// and their learning rate, the initial one scaled to the workers. The measure is
-// one of those of Quality; "" takes the first that most runs tell.
+// Runs are grouped by their global batch and their initial learning rate, scaled to the
+// workers; the series are ignored. measure is one of the measures of Quality; ""
+// selects the first one that most runs have.
 //
-// Intervals are bootstrapped over the runs of each batch and rate (seeds); a
-// rate with one run borrows the deviation that the others have. Where fewer than
-// two batches tell a best rate of their own, the rules are compared by the
-// quality at the rates that they predict. Epochs are what the runs had: a larger
-// batch makes fewer steps in them. It is an error that the runs had one batch,
-// or tell no learning rate.
+// Intervals are bootstrapped over the runs (seeds) of each batch and rate. A rate with
+// a single run uses the pooled standard deviation of the others. If fewer than two
+// batches have a best rate that is neither the highest nor the lowest tried, the rules
+// are compared by the quality at the rates that they predict. The number of epochs is
+// the runs' own, so a larger batch has fewer steps. It is an error if all runs have the
+// same batch, or none has a learning rate.
 func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	fit, err := lrscaling.Find(s.Runs, measure, s.estimator())
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	return o, nil
 }
 
-// Next returns the command whose runs would decide, empty if these do. Runs that
-// are there already are left out by its --resume.
+// Next returns the command that starts the runs still needed to decide, or "" if the
+// existing runs decide. Its --resume skips existing runs.
 func (o *LRScaling) Next() string { return o.fit.Next(o.Launch) }
 
 func (o *LRScaling) table(most int) table {

@@ -12,48 +12,49 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// Point is a series at a number of workers.
+// Point aggregates the runs of one series at one worker count.
 type Point struct {
 	Series  string
 	Workers int
-	Nodes   int // machines; 0 where unknown
-	// Size is what the rule counts, and what a figure has on its axis: Workers,
-	// or Nodes with Rule.Per "node". Baseline is the Size that speed-up
-	// compares with; 0 where there is none.
+	Nodes   int // machines; 0 if unknown
+	// Size is the count on the axis of a figure: Workers, or Nodes if Rule.Per is
+	// "node". Baseline is the Size of the point against which speed-up is computed; 0
+	// if there is no baseline.
 	Size, Baseline int
-	Scaling        string // of the series: "weak", "strong" or "unknown", see Mode
+	Scaling        string // "weak", "strong" or "unknown"; see Mode
 
-	Runs     int // that count
-	Failed   int // that failed or were cancelled, and do not count
-	Diverged int // that count, and whose loss became NaN or infinite; their loss does not count
-	Epochs   int // that count, of all these runs together
-	// Disturbed is how many of the runs that count were disturbed by other load
-	// on their machine; see runs.LoadSummary.
+	Runs     int // runs that count
+	Failed   int // runs that failed or were canceled; they do not count
+	Diverged int // runs that count although their loss became NaN or infinite; the loss is ignored
+	Epochs   int // counted epochs of all these runs together
+	// Disturbed is the number of counted runs that were disturbed by other load on
+	// their machine; see runs.LoadSummary.
 	Disturbed int
 
-	EpochSeconds Estimate // of training, without validation
+	EpochSeconds Estimate // training time per epoch, without validation
 	Throughput   Estimate // samples per second, all workers together
-	PerWorker    Estimate // samples per second and worker (node with Rule.Per "node")
-	Speedup      Estimate // over the baseline; min and max over the baseline's value
-	Efficiency   Estimate // from 0 to 1: speed-up / (Size / Baseline)
+	PerWorker    Estimate // samples per second per worker (per node if Rule.Per is "node")
+	Speedup      Estimate // over the baseline; Min and Max are relative to the baseline's value
+	Efficiency   Estimate // 0 to 1: speed-up / (Size / Baseline)
 
-	TrainSeconds Estimate // of all epochs of a run
-	TestSeconds  Estimate // of the test after training
-	WallSeconds  Estimate // of the whole job, start-up included
-	EnergyJoules Estimate // of all devices over a run
+	TrainSeconds Estimate // training time of all epochs of a run
+	TestSeconds  Estimate // time of the test after training
+	WallSeconds  Estimate // time of the whole job, including start-up
+	EnergyJoules Estimate // energy of all devices during a run
 
-	IoU, Dice                   Estimate // over the test set, after training
-	IoUConstant, DiceConstant   Estimate // of the better of the all-0 and the all-1 predictor
-	IoUUntrained, DiceUntrained Estimate // of the same network before the first step
-	TrainLoss, ValLoss          Estimate // of the last epoch
+	IoU, Dice                   Estimate // on the test set, after training
+	IoUConstant, DiceConstant   Estimate // score of an all-0 or all-1 prediction, whichever is better
+	IoUUntrained, DiceUntrained Estimate // score of the same network before the first training step
+	TrainLoss, ValLoss          Estimate // in the last epoch
 	TestLoss                    Estimate // after training
-	Accuracy, ValAccuracy       Estimate // of the last epoch that has it, 0 to 1
+	Accuracy, ValAccuracy       Estimate // 0 to 1, in the last epoch that has a value
 
-	BatchPerWorker, GlobalBatch       int // 0 where unknown
-	SamplesPerEpoch, ThreadsPerWorker int // 0 where unknown
+	BatchPerWorker, GlobalBatch       int // 0 if unknown
+	SamplesPerEpoch, ThreadsPerWorker int // 0 if unknown
 }
 
-// addSeries computes the points of a series and says what is odd about it.
+// addSeries appends the points of a series, its mode, and notes on differences between
+// its runs that make a comparison unfair.
 func (s *Study) addSeries(g observe.Series) {
 	counts := map[int][]runs.Run{}
 	var workers []int
@@ -78,7 +79,8 @@ func (s *Study) addSeries(g observe.Series) {
 	s.Notes = append(s.Notes, verdict.Unfairness(g, verdict.Mode(mode))...)
 }
 
-// point aggregates the runs of a series at n workers.
+// point aggregates the runs of a series at n workers. It also returns the counted runs
+// and their measurements.
 func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell) {
 	p := Point{Series: series, Workers: n, Size: n}
 	var c observe.Cell
@@ -126,7 +128,8 @@ func (s *Study) point(series string, n int, all []runs.Run) (Point, observe.Cell
 	return p, c
 }
 
-// quality fills in what a run has once.
+// quality sets the fields of p that have one value per run: times of the whole run,
+// energy, metrics and losses.
 func (s *Study) quality(p *Point, c observe.Cell) {
 	over := func(logs bool, value func(i int) float64) Estimate {
 		v := make([]float64, len(c.Runs))
@@ -143,7 +146,8 @@ func (s *Study) quality(p *Point, c observe.Cell) {
 	}
 }
 
-// examine names what keeps a run that counts from being whole.
+// examine reports why a counted run is incomplete: it has not ended, no epoch counts,
+// or its loss diverged.
 func (s *Study) examine(r runs.Run, m observe.Measured) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
@@ -155,7 +159,7 @@ func (s *Study) examine(r runs.Run, m observe.Measured) {
 	case m.Epochs > 0:
 	case observe.Timed(r):
 		s.problem(r, "no epoch of %d counts by the rule (%s); train more epochs, or change the rule", len(r.Epochs), s.Rule.counting())
-	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // it tells something else
+	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
 		s.problem(r, "the run has no epochs")
 	default:
@@ -181,7 +185,8 @@ func orUnknown(reason string) string {
 	return reason
 }
 
-// find returns the point of a series at a number of workers.
+// find returns the index in s.Points of a series at a worker count, or an error that
+// lists the available names or counts.
 func (s *Study) find(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
@@ -199,8 +204,8 @@ func (s *Study) find(series string, workers int) (int, error) {
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
-// oneSeries returns the series that a caller means by name, or by "" where there is
-// one alone.
+// oneSeries checks the name of a series and returns it. An empty name selects the only
+// series of the study and is an error if there are several.
 func (s *Study) oneSeries(name string) (string, error) {
 	all := s.Series()
 	switch {
@@ -214,8 +219,8 @@ func (s *Study) oneSeries(name string) (string, error) {
 	return "", fmt.Errorf("no series is called %q; there are: %s", name, english.Quoted(all))
 }
 
-// disturbance returns what disturbed a run in the epochs that the rule counts. It
-// is empty if nothing did, or the run does not say.
+// disturbance describes the other load that disturbed a run during the epochs that the
+// rule counts. It returns "" if the run was not disturbed or did not record the load.
 func (s *Study) disturbance(r runs.Run) string {
 	if len(r.Loads) == 0 {
 		return ""
@@ -232,11 +237,11 @@ func (s *Study) disturbance(r runs.Run) string {
 	return load.String()
 }
 
-// Disturbed returns which of the runs that count were disturbed by other load on
-// their machine, and by how much: "2 runs disturbed by other load: …". It is
-// empty if none was.
+// Disturbed describes which counted runs were disturbed by other load on their machine,
+// and by how much: "2 runs disturbed by other load: …". It returns "" if no run was
+// disturbed.
 func (s *Study) Disturbed() string {
-	const most = 4 // are named
+	const most = 4 // runs that are named
 	n := len(s.disturbed)
 	if n == 0 {
 		return ""

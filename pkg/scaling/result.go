@@ -15,7 +15,7 @@ const (
 	FormatJSON  = grid.FormatJSON
 )
 
-// table is a grid of any rows.
+// table is the common interface of the tables, whatever the type of their rows.
 type table interface {
 	Table() dataframe.DataFrame
 	String() string
@@ -23,21 +23,21 @@ type table interface {
 	Write(w io.Writer, format string) error
 }
 
-// analysis is what a result embeds to show itself: it has the methods of a table.
-// The table is that of the analysis as it was made, also of a copy whose fields
-// were changed.
+// analysis is embedded by the results and implements their Table, String, HTML and
+// Write methods. The table is computed from the result to which `of` points; a copy of
+// a result whose fields were changed still displays the original.
 type analysis struct {
 	of interface {
-		// table makes the table of the first rows, at most so many.
+		// table returns the table of the first rows, limited to most rows.
 		table(most int) table
 	}
 }
 
-// everyRow is more rows than any table has.
+// everyRow is a limit that is larger than the number of rows of any table.
 const everyRow = 1<<31 - 1
 
 func (a analysis) rows(most int) table {
-	if a.of == nil { // a result that a caller made
+	if a.of == nil { // a result that the caller constructed
 		return grid.Grid[struct{}]{What: "an empty result"}
 	}
 	return a.of.table(most)
@@ -47,14 +47,14 @@ func (a analysis) rows(most int) table {
 // the type names its columns.
 func (a analysis) Table() dataframe.DataFrame { return a.rows(everyRow).Table() }
 
-// String returns the table for people: rounded, the main columns, then what
-// must be said beside it.
+// String returns the table for people: the main columns with rounded numbers, followed
+// by explanatory notes.
 func (a analysis) String() string { return a.rows(everyRow).String() }
 
-// HTML returns the table for people, for a notebook's cell.
+// HTML returns the table for people as HTML for a notebook.
 func (a analysis) HTML() string { return a.rows(everyRow).HTML() }
 
-// FirstHTML returns the table for people of the first rows, at most so many.
+// FirstHTML returns the table for people as HTML, limited to the first most rows.
 func (a analysis) FirstHTML(most int) string { return a.rows(most).HTML() }
 
 // Write writes the result as "table" (for people), "csv" (every column, exact
@@ -62,5 +62,5 @@ func (a analysis) FirstHTML(most int) string { return a.rows(most).HTML() }
 // with the same names, null if nothing was measured).
 func (a analysis) Write(w io.Writer, format string) error { return a.rows(everyRow).Write(w, format) }
 
-// first returns the first rows, at most so many.
+// first returns the first rows, limited to most rows.
 func first[T any](rows []T, most int) []T { return rows[:min(most, len(rows))] }

@@ -26,37 +26,38 @@ const (
 	PerNode   = "node"
 )
 
-// Rule says which measurements count, and how several become one.
+// Rule determines which measurements count and how several are combined into one
+// number.
 type Rule struct {
-	// DropFirst is how many epochs at a run's start do not count for time and
-	// throughput: the first one also pays for start-up and cold caches.
+	// DropFirst is the number of epochs at the start of a run that do not count for
+	// time and throughput. The first epoch also includes start-up and cold caches.
 	DropFirst int
-	// Epochs is how the counted epochs of a run become one: "mean", "median",
-	// or the number (from 1) of the only epoch that counts, such as "5"; then
-	// DropFirst has no meaning. Empty means "mean".
+	// Epochs is how the counted epochs of a run are combined: "mean", "median", or the
+	// number (from 1) of the only epoch that counts, such as "5"; then DropFirst is
+	// ignored. Empty means "mean".
 	Epochs string
-	// Repeats is how the runs with the same series and workers (other seeds)
-	// become one: "median" or "mean". Empty means "median".
+	// Repeats is how the runs of a series at one worker count (different seeds) are
+	// combined: "median" or "mean". Empty means "median".
 	Repeats string
-	// SamplesPerEpoch is taken for runs whose logs do not tell it, so that they
-	// have a throughput; 0 leaves it unknown.
+	// SamplesPerEpoch is used for runs whose logs have no sample counts, so that their
+	// throughput can be computed; 0 leaves it unknown.
 	SamplesPerEpoch int
-	// Baseline is what speed-up compares with: "smallest" (the fewest workers
-	// of the series; also when empty), "one", or a number such as "4".
+	// Baseline is the size against which speed-up is computed: "smallest" (the fewest
+	// workers of the series; also if empty), "one", or a number such as "4".
 	Baseline string
-	// Per is what is counted: "worker" (a GPU, where each worker has one; also
-	// when empty) or "node". Of several counts of workers on equally many nodes
-	// the one with the most workers is the baseline: the whole node.
+	// Per is the unit of sizes: "worker" (a GPU if each worker has one; also if empty)
+	// or "node". If several worker counts use equally many nodes, the largest one is
+	// the baseline, because it uses all workers of its nodes.
 	Per string
-	// Confidence is the level of the intervals; 0 means 0.95.
+	// Confidence is the confidence level of intervals; 0 means 0.95.
 	Confidence float64
 }
 
-// DefaultRule leaves the first epoch out, takes the mean over the others and
-// the median over repeated runs.
+// DefaultRule drops the first epoch, takes the mean over the other epochs and the
+// median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
-// spelled returns the rule with nothing left empty.
+// spelled returns the rule with empty fields replaced by their defaults.
 func (r Rule) spelled() Rule {
 	for _, f := range []struct {
 		field *string
@@ -70,7 +71,7 @@ func (r Rule) spelled() Rule {
 	return r
 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error that describes the first invalid field, or nil.
 func (r Rule) Validate() error {
 	n, err := strconv.Atoi(r.Epochs)
 	base, baseErr := strconv.Atoi(r.Baseline)
@@ -93,10 +94,11 @@ func (r Rule) Validate() error {
 	return nil
 }
 
-// String returns the rule in words.
+// String describes the rule in words.
 func (r Rule) String() string { return r.counting() + "; " + r.baselineText() }
 
-// counting returns the rule in words, without what speed-up compares with.
+// counting describes in words which epochs count and how they are combined. It omits
+// the baseline.
 func (r Rule) counting() string {
 	repeats := r.Repeats
 	if repeats == "" {
@@ -122,7 +124,7 @@ func (r Rule) counting() string {
 	return s
 }
 
-// baselineText returns what speed-up compares with.
+// baselineText describes the baseline of the speed-up.
 func (r Rule) baselineText() string {
 	unit := r.unit()
 	switch r.Baseline {
@@ -134,7 +136,7 @@ func (r Rule) baselineText() string {
 	return fmt.Sprintf("baseline: %s %ss", r.Baseline, unit)
 }
 
-// unit returns what sizes count: worker or node.
+// unit returns the unit of sizes: "worker" or "node".
 func (r Rule) unit() string {
 	if r.Per == PerNode {
 		return PerNode
@@ -142,10 +144,10 @@ func (r Rule) unit() string {
 	return PerWorker
 }
 
-// units returns the unit with its number, "1 worker" or "4 workers".
+// units formats a number with its unit: "1 worker" or "4 workers".
 func (r Rule) units(n int) string { return english.Count(n, r.unit()) }
 
-// level returns the level of confidence.
+// level returns the confidence level of intervals.
 func (r Rule) level() float64 {
 	if r.Confidence == 0 {
 		return 0.95
@@ -153,7 +155,7 @@ func (r Rule) level() float64 {
 	return r.Confidence
 }
 
-// observed returns the part of the rule that says which epochs of a run count.
+// observed returns the part of the rule that determines which epochs of a run count.
 func (r Rule) observed() observe.Rule {
 	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// speedups fills in what compares the points of one series.
+// speedups sets Speedup, Efficiency and Baseline of the points of one series.
 func (s *Study) speedups(series string, points []Point, cells []observe.Cell) {
 	for i := range points {
 		points[i].Speedup, points[i].Efficiency = unknown(), unknown()
@@ -26,7 +26,7 @@ func (s *Study) speedups(series string, points []Point, cells []observe.Cell) {
 	for i := range points {
 		points[i].Baseline = points[b].Size
 		points[i].Speedup = Estimate(m.Ratio(s.estimator(), cells[i], cells[b]))
-		if i == b { // over itself, whatever is drawn
+		if i == b { // the baseline's ratio to itself is exactly 1
 			one := points[i].Speedup
 			one.Low, one.High = 1, 1
 			points[i].Speedup = one
@@ -37,8 +37,9 @@ func (s *Study) speedups(series string, points []Point, cells []observe.Cell) {
 	}
 }
 
-// baseline returns the index of the point that speed-up compares with, and says so
-// where it is not plain.
+// baseline returns the index of the point against which speed-up is computed. It adds a
+// note if the baseline is not the fewest workers that the series has, or is more than
+// one. It returns false if no run counts at the baseline.
 func (s *Study) baseline(series string, points []Point, cells []observe.Cell, m observe.Speed) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
 		s.note("series %s: the logs do not tell on how many nodes the runs at %s ran; they have no speed-up per node", series, s.without(points))
@@ -50,11 +51,12 @@ func (s *Study) baseline(series string, points []Point, cells []observe.Cell, m 
 	case BaselineOne:
 		want = 1
 	default:
-		want, _ = strconv.Atoi(s.Rule.Baseline) // Validate has read it
+		want, _ = strconv.Atoi(s.Rule.Baseline) // Validate has checked the number
 	}
 	for i, p := range points {
+		// The points are in ascending order of workers. Of equal sizes (nodes) the last
+		// one uses all workers of its nodes.
 		fits := p.Size > 0 && m.Known(cells[i]) && (want == 0 || p.Size == want)
-		// Points come by workers: the later of equal sizes is the whole node.
 		if fits && (found < 0 || p.Size <= points[found].Size) {
 			found = i
 		}
@@ -74,7 +76,7 @@ func (s *Study) baseline(series string, points []Point, cells []observe.Cell, m 
 	return found, true
 }
 
-// without lists the workers of the points that have no size.
+// without lists the worker counts of the points that have no size.
 func (s *Study) without(points []Point) string {
 	var there []string
 	for _, p := range points {
@@ -85,7 +87,7 @@ func (s *Study) without(points []Point) string {
 	return english.List(there) + " workers"
 }
 
-// noteMeasures says which series' speed-up is not of the throughput.
+// noteMeasures adds notes on the series whose speed-up is not computed from throughput.
 func (s *Study) noteMeasures() {
 	byTime := func(name string) string {
 		var found []string

@@ -11,32 +11,33 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// StragglerRow is how a rank of a run arrives at the collective. In step spans
-// a rank's arrival is the time from its step's start to its first collective:
-// all ranks leave the collective before together. The ranks of a trace have a
-// clock each, and the arrival is read from the first collective itself: who
-// came last is in it for the shortest time, since all leave it together.
+// StragglerRow describes when one rank of a run arrives at the collective. In step
+// spans, the arrival is the time from the start of the step to its first collective;
+// all ranks leave the previous collective together, so the times can be compared. In a
+// trace, each rank has its own clock, so the arrival is derived from the duration of
+// the first collective: the last rank spends the least time in it, since all ranks
+// leave it together.
 type StragglerRow struct {
 	Series              string
 	Workers             int
 	Source              string // "step spans" of run folders, or "trace"
 	Run                 string
 	Rank, Steps         int
-	Last                int     // steps in which the rank came last
-	LastShare, Expected float64 // of the steps: as counted, and 1/N if all were alike
-	// P is how likely a rank like the others is last so often (binomial); a
-	// rank is a straggler where P is below 0.01 over the number of ranks.
+	Last                int     // steps in which this rank arrived last
+	LastShare, Expected float64 // share of the steps in which it arrived last, and 1/N, the share expected if all ranks were alike
+	// P is the probability that a rank like the others arrives last so often (binomial
+	// test). A rank is a straggler if P is below 0.01 divided by the number of ranks.
 	P           float64
-	LateSeconds float64 // a step: behind the mean of the others, negative if ahead
-	CostSeconds float64 // a step: by which the others would be done sooner, were it as fast as the last but one
-	CostShare   float64 // of a step
+	LateSeconds float64 // mean delay per step relative to the mean of the other ranks; negative if earlier
+	CostSeconds float64 // mean time per step that the others would save if this rank were as fast as the last but one
+	CostShare   float64 // CostSeconds as a share of the step
 	Straggler   bool
 }
 
-// Stragglers is who keeps the others waiting.
+// Stragglers lists how often each rank delays the others.
 //
-// Its table has a row a run and rank: series, workers, source, run, rank, steps, last,
-// last_share, expected_share, p, late_seconds, cost_seconds, cost_share,
+// Its table has one row per run and rank: series, workers, source, run, rank, steps,
+// last, last_share, expected_share, p, late_seconds, cost_seconds, cost_share,
 // straggler.
 type Stragglers struct {
 	analysis
@@ -45,9 +46,9 @@ type Stragglers struct {
 	Sentence string
 }
 
-// Stragglers says of each rank of each run with step spans, or with traces of
-// all ranks that mark the steps, how often it is the last at the collective,
-// and what that costs the others.
+// Stragglers returns how often each rank arrives last at the collective and how much
+// time that costs the others. It analyzes runs with step spans, and runs with traces of
+// all ranks that mark the steps.
 func (s *Study) Stragglers() *Stragglers {
 	out := &Stragglers{}
 	out.analysis = analysis{out}
@@ -98,6 +99,7 @@ func (s *Stragglers) table(most int) table {
 
 // Names of the trials that tell a bottleneck, as benchy calls them.
 const (
+	// Names of the trials that Bottleneck needs, as benchy's logs contain them.
 	TrialIO        = steptime.TrialIO
 	TrialSynthetic = steptime.TrialSynthetic
 	TrialFull      = steptime.TrialFull
@@ -107,41 +109,42 @@ const (
 const (
 	BoundInput   = steptime.BoundInput
 	BoundCompute = steptime.BoundCompute
-	BoundUnclear = steptime.BoundUnclear // the trials of the two scatter over each other, or FULL is faster than the slower one
+	BoundUnclear = steptime.BoundUnclear // the ranges of the IO and SYNTHETIC trials overlap, or FULL is faster than the slower of them
 )
 
-// BottleneckRow is what a run's trials say of where its time goes. Rates are
-// samples per second; the interval of a rate is what the log says of its
-// spread (value ± spread), Min and Max those of the single trials.
+// BottleneckRow describes what limits the throughput of one run, according to its
+// trials. Rates are in samples per second. The interval of a rate is the spread that
+// the log gives (value ± spread); Min and Max are the extremes of the single trials.
 type BottleneckRow struct {
 	Series  string
 	Workers int
 	Run     string
-	// IO is the loader alone, Synthetic the training on data that is there
-	// already, Full both together.
+	// IO is the loader alone, Synthetic is training on data in memory, and Full is both
+	// together.
 	IO, Synthetic, Full Estimate
-	Bound               string  // the slower of the two, "input" (IO) or "compute" (Synthetic), where the trials tell them apart, else "unclear"
-	Share               float64 // Full over the slower of the two: 1 is all that can be had without making that faster
-	// Overlap is how much of the time that loading and training could pass side
-	// by side they do: 0 where one waits for the other all the time
-	// (1/Full = 1/IO + 1/Synthetic), 1 where Full is as fast as the slower one.
+	Bound               string  // the slower of the two, "input" (IO) or "compute" (Synthetic); "unclear" if the trials do not show which
+	Share               float64 // Full divided by the slower of IO and Synthetic; 1 means that only a faster bottleneck would help
+	// Overlap is the share of the possible overlap of loading and training that is
+	// achieved: 0 if one always waits for the other (1/Full = 1/IO + 1/Synthetic), 1 if
+	// Full is as fast as the slower one.
 	Overlap  float64
-	Headroom float64 // how many times as fast Full could be at most, were what bounds it free: the faster of the two over Full
+	Headroom float64 // largest possible speed-up of Full without its bottleneck: the faster of IO and Synthetic divided by Full
 	Sentence string
 }
 
-// Bottleneck is what bounds each run that has trials.
+// Bottleneck lists what limits the throughput of each run that has trials.
 //
-// Its table has a row a run: series, workers, run, io, synthetic, full (samples
-// per second), bound, share, overlap, headroom, sentence.
+// Its table has one row per run: series, workers, run, io, synthetic, full (samples per
+// second), bound, share, overlap, headroom, sentence.
 type Bottleneck struct {
 	analysis
 	Rows []BottleneckRow
 }
 
-// Bottleneck says of each run with the trials IO, SYNTHETIC and FULL whether
-// loading or computing bounds it: FULL can be no faster than the slower of IO
-// and SYNTHETIC, and the two tell how far it is from that.
+// Bottleneck determines for each run with the trials IO, SYNTHETIC and FULL whether
+// loading or computing limits its throughput. FULL cannot be faster than the slower of
+// IO and SYNTHETIC; the result states how close it gets. It is an error if no run has
+// these trials.
 func (s *Study) Bottleneck() (*Bottleneck, error) {
 	b := &Bottleneck{}
 	b.analysis = analysis{b}

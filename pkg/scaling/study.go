@@ -15,42 +15,43 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Study is what a set of runs shows. It is not changed after it was made.
+// Study is the analysis of a set of runs by a rule. It is immutable.
 type Study struct {
 	Rule   Rule
-	Runs   []runs.Run // every run read, failed ones too
+	Runs   []runs.Run // all runs that were read, including failed ones
 	Points []Point    // by series, then by workers
-	// Problems are what could not be used: lines, files, runs that failed.
+	// Problems lists lines, files and runs that could not be used, with reasons.
 	Problems []runs.Problem
-	// Notes say what a reader of the numbers must know.
+	// Notes contains remarks that a reader needs to interpret the numbers.
 	Notes []string
 
-	// Reports say of each file that was read what it is and what of it counts.
+	// Reports describes for each file its format and which of its contents are used.
 	Reports logread.Reports
 
-	paths    []string // as read, to follow them
+	paths    []string // the paths that were read, for Follow
 	options  logread.Options
-	unread   []runs.Problem           // of files that gave no run
-	measures map[string]observe.Speed // of the speed-up, by series
-	cells    []observe.Cell           // what Points were made of, one each
-	modes    []Mode                   // by series
-	several  bool                     // studies
-	order    []string                 // of the series; nil for that of their names
-	// disturbed names the runs that count and were disturbed by other load, and says how.
+	unread   []runs.Problem           // problems of files that contain no run
+	measures map[string]observe.Speed // the measure that each series' speed-up is computed from, by name of the series
+	cells    []observe.Cell           // the counted runs of each element of Points
+	modes    []Mode                   // one per series
+	several  bool                     // the runs are from more than one study
+	order    []string                 // order of the series; nil for the natural order of their names
+	// disturbed describes the counted runs that were disturbed by other load: their
+	// names and the load.
 	disturbed []string
 	dice      *stats.Dice
 	losses    *lossCurves
 }
 
-// Read reads the runs in and under each path (run folders, and the logs of
-// other programs as logread knows them) into a study by DefaultRule. A relative
-// path lies where runs.ResolveLogs says, or else in the working directory.
+// Read reads the runs in each path and its subfolders into a study with DefaultRule:
+// run folders, and the logs of other programs whose formats logread knows. A relative
+// path is resolved by runs.ResolveLogs, or else against the working directory.
 func Read(paths ...string) (*Study, error) {
 	return ReadWith(context.Background(), logread.Options{}, paths...)
 }
 
-// ReadWith reads as Read does, with what the options say of names, until the
-// context ends.
+// ReadWith reads like Read, with options that assign names to runs. It stops with an
+// error when ctx ends.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read study: no path given; name a folder of logs such as logs/demo")
@@ -82,10 +83,10 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 	return s, nil
 }
 
-// FromRuns makes a study of runs that are in memory already, by DefaultRule.
+// FromRuns returns a study of runs in memory, with DefaultRule.
 func FromRuns(all []runs.Run) (*Study, error) { return newStudy(all, nil, DefaultRule()) }
 
-// WithRule returns a study of the same runs by another rule.
+// WithRule returns a study of the same runs with another rule.
 func (s *Study) WithRule(rule Rule) (*Study, error) {
 	if rule.Validate() == nil && len(s.Points) > 0 && rule.spelled() == s.Rule.spelled() {
 		same := *s
@@ -95,7 +96,7 @@ func (s *Study) WithRule(rule Rule) (*Study, error) {
 	return s.with(s.Runs, rule, s.order)
 }
 
-// Only returns a study of the named series, in the order of the names.
+// Only returns a study of the named series, in the given order.
 func (s *Study) Only(series ...string) (*Study, error) {
 	var kept []runs.Run
 	for _, name := range series {
@@ -107,7 +108,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		if !slices.Contains(series, g.Name) {
 			continue
 		}
-		for _, r := range g.Runs { // the study's name may stand in the series' already
+		for _, r := range g.Runs { // the name of the series may already contain the study's name
 			r.Info.Series = g.Name
 			r.Info.Study = ""
 			kept = append(kept, r)
@@ -119,8 +120,8 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	return s.with(kept, s.Rule, series)
 }
 
-// with returns a study of runs of this one, with the series in an order; nil for
-// that of their names.
+// with returns a study of a subset of the runs of s, with the series in the given
+// order. A nil order means the natural order of the names.
 func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) {
 	out, err := orderedStudy(all, s.unread, rule, order)
 	if err != nil {
@@ -130,13 +131,13 @@ func (s *Study) with(all []runs.Run, rule Rule, order []string) (*Study, error) 
 	return out, nil
 }
 
-// newStudy computes a study.
+// newStudy computes a study with the series in the natural order of their names.
 func newStudy(all []runs.Run, problems []runs.Problem, rule Rule) (*Study, error) {
 	return orderedStudy(all, problems, rule, nil)
 }
 
-// orderedStudy computes a study whose series are in an order; nil for that of
-// their names.
+// orderedStudy computes a study with the series in the given order. A nil order means
+// the natural order of their names.
 func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
@@ -163,8 +164,8 @@ func orderedStudy(all []runs.Run, problems []runs.Problem, rule Rule, order []st
 	return s, nil
 }
 
-// named returns a copy of all whose names are fit to be shown in tables, sentences
-// and figures. Paths stay as they are.
+// named returns a copy of all whose names can be shown safely in tables, sentences and
+// figures. Paths are not changed.
 func named(all []runs.Run) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {
@@ -183,14 +184,14 @@ func named(all []runs.Run) []runs.Run {
 	return all
 }
 
-// grouped sorts the runs into series, in natural order of their names or in
-// the order that Only was given. The
-// study's name is part of a series' name where there are several studies:
-// their runs are not each other's repeats.
+// grouped groups the runs into series, in the order passed to Only or else in the
+// natural order of their names. If there are several studies, the name of a series
+// includes the study's name, because runs of different studies are not repeats of each
+// other.
 func (s *Study) grouped() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
-		if r.Info.Workers < 1 { // newStudy has named it
+		if r.Info.Workers < 1 { // orderedStudy has reported it
 			continue
 		}
 		name := s.seriesName(r)
@@ -221,7 +222,7 @@ func (s *Study) seriesName(r runs.Run) string {
 	return name
 }
 
-// Name returns the study's name, or those of several.
+// Name returns the name of the study. Several names are joined by commas.
 func (s *Study) Name() string {
 	var names []string
 	for _, r := range s.Runs {
@@ -233,7 +234,7 @@ func (s *Study) Name() string {
 	return strings.Join(names, ", ")
 }
 
-// Series lists the names of the series, in order.
+// Series returns the names of the series, in order.
 func (s *Study) Series() []string {
 	var names []string
 	for _, p := range s.Points {
@@ -244,11 +245,10 @@ func (s *Study) Series() []string {
 	return names
 }
 
-// Follow shows the study again each time the logs that it was read from have
-// grown, by the same rule, until the context ends or show fails; it shows it
-// once at once. Only what was appended is read, and files are asked for by
-// polling, so that it works on a network file system. The end of the context
-// is no error.
+// Follow calls show at once, and again with an updated study each time the logs that
+// the study was read from have grown. The rule stays the same. Follow returns when ctx
+// ends (without an error) or show fails. It reads only appended data and polls the
+// files, so it works on network file systems.
 func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
 		return errors.New("follow study: it was not read from files; read one with scaling.Read")
@@ -256,8 +256,8 @@ func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	return follow(ctx, s.options, s.paths, s.Rule, show)
 }
 
-// Follow reads and follows folders that may be empty still: show is called
-// when the first run is there, then as Study.Follow does.
+// Follow reads and follows folders that may still be empty. It calls show when the
+// first run appears, and then like Study.Follow.
 func Follow(ctx context.Context, show func(*Study) error, paths ...string) error {
 	if len(paths) == 0 {
 		return errors.New("follow study: no path given; name a folder of logs such as logs/demo")
@@ -293,8 +293,8 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// fromLogs returns the study of what was read. The problems of the runs come back
-// in with the runs.
+// fromLogs returns the study of the logs that were read. Problems of the runs are not
+// passed to newStudy separately, because it adds them with the runs.
 func fromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {
