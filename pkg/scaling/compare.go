@@ -14,72 +14,73 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// Values of Comparison.Verdict.
+// Values of Comparison.Verdict and Pooled.Verdict.
 const (
 	VerdictFaster  = verdict.VerdictFaster
 	VerdictSlower  = verdict.VerdictSlower
 	VerdictNone    = verdict.VerdictNone
 	VerdictUnknown = verdict.VerdictUnknown
-	// VerdictMixed is a verdict of Pooled alone: A is faster or slower at some
-	// worker counts, and not at the others.
+	// VerdictMixed is a verdict only of Pooled: A is faster or slower at some worker
+	// counts, but not at all of them.
 	VerdictMixed = verdict.VerdictMixed
 )
 
-// Comparison is the answer to "is A faster than B at so many workers?".
+// Comparison answers "is A faster than B at this worker count?".
 type Comparison struct {
 	A, B         string // series
 	Workers      int
-	Measure      string // what was compared: throughput, epoch_seconds or wall_seconds
+	Measure      string // the measure compared: throughput, epoch_seconds or wall_seconds
 	RunsA, RunsB int
-	// Ratio is how many times A is as fast as B (throughput over throughput, or
-	// the time of B over that of A), with its interval.
+	// Ratio is the speed of A divided by the speed of B (throughput over throughput, or
+	// the time of B over the time of A), with its interval.
 	Ratio Estimate
-	// P is of Welch's t-test of the logarithms: how likely runs at least so far
-	// apart are if A and B are equally fast. PermutationP is of the exact
-	// permutation test, which assumes no distribution but cannot be small where
-	// there are few runs (0.1 at best with three against three). NaN where a
-	// side has one run; the latter also where there are too many arrangements.
+	// P is from Welch's t-test of the logarithms: the probability of a difference at
+	// least this large if A and B are equally fast. PermutationP is from the exact
+	// permutation test, which assumes no distribution but cannot be small with few runs
+	// (at least 0.1 with three against three). Both are NaN if a side has one run.
+	// PermutationP is also NaN if there are too many permutations.
 	P, PermutationP float64
-	Test            string // what was tested and how, in words
+	Test            string // description of the tests and their results
 	Verdict         string // "faster", "slower", "no difference shown" or "cannot tell"
 	Sentence        string
 }
 
-// Pooled is the answer to "is A faster than B?" over all worker counts at which
-// both were measured. It needs no repeated runs: the worker counts are the pairs.
+// Pooled answers "is A faster than B?" over all worker counts at which both were
+// measured. It needs no repeated runs, because the worker counts are the pairs of a
+// paired test.
 type Pooled struct {
 	A, B           string // series
 	Counts         int    // worker counts that were compared
-	Faster, Slower int    // of these, how many at which A is faster or slower as measured
-	// Median, Min and Max are of the ratios at the counts: how many times A is as
-	// fast as B.
+	Faster, Slower int    // worker counts at which A was measured to be faster or slower
+	// Median, Min and Max summarize the ratios at the worker counts: speed of A over
+	// speed of B.
 	Median, Min, Max float64
-	// P is of the exact two-sided signed-rank test of the logarithms of the ratios
+	// P is from the exact two-sided signed-rank test of the logarithms of the ratios
 	// (Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1,
-	// 1945): how likely it is that the ratios lie so much to one side of 1 if A and
-	// B are equally fast. With n counts it is at least 2/2ⁿ, so that fewer than 6
-	// cannot reach 0.05. NaN if A and B are equal at every count.
+	// 1945): the probability that the ratios are so much on one side of 1 if A and B
+	// are equally fast. With n counts it is at least 2/2ⁿ, so fewer than 6 counts
+	// cannot reach 0.05. It is NaN if A and B are equal at every count.
 	P        float64
 	Verdict  string // "faster", "slower", "no difference shown", "cannot tell" or "depends on the worker count"
 	Sentence string
 }
 
-// Comparisons are those at every number of workers that both have.
+// Comparisons contains one comparison for each worker count that both sides have.
 //
-// Its table has a row a number of workers: a, b, workers, measure, runs_a, runs_b,
+// Its table has one row per worker count: a, b, workers, measure, runs_a, runs_b,
 // ratio, ratio_low, ratio_high, p, permutation_p, verdict, sentence.
 type Comparisons struct {
 	analysis
 	Rows     []Comparison
-	Pooled   []Pooled // over the worker counts, one for each pair of series that has several
-	Problems []string // what could not be compared
+	Pooled   []Pooled // one for each pair of series with several worker counts
+	Problems []string // what could not be compared, with reasons
 	rule     Rule
 }
 
-// Compare reports whether series a is faster than series b at a number of
-// workers: the ratio of their speeds, its interval by the study's rule, and
-// Welch's test of the logarithms (Welch 1947). The verdict needs both: an
-// interval without 1, and a p below 1 − confidence.
+// Compare reports whether series a is faster than series b at one worker count. It
+// returns the ratio of their speeds with its interval by the study's rule, and Welch's
+// test of the logarithms (Welch 1947). A verdict of faster or slower needs both: an
+// interval that excludes 1, and P below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
 	i, err := s.find(a, workers)
 	if err != nil {
@@ -116,7 +117,8 @@ func comparisons(c *verdict.Comparisons, rule Rule) *Comparisons {
 	return out
 }
 
-// observations returns the runs by series and workers, for a comparison.
+// observations returns the counted runs by series and worker count, as input for a
+// comparison.
 func (s *Study) observations() verdict.Study {
 	out := verdict.Study{Place: s.place(), By: s.estimator()}
 	for i, p := range s.Points {
@@ -125,7 +127,7 @@ func (s *Study) observations() verdict.Study {
 	return out
 }
 
-// CompareSeries compares two series at every number of workers that both have.
+// CompareSeries compares two series at every worker count that both have.
 func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	for _, name := range []string{a, b} {
 		if _, err := s.oneSeries(name); err != nil {
@@ -140,8 +142,9 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	return comparisons(c, s.Rule), nil
 }
 
-// CompareStudies compares the series that two studies both have, and where
-// each has one alone these two, whatever they are called. The rule is a's.
+// CompareStudies compares the series that have the same name in both studies. If there
+// are none and each study has one series, it compares these two. The intervals use the
+// rule of a.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, errMissingStudy
@@ -155,8 +158,8 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 
 var errMissingStudy = errors.New("compare: a study is missing; read each with scaling.Read")
 
-// place returns what a sentence calls the study: the name of the folder it was read
-// from, or its name.
+// place returns the name of the study in sentences: the name of the folder it was read
+// from, or else its own name.
 func (s *Study) place() string {
 	if len(s.paths) == 1 {
 		return filepath.Base(s.paths[0])
@@ -185,7 +188,7 @@ func (c *Comparisons) table(most int) table {
 	for _, p := range c.Pooled {
 		g.Remarks = append(g.Remarks, p.Sentence)
 	}
-	var alone []string // worker counts that cannot tell alone
+	var alone []string // worker counts at which a single run cannot show a difference
 	for _, r := range g.Rows {
 		if r.Verdict == VerdictUnknown && slices.ContainsFunc(c.Pooled, func(p Pooled) bool { return p.A == r.A && p.B == r.B }) {
 			if n := strconv.Itoa(r.Workers); !slices.Contains(alone, n) {
@@ -205,18 +208,18 @@ func (c *Comparisons) table(most int) table {
 	return g
 }
 
-// OverheadRow is what communication costs at a number of workers.
+// OverheadRow is the cost of communication at one worker count.
 type OverheadRow struct {
 	Workers, Size int
 	With, Without Estimate // speed: throughput, or 1/seconds
 	Overhead      Estimate // (without − with)/without, 0 to 1
 }
 
-// Overhead is what communication costs a series, from another that is the same
-// but for it.
+// Overhead is the cost of communication of a series, relative to a series without
+// communication that is otherwise the same.
 //
-// Its table has a row a number of workers: workers, size, with, without, overhead,
-// each with _low and _high.
+// Its table has one row per worker count: workers, size, with, without, overhead, each
+// with _low and _high.
 type Overhead struct {
 	analysis
 	With, Without string
@@ -226,9 +229,9 @@ type Overhead struct {
 	rule          Rule
 }
 
-// Overhead compares a series with one of the same work without communication:
-// at each number of workers that both have, the share of the speed that
-// communication costs, (without − with)/without.
+// Overhead compares a series with one that does the same work without communication.
+// For each worker count that both have, it returns the share of the speed that
+// communication costs: (without − with)/without.
 func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	c, err := s.CompareSeries(with, without)
 	if err != nil {
@@ -281,7 +284,7 @@ func (o *Overhead) say() string {
 	return text + "."
 }
 
-// inverse returns the estimate of 1/x.
+// inverse returns the estimate of 1/x for an estimate of x.
 func inverse(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
 func (o *Overhead) table(most int) table {

@@ -18,37 +18,38 @@ import (
 
 // Axes of a Curve.
 const (
+	// Axes of a Curve.
 	AxisEpoch    = curve.AxisEpoch    // epochs done, from 1
 	AxisStep     = curve.AxisStep     // optimizer steps done
-	AxisRelative = curve.AxisRelative // seconds since the start: of training, validation not included, where epochs are read
+	AxisRelative = curve.AxisRelative // seconds since the start; for values of epochs, seconds of training without validation
 	AxisWall     = curve.AxisWall     // seconds since 1970
 )
 
-// CurveLine is a value of one run over an axis.
+// CurveLine contains the values of one metric of one run over an axis.
 type CurveLine struct {
 	Series  string
 	Workers int
 	Seed    int64
 	Run     string
-	Name    string // as the log has it
-	Rank    int    // −1 where it is of all ranks together
+	Name    string // name of the metric in the log
+	Rank    int    // −1 if the values are of all ranks together
 	X, Y    []float64
 }
 
-// CurveSet is a metric of every run that counts, over an axis.
+// CurveSet contains a metric of every counted run, over an axis.
 //
-// People read a row a line. Its table and its files have a row a point: series,
-// workers, seed, run, name, rank (−1 for all together), the axis under its name,
-// value.
+// String and HTML show one row per line. Table, and Write as CSV or JSON, give one row
+// per point: series, workers, seed, run, name, rank (−1 for all ranks together), the
+// axis under its name, value.
 type CurveSet struct {
 	analysis
 	Metric, Axis, AxisLabel string
 	Lines                   []CurveLine
-	Problems                []runs.Problem // runs that have no such line, and why
+	Problems                []runs.Problem // runs without such a line, with reasons
 }
 
-// Metrics lists what Curve and TimeTo can show of the study's runs: values of
-// epochs, and the names of logged curves such as TensorBoard's tags.
+// Metrics lists the metrics of the study's runs that Curve and TimeTo accept: values of
+// epochs, and names of logged curves such as TensorBoard's tags.
 func (s *Study) Metrics() []string {
 	var names []string
 	for _, m := range curve.EpochMetrics() {
@@ -70,10 +71,9 @@ func (s *Study) Metrics() []string {
 	return append(names, logged...)
 }
 
-// Curve returns a metric of every run that counts over an axis: "epoch", "step",
-// "relative" (seconds since the start) or "wall" (seconds since 1970). The
-// metric is one of Metrics: a value of epochs, such as val_loss, or a logged
-// curve by its name, such as Loss/train.
+// Curve returns a metric of every counted run over an axis: "epoch", "step", "relative"
+// (seconds since the start) or "wall" (seconds since 1970). metric is one of Metrics: a
+// value of epochs, such as val_loss, or the name of a logged curve, such as Loss/train.
 func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	labels := map[string]string{
 		AxisEpoch: "epoch", AxisStep: "step", AxisRelative: "time since the start (s)", AxisWall: "time (s since 1970)",
@@ -115,10 +115,10 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	return set, nil
 }
 
-// Smoothed returns the line with TensorBoard's smoothing: an exponential moving
-// mean of weight 0 (none) to below 1, divided by what the weights add up to,
-// so that its start is not drawn to 0. What is not finite stays as it is and
-// does not count.
+// Smoothed returns the line with TensorBoard's smoothing: an exponential moving average
+// with a weight from 0 (no smoothing) to below 1, divided by the sum of the weights, so
+// that the start is not biased towards 0. Values that are not finite are kept and do
+// not affect the average.
 func (l CurveLine) Smoothed(weight float64) CurveLine {
 	weight = min(0.999, max(0, weight))
 	out := l
@@ -134,7 +134,7 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	return out
 }
 
-// curvePoint is a row of the long table.
+// curvePoint is a row of the table with one row per point.
 type curvePoint struct {
 	line CurveLine
 	i    int
@@ -159,7 +159,8 @@ func (c *CurveSet) points() grid.Grid[curvePoint] {
 	return g
 }
 
-// curveTables shows a row a line to people, and has a row a point in files.
+// curveTables displays one row per line for people, and writes one row per point to
+// files.
 type curveTables struct {
 	grid.Grid[CurveLine]
 	points grid.Grid[curvePoint]
@@ -201,37 +202,37 @@ func (c *CurveSet) table(most int) table {
 	return curveTables{g, c.points()}
 }
 
-// LossCurve is the losses of a series at a number of workers, by epoch, over
-// its repeated runs. Runs that failed or were cancelled do not count. The
-// slices are of one length, an element an epoch, in ascending order; what is
-// not known is NaN. They belong to the study and must not be changed.
+// LossCurve contains the losses of a series at one worker count, by epoch, combined
+// over its repeated runs. Failed and canceled runs do not count. All slices have the
+// same length, one element per epoch, in ascending order; unknown values are NaN. They
+// belong to the study and must not be modified.
 type LossCurve struct {
 	Series  string
 	Workers int
-	Runs    int // that count
+	Runs    int // runs that count
 
-	Epoch []float64 // its number, from 1
-	// Elapsed is the training time up to the epoch's end, and Clock that with
-	// validation: seconds, the medians over the runs. NaN after an epoch
-	// without a time.
+	Epoch []float64 // number of the epoch, from 1
+	// Elapsed is the training time until the end of the epoch, and Clock also includes
+	// validation: seconds, medians over the runs. Both are NaN after an epoch without a
+	// time.
 	Elapsed, Clock []float64
-	Train, Val     []float64 // losses, the medians over the runs
-	// TrainMin and TrainMax are the lowest and highest training loss of the
-	// runs: Train itself where there is one run.
+	Train, Val     []float64 // losses, medians over the runs
+	// TrainMin and TrainMax are the lowest and highest training loss of the runs. They
+	// equal Train if there is one run.
 	TrainMin, TrainMax []float64
 }
 
-// lossCurves are made when somebody asks for them first: the figures of the
-// losses share them.
+// lossCurves caches the loss curves, which several figures share. They are computed on
+// first use.
 type lossCurves struct {
 	once sync.Once
 	all  []LossCurve
 }
 
-// LossCurves returns the losses of each series, in the order of the study, by
-// workers. One without an epoch is left out.
+// LossCurves returns the losses of each series in the study's order, by ascending
+// worker count. Points whose runs have no epochs are omitted.
 func (s *Study) LossCurves() []LossCurve {
-	if s.losses == nil { // of a Study that a caller made
+	if s.losses == nil { // a Study that the caller constructed
 		return s.makeLossCurves()
 	}
 	s.losses.once.Do(func() { s.losses.all = s.makeLossCurves() })

@@ -16,22 +16,22 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// EpochRow is an epoch of a run, as Study.EpochRows lists them.
+// EpochRow is one epoch of one run, as listed by Study.EpochRows.
 type EpochRow struct {
 	Series  string
 	Workers int
 	Seed    int64
 	Dir     string
 	Failed  bool
-	Counted bool // by the rule, for time and throughput
-	// ElapsedSeconds is the training time up to this epoch's end: the sum of
-	// Seconds, validation not included. NaN after an epoch without a time.
+	Counted bool // the rule counts it for time and throughput
+	// ElapsedSeconds is the training time until the end of this epoch: the sum of
+	// Seconds, without validation. It is NaN after an epoch without a time.
 	ElapsedSeconds float64
 	runs.Epoch
 }
 
-// EpochRows lists every epoch of every run, in the order of the series, then
-// by workers as read.
+// EpochRows lists all epochs of all runs in the order of the series, and within a
+// series in the order in which the runs were read.
 func (s *Study) EpochRows() []EpochRow {
 	n := 0
 	for _, r := range s.Runs {
@@ -53,13 +53,13 @@ func (s *Study) EpochRows() []EpochRow {
 	return rows
 }
 
-// Epochs has a row for each epoch of each run, failed runs too. The columns:
+// Epochs returns one row per epoch of each run, including failed runs. The columns:
 //
-//	series, workers, seed, run   which run (run: its folder or file)
+//	series, workers, seed, run   the run (column run: its folder or file)
 //	epoch                        from 1
-//	counted                      whether the rule counts it for time and throughput
-//	seconds, val_seconds         of training, of validation
-//	elapsed_seconds              of training up to the epoch's end
+//	counted                      true if the rule counts it for time and throughput
+//	seconds, val_seconds         of training and of validation
+//	elapsed_seconds              training time until the end of the epoch
 //	samples, samples_per_second  of all workers together, padding included
 //	train_loss, val_loss, iou, dice, lr
 func (s *Study) Epochs() dataframe.DataFrame {
@@ -109,7 +109,8 @@ func (s *Study) Epochs() dataframe.DataFrame {
 	)
 }
 
-// rate returns the row's samples per second, or its samples over its seconds.
+// rate returns the samples per second of the row. If they were not logged, it divides
+// the samples by the seconds.
 func rate(r EpochRow) float64 {
 	if math.IsNaN(r.SamplesPerSecond) && r.Samples > 0 {
 		return float64(r.Samples) / r.Seconds
@@ -117,29 +118,29 @@ func rate(r EpochRow) float64 {
 	return r.SamplesPerSecond
 }
 
-// EpochSpread is how much the counted epochs of a point's runs scatter. It is
-// there for a single run too, which has no confidence interval. It is no such
-// interval: it does not get narrower with more epochs, and says nothing of how
-// much another run would differ.
+// EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a
+// confidence interval, it exists for a single run, does not become narrower with more
+// epochs, and does not show how much another run would differ.
 type EpochSpread struct {
 	Series  string
 	Workers int
-	Size    int // workers, or nodes with Rule.Per "node"
+	Size    int // workers, or nodes if Rule.Per is "node"
 	Runs    int
-	Epochs  int // counted ones with a time, of all runs together
+	Epochs  int // counted epochs with a time, of all runs together
 
-	Seconds    Spread // of training, an epoch
-	Throughput Spread // samples per second of all workers together; NaN where the logs tell no samples
+	Seconds    Spread // training time per epoch
+	Throughput Spread // samples per second of all workers together; NaN if the logs have no sample counts
 }
 
-// Spread is the middle of values by the rule's confidence: at 0.95 from the
-// 2.5th to the 97.5th percentile, interpolated between neighbours. NaN for
-// fewer than two.
+// Spread contains the median and a central interval of values. With the rule's
+// confidence of 0.95 it is the interval from the 2.5th to the 97.5th percentile,
+// interpolated between neighboring values. All fields are NaN for fewer than two
+// values.
 type Spread struct{ Median, Low, High float64 }
 
-// EpochSpreads has a row a point.
+// EpochSpreads contains the spread of the epochs of each point.
 //
-// Its table has a row a point: series, workers, size, runs, epochs, and median,
+// Its table has one row per point: series, workers, size, runs, epochs, and median,
 // spread_low and spread_high of epoch_seconds and of throughput.
 type EpochSpreads struct {
 	analysis
@@ -147,8 +148,8 @@ type EpochSpreads struct {
 	rule Rule
 }
 
-// EpochSpreads returns how much the epochs of each point scatter, of those points
-// that have two counted epochs with a time.
+// EpochSpreads returns the spread of the epochs of each point. Points with fewer than
+// two counted epochs with a time are omitted.
 func (s *Study) EpochSpreads() *EpochSpreads {
 	out := &EpochSpreads{rule: s.Rule}
 	out.analysis = analysis{out}
@@ -177,7 +178,7 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	return out
 }
 
-// spread returns the middle of values, which it sorts.
+// spread returns the median and the central interval of values. It sorts values.
 func (r Rule) spread(values []float64) Spread {
 	if len(values) < 2 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}
@@ -191,7 +192,7 @@ func (r Rule) spread(values []float64) Spread {
 	}
 }
 
-// SpreadNote returns what a spread is, in a sentence.
+// SpreadNote explains in a sentence what a spread is.
 func (s *Study) SpreadNote() string { return s.Rule.spreadNote() }
 
 func (r Rule) spreadNote() string {

@@ -11,48 +11,49 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Input is a number that a result was computed from, and where it stands.
+// Input is a number that a result was computed from, and its source.
 type Input struct {
-	Role    string // which side of the formula: "N = 14", "baseline B = 1"
-	Run     string // folder, or file of a foreign log
-	File    string // that the number stands in
-	Line    int    // in File, from 1; 0 where it is not in a line of its own
+	Role    string // its role in the formula: "N = 14", "baseline B = 1"
+	Run     string // run folder, or log file of another program
+	File    string // file that contains the number
+	Line    int    // line in File, from 1; 0 if the number has no line of its own
 	Epoch   int    // 0 for a number of the whole run
-	Name    string // of the column
+	Name    string // name of the column
 	Value   float64
 	Unit    string
 	Counted bool
-	Why     string // why it does not count; or what of it counts
+	Why     string // the reason why it does not count, or how it is used
 }
 
-// Explained is how one number of a study came about.
+// Explained documents how one number of a study was computed.
 type Explained struct {
-	ID          string // an anchor for a page: speedup-native-14
+	ID          string // HTML anchor: speedup-native-14
 	Series      string
 	Metric      string
 	Workers     int
-	Formula     string // S(14) = t(1) / t(14)
-	Substituted string // 194.188 s / 16.223 s = 11.970
+	Formula     string // for example S(14) = t(1) / t(14)
+	Substituted string // the formula with numbers: 194.188 s / 16.223 s = 11.970
 	Result      Estimate
-	Rule        string // in words
+	Rule        string // the rule in words
 	Inputs      []Input
 	Notes       []string
 }
 
-// Explanation is how a metric came about, for each series: formulas and tables.
+// Explanation documents how a metric was computed, for each series, with formulas and
+// inputs.
 //
-// Its table has a row an input: metric, series, workers, result, role, run, file,
-// line, epoch, name, value, unit, counted, why. Line and epoch are 0 for a
-// number that has none.
+// Its table has one row per input: metric, series, workers, result, role, run, file,
+// line, epoch, name, value, unit, counted, why. Line and epoch are 0 if they do not
+// apply.
 type Explanation struct {
 	analysis
 	Items []Explained
 }
 
-// Explain shows how a metric of each series at a number of workers came about:
-// the formula, the numbers in it, the epochs that count and those that do not,
-// and the file and line of each. The metrics are the columns of Table, such as
-// speedup, efficiency, throughput, epoch_seconds, iou, val_loss, wall_seconds.
+// Explain documents how a metric of each series at a worker count was computed: the
+// formula, the numbers in it, which epochs count, and the file and line of each number.
+// metric is a column of Table, such as speedup, efficiency, throughput, epoch_seconds,
+// iou, val_loss or wall_seconds.
 func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	e := &Explanation{}
 	e.analysis = analysis{e}
@@ -78,7 +79,8 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	return e, nil
 }
 
-// ExplainSeries explains a metric of one series.
+// ExplainSeries documents how a metric of one series at a worker count was computed;
+// see Explain.
 func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation, error) {
 	i, err := s.find(series, workers)
 	if err != nil {
@@ -118,7 +120,7 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 	return e, nil
 }
 
-// anchor makes an id that a page can link to.
+// anchor returns an HTML id to which a page can link.
 func anchor(metric, series string, workers int) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -132,7 +134,7 @@ func anchor(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio explains a speed-up or an efficiency: the ratio of two points.
+// explainRatio explains a speed-up or an efficiency as the ratio of two points.
 func (s *Study) explainRatio(x *Explained, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
@@ -170,7 +172,8 @@ func (s *Study) explainRatio(x *Explained, i int) error {
 	return nil
 }
 
-// explainTime is what is made of the epochs of one point.
+// explainTime explains a metric that is computed from the epochs of one point: time per
+// epoch or throughput.
 func (s *Study) explainTime(x *Explained, i int) {
 	p := s.Points[i]
 	name := "throughput"
@@ -204,7 +207,8 @@ func (s *Study) explainTime(x *Explained, i int) {
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
 
-// explainOnce is what a run has once.
+// explainOnce explains a metric that each run has once, such as a loss or the wall
+// time.
 func (s *Study) explainOnce(x *Explained, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
@@ -228,7 +232,8 @@ func (s *Study) explainOnce(x *Explained, i int) {
 	}
 }
 
-// speedInputs returns the epochs of a point's runs, counted or not.
+// speedInputs returns the inputs from the epochs of a point's runs, including epochs
+// that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
 	for _, in := range s.Rule.observed().SpeedInputs(s.cells[i], measureName) {
@@ -238,7 +243,7 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	return out
 }
 
-// epochsText returns how the epochs of a run become one number.
+// epochsText describes how the epochs of a run are combined.
 func (r Rule) epochsText() string {
 	switch r.Epochs {
 	case "", Mean:
@@ -249,7 +254,7 @@ func (r Rule) epochsText() string {
 	return "epoch " + r.Epochs
 }
 
-// repeats returns how repeated runs become one number: "mean" or "median".
+// repeats returns how repeated runs are combined: "mean" or "median".
 func (r Rule) repeats() string {
 	if r.Repeats == Mean {
 		return Mean
@@ -257,7 +262,7 @@ func (r Rule) repeats() string {
 	return Median
 }
 
-// full formats a number in ten digits.
+// full formats a number with ten significant digits, or NaN as "not measured".
 func full(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/scaling/internal/grid"
 )
 
-// mostLines is how many inputs that do not differ in kind are listed for
-// people in a terminal; a page and a file have all.
+// mostLines limits the inputs of one kind that String lists. HTML and the table contain
+// all of them.
 const mostLines = 8
 
-// Where returns the place of the number: file:line.
+// Where returns the location of the number: "file:line", or the file if Line is 0.
 func (in Input) Where() string {
 	if in.Line == 0 {
 		return in.File
@@ -41,7 +41,7 @@ func (in Input) text() string {
 	return s + "  " + in.Where()
 }
 
-// String returns the explanation for people in a terminal.
+// String formats the explanation as text for a terminal.
 func (x Explained) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.Count(x.Workers, "worker"), x.Result)
@@ -72,8 +72,7 @@ func (x Explained) String() string {
 	return b.String()
 }
 
-// HTML returns the explanation for a notebook's cell or a page, where its ID is the
-// anchor.
+// HTML formats the explanation for a notebook or a page, with ID as its anchor.
 func (x Explained) HTML() string {
 	var b strings.Builder
 	e := html.EscapeString
@@ -102,13 +101,14 @@ func (x Explained) HTML() string {
 	return b.String()
 }
 
-// inputRow is an input with what it is for.
+// inputRow is an input together with the number that it explains.
 type inputRow struct {
 	x  Explained
 	in Input
 }
 
-// explanationTables shows formulas to people, and has a row an input in files.
+// explanationTables displays formulas for people, and writes one row per input to
+// files.
 type explanationTables struct {
 	grid.Grid[inputRow]
 	items []Explained

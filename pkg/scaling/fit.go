@@ -16,42 +16,43 @@ import (
 
 // Names of the laws, as Fit.Law has them.
 const (
+	// Names of the laws, the values of Fit.Law.
 	LawLinear    = law.Linear
 	LawAmdahl    = law.Amdahl
 	LawGustafson = law.Gustafson
 	LawUSL       = law.USL
 )
 
-// Parameter is one of a fitted law, with its confidence interval.
+// Parameter is a parameter of a fitted law, with its confidence interval.
 type Parameter struct {
 	Name, Meaning    string
 	Value, Low, High float64
 }
 
-// Fit is a law fitted to a series.
+// Fit is a scaling law that was fitted to a series.
 type Fit struct {
 	Law, Formula string
-	Parameters   []Parameter // λ first: the throughput of one
-	N            int         // runs it was fitted to
-	RSS          float64     // of the logarithms of the throughputs
-	R2           float64     // of the logarithms
-	// AICc is Akaike's information criterion, corrected for few observations
-	// (Hurvich and Tsai, Regression and time series model selection in small
-	// samples, Biometrika 76, 1989); the lower the better. Delta is over the
-	// best law's, Weight the share of the evidence (Burnham and Anderson, 2002).
+	Parameters   []Parameter // first λ, the throughput of one worker or node
+	N            int         // number of runs
+	RSS          float64     // residual sum of squares of the logarithms of the throughputs
+	R2           float64     // coefficient of determination of the logarithms
+	// AICc is Akaike's information criterion, corrected for few observations (Hurvich
+	// and Tsai, Regression and time series model selection in small samples, Biometrika
+	// 76, 1989); lower is better. Delta is the difference from the lowest AICc of the
+	// laws, and Weight the Akaike weight (Burnham and Anderson, 2002).
 	AICc, Delta, Weight float64
 
 	fit *law.Fit
 }
 
-// Fits are the laws fitted to a series, the best by AICc first.
+// Fits contains the laws fitted to a series, sorted by ascending AICc.
 //
-// Its table has a row a law and parameter: series, law, runs, parameter, value,
+// Its table has one row per law and parameter: series, law, runs, parameter, value,
 // low, high, meaning, aicc, weight, r2, rss.
 type Fits struct {
 	analysis
 	Series, Measure string
-	Runs            int // that were fitted: an observation each
+	Runs            int // number of runs; each is one observation
 	Rows            []Fit
 	Sentence        string
 
@@ -62,23 +63,23 @@ type Fits struct {
 // ErrTooFew reports that a series has too few worker counts to name a law.
 var ErrTooFew = law.ErrTooFew
 
-// BandPoint is what a fit predicts at a size: the value, and the band in which
-// the next run falls with the rule's confidence if the law holds.
+// BandPoint is the prediction of a fit at one size: the value, and the interval that
+// contains the next run with the rule's confidence if the law is valid.
 type BandPoint struct {
 	Size                    int
 	Speedup, Low, High      float64
-	Rate, RateLow, RateHigh float64 // samples per second (or epochs, or jobs, where the logs tell no samples)
-	Beyond                  bool    // more than was measured
+	Rate, RateLow, RateHigh float64 // samples per second, or epochs or jobs per second if the logs have no sample counts
+	Beyond                  bool    // Size is larger than every measured size
 }
 
-// Fit fits the laws of scaling to a series ("" where there is one alone) by
-// least squares of the logarithm of the throughput, a run an observation, and
-// ranks them by AICc. Intervals and bands are those of nonlinear regression by
-// the delta method (Bates and Watts, Nonlinear Regression Analysis and Its
-// Applications, 1988, §2.3). A law with p parameters (λ is one of them) needs
-// p+3 runs at p+2 different sizes and is left out if there are fewer. Fit
-// returns ErrTooFew if no law has enough. [Fits.Named] returns the law that the
-// data support, and Sentence says so or says why there is none.
+// Fit fits scaling laws to a series by least squares of the logarithm of the
+// throughput, with one observation per run, and ranks them by AICc. series may be "" if
+// the study has one series. Intervals and bands are computed by nonlinear regression
+// with the delta method (Bates and Watts, Nonlinear Regression Analysis and Its
+// Applications, 1988, §2.3). A law with p parameters (including λ) needs p+3 runs at
+// p+2 different sizes; otherwise it is omitted. Fit returns ErrTooFew if there are too
+// few runs or sizes for every law. [Fits.Named] returns the law that the data support.
+// Sentence describes it, or explains why there is none.
 func (s *Study) Fit(series string) (*Fits, error) {
 	name, err := s.oneSeries(series)
 	if err != nil {
@@ -106,8 +107,8 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// throughputs returns the rates of a series' runs by size, and the rate that
-// speed-up 1 is (that of the baseline, or of the smallest).
+// throughputs returns the rates of a series' runs with their sizes, and the rate at
+// speed-up 1: the baseline's, or the smallest size's if there is no baseline.
 func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
@@ -118,7 +119,7 @@ func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observat
 		for _, r := range rates {
 			data = append(data, law.Observation{Size: float64(p.Size), Rate: r})
 		}
-		if p.Size == p.Baseline && len(rates) > 0 { // of equal sizes the last is the baseline
+		if p.Size == p.Baseline && len(rates) > 0 { // of equal sizes, the last is the baseline
 			base = s.estimator().Center(rates)
 		}
 	}
@@ -128,9 +129,9 @@ func (s *Study) throughputs(series string, m observe.Speed) (data []law.Observat
 	return data, base
 }
 
-// partOfNode reports whether another point of the series has more workers on as
-// many nodes: then this one is of nodes that are not full, and no measure of a
-// node.
+// partOfNode reports whether another point of the series has more workers on equally
+// many nodes. Then the i-th point does not use all workers of its nodes, and its
+// throughput is not that of full nodes.
 func (s *Study) partOfNode(i int, m observe.Speed) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
@@ -141,8 +142,8 @@ func (s *Study) partOfNode(i int, m observe.Speed) bool {
 	return false
 }
 
-// Best returns the law with the lowest AICc, nil if none was fitted. The data
-// may contradict even the best law; Named leaves such a law out.
+// Best returns the law with the lowest AICc, or nil if none was fitted. The data may
+// contradict even this law; Named excludes such laws.
 func (f *Fits) Best() *Fit {
 	if len(f.Rows) == 0 {
 		return nil
@@ -150,7 +151,7 @@ func (f *Fits) Best() *Fit {
 	return &f.Rows[0]
 }
 
-// Law returns the fit of a law by its name, nil if it was not fitted.
+// Law returns the fit of the named law, or nil if it was not fitted.
 func (f *Fits) Law(name string) *Fit {
 	i := slices.IndexFunc(f.Rows, func(x Fit) bool { return x.Law == name })
 	if i < 0 {
@@ -159,11 +160,11 @@ func (f *Fits) Law(name string) *Fit {
 	return &f.Rows[i]
 }
 
-// Named returns the law that the data support, nil if there is none: the law
-// with the lowest AICc of those that have a positive R², whose speed-ups agree
-// with the measured ones (from the smallest to the largest size within 10 %,
-// between any two sizes within 30 %), and, from 6 different sizes up, whose
-// residuals have no trend (Spearman's rank correlation with the size, p ≥ 0.05).
+// Named returns the law that the data support, or nil if there is none. It is the law
+// with the lowest AICc among those with a positive R² whose speed-ups agree with the
+// measured ones: within 10 % from the smallest to the largest size, and within 30 %
+// between any two sizes. With 6 or more different sizes, its residuals must also have
+// no trend (Spearman's rank correlation with the size, p ≥ 0.05).
 func (f *Fits) Named() *Fit {
 	if named := f.fits.Named(); named != nil {
 		return f.Law(named.Law)
@@ -171,11 +172,11 @@ func (f *Fits) Named() *Fit {
 	return nil
 }
 
-// Unnamed returns why no law is named, empty if one is.
+// Unnamed returns the reason why Named returns nil, or "" if it returns a law.
 func (f *Fits) Unnamed() string { return f.fits.Unnamed() }
 
-// Refused returns why a law was not fitted, empty if it was or if there is no
-// such law.
+// Refused returns the reason why a law was not fitted. It returns "" if the law was
+// fitted or does not exist.
 func (f *Fits) Refused(law string) string {
 	for _, r := range f.fits.Refused {
 		if r.Law == law {
@@ -188,11 +189,12 @@ func (f *Fits) Refused(law string) string {
 // Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return f.fit.Rate(size) }
 
-// Speedup returns the fitted throughput over that of the baseline as measured, so
-// that it lies on the measured speed-ups.
+// Speedup returns the fitted throughput divided by the measured throughput of the
+// baseline, so that it is comparable with the measured speed-ups.
 func (f *Fit) Speedup(size float64) float64 { return f.fit.Speedup(size) }
 
-// Band returns the prediction at each size, with the band for one more run there.
+// Band returns the prediction at each size, with the interval for one more run of that
+// size.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, p := range f.fit.Band(sizes) {
@@ -201,15 +203,15 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 	return out
 }
 
-// Half returns the size beyond which another worker adds less than half of what
-// one worker alone does. It is not ok if that never comes.
+// Half returns the smallest size at which one more worker adds less than half the
+// throughput of a single worker. ok is false if there is no such size.
 func (f *Fit) Half() (size int, ok bool) { return f.fit.Half() }
 
-// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007).
-// It is not ok for a law that has none, or one beyond any size.
+// Peak returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
+// false if the law has no maximum, or only at an unrealistically large size.
 func (f *Fit) Peak() (size int, ok bool) { return f.fit.Peak() }
 
-// fitRow is a fit's parameter in the table.
+// fitRow is one parameter of a fit, a row of the table.
 type fitRow struct {
 	Fit
 	Parameter
@@ -250,35 +252,34 @@ func (f *Fits) table(most int) table {
 	return g
 }
 
-// rateWords names the throughput that is made of a measure of time.
+// rateWords describes the throughput that is computed from each measure.
 var rateWords = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
 
-// gradientBytes is the size of a gradient in the collective: float32.
+// gradientBytes is the size of one gradient value (float32) in the all-reduce.
 const gradientBytes = 4
 
-// CollectiveRow is the all-reduce of a run.
+// CollectiveRow is the all-reduce time of one run.
 type CollectiveRow struct {
 	Run             string
 	Workers         int
-	Bytes           float64 // of the gradients that are reduced in a step
-	Seconds, Fitted float64 // a step: measured, and by the model
+	Bytes           float64 // size of the gradients that are reduced in one step
+	Seconds, Fitted float64 // seconds per step: measured, and predicted by the model
 }
 
-// CollectiveFit is the latency and the bandwidth of a series' all-reduce. A
-// cell shows it as a table.
+// CollectiveFit is the latency and bandwidth of a series' all-reduce.
 //
-// The model is Hockney's α–β (The communication challenge for MPP, Parallel
-// Computing 20, 1994) of the ring all-reduce (Thakur, Rabenseifner and Gropp,
-// Optimization of collective communication operations in MPICH, 2005):
-// t = 2(N−1)·α + 2(N−1)/N·m·β for m bytes over N workers. With gradients in
-// several buckets, α is of all of them together.
+// The model combines Hockney's α–β model (The communication challenge for MPP, Parallel
+// Computing 20, 1994) with the ring all-reduce (Thakur, Rabenseifner and Gropp,
+// Optimization of collective communication operations in MPICH, 2005): t = 2(N−1)·α +
+// 2(N−1)/N·m·β for m bytes over N workers. If the gradients are in several buckets, α
+// is the sum over the buckets.
 //
-// Its table has a row a run: run, workers, bytes, seconds, fitted_seconds.
+// Its table has one row per run: run, workers, bytes, seconds, fitted_seconds.
 type CollectiveFit struct {
 	analysis
 	Series         string
-	Alpha          Estimate // seconds a message
-	Beta           Estimate // seconds a byte
+	Alpha          Estimate // seconds per message
+	Beta           Estimate // seconds per byte
 	BytesPerSecond Estimate // 1/Beta
 	Rows           []CollectiveRow
 	Problems       []runs.Problem
@@ -286,11 +287,11 @@ type CollectiveFit struct {
 	level          float64
 }
 
-// Collective fits latency and bandwidth to the time that steps spend in the
-// all-reduce, from the step spans of our own runs: in each step that of the
-// rank that came last, which waits for nobody, and of these the median. The
-// squares are of the relative errors. Four parameters' worth of runs (5) at
-// three different numbers of workers are the least.
+// Collective fits latency and bandwidth to the time of the all-reduce, from the step
+// spans of Lockstep's runs. The time of a step is measured at the rank that arrives
+// last, because it does not wait for others; the time of a run is the median over its
+// steps. The fit minimizes the squares of the relative errors. It needs at least 5 runs
+// at 3 different worker counts above 1.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	name, err := s.oneSeries(series)
 	if err != nil {

@@ -9,44 +9,45 @@ import (
 
 // Outcomes of a gate.
 const (
+	// Values of GateResult.Outcome and GateRow.Outcome.
 	OutcomePass       = verdict.OutcomePass
 	OutcomeRegression = verdict.OutcomeRegression
 	OutcomeUnknown    = verdict.OutcomeUnknown
 )
 
-// GateRow is the gate at a series and number of workers.
+// GateRow is the outcome of the gate for one series at one worker count.
 type GateRow struct {
 	Series                      string
 	Workers                     int
 	BaselineRuns, CandidateRuns int
 	Regression                  Estimate // share of speed lost: 0.05 is 5 % slower; negative is faster
 	Outcome, Sentence           string
-	RunsNeeded                  int // of each, about, to tell; 0 where the outcome is plain, or where too many
+	RunsNeeded                  int // approximate number of runs per side that would decide; 0 if the outcome is clear or too many would be needed
 }
 
-// GateResult says whether a candidate is slower than a baseline by more than
-// is allowed.
+// GateResult reports whether a candidate is slower than a baseline by more than the
+// allowed share.
 //
-// Its table has a row a series and number of workers: series, workers,
-// baseline_runs, candidate_runs, regression, regression_low, regression_high,
-// outcome, runs_needed, sentence.
+// Its table has one row per series and worker count: series, workers, baseline_runs,
+// candidate_runs, regression, regression_low, regression_high, outcome, runs_needed,
+// sentence.
 type GateResult struct {
 	analysis
 	Limit    float64 // share of speed that may be lost
-	Outcome  string  // the worst of the rows': "regression", "cannot tell" or "pass"
+	Outcome  string  // the worst outcome of the rows: "regression", "cannot tell" or "pass"
 	Rows     []GateRow
 	Problems []string
 	Sentence string
 	rule     Rule
 }
 
-// Gate compares the speed of a candidate with that of a baseline at every
-// series and number of workers that both have, and knows noise from change. A
-// row is a regression only where the whole interval of what is lost lies
-// above maxRegression (0.05 is 5 %), passes where it lies whole at or below
-// it, and is "cannot tell" where the limit lies inside the interval, or a side
-// has one run. The intervals are at 1 − (1 − confidence)/rows (Bonferroni), so
-// that a table of many rows raises no more false alarms than one row.
+// Gate compares the speed of a candidate with that of a baseline for every series and
+// worker count that both have, and distinguishes a change from noise. A row is a
+// regression only if the complete interval of the lost share is above maxRegression
+// (0.05 is 5 %). It passes if the complete interval is at or below maxRegression. It is
+// "cannot tell" if the interval contains the limit or a side has one run. The intervals
+// have confidence 1 − (1 − confidence)/rows (Bonferroni), so that a table with many
+// rows does not raise more false alarms than a single row.
 func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error) {
 	if !(maxRegression >= 0 && maxRegression < 1) {
 		return nil, fmt.Errorf("gate: the allowed regression is %g: use a share from 0 to 1, such as 0.05 for 5 %%", maxRegression)

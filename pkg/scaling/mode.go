@@ -14,44 +14,45 @@ const (
 	ScalingUnknown = verdict.ScalingUnknown
 )
 
-// Mode says what stays the same while the workers of a series grow.
+// Mode describes what stays constant while the workers of a series grow.
 //
-// Weak scaling keeps the work of a worker and step: the batch per worker is
-// fixed, the global batch grows (Gustafson, Reevaluating Amdahl's law, 1988;
-// for training, Goyal et al., Accurate, Large Minibatch SGD, 2017, §2). Strong
-// scaling keeps the work of a step: the global batch is fixed and is divided
-// (Amdahl, Validity of the single processor approach, 1967). The batch
-// decides. Where the logs do not tell it, the samples of an epoch do: as many
-// per worker is weak, as many in all is strong scaling of the epoch.
+// Weak scaling keeps the work per worker and step: the batch per worker is fixed, and
+// the global batch grows (Gustafson, Reevaluating Amdahl's law, 1988; for training,
+// Goyal et al., Accurate, Large Minibatch SGD, 2017, §2). Strong scaling keeps the work
+// per step: the global batch is fixed and divided among the workers (Amdahl, Validity
+// of the single processor approach, 1967). The mode is determined by the batch. If the
+// logs do not contain it, the samples per epoch determine the mode: a fixed number per
+// worker is weak scaling, a fixed total is strong scaling of the epoch.
 //
-// Data-parallel training on a fixed data set with a fixed batch per worker, as
-// in the U-Net study, is weak scaling of the step, and its epoch still gets
-// shorter: the same samples take fewer steps. Speed-up is the ratio of
-// throughputs, which is right for both.
+// Data-parallel training on a fixed data set with a fixed batch per worker, as in the
+// U-Net study, is weak scaling of the step. Its epochs still become shorter, because
+// the same samples need fewer steps. Speed-up is the ratio of throughputs, which is
+// correct for both modes.
 type Mode struct {
 	Series  string
 	Scaling string // "weak", "strong" or "unknown"
 	Batch   string // "fixed per worker", "fixed" (global), "varies" or "unknown"
-	Samples string // of an epoch, the same words
-	Why     string // a sentence
+	Samples string // the samples per epoch: same values as Batch
+	Why     string // the reason, as a sentence
 }
 
-// Modes is the Mode of each series.
+// Modes contains the Mode of each series.
 //
-// Its table has a row a series: series, scaling, batch, samples, why.
+// Its table has one row per series: series, scaling, batch, samples, why.
 type Modes struct {
 	analysis
 	Rows []Mode
 }
 
-// Modes tells weak from strong scaling, for each series.
+// Modes returns the mode (weak or strong scaling) of each series.
 func (s *Study) Modes() *Modes {
 	m := &Modes{Rows: s.modes}
 	m.analysis = analysis{m}
 	return m
 }
 
-// Mode returns the mode of a series, "unknown" if the study has no such series.
+// Mode returns the mode of a series. Its Scaling is "unknown" if the study has no such
+// series.
 func (s *Study) Mode(series string) Mode {
 	for _, m := range s.modes {
 		if m.Series == series {
@@ -75,17 +76,17 @@ func (m *Modes) table(most int) table {
 	return g
 }
 
-// String returns the mode in a sentence.
+// String describes the mode in a sentence.
 func (m Mode) String() string { return fmt.Sprintf("series %s: %s", m.Series, m.Why) }
 
-// SettingRow is a setting that the series of a study do not have in common.
+// SettingRow is a setting in which the series of a study differ.
 type SettingRow struct {
 	Setting string
-	Values  []string // one per series, in the order of Settings.Series; "-" where unknown
+	Values  []string // one per series, in the order of Settings.Series; "-" if unknown
 }
 
-// Settings are what differs between the series of a study: learning rate, batch,
-// optimizer, whatever their logs or configs say.
+// Settings lists the settings in which the series of a study differ: learning rate,
+// batch, optimizer, and other settings in their logs or configs.
 //
 // Its table has one row per setting and one column per series.
 type Settings struct {
@@ -94,9 +95,9 @@ type Settings struct {
 	Rows   []SettingRow
 }
 
-// Settings returns the settings in which series differ at equal worker counts:
-// first the learning rate, batch and what else every run has, then the keys of
-// the configs. A study of one series has none.
+// Settings returns the settings in which series differ at equal worker counts: first
+// the learning rate, the batch and the other properties that every run has, then the
+// keys of the configs. It has no rows if the study has one series.
 func (s *Study) Settings() *Settings {
 	out := &Settings{Series: s.Series()}
 	out.analysis = analysis{out}
@@ -106,7 +107,7 @@ func (s *Study) Settings() *Settings {
 	return out
 }
 
-// table returns the settings of the first series.
+// table returns the settings of the first series, limited to most series.
 func (s *Settings) table(most int) table {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},

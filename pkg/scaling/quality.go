@@ -11,36 +11,36 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// QualityRow is what training with so many workers, and so large a global
-// batch, made of the model.
+// QualityRow is the quality of the models that a series trained at one worker count and
+// global batch.
 type QualityRow struct {
 	Series                           string
-	Workers, GlobalBatch             int // the batch is 0 where unknown
+	Workers, GlobalBatch             int // GlobalBatch is 0 if unknown
 	Runs, Diverged                   int
 	IoU, Dice, Accuracy, ValAccuracy Estimate
 	TrainLoss, ValLoss, TestLoss     Estimate
-	// Change is of the series' measure of quality (see Quality.Measure) against
-	// its fewest workers, with its interval.
+	// Change is the difference of Quality.Measure from the series' fewest workers, with
+	// its interval.
 	Change   Estimate
-	Sentence string // of the series, in its last row
+	Sentence string // summary of the series, in its last row
 }
 
-// Quality is the effect of the batch, which grows with the workers where the
-// batch per worker is fixed.
+// Quality shows the effect of the global batch on the model. The global batch grows
+// with the workers if the batch per worker is fixed.
 //
-// Its table has a row a series and number of workers: series, workers,
-// global_batch, runs, diverged, iou, dice, val_accuracy, accuracy, test_loss,
-// val_loss, train_loss and change, each with _low and _high.
+// Its table has one row per series and worker count: series, workers, global_batch,
+// runs, diverged, iou, dice, val_accuracy, accuracy, test_loss, val_loss, train_loss
+// and change, each with _low and _high.
 type Quality struct {
 	analysis
-	Measure  string // that the changes are of: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
+	Measure  string // the measure of Change: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
 	Rows     []QualityRow
 	Problems []runs.Problem
 	level    float64
 }
 
-// Quality shows IoU, Dice, accuracy and losses against the workers and the
-// global batch, and what each series loses against its fewest workers: of the
+// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and
+// the change of each series from its fewest workers. The change is computed for the
 // first measure that any two points have.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.level()}
@@ -96,7 +96,7 @@ func (s *Study) Quality() *Quality {
 	return q
 }
 
-// change returns the difference of a value's center between two cells.
+// change returns the difference between two cells in the center of a value, a minus b.
 func (s *Study) change(a, b observe.Cell, of func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64

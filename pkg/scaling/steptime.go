@@ -15,44 +15,44 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// StepTime is where a training step's time goes, for a series at a number of
-// workers: seconds per step, the mean over the steps that count of all ranks
-// of all its runs. A mean, whatever the rule says of repeats, so that the
+// StepTime is the time of a training step and its parts, for a series at one worker
+// count, in seconds per step. It is the mean over the counted steps of all ranks of all
+// runs. It is a mean even if the rule combines repeated runs by the median, so that the
 // parts add up.
 type StepTime struct {
 	Series  string
 	Workers int
-	// Overlap is whether a bucket of gradients is reduced while backward goes
-	// on: "on", "off", "mixed", or empty where unknown.
+	// Overlap reports whether buckets of gradients are reduced during the backward
+	// pass: "on", "off", "mixed", or "" if unknown.
 	Overlap string
 	Runs    int
-	Steps   int // of all ranks of all runs
+	Steps   int // number of steps of all ranks of all runs
 
-	// Step is the sum of the six parts that follow; up to what ranks begin an
-	// epoch apart, it is the epoch's time over its steps.
+	// Step is the sum of the six parts that follow. It equals the time of the epoch
+	// divided by its steps, except for differences between the ranks' starts of the
+	// epoch.
 	Step      float64
-	Data      float64 // waiting for the loader, copying the batch
+	Data      float64 // waiting for the loader and copying the batch
 	Forward   float64
 	Backward  float64
-	Wait      float64 // for the gradients of the others: exposed communication
+	Wait      float64 // waiting for the gradients of other ranks: exposed communication
 	Optimizer float64
-	Other     float64 // what of rank 0's epochs no span holds: logging, the wait for the slowest rank at an epoch's end
+	Other     float64 // time of rank 0's epochs outside all spans: logging, waiting for the slowest rank at the end of an epoch
 
-	// AllReduce is the time inside the collective, the wait for slower ranks
-	// included. Hidden is what of it was spent while backward went on:
-	// AllReduce − Wait, and 0 where that is negative.
+	// AllReduce is the time in the collective, including the wait for slower ranks.
+	// Hidden is the part of it that overlaps the backward pass: AllReduce − Wait, but
+	// at least 0.
 	AllReduce float64
 	Hidden    float64
 	WaitShare float64 // Wait / Step, 0 to 1
 }
 
-// Breakdown is where the steps' time of a study goes.
+// Breakdown contains the times of a study's steps by part.
 //
-// Its table has a row for each series and number of workers. The columns are those
-// of StepTime: series, workers, overlap, runs, steps; in seconds per step
-// step_seconds, data_seconds, forward_seconds, backward_seconds, wait_seconds,
-// optimizer_seconds, other_seconds, all_reduce_seconds, hidden_seconds; and
-// wait_share.
+// Its table has one row per series and worker count. The columns are the fields of
+// StepTime: series, workers, overlap, runs, steps; in seconds per step step_seconds,
+// data_seconds, forward_seconds, backward_seconds, wait_seconds, optimizer_seconds,
+// other_seconds, all_reduce_seconds, hidden_seconds; and wait_share.
 type Breakdown struct {
 	analysis
 	Rule     Rule
@@ -60,10 +60,9 @@ type Breakdown struct {
 	Problems []runs.Problem
 }
 
-// Breakdown reads the step spans (steps-<rank>.jsonl) of the study's runs. As
-// for the study's times, failed runs and epochs that the rule leaves out do
-// not count. Runs without step spans, such as other tools' logs, are named in
-// Problems.
+// Breakdown reads the step spans (steps-<rank>.jsonl) of the study's runs. Failed runs
+// and epochs that the rule omits do not count. Runs without step spans, such as logs of
+// other tools, are listed in Problems.
 func (s *Study) Breakdown() *Breakdown {
 	b := &Breakdown{Rule: s.Rule}
 	b.analysis = analysis{b}
@@ -99,7 +98,7 @@ func (b *Breakdown) problem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns returns the times of a row, in order.
+// stepColumns returns the times of a row, in the order of the columns.
 func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
@@ -120,7 +119,7 @@ func stepColumns() []struct {
 	}
 }
 
-// table returns the breakdown as a table; people read milliseconds.
+// table returns the breakdown as a table, with milliseconds for people.
 func (b *Breakdown) table(most int) table {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: first(b.Rows, most), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
@@ -142,7 +141,7 @@ func (b *Breakdown) table(most int) table {
 	return breakdownTable{g, b.Problems}
 }
 
-// breakdownTable is not written if no run has step spans.
+// breakdownTable is a table whose Write fails if no run has step spans.
 type breakdownTable struct {
 	grid.Grid[StepTime]
 	problems []runs.Problem
@@ -159,7 +158,7 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 	return b.Grid.Write(w, format)
 }
 
-// remarks returns the lines that explain the columns, and the problems.
+// remarks returns the notes that explain the columns, and the problems.
 func (b *Breakdown) remarks() []string {
 	lines := []string{
 		"rule: " + b.Rule.String() + "; a mean over all steps of all ranks and runs",
@@ -172,31 +171,30 @@ func (b *Breakdown) remarks() []string {
 	return lines
 }
 
-// TimeUseRow is where a step's time goes, in seconds a step: the mean over
-// steps and ranks. Step = Data + Compute + Exposed + Idle. Low and High are
-// the interval of the mean over the steps that were recorded (not over seeds),
-// Min and Max the extremes of the steps, N the steps.
+// TimeUseRow is the use of a step's time, in seconds per step: means over steps and
+// ranks. Step = Data + Compute + Exposed + Idle. Low and High are the interval of the
+// mean over the recorded steps (not over seeds), Min and Max the extremes of the steps,
+// and N the number of steps.
 type TimeUseRow struct {
 	Series             string
 	Workers            int
 	Source             string // "step spans" of run folders, or "trace"
 	Runs, Ranks, Steps int
 	Step               Estimate
-	Data               Estimate // loading that nothing hides
+	Data               Estimate // loading that does not overlap computation or communication
 	Compute            Estimate
-	Exposed            Estimate // communication that nothing hides
-	Hidden             Estimate // communication while there is computation too; part of Compute
-	Idle               Estimate // nothing of these
+	Exposed            Estimate // communication that does not overlap computation
+	Hidden             Estimate // communication that overlaps computation; included in Compute
+	Idle               Estimate // time without loading, computation or communication
 
 	sentence string
 }
 
-// TimeUse is where the time of a study's steps goes.
+// TimeUse contains the use of the time of a study's steps.
 //
-// Its table has a row a series, number of workers and source: series, workers,
-// source, runs, ranks, steps, and in seconds a step, each with _low and _high,
-// step_seconds, data_seconds, compute_seconds, exposed_seconds,
-// hidden_seconds, idle_seconds.
+// Its table has one row per series, worker count and source: series, workers, source,
+// runs, ranks, steps, and in seconds per step, each with _low and _high, step_seconds,
+// data_seconds, compute_seconds, exposed_seconds, hidden_seconds, idle_seconds.
 type TimeUse struct {
 	analysis
 	Rows     []TimeUseRow
@@ -204,12 +202,12 @@ type TimeUse struct {
 	level    float64
 }
 
-// TimeUse splits the steps' time into data, compute, exposed and hidden
-// communication, and idle: from the step spans of run folders (compute is
-// forward, backward and optimiser; idle is what no span holds) and from traces
-// (by what the spans of a rank cover; steps are the trace's, or the whole of
-// it where it tells none). By the rule, failed runs and epochs left out do not
-// count; a trace's steps count all.
+// TimeUse splits the steps' time into data, compute, exposed communication, hidden
+// communication and idle time. From the step spans of run folders, compute is forward,
+// backward and optimizer, and idle is the time outside all spans. From traces, the
+// parts are the times that spans of each kind cover; the steps are those that the trace
+// marks, or the complete trace if it marks none. Failed runs and epochs that the rule
+// omits do not count, but all steps of a trace count.
 func (s *Study) TimeUse() *TimeUse {
 	t := &TimeUse{level: s.Rule.level()}
 	t.analysis = analysis{t}

@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// pointField is an Estimate of a Point with its column's name.
+// pointField is an Estimate of a Point with the name of its column.
 type pointField struct {
 	name  string
 	brief bool
 	of    func(*Point) *Estimate
 }
 
-// pointFields returns the estimates of a Point, in the table's order.
+// pointFields returns the estimates of a Point in the order of the table.
 func pointFields() []pointField {
 	return []pointField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
@@ -44,23 +44,23 @@ func pointFields() []pointField {
 	}
 }
 
-// fieldOf returns the field with a name that pointFields has.
+// fieldOf returns the field with the given name, which must be one of pointFields.
 func fieldOf(name string) pointField {
 	all := pointFields()
 	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
 
-// deviates reports whether the field is measured in each run, so that it has a
-// standard deviation.
+// deviates reports whether the field is measured in each run and so has a standard
+// deviation.
 func (f pointField) deviates() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// fewest returns the columns that stand in the table even where nothing was
-// measured, so that one sees what is not there.
+// fewest returns the columns that are shown even if nothing was measured, so that
+// missing measurements are visible.
 func fewest() []string { return []string{"epoch_seconds", "throughput", "speedup", "efficiency"} }
 
-// grid makes the study's table.
+// grid returns the study's table.
 func (s *Study) grid() grid.Grid[*Point] {
 	rows := make([]*Point, len(s.Points))
 	for i := range s.Points {
@@ -85,7 +85,7 @@ func (s *Study) grid() grid.Grid[*Point] {
 			g.Columns = append(g.Columns, grid.Column[*Point]{
 				Name: "speedup_interval", Title: "interval", Brief: true, Optional: true, People: true,
 				Value: func(p *Point) float64 {
-					if p.Size == p.Baseline { // 1 over itself says nothing
+					if p.Size == p.Baseline { // the interval of 1 over itself is meaningless
 						return unknown().Low
 					}
 					return p.Speedup.Low
@@ -131,54 +131,54 @@ func (s *Study) grid() grid.Grid[*Point] {
 	return g
 }
 
-// Table has a row for each series and number of workers. The columns:
+// Table returns one row per series and worker count. The columns:
 //
 //	series                 what is compared
 //	workers                data-parallel workers
 //	runs                   runs that count
 //	epoch_seconds          seconds of training per epoch, by the rule
-//	throughput             samples per second, all workers together (NaN where the logs tell no samples)
+//	throughput             samples per second, all workers together (NaN if the logs have no sample counts)
 //	speedup                over the baseline
-//	efficiency             speed-up over the ideal one, 1 is perfect
+//	efficiency             speed-up over the ideal speed-up; 1 is perfect
 //	iou                    intersection over union on the test set after training, 0 to 1
-//	iou_constant           the same of the better of the all-0 and the all-1 predictor
-//	iou_untrained          the same of the network before its first step
-//	dice, dice_constant, dice_untrained   the same for the Dice coefficient
+//	iou_constant           IoU of an all-0 or all-1 prediction, whichever is better
+//	iou_untrained          IoU of the network before its first training step
+//	dice, dice_constant, dice_untrained   likewise for the Dice coefficient
 //	train_loss, val_loss   of the last epoch
 //	test_loss              after training
 //	accuracy, val_accuracy of the last epoch, 0 to 1
-//	per_worker             samples per second and worker (node with Rule.Per "node")
+//	per_worker             samples per second per worker (per node if Rule.Per is "node")
 //	train_seconds, test_seconds, wall_seconds   of all epochs, of the test, of the whole job
 //	energy_joules          of all devices over a run
 //	…_min, …_max           lowest and highest of the repeated runs
 //	…_low, …_high          confidence interval, see Study.IntervalNote
-//	failed                 runs that failed or were cancelled, and do not count
+//	failed                 runs that failed or were canceled; they do not count
 //	diverged               runs whose loss became NaN or infinite; their time counts
-//	epochs                 epochs that count, of these runs together
-//	nodes                  machines, 0 where unknown
-//	size, baseline         what the rule counts (workers or nodes), and that of the baseline
+//	epochs                 counted epochs of these runs together
+//	nodes                  machines; 0 if unknown
+//	size, baseline         workers or nodes, as the rule says, of the point and of its baseline
 //	scaling                weak, strong or unknown
-//	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 where unknown
-//	…_std                  standard deviation over the repeated runs, of what is measured in each
+//	batch_per_worker, global_batch, samples_per_epoch, threads_per_worker   0 if unknown
+//	…_std                  standard deviation over repeated runs, for columns measured in each run
 //
-// The table for people also has a column disturbed where other load disturbed
-// runs that count: how many.
+// The table for people also has a column disturbed, the number of counted runs that were
+// disturbed by other load, if there are any.
 func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
-// Write writes the table as "table" (for people: rounded, the main columns,
-// then the rule, notes and problems), "csv" (every column, exact numbers, an
-// empty cell where nothing was measured) or "json" (an array of objects with
-// the same names, null where nothing was measured).
+// Write writes the table as "table" (for people: the main columns, rounded, then the
+// rule, notes and problems), "csv" (every column, exact numbers, an empty cell if
+// nothing was measured) or "json" (an array of objects with the same names, null if
+// nothing was measured).
 func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
 
 // String returns the table for people, with the rule, the notes and the problems.
 func (s *Study) String() string { return s.grid().String() }
 
-// HTML returns the table for people in a notebook's cell.
+// HTML returns the table for people as HTML for a notebook.
 func (s *Study) HTML() string { return s.grid().HTML() }
 
-// remarks returns the rule, how intervals were made, weak or strong scaling, the
-// notes and the problems, a line each.
+// remarks returns the lines below the table: the rule, how intervals are computed, the
+// scaling mode of each series, the notes and the problems.
 func (s *Study) remarks() []string {
 	lines := []string{"rule: " + s.Rule.String()}
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {

@@ -12,51 +12,52 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Reached is when a run reached the target, or that it did not.
+// Reached describes whether and when a run reached the target.
 type Reached struct {
 	Series      string
 	Workers     int
 	Seed        int64
 	Run         string
 	Reached     bool
-	Epoch       int     // the first at or past the target; 0 where none, or where the curve was logged by step
-	Step        int64   // likewise, by step; 0 where the log tells none
-	Seconds     float64 // of training up to then, validation not included; NaN where unknown
-	WallSeconds float64 // since the run's start or its first record, validation included; NaN where unknown
-	Best        float64 // the best value that the run reached
+	Epoch       int     // first epoch at or past the target; 0 if none, or if the curve was logged by step
+	Step        int64   // first step at or past the target; 0 if the log has none
+	Seconds     float64 // training time until then, without validation; NaN if unknown
+	WallSeconds float64 // time since the run's start or its first record, including validation; NaN if unknown
+	Best        float64 // best value of the run
 }
 
-// ReachedPoint is when the runs of a series at a worker count reached the target.
+// ReachedPoint describes when the runs of a series at one worker count reached the
+// target.
 type ReachedPoint struct {
 	Series        string
 	Workers       int
 	Runs, Reached int
-	// Seconds is the time of the repeated runs by the study's rule, with its
-	// interval: of training, or else of the clock. It is not measured (NaN) unless
-	// every run reached the target: a time of the faster ones alone would flatter.
+	// Seconds is the time combined over the repeated runs by the study's rule, with its
+	// interval: training time, or wall time if that is unknown. It is NaN unless every
+	// run reached the target, because the time of the faster runs alone would be too
+	// optimistic.
 	Seconds Estimate
 }
 
-// TimeTo is the time to a target of every run.
+// TimeTo contains the time to a target for every run.
 //
 // Its table has one row per run: series, workers, seed, run, reached, epoch, step,
-// seconds, wall_seconds, best, and point_seconds with _low and _high, which are
-// of all runs of the series at that worker count together. Epoch and step are 0
-// where there is none.
+// seconds, wall_seconds, best, and point_seconds with _low and _high, which combine all
+// runs of the series at that worker count. Epoch and step are 0 if unknown.
 type TimeTo struct {
 	analysis
 	Metric   string
 	Target   float64
-	Below    bool // reached at or below the target; else at or above
+	Below    bool // the target is reached at or below its value, else at or above it
 	Rows     []Reached
 	Points   []ReachedPoint
 	Problems []runs.Problem
 	Sentence string
 }
 
-// TimeTo returns when each run first reached a target of a metric (one of
-// Metrics): at or below it for losses, at or above it for IoU, accuracy and
-// the like. Runs that never did are rows too.
+// TimeTo returns when each run first reached the target value of a metric (one of
+// Metrics): at or below it for losses, at or above it for IoU, accuracy and similar
+// metrics. Runs that never reached it are included.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	if !observe.Finite(target) {
 		return nil, fmt.Errorf("time to %s: the target is %g: give a number", metric, target)
@@ -81,7 +82,7 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	return t, nil
 }
 
-// reachedPoints puts the runs of each series and worker count together.
+// reachedPoints combines the runs of each series and worker count.
 func (s *Study) reachedPoints(rows []Reached) []ReachedPoint {
 	var out []ReachedPoint
 	var times [][]float64
@@ -127,7 +128,7 @@ func (t *TimeTo) say() string {
 	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.text())
 }
 
-// text returns the time of the point's runs for people.
+// text formats the time of the point's runs for people.
 func (p ReachedPoint) text() string {
 	switch {
 	case p.Reached < p.Runs:
@@ -142,7 +143,7 @@ func (p ReachedPoint) text() string {
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// time returns the training time, or the wall time if that is unknown.
+// time returns the training time, or the wall time if the training time is unknown.
 func (x Reached) time() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds
@@ -177,7 +178,7 @@ func (t *TimeTo) table(most int) table {
 	return g
 }
 
-// point returns the point of a run.
+// point returns the point that includes the run r.
 func (t *TimeTo) point(r Reached) ReachedPoint {
 	for _, p := range t.Points {
 		if p.Series == r.Series && p.Workers == r.Workers {
