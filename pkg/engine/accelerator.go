@@ -7,63 +7,66 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// Accelerated is an Engine on a device of its own that says what it is and what it
-// draws: a GPU.
+// Accelerated is an Engine on a GPU.
 type Accelerated interface {
 	Engine
-	// Accelerator names the kind of device ("NVIDIA H200").
+	// Accelerator returns the model of the device, such as "NVIDIA H200".
 	Accelerator() string
-	// UUID tells the device from all others, on whatever machine.
+	// UUID returns the globally unique identifier of the device.
 	UUID() [16]byte
-	// Watch samples the device from now on, every so often, a line a sample to w
-	// (nil: none). What it cannot measure is left out; an error says why nothing can.
+	// Watch starts to sample the device at the given interval, and writes one line per
+	// sample to w, if w is not nil. It omits quantities that it cannot measure. It
+	// returns an error if it cannot measure any.
 	Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error)
 }
 
-// LossScale is the state of the factor that gradients carry in fp16, so that small
-// ones do not vanish.
+// LossScale is the state of loss scaling in fp16: gradients are multiplied by Scale, so
+// that small ones do not underflow.
 type LossScale struct {
-	Scale     float64 `json:"scale"`      // of the next step
-	GoodSteps int     `json:"good_steps"` // since it last changed
-	Skipped   int     `json:"skipped"`    // updates that were left out so far
+	Scale     float64 `json:"scale"`      // scale of the next step
+	GoodSteps int     `json:"good_steps"` // steps since the scale last changed
+	Skipped   int     `json:"skipped"`    // updates skipped so far
 }
 
-// LossScaler is an Executable that may scale its loss. A training that is to go on
-// exactly where it stopped needs the scale beside the persistent tensors.
+// LossScaler is an Executable that may scale its loss. To resume a training exactly, its
+// LossScale must be restored in addition to the persistent tensors.
 type LossScaler interface {
-	// LossScale is false where the precision needs none.
+	// LossScale returns the state, or false if the precision needs no loss scaling.
 	LossScale() (LossScale, bool)
+	// SetLossScale restores the state.
 	SetLossScale(LossScale) error
 }
 
-// DeviceDataset is a training set of bytes that is on the device as a whole, and what is done
-// to its samples there: what data.Augment does on the host, by the same random numbers.
+// DeviceDataset is a training set of bytes that is stored completely on the device, with
+// the augmentation of its samples there. The augmentation is the same as data.Augment's
+// on the host, with the same random numbers.
 type DeviceDataset struct {
-	// Image and Target hold sample after sample, each in the order of its shape, which
-	// is that of a sample in the data set: the program's may be smaller, a window.
+	// Image and Target contain the samples one after another, each in row-major order of
+	// the shapes below. The program's shapes may be smaller: it then reads a crop.
 	Image, Target           []byte
-	ImageShape, TargetShape []int // [c,h,w] or [c,d,h,w]; equal but for the channels
-	// A value is its byte over these: 255 for images, 1 or 255 for masks.
+	ImageShape, TargetShape []int // [c,h,w] or [c,d,h,w]; equal except for the channels
+	// A value is its byte divided by these: 255 for images, 1 or 255 for masks.
 	ImageDivisor, TargetDivisor float64
-	// Values are, in place of Target, targets that have no places to cut and turn with
-	// the image, sample after sample: the index of the class.
+	// Values replaces Target if targets are class indexes, one per sample, which are not
+	// augmented with the image.
 	Values []float32
-	// Stored is where each sample lies: several may be parts of one, which are varied
-	// each by its own number. nil: sample i is the i-th.
+	// Stored contains, for each sample, the index of the stored sample that it reads.
+	// Several samples may be augmented variants of one. nil: sample i is stored sample i.
 	Stored []int
 
 	Flip, Rotate         bool
-	Brightness, Contrast float64 // of the image alone
+	Brightness, Contrast float64 // for the image only
 	Seed                 int64
 }
 
-// DatasetHolder is an Executable that can hold a DeviceDataset: then a step needs
-// but the numbers of its samples from the host.
+// DatasetHolder is an Executable that can store a DeviceDataset. The host then only
+// passes the indexes of a step's samples.
 type DatasetHolder interface {
-	// Hold copies a set to the device, for the inputs of these names, in place of one
-	// that is held.
+	// Hold copies set to the device for the inputs with the names image and target. It
+	// replaces an earlier set.
 	Hold(image, target string, set DeviceDataset) error
-	// Samples says what the next Step reads: these samples, one a place of the batch, as
-	// they are varied in that epoch (from 0). SetInput of one of the two inputs ends it.
+	// Samples selects the samples that the next Step reads, one per batch element, and
+	// the epoch (from 0) of their augmentation. SetInput of one of the two inputs cancels
+	// the selection.
 	Samples(epoch int, indexes []int) error
 }

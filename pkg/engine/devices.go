@@ -15,10 +15,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Device is something that an engine can run on.
+// Device is a device that an engine can run on.
 type Device struct {
 	Name        string `json:"name"`
-	Kind        string `json:"kind"`  // "cpu" or "cuda", as Options.Device
+	Kind        string `json:"kind"`  // "cpu" or "cuda", as in Options.Device
 	Index       int    `json:"index"` // among the devices of its kind
 	MemoryBytes int64  `json:"memory_bytes"`
 	Units       int    `json:"units"`   // cores, or multiprocessors
@@ -27,33 +27,32 @@ type Device struct {
 	BusID       string `json:"pci_bus_id,omitempty"`
 }
 
-// Library is a C library that GPU runs use.
+// Library is a C library that training on a GPU uses.
 type Library struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Use     string `json:"use"`
-	Problem string `json:"problem,omitempty"` // why it cannot be used
-	Advice  string `json:"advice,omitempty"`  // what to do then
+	Problem string `json:"problem,omitempty"` // why it cannot be used, or ""
+	Advice  string `json:"advice,omitempty"`  // how to solve the problem
 }
 
-// Machine is what Devices found. It shows itself as a table.
+// Machine is the result of Devices. It is displayed as a table.
 type Machine struct {
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	// NoGPU says why no GPU can be used, and what to do; empty where one can.
+	// NoGPU explains why no GPU can be used, and what to do; empty if one can.
 	NoGPU string `json:"no_gpu,omitempty"`
-	// Looked lists where libraries were looked for.
+	// Looked lists the places that were searched for libraries.
 	Looked []string `json:"looked"`
 }
 
-// Devices lists what this machine can train on: the CPU first, then its CUDA
-// GPUs. It opens the GPU libraries, which takes up to some seconds the first time;
-// nothing is opened before it is called. A machine without a GPU is no error: NoGPU
-// says what is missing.
+// Devices lists what this machine can train on: the CPU first, then its CUDA GPUs. It
+// loads the GPU libraries, which takes up to some seconds the first time. A machine
+// without a GPU is not an error: NoGPU explains what is missing.
 func Devices() *Machine { return machine(stack.Probe(clib.NewSearch(clib.Environment{}))) }
 
-// machine turns a report into what a cell shows.
+// machine converts a report to a Machine.
 func machine(r *stack.Report) *Machine {
 	m := &Machine{Devices: []Device{cpu()}}
 	driver := ""
@@ -86,8 +85,8 @@ func machine(r *stack.Report) *Machine {
 	return m
 }
 
-// brief splits an error into what is wrong and what to do, without the list of
-// folders, which is shown once.
+// brief splits an error into the problem and the advice, without the list of searched
+// folders, which is displayed once.
 func brief(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {
@@ -100,7 +99,7 @@ func brief(err error) (problem, advice string) {
 	return problem, missing.Advice
 }
 
-// sentence writes an error, or several that were joined, in one line.
+// sentence formats an error, or several joined errors, in one line.
 func sentence(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var words []string
@@ -117,6 +116,7 @@ func sentence(err error) string {
 	return problem
 }
 
+// cpu describes this machine's CPU.
 func cpu() Device {
 	host := runs.CollectHost()
 	compute := runtime.GOARCH
@@ -126,6 +126,7 @@ func cpu() Device {
 	return Device{Name: host.CPU, Kind: "cpu", MemoryBytes: host.MemoryBytes, Units: host.Cores, Compute: compute}
 }
 
+// rows returns the cells of the table of devices.
 func (m *Machine) rows() [][]string {
 	rows := [][]string{{"device", "name", "memory", "cores or SMs", "compute", "driver"}}
 	for _, d := range m.Devices {
@@ -138,6 +139,7 @@ func (m *Machine) rows() [][]string {
 	return rows
 }
 
+// libraryRows returns the cells of the table of libraries.
 func (m *Machine) libraryRows() [][]string {
 	rows := [][]string{{"library", "version", "for", "file"}}
 	for _, l := range m.Libraries {
@@ -150,19 +152,19 @@ func (m *Machine) libraryRows() [][]string {
 	return rows
 }
 
-// remarks stand below the tables.
-func (m *Machine) remarks() []string {
+// notes returns the lines below the tables.
+func (m *Machine) notes() []string {
 	if m.NoGPU == "" {
 		return nil
 	}
-	remarks := []string{"no GPU can be used: " + m.NoGPU}
+	notes := []string{"no GPU can be used: " + m.NoGPU}
 	if len(m.Looked) > 0 {
-		remarks = append(remarks, "looked for libraries in "+strings.Join(m.Looked, "; "))
+		notes = append(notes, "looked for libraries in "+strings.Join(m.Looked, "; "))
 	}
-	return remarks
+	return notes
 }
 
-// String is the tables as text.
+// String formats the tables as text.
 func (m *Machine) String() string {
 	var b strings.Builder
 	for i, rows := range [][][]string{m.rows(), m.libraryRows()} {
@@ -174,18 +176,18 @@ func (m *Machine) String() string {
 		for _, r := range rows {
 			fmt.Fprintln(w, strings.Join(r, "\t"))
 		}
-		_ = w.Flush() // A strings.Builder takes everything.
+		_ = w.Flush() // writing to a strings.Builder never fails
 		for line := range strings.Lines(table.String()) {
 			b.WriteString(strings.TrimRight(line, " \n") + "\n")
 		}
 	}
-	for _, r := range m.remarks() {
+	for _, r := range m.notes() {
 		b.WriteString("\n" + r + "\n")
 	}
 	return b.String()
 }
 
-// HTML is the tables for a notebook.
+// HTML formats the tables for a notebook.
 func (m *Machine) HTML() string {
 	var b strings.Builder
 	for _, rows := range [][][]string{m.rows(), m.libraryRows()} {
@@ -203,7 +205,7 @@ func (m *Machine) HTML() string {
 		}
 		b.WriteString("</table>\n")
 	}
-	for _, r := range m.remarks() {
+	for _, r := range m.notes() {
 		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r))
 	}
 	return b.String()

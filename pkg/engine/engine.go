@@ -1,7 +1,7 @@
-// Package engine says what it is to run a plan on a device. The engines
-// themselves are engine/reference (plain Go, float32 and float64, the truth),
-// engine/cpu (Go assembly on a blocked layout) and engine/cuda (NVIDIA's
-// libraries, opened at run time).
+// Package engine defines the interface of engines, which run a plan on a device. The
+// engines are engine/reference (plain Go in float32 or float64, to which the others are
+// compared), engine/cpu (Go assembly on a blocked layout) and engine/cuda (NVIDIA's
+// libraries, loaded at run time).
 package engine
 
 import (
@@ -14,53 +14,54 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// ErrNonFinite is wrapped by Step when the loss is NaN or infinite; the
-// parameters are then as before the step.
+// ErrNonFinite is wrapped by the error of Step if the loss is NaN or infinite. The
+// parameters are then the same as before the step.
 var ErrNonFinite = errors.New("loss is not finite")
 
-// ErrOutOfMemory is wrapped by errors of an engine whose device has not enough memory
-// for a program or a step.
+// ErrOutOfMemory is wrapped by errors of an engine whose device has not enough memory for
+// a program or a step.
 var ErrOutOfMemory = errors.New("out of memory of the device")
 
-// GradSync turns a worker's gradients into those of all workers. The engine
-// calls Bucket as soon as a bucket's gradients are final (in the order of
-// plan.Program.Buckets), goes on with backward, and calls Wait before the
-// optimiser runs.
+// GradSync replaces a worker's gradients by the mean over all workers. The engine calls
+// Bucket as soon as the gradients of a bucket are final, in the order of
+// plan.Program.Buckets, and continues with the backward pass. It calls Wait before the
+// optimizer runs.
 type GradSync interface {
-	// Bucket starts the reduction of bucket i in place and returns at once where it can.
+	// Bucket starts the reduction of bucket i in place. If possible it returns at once.
 	Bucket(i int, b device.Buffer, s device.Stream) error
-	// Wait returns when every bucket handed over since the last Wait is reduced.
+	// Wait returns once all buckets since the last Wait are reduced.
 	Wait() error
-	// Capturable says whether the calls may be recorded in a device graph.
+	// Capturable reports whether the calls may be captured in a CUDA graph.
 	Capturable() bool
 }
 
-// Reducing is a GradSync that says when each bucket was reduced, for a trace.
+// Reducing is a GradSync that reports when each bucket was reduced, for a trace.
 type Reducing interface {
-	// Reduced are the reductions before the last Wait, valid until the next Bucket
-	// or ShareStatistics.
+	// Reduced returns the reductions before the last Wait. The result is valid until the
+	// next call of Bucket or ShareStatistics.
 	Reduced() []Reduction
 }
 
-// Accumulating is a GradSync that takes the mean gradient of several steps, one after
-// another: an engine whose gradients lie on a device of its own adds them up there.
-// It asks Part before a step and calls Accumulated after it, in place of Bucket and Wait.
+// Accumulating is a GradSync that accumulates the gradients of several steps and reduces
+// their mean with the last step. An engine whose gradients are on a GPU adds them there:
+// it calls Part before a step and Accumulated after it, instead of Bucket and Wait.
 type Accumulating interface {
 	GradSync
-	// Part says which step of how many the next one is, from 1, and what exchanges the
-	// mean of all of them, with the last.
+	// Part returns the number of the next step, from 1, and the number of steps to
+	// accumulate. inner reduces the mean of all of them, with the last step.
 	Part() (part, parts int, inner GradSync)
+	// Accumulated records that the step has been added.
 	Accumulated()
 }
 
 // Reduction is the time that a bucket spent in the collective.
 type Reduction struct {
-	Bucket int // −1: no bucket, but the statistics of a batch norm
+	Bucket int // −1 for the statistics of a batch norm
 	Begin  time.Time
 	Took   time.Duration
 }
 
-// Timing says where a step's time went.
+// Timing contains the duration of each phase of a step.
 type Timing struct {
 	Forward, Backward time.Duration
 	Wait              time.Duration // blocked in GradSync.Wait or NormSync.ShareStatistics: exposed communication
@@ -71,65 +72,67 @@ type Timing struct {
 type Engine interface {
 	Name() string
 	Options() Options
-	// Load prepares p. With share, an Executable of this engine whose program
-	// has parameters and states of the same names and shapes, the two use the
-	// same parameters, states and optimiser slots (train and eval programs,
-	// several batch sizes); parameters that share lacks are an error.
+	// Load prepares p. If share is not nil, the executable uses share's parameters,
+	// states and optimizer slots, for example for training and evaluation, or for several
+	// batch sizes. share must be an Executable of this engine. It is an error if share
+	// lacks a parameter or state of p, or has it with another shape.
 	Load(p *plan.Program, share Executable) (Executable, error)
 	Close() error
 }
 
-// Peaked is an Engine that measures what its device can do at most.
+// Peaked is an Engine that measures the peak performance of its device.
 type Peaked interface {
 	Engine
-	// PeakFLOPS is in floating-point operations a second, on all of the engine's
-	// threads, measured now in less than 50 ms. Do not step meanwhile.
+	// PeakFLOPS measures floating-point operations per second on all of the engine's
+	// threads, within 50 ms. No step may run meanwhile.
 	PeakFLOPS() float64
 }
 
-// Executable is a loaded program with its memory. It is for one goroutine.
+// Executable is a loaded program with its memory. It is not safe for concurrent use.
 type Executable interface {
 	Program() *plan.Program
-	// SetInput copies v, in the logical order of the input's shape.
+	// SetInput copies v, in row-major order of the input's shape.
 	SetInput(name string, v []float32) error
-	// Step runs the forward pass, the backward pass where the program has one,
-	// hands the buckets to sync (may be nil: the worker is alone), and applies
-	// update (may be nil: gradients only). A program with synchronised batch norms
-	// needs a sync that is a NormSync. A non-finite loss is ErrNonFinite, before any
-	// bucket is handed over and before the optimiser.
+	// Step runs the forward pass, the backward pass if the program has one, passes the
+	// buckets to sync (nil: the worker is the only one), and applies update (nil:
+	// computes gradients only). A program with synchronized batch norms needs a sync that
+	// is a NormSync. If the loss is not finite, Step returns ErrNonFinite before it
+	// passes any bucket and before the optimizer.
 	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
-	// Loss is the loss of the last Step.
+	// Loss returns the loss of the last Step.
 	Loss() float64
-	// Output copies an output of the last Step to dst, in logical order.
+	// Output copies an output of the last Step to dst, in row-major order.
 	Output(name string, dst []float32) error
-	// Gradient returns a parameter's gradient after the last Step, in logical order.
+	// Gradient returns a parameter's gradient after the last Step, in row-major order.
 	Gradient(param string) ([]float64, error)
-	// Names lists every persistent tensor: parameters, states, and the optimiser's
-	// slots as "optimizer.m.<param>" and "optimizer.v.<param>" (Adam) or
-	// "optimizer.momentum.<param>" (SGD with momentum; zero before the first step).
+	// Names lists every persistent tensor: parameters, states, and the optimizer's slots
+	// as "optimizer.m.<param>" and "optimizer.v.<param>" (Adam) or
+	// "optimizer.momentum.<param>" (SGD with momentum). Slots are zero before the first
+	// step.
 	Names() []string
-	// Get and Set copy a persistent tensor out and in, in logical order; float64
-	// holds either precision exactly.
+	// Get and Set copy a persistent tensor from and to the executable, in row-major
+	// order. float64 represents the values of either precision exactly.
 	Get(name string) ([]float64, error)
 	Set(name string, v []float64) error
-	// MemoryBytes is what the executable holds: arena, parameters, gradients, slots.
+	// MemoryBytes returns the size of the executable's memory: arena, parameters,
+	// gradients and slots.
 	MemoryBytes() int64
 	Close() error
 }
 
-// Noticer is an Executable with something to tell the person who trains.
+// Noticer is an Executable that reports notices to the user.
 type Noticer interface {
-	// Notices returns what loading the program found that changes the results but is no
-	// error, a sentence each; nil: nothing.
+	// Notices returns facts about the loaded program that change the results but are not
+	// errors, one sentence each; nil if there are none.
 	Notices() []string
 }
 
-// Prefetcher is an Executable that takes the next step's inputs while a step
-// runs: for devices that work on their own, and to which a copy takes time.
+// Prefetcher is an Executable that copies the next step's inputs to a device while a step
+// runs.
 type Prefetcher interface {
-	// Ahead has next called once in every Step, when the device is at work. What it
-	// returns, values by the inputs' names in logical order, is what the Step after
-	// reads, unless SetInput comes in between; nil is nothing. The values must not
-	// change before next is called again. A nil next ends this.
+	// Ahead sets a function that every Step calls once while the device is busy. next
+	// returns the inputs of the following Step by name, in row-major order, or nil for
+	// none; SetInput overrides them. The values must not change before the next call of
+	// next. A nil next turns prefetching off.
 	Ahead(next func() map[string][]float32)
 }

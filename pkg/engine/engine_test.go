@@ -23,15 +23,15 @@ func TestOptionsValidate(t *testing.T) {
 		{"switched off", func(o *engine.Options) {
 			o.Fuse, o.FusedOptimizer, o.Graph, o.TF32, o.Overlap = false, false, false, false, false
 		}, ""},
-		{"nothing set", func(o *engine.Options) { *o = engine.Options{} }, `device "" is not known: use cpu, reference, cuda`},
-		{"no gpu", func(o *engine.Options) { o.Device = "cuda:x" }, `device "cuda:x" is not known: a number from 0`},
-		{"negative gpu", func(o *engine.Options) { o.Device = "cuda:-1" }, `device "cuda:-1" is not known: a number from 0`},
-		{"numbered cpu", func(o *engine.Options) { o.Device = "cpu:0" }, `device "cpu:0" is not known: a number from 0`},
-		{"winograd on a gpu", func(o *engine.Options) { o.Device, o.Convolution = "cuda", "winograd" }, `convolution "winograd" is not known on cuda: use auto or heuristic`},
-		{"double precision on a gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda", "fp64" }, `"fp64" is not offered on cuda: use fp32, bf16 or fp16 (fp64 only on reference)`},
-		{"device", func(o *engine.Options) { o.Device = "tpu" }, `device "tpu" is not known`},
-		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `convolution "fft" is not known on cpu: use auto, winograd or direct`},
-		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not offered on cpu: use fp32 (fp16 only on reference or cuda)`},
+		{"nothing set", func(o *engine.Options) { *o = engine.Options{} }, `unknown device "": use cpu, reference, cuda`},
+		{"no gpu", func(o *engine.Options) { o.Device = "cuda:x" }, `invalid device "cuda:x": only cuda may have a number`},
+		{"negative gpu", func(o *engine.Options) { o.Device = "cuda:-1" }, `invalid device "cuda:-1": only cuda may have a number`},
+		{"numbered cpu", func(o *engine.Options) { o.Device = "cpu:0" }, `invalid device "cpu:0": only cuda may have a number`},
+		{"winograd on a gpu", func(o *engine.Options) { o.Device, o.Convolution = "cuda", "winograd" }, `unknown convolution "winograd" on cuda: use auto or heuristic`},
+		{"double precision on a gpu", func(o *engine.Options) { o.Device, o.Precision = "cuda", "fp64" }, `"fp64" is not supported on cuda: use fp32, bf16 or fp16 (fp64 only on reference)`},
+		{"device", func(o *engine.Options) { o.Device = "tpu" }, `unknown device "tpu"`},
+		{"convolution", func(o *engine.Options) { o.Convolution = "fft" }, `unknown convolution "fft" on cpu: use auto, winograd or direct`},
+		{"precision", func(o *engine.Options) { o.Precision = "fp16" }, `precision "fp16" is not supported on cpu: use fp32 (fp16 only on reference or cuda)`},
 		{"double precision on the cpu engine", func(o *engine.Options) { o.Precision = "fp64" }, "use fp32 (fp64 only on reference)"},
 		{"threads", func(o *engine.Options) { o.Threads = 0 }, "threads is 0: use 1 to 1024"},
 	}
@@ -68,5 +68,5 @@ func ExampleOptions_Validate() {
 	o := engine.DefaultOptions()
 	o.Precision = "fp64"
 	fmt.Println(o.Validate())
-	// Output: validate engine options: precision "fp64" is not offered on cpu: use fp32 (fp64 only on reference)
+	// Output: validate engine options: precision "fp64" is not supported on cpu: use fp32 (fp64 only on reference)
 }

@@ -8,37 +8,36 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// NormSync is a GradSync that also exchanges what synchronised batch norms
-// (plan.Attr.Sync) count. An engine calls ShareStatistics and Bucket in the order of the
-// program, which is equal at all ranks, and that is the order in which ranks
-// meet.
+// NormSync is a GradSync that also exchanges the statistics of synchronized batch norms
+// (plan.Attr.Sync). An engine calls ShareStatistics and Bucket in the order of the
+// program, which is the same on all ranks.
 type NormSync interface {
 	GradSync
-	// ShareStatistics returns what every worker gives, one after another by rank; all give
-	// as many numbers. It waits for the buckets that were handed over before. The
-	// result is valid until the next call, and own is not kept.
+	// ShareStatistics returns the numbers of all workers, concatenated in rank order. All
+	// workers pass the same count of numbers. It waits for the buckets that were passed
+	// before. The result is valid until the next call; own is not retained.
 	ShareStatistics(own []float64) (all []float64, err error)
 }
 
-// DeviceNormSync is a GradSync that adds up what synchronised batch norms count on the
-// workers' devices, beside the buckets and in one order with them.
+// DeviceNormSync is a GradSync that sums the statistics of synchronized batch norms on
+// the workers' devices, in one order with the buckets.
 type DeviceNormSync interface {
 	GradSync
-	// SumStatistics puts in s the sum of v, float64 on the device, over all workers,
-	// in place; all give as many numbers.
+	// SumStatistics replaces v, float64 on the device, by its sum over all workers, on
+	// stream s. All workers pass the same count of numbers.
 	SumStatistics(v device.Buffer, s device.Stream) error
 }
 
-// NormExchange joins the statistics of an executable's synchronized batch norms
-// over all workers. Every worker computes the same bits, whatever carries them,
-// and one that is alone those of a batch norm that is not synchronised.
+// NormExchange combines the statistics of an executable's synchronized batch norms over
+// all workers. Every worker computes the same bits, with any transport. For a single
+// worker the result has the same bits as a batch norm without synchronization.
 type NormExchange struct {
-	sync  NormSync // nil: the worker is alone
+	sync  NormSync // nil: there is one worker
 	own   []float64
 	spent time.Duration
 }
 
-// Begin begins a step with sync; nil: the worker is alone.
+// Begin starts a step with sync; nil means that there is only one worker.
 func (s *NormExchange) Begin(sync GradSync) error {
 	s.sync, s.spent = nil, 0
 	if sync == nil {
@@ -46,25 +45,24 @@ func (s *NormExchange) Begin(sync GradSync) error {
 	}
 	g, ok := sync.(NormSync)
 	if !ok {
-		return fmt.Errorf("synchronise batch norms: %T exchanges gradients alone: use sync_batchnorm=false", sync)
+		return fmt.Errorf("synchronize batch norms: %T exchanges only gradients: use sync_batchnorm=false", sync)
 	}
 	s.sync = g
 	return nil
 }
 
-// Spent is the time in the exchange since the last call of it, or Begin.
+// Spent returns the time in exchanges since the last call of Spent or Begin.
 func (s *NormExchange) Spent() time.Duration {
 	d := s.spent
 	s.spent = 0
 	return d
 }
 
-// Moments replaces each channel's mean, and its sum of squared distances from
-// that, by those over all workers, and returns the number of elements of a
-// channel over all; count is this worker's. The sums of workers are joined as
-// Chan, Golub and LeVeque do it (Updating Formulae and a Pairwise Algorithm for
-// Computing Sample Variances, 1979, equation 2.1), which loses nothing where the
-// mean is far from zero.
+// Moments replaces each channel's mean and its sum of squared distances from the mean by
+// the values over all workers. count is the number of elements per channel on this
+// worker; total is the number over all workers. The sums are combined as in Chan, Golub
+// and LeVeque (Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
+// 1979, equation 2.1), which stays accurate if the mean is far from zero.
 func (s *NormExchange) Moments(count float64, mean, squares []float64) (total float64, err error) {
 	all, err := s.gather(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
@@ -87,8 +85,8 @@ func (s *NormExchange) Moments(count float64, mean, squares []float64) (total fl
 	return total, nil
 }
 
-// Sums replaces each channel's two sums by those over all workers, and returns
-// the number of elements of a channel over all; count is this worker's.
+// Sums replaces each channel's two sums by the sums over all workers. count is the number
+// of elements per channel on this worker; total is the number over all workers.
 func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err error) {
 	all, err := s.gather(count, a, b)
 	if err != nil || len(all) == len(s.own) {
@@ -107,7 +105,7 @@ func (s *NormExchange) Sums(count float64, a, b []float64) (total float64, err e
 	return total, nil
 }
 
-// gather is every worker's count, a and b; this one's alone where it is alone.
+// gather returns count, a and b of each worker, concatenated in rank order.
 func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
 	if s.sync == nil {
@@ -117,7 +115,7 @@ func (s *NormExchange) gather(count float64, a, b []float64) ([]float64, error) 
 	all, err := s.sync.ShareStatistics(s.own)
 	s.spent += time.Since(begin)
 	if err == nil && (len(all) == 0 || len(all)%len(s.own) != 0) {
-		err = errors.New("workers give different numbers of them")
+		err = errors.New("workers passed different counts of numbers")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("exchange statistics: %w", err)

@@ -119,12 +119,12 @@ func TestStatisticsSums(t *testing.T) {
 
 func TestStatisticsErrors(t *testing.T) {
 	var s engine.NormExchange
-	if err := s.Begin(alone{}); err == nil || !strings.Contains(err.Error(), "synchronise batch norms: engine_test.alone exchanges gradients alone: use sync_batchnorm=false") {
+	if err := s.Begin(alone{}); err == nil || !strings.Contains(err.Error(), "synchronize batch norms: engine_test.alone exchanges only gradients: use sync_batchnorm=false") {
 		t.Errorf("error %v", err)
 	}
 	for want, sync := range map[string]shared{
-		"exchange statistics: peer is gone":                           {err: errors.New("peer is gone")},
-		"exchange statistics: workers give different numbers of them": {after: []float64{1, 2}},
+		"exchange statistics: peer is gone":                               {err: errors.New("peer is gone")},
+		"exchange statistics: workers passed different counts of numbers": {after: []float64{1, 2}},
 	} {
 		if err := s.Begin(sync); err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func plus[T float32 | float64](to, from []T) {
 func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
 	g, ok := a.inner.(engine.NormSync)
 	if !ok {
-		return nil, fmt.Errorf("%T exchanges gradients alone: use sync_batchnorm=false", a.inner)
+		return nil, fmt.Errorf("%T exchanges only gradients: use sync_batchnorm=false", a.inner)
 	}
 	return g.ShareStatistics(own)
 }

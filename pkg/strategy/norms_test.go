@@ -386,7 +386,7 @@ func TestStatisticsErrors(t *testing.T) {
 			}
 		}
 		acc := NewAccumulator(deaf{})
-		if _, err := normStep(e, acc, 0, 2, false, true); err == nil || !strings.Contains(err.Error(), "strategy.deaf exchanges gradients alone: use sync_batchnorm=false") {
+		if _, err := normStep(e, acc, 0, 2, false, true); err == nil || !strings.Contains(err.Error(), "strategy.deaf exchanges only gradients: use sync_batchnorm=false") {
 			t.Errorf("%s: error %v", device, err)
 		}
 		if err := errors.Join(d.Close(), e.Close()); err != nil {

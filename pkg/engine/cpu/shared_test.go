@@ -23,8 +23,8 @@ var (
 )
 
 type (
-	deafSync  = enginetest.Deaf
-	quietSync = enginetest.Quiet
+	deafSync  = enginetest.RecordingSync
+	quietSync = enginetest.NoOpSync
 )
 
 // loaded returns p loaded on e, after one step.

@@ -27,7 +27,7 @@ func TestStartErrors(t *testing.T) {
 		{"no such gpu", clibtest.Options{}, func(o *engine.Options) { o.Device = "cuda:3" }, []string{"start cuda engine on GPU 3", "there is no GPU 3: this machine shows 1"}},
 		{"old gpu", clibtest.Options{Capability: [2]int{7, 0}}, nil, []string{"compute capability 7.0", "needs 8.0"}},
 		{"cpu", clibtest.Options{}, func(o *engine.Options) { o.Device, o.Precision, o.Convolution = "cpu", "fp32", "auto" }, []string{`device "cpu": use cuda`}},
-		{"options", clibtest.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not offered on cuda`}},
+		{"options", clibtest.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not supported on cuda`}},
 		{"dying", clibtest.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
 	} {
 		s, err := clibtest.New(c.on).Stack()

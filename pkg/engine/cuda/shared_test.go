@@ -24,7 +24,7 @@ var (
 	loweredNetwork = enginetest.LoweredNetwork
 )
 
-type quietSync = enginetest.Quiet
+type quietSync = enginetest.NoOpSync
 
 // loaded is p on e, with one step done.
 func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.Executable {

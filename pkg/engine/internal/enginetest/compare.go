@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Near fails where got differs from want by more than tol of want's greatest.
+// Near fails the test if a value of got differs from want by more than tol times the
+// largest magnitude of want.
 func Near(t testing.TB, what string, got, want []float64, tol float64) {
 	t.Helper()
 	top := 1e-30
@@ -22,7 +23,7 @@ func Near(t testing.TB, what string, got, want []float64, tol float64) {
 	}
 }
 
-// Largest is the greatest magnitude of v.
+// Largest returns the largest magnitude of v.
 func Largest(v []float64) (m float64) {
 	for _, f := range v {
 		m = max(m, math.Abs(f))
@@ -30,7 +31,7 @@ func Largest(v []float64) (m float64) {
 	return m
 }
 
-// Snapshot is every persistent tensor of x.
+// Snapshot returns every persistent tensor of x by name.
 func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
@@ -44,7 +45,7 @@ func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 	return all
 }
 
-// Unchanged fails where x differs from before.
+// Unchanged reports an error if a persistent tensor of x differs from before.
 func Unchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
 	t.Helper()
 	for name, v := range Snapshot(t, x) {

@@ -1,5 +1,5 @@
-// Package enginetest is what the tests of several engines share: networks, batches,
-// comparisons, and the checks that every engine must pass.
+// Package enginetest contains what the tests of several engines share: networks, batches,
+// comparisons, and checks that every engine must pass.
 //
 //	enginetest.Engine{Open: …, Poison: …, Padding: …}.Check(t)
 package enginetest
@@ -13,15 +13,15 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Engine is one that is tested.
+// Engine is an engine under test.
 type Engine struct {
-	// Open starts one in fp32 that ends with the test; change (nil: none) changes its
-	// options.
+	// Open returns an engine in fp32 that is closed at the end of the test. change, if
+	// not nil, changes its options.
 	Open func(t testing.TB, change func(o *engine.Options)) engine.Engine
-	// Poison fills the memory of activations and scratch memory with NaN: what is read
-	// before it is written shows.
+	// Poison fills activations and workspace with NaN, so that a read before a write is
+	// detected.
 	Poison func(t testing.TB, x engine.Executable)
-	// Padding reports what is not zero of a layout's padding.
+	// Padding returns an error if the padding of a layout is not zero.
 	Padding func(x engine.Executable) error
 }
 
@@ -44,8 +44,8 @@ func (e Engine) Check(t *testing.T) {
 	}
 }
 
-// Loaded is p on an engine, with memory poisoned, initial values set and one step done
-// on a batch, without update.
+// Loaded loads p on an engine, fills its memory with NaN, sets initial values and runs
+// one step on a batch, without update.
 func Loaded(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, poison func(t testing.TB, x engine.Executable)) engine.Executable {
 	t.Helper()
 	x, err := on.Load(p, nil)
@@ -61,6 +61,7 @@ func Loaded(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, poison
 	return x
 }
 
+// loaded calls Loaded with a new engine.
 func (e Engine) loaded(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
 	return Loaded(t, e.Open(t, nil), p, g, e.Poison)

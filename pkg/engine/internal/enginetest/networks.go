@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// SmallUNet has channels that fill no block and maps smaller than a tile.
+// SmallUNet returns a U-Net whose channels do not fill a block and whose maps are smaller
+// than a tile.
 func SmallUNet() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
 }
@@ -40,7 +41,7 @@ func LoweredNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o 
 	return g, p
 }
 
-// Reference is the reference engine in float64.
+// Reference returns the reference engine in float64.
 func Reference(t testing.TB) engine.Engine {
 	t.Helper()
 	o := engine.DefaultOptions()
@@ -52,7 +53,7 @@ func Reference(t testing.TB) engine.Engine {
 	return e
 }
 
-// Initialise sets every parameter and state of x.
+// Initialise sets every parameter and state of x to its initial value.
 func Initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
 	t.Helper()
 	for name, v := range g.InitialValues(3) {
@@ -62,7 +63,7 @@ func Initialise(t testing.TB, x engine.Executable, g *nn.Graph) {
 	}
 }
 
-// Feed gives x a batch: see Batch.
+// Feed sets the inputs of x to the result of Batch.
 func Feed(t testing.TB, x engine.Executable, seed uint64) {
 	t.Helper()
 	image, target := Batch(x, seed)
@@ -74,7 +75,7 @@ func Feed(t testing.TB, x engine.Executable, seed uint64) {
 	}
 }
 
-// Batch is a batch of noise, and random masks or classes, for x.
+// Batch returns random images and random masks or classes with the shapes of x.
 func Batch(x engine.Executable, seed uint64) (image, target []float32) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := x.Program()
@@ -90,8 +91,8 @@ func Batch(x engine.Executable, seed uint64) (image, target []float32) {
 	return image, target
 }
 
-// Program is one kernel as a program of its own: its operands are the program's inputs
-// a, b, c …, or states where state says so, its results the outputs A, B, C ….
+// Program returns a program with a single kernel. The operands are the inputs a, b, c …,
+// or states for the indexes in state; the results are the outputs A, B, C ….
 func Program(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}

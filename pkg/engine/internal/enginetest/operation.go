@@ -9,29 +9,30 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operation is one kernel of a plan as a program of its own: see Program.
+// Operation describes a program with a single kernel: see Program.
 type Operation struct {
 	Op      plan.Op
 	Attr    plan.Attr
 	In, Out [][]int
-	State   []int // indexes in In
-	// Fill changes the values of input i, which are normally distributed; nil leaves them.
+	State   []int // indexes of the operands that are states
+	// Fill changes the normally distributed values of input i; nil leaves them unchanged.
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
-// Memory is what Results asks of the engine that it tests, beside its results.
+// Memory contains checks and conversions of the engine under test, for Results.
 type Memory struct {
 	Poison  func(t testing.TB, x engine.Executable) // see Engine
 	Padding func(x engine.Executable) error         // see Engine
-	// Round rounds the values of feature maps and weights to the engine's precision; nil
-	// leaves them in fp32.
+	// Round rounds feature maps and weights to the engine's precision; nil leaves them in
+	// fp32.
 	Round func(v []float32)
-	// Scale returns what the outputs are multiplied by; nil: by 1.
+	// Scale returns the factor by which the outputs are multiplied; nil means 1.
 	Scale func(x engine.Executable) float64
 }
 
-// Results runs o on e with values from seed, and returns outputs and states. It runs twice,
-// with different values, so that what the first run leaves in memory shows in the second.
+// Results runs o on e with values from seed, and returns outputs and states. It runs o
+// twice with different values, so that the second run shows an error if the first one
+// leaves values in memory.
 func (o Operation) Results(t testing.TB, e engine.Engine, seed uint64, m Memory) (all [][]float64) {
 	t.Helper()
 	p := Program(o.Op, o.Attr, o.In, o.Out, o.State)
@@ -109,8 +110,8 @@ func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, 
 	}
 }
 
-// MaxPool writes the maxima of the windows of x, of shape s, to out, of shape y. Both are
-// in logical order.
+// MaxPool computes the maxima of the windows of x, which has the shape s, and writes them
+// to out, which has the shape y. Both are in row-major order.
 func MaxPool(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// share: a program for evaluation reads what training writes, and one that
-// needs more than is there is refused.
+// share checks that a program for evaluation reads what training writes, and that sharing
+// with a program that lacks parameters is an error.
 func (e Engine) share(t *testing.T) {
 	on := e.Open(t, nil)
 	g, train := Lowered(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
@@ -58,7 +58,7 @@ func (e Engine) share(t *testing.T) {
 	}
 }
 
-// names: what is unknown or has the wrong length is an error.
+// names checks that unknown names and wrong lengths are errors.
 func (e Engine) names(t *testing.T) {
 	on := e.Open(t, nil)
 	_, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})

@@ -16,15 +16,15 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Deaf takes buckets and changes nothing.
-type Deaf struct {
+// RecordingSync is a GradSync that records buckets and does not change them.
+type RecordingSync struct {
 	Buckets []device.Buffer
 	Waits   int
-	Err     error // what Bucket answers
+	Err     error // returned by Bucket
 }
 
-// Bucket demands that they come in order.
-func (s *Deaf) Bucket(i int, b device.Buffer, _ device.Stream) error {
+// Bucket records b. It returns an error if buckets arrive out of order.
+func (s *RecordingSync) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	if i != len(s.Buckets) {
 		return fmt.Errorf("bucket %d comes as number %d", i, len(s.Buckets))
 	}
@@ -32,27 +32,26 @@ func (s *Deaf) Bucket(i int, b device.Buffer, _ device.Stream) error {
 	return s.Err
 }
 
-// Wait counts.
-func (s *Deaf) Wait() error { s.Waits++; return nil }
+// Wait counts its calls.
+func (s *RecordingSync) Wait() error { s.Waits++; return nil }
 
-// Capturable is false.
-func (s *Deaf) Capturable() bool { return false }
+// Capturable returns false.
+func (s *RecordingSync) Capturable() bool { return false }
 
-// Quiet changes nothing.
-type Quiet struct{}
+// NoOpSync is a GradSync that does nothing.
+type NoOpSync struct{}
 
 // Bucket does nothing.
-func (Quiet) Bucket(int, device.Buffer, device.Stream) error { return nil }
+func (NoOpSync) Bucket(int, device.Buffer, device.Stream) error { return nil }
 
 // Wait does nothing.
-func (Quiet) Wait() error { return nil }
+func (NoOpSync) Wait() error { return nil }
 
-// Capturable is false.
-func (Quiet) Capturable() bool { return false }
+// Capturable returns false.
+func (NoOpSync) Capturable() bool { return false }
 
-// doubling doubles every gradient in Wait, as a reduction of two equal workers
-// by sum would.
-type doubling struct{ Deaf }
+// doubling doubles every gradient in Wait, like a sum over two equal workers.
+type doubling struct{ RecordingSync }
 
 func (s *doubling) Wait() error {
 	for _, b := range s.Buckets {
@@ -61,11 +60,11 @@ func (s *doubling) Wait() error {
 		}
 	}
 	s.Buckets = nil
-	return s.Deaf.Wait()
+	return s.RecordingSync.Wait()
 }
 
-// sync: buckets come in order, hold all gradients, and what sync does to
-// them is what Gradient and the optimiser see; overlapped or not.
+// sync checks that buckets arrive in order and contain all gradients, and that Gradient
+// and the optimizer use the reduced gradients, with and without overlap.
 func (e Engine) sync(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
 		var err error
@@ -108,11 +107,11 @@ func (e Engine) sync(t *testing.T) {
 	}
 }
 
-// buckets: a bucket is the memory of its own gradients and of no others.
+// buckets checks that a bucket is the memory of exactly its gradients.
 func (e Engine) buckets(t *testing.T) {
 	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loaded(t, p, g)
-	var s Deaf
+	var s RecordingSync
 	if _, err := x.Step(context.Background(), &s, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +139,8 @@ func (e Engine) buckets(t *testing.T) {
 	}
 }
 
-// nonFinite: a loss that is not a number stops the step before buckets and
-// optimiser, and nothing has changed.
+// nonFinite checks that a loss of NaN or infinity ends the step before buckets and
+// optimizer, and changes nothing.
 func (e Engine) nonFinite(t *testing.T) {
 	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	x := e.loaded(t, p, g)
@@ -155,7 +154,7 @@ func (e Engine) nonFinite(t *testing.T) {
 	if err := x.SetInput(model.ImageInput, v); err != nil {
 		t.Fatal(err)
 	}
-	var s Deaf
+	var s RecordingSync
 	_, err := x.Step(context.Background(), &s, u)
 	if !errors.Is(err, engine.ErrNonFinite) || len(s.Buckets) != 0 || s.Waits != 0 {
 		t.Errorf("step says %v, handed over %d buckets and waited %d times", err, len(s.Buckets), s.Waits)
@@ -172,17 +171,17 @@ func (e Engine) nonFinite(t *testing.T) {
 
 // cancelling cancels a context at its first bucket.
 type cancelling struct {
-	Deaf
+	RecordingSync
 	cancel context.CancelFunc
 }
 
 func (s *cancelling) Bucket(i int, b device.Buffer, d device.Stream) error {
 	s.cancel()
-	return s.Deaf.Bucket(i, b, d)
+	return s.RecordingSync.Bucket(i, b, d)
 }
 
-// interrupted: a cancelled context and an error of sync end the step, after
-// waiting for what was handed over, and nothing has changed.
+// interrupted checks that a canceled context or an error of the GradSync ends the step,
+// after waiting for the buckets in flight, and changes nothing.
 func (e Engine) interrupted(t *testing.T) {
 	g, p := Lowered(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loaded(t, p, g)
@@ -199,7 +198,7 @@ func (e Engine) interrupted(t *testing.T) {
 		t.Errorf("a cancelled context gives %v", err)
 	}
 	broken := errors.New("wire cut")
-	if _, err := x.Step(context.Background(), &Deaf{Err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
+	if _, err := x.Step(context.Background(), &RecordingSync{Err: broken}, u); !errors.Is(err, broken) || !strings.Contains(err.Error(), "bucket 0") {
 		t.Errorf("step says %v", err)
 	}
 	Unchanged(t, x, before)
@@ -241,7 +240,7 @@ func (e Engine) optimizers(t *testing.T) {
 	}
 }
 
-// updateErrors: an update that cannot be is refused before anything runs.
+// updateErrors checks that an invalid update is an error before any kernel runs.
 func (e Engine) updateErrors(t *testing.T) {
 	g, p := Lowered(t, SmallUNet(), 1, nn.Train, plan.Options{})
 	on := e.Open(t, nil)
