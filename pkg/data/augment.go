@@ -7,27 +7,30 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Augment varies training samples. What is done to a sample depends on seed,
-// epoch and the sample's index alone, never on the rank or the goroutine that
-// loads it. The zero value changes nothing. A target that has values for each
-// place of the image is cut and turned with it; a class stays as it is.
+// Augment describes the random changes of training samples. The change of a sample
+// depends only on the seed, the epoch and the sample's index, never on the rank or the
+// goroutine that loads it. The zero value changes nothing. A target that has a value for
+// each place of the image is cropped, mirrored and rotated with the image; a class stays
+// as it is.
 type Augment struct {
-	// Flip mirrors along each axis (rows and columns; of a volume depth too) by a coin.
+	// Flip mirrors each sample along each spatial axis (rows and columns, and for a
+	// volume also depth) with probability ½ per axis.
 	Flip bool `yaml:"flip" json:"flip"`
-	// Rotate turns a picture by 0, 90, 180 or 270 degrees, by 0 or 180 where
-	// height and width differ; a volume by one of the cube's 24 rotations, of which
-	// 4 are left where its sides differ.
+	// Rotate turns a picture by 0, 90, 180 or 270 degrees (0 or 180 if height and width
+	// differ), and a volume by one of the cube's 24 rotations (one of 4 if its sides
+	// differ).
 	Rotate bool `yaml:"rotate" json:"rotate"`
-	// Crop is the edge of a square or cube cut out at a random place, in pixels; 0: the whole sample.
+	// Crop is the edge, in pixels, of a square or cube that is cut out of each sample at
+	// a random place. 0: the complete sample.
 	Crop int `yaml:"crop" json:"crop"`
-	// Brightness and Contrast change a picture's values (not the target's): v becomes
-	// (v − ½)·contrast + ½ + brightness, at least 0 and at most 1, with brightness
-	// drawn from ±Brightness and contrast from 1 ± Contrast. 0 and 0: no change.
+	// Brightness and Contrast change a picture's values, but not the target's: v becomes
+	// (v − ½)·contrast + ½ + brightness, limited to 0 to 1. brightness is drawn from
+	// ±Brightness and contrast from 1 ± Contrast. If both are 0, nothing changes.
 	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
 	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
 }
 
-// Validate reports a value that cannot be.
+// Validate returns an error for the first invalid field.
 func (a Augment) Validate() error {
 	switch {
 	case a.Crop < 0:
@@ -40,7 +43,7 @@ func (a Augment) Validate() error {
 	return nil
 }
 
-// fits reports samples of shapes that cannot be augmented so.
+// fits returns an error if samples of these shapes cannot be augmented as a demands.
 func (a Augment) fits(image, target []int) error {
 	size, ok := spatial(image)
 	if !ok {
@@ -50,7 +53,7 @@ func (a Augment) fits(image, target []int) error {
 		return nil
 	}
 	if len(image) == len(target) && !aligned(image, target) {
-		return fmt.Errorf("images are %s and masks %s: they must be equal", times(image[1:]), times(target[1:]))
+		return fmt.Errorf("images are %s and masks %s: they must be equal", formatSize(image[1:]), formatSize(target[1:]))
 	}
 	if a.Crop == 0 {
 		return nil
@@ -61,13 +64,13 @@ func (a Augment) fits(image, target []int) error {
 	for k := 4 - len(image); k < 3; k++ {
 		if a.Crop > size[k] {
 			edge := slices.Repeat([]int{a.Crop}, len(image)-1)
-			return fmt.Errorf("a crop of %s does not fit in samples of %s: use a smaller augment.crop", times(edge), times(image[1:]))
+			return fmt.Errorf("a crop of %s does not fit in samples of %s: use a smaller augment.crop", formatSize(edge), formatSize(image[1:]))
 		}
 	}
 	return nil
 }
 
-// delivered is what shape is after augmentation.
+// delivered returns the shape that a sample of the given shape has after augmentation.
 func (a Augment) delivered(shape []int) []int {
 	out := slices.Clone(shape)
 	if a.Crop > 0 {
@@ -78,21 +81,21 @@ func (a Augment) delivered(shape []int) []int {
 	return out
 }
 
-// change is what augmentation does to one sample: axis k of the result runs
-// along axis[k] of the window, backwards where mirror[k]; then values jitter.
+// change is the augmentation of one sample: axis k of the result runs along axis[k] of
+// the window, in reverse if mirror[k]. Then brightness and contrast are applied.
 type change struct {
 	window               window
 	axis                 [3]int
 	mirror               [3]bool
-	brightness, contrast float32 // 0 and 1: no change
+	brightness, contrast float32 // no change if 0 and 1
 }
 
-// identity says whether no place changes.
+// identity reports whether every value keeps its place.
 func (c change) identity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
-// draw decides what happens to a sample of shape [C,H,W] or [C,D,H,W]. All
-// random numbers are drawn whatever is switched on, so that one switch does not
-// change what another one does. The engine on a GPU draws the same.
+// draw draws the augmentation of a sample of shape [C,H,W] or [C,D,H,W]. It always draws
+// the same number of random numbers, whichever changes are enabled, so that enabling one
+// change does not alter another. The GPU engine draws the same numbers.
 func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := spatial(shape)
@@ -103,9 +106,9 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 		c.window.at[k] = int(r.Float64() * float64(from[k]-to[k]+1))
 	}
 	if first == 1 {
-		a.turnPicture(&c, r.IntN(4), r.IntN(4))
+		a.rotatePicture(&c, r.IntN(4), r.IntN(4))
 	} else {
-		a.turnVolume(&c, r.IntN(8), r.IntN(24))
+		a.rotateVolume(&c, r.IntN(8), r.IntN(24))
 	}
 	brightness, contrast := 2*r.Float64()-1, 2*r.Float64()-1
 	if a.Brightness > 0 || a.Contrast > 0 {
@@ -114,15 +117,16 @@ func (a Augment) draw(seed int64, epoch, sample int, shape []int) change {
 	return c
 }
 
-// turnPicture flips by the two bits of flips and turns by quarters.
-func (a Augment) turnPicture(c *change, flips, quarters int) {
+// rotatePicture adds mirroring (one bit of flips per axis) and a rotation by
+// quarters·90° to c.
+func (a Augment) rotatePicture(c *change, flips, quarters int) {
 	if a.Flip {
 		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
 	}
 	if !a.Rotate {
 		return
 	}
-	// Half a turn is both flips; a quarter is a transposition and one flip.
+	// A rotation by 180° equals both flips; one by 90° is a transposition and one flip.
 	if quarters >= 2 {
 		c.mirror[1], c.mirror[2] = !c.mirror[1], !c.mirror[2]
 	}
@@ -132,8 +136,9 @@ func (a Augment) turnPicture(c *change, flips, quarters int) {
 	}
 }
 
-// turnVolume flips by the three bits of flips and turns by rotation r.
-func (a Augment) turnVolume(c *change, flips, r int) {
+// rotateVolume adds mirroring (one bit of flips per axis) and rotation r of the cube to
+// c.
+func (a Augment) rotateVolume(c *change, flips, r int) {
 	if a.Rotate {
 		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
 			r %= 4
@@ -145,14 +150,14 @@ func (a Augment) turnVolume(c *change, flips, r int) {
 	}
 }
 
-// cubeRotation is rotation r of the cube's 24: axis k of the result runs along
-// axis[k] of the sample, backwards where mirror[k]. The first four leave the
-// axes where they are.
+// cubeRotation returns rotation r of the cube's 24 rotations: axis k of the result runs
+// along axis[k] of the sample, in reverse if mirror[k]. The first four do not permute
+// the axes.
 func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
 	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
-	// A rotation has determinant 1: the sign of the permutation (every other one
-	// here is odd) times that of the mirrors.
+	// A rotation has determinant 1, the product of the permutation's sign (here every
+	// other permutation is odd) and the signs of the mirrored axes.
 	odd := r/4%2 == 1
 	for _, m := range mirror[:2] {
 		odd = odd != m
@@ -161,11 +166,12 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// turn writes src, channels times the window's size, turned and mirrored to dst.
-func (c change) turn(dst, src []float32, channels int) {
+// apply writes src to dst, rotated and mirrored. src has the given number of channels,
+// each of the window's size.
+func (c change) apply(dst, src []float32, channels int) {
 	size := c.window.size
-	along := [3]int{size[1] * size[2], size[2], 1} // how far a step along src's axes goes
-	var out, step [3]int                           // sizes of dst, and how far its axes go in src
+	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
+	var out, step [3]int                           // sizes of dst's axes, and their strides in src
 	start := 0
 	for k := range 3 {
 		out[k], step[k] = size[c.axis[k]], along[c.axis[k]]
@@ -188,8 +194,8 @@ func (c change) turn(dst, src []float32, channels int) {
 	}
 }
 
-// jitter changes a picture's values. The product is rounded by itself, on every
-// processor, as a GPU does it.
+// jitter changes a picture's brightness and contrast. The product is rounded before the
+// sum on every processor, as a GPU does it, so that the bits are equal.
 func (c change) jitter(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return

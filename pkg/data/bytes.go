@@ -10,35 +10,36 @@ import (
 	"sync/atomic"
 )
 
-// Bytes is a loader's samples as a device holds them whole, to vary them there as the
-// loader does: a byte a value.
+// Bytes contains all samples of a loader at one byte per value, so that a device can
+// keep them in its memory and augment them there as the loader does.
 type Bytes struct {
-	// Image and Target hold sample after sample in the order of their shapes, those of
-	// a sample before augmentation. A value is its byte over 255, or for targets over
-	// TargetDivisor.
+	// Image and Target contain the samples one after the other, in the order of their
+	// shapes before augmentation. An image's value is its byte divided by 255, a
+	// target's is its byte divided by TargetDivisor.
 	Image, Target           []byte
 	ImageShape, TargetShape []int
 	TargetDivisor           float64
-	// Values are, in place of Target, targets that augmentation leaves as they are,
-	// such as the index of a class.
+	// Values contains the targets if augmentation does not change them (such as the
+	// index of a class). Target is empty then.
 	Values []float32
-	// Stored is where each sample of the data set lies: Repeat's lie once.
+	// Stored contains, for each sample of the data set, its position in Image. Samples
+	// that Repeat repeats are stored once.
 	Stored  []int
 	Augment Augment
-	Seed    int64 // of augmentation
+	Seed    int64 // seed of augmentation
 }
 
-// Size is the memory that b takes, in bytes.
+// Size returns the memory that b occupies, in bytes.
 func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64(len(b.Values)) }
 
-// Batches lists the samples of the batches that an epoch (from 0) has, in order: what
-// Epoch's iterator delivers.
+// Batches returns the sample indices of each batch of an epoch (from 0), in the order in
+// which Epoch's iterator returns the batches.
 func (l *Loader) Batches(epoch int) [][]int { return l.dealer.Epoch(epoch) }
 
-// Bytes reads all samples, where they take at most limit bytes. The error says why a
-// device cannot hold them: their values are no whole 255ths, as those of pictures of 8
-// bits are, or the loader keeps batches or samples as they were in epoch 0. It is ctx's
-// error when ctx is canceled before all samples are read.
+// Bytes reads all samples if they need at most limit bytes. The error explains why a
+// device cannot keep them: their values are not integers divided by 255 (as those of
+// 8-bit pictures are), or the loader caches batches or samples as augmented in epoch 0.
+// If ctx is canceled before all samples are read, Bytes returns ctx's error.
 func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
 	b, err := l.bytes(ctx, limit)
 	if err != nil {
@@ -55,7 +56,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		return b, fmt.Errorf("the order %v keeps what was varied in epoch 0", l.c.Order)
 	}
 	ds, list := l.ds, ascending(l.ds.Len())
-	for { // what repeats samples, or leaves some out
+	for { // unwrap data sets that repeat or select samples
 		s, ok := ds.(*subset)
 		if !ok {
 			break
@@ -92,7 +93,7 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	} else {
 		b.Values = make([]float32, nt*len(used))
 	}
-	// Pictures in files take longest to unpack.
+	// Goroutines decode in parallel: decoding picture files takes the most time.
 	var next atomic.Int64
 	errs := make([]error, min(runtime.GOMAXPROCS(0), len(used)))
 	var readers sync.WaitGroup
@@ -100,8 +101,8 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		readers.Go(func() {
 			image, target := make([]float32, ni), make([]float32, nt)
 			for k := int(next.Add(1)) - 1; k < len(used) && errs[reader] == nil; k = int(next.Add(1)) - 1 {
-				if errs[reader] = b.take(ctx, ds, used[k], k, image, target); errs[reader] != nil {
-					next.Store(int64(len(used))) // the others need not go on
+				if errs[reader] = b.store(ctx, ds, used[k], k, image, target); errs[reader] != nil {
+					next.Store(int64(len(used))) // stops the other goroutines
 				}
 			}
 		})
@@ -110,8 +111,8 @@ func (l *Loader) bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	return b, errors.Join(errs...)
 }
 
-// take stores sample i of ds as number at.
-func (b *Bytes) take(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
+// store reads sample i of ds and stores it as sample number at.
+func (b *Bytes) store(ctx context.Context, ds Dataset, i, at int, image, target []float32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (b *Bytes) take(ctx context.Context, ds Dataset, i, at int, image, target [
 		copy(b.Values[at*len(target):], target)
 		return nil
 	}
-	mask := asWhole(target)
+	mask := asIntegers(target)
 	if mask == nil {
 		return fmt.Errorf("the target of sample %s has values that are no whole numbers of 0 to 255", ds.SampleName(i))
 	}
@@ -135,7 +136,7 @@ func (b *Bytes) take(ctx context.Context, ds Dataset, i, at int, image, target [
 	return nil
 }
 
-// ascending is 0 to n−1.
+// ascending returns the integers 0 to n−1.
 func ascending(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -144,8 +145,8 @@ func ascending(n int) []int {
 	return list
 }
 
-// asWhole is values as whole numbers, nil where one of them is none.
-func asWhole(values []float32) []uint8 {
+// asIntegers returns the values as integers of 8 bits, or nil if a value is not one.
+func asIntegers(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
 		if v >= 0 && v <= 255 {

@@ -25,21 +25,21 @@ const (
 	cifarClass  = 10
 )
 
-// cifarLayout is what a folder of CIFAR-10 holds, for messages.
+// cifarLayout describes the files of a CIFAR-10 folder, for messages.
 const cifarLayout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
 
-// CIFAROptions says what of CIFAR-10 is read.
+// CIFAROptions selects the part of CIFAR-10 to read.
 type CIFAROptions struct {
 	ClassOptions `yaml:",inline"`
-	Test         bool `yaml:"test" json:"test"` // the test batch instead of the training batches
+	Test         bool `yaml:"test" json:"test"` // read the test batch instead of the training batches
 }
 
-// OpenCIFAR10 reads the training batches of CIFAR-10 (or its test batch) into
-// memory, 3 kB a picture: the binary version, or the Python version, whose
-// pickles are read without running anything. dir is the unpacked folder, or the
-// one that holds cifar-10-batches-bin or cifar-10-batches-py. There may be fewer
-// than five training batches, and fewer pictures in each than the original
-// 10,000, but as many in each.
+// OpenCIFAR10 reads the training batches of CIFAR-10 (or its test batch) into memory, 3
+// kB per picture. It reads the binary version or the Python version; reading a pickle
+// runs no code. dir is the unpacked folder or its parent, which contains
+// cifar-10-batches-bin or cifar-10-batches-py. There may be fewer than five training
+// batches, and fewer pictures per batch than the original 10,000, but all batches must
+// have the same number of pictures.
 func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
 	c, err := openCIFAR10(ctx, dir, o)
 	if err != nil {
@@ -105,7 +105,7 @@ func checkBatchesMemory(files []string) error {
 	return memory.Check(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
-// batches is pictures held as planes of bytes, each files of them.
+// batches contains pictures as planes of bytes. Each file has the same number of them.
 type batches struct {
 	files  []string
 	each   int
@@ -118,7 +118,7 @@ func (s *batches) picture(i int) (image.Image, error) {
 	return interleaved(s.images[i], cifarEdge, cifarEdge), nil
 }
 
-// findBatches are the files of batches in dir, in order, and whether they are
+// findBatches returns the batch files in dir, in order. binary reports whether they are
 // of the binary version.
 func findBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
@@ -150,7 +150,7 @@ func findBatches(dir string, test bool) (files []string, binary bool, err error)
 	return nil, false, fmt.Errorf("%s holds no batches: expected %s", dir, cifarLayout)
 }
 
-// readBinaryBatch are the pictures and classes of a file of the binary version.
+// readBinaryBatch returns the pictures and classes in a file of the binary version.
 func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	if len(text) == 0 {
 		return nil, nil, errors.New("it is empty: copy or download it again")
@@ -169,8 +169,8 @@ func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// readPythonBatch are the pictures and classes of a file of the Python version:
-// a dict with data, an array [N,3072] of bytes, and labels, a list of N.
+// readPythonBatch returns the pictures and classes in a file of the Python version: a
+// dict with data, an array [N,3072] of bytes, and labels, a list of N classes.
 func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -201,8 +201,8 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// cifarNames are the classes' names as they lie beside the batches, or those
-// that CIFAR-10 has.
+// cifarNames reads the names of the classes from the file next to the batches. If there
+// is no such file, it returns CIFAR-10's names.
 func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {
@@ -241,5 +241,5 @@ func cifarNames(ctx context.Context, dir string, binary bool) ([]string, error) 
 	return names, nil
 }
 
-// cifarClasses are CIFAR-10's, in order.
+// cifarClasses contains the names of CIFAR-10's classes, in order.
 var cifarClasses = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

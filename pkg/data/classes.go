@@ -7,15 +7,15 @@ import (
 	"golang.org/x/image/draw"
 )
 
-// ClassOptions says how pictures to be told apart are read.
+// ClassOptions configures how pictures for classification are read.
 type ClassOptions struct {
-	// Resize is the edge in pixels of the square that every picture is scaled to,
-	// bilinearly and without keeping its proportions; 0: pictures keep their
-	// size, which must then be the same for all.
+	// Resize is the edge, in pixels, of the square to which every picture is scaled,
+	// bilinearly and without keeping its proportions. 0: pictures are not scaled and
+	// must all have the same size.
 	Resize int `yaml:"resize" json:"resize"`
 }
 
-// Validate reports a value that cannot be.
+// Validate returns an error if Resize is out of range.
 func (o ClassOptions) Validate() error {
 	if o.Resize < 0 || o.Resize > 1<<14 {
 		return fmt.Errorf("validate pictures: resize is %d pixels: use 0 (as they are) to %d", o.Resize, 1<<14)
@@ -23,24 +23,26 @@ func (o ClassOptions) Validate() error {
 	return nil
 }
 
-// Classes is a set of coloured pictures [3,H,W], values of 0 to 1, red first,
-// each with the index of its class [1], from 0.
+// Classes is a data set for classification: color pictures [3,H,W] with values of 0 to 1
+// in the order red, green, blue. The target of each is the index of its class [1], from
+// 0.
 type Classes struct {
 	source  pictures
 	names   []string
 	labels  []int32
-	size    [2]int // height, width as delivered
+	size    [2]int // height and width after scaling
 	resized *resizer
 }
 
-// pictures is where the pictures of Classes come from.
+// pictures is the source of the pictures of Classes.
 type pictures interface {
 	name(i int) string
-	// picture is sample i as it lies there.
+	// picture returns sample i as stored, before scaling.
 	picture(i int) (image.Image, error)
 }
 
-// planar is pictures that are held as bytes, red, green, blue plane.
+// planar is implemented by sources that keep pictures as bytes: the red, the green, then
+// the blue plane.
 type planar interface{ planes(i int) []uint8 }
 
 func newClasses(source pictures, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
@@ -54,25 +56,26 @@ func newClasses(source pictures, names []string, labels []int32, height, width i
 	return c
 }
 
-// Len is the number of pictures.
+// Len returns the number of pictures.
 func (c *Classes) Len() int { return len(c.labels) }
 
-// ClassNames are the names of the classes, by index.
+// ClassNames returns the names of the classes, by index.
 func (c *Classes) ClassNames() []string { return c.names }
 
-// Class is the index of the class of sample i.
+// Class returns the index of the class of sample i.
 func (c *Classes) Class(i int) int { return int(c.labels[i]) }
 
-// ImageShape is [3,H,W].
+// ImageShape returns [3,H,W].
 func (c *Classes) ImageShape() []int { return []int{3, c.size[0], c.size[1]} }
 
-// TargetShape is [1]: the index of the class.
+// TargetShape returns [1]: a target is the index of a class.
 func (c *Classes) TargetShape() []int { return []int{1} }
 
-// SampleName is the file of sample i, or its number in a file.
+// SampleName returns the path of the picture of sample i, or for a file of many pictures
+// its path and the picture's index in it.
 func (c *Classes) SampleName(i int) string { return c.source.name(i) }
 
-// Get copies picture i and the index of its class.
+// Get copies picture i to image and the index of its class to target.
 func (c *Classes) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(c.labels) {
 		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, len(c.labels)-1)
@@ -104,7 +107,7 @@ func (c *Classes) Get(i int, image, target []float32) error {
 type resizer struct {
 	edge   int
 	from   image.Point
-	scaler draw.Scaler // for pictures of size from; it keeps its weights
+	scaler draw.Scaler // for pictures of size from; reused because it caches its weights
 }
 
 func newResizer(edge, height, width int) *resizer {
@@ -121,8 +124,8 @@ func (r *resizer) resize(m image.Image) image.Image {
 	return to
 }
 
-// toPlanes writes a picture as planes of red, green and blue, 8 bits as v/255.
-// What is transparent is black.
+// toPlanes writes picture m as a red, a green and a blue plane. Values of 8 bits are
+// divided by 255. Transparent pixels become black.
 func toPlanes(dst []float32, m image.Image) {
 	b := m.Bounds()
 	rgba, ok := m.(*image.RGBA)
@@ -142,8 +145,8 @@ func toPlanes(dst []float32, m image.Image) {
 	}
 }
 
-// interleaved is a picture of three planes of bytes with the colours of a pixel
-// side by side.
+// interleaved converts a picture of three planes of bytes into one that stores the
+// colors of each pixel next to each other.
 func interleaved(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width

@@ -2,7 +2,7 @@ package data
 
 import "fmt"
 
-// EvaluationOptions says which part of a data set a rank evaluates.
+// EvaluationOptions selects the part of a data set that a rank evaluates.
 type EvaluationOptions struct {
 	World    int `yaml:"world" json:"world"` // workers
 	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
@@ -11,7 +11,7 @@ type EvaluationOptions struct {
 	Prefetch int `yaml:"prefetch" json:"prefetch"` // as in LoaderOptions
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c EvaluationOptions) Validate() error {
 	switch {
 	case c.World < 1:
@@ -24,12 +24,11 @@ func (c EvaluationOptions) Validate() error {
 	return nil
 }
 
-// NewEvaluation is a loader over a rank's part of ds, in ascending order and
-// unchanged by augmentation. Over all ranks every sample comes exactly once:
-// the last batch of a rank is filled up to the full size by repeating its last
-// sample, and Batch.Padding says by how many; count only the first
-// Batch.Valid() samples. A rank has no batch at all where there are fewer
-// samples than ranks. Every epoch is the same.
+// NewEvaluation returns a loader of a rank's part of ds, in ascending order and without
+// augmentation. All ranks together load every sample exactly once. If a rank's last
+// batch is not full, it is filled up by repeating its last sample. Batch.Padding is the
+// number of repetitions: count only the first Batch.Valid() samples. If there are fewer
+// samples than ranks, some ranks have no batch. Every epoch is the same.
 func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -39,7 +38,7 @@ func NewEvaluation(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// shard deals the samples from lo to hi−1 in order.
+// shard is a dealer of samples lo to hi−1, in order.
 type shard struct{ lo, hi, batch int }
 
 func (s *shard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// fill loads the samples of a batch into b.
+// fill loads the samples of a batch into b, from the cache if they are there.
 func (l *Loader) fill(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
 		return l.kept.batch(indices, b, func() error { return l.fillNew(ctx, b, 0, indices) })
@@ -33,7 +33,7 @@ func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []in
 	var wg sync.WaitGroup
 	for hand := range b.scratch {
 		wg.Add(1)
-		l.crew.do(func() {
+		l.workerPool.do(func() {
 			defer wg.Done()
 			for k := int(next.Add(1)) - 1; k < len(indices) && errs[hand] == nil; k = int(next.Add(1)) - 1 {
 				errs[hand] = l.fillOne(ctx, b, &b.scratch[hand], epoch, k, indices[k])
@@ -44,7 +44,7 @@ func (l *Loader) fillNew(ctx context.Context, b *buffer, epoch int, indices []in
 	return errors.Join(errs...)
 }
 
-// fillOne loads sample i to place k of a batch.
+// fillOne loads sample i into position k of a batch.
 func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (l *Loader) fillOne(ctx context.Context, b *buffer, s *scratch, epoch, k, i
 	return load()
 }
 
-// load reads sample i as it is in an epoch.
+// load reads sample i and augments it for the epoch.
 func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatial(is); !ok {
@@ -81,16 +81,16 @@ func (l *Loader) load(s *scratch, epoch, i int, image, target []float32) error {
 		return err
 	}
 	if !c.identity() {
-		c.turn(image, toImage, is[0])
+		c.apply(image, toImage, is[0])
 		if turnTarget {
-			c.turn(target, toTarget, ts[0])
+			c.apply(target, toTarget, ts[0])
 		}
 	}
 	c.jitter(image)
 	return nil
 }
 
-// store keeps what the stage cache keeps behind others.
+// store is the cache of the stage "cache", if it comes after the stage "map" or "batch".
 type store struct {
 	mu   sync.Mutex
 	kept map[int]keptValues
@@ -119,7 +119,8 @@ func (s *store) put(key int, image, target []float32) {
 	s.kept[key] = v
 }
 
-// sample gives sample i as it was kept, or keeps what load loads.
+// sample copies sample i from the cache. If it is not there, load must write it to image
+// and target, and sample caches it.
 func (s *store) sample(i int, image, target []float32, load func() error) error {
 	if s.get(i, image, target) {
 		return nil
@@ -131,14 +132,14 @@ func (s *store) sample(i int, image, target []float32, load func() error) error 
 	return nil
 }
 
-// batch is sample for a whole batch, which its first sample names: batches that
-// are kept have the samples of epoch 0.
+// batch does what sample does for a complete batch. The key is the batch's first sample,
+// which identifies it because cached batches have the samples of epoch 0.
 func (s *store) batch(indices []int, b *buffer, load func() error) error {
 	return s.sample(indices[0], b.image, b.target, load)
 }
 
-// crew is goroutines that stay for the next epoch.
-type crew struct {
+// workerPool is a pool of goroutines that are reused in the next epoch.
+type workerPool struct {
 	mu      sync.Mutex
 	idle    []chan func()
 	started int
@@ -146,8 +147,8 @@ type crew struct {
 	wg      sync.WaitGroup
 }
 
-// do runs f on an idle goroutine, or on a new one.
-func (c *crew) do(f func()) {
+// do runs f on an idle goroutine, or on a new one if none is idle.
+func (c *workerPool) do(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.idle); n > 0 {
@@ -169,8 +170,9 @@ func (c *crew) do(f func()) {
 	})
 }
 
-// rest puts a goroutine among the idle ones; false: it is to end.
-func (c *crew) rest(work chan func()) bool {
+// rest marks a goroutine as idle. It returns false if the pool is closed and the
+// goroutine must end.
+func (c *workerPool) rest(work chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -180,8 +182,8 @@ func (c *crew) rest(work chan func()) bool {
 	return true
 }
 
-// close ends the goroutines once they have nothing to do, and waits for them.
-func (c *crew) close() {
+// close waits until all goroutines have finished their work and ended.
+func (c *workerPool) close() {
 	c.mu.Lock()
 	if !c.closed {
 		c.closed = true

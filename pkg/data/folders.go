@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// OpenFolders lists pictures (PNG, JPEG or TIFF) that lie in a folder a class:
-// dir/cat/1.png, dir/dog/7.jpg. Classes are numbered by the folders' names,
-// sorted. Pictures are read when they are asked for; InMemory keeps them.
+// OpenFolders lists pictures (PNG, JPEG or TIFF) in a tree with one folder per class:
+// dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder
+// names. Get reads a picture from its file each time; InMemory keeps pictures in memory.
 func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openFolders(ctx, dir, o)
 	if err != nil {
@@ -63,10 +63,10 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return s.classes(names, labels, o)
 }
 
-// OpenImageNet lists the pictures of dir/train_data.pkl, a pickled dict from
-// the path of a picture (relative to dir) to its class: a number from 0, or a
-// name, which are then numbered in their order. The pickle is read without
-// running anything. Pictures are read when they are asked for.
+// OpenImageNet lists the pictures in dir/train_data.pkl, a pickled dict from the path of
+// a picture (relative to dir) to its class. A class is a number from 0, or a name; names
+// are numbered in sorted order. Reading the pickle runs no code. Get reads a picture
+// from its file each time; InMemory keeps pictures in memory.
 func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openImageNet(ctx, dir, o)
 	if err != nil {
@@ -75,7 +75,8 @@ func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	return c, nil
 }
 
-// maxClasses bounds the numbers of classes: more is taken for another kind of file.
+// maxClasses limits the number of classes. A list with a larger class number is rejected
+// as another kind of file.
 const maxClasses = 1 << 20
 
 func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
@@ -104,7 +105,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	return (&files{dir: dir, paths: paths}).classes(names, labels, o)
 }
 
-// readClassList are the keys and values of a pickled dict from paths to classes.
+// readClassList returns the keys and values of a pickled dict from paths to classes.
 func readClassList(text []byte) (paths []string, classes []any, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -124,7 +125,8 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 	return paths, d.Values, nil
 }
 
-// numberClasses gives every picture the index of its class.
+// numberClasses returns the names of the classes, and for each picture the index of its
+// class.
 func numberClasses(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.Text(classes[0]); isText {
@@ -163,7 +165,7 @@ func numberClasses(paths []string, classes []any) (names []string, labels []int3
 	return names, labels, nil
 }
 
-// files is pictures that lie in files.
+// files is a source of pictures that are separate files.
 type files struct {
 	dir   string
 	paths []string // relative to dir, or absolute
@@ -178,9 +180,9 @@ func (s *files) path(i int) string {
 	return filepath.Join(s.dir, s.paths[i])
 }
 
-// read reads a picture's file. The list of an ImageNet folder may name it by an
-// absolute path, which need not be in the folder. A Dataset's Get, which calls it, has
-// no context: it reads one picture.
+// read reads the file of picture i. The list of an ImageNet folder may contain absolute
+// paths, also outside the folder. There is no context because Dataset.Get, which calls
+// read, has none; it reads only one picture.
 func (s *files) read(i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
 		return picture.ReadFile(context.Background(), filepath.Dir(s.paths[i]), s.paths[i])
@@ -200,7 +202,7 @@ func (s *files) picture(i int) (image.Image, error) {
 	return m, nil
 }
 
-// classes is the set of these files; the first one tells the size.
+// classes returns the data set of these files. The first picture determines the size.
 func (s *files) classes(names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

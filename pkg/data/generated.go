@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// CellsOptions says which cell images to generate.
+// CellsOptions configures generated cell images.
 type CellsOptions struct {
 	Count  int   `yaml:"count" json:"count"`   // images
 	Height int   `yaml:"height" json:"height"` // pixels
@@ -22,7 +22,7 @@ type CellsOptions struct {
 	Seed   int64 `yaml:"seed" json:"seed"`
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c CellsOptions) Validate() error {
 	switch {
 	case c.Count < 1:
@@ -35,25 +35,24 @@ func (c CellsOptions) Validate() error {
 	return nil
 }
 
-// Cells generates images that look like cells under a microscope, with their
-// masks, and holds them in memory (two bytes a pixel). The background is
-// textured and unevenly lit; cells are ellipses with an uneven outline, a
-// membrane, and an inside that is brighter or darker than what surrounds them;
-// blurred specks that are no cells lie between; all is blurred and noisy, and
-// has 8 bits. A grey threshold does not find the cells, since their range is
-// that of the background.
+// Cells generates images that look like cells under a microscope, with their masks, and
+// keeps them in memory (two bytes per pixel). The background is textured and unevenly
+// lit. Cells are ellipses with an uneven outline, a membrane, and an interior that is
+// brighter or darker than the background. Between them are blurred specks that are not
+// cells. Each image is blurred and noisy, and has 8 bits. A gray threshold does not find
+// the cells, because their values are in the background's range.
 //
-// Image i depends on seed, i and the size alone: more images or another order
-// leave it as it is.
+// Image i depends only on the seed, i and the size. It is the same if more images are
+// generated or in another order.
 func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	const perImage = 128 // of names and slices
+	const perImage = 128 // bytes of names and slice headers
 	if err := memory.Check(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
 		return nil, err
 	}
-	s := &held{
+	s := &grayPairs{
 		height: c.Height, width: c.Width,
 		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),
 	}
@@ -74,8 +73,8 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	return s, nil
 }
 
-// WriteCells saves generated cells as PNG pairs that OpenPairs reads (see
-// Write), one image in memory at a time.
+// WriteCells saves generated cells as pairs of PNG files that OpenPairs reads (see
+// Write). It keeps one image in memory at a time.
 func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -90,15 +89,15 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	})
 }
 
-// ShapesOptions says which pictures of shapes to generate.
+// ShapesOptions configures generated pictures of shapes.
 type ShapesOptions struct {
-	Count   int   `yaml:"count" json:"count"`     // pictures; classes come in turns
+	Count   int   `yaml:"count" json:"count"`     // pictures; picture i is of class i mod Classes
 	Classes int   `yaml:"classes" json:"classes"` // 2 to 10; 0: 10
 	Edge    int   `yaml:"edge" json:"edge"`       // height and width in pixels; 0: 32
 	Seed    int64 `yaml:"seed" json:"seed"`
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c ShapesOptions) Validate() error {
 	switch {
 	case c.Count < 1:
@@ -121,18 +120,18 @@ func (c ShapesOptions) filled() ShapesOptions {
 	return c
 }
 
-// Shapes generates coloured pictures in the form of CIFAR-10's, of one shape
-// each: a disc, a ring, a square, … (ClassNames). Size, place, direction, colours,
-// shading and noise are drawn, so that no single pixel or mean colour tells the
-// class. They are held in memory, three bytes a pixel.
+// Shapes generates color pictures like those of CIFAR-10. Each shows one shape: a disc,
+// a ring, a square, … (ClassNames). Size, place, orientation, colors, shading and noise
+// are random, so that no single pixel or mean color reveals the class. The pictures are
+// kept in memory, three bytes per pixel.
 //
-// Picture i, of class i mod Classes, depends on seed, i and the edge alone.
+// Picture i is of class i mod Classes and depends only on the seed, i and the edge.
 func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c = c.filled()
-	const perPicture = 32 // of slices
+	const perPicture = 32 // bytes of slice headers
 	if err := memory.Check(fmt.Sprintf("generate shapes: data.count is %d of %d×%d pixels", c.Count, c.Edge, c.Edge), c.Count, perPicture+3*float64(c.Edge)*float64(c.Edge)); err != nil {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
 }
 
-// shapes is generated pictures.
+// shapes is a source of generated pictures.
 type shapes struct {
 	seed   int64
 	edge   int
@@ -168,14 +167,14 @@ func (s *shapes) picture(i int) (image.Image, error) {
 	return interleaved(s.images[i], s.edge, s.edge), nil
 }
 
-// FieldsOptions says which pairs of fields to generate.
+// FieldsOptions configures generated pairs of fields.
 type FieldsOptions struct {
 	Count int   `yaml:"count" json:"count"` // boxes
-	Edge  int   `yaml:"edge" json:"edge"`   // of a box, in cells
+	Edge  int   `yaml:"edge" json:"edge"`   // edge of a box, in cells
 	Seed  int64 `yaml:"seed" json:"seed"`
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c FieldsOptions) Validate() error {
 	switch {
 	case c.Count < 1:
@@ -186,15 +185,15 @@ func (c FieldsOptions) Validate() error {
 	return nil
 }
 
-// Fields generates pairs of periodic fields, an N-body simulation's input
-// [4,E,E,E] and a hydrodynamic one's target [5,E,E,E] by name, and holds them in
-// memory (36 bytes a cell). It is no physics, but a relation that can be learned
-// from the neighbourhood: with φ a random potential of plane waves, the input is
-// δ = −∇²φ and v = −∇φ, scaled; the target is the density tanh(δs), the
-// temperature tanh(δs² − 1), where δs is δ smoothed by a Gauss filter, and the
-// velocity tanh(v)·(1 − ½·tanh²(δs)). Targets lie between −1 and 1.
+// Fields generates pairs of periodic fields and keeps them in memory (36 bytes per
+// cell). The names are those of an N-body simulation's input [4,E,E,E] and a
+// hydrodynamic simulation's target [5,E,E,E]. The fields are not physical, but the
+// target can be learned from the input's neighborhood. With φ a random potential of
+// plane waves, the input is δ = −∇²φ and v = −∇φ, scaled. The target is the density
+// tanh(δs), the temperature tanh(δs² − 1) and the velocity tanh(v)·(1 − ½·tanh²(δs)),
+// where δs is δ smoothed by a Gaussian filter. Targets are between −1 and 1.
 //
-// Box i depends on seed, i and the edge alone.
+// Box i depends only on the seed, i and the edge.
 func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

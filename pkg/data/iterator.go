@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Iterator gives the batches of one epoch in order:
+// Iterator returns the batches of one epoch in order:
 //
 //	it := loader.Epoch(ctx, epoch)
 //	defer it.Close()
@@ -17,7 +17,7 @@ import (
 //	}
 //	if err := it.Err(); err != nil { … }
 //
-// It is for one goroutine.
+// It must be used by one goroutine only.
 type Iterator struct {
 	loader  *Loader
 	epoch   int
@@ -25,29 +25,29 @@ type Iterator struct {
 	cancel  context.CancelFunc
 	batches [][]int
 
-	next    int // step that Next gives
+	next    int // step of the batch that Next will return
 	current Batch
 	err     error
 	ended   bool
 
-	buffers []*buffer // all that this iterator holds
-	free    chan *buffer
-	filled  chan filled
-	early   []*filled // prepared before their turn, at step modulo number of buffers
-	held    *buffer   // of current
-	claimed atomic.Int64
-	wg      sync.WaitGroup
-	once    sync.Once
+	buffers       []*buffer // all buffers of this iterator
+	free          chan *buffer
+	filled        chan filled
+	early         []*filled // batches prepared out of order, at step modulo number of buffers
+	currentBuffer *buffer   // buffer of current
+	claimed       atomic.Int64
+	wg            sync.WaitGroup
+	once          sync.Once
 }
 
-// filled is a batch that a goroutine prepared, or why it could not.
+// filled is a batch that a goroutine has prepared, or the error that prevented it.
 type filled struct {
 	step int
 	b    *buffer
 	err  error
 }
 
-// start takes buffers and starts the goroutines; the loader's lock is held.
+// start takes buffers and starts the goroutines. The caller holds the loader's lock.
 func (it *Iterator) start() {
 	workers := min(it.loader.goroutines(), len(it.batches))
 	// One buffer is in use while the others are filled.
@@ -57,7 +57,7 @@ func (it *Iterator) start() {
 	}
 	it.free = make(chan *buffer, n)
 	for range n {
-		b := it.loader.take()
+		b := it.loader.takeBuffer()
 		it.buffers = append(it.buffers, b)
 		it.free <- b
 	}
@@ -68,17 +68,17 @@ func (it *Iterator) start() {
 	it.early = make([]*filled, n)
 	for range workers {
 		it.wg.Add(1)
-		it.loader.crew.do(func() {
+		it.loader.workerPool.do(func() {
 			defer it.wg.Done()
 			it.prepare()
 		})
 	}
 }
 
-// prepare fills free buffers with the next batches until none is left. A
-// goroutine claims a step only once it has a buffer, so the steps being
-// prepared or waiting are never more than the buffers and always include the
-// next one: no order of events can block.
+// prepare fills free buffers with the next batches until none is left. A goroutine
+// claims a step only after it has obtained a buffer. So the steps that are in
+// preparation or waiting never outnumber the buffers and always include the next one: no
+// order of events can deadlock.
 func (it *Iterator) prepare() {
 	for {
 		var b *buffer
@@ -92,22 +92,22 @@ func (it *Iterator) prepare() {
 			return
 		}
 		err := it.loader.fill(it.ctx, b, it.epoch, it.batches[step])
-		it.filled <- filled{step, b, err} // never blocks: as many places as buffers
+		it.filled <- filled{step, b, err} // never blocks: the channel's capacity is the number of buffers
 		if err != nil {
 			return
 		}
 	}
 }
 
-// Next prepares or waits for the next batch; false at the end of the epoch, on
-// an error, or when the context is cancelled (see Err).
+// Next prepares or waits for the next batch. It returns false at the end of the epoch,
+// on an error, or when the context is canceled (see Err).
 func (it *Iterator) Next() bool {
 	if it.ended {
 		return false
 	}
-	if it.held != nil {
-		it.free <- it.held
-		it.held = nil
+	if it.currentBuffer != nil {
+		it.free <- it.currentBuffer
+		it.currentBuffer = nil
 	}
 	if it.next == len(it.batches) {
 		it.Close()
@@ -119,7 +119,7 @@ func (it *Iterator) Next() bool {
 		it.Close()
 		return false
 	}
-	it.held = f.b
+	it.currentBuffer = f.b
 	it.current = Batch{
 		Image: f.b.image, Target: f.b.target,
 		Indices: it.batches[it.next], Padding: it.loader.paddingOf(it.next),
@@ -128,7 +128,7 @@ func (it *Iterator) Next() bool {
 	return true
 }
 
-// await returns the batch of step it.next.
+// await waits for the batch of step it.next and returns it.
 func (it *Iterator) await() (*filled, error) {
 	if err := it.ctx.Err(); err != nil {
 		return nil, it.cause()
@@ -152,13 +152,14 @@ func (it *Iterator) await() (*filled, error) {
 	return f, f.err
 }
 
-// cause is why the context ended.
+// cause returns the reason why the context ended.
 func (it *Iterator) cause() error { return context.Cause(it.ctx) }
 
-// Batch is the batch that Next prepared, valid until the next call of Next or Close.
+// Batch returns the batch that Next prepared. It is valid until the next call of Next or
+// Close.
 func (it *Iterator) Batch() Batch { return it.current }
 
-// Err is what ended the iteration early, nil at the end of the epoch.
+// Err returns the error that ended the iteration early, or nil at the end of the epoch.
 func (it *Iterator) Err() error { return it.err }
 
 // Close ends the iteration and its goroutines. It may be called more than once.
@@ -168,8 +169,8 @@ func (it *Iterator) Close() {
 	it.stop()
 }
 
-// stop ends the goroutines and gives the buffers back. Loader.Close calls it
-// from another goroutine, so it leaves what Next and Batch use alone.
+// stop ends the goroutines and returns the buffers to the loader. Because Loader.Close
+// calls it from another goroutine, it does not touch the fields that Next and Batch use.
 func (it *Iterator) stop() {
 	it.once.Do(func() {
 		it.cancel()

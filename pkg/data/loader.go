@@ -11,36 +11,36 @@ import (
 // Kinds of a loader.
 const (
 	LoaderLowMem    = "lowmem"    // each sample is read when it is needed
-	LoaderInMem     = "inmem"     // each sample is kept in memory once it was read
-	LoaderSynthetic = "synthetic" // the first batch again and again: no loading at all
+	LoaderInMem     = "inmem"     // each sample is kept in memory after its first use
+	LoaderSynthetic = "synthetic" // the first batch is repeated: nothing else is loaded
 )
 
-// maxWorkers bounds the goroutines of a loader.
+// maxWorkers limits the number of goroutines of a loader.
 const maxWorkers = 256
 
-// LoaderOptions says how batches are prepared.
+// LoaderOptions configures how batches are prepared.
 type LoaderOptions struct {
 	Kind     string `yaml:"kind,omitempty" json:"kind,omitempty"` // lowmem (as empty), inmem or synthetic
-	Workers  int    `yaml:"workers" json:"workers"`               // goroutines that prepare batches ahead, the same ones over all epochs; 0: each batch is prepared when it is asked for
-	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // batches ready ahead; at least as many as workers are kept
+	Workers  int    `yaml:"workers" json:"workers"`               // goroutines that prepare batches ahead, reused in all epochs; 0: Next prepares each batch
+	Prefetch int    `yaml:"prefetch" json:"prefetch"`             // batches prepared ahead, at least as many as Workers
 	// Order is the sequence of the stages shuffle, shard, cache, batch, map
-	// (augmentation) and prefetch; empty: DefaultOrder. What it changes:
+	// (augmentation) and prefetch; empty: DefaultOrder. Effects of other orders:
 	//
 	//   - shard before shuffle: each rank keeps its share for all epochs;
-	//   - no shuffle: ascending order; shuffle behind batch: batches keep their
+	//   - no shuffle: ascending order; shuffle after batch: batches keep their
 	//     samples and change their order;
-	//   - cache: samples are kept in memory, behind map as they are in epoch 0,
-	//     behind batch and map whole batches of epoch 0;
-	//   - no map: no augmentation; map before batch: the goroutines share the
-	//     samples of one batch, so that it is ready earlier, rather than preparing a
-	//     batch each;
+	//   - cache: samples are kept in memory; after map, as augmented in epoch 0;
+	//     after batch and map, complete batches of epoch 0 are kept;
+	//   - no map: no augmentation; map before batch: all goroutines load the
+	//     samples of one batch together, so that it is ready earlier; otherwise each
+	//     prepares one batch;
 	//   - no prefetch: nothing is prepared ahead.
 	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
 	Augment Augment  `yaml:"augment" json:"augment"`
-	Seed    int64    `yaml:"seed" json:"seed"` // of augmentation
+	Seed    int64    `yaml:"seed" json:"seed"` // seed of augmentation
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c LoaderOptions) Validate() error {
 	switch {
 	case !slices.Contains([]string{"", LoaderLowMem, LoaderInMem, LoaderSynthetic}, c.Kind):
@@ -56,36 +56,38 @@ func (c LoaderOptions) Validate() error {
 	return c.Augment.Validate()
 }
 
-// Batch is what a worker trains on in one step. Its slices are reused: they
-// hold until the next call of Next or Close.
+// Batch contains the samples that a worker trains on in one step. Its slices are reused:
+// they are valid until the next call of Next or Close.
 type Batch struct {
-	Image   []float32 // [batch, ImageShape...], a picture's values of 0 to 1
-	Target  []float32 // [batch, TargetShape...]: a mask's 0 or 1, a field's values, a class's index
-	Indices []int     // of the samples in the data set
+	Image   []float32 // [batch, ImageShape...]; a picture's values are in [0,1]
+	Target  []float32 // [batch, TargetShape...]: 0 or 1 (mask), values of a field, or the index of a class
+	Indices []int     // indices of the samples in the data set
 	Padding int       // samples at the end that repeat others to fill the batch
 }
 
-// Valid is the number of samples that are not padding; they come first.
+// Valid returns the number of samples that are not padding. They come before the
+// padding.
 func (b Batch) Valid() int { return len(b.Indices) - b.Padding }
 
-// dealer gives the batches of one rank. Sampler and shard are dealers.
+// dealer determines the samples of each batch of one rank. Sampler and shard implement
+// it.
 type dealer interface {
 	Steps() int
 	Epoch(e int) [][]int
 	paddingOf(step int) int
 }
 
-// Loader prepares the batches of one rank, ahead of their use and in an order
-// and with contents that do not depend on how many goroutines do it. Its
-// methods may be called from several goroutines.
+// Loader prepares the batches of one rank before they are needed. Their order and
+// contents do not depend on the number of goroutines. Its methods may be called from
+// several goroutines.
 type Loader struct {
-	ds     Dataset
-	dealer dealer
-	batch  int
-	c      LoaderOptions
-	p      pipeline
-	kept   store
-	crew   crew
+	ds         Dataset
+	dealer     dealer
+	batch      int
+	c          LoaderOptions
+	p          pipeline
+	kept       store
+	workerPool workerPool
 
 	mu     sync.Mutex
 	closed bool
@@ -93,8 +95,9 @@ type Loader struct {
 	spare  []*buffer
 }
 
-// NewLoader is a loader of training batches. Where c.Order shuffles, shards or
-// leaves shuffling out, that holds, else what sampler was made with.
+// NewLoader returns a loader of training batches. If c.Order is not empty, its stages
+// replace ShuffleBatches and ShardFirst of the sampler, and an order without the stage
+// shuffle disables Shuffle.
 func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	sc := sampler.Config()
 	if sc.Samples != ds.Len() {
@@ -125,7 +128,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 		return nil, err
 	}
 	if !p.augment {
-		// Without its stage nothing varies, but samples keep the size that is asked for.
+		// Without the stage map nothing is augmented, but samples still have the crop's size.
 		c.Augment = Augment{Crop: c.Augment.Crop}
 	}
 	if err := c.Augment.fits(ds.ImageShape(), ds.TargetShape()); err != nil {
@@ -134,7 +137,7 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 	if c.Kind == LoaderInMem || p.cache == cacheSamples {
 		ds = InMemory(ds)
 		n := ds.Len()
-		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // the other ranks read the rest
+		if s, ok := d.(*Sampler); ok && s.Config().ShardFirst { // the other ranks read the other samples
 			n = (n + s.Config().World - 1) / s.Config().World
 		}
 		if err := checkKept(ds, n); err != nil {
@@ -149,14 +152,14 @@ func newLoader(ds Dataset, d dealer, batch int, c LoaderOptions) (*Loader, error
 	return &Loader{ds: ds, dealer: d, batch: batch, c: c, p: p, active: map[*Iterator]struct{}{}}, nil
 }
 
-// Steps is the number of batches in an epoch.
+// Steps returns the number of batches per epoch.
 func (l *Loader) Steps() int { return l.dealer.Steps() }
 
-// ImageShape is the shape of a sample's image as it is delivered: the crop's
-// size where augmentation crops.
+// ImageShape returns the shape of a sample's image after augmentation: the size of the
+// crop if Augment.Crop is set.
 func (l *Loader) ImageShape() []int { return l.c.Augment.delivered(l.ds.ImageShape()) }
 
-// TargetShape is the shape of a sample's target as it is delivered.
+// TargetShape returns the shape of a sample's target after augmentation.
 func (l *Loader) TargetShape() []int {
 	ts := l.ds.TargetShape()
 	if !aligned(l.ds.ImageShape(), ts) {
@@ -165,18 +168,18 @@ func (l *Loader) TargetShape() []int {
 	return l.c.Augment.delivered(ts)
 }
 
-// Epoch starts loading the batches of epoch e (from 0). Close the iterator
-// when done with it, or read it to its end.
+// Epoch starts to load the batches of epoch e (from 0). The caller must close the
+// iterator or read it to its end.
 func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
 
-// EpochFrom is Epoch without its first batches, step of them (0 to Steps()).
-// Those that follow are the same as in the whole epoch, so that epoch and step
-// are all that a checkpoint needs to go on from here.
+// EpochFrom does the same as Epoch, but skips the first step batches (0 to Steps()). The
+// batches that follow are the same as in the complete epoch. So a checkpoint needs only
+// epoch and step to continue.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := l.dealer.Epoch(e)
 	if l.p.cache == cacheBatches && !l.p.shuffleBatches {
-		batches = l.dealer.Epoch(0) // which are those that are kept
+		batches = l.dealer.Epoch(0) // the batches of epoch 0 are cached
 	}
 	if l.c.Kind == LoaderSynthetic && len(batches) > 0 {
 		e, batches = 0, slices.Repeat(l.dealer.Epoch(0)[:1], len(batches))
@@ -195,7 +198,7 @@ func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	return it
 }
 
-// Close ends every iteration that still goes on and waits for its goroutines.
+// Close ends all iterations and waits for their goroutines.
 func (l *Loader) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -207,10 +210,10 @@ func (l *Loader) Close() {
 	for _, it := range its {
 		it.stop()
 	}
-	l.crew.close()
+	l.workerPool.close()
 }
 
-// paddingOf is how many samples of a batch are padding.
+// paddingOf returns the number of padding samples in the batch of a step.
 func (l *Loader) paddingOf(step int) int {
 	if l.c.Kind == LoaderSynthetic {
 		step = 0
@@ -224,44 +227,44 @@ type buffer struct {
 	scratch       []scratch // one for each goroutine that fills it
 }
 
-// scratch is one sample before it is turned.
+// scratch is memory for one sample before augmentation.
 type scratch struct{ image, target []float32 }
 
-// take returns a spare or new buffer; l.mu is held.
-func (l *Loader) take() *buffer {
+// takeBuffer returns a spare buffer or allocates one. The caller holds l.mu.
+func (l *Loader) takeBuffer() *buffer {
 	if n := len(l.spare); n > 0 {
 		b := l.spare[n-1]
 		l.spare = l.spare[:n-1]
 		return b
 	}
 	image, target := volume(l.ImageShape()), volume(l.TargetShape())
-	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]scratch, l.hands())}
+	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]scratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
 		b.scratch[i] = scratch{make([]float32, image), make([]float32, target)}
 	}
 	return b
 }
 
-// goroutines is how many prepare a batch each.
+// goroutines returns the number of goroutines that each prepare one batch.
 func (l *Loader) goroutines() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
-		return 1 // which has the others help it
+		return 1 // the others help it to fill the batch
 	case l.p.bySample:
 		return 0
 	}
 	return l.c.Workers
 }
 
-// hands is how many goroutines fill one batch.
-func (l *Loader) hands() int {
+// goroutinesPerBatch returns the number of goroutines that fill one batch.
+func (l *Loader) goroutinesPerBatch() int {
 	if l.p.bySample {
 		return min(max(1, l.c.Workers), l.batch)
 	}
 	return 1
 }
 
-// release gives an ended iterator's buffers back.
+// release returns an ended iterator's buffers to the loader.
 func (l *Loader) release(it *Iterator, buffers []*buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"lockstep/pkg/data/internal/memory"
 )
 
-// InMemory keeps each sample of ds when it is first read: a byte a value where
-// all of a sample's values are whole 255ths, as of pictures of 8 bits, else four.
-// What is cut from samples or repeats them (Subset, Tiles, Crops, Repeat) shares
-// what is kept of the samples below; a set that is in memory already stays as it
-// is.
+// InMemory keeps each sample of ds in memory after its first use: at one byte per value
+// if all values of the sample are integers divided by 255, as those of 8-bit pictures
+// are, otherwise at four bytes. Data sets that select from or repeat samples (Subset,
+// Tiles, Crops, Repeat) share the kept samples of the underlying data set. A data set
+// that is in memory already is returned unchanged.
 func InMemory(ds Dataset) Dataset {
 	switch d := ds.(type) {
 	case *subset:
@@ -24,7 +24,7 @@ func InMemory(ds Dataset) Dataset {
 		c := *d
 		c.ds = InMemory(d.ds)
 		return &c
-	case *held, *Pairs, *arrays, *kept:
+	case *grayPairs, *Pairs, *arrays, *kept:
 		return ds
 	case *Classes:
 		if _, ok := d.source.(planar); ok && d.resized == nil {
@@ -34,19 +34,18 @@ func InMemory(ds Dataset) Dataset {
 	return &kept{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]keptSample, ds.Len())}
 }
 
-// kept is samples of another set, in memory once they were read.
+// kept keeps the samples of another data set in memory after their first use.
 type kept struct {
 	ds            Dataset
 	image, target []int
 	samples       []keptSample
-	used          int       // how many of them are read in the end; 0: not known
-	wide          sync.Once // for the first sample that takes 4 bytes per value
-	wideErr       error     // samples of such a size do not fit into memory
+	used          int       // number of samples that will be read; 0: unknown
+	wide          sync.Once // runs at the first sample that needs 4 bytes per value
+	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkKept returns an error if ds keeps its samples, of which n are read in the end,
-// and these do not fit into memory, whatever their values are: at a byte per value of
-// an image.
+// checkKept returns an error if ds keeps its samples and n of them do not fit into
+// memory. It assumes one byte per value of an image, the least that any values need.
 func checkKept(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subset:
@@ -55,7 +54,7 @@ func checkKept(ds Dataset, n int) error {
 			distinct[i] = true
 		}
 		return checkKept(d.ds, min(n, len(distinct)))
-	case *tiles: // a few of them may be of many samples
+	case *tiles: // even a few tiles may belong to many samples
 		return checkKept(d.ds, min(n, d.ds.Len()))
 	case *crops:
 		return checkKept(d.ds, min(n, d.ds.Len()))
@@ -66,10 +65,10 @@ func checkKept(ds Dataset, n int) error {
 	return nil
 }
 
-// checkMemory returns an error if all samples do not fit into memory, with so many
-// bytes per value of an image. Targets have 4.
+// checkMemory returns an error if all samples do not fit into memory at the given number
+// of bytes per value of an image. A target's values need 4 bytes each.
 func (s *kept) checkMemory(bytes float64) error {
-	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, times(s.image))
+	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
 	err := memory.Check(what, s.used, bytes*float64(volume(s.image))+4*float64(volume(s.target)))
 	if err != nil {
 		return fmt.Errorf("%w, or loader.kind %s", err, LoaderLowMem)
@@ -77,15 +76,15 @@ func (s *kept) checkMemory(bytes float64) error {
 	return nil
 }
 
-// keptSample is a sample as bytes (of 255ths) or as it is.
+// keptSample is a sample as bytes (each value times 255) or as floats.
 type keptSample struct {
-	mu            sync.Mutex // while it is read
+	mu            sync.Mutex // held while the sample is read
 	read          bool
 	bytes         []uint8
 	image, target []float32
 }
 
-// sample is sample i, which is read if need be.
+// sample returns sample i. It reads the sample if that has not been done yet.
 func (s *kept) sample(i int) (*keptSample, error) {
 	of := &s.samples[i]
 	of.mu.Lock()
@@ -99,7 +98,7 @@ func (s *kept) sample(i int) (*keptSample, error) {
 	}
 	of.target = target
 	if of.bytes = asBytes(image); of.bytes == nil {
-		// The others will be like this one. The error comes now, not when the memory is full.
+		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
 			return nil, s.wideErr
@@ -110,7 +109,8 @@ func (s *kept) sample(i int) (*keptSample, error) {
 	return of, nil
 }
 
-// asBytes is values as 255ths, nil where one of them is none.
+// asBytes returns the values times 255, or nil if one of them is not an integer divided
+// by 255.
 func asBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
@@ -131,7 +131,7 @@ func (s *kept) SampleName(i int) string { return s.ds.SampleName(i) }
 
 func (s *kept) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.samples) {
-		return s.ds.Get(i, image, target) // says what is wrong
+		return s.ds.Get(i, image, target) // returns the error
 	}
 	if err := checkBuffers(s.SampleName(i), image, target, volume(s.image), volume(s.target)); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *kept) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// cutBytes is cut of bytes, as 255ths.
+// cutBytes does the same as cut, for values stored as bytes (times 255).
 func cutBytes(dst []float32, src []uint8, shape []int, w window) {
 	size, _ := spatial(shape)
 	for c := range shape[0] {

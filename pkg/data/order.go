@@ -8,21 +8,21 @@ import (
 
 // The stages of a loader's pipeline, of which LoaderOptions.Order is a sequence.
 const (
-	StageShuffle  = "shuffle"  // another order each epoch: of samples, or behind batch of batches
-	StageShard    = "shard"    // each rank takes its share
-	StageCache    = "cache"    // what comes so far is kept in memory
-	StageBatch    = "batch"    // samples become batches
+	StageShuffle  = "shuffle"  // a different order in each epoch, of the samples or (after batch) of the batches
+	StageShard    = "shard"    // each rank selects its share
+	StageCache    = "cache"    // the output of the stages before is kept in memory
+	StageBatch    = "batch"    // samples are put together to batches
 	StageMap      = "map"      // augmentation
 	StagePrefetch = "prefetch" // batches are prepared ahead
 )
 
-// DefaultOrder is the pipeline of a LoaderOptions without Order, where nothing is
-// kept in memory that the data set does not keep.
+// DefaultOrder returns the stages that are used if LoaderOptions.Order is empty. It has
+// no stage cache.
 func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}
 }
 
-// pipeline is what an order comes to.
+// pipeline is the parsed form of an order.
 type pipeline struct {
 	shuffle, shuffleBatches bool
 	shardFirst              bool // each rank keeps its share for all epochs
@@ -31,15 +31,15 @@ type pipeline struct {
 	prefetch                bool
 }
 
-// What is kept.
+// The output that the stage cache keeps.
 const (
 	cacheNothing = ""
-	cacheSamples = "samples" // as the data set gives them
+	cacheSamples = "samples" // as read from the data set
 	cacheMapped  = "mapped"  // augmented, as in epoch 0
 	cacheBatches = "batches" // put together, as in epoch 0
 )
 
-// parseOrder checks an order and says what it comes to.
+// parseOrder validates an order and returns its pipeline.
 func parseOrder(order []string) (pipeline, error) {
 	if len(order) == 0 {
 		order = DefaultOrder()

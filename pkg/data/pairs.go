@@ -13,37 +13,38 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// PairsOptions says how masks are read.
+// PairsOptions configures how masks are read.
 type PairsOptions struct {
-	// ForegroundInverted takes the black pixels of a mask as foreground instead of the white ones.
+	// ForegroundInverted makes the black pixels of a mask the foreground instead of the
+	// white ones.
 	ForegroundInverted bool `yaml:"foreground_inverted" json:"foreground_inverted"`
 }
 
-// Pairs is a folder of images and their masks, in memory.
+// Pairs is a folder of images and their masks, kept in memory.
 type Pairs struct {
-	held
+	grayPairs
 	dir        string
 	grey       int
-	foreground int   // mask pixels
-	brightest  uint8 // image pixel
+	foreground int   // number of mask pixels in the foreground
+	brightest  uint8 // largest value of an image pixel
 }
 
-// Dir is the folder that the pairs were read from.
+// Dir returns the folder that the pairs were read from.
 func (p *Pairs) Dir() string { return p.dir }
 
-// GreyMaskPixels is the number of mask pixels that were neither nearly black
-// nor nearly white and went to the nearer of the two.
+// GreyMaskPixels returns the number of mask pixels that were neither nearly black nor
+// nearly white and were rounded to the nearer of the two.
 func (p *Pairs) GreyMaskPixels() int { return p.grey }
 
-// ForegroundFraction is the share of mask pixels that are foreground, 0 to 1.
+// ForegroundFraction returns the fraction of mask pixels that are foreground, 0 to 1.
 func (p *Pairs) ForegroundFraction() float64 {
 	return float64(p.foreground) / float64(p.maskPixels())
 }
 
 func (p *Pairs) maskPixels() int { return p.Len() * p.height * p.width }
 
-// CheckMasks reports masks that nothing can be learned from: none of their
-// pixels is foreground, or all are.
+// CheckMasks returns an error if nothing can be learned from the masks because no pixel,
+// or every pixel, is foreground.
 func (p *Pairs) CheckMasks() error {
 	switch p.foreground {
 	case 0:
@@ -54,7 +55,7 @@ func (p *Pairs) CheckMasks() error {
 	return nil
 }
 
-// Notes are what makes one doubt whether the files were meant as they were read.
+// Notes returns hints that the files may have been misread, such as very dark images.
 func (p *Pairs) Notes() []string {
 	var notes []string
 	if f := p.ForegroundFraction(); f > 0.5 {
@@ -69,21 +70,22 @@ func (p *Pairs) Notes() []string {
 	return notes
 }
 
-// folders are the names that image and mask folders go by, in order of preference.
+// folders contains the supported names of the image folder and the mask folder, in order
+// of preference.
 var folders = [...][2]string{{"image", "label"}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
 const layout = "a folder with image/ and label/ (or images/ and masks/) that hold " + picture.Kinds + " files of the same names"
 
-// OpenPairs reads the images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) of dir/image (or images, images_collective)
+// OpenPairs reads the images (PNG, JPEG or TIFF, of 1, 8 or 16 bits) in dir/image (or images, images_collective)
 // and their masks in dir/label (or masks, labels, masks_collective), sorted by
 // name with numbers in numerical order. An image and its mask have the same
-// name; where no name is shared, those with the same numbers in their names
-// belong together (image_07.png, mask_07.png). All must be of one size.
+// name; if no name is shared, files with the same numbers in their names
+// form a pair (image_07.png, mask_07.png). All files must have the same size.
 //
-// Colours become grey, a palette's are looked up, what is transparent is black,
-// and of 16 bits the upper 8 count. Images are divided by 255. A mask's value, of 0 to 1,
+// Colors and palettes are converted to gray, transparent pixels become black,
+// and 16-bit values keep their upper 8 bits. Images are divided by 255. A mask value (0 to 1)
 // above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
-// study; one in between (a soft edge left by resizing) goes to the nearer of
+// study. A value in between (a soft edge left by resizing) is rounded to the nearer of
 // the two and is counted in GreyMaskPixels.
 func OpenPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) {
 	p, err := openPairs(ctx, dir, o)
@@ -138,8 +140,9 @@ func openPairs(ctx context.Context, dir string, o PairsOptions) (*Pairs, error) 
 	return p, nil
 }
 
-// checkPairsMemory returns an error if pairs of the first image's size do not fit
-// into memory, two bytes a pixel. openPairs reports a first image that is damaged.
+// checkPairsMemory returns an error if all pairs do not fit into memory, at two bytes
+// per pixel of the first image's size. If the first image is damaged, it returns nil:
+// openPairs reports the damage.
 func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
 	text, err := picture.ReadFile(ctx, dir, pairs[0].image)
 	if err != nil {
@@ -156,7 +159,7 @@ func checkPairsMemory(ctx context.Context, dir string, pairs []pair) error {
 	return memory.Check(fmt.Sprintf("%s has %d pairs of %d×%d pixels", dir, len(pairs), height, width), len(pairs), 2*float64(height)*float64(width))
 }
 
-// findFolders looks for the two folders of a pair under dir.
+// findFolders returns the folder of images and the folder of masks in dir.
 func findFolders(dir string) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -187,7 +190,7 @@ func findFolders(dir string) (images, masks string, err error) {
 	return "", "", fmt.Errorf("%s holds neither image/ nor label/: expected %s", dir, layout)
 }
 
-// pair is the files of one sample.
+// pair contains the name and the two file paths of one sample.
 type pair struct{ name, image, mask string }
 
 // matchPairs finds the mask of each image.
@@ -233,7 +236,7 @@ func matchPairs(imageDir, maskDir string) ([]pair, error) {
 	return pairs, nil
 }
 
-// listPictures is the names of the picture files of dir, sorted.
+// listPictures returns the names of the picture files in dir, sorted.
 func listPictures(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -270,8 +273,8 @@ func shareStem(a, b []string) bool {
 	return slices.ContainsFunc(b, func(name string) bool { return in[stem(name)] })
 }
 
-// numbers is the numbers of a file name, without leading zeros, or the whole
-// stem where it has none.
+// numbers returns the numbers in a file name, without leading zeros. If the name has no
+// number, it returns the name without its extension.
 func numbers(name string) string {
 	fields := strings.FieldsFunc(stem(name), func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {
@@ -290,7 +293,8 @@ func trimZeros(digits string) string {
 	return "0"
 }
 
-// compareNatural orders names with their runs of digits as numbers: 2 before 10.
+// compareNatural compares names so that runs of digits are ordered as numbers: 2 before
+// 10.
 func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -314,10 +318,10 @@ func compareNatural(a, b string) int {
 	if len(x) != len(y) {
 		return len(x) - len(y)
 	}
-	return strings.Compare(a, b) // 07 and 7
+	return strings.Compare(a, b) // equal but for leading zeros, such as 07 and 7
 }
 
-// digits is the length of the run of digits that s starts with.
+// digits returns the number of digits at the start of s.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
@@ -326,8 +330,8 @@ func digits(s string) int {
 	return n
 }
 
-// binarize makes grey values 0 or 1 in place and returns how many were
-// neither above 0.8 nor below 0.2, and how many are foreground.
+// binarize replaces the gray values of a mask by 0 or 1, in place. It returns how many
+// values were neither above 0.8 nor below 0.2, and how many pixels are foreground.
 func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
@@ -348,7 +352,8 @@ func binarize(mask []uint8, inverted bool) (grey, foreground int) {
 	return grey, foreground
 }
 
-// sampleFile is the file name of sample i among n, padded so that names sort as text too.
+// sampleFile returns the file name of sample i of n. The number is padded with zeros, so
+// that the names also sort as text.
 func sampleFile(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

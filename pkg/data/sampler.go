@@ -7,24 +7,25 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// SamplerOptions says how an epoch's samples are dealt to workers.
+// SamplerOptions configures how the samples of an epoch are distributed to workers.
 type SamplerOptions struct {
-	Samples        int   `yaml:"samples" json:"samples"` // in the data set
+	Samples        int   `yaml:"samples" json:"samples"` // number of samples in the data set
 	World          int   `yaml:"world" json:"world"`     // workers
 	Rank           int   `yaml:"rank" json:"rank"`       // this worker, from 0
 	BatchPerWorker int   `yaml:"batch_per_worker" json:"batch_per_worker"`
 	Seed           int64 `yaml:"seed" json:"seed"`
-	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // by seed and epoch; false: ascending order
-	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // leave a last, smaller global batch out instead of padding it
-	// ShardFirst gives each rank every World-th sample for all epochs, which it
-	// shuffles for itself, instead of dealing out one permutation of all: the
-	// batches of N workers are then not those of one worker with an N-fold batch.
+	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // permute the samples by seed and epoch; false: ascending order
+	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // omit a last, incomplete global batch instead of padding it
+	// ShardFirst assigns every World-th sample to each rank for all epochs, and each
+	// rank shuffles its own samples. Without it, one permutation of all samples is
+	// distributed. With it, the batches of N workers differ from those of one worker
+	// with an N-fold batch.
 	ShardFirst bool `yaml:"shard_first,omitempty" json:"shard_first,omitempty"`
-	// ShuffleBatches keeps the batches of epoch 0 together and shuffles their order.
+	// ShuffleBatches keeps the batches of epoch 0 and shuffles only their order.
 	ShuffleBatches bool `yaml:"shuffle_batches,omitempty" json:"shuffle_batches,omitempty"`
 }
 
-// Validate reports the first value that cannot be.
+// Validate returns an error for the first invalid field.
 func (c SamplerOptions) Validate() error {
 	switch {
 	case c.Samples < 1:
@@ -44,14 +45,14 @@ func (c SamplerOptions) Validate() error {
 	return nil
 }
 
-// Sampler deals the samples of each epoch to the workers. An epoch is a
-// permutation of all samples that depends on seed and epoch alone. Global
-// batch s of N workers with batch b is its elements s·N·b to (s+1)·N·b, of
-// which rank r takes the r-th b: N workers with batch b see in each step the
+// Sampler distributes the samples of each epoch to the workers. An epoch is a
+// permutation of all samples that depends only on seed and epoch. Global
+// batch s of N workers with batch b is elements s·N·b to (s+1)·N·b − 1, of
+// which rank r takes the r-th block of b: N workers with batch b see in each step the
 // samples that 1 worker sees with batch N·b, in the same order.
 //
-// No sample is lost or doubled, with the exception of padding: the last global
-// batch is filled up from the start of the permutation, or left out with
+// No sample is lost or repeated, except by padding: the last global
+// batch is filled up from the start of the permutation, or omitted with
 // DropLast.
 type Sampler struct {
 	c       SamplerOptions
@@ -59,7 +60,7 @@ type Sampler struct {
 	padding int
 }
 
-// NewSampler is the sampler of one rank.
+// NewSampler returns the sampler of rank c.Rank.
 func NewSampler(c SamplerOptions) (*Sampler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -73,26 +74,26 @@ func NewSampler(c SamplerOptions) (*Sampler, error) {
 	return s, nil
 }
 
-// Config is what the sampler was made with.
+// Config returns the options that the sampler was made with.
 func (s *Sampler) Config() SamplerOptions { return s.c }
 
-// Steps is the number of batches of each rank in an epoch.
+// Steps returns the number of batches per rank and epoch.
 func (s *Sampler) Steps() int { return s.steps }
 
-// Padding is the number of samples an epoch, over all ranks, that repeat
-// others to fill the last global batch.
+// Padding returns the number of samples per epoch, over all ranks, that repeat others to
+// fill the last global batch.
 func (s *Sampler) Padding() int { return s.padding }
 
-// Dropped is the number of samples that an epoch leaves out, over all ranks.
+// Dropped returns the number of samples per epoch, over all ranks, that are omitted.
 func (s *Sampler) Dropped() int {
 	return max(0, s.c.Samples-s.steps*s.c.World*s.c.BatchPerWorker)
 }
 
-// Epoch is the batches of this rank in epoch e (from 0): Steps() lists of
+// Epoch returns the batches of this rank in epoch e (from 0): Steps() lists of
 // BatchPerWorker sample indices.
 func (s *Sampler) Epoch(e int) [][]int {
 	if s.c.ShuffleBatches {
-		return s.shuffled(e)
+		return s.shuffledBatches(e)
 	}
 	return s.batches(e)
 }
@@ -110,9 +111,9 @@ func (s *Sampler) batches(e int) [][]int {
 	return batches
 }
 
-// shuffled is the batches of ascending samples in the order of epoch e, equal on
-// all ranks. A last batch with padding stays the last.
-func (s *Sampler) shuffled(e int) [][]int {
+// shuffledBatches returns the batches of ascending samples in the order of epoch e,
+// which is equal on all ranks. A last batch with padding remains the last.
+func (s *Sampler) shuffledBatches(e int) [][]int {
 	fixed := *s
 	fixed.c.Shuffle = false
 	batches := fixed.batches(0)
@@ -127,8 +128,8 @@ func (s *Sampler) shuffled(e int) [][]int {
 	return batches
 }
 
-// position is where this rank's batch of a step starts in the permutation
-// (padding goes on beyond its end).
+// position returns the position in the permutation at which this rank's batch of a step
+// starts. Positions beyond the end are padding.
 func (s *Sampler) position(step int) int {
 	if s.c.ShardFirst {
 		return step * s.c.BatchPerWorker
@@ -136,26 +137,27 @@ func (s *Sampler) position(step int) int {
 	return (step*s.c.World + s.c.Rank) * s.c.BatchPerWorker
 }
 
-// paddingOf is how many of this rank's samples of a step are padding; they are
-// the last ones of the batch.
+// paddingOf returns how many of this rank's samples of a step are padding. They are the
+// last samples of the batch.
 func (s *Sampler) paddingOf(step int) int {
-	beyond := s.position(step) + s.c.BatchPerWorker - s.share()
+	beyond := s.position(step) + s.c.BatchPerWorker - s.permutationLength()
 	return min(max(beyond, 0), s.c.BatchPerWorker)
 }
 
-// share is how many samples the permutation has.
-func (s *Sampler) share() int {
+// permutationLength returns the number of samples in the permutation: all, or with
+// ShardFirst this rank's.
+func (s *Sampler) permutationLength() int {
 	if s.c.ShardFirst {
 		return (s.c.Samples - s.c.Rank + s.c.World - 1) / s.c.World
 	}
 	return s.c.Samples
 }
 
-// permutation is the samples in the order of epoch e: all, or with ShardFirst
-// this rank's.
+// permutation returns the samples in the order of epoch e: all samples, or with
+// ShardFirst this rank's.
 func (s *Sampler) permutation(e int) []int {
 	if s.c.ShardFirst {
-		own := make([]int, s.share())
+		own := make([]int, s.permutationLength())
 		for i := range own {
 			own[i] = s.c.Rank + i*s.c.World
 		}

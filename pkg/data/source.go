@@ -15,61 +15,62 @@ const (
 	KindStacks   = "stacks"   // a folder of TIFF stacks and masks
 	KindShapes   = "shapes"   // generated pictures of ten classes, as CIFAR-10's
 	KindCIFAR10  = "cifar10"  // CIFAR-10, binary or Python version
-	KindFolders  = "folders"  // a folder a class
+	KindFolders  = "folders"  // one folder per class
 	KindImageNet = "imagenet" // a folder with train_data.pkl
 	KindFields   = "fields"   // generated volumes Nbody and Hydro
 	KindVolumes  = "volumes"  // volumes in HDF5 or .npy files
 )
 
-// Kinds are the kinds of data, in the order of a manual.
+// Kinds returns all kinds of data, in the order in which a manual lists them.
 func Kinds() []string {
 	return []string{KindCells, KindPairs, KindStacks, KindShapes, KindCIFAR10, KindFolders, KindImageNet, KindFields, KindVolumes}
 }
 
-// What a network learns from data of a kind.
+// Tasks that a network can learn from data.
 const (
 	TaskSegmentation   = "segmentation"
 	TaskClassification = "classification"
 	TaskRegression     = "regression"
 )
 
-// Config is where samples come from and how they are cut. The fields that a kind
-// does not use stay zero.
+// Config describes the source of the samples and how they are cut. Fields that a kind
+// does not use are zero.
 type Config struct {
 	Kind       string `yaml:"kind" json:"kind"`                           // one of Kinds
-	Path       string `yaml:"path" json:"path"`                           // of files
-	Foreground string `yaml:"foreground" json:"foreground"`               // of pairs and stacks: "white" or "black" pixels of the mask; empty: white
-	Count      int    `yaml:"count" json:"count"`                         // of cells, shapes and fields: images or boxes generated
-	Height     int    `yaml:"height" json:"height"`                       // of cells
-	Width      int    `yaml:"width" json:"width"`                         // of cells
-	Edge       int    `yaml:"edge,omitempty" json:"edge,omitempty"`       // of shapes (0: 32) and of boxes of fields
-	Classes    int    `yaml:"classes,omitempty" json:"classes,omitempty"` // of shapes; 0: 10
-	Resize     int    `yaml:"resize,omitempty" json:"resize,omitempty"`   // of cifar10, folders and imagenet: pictures are scaled to squares of this edge; 0: as they are
-	DataSeed   int64  `yaml:"data_seed" json:"data_seed"`                 // of generator and split: the same for every seed of a study
-	// TestImages is how many whole images or boxes are held out. 0 where the data
-	// have held-out ones of their own: TestPath, or CIFAR-10's test batch.
+	Path       string `yaml:"path" json:"path"`                           // folder or file that is read; empty for generated data
+	Foreground string `yaml:"foreground" json:"foreground"`               // for pairs and stacks: "white" or "black", the color of the foreground in masks; empty: white
+	Count      int    `yaml:"count" json:"count"`                         // for cells, shapes and fields: number of images or boxes to generate
+	Height     int    `yaml:"height" json:"height"`                       // for cells: pixels
+	Width      int    `yaml:"width" json:"width"`                         // for cells: pixels
+	Edge       int    `yaml:"edge,omitempty" json:"edge,omitempty"`       // for shapes (0: 32 pixels) and boxes of fields
+	Classes    int    `yaml:"classes,omitempty" json:"classes,omitempty"` // for shapes: number of classes; 0: 10
+	Resize     int    `yaml:"resize,omitempty" json:"resize,omitempty"`   // for cifar10, folders and imagenet: pictures are scaled to squares of this edge; 0: not scaled
+	DataSeed   int64  `yaml:"data_seed" json:"data_seed"`                 // seed of the generator and the split, usually equal for all runs of a study
+	// TestImages is the number of complete images or boxes that are held out. It is 0 if
+	// the data have separate test data: TestPath, or CIFAR-10's test batch.
 	TestImages int    `yaml:"test_images" json:"test_images"`
-	TestPath   string `yaml:"test_path,omitempty" json:"test_path,omitempty"` // of folders, imagenet and volumes: the held-out ones
-	Tile       int    `yaml:"tile" json:"tile"`                               // of cells and pairs: edge of the square tiles that images are cut into; 0: whole images
-	// Samples is how many crops of augment.crop an epoch has, of stacks, fields and
-	// volumes; 0: one a box. TestSamples is how many are held out, cut at places
-	// that stay.
+	TestPath   string `yaml:"test_path,omitempty" json:"test_path,omitempty"` // for folders, imagenet and volumes: the test data
+	Tile       int    `yaml:"tile" json:"tile"`                               // for cells and pairs: edge of the square tiles that images are cut into; 0: complete images
+	// Samples is the number of crops of edge augment.crop per epoch, for stacks, fields
+	// and volumes; 0: one per box. TestSamples is the number of held-out crops, which
+	// are cut at fixed places.
 	Samples     int    `yaml:"samples,omitempty" json:"samples,omitempty"`
 	TestSamples int    `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
-	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // of volumes: name of the input's data; empty: Nbody
-	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // of volumes: name of the target's data; empty: Hydro
-	// InputChannels and TargetChannels are those that volumes must have; 0: any.
+	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // for volumes: name of the input's data; empty: Nbody
+	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // for volumes: name of the target's data; empty: Hydro
+	// InputChannels and TargetChannels are the required numbers of channels of volumes;
+	// 0: any.
 	InputChannels  int     `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int     `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 	Augment        Augment `yaml:"augment" json:"augment"`
 	DropLast       bool    `yaml:"drop_last" json:"drop_last"`
-	// Stage is a folder of each node, such as /dev/shm or $TMPDIR, to which training
-	// copies the files of Path and TestPath once per node before it begins, and from
-	// which it removes them at its end. Empty: files are read where they are.
+	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Training copies the
+	// files of Path and TestPath into it once per node before it starts, and removes the
+	// copy when it ends. Empty: files are read from Path and TestPath.
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
-// Task is what a network learns from the data.
+// Task returns the task that a network learns from the data.
 func (c Config) Task() string {
 	switch c.Kind {
 	case KindShapes, KindCIFAR10, KindFolders, KindImageNet:
@@ -80,17 +81,19 @@ func (c Config) Task() string {
 	return TaskSegmentation
 }
 
-// boxes says whether samples are volumes.
+// boxes reports whether samples are volumes.
 func (c Config) boxes() bool {
 	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
 }
 
-// ownTest says whether there are held-out samples beside those to train on.
-func (c Config) ownTest() bool {
+// hasTestData reports whether the source has separate test data, so that no training
+// images are held out.
+func (c Config) hasTestData() bool {
 	return c.TestPath != "" || (c.Kind == KindCIFAR10 && c.TestImages == 0)
 }
 
-// Validate reports the first value that cannot be, with what would do.
+// Validate returns an error for the first invalid field, with the values that are
+// allowed.
 func (c Config) Validate() error {
 	generated := c.Kind == KindCells || c.Kind == KindShapes || c.Kind == KindFields
 	switch {
@@ -110,7 +113,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("data.test_path is set, but data of kind %s have none: use test_images", c.Kind)
 	case c.TestPath != "" && c.TestImages != 0:
 		return fmt.Errorf("data.test_path and data.test_images %d are both set: hold out the one or the other", c.TestImages)
-	case c.TestImages < 1 && !c.ownTest():
+	case c.TestImages < 1 && !c.hasTestData():
 		return fmt.Errorf("data.test_images is %d: hold at least 1 image back", c.TestImages)
 	case c.Tile < 0:
 		return fmt.Errorf("data.tile is %d: use 0 for whole images", c.Tile)
@@ -143,7 +146,7 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// layouts is what a path holds.
+// layouts describes, for each kind, the files that a path must contain.
 var layouts = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
@@ -162,21 +165,23 @@ func (c Config) masks() PairsOptions {
 	return PairsOptions{ForegroundInverted: c.Foreground == "black"}
 }
 
-// Opened is the data of a config, split and cut: what is trained on, and what is
-// held out.
+// Opened is the data of a config after splitting and cutting: training data and held-out
+// data.
 type Opened struct {
 	Train, Test Dataset
-	// TestImages names the held-out images, before they are cut into tiles or crops.
+	// TestImages contains the names of the held-out images, before they are cut into
+	// tiles or crops.
 	TestImages []string
-	// ClassNames are the classes' names by index, nil where there are none.
+	// ClassNames contains the names of the classes by index, nil if the data have no
+	// classes.
 	ClassNames []string
-	// Notes are what makes one doubt whether the data are meant as they were read.
+	// Notes contains hints that the data may have been misread.
 	Notes []string
 }
 
-// Open opens the data of c. The split is by whole images, so that no tile or crop
-// of a held-out image is trained on. When ctx is canceled, Open returns its error
-// before it generates or reads the next sample or file.
+// Open opens the data of c. It splits complete images into training and test data, so
+// that no tile or crop of a held-out image is used for training. If ctx is canceled,
+// Open returns ctx's error before it generates or reads the next sample or file.
 func Open(ctx context.Context, c Config) (Opened, error) {
 	if err := c.Validate(); err != nil {
 		return Opened{}, err
@@ -186,7 +191,7 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 	if err != nil {
 		return Opened{}, err
 	}
-	if c.ownTest() {
+	if c.hasTestData() {
 		test := Opened{}
 		if o.Test, err = test.open(ctx, c, c.testPath(), true); err != nil {
 			return Opened{}, fmt.Errorf("held-out data: %w", err)
@@ -214,8 +219,8 @@ func Open(ctx context.Context, c Config) (Opened, error) {
 	return o, o.cut(c)
 }
 
-// sameChannels reports held-out data for which a network of the training data is
-// not made. They may be of another size.
+// sameChannels returns an error if the channels of training and test data differ, so
+// that one network cannot process both. Their sizes may differ.
 func sameChannels(train, test Dataset, c Config) error {
 	for _, of := range []struct {
 		what        string
@@ -235,7 +240,7 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// open opens the whole set of a path; test says that it is CIFAR-10's test batch.
+// open opens the complete data set at a path. test selects CIFAR-10's test batch.
 func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
@@ -271,7 +276,7 @@ func (o *Opened) open(ctx context.Context, c Config, path string, test bool) (Da
 	return Cells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed})
 }
 
-// volumesOf makes no Dataset of a nil pointer.
+// volumesOf converts v to a Dataset, and a nil pointer to a nil Dataset.
 func volumesOf(v *Volumes, err error) (Dataset, error) {
 	if err != nil {
 		return nil, err
@@ -279,7 +284,7 @@ func volumesOf(v *Volumes, err error) (Dataset, error) {
 	return v, nil
 }
 
-// cut makes tiles and crops of both parts.
+// cut cuts the training and the test data into tiles or crops.
 func (o *Opened) cut(c Config) (err error) {
 	if c.Tile > 0 {
 		if o.Train, err = Tiles(o.Train, c.Tile, c.Tile); err != nil {

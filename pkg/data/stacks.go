@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/data/internal/tiff"
 )
 
-// OpenStacks reads TIFF stacks, a page a slice, and their masks into memory, as
-// volumes [1,D,H,W]: the folders, names and masks are those of OpenPairs. Pages
-// may have 8, 16 or 32 bits, whole numbers (divided by their largest) or floats
-// (as they are), and keep their precision. All stacks must be of one size.
+// OpenStacks reads TIFF stacks (one page per slice) and their masks into memory, as
+// volumes [1,D,H,W]. Folders, names and masks follow the rules of OpenPairs. Pages
+// may have 8, 16 or 32 bits: integers (divided by the largest of that size) or floats
+// (unchanged). Their precision is kept. All stacks must have the same size.
 func OpenStacks(ctx context.Context, dir string, o PairsOptions) (Dataset, error) {
 	s, err := openStacks(ctx, dir, o)
 	if err != nil {
@@ -43,7 +43,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 			return nil, err
 		}
 		if i == 0 {
-			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), times(size[:]))
+			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), formatSize(size[:]))
 			if err := memory.Check(what, len(pairs), 2*4*float64(volume(size[:]))); err != nil {
 				return nil, err
 			}
@@ -62,7 +62,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 			s.target = s.image
 		}
 		if maskSize != size || size != first {
-			return nil, fmt.Errorf("stack %s is %s and its mask %s, the first is %s (pages×height×width): make them equal", pair.image, times(size[:]), times(maskSize[:]), times(first[:]))
+			return nil, fmt.Errorf("stack %s is %s and its mask %s, the first is %s (pages×height×width): make them equal", pair.image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
 		}
 		for k, v := range mask {
 			mask[k] = 0
@@ -75,7 +75,7 @@ func openStacks(ctx context.Context, dir string, o PairsOptions) (*arrays, error
 	return s, nil
 }
 
-// readStack reads the pages of a TIFF file of dir, all of one size.
+// readStack reads the pages of a TIFF file in dir, which must all have the same size.
 func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int, err error) {
 	f, size, err := parseStack(ctx, dir, path)
 	if err != nil {
@@ -85,8 +85,8 @@ func readStack(ctx context.Context, dir, path string) (v []float32, size [3]int,
 	return v, size, err
 }
 
-// parseStack reads a TIFF file of dir whose pages all have one size, and decodes no
-// page yet. The size is pages×height×width.
+// parseStack opens a TIFF file in dir and checks that all pages have the same size,
+// without decoding them. size is pages, height, width.
 func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
 	text, err := picture.ReadFile(ctx, dir, path)
 	if err != nil {
@@ -125,7 +125,7 @@ func stackValues(ctx context.Context, f *tiff.File, path string) (v []float32, e
 	return v, nil
 }
 
-// arrays is samples in memory, four bytes a value.
+// arrays is a data set in memory, four bytes per value.
 type arrays struct {
 	names           []string
 	image, target   []int

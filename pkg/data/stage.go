@@ -13,17 +13,17 @@ import (
 
 // Staged is a copy of a config's files on this machine.
 type Staged struct {
-	Config Config // reads the copy
+	Config Config // the config with the paths of the copy
 	Dir    string
-	Bytes  int64         // of all files
-	Took   time.Duration // by copying; 0 if another process has copied
-	Copied bool          // by this process
+	Bytes  int64         // total size of the files
+	Took   time.Duration // time for copying; 0 if another process has copied
+	Copied bool          // whether this process has copied the files
 
 	copy *stage.Stage
 }
 
 // Stage copies the files of c to c.Stage, or takes the copy that another process of
-// this machine has made, and waits while one makes it. Staged.Close ends its use. The
+// this machine has made. It waits while another process copies. Staged.Close ends the use. The
 // copy is removed when no process uses it: by the last Close, or if its last users
 // were killed by the next process that stages data in this folder.
 func Stage(ctx context.Context, c Config) (*Staged, error) {
@@ -55,8 +55,7 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	return s, nil
 }
 
-// Close ends the use of the copy. The data that were opened from it must not be read
-// any more.
+// Close ends the use of the copy. Data that were opened from it must no longer be read.
 func (s *Staged) Close() error {
 	if s == nil {
 		return nil
@@ -64,7 +63,7 @@ func (s *Staged) Close() error {
 	return s.copy.Close()
 }
 
-// String says where the copy is, and how long copying took.
+// String describes where the copy is and how long copying took.
 func (s *Staged) String() string {
 	mib := float64(s.Bytes) / (1 << 20)
 	if s.Copied {
@@ -92,8 +91,8 @@ func expandStage(folder string) (string, error) {
 	return path, nil
 }
 
-// checkRelative reports an ImageNet list that names pictures by absolute paths, which
-// a copy of the folder would not change.
+// checkRelative returns an error if an ImageNet list contains absolute paths, because
+// these would still refer to the original files, not to the copy.
 func checkRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(context.Background(), dir, file)

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Split draws testCount of the samples 0 to n−1 by seed to be held out; the
-// rest is for training. Both lists are in ascending order, disjoint, and
-// together hold every sample once. A count below 0 or above n is taken as 0 or n.
+// Split selects testCount of the samples 0 to n−1 as test data, at random by seed; the
+// others are training data. Both lists are in ascending order and disjoint, and together
+// contain every sample once. A negative count is treated as 0, and a count above n as n.
 func Split(n, testCount int, seed int64) (train, test []int) {
 	n = max(n, 0)
 	testCount = min(max(testCount, 0), n)
@@ -20,8 +20,8 @@ func Split(n, testCount int, seed int64) (train, test []int) {
 	return train, test
 }
 
-// Subset is the given samples of ds, in the given order. An index that ds does
-// not have is an error when that sample is read.
+// Subset returns a data set of the given samples of ds, in the given order. If ds has no
+// sample of an index, Get returns an error for it.
 func Subset(ds Dataset, indices []int) Dataset {
 	return &subset{ds: ds, indices: append([]int(nil), indices...)}
 }
@@ -52,8 +52,8 @@ func (s *subset) region(i int, w window, image, target []float32) error {
 
 // Tiles cuts every image of ds into a grid of height×width tiles, row by row.
 // Sample i·tilesPerImage+k is tile k of image i. Tiles neither overlap nor
-// leave anything out, so that counts over all tiles are counts over every
-// pixel once; a size that does not divide the image's is therefore an error.
+// omit pixels, so that sums over all tiles are sums over every
+// pixel once. A size that does not divide the image's size is therefore an error.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	switch {
@@ -73,7 +73,7 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	return &tiles{ds: ds, height: height, width: width, rows: is[1] / height, columns: is[2] / width}, nil
 }
 
-// nearestDivisor is the divisor of n that is nearest to d.
+// nearestDivisor returns the divisor of n that is nearest to d.
 func nearestDivisor(n, d int) int {
 	best := 1
 	for k := 1; k <= n; k++ {
@@ -96,7 +96,8 @@ func (t *tiles) Len() int           { return t.ds.Len() * t.rows * t.columns }
 func (t *tiles) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
 func (t *tiles) TargetShape() []int { return []int{t.ds.TargetShape()[0], t.height, t.width} }
 
-// place is the image that tile i is cut from, and its grid position.
+// place returns the image that tile i is cut from, and the tile's row and column in the
+// grid.
 func (t *tiles) place(i int) (image, row, column int) {
 	k := i % (t.rows * t.columns)
 	return i / (t.rows * t.columns), k / t.columns, k % t.columns
@@ -121,9 +122,9 @@ func (t *tiles) region(i int, w window, image, target []float32) error {
 	return readWindow(t.ds, from, w, image, target)
 }
 
-// Repeat is n samples of ds: sample i is that of number i mod ds.Len(). With
-// Augment.Crop each is another part of it, so that an epoch sees as many crops of
-// a few large boxes as it is told.
+// Repeat returns a data set of n samples: sample i is sample i mod ds.Len() of ds. With
+// Augment.Crop, each repetition is a different crop, so that an epoch can have any
+// number of crops of a few large boxes.
 func Repeat(ds Dataset, n int) (Dataset, error) {
 	if n < 1 || ds.Len() < 1 {
 		return nil, fmt.Errorf("repeat samples: %d samples of a set of %d: both must be at least 1", n, ds.Len())
@@ -135,9 +136,9 @@ func Repeat(ds Dataset, n int) (Dataset, error) {
 	return Subset(ds, indices), nil
 }
 
-// Crops is n squares or cubes of ds, of an edge in pixels, cut out at places that
-// depend on seed and i alone: sample i is cut from sample i mod ds.Len(). They
-// are the same in every epoch, as held-out samples must be.
+// Crops returns a data set of n squares or cubes cut out of ds, with the given edge in
+// pixels. Sample i is cut from sample i mod ds.Len() at a place that depends only on
+// seed and i. So the crops are the same in every epoch, as test data must be.
 func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if n < 1 || ds.Len() < 1 {
@@ -174,7 +175,7 @@ func (c *crops) SampleName(i int) string {
 }
 
 func (c *crops) Get(i int, image, target []float32) error {
-	w, _ := whole(c.ImageShape())
+	w, _ := fullWindow(c.ImageShape())
 	return c.region(i, w, image, target)
 }
 

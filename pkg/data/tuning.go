@@ -2,11 +2,10 @@ package data
 
 import "fmt"
 
-// SameBatches says whether two orders of a loader's stages (see
-// LoaderOptions.Order) give the same batches in the same sequence, on any number
-// of ranks, so that a training run may change from one to the other. What is
-// prepared ahead, and what is kept of samples as the data set gives them, changes
-// nothing but the time.
+// SameBatches reports whether two orders of a loader's stages (see LoaderOptions.Order)
+// yield the same batches in the same sequence on any number of ranks, so that a training
+// run may switch between them. Prefetching, and caching of samples before augmentation,
+// affect only the time. An unknown or invalid order is an error.
 func SameBatches(order, other []string) (bool, error) {
 	a, err := parseOrder(order)
 	if err != nil {
@@ -19,7 +18,7 @@ func SameBatches(order, other []string) (bool, error) {
 	return a.batches() == b.batches(), nil
 }
 
-// batches is the pipeline less what changes no batch.
+// batches returns the pipeline without the parts that do not affect the batches.
 func (p pipeline) batches() pipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing
@@ -28,8 +27,8 @@ func (p pipeline) batches() pipeline {
 	return p
 }
 
-// MemoryBytes is what the loader holds at the moment: the buffers of its
-// batches, and what it keeps of the samples or batches that it has read.
+// MemoryBytes returns the memory that the loader currently occupies: the buffers of its
+// batches, and the samples or batches in its cache.
 func (l *Loader) MemoryBytes() int64 {
 	image, target := volume(l.ImageShape()), volume(l.TargetShape())
 	l.mu.Lock()
@@ -38,7 +37,7 @@ func (l *Loader) MemoryBytes() int64 {
 		buffers += len(it.buffers)
 	}
 	l.mu.Unlock()
-	n := int64(buffers) * int64(l.batch+l.hands()) * int64(image+target) * 4
+	n := int64(buffers) * int64(l.batch+l.goroutinesPerBatch()) * int64(image+target) * 4
 	l.kept.mu.Lock()
 	for _, v := range l.kept.kept {
 		n += int64(len(v.image)+len(v.target)) * 4
@@ -48,9 +47,9 @@ func (l *Loader) MemoryBytes() int64 {
 	return n + kept
 }
 
-// Kept is what InMemory keeps of a data set at the moment, and whether that is
-// all of it: nothing, and true, of one that is not InMemory's or was in memory
-// before.
+// Kept returns the number of bytes that InMemory currently keeps of ds, and whether ds
+// has been read completely. For a data set that was not made by InMemory, or that was in
+// memory before, it returns 0 and true.
 func Kept(ds Dataset) (bytes int64, complete bool) {
 	switch d := ds.(type) {
 	case *subset:

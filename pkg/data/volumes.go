@@ -14,23 +14,23 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// VolumeOptions says what is read of files of volumes.
+// VolumeOptions selects the data in files of volumes.
 type VolumeOptions struct {
-	Input          string // data set of an HDF5 file, or the end of an .npy file's name: "Nbody" where empty
-	Target         string // "Hydro" where empty
-	InputChannels  int    // that it must have; 0: any
-	TargetChannels int    // that it must have; 0: any
+	Input          string // data set of an HDF5 file, or the end of an .npy file's name; empty: "Nbody"
+	Target         string // as Input; empty: "Hydro"
+	InputChannels  int    // required number; 0: any
+	TargetChannels int    // required number; 0: any
 }
 
-// Volumes is boxes in files, each an input [C,D,H,W] and a target [C',D,H,W]. Of a
-// box only what is asked for is read: with Augment.Crop the crop alone.
+// Volumes is a data set of boxes in files, each with an input [C,D,H,W] and a target
+// [C',D,H,W]. Only the requested part of a box is read: with Augment.Crop only the crop.
 type Volumes struct {
 	boxes         []volumePair
 	image, target []int
 	files         []interface{ Close() error }
 }
 
-// volumePair is a box of both.
+// volumePair is the input and the target of one box.
 type volumePair struct {
 	name          string
 	image, target grid
@@ -44,10 +44,10 @@ type grid interface {
 
 const volumeLayout = "an HDF5 file (.h5, .hdf5) with both, [C,D,H,W], or a folder of such files or of pairs NAME_Nbody.npy and NAME_Hydro.npy, [D,H,W,C]"
 
-// OpenVolumes opens boxes without reading them: an HDF5 file, or the HDF5 files
-// of a folder, or its pairs of .npy files. All must have one shape. In HDF5
-// files the data may be chunked and packed (gzip, lzf); then the chunks that a
-// crop touches are read and unpacked, so chunks of about the crop's size are
+// OpenVolumes opens boxes without reading their values: an HDF5 file, or the HDF5 files
+// in a folder, or its pairs of .npy files. All must have the same shape. In HDF5
+// files the data may be chunked and compressed (gzip, lzf). Then the chunks that a
+// crop overlaps are read and decompressed, so chunks of about the crop's size are
 // best.
 func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, error) {
 	v, err := openVolumes(ctx, path, o)
@@ -117,10 +117,10 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// opener opens a file, or refuses to.
+// opener opens a file for reading. It returns an error if the file must not be read.
 type opener func(path string) (*os.File, error)
 
-// addHDF5 adds the box of a file.
+// addHDF5 adds the box in an HDF5 file.
 func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
 	opened, err := open(path)
 	if err != nil {
@@ -145,7 +145,7 @@ func (v *Volumes) addHDF5(path string, open opener, o VolumeOptions) error {
 	return v.add(path, both[0], both[1], o)
 }
 
-// addNPY adds the box of the files prefix+input and prefix+target.
+// addNPY adds the box in the files prefix+input and prefix+target.
 func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o VolumeOptions) error {
 	target := o.Target
 	if input == strings.ToLower(input) {
@@ -174,7 +174,8 @@ func (v *Volumes) addNPY(dir string, open opener, prefix, input string, o Volume
 	return v.add(filepath.Join(dir, prefix+input+".npy"), both[0], both[1], o)
 }
 
-// add keeps a box that is like the others.
+// add adds a box. It returns an error if its shapes differ from those of the other
+// boxes.
 func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 	is, ts := image.shape(), target.shape()
 	for _, c := range []struct {
@@ -192,7 +193,7 @@ func (v *Volumes) add(path string, image, target grid, o VolumeOptions) error {
 		}
 	}
 	if !aligned(is, ts) {
-		return fmt.Errorf("%s: %s is %s and %s is %s: they must be equal", path, o.Input, times(is[1:]), o.Target, times(ts[1:]))
+		return fmt.Errorf("%s: %s is %s and %s is %s: they must be equal", path, o.Input, formatSize(is[1:]), o.Target, formatSize(ts[1:]))
 	}
 	if len(v.boxes) == 0 {
 		v.image, v.target = is, ts
@@ -213,21 +214,21 @@ func (v *Volumes) Close() error {
 	return errors.Join(errs...)
 }
 
-// Len is the number of boxes.
+// Len returns the number of boxes.
 func (v *Volumes) Len() int { return len(v.boxes) }
 
-// ImageShape is [C,D,H,W] of a whole box.
+// ImageShape returns [C,D,H,W] of a complete box.
 func (v *Volumes) ImageShape() []int { return v.image }
 
-// TargetShape is [C',D,H,W] of a whole box.
+// TargetShape returns [C',D,H,W] of a complete box.
 func (v *Volumes) TargetShape() []int { return v.target }
 
-// SampleName is the file of box i.
+// SampleName returns the file of box i.
 func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 
-// Get reads box i whole.
+// Get reads the complete box i.
 func (v *Volumes) Get(i int, image, target []float32) error {
-	w, _ := whole(v.image)
+	w, _ := fullWindow(v.image)
 	return v.region(i, w, image, target)
 }
 

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// window is a part of a sample along its spatial axes depth, row and column. A
-// picture has depth 1.
+// window is a part of a sample along its spatial axes depth, row and column: where it
+// starts, and its size. A picture has depth 1.
 type window struct{ at, size [3]int }
 
-// volume is the number of places of a window.
+// volume returns the number of places in the window.
 func (w window) volume() int { return w.size[0] * w.size[1] * w.size[2] }
 
-// String is the size and where it lies, for messages.
+// String returns the size and the position of the window, for messages.
 func (w window) String() string {
 	if w.at[0] == 0 && w.size[0] == 1 {
 		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.at[1], w.at[2])
 	}
-	return fmt.Sprintf("%s at depth %d, row %d, column %d", times(w.size[:]), w.at[0], w.at[1], w.at[2])
+	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.at[0], w.at[1], w.at[2])
 }
 
-// spatial is depth, height and width of a sample of shape [C,H,W] (depth 1) or
-// [C,D,H,W]; a sample of another rank has none.
+// spatial returns depth, height and width of a sample of shape [C,H,W] (depth 1) or
+// [C,D,H,W]. ok is false for a sample of another rank.
 func spatial(shape []int) (size [3]int, ok bool) {
 	switch len(shape) {
 	case 3:
@@ -34,27 +34,26 @@ func spatial(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// aligned says whether a target has a value, or several, for each place of the
-// image, so that what is done to the image is done to it.
+// aligned reports whether a target has one or several values for each place of the
+// image, so that both must be cropped, mirrored and rotated together.
 func aligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
-// whole is the window of all of a sample of shape; ok is false where it has no
-// spatial axes.
-func whole(shape []int) (w window, ok bool) {
+// fullWindow returns the window that covers a complete sample of the given shape. ok is
+// false if the shape has no spatial axes.
+func fullWindow(shape []int) (w window, ok bool) {
 	size, ok := spatial(shape)
 	return window{size: size}, ok
 }
 
-// windowed is a data set that reads a part of a sample without the rest. A
-// target that is not aligned with the image is read whole.
+// windowed is a data set that can read a part of a sample without the rest. A target
+// that is not aligned with the image is read completely.
 type windowed interface {
 	region(i int, w window, image, target []float32) error
 }
 
-// readWindow copies a part of sample i of any data set whose images have
-// spatial axes.
+// readWindow copies a part of sample i of any data set whose images have spatial axes.
 func readWindow(ds Dataset, i int, w window, image, target []float32) error {
 	if d, ok := ds.(windowed); ok {
 		return d.region(i, w, image, target)
@@ -63,7 +62,7 @@ func readWindow(ds Dataset, i int, w window, image, target []float32) error {
 		return err
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if all, _ := whole(is); w == all {
+	if all, _ := fullWindow(is); w == all {
 		return ds.Get(i, image, target)
 	}
 	fullImage, fullTarget := make([]float32, volume(is)), target
@@ -93,7 +92,7 @@ func cut(dst, src []float32, shape []int, w window) {
 	}
 }
 
-// checkGet reports an index, a window or buffers that do not fit ds.
+// checkGet returns an error if an index, a window or buffers do not fit ds.
 func checkGet(ds Dataset, i int, w window, image, target []float32) error {
 	if i < 0 || i >= ds.Len() {
 		return fmt.Errorf("get sample %d: the set has samples 0 to %d", i, ds.Len()-1)
@@ -102,7 +101,7 @@ func checkGet(ds Dataset, i int, w window, image, target []float32) error {
 	size, _ := spatial(is)
 	for k := range size {
 		if w.at[k] < 0 || w.at[k]+w.size[k] > size[k] {
-			return fmt.Errorf("get sample %s: window %v is outside of %s", ds.SampleName(i), w, times(is[1:]))
+			return fmt.Errorf("get sample %s: window %v is outside of %s", ds.SampleName(i), w, formatSize(is[1:]))
 		}
 	}
 	ni, nt := is[0]*w.volume(), volume(ts)
@@ -112,7 +111,7 @@ func checkGet(ds Dataset, i int, w window, image, target []float32) error {
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }
 
-// checkBuffers reports buffers that do not hold ni and nt values.
+// checkBuffers returns an error unless the buffers contain ni and nt values.
 func checkBuffers(sample string, image, target []float32, ni, nt int) error {
 	if len(image) != ni || len(target) != nt {
 		return fmt.Errorf("get sample %s: buffers have %d and %d values, want %d and %d", sample, len(image), len(target), ni, nt)
@@ -120,7 +119,7 @@ func checkBuffers(sample string, image, target []float32, ni, nt int) error {
 	return nil
 }
 
-// volume is the number of values of a shape.
+// volume returns the number of values of a shape.
 func volume(shape []int) int {
 	n := 1
 	for _, v := range shape {
@@ -129,8 +128,8 @@ func volume(shape []int) int {
 	return n
 }
 
-// times writes a size, 768×1024.
-func times(size []int) string {
+// formatSize formats a size, such as 768×1024.
+func formatSize(size []int) string {
 	words := make([]string, len(size))
 	for i, v := range size {
 		words[i] = strconv.Itoa(v)

@@ -23,12 +23,13 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// cifarBatches is how many training batches CIFAR-10 has.
+// cifarBatches is the number of training batches of CIFAR-10.
 const cifarBatches = 5
 
-// WriteCIFAR10 saves pictures of 32×32 with at most 10 classes in the form of
-// CIFAR-10's binary version, in dir/cifar-10-batches-bin: train in five batches of
-// as many each (a rest that does not fill them is left out), and test.
+// WriteCIFAR10 saves pictures of 32×32 pixels with at most 10 classes in the format of
+// CIFAR-10's binary version, in dir/cifar-10-batches-bin. The training pictures are
+// saved in five batches of equal size and the test pictures in one. A remainder of the
+// training pictures that does not fill the five batches is omitted.
 func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	dir = filepath.Join(dir, "cifar-10-batches-bin")
 	for _, c := range []*Classes{train, test} {
@@ -61,7 +62,7 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	return nil
 }
 
-// writeBatch writes pictures lo to hi−1 of c.
+// writeBatch writes the pictures lo to hi−1 of c.
 func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*cifarRecord)
 	picture, class := make([]float32, cifarPixels), make([]float32, 1)
@@ -80,8 +81,8 @@ func writeBatch(ctx context.Context, path string, c *Classes, lo, hi int) error 
 	return wholefile.WriteBytes(path, text, 0o666)
 }
 
-// WriteFolders saves pictures in a folder a class, as PNG or (format "jpeg") JPEG
-// of quality 90, which OpenFolders reads.
+// WriteFolders saves pictures in one folder per class, as PNG or (format "jpeg") as JPEG
+// of quality 90. OpenFolders reads them.
 func WriteFolders(ctx context.Context, dir string, c *Classes, format string) error {
 	if format != "png" && format != "jpeg" {
 		return fmt.Errorf("write folders: format %q is not known: use png or jpeg", format)
@@ -120,15 +121,15 @@ func writeClassPicture(path string, c *Classes, i int) error {
 	})
 }
 
-// VolumeFormat says how volumes are saved.
+// VolumeFormat is the file format in which volumes are saved.
 type VolumeFormat struct {
-	NPY   bool // as .npy pairs [D,H,W,C]; else as HDF5 [C,D,H,W]
-	Chunk int  // of HDF5: the edge of a chunk of all channels; 0: in one piece
-	Gzip  bool // of HDF5: pack the chunks
+	NPY   bool // pairs of .npy files [D,H,W,C]; false: HDF5 files [C,D,H,W]
+	Chunk int  // for HDF5: edge of a chunk, which has all channels; 0: not chunked
+	Gzip  bool // for HDF5: compress the chunks
 }
 
 // WriteVolumes saves the samples of ds, [C,D,H,W] and [C',D,H,W], as files that
-// OpenVolumes reads: dir/box-0.h5 with Nbody and Hydro, or dir/box-0_Nbody.npy and
+// OpenVolumes can read: dir/box-0.h5 with Nbody and Hydro, or dir/box-0_Nbody.npy and
 // dir/box-0_Hydro.npy. One sample is in memory at a time.
 func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
@@ -163,7 +164,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// boxOf gives boxes of values of a shape [C,D,H,W].
+// boxOf returns a function that copies boxes out of v, values of shape [C,D,H,W].
 func boxOf(v []float32, shape []int) func(dst []float32, at, size []int) error {
 	plane := volume(shape[1:])
 	return func(dst []float32, at, size []int) error {
@@ -205,8 +206,8 @@ func writeNPY(path string, v []float32, shape []int) error {
 	})
 }
 
-// WriteTIFF saves ds, of one channel, as pairs of TIFF files in dir/image and
-// dir/label, which OpenPairs reads.
+// WriteTIFF saves ds, which must have one channel, as pairs of TIFF files in dir/image
+// and dir/label. OpenPairs reads them.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if len(is) != 3 || is[0] != 1 || !aligned(is, ts) || ts[0] != 1 {
@@ -239,9 +240,10 @@ func writeTIFF(path string, m image.Image) error {
 	})
 }
 
-// Write saves ds, of one channel, as PNG pairs in dir/image and dir/label
-// (foreground white), which OpenPairs reads. Files of the same names are
-// replaced; a folder that holds other pairs is refused, as they would mix.
+// Write saves ds, which must have one channel, as pairs of PNG files in dir/image and
+// dir/label (foreground white). OpenPairs reads them. Existing files of the same names
+// are replaced. If the folder contains other pairs, Write returns an error, because the
+// two sets would be mixed.
 func Write(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if !slices.Equal(is, ts) || len(is) != 3 || is[0] != 1 {
@@ -259,7 +261,7 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 	})
 }
 
-// writePairs saves n pairs that get returns.
+// writePairs saves n pairs; get returns pair i.
 func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask *image.Gray, err error)) error {
 	folder := [2]string{filepath.Join(dir, folders[0][0]), filepath.Join(dir, folders[0][1])}
 	for _, f := range folder {
@@ -287,7 +289,8 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// refuseOthers reports pictures in dir that n samples do not replace.
+// refuseOthers returns an error if dir contains pictures that n new samples would not
+// replace.
 func refuseOthers(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
@@ -309,7 +312,7 @@ func writePNG(path string, m *image.Gray) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(f, m) })
 }
 
-// gray is values of 0 to 1 as 8-bit grey.
+// gray converts values of 0 to 1 to an image of 8-bit gray.
 func gray(values []float32, height, width int) *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i, v := range values {

@@ -1,23 +1,23 @@
 package data
 
-// held is a set of grey images and masks of one size in memory, two bytes a
-// pixel. Images keep their 8 bits and become value/255 when they are read.
-type held struct {
+// grayPairs is a data set of gray images and masks of one size in memory, two bytes per
+// pixel. An image's byte v becomes v/255 when it is read.
+type grayPairs struct {
 	names         []string
 	images, masks [][]uint8 // [sample][y·width+x]; masks hold 0 or 1
 	height, width int
 }
 
-func (s *held) Len() int                { return len(s.images) }
-func (s *held) ImageShape() []int       { return []int{1, s.height, s.width} }
-func (s *held) TargetShape() []int      { return []int{1, s.height, s.width} }
-func (s *held) SampleName(i int) string { return s.names[i] }
+func (s *grayPairs) Len() int                { return len(s.images) }
+func (s *grayPairs) ImageShape() []int       { return []int{1, s.height, s.width} }
+func (s *grayPairs) TargetShape() []int      { return []int{1, s.height, s.width} }
+func (s *grayPairs) SampleName(i int) string { return s.names[i] }
 
-func (s *held) Get(i int, image, target []float32) error {
+func (s *grayPairs) Get(i int, image, target []float32) error {
 	return s.region(i, window{size: [3]int{1, s.height, s.width}}, image, target)
 }
 
-func (s *held) region(i int, w window, image, target []float32) error {
+func (s *grayPairs) region(i int, w window, image, target []float32) error {
 	if err := checkGet(s, i, w, image, target); err != nil {
 		return err
 	}
@@ -31,8 +31,8 @@ func (s *held) region(i int, w window, image, target []float32) error {
 	return nil
 }
 
-// scaled and counted are the values of a byte: a table costs a third of a
-// division, and the loader shares its core with training.
+// scaled[b] is b/255 and counted[b] is b. A table lookup costs a third of a division,
+// and the loader shares its core with training.
 var scaled, counted = func() (s, c [256]float32) {
 	for v := range s {
 		s[v], c[v] = float32(v)/255, float32(v)
@@ -40,7 +40,7 @@ var scaled, counted = func() (s, c [256]float32) {
 	return s, c
 }()
 
-// bytesTo writes a value a byte.
+// bytesTo converts each byte of from by the table values.
 func bytesTo(to []float32, from []uint8, values *[256]float32) {
 	for x, v := range from[:len(to)] {
 		to[x] = values[v]
