@@ -12,8 +12,9 @@ import (
 	"lockstep/kernels/internal/memory"
 )
 
-// openCrash reads how the former kernel of this notebook ended, and begins the
-// file that says how this one does. A kernel without such a file works.
+// openCrash reads from the crash file how the notebook's previous kernel ended, and
+// starts the crash file of this kernel. If that fails, the error is logged and the kernel
+// runs without a crash file.
 func (k *kernelState) openCrash(connectionFile string) {
 	var err error
 	if k.crash, k.former, err = crash.Open(connectionFile); err != nil {
@@ -21,7 +22,7 @@ func (k *kernelState) openCrash(connectionFile string) {
 	}
 }
 
-// showFormer prints once how the former kernel ended.
+// showFormer prints, once, how the notebook's previous kernel ended.
 func (k *kernelState) showFormer() {
 	if k.former != "" {
 		fmt.Fprintln(k.stderr.File(), k.former)
@@ -30,25 +31,27 @@ func (k *kernelState) showFormer() {
 	}
 }
 
-// shutDown removes the crash file before the kernel ends in order. It replaces the
-// message that gophernotes prints then.
+// shutDown removes the crash file before an orderly shutdown. It replaces a message that
+// gophernotes prints at that point.
 func (k *kernelState) shutDown() {
 	if err := k.crash.Remove(); err != nil {
 		fmt.Fprintf(k.log, "lockstep-kernel: remove crash file: %v\n", err)
 	}
 }
 
-// A memoryError is what a cell fails with that was interrupted at the limit.
+// A memoryError is the error of a cell that was interrupted because the kernel reached
+// the memory limit.
 type memoryError struct{ error }
 
-// watchMemory ends cells that use too much memory, or the kernel.
+// watchMemory starts to watch the kernel's memory use. At the limit the running cell is
+// interrupted; if memory use still grows, the kernel exits. An invalid limit is an error.
 func (k *kernelState) watchMemory() error {
 	limit, err := memory.NewLimit(os.Getenv(memory.Variable))
 	if err != nil {
 		return err
 	}
 	if limit.Bytes > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		// Near the limit garbage is collected before a cell is interrupted.
+		// Collect garbage more often near the limit, before a cell has to be interrupted.
 		debug.SetMemoryLimit(limit.Bytes / 10 * 9)
 	}
 	w := memory.Watch{
@@ -68,7 +71,7 @@ func (k *kernelState) watchMemory() error {
 	return nil
 }
 
-// freeMemory gives back what a cell held that was interrupted at the limit.
+// freeMemory returns unused memory to the operating system if cause is a memoryError.
 func freeMemory(cause error) {
 	if errors.As(cause, new(memoryError)) {
 		debug.FreeOSMemory()

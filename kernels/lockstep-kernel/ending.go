@@ -20,33 +20,34 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// An ending is what a cell panics with at an error that it does not handle.
+// An ending is the value with which a cell panics at an error that it does not handle.
 type ending struct {
 	err error
 	at  token.Pos
 
-	// bodies is how many bodies of functions it leaves, if compiled code has called
-	// the last of them: that function returns zero values. If it is negative, the
-	// ending ends the cell, its goroutine or its deferred call.
+	// bodies is the number of interpreted function bodies that the panic leaves before it
+	// stops at a function that compiled code has called; that function returns zero
+	// values. If bodies is negative, the panic ends the cell, its goroutine or its
+	// deferred call.
 	bodies int
 }
 
 func (e *ending) Error() string { return e.err.Error() }
 func (e *ending) Unwrap() error { return e.err }
 
-// The errorState is what the kernel knows about errors of cells.
+// An errorState contains the kernel's state for the handling of errors in cells.
 type errorState struct {
 	// While a cell is compiled:
-	callee     xreflect.Type   // the function whose only argument comes next
-	mayEnd     bool            // the function that is compiled may end the cell
-	bodyMayEnd bool            // the function that was compiled last may
-	safe       map[string]bool // functions of cells that may not
+	callee     xreflect.Type   // type of the function whose only argument is compiled next
+	mayEnd     bool            // the function being compiled may end the cell
+	bodyMayEnd bool            // the last compiled function may end the cell
+	safe       map[string]bool // functions declared in cells that cannot end a cell
 
 	mu       sync.Mutex
-	reported map[string]bool // in the output of this cell
+	reported map[string]bool // errors that were printed in the output of this cell
 }
 
-// redeclared forgets the functions that a cell is about to declare.
+// redeclared removes the functions that a cell is about to declare from s.safe.
 func (s *errorState) redeclared(nodes []ast.Node) {
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
@@ -55,22 +56,23 @@ func (s *errorState) redeclared(nodes []ast.Node) {
 	}
 }
 
-// fail ends what runs at an error that nobody handles.
+// fail ends the cell or goroutine because of an error that the cell does not handle. If
+// compiled code has called the current function, the error is only printed.
 func (k *kernelState) fail(at token.Pos, err error) {
 	e := &ending{err: err, at: at, bodies: bodiesToLeave()}
-	if e.bodies == 0 { // it cannot leave the compiled code in order
+	if e.bodies == 0 { // a panic through the compiled code would be unsafe
 		k.report(e, calledBack)
 		return
 	}
 	panic(e)
 }
 
-// calledBack says where an error happened that could not end the cell.
+// calledBack describes in a message where an error occurred that could not end the cell.
 const calledBack = "in a function that compiled code called, which got zero values"
 
-// bodiesToLeave looks at the stack of a goroutine that interprets a cell. It
-// returns -1 if all of it, down to where the kernel started it, is interpreted,
-// and else the number of bodies of functions above the topmost compiled code.
+// bodiesToLeave inspects the stack of a goroutine that interprets a cell. It returns -1
+// if the stack has only interpreted code above the kernel's own call. Otherwise it
+// returns the number of interpreted function bodies above the topmost compiled code.
 func bodiesToLeave() int {
 	pcs := make([]uintptr, 256)
 	n := runtime.Callers(3, pcs)
@@ -97,7 +99,8 @@ func bodiesToLeave() int {
 	}
 }
 
-// report prints an error that could not end the cell, the same only once.
+// report prints an error that could not end the cell. The same text is printed only once
+// per cell.
 func (k *kernelState) report(e *ending, where string) {
 	text := fmt.Sprintf("%s: %v (%s)", k.cells.in(placeOf(k.inspector.Interp.Comp.Fileset, e.at)), e.err, where)
 	k.errors.mu.Lock()
@@ -108,7 +111,7 @@ func (k *kernelState) report(e *ending, where string) {
 	}
 }
 
-// newCell forgets the last cell.
+// newCell resets the state that belongs to the previous cell.
 func (s *errorState) newCell() {
 	s.callee, s.mayEnd = nil, false
 	s.mu.Lock()
@@ -116,8 +119,8 @@ func (s *errorState) newCell() {
 	s.reported = map[string]bool{}
 }
 
-// position returns the place that stands for a call in an error: in a chain of
-// calls over several lines it is that of the method.
+// position returns the position of a call for error messages: usually its start, but the
+// method's name in a chain of calls over several lines.
 func position(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 	if sel, ok := ast.Unparen(node.Fun).(*ast.SelectorExpr); ok && files.Position(sel.Sel.Pos()).Line > files.Position(node.Pos()).Line {
 		return sel.Sel.Pos()
@@ -130,7 +133,7 @@ func position(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	name, body := cell.Function(node)
 	outer := k.errors.mayEnd
-	k.errors.mayEnd, k.errors.safe[name] = false, true // that it calls itself does not matter
+	k.errors.mayEnd, k.errors.safe[name] = false, true // a recursive call does not make the function unsafe
 	defer func() {
 		k.errors.bodyMayEnd, k.errors.safe[name] = k.errors.mayEnd, !k.errors.mayEnd && name != ""
 		k.errors.mayEnd = outer
@@ -146,13 +149,14 @@ func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	if k.errors.mayEnd {
 		k.enclose(c, start, body.Pos())
 	}
-	// A constant is a statement that does nothing.
+	// The statement is replaced by a constant, which does nothing.
 	return same(c, &interp.Expr{Lit: interp.Lit{Type: c.TypeOfBool(), Value: true}})
 }
 
-// enclose replaces the statements from start on by one that runs them in runBody.
+// enclose replaces the statements from index start on by one statement, which runs them
+// in runBody.
 func (k *kernelState) enclose(c *interp.Comp, start int, at token.Pos) {
-	// Statements know each other by their numbers, so they keep them.
+	// Statements refer to each other by index, so they must keep their indices.
 	code := interp.Code{List: slices.Clone(c.Code.List), DebugPos: slices.Clone(c.Code.DebugPos), WithDefers: c.Code.WithDefers}
 	if start > 0 {
 		code.List[0] = func(env *interp.Env) (interp.Stmt, *interp.Env) {
@@ -170,12 +174,12 @@ func (k *kernelState) enclose(c *interp.Comp, start int, at token.Pos) {
 	}, at)
 }
 
-// runBody runs the body of a function. If compiled code has called the function,
-// an ending goes no further.
+// runBody runs the body of a function. An ending stops here if compiled code has called
+// the function.
 func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	run := env.Run
 	interrupt, flags := run.Interrupt, run.ExecFlags
-	run.ExecFlags.SetStartDefer(flags.IsDefer()) // for a recover in the body
+	run.ExecFlags.SetStartDefer(flags.IsDefer()) // so that recover works in the body
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -193,8 +197,8 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	body(env)
 }
 
-// compileDeferred compiles deferred(f), the function of a defer statement. It
-// gives a function of the same type that calls f and reports its error.
+// compileDeferred compiles deferred(f), where f is the function of a defer statement. The
+// result is a function of the same type that calls f and reports its error.
 func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
 	t := f.Type
@@ -218,7 +222,7 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 
 // runDeferred calls the function of a defer statement and reports its error.
 func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
-	results = zeros(f.Type()) //nolint:wastedassign // what it returns if the call panics
+	results = zeros(f.Type()) //nolint:wastedassign // the results if the call panics
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -233,7 +237,7 @@ func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.
 	return results
 }
 
-// reportResult prints the error that a call returned to nobody.
+// reportResult prints the error that a call has returned and no code can receive.
 func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where string) {
 	if n := len(results); n > 0 && results[n-1].Type() == errorType {
 		if err, ok := results[n-1].Interface().(error); ok {
@@ -242,7 +246,7 @@ func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where 
 	}
 }
 
-// zeros are the results of a function of type t that did not return.
+// zeros returns zero values as the results of a function of type t that did not return.
 func zeros(t reflect.Type) (list []reflect.Value) {
 	for i := range t.NumOut() {
 		list = append(list, reflect.Zero(t.Out(i)))
@@ -250,7 +254,7 @@ func zeros(t reflect.Type) (list []reflect.Value) {
 	return list
 }
 
-// call calls f with the arguments that reflect.MakeFunc gives.
+// call calls f with arguments as reflect.MakeFunc passes them.
 func call(f reflect.Value, args []reflect.Value) []reflect.Value {
 	if f.Type().IsVariadic() {
 		return f.CallSlice(args)
@@ -258,8 +262,8 @@ func call(f reflect.Value, args []reflect.Value) []reflect.Value {
 	return f.Call(args)
 }
 
-// compileRecover returns what compiles recover in place of compile: a cell cannot
-// recover from an ending.
+// compileRecover wraps compile, which compiles calls of recover: in the result, recover
+// returns nil for an ending, so that a cell cannot recover from it.
 func compileRecover(compile func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
 		call := compile(c, sym, node)

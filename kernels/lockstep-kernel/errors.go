@@ -12,8 +12,8 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checks are the functions that the kernel puts around the calls of a cell, so
-// that an error which the cell does not handle ends it; see package cell.
+// checks returns the names of the functions in which the kernel wraps the calls of a
+// cell, so that an error which the cell does not handle ends the cell; see package cell.
 func checks(c *interp.Comp) cell.Checks {
 	return cell.Checks{
 		Values: "\u00b7values", Last: "\u00b7last", Argument: "\u00b7argument", Ignored: "\u00b7ignored",
@@ -41,7 +41,8 @@ func isType(c *interp.Comp, e ast.Expr) bool {
 	return false
 }
 
-// imported returns the package whose member e is, or nil if e is something else.
+// imported returns the package of the selector e, such as fmt in fmt.Println, or nil if e
+// does not select from a package.
 func imported(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	id, ok := e.X.(*ast.Ident)
 	if !ok {
@@ -55,7 +56,7 @@ func imported(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	return imp
 }
 
-// declareChecks lets the interpreter find the functions.
+// declareChecks declares the functions named by checks in the interpreter.
 func (k *kernelState) declareChecks(ir *interp.Interp) {
 	names := checks(ir.Comp)
 	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileValues, ArgMin: 2, ArgMax: 2})
@@ -69,8 +70,8 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	universe.Value = interp.Builtin{Compile: compileRecover(universe.Value.(interp.Builtin).Compile)}
 }
 
-// compileValues compiles a call of which the cell uses n results. If its last
-// result is an error and one more than the cell uses, the call is checked.
+// compileValues compiles a call of which the cell uses n results. The call is checked if
+// its last result is an error and the cell uses all results but this one, or none.
 func (k *kernelState) compileValues(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.Checked(node)
 	call := k.compileCall(c, inner)
@@ -96,8 +97,9 @@ func (k *kernelState) compileLast(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	return k.checked(c, call, inner, len(call.OutTypes)-1)
 }
 
-// compileArgument compiles a call that is the only argument of another. The
-// outer function takes the error if its parameters accept all results.
+// compileArgument compiles a call that is the only argument of another call. If the outer
+// function's parameters accept all results, it receives the error too; otherwise the call
+// is checked.
 func (k *kernelState) compileArgument(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	outer := k.errors.callee
 	inner, _ := cell.Checked(node)
@@ -108,7 +110,7 @@ func (k *kernelState) compileArgument(c *interp.Comp, _ interp.Symbol, node *ast
 	return unchanged(call)
 }
 
-// accepts reports whether a function of type f accepts arguments of these types.
+// accepts reports whether a function of type f accepts arguments of the types args.
 func accepts(f xreflect.Type, args []xreflect.Type) bool {
 	if f == nil || f.Kind() != reflect.Func {
 		return false
@@ -131,8 +133,8 @@ func accepts(f xreflect.Type, args []xreflect.Type) bool {
 	return true
 }
 
-// compileIgnored compiles a call whose results are assigned to n blank
-// identifiers, which says that its error is of no interest.
+// compileIgnored compiles a call whose results are assigned to n blank identifiers, which
+// means that its error is ignored deliberately.
 func (k *kernelState) compileIgnored(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.Checked(node)
 	call := k.compileCall(c, inner)
@@ -142,7 +144,8 @@ func (k *kernelState) compileIgnored(c *interp.Comp, _ interp.Symbol, node *ast.
 	return unchanged(call)
 }
 
-// compileCall compiles a call, or a conversion that could not be told from one.
+// compileCall compiles a call or a conversion; the syntax alone does not distinguish
+// them.
 func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Call {
 	var fun *interp.Expr
 	if _, literal := node.Fun.(*ast.FuncLit); len(node.Args) <= 1 && !literal {
@@ -169,7 +172,7 @@ func endsInError(call *interp.Call) bool {
 	return n > 0 && isError(call.OutTypes[n-1])
 }
 
-// lastResult returns the last result type of a function, or nil.
+// lastResult returns the type of a function's last result, or nil if it has none.
 func lastResult(f xreflect.Type) xreflect.Type {
 	if n := f.NumOut(); n > 0 {
 		return f.Out(n - 1)
@@ -184,8 +187,8 @@ func isError(t xreflect.Type) bool {
 	return t != nil && t.ReflectType() == errorType && t.Name() == "error"
 }
 
-// unchanged returns a call for callBuiltin of the interpreter, which will take it
-// for that of a built-in function. Those are constants.
+// unchanged adapts a call for the interpreter's callBuiltin, which expects that the
+// called function is built in and therefore a constant.
 func unchanged(call *interp.Call) *interp.Call {
 	if !call.Builtin && call.Fun.Const() {
 		fun := *call.Fun
@@ -196,8 +199,8 @@ func unchanged(call *interp.Call) *interp.Call {
 	return call
 }
 
-// checked compiles a call that ends the cell if its last result is an error that
-// is not nil, and otherwise gives the first n results.
+// checked compiles a call that ends the cell if its last result is a non-nil error, and
+// otherwise returns the first n results.
 func (k *kernelState) checked(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
 	k.errors.mayEnd = true
 	at := position(c.Fileset, node)
@@ -223,7 +226,7 @@ func (k *kernelState) checked(c *interp.Comp, call *interp.Call, node *ast.CallE
 	}}, n)
 }
 
-// asError returns the error in a value of type error, or nil.
+// asError converts a value of type error to an error; it may be nil.
 func asError(v xreflect.Value) error {
 	if !v.IsValid() || v.IsNil() {
 		return nil
@@ -232,9 +235,9 @@ func asError(v xreflect.Value) error {
 	return err
 }
 
-// mayEndCell reports whether a function may end the cell: whether it is a function
-// of a cell that has a checked call, or may be one. Compiled functions return
-// their errors.
+// mayEndCell reports whether a call of the function f may end the cell: f may be a
+// function declared in a cell, with a checked call in its body. Compiled functions return
+// their errors instead.
 func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) bool {
 	if f.Const() {
 		return false
@@ -246,8 +249,8 @@ func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) 
 	return !ok || imported(c, sel) == nil && !compiledMethod(c, sel)
 }
 
-// compiledMethod reports whether e is a method of a variable, or a field of one,
-// whose type is compiled.
+// compiledMethod reports whether e selects a method of a compiled type from a variable or
+// a field of a variable.
 func compiledMethod(c *interp.Comp, e *ast.SelectorExpr) (is bool) {
 	for x := e.X; ; {
 		if sel, ok := x.(*ast.SelectorExpr); ok {

@@ -31,31 +31,32 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// lockstep is the one kernel of this process. gophernotes passes its functions
-// no place to keep it in.
+// lockstep is the only kernel of this process. It is a global variable because
+// gophernotes cannot pass it to its functions.
 var lockstep *kernelState
 
-// kernelState is what our half of the kernel keeps from cell to cell.
+// kernelState is the kernel's state that Lockstep adds to gophernotes. It lasts from cell
+// to cell.
 type kernelState struct {
 	session        *session.Session
 	stdout, stderr *stream.Pipe
-	receipt        atomic.Pointer[msgReceipt] // the cell that runs, or the last one
-	log            io.Writer                  // of the Jupyter server
+	receipt        atomic.Pointer[msgReceipt] // message with the running cell, or with the last one
+	log            io.Writer                  // log of the Jupyter server
 	inspector      introspect.Inspector
 	asker          *asker
-	at             int            // the statement of the cell that runs; see withChecks
-	inner          token.Pos      // the interpreted statement that panicked
-	called         bool           // it stands in a function or block
-	goroutine      atomic.Uintptr // in which cells run
-	jobs           chan func()    // what runs there
+	at             int            // index of the running statement of the cell; see withChecks
+	inner          token.Pos      // position of the interpreted statement that panicked
+	called         bool           // the statement at inner is in a function or block
+	goroutine      atomic.Uintptr // id of the goroutine in which cells run
+	jobs           chan func()    // functions to run in that goroutine
 	crash          *crash.File
-	former         string // how the former kernel ended, until it was shown
+	former         string // how the previous kernel ended; empty once it was shown
 	exitError      error  // why the cell ended its goroutine; see exit
 	errors         errorState
 	cells          cells
 }
 
-// newLockstep puts the output pipes in place and sets the hooks of compiled code.
+// newLockstep redirects the output to pipes and sets the hooks that compiled code calls.
 func newLockstep() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
@@ -81,8 +82,8 @@ func newLockstep() (*kernelState, error) {
 	}
 	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.guardedGo})
 
-	// The interpreter notices an interrupt only between its own statements, so
-	// a sleeping cell must be woken. Goroutines sleep on undisturbed.
+	// The interpreter checks for an interrupt only between its own statements, so a
+	// sleeping cell must be woken. Goroutines that cells started are not woken.
 	imports.Packages["time"].Binds["Sleep"] = reflect.ValueOf(func(d time.Duration) {
 		if k.inGoroutine() {
 			time.Sleep(d)
@@ -94,7 +95,7 @@ func newLockstep() (*kernelState, error) {
 	return k, nil
 }
 
-// inspect makes what answers questions about the code of a cell.
+// inspect creates the inspector, which answers questions about the code of a cell.
 func (k *kernelState) inspect(ir *interp.Interp) error {
 	table, err := docs.Open(docsTable)
 	if err != nil {
@@ -104,12 +105,13 @@ func (k *kernelState) inspect(ir *interp.Interp) error {
 	return nil
 }
 
-// evalCell stands in place of doEval in gophernotes' handleExecuteRequest.
+// evalCell replaces doEval in gophernotes' handleExecuteRequest.
 func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
 	return lockstep.eval(ir, outerr, code)
 }
 
-// eval runs one cell: its values, if its last line is an expression, or an error.
+// eval runs one cell. It returns the values and types of the last line if that is an
+// expression, or the error that ended the cell.
 func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
 	k.enter(outerr)
 	defer k.leave()
@@ -117,7 +119,7 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 
 	parsed, err := cell.Parse(code)
 	if err == nil {
-		// A cell that does not parse goes on to the interpreter, which says why.
+		// If the cell does not parse, the interpreter reports the error below.
 		if err := parsed.CheckImports(compiledIn, registeredPackages); err != nil {
 			return nil, nil, err
 		}
@@ -153,24 +155,24 @@ func (k *kernelState) enter(outerr OutErr) {
 	}
 	k.stdout.SetOutput(outerr.out)
 	k.stderr.SetOutput(outerr.err)
-	// gophernotes has just put pipes of its own there, and puts back what it
-	// found, which is ours from the first cell on.
+	// gophernotes has just replaced these files by its own pipes. At the end of the cell
+	// it restores the files that it found: from the first cell on, the kernel's.
 	os.Stdout, os.Stderr = k.stdout.File(), k.stderr.File()
 	log.SetOutput(k.stderr.File())
 }
 
-// leave waits until everything that the cell printed has reached the notebook.
-// What its goroutines print later goes to the same cell until the next begins.
+// leave waits until everything that the cell has printed was sent to the notebook. Output
+// of its goroutines after that still goes to the same cell until the next one begins.
 func (k *kernelState) leave() {
 	k.stdout.Flush()
 	k.stderr.Flush()
 	log.SetOutput(k.log)
 }
 
-// errInterrupted is what an interrupted cell fails with.
+// errInterrupted is the error of an interrupted cell.
 var errInterrupted = errors.New("interrupted")
 
-// interrupted is the error of a cell that was interrupted while it ended with err.
+// interrupted returns the error of a cell that was interrupted and ended with err.
 func interrupted(err error) error {
 	if err == nil || errors.Is(err, errInterrupted) || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
 		return errInterrupted
@@ -178,10 +180,10 @@ func interrupted(err error) error {
 	return fmt.Errorf("interrupted: %w", err)
 }
 
-// results decides what a cell shows of the values of its last line.
+// results returns the values and types of a cell's last line that the notebook shows.
 //
-// What fmt.Print returns is not shown at all; a value is replaced by its forms,
-// which are bounded.
+// The results of fmt.Print and the like are not shown. Other values are replaced by their
+// forms, whose size is limited.
 func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
@@ -194,7 +196,7 @@ func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interf
 			return nil, nil, errors.Join(err, k.displayAll(list))
 		}
 		if implementsForm(vals[0], types[0]) {
-			return vals, types, nil // gophernotes asks the interpreter for its methods
+			return vals, types, nil // gophernotes calls the methods through the interpreter
 		}
 	}
 	forms, err := show.Several(vals)
@@ -208,8 +210,8 @@ func (k *kernelState) results(ir *interp.Interp, parsed cell.Cell, vals []interf
 	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
 }
 
-// named adds the name of a struct type that the interpreter made, which package
-// reflect does not know.
+// named adds the name of a struct type that the interpreter has created to text, because
+// package reflect does not know the name.
 func named(text string, t xreflect.Type) string {
 	pointer := ""
 	if t != nil && t.Kind() == reflect.Pointer && !t.Named() {
@@ -221,8 +223,8 @@ func named(text string, t xreflect.Type) string {
 	return pointer + t.Name() + text[len(pointer):]
 }
 
-// implementsForm reports whether an interpreted type has a method for a form,
-// which compiled code does not see.
+// implementsForm reports whether an interpreted type has a method that returns a form.
+// Compiled code cannot detect such a method.
 func implementsForm(v any, t xreflect.Type) bool {
 	if _, ok := v.(Data); ok {
 		return true
@@ -245,7 +247,7 @@ func (k *kernelState) displayAll(list []show.Forms) error {
 	return nil
 }
 
-// display is what notebook.Display does in this kernel.
+// display implements notebook.Display in this kernel.
 func (k *kernelState) display(v any, id string, update bool) error {
 	receipt := k.receipt.Load()
 	if receipt == nil {
@@ -259,7 +261,7 @@ func (k *kernelState) display(v any, id string, update bool) error {
 		}
 		data = Data{Data: forms}
 	}
-	// What was printed before must stand before.
+	// Text that was printed earlier must appear first.
 	k.stdout.Flush()
 	k.stderr.Flush()
 	transient := ensure(data.Transient)

@@ -18,10 +18,10 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// Cells run in a goroutine of their own, so that runtime.Goexit, which nothing
-// can stop, ends that goroutine and not the one that answers Jupyter. What ends
-// a Go program ends the cell in the same way: it cannot be recovered from, not
-// even by compiled code, and deferred calls run.
+// Cells run in a separate goroutine. runtime.Goexit, which cannot be stopped, therefore
+// ends only that goroutine and not the one that answers Jupyter. Functions that would end
+// a Go program end the cell by runtime.Goexit too: no code, not even compiled code, can
+// recover from it, and deferred calls run.
 
 // startCells starts the goroutine in which cells run.
 func (k *kernelState) startCells(ir *interp.Interp) {
@@ -37,8 +37,8 @@ func (k *kernelState) startCells(ir *interp.Interp) {
 	<-started
 }
 
-// inCells runs f in the goroutine of the cells. If f calls runtime.Goexit, the
-// next call has a new goroutine.
+// inCells runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
+// goroutine is started for the next call.
 func (k *kernelState) inCells(ir *interp.Interp, f func()) {
 	done := make(chan bool)
 	k.jobs <- func() {
@@ -58,10 +58,11 @@ func (k *kernelState) inCells(ir *interp.Interp, f func()) {
 	}
 }
 
-// errGoexit is what a cell fails with that calls runtime.Goexit.
+// errGoexit is the error of a cell that calls runtime.Goexit.
 var errGoexit = errors.New("runtime.Goexit")
 
-// exit ends the cell, in whatever goroutine of the kernel it is called.
+// exit ends the cell with err. It ends the calling goroutine, which may be the cell's or
+// one that the cell started.
 func (k *kernelState) exit(err error) {
 	if k.inGoroutine() {
 		err = fmt.Errorf("%w (%s)", err, inGoroutine)
@@ -74,7 +75,7 @@ func (k *kernelState) exit(err error) {
 	runtime.Goexit()
 }
 
-// exited returns what the cell fails with whose goroutine was ended.
+// exited returns the error of a cell whose goroutine was ended, and resets it.
 func (k *kernelState) exited() *ending {
 	err := k.exitError
 	k.exitError = nil
@@ -84,7 +85,7 @@ func (k *kernelState) exited() *ending {
 	return &ending{err: err}
 }
 
-// bindExits replaces for the cells the functions that end a program.
+// bindExits replaces the functions that end a program by functions that end the cell.
 func (k *kernelState) bindExits() {
 	exit := func(code int) { k.exit(fmt.Errorf("os.Exit(%d)", code)) }
 	bind := func(pkg, name string, f any) { imports.Packages[pkg].Binds[name] = reflect.ValueOf(f) }
@@ -101,8 +102,8 @@ func (k *kernelState) fatal(l *log.Logger, message string) {
 	k.exit(fmt.Errorf("log.Fatal: %s", strings.TrimSuffix(message, "\n")))
 }
 
-// exiting returns f, the compiled function of a call, unless it is a method of a
-// log.Logger that ends the program: then it returns one that ends the cell.
+// exiting returns f, the compiled function of a call. If f is a method of log.Logger that
+// ends the program, it returns a function that ends the cell instead.
 func (k *kernelState) exiting(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
 	if !ok || !slices.Contains([]string{"Fatal", "Fatalf", "Fatalln"}, sel.Sel.Name) || imported(c, sel) != nil {
@@ -128,8 +129,9 @@ func (k *kernelState) exiting(c *interp.Comp, f *interp.Expr, node ast.Expr) *in
 	}}
 }
 
-// render gives the values of a cell their forms by the methods of interpreted
-// types. It replaces autoRenderResults of gophernotes.
+// render returns the forms of a cell's values, including those from methods of
+// interpreted types. It wraps autoRenderResults of gophernotes in the goroutine of the
+// cells.
 func (k *kernelState) render(kernel *Kernel, vals []interface{}, types []xreflect.Type) (data Data) {
 	k.inCells(kernel.ir, func() {
 		over := false

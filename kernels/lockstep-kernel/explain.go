@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// fieldValues lists what the string in a struct's field may be; see
-// introspect.Inspector.Values.
+// fieldValues returns functions that list the valid values of string fields, by field;
+// see introspect.Inspector.Values.
 func fieldValues() map[string]func() []string {
 	return map[string]func() []string{
 		"lockstep/pkg/launch.Sweep.Config": train.Names,
@@ -23,9 +23,9 @@ func fieldValues() map[string]func() []string {
 	}
 }
 
-// placed returns what compiling a cell panicked with, as an error that begins
-// with its place. Some of the interpreter's errors have none; they are about the
-// node that was compiled last.
+// placed adds a position to r, the value with which the compilation of a cell panicked,
+// if r is an error of the interpreter without one. The position is that of the node that
+// was compiled last.
 func placed(ir *interp.Interp, r any) any {
 	var e output.RuntimeError
 	err, ok := r.(error)
@@ -39,7 +39,8 @@ func placed(ir *interp.Interp, r any) any {
 	return fmt.Errorf("%s:%d:%d: %w", pos.Filename, pos.Line, pos.Column, err)
 }
 
-// explained adds what to do to the error of a cell that could not be compiled.
+// explained adds advice to the error of a cell that could not be compiled. It returns
+// other errors unchanged.
 func (k *kernelState) explained(code string, err error) error {
 	var c *cellError
 	if !errors.As(err, &c) {
@@ -48,7 +49,7 @@ func (k *kernelState) explained(code string, err error) error {
 	text := c.err.Error()
 	m := filePlace.FindStringSubmatch(text)
 	if m == nil {
-		return err // the cell was running
+		return err // an error at run time
 	}
 	p := placeIn(m)
 	text = cell.Source(text[len(m[0]):])

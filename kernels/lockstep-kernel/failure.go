@@ -18,30 +18,30 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// nowhere is the place of a declaration; see withChecks.
+// nowhere replaces the index of a statement for declarations; see withChecks.
 const nowhere = -1
 
-// fileOf is the name of the file that the interpreter takes a cell for.
+// fileOf returns the file name that the interpreter uses for a cell.
 func fileOf(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
 
-// filePlace matches what the interpreter puts before an error in a cell.
+// filePlace matches the position with which the interpreter begins an error in a cell.
 var filePlace = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
 
-// A place is in a cell.
+// A place is a position in a cell.
 type place struct {
-	cell         int // its number, as In [3] of a notebook
-	line, column int // from 1
+	cell         int // the cell's number, such as 3 for In [3] in a notebook
+	line, column int // counted from 1
 }
 
 func (p place) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
 
-// The cells are those that were run.
+// cells stores the source of the cells that were run.
 type cells struct {
 	current int
-	code    map[int]string // by number
+	code    map[int]string // source by cell number
 }
 
-// add notes that a cell is about to run.
+// add stores the source of a cell that is about to run.
 func (c *cells) add(number int, code string) {
 	if c.code == nil {
 		c.code = map[int]string{}
@@ -49,7 +49,8 @@ func (c *cells) add(number int, code string) {
 	c.current, c.code[number] = number, code
 }
 
-// placeOf returns the place of a node, or a place in cell 0 if it has none.
+// placeOf returns the place of a source position, or the zero place if the position is
+// not in a cell.
 func placeOf(files *etoken.FileSet, at token.Pos) place {
 	p := files.Position(at)
 	m := filePlace.FindStringSubmatch(fmt.Sprintf("%s:%d:%d: ", p.Filename, p.Line, p.Column))
@@ -59,13 +60,14 @@ func placeOf(files *etoken.FileSet, at token.Pos) place {
 	return placeIn(m)
 }
 
-// placeIn returns the place that filePlace found.
+// placeIn converts a match of filePlace to a place.
 func placeIn(m []string) place {
 	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
 	return place{cell: number(m[1]), line: number(m[2]), column: number(m[3])}
 }
 
-// in names a place for a reader of this cell.
+// in returns a place as text for a message in the current cell: it names the cell only if
+// the place is in another one.
 func (c *cells) in(p place) string {
 	if p.cell == c.current {
 		return p.String()
@@ -73,26 +75,26 @@ func (c *cells) in(p place) string {
 	return fmt.Sprintf("%v of cell [%d]", p, p.cell)
 }
 
-// A cellError is the error of a cell, with its place.
+// A cellError is the error of a cell, with its position.
 type cellError struct {
-	name   string // what kind of error it is
-	text   string // begins with the place
+	name   string // kind of error: nameError, namePanic or nameCompile
+	text   string // message, which begins with the place
 	err    error
-	places []place // what ran in the cell, then where that failed
+	places []place // the statement that ran in the cell, then the statement that failed in a called function
 }
 
 func (e *cellError) Error() string { return e.text }
 func (e *cellError) Unwrap() error { return e.err }
 
-// Names of errors.
+// Kinds of errors.
 const (
-	nameError   = "error" // returned by a call, and not handled by the cell
+	nameError   = "error" // an error returned by a call that the cell does not handle
 	namePanic   = "panic"
 	nameCompile = "compile error"
 )
 
-// failure is the error of a cell that panicked with v, while the statement k.at
-// of nodes ran or before any did. It begins with the place in the cell.
+// failure returns the error of a cell that panicked with v. k.at is the index in nodes of
+// the statement that ran, if one did. The message begins with the position in the cell.
 func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error {
 	err, ok := v.(error)
 	if !ok {
@@ -145,8 +147,8 @@ func (k *kernelState) failure(ir *interp.Interp, nodes []ast.Node, v any) error 
 	return failed
 }
 
-// publishError shows the error of a cell in the notebook. It stands in place of
-// PublishExecutionError in gophernotes.
+// publishError shows the error of a cell in the notebook. It replaces
+// PublishExecutionError of gophernotes.
 func publishError(receipt msgReceipt, reply map[string]interface{}, err error) error {
 	name, trace := lockstep.cells.trace(err)
 	reply["ename"], reply["evalue"], reply["traceback"] = name, err.Error(), trace
@@ -160,9 +162,8 @@ const (
 	plain = "\x1b[0m"
 )
 
-// trace returns what kind of error err is, and the lines that a notebook shows
-// for it: the lines of the cell around each place, as IPython shows them, and the
-// error.
+// trace returns the kind of err and the lines that a notebook shows for it: around each
+// place the lines of the cell, in the format of IPython, and then the error.
 func (c *cells) trace(err error) (name string, lines []string) {
 	name = nameError
 	var places []place
@@ -177,7 +178,7 @@ func (c *cells) trace(err error) (name string, lines []string) {
 	return name, append(lines, fmt.Sprintf("%s%s%s: %s", red, name, plain, err))
 }
 
-// around returns the lines of a cell around a place, which is marked by an arrow.
+// around returns the lines of a cell around a place, with an arrow at the place's line.
 func (c *cells) around(p place) []string {
 	const before, after = 2, 2 // lines
 	list := []string{fmt.Sprintf("Cell %sIn[%d], line %d%s", green, p.cell, p.line, plain)}

@@ -12,10 +12,10 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// compileGuard returns what compiles the call guard(f) in the go statement of a
-// cell: it gives a function of the same type as f that calls f and survives its
-// panic. The interpreter converts the arguments to that type, as it would for f.
-// With spread set, a variadic parameter becomes a plain slice.
+// compileGuard returns the compiler of the call guard(f) in a go statement of a cell. The
+// result of that call is a function of the same type as f that calls f and recovers from
+// its panic, so the interpreter converts the arguments as it would for f. If spread is
+// set, a variadic parameter becomes a plain slice.
 func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 		f := k.exiting(c, c.Expr1(node.Args[0], nil), node.Args[0])
@@ -49,12 +49,12 @@ func list(n int, at func(int) xreflect.Type) []xreflect.Type {
 	return types
 }
 
-// guard returns a function of type t that calls f and survives its panic. An
-// error that f returns is reported, with the place of the go statement.
+// guard returns a function of type t that calls f and recovers from its panic. If f
+// returns an error, it is reported with the position of the go statement.
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.Cell()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
-		out = zeros(t) //nolint:wastedassign // what it returns if the call panics
+		out = zeros(t) //nolint:wastedassign // the results if the call panics
 		defer k.survive(cell)
 		out = call(f, in)
 		k.reportResult(at, out, inGoroutine)
@@ -62,10 +62,10 @@ func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) refle
 	})
 }
 
-// inGoroutine says where an error happened that could not end the cell.
+// inGoroutine describes in a message where an error occurred that could not end the cell.
 const inGoroutine = "in a goroutine"
 
-// guardedGo is what notebook.Go does in this kernel.
+// guardedGo implements notebook.Go in this kernel.
 func (k *kernelState) guardedGo(f func()) {
 	cell := k.session.Cell()
 	go func() {
@@ -74,8 +74,8 @@ func (k *kernelState) guardedGo(f func()) {
 	}()
 }
 
-// survive is deferred in a goroutine that a cell started. A panic ends the cell,
-// or is written in the output if the cell has ended.
+// survive recovers from a panic; goroutines that a cell starts defer it. The panic ends
+// the cell, or is printed if the cell has ended already.
 func (k *kernelState) survive(cell int) {
 	r := recover()
 	if r == nil {

@@ -4,12 +4,11 @@
 // with this project's packages, gota, gonum, gonum/plot, gorgonia and the
 // standard library compiled in.
 //
-// These files are only half of it. kernels/build shows the compiler the files
-// of gophernotes (names beginning with gophernotes_) and the registrations of
-// the packages beside them, and sets the build tag notebook. Without the tag
-// the command only says how to build it. The functions below that nobody here
-// calls are called from gophernotes' kernel.go, by the substitutions in
-// kernels/build/overlay.go.
+// The files in this folder are only a part of the kernel. kernels/build adds the files of
+// gophernotes (their names begin with gophernotes_) and the registrations of the
+// packages, and sets the build tag notebook. Without the tag the command only prints how
+// to build the kernel. Functions below without a caller are called from gophernotes'
+// kernel.go, through the substitutions in kernels/build/overlay.go.
 package main
 
 import (
@@ -27,8 +26,8 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// jsonProxy lets an interpreted type have a JSON method. The one in gophernotes
-// v0.7.5 has the wrong result type, which today's interpreter refuses.
+// jsonProxy lets an interpreted type have a JSON method. The proxy in gophernotes v0.7.5
+// has the wrong result type, which the interpreter rejects.
 type jsonProxy struct {
 	Object interface{}
 	JSON_  func(interface{}) map[string]interface{}
@@ -36,7 +35,7 @@ type jsonProxy struct {
 
 func (p *jsonProxy) JSON() map[string]interface{} { return p.JSON_(p.Object) }
 
-// What must be so before the interpreter is made.
+// init prepares what the interpreter needs when it is created.
 func init() {
 	for _, arg := range os.Args[1:] {
 		if arg == "--version" || arg == "-version" {
@@ -44,16 +43,16 @@ func init() {
 			os.Exit(0)
 		}
 	}
-	// With no GOROOT, go/importer finds no export data, and the interpreter
-	// takes types from package reflect. Export data of today's Go holds aliases
-	// and type parameters, on which the interpreter panics.
+	// Without GOROOT, go/importer finds no export data, and the interpreter takes types
+	// from package reflect. Current export data contains aliases and type parameters, at
+	// which the interpreter panics.
 	build.Default.GOROOT = ""
 	cu.Register()
 	display.Proxies["JSONer"] = reflect.TypeOf(jsonProxy{})
 }
 
-// newInterp makes the interpreter and everything around it that lives as long
-// as the kernel. It stands in place of interp.New in gophernotes' runKernel.
+// newInterp creates the interpreter and everything else that lasts as long as the kernel.
+// It replaces interp.New in gophernotes' runKernel.
 func newInterp() *interp.Interp {
 	k, err := newLockstep()
 	if err != nil {
@@ -70,7 +69,7 @@ func newInterp() *interp.Interp {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		for s := range signals {
-			if s == syscall.SIGTERM { // a restart of a kernel that is busy
+			if s == syscall.SIGTERM { // Jupyter restarts a busy kernel
 				k.shutDown()
 				os.Exit(1)
 			}

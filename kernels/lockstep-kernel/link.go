@@ -9,17 +9,17 @@ import (
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
-// The interpreter compiles a call in two steps, of which it exports neither. The
-// kernel needs the first alone: between the two it looks at the result types, and
-// a call that it leaves as it is costs nothing when it runs.
+// The interpreter compiles a call in two steps, and exports neither. The kernel needs to
+// run them separately: between the two it examines the result types, and a call that it
+// does not change has no extra cost at run time.
 
-// prepareCall compiles the function and the arguments of a call. The function is
-// compiled already if fun is set.
+// prepareCall compiles the function and the arguments of a call. If fun is not nil, it is
+// the function, already compiled.
 //
 //go:linkname prepareCall github.com/cosmos72/gomacro/fast.(*Comp).prepareCall
 func prepareCall(c *interp.Comp, node *ast.CallExpr, fun *interp.Expr) *interp.Call
 
-// finishCall compiles what prepareCall returned.
+// finishCall compiles the call itself from the result of prepareCall.
 //
 //go:linkname finishCall github.com/cosmos72/gomacro/fast.(*Comp).call_any
 func finishCall(c *interp.Comp, call *interp.Call) *interp.Expr

@@ -8,8 +8,8 @@ import (
 	interp "github.com/cosmos72/gomacro/fast"
 )
 
-// handleOther answers the messages that gophernotes does not know. It stands in
-// place of the log line there.
+// handleOther answers messages of types that gophernotes does not support. It replaces a
+// line that only logs them.
 func handleOther(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error
@@ -24,14 +24,13 @@ func handleOther(receipt msgReceipt) {
 	case "history_request":
 		err = receipt.Reply("history_reply", MIMEMap{"status": "ok", "history": []interface{}{}})
 	}
-	// Anything else (comm_open and the like) is for kernels with widgets.
+	// Other messages (such as comm_open) are for kernels with widgets and need no answer.
 	if err != nil {
 		log.Printf("reply to %s: %v", receipt.Msg.Header.MsgType, err)
 	}
 }
 
-// replyInspect answers with the declaration and doc comment of what stands
-// under the cursor.
+// replyInspect answers with the declaration and doc comment of the name at the cursor.
 func replyInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
@@ -46,8 +45,8 @@ func replyInspect(receipt msgReceipt, content MIMEMap) error {
 	})
 }
 
-// replyComplete answers with the names that may stand at the cursor. It stands
-// in place of handleCompleteRequest in gophernotes.
+// replyComplete answers with the possible completions at the cursor. It replaces
+// handleCompleteRequest of gophernotes.
 func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	code, _ := content["code"].(string)
@@ -68,8 +67,8 @@ func replyComplete(_ *interp.Interp, receipt msgReceipt) error {
 	})
 }
 
-// guarded calls f, and returns nothing if it panics: a question about code that
-// the interpreter stumbles over must not end the kernel.
+// guarded returns the result of f, or the zero value if f panics: the kernel must not end
+// because the interpreter fails on code that is only being inspected.
 func guarded[T any](f func() T) (v T) {
 	defer func() { _ = recover() }()
 	return f()

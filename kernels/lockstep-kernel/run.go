@@ -20,20 +20,20 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkName is the function that stands between the statements of a cell. No
-// program can write the name, since it begins with a character that no Go
-// identifier may hold.
+// checkName is the name of the function that is called between the statements of a cell.
+// It begins with a character that Go does not allow in identifiers, so no program can use
+// it.
 const checkName = "\u00b7interrupted"
 
-// guardName and spreadName are the functions that a go statement of a cell calls
-// first.
+// guardName and spreadName are the functions that wrap the function of a go statement;
+// see cell.Guard.
 const (
 	guardName  = "\u00b7guard"
 	spreadName = "\u00b7spread"
 )
 
-// declareHelpers lets the interpreter find the functions that the kernel puts
-// into a cell.
+// declareHelpers declares the functions that the kernel inserts into cells in the
+// interpreter.
 func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	ir.DeclFunc(checkName, func(next int) {
 		if k.session.Interrupted() {
@@ -47,7 +47,7 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	k.declareChecks(ir)
 }
 
-// An outcome is what comes of a cell: the values of the last line if that is an
+// An outcome is the result of a cell: the values of the last line if that is an
 // expression with a value, or an error.
 type outcome struct {
 	vals  []interface{}
@@ -55,9 +55,9 @@ type outcome struct {
 	err   error
 }
 
-// run parses, compiles and runs a cell. A panic of the cell is the error, and so
-// is what ends its goroutine; out is a parameter because run does not return
-// then.
+// run parses, compiles and runs a cell and stores the result in out. If the cell panics
+// or ends its goroutine, out contains that as an error. out is a parameter because run
+// does not return if the goroutine ends.
 func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *outcome) {
 	var rest []ast.Node
 	k.at, k.inner = nowhere, token.NoPos
@@ -77,12 +77,12 @@ func (k *kernelState) run(ir *interp.Interp, outerr OutErr, code string, out *ou
 	over = true
 }
 
-// values runs a cell. It stores what of the cell runs after its declarations in
-// rest.
+// values runs a cell and returns the values of its last line. It stores the nodes that
+// run after the cell's declarations in rest.
 func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
 	code = evalSpecialCommands(ir, outerr, code)
-	// A panic must come here and not be printed by the interpreter, and the
-	// lines in its errors are those of the cell.
+	// The interpreter must not print panics, since run handles them. Line numbers in
+	// errors must count from the start of the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
 	ir.Comp.Filepath = fileOf(ExecCounter)
@@ -120,14 +120,15 @@ func (k *kernelState) values(ir *interp.Interp, outerr OutErr, code string, rest
 		vals, some = append(vals, v), some || v != nil
 	}
 	if !some {
-		return nil, nil // nil is not worth a line
+		return nil, nil // nil alone is not shown
 	}
 	return vals, types
 }
 
-// forget makes the session know the variables that the statement at, which failed,
-// and those after it declare as they were before the cell, or not at all: they
-// have no value. If at is nowhere, a declaration failed, and which one is unknown.
+// forget restores variables after a failed cell. The statement with index at has failed,
+// so the variables that it and the later statements declare have no value: they become
+// what they were before the cell, or undeclared. If at is nowhere, it is unknown which
+// declaration has failed, and the variables of all declarations are restored.
 func forget(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, at int) {
 	if at == nowhere {
 		rest = slices.DeleteFunc(slices.Clone(rest), statement)
@@ -143,16 +144,16 @@ func forget(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, 
 	}
 }
 
-// rewrite puts the kernel's own functions into nodes of a cell; shows is set if
-// the cell shows the last of them.
+// rewrite inserts the kernel's functions into nodes of a cell. shows is set if the
+// notebook shows the value of the last node.
 func rewrite(ir *interp.Interp, nodes []ast.Node, shows bool) {
 	checks(ir.Comp).Apply(nodes, shows)
 	cell.Guard(nodes, guardName, spreadName)
 	waits().Waiting(nodes)
 }
 
-// runExpr is the interpreter's RunExpr, except that it notes which statement
-// panicked, in the innermost function that is interpreted.
+// runExpr does the same as the interpreter's RunExpr, but also records which statement
+// panicked, in the innermost interpreted function.
 func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xreflect.Value, types []xreflect.Type) {
 	env := ir.PrepareEnv()
 	if e.Untyped() {
@@ -161,7 +162,7 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 	r := env.Run
 	caller, over := r.CurrEnv, false
 	r.CurrEnv = env
-	env.DebugPos = nil // of the last cell; one that is all expressions sets none
+	env.DebugPos = nil // clear the last cell's value; a cell with only expressions does not set it
 	defer func() {
 		if at := r.CurrEnv; !over && at != nil && at.IP >= 0 && at.IP < len(at.DebugPos) {
 			k.inner, k.called = at.DebugPos[at.IP], at != env
@@ -173,9 +174,9 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 	return basereflect.PackValues(v, vs), basereflect.PackTypes(e.Type, e.Types)
 }
 
-// compile compiles the functions and the rest of a cell. If it cannot, the
-// session knows the names that it knew before: a variable that was declared and
-// never set, or a function without its body, would only break a later cell.
+// compile compiles the functions and the rest of a cell. If that fails, it restores the
+// names that were declared before: a variable without a value or a function without a
+// body would only cause errors in later cells.
 func compile(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
@@ -193,8 +194,8 @@ func compile(ir *interp.Interp, plan cell.Plan) *interp.Expr {
 	return ir.CompileAst(ast2.AnyToAst(withChecks(plan.Rest), "cell"))
 }
 
-// declare compiles the methods and functions that come first. One is made known
-// before any of them is compiled, since they may need each other.
+// declare compiles the methods and functions that come first. It declares all of them
+// before it compiles the first body, since they may call each other.
 func declare(ir *interp.Interp, plan cell.Plan) {
 	for _, d := range plan.Methods {
 		if plan.Own[cell.Receiver(d)] {
@@ -214,12 +215,11 @@ func declare(ir *interp.Interp, plan cell.Plan) {
 	}
 }
 
-// withChecks puts a call of the check before each statement and expression of a
-// cell that follows another or begins the cell. The interpreter runs these one
-// after the other and looks for an interrupt only inside of some, so that the
-// lines after an interrupted call would still be run. The check is told which
-// node comes next; between declarations, which the interpreter orders by what
-// they need, there is none, and the next is nowhere.
+// withChecks inserts a call of the check before the first statement or expression of a
+// cell and before each node that follows one. The interpreter runs these nodes in order
+// and checks for an interrupt only inside some of them, so without the calls the lines
+// after an interrupted call would still run. The argument is the index of the next node.
+// For declarations, which the interpreter orders by their dependencies, it is nowhere.
 func withChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {
@@ -238,7 +238,8 @@ func withChecks(nodes []ast.Node) []ast.Node {
 	return list
 }
 
-// statement reports whether a node is run in its turn.
+// statement reports whether a node is a statement or an expression, which the interpreter
+// runs in the order of the source.
 func statement(n ast.Node) bool {
 	switch n.(type) {
 	case ast.Expr, ast.Stmt:
@@ -247,13 +248,13 @@ func statement(n ast.Node) bool {
 	return false
 }
 
-// stopper returns the function that stops the cell which is about to run.
+// stopper returns the function that stops the cell that is about to run.
 //
-// Inside of a block the interpreter looks for an interrupt only every 15
-// statements. Therefore the statements of the block that runs are overwritten
-// too. Like the interpreter's own flag this is not synchronised with the cell,
-// which is the price for statements that run without a check: each write is of
-// one word, and the cell finds the old statement or the new one.
+// Inside a block the interpreter checks for an interrupt only every 15 statements.
+// Therefore the function also overwrites the statements of the running block. Like the
+// interpreter's own flag this is not synchronized with the cell, so that statements run
+// without the cost of a check. Each write is one word, so the cell reads either the old
+// or the new statement.
 func stopper(ir *interp.Interp) func() {
 	env := ir.PrepareEnv()
 	return func() {

@@ -17,24 +17,24 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// An asker is the standard input of the cells: a read that finds nothing asks
-// the person in front of the notebook for a line.
+// An asker is the standard input of the cells: if a read finds no input left, it asks the
+// notebook's user for a line.
 //
-// A file cannot tell that somebody is about to read from it, so the functions
-// that read from standard input are replaced for the cells by such as know the
-// asker, and os.Stdin is a file that cannot be read from: what finds no way to
-// the asker gets an error in place of waiting for ever.
+// A file cannot detect that somebody is about to read from it. Therefore the functions
+// that read from standard input are replaced in cells by functions that use the asker.
+// os.Stdin itself is a file that cannot be read from, so that code which does not use the
+// asker gets an error and does not wait forever.
 type asker struct {
 	k       *kernelState
 	replies chan string
-	mu      sync.Mutex // held by the one that asks
-	rest    []byte     // of the line that came last
+	mu      sync.Mutex // held while a line is requested
+	rest    []byte     // unread bytes of the last line
 }
 
-// stdinName shows in the error of a read from os.Stdin itself.
+// stdinName is the file name in the error of a direct read from os.Stdin.
 const stdinName = "os.Stdin of a notebook (use fmt.Scan, bufio.NewReader(os.Stdin) or bufio.NewScanner(os.Stdin))"
 
-// openStdin makes the asker and shows it to the cells.
+// openStdin creates the asker and replaces the functions that read from standard input.
 func (k *kernelState) openStdin() error {
 	fd, err := syscall.Open(os.DevNull, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -71,14 +71,15 @@ func (k *kernelState) openStdin() error {
 	return nil
 }
 
-// Read gives what is left of the last line, or asks for one.
+// Read returns the unread bytes of the last line, or asks for a new line if there are
+// none.
 func (a *asker) Read(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.rest) == 0 {
 		line, err := a.ask()
 		if err != nil {
-			// Many a program does not look at the error of a scan.
+			// Programs often ignore the error of a scan, so print it.
 			fmt.Fprintln(a.k.stderr.File(), err)
 			return 0, err
 		}
@@ -89,7 +90,7 @@ func (a *asker) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// ask sends the front-end a request and waits for the answer or an interrupt.
+// ask sends an input request to the front-end and waits for the answer or an interrupt.
 func (a *asker) ask() (string, error) {
 	receipt := a.k.receipt.Load()
 	if receipt == nil {
@@ -99,10 +100,10 @@ func (a *asker) ask() (string, error) {
 	if allowed, _ := content["allow_stdin"].(bool); !allowed {
 		return "", errors.New("read input: this notebook runs where nobody can be asked; give the value in the cell")
 	}
-	a.k.stdout.Flush() // the question stands before the field for the answer
+	a.k.stdout.Flush() // so that the question appears before the input field
 	a.k.stderr.Flush()
 	select {
-	case <-a.replies: // of a request that was given up
+	case <-a.replies: // discard the answer to an abandoned request
 	default:
 	}
 	msg, err := NewMsg("input_request", receipt.Msg)
@@ -122,8 +123,8 @@ func (a *asker) ask() (string, error) {
 	}
 }
 
-// listen takes the front-end's answers. It stands in place of gophernotes' poll
-// of that socket, which keeps what comes until the cell has ended.
+// listen receives the front-end's answers. It replaces gophernotes' poll of the socket,
+// which does not deliver messages before the cell has ended.
 func (a *asker) listen(sockets SocketGroup) {
 	for {
 		m, err := sockets.StdinSocket.Socket.Recv()

@@ -9,8 +9,8 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// first returns a call that evaluates e and gives the first n of its values. The
-// interpreter lets a built-in function return nothing but a call.
+// first returns a call that evaluates e and returns the first n of its values. It must be
+// a call, because the interpreter allows built-in functions to return only calls.
 func first(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
 	if e.NumOut() == 1 && n == 1 {
 		return same(c, e)
@@ -42,7 +42,7 @@ func firstValue(e *interp.Expr) func(*interp.Env) xreflect.Value {
 	}
 }
 
-// same returns a call that gives the one value of e.
+// same returns a call whose result is the only value of e.
 func same(c *interp.Comp, e *interp.Expr) *interp.Call {
 	t := e.Type
 	if e.Const() {
@@ -56,7 +56,7 @@ func same(c *interp.Comp, e *interp.Expr) *interp.Call {
 		call.Fun = &interp.Expr{Lit: interp.Lit{Type: f, Value: func(v xreflect.Value) xreflect.Value { return v }}}
 		return call
 	}
-	// The interpreter keeps a value of a named type as one of the basic type.
+	// The interpreter represents a value of a named type by its basic type.
 	unnamed := []xreflect.Type{c.Universe.BasicTypes[t.Kind()]}
 	f := xreflect.ValueOf(b.same)
 	call.Fun = &interp.Expr{
@@ -66,11 +66,11 @@ func same(c *interp.Comp, e *interp.Expr) *interp.Call {
 	return call
 }
 
-// A basic is how the interpreter evaluates an expression of a basic type T: by a
-// function of type func(*interp.Env) T.
+// A basic contains functions for expressions of a basic type T, which the interpreter
+// compiles to functions of type func(*interp.Env) T.
 type basic struct {
-	same any                                        // of type func(T) T
-	read func(func(*interp.Env) xreflect.Value) any // makes such a function
+	same any                                        // the identity function, of type func(T) T
+	read func(func(*interp.Env) xreflect.Value) any // converts a function that returns a reflected value to a func(*interp.Env) T
 }
 
 var basics = map[reflect.Kind]basic{

@@ -15,15 +15,15 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// waits are the functions that the kernel puts where a cell may wait, so that an
-// interrupt ends the wait. Goroutines wait on undisturbed.
+// waits returns the names of the functions that the kernel inserts where a cell may wait,
+// so that an interrupt ends the wait. Waits in goroutines are not interrupted.
 func waits() cell.Waits {
 	return cell.Waits{
 		From: "\u00b7from", Send: "\u00b7send", Done: "\u00b7done", Check: checkName, Range: "\u00b7range", Wait: "\u00b7wait",
 	}
 }
 
-// declareWaits lets the interpreter find them.
+// declareWaits declares the functions named by waits in the interpreter.
 func (k *kernelState) declareWaits(ir *interp.Interp) {
 	w := waits()
 	ir.DeclFunc(w.Done, func() <-chan struct{} {
@@ -41,7 +41,7 @@ func (k *kernelState) declareWaits(ir *interp.Interp) {
 // inGoroutine reports whether the caller is a goroutine that a cell started.
 func (k *kernelState) inGoroutine() bool { return gls.GoID() != k.goroutine.Load() }
 
-// compileFrom compiles from(ch) of <-from(ch).
+// compileFrom compiles from(ch) in the expression <-from(ch).
 func (k *kernelState) compileFrom(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	ch := c.Expr1(node.Args[0], nil)
 	t := ch.Type
@@ -53,8 +53,8 @@ func (k *kernelState) compileFrom(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	})
 }
 
-// from receives from ch, or panics at an interrupt. What it received waits in
-// the channel that it returns.
+// from receives a value from ch and returns a new channel that contains it, or is closed
+// if ch is. It panics at an interrupt.
 func (k *kernelState) from(ch reflect.Value) reflect.Value {
 	t := ch.Type()
 	if k.inGoroutine() || t.ChanDir()&reflect.RecvDir == 0 {
@@ -79,10 +79,10 @@ func (k *kernelState) from(ch reflect.Value) reflect.Value {
 	return box.Convert(t)
 }
 
-// done is closed at the next interrupt.
+// done returns the channel that is closed at the next interrupt.
 func (k *kernelState) done() reflect.Value { return reflect.ValueOf(k.session.Context().Done()) }
 
-// compileSend compiles send(ch, v), which stands for ch <- v.
+// compileSend compiles send(ch, v), which replaces ch <- v.
 func (k *kernelState) compileSend(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	ch := c.Expr1(node.Args[0], nil)
 	t := ch.Type
@@ -121,8 +121,8 @@ func (k *kernelState) send(ch, v reflect.Value) {
 	}
 }
 
-// compileWait compiles wait(x, x.Wait). Only where x is a sync.WaitGroup it is
-// another call than x.Wait(): one that an interrupt leaves.
+// compileWait compiles wait(x, x.Wait). If x is a sync.WaitGroup, the result is a call
+// that returns at an interrupt; otherwise it is the same as x.Wait().
 func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	wait := c.Expr1(node.Args[1], nil)
 	if wait.Type == nil || wait.Type.Kind() != reflect.Func {
@@ -141,8 +141,8 @@ func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	})
 }
 
-// isWaitGroup reports whether x is a value of type sync.WaitGroup or points to
-// one. It may be a package too, such as that of a function Wait.
+// isWaitGroup reports whether x is a value of type sync.WaitGroup or a pointer to one. x
+// may also be the name of a package with a function Wait.
 func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	defer func() { _ = recover() }() // x has no value
 	t := c.Expr1(x, nil).Type
@@ -153,7 +153,7 @@ func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	return r == reflect.TypeFor[sync.WaitGroup]() || r == reflect.TypeFor[*sync.WaitGroup]()
 }
 
-// wait waits until f returns, or panics at an interrupt and leaves f behind.
+// wait waits until f returns. At an interrupt it panics, and f goes on in its goroutine.
 func (k *kernelState) wait(f func()) {
 	if k.inGoroutine() {
 		f()
@@ -171,8 +171,8 @@ func (k *kernelState) wait(f func()) {
 	}
 }
 
-// compileRange compiles a range loop. One over a channel becomes a loop that
-// receives, since the interpreter's own cannot be interrupted as it waits.
+// compileRange compiles a range loop. A range loop over a channel is rewritten to a loop
+// that receives, since the interpreter's own loop cannot be interrupted while it waits.
 func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	loop := cell.Loop(node)
 	if t := c.Expr1(node.Args[0], nil).Type; t != nil && t.Kind() == reflect.Chan {
@@ -185,7 +185,7 @@ func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.C
 	return made(c, nil, nil, nil, func([]reflect.Value) []reflect.Value { return nil })
 }
 
-// ranged is a loop without its label.
+// ranged returns the range statement of a loop that may have a label.
 func ranged(loop ast.Stmt) *ast.RangeStmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		loop = l.Stmt
@@ -194,7 +194,8 @@ func ranged(loop ast.Stmt) *ast.RangeStmt {
 	return r
 }
 
-// made is a call of the function f with these types and arguments.
+// made returns a call of the function f with the parameter types in, the result types out
+// and the arguments args.
 func made(c *interp.Comp, in, out []xreflect.Type, args []*interp.Expr, f func([]reflect.Value) []reflect.Value) *interp.Call {
 	t := c.Universe.FuncOf(in, out, false)
 	fun := xreflect.ValueOf(reflect.MakeFunc(t.ReflectType(), f).Interface())
