@@ -14,24 +14,24 @@ import (
 	"lockstep/pkg/train"
 )
 
-// BatchOptions say how the largest batch is looked for.
+// BatchOptions are the options of LargestBatch.
 type BatchOptions struct {
-	Memory  int64             // bytes for all workers of this machine together
-	Workers int               // on this machine, which share it; 0: 1
-	Most    int               // batch beyond which nobody looks; 0: what the training samples give each worker
-	Tried   func(t BatchTest) // after each batch that was tried; nil: nobody
+	Memory  int64             // bytes for all workers on this machine together
+	Workers int               // workers on this machine, which share Memory equally; 0: 1
+	Most    int               // largest batch to try; 0: the training samples divided by Workers
+	Tried   func(t BatchTest) // called after each test; nil: not called
 }
 
-// BatchTest is a batch per worker that was tried.
+// BatchTest is the result of testing whether one batch size fits in memory.
 type BatchTest struct {
-	Batch int
-	Bytes int64 // that one worker needs
+	Batch int   // samples per worker
+	Bytes int64 // memory that one worker needs; 0 if unknown
 	Fits  bool
-	How   string // "memory plan", "loaded" or "one step"
-	Why   string // it does not fit, in the engine's words
+	How   string // how it was tested: "memory plan", "engine that loaded it" or "one step"
+	Why   string // the engine's error if it does not fit; empty if none
 }
 
-// String is a line of evidence.
+// String describes the test in one line, as in "batch 8: 96.0 MiB by the memory plan, fits".
 func (b BatchTest) String() string {
 	verdict := "fits"
 	if !b.Fits {
@@ -49,16 +49,16 @@ func (b BatchTest) String() string {
 	return line + verdict
 }
 
-// BatchSearch is the largest batch, with the evidence.
+// BatchSearch is the result of LargestBatch, with all tests.
 type BatchSearch struct {
-	Tests   []BatchTest
-	Largest int   // batch per worker; 0: none fits
-	Memory  int64 // bytes that one worker may have
+	Tests   []BatchTest // in the order of the search
+	Largest int         // largest batch per worker that fits; 0: none fits
+	Memory  int64       // bytes per worker
 	Workers int
-	Bound   string // what ended the search: "memory" or "samples"
+	Bound   string // what limits the batch: "memory" or "samples"
 }
 
-// String is a line a test, and the result.
+// String returns one line per test, and the result in the last line.
 func (s *BatchSearch) String() string {
 	var b strings.Builder
 	for _, t := range s.Tests {
@@ -67,7 +67,7 @@ func (s *BatchSearch) String() string {
 	return b.String() + s.Verdict() + "\n"
 }
 
-// Verdict is the result in a sentence.
+// Verdict describes the result in one sentence.
 func (s *BatchSearch) Verdict() string {
 	each := fmt.Sprintf("%s a worker", mebibytes(s.Memory))
 	switch {
@@ -79,13 +79,16 @@ func (s *BatchSearch) Verdict() string {
 	return fmt.Sprintf("largest batch: %d a worker, %d with %d: %d does not fit in %s", s.Largest, s.Largest*s.Workers, s.Workers, s.Largest+1, each)
 }
 
+// mebibytes formats n bytes, as in "1.5 MiB".
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// LargestBatch looks for the largest batch per worker that the memory takes: by
-// powers of 2 until one does not fit, then by bisection. On the CPU a batch is
-// weighed by the memory plans of two small ones, then the result and the next one
-// by loading them; on a GPU, whose libraries take memory of their own, each batch is
-// loaded and does one step.
+// LargestBatch finds the largest batch per worker that fits in memory: it doubles the
+// batch until one does not fit, then bisects.
+//
+// On the CPU it estimates the memory of a batch from the memory plans of two small
+// batches. Then it loads the result and the next larger batch to confirm the estimate. On
+// a GPU, whose libraries allocate memory themselves, it loads each batch and does one
+// training step. After an error in a test, the result contains the tests so far.
 func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -103,9 +106,9 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 	if most < 1 {
 		return nil, fmt.Errorf("find largest batch: %s are too few for %s", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
 	}
-	w := &weigher{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
+	w := &memoryTester{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
 	if _, _, err := w.programs(1); err != nil && most > 1 {
-		w.least = 2 // batch norm may have nothing to train with in one sample
+		w.least = 2 // batch norm may need more than one value per channel
 	}
 	fits := w.byPlan
 	if _, gpu := cfg.Engine.CUDA(); gpu {
@@ -136,7 +139,7 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 			}
 			return s.Tests[len(s.Tests)-1].Bytes, ok, nil
 		}
-		if s.Largest, err = prove(s.Largest, most, s.Memory, weighed{w.least, w.small}, loads); err != nil {
+		if s.Largest, err = searchByLoading(s.Largest, most, s.Memory, measuredBatch{w.least, w.small}, loads); err != nil {
 			return s, err
 		}
 	}
@@ -146,9 +149,9 @@ func LargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*Batch
 	return s, nil
 }
 
-// bisect is the largest number from least to most that fits, 0 where none does:
-// least, twice that and so on, then halves of what is between the last that fits
-// and the first that does not.
+// bisect returns the largest number from least to most for which fits returns true, and 0
+// if there is none. It tries least, 2·least, 4·least and so on, and then bisects between
+// the last number that fits and the first one that does not.
 func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
@@ -177,30 +180,31 @@ func bisect(least, most int, fits func(int) (bool, error)) (int, error) {
 	return good, nil
 }
 
-// weighed is a batch and what it takes.
-type weighed struct {
+// measuredBatch is a batch size and the memory that it needs.
+type measuredBatch struct {
 	batch int
 	bytes int64
 }
 
-// prove puts a batch that was reckoned to fit to the proof, and finds the largest
-// up to most that is loaded and fits, and whose next one does not: from the line
-// through two that were weighed, as near the memory's end as they can be, since
-// an engine's memory grows by steps where it changes how it computes.
-func prove(reckoned, most int, memory int64, least weighed, loads func(batch int) (int64, bool, error)) (int, error) {
-	good, bad := weighed{batch: least.batch - 1}, weighed{batch: most + 1} // bytes are 0 where not loaded
+// searchByLoading finds the largest batch, at most most, that loads returns to fit. It starts with
+// the estimate estimated. It chooses each next batch on the straight line through the two
+// loaded batches that are closest to the memory limit, because an engine's memory jumps
+// where it switches to another algorithm. least is a small batch with its estimated
+// memory. The result is 0 if no batch fits.
+func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
+	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
-	for at := reckoned; bad.batch-good.batch > 1; {
+	for at := estimated; bad.batch-good.batch > 1; {
 		bytes, ok, err := loads(at)
 		switch {
 		case err != nil:
 			return 0, err
 		case !ok:
-			bad = weighed{at, bytes}
+			bad = measuredBatch{at, bytes}
 		case good.bytes == 0:
-			good = weighed{at, bytes}
+			good = measuredBatch{at, bytes}
 		default:
-			below, good = good, weighed{at, bytes}
+			below, good = good, measuredBatch{at, bytes}
 		}
 		from, to := below, good
 		switch {
@@ -221,19 +225,20 @@ func prove(reckoned, most int, memory int64, least weighed, loads func(batch int
 	return good.batch, nil
 }
 
-// weigher says what a batch needs.
-type weigher struct {
+// memoryTester finds out how much memory a batch needs.
+type memoryTester struct {
 	cfg     train.Config
 	samples train.Samples
-	memory  int64
-	least   int // batch that the network can train with
+	memory  int64 // bytes per worker
+	least   int   // smallest batch with which the network can be trained
 
-	small, each int64 // bytes of the least batch, and of each sample more
+	small, each int64 // bytes for the batch least, and for each further sample; 0 until estimated
 }
 
-// programs are the training program of a batch and the evaluation program.
-func (w *weigher) programs(batch int) (training, evaluation *plan.Program, err error) {
-	image, target, err := w.delivered()
+// programs returns the training program for the given batch size, and the evaluation
+// program.
+func (w *memoryTester) programs(batch int) (training, evaluation *plan.Program, err error) {
+	image, target, err := w.sampleShapes()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -244,8 +249,8 @@ func (w *weigher) programs(batch int) (training, evaluation *plan.Program, err e
 	return training, evaluation, err
 }
 
-// delivered are the shapes of a training sample after augmentation.
-func (w *weigher) delivered() (image, target []int, err error) {
+// sampleShapes returns the shapes of a training sample after augmentation.
+func (w *memoryTester) sampleShapes() (image, target []int, err error) {
 	s, err := data.NewSampler(data.SamplerOptions{Samples: w.samples.Train.Len(), World: 1, BatchPerWorker: 1})
 	if err != nil {
 		return nil, nil, err
@@ -258,7 +263,8 @@ func (w *weigher) delivered() (image, target []int, err error) {
 	return l.ImageShape(), l.TargetShape(), nil
 }
 
-func (w *weigher) program(image, target []int, batch int, mode nn.Mode) (*plan.Program, error) {
+// program returns the program for samples of the given shapes.
+func (w *memoryTester) program(image, target []int, batch int, mode nn.Mode) (*plan.Program, error) {
 	net, err := w.cfg.Model.Network(image, target)
 	if err != nil {
 		return nil, err
@@ -270,16 +276,16 @@ func (w *weigher) program(image, target []int, batch int, mode nn.Mode) (*plan.P
 	return plan.Lower(g, w.cfg.Lowering())
 }
 
-// byPlan reckons from the engine's memory plans of two small batches: what an
-// engine holds grows by the same for each sample.
-func (w *weigher) byPlan(_ context.Context, batch int) (BatchTest, error) {
+// byPlan estimates the memory of a batch from the engine's memory plans of two small
+// batches: the memory grows about linearly with the number of samples.
+func (w *memoryTester) byPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
-		least, err := w.planned(w.least)
+		least, err := w.memoryNeeded(w.least)
 		if err != nil {
 			return BatchTest{}, err
 		}
-		more, err := w.planned(w.least + apart)
+		more, err := w.memoryNeeded(w.least + apart)
 		if err != nil {
 			return BatchTest{}, err
 		}
@@ -289,22 +295,23 @@ func (w *weigher) byPlan(_ context.Context, batch int) (BatchTest, error) {
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "memory plan"}, nil
 }
 
-// byLoading loads the batch.
-func (w *weigher) byLoading(_ context.Context, batch int) (BatchTest, error) {
-	n, err := w.planned(batch)
+// byLoading tests a batch by loading its programs into the engine.
+func (w *memoryTester) byLoading(_ context.Context, batch int) (BatchTest, error) {
+	n, err := w.memoryNeeded(batch)
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "engine that loaded it"}, err
 }
 
-// planned is what the engine plans for training and evaluation, the optimiser's
-// slots, and the loader's batches: one in use and others ahead, see data.Loader.
-func (w *weigher) planned(batch int) (n int64, err error) {
-	err = w.loaded(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
+// memoryNeeded returns the bytes that a worker needs: the engine's memory for training and
+// evaluation, the optimizer's state, and the loader's batches (one in use and the
+// prefetched ones, see data.Loader).
+func (w *memoryTester) memoryNeeded(batch int) (n int64, err error) {
+	err = w.withLoaded(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
 		m := p.Memory()
 		batches := 1
 		if w.cfg.Loader.Workers > 0 {
 			batches += max(w.cfg.Loader.Prefetch, w.cfg.Loader.Workers)
 		}
-		// What the two share is counted once: parameters and states.
+		// Training and evaluation share parameters and states: count them once.
 		n = training.MemoryBytes() + evaluation.MemoryBytes() - int64(m.Parameters+m.States)
 		n += int64(m.Parameters*len(w.cfg.Optimizer.Update(0, 1).Slots()) + m.Inputs*batches)
 		return nil
@@ -312,11 +319,11 @@ func (w *weigher) planned(batch int) (n int64, err error) {
 	return n, err
 }
 
-// byStep does one optimiser step on zeros. Any failure but the user's means that
-// it does not fit.
-func (w *weigher) byStep(ctx context.Context, batch int) (BatchTest, error) {
+// byStep tests a batch by one optimizer step on inputs of zeros. The batch does not fit
+// if the engine runs out of memory; any other error is returned.
+func (w *memoryTester) byStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
-	err := w.loaded(batch, func(training, _ engine.Executable, p *plan.Program) error {
+	err := w.withLoaded(batch, func(training, _ engine.Executable, p *plan.Program) error {
 		for _, id := range p.Inputs {
 			in := p.Tensors[id]
 			if err := training.SetInput(in.Name, make([]float32, in.Elements())); err != nil {
@@ -340,8 +347,9 @@ func (w *weigher) byStep(ctx context.Context, batch int) (BatchTest, error) {
 	return t, nil
 }
 
-// loaded has do look at both programs on the engine.
-func (w *weigher) loaded(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
+// withLoaded opens an engine, loads the training and the evaluation program for the batch,
+// and calls do with both executables and the training program.
+func (w *memoryTester) withLoaded(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
 	p, q, err := w.programs(batch)
 	if err != nil {
 		return err

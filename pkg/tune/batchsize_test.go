@@ -63,9 +63,9 @@ func TestProve(t *testing.T) {
 			for limit := least - 1; limit <= 60; limit++ {
 				memory := bytes(limit) + 50
 				const most = 50
-				for _, reckoned := range []int{least, 10, most} {
+				for _, estimated := range []int{least, 10, most} {
 					seen := map[int]bool{}
-					got, err := prove(reckoned, most, memory, weighed{least, bytes(least)}, func(b int) (int64, bool, error) {
+					got, err := searchByLoading(estimated, most, memory, measuredBatch{least, bytes(least)}, func(b int) (int64, bool, error) {
 						if seen[b] || b < least || b > most {
 							t.Fatalf("%s, limit %d: batch %d is loaded again or is none", name, limit, b)
 						}
@@ -77,14 +77,14 @@ func TestProve(t *testing.T) {
 						want = 0
 					}
 					if err != nil || got != want || got > 0 && !seen[got] || got < most && !seen[max(got, least-1)+1] || len(seen) > 8 {
-						t.Errorf("%s, least %d, limit %d, from %d: %d, %v after loading %v", name, least, limit, reckoned, got, err, seen)
+						t.Errorf("%s, least %d, limit %d, from %d: %d, %v after loading %v", name, least, limit, estimated, got, err, seen)
 					}
 				}
 			}
 		}
 	}
 	boom := errors.New("boom")
-	if _, err := prove(4, 8, 1, weighed{1, 1}, func(int) (int64, bool, error) { return 0, false, boom }); !errors.Is(err, boom) {
+	if _, err := searchByLoading(4, 8, 1, measuredBatch{1, 1}, func(int) (int64, bool, error) { return 0, false, boom }); !errors.Is(err, boom) {
 		t.Errorf("error is lost: %v", err)
 	}
 }

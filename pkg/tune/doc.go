@@ -1,9 +1,10 @@
-// Package tune finds the best setting of a training run by measuring it: the loader's
-// setting (Loader) and the largest batch that memory takes (LargestBatch). RunTrials
-// measures the loader alone, the training alone, and both.
+// Package tune measures a training config to find better settings: Loader finds the
+// fastest settings of the data loader, and LargestBatch the largest batch that fits in
+// memory. RunTrials measures the throughput of loading alone, of training alone, and of
+// both together.
 //
-// Everything is measured on the config's own data with the code that a run uses: the
-// loader and the trainer are those of packages data and train. Nothing is written.
+// All measurements use the config's own data, and the loader and the trainer of a real
+// run (packages data and train). No files are written.
 //
 //	cfg, err := train.Named("unet2d-cells")
 //	tuning, err := tune.Loader(ctx, cfg, tune.LoaderOptions{Budget: 10 * time.Second})

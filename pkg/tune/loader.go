@@ -17,69 +17,73 @@ import (
 	"lockstep/pkg/train"
 )
 
-// LoaderOptions say how settings of a loader are compared.
+// LoaderOptions are the options of Loader.
 type LoaderOptions struct {
-	Budget     time.Duration     // that all measuring aims at; at least three rounds of each setting are measured; 0: 30 s
-	LoaderOnly bool              // nothing is trained: whether the loader is the bottleneck stays open
-	Line       func(line string) // what is being measured; nil: nobody
+	Budget     time.Duration     // intended total time; 0: 30 s; exceeded if three rounds per setting take longer
+	LoaderOnly bool              // do not train: it remains unknown whether the loader is the bottleneck
+	Line       func(line string) // receives one line of progress per measurement; nil: no progress
 }
 
-// LoaderTrial is what one setting of the loader gave.
+// LoaderTrial is the measured speed of one loader setting.
 type LoaderTrial struct {
 	Setting      train.LoaderConfig `json:"setting"`
-	Rates        []float64          `json:"rates"`         // samples a second, of each round
-	Rate         float64            `json:"rate"`          // their median
-	Times        Ratio              `json:"times"`         // as fast as the config's own setting
-	MemoryBytes  int64              `json:"memory_bytes"`  // of the batches ahead, and of what is kept of the data
-	Final        bool               `json:"final"`         // measured against the others to the end
-	OtherBatches bool               `json:"other_batches"` // the training would see other batches: it is never advised
+	Rates        []float64          `json:"rates"`         // samples per second in each round
+	Rate         float64            `json:"rate"`          // median of Rates
+	Times        Ratio              `json:"times"`         // speed relative to the config's own setting
+	MemoryBytes  int64              `json:"memory_bytes"`  // memory for prefetched batches and cached samples
+	Final        bool               `json:"final"`         // took part in the final rounds
+	OtherBatches bool               `json:"other_batches"` // changes the batches that are trained on, so it is never advised
 
-	rounds []float64 // Rates, NaN for rounds that it was not in
+	rounds []float64 // one rate per round, NaN for rounds without this setting
 }
 
-// LoaderTuning is which setting of the loader is the fastest, and whether that
-// matters.
+// LoaderTuning is the result of Loader: the speed of all measured settings, and how much
+// loading slows the training down.
 type LoaderTuning struct {
 	Batch  int           `json:"batch"`
-	Trials []LoaderTrial `json:"trials"` // the fastest first
-	// Now, Fastest and Smallest are places in Trials: the config's own setting;
-	// the fastest; and of those that are as fast within noise the one with the
-	// fewest workers, then the least memory.
+	Trials []LoaderTrial `json:"trials"` // fastest first
+	// Now, Fastest and Smallest are indices in Trials. Now is the config's own setting.
+	// Smallest is the setting with the fewest workers, then the least memory, among those
+	// that are as fast as Fastest within noise.
 	Now      int  `json:"now"`
 	Fastest  int  `json:"fastest"`
 	Smallest int  `json:"smallest"`
 	Alone    bool `json:"alone"` // no other setting is as fast as Fastest within noise
-	// Enough is the smallest setting that alone gives 100 times as many samples as
-	// the training takes, so that a faster one gains nothing; −1 where none does.
+	// Enough is the index of the smallest setting whose loader alone is at least 100
+	// times as fast as the training, so that a faster one gains nothing. It is -1 if
+	// there is no such setting or no training was measured.
 	Enough int `json:"enough"`
-	// Training are the trials IO, SYNTHETIC and FULL of the config's own setting;
-	// nil where nothing was trained.
+	// Training contains the trials IO, SYNTHETIC and FULL of the config's own setting, in
+	// this order. It is nil if no training was measured.
 	Training []runs.Trial `json:"training,omitempty"`
-	// Full is FULL over SYNTHETIC: what loading costs the training. Gain is FULL
-	// with the setting of Enough, or else of Smallest, over FULL with the config's
-	// own.
+	// Full is the rate of FULL divided by the rate of SYNTHETIC, which shows how much
+	// loading slows the training down. Gain is the rate of FULL with the setting of
+	// Enough, or else of Smallest, divided by the rate of FULL with the config's own.
 	Full  Ratio    `json:"full"`
 	Gain  Ratio    `json:"gain"`
-	Notes []string `json:"notes"` // settings that were left out, and why
+	Notes []string `json:"notes"` // settings that were not measured, each with the reason
 }
 
 const (
-	tuneBudget = 30 * time.Second
-	tuneRounds = 6 // that a comparison aims at
-	leastTuned = 3 // rounds below which there is no verdict
+	defaultBudget = 30 * time.Second
+	targetRounds  = 6 // intended rounds per comparison
+	minRounds     = 3 // with fewer rounds, settings are not compared
 )
 
-// Loader measures settings of the config's loader on its own data: every kind
-// and number of workers; then, of the smallest that are as fast as the fastest,
-// other depths of prefetch and orders of the stages; then the training with the
-// setting that the config has and with the best one. Settings are measured in
-// turns, round by round, as the trial IO of RunTrials is; those that are clearly
-// slower drop out. It is for one worker, whose process gets the processors that a
-// worker's gets.
+// Loader measures settings of the config's loader on the config's data, in three steps:
+//
+//  1. each kind of loader with 0 to 16 workers;
+//  2. for the smallest setting that is as fast as the fastest one: other prefetch depths
+//     and other orders of the stages;
+//  3. the training, with the config's own setting and with the best one.
+//
+// In each round, every setting is measured once, like the trial IO of RunTrials. Settings
+// that are clearly slower are dropped. Loader measures one worker and sets GOMAXPROCS as
+// for a worker of a run, unless the environment sets it.
 func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *LoaderTuning, err error) {
 	fail := func(err error) (*LoaderTuning, error) { return nil, fmt.Errorf("tune loader: %w", err) }
 	if o.Budget <= 0 {
-		o.Budget = tuneBudget
+		o.Budget = defaultBudget
 	}
 	cfg.Accumulate, cfg.EMA = 1, train.Average{}
 	if err := cfg.Validate(); err != nil {
@@ -117,27 +121,28 @@ func Loader(ctx context.Context, cfg train.Config, o LoaderOptions) (res *Loader
 	return res, nil
 }
 
-// tuner compares settings.
+// tuner measures and compares loader settings.
 type tuner struct {
 	cfg     train.Config
 	o       LoaderOptions
 	samples train.Samples
 	group   collective.Group
-	kept    data.Dataset // the training samples in memory; nil where they cannot be
-	all     []*contender
+	kept    data.Dataset // the training samples in memory; nil if inmem is not measured
+	all     []*candidate // all[0] is the config's own setting
 	notes   []string
-	rounds  int              // of both races
-	alone   map[bool]float64 // seconds of a batch without workers, of inmem and of lowmem
+	rounds  int              // rounds measured so far
+	alone   map[bool]float64 // seconds per batch without workers; the key is true for inmem, false for lowmem
 }
 
-// contender is a setting that is measured.
-type contender struct {
+// candidate is a loader setting that is being measured.
+type candidate struct {
 	LoaderTrial
 	m     *measurer
-	batch float64 // seconds that it takes
-	out   bool    // it is clearly slower
+	batch float64 // seconds per batch; 0 before the first measurement
+	out   bool    // no longer measured, because it is clearly slower
 }
 
+// close closes the loaders of all candidates, and the group.
 func (t *tuner) close() error {
 	for _, c := range t.all {
 		c.m.close()
@@ -146,15 +151,18 @@ func (t *tuner) close() error {
 	return t.group.Close()
 }
 
-func (t *tuner) say(format string, a ...any) {
+// logf passes one line of progress to LoaderOptions.Line.
+func (t *tuner) logf(format string, a ...any) {
 	if t.o.Line != nil {
 		t.o.Line(fmt.Sprintf(format, a...))
 	}
 }
 
+// note adds a line to the notes of the result.
 func (t *tuner) note(format string, a ...any) { t.notes = append(t.notes, fmt.Sprintf(format, a...)) }
 
-// loaders does both races.
+// loaders measures all settings of the loader: first the kinds and numbers of workers,
+// then the variations of the smallest setting that is as fast as the fastest one.
 func (t *tuner) loaders(ctx context.Context) error {
 	share := 0.4
 	if t.o.LoaderOnly {
@@ -181,12 +189,12 @@ func (t *tuner) loaders(ctx context.Context) error {
 			}
 		}
 	}
-	if err := t.race(ctx, t.all, max(first, t.o.Budget/5)); err != nil {
+	if err := t.measureRounds(ctx, t.all, max(first, t.o.Budget/5)); err != nil {
 		return err
 	}
-	fastest, smallest, _ := judge(t.trials())
-	finalists := []*contender{now}
-	for _, c := range []*contender{t.all[fastest], t.all[smallest]} {
+	fastest, smallest, _ := chooseSettings(t.trials())
+	finalists := []*candidate{now}
+	for _, c := range []*candidate{t.all[fastest], t.all[smallest]} {
 		if !slices.Contains(finalists, c) {
 			finalists = append(finalists, c)
 		}
@@ -203,10 +211,11 @@ func (t *tuner) loaders(ctx context.Context) error {
 	for _, c := range finalists {
 		c.Final, c.out = true, false
 	}
-	return t.race(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
+	return t.measureRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
 }
 
-// variations are a setting's other depths of prefetch and orders.
+// variations returns copies of s with other prefetch depths, if s has workers, and with
+// other orders of the stages.
 func variations(s train.LoaderConfig) []train.LoaderConfig {
 	var all []train.LoaderConfig
 	if s.Workers > 0 {
@@ -231,8 +240,8 @@ func variations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effective is a setting by what it does: settings that are equal in it load in
-// the same way.
+// effective returns a key that is equal for settings with the same effect: it ignores
+// fields that do nothing, such as the prefetch depth without workers.
 func effective(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
@@ -247,8 +256,9 @@ func effective(s train.LoaderConfig) string {
 	return fmt.Sprint(s.Kind == data.LoaderInMem, s.Workers, depth, s.Order)
 }
 
-// add is the contender with a setting, a new one where there is none yet.
-func (t *tuner) add(s train.LoaderConfig) (*contender, error) {
+// add returns the candidate whose setting has the same effect as s. If there is none, it
+// creates one and adds it to t.all.
+func (t *tuner) add(s train.LoaderConfig) (*candidate, error) {
 	for _, c := range t.all {
 		if effective(c.Setting) == effective(s) {
 			return c, nil
@@ -267,17 +277,18 @@ func (t *tuner) add(s train.LoaderConfig) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &contender{m: &measurer{cfg: cfg, group: t.group, loader: loader}}
+	c := &candidate{m: &measurer{cfg: cfg, group: t.group, loader: loader}}
 	c.Setting, c.OtherBatches = s, !same
 	t.all = append(t.all, c)
 	return c, nil
 }
 
-// memoryPart is what of the machine's memory kept samples may take.
-const memoryPart = 0.7
+// memoryFraction is the fraction of the machine's memory that cached samples may take.
+const memoryFraction = 0.7
 
-// fill reads the training samples into memory, if that is possible in a third of
-// the budget; only the config's own setting is worth more.
+// fill reads the training samples into memory for inmem. Unless the config itself uses
+// inmem, fill gives up after a third of the budget, or if memory does not suffice: it sets
+// t.kept to nil and adds a note.
 func (t *tuner) fill(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.Kept(kept); complete {
@@ -294,7 +305,7 @@ func (t *tuner) fill(ctx context.Context) error {
 		return err
 	}
 	defer loader.Close()
-	begin, done, limit := time.Now(), 0, int64(memoryPart*float64(runs.CollectHost().MemoryBytes))
+	begin, done, limit := time.Now(), 0, int64(memoryFraction*float64(runs.CollectHost().MemoryBytes))
 	it := loader.Epoch(ctx, 0)
 	defer it.Close()
 	for it.Next() {
@@ -318,11 +329,12 @@ func (t *tuner) fill(ctx context.Context) error {
 	return it.Err()
 }
 
-// race measures contenders in turns until the time is over.
-func (t *tuner) race(ctx context.Context, all []*contender, budget time.Duration) error {
+// measureRounds measures each of the candidates once per round, for at least minRounds rounds and
+// until the budget is spent. It drops candidates that are clearly slower than the fastest.
+func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time.Duration) error {
 	begin := time.Now()
-	slice := budget.Seconds() / float64(tuneRounds*len(all)) / 2
-	all, err := t.look(ctx, all, budget)
+	slice := budget.Seconds() / float64(targetRounds*len(all)) / 2
+	all, err := t.warmUp(ctx, all, budget)
 	if err != nil {
 		return err
 	}
@@ -333,11 +345,11 @@ func (t *tuner) race(ctx context.Context, all []*contender, budget time.Duration
 		}
 	}
 	for _, c := range all {
-		c.out = c.batch > 3*best && !c.isNow(t)
+		c.out = c.batch > 3*best && !c.isConfigured(t)
 	}
 	for round := 0; ; round++ {
 		took := time.Since(begin)
-		if round >= leastTuned && took+took/time.Duration(round+1) > budget {
+		if round >= minRounds && took+took/time.Duration(round+1) > budget {
 			return nil
 		}
 		t.rounds++
@@ -345,39 +357,40 @@ func (t *tuner) race(ctx context.Context, all []*contender, budget time.Duration
 			if c.out {
 				continue
 			}
-			if err := c.measure(ctx, max(c.least(), int(slice/c.batch))); err != nil {
+			if err := c.measure(ctx, max(c.minBatches(), int(slice/c.batch))); err != nil {
 				return err
 			}
 			for len(c.rounds) < t.rounds-1 {
 				c.rounds = append(c.rounds, math.NaN())
 			}
 			c.rounds = append(c.rounds, float64(t.cfg.Batch)/c.batch)
-			t.say("%s: %.1f samples/s", SettingText(c.Setting), float64(t.cfg.Batch)/c.batch)
+			t.logf("%s: %.1f samples/s", SettingText(c.Setting), float64(t.cfg.Batch)/c.batch)
 		}
-		if round+1 >= leastTuned {
+		if round+1 >= minRounds {
 			t.drop(all)
 		}
 	}
 }
 
-// look measures each contender once, which does not count but warms up and says
-// how long a batch takes. Those whose look alone would take too much of the budget
-// are left out.
-func (t *tuner) look(ctx context.Context, all []*contender, budget time.Duration) (kept []*contender, err error) {
+// warmUp measures each candidate once, to warm up and to find out how long a batch takes;
+// this measurement is not part of the results. It returns the candidates that it has
+// measured. It leaves out, with a note, those whose first measurement would take more than
+// their share of the budget.
+func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
 	for _, c := range all {
-		n := c.least()
-		if c.batch == 0 && c.keepsBehind() {
-			n = max(n, c.m.loader.Steps()) // what is kept is kept from the second epoch on
+		n := c.minBatches()
+		if c.batch == 0 && c.cachesProcessed() {
+			n = max(n, c.m.loader.Steps()) // the cache is used from the second epoch on
 		}
 		inmem := c.Setting.Kind == data.LoaderInMem
-		if alone := t.alone[inmem]; alone > 0 && !c.isNow(t) {
+		if alone := t.alone[inmem]; alone > 0 && !c.isConfigured(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
 				t.note("%s: left out: a look takes about %v; for it give --budget %v", SettingText(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
 				continue
 			}
 		}
-		for ; ; n *= 2 { // until what it takes to begin an epoch is little of it
+		for ; ; n *= 2 { // until the start of an epoch is a small part of the time
 			begin := time.Now()
 			if err := c.measure(ctx, n); err != nil {
 				return nil, err
@@ -395,30 +408,33 @@ func (t *tuner) look(ctx context.Context, all []*contender, budget time.Duration
 	return kept, nil
 }
 
-// least is how many batches a measurement has at least: fewer may all have been
-// prepared before its clock starts.
-func (c *contender) least() int {
+// minBatches returns the smallest number of batches that a measurement may have. With fewer,
+// all of them may have been prefetched before its clock starts.
+func (c *candidate) minBatches() int {
 	if c.Setting.Workers == 0 {
 		return 1
 	}
 	return 2 * max(c.Setting.Workers, c.Setting.Prefetch)
 }
 
-// keepsBehind says whether the setting keeps what its stages have made.
-func (c *contender) keepsBehind() bool {
+// cachesProcessed reports whether the setting caches the results of the map or batch stage,
+// rather than the samples as they were read.
+func (c *candidate) cachesProcessed() bool {
 	order := c.Setting.Order
 	i := slices.Index(order, data.StageCache)
 	return i >= 0 && i > min(slices.Index(order, data.StageBatch), slices.Index(order, data.StageMap))
 }
 
-func (c *contender) isNow(t *tuner) bool { return c == t.all[0] }
+// isConfigured reports whether c is the config's own setting.
+func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 
-// clearlySlower is the share of the fastest one's rate that the interval of one
-// that drops out does not reach.
+// clearlySlower is the speed, relative to the fastest setting, below which a setting is
+// dropped. The upper limit of its 95 % interval is compared.
 const clearlySlower = 0.9
 
-// drop takes those out that are clearly slower than the fastest.
-func (t *tuner) drop(all []*contender) {
+// drop marks the candidates that are clearly slower than the fastest one, except the
+// config's own: they are not measured in later rounds.
+func (t *tuner) drop(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {
 		if !c.OtherBatches && medianRate(c.rounds) > medianRate(best.rounds) {
@@ -426,31 +442,32 @@ func (t *tuner) drop(all []*contender) {
 		}
 	}
 	for _, c := range all {
-		c.out = c.out || !c.isNow(t) && ratio(c.rounds, best.rounds).High < clearlySlower
+		c.out = c.out || !c.isConfigured(t) && ratio(c.rounds, best.rounds).High < clearlySlower
 	}
 }
 
-// measure takes n batches after as many that do not count.
-func (c *contender) measure(ctx context.Context, n int) error {
+// measure measures the time for n batches, after n batches of warm-up, and updates c's
+// seconds per batch and memory.
+func (c *candidate) measure(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
 	seconds, err := c.m.measure(ctx, "IO", c.m.load)
 	if err != nil {
 		return fmt.Errorf("%s: %w", SettingText(c.Setting), err)
 	}
 	c.MemoryBytes = max(c.MemoryBytes, c.m.loader.MemoryBytes())
-	c.m.close() // so that nothing is prepared beside what is measured next
+	c.m.close() // stop prefetching, which would disturb the next measurement
 	c.m.batches = nil
 	c.batch = max(seconds[0], 1e-9) / float64(n)
 	return nil
 }
 
-// trials are the contenders' results so far.
+// trials returns the results of all candidates so far, in the order of t.all.
 func (t *tuner) trials() []LoaderTrial {
 	now, trials := t.all[0], make([]LoaderTrial, len(t.all))
 	for i, c := range t.all {
 		trials[i] = c.LoaderTrial
 		trials[i].Rates = slices.DeleteFunc(slices.Clone(c.rounds), math.IsNaN)
-		if trials[i].Rate = medianRate(c.rounds); len(trials[i].Rates) == 0 && c.batch > 0 { // it was not worth a round
+		if trials[i].Rate = medianRate(c.rounds); len(trials[i].Rates) == 0 && c.batch > 0 { // dropped after the warm-up
 			trials[i].Rate = float64(t.cfg.Batch) / c.batch
 		}
 		trials[i].Times = ratio(c.rounds, now.rounds)
@@ -458,11 +475,11 @@ func (t *tuner) trials() []LoaderTrial {
 	return trials
 }
 
-// result puts the trials in order, and judges those that were measured to the
-// end.
+// result returns the trials, fastest first, and chooses the fastest and the smallest of
+// those that took part in the final rounds. The fields about training are not set.
 func (t *tuner) result() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: ratio(nil, nil), Gain: ratio(nil, nil)}
-	res.Trials = slices.DeleteFunc(t.trials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // left out
+	res.Trials = slices.DeleteFunc(t.trials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured
 	own := effective(t.all[0].Setting)
 	slices.SortStableFunc(res.Trials, func(a, b LoaderTrial) int { return cmp.Compare(b.Rate, a.Rate) })
 	res.Now = slices.IndexFunc(res.Trials, func(l LoaderTrial) bool { return effective(l.Setting) == own })
@@ -476,7 +493,7 @@ func (t *tuner) result() *LoaderTuning {
 	for k, i := range finals {
 		picked[k] = res.Trials[i]
 	}
-	fastest, smallest, alone := judge(picked)
+	fastest, smallest, alone := chooseSettings(picked)
 	res.Fastest, res.Smallest, res.Alone = finals[fastest], finals[smallest], alone
 	return res
 }

@@ -67,7 +67,7 @@ func TestJudgeLoaders(t *testing.T) {
 			other, measuredAs("lowmem", 0, 1, 500), measuredAs("lowmem", 2, 30, 200, 203, 198),
 		}, 2, 2, true},
 	} {
-		fastest, smallest, alone := judge(c.all)
+		fastest, smallest, alone := chooseSettings(c.all)
 		if fastest != c.fastest || smallest != c.smallest || alone != c.alone {
 			t.Errorf("%s: fastest %d, smallest %d, alone %v; want %d, %d, %v", name, fastest, smallest, alone, c.fastest, c.smallest, c.alone)
 		}
@@ -107,8 +107,8 @@ func TestLoaderAdvice(t *testing.T) {
 		},
 	} {
 		l := &LoaderTuning{Batch: 4, Trials: []LoaderTrial{fast, in, now}, Now: 2, Full: c.full, Gain: c.gain}
-		l.Fastest, l.Smallest, l.Alone = judge(l.Trials)
-		l.Enough = enough(l.Trials, c.training)
+		l.Fastest, l.Smallest, l.Alone = chooseSettings(l.Trials)
+		l.Enough = findSufficient(l.Trials, c.training)
 		l.Training = []runs.Trial{trial("IO", now.Rate), trial("SYNTHETIC", c.training), trial("FULL", c.full.Value*c.training)}
 		for _, want := range []string{c.said, c.spare} {
 			if !strings.Contains(l.Sentence(), want) {
@@ -168,7 +168,7 @@ func TestTuneLoader(t *testing.T) {
 			t.Errorf("%s holds %d bytes", SettingText(l.Setting), l.MemoryBytes)
 		}
 	}
-	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < leastTuned || SettingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
+	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || SettingText(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
 		t.Errorf("fastest %+v, now %+v", f, res.Trials[res.Now])
 	}
 	if _, err := json.Marshal(res); err != nil {
@@ -186,7 +186,7 @@ func TestTuneLoaderTraining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(res.Training) != 3 || !(res.Full.Value > 0) || len(res.Training[1].Rates) < leastTuned || !strings.Contains(strings.Join(res.Notes, "\n"), "in memory already") {
+	if len(res.Training) != 3 || !(res.Full.Value > 0) || len(res.Training[1].Rates) < minRounds || !strings.Contains(strings.Join(res.Notes, "\n"), "in memory already") {
 		t.Errorf("training %+v, full %v, notes %v", res.Training, res.Full, res.Notes)
 	}
 }

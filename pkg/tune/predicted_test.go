@@ -30,7 +30,7 @@ func TestPredictedMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &weigher{cfg: cfg, samples: samples, memory: 1 << 40, least: 1}
+			w := &memoryTester{cfg: cfg, samples: samples, memory: 1 << 40, least: 1}
 			for _, batch := range []int{2, 12} {
 				predicted, err1 := w.byPlan(t.Context(), batch)
 				measured, err2 := w.byLoading(t.Context(), batch)

@@ -13,9 +13,10 @@ import (
 	"lockstep/pkg/train"
 )
 
-func orderSet(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
+// orderOverride returns the override of loader.order for --set.
+func orderOverride(order []string) string { return "loader.order=[" + strings.Join(order, ",") + "]" }
 
-// SettingText is a setting in a few words.
+// SettingText describes the setting s briefly, as in "lowmem, 4 workers, prefetch 2".
 func SettingText(s train.LoaderConfig) string {
 	kind := s.Kind
 	if kind == "" {
@@ -31,7 +32,8 @@ func SettingText(s train.LoaderConfig) string {
 	return text
 }
 
-// rateText is samples a second for people.
+// rateText formats a rate in samples per second: as an integer from 1000 on, else with
+// four significant digits.
 func rateText(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%.0f", v)
@@ -39,7 +41,8 @@ func rateText(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// Sentence is which setting to use, with the proof.
+// Sentence returns one sentence that names the fastest setting, the setting to use, and
+// the measurements that support it.
 func (l *LoaderTuning) Sentence() string {
 	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
 	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", SettingText(fastest.Setting), rateText(fastest.Rate))
@@ -61,11 +64,12 @@ func (l *LoaderTuning) Sentence() string {
 	default:
 		text += fmt.Sprintf("; %s is as fast within noise (%s), and the smallest such", SettingText(smallest.Setting), rateText(smallest.Rate))
 	}
-	return text + "; " + l.sayTraining() + "."
+	return text + "; " + l.trainingSentence() + "."
 }
 
-// sayTraining is what the training has of it.
-func (l *LoaderTuning) sayTraining() string {
+// trainingSentence returns the part of Sentence about the training: how much loading slows it
+// down, and whether another setting makes it faster.
+func (l *LoaderTuning) trainingSentence() string {
 	if l.Training == nil {
 		return "whether the training waits for it was not measured"
 	}
@@ -73,7 +77,7 @@ func (l *LoaderTuning) sayTraining() string {
 	cost := fmt.Sprintf("with the config's the training runs at %s samples/s (FULL), without loading at %s (SYNTHETIC), %v of that; the loader alone gives %.3g times what the training takes",
 		rateText(full), rateText(synthetic), l.Full, l.Spare())
 	switch {
-	case l.free():
+	case l.loadingIsFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's"
 	case l.best() == l.Now:
 		return cost + ": loading costs that, and no setting is faster"
@@ -88,7 +92,7 @@ func (l *LoaderTuning) sayTraining() string {
 	return fmt.Sprintf("%s; %s makes the training %v times as fast, no gain beyond noise: keep the config's", cost, best, l.Gain)
 }
 
-// Write writes the table, the sentence and the flags to paste.
+// Write writes a table of all settings, the notes, the sentence and the flags to w.
 func (l *LoaderTuning) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "loader\tsamples/s\ttimes the config's\tmemory\trounds\t")
@@ -124,7 +128,8 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 	return err
 }
 
-// Flags are the --set of the advised setting, to paste behind train or launch.
+// Flags returns the advised setting as --set flags, to be pasted after the command train
+// or launch.
 func (l *LoaderTuning) Flags() string {
 	var flags []string
 	for _, kv := range Overrides(l.Advised()) {

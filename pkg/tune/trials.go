@@ -16,49 +16,50 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TrialOptions say what is measured, as benchy's settings do (a profiler of
-// PyTorch's loaders, whose names and lines these are). What is 0 is benchy's
-// own.
+// TrialOptions are the options of RunTrials. Names, defaults and log lines are the same
+// as in benchy, a profiler for PyTorch's data loaders.
 type TrialOptions struct {
-	Batches int // in a trial; 0: 50
-	Trials  int // counted; 0: 3
-	Warmup  int // before them, not counted; 0: 1, negative: none
+	Batches int // batches per trial; 0: 50
+	Trials  int // number of trials of each kind, without warm-up; 0: 3
+	Warmup  int // number of warm-up trials before them; 0: 1, negative: none
 
-	Line func(line string) // each line of benchy's log, on rank 0; nil: nobody
+	Line func(line string) // receives the lines of benchy's log on rank 0; nil: no log
 }
 
-// Trials is a measured throughput of the loader alone (IO), of training on one
-// batch that is there already (SYNTHETIC), and of both (FULL): samples per second
-// of all ranks together.
+// Trials is the result of RunTrials: the throughput of loading alone (IO), of training on
+// one batch that is already in memory (SYNTHETIC), and of loading and training (FULL).
+// Rates are samples per second of all ranks together.
 type Trials struct {
 	Ranks   int
-	Seconds map[string][]float64 // of each trial, by name
-	Results []runs.Trial
+	Seconds map[string][]float64 // time of each trial, by "IO", "SYNTHETIC" and "FULL"
+	Results []runs.Trial         // IO, SYNTHETIC and FULL
 
-	// Original are IO and FULL of the files where they are, if the config stages them
-	// (data.stage): Results are then of the copy. Staged describes the copy.
+	// Original contains IO and FULL with the original files if the config stages its data
+	// (data.stage), else nothing. Results are then measured with the staged copy, which
+	// Staged describes.
 	Original []runs.Trial
 	Staged   string
 }
 
-// JSON is benchy's document.
+// JSON returns the results in the format of benchy's JSON file.
 func (t *Trials) JSON() map[string]any {
 	doc := map[string]any{"nranks": t.Ranks}
 	for _, r := range t.Results {
 		doc[r.Name] = map[string]any{
 			"trial_throughput": r.Rates, "trial_time": t.Seconds[r.Name],
-			"avg_iter_throughput": r.Rates, // of the iterations of a trial, all of which are waited for at its end
+			"avg_iter_throughput": r.Rates, // the same: iterations are not timed one by one
 		}
 	}
 	return doc
 }
 
-// RunTrials measures a config on one rank of group; every rank calls it. It
-// trains for it, and writes nothing.
+// RunTrials measures the throughput of loading, of training, and of both with the config
+// cfg. Every rank of group must call it with the same options. It trains a network but
+// writes no files.
 //
-// A rate is batch·ranks·batches/Δt between two moments at which all ranks have
-// done all that they had begun; the spread is the population's standard
-// deviation over the trials.
+// The rate of one trial is batch size × ranks × batches / Δt. At both ends of Δt all ranks
+// are synchronized and their devices are idle. The rate of a result is the mean over the
+// trials, and its spread their population standard deviation.
 func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
 	o.Batches, o.Trials = orDefault(o.Batches, 50), orDefault(o.Trials, 3)
 	o.Warmup = max(0, orDefault(o.Warmup, 1))
@@ -77,7 +78,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
-	}{{"IO", m.load}, {"SYNTHETIC", m.step}, {"FULL", m.both}} {
+	}{{"IO", m.load}, {"SYNTHETIC", m.step}, {"FULL", m.loadAndTrain}} {
 		seconds, err := m.measure(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("run trials: %s: %w", trial.name, err)
@@ -94,7 +95,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	return res, nil
 }
 
-// original measures IO and FULL with the files where they are.
+// original measures IO and FULL with the original files of a config that stages its data.
 func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
@@ -106,13 +107,13 @@ func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 	}
 	defer loader.Close()
 	o := &measurer{t: m.t, cfg: m.cfg, group: m.group, loader: loader, o: m.o}
-	o.o.Line = nil // readers of benchy's lines know three names
+	o.o.Line = nil // programs that read benchy's log know only three kinds of trial
 	defer o.close()
 	var trials []runs.Trial
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
-	}{{"IO", o.load}, {"FULL", o.both}} {
+	}{{"IO", o.load}, {"FULL", o.loadAndTrain}} {
 		seconds, err := o.measure(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.name, err)
@@ -122,7 +123,7 @@ func (m *measurer) original(ctx context.Context) ([]runs.Trial, error) {
 	return trials, nil
 }
 
-// newLoader makes the loader of this rank's training batches.
+// newLoader creates the loader for this rank's training batches from set.
 func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
 	sampler, err := data.NewSampler(cfg.Sampler(set.Len(), group.Size(), group.Rank()))
 	if err != nil {
@@ -131,8 +132,8 @@ func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*dat
 	return data.NewLoader(set, sampler, cfg.DataLoader())
 }
 
-// Table compares staged files with those where they are, one row each; it is empty if
-// the config does not stage its data.
+// Table returns a table that compares the throughput with staged files and with the
+// original files, one row each. It is empty if the config does not stage its data.
 func (t *Trials) Table() string {
 	if len(t.Original) == 0 {
 		return ""
@@ -149,10 +150,11 @@ func (t *Trials) Table() string {
 	fmt.Fprintln(w, "files\tIO samples/s\tFULL samples/s")
 	fmt.Fprintf(w, "staged\t%s\t%s\n", find(t.Results, "IO"), find(t.Results, "FULL"))
 	fmt.Fprintf(w, "not staged\t%s\t%s\n", find(t.Original, "IO"), find(t.Original, "FULL"))
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // writing to a Builder cannot fail
 	return b.String() + t.Staged + "\n"
 }
 
+// orDefault returns v, or d if v is 0.
 func orDefault(v, d int) int {
 	if v == 0 {
 		return d
@@ -160,25 +162,26 @@ func orDefault(v, d int) int {
 	return v
 }
 
-// measurer measures one worker.
+// measurer measures the throughput of one worker's loader and trainer.
 type measurer struct {
-	t       *train.Trainer // nil: nothing is trained
+	t       *train.Trainer // nil to measure only the loader
 	cfg     train.Config
 	group   collective.Group
 	loader  *data.Loader
 	o       TrialOptions
-	batches *data.Iterator // of the epoch under way
-	epoch   int
-	cached  data.Batch // the one of SYNTHETIC
+	batches *data.Iterator // over the current epoch; nil between epochs
+	epoch   int            // the next epoch
+	cached  data.Batch     // the batch that every step of SYNTHETIC uses
 }
 
+// close closes the iterator of the current epoch. It does not close the loader.
 func (m *measurer) close() {
 	if m.batches != nil {
 		m.batches.Close()
 	}
 }
 
-// load takes the loader's next batch, of the next epoch where one is over.
+// load gets the next batch from the loader. At the end of an epoch it starts the next one.
 func (m *measurer) load(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
@@ -196,7 +199,7 @@ func (m *measurer) load(ctx context.Context) error {
 	return errors.New("the data give no batch")
 }
 
-// step trains on the batch that is kept.
+// step does one training step on the cached batch, which it loads if there is none.
 func (m *measurer) step(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.load(ctx); err != nil {
@@ -208,27 +211,29 @@ func (m *measurer) step(ctx context.Context) error {
 	return m.train(ctx, m.cached)
 }
 
-// both loads and trains, as a run does.
-func (m *measurer) both(ctx context.Context) error {
+// loadAndTrain loads a batch and does one training step on it, as in a run.
+func (m *measurer) loadAndTrain(ctx context.Context) error {
 	if err := m.load(ctx); err != nil {
 		return err
 	}
 	return m.train(ctx, m.batches.Batch())
 }
 
-// trialRate is so small that weights hardly move: what is measured does not
-// depend on them, and a rate of the config could let them diverge on one batch.
+// trialRate is the learning rate. It hardly changes the weights: speed does not depend on
+// them, and with the config's rate the training on a single batch could diverge.
 const trialRate = 1e-9
 
+// train does one training step on b.
 func (m *measurer) train(ctx context.Context, b data.Batch) error {
 	return m.t.Step(ctx, b.Image, b.Target, trialRate, nil)
 }
 
-// measure does the warm-up and the trials, and returns the seconds of the latter.
+// measure runs the warm-up and the trials named name, each of which calls batch
+// o.Batches times. It returns the seconds of each trial, without the warm-up.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	for i := range m.o.Warmup + m.o.Trials {
-		begin, err := m.together(ctx)
+		begin, err := m.synchronize(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +242,7 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 				return nil, err
 			}
 		}
-		end, err := m.together(ctx)
+		end, err := m.synchronize(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -252,8 +257,8 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 	return seconds, nil
 }
 
-// together waits until the device of every rank is idle, and returns the time.
-func (m *measurer) together(ctx context.Context) (time.Time, error) {
+// synchronize waits until the devices of all ranks are idle, and returns the time.
+func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 	if m.t != nil {
 		if err := m.t.Synchronize(); err != nil {
 			return time.Time{}, err
@@ -263,18 +268,21 @@ func (m *measurer) together(ctx context.Context) (time.Time, error) {
 	return time.Now(), err
 }
 
-// rate is samples per second of all ranks together.
+// rate returns the samples per second of all ranks together, for a trial that took the
+// given number of seconds.
 func (m *measurer) rate(seconds float64) float64 {
 	return float64(m.cfg.Batch*m.group.Size()*m.o.Batches) / seconds
 }
 
+// line passes a line of benchy's log to o.Line on rank 0.
 func (m *measurer) line(format string, a ...any) {
 	if m.o.Line != nil && m.group.Rank() == 0 {
 		m.o.Line(fmt.Sprintf(format, a...))
 	}
 }
 
-// summary is a trial's mean and population standard deviation.
+// summary returns the mean rate of trials that took the given seconds, and the population
+// standard deviation of the rates. It also logs them.
 func (m *measurer) summary(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {

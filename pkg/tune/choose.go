@@ -1,0 +1,288 @@
+package tune
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"lockstep/pkg/data"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/train"
+)
+
+// Ratio compares two rates that were measured in the same rounds. Value is the geometric
+// mean of the quotients of all rounds. Low and High are the limits of its 95 % confidence
+// interval (Student's t of the logarithms). NaN means unknown: Value without rounds, Low
+// and High with fewer than two rounds.
+type Ratio struct {
+	Value, Low, High float64
+	Rounds           int
+}
+
+// ratio returns the Ratio of a to b, where a[i] and b[i] are the rates in round i. It
+// skips rounds in which one of them is NaN. Without any round, the values are NaN.
+func ratio(a, b []float64) Ratio {
+	nan := math.NaN()
+	r := Ratio{nan, nan, nan, 0}
+	var logs []float64
+	for i := range min(len(a), len(b)) {
+		if v := math.Log(a[i] / b[i]); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			logs = append(logs, v)
+		}
+	}
+	if r.Rounds = len(logs); r.Rounds == 0 {
+		return r
+	}
+	mean, deviation := stat.MeanStdDev(logs, nil)
+	r.Value = math.Exp(mean)
+	if n := float64(len(logs)); n > 1 {
+		half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * deviation / math.Sqrt(n)
+		r.Low, r.High = math.Exp(mean-half), math.Exp(mean+half)
+	}
+	return r
+}
+
+// String formats r as "1.25 [1.10, 1.40]": the value and its interval. It omits an
+// unknown interval, and returns "-" if the value is unknown.
+func (r Ratio) String() string {
+	text := func(v float64) string {
+		if v >= 100 {
+			return fmt.Sprintf("%.0f", v)
+		}
+		return fmt.Sprintf("%.2f", v)
+	}
+	switch {
+	case math.IsNaN(r.Value):
+		return "-"
+	case math.IsNaN(r.Low):
+		return text(r.Value)
+	}
+	return fmt.Sprintf("%s [%s, %s]", text(r.Value), text(r.Low), text(r.High))
+}
+
+// MarshalJSON encodes r as a JSON object, with null for unknown numbers.
+func (r Ratio) MarshalJSON() ([]byte, error) {
+	number := func(v float64) *float64 {
+		if math.IsNaN(v) {
+			return nil
+		}
+		return &v
+	}
+	return json.Marshal(struct {
+		Value  *float64 `json:"value"`
+		Low    *float64 `json:"low"`
+		High   *float64 `json:"high"`
+		Rounds int      `json:"rounds"`
+	}{number(r.Value), number(r.Low), number(r.High), r.Rounds})
+}
+
+// medianRate returns the median of the rates in rounds without NaN, and 0 if there are
+// none.
+func medianRate(rounds []float64) float64 {
+	v := slices.DeleteFunc(slices.Clone(rounds), math.IsNaN)
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// negligibleDifference is the relative difference in speed below which a larger setting is not worth
+// its cost, however exact the measurement: two runs of the same setting differ as much.
+const negligibleDifference = 0.02
+
+// decisiveDifference is the relative difference in speed above which two settings do not count as
+// equally fast, even if the measurement is too noisy to distinguish them.
+const decisiveDifference = 0.1
+
+// chooseSettings returns the index of the setting with the highest median rate, and the index of
+// the smallest setting that is as fast within noise: the one with the fewest workers, then
+// the least memory. alone reports whether no other setting is as
+// fast as the fastest. Settings with fewer than minRounds rounds, or with other batches
+// than the config's, are ignored; if none is left, chooseSettings returns 0, 0, false.
+func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
+	fastest = -1
+	counts := func(l LoaderTrial) bool { return !l.OtherBatches && len(l.Rates) >= minRounds }
+	for i, l := range all {
+		if counts(l) && (fastest < 0 || l.Rate > all[fastest].Rate) {
+			fastest = i
+		}
+	}
+	if fastest < 0 {
+		return 0, 0, false
+	}
+	smallest, alone = fastest, true
+	for i, l := range all {
+		if i == fastest || !counts(l) {
+			continue
+		}
+		r := ratio(l.rounds, all[fastest].rounds)
+		alone = alone && r.High < 1 && r.Value < 1-negligibleDifference
+		if r.isAsFast() && l.isSmallerThan(all[smallest]) {
+			smallest = i
+		}
+	}
+	return fastest, smallest, alone
+}
+
+// isSmallerThan reports whether l has fewer workers than the other setting, or equally many
+// and needs less memory.
+func (l LoaderTrial) isSmallerThan(than LoaderTrial) bool {
+	return cmp.Or(cmp.Compare(l.Setting.Workers, than.Setting.Workers), cmp.Compare(l.MemoryBytes, than.MemoryBytes)) < 0
+}
+
+// findSufficient returns the index of the smallest setting whose loader alone delivers at least
+// sufficientFactor times as many samples per second as the training consumes. training is the
+// training's rate in samples per second. The result is -1 if no setting is that fast.
+func findSufficient(all []LoaderTrial, training float64) int {
+	found := -1
+	for i, l := range all {
+		if !l.OtherBatches && len(l.Rates) >= minRounds && l.Rate >= sufficientFactor*training && (found < 0 || l.isSmallerThan(all[found])) {
+			found = i
+		}
+	}
+	return found
+}
+
+// best returns the index of the setting to compare with the config's own setting in
+// training: Enough if there is one, else Smallest.
+func (l *LoaderTuning) best() int {
+	if l.Enough >= 0 {
+		return l.Enough
+	}
+	return l.Smallest
+}
+
+// isAsFast reports whether the numerator of r is as fast as the denominator within noise.
+func (r Ratio) isAsFast() bool {
+	return r.Rounds >= minRounds && (r.Value >= 1-negligibleDifference || r.High >= 1 && r.Value >= 1-decisiveDifference)
+}
+
+// training measures how much loading slows the training down, with the config's own
+// setting and with the best one, and stores the results in res.
+func (t *tuner) training(ctx context.Context, res *LoaderTuning) (err error) {
+	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, worker.Close()) }()
+	now := t.all[0]
+	m := &measurer{t: worker, cfg: t.cfg, group: t.group, o: TrialOptions{Batches: 1, Trials: 1}}
+	with := func(c *candidate, name string, batch func(context.Context) error) (float64, error) {
+		m.loader = c.m.loader
+		seconds, err := m.measure(ctx, name, batch)
+		m.close()
+		m.batches = nil
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		rate := m.rate(seconds[0])
+		t.logf("%s with %s: %.1f samples/s", name, SettingText(c.Setting), rate)
+		return rate, nil
+	}
+	begin := time.Now()
+	rate := 0.0
+	for range 2 { // the first step also warms up
+		if rate, err = with(now, "SYNTHETIC", m.step); err != nil {
+			return err
+		}
+	}
+	res.Enough = findSufficient(res.Trials, rate)
+	best := t.candidateFor(res.Trials[res.best()].Setting)
+	budget := time.Duration(0.3 * float64(t.o.Budget))
+	kinds := 2
+	if best != now {
+		kinds = 3
+	}
+	m.o.Warmup = 1
+	m.o.Batches = max(1, int(budget.Seconds()/float64(targetRounds*kinds)/2*rate/float64(t.cfg.Batch)))
+	var synthetic, full, gained []float64
+	for round := 0; round < minRounds || time.Since(begin) < budget; round++ {
+		for _, x := range []struct {
+			c     *candidate
+			name  string
+			batch func(context.Context) error
+			into  *[]float64
+		}{{now, "SYNTHETIC", m.step, &synthetic}, {now, "FULL", m.loadAndTrain, &full}, {best, "FULL", m.loadAndTrain, &gained}} {
+			if x.into == &gained && best == now {
+				continue
+			}
+			rate, err := with(x.c, x.name, x.batch)
+			if err != nil {
+				return err
+			}
+			*x.into = append(*x.into, rate)
+		}
+	}
+	res.Full, res.Gain = ratio(full, synthetic), ratio(gained, full)
+	io := res.Trials[res.Now]
+	res.Training = []runs.Trial{trialOf("IO", io.Rates), trialOf("SYNTHETIC", synthetic), trialOf("FULL", full)}
+	return nil
+}
+
+// candidateFor returns the candidate whose setting has the same effect as s, and the config's own
+// candidate if there is none.
+func (t *tuner) candidateFor(s train.LoaderConfig) *candidate {
+	for _, c := range t.all {
+		if effective(c.Setting) == effective(s) {
+			return c
+		}
+	}
+	return t.all[0]
+}
+
+// trialOf returns a trial with the median of rates as its rate. Its spread is their
+// population standard deviation, as in RunTrials.
+func trialOf(name string, rates []float64) runs.Trial {
+	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
+}
+
+// Advised returns the setting to use: the one of Enough or else of Smallest, or the
+// config's own setting if the other one makes the training no faster.
+func (l *LoaderTuning) Advised() train.LoaderConfig {
+	if l.best() == l.Now || l.loadingIsFree() || l.Training != nil && !(l.Gain.Low > 1) {
+		return l.Trials[l.Now].Setting
+	}
+	return l.Trials[l.best()].Setting
+}
+
+// Spare returns the rate of the config's loader alone divided by the rate of the training
+// without loading. It is NaN if no training was measured.
+func (l *LoaderTuning) Spare() float64 {
+	if l.Training == nil {
+		return math.NaN()
+	}
+	return l.Training[0].Rate / l.Training[1].Rate
+}
+
+// sufficientFactor is the value of Spare from which the cost of loading is negligible. Even if no
+// batch is loaded ahead, loading then takes at most a hundredth of a step.
+const sufficientFactor = 100
+
+// loadingIsFree reports whether loading does not slow the training down measurably. It returns
+// false if no training was measured.
+func (l *LoaderTuning) loadingIsFree() bool {
+	return l.Training != nil && (l.Full.isAsFast() || l.Spare() >= sufficientFactor)
+}
+
+// Overrides returns the setting s as arguments for the flag --set, such as
+// "loader.workers=4".
+func Overrides(s train.LoaderConfig) []string {
+	kind := s.Kind
+	if kind == "" {
+		kind = data.LoaderLowMem
+	}
+	set := []string{"loader.kind=" + kind, fmt.Sprintf("loader.workers=%d", s.Workers), fmt.Sprintf("loader.prefetch=%d", s.Prefetch)}
+	if len(s.Order) > 0 && !slices.Equal(s.Order, data.DefaultOrder()) {
+		set = append(set, orderOverride(s.Order))
+	}
+	return set
+}
