@@ -1,4 +1,4 @@
-// Package raster draws figures as PNG pictures: a canvas for gonum's plots, the
+// Package raster draws figures as PNG images. It contains a canvas for gonum's plots, the
 // outlines of long lines, and the encoder of the file.
 package raster
 
@@ -20,71 +20,72 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// Canvas draws a PNG. It is gonum's canvas except where gonum is slow: long
-// paths (gonum's rasterizer keeps the cells of a row of pixels in a list that
-// it searches from the start, so that a line of a thousand spikes takes
-// seconds), the background, and glyphs, which gonum makes anew for each text.
+// Canvas draws a PNG image. It replaces slow parts of gonum's canvas: long paths, for
+// which gonum's rasterizer searches a list of the cells in each row of pixels from its
+// start (a line of a thousand spikes takes seconds), the background, and glyphs, which
+// gonum renders anew for each text.
 type Canvas struct {
 	*vgimg.Canvas
-	Picture *image.RGBA // what is drawn on
-	right   float64     // width of the page in pixels, which need not be a whole number
-	top     float64     // and its height
+	Picture *image.RGBA // the image that is drawn on
+	width   float64     // width of the page in pixels, not always an integer
+	height  float64     // height of the page in pixels, not always an integer
 	pen     pen
-	pens    []pen // of Push
-	blank   bool  // nothing was drawn yet: all is white
+	pens    []pen // the states saved by Push
+	blank   bool  // nothing has been drawn yet, so the image is white
 	faces   map[font.Font]ximage.Face
 
-	// Room that each path uses again.
+	// Buffers that are reused for each path.
 	outline  shape
 	coverage vector.Rasterizer
 	mask     []byte
 }
 
-// pen is the canvas' state.
+// pen is the canvas's drawing state.
 type pen struct {
-	color  color.Color
-	width  vg.Length
-	dashes []vg.Length
-	offset vg.Length
-	moved  bool // the coordinates are no longer those of the page
+	color       color.Color
+	width       vg.Length
+	dashes      []vg.Length
+	offset      vg.Length
+	transformed bool // coordinates have been transformed
 }
 
-// longPath is how many parts a path has at least that gonum does not draw.
+// longPath is the number of components from which a path is drawn here and not by gonum.
 const longPath = 200
 
-// New returns a white canvas of a width and a height, with dpi pixels per inch.
+// New returns a white canvas of the given size, with dpi pixels per inch.
 func New(width, height vg.Length, dpi int) *Canvas {
 	w, h := width.Dots(float64(dpi)), height.Dots(float64(dpi))
 	picture := image.NewRGBA(image.Rect(0, 0, int(w+0.5), int(h+0.5)))
 	p := newOn(picture, w, h, dpi)
 	p.pen.color = color.White
-	p.flood(picture.Rect)
+	p.fillRect(picture.Rect)
 	p.pen.color, p.blank = color.Black, true
 	return p
 }
 
-// newOn returns a canvas of width × height pixels that draws on a white picture.
+// newOn returns a canvas of width × height pixels that draws on picture, which must be
+// white.
 func newOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	drawing := gg.NewContextForRGBA(picture)
 	drawing.SetLineCapButt()
 	drawing.InvertY()
 	return &Canvas{
-		// The picture that gonum is told of is of one pixel: it would fill it with
-		// white, and does not use it.
+		// Gonum gets an image of one pixel, because it would fill the image with white
+		// and does not use it otherwise.
 		Canvas:  vgimg.NewWith(vgimg.UseImageWithContext(image.NewRGBA(image.Rect(0, 0, 1, 1)), drawing), vgimg.UseDPI(dpi)),
-		Picture: picture, right: width, top: height,
+		Picture: picture, width: width, height: height,
 		pen:   pen{color: color.Black, width: 1},
 		faces: map[font.Font]ximage.Face{},
 	}
 }
 
-// Tile returns a canvas for one part of the picture, and the vector that moves
-// a place on p to the same place on the tile. The tile cuts what is drawn beyond
-// it, so tiles that do not overlap can be drawn concurrently.
+// Tile returns a canvas for a part of the image, and the vector from a point on p to the
+// same point on the tile. Drawing outside of the tile is clipped, so tiles that do not
+// overlap can be drawn concurrently.
 func (p *Canvas) Tile(part vg.Rectangle) (t *Canvas, at vg.Point) {
 	round := func(l vg.Length) int { return int(math.Round(l.Dots(p.DPI()))) }
-	whole := p.Picture.Rect
-	area := image.Rect(round(part.Min.X), whole.Max.Y-round(part.Max.Y), round(part.Max.X), whole.Max.Y-round(part.Min.Y)).Intersect(whole)
+	page := p.Picture.Rect
+	area := image.Rect(round(part.Min.X), page.Max.Y-round(part.Max.Y), round(part.Max.X), page.Max.Y-round(part.Min.Y)).Intersect(page)
 	if area.Empty() {
 		area = image.Rect(0, 0, 1, 1)
 	}
@@ -92,17 +93,17 @@ func (p *Canvas) Tile(part vg.Rectangle) (t *Canvas, at vg.Point) {
 		Pix:    p.Picture.Pix[p.Picture.PixOffset(area.Min.X, area.Min.Y) : p.Picture.PixOffset(area.Max.X-1, area.Max.Y-1)+4],
 		Stride: p.Picture.Stride, Rect: image.Rect(0, 0, area.Dx(), area.Dy()),
 	}
-	// Letters stand by the height of the whole page, which is no whole number of pixels.
-	t = newOn(view, float64(area.Dx()), float64(area.Dy())+p.top-float64(whole.Dy()), int(p.DPI()))
-	return t, vg.Point{X: -p.length(float64(area.Min.X)), Y: -p.length(float64(whole.Max.Y - area.Max.Y))}
+	// Text is placed relative to the height of the page, which may be a fraction of pixels.
+	t = newOn(view, float64(area.Dx()), float64(area.Dy())+p.height-float64(page.Dy()), int(p.DPI()))
+	return t, vg.Point{X: -p.length(float64(area.Min.X)), Y: -p.length(float64(page.Max.Y - area.Max.Y))}
 }
 
-// length is that of so many pixels.
+// length converts pixels to a length.
 func (p *Canvas) length(dots float64) vg.Length { return vg.Length(dots/p.DPI()) * vg.Inch }
 
 // Size implements vg.CanvasSizer.
 func (p *Canvas) Size() (w, h vg.Length) {
-	return p.length(p.right), p.length(p.top)
+	return p.length(p.width), p.length(p.height)
 }
 
 // SetColor implements vg.Canvas.
@@ -128,19 +129,19 @@ func (p *Canvas) SetLineDash(dashes []vg.Length, offset vg.Length) {
 
 // Rotate implements vg.Canvas.
 func (p *Canvas) Rotate(radians float64) {
-	p.pen.moved = true
+	p.pen.transformed = true
 	p.Canvas.Rotate(radians)
 }
 
 // Translate implements vg.Canvas.
 func (p *Canvas) Translate(to vg.Point) {
-	p.pen.moved = true
+	p.pen.transformed = true
 	p.Canvas.Translate(to)
 }
 
 // Scale implements vg.Canvas.
 func (p *Canvas) Scale(x, y float64) {
-	p.pen.moved = true
+	p.pen.transformed = true
 	p.Canvas.Scale(x, y)
 }
 
@@ -163,7 +164,7 @@ func (p *Canvas) Stroke(path vg.Path) {
 		return
 	}
 	p.blank = false
-	lines, ok := p.long(path)
+	lines, ok := p.longLines(path)
 	if !ok {
 		p.Canvas.Stroke(path)
 		return
@@ -175,18 +176,18 @@ func (p *Canvas) Stroke(path vg.Path) {
 	}
 	s := stroker{half: dots(p.pen.width) / 2, to: &p.outline}
 	s.to.clear()
-	dashed(lines, dashes, dots(p.pen.offset)).each(s.add)
+	dashLines(lines, dashes, dots(p.pen.offset)).each(s.add)
 	p.paint(s.to)
 }
 
 // Fill implements vg.Canvas.
 func (p *Canvas) Fill(path vg.Path) {
-	if r, ok := p.whole(path); ok {
-		p.flood(r)
+	if r, ok := p.solidRect(path); ok {
+		p.fillRect(r)
 		return
 	}
 	p.blank = false
-	lines, ok := p.long(path)
+	lines, ok := p.longLines(path)
 	if !ok {
 		p.Canvas.Fill(path)
 		return
@@ -194,9 +195,10 @@ func (p *Canvas) Fill(path vg.Path) {
 	p.paint(lines)
 }
 
-// long is a long path of straight lines in pixels.
-func (p *Canvas) long(path vg.Path) (lines *shape, ok bool) {
-	if len(path) < longPath || p.pen.moved {
+// longLines returns a long path of straight lines in pixels. ok is false if the path is
+// short, has curves, or is transformed; then gonum draws it.
+func (p *Canvas) longLines(path vg.Path) (lines *shape, ok bool) {
+	if len(path) < longPath || p.pen.transformed {
 		return nil, false
 	}
 	height := float64(p.Picture.Rect.Dy())
@@ -224,14 +226,14 @@ func (p *Canvas) long(path vg.Path) (lines *shape, ok bool) {
 	return lines, true
 }
 
-// paint fills polygons with the pen's colour. What several cover is painted
-// once.
+// paint fills polygons with the pen's color. An area that several polygons cover is
+// painted once.
 func (p *Canvas) paint(s *shape) {
 	lo, hi := dot{math.Inf(1), math.Inf(1)}, dot{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
 		lo, hi = dot{min(lo.x, d.x), min(lo.y, d.y)}, dot{max(hi.x, d.x), max(hi.y, d.y)}
 	}
-	const far = 1 << 20 // beyond any picture
+	const far = 1 << 20 // pixels, outside any image
 	if !(lo.x <= hi.x && lo.x > -far && lo.y > -far && hi.x < far && hi.y < far) {
 		return
 	}
@@ -254,11 +256,11 @@ func (p *Canvas) paint(s *shape) {
 		}
 		r.ClosePath()
 	})
-	p.dye(area)
+	p.blend(area)
 }
 
-// dye lays the pen's colour over an area, as much as is covered.
-func (p *Canvas) dye(area image.Rectangle) {
+// blend blends the pen's color into an area, in proportion to its coverage.
+func (p *Canvas) blend(area image.Rectangle) {
 	width := area.Dx()
 	p.mask = slices.Grow(p.mask[:0], width*area.Dy())[:width*area.Dy()]
 	mask := &image.Alpha{Pix: p.mask, Stride: width, Rect: image.Rect(0, 0, width, area.Dy())}
@@ -278,7 +280,7 @@ func (p *Canvas) dye(area image.Rectangle) {
 			if c == 0 {
 				continue
 			}
-			// Over: what is there, times what the colour lets through.
+			// Porter-Duff "over": the present color is multiplied by 1 − alpha.
 			through := (full - alpha*c/full) * 0x101
 			d := pix[4*x : 4*x+4]
 			d[0] = byte((uint32(d[0])*through + red*c) / full >> 8)
@@ -292,8 +294,8 @@ func (p *Canvas) dye(area image.Rectangle) {
 // FillString implements vg.Canvas.
 func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	p.blank = false
-	if p.pen.moved || f.Font.Size == 0 {
-		at.Y -= p.length(p.top - 1) // gonum's canvas is one pixel high
+	if p.pen.transformed || f.Font.Size == 0 {
+		at.Y -= p.length(p.height - 1) // gonum's canvas is one pixel high
 		p.Canvas.FillString(f, at, text)
 		return
 	}
@@ -305,14 +307,13 @@ func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	fix := func(v float64) fixed.Int26_6 { return fixed.Int26_6(math.Round(v * 64)) }
 	d := ximage.Drawer{
 		Dst: p.Picture, Src: image.NewUniform(p.pen.color), Face: face,
-		Dot: fixed.Point26_6{X: fix(at.X.Dots(p.DPI())), Y: fix(p.top - at.Y.Dots(p.DPI()))},
+		Dot: fixed.Point26_6{X: fix(at.X.Dots(p.DPI())), Y: fix(p.height - at.Y.Dots(p.DPI()))},
 	}
 	d.DrawString(text)
 }
 
-// kernedFace is a face of x/image's opentype package with kerning for its size:
-// opentype.Face.Kern returns font units, whatever the size of the face, so that
-// small letters would overlap.
+// kernedFace corrects the kerning of x/image's opentype.Face, whose Kern returns font
+// units independently of the face's size, so that small letters would overlap.
 type kernedFace struct {
 	ximage.Face
 	perUnit float64 // 1/64 pixels per font unit
@@ -323,11 +324,12 @@ func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
 	return fixed.Int26_6(math.Round(float64(f.Face.Kern(r0, r1)) * f.perUnit))
 }
 
-// whole is the rectangle of a path that an opaque colour covers, where its
-// edges are those of pixels or beyond the picture.
-func (p *Canvas) whole(path vg.Path) (image.Rectangle, bool) {
+// solidRect returns the pixels of a rectangle that can be filled without blending: path
+// is a rectangle whose edges are edges of pixels or outside the image, and the color is
+// opaque. Else ok is false.
+func (p *Canvas) solidRect(path vg.Path) (image.Rectangle, bool) {
 	img := p.Picture
-	if len(path) != 5 || p.pen.moved || path[4].Type != vg.CloseComp {
+	if len(path) != 5 || p.pen.transformed || path[4].Type != vg.CloseComp {
 		return image.Rectangle{}, false
 	}
 	if _, _, _, a := p.pen.color.RGBA(); a != math.MaxUint16 {
@@ -340,7 +342,7 @@ func (p *Canvas) whole(path vg.Path) (image.Rectangle, bool) {
 		}
 		at[i] = path[i].Pos
 	}
-	// vg.Rectangle.Path begins at the lower left corner and goes to the right.
+	// vg.Rectangle.Path starts at the lower left corner and continues to the right.
 	if at[0].Y != at[1].Y || at[1].X != at[2].X || at[2].Y != at[3].Y || at[3].X != at[0].X {
 		return image.Rectangle{}, false
 	}
@@ -349,7 +351,7 @@ func (p *Canvas) whole(path vg.Path) (image.Rectangle, bool) {
 	edges := [4]float64{inside(at[0].X, w), h - inside(at[2].Y, h), inside(at[2].X, w), h - inside(at[0].Y, h)}
 	var r [4]int
 	for i, e := range edges {
-		// Half a step of the 26.6 numbers that gonum's rasteriser counts in.
+		// Half a unit of the 26.6 fixed-point numbers in gonum's rasterizer.
 		if r[i] = int(math.Round(e)); math.Abs(e-float64(r[i])) > 1.0/128 {
 			return image.Rectangle{}, false
 		}
@@ -357,8 +359,8 @@ func (p *Canvas) whole(path vg.Path) (image.Rectangle, bool) {
 	return image.Rect(r[0], r[1], r[2], r[3]), true
 }
 
-// flood fills a rectangle of the picture.
-func (p *Canvas) flood(r image.Rectangle) {
+// fillRect fills a rectangle of the image with the pen's color, which must be opaque.
+func (p *Canvas) fillRect(r image.Rectangle) {
 	img := p.Picture
 	c, _ := color.RGBAModel.Convert(p.pen.color).(color.RGBA)
 	if r = r.Intersect(img.Rect); r.Empty() || p.blank && c == (color.RGBA{R: 255, G: 255, B: 255, A: 255}) {
@@ -381,5 +383,5 @@ func (p *Canvas) DrawImage(rect vg.Rectangle, img image.Image) {
 	p.Canvas.DrawImage(rect, img)
 }
 
-// WriteTo writes the picture as a PNG.
+// WriteTo writes the image as a PNG.
 func (p *Canvas) WriteTo(w io.Writer) (int64, error) { return writePNG(w, p.Picture, p.DPI()) }

@@ -11,11 +11,11 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// writePNG writes an opaque picture as a PNG (W3C, Portable Network Graphics,
-// third edition): 8 bits a sample, one of a palette where 256 colours are
-// enough, else red, green and blue. Rows are not filtered: a figure is flat
-// areas, in which a filter finds nothing that the compression does not, and
-// trying all filters on each row, as image/png does, takes ten times as long.
+// writePNG writes an opaque image as a PNG (W3C, Portable Network Graphics, third
+// edition), with 8 bits per sample. It uses a palette if the image has at most 256
+// colors, else red, green and blue. Rows are not filtered: figures consist of flat areas,
+// which filters do not make smaller, and trying all filters on each row, as image/png
+// does, takes ten times as long. It returns the number of bytes written.
 func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	width, height := img.Rect.Dx(), img.Rect.Dy()
 	palette := paletteOf(img)
@@ -36,7 +36,7 @@ func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	if palette != nil {
 		p.chunk("PLTE", palette.bytes)
 	}
-	data, err := compressed(img, palette)
+	data, err := compressRows(img, palette)
 	if err != nil {
 		return p.n, err
 	}
@@ -45,22 +45,22 @@ func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	return p.n, p.err
 }
 
-// compressed is the rows of a picture as a zlib stream.
-func compressed(img *image.RGBA, palette *pngPalette) ([]byte, error) {
+// compressRows returns the rows of the image as a zlib stream.
+func compressRows(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := zlib.NewWriterLevel(&b, zlib.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
 	width := img.Rect.Dx()
-	row := make([]byte, 1, 1+3*width+1) // the first byte says that there is no filter
+	row := make([]byte, 1, 1+3*width+1) // the first byte is 0: no filter
 	for y := range img.Rect.Dy() {
 		pix := img.Pix[y*img.Stride:][:4*width]
 		if palette != nil {
 			row = palette.row(row[:1], pix)
 		} else {
 			row = row[:1+3*width]
-			to := row[1 : 1+3*width+1] // room for the last alpha, which is not written
+			to := row[1 : 1+3*width+1] // one more byte for the last alpha, which is not part of the row
 			for ; len(pix) >= 4 && len(to) >= 4; pix, to = pix[4:], to[3:] {
 				binary.LittleEndian.PutUint32(to, pixelAt(pix)) // the next pixel overwrites alpha
 			}
@@ -75,15 +75,16 @@ func compressed(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// pngPalette is the colours of a picture.
+// pngPalette contains the colors of an image.
 type pngPalette struct {
-	bytes []byte // red, green, blue of each
-	index map[uint32]byte
+	bytes []byte          // red, green, blue of each color
+	index map[uint32]byte // index of each color, by the bytes of its pixel
 }
 
+// pixelAt returns the four bytes of the first pixel in pix as an integer.
 func pixelAt(pix []byte) uint32 { return binary.LittleEndian.Uint32(pix) }
 
-// paletteOf is the palette of a picture, nil for one of more than 256 colours.
+// paletteOf returns the palette of an image, nil if it has more than 256 colors.
 func paletteOf(img *image.RGBA) *pngPalette {
 	const most = 256
 	p := &pngPalette{index: map[uint32]byte{}}
@@ -109,7 +110,7 @@ func paletteOf(img *image.RGBA) *pngPalette {
 	return p
 }
 
-// row appends the indices of a row of pixels.
+// row appends the palette indices of a row of pixels to to.
 func (p *pngPalette) row(to, pix []byte) []byte {
 	last, index := pixelAt(pix), p.index[pixelAt(pix)]
 	for ; len(pix) >= 4; pix = pix[4:] {
@@ -121,13 +122,14 @@ func (p *pngPalette) row(to, pix []byte) []byte {
 	return to
 }
 
-// pngWriter writes chunks until the first error.
+// pngWriter writes chunks until the first error, and counts the bytes.
 type pngWriter struct {
 	w   io.Writer
 	n   int64
 	err error
 }
 
+// write writes b, unless an earlier write has failed.
 func (p *pngWriter) write(b []byte) {
 	if p.err != nil {
 		return
@@ -136,6 +138,7 @@ func (p *pngWriter) write(b []byte) {
 	p.n, p.err = p.n+int64(n), err
 }
 
+// chunk writes a chunk of a PNG: length, name, data and checksum.
 func (p *pngWriter) chunk(name string, data []byte) {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
 	b = append(append(b, name...), data...)

@@ -2,22 +2,22 @@ package raster
 
 import "math"
 
-// dot is a place in pixels, from the top left.
+// dot is a point in pixels, from the top left corner.
 type dot struct{ x, y float64 }
 
-// shape is polygons, one after the other.
+// shape is a list of polygons or lines, stored one after the other.
 type shape struct {
 	dots []dot
-	ends []int // of each polygon, in dots
+	ends []int // end of each polygon in dots
 }
 
-// clear makes it empty, and keeps its room.
+// clear removes all polygons, and keeps the memory.
 func (s *shape) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
 
-// end ends a polygon.
+// end ends the current polygon.
 func (s *shape) end() { s.ends = append(s.ends, len(s.dots)) }
 
-// each calls f with each polygon.
+// each calls f for each polygon.
 func (s *shape) each(f func([]dot)) {
 	start := 0
 	for _, end := range s.ends {
@@ -26,25 +26,26 @@ func (s *shape) each(f func([]dot)) {
 	}
 }
 
-// stroker makes polygons of lines that have a width: a rectangle a segment and
-// a fan at each bend, all of the same sense of rotation, which touch and
-// overlap only inside the line, so that coverage that adds up shows no seams.
+// stroker converts lines of a given width to polygons: one rectangle per segment and a
+// fan at each bend. All have the same orientation and overlap only inside the line, so
+// that their added coverage shows no seams.
 type stroker struct {
-	half float64 // of the width, pixels
+	half float64 // half of the line's width, in pixels
 	to   *shape
 }
 
-// shortest is the length of a segment below which a bend is not drawn, pixels.
-const shortest = 1.0 / 16
+// minSegment is the length in pixels below which a segment is skipped, or a bend is not
+// drawn.
+const minSegment = 1.0 / 16
 
-// add strokes a line with flat ends and round joins.
+// add converts a line, with flat ends and round joins.
 func (s *stroker) add(l []dot) {
-	var before dot // the normal of the last segment
+	var before dot // the normal of the previous segment
 	from, joined := l[0], false
 	for _, to := range l[1:] {
 		dx, dy := to.x-from.x, to.y-from.y
 		length := math.Hypot(dx, dy)
-		if length < shortest {
+		if length < minSegment {
 			continue
 		}
 		n := dot{-dy / length * s.half, dx / length * s.half}
@@ -58,20 +59,19 @@ func (s *stroker) add(l []dot) {
 	}
 }
 
-// bend fills the outer side between two segments that meet at a point, whose
-// normals are given.
+// bend fills the outer side of the join of two segments at a point, given their normals.
 func (s *stroker) bend(at, n0, n1 dot) {
-	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < shortest {
+	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegment {
 		return
 	}
 	turn := math.Atan2(n0.x*n1.y-n0.y*n1.x, n0.x*n1.x+n0.y*n1.y)
 	start := math.Atan2(n0.y, n0.x)
-	if turn > 0 { // to the left: the outer side is the other one
+	if turn > 0 { // to the left: the outer side is opposite to the normals
 		start += math.Pi
 	}
 	const step = math.Pi / 8
 	steps := int(math.Ceil(math.Abs(turn) / step))
-	if turn > 0 { // the other way round, as the rectangles go
+	if turn > 0 { // the same orientation as the rectangles
 		start, turn = start+turn, -turn
 	}
 	s.to.dots = append(s.to.dots, at)
@@ -82,23 +82,23 @@ func (s *stroker) bend(at, n0, n1 dot) {
 	s.to.end()
 }
 
-// dashed cuts lines into dashes, which alternate with gaps; the first begins
-// so far before the line. Without dashes the lines are whole.
-func dashed(lines *shape, dashes []float64, offset float64) *shape {
+// dashLines splits lines into dashes, whose lengths alternate with those of gaps. The
+// pattern starts at offset. It returns lines if there are no dashes.
+func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 	total := 0.0
 	for _, d := range dashes {
 		total += d
 	}
-	if len(dashes)%2 == 1 { // a dash and a gap are as long
+	if len(dashes)%2 == 1 { // an odd number of lengths is repeated, as in SVG
 		dashes = append(dashes, dashes...)
 		total *= 2
 	}
-	if !(total > shortest) {
+	if !(total > minSegment) {
 		return lines
 	}
 	out := &shape{dots: make([]dot, 0, 2*len(lines.dots))}
 	lines.each(func(l []dot) {
-		at := 0 // of dashes
+		at := 0 // index in dashes
 		left := math.Mod(offset, total)
 		if left < 0 {
 			left += total
@@ -107,7 +107,7 @@ func dashed(lines *shape, dashes []float64, offset float64) *shape {
 			left -= dashes[at]
 			at = (at + 1) % len(dashes)
 		}
-		left = dashes[at] - left // of this dash or gap
+		left = dashes[at] - left // rest of the current dash or gap
 		from, begin := l[0], len(out.dots)
 		out.dots = append(out.dots, from)
 		for _, to := range l[1:] {
