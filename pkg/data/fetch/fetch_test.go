@@ -121,8 +121,8 @@ func TestResume(t *testing.T) {
 			err := Get(context.Background(), set(text), dir, Options{Site: s.URL, Retries: c.retries})
 			if c.retries == 0 {
 				part := filepath.Join(dir, "set.tar.gz.part")
-				want := fmt.Sprintf("%d bytes are kept in %s: the same command goes on from there", cut, part)
-				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the connection broke off") {
+				want := fmt.Sprintf("kept the first %d bytes in %s: run the same command to continue", cut, part)
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "connection failed") {
 					t.Fatalf("%v, want %q", err, want)
 				}
 				err = Get(context.Background(), set(text), dir, Options{Site: s.URL})
@@ -156,18 +156,18 @@ func TestGetErrors(t *testing.T) {
 	wrong := set(text)
 	wrong.Files[0].MD5 = strings.Repeat("0", 32)
 	err := Get(context.Background(), wrong, dir, Options{Site: s.URL})
-	if err == nil || !strings.Contains(err.Error(), "get test: checksum of "+s.URL+"/a/set.tar.gz is "+sum(text)+", not 0000") || !strings.Contains(err.Error(), "it is removed: try again") {
+	if err == nil || !strings.Contains(err.Error(), "get test: checksum of "+s.URL+"/a/set.tar.gz: got "+sum(text)+", want 0000") || !strings.Contains(err.Error(), "removed it: try again") {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("%v are left of a file with another checksum", left)
 	}
 	gone := httptest.NewServer(http.NotFoundHandler())
-	if err := Get(context.Background(), set(text), dir, Options{Site: gone.URL}); err == nil || !strings.Contains(err.Error(), "the server answers 404 Not Found") {
+	if err := Get(context.Background(), set(text), dir, Options{Site: gone.URL}); err == nil || !strings.Contains(err.Error(), "server responded 404 Not Found") {
 		t.Error(err)
 	}
 	gone.Close()
-	if err := Get(context.Background(), set(text), dir, Options{Site: gone.URL}); err == nil || !strings.Contains(err.Error(), `"lockstep data make" makes data like it`) {
+	if err := Get(context.Background(), set(text), dir, Options{Site: gone.URL}); err == nil || !strings.Contains(err.Error(), `"lockstep data make" makes similar data`) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -177,7 +177,7 @@ func TestGetErrors(t *testing.T) {
 	}
 	evil := archive(t, map[string]string{"../evil": "b"})
 	s = serve(t, evil, 0, true)
-	if err := Get(context.Background(), set(evil), dir, Options{Site: s.URL}); err == nil || !strings.Contains(err.Error(), `it holds "../evil", which would lie outside of`) {
+	if err := Get(context.Background(), set(evil), dir, Options{Site: s.URL}); err == nil || !strings.Contains(err.Error(), `refused file "../evil", which would be outside of`) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {
@@ -215,9 +215,9 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		`{"files": []}`: "names no files", `<html>`: "read what",
-		`{"files": [{"key": "../x", "checksum": "md5:0"}]}`: `file "../x" with checksum "md5:0" cannot be used`,
-		`{"files": [{"key": "x", "checksum": "sha256:0"}]}`: `with checksum "sha256:0" cannot be used`,
+		`{"files": []}`: "contains no files", `<html>`: "decode response of",
+		`{"files": [{"key": "../x", "checksum": "md5:0"}]}`: `file "../x", checksum "md5:0"`,
+		`{"files": [{"key": "x", "checksum": "sha256:0"}]}`: `file "x", checksum "sha256:0"`,
 	} {
 		answer = text
 		if err := Get(context.Background(), cells, dir, Options{Site: s.URL}); err == nil || !strings.Contains(err.Error(), want) {
@@ -240,7 +240,7 @@ func TestSets(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Lookup("mnist"); err == nil || !strings.Contains(err.Error(), `no data set is called "mnist": use cifar10, cifar10-python, unet-cells`) {
+	if _, err := Lookup("mnist"); err == nil || !strings.Contains(err.Error(), `unknown data set "mnist": use cifar10, cifar10-python, unet-cells`) {
 		t.Error(err)
 	}
 }

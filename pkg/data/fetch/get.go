@@ -16,24 +16,26 @@ import (
 	"time"
 )
 
-// Options says how to download.
+// Options configure how data sets are downloaded. The zero value is ready for use.
 type Options struct {
-	Client *http.Client // nil: one that waits as long as data come
-	// Site replaces scheme and host of all addresses: a mirror.
+	Client *http.Client // nil means a client without a total time-out
+	// Site is the scheme and host of a mirror, which replace those of all addresses.
+	// Empty means the original sites.
 	Site string
-	// Retries is how often a download that breaks off is taken up again at once.
+	// Retries is the number of immediate further attempts after the connection of a
+	// download fails.
 	Retries int
-	// Progress is told, now and then, how much of a file there is; total is 0
-	// where it is not known.
+	// Progress is called from time to time with the number of bytes of a file that are
+	// present. total is 0 if the file's size is unknown. It may be nil.
 	Progress func(file string, done, total int64)
 }
 
-// attempt's errors that another attempt may mend.
-var errBroken = errors.New("the connection broke off")
+// errBroken marks errors after which another attempt may succeed.
+var errBroken = errors.New("connection failed")
 
-// Get downloads a set to dir and unpacks it there. A file that is there already
-// with the right checksum is not downloaded again; one of which a part is there
-// (NAME.part) is taken up where it ends.
+// Get downloads a set to dir and unpacks it there. It does not download a file again that
+// is present with the right checksum. If a part of a file is present as NAME.part, Get
+// continues the download at its end.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
 	if err := get(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
@@ -41,6 +43,7 @@ func Get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
+// get implements Get; Get adds the set's name to errors.
 func get(ctx context.Context, s Set, dir string, o Options) error {
 	if o.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -69,8 +72,8 @@ func get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// site is url, on the mirror where there is one.
-func (o Options) site(url string) string {
+// mirrored returns url with the scheme and host of the mirror, if there is one.
+func (o Options) mirrored(url string) string {
 	if o.Site == "" {
 		return url
 	}
@@ -79,19 +82,19 @@ func (o Options) site(url string) string {
 	return strings.TrimSuffix(o.Site, "/") + "/" + path
 }
 
-// maxRecord bounds the description of a record.
+// maxRecord limits the size of a record's description, in bytes.
 const maxRecord = 16 << 20
 
-// record asks Zenodo for the files of a record (https://developers.zenodo.org).
+// record returns the files of a record on Zenodo (https://developers.zenodo.org).
 func (o Options) record(ctx context.Context, id string) ([]File, error) {
-	url := o.site(zenodoSite + "/api/records/" + id)
+	url := o.mirrored(zenodoSite + "/api/records/" + id)
 	r, err := o.request(ctx, url, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Body.Close() }()
 	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask for record %s: %s answers %s", id, url, r.Status)
+		return nil, fmt.Errorf("get record %s: %s responded %s", id, url, r.Status)
 	}
 	var answer struct {
 		Files []struct {
@@ -101,22 +104,23 @@ func (o Options) record(ctx context.Context, id string) ([]File, error) {
 		} `json:"files"`
 	}
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxRecord)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask for record %s: read what %s answers: %w", id, url, err)
+		return nil, fmt.Errorf("get record %s: decode response of %s: %w", id, url, err)
 	}
 	var files []File
 	for _, f := range answer.Files {
 		sum, ok := strings.CutPrefix(f.Checksum, "md5:")
 		if !ok || f.Key == "" || f.Key != filepath.Base(f.Key) || f.Key == ".." || f.Key == "." {
-			return nil, fmt.Errorf("ask for record %s: file %q with checksum %q cannot be used", id, f.Key, f.Checksum)
+			return nil, fmt.Errorf("get record %s: invalid name or checksum: file %q, checksum %q", id, f.Key, f.Checksum)
 		}
 		files = append(files, File{Name: f.Key, URL: zenodoSite + "/api/records/" + id + "/files/" + f.Key + "/content", MD5: sum, Size: f.Size})
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("ask for record %s: %s names no files", id, url)
+		return nil, fmt.Errorf("get record %s: response of %s contains no files", id, url)
 	}
 	return files, nil
 }
 
+// request sends a GET request for the bytes of url from the offset from on.
 func (o Options) request(ctx context.Context, url string, from int64) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -130,12 +134,13 @@ func (o Options) request(ctx context.Context, url string, from int64) (*http.Res
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("%w (is there a network? Without one, \"lockstep data make\" makes data like it): %w", errBroken, err)
+		return nil, fmt.Errorf("%w (check the network connection; without one, \"lockstep data make\" makes similar data): %w", errBroken, err)
 	}
 	return r, nil
 }
 
-// file downloads f to path.
+// file downloads f to path, and verifies its checksum. It does nothing if path already
+// has the right checksum.
 func (o Options) file(ctx context.Context, f File, path string) error {
 	if sum, err := checksum(path); err == nil && sum == f.MD5 {
 		return nil
@@ -148,7 +153,7 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 		}
 		if !errors.Is(err, errBroken) || try >= o.Retries {
 			if info, statErr := os.Stat(part); statErr == nil && info.Size() > 0 {
-				err = fmt.Errorf("%w; %d bytes are kept in %s: the same command goes on from there", err, info.Size(), part)
+				err = fmt.Errorf("%w; kept the first %d bytes in %s: run the same command to continue", err, info.Size(), part)
 			}
 			return err
 		}
@@ -158,12 +163,13 @@ func (o Options) file(ctx context.Context, f File, path string) error {
 		return err
 	}
 	if sum != f.MD5 {
-		return errors.Join(fmt.Errorf("checksum of %s is %s, not %s: it is another file or was damaged on its way; it is removed: try again", o.site(f.URL), sum, f.MD5), os.Remove(part))
+		return errors.Join(fmt.Errorf("checksum of %s: got %s, want %s: it is another file or was damaged in transit; removed it: try again", o.mirrored(f.URL), sum, f.MD5), os.Remove(part))
 	}
 	return os.Rename(part, path)
 }
 
-// attempt goes on with a part until the file's end.
+// attempt downloads the rest of a file after the bytes in part, and appends it to part.
+// The error wraps errBroken if another attempt may succeed.
 func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
@@ -174,7 +180,7 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	if err != nil {
 		return err
 	}
-	url := o.site(f.URL)
+	url := o.mirrored(f.URL)
 	r, err := o.request(ctx, url, have)
 	if err != nil {
 		return err
@@ -183,20 +189,20 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	total := f.Size
 	switch {
 	case r.StatusCode == http.StatusOK:
-		have = 0 // the whole file comes
+		have = 0 // the server sends the complete file
 		if r.ContentLength > 0 {
 			total = r.ContentLength
 		}
 	case r.StatusCode == http.StatusPartialContent && have > 0:
 		start, size, ok := contentRange(r.Header.Get("Content-Range"))
 		if !ok || start != have {
-			return fmt.Errorf("download %s: it sends %q, bytes from %d were asked for; remove %s to begin anew", url, r.Header.Get("Content-Range"), have, part)
+			return fmt.Errorf("download %s: server sent range %q, want bytes from %d; remove %s to start again", url, r.Header.Get("Content-Range"), have, part)
 		}
 		total = size
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return nil // the part is whole, as its checksum will tell
+		return nil // the part is complete; the caller verifies its checksum
 	default:
-		return fmt.Errorf("download %s: the server answers %s", url, r.Status)
+		return fmt.Errorf("download %s: server responded %s", url, r.Status)
 	}
 	if err := out.Truncate(have); err != nil {
 		return err
@@ -204,7 +210,7 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	if _, err := out.Seek(have, io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.Copy(out, &told{r: r.Body, done: have, total: total, tell: func(done int64) {
+	n, err := io.Copy(out, &progressReader{r: r.Body, done: have, total: total, report: func(done int64) {
 		if o.Progress != nil {
 			o.Progress(f.Name, done, total)
 		}
@@ -220,7 +226,8 @@ func (o Options) attempt(ctx context.Context, f File, part string) (err error) {
 	return nil
 }
 
-// contentRange reads "bytes START-END/SIZE" (RFC 9110, 14.4); the size may be *.
+// contentRange parses "bytes START-END/SIZE" (RFC 9110, 14.4). size is 0 if SIZE is *. ok
+// is false if the header is invalid.
 func contentRange(s string) (start, size int64, ok bool) {
 	s, ok = strings.CutPrefix(s, "bytes ")
 	span, whole, cut := strings.Cut(s, "/")
@@ -232,24 +239,25 @@ func contentRange(s string) (start, size int64, ok bool) {
 	return start, size, true
 }
 
-// told tells how far a reader is, every megabyte.
-type told struct {
+// progressReader reports the number of bytes read, after each megabyte and at the end.
+type progressReader struct {
 	r                  io.Reader
-	done, total, shown int64
-	tell               func(done int64)
+	done, total, shown int64 // bytes: read so far, expected, and last reported
+	report             func(done int64)
 }
 
-func (t *told) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (t *progressReader) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.done += int64(n)
 	if t.done-t.shown >= 1<<20 || t.done == t.total {
 		t.shown = t.done
-		t.tell(t.done)
+		t.report(t.done)
 	}
 	return n, err
 }
 
-// checksum is a file's MD5.
+// checksum returns the MD5 of a file as hexadecimal digits.
 func checksum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package fetch downloads public data sets: by URL, goes on where an earlier
-// download broke off, compares the checksum, and unpacks.
+// Package fetch downloads public data sets. It continues interrupted downloads, verifies
+// checksums, and unpacks archives.
 //
-// Nothing is downloaded but by Get, and nothing is used whose checksum differs.
+// Only Get downloads anything. A file whose checksum differs is not used.
 package fetch
 
 import (
@@ -11,31 +11,31 @@ import (
 
 // Set is a public data set.
 type Set struct {
-	Name   string // what Get is told
+	Name   string // short name, which Lookup finds
 	Title  string
-	Kind   string // of data.Config
-	Source string // the page that describes it, and where its checksums stand
+	Kind   string // a value of data.Config.Kind
+	Source string // the web page that describes the set, and the source of its checksums
 	Files  []File
-	// Record is a record of Zenodo, whose files, sizes and checksums are asked for
-	// when it is downloaded.
+	// Record is the number of a record on Zenodo. If it is set, Get requests the names,
+	// sizes and checksums of the files from Zenodo.
 	Record string
 }
 
-// File is a file of a set.
+// File is a file of a data set.
 type File struct {
 	Name string
 	URL  string
-	MD5  string // of the whole file, 32 hexadecimal digits
-	Size int64  // bytes; 0: not known
+	MD5  string // checksum of the complete file, 32 hexadecimal digits
+	Size int64  // bytes; 0 if unknown
 }
 
-// Where the sets lie.
+// Addresses of the sites with data sets.
 const (
 	cifarSite  = "https://www.cs.toronto.edu/~kriz/"
 	zenodoSite = "https://zenodo.org"
 )
 
-// Sets are the sets that Get knows.
+// Sets returns the data sets that Get can download.
 func Sets() []Set {
 	const cifar = cifarSite + "cifar.html"
 	return []Set{
@@ -54,7 +54,7 @@ func Sets() []Set {
 	}
 }
 
-// Lookup is the set of a name.
+// Lookup returns the data set with a name.
 func Lookup(name string) (Set, error) {
 	var names []string
 	for _, s := range Sets() {
@@ -63,5 +63,5 @@ func Lookup(name string) (Set, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return Set{}, fmt.Errorf("no data set is called %q: use %s", name, strings.Join(names, ", "))
+	return Set{}, fmt.Errorf("unknown data set %q: use %s", name, strings.Join(names, ", "))
 }

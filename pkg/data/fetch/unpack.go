@@ -15,11 +15,11 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// maxUnpacked bounds what an archive unpacks to, in bytes.
+// maxUnpacked limits the total size of an archive's files, in bytes.
 const maxUnpacked = 1 << 40
 
-// Unpack unpacks a .tar.gz, .tgz or .zip file into dir; other files stay as they
-// are. A path that leads out of dir is an error; links are left out.
+// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It does nothing for other files.
+// It returns an error if a file's path is outside of dir, and skips links.
 func Unpack(ctx context.Context, path, dir string) error {
 	var err error
 	switch name := strings.ToLower(path); {
@@ -34,6 +34,7 @@ func Unpack(ctx context.Context, path, dir string) error {
 	return nil
 }
 
+// untar unpacks a gzip-compressed tar file into dir.
 func untar(ctx context.Context, path, dir string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,7 +45,7 @@ func untar(ctx context.Context, path, dir string) error {
 	if err != nil {
 		return err
 	}
-	left := int64(maxUnpacked)
+	remaining := int64(maxUnpacked)
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -54,20 +55,21 @@ func untar(ctx context.Context, path, dir string) error {
 			return err
 		}
 		if h.Typeflag == tar.TypeReg {
-			if err := place(ctx, dir, h.Name, t, &left); err != nil {
+			if err := extractFile(ctx, dir, h.Name, t, &remaining); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// unzip unpacks a ZIP file into dir.
 func unzip(ctx context.Context, path, dir string) error {
 	z, err := zip.OpenReader(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = z.Close() }()
-	left := int64(maxUnpacked)
+	remaining := int64(maxUnpacked)
 	for _, f := range z.File {
 		if !f.Mode().IsRegular() {
 			continue
@@ -76,30 +78,31 @@ func unzip(ctx context.Context, path, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(place(ctx, dir, f.Name, r, &left), r.Close()); err != nil {
+		if err := errors.Join(extractFile(ctx, dir, f.Name, r, &remaining), r.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// place writes a file of an archive below dir.
-func place(ctx context.Context, dir, name string, r io.Reader, left *int64) error {
+// extractFile writes a file of an archive to name below dir. It subtracts the file's size
+// from remaining, the number of bytes that the archive may still unpack to.
+func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	local := filepath.FromSlash(strings.TrimPrefix(name, "./"))
 	if !filepath.IsLocal(local) {
-		return fmt.Errorf("it holds %q, which would lie outside of %s: refused", name, dir)
+		return fmt.Errorf("refused file %q, which would be outside of %s", name, dir)
 	}
 	path := filepath.Join(dir, local)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
-		n, err := io.Copy(f, io.LimitReader(r, *left+1))
-		if *left -= n; err == nil && *left < 0 {
-			err = fmt.Errorf("it unpacks to more than %d bytes: refused", int64(maxUnpacked))
+		n, err := io.Copy(f, io.LimitReader(r, *remaining+1))
+		if *remaining -= n; err == nil && *remaining < 0 {
+			err = fmt.Errorf("refused archive of more than %d bytes", int64(maxUnpacked))
 		}
 		return err
 	})
